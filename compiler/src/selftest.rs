@@ -7,7 +7,7 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{Conversion, Domain, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_format::tensor_io::Synthetic;
-use sardonyx_passes::{Options, Precision, Quantize};
+use sardonyx_passes::{Options, Precision, Quantize, usual};
 use sardonyx_run::{BF16_OF_MAX, CODES_RELATIVE};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -154,7 +154,8 @@ pub(crate) fn choose_symbols(graph: &Graph, choice: &[i64]) -> Option<BTreeMap<S
         let hi = s.hi.unwrap_or(if choice[i] == i64::MAX { s.lo.max(1) } else { i64::MAX });
         (name.clone(), choice[i].max(s.lo).min(hi))
     };
-    let values: BTreeMap<String, i64> = inputs.enumerate().map(one).collect();
+    let mut values: BTreeMap<String, i64> = inputs.enumerate().map(one).collect();
+    usual::keep_checks(&graph.checks, &graph.symbols, &|_| false, &mut values);
     let eval = |d: &Dim| d.eval(&|name| values.get(name).copied());
     let holds = graph.checks.iter().all(|c| match (eval(&c.left), eval(&c.right)) {
         (Ok(left), Ok(right)) => left == right,

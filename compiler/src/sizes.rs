@@ -2,7 +2,7 @@
 
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Layout, Program};
-use sardonyx_dialects::sdx::{Check, SymbolKind};
+use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_passes::usual::{self, USUAL};
 
 pub use sardonyx_passes::usual::Sizes;
@@ -52,7 +52,7 @@ pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
         };
         return Err(Error::user("E0204", format!("the model has no dimension symbol `{name}`")).help(help));
     }
-    keep_checks(&program.checks, given, &mut out)?;
+    keep_checks(program, given, &mut out)?;
     for (name, symbol) in &program.symbols {
         if let SymbolKind::Derived { equals, .. } = &symbol.kind
             && let Ok(value) = value(equals, &out)
@@ -78,9 +78,9 @@ pub fn value(d: &Dim, sizes: &Sizes) -> Result<i64> {
 }
 
 /// Gives a symbol that was not given what a check needs it to be.
-fn keep_checks(checks: &[Check], given: &Sizes, sizes: &mut Sizes) -> Result<()> {
-    usual::keep_checks(checks, &|name| given.contains_key(name), sizes);
-    for check in checks {
+fn keep_checks(program: &Program, given: &Sizes, sizes: &mut Sizes) -> Result<()> {
+    usual::keep_checks(&program.checks, &program.symbols, &|name| given.contains_key(name), sizes);
+    for check in &program.checks {
         let (Ok(left), Ok(right)) = (value(&check.left, sizes), value(&check.right, sizes)) else { continue };
         if left != right {
             let message =
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use sardonyx_base::DType;
     use sardonyx_dialects::flow::Container;
-    use sardonyx_dialects::sdx::Symbol;
+    use sardonyx_dialects::sdx::{Check, Symbol};
 
     /// ids [batch, seq], mask [batch, total], past [batch, 2, past] with room for `room`; past + seq is total.
     fn decoder() -> Program {

@@ -189,7 +189,15 @@ impl Binding<'_> {
         if wrong.is_empty() {
             return Ok(());
         }
+        // A range that a node narrowed is a condition of the call too, which names the node.
+        let value = |d: &Dim| d.eval(&|name| self.value(name)).ok();
+        let broken =
+            self.entry.checks.iter().find(|c| value(&c.left).zip(value(&c.right)).is_some_and(|(l, r)| l != r));
         let error = Error::user("E0301", wrong.join(", "));
+        let error = match broken {
+            Some(check) => error.node(&check.why),
+            None => error,
+        };
         match same.is_empty() {
             true => Err(error),
             false => Err(error.help(format!("{}; `sardonyx compile --dim` sets the ranges", same.join(", ")))),

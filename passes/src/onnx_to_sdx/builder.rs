@@ -228,7 +228,7 @@ impl Builder {
         if keep { self.reshape(reduced, &dims) } else { Ok(reduced) }
     }
 
-    pub fn contract(&mut self, spec: &str, a: Value, b: Value) -> Result<Value> {
+    pub fn contract(&mut self, spec: &str, mut a: Value, mut b: Value) -> Result<Value> {
         let spec = ContractSpec::parse(spec).ok_or_else(|| Error::defect(format!("`{spec}` is no contraction")))?;
         if (spec.left.len(), spec.right.len()) != (self.rank(a), self.rank(b)) {
             let (a, b) = (self.ty(a), self.ty(b));
@@ -236,8 +236,7 @@ impl Builder {
         }
         for (i, c) in spec.left.iter().enumerate() {
             if let Some(j) = spec.right.iter().position(|d| d == c) {
-                let (l, r) = (self.ty(a).dims[i].clone(), self.ty(b).dims[j].clone());
-                self.unify(&l, &r)?;
+                (a, b) = self.agree_both((a, i), (b, j))?;
             }
         }
         self.add(Op::Contract(spec), &[a, b])
@@ -296,13 +295,18 @@ impl Builder {
     /// says for which n it is that 2 * (n ceildiv 4) and n ceildiv 2 are equal.
     pub fn agree(&mut self, v: Value, axis: usize, n: &Dim) -> Result<Value> {
         let own = self.dims(v)[axis].clone();
-        if own.as_const().is_some() || n.as_const().is_some() {
-            self.unify(&own, n)?;
-            return Ok(v);
-        }
-        match self.decide_or_leave(&own, n)? {
+        match self.decide(&own, n)? {
             true => Ok(v),
             false => self.take_as(v, axis, n),
+        }
+    }
+
+    /// Makes the lengths of two axes equal as [`agree`](Builder::agree) does; a constant one stays.
+    pub fn agree_both(&mut self, (a, i): (Value, usize), (b, j): (Value, usize)) -> Result<(Value, Value)> {
+        let (own, other) = (self.dims(a)[i].clone(), self.dims(b)[j].clone());
+        match own.as_const() {
+            Some(_) => Ok((a, self.agree(b, j, &own)?)),
+            None => Ok((self.agree(a, i, &other)?, b)),
         }
     }
 

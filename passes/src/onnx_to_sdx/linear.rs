@@ -39,8 +39,7 @@ pub fn matmul_of(b: &mut Builder, node: &Node, x: Value, y: Value) -> Result<Val
     if b.rank(x) == 0 || b.rank(y) == 0 {
         return Err(node.error("E0201", "a scalar has no dimension to contract"));
     }
-    let (k_left, k_right) = (b.dims(x)[b.rank(x) - 1].clone(), b.dims(y)[b.rank(y) - 2].clone());
-    b.unify(&k_left, &k_right)?;
+    (x, y) = b.agree_both((x, b.rank(x) - 1), (y, b.rank(y) - 2))?;
     let batch = unify_batch(b, x, y)?;
     if batch.len() > 20 {
         return Err(node.error("E0201", "more than 20 batch dimensions are not supported"));

@@ -183,6 +183,7 @@ fn lower_function(function: Operation, names: Rc<RefCell<BTreeSet<String>>>) -> 
         b.graph.outputs =
             outputs.map(|(n, v)| v.map(|v| (n.clone(), v)).ok_or_else(|| absent(&n))).collect::<Result<_>>()?;
     }
+    b.refuse_contradictions()?;
     Ok(b)
 }
 

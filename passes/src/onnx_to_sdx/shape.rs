@@ -87,7 +87,7 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
         return Ok(vec![dynamic::with_dims(b, x, &dims)?]);
     }
     let wanted = product(&dims);
-    if !b.decide_or_leave(&total, &wanted).map_err(|e| e.node(&node.name))? {
+    if !b.decide(&total, &wanted).map_err(|e| e.node(&node.name))? {
         return Ok(vec![dynamic::with_dims(b, x, &dims)?]);
     }
     // What was unified may now be written in other symbols.

@@ -6,38 +6,28 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Check, Op, Symbol, SymbolKind};
 
 impl Builder {
-    /// Makes two dimensions equal: solves for a symbol where that is possible, and rewrites the graph with it.
+    /// Makes two dimensions equal: solves for a symbol where that is possible, else states a condition of the call, and
+    /// rewrites the graph with it.
     pub fn unify(&mut self, a: &Dim, b: &Dim) -> Result<()> {
-        if self.decide(a, b)? {
-            return Ok(());
-        }
-        let message = format!("the dimensions {a} and {b} must be equal");
-        let help = match (a.as_const(), b.as_const()) {
-            (Some(_), Some(_)) => "check the shapes of the node's inputs".to_string(),
-            (_, None) | (None, _) => "give their symbols values that agree, with --dim NAME=N".to_string(),
-        };
-        Err(self.error("E0201", message).help(help))
+        if self.decide(a, b)? { Ok(()) } else { Err(self.unequal(a, b)) }
     }
 
     /// Makes two dimensions equal where an equation says how; `false` where none does, though they may be equal at a
     /// call. Refuses what the ranges of the symbols exclude, and what never is equal.
-    pub fn decide_or_leave(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
-        match (a.clone() - b.clone()).as_const() {
-            Some(_) => self.unify(a, b).map(|()| true),
-            None => self.decide(a, b),
-        }
-    }
-
-    fn decide(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
+    pub fn decide(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
         if a == b {
             return Ok(true);
         }
-        let is_data = |s: &str| self.graph.symbols.get(s).is_some_and(|s| s.kind == SymbolKind::Data);
+        let is_data = |s: &str| self.graph.symbols.get(s).is_some_and(is_from_data);
         let Some((symbol, by)) = solve(a, b, &is_data, &|s| self.rank_of(s)) else {
-            if self.assume_bound(a, b) || self.assume_bound(b, a) || self.assume_atom(a, b) || self.assume_atom(b, a) {
+            if self.never_equal(a, b) {
+                return Err(self.unequal(a, b));
+            }
+            if self.assume_bound(a, b)? || self.assume_bound(b, a)? || self.assume_atom(a, b) || self.assume_atom(b, a)
+            {
                 return Ok(true);
             }
-            return Ok(self.assume_factors(a, b) || self.assume_share(a, b)?);
+            return Ok(self.assume_factors(a, b) || self.assume_share(a, b)? || self.assume_term(a, b)?);
         };
         if is_data(&symbol) {
             self.assume_data(&symbol, &by);
@@ -46,6 +36,52 @@ impl Builder {
         self.check_range(&symbol, &by)?;
         self.substitute(&symbol, &by);
         Ok(true)
+    }
+
+    fn unequal(&self, a: &Dim, b: &Dim) -> Box<Error> {
+        let help = match (a.as_const(), b.as_const()) {
+            (Some(_), Some(_)) => "check the shapes of the node's inputs",
+            (_, None) | (None, _) => "give their symbols values that agree, with --dim NAME=N",
+        };
+        self.error("E0201", format!("the dimensions {a} and {b} must be equal")).help(help)
+    }
+
+    /// Whether no call can make two dimensions equal: one is always the larger, or a common factor divides all but the
+    /// constant of their difference.
+    fn never_equal(&self, a: &Dim, b: &Dim) -> bool {
+        let one = Dim::constant(1);
+        let above = |x: &Dim, y: &Dim| x.provably_ge(&(y.clone() + one.clone()), &|s| self.graph.symbol_lo(s));
+        let difference = a.clone() - b.clone();
+        let constant = difference.terms().find(|(m, _)| m.is_empty()).map_or(0, |(_, c)| c);
+        let factors = difference.terms().filter(|(m, _)| !m.is_empty()).fold(0, |g, (_, c)| gcd(g, c.unsigned_abs()));
+        above(a, b) || above(b, a) || factors > 1 && constant.unsigned_abs() % factors != 0
+    }
+
+    /// Refuses a condition that no call can meet: later nodes may have contradicted it.
+    pub fn refuse_contradictions(&self) -> Result<()> {
+        let broken = self.graph.checks.iter().find(|c| self.never_equal(&c.left, &c.right));
+        broken.map_or(Ok(()), |c| Err(self.unequal(&c.left, &c.right).node(&c.why)))
+    }
+
+    /// 256*n - max(0, n - 1) == 255*n + 1 says that max(0, n - 1) is n - 1: what stands once in an equation and is no symbol
+    /// is the rest of it from here on.
+    fn assume_term(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
+        let difference = reduced(a.clone() - b.clone());
+        let from_data = |d: &Dim| d.symbols().iter().any(|s| self.graph.symbols.get(&**s).is_some_and(is_from_data));
+        let solved = |(monomial, c): (&[Atom], i64)| {
+            let ([Atom::FloorDiv(..) | Atom::Max(..) | Atom::Min(..)], 1 | -1) = (monomial, c) else { return None };
+            let term = Dim::term(monomial, 1);
+            let value = (difference.clone() - Dim::term(monomial, c)) * Dim::constant(-c);
+            // Inputs are known before what data say.
+            (from_data(&term) || !from_data(&value)).then_some((term, value))
+        };
+        let all: Vec<(Dim, Dim)> = difference.terms().filter_map(solved).collect();
+        for (term, value) in all {
+            if self.assume_bound(&term, &value)? || self.assume_atom(&term, &value) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// a*b == c*d is true where a == c and b == d: the only way that says what the sizes are, and which the call then
@@ -189,21 +225,38 @@ impl Builder {
         }
         // b*t - t + s <= b*t is s <= t.
         let (a, b) = sides(&(a.clone() - b.clone()));
-        let why = self.origin.clone();
-        match (b.as_const(), a.as_symbol().and_then(|s| self.graph.symbols.get_mut(s))) {
-            (Some(c), Some(symbol)) if symbol.lo > c => {
-                let message = format!("the dimension {a}, at least {}, must be at most {c}", symbol.lo);
-                Err(Error::user("E0204", message).node(why).help("choose a smaller range with --dim"))
-            }
-            (Some(c), Some(symbol)) => {
-                symbol.hi = Some(symbol.hi.map_or(c, |hi| hi.min(c)));
-                Ok(())
-            }
-            (_, _) => {
-                self.add_check(a.maximum(&b), b);
-                Ok(())
-            }
+        let is_range = a.as_symbol().is_some_and(|s| self.graph.symbols.contains_key(s)) && b.as_const().is_some();
+        self.narrow(&(b.clone() - a.clone()))?;
+        if !is_range {
+            self.add_check(a.maximum(&b), b);
         }
+        Ok(())
+    }
+
+    /// c*s + k >= 0 bounds the symbol s: from below where c is positive, else from above.
+    fn narrow(&mut self, at_least_0: &Dim) -> Result<()> {
+        let names = at_least_0.symbols();
+        let Some(name) = names.first().filter(|_| names.len() == 1) else { return Ok(()) };
+        let linear = at_least_0.linear_in(name).and_then(|(c, k)| c.as_const().zip(k.as_const()));
+        let Some((c, k)) = linear.filter(|(c, k)| *c != 0 && *k != i64::MIN) else { return Ok(()) };
+        let why = self.origin.clone();
+        let Some(symbol) = self.graph.symbols.get_mut(&**name) else { return Ok(()) };
+        let refuse =
+            |message: String| Err(Error::user("E0204", message).node(&why).help("choose a range that fits with --dim"));
+        if c > 0 {
+            let least = (-k).div_euclid(c) + i64::from((-k).rem_euclid(c) != 0);
+            if let Some(hi) = symbol.hi.filter(|hi| *hi < least) {
+                return refuse(format!("the dimension {name}, at most {hi}, must be at least {least}"));
+            }
+            symbol.lo = symbol.lo.max(least);
+        } else {
+            let most = k.div_euclid(c.saturating_neg());
+            if symbol.lo > most {
+                return refuse(format!("the dimension {name}, at least {}, must be at most {most}", symbol.lo));
+            }
+            symbol.hi = Some(symbol.hi.map_or(most, |hi| hi.min(most)));
+        }
+        Ok(())
     }
 
     /// An equation that every call must satisfy; with symbols from data, as soon as these are known.
@@ -215,18 +268,16 @@ impl Builder {
     }
 
     /// min(x, c) == x says x <= c: the bound is declared, or checked at the call, and the minimum is x from here on.
-    fn assume_bound(&mut self, bounded: &Dim, value: &Dim) -> bool {
-        let Some(atom) = bounded.as_atom().cloned() else { return false };
+    fn assume_bound(&mut self, bounded: &Dim, value: &Dim) -> Result<bool> {
+        let Some(atom) = bounded.as_atom().cloned() else { return Ok(false) };
         let other = match &atom {
             Atom::Min(x, y) | Atom::Max(x, y) if **x == *value => y.clone(),
             Atom::Min(x, y) | Atom::Max(x, y) if **y == *value => x.clone(),
-            Atom::Min(..) | Atom::Max(..) | Atom::Symbol(_) | Atom::FloorDiv(..) => return false,
+            Atom::Min(..) | Atom::Max(..) | Atom::Symbol(_) | Atom::FloorDiv(..) => return Ok(false),
         };
-        let declared = value.as_symbol().and_then(|s| self.graph.symbols.get_mut(s));
-        match (&atom, declared, other.as_const()) {
-            (Atom::Min(..), Some(symbol), Some(c)) => symbol.hi = Some(symbol.hi.map_or(c, |h| h.min(c))),
-            (Atom::Max(..), Some(symbol), Some(c)) => symbol.lo = symbol.lo.max(c),
-            _ => self.add_check(bounded.clone(), value.clone()),
+        match atom {
+            Atom::Min(..) => self.require_at_most(value, &other)?,
+            _ => self.require_at_most(&other, value)?,
         }
         let value = value.clone();
         self.rewrite_dims(|d| {
@@ -234,7 +285,7 @@ impl Builder {
                 *d = d.replace(&atom, &value);
             }
         });
-        true
+        Ok(true)
     }
 
     fn substitute(&mut self, symbol: &str, by: &Dim) {
@@ -248,6 +299,7 @@ impl Builder {
                 *side = side.substitute(&|s| (s == symbol).then(|| by.clone()));
             }
         }
+        self.graph.checks.retain(|c| c.left != c.right);
         self.derive(symbol, by);
     }
 
@@ -290,6 +342,10 @@ impl Builder {
         }
         self.contents.iter_mut().flatten().flatten().for_each(&rewrite);
     }
+}
+
+fn is_from_data(symbol: &Symbol) -> bool {
+    symbol.kind == SymbolKind::Data
 }
 
 /// The symbols of a product of symbols alone, each as often as it is a factor.

@@ -122,7 +122,7 @@ fn aligned(d: Dim) -> Dim {
 fn values(entry: &Entry, call: Usual) -> Sizes {
     let inputs = entry.ports(true);
     let mut values = usual::usual(&entry.symbols, inputs.iter().map(|(_, _, c)| c.dims.as_slice()), call);
-    usual::keep_checks(&entry.checks, &|_| false, &mut values);
+    usual::keep_checks(&entry.checks, &entry.symbols, &|_| false, &mut values);
     for (name, symbol) in &entry.symbols {
         if symbol.kind == SymbolKind::Data {
             values.insert(name.clone(), call.other.min(symbol.hi.unwrap_or(i64::MAX)).max(symbol.lo));

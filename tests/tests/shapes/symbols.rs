@@ -266,3 +266,59 @@ fn an_empty_batch_gives_empty_outputs() {
     // The sum over nothing.
     assert_eq!(c.run(&inputs(0)).unwrap()[1].1.to_vec::<f32>().unwrap(), [0.0]);
 }
+
+#[test]
+fn an_equality_that_some_sizes_break_is_a_condition_of_the_call() {
+    // A row before all rows but the first: as many again, where there is one.
+    let net = Net::new().input("a", F32, "n 4").output("y").f32s("row", &[1, 4]);
+    let net = net.i64s("one", &[1]).i64s("end", &[i64::MAX]).i64s("zero", &[0]);
+    let net = net.node("/slice", "Slice", "a one end zero", "t").node("/shift", "Concat", "row t", "s").int("axis", 0);
+    let c = compiled(&net.node("/both", "Concat", "a s", "y").int("axis", 1), &[]);
+    let lines = ["symbol n in 1.., Input, from input `a`, dimension 0", "check 1 <= n (/both)"];
+    assert_eq!(c.symbols(), lines);
+    assert_eq!(output(&c, &[("a", &[3, 4])]), [3, 8]);
+    assert_eq!(output(&c, &[("a", &[1, 4])]), [1, 8]);
+    let error = c.refusal(&floats(&[("a", &[0, 4])]));
+    assert_eq!(error.message, "`n` = 0 (input `a`, dimension 0) is outside 1..");
+    assert_eq!(error.node.as_deref(), Some("/both"));
+}
+
+#[test]
+fn a_length_that_data_shapes_is_a_condition_of_the_call() {
+    // A window for each 384 elements: 257 of them, as the weights want.
+    let net = Net::new().input("a", F32, "a b 256").output("y").i64s("to", &[1, 1, -1]).f32s("w", &[257, 5]);
+    let net = net.node("/r", "Reshape", "a to", "r").node("/pool", "MaxPool", "r", "p");
+    let net = net.ints("kernel_shape", &[1]).ints("strides", &[384]).node("/mm", "MatMul", "p w", "y");
+    let c = compiled(&net, &[]);
+    assert_eq!(c.symbols()[2..], ["check ((256*a*b + 383) floordiv (384)) == 257 (/mm)"], "{:?}", c.symbols());
+    assert_eq!(output(&c, &[("a", &[5, 77, 256])]), [1, 1, 5]);
+    let words = "`((256*a*b + 383) floordiv (384))` = 256 must be equal to `257` = 257, \
+                 where `a` = 2 (input `a`, dimension 0), `b` = 192 (input `a`, dimension 1)";
+    assert_eq!(message(&c, &[("a", &[2, 192, 256])]), words);
+}
+
+#[test]
+fn a_product_of_open_dimensions_is_a_condition_of_the_call() {
+    let net = Net::new().input("a", F32, "n 3 h w").output("y").f32s("k", &[3 * 49, 5]);
+    let net = net.node("/flatten", "Flatten", "a", "f").node("/gemm", "Gemm", "f k", "y");
+    let c = compiled(&net, &[]);
+    assert_eq!(c.symbols().last().unwrap(), "check 3*h*w == 147 (/gemm)");
+    assert_eq!(output(&c, &[("a", &[2, 3, 7, 7])]), [2, 5]);
+    assert_eq!(output(&c, &[("a", &[2, 3, 1, 49])]), [2, 5]);
+    let words = "`3*h*w` = 144 must be equal to `147` = 147, \
+                 where `h` = 6 (input `a`, dimension 2), `w` = 8 (input `a`, dimension 3)";
+    assert_eq!(message(&c, &[("a", &[1, 3, 6, 8])]), words);
+}
+
+#[test]
+fn what_no_size_makes_equal_is_refused() {
+    let net = Net::new().input("a", F32, "n 3 h w").output("y").f32s("k", &[3 * 49 + 1, 5]);
+    let net = net.node("/flatten", "Flatten", "a", "f").node("/gemm", "Gemm", "f k", "y");
+    let error = refused(&net, &[]);
+    assert_eq!((error.code, error.node.as_deref()), ("E0201", Some("/gemm")), "{error}");
+    // Two nodes contradict each other, with what one of them leaves open.
+    let net = Net::new().input("a", F32, "h w").output("y").output("z").f32s("k", &[49, 5]).f32s("l", &[5, 5]);
+    let net = net.i64s("flat", &[1, -1]).node("/r", "Reshape", "a flat", "f").node("/gemm", "MatMul", "f k", "y");
+    let error = refused(&net.node("/other", "MatMul", "a l", "t").node("/last", "MatMul", "t k", "z"), &[]);
+    assert_eq!(error.code, "E0201", "{error}");
+}

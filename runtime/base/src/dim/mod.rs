@@ -46,6 +46,9 @@ const ATOM_WEIGHT_MAX: usize = 4096;
 /// Terms that a polynomial division may go through; one that would take longer counts as not exact.
 const DIVISION_MAX: usize = 1 << 16;
 
+/// Minima that a proof of a lower bound may look at: twice as many cases each.
+const MINIMA_MAX: usize = 3;
+
 impl Dim {
     pub fn constant(value: i64) -> Dim {
         let mut terms = BTreeMap::new();
@@ -196,6 +199,12 @@ impl Dim {
     }
 
     pub fn maximum(&self, other: &Dim) -> Dim {
+        // max(0, n - min(1, n)) has nothing to choose.
+        for (zero, larger) in [(self, other), (other, self)] {
+            if zero.is_const(0) && larger.lower_bound(&|_| 0).is_some_and(|lo| lo >= 0) {
+                return larger.clone();
+            }
+        }
         self.ordered(other, Atom::Max, |difference| difference >= 0)
     }
 
@@ -364,15 +373,29 @@ impl Dim {
             0 => None,
             lo => Some(Dim::symbol(name) + Dim::constant(lo)),
         });
-        if shifted.overflow {
+        shifted.least(MINIMA_MAX)
+    }
+
+    /// A lower bound where symbols are at least 0. A minimum that is taken away is at most either of its sides; so many
+    /// of them are looked at.
+    fn least(&self, n_minima: usize) -> Option<i64> {
+        if self.overflow {
             return None;
         }
-        for (monomial, c) in shifted.terms.iter().filter(|(m, _)| !m.is_empty()) {
+        let taken = self.terms.iter().find_map(|(m, &c)| match m.as_slice() {
+            [Atom::Min(a, b)] if c < 0 => Some((Dim::term(m, c), c, [a, b])),
+            _ => None,
+        });
+        if let (Some((term, c, sides)), Some(rest)) = (taken, n_minima.checked_sub(1)) {
+            let by = |side: &Dim| (self.clone() - term.clone() + Dim::constant(c) * side.clone()).least(rest);
+            return sides.into_iter().filter_map(|side| by(side)).max();
+        }
+        for (monomial, c) in self.terms.iter().filter(|(m, _)| !m.is_empty()) {
             if *c < 0 || !monomial.iter().all(Atom::non_negative) {
                 return None;
             }
         }
-        Some(shifted.constant_term())
+        Some(self.constant_term())
     }
 
     /// True where `self >= other` follows for all symbols at or above their lower bounds.

@@ -82,6 +82,10 @@ fn bounds_are_proved_not_guessed() {
     assert!(!dim("max(n - 2, m - 2)").provably_ge(&dim("0"), &one));
     assert!(!dim("(n - 2) floordiv m").provably_ge(&dim("0"), &one));
     assert!(dim("(n - 1) floordiv m").provably_ge(&dim("0"), &one));
+    // A minimum that is taken away is at most either side.
+    assert!(dim("n + 2*m").provably_ge(&dim("min(n, 7) + 2*min(m, n)"), &zero));
+    assert!(!dim("n").provably_ge(&dim("2*min(n, m)"), &zero));
+    assert_eq!(dim("0").maximum(&dim("n - min(1, n)")), dim("n - min(1, n)"));
 }
 
 #[test]

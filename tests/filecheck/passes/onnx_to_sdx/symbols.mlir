@@ -161,3 +161,41 @@ func.func @not_independent(%x: !x, %y: !sdx.tensor<[s], f32>) -> !v
   %0 = onnx.node "Gather"(%x, %j) opset 13 {} : (!x, !v) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[n, 4], f32>
+
+// n == max(0, n - 1) + 1 holds where n is at least 1: the range says so, and the call names the node.
+
+// CHECK-LABEL: func.func @shifted
+// CHECK-SAME: -> !sdx.tensor<[n, 8], f32>
+// CHECK-SAME: sdx.checks = ["max(1, n) == n : /both"]
+// CHECK-SAME: sdx.symbols = ["input n 1.."]
+func.func @shifted(%x: !x) -> !v attributes {sdx.symbols = ["input n 0.."]} {
+  %o = sdx.const dense<1> : tensor<1xi64> : !sdx.tensor<[1], i64>
+  %z = sdx.const dense<0> : tensor<1xi64> : !sdx.tensor<[1], i64>
+  %e = sdx.const dense<9223372036854775807> : tensor<1xi64> : !sdx.tensor<[1], i64>
+  %r = sdx.const dense<1.0> : tensor<1x4xf32> : !sdx.tensor<[1, 4], f32>
+  %0 = onnx.node "Slice"(%x, %o, %e, %z) opset 13 {} : (!x, !sdx.tensor<[1], i64>, !sdx.tensor<[1], i64>, !sdx.tensor<[1], i64>) -> !v
+  %1 = onnx.node "Concat"(%r, %0) opset 13 {axis = 0 : i64} : (!sdx.tensor<[1, 4], f32>, !v) -> !v
+  %2 = onnx.node "Concat"(%x, %1) opset 13 {axis = 1 : i64} : (!x, !v) -> !v loc("/both")
+  return %2 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[n, h*w], f32>
+!w = !sdx.tensor<[49, 5], f32>
+
+// A product of symbols is not replaced everywhere: this operand is taken as one of the length that the weights have.
+
+// CHECK-LABEL: func.func @product
+// CHECK-SAME: sdx.checks = ["h*w == 49 : /mm"]
+// CHECK: sdx.slice %arg0 {{.*}}<[n, h*w], f32> -> <[n, 49], f32>
+func.func @product(%x: !x, %w: !w) -> !v attributes {sdx.symbols = ["input h 0..", "input n 0..", "input w 0.."]} {
+  %0 = onnx.node "MatMul"(%x, %w) opset 13 {} : (!x, !w) -> !v loc("/mm")
+  return %0 : !v
+}
