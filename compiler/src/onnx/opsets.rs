@@ -5,7 +5,7 @@ use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-pub const IR_VERSIONS: RangeInclusive<i64> = 3..=13;
+pub const IR_VERSIONS: RangeInclusive<i64> = 3..=14;
 /// Of the default domain. Other domains are accepted as they are: an operator decides what it makes of its version.
 pub const OPSETS: RangeInclusive<i64> = 1..=28;
 
@@ -77,8 +77,8 @@ mod tests {
             assert_eq!(e.message, format!("opset {version} of `ai.onnx` is not supported; opsets 1 to 28 are"));
         }
         assert_eq!(resolve(&[import("", 17), import("ai.onnx", 18)]).unwrap_err().code, "E0102");
-        assert!(check_ir_version(3).is_ok() && check_ir_version(13).is_ok());
-        let e = check_ir_version(14).unwrap_err();
-        assert_eq!(e.message, "IR version 14 is not supported; versions 3 to 13 are");
+        assert!(check_ir_version(3).is_ok() && check_ir_version(14).is_ok());
+        let e = check_ir_version(15).unwrap_err();
+        assert_eq!(e.message, "IR version 15 is not supported; versions 3 to 14 are");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use super::reduction::wide;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
@@ -27,10 +28,13 @@ fn above(b: &mut Builder, x: Value, c: f64) -> Result<Value> {
     b.map2(ScalarFn::Lt, c, x)
 }
 
-/// exp(x) - 1
+/// exp(x) - 1, in f32 at least: the difference has few digits of narrower powers.
 fn power_less_one(b: &mut Builder, x: Value) -> Result<Value> {
+    let dtype = b.dtype(x);
+    let x = b.convert(x, wide(dtype))?;
     let power = b.map1(ScalarFn::Exp, x)?;
-    b.map_const(ScalarFn::Sub, power, 1.0)
+    let less = b.map_const(ScalarFn::Sub, power, 1.0)?;
+    b.convert(less, dtype)
 }
 
 /// max(0, x) + min(0, alpha * (exp(x / alpha) - 1))
@@ -116,6 +120,12 @@ pub fn swish(b: &mut Builder, node: &Node) -> Outputs {
     let power = b.map1(ScalarFn::Exp, scaled)?;
     let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
     Ok(vec![b.map2(ScalarFn::Div, x, sum)?])
+}
+
+/// swish(gate) · value
+pub fn swiglu(b: &mut Builder, node: &Node) -> Outputs {
+    let gate = swish(b, node)?[0];
+    Ok(vec![b.map2(ScalarFn::Mul, gate, node.input(1)?)?])
 }
 
 /// x / (1 + |x|)

@@ -44,12 +44,18 @@ pub fn depth_to_space(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(turned, &merged)?])
 }
 
+/// The reverse of [`depth_to_space`], in both orders.
 pub fn space_to_depth(b: &mut Builder, node: &Node) -> Outputs {
     let (x, side) = image(b, node)?;
     let columns = b.split_inner(x, 3, side.clone())?;
     let parts = b.split_inner(columns, 2, side)?;
-    // [n, c, h, i, w, j] => [n, i, j, c, h, w]
-    let turned = b.transpose(parts, vec![0, 3, 5, 1, 2, 4])?;
+    let turned = match node.str_or("mode", "DCR")?.as_str() {
+        // [n, c, h, i, w, j] => [n, i, j, c, h, w]
+        "DCR" => b.transpose(parts, vec![0, 3, 5, 1, 2, 4])?,
+        // [n, c, h, i, w, j] => [n, c, i, j, h, w]
+        "CRD" => b.transpose(parts, vec![0, 1, 3, 5, 2, 4])?,
+        other => return Err(node.error("E0106", format!("the mode {other} is not known"))),
+    };
     let d = b.dims(turned);
     let merged = [d[0].clone(), product(&d[1..4]), d[4].clone(), d[5].clone()];
     Ok(vec![b.reshape(turned, &merged)?])

@@ -17,10 +17,10 @@ pub fn reduce(b: &mut Builder, node: &Node) -> Outputs {
     let since = AXES_INPUT_SINCE.iter().find(|(n, _)| *n == node.op_type).map_or(18, |(_, v)| *v);
     let r = reduce_axes::read(b, node, since)?;
     let dtype = b.dtype(r.x);
-    // Roots and logarithms of integers are taken in f64, and the largest of bools as integers.
+    // Roots and logarithms of integers are taken in f64, and the largest of bools as numbers of which the least is false.
     let working = match node.op_type.as_str() {
         "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" if dtype.is_int() => DType::F64,
-        "ReduceMax" | "ReduceMin" if dtype == DType::Bool => DType::I32,
+        "ReduceMax" | "ReduceMin" if dtype == DType::Bool => DType::U8,
         _ if dtype.is_int() || dtype.is_float() => dtype,
         _ => return Err(node.error("E0107", format!("does not take {dtype}"))),
     };

@@ -317,6 +317,7 @@ pub static OPERATORS: &[Operator] = &[
     host("StringSplit", 20, texts::split),
     map("Sub", 7, ScalarFn::Sub),
     fold("Sum", 7, ScalarFn::Add),
+    onnx("SwiGLU", 28, activation::swiglu),
     onnx("Swish", 24, activation::swish),
     onnx("Tan", 7, t::tan),
     map("Tanh", 7, ScalarFn::Tanh),

@@ -84,7 +84,7 @@ static ROWS: &[Row] = &[
         code: "E0102",
         file: "m.onnx",
         node: "",
-        words: &["IR version 99", "3 to 13"],
+        words: &["IR version 99", "3 to 14"],
         make: |f| {
             let mut net = small();
             net.model.ir_version = 99;

@@ -123,3 +123,16 @@ func.func @prelu(%x: !sdx.tensor<[b, s], f32>, %w: !sdx.tensor<[s], f32>) -> !v 
   %0 = onnx.node "PRelu"(%x, %w) opset 16 {} : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[s], f32>) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 4], f32>
+
+// CHECK-LABEL: func.func @swiglu
+// CHECK: %[[G:.*]] = sdx.map "div"(%arg0, %{{.*}})
+// CHECK: sdx.map "mul"(%[[G]], %arg1)
+func.func @swiglu(%a: !x, %b: !x) -> !v {
+  %0 = onnx.node "SwiGLU"(%a, %b) opset 28 {} : (!x, !x) -> !v
+  return %0 : !v
+}

@@ -46,3 +46,16 @@ func.func @columns(%x: !x) -> !v {
   %0 = onnx.node "Col2Im"(%x, %n, %k) opset 18 {} : (!x, !sdx.tensor<[1], i64>, !sdx.tensor<[1], i64>) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 2, 4, 4], f32>
+
+// CHECK-LABEL: func.func @channel_by_channel
+// CHECK: sdx.transpose %{{.*}} [0, 1, 3, 5, 2, 4]
+// CHECK: sdx.reshape %{{.*}} -> <[b, 8, 2, 2], f32>
+func.func @channel_by_channel(%x: !x) -> !v {
+  %0 = onnx.node "SpaceToDepth"(%x) opset 28 {blocksize = 2, mode = "CRD"} : (!x) -> !v
+  return %0 : !v
+}

@@ -68,7 +68,7 @@ func.func @logarithms(%x: !sdx.tensor<[b, s], f32>) -> (!v, !v, !v) {
 // The largest of bools is reckoned in integers.
 
 // CHECK-LABEL: func.func @bools
-// CHECK: sdx.convert %{{.*}} -> <[b], i32>
+// CHECK: sdx.convert %{{.*}} -> <[b], ui8>
 // CHECK: sdx.reduce "max"
 // CHECK: sdx.convert %{{.*}} -> <[], i1>
 func.func @bools(%x: !sdx.tensor<[b], i1>) -> !v {
