@@ -5,6 +5,7 @@ use super::elementwise::{gelu_of, sigmoid_of};
 use super::linear::{gemm, matmul_of};
 use super::named_activation::Activation;
 use super::node::Node;
+use super::quantize::dequantized;
 use super::reduction::{normalise, softmax_over};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -14,6 +15,24 @@ type Outputs = Result<Vec<Value>>;
 
 /// com.microsoft EmbedLayerNormalization: the sum of three embeddings, normalised; and the number of keys per row.
 pub fn embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
+    embedded(b, node, node.optional(8), &|_, _, v| Ok(v))
+}
+
+/// The same of codes: tables, scale and bias have scales from input 8 and zero points from input 13 on.
+pub fn quantized_embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
+    embedded(b, node, None, &|b, at, v| {
+        let (scale, zero) = (b.single(node.input(at + 6)?)?, b.single(node.input(at + 11)?)?);
+        dequantized(b, v, scale, Some(zero))
+    })
+}
+
+/// `number` is what the elements stand for that were read of input `at`.
+fn embedded(
+    b: &mut Builder,
+    node: &Node,
+    given_positions: Option<Value>,
+    number: &dyn Fn(&mut Builder, usize, Value) -> Result<Value>,
+) -> Outputs {
     let ids = node.input(0)?;
     let (word, position) = (node.input(2)?, node.input(3)?);
     if let Some(other) = [ids, word, position].into_iter().find(|v| b.rank(*v) != 2) {
@@ -23,8 +42,9 @@ pub fn embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
         let ids = b.convert(ids, DType::I64)?;
         b.add(Op::Gather { axis: 0 }, &[table, ids])
     };
-    let mut sum = lookup(b, word, ids)?;
-    let positions = match node.optional(8) {
+    let words = lookup(b, word, ids)?;
+    let mut sum = number(b, 2, words)?;
+    let positions = match given_positions {
         Some(given) => lookup(b, position, given)?,
         None => {
             let s = b.dims(ids)[1].clone();
@@ -36,10 +56,12 @@ pub fn embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     };
     if let (Some(segments), Some(table)) = (node.optional(1), node.optional(4)) {
         let segment = lookup(b, table, segments)?;
+        let segment = number(b, 4, segment)?;
         sum = b.map2(ScalarFn::Add, sum, segment)?;
     }
+    let positions = number(b, 3, positions)?;
     sum = b.map2(ScalarFn::Add, sum, positions)?;
-    let (scale, bias) = (node.input(5)?, node.input(6)?);
+    let (scale, bias) = (number(b, 5, node.input(5)?)?, number(b, 6, node.input(6)?)?);
     let epsilon = node.float_or("epsilon", 1e-12)?;
     let y = normalise(b, sum, scale, Some(bias), epsilon)?;
     let lengths = match node.optional(7) {
@@ -113,6 +135,26 @@ pub fn fused_matmul(b: &mut Builder, node: &Node) -> Outputs {
     let product = matmul_of(b, node, operands[0], operands[1])?;
     let alpha = node.float_or("alpha", 1.0)?;
     Ok(vec![if alpha == 1.0 { product } else { b.map_const(ScalarFn::Mul, product, alpha)? }])
+}
+
+/// com.microsoft.CDist: a[m, n], b[k, n] → the distances [m, k] of all pairs of rows
+pub fn distances(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, y) = (float_input(b, node)?, node.input(1)?);
+    let (&[ref m, ref n], &[ref k, _]) = (&*b.dims(x), &*b.dims(y)) else {
+        return Err(node.error("E0201", format!("takes matrices, not {} and {}", b.ty(x), b.ty(y))));
+    };
+    let one = Dim::constant(1);
+    let x = b.reshape(x, &[m.clone(), one.clone(), n.clone()])?;
+    let width = b.dims(y)[1].clone();
+    let y = b.reshape(y, &[one, k.clone(), width])?;
+    let apart = b.map2(ScalarFn::Sub, x, y)?;
+    let square = b.map2(ScalarFn::Mul, apart, apart)?;
+    let sum = b.reduce(ReduceFn::Add, square, &[2], false)?;
+    match node.str_or("metric", "sqeuclidean")?.as_str() {
+        "sqeuclidean" => Ok(vec![sum]),
+        "euclidean" => Ok(vec![b.map1(ScalarFn::Sqrt, sum)?]),
+        other => Err(node.error("E0106", format!("the metric {other} is not supported"))),
+    }
 }
 
 /// gelu(A B + bias) in its tanh form.

@@ -5,7 +5,9 @@
 use super::builder::Builder;
 use super::elementwise as e;
 use super::node::Node;
-use super::windows::{SPATIAL_MAX, Windows, halves, kernel_shape, pads, same_upper, spatial, steps};
+use super::windows::{
+    SPATIAL_MAX, Windows, halves, kernel_shape, pads, same_upper, spatial, steps, with_channels_last,
+};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
@@ -13,21 +15,35 @@ use sardonyx_dialects::sdx::Value;
 type Outputs = Result<Vec<Value>>;
 
 pub fn conv(b: &mut Builder, node: &Node) -> Outputs {
-    let (x, w) = (node.input(0)?, node.input(1)?);
+    Ok(vec![conv_of(b, node, node.input(0)?)?])
+}
+
+fn conv_of(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
+    let w = node.input(1)?;
     check_types(b, node, x, w)?;
     let y = convolve(b, node, x, w)?;
-    Ok(vec![biased(b, node, y, node.optional(2))?])
+    biased(b, node, y, node.optional(2))
 }
 
 /// com.microsoft FusedConv: a convolution, a sum with `Z`, and an activation.
 pub fn fused_conv(b: &mut Builder, node: &Node) -> Outputs {
-    let mut y = conv(b, node)?[0];
+    let y = conv(b, node)?[0];
+    Ok(vec![summed_and_activated(b, node, y)?])
+}
+
+/// com.microsoft NhwcFusedConv: the same where x, `Z` and the result have channels last, the weights as ever.
+pub fn nhwc_fused_conv(b: &mut Builder, node: &Node) -> Outputs {
+    let y = with_channels_last(b, node, node.input(0)?, |b, x| conv_of(b, node, x))?;
+    Ok(vec![summed_and_activated(b, node, y)?])
+}
+
+fn summed_and_activated(b: &mut Builder, node: &Node, mut y: Value) -> Result<Value> {
     if let Some(z) = node.optional(3) {
         y = b.map2(ScalarFn::Add, y, z)?;
     }
     let params = node.floats("activation_params")?.unwrap_or_default();
     let param = |i: usize, default: f64| params.get(i).copied().unwrap_or(default);
-    Ok(vec![match node.str_or("activation", "")?.as_str() {
+    Ok(match node.str_or("activation", "")?.as_str() {
         "" => y,
         "Relu" => b.map_const(ScalarFn::Max, y, 0.0)?,
         "Tanh" => b.map1(ScalarFn::Tanh, y)?,
@@ -44,7 +60,7 @@ pub fn fused_conv(b: &mut Builder, node: &Node) -> Outputs {
             b.map_const(ScalarFn::Min, above, 1.0)?
         }
         other => return Err(node.error("E0106", format!("the activation {other} is not known"))),
-    }])
+    })
 }
 
 fn check_types(b: &Builder, node: &Node, x: Value, w: Value) -> Result<()> {

@@ -10,16 +10,23 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Negative indices count from the end: select(i < 0, i + n, i), which folds away for constants.
 pub fn gather(b: &mut Builder, node: &Node) -> Outputs {
-    let (data, indices) = (node.input(0)?, node.input(1)?);
+    let data = node.input(0)?;
     let axis = node.axis(node.int_or("axis", 0)?, b.rank(data))?;
+    let indices = places(b, node, data, axis)?;
+    Ok(vec![b.add(Op::Gather { axis }, &[data, indices])?])
+}
+
+/// The indices of input 1 along an axis. Negative ones count from the end: select(i < 0, i + n, i), which folds away for
+/// constants.
+pub fn places(b: &mut Builder, node: &Node, data: Value, axis: usize) -> Result<Value> {
+    let indices = node.input(1)?;
     if !matches!(b.dtype(indices), DType::I32 | DType::I64) {
         return Err(node.error("E0107", format!("indices of type {} are not allowed", b.dtype(indices))));
     }
     let indices = b.convert(indices, DType::I64)?;
     let extent = b.dims(data)[axis].clone();
-    let indices = match b.constants(indices) {
+    Ok(match b.constants(indices) {
         Some(known) if known.iter().all(|&i| i >= 0) => indices,
         Some(known) => {
             let wrapped =
@@ -37,8 +44,7 @@ pub fn gather(b: &mut Builder, node: &Node) -> Outputs {
             let wrapped = b.map2(ScalarFn::Add, indices, n)?;
             b.select(negative, wrapped, indices)?
         }
-    };
-    Ok(vec![b.add(Op::Gather { axis }, &[data, indices])?])
+    })
 }
 
 /// Tuples of indices into the leading dimensions become one index into them all; a tuple that is out of range becomes

@@ -5,7 +5,7 @@
 use super::builder::Builder;
 use super::node::Node;
 use super::reduction::divide_by;
-use super::windows::{Windows, kernel_shape, pads, spatial, steps};
+use super::windows::{Windows, kernel_shape, pads, spatial, steps, with_channels_last};
 use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -49,15 +49,7 @@ pub fn max_pool(b: &mut Builder, node: &Node) -> Outputs {
 /// com.microsoft NhwcMaxPool: channels are the last dimension.
 pub fn nhwc_max_pool(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
-    let rank = b.rank(x);
-    if rank < 3 {
-        return Err(node.error("E0201", format!("takes batch, spatial axes and channels, not {}", b.ty(x))));
-    }
-    let inward: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
-    let outward: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
-    let x = b.transpose(x, inward)?;
-    let y = max_pool_of(b, node, x)?[0];
-    Ok(vec![b.transpose(y, outward)?])
+    Ok(vec![with_channels_last(b, node, x, |b, x| Ok(max_pool_of(b, node, x)?[0]))?])
 }
 
 fn max_pool_of(b: &mut Builder, node: &Node, x: Value) -> Outputs {
@@ -145,7 +137,10 @@ fn column_major(b: &mut Builder, index: Value, extents: &[Dim]) -> Result<Value>
 }
 
 pub fn average_pool(b: &mut Builder, node: &Node) -> Outputs {
-    let x = node.input(0)?;
+    Ok(vec![average_pool_of(b, node, node.input(0)?)?])
+}
+
+pub fn average_pool_of(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
     floats_only(b, node, x)?;
     let w = windows(b, node, x)?;
     let zero = b.splat(b.dtype(x), 0.0, &[])?;
@@ -156,7 +151,7 @@ pub fn average_pool(b: &mut Builder, node: &Node) -> Outputs {
     let none = |list: &[Dim]| list.iter().all(|n| n.is_const(0));
     let all_count = none(&w.beyond) && (includes_pads || none(&w.low) && none(&w.high));
     if all_count {
-        return Ok(vec![divide_by(b, sum, product(&w.sizes))?]);
+        return divide_by(b, sum, product(&w.sizes));
     }
     // How many elements of each window count: those beyond the padding never do.
     let mut extents = spatial(b, node, x)?;
@@ -171,7 +166,7 @@ pub fn average_pool(b: &mut Builder, node: &Node) -> Outputs {
     let ones = counted.padded(b, ones, zero)?;
     let ones = counted.view(b, ones)?;
     let count = over_offsets(b, ReduceFn::Add, ones, counted.rank())?;
-    Ok(vec![b.map2(ScalarFn::Div, sum, count)?])
+    b.map2(ScalarFn::Div, sum, count)
 }
 
 /// (Σ |x|^p)^(1/p)

@@ -4,10 +4,15 @@
 
 use super::builder::Builder;
 use super::convolution::{biased, convolve};
+use super::indexing::places;
 use super::linear::matmul_of;
 use super::node::Node;
-use super::quantize::{dequantized, difference, quantized, range_of};
-use super::reduction::softmax_over;
+use super::pooling::average_pool_of;
+use super::quantize::{dequantized, difference, in_blocks, quantized, range_of};
+use super::reduce_axes;
+use super::reduction::{mean, softmax_over};
+use super::windows::in_layout;
+use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
@@ -157,7 +162,7 @@ pub fn qlinear_global_average_pool(b: &mut Builder, node: &Node) -> Outputs {
         if node.int_or("channels_last", 0)? != 0 { (1..rank - 1).collect() } else { (2..rank).collect() };
     let places: Vec<Dim> = axes.iter().map(|&i| b.dims(x)[i].clone()).collect();
     let sum = b.reduce(ReduceFn::Add, x, &axes, true)?;
-    let count = b.dims_scalar(sardonyx_base::dim::product(&places))?;
+    let count = b.dims_scalar(product(&places))?;
     let count = b.convert(count, DType::F32)?;
     let values = b.map2(ScalarFn::Div, sum, count)?;
     Ok(vec![requantized(b, node, values, 3)?])
@@ -193,6 +198,54 @@ fn requantized_as(b: &mut Builder, node: &Node, values: Value) -> Result<Value> 
         return Err(node.error("E0107", format!("does not quantize to {to}")));
     }
     quantized(b, values, (scale, Some(zero)), to, (DType::F32, true))
+}
+
+/// com.microsoft.QLinearWhere: the elements of one or the other, each with its own scale and zero point.
+pub fn qlinear_where(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, y) = (values_of(b, node, 1)?, values_of(b, node, 4)?);
+    let values = b.select(node.input(0)?, x, y)?;
+    Ok(vec![requantized(b, node, values, 7)?])
+}
+
+/// com.microsoft.QLinearReduceMean
+pub fn qlinear_reduce_mean(b: &mut Builder, node: &Node) -> Outputs {
+    let r = reduce_axes::read(b, node, i64::MAX)?;
+    let x = values_of(b, node, 0)?;
+    let values = mean(b, x, &r.axes)?;
+    let values = r.finish(b, values)?;
+    Ok(vec![requantized(b, node, values, 3)?])
+}
+
+/// com.microsoft.QLinearAveragePool
+pub fn qlinear_average_pool(b: &mut Builder, node: &Node) -> Outputs {
+    let x = values_of(b, node, 0)?;
+    let values = in_layout(b, node, x, |b, x| average_pool_of(b, node, x))?;
+    Ok(vec![requantized(b, node, values, 3)?])
+}
+
+/// com.microsoft.QGemm: a, its scale and zero point; the same of b; c, in i32 and of the scale of the product; scale and
+/// zero point of the result, which is f32 without them.
+pub fn qgemm(b: &mut Builder, node: &Node) -> Outputs {
+    let matrix = |b: &mut Builder, at: usize, transposed: &str| {
+        let x = node.input(at)?;
+        match (b.rank(x), node.int_or(transposed, 0)?) {
+            (2, 0) => Ok(x),
+            (2, _) => b.transpose(x, vec![1, 0]),
+            _ => Err(node.error("E0201", format!("takes matrices, not {}", b.ty(x)))),
+        }
+    };
+    let (x, y) = (matrix(b, 0, "transA")?, matrix(b, 3, "transB")?);
+    let mut sums = integer_product(b, node, (x, node.optional(2)), (y, node.optional(5)))?;
+    if let Some(c) = node.optional(6) {
+        sums = b.map2(ScalarFn::Add, sums, c)?;
+    }
+    let (x_scale, y_scale) = (b.single(node.input(1)?)?, by_line(b, node.input(4)?, y, false)?);
+    let mut values = scaled(b, sums, x_scale, y_scale)?;
+    let alpha = node.float_or("alpha", 1.0)?;
+    if alpha != 1.0 {
+        values = b.map_const(ScalarFn::Mul, values, alpha)?;
+    }
+    Ok(vec![if node.optional(7).is_some() { requantized(b, node, values, 7)? } else { values }])
 }
 
 /// com.microsoft.MatMulIntegerToFloat: a, b, their scales, their zero points, bias.
@@ -270,6 +323,47 @@ pub fn matmul_nbits(b: &mut Builder, node: &Node) -> Outputs {
     with_bias(b, y, node.optional(5))
 }
 
+/// com.microsoft.GatherBlockQuantized: rows of a table of codes, as numbers. Blocks along one axis have a scale and maybe
+/// a zero point each; bytes hold `bits` to an element of the last dimension.
+pub fn gather_block_quantized(b: &mut Builder, node: &Node) -> Outputs {
+    let (data, scales, rank) = (node.input(0)?, node.input(2)?, b.rank(node.input(0)?));
+    let [rows, axis] = [("gather_axis", 0), ("quantize_axis", 1)].map(|(n, d)| node.axis(node.int_or(n, d)?, rank));
+    let (rows, axis, bits) = (rows?, axis?, node.int_or("bits", 4)?);
+    let (in_bytes, block) = (b.dtype(data) == DType::U8, node.int_or("block_size", 128)?);
+    if rows == axis || b.rank(scales) != rank || block < 1 || ![2, 4, 8].contains(&bits) || in_bytes && rows + 1 == rank
+    {
+        let reason = format!("blocks of {block} along dimension {axis} of {}, {bits} bits each", b.ty(data));
+        return Err(node.error("E0106", format!("{reason}, looked up along dimension {rows}, are not supported")));
+    }
+    let at = places(b, node, data, rows)?;
+    let codes = |b: &mut Builder, v: Value| {
+        let found = b.add(Op::Gather { axis: rows }, &[v, at])?;
+        let (mut dims, last) = (b.dims(found), b.rank(found) - 1);
+        let Some(bytes) = dims[last].as_const().filter(|_| in_bytes) else { return Ok(found) };
+        let flat = b.reshape(found, &[product(&dims[..last]), dims[last].clone()])?;
+        let elements = unpacked(b, flat, bits, bytes * 8 / bits)?;
+        dims[last] = Dim::constant(bytes * 8 / bits);
+        b.reshape(elements, &dims)
+    };
+    let x = codes(b, data)?;
+    let scale = b.add(Op::Gather { axis: rows }, &[scales, at])?;
+    let zero = match node.optional(3) {
+        Some(zero) => Some(codes(b, zero)?),
+        None if in_bytes => {
+            let dims = b.dims(scale);
+            Some(b.splat(DType::I32, (1i64 << (bits - 1)) as f64, &dims)?)
+        }
+        None => None,
+    };
+    let axis = if axis < rows { axis } else { axis + b.rank(at) - 1 };
+    if b.dims(x)[axis].as_const().is_none_or(|n| n % block != 0) {
+        let reason = format!("dimension {axis} of {} is not made of blocks of {block}", b.ty(x));
+        return Err(node.error("E0201", reason));
+    }
+    let y = in_blocks(b, (scale, zero), x, axis, Dim::constant(block))?;
+    Ok(vec![b.convert(y, b.dtype(scales))?])
+}
+
 /// bytes[n, m] → elements[n, count], each of `bits`, low bits first.
 fn unpacked(b: &mut Builder, bytes: Value, bits: i64, count: i64) -> Result<Value> {
     if bits == 8 {
@@ -315,13 +409,17 @@ pub fn conv_integer(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![convolved(b, node, (x, node.optional(2)), (w, node.optional(3)))?])
 }
 
-/// x, its scale and zero point; the same of the weights; scale and zero point of the result; a bias in i32.
+/// x, its scale and zero point; the same of the weights; scale and zero point of the result; a bias in i32. That of
+/// com.microsoft may have channels last in x and the result, not in the weights.
 pub fn qlinear_conv(b: &mut Builder, node: &Node) -> Outputs {
     let (x, w) = (node.input(0)?, node.input(3)?);
-    let sums = convolved(b, node, (x, node.optional(2)), (w, node.optional(5)))?;
-    let sums = biased(b, node, sums, node.optional(8))?;
-    let x_scale = b.single(node.input(1)?)?;
-    let w_scale = by_kernel(b, node.input(4)?, sums, 1)?;
-    let values = scaled(b, sums, x_scale, w_scale)?;
-    Ok(vec![requantized(b, node, values, 6)?])
+    let y = in_layout(b, node, x, |b, x| {
+        let sums = convolved(b, node, (x, node.optional(2)), (w, node.optional(5)))?;
+        let sums = biased(b, node, sums, node.optional(8))?;
+        let x_scale = b.single(node.input(1)?)?;
+        let w_scale = by_kernel(b, node.input(4)?, sums, 1)?;
+        let values = scaled(b, sums, x_scale, w_scale)?;
+        requantized(b, node, values, 6)
+    });
+    Ok(vec![y?])
 }

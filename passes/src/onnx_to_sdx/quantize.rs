@@ -71,7 +71,7 @@ fn whole_blocks(b: &mut Builder, node: &Node, scale: Value, x: Value) -> Result<
 }
 
 /// x[.., n, block, ..] · scale[.., n, 1, ..] as x[.., n · block, ..]: codes of groups that a product finds
-fn in_blocks(
+pub fn in_blocks(
     b: &mut Builder,
     (scale, zero): (Value, Option<Value>),
     x: Value,

@@ -2,8 +2,10 @@
 //! of them, and map
 
 use super::builder::Builder;
+use super::elementwise::sigmoid_of;
 use super::node::Node;
 use super::reduction::{divide_by, mean, normalise_over, spread};
+use super::windows::with_channels_last;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Value, WindowSpec};
@@ -105,12 +107,7 @@ pub fn group_normalization(b: &mut Builder, node: &Node) -> Outputs {
         return Err(node.error("E0106", format!("{groups} groups of the channels of {}", b.ty(x))));
     }
     let wide = b.convert(x, stash)?;
-    let parts = b.split_axis(wide, 1, Dim::constant(groups))?;
-    let axes: Vec<usize> = (2..b.rank(parts)).collect();
-    let mut y = normalise_over(b, parts, &axes, node.float_or("epsilon", 1e-5)?, true)?.y;
-    let dims = b.dims(y);
-    let mut merged = vec![dims[0].clone(), dims[1].clone() * dims[2].clone()];
-    merged.extend_from_slice(&dims[3..]);
+    let (mut y, merged) = by_groups(b, node, wide, groups)?;
     let by_channel = node.opset >= 21;
     if by_channel {
         y = b.reshape(y, &merged)?;
@@ -124,6 +121,59 @@ pub fn group_normalization(b: &mut Builder, node: &Node) -> Outputs {
     }
     let y = if by_channel { y } else { b.reshape(y, &merged)? };
     Ok(vec![b.convert(y, dtype)?])
+}
+
+/// x[n, c, …] normalised as [n, g, c / g, …], and the dimensions of x.
+fn by_groups(b: &mut Builder, node: &Node, x: Value, groups: i64) -> Result<(Value, Vec<Dim>)> {
+    let parts = b.split_axis(x, 1, Dim::constant(groups))?;
+    let axes: Vec<usize> = (2..b.rank(parts)).collect();
+    let y = normalise_over(b, parts, &axes, node.float_or("epsilon", 1e-5)?, true)?.y;
+    let dims = b.dims(y);
+    let mut merged = vec![dims[0].clone(), dims[1].clone() * dims[2].clone()];
+    merged.extend_from_slice(&dims[3..]);
+    Ok((y, merged))
+}
+
+/// com.microsoft GroupNorm, and SkipGroupNorm of x + skip + bias: groups of channels over their planes, a scale and a bias
+/// for each channel, an activation; then the sum.
+pub fn microsoft_group_norm(b: &mut Builder, node: &Node) -> Outputs {
+    let (mut x, scale, bias) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let groups = node.require("groups", node.int("groups")?)?;
+    if groups < 1 || b.rank(x) != 4 {
+        return Err(node.error("E0106", format!("{groups} groups of the channels of {}", b.ty(x))));
+    }
+    let is_last = node.int_or("channels_last", 1)? != 0;
+    if node.op_type == "SkipGroupNorm" {
+        for v in [Some(node.input(3)?), node.optional(4)].into_iter().flatten() {
+            let (mut dims, one) = (b.dims(v), Dim::constant(1));
+            if dims.len() < 3 {
+                let channels = dims.pop().unwrap_or(one.clone());
+                let row = dims.pop().unwrap_or(one.clone());
+                dims =
+                    if is_last { vec![row, one.clone(), one, channels] } else { vec![row, channels, one.clone(), one] };
+            }
+            let v = b.reshape(v, &dims)?;
+            x = b.map2(ScalarFn::Add, x, v)?;
+        }
+    }
+    let normal = |b: &mut Builder, x: Value| {
+        let dtype = b.dtype(x);
+        let wide = b.convert(x, stash(b, node, x)?)?;
+        let (y, merged) = by_groups(b, node, wide, groups)?;
+        let mut y = b.reshape(y, &merged)?;
+        for (f, v) in [(ScalarFn::Mul, scale), (ScalarFn::Add, bias)] {
+            let v = b.convert(v, b.dtype(y))?;
+            let v = per_channel(b, node, v, y)?;
+            y = b.map2(f, y, v)?;
+        }
+        if node.int_or("activation", 0)? == 1 {
+            let gate = sigmoid_of(b, y)?;
+            y = b.map2(ScalarFn::Mul, y, gate)?;
+        }
+        b.convert(y, dtype)
+    };
+    let y = if is_last { with_channels_last(b, node, x, normal)? } else { normal(b, x)? };
+    Ok(vec![y, x])
 }
 
 /// (x - mean) / (sqrt(variance) + 1e-9), over batch and planes where no axes are given.

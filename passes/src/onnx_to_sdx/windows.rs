@@ -164,3 +164,34 @@ impl Windows {
         Ok(x)
     }
 }
+
+/// f of an image whose channels are its last dimension: it is given them as dimension 1.
+pub fn with_channels_last(
+    b: &mut Builder,
+    node: &Node,
+    x: Value,
+    f: impl FnOnce(&mut Builder, Value) -> Result<Value>,
+) -> Result<Value> {
+    let rank = b.rank(x);
+    if rank < 3 {
+        return Err(node.error("E0201", format!("takes batch, spatial axes and channels, not {}", b.ty(x))));
+    }
+    let inward: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+    let outward: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+    let x = b.transpose(x, inward)?;
+    let y = f(b, x)?;
+    b.transpose(y, outward)
+}
+
+/// The same where the node's attribute `channels_last` says so.
+pub fn in_layout(
+    b: &mut Builder,
+    node: &Node,
+    x: Value,
+    f: impl FnOnce(&mut Builder, Value) -> Result<Value>,
+) -> Result<Value> {
+    match node.int_or("channels_last", 0)? {
+        0 => f(b, x),
+        _ => with_channels_last(b, node, x, f),
+    }
+}

@@ -89,3 +89,43 @@ func.func @fused_matmul(%a: !a, %b: !b, %x: !x, %y: !y) -> (!v, !v, !v, !v) {
   %3 = onnx.node "GemmFastGelu"(%x, %y) opset 1 domain "com.microsoft" {} : (!x, !y) -> !v
   return %0, %1, %2, %3 : !v, !v, !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!i = !sdx.tensor<[b, s], i32>
+!w = !sdx.tensor<[99, 16], ui8>
+!p = !sdx.tensor<[64, 16], ui8>
+!g = !sdx.tensor<[16], ui8>
+!s = !sdx.tensor<[], f32>
+!z = !sdx.tensor<[], ui8>
+
+// What is looked up becomes numbers afterwards.
+
+// CHECK-LABEL: func.func @codes
+// CHECK: %[[C:.*]] = sdx.gather %arg1[%{{.*}}] axis 0 {{.*}} -> !sdx.tensor<[b, s, 16], ui8>
+// CHECK: sdx.convert %[[C]]
+// CHECK: sdx.map "sub"
+// CHECK: sdx.map "mul"
+func.func @codes(%i: !i, %w: !w, %p: !p, %g: !g, %s: !s, %z: !z) -> (!v, !v) {
+  %no = onnx.none : !v
+  %0:2 = onnx.node "QEmbedLayerNormalization"(%i, %no, %w, %p, %no, %g, %g, %no, %s, %s, %no, %s, %s, %z, %z, %no, %z, %z) opset 1 domain "com.microsoft" {}
+    : (!i, !v, !w, !p, !v, !g, !g, !v, !s, !s, !v, !s, !s, !z, !z, !v, !z, !z) -> (!v, !v)
+  return %0#0, %0#1 : !v, !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[m, n], f32>
+!y = !sdx.tensor<[k, n], f32>
+
+// CHECK-LABEL: func.func @distances
+// CHECK: %[[D:.*]] = sdx.map "sub"
+// CHECK: %[[S:.*]] = sdx.map "mul"(%[[D]], %[[D]])
+// CHECK: %[[R:.*]] = sdx.reduce "add" %[[S]] axes [2] : {{.*}} -> <[m, k], f32>
+// CHECK: sdx.map "sqrt"(%[[R]])
+func.func @distances(%x: !x, %y: !y) -> !v {
+  %0 = onnx.node "CDist"(%x, %y) opset 1 domain "com.microsoft" {metric = "euclidean"} : (!x, !y) -> !v
+  return %0 : !v
+}

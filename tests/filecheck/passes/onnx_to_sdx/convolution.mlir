@@ -98,3 +98,22 @@ func.func @fused(%x: !x, %w: !sdx.tensor<[4, 4, 3], f32>, %z: !sdx.tensor<[b, 4,
     : (!x, !sdx.tensor<[4, 4, 3], f32>, !v, !sdx.tensor<[b, 4, 6], f32>) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 6, 6, 4], f32>
+!w = !sdx.tensor<[5, 4, 3, 3], f32>
+!z = !sdx.tensor<[b, 4, 4, 5], f32>
+
+// CHECK-LABEL: func.func @channels_last
+// CHECK: sdx.transpose %arg0 [0, 3, 1, 2]
+// CHECK: sdx.contract
+// CHECK: %[[Y:.*]] = sdx.transpose %{{.*}} [0, 2, 3, 1] : {{.*}} -> <[b, 4, 4, 5], f32>
+// CHECK: sdx.map "add"(%[[Y]], %arg2)
+// CHECK: sdx.map "max"
+func.func @channels_last(%x: !x, %w: !w, %z: !z) -> !v {
+  %no = onnx.none : !v
+  %0 = onnx.node "NhwcFusedConv"(%x, %w, %no, %z) opset 1 domain "com.microsoft" {activation = "Relu"} : (!x, !w, !v, !z) -> !v
+  return %0 : !v
+}

@@ -69,3 +69,16 @@ func.func @reverse_sequence(%x: !sdx.tensor<[t, n], f32>, %l: !sdx.tensor<[n], i
   %0 = onnx.node "ReverseSequence"(%x, %l) opset 10 {} : (!sdx.tensor<[t, n], f32>, !sdx.tensor<[n], i64>) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[n, m], f32>
+
+// CHECK-LABEL: func.func @older_triangle
+// CHECK: sdx.map "le"
+// CHECK: sdx.map "select"
+func.func @older_triangle(%x: !x) -> !v {
+  %0 = onnx.node "Trilu"(%x) opset 1 domain "com.microsoft" {} : (!x) -> !v
+  return %0 : !v
+}

@@ -142,3 +142,87 @@ func.func @convolutions(%x: !x, %w: !w, %s: !s, %z: !z, %ws: !ws, %wz: !wz, %b: 
     : (!x, !s, !z, !w, !ws, !wz, !s, !z, !b) -> !v
   return %sums, %y : !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!a = !sdx.tensor<[m, k], ui8>
+!b = !sdx.tensor<[n, k], i8>
+!s = !sdx.tensor<[], f32>
+!z = !sdx.tensor<[], ui8>
+!zb = !sdx.tensor<[n], i8>
+!sb = !sdx.tensor<[n], f32>
+!c = !sdx.tensor<[n], i32>
+
+// The bias has the scale of the product; without a scale of its own the result is f32.
+
+// CHECK-LABEL: func.func @gemm
+// CHECK: sdx.transpose %arg1 [1, 0]
+// CHECK: %[[P:.*]] = sdx.contract "mk,kn->mn"{{.*}} -> !sdx.tensor<[m, n], i32>
+// CHECK: sdx.map "add"(%[[P]], {{.*}}i32
+// CHECK: sdx.map "mul"
+// CHECK: sdx.map "round"
+// CHECK: sdx.contract
+// CHECK-NOT: sdx.map "round"
+// CHECK: return
+func.func @gemm(%a: !a, %b: !b, %s: !s, %z: !z, %sb: !sb, %zb: !zb, %c: !c) -> (!v, !v) {
+  %y = onnx.node "QGemm"(%a, %s, %z, %b, %sb, %zb, %c, %s, %z) opset 1 domain "com.microsoft" {transB = 1 : i64}
+    : (!a, !s, !z, !b, !sb, !zb, !c, !s, !z) -> !v
+  %f = onnx.node "QGemm"(%a, %s, %z, %b, %sb, %zb) opset 1 domain "com.microsoft" {transB = 1 : i64, alpha = 0.5 : f32}
+    : (!a, !s, !z, !b, !sb, !zb) -> !v
+  return %y, %f : !v, !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 8, 8, 3], ui8>
+!w = !sdx.tensor<[5, 3, 3, 3], i8>
+!s = !sdx.tensor<[], f32>
+!z = !sdx.tensor<[], ui8>
+!zw = !sdx.tensor<[], i8>
+!c = !sdx.tensor<[b, 8, 8, 3], i1>
+
+// Channels that are last are moved first, and back; the weights of a convolution stay.
+
+// CHECK-LABEL: func.func @images
+// CHECK: sdx.transpose {{.*}} [0, 3, 1, 2] : <[b, 8, 8, 3], f32>
+// CHECK: sdx.reduce "add"
+// CHECK: sdx.transpose {{.*}} [0, 2, 3, 1]
+// CHECK: sdx.map "round"
+// CHECK: sdx.transpose {{.*}} [0, 3, 1, 2] : <[b, 8, 8, 3], ui8>
+// CHECK: sdx.contract
+// CHECK: sdx.transpose {{.*}} [0, 2, 3, 1] : <[b, 5, 6, 6], ui8>
+// CHECK: sdx.reduce "add" {{.*}} axes [1, 2]
+// CHECK: sdx.map "select"
+func.func @images(%x: !x, %s: !s, %z: !z, %w: !w, %zw: !zw, %c: !c) -> (!v, !v, !v, !v) {
+  %0 = onnx.node "QLinearAveragePool"(%x, %s, %z, %s, %z) opset 1 domain "com.microsoft" {channels_last = 1 : i64, kernel_shape = [2, 2]}
+    : (!x, !s, !z, !s, !z) -> !v
+  %1 = onnx.node "QLinearConv"(%x, %s, %z, %w, %s, %zw, %s, %z) opset 1 domain "com.microsoft" {channels_last = 1 : i64}
+    : (!x, !s, !z, !w, !s, !zw, !s, !z) -> !v
+  %2 = onnx.node "QLinearReduceMean"(%x, %s, %z, %s, %z) opset 1 domain "com.microsoft" {axes = [1, 2], keepdims = 0 : i64}
+    : (!x, !s, !z, !s, !z) -> !v
+  %3 = onnx.node "QLinearWhere"(%c, %x, %s, %z, %x, %s, %z, %s, %z) opset 1 domain "com.microsoft" {}
+    : (!c, !x, !s, !z, !x, !s, !z, !s, !z) -> !v
+  return %0, %1, %2, %3 : !v, !v, !v, !v
+}
+
+// -----
+
+!v = !onnx.value
+!t = !sdx.tensor<[99, 16], ui8>
+!i = !sdx.tensor<[n], i64>
+!s = !sdx.tensor<[99, 2], f32>
+
+// Codes are looked up, unpacked, and multiplied by the scale of their block.
+
+// CHECK-LABEL: func.func @lookup
+// CHECK: sdx.gather %arg0[%{{.*}}] axis 0 {{.*}} -> !sdx.tensor<[n, 16], ui8>
+// CHECK: sdx.convert {{.*}} ui4>
+// CHECK: sdx.gather %arg2[%{{.*}}] axis 0 {{.*}} -> !sdx.tensor<[n, 2], f32>
+// CHECK: sdx.map "mul"{{.*}} -> !sdx.tensor<[n, 2, 16], f32>
+// CHECK: sdx.reshape {{.*}} -> <[n, 32], f32>
+func.func @lookup(%t: !t, %i: !i, %s: !s) -> !v {
+  %0 = onnx.node "GatherBlockQuantized"(%t, %i, %s) opset 1 domain "com.microsoft" {bits = 4 : i64, block_size = 16 : i64} : (!t, !i, !s) -> !v
+  return %0 : !v
+}

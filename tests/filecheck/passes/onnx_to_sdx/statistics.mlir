@@ -81,3 +81,25 @@ func.func @planes(%x: !x) -> (!v, !v) {
   %1 = onnx.node "LRN"(%x) opset 13 {size = 4} : (!x) -> !v
   return %0, %1 : !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 6, 6, 8], f32>
+!k = !sdx.tensor<[b, 8], f32>
+!c = !sdx.tensor<[8], f32>
+
+// Channels are last; the sum is a result too.
+
+// CHECK-LABEL: func.func @groups_of_a_sum
+// CHECK: sdx.reshape %arg1 : <[b, 8], f32> -> <[b, 1, 1, 8], f32>
+// CHECK: %[[S:.*]] = sdx.map "add"
+// CHECK: sdx.transpose %[[S]] [0, 3, 1, 2]
+// CHECK: sdx.reduce "add" {{.*}} axes [2, 3, 4]
+// CHECK: %[[Y:.*]] = sdx.transpose %{{.*}} [0, 2, 3, 1]
+// CHECK: return %[[Y]], %[[S]], %{{.*}}
+func.func @groups_of_a_sum(%x: !x, %k: !k, %c: !c) -> (!v, !v, !v) {
+  %0:2 = onnx.node "SkipGroupNorm"(%x, %c, %c, %k) opset 1 domain "com.microsoft" {groups = 2 : i64, activation = 1 : i64} : (!x, !c, !c, !k) -> (!v, !v)
+  %1 = onnx.node "GroupNorm"(%x, %c, %c) opset 1 domain "com.microsoft" {groups = 2 : i64, activation = 0 : i64} : (!x, !c, !c) -> !v
+  return %0#0, %0#1, %1 : !v, !v, !v
+}
