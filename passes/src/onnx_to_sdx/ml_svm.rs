@@ -4,9 +4,10 @@ use super::builder::Builder;
 use super::ml_features::{floats, rows};
 use super::ml_models::{best_label, both_signs, integer_labels, kernel, matrix, transformed};
 use super::node::Node;
-use sardonyx_base::{DType, Result};
+use sardonyx_base::host::DataOp;
+use sardonyx_base::{DType, Dim, HostOp, Result};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -102,23 +103,33 @@ fn by_pairs(b: &mut Builder, node: &Node, x: Value, counts: &[usize], n_classes:
     Ok((b.map2(ScalarFn::Add, votes[0], votes[1])?, scores))
 }
 
-/// Of two classes: 1 - logistic(a s + b), and the rest. Of more they are the fixed point of an iteration.
+/// Of a pair (i, j): 1 - logistic(a s + b) for i. Of more than two classes they are where an iteration over the pairs
+/// ends, which no kernel can say.
 fn probabilities(b: &mut Builder, node: &Node, scores: Value, n_classes: usize) -> Result<Value> {
-    if n_classes != 2 {
-        let reason = format!("probabilities of {n_classes} classes are not supported");
-        return Err(node.error("E0101", reason).help("export the scores without `prob_a` and `prob_b`"));
-    }
-    let first = |name: &str| -> Result<f64> { Ok(node.floats(name)?.and_then(|p| p.first().copied()).unwrap_or(0.0)) };
-    let (slope, offset) = (first("prob_a")?, first("prob_b")?);
-    let scaled = b.map_const(ScalarFn::Mul, scores, slope)?;
-    let shifted = b.map_const(ScalarFn::Add, scaled, offset)?;
+    let n_pairs = n_classes * n_classes.saturating_sub(1) / 2;
+    let dtype = b.dtype(scores);
+    let by_pair = |b: &mut Builder, name: &str| {
+        let given = node.floats(name)?.unwrap_or_default();
+        match given.len() >= n_pairs && b.dims(scores)[1].is_const(n_pairs as i64) {
+            true => floats(b, dtype, &given[..n_pairs]),
+            false => Err(node.error("E0106", format!("`{name}` has {} values for {n_pairs} pairs", given.len()))),
+        }
+    };
+    let (slope, offset) = (by_pair(b, "prob_a")?, by_pair(b, "prob_b")?);
+    let scaled = b.map2(ScalarFn::Mul, scores, slope)?;
+    let shifted = b.map2(ScalarFn::Add, scaled, offset)?;
     // 1 - logistic(x) is 1 / (1 + exp(x)).
     let power = b.map1(ScalarFn::Exp, shifted)?;
     let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
-    let one = b.splat(b.dtype(scores), 1.0, &[])?;
+    let one = b.splat(dtype, 1.0, &[])?;
     let own = b.map2(ScalarFn::Div, one, sum)?;
     let own = b.map_const(ScalarFn::Max, own, 1e-7)?;
     let own = b.map_const(ScalarFn::Min, own, 1.0 - 1e-7)?;
+    if n_classes != 2 {
+        let pairs = b.convert(own, DType::F32)?;
+        let ty = TensorType::new(DType::F32, vec![b.dims(pairs)[0].clone(), Dim::constant(n_classes as i64)]);
+        return Ok(b.host(HostOp::Data(DataOp::CouplePairs), &[pairs], &[ty], &[])?.remove(0));
+    }
     let rest = b.map2(ScalarFn::Sub, one, own)?;
     b.add(Op::Concat { axis: 1 }, &[own, rest])
 }

@@ -4,6 +4,7 @@ use super::builder::Builder;
 use super::held::Held;
 use super::node::Node;
 use super::recur::{Loop, Turned, truth};
+use super::texts;
 use sardonyx_base::host::DataOp;
 use sardonyx_base::{DType, Dim, HostOp, Result, Tensor};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
@@ -12,6 +13,9 @@ type Outputs = Result<Vec<Value>>;
 
 /// Elements up to which a sequence is followed when compiling.
 const KNOWN_MAX: usize = 1024;
+
+/// Columns of a sparse map.
+const COLUMNS_MAX: i64 = 1 << 20;
 
 fn host(b: &mut Builder, op: DataOp, args: &[Value], ty: TensorType, fresh: &[String]) -> Result<Value> {
     Ok(b.host(HostOp::Data(op), args, &[ty], fresh)?.remove(0))
@@ -132,17 +136,57 @@ pub fn zip_map(b: &mut Builder, node: &Node) -> Outputs {
 
 /// ai.onnx.ml DictVectorizer: what a map has for each word of the vocabulary, 0 for those that it has not.
 pub fn dict_vectorizer(b: &mut Builder, node: &Node) -> Outputs {
-    let map = node.input(0)?;
     let words = keys(node, "string_vocabulary", "int64_vocabulary")?;
+    let (words, dtype) = (b.constant(words)?, map_values(b, node)?);
+    let absent = match dtype {
+        DType::String => b.constant(Tensor::from_strings(vec![], &[""]))?,
+        _ => b.splat(dtype, 0.0, &[])?,
+    };
+    Ok(vec![values_of_keys(b, node, words, absent)?])
+}
+
+/// The type of the values of the map that the node takes.
+fn map_values(b: &Builder, node: &Node) -> Result<DType> {
+    let map = node.input(0)?;
     let Held::Map(of) = b.held(map) else {
         return Err(node.error("E0107", format!("takes a map, not {}", b.held(map))));
     };
-    let Held::Tensor { dtype, .. } = *of else {
-        return Err(node.error("E0107", format!("takes a map of numbers, not of {of}")));
+    match *of {
+        Held::Tensor { dtype, .. } => Ok(dtype),
+        of => Err(node.error("E0107", format!("takes a map of numbers, not of {of}"))),
+    }
+}
+
+/// [1, k]: the map's values for `k` keys, and `absent` for those that it has not.
+fn values_of_keys(b: &mut Builder, node: &Node, keys: Value, absent: Value) -> Result<Value> {
+    let ty = TensorType::new(b.dtype(absent), vec![Dim::constant(1), b.dims(keys)[0].clone()]);
+    host(b, DataOp::DictVectorizer, &[node.input(0)?, keys, absent], ty, &[])
+}
+
+/// CastMap of the form SPARSE: values at the places that their keys say, zeros elsewhere.
+pub fn cast_map(b: &mut Builder, node: &Node) -> Outputs {
+    let (form, n) = (node.str_or("map_form", "DENSE")?, node.int_or("max_map", 1)?);
+    if form != "SPARSE" {
+        let reason = format!("the form {form} has as many columns as the map of a call has keys");
+        return Err(node.error("E0101", reason).help("convert the model with map_form=SPARSE and max_map"));
+    }
+    if !(1..=COLUMNS_MAX).contains(&n) {
+        return Err(node.error("E0106", format!("`max_map` = {n} is not in 1 to {COLUMNS_MAX}")));
+    }
+    let to = match node.str_or("cast_to", "TO_FLOAT")?.as_str() {
+        "TO_FLOAT" => DType::F32,
+        "TO_INT64" => DType::I64,
+        "TO_STRING" => DType::String,
+        other => return Err(node.error("E0106", format!("`cast_to` = {other} is not known"))),
     };
-    let dims = vec![Dim::constant(1), Dim::constant(words.len() as i64)];
-    let (words, absent) = (b.constant(words)?, b.splat(dtype, 0.0, &[])?);
-    Ok(vec![host(b, DataOp::DictVectorizer, &[map, words, absent], TensorType::new(dtype, dims), &[])?])
+    let keys = b.constant(Tensor::from_vec(vec![n as usize], (0..n).collect::<Vec<_>>()))?;
+    let absent = match map_values(b, node)? {
+        DType::String => b.constant(Tensor::from_strings(vec![], &["0"]))?,
+        dtype => b.splat(dtype, 0.0, &[])?,
+    };
+    let values = values_of_keys(b, node, keys, absent)?;
+    let number = b.dtype(values) != DType::String && to != DType::String;
+    Ok(vec![if number { b.convert(values, to)? } else { texts::cast(b, values, to)? }])
 }
 
 pub fn split(b: &mut Builder, node: &Node) -> Outputs {

@@ -335,6 +335,8 @@ pub static OPERATORS: &[Operator] = &[
     map("Xor", 7, ScalarFn::Xor),
     ml("ArrayFeatureExtractor", 1, ml_features::array_feature_extractor),
     ml("Binarizer", 1, ml_features::binarizer),
+    Operator { device: Device::Host, ..ml("CastMap", 1, sequences::cast_map) },
+    strings_on_host(ml("CategoryMapper", 1, texts::label_encoder)),
     Operator { device: Device::Host, ..ml("DictVectorizer", 1, sequences::dict_vectorizer) },
     ml("FeatureVectorizer", 1, ml_features::feature_vectorizer),
     ml("Imputer", 1, ml_features::imputer),

@@ -156,6 +156,14 @@ fn look_up(b: &mut Builder, x: Value, keys: Tensor) -> Result<Value> {
 pub fn label_encoder(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let (keys, values) = match node.strs("classes_strings")? {
+        // CategoryMapper: pairs of a name and a number, in either direction.
+        _ if node.op_type == "CategoryMapper" => {
+            let (names, numbers) = (list(node, "cats")?, node.ints("cats_int64s")?);
+            let names = node.require("cats_strings", names.filter(|n| n.dtype() == DType::String))?;
+            let numbers = node.require("cats_int64s", numbers)?;
+            let numbers = Tensor::from_vec(vec![numbers.len()], numbers);
+            if b.dtype(x) == DType::String { (names, numbers) } else { (numbers, names) }
+        }
         // The first version of the operator: names and their numbers, whichever is given.
         Some(classes) => {
             let names = Tensor::from_strings(vec![classes.len()], &classes);

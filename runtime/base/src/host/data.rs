@@ -2,7 +2,7 @@
 
 use super::text::Case;
 use super::tfidf::{Ngrams, Weighing};
-use super::{image, sequence, text, tfidf, unfit};
+use super::{couple, image, sequence, text, tfidf, unfit};
 use crate::{DType, Result, Tensor};
 use std::fmt;
 
@@ -50,6 +50,8 @@ pub enum DataOp {
     LookUp,
     /// strings, places  =>  strings
     Pick,
+    /// probabilities of pairs of classes [n, pairs]  =>  of classes [n, k]
+    CouplePairs,
     /// see [`tfidf::count`]
     TfIdf(Ngrams),
     /// the bytes of a file  =>  u8 [height, width, channels]
@@ -101,6 +103,7 @@ impl DataOp {
             DataOp::StringToNumbers { .. } => "StringToNumbers",
             DataOp::LookUp => "LookUp",
             DataOp::Pick => "Pick",
+            DataOp::CouplePairs => "CouplePairs",
             DataOp::TfIdf(_) => "TfIdf",
             DataOp::ImageDecoder { .. } => "ImageDecoder",
         }
@@ -145,6 +148,7 @@ impl DataOp {
             "StringToNumbers" => DataOp::StringToNumbers { float: flag(take("float")?)? },
             "LookUp" => DataOp::LookUp,
             "Pick" => DataOp::Pick,
+            "CouplePairs" => DataOp::CouplePairs,
             "TfIdf" => {
                 let size = |value: i64| usize::try_from(value).ok();
                 let kinds = [Weighing::Tf, Weighing::Idf, Weighing::TfIdf];
@@ -170,6 +174,7 @@ impl DataOp {
             DataOp::SplitToSequence { .. } | DataOp::Optional | DataOp::OptionalHasElement => None,
             DataOp::SequenceLength | DataOp::ConcatFromSequence { .. } | DataOp::OptionalGetElement => Some(1),
             DataOp::StringFromNumbers | DataOp::StringToNumbers { .. } | DataOp::ImageDecoder { .. } => Some(1),
+            DataOp::CouplePairs => Some(1),
             DataOp::SequenceAt | DataOp::StringConcat | DataOp::StringEqual | DataOp::StringSplit { .. } => Some(2),
             DataOp::StringNormalizer { .. } | DataOp::RegexFullMatch | DataOp::LookUp | DataOp::Pick => Some(2),
             DataOp::ZipMap => Some(2),
@@ -205,6 +210,7 @@ impl DataOp {
                 dtype == (if *float { DType::F64 } else { DType::I64 }) && of(0) == Some(rank)
             }
             (DataOp::LookUp, 0) => dtype == DType::I64 && of(0) == Some(rank),
+            (DataOp::CouplePairs, 0) => (dtype, rank) == (DType::F32, 2) && of(0) == Some(2),
             (DataOp::TfIdf(_), 0) => dtype == DType::F32 && of(0) == Some(rank),
             (DataOp::ImageDecoder { .. }, 0) => (dtype, rank) == (DType::U8, 3),
         }
@@ -239,6 +245,7 @@ impl DataOp {
             (DataOp::StringToNumbers { float }, [x]) => text::to_numbers(x, *float)?,
             (DataOp::LookUp, [x, keys]) => text::look_up(x, keys)?,
             (DataOp::Pick, [x, at]) => text::pick(x, at)?,
+            (DataOp::CouplePairs, [pairs]) => couple::couple(pairs)?,
             (DataOp::TfIdf(ngrams), args) => tfidf::count(ngrams, args)?,
             (DataOp::ImageDecoder { pixels }, [x]) => image::decode(x, *pixels)?,
             (_, args) => return Err(unfit(format!("`{self}` does not take {} operands", args.len()))),

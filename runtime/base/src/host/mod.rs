@@ -9,6 +9,7 @@
 
 mod collective;
 mod control;
+mod couple;
 mod data;
 mod image;
 mod select;

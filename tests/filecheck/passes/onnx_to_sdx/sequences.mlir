@@ -105,3 +105,17 @@ func.func @dict_vectorizer(%map: !sdx.tensor<[], !sdx.value>) -> !v attributes {
     : (!sdx.tensor<[], !sdx.value>) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+
+// Keys are columns; a number in text becomes one.
+
+// CHECK-LABEL: func.func @cast_map
+// CHECK: sdx.host "DictVectorizer"{{.*}} !sdx.tensor<[1, 3], !sdx.string>
+// CHECK: sdx.host "StringToNumbers
+func.func @cast_map(%map: !sdx.tensor<[], !sdx.value>) -> !v attributes {onnx.held = ["map(string:0)"]} {
+  %0 = onnx.node "CastMap"(%map) opset 1 domain "ai.onnx.ml" {map_form = "SPARSE", max_map = 3} : (!sdx.tensor<[], !sdx.value>) -> !v
+  return %0 : !v
+}

@@ -52,3 +52,16 @@ func.func @counts(%x: !i, %y: !u) -> (!v, !v) {
   %1 = onnx.node "ImageDecoder"(%y) opset 20 {pixel_format = "Grayscale"} : (!u) -> !v
   return %0, %1 : !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!s = !sdx.tensor<[n], !sdx.string>
+
+// CHECK-LABEL: func.func @categories
+// CHECK: sdx.host "LookUp"
+// CHECK: sdx.gather
+func.func @categories(%x: !s) -> !v {
+  %0 = onnx.node "CategoryMapper"(%x) opset 1 domain "ai.onnx.ml" {cats_strings = ["a", "b"], cats_int64s = [5, 6], default_int64 = 0 : i64} : (!s) -> !v
+  return %0 : !v
+}
