@@ -1,7 +1,8 @@
-//! CumSum(x)  =>  x + (x moved by 1), that + (that moved by 2), … by 4, 8: as many steps as the length has bits
+//! CumSum(x)  =>  x + (x moved by 1), that + (that moved by 2), … by 4, 8: as many steps as the length has bits;
+//! an open length is cut into blocks, each of which is moved by the sum of those before it
 
 use super::builder::Builder;
-use super::coordinates::{around, iota, neutral, scalar_index};
+use super::coordinates::{around, axis_last, iota, last_to, neutral, scalar_index};
 use super::dynamic::with_dims;
 use super::node::Node;
 use super::reduce_axes::around_axis;
@@ -11,6 +12,13 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
+/// Elements of a block.
+const BLOCK: i64 = 64;
+
+/// Blocks of blocks: what remains is compared each with each, in less operations than blocks take up to 2^24 elements.
+const LEVELS: usize = 2;
+
+#[derive(Clone, Copy)]
 struct Direction {
     f: ReduceFn,
     exclusive: bool,
@@ -43,7 +51,13 @@ pub fn cumulate(b: &mut Builder, node: &Node) -> Outputs {
 fn along(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Result<Value> {
     match b.dims(x)[axis].as_const() {
         Some(n) => by_doubling(b, x, axis, n, how),
-        None => by_comparison(b, x, axis, how),
+        None => {
+            // Along the last dimension a block is contiguous.
+            let rank = b.rank(x);
+            let rows = b.transpose(x, axis_last(rank, axis))?;
+            let y = by_blocks(b, rows, how, LEVELS)?;
+            b.transpose(y, last_to(rank, axis))
+        }
     }
 }
 
@@ -74,7 +88,32 @@ fn moved(b: &mut Builder, x: Value, axis: usize, step: i64, how: &Direction) -> 
     b.add_typed(Op::Pad { low }, &[part, nothing], Some(ty))
 }
 
-/// Each place takes all places before it: quadratic, for lengths that are not known when the model is compiled.
+/// Within a block by comparison, and on top of it what all blocks before have together: linear, for lengths that are not
+/// known when the model is compiled.
+fn by_blocks(b: &mut Builder, x: Value, how: &Direction, levels: usize) -> Result<Value> {
+    let axis = b.rank(x) - 1;
+    if levels == 0 {
+        return by_comparison(b, x, axis, how);
+    }
+    let (n, block) = (b.dims(x)[axis].clone(), Dim::constant(BLOCK));
+    let count = n.ceildiv(&block);
+    let mut ty = b.ty(x).clone();
+    ty.dims[axis] = count.clone() * block.clone();
+    let (nothing, low) = (neutral(b, how.f, ty.dtype)?, vec![Dim::constant(0); ty.rank()]);
+    let padded = b.add_typed(Op::Pad { low }, &[x, nothing], Some(ty.clone()))?;
+    let mut split = ty.dims.clone();
+    split.splice(axis..=axis, [count, block]);
+    let blocks = b.reshape(padded, &split)?;
+    let within = by_comparison(b, blocks, axis + 1, how)?;
+    let whole = b.reduce(how.f, blocks, &[axis + 1], false)?;
+    let before = by_blocks(b, whole, &Direction { exclusive: true, ..*how }, levels - 1)?;
+    let before = b.broadcast_at(before, around(ty.rank(), axis + 1), &split)?;
+    let y = b.map2(how.f.scalar(), before, within)?;
+    let y = b.reshape(y, &ty.dims)?;
+    b.slice_axis(y, axis, Dim::constant(0), 1, n)
+}
+
+/// Each place takes all places before it: quadratic.
 fn by_comparison(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Result<Value> {
     let rank = b.rank(x);
     let mut pairs = b.dims(x);

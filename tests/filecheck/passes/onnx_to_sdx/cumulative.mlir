@@ -26,15 +26,25 @@ func.func @doubling(%x: !sdx.tensor<[b, 5], f32>) -> !v {
 
 !v = !onnx.value
 
-// A length that is not known: each place takes what is not after it.
+// A length that is not known: in blocks of blocks each place takes what is before it, and then what the blocks before have.
 
-// CHECK-LABEL: func.func @comparison
-// CHECK: sdx.iota
+// CHECK-LABEL: func.func @blocks
+// CHECK: sdx.pad
+// CHECK: sdx.reshape %{{.*}} -> <[b, ((s + 63) floordiv (64)), 64], f32>
 // CHECK: sdx.map "lt"
 // CHECK: sdx.broadcast
 // CHECK: sdx.map "select"
+// CHECK: sdx.reduce "mul" %{{.*}} axes [3]
 // CHECK: sdx.reduce "mul" %{{.*}} axes [2]
-func.func @comparison(%x: !sdx.tensor<[b, s], f32>) -> !v {
+// CHECK: sdx.pad
+// CHECK: sdx.iota
+// CHECK: sdx.map "lt"
+// CHECK: sdx.reduce "mul" %{{.*}} axes [2] : <[b, {{.*}}floordiv
+// CHECK: sdx.map "mul"
+// CHECK: sdx.slice
+// CHECK: sdx.map "mul"
+// CHECK: sdx.slice %{{.*}} -> <[b, s], f32>
+func.func @blocks(%x: !sdx.tensor<[b, s], f32>) -> !v {
   %a = sdx.const dense<1> : tensor<i64> : !sdx.tensor<[], i64>
   %0 = onnx.node "CumProd"(%x, %a) opset 26 {exclusive = 1 : i64}
     : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[], i64>) -> !v
