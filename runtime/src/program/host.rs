@@ -119,7 +119,7 @@ fn check_ports(host: &Host, body: usize, entry: &Entry) -> Result<()> {
             (given, next.iter().copied().chain(stacked).collect())
         }
         HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => return Ok(()),
-        HostOp::Data(_) | HostOp::Collective(_) => return Ok(()),
+        HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_) => return Ok(()),
     };
     if given != inputs {
         return Err(malformed(format!("its inputs are {inputs:?}, the operands {given:?}")));

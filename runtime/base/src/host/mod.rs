@@ -1,4 +1,5 @@
-//! host operations: what Rust code computes in a plan, because the sizes of its results depend on what it finds
+//! host operations: what Rust code computes in a plan, because the sizes of its results depend on what it finds, or because
+//! a kernel would be quadratic
 //!
 //! The interpreter calls the same code, so there is one meaning. To add an operation: a variant with its name and text
 //! form, and its arm in [`HostOp::run`]; the lowering says what types the results have and which symbols they bind
@@ -7,17 +8,22 @@
 //! If and Loop are such operations too: instead of computing they call other entry points of the plan. So are collectives,
 //! whose results follow from what all ranks bring.
 
+mod array;
 mod collective;
 mod control;
 mod couple;
 mod data;
+mod fourier;
 mod image;
+mod order;
+mod scatter;
 mod select;
 mod sequence;
 mod text;
 mod tfidf;
 mod unique;
 
+pub use array::ArrayOp;
 pub use collective::{Collective, cut, part, part_dims};
 pub use control::{Bodies, Wanted};
 pub use data::DataOp;
@@ -43,6 +49,8 @@ pub enum HostOp {
     /// trip count, condition, carried, captured  =>  carried, stacked; the body: index, condition, carried, captured  =>
     /// condition, carried, to be stacked
     Loop { n_carried: usize },
+    /// What kernels would do in quadratic time.
+    Array(ArrayOp),
     /// What no kernel can hold.
     Data(DataOp),
     /// What ranks do together.
@@ -52,6 +60,7 @@ pub enum HostOp {
 impl fmt::Display for HostOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            HostOp::Array(op) => return op.fmt(f),
             HostOp::Data(op) => return op.fmt(f),
             HostOp::Collective(op) => return op.fmt(f),
             _ => {}
@@ -66,7 +75,7 @@ impl fmt::Display for HostOp {
             HostOp::NonMaxSuppression { center } => write!(f, " center={}", u8::from(*center)),
             HostOp::If { n_then } => write!(f, " then={n_then}"),
             HostOp::Loop { n_carried } => write!(f, " carried={n_carried}"),
-            HostOp::Data(_) | HostOp::Collective(_) => Ok(()),
+            HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_) => Ok(()),
         }
     }
 }
@@ -79,6 +88,7 @@ impl HostOp {
             HostOp::NonMaxSuppression { .. } => "NonMaxSuppression",
             HostOp::If { .. } => "If",
             HostOp::Loop { .. } => "Loop",
+            HostOp::Array(op) => op.name(),
             HostOp::Data(op) => op.name(),
             HostOp::Collective(op) => op.name(),
         }
@@ -86,6 +96,9 @@ impl HostOp {
 
     /// `Unique axis=0 sorted=1`, as it is displayed.
     pub fn parse(text: &str) -> Option<HostOp> {
+        if let Some(op) = ArrayOp::parse(text) {
+            return Some(HostOp::Array(op));
+        }
         if let Some(op) = DataOp::parse(text) {
             return Some(HostOp::Data(op));
         }
@@ -124,7 +137,7 @@ impl HostOp {
     pub fn n_bodies(&self) -> usize {
         match self {
             HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => 0,
-            HostOp::Data(_) | HostOp::Collective(_) => 0,
+            HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_) => 0,
             HostOp::If { .. } => 2,
             HostOp::Loop { .. } => 1,
         }
@@ -141,7 +154,7 @@ impl HostOp {
             HostOp::Data(DataOp::ImageDecoder { .. }) => (!cfg!(feature = "image")).then_some("image"),
             HostOp::Data(DataOp::RegexFullMatch) => (!cfg!(feature = "regex")).then_some("regex"),
             HostOp::Data(_) | HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => None,
-            HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Collective(_) => None,
+            HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Array(_) | HostOp::Collective(_) => None,
         }
     }
 
@@ -151,6 +164,7 @@ impl HostOp {
             HostOp::NonZero | HostOp::Unique { .. } | HostOp::Collective(_) => Some(1),
             HostOp::NonMaxSuppression { .. } => Some(5),
             HostOp::If { .. } | HostOp::Loop { .. } => None,
+            HostOp::Array(op) => Some(op.n_args()),
             HostOp::Data(op) => op.n_args(),
         }
     }
@@ -161,7 +175,8 @@ impl HostOp {
             (HostOp::NonZero, 0) | (HostOp::NonMaxSuppression { .. }, 0) => 2,
             (HostOp::Unique { .. }, 0..3) => 1,
             (HostOp::NonZero | HostOp::NonMaxSuppression { .. } | HostOp::Unique { .. }, _) => return None,
-            (HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Data(_) | HostOp::Collective(_), _) => return None,
+            (HostOp::If { .. } | HostOp::Loop { .. }, _) => return None,
+            (HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_), _) => return None,
         };
         (self.n_args() == Some(ranks.len())).then_some((DType::I64, rank))
     }
@@ -169,6 +184,7 @@ impl HostOp {
     /// Whether result `i` may have this type and rank; of a call the bodies decide.
     pub fn admits(&self, i: usize, ranks: &[usize], dtype: DType, rank: usize) -> bool {
         match self {
+            HostOp::Array(op) => i == 0 && op.admits(ranks, dtype, rank),
             HostOp::Data(op) => op.admits(i, ranks, dtype, rank),
             HostOp::Collective(op) => i == 0 && ranks == [rank] && op.admits(dtype, rank),
             _ => self.is_call() || self.result(i, ranks) == Some((dtype, rank)),
@@ -178,6 +194,7 @@ impl HostOp {
     /// All results of an operation that is no call. Errors: E0303 where the operands do not fit.
     pub fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
         let results = match (self, args) {
+            (HostOp::Array(op), args) => vec![op.run(args)?],
             (HostOp::Data(op), args) => op.run(args)?,
             (HostOp::NonZero, [x]) => select::nonzero(x)?,
             (HostOp::Unique { axis, sorted }, [x]) => unique::unique(x, *axis, *sorted)?,
@@ -204,9 +221,8 @@ impl HostOp {
                 [operand] => Ok(vec![bodies.exchange(op, operand)?]),
                 _ => Err(unfit(format!("`{op}` takes one operand, not {}", args.len()))),
             },
-            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => {
-                self.run(args)
-            }
+            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => self.run(args),
+            HostOp::Array(_) | HostOp::Data(_) => self.run(args),
         }
     }
 }

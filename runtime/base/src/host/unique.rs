@@ -1,14 +1,15 @@
 //! Unique: where each distinct element stands first, which of them an element is, how often each is there
 
+use super::order::keys;
 use super::{numbers, unfit};
-use crate::{DType, Result, Tensor};
+use crate::{Result, Tensor};
 use std::collections::BTreeMap;
 
 pub fn unique(x: &Tensor, axis: Option<usize>, sorted: bool) -> Result<Vec<Tensor>> {
     let (keys, width) = rows(x, keys(x)?, axis)?;
     let n_rows = axis.map_or(x.len(), |axis| x.dims()[axis]);
     // Class of each row, in the order of first appearance.
-    let mut classes: BTreeMap<&[i128], usize> = BTreeMap::new();
+    let mut classes: BTreeMap<&[u64], usize> = BTreeMap::new();
     let (mut first, mut count, mut class) = (vec![], vec![], vec![]);
     for i in 0..n_rows {
         let c = *classes.entry(&keys[i * width..][..width]).or_insert(first.len());
@@ -31,7 +32,7 @@ pub fn unique(x: &Tensor, axis: Option<usize>, sorted: bool) -> Result<Vec<Tenso
 }
 
 /// What is compared, one after the other, and how long each is: the elements, or the slices across an axis.
-fn rows(x: &Tensor, keys: Vec<i128>, axis: Option<usize>) -> Result<(Vec<i128>, usize)> {
+fn rows(x: &Tensor, keys: Vec<u64>, axis: Option<usize>) -> Result<(Vec<u64>, usize)> {
     let Some(axis) = axis else { return Ok((keys, 1)) };
     let Some(&extent) = x.dims().get(axis) else {
         return Err(unfit(format!("Unique across axis {axis} of {} dimensions", x.rank())));
@@ -40,28 +41,6 @@ fn rows(x: &Tensor, keys: Vec<i128>, axis: Option<usize>) -> Result<(Vec<i128>, 
     let outer: usize = x.dims()[..axis].iter().product();
     let parts = (0..extent).flat_map(|i| (0..outer).map(move |o| (o * extent + i) * inner));
     Ok((parts.flat_map(|at| keys[at..][..inner].iter().copied()).collect(), outer * inner))
-}
-
-/// Integers in the order of the elements: NaN is the last and equals itself, -0 is 0.
-fn keys(x: &Tensor) -> Result<Vec<i128>> {
-    let key = |i: usize| match x.dtype() {
-        DType::U64 => {
-            x.bytes().get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map(|b| u64::from_le_bytes(b).into())
-        }
-        dtype if dtype.is_int() || dtype == DType::Bool => x.get_i64(i).map(i128::from),
-        dtype if dtype.is_float() => x.get_f64(i).map(of_float),
-        _ => None,
-    };
-    (0..x.len()).map(|i| key(i).ok_or_else(|| unfit(format!("Unique of {} is not possible", x.dtype())))).collect()
-}
-
-fn of_float(v: f64) -> i128 {
-    if v.is_nan() {
-        return i128::MAX;
-    }
-    let bits = (v + 0.0).to_bits() as i64;
-    // Negative floats fall as their bits rise.
-    (if bits < 0 { i64::MIN - bits } else { bits }).into()
 }
 
 #[cfg(test)]

@@ -1,0 +1,95 @@
+//! operations on arrays that would be quadratic as maps and reductions: sorted order, scatter, Fourier transform
+
+use super::{fourier, order, scatter, unfit};
+use crate::reduction::Reduction;
+use crate::{DType, Result, Tensor};
+use std::fmt;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ArrayOp {
+    /// x [.., n], k  =>  i64 [.., k]: where the first k elements of each sorted row stand. Of equal elements the one with
+    /// the lower index comes first; NaN is larger than any number.
+    Order { descending: bool },
+    /// x [l, r], rows i64 [m], updates [m, r]  =>  x, in which one update after the other is combined with the row that
+    /// `rows` names, or replaces it. A row outside of x changes nothing.
+    Scatter { f: Option<Reduction> },
+    /// x f64 [.., n, 2]  =>  y[k] = Σ x[j] exp(∓2πi jk / n), not scaled
+    Fourier { inverse: bool },
+}
+
+impl fmt::Display for ArrayOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            ArrayOp::Order { descending } => write!(f, " descending={}", u8::from(*descending)),
+            ArrayOp::Scatter { f: combine } => combine.map_or(Ok(()), |combine| write!(f, " fn={}", combine.name())),
+            ArrayOp::Fourier { inverse } => write!(f, " inverse={}", u8::from(*inverse)),
+        }
+    }
+}
+
+impl ArrayOp {
+    pub fn name(&self) -> &'static str {
+        match self {
+            ArrayOp::Order { .. } => "Order",
+            ArrayOp::Scatter { .. } => "Scatter",
+            ArrayOp::Fourier { .. } => "Fourier",
+        }
+    }
+
+    /// `Scatter fn=add`, as it is displayed.
+    pub fn parse(text: &str) -> Option<ArrayOp> {
+        let functions = [None].into_iter().chain(Reduction::ALL.map(Some)).map(|f| ArrayOp::Scatter { f });
+        let flags = [false, true].into_iter();
+        let flags = flags.flat_map(|on| [ArrayOp::Order { descending: on }, ArrayOp::Fourier { inverse: on }]);
+        functions.chain(flags).find(|op| op.to_string() == text)
+    }
+
+    pub fn n_args(&self) -> usize {
+        match self {
+            ArrayOp::Order { .. } => 2,
+            ArrayOp::Scatter { .. } => 3,
+            ArrayOp::Fourier { .. } => 1,
+        }
+    }
+
+    /// Whether the result may have this type and rank.
+    pub fn admits(&self, ranks: &[usize], dtype: DType, rank: usize) -> bool {
+        let typed = match self {
+            ArrayOp::Order { .. } => dtype == DType::I64,
+            ArrayOp::Scatter { f } => !dtype.is_opaque() && f.is_none_or(|f| f.admits(dtype)),
+            ArrayOp::Fourier { .. } => dtype == DType::F64,
+        };
+        typed && ranks.first() == Some(&rank)
+    }
+
+    /// Errors: E0303 where the operands do not fit.
+    pub fn run(&self, args: &[Tensor]) -> Result<Tensor> {
+        match (self, args) {
+            (ArrayOp::Order { descending }, [x, count]) => order::order(x, count, *descending),
+            (ArrayOp::Scatter { f }, [x, rows, updates]) => scatter::scatter(x, rows, updates, *f),
+            (ArrayOp::Fourier { inverse }, [x]) => fourier::transform(x, *inverse),
+            (_, args) => Err(unfit(format!("`{self}` does not take {} operands", args.len()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_displayed_is_parsed_back() {
+        for op in [
+            ArrayOp::Order { descending: true },
+            ArrayOp::Scatter { f: None },
+            ArrayOp::Scatter { f: Some(Reduction::Mul) },
+            ArrayOp::Fourier { inverse: false },
+        ] {
+            assert_eq!(ArrayOp::parse(&op.to_string()), Some(op));
+        }
+        for wrong in ["", "Order", "Scatter fn=no", "Fourier inverse=2", "Order descending=1 x=1"] {
+            assert_eq!(ArrayOp::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Scatter: one update after the other, so that the result follows from their order alone
+
+use super::unfit;
+use crate::reduction::Reduction;
+use crate::{DType, Result, Tensor};
+
+pub fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>) -> Result<Tensor> {
+    let wrong = || unfit(format!("{:?} at {:?} do not update {:?}", updates.dims(), rows.dims(), x.dims()));
+    let ([n_rows, width], [count]) = (x.dims(), rows.dims()) else { return Err(wrong()) };
+    if updates.dims() != [*count, *width] || updates.dtype() != x.dtype() || rows.dtype() != DType::I64 {
+        return Err(wrong());
+    }
+    if x.dtype().is_opaque() || f.is_some_and(|f| !f.admits(x.dtype())) {
+        return Err(unfit(format!("elements of type {} are not updated", x.dtype())));
+    }
+    let bytes = width * x.dtype().bytes();
+    if bytes == 0 {
+        return Ok(x.clone());
+    }
+    let mut out = x.bytes().to_vec();
+    for (i, update) in updates.bytes().chunks_exact(bytes).enumerate() {
+        let row = rows.get_i64(i).and_then(|row| usize::try_from(row).ok()).filter(|row| row < n_rows);
+        let Some(row) = row else { continue };
+        let into = &mut out[row * bytes..][..bytes];
+        match f {
+            Some(f) => f.combine(x.dtype(), into, update),
+            None => into.copy_from_slice(update),
+        }
+    }
+    Tensor::new(x.dtype(), x.dims().to_vec(), out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(f: Option<Reduction>) -> Vec<f32> {
+        let x = Tensor::from_vec(vec![3, 1], vec![1.0f32, 2.0, 3.0]);
+        let rows = Tensor::from_vec(vec![4], vec![2i64, 0, 2, -1]);
+        let updates = Tensor::from_vec(vec![4, 1], vec![5.0f32, 7.0, 4.0, 9.0]);
+        scatter(&x, &rows, &updates, f).unwrap().to_vec().unwrap()
+    }
+
+    #[test]
+    fn updates_are_combined_in_their_order_and_those_outside_are_dropped() {
+        assert_eq!(run(None), [7.0, 2.0, 4.0]);
+        assert_eq!(run(Some(Reduction::Add)), [8.0, 2.0, 12.0]);
+        assert_eq!(run(Some(Reduction::Mul)), [7.0, 2.0, 60.0]);
+        assert_eq!(run(Some(Reduction::Max)), [7.0, 2.0, 5.0]);
+        assert_eq!(run(Some(Reduction::Min)), [1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn operands_that_do_not_fit_are_no_panic() {
+        let (x, rows) = (Tensor::zeros(DType::F32, vec![2, 3]), Tensor::zeros(DType::I64, vec![1]));
+        for updates in [Tensor::zeros(DType::F32, vec![1, 2]), Tensor::zeros(DType::F64, vec![1, 3])] {
+            assert_eq!(scatter(&x, &rows, &updates, None).unwrap_err().code, "E0303");
+        }
+        let flags = Tensor::zeros(DType::Bool, vec![2, 3]);
+        assert!(scatter(&flags, &rows, &Tensor::zeros(DType::Bool, vec![1, 3]), Some(Reduction::Max)).is_err());
+        let empty = Tensor::zeros(DType::F32, vec![0, 3]);
+        assert_eq!(scatter(&empty, &rows, &Tensor::zeros(DType::F32, vec![1, 3]), None).unwrap(), empty);
+    }
+}
