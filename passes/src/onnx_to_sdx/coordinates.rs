@@ -11,6 +11,14 @@ pub fn iota(b: &mut Builder, axis: usize, dims: &[Dim]) -> Result<Value> {
     b.add_typed(Op::Iota { axis }, &[], Some(TensorType::new(DType::I64, dims)))
 }
 
+/// Up to this many elements are each compared with all others: kernels do that on every device.
+const COMPARED_MAX: i64 = 64;
+
+/// Whether what compares each of n elements with all of m others is linear in m.
+pub fn is_short(n: &Dim) -> bool {
+    n.as_const().is_some_and(|n| n <= COMPARED_MAX)
+}
+
 /// The row-major position of the element at these coordinates, which have one shape.
 pub fn flat(b: &mut Builder, at: &[Value], extents: &[Dim]) -> Result<Value> {
     let mut sum: Option<Value> = None;

@@ -1,12 +1,14 @@
-//! ArgMax(x)  =>  reduce "min"(select(x == max(x), iota, n)); TopK ranks each element by comparing it with all others
+//! ArgMax(x)  =>  reduce "min"(select(x == max(x), iota, n)); TopK(x)  =>  host "Order", which sorts; of a few elements
+//! each is ranked by comparing it with all others
 
 use super::builder::Builder;
-use super::coordinates::{axis_last, gather_along, iota, last_to, scalar_index};
+use super::coordinates::{axis_last, gather_along, iota, is_short, last_to, scalar_index};
 use super::node::Node;
 use sardonyx_base::dim::product;
-use sardonyx_base::{DType, Dim, Result};
+use sardonyx_base::host::ArrayOp;
+use sardonyx_base::{DType, Dim, HostOp, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::Value;
+use sardonyx_dialects::sdx::{TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -87,7 +89,27 @@ pub fn top_k(b: &mut Builder, node: &Node) -> Outputs {
     b.require_at_most(&k, &extent)?;
     let rank = b.rank(x);
     let rows = b.transpose(x, axis_last(rank, axis))?;
-    let order = ranks(b, rows, node.int_or("largest", 1)? != 0)?;
+    let largest = node.int_or("largest", 1)? != 0;
+    let chosen = if is_short(&extent) { first_by_rank(b, rows, k, largest)? } else { first(b, rows, k, largest)? };
+    let values = gather_along(b, rows, rank - 1, chosen)?;
+    let back = last_to(rank, axis);
+    Ok(vec![b.transpose(values, back.clone())?, b.transpose(chosen, back)?])
+}
+
+/// Where the first k elements of each sorted row stand. [lead, k]
+fn first(b: &mut Builder, rows: Value, k: Dim, descending: bool) -> Result<Value> {
+    let mut dims = b.dims(rows);
+    dims.pop();
+    dims.push(k.clone());
+    let count = b.dims_scalar(k)?;
+    let order = HostOp::Array(ArrayOp::Order { descending });
+    Ok(b.host(order, &[rows, count], &[TensorType::new(DType::I64, dims)], &[])?.remove(0))
+}
+
+/// The same of short rows.
+fn first_by_rank(b: &mut Builder, rows: Value, k: Dim, largest: bool) -> Result<Value> {
+    let rank = b.rank(rows);
+    let order = ranks(b, rows, largest)?;
     // The element of each rank: the sum over the one position that has it. [lead, k, n]
     let mut dims = b.dims(rows);
     dims.insert(rank - 1, k);
@@ -97,10 +119,7 @@ pub fn top_k(b: &mut Builder, node: &Node) -> Outputs {
     let here = b.map2(ScalarFn::Eq, order, wanted)?;
     let zero = b.dims_scalar(Dim::constant(0))?;
     let chosen = b.select(here, position, zero)?;
-    let chosen = b.reduce(ReduceFn::Add, chosen, &[rank], false)?;
-    let values = gather_along(b, rows, rank - 1, chosen)?;
-    let back = last_to(rank, axis);
-    Ok(vec![b.transpose(values, back.clone())?, b.transpose(chosen, back)?])
+    b.reduce(ReduceFn::Add, chosen, &[rank], false)
 }
 
 /// How many elements of its row come before each: larger ones (or smaller), and equal ones further left. NaN is larger

@@ -45,7 +45,23 @@ func.func @hardmax(%x: !sdx.tensor<[b, s, 3], f32>) -> !v {
 
 !v = !onnx.value
 
-// Each element counts those that come before it; `k` may be read from data.
+// Rows of an open length are sorted on the host; `k` may be read from data.
+
+// CHECK-LABEL: func.func @top_k_open
+// CHECK: %[[K:.*]] = sdx.dims
+// CHECK: %[[I:.*]] = sdx.host "Order descending=0"(%arg0, %[[K]]) result 0 of 0
+// CHECK-NOT: sdx.map "lt"
+// CHECK: sdx.gather
+func.func @top_k_open(%x: !sdx.tensor<[b, s], f32>, %k: !sdx.tensor<[1], i64>) -> (!v, !v) {
+  %0:2 = onnx.node "TopK"(%x, %k) opset 11 {largest = 0 : i64} : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[1], i64>) -> (!v, !v)
+  return %0#0, %0#1 : !v, !v
+}
+
+// -----
+
+!v = !onnx.value
+
+// Of a short row each element counts those that come before it; `k` may be read from data.
 
 // CHECK-LABEL: func.func @top_k
 // CHECK: sdx.bind
@@ -59,8 +75,8 @@ func.func @hardmax(%x: !sdx.tensor<[b, s, 3], f32>) -> !v {
 // CHECK: sdx.reduce "add"
 // CHECK: sdx.gather
 // CHECK: return
-func.func @top_k(%x: !sdx.tensor<[b, s], f32>, %k: !sdx.tensor<[1], i64>) -> (!v, !v) {
-  %0:2 = onnx.node "TopK"(%x, %k) opset 11 {} : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[1], i64>) -> (!v, !v)
+func.func @top_k(%x: !sdx.tensor<[b, 9], f32>, %k: !sdx.tensor<[1], i64>) -> (!v, !v) {
+  %0:2 = onnx.node "TopK"(%x, %k) opset 11 {} : (!sdx.tensor<[b, 9], f32>, !sdx.tensor<[1], i64>) -> (!v, !v)
   return %0#0, %0#1 : !v, !v
 }
 
@@ -73,7 +89,7 @@ func.func @top_k(%x: !sdx.tensor<[b, s], f32>, %k: !sdx.tensor<[1], i64>) -> (!v
 // CHECK-LABEL: func.func @top_k_attribute
 // CHECK-NOT: isnan
 // CHECK: !sdx.tensor<[b, 2], i64>
-func.func @top_k_attribute(%x: !sdx.tensor<[b, s], i64>) -> !v attributes {sdx.symbols = ["input b 0..", "input s 2.."]} {
-  %0:2 = onnx.node "TopK"(%x) opset 9 {k = 2 : i64} : (!sdx.tensor<[b, s], i64>) -> (!v, !v)
+func.func @top_k_attribute(%x: !sdx.tensor<[b, 4], i64>) -> !v {
+  %0:2 = onnx.node "TopK"(%x) opset 9 {k = 2 : i64} : (!sdx.tensor<[b, 4], i64>) -> (!v, !v)
   return %0#0 : !v
 }
