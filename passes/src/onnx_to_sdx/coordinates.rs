@@ -19,6 +19,14 @@ pub fn is_short(n: &Dim) -> bool {
     n.as_const().is_some_and(|n| n <= COMPARED_MAX)
 }
 
+/// 0 <= index < extent
+pub fn inside(b: &mut Builder, index: Value, extent: &Dim) -> Result<Value> {
+    let zero = b.splat(DType::I64, 0.0, &b.dims(index).clone())?;
+    let n = b.dims_scalar(extent.clone())?;
+    let (above, below) = (b.map2(ScalarFn::Le, zero, index)?, b.map2(ScalarFn::Lt, index, n)?);
+    b.map2(ScalarFn::And, above, below)
+}
+
 /// The row-major position of the element at these coordinates, which have one shape.
 pub fn flat(b: &mut Builder, at: &[Value], extents: &[Dim]) -> Result<Value> {
     let mut sum: Option<Value> = None;

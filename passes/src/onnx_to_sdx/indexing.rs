@@ -2,6 +2,7 @@
 
 use super::bounds::require_inside;
 use super::builder::Builder;
+use super::coordinates::inside;
 use super::dynamic::{self, Bounds};
 use super::node::Node;
 use sardonyx_base::{DType, Dim, Result};
@@ -119,8 +120,7 @@ pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<V
     let negative = b.map2(ScalarFn::Lt, index, zero)?;
     let shifted = b.map2(ScalarFn::Add, index, n)?;
     let index = b.select(negative, shifted, index)?;
-    let (above, below) = (b.map2(ScalarFn::Le, zero, index)?, b.map2(ScalarFn::Lt, index, n)?);
-    let inside = b.map2(ScalarFn::And, above, below)?;
+    let inside = inside(b, index, extent)?;
     *valid = Some(match *valid {
         None => inside,
         Some(so_far) => b.map2(ScalarFn::And, so_far, inside)?,

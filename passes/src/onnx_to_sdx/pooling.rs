@@ -3,8 +3,10 @@
 //! x[n, c, h, w] → windows [n, c, p, q, i, j] → y[n, c, p, q]
 
 use super::builder::Builder;
+use super::coordinates::{inside, is_short};
 use super::node::Node;
 use super::reduction::divide_by;
+use super::scatter::{column, or_nowhere, scatter_in_turn};
 use super::windows::{Windows, kernel_shape, pads, spatial, steps, with_channels_last};
 use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result};
@@ -256,21 +258,18 @@ pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let lead = b.dims(x)[..2].to_vec();
     let flat = |n: Dim| [lead.clone(), vec![n]].concat();
     let (from, to) = (product(&extents), product(&planes));
-    let pairs = [lead.clone(), vec![to.clone(), from.clone()]].concat();
     let x = b.reshape(x, &flat(from.clone()))?;
-    let index = b.reshape(index, &flat(from))?;
+    let index = b.reshape(index, &flat(from.clone()))?;
     let starts = plane_starts(b, &b.dims(index).clone(), &planes)?;
     let own = b.map2(ScalarFn::Sub, index, starts)?;
-    let own = b.broadcast_at(own, vec![0, 1, 3], &pairs)?;
-    let x = b.broadcast_at(x, vec![0, 1, 3], &pairs)?;
-    let place = b.add_typed(Op::Iota { axis: 2 }, &[], Some(TensorType::new(DType::I64, pairs.clone())))?;
-    let here = b.map2(ScalarFn::Eq, own, place)?;
-    let least = b.splat(b.dtype(x), lowest(b.dtype(x)), &pairs)?;
-    let candidates = b.select(here, x, least)?;
-    let found = b.reduce(ReduceFn::Max, candidates, &[3], false)?;
-    let hit = b.convert(here, DType::I32)?;
-    let hit = b.reduce(ReduceFn::Max, hit, &[3], false)?;
-    let hit = b.convert(hit, DType::Bool)?;
+    let (hit, found) = match is_short(&from) || is_short(&to) {
+        true => largest_by_comparison(b, x, own, &to)?,
+        false => {
+            let valid = inside(b, own, &to)?;
+            let at = or_nowhere(b, valid, index)?;
+            largest_in_turn(b, x, at, &flat(to))?
+        }
+    };
     let nothing = b.splat(b.dtype(x), 0.0, &b.dims(found).clone())?;
     let y = b.select(hit, found, nothing)?;
     let dims = [lead, planes].concat();
@@ -282,6 +281,33 @@ pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let zero = b.splat(b.dtype(y), 0.0, &[])?;
     let low = vec![Dim::constant(0); high.len()];
     Ok(vec![b.pad(y, zero, &low, &high)?])
+}
+
+/// x[b, c, from], own[b, c, from] => whether an element names each of the places [b, c, to], and the largest that does.
+fn largest_by_comparison(b: &mut Builder, x: Value, own: Value, to: &Dim) -> Result<(Value, Value)> {
+    let mut pairs = b.dims(x);
+    pairs.insert(2, to.clone());
+    let own = b.broadcast_at(own, vec![0, 1, 3], &pairs)?;
+    let x = b.broadcast_at(x, vec![0, 1, 3], &pairs)?;
+    let place = b.add_typed(Op::Iota { axis: 2 }, &[], Some(TensorType::new(DType::I64, pairs.clone())))?;
+    let here = b.map2(ScalarFn::Eq, own, place)?;
+    let least = b.splat(b.dtype(x), lowest(b.dtype(x)), &pairs)?;
+    let candidates = b.select(here, x, least)?;
+    let found = b.reduce(ReduceFn::Max, candidates, &[3], false)?;
+    let hit = b.convert(here, DType::I32)?;
+    let hit = b.reduce(ReduceFn::Max, hit, &[3], false)?;
+    Ok((b.convert(hit, DType::Bool)?, found))
+}
+
+/// The same of positions [m] in all of the result, whose dimensions are `dims`.
+fn largest_in_turn(b: &mut Builder, x: Value, at: Value, dims: &[Dim]) -> Result<(Value, Value)> {
+    let x = column(b, x)?;
+    let (all, single) = ([product(dims), Dim::constant(1)], b.dims(x));
+    let least = b.splat(b.dtype(x), lowest(b.dtype(x)), &all)?;
+    let found = scatter_in_turn(b, least, at, x, Some(ReduceFn::Max))?;
+    let (no, yes) = (b.splat(DType::Bool, 0.0, &all)?, b.splat(DType::Bool, 1.0, &single)?);
+    let hit = scatter_in_turn(b, no, at, yes, None)?;
+    Ok((b.reshape(hit, dims)?, b.reshape(found, dims)?))
 }
 
 /// The largest element of each bin of each region: along one axis and then along the other, each place of which compares

@@ -1,15 +1,19 @@
 //! ScatterElements(x, i, u)  =>  select(i == iota, u, x) in gather form: every element looks for the updates it gets
 //!
 //! No two threads write one place, and the result does not depend on an order. The price is a comparison of every
-//! place along the axis with every index: quadratic, where the scatter itself would be linear. An index outside the
-//! data changes nothing.
+//! place along the axis with every index. Where neither is few the host does one update after the other, which is
+//! linear. An index outside the data changes nothing.
 
 use super::builder::Builder;
-use super::coordinates::{around, axis_last, flat, from_end, gather_along, indices, iota, last_to, neutral};
+use super::coordinates::{
+    around, axis_last, flat, from_end, gather_along, indices, inside, iota, is_short, last_to, neutral,
+};
 use super::indexing::wrapped;
 use super::node::Node;
 use sardonyx_base::dim::product;
-use sardonyx_base::{DType, Dim, Result};
+use sardonyx_base::host::ArrayOp;
+use sardonyx_base::reduction::Reduction;
+use sardonyx_base::{DType, Dim, HostOp, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 
@@ -68,6 +72,63 @@ fn check_types(b: &Builder, node: &Node, data: Value, updates: Value, f: Option<
         None => ScalarFn::Eq.result(&types),
     };
     known.map(|_| ()).map_err(|reason| node.error("E0107", reason))
+}
+
+/// Whether m updates of n places are done one after the other.
+fn in_turn(n: &Dim, m: &Dim, dtype: DType, f: Option<ReduceFn>) -> bool {
+    let possible = if f.is_some() { dtype.is_float() || dtype.is_int() } else { !dtype.is_opaque() };
+    possible && !is_short(n) && !is_short(m)
+}
+
+/// data[l, r], rows[m], updates[m, r] => data with one update after the other. Floats narrower than f32 are summed up, and
+/// multiplied, in f32.
+pub fn scatter_in_turn(
+    b: &mut Builder,
+    data: Value,
+    rows: Value,
+    updates: Value,
+    f: Option<ReduceFn>,
+) -> Result<Value> {
+    let dtype = b.dtype(data);
+    let rounds = matches!(f, Some(ReduceFn::Add | ReduceFn::Mul)) && dtype.is_float() && dtype.bits() < 32;
+    let wide = if rounds { DType::F32 } else { dtype };
+    let (data, updates) = (b.convert(data, wide)?, b.convert(updates, wide)?);
+    let scatter = ArrayOp::Scatter { f: f.and_then(|f| Reduction::from_name(f.name())) };
+    let ty = b.ty(data).clone();
+    let y = b.host(HostOp::Array(scatter), &[data, rows, updates], &[ty], &[])?.remove(0);
+    b.convert(y, dtype)
+}
+
+/// The positions as they are where they are inside, else -1, which the scatter drops. [m]
+pub fn or_nowhere(b: &mut Builder, valid: Value, at: Value) -> Result<Value> {
+    let dims = b.dims(at);
+    let nowhere = b.splat(DType::I64, -1.0, &dims)?;
+    let at = b.select(valid, at, nowhere)?;
+    b.reshape(at, &[product(&dims)])
+}
+
+/// Elements of a tensor as rows of one. [n, 1]
+pub fn column(b: &mut Builder, x: Value) -> Result<Value> {
+    let n = b.ty(x).elements();
+    b.reshape(x, &[n, Dim::constant(1)])
+}
+
+/// The updates along an axis, whose index counts from the start.
+fn elements_in_turn(
+    b: &mut Builder,
+    [data, index, updates]: [Value; 3],
+    axis: usize,
+    f: Option<ReduceFn>,
+) -> Result<Value> {
+    let (extents, dims) = (b.dims(data), b.dims(index));
+    let places = (0..dims.len()).map(|i| if i == axis { Ok(index) } else { iota(b, i, &dims) });
+    let places = places.collect::<Result<Vec<_>>>()?;
+    let at = flat(b, &places, &extents)?;
+    let valid = inside(b, index, &extents[axis])?;
+    let at = or_nowhere(b, valid, at)?;
+    let (table, updates) = (column(b, data)?, column(b, updates)?);
+    let y = scatter_in_turn(b, table, at, updates, f)?;
+    b.reshape(y, &extents)
 }
 
 /// data[lead, n], index[lead, m], updates[lead, m] => data with the updates
@@ -140,6 +201,9 @@ pub fn scatter_elements(b: &mut Builder, node: &Node) -> Outputs {
     }
     let extent = b.dims(data)[axis].clone();
     let index = from_end(b, index, &extent)?;
+    if in_turn(&extent, &b.dims(index)[axis], b.dtype(data), f) {
+        return Ok(vec![elements_in_turn(b, [data, index, updates], axis, f)?]);
+    }
     let to_rows = axis_last(rank, axis);
     let whole = b.transpose(data, to_rows.clone())?;
     let (index, updates) = (b.transpose(index, to_rows.clone())?, b.transpose(updates, to_rows)?);
@@ -209,6 +273,7 @@ pub fn scatter_nd(b: &mut Builder, node: &Node) -> Outputs {
     let table = b.reshape(data, &[lead.clone(), rest.clone()])?;
     let updates = b.reshape(updates, &[count.clone(), rest.clone()])?;
     let y = match f {
+        _ if in_turn(&lead, &count, b.dtype(data), f) => scatter_in_turn(b, table, at, updates, f)?,
         Some(f) => combine_rows(b, table, at, updates, f)?,
         None => {
             let pairs = [lead, count];
@@ -271,9 +336,7 @@ pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
         other => return Err(node.error("E0106", format!("the mode `{other}` is not known"))),
     }
     let zero = b.splat(DType::I64, 0.0, &b.dims(at))?;
-    let n = b.dims_scalar(b.dims(update)[axis].clone())?;
-    let (low, high) = (b.map2(ScalarFn::Le, zero, at)?, b.map2(ScalarFn::Lt, at, n)?);
-    let inside = b.map2(ScalarFn::And, low, high)?;
+    let inside = inside(b, at, &b.dims(update)[axis].clone())?;
     let at = b.select(inside, at, zero)?;
     let update = never_empty(b, update, axis)?;
     let value = gather_along(b, update, axis, at)?;

@@ -106,9 +106,26 @@ func.func @channels_last(%x: !x) -> !v {
 !x = !sdx.tensor<[b, 3, s], f32>
 !i = !sdx.tensor<[b, 3, s], i64>
 
+// Many elements find their places one after the other.
+
+// CHECK-LABEL: func.func @unpool_in_turn
+// CHECK: sdx.host "Scatter fn=max"(%{{.*}}) result 0 of 0 {{.*}} -> !sdx.tensor<[6*b*s, 1], f32>
+// CHECK: sdx.host "Scatter"(%{{.*}}) result 0 of 1 {{.*}} -> !sdx.tensor<[6*b*s, 1], i1>
+// CHECK: sdx.map "select"
+func.func @unpool_in_turn(%x: !x, %i: !i) -> !v {
+  %0 = onnx.node "MaxUnpool"(%x, %i) opset 11 {kernel_shape = [2], strides = [2]} : (!x, !i) -> !v
+  return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 3, 8], f32>
+!i = !sdx.tensor<[b, 3, 8], i64>
+
 // CHECK-LABEL: func.func @unpool
 // CHECK: sdx.map "eq"
-// CHECK: sdx.reduce "max" %{{.*}} axes [3] : <[b, 3, 2*s, s], f32> -> <[b, 3, 2*s], f32>
+// CHECK: sdx.reduce "max" %{{.*}} axes [3] : <[b, 3, 16, 8], f32> -> <[b, 3, 16], f32>
 func.func @unpool(%x: !x, %i: !i) -> !v {
   %0 = onnx.node "MaxUnpool"(%x, %i) opset 11 {kernel_shape = [2], strides = [2]} : (!x, !i) -> !v
   return %0 : !v

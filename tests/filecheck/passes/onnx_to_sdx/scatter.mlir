@@ -88,6 +88,27 @@ func.func @scatter_nd(%x: !sdx.tensor<[4, 5, d], f32>, %i: !sdx.tensor<[n, 2], i
 
 !v = !onnx.value
 
+// Where there may be many updates and many places, the host does one update after the other.
+
+// CHECK-LABEL: func.func @scatter_in_turn
+// CHECK: sdx.map "and"
+// CHECK: %[[AT:.*]] = sdx.reshape %{{.*}} -> <[b*m], i64>
+// CHECK: sdx.host "Scatter fn=add"(%{{.*}}, %[[AT]], %{{.*}}) result 0 of 0 {{.*}} -> !sdx.tensor<[b*s, 1], f32>
+// CHECK: sdx.host "Scatter"(%{{.*}}) result 0 of 1 {{.*}} -> !sdx.tensor<[b, s], f32>
+// CHECK-NOT: sdx.map "eq"
+// CHECK: return
+func.func @scatter_in_turn(%x: !sdx.tensor<[b, s], f32>, %i: !sdx.tensor<[b, m], i64>, %u: !sdx.tensor<[b, m], f32>, %r: !sdx.tensor<[n, 1], i64>, %v: !sdx.tensor<[n, s], f32>) -> (!v, !v) {
+  %0 = onnx.node "ScatterElements"(%x, %i, %u) opset 18 {axis = 1 : i64, reduction = "add"}
+    : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[b, m], i64>, !sdx.tensor<[b, m], f32>) -> !v
+  %1 = onnx.node "ScatterND"(%x, %r, %v) opset 18 {}
+    : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[n, 1], i64>, !sdx.tensor<[n, s], f32>) -> !v
+  return %0, %1 : !v, !v
+}
+
+// -----
+
+!v = !onnx.value
+
 // Each place of the cache looks whether it is inside the window.
 
 // CHECK-LABEL: func.func @tensor_scatter
