@@ -1,4 +1,4 @@
-//! DFT(x)  =>  contract(x, cos and sin of 2π (k n mod N) / N), tables made of iota
+//! DFT(x)  =>  contract(x, cos and sin of 2π (k n mod N) / N), tables made of iota; host "Fourier" where N is large or open
 
 use super::builder::Builder;
 use super::coordinates::{axis_last, iota, last_to, one_element, scalar_index};
@@ -6,7 +6,8 @@ use super::dynamic::with_dims;
 use super::node::Node;
 use super::reduce_axes::around_axis;
 use super::reduction::divide_by;
-use sardonyx_base::{DType, Dim, Result};
+use sardonyx_base::host::ArrayOp;
+use sardonyx_base::{DType, Dim, HostOp, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
 use std::f64::consts::PI;
@@ -97,6 +98,9 @@ fn dft_along_data(b: &mut Builder, x: Value, axis: Value, length: Option<Dim>, h
     Ok(vec![with_dims(b, y, &dims)?])
 }
 
+/// Up to this many samples a table is a product that kernels compute on every device.
+const TABLE_MAX: i64 = 512;
+
 struct Transform {
     inverse: bool,
     onesided: bool,
@@ -137,6 +141,9 @@ impl Transform {
         let (real, imaginary) = (part(b, 0)?, part(b, 1)?);
         let Some(real) = real else { return Err(b.error("E0201", "a signal has no part")) };
         let bins = if self.onesided && !backward { half(&full) } else { full.clone() };
+        if full.as_const().is_none_or(|n| n > TABLE_MAX) {
+            return self.fast(b, x, &bins, &full);
+        }
         let (cos, sin) = tables(b, b.dtype(x), &used, &bins, &full)?;
         let product = |b: &mut Builder, v: Value, table: Value| rows_times(b, v, table);
         let scaled = |b: &mut Builder, v: Value| if self.inverse { divide_by(b, v, full.clone()) } else { Ok(v) };
@@ -165,6 +172,24 @@ impl Transform {
         b.add(Op::Concat { axis: rank - 1 }, &[re, im])
     }
 
+    /// x[lead, used, parts] => [lead, bins, parts], n log n.
+    fn fast(&self, b: &mut Builder, x: Value, bins: &Dim, full: &Dim) -> Result<Value> {
+        let (real, backward) = (b.rank(x) - 1, self.inverse && self.onesided);
+        let mut x = fitted(b, x, real, &Dim::constant(2))?;
+        if backward {
+            x = mirrored(b, x, full)?;
+        }
+        let (fourier, ty) = (HostOp::Array(ArrayOp::Fourier { inverse: self.inverse }), b.ty(x).clone());
+        let mut y = b.host(fourier, &[x], &[ty], &[])?.remove(0);
+        if bins != full {
+            y = b.slice_axis(y, real - 1, Dim::constant(0), 1, bins.clone())?;
+        }
+        if backward {
+            y = b.slice_axis(y, real, Dim::constant(0), 1, Dim::constant(1))?;
+        }
+        if self.inverse { divide_by(b, y, full.clone()) } else { Ok(y) }
+    }
+
     /// The samples whose one-sided spectrum this is: every value but the first, and the middle one of an even number,
     /// stands for its mirror image too.
     fn real_signal(&self, b: &mut Builder, x: (Value, Option<Value>), used: &Dim, full: &Dim) -> Result<Value> {
@@ -185,6 +210,26 @@ impl Transform {
         let turned = rows_times(b, imaginary, sin)?;
         b.map2(ScalarFn::Sub, y, turned)
     }
+}
+
+/// The whole spectrum of a real signal, of which x[lead, n / 2 + 1, 2] is one side: the other is its conjugate.
+fn mirrored(b: &mut Builder, x: Value, full: &Dim) -> Result<Value> {
+    let parts = b.rank(x) - 1;
+    let place = iota(b, 0, std::slice::from_ref(full))?;
+    let used = b.dims_scalar(b.dims(x)[parts - 1].clone())?;
+    let given = b.map2(ScalarFn::Lt, place, used)?;
+    let whole = b.dims_scalar(full.clone())?;
+    let opposite = b.map2(ScalarFn::Sub, whole, place)?;
+    let at = b.select(given, place, opposite)?;
+    let y = b.add(Op::Gather { axis: parts - 1 }, &[x, at])?;
+    let dims = b.dims(y);
+    let given = b.broadcast_at(given, vec![parts - 1], &dims)?;
+    let part = iota(b, parts, &dims)?;
+    let zero = b.dims_scalar(Dim::constant(0))?;
+    let is_real = b.map2(ScalarFn::Eq, part, zero)?;
+    let kept = b.map2(ScalarFn::Or, given, is_real)?;
+    let negative = b.map1(ScalarFn::Neg, y)?;
+    b.select(kept, y, negative)
 }
 
 /// x[lead, n] · table[n, k] → [lead, k]

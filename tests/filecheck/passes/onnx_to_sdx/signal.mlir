@@ -2,7 +2,7 @@
 
 !v = !onnx.value
 
-// A product with tables of cosine and sine.
+// Of few samples a product with tables of cosine and sine.
 
 // CHECK-LABEL: func.func @dft
 // CHECK: sdx.map "rem"
@@ -12,9 +12,31 @@
 // CHECK: sdx.contract
 // CHECK: sdx.map "neg"
 // CHECK: sdx.concat
-func.func @dft(%x: !sdx.tensor<[b, n, 1], f32>) -> !v {
-  %0 = onnx.node "DFT"(%x) opset 17 {onesided = 1 : i64} : (!sdx.tensor<[b, n, 1], f32>) -> !v
+func.func @dft(%x: !sdx.tensor<[b, 12, 1], f32>) -> !v {
+  %0 = onnx.node "DFT"(%x) opset 17 {onesided = 1 : i64} : (!sdx.tensor<[b, 12, 1], f32>) -> !v
   return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+
+// Of an open number a fast transform; one side is all that it takes and gives.
+
+// CHECK-LABEL: func.func @dft_open
+// CHECK: sdx.host "Fourier inverse=0"(%{{.*}}) result 0 of 0 {{.*}} -> !sdx.tensor<[b, n, 2], f64>
+// CHECK: sdx.slice
+// CHECK: sdx.gather
+// CHECK: sdx.map "neg"
+// CHECK: sdx.map "select"
+// CHECK: sdx.host "Fourier inverse=1"(%{{.*}}) result 0 of 1
+// CHECK: sdx.slice
+// CHECK-NOT: sdx.contract
+// CHECK: return
+func.func @dft_open(%x: !sdx.tensor<[b, n, 1], f32>, %y: !sdx.tensor<[b, m, 2], f32>) -> (!v, !v) {
+  %0 = onnx.node "DFT"(%x) opset 17 {onesided = 1 : i64} : (!sdx.tensor<[b, n, 1], f32>) -> !v
+  %1 = onnx.node "DFT"(%y) opset 17 {inverse = 1 : i64, onesided = 1 : i64} : (!sdx.tensor<[b, m, 2], f32>) -> !v
+  return %0, %1 : !v, !v
 }
 
 // -----
