@@ -50,6 +50,8 @@ pub enum Device {
     Host,
     /// In kernels but for strings.
     HostForStrings,
+    /// In kernels where a dimension is short; else code of the runtime, which is not quadratic.
+    HostForLong,
 }
 
 impl Device {
@@ -58,6 +60,7 @@ impl Device {
             Device::Compiled => "compiled",
             Device::Host => "host",
             Device::HostForStrings => "compiled; strings: host",
+            Device::HostForLong => "compiled; long or open dimensions: host",
         }
     }
 }
@@ -73,6 +76,11 @@ const fn host(name: &'static str, first: i64, lower: Lower) -> Operator {
 /// Of a row that kernels serve but for strings.
 const fn strings_on_host(operator: Operator) -> Operator {
     Operator { device: Device::HostForStrings, ..operator }
+}
+
+/// Of a row that kernels serve where a dimension is short.
+const fn long_on_host(operator: Operator) -> Operator {
+    Operator { device: Device::HostForLong, ..operator }
 }
 
 const fn map(name: &'static str, first: i64, f: ScalarFn) -> Operator {
@@ -171,7 +179,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Cosh", 9, t::cosh),
     onnx("CumProd", 26, cumulative::cumulate),
     onnx("CumSum", 11, cumulative::cumulate),
-    onnx("DFT", 17, signal::dft),
+    long_on_host(onnx("DFT", 17, signal::dft)),
     onnx("DeformConv", 19, deformable::deform_conv),
     onnx("DepthToSpace", 1, blocks::depth_to_space),
     onnx("DequantizeLinear", 10, q::dequantize_linear),
@@ -229,7 +237,7 @@ pub static OPERATORS: &[Operator] = &[
     fold("Max", 7, ScalarFn::Max),
     onnx("MaxPool", 1, pooling::max_pool),
     onnx("MaxRoiPool", 1, pooling::max_roi_pool),
-    onnx("MaxUnpool", 9, pooling::max_unpool),
+    long_on_host(onnx("MaxUnpool", 9, pooling::max_unpool)),
     onnx("Mean", 7, e::mean),
     onnx("MeanVarianceNormalization", 9, statistics::mean_variance_normalization),
     onnx("MelWeightMatrix", 17, signal::mel_weight_matrix),
@@ -280,11 +288,11 @@ pub static OPERATORS: &[Operator] = &[
     onnx("RoiAlign", 10, regions::roi_align),
     onnx("RotaryEmbedding", 23, rotary::rotary_embedding),
     map("Round", 11, ScalarFn::Round),
-    onnx("STFT", 17, signal::stft),
+    long_on_host(onnx("STFT", 17, signal::stft)),
     onnx("Scan", 8, control::scan),
-    onnx("Scatter", 9, scatter::scatter_elements),
-    onnx("ScatterElements", 11, scatter::scatter_elements),
-    onnx("ScatterND", 11, scatter::scatter_nd),
+    long_on_host(onnx("Scatter", 9, scatter::scatter_elements)),
+    long_on_host(onnx("ScatterElements", 11, scatter::scatter_elements)),
+    long_on_host(onnx("ScatterND", 11, scatter::scatter_nd)),
     onnx("Selu", 7, activation::selu),
     host("SequenceAt", 11, sequences::at),
     host("SequenceConstruct", 11, sequences::construct),
@@ -325,7 +333,7 @@ pub static OPERATORS: &[Operator] = &[
     host("TfIdfVectorizer", 9, texts::tf_idf),
     onnx("ThresholdedRelu", 10, activation::thresholded_relu),
     onnx("Tile", 7, generate::tile),
-    onnx("TopK", 7, ranking::top_k),
+    long_on_host(onnx("TopK", 7, ranking::top_k)),
     onnx("Transpose", 7, s::transpose),
     onnx("Trilu", 14, generate::trilu),
     host("Unique", 11, select::unique),

@@ -61,7 +61,8 @@ fn pages(context: &Context) -> Result<Vec<(PathBuf, String)>> {
     }
     let table = output(sardonyx(context, "ops").arg("--markdown"))?;
     let head = "<!-- Written by `cargo xtask docs` from the operator table. -->\n\n# Supported ONNX operators\n\n\
-                Operators that need what no kernel can do run on the host: sizes that data decide, sequences, strings, files.\n\n";
+                Operators that need what no kernel can do run on the host: sizes that data decide, sequences, strings, files.\n\
+                So do those that would take quadratic time in kernels, where the dimensions concerned are long (more than 64 places, 512 samples) or open.\n\n";
     pages.push((PathBuf::from("compiler/OPERATORS.md"), format!("{head}{table}")));
     let readme = tables::readme_with_launches(context, &mut sardonyx(context, "explain"))?;
     pages.push((PathBuf::from("README.md"), readme));
