@@ -304,9 +304,10 @@ impl Builder {
     /// Makes the lengths of two axes equal as [`agree`](Builder::agree) does; a constant one stays.
     pub fn agree_both(&mut self, (a, i): (Value, usize), (b, j): (Value, usize)) -> Result<(Value, Value)> {
         let (own, other) = (self.dims(a)[i].clone(), self.dims(b)[j].clone());
-        match own.as_const() {
-            Some(_) => Ok((a, self.agree(b, j, &own)?)),
-            None => Ok((self.agree(a, i, &other)?, b)),
+        match (self.decide(&own, &other)?, own.as_const()) {
+            (true, _) => Ok((a, b)),
+            (false, Some(_)) => Ok((a, self.take_as(b, j, &own)?)),
+            (false, None) => Ok((self.take_as(a, i, &other)?, b)),
         }
     }
 

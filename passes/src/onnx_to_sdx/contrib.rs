@@ -140,13 +140,12 @@ pub fn fused_matmul(b: &mut Builder, node: &Node) -> Outputs {
 /// com.microsoft.CDist: a[m, n], b[k, n] → the distances [m, k] of all pairs of rows
 pub fn distances(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (float_input(b, node)?, node.input(1)?);
-    let (&[ref m, ref n], &[ref k, _]) = (&*b.dims(x), &*b.dims(y)) else {
+    let ([m, n], [k, width]) = (&*b.dims(x), &*b.dims(y)) else {
         return Err(node.error("E0201", format!("takes matrices, not {} and {}", b.ty(x), b.ty(y))));
     };
     let one = Dim::constant(1);
     let x = b.reshape(x, &[m.clone(), one.clone(), n.clone()])?;
-    let width = b.dims(y)[1].clone();
-    let y = b.reshape(y, &[one, k.clone(), width])?;
+    let y = b.reshape(y, &[one, k.clone(), width.clone()])?;
     let apart = b.map2(ScalarFn::Sub, x, y)?;
     let square = b.map2(ScalarFn::Mul, apart, apart)?;
     let sum = b.reduce(ReduceFn::Add, square, &[2], false)?;
