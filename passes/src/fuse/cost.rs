@@ -40,7 +40,7 @@ impl Costs {
     }
 
     pub fn program(&self, program: &Program) -> u64 {
-        program.steps.iter().filter_map(kernel).map(|k| self.kernel(k, program)).sum()
+        program.steps.iter().filter_map(kernel).map(|k| self.kernel(k, program)).fold(0, u64::saturating_add)
     }
 
     /// What is computed, counted as the rate of a multiplication in a contraction has it.
