@@ -162,12 +162,15 @@ pub(crate) fn choose_symbols(graph: &Graph, choice: &[i64]) -> Option<BTreeMap<S
         // It waits for a value from data; the interpreter will see.
         (Err(_), _) | (_, Err(_)) => true,
     });
-    let in_range = |s: &Symbol| match &s.kind {
-        SymbolKind::Derived { equals, .. } => eval(equals).is_ok_and(|n| n >= s.lo && s.hi.is_none_or(|hi| n <= hi)),
-        SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => true,
-        SymbolKind::Rank { .. } => true,
+    let in_range = |(name, s): (&String, &Symbol)| {
+        let value = match &s.kind {
+            SymbolKind::Derived { equals, .. } => eval(equals).ok(),
+            SymbolKind::Input => values.get(name).copied(),
+            SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept | SymbolKind::Rank { .. } => return true,
+        };
+        value.is_some_and(|n| n >= s.lo && s.hi.is_none_or(|hi| n <= hi))
     };
-    let holds = holds && graph.symbols.values().all(in_range);
+    let holds = holds && graph.symbols.iter().all(in_range);
     let sizes = graph.inputs().all(|(_, _, ty)| ty.dims.iter().all(|d| eval(d).is_ok_and(|n| n >= 0)));
     (holds && sizes).then_some(values)
 }
@@ -298,7 +301,11 @@ mod tests {
             why: "/node".into(),
         };
         g.checks.push(equal("m", "n"));
-        assert_eq!(dims(&g).unwrap(), [1, 1]);
+        assert_eq!(dims(&g).unwrap(), [2, 2]);
+        // What a check needs is not in the range of n.
+        let mut small = g.clone();
+        small.symbols.get_mut("n").unwrap().hi = Some(1);
+        assert_eq!(dims(&small).unwrap(), [1, 1]);
         g.checks.push(equal("m", "n + 1"));
         assert_eq!(dims(&g).unwrap_err(), "no small dimensions satisfy what the model demands of them");
     }

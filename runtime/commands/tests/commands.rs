@@ -91,7 +91,7 @@ fn mistakes_have_a_code_and_exit_2() {
         ),
         (
             &["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=1001"],
-            "error[E0301]: `batch` = 1001 (input `x`, dimension 0) is outside 0..1000\n  --> m.sdx\n",
+            "error[E0301]: `batch` = 1001 (input `x`, dimension 0) is outside 0..1000\n  --> m.sdx, node /node\n",
         ),
         (&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=9223372036854775807"], "error[E0202]: "),
         (&["run", "m.sdx", "--threads", "0"], "error[E0001]: invalid value '0' for '--threads <N>'"),
