@@ -32,7 +32,7 @@ pub struct Measured {
 #[derive(Clone, Debug)]
 pub struct OnData {
     pub calls: usize,
-    /// Whether nothing was rounded by it.
+    /// The calls are some that nothing was rounded by.
     pub is_unseen: bool,
     pub errors: Errors,
 }

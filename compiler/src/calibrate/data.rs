@@ -15,7 +15,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// What a session gives for it, and for more inputs. Errors name the sample.
+    /// The outputs of a session for the sample's inputs and for more of them. Errors name the sample.
     pub fn outputs(&self, session: &Session, more: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
         let all = self.inputs.iter().chain(more);
         let inputs: Vec<(&str, Tensor)> = all.map(|(name, t)| (name.as_str(), t.clone())).collect();

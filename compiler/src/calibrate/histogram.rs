@@ -9,10 +9,10 @@ const STEPS: f64 = 255.0;
 /// Ends are tried in such steps of the largest element, down to a quarter of it.
 const ENDS: usize = 16;
 
-/// How many elements have which size. Bins grow by doubling, so that no element has to be seen twice.
+/// A histogram counts elements by their size. Its bins grow by doubling, so that each element is seen once.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    /// Of a bin; a power of two.
+    /// Each bin has this width, a power of two.
     width: f64,
     below: Vec<u64>,
     above: Vec<u64>,

@@ -38,7 +38,7 @@ pub struct Calibration {
     /// The codes and their scales.
     pub params: ParamStore,
     pub layers: Vec<Layer>,
-    /// What the error of the outputs is measured on.
+    /// The calls that the error of the outputs is measured on.
     pub data: Data,
 }
 
@@ -46,7 +46,7 @@ pub struct Calibration {
 #[derive(Default)]
 pub struct Data {
     pub samples: Vec<Sample>,
-    /// Whether nothing was rounded by them.
+    /// The samples are calls that nothing was rounded by.
     pub is_unseen: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct Layer {
 /// Which of so many calls are kept to measure with.
 const UNSEEN_OF: usize = 4;
 
-/// What a choice by layer is judged by.
+/// A judge lets choices by layer pass.
 pub enum Judge<'a> {
     /// How far outputs may be off, on calls that nothing was rounded by.
     Budget(f64),

@@ -1,6 +1,7 @@
 //! DepthToSpace, SpaceToDepth, Col2Im  =>  reshape, transpose; gather and sum where blocks overlap
 
 use super::builder::Builder;
+use super::coordinates::inside;
 use super::node::Node;
 use super::windows::{SPATIAL_MAX, pads, steps};
 use sardonyx_base::dim::product;
@@ -112,10 +113,8 @@ pub fn col2im(b: &mut Builder, node: &Node) -> Outputs {
         let whole = b.map2(ScalarFn::Sub, from, rest)?;
         let place = b.map_const(ScalarFn::Div, whole, strides[i] as f64)?;
         let zero = b.splat(DType::I64, 0.0, &[])?;
-        let n = b.dims_scalar(places[i].clone())?;
         let even = b.map2(ScalarFn::Eq, rest, zero)?;
-        let (above, below) = (b.map2(ScalarFn::Le, zero, place)?, b.map2(ScalarFn::Lt, place, n)?);
-        let inside = b.map2(ScalarFn::And, above, below)?;
+        let inside = inside(b, place, &places[i])?;
         let here = b.map2(ScalarFn::And, even, inside)?;
         let spread = |b: &mut Builder, v: Value| b.broadcast_at(v, vec![i, rank + i], &all);
         let (place, k, here) = (spread(b, place)?, spread(b, k)?, spread(b, here)?);

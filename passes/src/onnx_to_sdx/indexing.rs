@@ -2,7 +2,7 @@
 
 use super::bounds::require_inside;
 use super::builder::Builder;
-use super::coordinates::inside;
+use super::coordinates::{from_end, inside};
 use super::dynamic::{self, Bounds};
 use super::node::Node;
 use sardonyx_base::{DType, Dim, Result};
@@ -114,12 +114,7 @@ pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<V
     if require_inside(b, index, extent)? {
         return Ok(index);
     }
-    let dims = b.dims(index);
-    let zero = b.splat(DType::I64, 0.0, &dims)?;
-    let n = b.dims_scalar(extent.clone())?;
-    let negative = b.map2(ScalarFn::Lt, index, zero)?;
-    let shifted = b.map2(ScalarFn::Add, index, n)?;
-    let index = b.select(negative, shifted, index)?;
+    let index = from_end(b, index, extent)?;
     let inside = inside(b, index, extent)?;
     *valid = Some(match *valid {
         None => inside,
