@@ -123,7 +123,14 @@ fn refuse_unsupported(body: &[Operation]) -> Result<()> {
     let kinds: Vec<String> = missing.iter().map(|(kind, nodes)| format!("`{kind}` ({})", shorten(nodes))).collect();
     let plural = if kinds.len() > 1 { "s" } else { "" };
     let message = format!("unsupported operator{plural} {}", kinds.join(", "));
-    Err(Error::user("E0101", message).node(first).help("`sardonyx ops` lists the supported operators"))
+    let of_one_machine = missing.keys().any(|kind| kind.starts_with("com.microsoft.nchwc."));
+    Err(Error::user("E0101", message).node(first).help(match of_one_machine {
+        true => {
+            "com.microsoft.nchwc holds weights in blocks whose size is that of the machine which wrote the file, and which \
+             the file does not say: optimise it with ORT_ENABLE_EXTENDED at most, or compile the original"
+        }
+        false => "`sardonyx ops` lists the supported operators",
+    }))
 }
 
 /// Nodes shown per operator: enough to find the place in the model.

@@ -222,7 +222,7 @@ pub static OPERATORS: &[Operator] = &[
     map("IsNaN", 9, ScalarFn::IsNan),
     onnx("LRN", 1, statistics::lrn),
     onnx("LSTM", 7, recurrent::recurrent),
-    onnx("LayerNormalization", 17, r::layer_normalization),
+    onnx("LayerNormalization", 1, r::layer_normalization),
     onnx("LeakyRelu", 7, e::leaky_relu),
     map("Less", 7, ScalarFn::Lt),
     map("LessOrEqual", 12, ScalarFn::Le),
