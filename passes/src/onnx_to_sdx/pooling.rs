@@ -5,7 +5,7 @@
 use super::builder::Builder;
 use super::coordinates::{inside, is_short};
 use super::node::Node;
-use super::reduction::divide_by;
+use super::reduction::{computed_wide, divide_by};
 use super::scatter::{column, or_nowhere, scatter_in_turn};
 use super::windows::{Windows, kernel_shape, pads, spatial, steps, with_channels_last};
 use sardonyx_base::dim::product;
@@ -144,6 +144,10 @@ pub fn average_pool(b: &mut Builder, node: &Node) -> Outputs {
 
 pub fn average_pool_of(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
     floats_only(b, node, x)?;
+    computed_wide(b, x, |b, x| averages(b, node, x))
+}
+
+fn averages(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
     let w = windows(b, node, x)?;
     let zero = b.splat(b.dtype(x), 0.0, &[])?;
     let padded = w.padded(b, x, zero)?;
@@ -176,12 +180,15 @@ pub fn lp_pool(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
     let w = windows(b, node, x)?;
-    let zero = b.splat(b.dtype(x), 0.0, &[])?;
-    let powers = lp_powers(b, node, x)?;
-    let padded = w.padded(b, powers, zero)?;
-    let view = w.view(b, padded)?;
-    let sum = over_offsets(b, ReduceFn::Add, view, w.rank())?;
-    Ok(vec![lp_root(b, node, sum)?])
+    let norms = |b: &mut Builder, x: Value| {
+        let zero = b.splat(b.dtype(x), 0.0, &[])?;
+        let powers = lp_powers(b, node, x)?;
+        let padded = w.padded(b, powers, zero)?;
+        let view = w.view(b, padded)?;
+        let sum = over_offsets(b, ReduceFn::Add, view, w.rank())?;
+        lp_root(b, node, sum)
+    };
+    Ok(vec![computed_wide(b, x, norms)?])
 }
 
 fn lp_powers(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
@@ -213,9 +220,12 @@ pub fn global_average_pool(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
     let axes = planes(b, node, x)?;
-    let count = product(axes.iter().map(|&i| &b.ty(x).dims[i]));
-    let sum = b.reduce(ReduceFn::Add, x, &axes, true)?;
-    Ok(vec![divide_by(b, sum, count)?])
+    let y = computed_wide(b, x, |b, x| {
+        let count = product(axes.iter().map(|&i| &b.ty(x).dims[i]));
+        let sum = b.reduce(ReduceFn::Add, x, &axes, true)?;
+        divide_by(b, sum, count)
+    })?;
+    Ok(vec![y])
 }
 
 pub fn global_max_pool(b: &mut Builder, node: &Node) -> Outputs {
@@ -228,9 +238,12 @@ pub fn global_lp_pool(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
     let axes = planes(b, node, x)?;
-    let powers = lp_powers(b, node, x)?;
-    let sum = b.reduce(ReduceFn::Add, powers, &axes, true)?;
-    Ok(vec![lp_root(b, node, sum)?])
+    let y = computed_wide(b, x, |b, x| {
+        let powers = lp_powers(b, node, x)?;
+        let sum = b.reduce(ReduceFn::Add, powers, &axes, true)?;
+        lp_root(b, node, sum)
+    })?;
+    Ok(vec![y])
 }
 
 /// Each place of a plane takes the element whose index is its own; a place without one is 0. This compares every place

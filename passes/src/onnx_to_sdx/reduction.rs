@@ -21,7 +21,9 @@ pub fn reduce(b: &mut Builder, node: &Node) -> Outputs {
     let working = match node.op_type.as_str() {
         "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" if dtype.is_int() => DType::F64,
         "ReduceMax" | "ReduceMin" if dtype == DType::Bool => DType::U8,
-        _ if dtype.is_int() || dtype.is_float() => dtype,
+        "ReduceMax" | "ReduceMin" if dtype.is_float() => dtype,
+        _ if dtype.is_float() => wide(dtype),
+        _ if dtype.is_int() => dtype,
         _ => return Err(node.error("E0107", format!("does not take {dtype}"))),
     };
     let x = b.convert(r.x, working)?;
@@ -73,6 +75,11 @@ pub fn lp_normalization(b: &mut Builder, node: &Node) -> Outputs {
         return Err(node.error("E0107", format!("does not take {}", b.dtype(x))));
     }
     let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
+    let y = computed_wide(b, x, |b, x| norm_of_one(b, node, x, axis))?;
+    Ok(vec![y])
+}
+
+fn norm_of_one(b: &mut Builder, node: &Node, x: Value, axis: usize) -> Result<Value> {
     let norm = match node.int_or("p", 2)? {
         1 => {
             let size = b.map1(ScalarFn::Abs, x)?;
@@ -89,7 +96,7 @@ pub fn lp_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let zero = b.splat(b.dtype(x), 0.0, &b.dims(x))?;
     let empty = b.map2(ScalarFn::Eq, norm, zero)?;
     let y = b.map2(ScalarFn::Div, x, norm)?;
-    Ok(vec![b.select(empty, zero, y)?])
+    b.select(empty, zero, y)
 }
 
 /// x / count, the count being an expression of the symbols.
@@ -266,6 +273,15 @@ pub fn layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
 /// What sums of a float type are computed in: f32 at least.
 pub fn wide(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// `f` of a float value as its sums are computed, rounded once: of types with 16 bits a sum may exceed what the type holds
+/// where the mean does not.
+pub fn computed_wide(b: &mut Builder, x: Value, f: impl FnOnce(&mut Builder, Value) -> Result<Value>) -> Result<Value> {
+    let dtype = b.dtype(x);
+    let x = b.convert(x, wide(dtype))?;
+    let y = f(b, x)?;
+    b.convert(y, dtype)
 }
 
 /// com.microsoft Skip(Simplified)LayerNormalization: the sum of two (and a bias) is normalised and is itself an output.

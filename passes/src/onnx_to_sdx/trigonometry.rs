@@ -5,7 +5,8 @@
 use super::builder::Builder;
 use super::elementwise::floats_only;
 use super::node::Node;
-use sardonyx_base::{DType, Result};
+use super::reduction::computed_wide;
+use sardonyx_base::Result;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 
@@ -18,10 +19,7 @@ const FAR: f64 = 1e9;
 fn in_f32(b: &mut Builder, node: &Node, f: impl FnOnce(&mut Builder, Value) -> Result<Value>) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
-    let dtype = b.dtype(x);
-    let wide = if dtype.bits() < 32 { b.convert(x, DType::F32)? } else { x };
-    let y = f(b, wide)?;
-    Ok(vec![b.convert(y, dtype)?])
+    Ok(vec![computed_wide(b, x, f)?])
 }
 
 pub fn tan(b: &mut Builder, node: &Node) -> Outputs {

@@ -147,3 +147,24 @@ func.func @regions(%x: !x, %r: !r) -> !v {
   %0 = onnx.node "MaxRoiPool"(%x, %r) opset 7 {pooled_shape = [4, 2]} : (!x, !r) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 3, s], f16>
+
+// The sum of many elements may exceed what 16 bits hold where their mean does not: it is rounded once, after the division.
+
+// CHECK-LABEL: func.func @means_of_f16
+// CHECK: %[[X:.*]] = sdx.convert %arg0 : <[b, 3, s], f16> -> <[b, 3, s], f32>
+// CHECK: sdx.reduce "add" %[[X]] axes [2]
+// CHECK: %[[M:.*]] = sdx.map "div"
+// CHECK: sdx.convert %[[M]] : {{.*}}f32> -> <{{.*}}f16>
+// CHECK: %[[A:.*]] = sdx.reduce "add" %{{.*}}f32>
+// CHECK: %[[D:.*]] = sdx.map "div"(%[[A]],
+// CHECK: sdx.convert %[[D]] : {{.*}}f32> -> <{{.*}}f16>
+func.func @means_of_f16(%x: !x) -> (!v, !v) {
+  %0 = onnx.node "GlobalAveragePool"(%x) opset 11 {} : (!x) -> !v
+  %1 = onnx.node "AveragePool"(%x) opset 11 {kernel_shape = [2]} : (!x) -> !v
+  return %0, %1 : !v, !v
+}

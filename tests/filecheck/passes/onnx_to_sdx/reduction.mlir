@@ -185,3 +185,37 @@ func.func @skip(%x: !x, %y: !x, %w: !w, %c: !w, %d: !w) -> (!v, !v, !v) {
   %1 = onnx.node "SkipSimplifiedLayerNormalization"(%x, %y, %w) opset 1 domain "com.microsoft" {} : (!x, !x, !w) -> !v
   return %0#0, %0#3, %1 : !v, !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 4], f16>
+
+// Squares and sums of 16-bit floats may exceed the type where a norm or a mean does not; the largest element cannot.
+
+// CHECK-LABEL: func.func @sums_of_f16
+// CHECK: %[[X:.*]] = sdx.convert %arg0 : <[b, s, 4], f16> -> <[b, s, 4], f32>
+// CHECK: sdx.reduce "add" %[[X]] axes [2]
+// CHECK: sdx.map "div"
+// CHECK: sdx.convert %{{.*}} : <[b, s], f32> -> <[b, s], f16>
+// CHECK: sdx.reduce "max" %arg0 axes [2] : <[b, s, 4], f16> -> <[b, s], f16>
+func.func @sums_of_f16(%x: !x) -> (!v, !v) {
+  %0 = onnx.node "ReduceMean"(%x) opset 13 {axes = [2], keepdims = 0 : i64} : (!x) -> !v
+  %1 = onnx.node "ReduceMax"(%x) opset 13 {axes = [2], keepdims = 0 : i64} : (!x) -> !v
+  return %0, %1 : !v, !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 4], f32>
+!w = !sdx.tensor<[4], f32>
+
+// ONNX Runtime's optimiser writes the operator into models whose opset does not have it.
+
+// CHECK-LABEL: func.func @layer_norm_of_an_optimiser
+// CHECK: sdx.map "sqrt"
+func.func @layer_norm_of_an_optimiser(%x: !x, %w: !w) -> !v {
+  %0 = onnx.node "LayerNormalization"(%x, %w) opset 12 {} : (!x, !w) -> !v
+  return %0 : !v
+}
