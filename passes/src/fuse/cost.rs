@@ -6,7 +6,7 @@ use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Merging, Program};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Rates, Target};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 const PS: f64 = 1e12;
 /// Beside a contraction's register blocks other code reaches this part of the peak.
@@ -45,7 +45,7 @@ impl Costs {
 
     /// What is computed, counted as the rate of a multiplication in a contraction has it.
     pub fn operations(&self, program: &Program) -> f64 {
-        program.steps.iter().filter_map(kernel).map(|k| Sizes { program }.ops(k)).sum()
+        program.steps.iter().filter_map(kernel).map(|k| Sizes { program }.ops(k, &variables(k))).sum()
     }
 
     pub fn kernel(&self, k: &Kernel, program: &Program) -> u64 {
@@ -54,9 +54,9 @@ impl Costs {
 
     /// Where the code reaches a share of its rate only, and words cost so many times as much.
     pub fn paced(&self, k: &Kernel, program: &Program, share: f64, dearer: f64) -> u64 {
-        let sizes = Sizes { program };
-        let moved = sizes.bytes(k) * PS / self.rates.bytes_per_s * dearer;
-        let computed = sizes.ops(k) * PS / self.rates.contract_ops_per_s / share;
+        let (sizes, vars) = (Sizes { program }, variables(k));
+        let moved = sizes.bytes(k, &vars) * PS / self.rates.bytes_per_s * dearer;
+        let computed = sizes.ops(k, &vars) * PS / self.rates.contract_ops_per_s / share;
         (self.rates.launch_s * PS + moved + computed) as u64
     }
 }
@@ -82,9 +82,8 @@ impl Sizes<'_> {
 
     /// Every element that is read or written, once: of an operand as many as the variables in its indices have points,
     /// and no more than it has.
-    fn bytes(&self, k: &Kernel) -> f64 {
+    fn bytes(&self, k: &Kernel, vars: &[Vars]) -> f64 {
         let mut read: BTreeMap<usize, Vec<&Memlet>> = BTreeMap::new();
-        let vars = variables(k);
         let mut total = 0.0;
         for statement in &k.body {
             if let Body::Load { memlet, .. } = &statement.body {
@@ -96,49 +95,50 @@ impl Sizes<'_> {
         }
         for (container, memlets) in read {
             let c = &k.reads[container];
-            let points: f64 = memlets.iter().map(|m| self.points(k, &used(&m.index, &vars))).sum();
+            let points: f64 = memlets.iter().map(|m| self.points(k, used(&m.index, vars))).sum();
             total += points.min(self.product(&mut c.dims.iter())) * c.dtype.bits() as f64 / 8.0;
         }
         for store in &k.stores {
             let c = &k.writes[store.memlet.container];
-            total += self.points(k, &used(&store.memlet.index, &vars)) * c.dtype.bits() as f64 / 8.0;
+            total += self.points(k, used(&store.memlet.index, vars)) * c.dtype.bits() as f64 / 8.0;
         }
         total
     }
 
-    fn points(&self, k: &Kernel, vars: &BTreeSet<usize>) -> f64 {
-        self.product(&mut k.extents().enumerate().filter(|(v, _)| vars.contains(v)).map(|(_, d)| d))
+    fn points(&self, k: &Kernel, vars: Vars) -> f64 {
+        self.product(&mut k.extents().enumerate().filter(|(v, _)| vars & var(*v) != 0).map(|(_, d)| d))
     }
 
     /// Operations at the rate of a multiplication in a contraction.
-    fn ops(&self, k: &Kernel) -> f64 {
-        let vars = variables(k);
+    fn ops(&self, k: &Kernel, vars: &[Vars]) -> f64 {
         let share = if k.class().multiplies() { 1.0 } else { ELEMENTWISE_SHARE };
-        let one = |(s, vars): (&sardonyx_dialects::flow::Statement, &BTreeSet<usize>)| {
+        let one = |(s, own): (&sardonyx_dialects::flow::Statement, &Vars)| {
             let weight = match &s.body {
                 Body::Load { .. } | Body::Const(_) => 0.0,
                 Body::Index(_) | Body::Convert(_, _) => 1.0 / ELEMENTWISE_SHARE,
                 Body::Apply { f, .. } => weight(*f) / share.min(if weight(*f) > 1.0 { ELEMENTWISE_SHARE } else { 1.0 }),
-                Body::Reduce { arg, .. } => return self.points(k, &reduced(k, *arg)) / share,
+                Body::Reduce { arg, .. } => return self.points(k, reduced(k, vars[*arg])) / share,
             };
-            let around: BTreeSet<usize> = match (k.class().merging(), vars.last()) {
+            let around = match k.class().merging() {
                 // Its code keeps what is the same for all keys, or for all rows.
-                (Merging::Whole, _) => vars.clone(),
+                Merging::Whole => *own,
                 // Loops lie one in another: within the last that matters, a value is computed again and again.
-                (Merging::Points | Merging::Rows | Merging::Products, last) => (0..last.map_or(0, |v| v + 1)).collect(),
+                Merging::Points | Merging::Rows | Merging::Products => {
+                    before(Vars::BITS as usize - own.leading_zeros() as usize)
+                }
             };
-            weight * self.points(k, &around)
+            weight * self.points(k, around)
         };
-        k.body.iter().zip(&vars).map(one).sum()
+        k.body.iter().zip(vars).map(one).sum()
     }
 }
 
-/// The points that a reduction combines: all of its space, for each outer point that its argument depends on.
-fn reduced(k: &Kernel, arg: usize) -> BTreeSet<usize> {
-    let vars = &variables(k)[arg];
+/// The points that a reduction combines: all of its space, for each outer point that its argument, which depends on
+/// these variables, depends on.
+fn reduced(k: &Kernel, vars: Vars) -> Vars {
     let (outer, inner) = (k.outer.len(), k.outer.len() + k.inner.len());
-    let deep = vars.iter().any(|v| *v >= inner);
-    vars.iter().copied().chain(if deep { inner..k.n_vars() } else { outer..inner }).collect()
+    let is_deep = vars & !before(inner) != 0;
+    vars | if is_deep { before(k.n_vars()) & !before(inner) } else { before(inner) & !before(outer) }
 }
 
 fn weight(f: ScalarFn) -> f64 {
@@ -155,38 +155,44 @@ fn weight(f: ScalarFn) -> f64 {
     }
 }
 
-fn used(index: &[Dim], vars: &[BTreeSet<usize>]) -> BTreeSet<usize> {
-    let mut out = BTreeSet::new();
-    for symbol in index.iter().flat_map(|d| d.symbols()) {
-        match (symbol.strip_prefix('%'), symbol.strip_prefix('$')) {
-            (Some(v), _) => out.extend(v.parse::<usize>()),
-            (_, Some(k)) => out.extend(k.parse::<usize>().ok().and_then(|k| vars.get(k)).into_iter().flatten()),
-            (None, None) => {}
-        }
-    }
-    out
+/// Iteration variables, a bit each; what is beyond, no kernel has.
+type Vars = u128;
+
+fn var(v: usize) -> Vars {
+    u32::try_from(v).ok().and_then(|v| Vars::checked_shl(1, v)).unwrap_or(0)
+}
+
+/// The first n variables.
+fn before(n: usize) -> Vars {
+    var(n).wrapping_sub(1)
+}
+
+fn used(index: &[Dim], vars: &[Vars]) -> Vars {
+    let number = |name: &str, mark: char| name.strip_prefix(mark).and_then(|n| n.parse::<usize>().ok());
+    let one = |symbol: &str| match (number(symbol, '%'), number(symbol, '$')) {
+        (Some(v), _) => var(v),
+        (_, Some(k)) => vars.get(k).copied().unwrap_or(0),
+        (None, None) => 0,
+    };
+    index.iter().flat_map(|d| d.symbols()).fold(0, |all, symbol| all | one(&symbol))
 }
 
 /// The iteration variables that each statement depends on.
-fn variables(k: &Kernel) -> Vec<BTreeSet<usize>> {
-    let (outer, inner) = (k.outer.len(), k.outer.len() + k.inner.len());
-    let mut vars: Vec<BTreeSet<usize>> = vec![];
+fn variables(k: &Kernel) -> Vec<Vars> {
+    let (outer, inner) = (before(k.outer.len()), before(k.outer.len() + k.inner.len()));
+    let mut vars: Vec<Vars> = Vec::with_capacity(k.body.len());
     for statement in &k.body {
-        let set = match &statement.body {
+        vars.push(match &statement.body {
             Body::Load { memlet, guard } => {
-                let guard = guard.iter().flat_map(|g| vars[*g].clone());
-                used(&memlet.index, &vars).into_iter().chain(guard).collect()
+                guard.iter().fold(used(&memlet.index, &vars), |all, guard| all | vars[*guard])
             }
-            Body::Const(_) => BTreeSet::new(),
+            Body::Const(_) => 0,
             Body::Index(d) => used(std::slice::from_ref(d), &vars),
-            Body::Apply { args, .. } => args.iter().flat_map(|a| vars[*a].clone()).collect(),
-            Body::Convert(a, _) => vars[*a].clone(),
-            Body::Reduce { arg, .. } if vars[*arg].iter().any(|v| *v >= inner) => {
-                vars[*arg].iter().copied().filter(|v| *v < inner).collect()
-            }
-            Body::Reduce { arg, .. } => vars[*arg].iter().copied().filter(|v| *v < outer).collect(),
-        };
-        vars.push(set);
+            Body::Apply { args, .. } => args.iter().fold(0, |all, arg| all | vars[*arg]),
+            Body::Convert(arg, _) => vars[*arg],
+            Body::Reduce { arg, .. } if vars[*arg] & !inner != 0 => vars[*arg] & inner,
+            Body::Reduce { arg, .. } => vars[*arg] & outer,
+        });
     }
     vars
 }

@@ -75,6 +75,21 @@ impl Move {
         }
     }
 
+    /// The steps that decide what it makes of the program: those that it merges, and the other readers of what goes.
+    pub fn seen(&self, program: &Program, uses: &Uses) -> Vec<usize> {
+        let read_by = |step: usize| [vec![step], readers(program, uses, step)].concat();
+        match *self {
+            Move::Inline { producer } => read_by(producer),
+            Move::InlineInto { producer, consumer }
+            | Move::Epilogue { producer, consumer }
+            | Move::Rows { producer, consumer } => [vec![consumer], read_by(producer)].concat(),
+            Move::Attention { sum } => {
+                let merged = fuse_attention::find(program, uses, sum).map_or(vec![], |site| site.steps());
+                merged.into_iter().flat_map(read_by).collect()
+            }
+        }
+    }
+
     pub fn is_legal(&self, program: &Program, uses: &Uses) -> bool {
         match *self {
             Move::Inline { producer } => {

@@ -8,11 +8,13 @@ use super::moves::{Move, moves};
 use super::region::key;
 use super::rules;
 use crate::rewrite::Rewrites;
-use crate::steps::kernel;
+use crate::steps::{Uses, kernel};
 use sardonyx_base::Result;
-use sardonyx_dialects::flow::Program;
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Program, Step};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::mem::{Discriminant, discriminant};
 
 /// Regions of more steps are not explored.
 const STEPS_MAX: usize = 8;
@@ -44,14 +46,80 @@ pub fn best(start: &Program, costs: &Costs, states_max: usize, rewrites: &Rewrit
 
 /// Takes moves as long as one helps, each time the one that helps most.
 fn descend(start: &Program, costs: &Costs) -> (u64, Vec<Move>) {
-    let (mut program, mut cost, mut path) = (start.clone(), costs.program(start), vec![]);
+    let (mut program, mut path) = (start.clone(), vec![]);
+    let mut known = Known::new(&program, costs);
+    // The cost of a program is that of its kernels: what a move saves changes only with the steps that it sees.
+    let mut saved: HashMap<(Discriminant<Move>, Vec<u64>), i128> = HashMap::new();
     loop {
-        let after = moves(&program).into_iter().map(|m| (m.apply(&program), m));
-        let best = after.map(|(after, m)| (costs.program(&after), m, after)).min_by_key(|(c, _, _)| *c);
-        let Some((c, m, after)) = best.filter(|(c, _, _)| *c < cost) else { return (cost, path) };
+        let uses = Uses::of(&program);
+        let mut best: Option<(i128, Move)> = None;
+        for m in moves(&program) {
+            let seen = m.seen(&program, &uses).into_iter().map(|step| known.steps[step].name).collect();
+            let evaluated = || known.cost as i128 - known.cost_of(&m.apply(&program), costs) as i128;
+            let gain = *saved.entry((discriminant(&m), seen)).or_insert_with(evaluated);
+            if gain > best.as_ref().map_or(0, |(most, _)| *most) {
+                best = Some((gain, m));
+            }
+        }
+        let Some((_, m)) = best else { return (known.cost, path) };
+        program = m.apply(&program);
+        known = known.after(&program, costs);
         path.push(m);
-        (cost, program) = (c, after);
     }
+}
+
+/// What the steps of a program cost, each under a name that no other step of the search has.
+#[derive(Default)]
+struct Known {
+    steps: Vec<KnownStep>,
+    /// By what a step writes.
+    places: HashMap<Vec<Id>, usize>,
+    cost: u64,
+    /// Names up to here are taken.
+    names: u64,
+}
+
+#[derive(Clone)]
+struct KnownStep {
+    step: Step,
+    name: u64,
+    cost: u64,
+}
+
+impl Known {
+    fn new(program: &Program, costs: &Costs) -> Known {
+        Known::default().after(program, costs)
+    }
+
+    fn find(&self, step: &Step) -> Option<&KnownStep> {
+        let known = &self.steps[*self.places.get(&step.results)?];
+        (known.step == *step).then_some(known)
+    }
+
+    /// The cost of a program that some of the steps are in still.
+    fn cost_of(&self, program: &Program, costs: &Costs) -> u64 {
+        let one = |step| self.find(step).map_or_else(|| price(step, program, costs), |known| known.cost);
+        program.steps.iter().map(one).fold(0, u64::saturating_add)
+    }
+
+    /// The same of all its steps.
+    fn after(&self, program: &Program, costs: &Costs) -> Known {
+        let mut names = self.names;
+        let mut known = |step: &Step| {
+            self.find(step).cloned().unwrap_or_else(|| {
+                names += 1;
+                KnownStep { step: step.clone(), name: names, cost: price(step, program, costs) }
+            })
+        };
+        let steps: Vec<KnownStep> = program.steps.iter().map(&mut known).collect();
+        let places = steps.iter().enumerate().map(|(at, known)| (known.step.results.clone(), at)).collect();
+        let cost = steps.iter().map(|known| known.cost).fold(0, u64::saturating_add);
+        Known { steps, places, cost, names }
+    }
+}
+
+fn price(step: &Step, program: &Program, costs: &Costs) -> u64 {
+    kernel(step).map_or(0, |k| costs.kernel(k, program))
 }
 
 /// A program on the way, and how it was reached.
