@@ -181,7 +181,7 @@ pub fn n_calls(function: &Function) -> usize {
 fn sizes(signature: &Graph) -> Vec<BTreeMap<String, i64>> {
     let n = signature.symbols.values().filter(|s| s.kind == sardonyx_dialects::sdx::SymbolKind::Input).count();
     let mut out: Vec<BTreeMap<String, i64>> = vec![];
-    for found in choices(n).iter().filter_map(|choice| choose_symbols(signature, choice)) {
+    for found in choices(n).iter().filter_map(|choice| choose_symbols(signature, &[], choice)) {
         // Any further sizes would take longer than they tell.
         if out.len() < 3 && !out.contains(&found) {
             out.push(found);

@@ -2,10 +2,10 @@
 
 use crate::import::ParamStore;
 use sardonyx_base::plan::{Canary, ExpectedOutput, SelfTest};
-use sardonyx_base::{DType, Dim, Error, Result, Tensor};
+use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{Conversion, Domain, ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_dialects::sdx::{Check, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_format::tensor_io::Synthetic;
 use sardonyx_passes::{Options, Precision, Quantize, usual};
 use sardonyx_run::{BF16_OF_MAX, CODES_RELATIVE};
@@ -27,7 +27,12 @@ pub fn make(graph: &Graph, params: &ParamStore, options: &Options) -> std::resul
         return Err(format!("{name} rounds sums to integers, of which a last place more or less makes another one"));
     }
     let (mut why, mut budget, mut tried) = (None, WORK_MAX, BTreeSet::new());
-    for symbols in choices(n).iter().filter_map(|choice| choose_symbols(graph, choice)) {
+    let demands = demands_of_bodies(graph);
+    let candidates = choices(n).into_iter().flat_map(|choice| {
+        let more: Vec<_> = demands.iter().map(|demands| choose_symbols(graph, demands, &choice)).collect();
+        more.into_iter().chain([choose_symbols(graph, &[], &choice)]).flatten()
+    });
+    for symbols in candidates {
         if !tried.insert(symbols.clone()) {
             continue;
         }
@@ -66,7 +71,7 @@ pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
 pub fn inputs(graph: &Graph) -> Vec<Vec<(String, Tensor)>> {
     let n = graph.symbols.values().filter(|s| s.kind == SymbolKind::Input).count();
     let (mut tried, mut found) = (BTreeSet::new(), vec![]);
-    for symbols in choices(n).iter().filter_map(|choice| choose_symbols(graph, choice)) {
+    for symbols in choices(n).iter().filter_map(|choice| choose_symbols(graph, &[], choice)) {
         if tried.insert(symbols.clone()) {
             found.extend(canaries(graph, &|name| symbols.get(name).copied()).ok());
         }
@@ -146,8 +151,64 @@ fn rounded_sum(graph: &Graph) -> Option<String> {
     None
 }
 
-/// A value for each symbol that inputs bind, in its range; `None` where the graph's checks do not hold.
-pub(crate) fn choose_symbols(graph: &Graph, choice: &[i64]) -> Option<BTreeMap<String, i64>> {
+/// What the functions that a graph calls ask of its symbols, for each branch of its conditions that may be taken: which one
+/// is, data decide.
+fn demands_of_bodies(graph: &Graph) -> Vec<Vec<Check>> {
+    let calls: Vec<(&Host, &Node)> = graph
+        .nodes
+        .iter()
+        .filter_map(|node| if let Op::Host(host) = &node.op { Some((&**host, node)) } else { None })
+        .filter(|(host, _)| host.op.is_call())
+        .collect();
+    let branches = calls.iter().map(|(host, _)| host.bodies.len()).max().unwrap_or(0);
+    let one = |branch: usize| {
+        let of_call = |(host, node): &(&Host, &Node)| {
+            let at = branch.min(host.bodies.len().saturating_sub(1));
+            let body = host.bodies.get(at).and_then(|name| graph.bodies.get(name));
+            body.map_or(vec![], |body| demands_of_body(graph, body, operands_of_body(&host.op, at, &node.args)))
+        };
+        calls.iter().flat_map(of_call).collect()
+    };
+    (0..branches).map(one).collect()
+}
+
+/// The operands of a call that the body's last inputs are: what comes before, such as the index of a turn, has no
+/// dimensions.
+fn operands_of_body<'a>(op: &HostOp, branch: usize, args: &'a [Value]) -> &'a [Value] {
+    match *op {
+        HostOp::If { n_then } if branch == 0 => args.get(1..1 + n_then),
+        HostOp::If { n_then } => args.get(1 + n_then..),
+        _ => args.get(2..),
+    }
+    .unwrap_or_default()
+}
+
+/// The dimensions of a body's inputs are those of the operands, and its own checks hold.
+fn demands_of_body(graph: &Graph, body: &Graph, operands: &[Value]) -> Vec<Check> {
+    let inputs: Vec<&TensorType> = body.inputs().map(|(_, _, ty)| ty).collect();
+    let inputs = inputs.iter().skip(inputs.len().saturating_sub(operands.len()));
+    let pairs: Vec<(&Dim, &Dim)> =
+        inputs.zip(operands).flat_map(|(ty, operand)| ty.dims.iter().zip(&graph.ty(*operand).dims)).collect();
+    let mut bound: BTreeMap<&str, &Dim> = BTreeMap::new();
+    for (inside, outside) in &pairs {
+        if let Some(name) = inside.as_symbol() {
+            bound.entry(name).or_insert(outside);
+        }
+    }
+    let outside = |d: &Dim| d.substitute(&|name| bound.get(name).map(|d| (*d).clone()));
+    let why = format!("called as {}", body.name);
+    let ports = pairs.iter().map(|(inside, operand)| Check {
+        left: outside(inside),
+        right: (*operand).clone(),
+        why: why.clone(),
+    });
+    let own = body.checks.iter().map(|c| Check { left: outside(&c.left), right: outside(&c.right), why: why.clone() });
+    ports.chain(own).filter(|c| c.left != c.right).collect()
+}
+
+/// A value for each symbol that inputs bind, in its range, which also keeps the demands where it can; `None` where the
+/// graph's checks do not hold.
+pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -> Option<BTreeMap<String, i64>> {
     let inputs = graph.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input);
     let one = |(i, (name, s)): (usize, (&String, &Symbol))| {
         // Without an upper bound the largest value is the smallest that is not 0.
@@ -155,7 +216,8 @@ pub(crate) fn choose_symbols(graph: &Graph, choice: &[i64]) -> Option<BTreeMap<S
         (name.clone(), choice[i].max(s.lo).min(hi))
     };
     let mut values: BTreeMap<String, i64> = inputs.enumerate().map(one).collect();
-    usual::keep_checks(&graph.checks, &graph.symbols, &|_| false, &mut values);
+    let checks: Vec<Check> = graph.checks.iter().chain(demands).cloned().collect();
+    usual::keep_checks(&checks, &graph.symbols, &|_| false, &mut values);
     let eval = |d: &Dim| d.eval(&|name| values.get(name).copied());
     let holds = graph.checks.iter().all(|c| match (eval(&c.left), eval(&c.right)) {
         (Ok(left), Ok(right)) => left == right,
@@ -326,6 +388,22 @@ mod tests {
         assert_eq!(choices(3).len(), 1 + 8 + 1);
         assert!(choices(3)[1..9].contains(&vec![1, 2, 1]));
         assert_eq!(choices(9).len(), 4);
+    }
+
+    #[test]
+    fn a_called_function_asks_its_own_of_the_dimensions() {
+        let input = |g: &mut Graph, name: &str, dims: &[&str]| {
+            push(g, Op::Input { name: name.into(), parts: vec![] }, &[], dims, DType::F32)
+        };
+        let (mut g, mut body) = (Graph::default(), Graph::default());
+        let operands = [input(&mut g, "x", &["m", "n"]), input(&mut g, "y", &["k"])];
+        input(&mut body, "c0", &["p", "q"]);
+        input(&mut body, "c1", &["p"]);
+        let dim = |text: &str| Dim::parse(text).unwrap();
+        body.checks.push(Check { left: dim("q floordiv 2"), right: dim("1"), why: "/node".into() });
+        let asked: Vec<String> =
+            demands_of_body(&g, &body, &operands).iter().map(|c| format!("{} == {}", c.left, c.right)).collect();
+        assert_eq!(asked, ["m == k", "((n) floordiv (2)) == 1"]);
     }
 
     #[test]
