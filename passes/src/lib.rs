@@ -39,6 +39,7 @@ pub mod schedule;
 mod sdx_to_flow;
 mod shard;
 mod simplify;
+mod slow_launches;
 mod splice;
 mod stage_operands;
 mod steps;

@@ -5,16 +5,18 @@
 
 use crate::miss::Miss;
 use crate::remark::Missed;
-use crate::rewrite::Rewrites;
+use crate::rewrite::{Review, Rewrites};
 use crate::steps::{Uses, kernel, union};
 use crate::{fuse_epilogues, fuse_reductions, inline_maps, prepare_weights};
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Class, FlowOp, Kernel, Merging, Program, Step};
 use std::collections::BTreeSet;
 
+pub(crate) const REVIEW: Review = Review { tell, always: false };
+
 /// Tells of all neighbours in a program that could be one by their classes, in place of what was told of an earlier
 /// state of it.
-pub fn tell(program: &Program, rewrites: &mut Rewrites) {
+fn tell(program: &Program, rewrites: &mut Rewrites) {
     rewrites.take_back(&["inline-maps", "fuse-epilogues", "fuse-reductions"]);
     let uses = Uses::of(program);
     let (mut shared, prepared) = (BTreeSet::new(), prepare_weights::steps(program));

@@ -3,6 +3,7 @@
 use crate::class::Class;
 use crate::near_misses;
 use crate::rewrite::{Review, Rewrites};
+use crate::slow_launches;
 use crate::version::check_version;
 use melior::Context;
 use melior::dialect::DialectRegistry;
@@ -77,13 +78,13 @@ pub static PASSES: &[PassRow] = &[
         crate::prepare_weights::prepare,
     ),
     rewriting("inline-maps", "Computes maps where they are read", crate::inline_maps::run)
-        .reviewed_by(near_misses::tell),
+        .reviewed_by(near_misses::REVIEW),
     rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", crate::fuse_epilogues::run)
-        .reviewed_by(near_misses::tell),
+        .reviewed_by(near_misses::REVIEW),
     rewriting("fuse-reductions", "Joins kernels that walk the same rows", crate::fuse_reductions::run)
-        .reviewed_by(near_misses::tell),
+        .reviewed_by(near_misses::REVIEW),
     of_class(Class::Reassociating, "fuse", "Merges kernels so that the least is moved", crate::fuse::run)
-        .reviewed_by(near_misses::tell),
+        .reviewed_by(near_misses::REVIEW),
     of_class(
         Class::Reassociating,
         "fuse-attention",
@@ -126,7 +127,8 @@ pub static PASSES: &[PassRow] = &[
         crate::lower_precision::run,
     ),
     rewriting("stage-operands", "Pads left factors of contractions where they are read", crate::stage_operands::run)
-        .only_for(target::Class::Cpu),
+        .only_for(target::Class::Cpu)
+        .reviewed_by(slow_launches::REVIEW),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", crate::schedule::run),
     lowering("plan-memory", "Places buffers in one arena", crate::plan_memory::run),
     lowering(

@@ -29,6 +29,8 @@ pub struct Remark {
     pub pass: &'static str,
     pub function: String,
     pub missed: Missed,
+    /// `compile` prints it by itself: a user would want to know.
+    pub unasked: bool,
 }
 
 impl Remark {
@@ -36,7 +38,7 @@ impl Remark {
         let Missed { reason, node, origins, detail, remedy } = &self.missed;
         Json::Object(vec![
             ("pass", self.pass.into()),
-            ("kind", "missed".into()),
+            ("kind", if self.unasked { "slow" } else { "missed" }.into()),
             ("reason", (*reason).into()),
             ("node", node.clone().into()),
             ("origins", Json::list(origins.iter().map(String::as_str))),
@@ -60,7 +62,8 @@ impl fmt::Display for Remark {
         let (shown, more) = origins.split_at(origins.len().min(SHOWN_MAX));
         write!(f, "\n  --> {}, node {node}", self.function)?;
         if !shown.is_empty() {
-            write!(f, "\n  would be one: {}", shown.join(" "))?;
+            let what = if self.unasked { "computes" } else { "would be one" };
+            write!(f, "\n  {what}: {}", shown.join(" "))?;
         }
         if !more.is_empty() {
             write!(f, " and {} more", more.len())?;

@@ -65,7 +65,12 @@ pub trait Site {
 }
 
 /// Looks through what a pass made of a program, and tells what was missed.
-pub type Review = fn(&Program, &mut Rewrites);
+#[derive(Clone, Copy, Debug)]
+pub struct Review {
+    pub(crate) tell: fn(&Program, &mut Rewrites),
+    /// Also where nobody asked for remarks.
+    pub(crate) always: bool,
+}
 
 /// The context of the passes of one compilation.
 #[derive(Clone, Debug, Default)]
@@ -159,10 +164,25 @@ impl Rewrites {
 
     /// The same of another pass, for what several passes might have done.
     pub(crate) fn missed_by(&mut self, pass: &'static str, missed: Missed) {
-        let remark = Remark { pass, function: self.function.clone(), missed };
-        if self.options.remarks && !self.remarks.contains(&remark) {
+        if self.options.remarks {
+            self.remark(Remark { pass, function: self.function.clone(), missed, unasked: false });
+        }
+    }
+
+    /// Records what `compile` prints by itself.
+    pub(crate) fn told_unasked(&mut self, pass: &'static str, missed: Missed) {
+        self.remark(Remark { pass, function: self.function.clone(), missed, unasked: true });
+    }
+
+    fn remark(&mut self, remark: Remark) {
+        if !self.remarks.contains(&remark) {
             self.remarks.push(remark);
         }
+    }
+
+    /// The function that a pass is in.
+    pub(crate) fn function(&self) -> &str {
+        &self.function
     }
 
     /// Forgets what was said of an earlier state of the function.
@@ -414,8 +434,8 @@ impl Rewrites {
             rewrite(rewrites, &mut program)?;
             sort_steps(&mut program);
             drop_dead(&mut program);
-            if let Some(review) = rewrites.review.filter(|_| rewrites.options.remarks) {
-                review(&program, rewrites);
+            if let Some(review) = rewrites.review.filter(|review| review.always || rewrites.options.remarks) {
+                (review.tell)(&program, rewrites);
             }
             program.write(function.context()).map(Some)
         })

@@ -357,7 +357,7 @@ fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result
 fn told<'a>(args: &'a CompileArgs, rewrites: &'a Rewrites) -> impl Iterator<Item = String> + 'a {
     let applied = rewrites.applied().iter().filter(|_| args.list_rewrites).map(Rewrite::line);
     let remarks = rewrites.remarks().iter();
-    let remarks = remarks.filter(|r| args.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass)));
+    let remarks = remarks.filter(|r| r.unasked || args.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass)));
     let checks = rewrites.validation().map(Validation::line);
     applied.chain(remarks.map(Remark::to_string)).chain(checks)
 }
@@ -531,8 +531,11 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     if let Some(validation) = report.rewrites.validation() {
         members.push(("validation", validation.json()));
     }
-    if let Some(shown) = &args.remarks {
-        members.push(("remarks", report.rewrites.remarks_json(&|pass| shown.is_match(pass))));
+    let remarks = report.rewrites.remarks();
+    if args.remarks.is_some() || remarks.iter().any(|r| r.unasked) {
+        let asked = |pass: &str| args.remarks.as_ref().is_some_and(|shown| shown.is_match(pass));
+        let unasked = |pass: &str| remarks.iter().any(|r| r.unasked && r.pass == pass);
+        members.push(("remarks", report.rewrites.remarks_json(&|pass| asked(pass) || unasked(pass))));
     }
     members.extend([("ms", ms(time)), ("stages", Json::List(stages.collect()))]);
     Json::Object(members)

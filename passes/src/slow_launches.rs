@@ -1,0 +1,80 @@
+//! launches that are predicted far from what the device could do  =>  a remark each, which `compile` prints unasked
+//!
+//! A user judges by the file in hand: what will be slow is said when it is compiled, with the node and the reason.
+
+use crate::fuse::Costs;
+use crate::prepare_weights;
+use crate::remark::Missed;
+use crate::rewrite::{Review, Rewrites};
+use crate::steps::kernel;
+use sardonyx_dialects::flow::{Class, Kernel, Program};
+use sardonyx_kernels::{Pace, lower};
+
+/// The pass that these remarks are filed under.
+pub const NAME: &str = "slow-launches";
+
+/// A launch below this share of its function's time is not worth a line.
+const TIME_MIN: f64 = 0.02;
+/// Of the rate that the device has for a launch's words and operations.
+const ROOFLINE_MIN: f64 = 0.1;
+/// Where elements that one vector holds lie apart, each costs a visit of its own.
+const SCATTERED: f64 = 4.0;
+
+pub(crate) const REVIEW: Review = Review { tell, always: true };
+
+/// Remarks on the launches of a program whose kernels are final, at the usual values of its symbols.
+fn tell(program: &Program, rewrites: &mut Rewrites) {
+    rewrites.take_back(&[NAME]);
+    let target = rewrites.options().target;
+    let (costs, prepared) = (Costs::new(target), prepare_weights::steps(program));
+    let launches: Vec<Launch> = (0..program.steps.len())
+        .filter(|step| !prepared.contains(step))
+        .filter_map(|step| Some(Launch::predicted(program, &costs, step, kernel(&program.steps[step])?)))
+        .collect();
+    let total: f64 = launches.iter().map(|l| l.seconds).sum();
+    for launch in launches.iter().filter(|l| l.seconds > TIME_MIN * total) {
+        let Some(reason) = launch.reason() else { continue };
+        let step = &program.steps[launch.step];
+        let detail = format!(
+            "{:.0} % of the time predicted for `{}` at usual sizes, at {:.1} % of the rate of {}",
+            100.0 * launch.seconds / total,
+            rewrites.function(),
+            100.0 * launch.roofline,
+            target.name()
+        );
+        let node = step.origins.first().cloned();
+        rewrites.told_unasked(NAME, Missed { node, origins: step.origins.clone(), ..Missed::because(reason, &detail) });
+    }
+}
+
+struct Launch {
+    step: usize,
+    seconds: f64,
+    /// The share of the device's rate that its code is predicted to reach.
+    roofline: f64,
+    plain: bool,
+}
+
+impl Launch {
+    fn predicted(program: &Program, costs: &Costs, step: usize, k: &Kernel) -> Launch {
+        let lowered = lower(k).ok();
+        let pace = lowered.as_ref().map_or(Pace { share: 0.01, scattered: 1.0 }, |lowered| lowered.pace());
+        let work = |share: f64, dearer: f64| {
+            let all = costs.paced(k, program, share, dearer);
+            all.saturating_sub(costs.launch()).max(1) as f64
+        };
+        let dearer = 1.0 + pace.scattered * (SCATTERED - 1.0);
+        let (best, predicted) = (work(1.0, 1.0), work(pace.share.max(f64::MIN_POSITIVE), dearer));
+        let multiplies = matches!(k.class(), Class::Contract | Class::Groups | Class::Attention);
+        let plain = multiplies && lowered.is_none_or(|lowered| lowered.words().is_none());
+        Launch { step, seconds: predicted + costs.launch() as f64, roofline: best / predicted, plain }
+    }
+
+    fn reason(&self) -> Option<&'static str> {
+        match (self.plain, self.roofline < ROOFLINE_MIN) {
+            (true, _) => Some("products in plain loops"),
+            (false, true) => Some("elements of a vector lie apart, or there are few of them"),
+            (false, false) => None,
+        }
+    }
+}
