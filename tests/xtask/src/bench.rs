@@ -55,7 +55,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
         return Err(Failure::user("no row of the table is called so").help(format!("there are: {}", all.join(", "))));
     }
     setup::ensure()?;
-    let python = peers(context)?;
+    let python = environment(context, "peers", PACKAGES)?;
     run(&mut context.cargo(["build", "--release", "-p", "sardonyx", "--bin", "sardonyx"]))?;
     let mut lines = vec![];
     for row in rows {
@@ -72,14 +72,14 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     write(&path, |out| std::io::Write::write_all(out, page.as_bytes()))
 }
 
-/// The Python of an environment that has the peers.
-fn peers(context: &Context) -> Result<PathBuf> {
-    let home = context.target.join("peers");
+/// The Python of an environment, `target/NAME`, that has the packages.
+pub fn environment(context: &Context, name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let home = context.target.join(name);
     let python = home.join("bin/python");
     if !python.exists() {
         run(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
     }
-    run(Command::new(&python).args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]).args(PACKAGES))?;
+    run(Command::new(&python).args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]).args(packages))?;
     Ok(python)
 }
 

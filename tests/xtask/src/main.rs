@@ -11,6 +11,7 @@ mod models;
 mod setup;
 mod splice;
 mod suite;
+mod sweep;
 mod tables;
 mod weights;
 
@@ -76,6 +77,12 @@ static COMMANDS: &[Command] = &[
         run: models::command,
     },
     Command { name: "setup", args: "", about: "install the missing Debian or Ubuntu packages", run: setup::command },
+    Command {
+        name: "sweep",
+        args: "[--tenth] [--times] [WORD…]",
+        about: "files that public tools write of the models: compile, compare, time beside the peers; write docs/SWEEP.md",
+        run: sweep::command,
+    },
     Command {
         name: "test",
         args: "[--suite NAME] [ARG…]",

@@ -105,6 +105,12 @@ static SUITES: &[Suite] = &[
         prepare: models::ensure_default,
         cargo: &["test", "-p", "sardonyx-tests", "--test", "shapes", "--", "--ignored"],
     },
+    Suite {
+        name: "sweep",
+        about: "a tenth of `cargo xtask sweep`: files that public tools write of the models, beside ONNX Runtime; release build",
+        prepare: |_| Ok(()),
+        cargo: &["run", "-p", "xtask", "--", "sweep", "--tenth"],
+    },
 ];
 
 /// `cargo xtask test [--suite NAME] [ARGUMENT…]`; further arguments go to cargo.

@@ -1,0 +1,324 @@
+//! `cargo xtask sweep`  =>  the files that public tools write of our models, compiled, compared and timed: `docs/SWEEP.md`
+
+use crate::bench::environment;
+use crate::context::{Context, Failure, Result, create_dir, output, read, run, sha256, write};
+use crate::{models, setup};
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The tools, and the peers that their files are compared with.
+static PACKAGES: &[&str] = &[
+    "onnxruntime==1.31.1",
+    "openvino==2026.4.1",
+    "onnx==1.23.2",
+    "onnx-ir==1.1.0",
+    "onnxconverter-common==1.16.0",
+    "onnxsim==0.8.1",
+    "onnxslim==0.1.98",
+    "numpy",
+];
+const THREADS: &str = "2";
+const ROUNDS: &str = "3";
+
+/// Of the pairs of a model and a variant, these shares are taken: what is measured as a whole, and what the suite takes.
+const WHOLE_PER_MILLE: u64 = 600;
+const TENTH_PER_MILLE: u64 = 60;
+
+/// How far outputs may be from the nearer of ONNX Runtime's two (with its optimisations and without): relative to the largest
+/// element, or as a multiple of how far these two are apart.
+const APART_MAX: f64 = 1e-3;
+const APART_MAX_HALF: f64 = 2e-2;
+const TIMES_PEER_APART: f64 = 4.0;
+/// Where codes are rounded, the angle counts.
+const COSINE_MIN: f64 = 0.99;
+
+#[derive(Debug, Default, PartialEq)]
+struct Options {
+    tenth: bool,
+    times: bool,
+    words: Vec<String>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    /// The tool failed, or wrote what ONNX Runtime does not load.
+    NotMade,
+    Refused(String),
+    Wrong(String),
+    Right,
+}
+
+/// One file of the sweep.
+struct Row {
+    model: String,
+    variant: String,
+    judged: Option<Value>,
+}
+
+/// `cargo xtask sweep [--tenth] [--times] [WORD…]`: without words, the page is written.
+pub fn command(context: &Context, args: &[String]) -> Result<()> {
+    let options = options(args)?;
+    setup::ensure()?;
+    let python = environment(context, "sweep-tools", PACKAGES)?;
+    run(&mut context.cargo(["build", "--release", "-p", "sardonyx", "--bin", "sardonyx"]))?;
+    let script = context.root.join("tests/xtask/src/sweep.py");
+    let tool = |arguments: &[&str]| {
+        let mut command = Command::new(&python);
+        command.arg(&script).args(arguments);
+        command
+    };
+    let mut rows = vec![];
+    for folder in folders(context)? {
+        let model = name_of(&folder);
+        let names = output(&mut tool(&["variants", &text(&folder)]))
+            .ok_or_else(|| Failure::check(format!("cannot list the variants of {model}")))?;
+        let wanted = names.lines().filter(|variant| options.takes(&model, variant)).map(String::from);
+        for variant in wanted.collect::<Vec<_>>() {
+            let row =
+                Row { judged: judged(context, &tool, &folder, &variant, &options)?, model: model.clone(), variant };
+            println!("sweep: {}", row.line());
+            rows.push(row);
+        }
+    }
+    if options.words.is_empty() && !options.tenth {
+        let path = context.root.join("docs/SWEEP.md");
+        let page = page(&rows, options.times);
+        write(&path, |out| out.write_all(page.as_bytes()))?;
+    }
+    let bad = rows.iter().filter(|row| matches!(row.verdict(), Verdict::Refused(_) | Verdict::Wrong(_))).count();
+    println!("sweep: {}", summary(&rows));
+    match bad {
+        0 => Ok(()),
+        _ => Err(Failure::check(format!("{bad} files were refused or gave wrong results"))),
+    }
+}
+
+fn options(args: &[String]) -> Result<Options> {
+    let mut options = Options::default();
+    for arg in args {
+        match arg.as_str() {
+            "--tenth" => options.tenth = true,
+            "--times" => options.times = true,
+            flag if flag.starts_with('-') => {
+                return Err(Failure::user("usage: cargo xtask sweep [--tenth] [--times] [WORD…]"));
+            }
+            word => options.words.push(word.into()),
+        }
+    }
+    Ok(options)
+}
+
+impl Options {
+    /// Whether a file belongs to the sweep: a seeded share of all, every model as it is, and what the words name.
+    fn takes(&self, model: &str, variant: &str) -> bool {
+        let name = format!("{model} {variant}");
+        if !self.words.is_empty() {
+            return self.words.iter().all(|word| name.contains(word.as_str()));
+        }
+        let drawn = u64::from_str_radix(&sha256(name.as_bytes())[..8], 16).unwrap_or(0) % 1000;
+        match self.tenth {
+            true => drawn < TENTH_PER_MILLE,
+            false => drawn < WHOLE_PER_MILLE || variant == "original",
+        }
+    }
+}
+
+/// The committed models with their weights, and those in the folder that `SARDONYX_MODELS` names.
+fn folders(context: &Context) -> Result<Vec<PathBuf>> {
+    let committed = models::names(context)?;
+    let mut folders = vec![];
+    for name in &committed {
+        folders.push(models::ensure(context, name)?);
+    }
+    let Some(more) = std::env::var_os("SARDONYX_MODELS") else { return Ok(folders) };
+    let list = std::fs::read_dir(&more).map_err(|e| Failure::io(Path::new(&more), "list", e))?;
+    let mut found: Vec<PathBuf> = list.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.sort();
+    let complete = |path: &PathBuf| {
+        let weights = !path.join("weights.json").exists() || path.join("weights.bin").exists();
+        path.join("model.onnx").exists() && weights && !committed.contains(&name_of(path))
+    };
+    folders.extend(found.into_iter().filter(complete));
+    Ok(folders)
+}
+
+/// What became of one file; `None` where the tool wrote none. A file is made once for each set of packages.
+fn judged(
+    context: &Context,
+    tool: &dyn Fn(&[&str]) -> Command,
+    folder: &Path,
+    variant: &str,
+    options: &Options,
+) -> Result<Option<Value>> {
+    let to = context.target.join("sweep").join(format!("{}__{variant}", name_of(folder)));
+    create_dir(&to)?;
+    let (stamp, packages) = (to.join("made-by"), PACKAGES.join("\n"));
+    if !stamp.exists() || read(&stamp)? != packages.as_bytes() {
+        let made = tool(&["make", &text(folder), variant, &text(&to)]).output();
+        let made = made.map_err(|e| Failure::io(&to, "make a file in", e))?;
+        let reason = String::from_utf8_lossy(&made.stderr).lines().last().unwrap_or_default().to_string();
+        match made.status.success() {
+            true => drop(std::fs::remove_file(to.join("not-made"))),
+            false => write(&to.join("not-made"), |out| out.write_all(reason.as_bytes()))?,
+        }
+        write(&stamp, |out| out.write_all(packages.as_bytes()))?;
+    }
+    if to.join("not-made").exists() {
+        return Ok(None);
+    }
+    let program = context.target.join("release/sardonyx");
+    let rounds = if options.times { ROUNDS } else { "0" };
+    let text = output(&mut tool(&["judge", &text(&to), &text(folder), &text(&program), THREADS, rounds]));
+    let line = text.as_deref().and_then(|text| text.lines().last()).unwrap_or_default();
+    Ok(Some(serde_json::from_str(line).unwrap_or(Value::Null)))
+}
+
+impl Row {
+    fn verdict(&self) -> Verdict {
+        let Some(judged) = &self.judged else { return Verdict::NotMade };
+        if judged["compile_code"].as_i64() != Some(0) {
+            return Verdict::Refused(judged["said"].as_str().unwrap_or("the comparison itself failed").into());
+        }
+        if let Some(error) = judged["run_error"].as_str() {
+            return Verdict::Wrong(error.into());
+        }
+        let number = |name: &str| judged[name].as_f64().unwrap_or(f64::NAN);
+        let (apart, cosine) = (number("apart"), number("cosine"));
+        let apart_max = if self.variant.starts_with("f16") { APART_MAX_HALF } else { APART_MAX };
+        let near = apart <= apart_max.max(TIMES_PEER_APART * number("peer_apart"));
+        let angle =
+            self.rounds_codes() && cosine >= COSINE_MIN.min(1.0 - TIMES_PEER_APART * (1.0 - number("peer_cosine")));
+        match near || angle {
+            true => Verdict::Right,
+            false => Verdict::Wrong(format!("differs by {apart:.1e} of the largest element, cosine {cosine:.4}")),
+        }
+    }
+
+    fn rounds_codes(&self) -> bool {
+        let coded = ["int8", "int4", "uint8", "qdq", "qoperator"];
+        coded.iter().any(|word| self.variant.contains(word) || self.model.contains(word))
+    }
+
+    /// Our time and the best peer's.
+    fn times(&self) -> Option<(f64, f64)> {
+        let ms = self.judged.as_ref()?.get("ms")?;
+        let peers = ["onnxruntime", "openvino"].iter().filter_map(|peer| ms[peer].as_f64());
+        Some((ms["ours"].as_f64()?, peers.fold(f64::INFINITY, f64::min)))
+    }
+
+    fn line(&self) -> String {
+        let said = match self.verdict() {
+            Verdict::NotMade => "no file".into(),
+            Verdict::Refused(why) => format!("refused: {}", first_line(&why)),
+            Verdict::Wrong(why) => format!("wrong: {}", first_line(&why)),
+            Verdict::Right => "right".into(),
+        };
+        let times = self.times().map_or(String::new(), |(ours, best)| format!(", {ours:.3} ms of {best:.3}"));
+        format!("{} {}: {said}{times}", self.model, self.variant)
+    }
+}
+
+fn summary(rows: &[Row]) -> String {
+    let count = |f: fn(&Verdict) -> bool| rows.iter().filter(|row| f(&row.verdict())).count();
+    let made = rows.len() - count(|v| matches!(v, Verdict::NotMade));
+    let (refused, wrong) = (count(|v| matches!(v, Verdict::Refused(_))), count(|v| matches!(v, Verdict::Wrong(_))));
+    let ratios: Vec<f64> = rows.iter().filter_map(Row::times).map(|(ours, best)| ours / best).collect();
+    let mut text = format!("{made} files, {refused} refused, {wrong} wrong");
+    if !ratios.is_empty() {
+        let mean = (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        let slower = ratios.iter().filter(|r| **r > 1.0).count();
+        text += &format!("; {mean:.2} of the best peer's time (geometric mean), {slower} of {} slower", ratios.len());
+    }
+    text
+}
+
+fn page(rows: &[Row], times: bool) -> String {
+    let mut page = String::from(
+        "# Files that other tools write\n\n\
+         Written by `cargo xtask sweep --times`; packages: ",
+    );
+    page += &PACKAGES.join(", ");
+    page += &format!(
+        ". Each model of testdata/models, and of the folder that `SARDONYX_MODELS` names, is taken through public tools; each \
+         file is compiled with its dimensions as they are, and its outputs are compared with ONNX Runtime's. {}.\n\n",
+        summary(rows)
+    );
+    page += if times {
+        "Times are medians on two threads, the peers with fixed shapes.\n\n"
+    } else {
+        "No times were measured.\n\n"
+    };
+    page +=
+        "| model | variant | result | apart | Sardonyx ms | best peer ms | ratio |\n|---|---|---|--:|--:|--:|--:|\n";
+    for row in rows.iter().filter(|row| row.judged.is_some()) {
+        let result = match row.verdict() {
+            Verdict::Refused(why) => format!("refused: {}", first_line(&why).replace('|', "\\|")),
+            Verdict::Wrong(why) => format!("wrong: {}", first_line(&why).replace('|', "\\|")),
+            Verdict::NotMade | Verdict::Right => "right".into(),
+        };
+        let apart = row.judged.as_ref().and_then(|j| j["apart"].as_f64()).map_or(String::new(), |a| format!("{a:.0e}"));
+        let times = row.times().map_or(" | | ".into(), |(ours, best)| {
+            let ratio = ours / best;
+            let ratio = if ratio > 1.0 { format!("**{ratio:.2}**") } else { format!("{ratio:.2}") };
+            format!("{ours:.3} | {best:.3} | {ratio}")
+        });
+        page += &format!("| {} | {} | {result} | {apart} | {times} |\n", row.model, row.variant);
+    }
+    page
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn name_of(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn verdict(variant: &str, judged: Value) -> Verdict {
+        Row { model: "m".into(), variant: variant.into(), judged: Some(judged) }.verdict()
+    }
+
+    fn compared(apart: f64, cosine: f64, peer: f64) -> Value {
+        json!({"compile_code": 0, "run_error": null, "apart": apart, "cosine": cosine, "peer_apart": peer, "peer_cosine": 1.0})
+    }
+
+    #[test]
+    fn results_are_judged_by_the_types_of_the_file() {
+        assert_eq!(verdict("onnxsim", compared(5e-4, 1.0, 0.0)), Verdict::Right);
+        assert!(matches!(verdict("onnxsim", compared(5e-3, 1.0, 0.0)), Verdict::Wrong(_)));
+        assert_eq!(
+            verdict("onnxsim", compared(5e-3, 1.0, 2e-3)),
+            Verdict::Right,
+            "within what the peer is apart from itself"
+        );
+        assert_eq!(verdict("f16", compared(5e-3, 1.0, 0.0)), Verdict::Right);
+        assert_eq!(verdict("qdq-u8s8", compared(0.1, 0.995, 0.0)), Verdict::Right);
+        assert!(matches!(verdict("qdq-u8s8", compared(0.1, 0.9, 0.0)), Verdict::Wrong(_)));
+        assert!(matches!(verdict("f16", json!({"compile_code": 2, "said": "error"})), Verdict::Refused(_)));
+        assert!(matches!(verdict("f16", compared(f64::NAN, 1.0, 0.0)), Verdict::Wrong(_)));
+    }
+
+    #[test]
+    fn a_share_of_the_pairs_is_drawn_and_every_model_as_it_is() {
+        let pairs: Vec<String> = (0..1000).map(|i| format!("variant-{i}")).collect();
+        let taken = |options: &Options| pairs.iter().filter(|variant| options.takes("m", variant)).count();
+        let whole = taken(&Options::default());
+        let tenth = taken(&Options { tenth: true, ..Options::default() });
+        assert!((500..700).contains(&whole) && (30..90).contains(&tenth), "{whole} {tenth}");
+        assert!(Options::default().takes("m", "original"));
+        let words = Options { words: vec!["m ".into(), "f16".into()], ..Options::default() };
+        assert!(words.takes("m", "f16-inside") && !words.takes("m", "int4"));
+    }
+}
