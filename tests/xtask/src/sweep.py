@@ -342,9 +342,12 @@ def judge(folder, model, program, threads, rounds):
     path, artifact = os.path.join(folder, "model.onnx"), os.path.join(folder, "model.sdx")
     row = {}
     began = time.perf_counter()
-    compiled = subprocess.run([program, "compile", path, "-o", artifact], capture_output=True, text=True)
+    compiled = subprocess.run([program, "compile", path, "-o", artifact, "--json"], capture_output=True, text=True)
     row["compile_s"] = time.perf_counter() - began
     row["compile_code"], row["said"] = compiled.returncode, compiled.stderr.strip()[:3000]
+    if compiled.returncode == 0:
+        remarks = json.loads(compiled.stdout).get("remarks", [])
+        row["slow"] = [f"{r['node']}: {r['reason']}, {r['detail']}" for r in remarks if r["kind"] == "slow"]
     graph = graph_alone(folder)
     inputs, names = inputs_of(graph, model), [port.name for port in graph.output]
     if compiled.returncode != 0 or inputs is None:

@@ -250,8 +250,8 @@ fn page(rows: &[Row], times: bool) -> String {
     } else {
         "No times were measured.\n\n"
     };
-    page +=
-        "| model | variant | result | apart | Sardonyx ms | best peer ms | ratio |\n|---|---|---|--:|--:|--:|--:|\n";
+    page += "Slow: how many launches `compile` names that will be slow, most of them products in plain loops.\n\n\
+         | model | variant | result | apart | slow | Sardonyx ms | best peer ms | ratio |\n|---|---|---|--:|--:|--:|--:|--:|\n";
     for row in rows.iter().filter(|row| row.judged.is_some()) {
         let result = match row.verdict() {
             Verdict::Refused(why) => format!("refused: {}", first_line(&why).replace('|', "\\|")),
@@ -264,7 +264,9 @@ fn page(rows: &[Row], times: bool) -> String {
             let ratio = if ratio > 1.0 { format!("**{ratio:.2}**") } else { format!("{ratio:.2}") };
             format!("{ours:.3} | {best:.3} | {ratio}")
         });
-        page += &format!("| {} | {} | {result} | {apart} | {times} |\n", row.model, row.variant);
+        let slow = row.judged.as_ref().and_then(|j| j["slow"].as_array()).map_or(0, Vec::len);
+        let slow = if slow > 0 { slow.to_string() } else { String::new() };
+        page += &format!("| {} | {} | {result} | {apart} | {slow} | {times} |\n", row.model, row.variant);
     }
     page
 }
