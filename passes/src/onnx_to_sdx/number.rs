@@ -4,7 +4,7 @@
 
 use super::builder::Builder;
 use sardonyx_base::{DType, Dim, Result, Tensor};
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 
 #[derive(Clone, Copy)]
@@ -25,9 +25,7 @@ impl Number {
 
     /// One element of a vector.
     pub fn element(b: &mut Builder, vector: Value, i: i64) -> Result<Number> {
-        if let Op::Const(t) = &b.graph.node(vector).op
-            && let Some(known) = usize::try_from(i).ok().and_then(|i| t.get_f64(i))
-        {
+        if let Some(known) = usize::try_from(i).ok().and_then(|i| known_element(b, vector, i)) {
             return Ok(Number::Known(known));
         }
         if let Some(known) = b.contents(vector).and_then(|c| c.get(i as usize)?.as_const()) {
@@ -108,6 +106,33 @@ impl Number {
     pub fn map(self, b: &mut Builder, f: ScalarFn, x: Value) -> Result<Value> {
         let own = self.value(b)?;
         b.map2(f, x, own)
+    }
+}
+
+/// An element of a constant, also of one that a wider type has, that is reshaped, or that is joined of several along its first
+/// axis: converters of types leave such chains.
+fn known_element(b: &Builder, v: Value, i: usize) -> Option<f64> {
+    let node = b.graph.node(v);
+    match &node.op {
+        Op::Const(t) => t.get_f64(i),
+        Op::Convert(Conversion::Value) => {
+            let (from, to) = (b.dtype(node.args[0]), node.ty.dtype);
+            let is_exact = from.is_float() && to.is_float() && (to == DType::F32 && from.bits() < 32 || to == DType::F64);
+            is_exact.then(|| known_element(b, node.args[0], i))?
+        }
+        Op::Reshape => known_element(b, node.args[0], i),
+        Op::Concat { axis: 0 } => {
+            let mut left = i;
+            for &part in &node.args {
+                let n = usize::try_from(b.ty(part).elements().as_const()?).ok()?;
+                match left.checked_sub(n) {
+                    None => return known_element(b, part, left),
+                    Some(rest) => left = rest,
+                }
+            }
+            None
+        }
+        _ => None,
     }
 }
 

@@ -49,3 +49,23 @@ func.func @old(%x: !x) -> !v {
   %0 = onnx.node "Upsample"(%x) opset 7 {scales = [1.0 : f32, 1.5 : f32]} : (!x) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 3, h, w], f32>
+!s = !sdx.tensor<[2], f16>
+
+// Scales that a converter of types has cast, and those that are joined of constants, are constants.
+
+// CHECK-LABEL: func.func @cast_scales
+// CHECK-SAME: -> (!sdx.tensor<[b, 3, 2*h, 2*w], f32>)
+func.func @cast_scales(%x: !x) -> !v {
+  %s = sdx.const dense<[1.0, 1.0]> : tensor<2xf16> : !s
+  %t = sdx.const dense<[2.0, 2.0]> : tensor<2xf16> : !s
+  %0 = onnx.node "Concat"(%s, %t) opset 13 {axis = 0 : i64} : (!s, !s) -> !v
+  %1 = onnx.node "Cast"(%0) opset 13 {to = 1 : i64} : (!v) -> !v
+  %2 = onnx.none : !v
+  %3 = onnx.node "Resize"(%x, %2, %1) opset 13 {mode = "nearest"} : (!x, !v, !v) -> !v
+  return %3 : !v
+}
