@@ -2,6 +2,7 @@
 
 mod exchange;
 mod host;
+mod turns;
 
 use crate::bind::Given;
 use crate::cache::Held;

@@ -375,6 +375,19 @@ impl State {
         })
     }
 
+    /// Runs what a host step calls in the state of the next level: one queue does the work of all levels.
+    pub fn nested<T>(&mut self, model: &Model, run: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let mut nested = match self.nested.take() {
+            Some(nested) => nested,
+            None => Box::new(State::new(model, Threads { count: 1, pinned: false }, None)?),
+        };
+        std::mem::swap(&mut nested.queue, &mut self.queue);
+        let ran = run(&mut nested);
+        std::mem::swap(&mut nested.queue, &mut self.queue);
+        self.nested = Some(nested);
+        ran
+    }
+
     fn renew(&mut self) {
         #[cfg(feature = "cuda")]
         self.meeting.renew();

@@ -4,12 +4,11 @@ use super::{Call, Places};
 use crate::bind::{Given, bind_capacities, bind_symbols};
 use crate::device::{Address, Memory, host_address, index_out_of_range};
 use crate::memory::AlignedBuf;
-use crate::pool::Threads;
 use crate::program::{Host, Operand, Place, Port};
 use crate::session::State;
 use crate::shape::{Shape, bytes_of, step_name};
 use bytes::Bytes;
-use sardonyx_base::host::{Bodies, Wanted};
+use sardonyx_base::host::{Bodies, HostOp, Wanted};
 use sardonyx_base::plan::Copy;
 use sardonyx_base::view::{TensorView, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
@@ -53,12 +52,7 @@ impl Call<'_> {
         if let Some(i) = state.queue.finish()? {
             return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
         }
-        let mut args = vec![];
-        for arg in &host.args {
-            args.push(self.operand(state, shape, arg, places)?);
-        }
-        let wanted = self.wanted(shape, host);
-        let ran = host.call.op.run_with(&args, &wanted, &mut Entries { call: self, state, host });
+        let ran = self.computed(state, shape, host, places);
         state.queue.begin(self.entry.steps.len())?;
         let results = ran?;
         let shape = Arc::make_mut(shape);
@@ -97,8 +91,23 @@ impl Call<'_> {
         Ok(())
     }
 
+    /// The results of a host step.
+    fn computed(&self, state: &mut State, shape: &Shape, host: &Host, places: &Places) -> Result<Vec<Tensor>> {
+        if let HostOp::Loop { n_carried } = host.call.op
+            && let Some(results) = self.turns(state, shape, (host, n_carried), places)?
+        {
+            return Ok(results);
+        }
+        let mut args = vec![];
+        for arg in &host.args {
+            args.push(self.operand(state, shape, arg, places)?);
+        }
+        let wanted = self.wanted(shape, host);
+        host.call.op.run_with(&args, &wanted, &mut Entries { call: self, state, host })
+    }
+
     /// The tensor that a buffer holds.
-    fn operand(&self, state: &mut State, shape: &Shape, arg: &Operand, places: &Places) -> Result<Tensor> {
+    pub(super) fn operand(&self, state: &mut State, shape: &Shape, arg: &Operand, places: &Places) -> Result<Tensor> {
         let dims = shape.dims(self.program, &arg.dims)?;
         if let (Place::Value, Some(made)) = (&self.entry.buffers[arg.buffer].place, &places.made[arg.buffer]) {
             return made.tensor.with_dims(dims);
@@ -174,19 +183,14 @@ impl Bodies for Entries<'_, '_> {
         }
         let mut values = bind_symbols(program, entry, &inputs)?;
         bind_capacities(program, entry, None, &mut values)?;
-        let mut nested = match self.state.nested.take() {
-            Some(nested) => nested,
-            None => Box::new(State::new(&session.model, Threads { count: 1, pinned: false }, None)?),
-        };
-        // One queue does the work of all levels.
-        std::mem::swap(&mut nested.queue, &mut self.state.queue);
         let outside = self.state.taken;
         let call = Call { session, program, entry, inputs: &inputs, stop, memory, watch: None, outside };
         let mut given: Vec<_> = entry.outputs.iter().map(|_| None).collect();
-        let ran = nested.shape(program, at, values).and_then(|shape| call.run(&mut nested, shape, &mut given, None));
-        std::mem::swap(&mut nested.queue, &mut self.state.queue);
-        self.state.nested = Some(nested);
-        Ok(ran?.into_iter().map(|(_, tensor)| tensor).collect())
+        let ran = self.state.nested(&session.model, |nested| {
+            let shape = nested.shape(program, at, values)?;
+            call.run(nested, shape, &mut given, None)
+        })?;
+        Ok(ran.into_iter().map(|(_, tensor)| tensor).collect())
     }
 
     fn check(&self, stacked: usize) -> Result<()> {

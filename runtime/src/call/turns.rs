@@ -1,0 +1,321 @@
+//! a Loop whose turns all have the same sizes  =>  its body planned once, and pointers that move from turn to turn
+//!
+//! Other loops call their body as an entry point in every turn (`host.rs`). Here symbols are bound, memory is placed and
+//! launches get their addresses before the first turn. What a turn carries on lies in one of two buffers, of which the next
+//! turn reads the other; what it stacks is written where it stays; captured values are read where they are.
+
+use super::{Call, Places};
+use crate::bind::{Given, bind_capacities, bind_symbols};
+use crate::device::{Address, Block, Memory, host_address};
+use crate::memory::{AlignedBuf, Recycled};
+use crate::program::{Action, Entry, Host, Operand, Place, Port};
+use crate::session::State;
+use crate::shape::{Shape, bytes_of, step_name};
+use sardonyx_base::plan::Copy;
+use sardonyx_base::tensor::element_count;
+use sardonyx_base::view::{TensorView, is_aligned};
+use sardonyx_base::{DType, Error, Result, Tensor};
+use std::sync::Arc;
+
+/// The body's ports before those that are carried: the number of the turn and whether there is one; whether there is another.
+const INPUTS_BEFORE: usize = 2;
+const OUTPUTS_BEFORE: usize = 1;
+
+/// Bytes up to which all that a loop may stack is allocated before it begins.
+const STACKED_AT_ONCE: usize = 16 << 20;
+/// And so many where it may be more: a condition may end the loop before.
+const FIRST_STACKED: usize = 64 << 10;
+
+/// A value from before the loop: what the first turn is given, or every turn.
+struct Initial {
+    dtype: DType,
+    dims: Vec<usize>,
+    /// Where kernels read it.
+    start: Address,
+    bytes: usize,
+    /// The same bytes, where they cannot be read in place.
+    _copy: Option<AlignedBuf>,
+}
+
+impl Initial {
+    fn view(&self) -> Result<TensorView<'_>> {
+        let start = std::ptr::with_exposed_provenance(self.start as usize);
+        // SAFETY: so many bytes were there when the loop began, and no turn writes to them: a body writes only to its own
+        // arena and to its outputs, which lie in memory of `Turns`.
+        TensorView::new(self.dtype, &self.dims, unsafe { std::slice::from_raw_parts(start, self.bytes) })
+    }
+}
+
+/// What the turns stack of one output, one part behind the other.
+struct Stack {
+    memory: Recycled,
+    /// Parts that the memory has room for.
+    room: usize,
+    part_bytes: usize,
+}
+
+/// The body of a loop at work.
+struct Turns<'a> {
+    /// Of the body.
+    call: Call<'a>,
+    shape: Arc<Shape>,
+    n_carried: usize,
+    initial: &'a [Initial],
+    /// By buffer of the body: the arguments of launches that are its address.
+    pointers: Vec<Vec<usize>>,
+    /// What is carried on from turns with even and with odd numbers.
+    carried: Vec<[Recycled; 2]>,
+    stacks: Vec<Stack>,
+    /// The number of the turn, at `INDEX`; whether there is one, at `GOES_ON`, and another, at `MORE`.
+    scalars: AlignedBuf,
+}
+
+const INDEX: usize = 0;
+const GOES_ON: usize = 8;
+const MORE: usize = 9;
+
+impl Call<'_> {
+    /// The results of a loop; `None`, and nothing has happened, where its turns have to be calls.
+    pub(super) fn turns(
+        &self,
+        state: &mut State,
+        shape: &Shape,
+        (host, n_carried): (&Host, usize),
+        places: &Places,
+    ) -> Result<Option<Vec<Tensor>>> {
+        let (&[at], [trips, start, rest @ ..]) = (&host.call.bodies[..], &host.args[..]) else { return Ok(None) };
+        let entry = &self.program.entries[at];
+        if self.memory != Memory::Host || !is_plain(entry) || rest.len() + INPUTS_BEFORE != entry.inputs.len() {
+            return Ok(None);
+        }
+        let (trips, start) = (self.operand(state, shape, trips, places)?, self.operand(state, shape, start, places)?);
+        let starts = start.dtype() == DType::Bool && start.len() == 1 && start.get_f64(0) == Some(1.0);
+        let Some(trips) = (trips.len() == 1 && starts).then(|| trips.get_i64(0)).flatten().filter(|n| *n > 0) else {
+            return Ok(None);
+        };
+        let initial = rest.iter().map(|arg| self.initial(state, shape, arg, places)).collect::<Result<Vec<_>>>()?;
+        let outside = state.taken;
+        state.nested(&self.session.model, |state| {
+            let Some(mut turns) = self.body_of_turns(state, at, (n_carried, &initial), (trips, outside))? else {
+                return Ok(None);
+            };
+            let n_turns = turns.run(state, trips)?;
+            turns.results(n_turns).map(Some)
+        })
+    }
+
+    /// An operand as kernels of the host read it.
+    fn initial(&self, state: &mut State, shape: &Shape, arg: &Operand, places: &Places) -> Result<Initial> {
+        let (dtype, start) = (arg.dtype, state.bases[arg.buffer]);
+        // Only whole bytes are surely as kernels want them.
+        if dtype.bits() >= 8
+            && dtype != DType::Bool
+            && is_aligned(std::ptr::with_exposed_provenance(start as usize), dtype)
+        {
+            let dims = shape.dims(self.program, &arg.dims)?;
+            let bytes = bytes_of(dtype, &dims).ok_or_else(|| Error::user("E0202", "an operand is too large"))?;
+            return Ok(Initial { dtype, dims, start, bytes, _copy: None });
+        }
+        let tensor = self.operand(state, shape, arg, places)?;
+        let copy = AlignedBuf::from_slice(tensor.bytes())?;
+        let (dims, bytes, start) = (tensor.dims().to_vec(), tensor.bytes().len(), host_address(copy.as_ptr()));
+        Ok(Initial { dtype, dims, start, bytes, _copy: Some(copy) })
+    }
+
+    /// The body, ready for its first turn; `None` where a turn may have other sizes than the one before it.
+    fn body_of_turns<'s>(
+        &'s self,
+        state: &mut State,
+        at: usize,
+        (n_carried, initial): (usize, &'s [Initial]),
+        (trips, outside): (i64, usize),
+    ) -> Result<Option<Turns<'s>>> {
+        let Call { session, program, stop, memory, .. } = *self;
+        let entry = &program.entries[at];
+        let mut scalars = AlignedBuf::new(MORE + 1)?;
+        scalars.as_mut_slice()[GOES_ON] = 1;
+        let mut inputs = vec![];
+        inputs.push(Given::Tensor(TensorView::new(DType::I64, &[], &[0; 8])?));
+        inputs.push(Given::Tensor(TensorView::new(DType::Bool, &[], &[1])?));
+        for value in initial {
+            inputs.push(Given::Tensor(value.view()?));
+        }
+        let mut values = bind_symbols(program, entry, &inputs)?;
+        bind_capacities(program, entry, None, &mut values)?;
+        let shape = state.shape(program, at, values)?;
+        let Some((carried, stacked)) = shape.output_dims[OUTPUTS_BEFORE..].split_at_checked(n_carried) else {
+            return Ok(None);
+        };
+        if !carried.iter().zip(initial).all(|(dims, value)| *dims == value.dims) || n_carried > initial.len() {
+            return Ok(None);
+        }
+        let bytes = |at: usize| shape.bytes[entry.outputs[OUTPUTS_BEFORE + at].buffer];
+        let both = |at: usize| Ok([session.outputs.take(bytes(at))?, session.outputs.take(bytes(at))?]);
+        let carried = (0..n_carried).map(both).collect::<Result<Vec<_>>>()?;
+        let mut stacks = vec![];
+        for (port, dims) in entry.outputs[OUTPUTS_BEFORE + n_carried..].iter().zip(stacked) {
+            let part_bytes = bytes_of(port.dtype, dims).unwrap_or(usize::MAX);
+            // A buffer that is an upper bound of what it holds leaves no place for the next part.
+            if part_bytes != shape.bytes[port.buffer] {
+                return Ok(None);
+            }
+            let trips = usize::try_from(trips).unwrap_or(usize::MAX);
+            let all = trips.saturating_mul(part_bytes) <= STACKED_AT_ONCE;
+            let room = if all { trips } else { (FIRST_STACKED / part_bytes).clamp(1, trips) };
+            stacks.push(Stack { memory: session.outputs.take(room.saturating_mul(part_bytes))?, room, part_bytes });
+        }
+        self.grow_arena(state, shape.arena_bytes, 0, false)?;
+        state.queue.reserve(shape.scratch_bytes)?;
+        let carried_bytes: usize = (0..n_carried).map(|at| bytes(at).saturating_mul(2)).sum();
+        let scratch_bytes = state.queue.scratch_bytes(shape.scratch_bytes);
+        let taken = [shape.arena_bytes, scratch_bytes, carried_bytes].into_iter().fold(outside, usize::saturating_add);
+        let mut pointers = vec![vec![]; entry.buffers.len()];
+        for (i, step) in entry.steps.iter().enumerate() {
+            let Action::Launch(launch) = &step.action else { continue };
+            entry.pointers(i).zip(&launch.buffers).for_each(|(at, &buffer)| pointers[buffer].push(at));
+        }
+        let call = Call { session, program, entry, inputs: &[], stop, memory, watch: None, outside: taken };
+        let mut turns = Turns { call, shape, n_carried, initial, pointers, carried, stacks, scalars };
+        turns.place(state)?;
+        Ok(Some(turns))
+    }
+}
+
+/// Whether the steps of a body are launches and copies, and its values such as have a place in memory.
+fn is_plain(entry: &Entry) -> bool {
+    let plain = |port: &Port| port.dtype.bits() >= 8 && !port.dtype.is_opaque();
+    entry.steps.iter().all(|step| match &step.action {
+        Action::Launch(launch) => launch.carries.is_none(),
+        Action::Copy(_) => true,
+        Action::Bind(_) | Action::Host(_) => false,
+    }) && entry.inputs.iter().chain(&entry.outputs).all(plain)
+}
+
+impl Turns<'_> {
+    /// Gives all buffers their memory whose places no turn changes.
+    fn place(&mut self, state: &mut State) -> Result<()> {
+        let entry = self.call.entry;
+        state.bases.resize(entry.buffers.len(), 0);
+        state.pointers.resize(entry.pointers_at[entry.steps.len()], 0);
+        for (i, buffer) in entry.buffers.iter().enumerate() {
+            let address = match &buffer.place {
+                Place::Constant(at) => self.call.session.model.constants()[*at],
+                Place::Arena(_) => state.arena.as_ref().map_or(0, Block::address) + self.shape.offsets[i] as u64,
+                Place::Input(0) => self.scalar(INDEX),
+                Place::Input(1) => self.scalar(GOES_ON),
+                Place::Input(at) => {
+                    let value = &self.initial[at - INPUTS_BEFORE];
+                    if self.shape.bytes[i] > value.bytes {
+                        let (wanted, name) = (self.shape.bytes[i], &entry.inputs[*at].name);
+                        let message = format!("the plan wants {wanted} bytes of `{name}`, which has {}", value.bytes);
+                        return Err(Error::user("E0401", message));
+                    }
+                    value.start
+                }
+                Place::Output(0) => self.scalar(MORE),
+                Place::Output(_) | Place::Value => 0,
+            };
+            self.point(state, i, address);
+        }
+        Ok(())
+    }
+
+    fn scalar(&self, at: usize) -> Address {
+        host_address(self.scalars.as_ptr().wrapping_add(at))
+    }
+
+    fn point(&self, state: &mut State, buffer: usize, address: Address) {
+        state.bases[buffer] = address;
+        self.pointers[buffer].iter().for_each(|&at| state.pointers[at] = address);
+    }
+
+    /// How many turns there were.
+    fn run(&mut self, state: &mut State, trips: i64) -> Result<i64> {
+        let entry = self.call.entry;
+        for turn in 0..trips {
+            self.call.stop.check()?;
+            self.turn(state, turn as usize, trips)?;
+            for (i, step) in entry.steps.iter().enumerate() {
+                match &step.action {
+                    Action::Launch(launch) => {
+                        self.call.launch(state, &self.shape, i, launch).map_err(|e| match e.code {
+                            "E0305" | "E0306" => e,
+                            _ => e.node(step_name(step, i)),
+                        })?
+                    }
+                    Action::Copy(Copy { from, to }) => {
+                        let (from, to, n) = (state.bases[*from], state.bases[*to], self.shape.bytes[*from]);
+                        // SAFETY: both have this size (`Shape::step`, `place`, `turn`); no input is an output of the same turn.
+                        unsafe { state.queue.copy(from, to, n) }?;
+                    }
+                    Action::Bind(_) | Action::Host(_) => return Err(Error::defect("a step that is not plain")),
+                }
+            }
+            if self.scalars.as_ref()[MORE] == 0 {
+                return Ok(turn + 1);
+            }
+        }
+        Ok(trips)
+    }
+
+    /// Moves the pointers to what a turn reads and writes.
+    fn turn(&mut self, state: &mut State, turn: usize, trips: i64) -> Result<()> {
+        self.scalars.as_mut_slice()[INDEX..INDEX + 8].copy_from_slice(&(turn as i64).to_le_bytes());
+        let entry = self.call.entry;
+        for (i, pair) in self.carried.iter().enumerate() {
+            let at = |turn: usize| host_address(pair[turn % 2].as_ptr());
+            self.point(state, entry.outputs[OUTPUTS_BEFORE + i].buffer, at(turn));
+            if turn > 0 {
+                self.point(state, entry.inputs[INPUTS_BEFORE + i].buffer, at(turn - 1));
+            }
+        }
+        for i in 0..self.stacks.len() {
+            if turn == self.stacks[i].room {
+                self.grow(i, trips)?;
+            }
+            let stack = &self.stacks[i];
+            let address = host_address(stack.memory.as_ptr().wrapping_add(turn * stack.part_bytes));
+            self.point(state, entry.outputs[OUTPUTS_BEFORE + self.n_carried + i].buffer, address);
+        }
+        if turn == 0 { self.check_memory() } else { Ok(()) }
+    }
+
+    /// Makes room for twice as many parts, or for all that there may be.
+    fn grow(&mut self, i: usize, trips: i64) -> Result<()> {
+        let Stack { room, part_bytes, .. } = self.stacks[i];
+        let new_room = room.saturating_mul(2).min(usize::try_from(trips).unwrap_or(usize::MAX));
+        let mut larger = self.call.session.outputs.take(new_room.saturating_mul(part_bytes))?;
+        let used = room * part_bytes;
+        larger.as_mut_slice()[..used].copy_from_slice(&self.stacks[i].memory.as_ref()[..used]);
+        self.stacks[i] = Stack { memory: larger, room: new_room, part_bytes };
+        self.check_memory()
+    }
+
+    fn check_memory(&self) -> Result<()> {
+        let stacked = self.stacks.iter().map(|stack| stack.room.saturating_mul(stack.part_bytes));
+        let total = stacked.fold(self.call.outside, usize::saturating_add);
+        match self.call.session.memory_bytes_max.filter(|max| total > *max) {
+            Some(max) => Err(Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What the last turn carried on, and what all turns stacked.
+    fn results(self, n_turns: i64) -> Result<Vec<Tensor>> {
+        let n_turns = usize::try_from(n_turns).unwrap_or(0);
+        let mut results = vec![];
+        let mut ports = self.call.entry.outputs[OUTPUTS_BEFORE..].iter().zip(&self.shape.output_dims[OUTPUTS_BEFORE..]);
+        for ([even, odd], (port, dims)) in self.carried.into_iter().zip(&mut ports) {
+            let last = if n_turns % 2 == 1 { even } else { odd };
+            let bytes = bytes_of(port.dtype, dims).unwrap_or(usize::MAX);
+            results.push(Tensor::new(port.dtype, dims.clone(), last.into_bytes().slice(..bytes))?);
+        }
+        for (stack, (port, dims)) in self.stacks.into_iter().zip(ports) {
+            let dims: Vec<usize> = [n_turns].into_iter().chain(dims.iter().copied()).collect();
+            element_count(&dims).ok_or_else(|| Error::user("E0202", "what a loop stacks is too large"))?;
+            let bytes = stack.memory.into_bytes().slice(..n_turns * stack.part_bytes);
+            results.push(Tensor::new(port.dtype, dims, bytes)?);
+        }
+        Ok(results)
+    }
+}
