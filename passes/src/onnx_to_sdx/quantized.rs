@@ -1,6 +1,9 @@
-//! x · w  =>  contract, or quantise x as it comes, an exact product of integers, and its scales
+//! x · w  =>  contract, or quantise x as it comes, an exact product of bytes, and its scales
+//!
+//! Σ (q - z)·w is Σ q·w - z·Σ w: bytes are multiplied as they are, and what a zero point adds is known with the weights.
 
 use super::builder::Builder;
+use super::recurrence::element;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::Value;
@@ -10,8 +13,8 @@ use sardonyx_dialects::sdx::Value;
 pub enum Weights {
     /// w[n,k]: one row per result.
     Rows(Value),
-    /// w[k,n] in 8 bits, a scale and a zero point, each of one number or of n.
-    Quantized { values: Value, scale: Value, zero: Value },
+    /// w[k,n] in 8 bits, a scale and a zero point that is not 0, each of one number or of n.
+    Quantized { values: Value, scale: Value, zero: Option<Value> },
 }
 
 impl Weights {
@@ -34,7 +37,7 @@ impl Weights {
     pub fn values(&self) -> Vec<Value> {
         match *self {
             Weights::Rows(w) => vec![w],
-            Weights::Quantized { values, scale, zero } => vec![values, scale, zero],
+            Weights::Quantized { values, scale, zero } => [values, scale].into_iter().chain(zero).collect(),
         }
     }
 
@@ -42,24 +45,36 @@ impl Weights {
         match *self {
             Weights::Rows(w) => Weights::Rows(f(w)),
             Weights::Quantized { values, scale, zero } => {
-                let (values, scale, zero) = (f(values), f(scale), f(zero));
-                Weights::Quantized { values, scale, zero }
+                let (values, scale) = (f(values), f(scale));
+                Weights::Quantized { values, scale, zero: zero.map(f) }
             }
         }
     }
 
-    /// The part that computes gate `i`, of as many results as there are states.
-    pub fn gate(&self, b: &mut Builder, i: i64) -> Result<Weights> {
+    /// Those of direction `d`, where these are of all, along a first axis.
+    pub fn element(&self, b: &mut Builder, d: i64) -> Result<Weights> {
+        Ok(match *self {
+            Weights::Rows(w) => Weights::Rows(element(b, w, d)?),
+            Weights::Quantized { values, scale, zero } => {
+                let (values, scale) = (element(b, values, d)?, element(b, scale, d)?);
+                Weights::Quantized { values, scale, zero: zero.map(|z| element(b, z, d)).transpose()? }
+            }
+        })
+    }
+
+    /// The part that computes gates `from` to `from + n`, each of as many results as there are states.
+    pub fn gates(&self, b: &mut Builder, from: i64, n: i64) -> Result<Weights> {
         let hidden = self.depth(b);
-        let start = hidden.clone() * Dim::constant(i);
+        let (start, width) = (hidden.clone() * Dim::constant(from), hidden * Dim::constant(n));
         let mut cut = |v: Value, axis: usize| match b.rank(v) > axis && !b.dims(v)[axis].is_const(1) {
-            true => b.slice_axis(v, axis, start.clone(), 1, hidden.clone()),
+            true => b.slice_axis(v, axis, start.clone(), 1, width.clone()),
             false => Ok(v),
         };
         Ok(match *self {
             Weights::Rows(w) => Weights::Rows(cut(w, 0)?),
             Weights::Quantized { values, scale, zero } => {
-                Weights::Quantized { values: cut(values, 1)?, scale: cut(scale, 0)?, zero: cut(zero, 0)? }
+                let (values, scale) = (cut(values, 1)?, cut(scale, 0)?);
+                Weights::Quantized { values, scale, zero: zero.map(|z| cut(z, 0)).transpose()? }
             }
         })
     }
@@ -71,11 +86,16 @@ pub fn dequantized_product(b: &mut Builder, x: Value, w: &Weights) -> Result<Val
     match *w {
         Weights::Rows(w) => b.contract(&format!("{lead}k,nk->{lead}n"), x, w),
         Weights::Quantized { values, scale, zero } => {
-            let (left, left_scale) = quantized(b, x)?;
-            let right = b.convert(values, DType::I32)?;
-            let zero = b.convert(zero, DType::I32)?;
-            let right = b.map2(ScalarFn::Sub, right, zero)?;
+            let Codes { codes, scale: left_scale, zero: left_zero } = quantized(b, x)?;
+            let (left, mut right) = (b.convert(codes, DType::I32)?, b.convert(values, DType::I32)?);
+            if let Some(zero) = zero {
+                let zero = b.convert(zero, DType::I32)?;
+                right = b.map2(ScalarFn::Sub, right, zero)?;
+            }
             let product = b.contract(&format!("{lead}k,kn->{lead}n"), left, right)?;
+            let columns = b.reduce(ReduceFn::Add, right, &[0], false)?;
+            let shift = b.map2(ScalarFn::Mul, left_zero, columns)?;
+            let product = b.map2(ScalarFn::Sub, product, shift)?;
             let product = b.convert(product, b.dtype(x))?;
             let scales = b.map2(ScalarFn::Mul, left_scale, scale)?;
             b.map2(ScalarFn::Mul, product, scales)
@@ -83,9 +103,18 @@ pub fn dequantized_product(b: &mut Builder, x: Value, w: &Weights) -> Result<Val
     }
 }
 
-/// x ≈ scale · q, where q in -255 to 255 is eight bits less their zero point. The range holds 0, as DynamicQuantizeLinear
-/// has it. A sequence has one scale; of the states each row has its own, which does not depend on the others of a batch.
-fn quantized(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
+/// x ≈ scale · (codes - zero)
+struct Codes {
+    /// u8
+    codes: Value,
+    scale: Value,
+    /// i32, from 0 to 255
+    zero: Value,
+}
+
+/// The range holds 0, as DynamicQuantizeLinear has it. A sequence has one scale; of the states each row has its own, which
+/// does not depend on the others of a batch.
+fn quantized(b: &mut Builder, x: Value) -> Result<Codes> {
     let rank = b.rank(x);
     let axes: Vec<usize> = if rank == 2 { vec![1] } else { (0..rank).collect() };
     let lo = b.reduce(ReduceFn::Min, x, &axes, true)?;
@@ -106,6 +135,5 @@ fn quantized(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     let shifted = b.map2(ScalarFn::Add, steps, offset)?;
     let shifted = b.map_const(ScalarFn::Max, shifted, 0.0)?;
     let shifted = b.map_const(ScalarFn::Min, shifted, 255.0)?;
-    let q = b.map2(ScalarFn::Sub, shifted, offset)?;
-    Ok((b.convert(q, DType::I32)?, scale))
+    Ok(Codes { codes: b.convert(shifted, DType::U8)?, scale, zero: b.convert(offset, DType::I32)? })
 }

@@ -52,13 +52,10 @@ impl Cell {
 #[derive(Clone)]
 struct Direction {
     cell: Cell,
-    weights: Weights,
-    /// [h, g*h] or its transpose, as `weights`.
-    recurrent: Weights,
-    /// [g*h] each, of the input and of the state.
-    biases: Option<[Value; 2]>,
-    /// [3*h], of input, output and forget gates.
-    peepholes: Option<Value>,
+    /// Which of the directions it is: where the weights of all of them lie, its own are these.
+    number: i64,
+    hidden: Dim,
+    given: Given,
     activations: Vec<Activation>,
     clip: Option<f64>,
     /// Input and forget gates are coupled.
@@ -67,25 +64,45 @@ struct Direction {
     linear_before_reset: bool,
 }
 
+/// The operands of a node that a step uses, with a first axis of all directions. A step takes its part of them itself:
+/// parameters stay parameters in the function of the step, which packs them.
+#[derive(Clone)]
+struct Given {
+    recurrent: Weights,
+    /// [d, 2*g*h], of the input and then of the state.
+    biases: Option<Value>,
+    /// [d, 3*h], of input, output and forget gates.
+    peepholes: Option<Value>,
+}
+
+/// The same of one direction, as values of the function that has the step.
+struct Own {
+    /// [h, g*h] or its transpose.
+    recurrent: Weights,
+    /// [g*h], of the state.
+    bias: Option<Value>,
+    /// [3*h]
+    peepholes: Option<Value>,
+}
+
 /// ai.onnx RNN, GRU and LSTM.
 pub fn recurrent(b: &mut Builder, node: &Node) -> Outputs {
-    let (w, r) = (node.input(1)?, node.input(2)?);
-    run(b, node, &mut |b, d| Ok((Weights::Rows(element(b, w, d)?), Weights::Rows(element(b, r, d)?))))
+    run(b, node, [Weights::Rows(node.input(1)?), Weights::Rows(node.input(2)?)])
 }
 
 /// com.microsoft DynamicQuantizeLSTM: weights [i, 4*h] as integers, with a scale and a zero point; inputs and states are
 /// quantised as they come.
 pub fn quantized_lstm(b: &mut Builder, node: &Node) -> Outputs {
-    let read = |b: &mut Builder, first: usize, scale: usize, d: i64| -> Result<Weights> {
-        let of = |b: &mut Builder, i: usize| element(b, node.input(i)?, d);
-        Ok(Weights::Quantized { values: of(b, first)?, scale: of(b, scale)?, zero: of(b, scale + 1)? })
+    let read = |b: &Builder, values: usize, scale: usize| -> Result<Weights> {
+        let (scale, zero) = (node.input(scale)?, node.input(scale + 1)?);
+        let symmetric = b.constants(zero).is_some_and(|zeros| zeros.iter().all(|z| *z == 0));
+        Ok(Weights::Quantized { values: node.input(values)?, scale, zero: (!symmetric).then_some(zero) })
     };
-    run(b, node, &mut |b, d| Ok((read(b, 1, 8, d)?, read(b, 2, 10, d)?)))
+    let weights = [read(b, 1, 8)?, read(b, 2, 10)?];
+    run(b, node, weights)
 }
 
-type ReadWeights<'a> = dyn FnMut(&mut Builder, i64) -> Result<(Weights, Weights)> + 'a;
-
-fn run(b: &mut Builder, node: &Node, weights: &mut ReadWeights) -> Outputs {
+fn run(b: &mut Builder, node: &Node, [weights, recurrent]: [Weights; 2]) -> Outputs {
     let cell = Cell::of(node);
     let reversed: &[bool] = match node.str_or("direction", "forward")?.as_str() {
         "forward" => &[false],
@@ -109,11 +126,11 @@ fn run(b: &mut Builder, node: &Node, weights: &mut ReadWeights) -> Outputs {
     let activations = activations(node, cell, reversed.len())?;
     let mut sides: Vec<Vec<Value>> = vec![];
     for ((d, &reverse), activations) in (0..).zip(reversed).zip(activations) {
-        let (weights, recurrent) = weights(b, d)?;
-        let direction = direction(b, node, cell, d, weights, recurrent, activations)?;
+        let weights = weights.element(b, d)?;
+        let direction = direction(b, node, cell, d, &weights, recurrent, activations)?;
         let initial = [h0, c0].map(|state| state.map(|v| element(b, v, d)).transpose());
         let [h, c] = initial;
-        sides.push(one_direction(b, node, &direction, x, [h?, c?], reverse)?);
+        sides.push(one_direction(b, node, &direction, &weights, x, [h?, c?], reverse)?);
     }
     // y[s,d,b,h] and the last states [d,b,h]
     let mut outputs = vec![];
@@ -171,47 +188,38 @@ fn direction(
     b: &mut Builder,
     node: &Node,
     cell: Cell,
-    d: i64,
-    weights: Weights,
+    number: i64,
+    weights: &Weights,
     recurrent: Weights,
     activations: Vec<Activation>,
 ) -> Result<Direction> {
-    let gates = Dim::constant(cell.gates());
+    let (gates, own) = (Dim::constant(cell.gates()), recurrent.element(b, number)?);
     if let Some(hidden) = node.int("hidden_size")? {
-        let own = recurrent.depth(b);
-        b.unify(&own, &Dim::constant(hidden))?;
+        let depth = own.depth(b);
+        b.unify(&depth, &Dim::constant(hidden))?;
     }
-    for w in [&weights, &recurrent] {
-        let (all, hidden) = (w.width(b), recurrent.depth(b));
+    for w in [weights, &own] {
+        let (all, hidden) = (w.width(b), own.depth(b));
         b.unify(&all, &(hidden * gates.clone()))?;
     }
-    let hidden = recurrent.depth(b);
-    let mut row = |input: Option<Value>, parts: i64| -> Result<Option<Value>> {
+    let hidden = own.depth(b);
+    let mut rows = |input: Option<Value>, parts: i64| -> Result<Option<Value>> {
         let Some(v) = input else { return Ok(None) };
         if b.rank(v) != 2 {
             return Err(node.error("E0201", format!("takes biases of rank 2, not {}", b.ty(v))));
         }
         let (own, wanted) = (b.dims(v)[1].clone(), hidden.clone() * Dim::constant(parts));
         b.unify(&own, &wanted)?;
-        element(b, v, d).map(Some)
+        Ok(Some(v))
     };
-    let peepholes = if cell == Cell::Lstm { row(node.optional(7), 3)? } else { None };
-    let both = row(node.optional(3), 2 * cell.gates())?;
-    let biases = match both {
-        None => None,
-        Some(both) => {
-            let width = hidden.clone() * gates;
-            let of_input = b.slice_axis(both, 0, Dim::constant(0), 1, width.clone())?;
-            Some([of_input, b.slice_axis(both, 0, width.clone(), 1, width)?])
-        }
-    };
+    let peepholes = if cell == Cell::Lstm { rows(node.optional(7), 3)? } else { None };
+    let biases = rows(node.optional(3), 2 * cell.gates())?;
     let clip = if node.has("clip") { Some(node.float_or("clip", 0.0)?.abs()) } else { None };
     Ok(Direction {
         cell,
-        weights,
-        recurrent,
-        biases,
-        peepholes,
+        number,
+        hidden: own.depth(b),
+        given: Given { recurrent, biases, peepholes },
         activations,
         clip,
         coupled: node.int_or("input_forget", 0)? != 0,
@@ -224,20 +232,23 @@ fn one_direction(
     b: &mut Builder,
     node: &Node,
     d: &Direction,
+    weights: &Weights,
     x: Value,
     initial: [Option<Value>; 2],
     reverse: bool,
 ) -> Result<Vec<Value>> {
-    let mut inputs = dequantized_product(b, x, &d.weights)?;
-    if let Some([of_input, of_state]) = d.biases {
+    let mut inputs = dequantized_product(b, x, weights)?;
+    if let Some(biases) = d.given.biases {
+        let of_input = d.bias(b, biases, 0)?;
         inputs = b.map2(ScalarFn::Add, inputs, of_input)?;
         // The part of the hidden gate that a reset gate scales is added where it is.
         if d.cell != Cell::Gru {
+            let of_state = d.bias(b, biases, 1)?;
             inputs = b.map2(ScalarFn::Add, inputs, of_state)?;
         }
     }
     let dims = b.dims(x);
-    let state_dims = [dims[1].clone(), d.recurrent.depth(b)];
+    let state_dims = [dims[1].clone(), d.hidden.clone()];
     let mut states = vec![];
     for given in &initial[..if d.cell == Cell::Lstm { 2 } else { 1 }] {
         states.push(match given {
@@ -255,9 +266,10 @@ fn one_direction(
         let lengths = b.convert(lengths, DType::I64)?;
         sequences.push(b.map2(ScalarFn::Lt, steps, lengths)?);
     }
-    let captured = d.values();
+    let captured = d.given.values();
     let mut step = |b: &mut Builder, elements: &[Value], states: &[Value], captured: &[Value]| {
-        let mut next = d.within(captured).step(b, elements[0], states)?;
+        let own = d.own(b, captured)?;
+        let mut next = d.step(b, &own, elements[0], states)?;
         let mut shown = next[0];
         if let Some(&has) = elements.get(1) {
             let mut column = b.dims(has);
@@ -276,34 +288,48 @@ fn one_direction(
     Ok(outputs.into_iter().chain(last).collect())
 }
 
-impl Direction {
+impl Given {
     /// What a step uses of it.
     fn values(&self) -> Vec<Value> {
         let mut all = self.recurrent.values();
-        all.extend(self.biases.map(|[_, of_state]| of_state));
+        all.extend(self.biases);
         all.extend(self.peepholes);
         all
     }
+}
 
-    /// The same of the values that a step knows these by.
-    fn within(&self, values: &[Value]) -> Direction {
+impl Direction {
+    /// The direction's part of the values that a step knows `given` by.
+    fn own(&self, b: &mut Builder, values: &[Value]) -> Result<Own> {
         let mut left = values.iter().copied();
-        let mut own = |v: Value| left.next().unwrap_or(v);
-        let recurrent = self.recurrent.map(&mut own);
-        let biases = self.biases.map(|[of_input, of_state]| [of_input, own(of_state)]);
-        let peepholes = self.peepholes.map(own);
-        Direction { recurrent, biases, peepholes, ..self.clone() }
+        let mut here = |v: Value| left.next().unwrap_or(v);
+        let recurrent = self.given.recurrent.map(&mut here);
+        let (biases, peepholes) = (self.given.biases.map(&mut here), self.given.peepholes.map(&mut here));
+        Ok(Own {
+            recurrent: recurrent.element(b, self.number)?,
+            // Of other cells it is a part of the inputs.
+            bias: biases.filter(|_| self.cell == Cell::Gru).map(|v| self.bias(b, v, 1)).transpose()?,
+            peepholes: peepholes.map(|v| element(b, v, self.number)).transpose()?,
+        })
     }
 
-    fn step(&self, b: &mut Builder, inputs: Value, states: &[Value]) -> Result<Vec<Value>> {
+    /// [g*h] of [d, 2*g*h]: the bias of the input, or of the state.
+    fn bias(&self, b: &mut Builder, biases: Value, part: i64) -> Result<Value> {
+        let both = element(b, biases, self.number)?;
+        let width = b.dims(both)[0].exact_div(&Dim::constant(2));
+        let width = width.unwrap_or_else(|| self.hidden.clone() * Dim::constant(self.cell.gates()));
+        b.slice_axis(both, 0, width.clone() * Dim::constant(part), 1, width)
+    }
+
+    fn step(&self, b: &mut Builder, own: &Own, inputs: Value, states: &[Value]) -> Result<Vec<Value>> {
         match self.cell {
             Cell::Rnn => {
-                let product = dequantized_product(b, states[0], &self.recurrent)?;
+                let product = dequantized_product(b, states[0], &own.recurrent)?;
                 let sum = b.map2(ScalarFn::Add, inputs, product)?;
                 Ok(vec![self.activate(b, 0, sum)?])
             }
-            Cell::Gru => Ok(vec![self.gru(b, inputs, states[0])?]),
-            Cell::Lstm => self.lstm(b, inputs, states[0], states[1]),
+            Cell::Gru => Ok(vec![self.gru(b, own, inputs, states[0])?]),
+            Cell::Lstm => self.lstm(b, own, inputs, states[0], states[1]),
         }
     }
 
@@ -318,40 +344,39 @@ impl Direction {
     }
 
     /// Gates `from` to `from + n` of the last axis.
-    fn gates(&self, b: &mut Builder, x: Value, from: i64, n: i64) -> Result<Value> {
+    fn gates(&self, b: &mut Builder, own: &Own, x: Value, from: i64, n: i64) -> Result<Value> {
         let axis = b.rank(x) - 1;
-        let hidden = self.recurrent.depth(b);
+        let hidden = own.recurrent.depth(b);
         let start = hidden.clone() * Dim::constant(from);
         b.slice_axis(x, axis, start, 1, hidden * Dim::constant(n))
     }
 
+    /// What a state adds to gates `from` to `from + n`, with its bias.
+    fn of_state(&self, b: &mut Builder, own: &Own, state: Value, from: i64, n: i64) -> Result<Value> {
+        let weights = own.recurrent.gates(b, from, n)?;
+        let product = dequantized_product(b, state, &weights)?;
+        let Some(bias) = own.bias else { return Ok(product) };
+        let bias = self.gates(b, own, bias, from, n)?;
+        b.map2(ScalarFn::Add, product, bias)
+    }
+
     /// Gates z, r and h: state = (1 - z) · h + z · state
-    fn gru(&self, b: &mut Builder, inputs: Value, state: Value) -> Result<Value> {
-        let product = dequantized_product(b, state, &self.recurrent)?;
-        let with_bias = match self.biases {
-            Some([_, of_state]) => b.map2(ScalarFn::Add, product, of_state)?,
-            None => product,
-        };
-        let both = (self.gates(b, inputs, 0, 2)?, self.gates(b, with_bias, 0, 2)?);
+    fn gru(&self, b: &mut Builder, own: &Own, inputs: Value, state: Value) -> Result<Value> {
+        // Gates that need no more than the state; the last one waits for its reset gate, or is scaled by it.
+        let n_first = if self.linear_before_reset { 3 } else { 2 };
+        let with_bias = self.of_state(b, own, state, 0, n_first)?;
+        let both = (self.gates(b, own, inputs, 0, 2)?, self.gates(b, own, with_bias, 0, 2)?);
         let sum = b.map2(ScalarFn::Add, both.0, both.1)?;
-        let (z, r) = (self.gates(b, sum, 0, 1)?, self.gates(b, sum, 1, 1)?);
+        let (z, r) = (self.gates(b, own, sum, 0, 1)?, self.gates(b, own, sum, 1, 1)?);
         let (z, r) = (self.activate(b, 0, z)?, self.activate(b, 0, r)?);
         let of_state = if self.linear_before_reset {
-            let linear = self.gates(b, with_bias, 2, 1)?;
+            let linear = self.gates(b, own, with_bias, 2, 1)?;
             b.map2(ScalarFn::Mul, r, linear)?
         } else {
             let reset = b.map2(ScalarFn::Mul, r, state)?;
-            let rows = self.recurrent.gate(b, 2)?;
-            let linear = dequantized_product(b, reset, &rows)?;
-            match self.biases {
-                Some([_, bias]) => {
-                    let bias = self.gates(b, bias, 2, 1)?;
-                    b.map2(ScalarFn::Add, linear, bias)?
-                }
-                None => linear,
-            }
+            self.of_state(b, own, reset, 2, 1)?
         };
-        let of_input = self.gates(b, inputs, 2, 1)?;
+        let of_input = self.gates(b, own, inputs, 2, 1)?;
         let sum = b.map2(ScalarFn::Add, of_input, of_state)?;
         let hidden = self.activate(b, 1, sum)?;
         let one = b.splat(b.dtype(z), 1.0, &b.dims(z))?;
@@ -361,13 +386,13 @@ impl Direction {
     }
 
     /// Gates i, o, f and c: cell = f · cell + i · c; state = o · h(cell)
-    fn lstm(&self, b: &mut Builder, inputs: Value, state: Value, cell: Value) -> Result<Vec<Value>> {
-        let product = dequantized_product(b, state, &self.recurrent)?;
+    fn lstm(&self, b: &mut Builder, own: &Own, inputs: Value, state: Value, cell: Value) -> Result<Vec<Value>> {
+        let product = dequantized_product(b, state, &own.recurrent)?;
         let sum = b.map2(ScalarFn::Add, inputs, product)?;
         let gate = |b: &mut Builder, i: i64, seen: Value| -> Result<Value> {
-            let mut x = self.gates(b, sum, i, 1)?;
-            if let Some(peepholes) = self.peepholes {
-                let weight = self.gates(b, peepholes, i, 1)?;
+            let mut x = self.gates(b, own, sum, i, 1)?;
+            if let Some(peepholes) = own.peepholes {
+                let weight = self.gates(b, own, peepholes, i, 1)?;
                 let look = b.map2(ScalarFn::Mul, seen, weight)?;
                 x = b.map2(ScalarFn::Add, x, look)?;
             }
@@ -381,7 +406,7 @@ impl Direction {
             }
             false => gate(b, 2, cell)?,
         };
-        let c = self.gates(b, sum, 3, 1)?;
+        let c = self.gates(b, own, sum, 3, 1)?;
         let c = self.activate(b, 1, c)?;
         let (kept, new) = (b.map2(ScalarFn::Mul, f, cell)?, b.map2(ScalarFn::Mul, i, c)?);
         let cell = b.map2(ScalarFn::Add, kept, new)?;
