@@ -20,6 +20,7 @@ use crate::rewrite::{Found, Rewrites, Rule};
 use crate::splice::{bare_var, from_data, own_vars};
 use crate::steps::{Uses, kernel, parameter};
 use bytes::{Bytes, bytes, constant, is_of_row, moves_with, widened};
+use rewritten::Zero;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -118,12 +119,13 @@ struct Right {
     /// The parameter, and where it is read.
     param: Id,
     index: Vec<Dim>,
-    sums: Sums,
+    source: Source,
+    /// Absent where they are not known.
+    sums: Option<Sums>,
 }
 
 /// The sums of a parameter that belong to the columns.
 struct Sums {
-    source: Source,
     transform: Transform,
     container: Container,
     /// Where they are read.
@@ -228,6 +230,10 @@ fn matches(program: &Program, at: usize, taken: ByteProducts) -> std::result::Re
         rights.push(right_of(program, &uses, k, factor, taken)?);
     }
     let Some(left) = of(left) else { return Ok(None) };
+    let is_off = rewritten::zero_of(program, &left, |byte| taken.left(byte)) != Zero::Known(0.0);
+    if is_off && rights.iter().any(|r| r.sums.is_none()) {
+        return Err("the sums of its right factor's columns are not known");
+    }
     if !left.is_fixed(program, k.outer.len()) {
         return Err("its left factor's zero point or scale is another one along the sum");
     }
@@ -262,16 +268,15 @@ fn right_of(
     if !factor.is_fixed(program, k.outer.len()) {
         return Err("its right factor's zero point or scale is another one along the sum");
     }
-    let sums = sums(k, source, &program.containers[param], &index)
-        .ok_or("the sums of its right factor's columns are not known")?;
-    Ok(Right { factor, param, index, sums })
+    if source.transform.is_some() || !program.containers[param].is_plain() {
+        return Err("its right factor is made of a parameter, or lies in another order");
+    }
+    let sums = sums(k, &program.containers[param], &index);
+    Ok(Right { factor, param, index, source, sums })
 }
 
 /// Where one axis of the parameter counts the columns, and all others are summed over, each once.
-fn sums(k: &Kernel, source: Source, param: &Container, index: &[Dim]) -> Option<Sums> {
-    if source.transform.is_some() || !param.is_plain() {
-        return None;
-    }
+fn sums(k: &Kernel, param: &Container, index: &[Dim]) -> Option<Sums> {
     let n_outer = k.outer.len();
     let column = |d: &Dim| own_vars(d).iter().any(|v| *v < n_outer);
     let axis = index.iter().position(column)?;
@@ -292,7 +297,7 @@ fn sums(k: &Kernel, source: Source, param: &Container, index: &[Dim]) -> Option<
     };
     let alone = own_vars(&index[axis]).iter().all(|v| *v < n_outer) && open.is_empty();
     let container = transform.gives(param).filter(|_| alone)?;
-    Some(Sums { source, transform, container, index: index[axis].clone() })
+    Some(Sums { transform, container, index: index[axis].clone() })
 }
 
 /// What is made of a parameter when the artifact is written.

@@ -8,7 +8,9 @@ use crate::steps::kernel;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store, Transform};
+use sardonyx_dialects::flow::{
+    Body, Container, FlowOp, Kernel, Memlet, Program, Source, Statement, Step, Store, Transform,
+};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::device_spec::{BYTE_SHIFT, ByteProducts};
 use sardonyx_kernels::products;
@@ -20,7 +22,8 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     let row_sums = site.rights.iter().any(is_off).then(|| row_sums(program, at, site, bytes, written)).flatten();
     let mut parameters = vec![];
     for right in &site.rights {
-        parameters.push((parameter(program, right, taken), column_sums(program, &right.sums)));
+        let sums = right.sums.as_ref().map(|sums| column_sums(program, &right.source, sums));
+        parameters.push((parameter(program, right, taken), sums));
     }
     let scales = write_scale(program, &site.left, written);
     let found = contraction(program, (at, taken), site, (bytes, scales), &parameters, row_sums);
@@ -157,7 +160,7 @@ fn contraction(
     (at, taken): (usize, ByteProducts),
     site: &Site,
     (bytes, scales): (Id, Option<Id>),
-    parameters: &[(Id, Id)],
+    parameters: &[(Id, Option<Id>)],
     row_sums: Option<(Id, Vec<Dim>)>,
 ) -> Option<(Kernel, Vec<Id>)> {
     let old = kernel(&program.steps[at])?;
@@ -189,8 +192,8 @@ fn contraction(
             (Body::Reduce { .. }, _) => {
                 let (right, (param, columns)) = (&site.rights[sum], parameters[sum]);
                 let mut value = draft.push(statement.body.renumbered(&|k| map[k], &|d| d.clone()), DType::I32);
-                if let Some(zero) = zero {
-                    let mut columns = draft.load(program, columns, vec![right.sums.index.clone()], None);
+                if let (Some(zero), Some(columns), Some(sums)) = (zero, columns, &right.sums) {
+                    let mut columns = draft.load(program, columns, vec![sums.index.clone()], None);
                     if program.containers[param].dtype == DType::U8 {
                         // The file has the sums of bytes with a sign.
                         let more = draft.push(Body::Const(BYTE_SHIFT * site.count as f64), DType::I32);
@@ -303,9 +306,9 @@ pub fn computed(
 fn parameter(program: &mut Program, right: &Right, taken: ByteProducts) -> Id {
     let stored = &program.containers[right.param];
     let signed = (taken.right(stored.dtype).0 != stored.dtype).then(|| Transform::Signed.gives(stored)).flatten();
-    signed.map_or(right.param, |container| made_of(program, &right.sums.source, Transform::Signed, container))
+    signed.map_or(right.param, |container| made_of(program, &right.source, Transform::Signed, container))
 }
 
-fn column_sums(program: &mut Program, sums: &Sums) -> Id {
-    made_of(program, &sums.source, sums.transform, sums.container.clone())
+fn column_sums(program: &mut Program, source: &Source, sums: &Sums) -> Id {
+    made_of(program, source, sums.transform, sums.container.clone())
 }
