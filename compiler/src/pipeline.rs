@@ -26,6 +26,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("fuse", "fuse"),
     ("fuse-attention", "fuse-attention,inline-maps"),
     ("fuse-siblings", "fuse-siblings"),
+    ("split-columns", "split-columns"),
     ("remove-padding", "remove-padding"),
     ("int8-contractions", "int8-contractions"),
     ("expand-weights", "expand-weights"),

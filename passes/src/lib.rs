@@ -41,6 +41,7 @@ mod shard;
 mod simplify;
 mod slow_launches;
 mod splice;
+mod split_columns;
 mod stage_operands;
 mod steps;
 pub mod usual;

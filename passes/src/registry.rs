@@ -92,6 +92,12 @@ pub static PASSES: &[PassRow] = &[
         crate::fuse_attention::run,
     ),
     rewriting("fuse-siblings", "Joins kernels that read the same points", crate::fuse_siblings::run),
+    rewriting(
+        "split-columns",
+        "Sums each part of a product's columns where what reads the parts follows in registers",
+        crate::split_columns::run,
+    )
+    .only_for(target::Class::Cpu),
     of_class(
         Class::Reassociating,
         "remove-padding",

@@ -31,6 +31,7 @@ static PIPELINE: &[&str] = &[
     "fuse-attention",
     "inline-maps",
     "fuse-siblings",
+    "split-columns",
     "remove-padding",
     "int8-contractions",
     "expand-weights",
