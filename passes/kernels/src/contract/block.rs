@@ -4,7 +4,7 @@ use super::groups::{self, Place};
 use super::pairs::pair_products;
 use super::plan::{Form, WIDTH};
 use super::quads::quad_products;
-use super::{Columns, Item, Panel, Turn, plus, tiles, times};
+use super::{Columns, Item, Panel, Turn, Which, plus, tiles, times};
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use crate::def::*;
 use crate::words::Words;
@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 const AHEAD: i64 = 512;
 const FEW_AHEAD: i64 = 2048;
 const FEW_ROWS: i64 = 8;
+
+/// Bytes of panels that need not be fetched ahead.
+const NEAR_BYTES: i64 = 256 << 10;
 
 /// Rows of the panels that do not stay in the first-level cache together with A.
 pub const FETCHED_ROWS: i64 = 256;
@@ -129,6 +132,12 @@ pub fn pair_rows(level: Level) -> i64 {
     if has_many_registers(level) { 2 } else { 1 }
 }
 
+/// Registers that such blocks take for sums, of all panels that they go over together: each element of A is read once for
+/// them. The others hold what is multiplied.
+fn few_row_sums(level: Level) -> i64 {
+    if has_many_registers(level) { 24 } else { 12 }
+}
+
 fn has_many_registers(level: Level) -> bool {
     level.vector_registers() >= 32
 }
@@ -201,10 +210,23 @@ impl Item<'_> {
         let zero = asm.i64(0);
         let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
         let next = self.next(asm);
-        self.each_sum(asm, &|asm, sum| {
-            let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
-            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All, false);
-        });
+        let together = |asm: &mut Mlir, panels: &[Panel]| {
+            panels[0].registers(asm, panels, size, zero, zero, vectors, Columns::All, false);
+        };
+        if self.plan.folds.is_empty() {
+            let mut panels = vec![];
+            for sum in (0..self.plan.sums.len()).map(Which::Known) {
+                panels.extend([self.panel_of(asm, sum), next.panel_of(asm, sum)]);
+            }
+            let most = few_row_sums(self.cx.launch.level).div_euclid(size * vectors as i64).max(1) as usize;
+            let n_groups = panels.len().div_ceil(most);
+            panels.chunks(panels.len().div_ceil(n_groups)).for_each(|group| together(asm, group));
+        } else {
+            self.each_sum(asm, &|asm, sum| {
+                let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
+                together(asm, &panels);
+            });
+        }
         if !self.plan.direct {
             self.tile_epilogue(asm, Columns::All);
             next.tile_epilogue(asm, Columns::All);
@@ -379,11 +401,12 @@ impl Panel<'_, '_> {
         let rows = asm.i64(size);
         let next = fetches.then(|| self.next_part(asm, rows, row));
         let next_step = next.map(|(_, step)| step);
+        let is_near = self.are_panels_near();
         let step = |asm: &mut Mlir, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
             let b_row = asm.bin(Bin::MulI, k, item.b_step);
             let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
             let cells: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, cell_ty)).collect();
-            if plan.form == Form::Panels {
+            if plan.form == Form::Panels && !is_near {
                 let ahead = if size <= FEW_ROWS { FEW_AHEAD } else { AHEAD };
                 for (b_row, line) in
                     b_rows.iter().flat_map(|b| (0..vectors as i64 * lanes as i64 / 16).map(|l| (*b, l)))
@@ -531,6 +554,13 @@ impl Panel<'_, '_> {
             let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, start, k, sums));
             sums.iter().zip(parts).map(|(sum, part)| asm.bin(Bin::AddF, *sum, part)).collect()
         })
+    }
+
+    /// Whether the panels of all sums together fit well into the second-level cache, whose latency other loads hide.
+    fn are_panels_near(&self) -> bool {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let panels = plan.n_panels(cx.def).as_const().unwrap_or(i64::MAX).saturating_mul(plan.sums.len() as i64);
+        panels.saturating_mul(plan.panel_rows(cx.def) * WIDTH * 4) <= NEAR_BYTES
     }
 
     /// Whether blocks of so many rows bring the next panel near: `None` where that is known when the kernel runs.
