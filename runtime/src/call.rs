@@ -6,7 +6,7 @@ mod turns;
 
 use crate::bind::Given;
 use crate::cache::Held;
-use crate::device::{Address, Block, Memory, Work, host_address};
+use crate::device::{Address, Block, Memory, Order, Work, host_address};
 use crate::memory::{AlignedBuf, Recycled};
 use crate::program::{Action, Entry, Launch, Place, Program};
 use crate::session::{Session, State};
@@ -153,7 +153,7 @@ impl Call<'_> {
                 Action::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}
                 Action::Launch(launch) => {
                     let begun = self.watch.as_ref().map(|_| Instant::now());
-                    self.launch(state, shape, i, launch).map_err(|e| match e.code {
+                    self.launch(state, shape, (i, launch), Order::Any).map_err(|e| match e.code {
                         // Not this step's fault.
                         "E0305" | "E0306" => e,
                         _ => e.node(step_name(step, i)),
@@ -393,7 +393,7 @@ impl Call<'_> {
             .ok_or_else(|| Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}")))
     }
 
-    fn launch(&self, state: &mut State, shape: &Shape, i: usize, launch: &Launch) -> Result<()> {
+    fn launch(&self, state: &mut State, shape: &Shape, (i, launch): (usize, &Launch), order: Order) -> Result<()> {
         // An empty tensor gives an empty grid.
         if shape.grids[i] <= 0 {
             return Ok(());
@@ -406,6 +406,7 @@ impl Call<'_> {
             items: shape.grids[i],
             blocks: shape.blocks[i],
             scratch_bytes: shape.scratch_bytes,
+            order,
         };
         // SAFETY: number and kind of buffers and parameters are the kernel's (`program::verify`), each buffer has the
         // size that the plan computes for it (`Shape`), and the memory is there (`prepare`). In place, a state's input

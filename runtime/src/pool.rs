@@ -225,6 +225,34 @@ impl Pool {
         });
     }
 
+    /// As `for_each`, for work that is repeated: each worker begins with items of its own, the same in every call, from the
+    /// first on or from the last; then it takes what others have not begun. Asks `go_on` before each item.
+    pub fn for_each_again(
+        &self,
+        n: i64,
+        back: bool,
+        go_on: &(dyn Fn() -> bool + Sync),
+        f: &(dyn Fn(usize, i64, i64) + Sync),
+    ) {
+        let threads = if n <= 1 { 1 } else { self.threads() as i64 };
+        let begin = |part: i64| n / threads * part + (n % threads).min(part);
+        let next: Vec<OwnLine> = (0..threads).map(|_| OwnLine(AtomicI64::new(0))).collect();
+        let work = |worker: usize| {
+            for part in (0..threads).map(|i| (worker as i64 + i) % threads) {
+                let (first, end) = (begin(part), begin(part + 1));
+                loop {
+                    let at = next[part as usize].0.fetch_add(1, Ordering::Relaxed);
+                    if at >= end - first || !go_on() {
+                        break;
+                    }
+                    let item = if back { end - 1 - at } else { first + at };
+                    f(worker, item, item + 1);
+                }
+            }
+        };
+        if threads == 1 { work(0) } else { self.run(&work) }
+    }
+
     /// As `for_each`, in smaller pieces on one thread too, and asks `go_on` before each: once it says no, the rest is
     /// left out.
     pub fn for_each_while(&self, n: i64, go_on: &(dyn Fn() -> bool + Sync), f: &(dyn Fn(usize, i64, i64) + Sync)) {
@@ -243,6 +271,10 @@ impl Pool {
         if threads == 1 || n <= 1 { work(0) } else { self.run(&work) }
     }
 }
+
+/// A counter on a cache line that no other one is on.
+#[repr(align(64))]
+struct OwnLine(AtomicI64);
 
 /// A caller at work.
 struct Counted<'a> {
@@ -413,6 +445,31 @@ mod tests {
             // Pieces are an eighth of a thread's share; every thread may be in one when the answer changes.
             assert!((300..300 + 125 * 3).contains(&stopped_at), "{threads} threads: {stopped_at}");
         }
+    }
+
+    #[test]
+    fn repeated_work_is_done_once_each_time_in_either_order() {
+        for threads in [1, 2, 3] {
+            let pool = pool(threads);
+            for n in [0, 1, 2, 7, 64i64] {
+                let hits: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
+                for turn in 0..200 {
+                    pool.for_each_again(n, turn % 2 == 1, &|| true, &|worker, begin, end| {
+                        assert!(worker < threads);
+                        hits[begin as usize..end as usize]
+                            .iter()
+                            .for_each(|hit| drop(hit.fetch_add(1, Ordering::Relaxed)));
+                    });
+                }
+                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 200), "{threads} threads, {n} items");
+            }
+        }
+        let (pool, order) = (pool(1), Mutex::new(vec![]));
+        pool.for_each_again(3, true, &|| true, &|_, item, _| order.lock().unwrap().push(item));
+        pool.for_each_again(3, false, &|| order.lock().unwrap().len() < 5, &|_, item, _| {
+            order.lock().unwrap().push(item)
+        });
+        assert_eq!(*order.lock().unwrap(), [2, 1, 0, 0, 1]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::{Call, Places};
 use crate::bind::{Given, bind_capacities, bind_symbols};
-use crate::device::{Address, Block, Memory, host_address};
+use crate::device::{Address, Block, Memory, Order, host_address};
 use crate::memory::{AlignedBuf, Recycled};
 use crate::program::{Action, Entry, Host, Operand, Place, Port};
 use crate::session::State;
@@ -235,10 +235,11 @@ impl Turns<'_> {
         for turn in 0..trips {
             self.call.stop.check()?;
             self.turn(state, turn as usize, trips)?;
+            let order = if turn % 2 == 0 { Order::Forth } else { Order::Back };
             for (i, step) in entry.steps.iter().enumerate() {
                 match &step.action {
                     Action::Launch(launch) => {
-                        self.call.launch(state, &self.shape, i, launch).map_err(|e| match e.code {
+                        self.call.launch(state, &self.shape, (i, launch), order).map_err(|e| match e.code {
                             "E0305" | "E0306" => e,
                             _ => e.node(step_name(step, i)),
                         })?

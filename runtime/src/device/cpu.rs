@@ -1,6 +1,6 @@
 //! the artifact's machine code on the threads of a session, in the host's memory
 
-use super::{Address, Block, Device, Memory, Queue, Source, Work, no_code};
+use super::{Address, Block, Device, Memory, Order, Queue, Source, Work, no_code};
 use crate::code::Library;
 use crate::memory::AlignedBuf;
 use crate::pool::{Pool, Threads};
@@ -117,7 +117,11 @@ impl Queue for CpuQueue {
             status: status.as_ptr(),
         };
         let piece = |worker, begin, end| pieces.piece(worker, begin, end);
-        if stop.possible() {
+        if work.order != Order::Any {
+            let go_on = || !stop.possible() || stop.go_on();
+            self.pool.for_each_again(work.items, work.order == Order::Back, &go_on, &piece);
+            stop.check()?;
+        } else if stop.possible() {
             self.pool.for_each_while(work.items, &|| stop.go_on(), &piece);
             stop.check()?;
         } else {

@@ -172,6 +172,18 @@ pub(crate) struct Work<'a> {
     pub blocks: u32,
     /// Of each worker.
     pub scratch_bytes: usize,
+    pub order: Order,
+}
+
+/// The order of a launch's work items, for devices that split them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    #[default]
+    Any,
+    /// Of a launch that is repeated: each worker takes the same items again, from the first on or from the last, so that it
+    /// begins with what it read last, which is still near.
+    Forth,
+    Back,
 }
 
 /// Memory of a device, given back when it is dropped.

@@ -213,7 +213,7 @@ impl Item<'_> {
         let together = |asm: &mut Mlir, panels: &[Panel]| {
             panels[0].registers(asm, panels, size, zero, zero, vectors, Columns::All, false);
         };
-        if self.plan.folds.is_empty() {
+        if self.plan.folds.is_empty() && self.are_panels_near() {
             let mut panels = vec![];
             for sum in (0..self.plan.sums.len()).map(Which::Known) {
                 panels.extend([self.panel_of(asm, sum), next.panel_of(asm, sum)]);
@@ -231,6 +231,14 @@ impl Item<'_> {
             self.tile_epilogue(asm, Columns::All);
             next.tile_epilogue(asm, Columns::All);
         }
+    }
+
+    /// Whether the panels of all sums together fit well into the second-level cache, whose latency other loads hide. From
+    /// farther away few streams at a time come faster.
+    fn are_panels_near(&self) -> bool {
+        let (cx, plan) = (self.cx, self.plan);
+        let panels = plan.n_panels(cx.def).as_const().unwrap_or(i64::MAX).saturating_mul(plan.sums.len() as i64);
+        panels.saturating_mul(plan.panel_rows(cx.def) * WIDTH * 4) <= NEAR_BYTES
     }
 
     /// The item with the next panel in place of its own, beside which it is kept.
@@ -401,7 +409,7 @@ impl Panel<'_, '_> {
         let rows = asm.i64(size);
         let next = fetches.then(|| self.next_part(asm, rows, row));
         let next_step = next.map(|(_, step)| step);
-        let is_near = self.are_panels_near();
+        let is_near = item.are_panels_near();
         let step = |asm: &mut Mlir, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
             let b_row = asm.bin(Bin::MulI, k, item.b_step);
             let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
@@ -554,13 +562,6 @@ impl Panel<'_, '_> {
             let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, start, k, sums));
             sums.iter().zip(parts).map(|(sum, part)| asm.bin(Bin::AddF, *sum, part)).collect()
         })
-    }
-
-    /// Whether the panels of all sums together fit well into the second-level cache, whose latency other loads hide.
-    fn are_panels_near(&self) -> bool {
-        let (cx, plan) = (self.item.cx, self.item.plan);
-        let panels = plan.n_panels(cx.def).as_const().unwrap_or(i64::MAX).saturating_mul(plan.sums.len() as i64);
-        panels.saturating_mul(plan.panel_rows(cx.def) * WIDTH * 4) <= NEAR_BYTES
     }
 
     /// Whether blocks of so many rows bring the next panel near: `None` where that is known when the kernel runs.
