@@ -39,7 +39,7 @@ pub struct Shape {
 const GRID_MAX: i64 = 1 << 48;
 
 impl Shape {
-    /// Evaluates the first stage.
+    /// Evaluates the first stage, and those behind it that bind no symbol.
     pub fn new(program: &Program, entry: &Entry, values: Vec<Option<i64>>) -> Result<Shape> {
         let mut shape = Shape {
             values,
@@ -59,8 +59,24 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Evaluates what the next stage's symbols make known: its buffers, its steps and its checks.
+    /// Whether the stage has been evaluated.
+    pub fn has_reached(&self, stage: usize) -> bool {
+        self.stages_done > stage
+    }
+
+    /// Evaluates what the next stage's symbols make known, and the stages behind it that bind none: what they need is known.
     pub fn advance(&mut self, program: &Program, entry: &Entry) -> Result<()> {
+        loop {
+            self.next_stage(program, entry)?;
+            let last = self.steps_done.checked_sub(1).map(|last| &entry.steps[last]);
+            if self.stages_done == entry.n_stages || last.is_none_or(|step| !step.binds().is_empty()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Evaluates the buffers, the steps and the checks of the next stage.
+    fn next_stage(&mut self, program: &Program, entry: &Entry) -> Result<()> {
         let stage = self.stages_done;
         for (check, _) in entry.checks.iter().zip(&entry.check_stages).filter(|(_, s)| **s == stage) {
             let (left, right) = (self.eval(program, &check.left)?, self.eval(program, &check.right)?);

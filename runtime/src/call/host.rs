@@ -55,14 +55,15 @@ impl Call<'_> {
         let ran = self.computed(state, shape, host, places);
         state.queue.begin(self.entry.steps.len())?;
         let results = ran?;
-        let shape = Arc::make_mut(shape);
         for (result, value) in host.call.results.iter().zip(&host.results) {
             let tensor = made(&results, result.index, value)?;
             for (axis, symbol) in &result.binds {
-                self.give(shape, symbol, tensor.dims()[*axis] as i64)?;
+                self.give(Arc::make_mut(shape), symbol, tensor.dims()[*axis] as i64)?;
             }
         }
-        shape.advance(self.program, self.entry)?;
+        if !shape.has_reached(stage) {
+            Arc::make_mut(shape).advance(self.program, self.entry)?;
+        }
         for (result, value) in host.call.results.iter().zip(&host.results) {
             let tensor = made(&results, result.index, value)?;
             let dims = shape.dims(self.program, &value.dims)?;
