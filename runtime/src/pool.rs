@@ -234,14 +234,22 @@ impl Pool {
         go_on: &(dyn Fn() -> bool + Sync),
         f: &(dyn Fn(usize, i64, i64) + Sync),
     ) {
-        let threads = if n <= 1 { 1 } else { self.threads() as i64 };
-        let begin = |part: i64| n / threads * part + (n % threads).min(part);
-        let next: Vec<OwnLine> = (0..threads).map(|_| OwnLine(AtomicI64::new(0))).collect();
-        let work = |worker: usize| {
-            for part in (0..threads).map(|i| (worker as i64 + i) % threads) {
-                let (first, end) = (begin(part), begin(part + 1));
+        let threads = self.threads();
+        if threads == 1 || n <= 1 {
+            let items = (0..n).map(|at| if back { n - 1 - at } else { at });
+            return items.take_while(|_| go_on()).for_each(|item| f(0, item, item + 1));
+        }
+        if threads > PARTS_MAX {
+            return self.for_each_while(n, go_on, f);
+        }
+        let parts = threads as i64;
+        let begin = |part: i64| n / parts * part + (n % parts).min(part);
+        let next = [const { OwnLine(AtomicI64::new(0)) }; PARTS_MAX];
+        self.run(&|worker: usize| {
+            for part in (worker..threads).chain(0..worker) {
+                let (first, end) = (begin(part as i64), begin(part as i64 + 1));
                 loop {
-                    let at = next[part as usize].0.fetch_add(1, Ordering::Relaxed);
+                    let at = next[part].0.fetch_add(1, Ordering::Relaxed);
                     if at >= end - first || !go_on() {
                         break;
                     }
@@ -249,8 +257,7 @@ impl Pool {
                     f(worker, item, item + 1);
                 }
             }
-        };
-        if threads == 1 { work(0) } else { self.run(&work) }
+        });
     }
 
     /// As `for_each`, in smaller pieces on one thread too, and asks `go_on` before each: once it says no, the rest is
@@ -271,6 +278,9 @@ impl Pool {
         if threads == 1 || n <= 1 { work(0) } else { self.run(&work) }
     }
 }
+
+/// Threads up to which each has items of its own: their counters are made for each launch.
+const PARTS_MAX: usize = 16;
 
 /// A counter on a cache line that no other one is on.
 #[repr(align(64))]

@@ -121,6 +121,20 @@ fn a_loop_calls_its_body_and_stacks_what_it_shows() {
     assert_eq!(session.run_entry("body", &[]).unwrap_err().code, "E0301");
 }
 
+/// More than a loop allocates before it knows how many turns there are.
+#[test]
+fn what_a_loop_stacks_may_grow() {
+    let n = 50_000;
+    let out = turn(&session(&turns()), 100, &vec![0.0; n]).unwrap();
+    assert_eq!((out[0].1.dims(), out[1].1.dims()), (&[n][..], &[100, n][..]));
+    let all = out[1].1.to_vec::<f32>().unwrap();
+    for i in [0usize, 1, 2, 3, 50, 99] {
+        let wanted = 2f32.powi(i as i32) - 1.0;
+        assert!(all[i * n..(i + 1) * n].iter().all(|v| *v == wanted), "turn {i}");
+    }
+    assert!(out[0].1.to_vec::<f32>().unwrap().iter().all(|v| *v == 2f32.powi(100)));
+}
+
 #[test]
 fn a_loop_ends_at_the_deadline_and_keeps_to_the_memory() {
     let model = turns().load().unwrap();
