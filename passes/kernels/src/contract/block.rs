@@ -10,14 +10,16 @@ use crate::def::*;
 use crate::words::Words;
 use sardonyx_base::cpu::Level;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 /// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
 const AHEAD: i64 = 512;
 const FEW_AHEAD: i64 = 2048;
 const FEW_ROWS: i64 = 8;
 
-/// Bytes of panels that need not be fetched ahead.
+/// Bytes of panels that need not be fetched ahead, and how many panels are read at a time where they lie farther away.
 const NEAR_BYTES: i64 = 256 << 10;
+const FEW_STREAMS: usize = 2;
 
 /// Rows of the panels that do not stay in the first-level cache together with A.
 pub const FETCHED_ROWS: i64 = 256;
@@ -159,11 +161,40 @@ impl Item<'_> {
         });
     }
 
-    /// The rows of a chunk, in blocks; then the epilogue, where it was not applied to the registers.
+    /// The rows of a chunk; then the epilogue, where it was not applied to the registers.
     fn rows(&self, asm: &mut Mlir, columns: Columns) {
         if tiles::used(self.plan, self.cx) {
             return self.rows_in_tiles(asm, columns);
         }
+        let together = matches!(columns, Columns::All) && self.plan.takes_sums_together();
+        let few = if together { pair_rows(self.cx.launch.level) } else { 0 };
+        match self.plan.m.map(|m| self.cx.def.extent(m)) {
+            None if few > 0 => self.sums_together(asm, 1),
+            Some(Size::Const(m)) if m <= few => self.sums_together(asm, m),
+            None | Some(Size::Const(_)) => self.rows_in_blocks(asm, columns),
+            Some(Size::Param(_)) => self.few_rows(asm, 1..=few, columns),
+        }
+        if !self.plan.direct {
+            self.tile_epilogue(asm, columns);
+        }
+    }
+
+    /// As many rows as one of these numbers, by all sums together; others in blocks.
+    fn few_rows(&self, asm: &mut Mlir, mut sizes: RangeInclusive<i64>, columns: Columns) {
+        let Some(size) = sizes.next() else { return self.rows_in_blocks(asm, columns) };
+        let value = asm.i64(size);
+        let here = asm.cmpi(CmpI::Eq, self.rows, value);
+        let together = |asm: &mut Mlir| {
+            self.sums_together(asm, size);
+            vec![]
+        };
+        asm.if_else(here, &[], together, |asm| {
+            self.few_rows(asm, sizes, columns);
+            vec![]
+        });
+    }
+
+    fn rows_in_blocks(&self, asm: &mut Mlir, columns: Columns) {
         let zero = asm.i64(0);
         let blocks = match columns {
             _ if !self.plan.folds.is_empty() => Blocks::of_groups(self.cx.launch.level, self.plan.words),
@@ -194,9 +225,6 @@ impl Item<'_> {
                 (asm.cmpi(CmpI::Slt, next, self.rows), vec![next])
             });
         });
-        if !self.plan.direct {
-            self.tile_epilogue(asm, columns);
-        }
     }
 
     /// Whether the columns of a panel that is not whole are the rest of many.
@@ -210,26 +238,28 @@ impl Item<'_> {
         let zero = asm.i64(0);
         let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
         let next = self.next(asm);
-        let together = |asm: &mut Mlir, panels: &[Panel]| {
-            panels[0].registers(asm, panels, size, zero, zero, vectors, Columns::All, false);
-        };
-        if self.plan.folds.is_empty() && self.are_panels_near() {
-            let mut panels = vec![];
-            for sum in (0..self.plan.sums.len()).map(Which::Known) {
-                panels.extend([self.panel_of(asm, sum), next.panel_of(asm, sum)]);
-            }
-            let most = few_row_sums(self.cx.launch.level).div_euclid(size * vectors as i64).max(1) as usize;
-            let n_groups = panels.len().div_ceil(most);
-            panels.chunks(panels.len().div_ceil(n_groups)).for_each(|group| together(asm, group));
-        } else {
-            self.each_sum(asm, &|asm, sum| {
-                let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
-                together(asm, &panels);
-            });
-        }
+        self.each_sum(asm, &|asm, sum| {
+            let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
+            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All, false);
+        });
         if !self.plan.direct {
             self.tile_epilogue(asm, Columns::All);
             next.tile_epilogue(asm, Columns::All);
+        }
+    }
+
+    /// One or two rows, which are all of the work item, by the whole panels of several sums at a time: each element of A is
+    /// read once for them, and each waits for none of its own.
+    fn sums_together(&self, asm: &mut Mlir, size: i64) {
+        let (zero, vectors) = (asm.i64(0), WIDTH / self.cx.lanes() as i64);
+        let panels: Vec<Panel> = (0..self.plan.sums.len()).map(|sum| self.panel_of(asm, Which::Known(sum))).collect();
+        let most = match self.are_panels_near() {
+            true => few_row_sums(self.cx.launch.level).div_euclid(size * vectors).max(1) as usize,
+            false => FEW_STREAMS,
+        };
+        let n_groups = panels.len().div_ceil(most);
+        for group in panels.chunks(panels.len().div_ceil(n_groups)) {
+            group[0].registers(asm, group, size, zero, zero, vectors as usize, Columns::All, false);
         }
     }
 

@@ -357,11 +357,16 @@ impl Plan {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }
 
+    /// Whether one or two rows take the panels of several sums at a time.
+    pub fn takes_sums_together(&self) -> bool {
+        self.sums.len() > 1 && self.form == Form::Panels && self.folds.is_empty() && self.slabs.is_empty()
+    }
+
     /// 1 where there are one or two rows, which take two packed panels at a time; else 0.
     pub fn is_paired(&self, def: &KernelDef) -> Dim {
         let wide = def.extent(self.n).as_const().is_some_and(|n| n >= 2 * WIDTH);
         match (self.form, self.m) {
-            _ if self.root.is_some() => Dim::constant(0),
+            _ if self.root.is_some() || self.takes_sums_together() => Dim::constant(0),
             (Form::Panels, None) if wide => Dim::constant(1),
             // Without any row there is no work item.
             (Form::Panels, Some(m)) if wide && self.slabs.is_empty() => {
