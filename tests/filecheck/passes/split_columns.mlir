@@ -91,3 +91,43 @@ func.func @overlapping(%x: !x, %w: !w) -> !h {
   %3 = sdx.map "mul"(%1, %2) : (!h, !h) -> !h
   return %3 : !h
 }
+
+// -----
+
+!x = !sdx.tensor<[b, 16], f32>
+!w = !sdx.tensor<[16, 24], f32>
+!y = !sdx.tensor<[b, 24], f32>
+!h = !sdx.tensor<[b, 8], f32>
+
+// A reader that goes through a part backwards is at other points.
+
+// CHECK-LABEL: func.func @other_points
+// CHECK: flow.kernel outer ["b", "24"] inner ["16"]
+// CHECK: flow.kernel outer ["b", "8"] inner []
+func.func @other_points(%x: !x, %w: !w) -> !h {
+  %0 = sdx.contract "bk,kn->bn"(%x, %w) : (!x, !w) -> !y
+  %1 = sdx.slice %0 from ["0", "0"] step [1, 1] : !y -> !h
+  %2 = sdx.slice %0 from ["0", "23"] step [1, -1] : !y -> !h
+  %3 = sdx.map "mul"(%1, %2) : (!h, !h) -> !h
+  return %3 : !h
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 16], f32>
+!w = !sdx.tensor<[16, 24], f32>
+!y = !sdx.tensor<[b, 24], f32>
+!h = !sdx.tensor<[b, 7], f32>
+
+// Columns between the parts are no part.
+
+// CHECK-LABEL: func.func @narrow
+// CHECK: flow.kernel outer ["b", "24"] inner ["16"]
+// CHECK: flow.kernel outer ["b", "7"] inner []
+func.func @narrow(%x: !x, %w: !w) -> !h {
+  %0 = sdx.contract "bk,kn->bn"(%x, %w) : (!x, !w) -> !y
+  %1 = sdx.slice %0 from ["0", "0"] step [1, 1] : !y -> !h
+  %2 = sdx.slice %0 from ["0", "7"] step [1, 1] : !y -> !h
+  %3 = sdx.map "mul"(%1, %2) : (!h, !h) -> !h
+  return %3 : !h
+}
