@@ -285,6 +285,7 @@ static UNSAFE: &[(&str, &str)] = &[
         "runtime/src/call/host.rs",
         "reads operands of the host from buffers by their addresses, and brings its results there",
     ),
+    ("runtime/src/call/turns.rs", "copies buffers by their addresses, and shows what a loop is given as tensors"),
     ("runtime/src/code.rs", "loads code"),
     ("runtime/src/comm/library.rs", "loads libraries and their symbols"),
     ("runtime/src/comm/link.rs", "declares what a link trusts its caller for"),

@@ -44,6 +44,7 @@ use super::eval::Point;
 use sardonyx_base::Dim;
 use sardonyx_base::cpu::Extension;
 use sardonyx_dialects::flow::kernel::Class;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// The parts, or `None` where the contraction has no form that this emitter takes.
@@ -92,6 +93,10 @@ impl Plan {
         (at[others.len() + 1], Some((lo, hi)))
     }
 }
+
+/// Bytes of panels that need not be fetched ahead, and how many panels are read at a time where they lie farther away.
+const NEAR_BYTES: i64 = 256 << 10;
+const FEW_STREAMS: usize = 2;
 
 /// How many columns of a panel exist.
 #[derive(Clone, Copy)]
@@ -242,6 +247,91 @@ impl Item<'_> {
             vec![]
         });
         copied
+    }
+
+    /// The rows of a chunk; then the epilogue, where it was not applied to the registers.
+    fn rows(&self, asm: &mut Mlir, columns: Columns) {
+        if tiles::used(self.plan, self.cx) {
+            return self.rows_in_tiles(asm, columns);
+        }
+        let together = matches!(columns, Columns::All) && self.plan.takes_sums_together();
+        let few = if together { block::pair_rows(self.cx.launch.level) } else { 0 };
+        match self.plan.m.map(|m| self.cx.def.extent(m)) {
+            None if few > 0 => self.sums_together(asm, 1),
+            Some(Size::Const(m)) if m <= few => self.sums_together(asm, m),
+            None | Some(Size::Const(_)) => self.rows_in_blocks(asm, columns),
+            Some(Size::Param(_)) => self.few_rows(asm, 1..=few, columns),
+        }
+        if !self.plan.direct {
+            self.tile_epilogue(asm, columns);
+        }
+    }
+
+    /// As many rows as one of these numbers, by all sums together; others in blocks.
+    fn few_rows(&self, asm: &mut Mlir, mut sizes: RangeInclusive<i64>, columns: Columns) {
+        let Some(size) = sizes.next() else { return self.rows_in_blocks(asm, columns) };
+        let value = asm.i64(size);
+        let here = asm.cmpi(CmpI::Eq, self.rows, value);
+        let together = |asm: &mut Mlir| {
+            self.sums_together(asm, size);
+            vec![]
+        };
+        asm.if_else(here, &[], together, |asm| {
+            self.few_rows(asm, sizes, columns);
+            vec![]
+        });
+    }
+
+    /// One or two rows, which are all there are, by this panel and the next one, both whole.
+    fn pair(&self, asm: &mut Mlir, size: i64) {
+        let zero = asm.i64(0);
+        let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
+        let next = self.next(asm);
+        self.each_sum(asm, &|asm, sum| {
+            let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
+            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All, false);
+        });
+        if !self.plan.direct {
+            self.tile_epilogue(asm, Columns::All);
+            next.tile_epilogue(asm, Columns::All);
+        }
+    }
+
+    /// One or two rows, which are all of the work item, by the whole panels of several sums at a time: each element of A is
+    /// read once for them, and each waits for none of its own.
+    fn sums_together(&self, asm: &mut Mlir, size: i64) {
+        let (zero, vectors) = (asm.i64(0), WIDTH / self.cx.lanes() as i64);
+        let panels: Vec<Panel> = (0..self.plan.sums.len()).map(|sum| self.panel_of(asm, Which::Known(sum))).collect();
+        let most = match self.are_panels_near() {
+            true => block::few_row_sums(self.cx.launch.level).div_euclid(size * vectors).max(1) as usize,
+            false => FEW_STREAMS,
+        };
+        let n_groups = panels.len().div_ceil(most);
+        for group in panels.chunks(panels.len().div_ceil(n_groups)) {
+            group[0].registers(asm, group, size, zero, zero, vectors as usize, Columns::All, false);
+        }
+    }
+
+    /// Whether the panels of all sums together fit well into the second-level cache, whose latency other loads hide. From
+    /// farther away few streams at a time come faster.
+    fn are_panels_near(&self) -> bool {
+        let (cx, plan) = (self.cx, self.plan);
+        let panels = plan.n_panels(cx.def).as_const().unwrap_or(i64::MAX).saturating_mul(plan.sums.len() as i64);
+        panels.saturating_mul(plan.panel_rows(cx.def) * WIDTH * 4) <= NEAR_BYTES
+    }
+
+    /// The item with the next panel in place of its own, beside which it is kept.
+    fn next(&self, asm: &mut Mlir) -> Self {
+        let mut next = self.clone();
+        next.n0 = plus(asm, self.n0, WIDTH);
+        next.point.vars[self.plan.n] = Some(next.n0);
+        let rows = asm.i64(self.plan.panel_rows(self.cx.def));
+        let elements = asm.bin(Bin::MulI, rows, self.b_step);
+        next.panels = self.panels.iter().map(|b| asm.element(*b, elements, Elem::F32)).collect();
+        // The tile has more rows than such an item.
+        let behind = asm.i64(self.plan.chunk() / 2 * WIDTH);
+        next.tile = asm.element(self.tile, behind, Elem::F32);
+        next
     }
 
     /// Takes a panel by its number.
