@@ -466,9 +466,9 @@ mod tests {
                 for turn in 0..200 {
                     pool.for_each_again(n, turn % 2 == 1, &|| true, &|worker, begin, end| {
                         assert!(worker < threads);
-                        hits[begin as usize..end as usize]
-                            .iter()
-                            .for_each(|hit| drop(hit.fetch_add(1, Ordering::Relaxed)));
+                        for hit in &hits[begin as usize..end as usize] {
+                            hit.fetch_add(1, Ordering::Relaxed);
+                        }
                     });
                 }
                 assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 200), "{threads} threads, {n} items");
