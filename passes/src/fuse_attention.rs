@@ -10,6 +10,7 @@ mod divide_last;
 mod remarks;
 
 use crate::class::Class as Equality;
+use crate::drop_roundings::without_roundings;
 use crate::merge::{STATEMENTS_MAX, loads_of};
 use crate::rewrite::{Rewrites, Rule, Site as Changes};
 use crate::splice::{Splice, bare_var, from_data, tidy};
@@ -80,6 +81,7 @@ fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Optio
     let (k, args) = scores_in_weights(scores, weights)?;
     let weights = Step { op: FlowOp::Kernel(Box::new(k)), args, ..weights.clone() };
     let (mut k, args) = weights_in_sum(&weights, sum)?;
+    k = without_roundings(&k).unwrap_or(k);
     divide_last::apply(&mut k, &|s| program.symbol_lo(s));
     let (k, args) = tidy(k, args);
     // An index from data may be checked once per point, and the points are others now.

@@ -4,6 +4,7 @@ pub mod calibrated;
 mod choose_algorithms;
 mod class;
 mod draft;
+mod drop_roundings;
 pub mod egraph;
 mod find_caches;
 mod fold_constants;
@@ -47,6 +48,7 @@ mod steps;
 pub mod usual;
 mod validate;
 mod version;
+mod widen_halves;
 
 pub use calibrated::CodeType;
 pub use class::Class;

@@ -71,6 +71,11 @@ pub static PASSES: &[PassRow] = &[
         crate::quantize::run,
     ),
     lowering("sdx-to-flow", "Makes each operation a kernel with explicit memlets", crate::sdx_to_flow::run),
+    PassRow {
+        class: Class::Narrowing,
+        ..lowering("widen-halves", "Computes f16 as f32, which is rounded when it is stored", crate::widen_halves::run)
+    }
+    .only_for(target::Class::Cpu),
     of_class(
         Class::Reassociating,
         "prepare-weights",
@@ -85,6 +90,13 @@ pub static PASSES: &[PassRow] = &[
         .reviewed_by(near_misses::REVIEW),
     of_class(Class::Reassociating, "fuse", "Merges kernels so that the least is moved", crate::fuse::run)
         .reviewed_by(near_misses::REVIEW),
+    of_class(
+        Class::Narrowing,
+        "drop-roundings",
+        "Keeps in f32 what a kernel rounds to f16 again",
+        crate::drop_roundings::run,
+    )
+    .only_for(target::Class::Cpu),
     of_class(
         Class::Reassociating,
         "fuse-attention",

@@ -52,7 +52,16 @@ fn the_passes_that_need_no_fuel_are_the_lowerings() {
     let names: Vec<&str> = PASSES.iter().filter(|p| p.is_lowering).map(|p| p.name).collect();
     assert_eq!(
         names,
-        ["onnx-to-sdx", "narrow-caches", "shard", "sdx-to-flow", "schedule", "plan-memory", "lower-kernels"]
+        [
+            "onnx-to-sdx",
+            "narrow-caches",
+            "shard",
+            "sdx-to-flow",
+            "widen-halves",
+            "schedule",
+            "plan-memory",
+            "lower-kernels"
+        ]
     );
     let in_stages = |name: &&str| STAGES.iter().any(|(_, passes)| passes.split(',').any(|p| p == *name));
     assert!(names.iter().all(in_stages));

@@ -223,9 +223,16 @@ fn write_matrix(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Wind
         return Err(Error::defect("a packed constant is no constant matrix in rows"));
     };
     let bytes = t.dtype().bytes();
-    let narrow = match (t.dtype(), c.dtype) {
-        (from, to) if from == to => false,
-        (DType::F32, DType::BF16) => true,
+    let converted: fn(&[u8], &mut Vec<u8>) = match (t.dtype(), c.dtype) {
+        (from, to) if from == to => |element, out| out.extend_from_slice(element),
+        (DType::F32, DType::BF16) => |element, out| {
+            let wide = f32::from_le_bytes(element.try_into().unwrap_or_default());
+            out.extend_from_slice(&half::bf16::from_f32(wide).to_le_bytes());
+        },
+        (DType::F16, DType::F32) => |element, out| {
+            let narrow = half::f16::from_le_bytes(element.try_into().unwrap_or_default());
+            out.extend_from_slice(&narrow.to_f32().to_le_bytes());
+        },
         (from, to) => return Err(Error::defect(format!("a parameter of {from} is not packed as {to}"))),
     };
     let padding = vec![0; bytes];
@@ -239,10 +246,7 @@ fn write_matrix(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Wind
     };
     let element = |row: i64, column: i64, out: &mut Vec<u8>| {
         let element = at(row, column).ok_or_else(|| Error::defect("a packed constant reads outside its source"))?;
-        match element.try_into() {
-            Ok(bits) if narrow => out.extend_from_slice(&half::bf16::from_f32(f32::from_le_bytes(bits)).to_le_bytes()),
-            Ok(_) | Err(_) => out.extend_from_slice(element),
-        }
+        converted(element, out);
         Ok(())
     };
     let offset = writer.begin_constant()?;

@@ -94,8 +94,8 @@ pub enum Class {
     /// Reductions with elementwise neighbours.
     Normalise,
     /// Sums of products of two loads, all with one factor in common; everything after them is an epilogue at row level.
-    /// Loads of bytes may be widened before, and those of bf16 where one is of panels in which pairs of rows lie side by
-    /// side.
+    /// Loads of bytes and of f16 may be widened before, and those of bf16 where one is of panels in which pairs of rows lie
+    /// side by side.
     Contract,
     /// Sums at each inner point, of which reductions are made.
     Attention,
@@ -308,12 +308,13 @@ impl Kernel {
         self.body.iter().filter_map(reduced).collect()
     }
 
-    /// The statement whose value statement `k` is in a wider type, where it is bf16 as f32 or a byte as i32; else `k`
-    /// itself.
+    /// The statement whose value statement `k` is in a wider type, where it is bf16 as f32, a byte as i32, or what is
+    /// loaded of f16 as f32; else `k` itself.
     pub fn narrow(&self, k: usize) -> usize {
         let Body::Convert(from, Conversion::Value) = self.body[k].body else { return k };
         match (self.body[from].dtype, self.body[k].dtype) {
             (DType::BF16, DType::F32) | (DType::U8 | DType::I8, DType::I32) => from,
+            (DType::F16, DType::F32) if self.plain_load(from).is_some() => from,
             _ => k,
         }
     }
@@ -329,7 +330,7 @@ impl Kernel {
         let Body::Apply { f: ScalarFn::Mul, args } = &self.body[k].body else { return false };
         let loads: Vec<&Memlet> = args.iter().filter_map(|a| self.factor_load(self.narrow(*a))).collect();
         // Products of bf16 are those of a precision that was asked for, which has packed its constants.
-        let pairs = args.iter().any(|a| self.narrow(*a) != *a && self.body[*a].dtype == DType::F32);
+        let pairs = args.iter().any(|a| self.body[self.narrow(*a)].dtype == DType::BF16 && self.narrow(*a) != *a);
         if pairs && !loads.iter().any(|m| self.is_grouped(m)) {
             return false;
         }
@@ -341,7 +342,8 @@ impl Kernel {
         loads.len() == 2 && wide.into_iter().any(|v| loads.iter().any(|m| !moves(m, v)))
     }
 
-    fn plain_load(&self, k: usize) -> Option<&Memlet> {
+    /// Where a statement loads from, if it does so without a guard.
+    pub fn plain_load(&self, k: usize) -> Option<&Memlet> {
         match &self.body[k].body {
             Body::Load { memlet, guard: None } => Some(memlet),
             _ => None,

@@ -11,6 +11,8 @@ pub enum Transform {
     /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters as Winograd's
     /// F(2x2, 3x3) multiplies with them, in blocks of `filter_block` channels.
     Winograd,
+    /// The same of filters of f16; the result is f32.
+    WinogradF16,
     /// u8  =>  i8: each 128 less; u4  =>  i4: each 8 less.
     Signed,
     /// w[n, …]  =>  Σ w[n, …] in i32 for each n, of i8, or of u8 each 128 less.
@@ -35,7 +37,20 @@ struct Row {
 
 /// In the order of the variants.
 static ROWS: &[Row] = &[
-    Row { transform: Transform::Winograd, name: "winograd", gives: matrices, takes: filters, compute: winograd },
+    Row {
+        transform: Transform::Winograd,
+        name: "winograd",
+        gives: |w| matrices(w, DType::F32),
+        takes: |_, dims, _| filters(DType::F32, dims),
+        compute: |w| winograd(w, DType::F32),
+    },
+    Row {
+        transform: Transform::WinogradF16,
+        name: "winograd_f16",
+        gives: |w| matrices(w, DType::F16),
+        takes: |_, dims, _| filters(DType::F16, dims),
+        compute: |w| winograd(w, DType::F16),
+    },
     Row {
         transform: Transform::Signed,
         name: "signed",
@@ -143,16 +158,16 @@ pub fn filter_block(n_out: i64) -> i64 {
 }
 
 /// w[o, c, 3, 3]  =>  u[16, o / b, c, b]
-fn matrices(w: &Container) -> Option<Container> {
+fn matrices(w: &Container, dtype: DType) -> Option<Container> {
     let dims: Option<Vec<i64>> = w.dims.iter().map(Dim::as_const).collect();
-    let (&[o, c, 3, 3], DType::F32) = (dims.as_deref()?, w.dtype) else { return None };
+    let &[o, c, 3, 3] = dims.as_deref().filter(|_| w.dtype == dtype)? else { return None };
     let block = filter_block(o);
     let dims = [16, o.checked_div(block).unwrap_or(0), c, block].map(Dim::constant);
     Some(Container::plain(DType::F32, dims.to_vec()))
 }
 
 /// u[16, o / b, c, b]  =>  w[o, c, 3, 3]
-fn filters(dtype: DType, dims: &[usize], _: Option<usize>) -> Taken {
+fn filters(dtype: DType, dims: &[usize]) -> Taken {
     let &[_, blocks, n_in, block] = dims else { return None };
     Some((dtype, vec![blocks * block, n_in, 3, 3]))
 }
@@ -161,8 +176,9 @@ fn filters(dtype: DType, dims: &[usize], _: Option<usize>) -> Taken {
 const FILTER: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
 
 /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], computed in f64 and rounded once
-fn winograd(w: &Tensor) -> Result<Tensor> {
-    let (&[n_out, n_in, 3, 3], Some(values)) = (w.dims(), w.to_vec::<f32>()) else {
+fn winograd(w: &Tensor, dtype: DType) -> Result<Tensor> {
+    let values: Option<Vec<f64>> = (0..w.len()).map(|i| w.get_f64(i)).collect();
+    let (&[n_out, n_in, 3, 3], Some(values), true) = (w.dims(), values, w.dtype() == dtype) else {
         return Err(Error::defect("what is transformed is no tensor of 3x3 filters"));
     };
     let block = filter_block(n_out as i64).max(1) as usize;
@@ -171,7 +187,7 @@ fn winograd(w: &Tensor) -> Result<Tensor> {
         for (first, c) in (0..n_out).step_by(block).flat_map(|first| (0..n_in).map(move |c| (first, c))) {
             out.extend((first..first + block).map(|o| {
                 let filter = &values[9 * (o * n_in + c)..][..9];
-                let weighted = filter.iter().enumerate().map(|(at, w)| p[at / 3] * q[at % 3] * f64::from(*w));
+                let weighted = filter.iter().enumerate().map(|(at, w)| p[at / 3] * q[at % 3] * w);
                 weighted.sum::<f64>() as f32
             }));
         }
@@ -194,8 +210,10 @@ mod tests {
     fn what_is_computed_is_what_a_transform_gives() {
         let bytes = Tensor::from_vec(vec![2, 3], vec![0u8, 128, 255, 1, 2, 3]);
         let filters = Tensor::from_vec(vec![64, 2, 3, 3], (0..64 * 2 * 9).map(|v| v as f32).collect());
+        let halves = (0..64 * 2 * 9).map(|v| half::f16::from_f32(v as f32)).collect();
+        let halves = Tensor::from_vec(vec![64, 2, 3, 3], halves);
         for row in ROWS {
-            let taken = [&bytes, &filters].into_iter().filter_map(|t| {
+            let taken = [&bytes, &filters, &halves].into_iter().filter_map(|t| {
                 let dims = t.dims().iter().map(|d| Dim::constant(*d as i64)).collect();
                 Some((t, row.transform.gives(&Container::plain(t.dtype(), dims))?))
             });

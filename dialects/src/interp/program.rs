@@ -207,7 +207,9 @@ fn windowed(source: &Tensor, w: &Window, dims: &[usize]) -> Result<Tensor> {
 fn narrowed(matrix: &Tensor, to: DType) -> Result<Tensor> {
     match (matrix.dtype(), to) {
         (from, to) if from == to => Ok(matrix.clone()),
-        (DType::F32, DType::BF16) => Numbers::read(matrix)?.converted(to).write(to, matrix.dims().to_vec()),
+        (DType::F32, DType::BF16) | (DType::F16, DType::F32) => {
+            Numbers::read(matrix)?.converted(to).write(to, matrix.dims().to_vec())
+        }
         (from, to) => Err(Error::defect(format!("a parameter of {from} is not packed as {to}"))),
     }
 }

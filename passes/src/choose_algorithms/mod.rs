@@ -113,11 +113,15 @@ fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
 /// The part of a model's weights by which filters may make its artifact larger.
 const GROWTH: u64 = 20;
 
-/// Bytes of the parameters.
+/// Bytes of the parameters; those of f16 count as f32, so that a model takes the same algorithms in either.
 fn weights(program: &Program) -> u64 {
     let bytes = |step: &Step| match &step.op {
         FlowOp::Param { window: None, .. } => {
-            let bytes = schedule::bytes(&program.containers[step.results[0]]).ok().and_then(|bytes| bytes.as_const());
+            let mut container = program.containers[step.results[0]].clone();
+            if container.dtype == DType::F16 {
+                container.dtype = DType::F32;
+            }
+            let bytes = schedule::bytes(&container).ok().and_then(|bytes| bytes.as_const());
             bytes.and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
         }
         _ => 0,

@@ -27,6 +27,8 @@ pub struct Site {
     pub kernel: Kernel,
     pub args: Vec<Id>,
     source: Source,
+    /// The filters are f16.
+    of_halves: bool,
     /// Operand and index of the image.
     image: Memlet,
     reduce: usize,
@@ -74,7 +76,12 @@ impl Site {
         (image, filters): (usize, usize),
         reduce: usize,
     ) -> Option<Site> {
-        let (image, filters) = (plain_load(k, image)?, plain_load(k, filters)?);
+        let (image, filters) = (plain_load(k, image)?, k.plain_load(k.narrow(filters))?);
+        let of_halves = match k.reads[filters.container].dtype {
+            DType::F32 => false,
+            DType::F16 => true,
+            _ => return None,
+        };
         let source = match &program.steps[producers[step.args[filters.container]]?].op {
             FlowOp::Param { source, window: None } if source.transform.is_none() => source.clone(),
             _ => return None,
@@ -132,6 +139,7 @@ impl Site {
             kernel: k.clone(),
             args: step.args.clone(),
             source,
+            of_halves,
             image,
             reduce,
             scheme,
@@ -201,7 +209,8 @@ impl Site {
         u64::try_from(bytes(self.c)?.checked_add(bytes(self.o)?)?).ok()
     }
 
-    /// Whether the artifact can have the matrices, and bytes by which they are more than the filters.
+    /// Whether the artifact can have the matrices, and bytes by which they are more than the filters; those of f16 count as
+    /// f32, of which the matrices are.
     pub fn growth(&self) -> Option<u64> {
         let [c, o] = [self.c, self.o].map(|v| u64::try_from(self.points(v)).unwrap_or(0));
         let more = u64::try_from(4 * (self.positions() - self.taps())).unwrap_or(0);
@@ -223,7 +232,8 @@ impl Site {
             program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
         };
         if from == Filters::Stored {
-            param(&self.source, Some(Transform::Winograd), None, result);
+            let transform = if self.of_halves { Transform::WinogradF16 } else { Transform::Winograd };
+            param(&self.source, Some(transform), None, result);
             return result;
         }
         // One row for each tap and channel, so that filters lie beside each other.

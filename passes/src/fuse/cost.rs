@@ -2,7 +2,7 @@
 
 use crate::steps::kernel;
 use crate::usual::USUAL;
-use sardonyx_base::Dim;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Merging, Program};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Rates, Target};
@@ -115,6 +115,8 @@ impl Sizes<'_> {
         let one = |(s, own): (&sardonyx_dialects::flow::Statement, &Vars)| {
             let weight = match &s.body {
                 Body::Load { .. } | Body::Const(_) => 0.0,
+                // Instructions beside those of the arithmetic.
+                Body::Convert(from, _) if is_half(k.body[*from].dtype, s.dtype) => 0.0,
                 Body::Index(_) | Body::Convert(_, _) => 1.0 / ELEMENTWISE_SHARE,
                 Body::Apply { f, .. } => weight(*f) / share.min(if weight(*f) > 1.0 { ELEMENTWISE_SHARE } else { 1.0 }),
                 Body::Reduce { arg, .. } => return self.points(k, reduced(k, vars[*arg])) / share,
@@ -131,6 +133,11 @@ impl Sizes<'_> {
         };
         k.body.iter().zip(vars).map(one).sum()
     }
+}
+
+/// Whether a conversion widens f16 to f32, or rounds f32 to it.
+fn is_half(from: DType, to: DType) -> bool {
+    matches!((from, to), (DType::F16, DType::F32) | (DType::F32, DType::F16))
 }
 
 /// The points that a reduction combines: all of its space, for each outer point that its argument, which depends on

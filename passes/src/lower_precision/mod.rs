@@ -182,7 +182,7 @@ fn apply(program: &mut Program, step: usize, site: Contraction, rounded: &mut BT
 }
 
 /// to[i] = from[i], rounded
-fn rounding(from: Container, to: Container) -> Kernel {
+pub fn rounding(from: Container, to: Container) -> Kernel {
     let memlet = Memlet { container: 0, index: (0..from.dims.len()).map(Kernel::var).collect() };
     let load = Body::Load { memlet: memlet.clone(), guard: None };
     let mut kernel = Kernel {

@@ -117,7 +117,8 @@ fn known_element(b: &Builder, v: Value, i: usize) -> Option<f64> {
         Op::Const(t) => t.get_f64(i),
         Op::Convert(Conversion::Value) => {
             let (from, to) = (b.dtype(node.args[0]), node.ty.dtype);
-            let is_exact = from.is_float() && to.is_float() && (to == DType::F32 && from.bits() < 32 || to == DType::F64);
+            let is_exact =
+                from.is_float() && to.is_float() && (to == DType::F32 && from.bits() < 32 || to == DType::F64);
             is_exact.then(|| known_element(b, node.args[0], i))?
         }
         Op::Reshape => known_element(b, node.args[0], i),

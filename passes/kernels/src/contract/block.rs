@@ -4,23 +4,25 @@ use super::groups::{self, Place};
 use super::pairs::pair_products;
 use super::plan::{Form, WIDTH};
 use super::quads::quad_products;
+use super::stored::{Copies, load_as_f32};
 use super::{Columns, Item, Panel, Turn, plus, times};
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use crate::def::*;
+use crate::scalar;
 use crate::words::Words;
+use sardonyx_base::DType;
 use sardonyx_base::cpu::Level;
 use std::collections::BTreeSet;
 
-/// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
-const AHEAD: i64 = 512;
-const FEW_AHEAD: i64 = 2048;
+/// Bytes by which the prefetch of panels is ahead, and for blocks of few rows, which wait for them.
+pub const AHEAD: i64 = 2048;
+const FEW_AHEAD: i64 = 8192;
+/// Bytes that a prefetch brings near.
+const LINE: usize = 64;
 const FEW_ROWS: i64 = 8;
 
 /// Rows of the panels that do not stay in the first-level cache together with A.
 pub const FETCHED_ROWS: i64 = 256;
-
-/// Rows that use a panel for longer than it takes to bring the next one near.
-const MANY_ROWS: i64 = 32;
 
 /// Products that are summed one after the other; sums of so many are then added up. What is lost to rounding grows with
 /// the longer of the two.
@@ -207,7 +209,7 @@ impl Item<'_> {
             at.vars[var] = Some(asm.bin(Bin::AddI, self.m0, row));
         }
         let start = at.start(cx, asm, &plan.a, None);
-        asm.element(cx.reads[plan.a.buffer], start, plan.words.element())
+        asm.element(cx.reads[plan.a.buffer], start, plan.a_element(cx.def))
     }
 
     /// Which lanes from column `first` of the panel exist; all where absent.
@@ -230,7 +232,22 @@ impl Item<'_> {
 pub struct Start {
     pub a: Val,
     pub b: Vec<Val>,
+    /// What steps of `b` along the columns count.
+    pub b_unit: Elem,
     pub next: Option<Val>,
+}
+
+/// What a block reads beside its rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// It brings the next panel near.
+    fetches: bool,
+    /// It multiplies with the copy of the panel.
+    copied: bool,
+}
+
+impl Way {
+    pub const PLAIN: Way = Way { fetches: false, copied: false };
 }
 
 /// One step of a sum: where it begins, k, the sums so far  =>  the sums with it.
@@ -244,17 +261,18 @@ impl Panel<'_, '_> {
     fn block_of(&self, asm: &mut Mlir, sizes: &[i64], size: Val, first: Val, columns: Columns) {
         let [this, others @ ..] = sizes else { return };
         let block = |asm: &mut Mlir| {
-            if let Some(fetches) = self.fetches(*this) {
-                return self.block(asm, *this, first, columns, fetches);
-            }
-            let all = asm.bin(Bin::MulI, self.item.turn.of, self.item.rows);
-            let many = asm.i64(MANY_ROWS);
-            let many = asm.cmpi(CmpI::Sge, all, many);
-            let either = |asm: &mut Mlir, fetches: bool| {
-                self.block(asm, *this, first, columns, fetches);
+            let (of_few, of_many) = self.ways(*this);
+            let either = |asm: &mut Mlir, way: Way| {
+                self.block(asm, *this, first, columns, way);
                 vec![]
             };
-            asm.if_else(many, &[], |asm| either(asm, true), |asm| either(asm, false));
+            match (self.item.plan.has_many_rows(self.item.cx.def), self.item.many) {
+                (None, Some(many)) if of_few != of_many => {
+                    asm.if_else(many, &[], |asm| either(asm, of_many), |asm| either(asm, of_few));
+                }
+                (Some(true), _) => drop(either(asm, of_many)),
+                (Some(false) | None, _) => drop(either(asm, of_few)),
+            }
         };
         if others.is_empty() {
             return block(asm);
@@ -276,7 +294,7 @@ impl Panel<'_, '_> {
     }
 
     /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
-    fn block(&self, asm: &mut Mlir, size: i64, row: Val, columns: Columns, fetches: bool) {
+    fn block(&self, asm: &mut Mlir, size: i64, row: Val, columns: Columns, way: Way) {
         let lanes = self.item.cx.lanes() as i64;
         // One or two rows are as fast as the panel is read: its rows are taken whole.
         let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
@@ -285,22 +303,13 @@ impl Panel<'_, '_> {
             for first in (0..n).step_by((vectors * lanes) as usize) {
                 let needed = (n - first + lanes - 1).div_euclid(lanes).min(vectors);
                 let first = asm.i64(first);
-                self.registers(asm, std::slice::from_ref(self), size, row, first, needed as usize, columns, fetches);
+                self.registers(asm, std::slice::from_ref(self), size, row, first, needed as usize, columns, way);
             }
             return;
         }
         let vectors = if let Columns::Few(_) = columns { 1 } else { vectors };
         if vectors * lanes == WIDTH || vectors == 1 {
-            return self.registers(
-                asm,
-                std::slice::from_ref(self),
-                size,
-                row,
-                zero,
-                vectors as usize,
-                columns,
-                fetches,
-            );
+            return self.registers(asm, std::slice::from_ref(self), size, row, zero, vectors as usize, columns, way);
         }
         let step = asm.i64(vectors * lanes);
         let end = match columns {
@@ -308,7 +317,7 @@ impl Panel<'_, '_> {
             Columns::All | Columns::Known(_) => asm.i64(WIDTH),
         };
         asm.for_loop((zero, end, step), &[], |asm, first, _| {
-            self.registers(asm, std::slice::from_ref(self), size, row, first, vectors as usize, columns, fetches);
+            self.registers(asm, std::slice::from_ref(self), size, row, first, vectors as usize, columns, way);
             vec![]
         });
     }
@@ -324,7 +333,7 @@ impl Panel<'_, '_> {
         first: Val,
         vectors: usize,
         columns: Columns,
-        fetches: bool,
+        way: Way,
     ) {
         let item = self.item;
         let (cx, plan) = (item.cx, item.plan);
@@ -332,10 +341,12 @@ impl Panel<'_, '_> {
         let ty = Ty::new(plan.words.sum(), lanes);
         let cell_ty = if plan.folds.is_empty() { ty } else { Ty::new(Elem::I32, lanes) };
         // There are addresses of each element, and steps over words.
-        let a_elem = plan.words.element();
+        let (a_elem, a_unit) = (plan.a_element(cx.def), plan.a_step(cx.def));
+        let b_stored = if way.copied { DType::F32 } else { plan.b_stored(cx.def) };
+        let b_unit = scalar::stored(b_stored);
         let mut a = item.a_at(asm, row);
         if plan.diagonal {
-            a = asm.element(a, first, Elem::F32);
+            a = asm.element(a, first, a_unit);
         }
         let cell_words = plan.cell_rows(cx.def).div_euclid(plan.words.depth());
         let a_step = times(asm, cx, plan.a.stride(plan.k), cell_words);
@@ -343,25 +354,24 @@ impl Panel<'_, '_> {
         let row_offsets: Vec<Val> = (0..size).map(|i| times(asm, cx, row_step, i)).collect();
         let firsts: Vec<Val> = (0..vectors).map(|j| plus(asm, first, j as i64 * lanes as i64)).collect();
         let masks: Vec<Option<Val>> = firsts.iter().map(|f| item.mask(asm, *f, columns)).collect();
-        let b: Vec<Val> = panels.iter().map(|p| asm.element(p.b, first, Elem::F32)).collect();
+        let b: Vec<Val> = panels.iter().map(|p| asm.element(p.read(way), first, b_unit)).collect();
         let zero = asm.zero(ty);
         let width = panels.len() * vectors;
         let inits = vec![zero; size as usize * width];
         let rows = asm.i64(size);
-        let next = fetches.then(|| self.next_part(asm, rows, row));
+        let next = way.fetches.then(|| self.next_part(asm, rows, row));
         let next_step = next.map(|(_, step)| step);
         let is_near = item.are_panels_near();
         let step = |asm: &mut Mlir, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
             let b_row = asm.bin(Bin::MulI, k, item.b_step);
-            let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
-            let cells: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, cell_ty)).collect();
+            let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, b_unit)).collect();
+            let cells: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, cell_ty, b_stored)).collect();
             if plan.form == Form::Panels && !is_near {
                 let ahead = if size <= FEW_ROWS { FEW_AHEAD } else { AHEAD };
-                for (b_row, line) in
-                    b_rows.iter().flat_map(|b| (0..vectors as i64 * lanes as i64 / 16).map(|l| (*b, l)))
-                {
-                    let at = asm.i64(ahead + line * 16);
-                    let ahead = asm.element(b_row, at, Elem::F32);
+                let bytes = vectors as i64 * lanes as i64 * i64::from(b_unit.bits()) / 8;
+                for (b_row, line) in b_rows.iter().flat_map(|b| (0..bytes).step_by(LINE).map(|l| (*b, l))) {
+                    let at = asm.i64(ahead + line);
+                    let ahead = asm.element(b_row, at, Elem::I8);
                     asm.prefetch(ahead);
                 }
             }
@@ -371,7 +381,7 @@ impl Panel<'_, '_> {
                 asm.prefetch(address);
             }
             let a_column = asm.bin(Bin::MulI, k, a_step);
-            let a_column = asm.element(start.a, a_column, Elem::F32);
+            let a_column = asm.element(start.a, a_column, a_unit);
             let addresses: Vec<Val> = row_offsets.iter().map(|o| asm.element(a_column, *o, a_elem)).collect();
             let products = |asm: &mut Mlir, addresses: &[Val], b_values: &[Val], sums: &[Val]| match plan.words {
                 Words::Pairs => pair_products(asm, cx.launch.level, addresses, b_values, sums, rest.is_some()),
@@ -381,9 +391,10 @@ impl Panel<'_, '_> {
                     .zip(sums.chunks(width))
                     .flat_map(|(address, sums)| {
                         let values = match plan.diagonal {
-                            true => self.b_row(asm, *address, &masks, ty),
+                            true => self.b_row(asm, *address, &masks, ty, plan.a_stored(cx.def)),
                             false => {
-                                let value = asm.load(*address, Ty::new(Elem::F32, 1), 4);
+                                let dtype = plan.a_stored(cx.def);
+                                let value = load_as_f32(asm, dtype, *address, 1, None, dtype.bytes() as u32);
                                 vec![asm.widen(value, lanes); width]
                             }
                         };
@@ -406,7 +417,7 @@ impl Panel<'_, '_> {
             }
             sums
         };
-        let start = Start { a, b, next: next.map(|(address, _)| address) };
+        let start = Start { a, b, b_unit, next: next.map(|(address, _)| address) };
         let whole = |asm: &mut Mlir, start: &Start, k: Val, sums: &[Val]| step(asm, start, k, sums, None);
         let parts = |asm: &mut Mlir, start: &Start, sums: &[Val]| self.parts(asm, start, sums, &whole);
         let place = Place { row, firsts: &firsts, masks: &masks };
@@ -455,7 +466,7 @@ impl Panel<'_, '_> {
         asm.for_loop((zero, extent, one), sums, |asm, i, sums| {
             let a_step = cx.size(asm, plan.a.stride(var));
             let moved = asm.bin(Bin::MulI, i, a_step);
-            let a = asm.element(start.a, moved, plan.words.element());
+            let a = asm.element(start.a, moved, plan.a_element(cx.def));
             let mut next = start.next;
             let moved = match plan.form {
                 Form::Panels => {
@@ -473,8 +484,8 @@ impl Panel<'_, '_> {
                     asm.bin(Bin::MulI, i, step)
                 }
             };
-            let b = start.b.iter().map(|b| asm.element(*b, moved, Elem::F32)).collect();
-            let start = Start { a, b, next };
+            let b = start.b.iter().map(|b| asm.element(*b, moved, start.b_unit)).collect();
+            let start = Start { a, b, b_unit: start.b_unit, next };
             match inside.is_empty() {
                 true => steps(asm, &start, Some(i), sums),
                 false => self.sum(asm, inside, &start, next_step, sums, steps),
@@ -505,18 +516,24 @@ impl Panel<'_, '_> {
         })
     }
 
-    /// Whether blocks of so many rows bring the next panel near: `None` where that is known when the kernel runs.
-    fn fetches(&self, size: i64) -> Option<bool> {
+    /// What blocks of so many rows read: where they are among few rows that share a panel, and where among many, which use
+    /// it for longer than it takes to bring the next one near.
+    fn ways(&self, size: i64) -> (Way, Way) {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let long = plan.form == Form::Panels && plan.panel_rows(cx.def) >= FETCHED_ROWS;
-        match plan.m.map(|m| cx.def.extent(m)) {
-            _ if !long => Some(false),
-            None => Some(false),
-            Some(Size::Const(m)) => Some(m * plan.slabs_per_item(cx.def) >= MANY_ROWS),
-            // A rest of so few rows is a small part of many.
-            Some(Size::Param(_)) if size <= FEW_ROWS => Some(false),
-            Some(Size::Param(_)) => None,
-        }
+        // A rest of so few rows is a small part of many.
+        let is_rest = plan.has_many_rows(cx.def).is_none() && size <= FEW_ROWS;
+        let copied = match plan.copies_panels(cx.def) {
+            Copies::None => false,
+            Copies::OfMany => size >= Blocks::of_words(self.item.cx.launch.level, plan.words).usual,
+            Copies::All => true,
+        };
+        (Way::PLAIN, Way { fetches: long && !is_rest, copied })
+    }
+
+    /// Where it is read.
+    fn read(&self, way: Way) -> Val {
+        self.copy.filter(|_| way.copied).unwrap_or(self.b)
     }
 
     /// The part of the next panel that a block of rows has time to bring near, of what all rows that go over this panel
@@ -525,7 +542,8 @@ impl Panel<'_, '_> {
     pub fn next_part(&self, asm: &mut Mlir, size: Val, row: Val) -> (Val, Val) {
         let rows = self.item.plan.panel_rows(self.item.cx.def);
         let turn = self.item.turn.within(asm, Turn { at: row, of: self.item.rows });
-        let (bytes, row_bytes) = (asm.i64(rows * WIDTH * 4), asm.i64(WIDTH * 4));
+        let row_bytes = WIDTH * self.item.plan.b_bytes(self.item.cx.def);
+        let (bytes, row_bytes) = (asm.i64(rows * row_bytes), asm.i64(row_bytes));
         let share = asm.bin(Bin::MulI, size, row_bytes);
         let begin = asm.bin(Bin::MulI, bytes, turn.at);
         let begin = asm.bin(Bin::DivUI, begin, turn.of);
@@ -551,14 +569,18 @@ impl Panel<'_, '_> {
     }
 
     /// The vectors of one row of a panel, or of a left factor that lies beside it.
-    fn b_row(&self, asm: &mut Mlir, row: Val, masks: &[Option<Val>], ty: Ty) -> Vec<Val> {
-        let masked = self.item.plan.form == Form::Rows;
+    fn b_row(&self, asm: &mut Mlir, row: Val, masks: &[Option<Val>], ty: Ty, dtype: DType) -> Vec<Val> {
+        let (masked, unit) = (self.item.plan.form == Form::Rows, scalar::stored(dtype));
+        // A vector of narrow elements lies on a boundary of its own size.
+        let align = if masked { unit.bits() / 8 } else { 8 * unit.bits() / 8 };
         let load = |(j, mask): (usize, &Option<Val>)| {
             let at = asm.i64(j as i64 * ty.lanes as i64);
-            let address = asm.element(row, at, Elem::F32);
-            match mask {
-                Some(mask) if masked => asm.masked_load(address, *mask, ty),
-                Some(_) | None => asm.load(address, ty, if masked { 4 } else { 32 }),
+            let address = asm.element(row, at, unit);
+            let mask = mask.filter(|_| masked);
+            match (dtype, mask) {
+                (DType::F32, Some(mask)) => asm.masked_load(address, mask, ty),
+                (DType::F32, None) => asm.load(address, ty, align),
+                _ => load_as_f32(asm, dtype, address, ty.lanes, mask, align),
             }
         };
         masks.iter().enumerate().map(load).collect()

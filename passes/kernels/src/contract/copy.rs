@@ -1,9 +1,12 @@
 //! b[k, n] at any strides  =>  scratch[k][32]: a panel of B that lies badly is copied once
 
+use super::block::AHEAD;
 use super::plan::WIDTH;
+use super::stored::load_as_f32;
 use super::{Item, plus};
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use crate::cx::whole_steps;
+use crate::scalar;
 
 impl Item<'_> {
     /// to[k][j] = source[k, j] for the columns that exist; the others get any numbers.
@@ -33,6 +36,26 @@ impl Item<'_> {
         });
     }
 
+    /// to[k][j] = a row of a panel of narrow elements, for all of its rows.
+    pub fn widen_panel(&self, asm: &mut Mlir, source: Val, to: Val) {
+        let (cx, plan) = (self.cx, self.plan);
+        let dtype = plan.b_stored(cx.def);
+        let (unit, lanes) = (scalar::stored(dtype), cx.lanes());
+        let bytes = lanes * unit.bits() / 8;
+        let n = asm.i64(plan.panel_rows(cx.def) * WIDTH);
+        let (zero, step) = (asm.i64(0), asm.i64(lanes as i64));
+        asm.for_loop((zero, n, step), &[], |asm, at, _| {
+            let from = asm.element(source, at, unit);
+            let ahead = asm.i64(AHEAD);
+            let ahead = asm.element(from, ahead, Elem::I8);
+            asm.prefetch(ahead);
+            let wide = load_as_f32(asm, dtype, from, lanes, None, bytes.min(32));
+            let to = asm.element(to, at, Elem::F32);
+            asm.store(wide, to, 32);
+            vec![]
+        });
+    }
+
     /// Where as many columns as lanes begin, from `first` on. In place of those that are not there, the last one is
     /// read: an address outside of memory would be slow even under a mask.
     fn columns(&self, asm: &mut Mlir, first: Val, left: Val) -> Vec<Val> {
@@ -58,19 +81,17 @@ impl Item<'_> {
         rest: Option<Val>,
     ) {
         let lanes = self.cx.lanes();
-        let ty = Ty::new(Elem::F32, lanes);
+        let dtype = self.cx.def.reads[self.plan.b().buffer].dtype;
+        let unit = scalar::stored(dtype);
         let mask = rest.map(|rest| {
             let (rest, iota) = (asm.widen(rest, lanes), asm.iota(lanes));
             asm.cmpi(CmpI::Slt, iota, rest)
         });
-        let from = asm.element(source, k, Elem::F32);
+        let from = asm.element(source, k, unit);
         let mut rows = vec![];
         for column in columns {
-            let address = asm.element(from, *column, Elem::F32);
-            rows.push(match mask {
-                Some(mask) => asm.masked_load(address, mask, ty),
-                None => asm.load(address, ty, 4),
-            });
+            let address = asm.element(from, *column, unit);
+            rows.push(load_as_f32(asm, dtype, address, lanes, mask, unit.bits() / 8));
         }
         transpose(asm, &mut rows);
         let width = asm.i64(WIDTH);
@@ -87,11 +108,13 @@ impl Item<'_> {
     fn copy_elements(&self, asm: &mut Mlir, source: Val, to: Val, (n_k, left): (Val, Val)) {
         let (cx, plan) = (self.cx, self.plan);
         let [k_step, n_step] = [plan.k, plan.n].map(|v| cx.size(asm, plan.b().stride(v)));
+        let dtype = cx.def.reads[plan.b().buffer].dtype;
+        let unit = scalar::stored(dtype);
         let (zero, one, width) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH));
         asm.for_loop((zero, width, one), &[], |asm, j, _| {
             let exists = asm.cmpi(CmpI::Slt, j, left);
             let at = asm.bin(Bin::MulI, j, n_step);
-            let column = asm.element(source, at, Elem::F32);
+            let column = asm.element(source, at, unit);
             let to = asm.element(to, j, Elem::F32);
             asm.for_loop((zero, n_k, one), &[], |asm, k, _| {
                 let ty = Ty::new(Elem::F32, 1);
@@ -100,8 +123,8 @@ impl Item<'_> {
                     &[ty],
                     |asm| {
                         let at = asm.bin(Bin::MulI, k, k_step);
-                        let from = asm.element(column, at, Elem::F32);
-                        vec![asm.load(from, ty, 4)]
+                        let from = asm.element(column, at, unit);
+                        vec![load_as_f32(asm, dtype, from, 1, None, unit.bits() / 8)]
                     },
                     |asm| vec![asm.zero(ty)],
                 )[0];

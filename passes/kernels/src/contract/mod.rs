@@ -25,9 +25,11 @@ mod plan;
 mod quads;
 mod stage;
 mod staged;
+mod stored;
 pub mod tiles;
 
-use block::Start;
+use block::{Start, Way};
+use stored::{Copies, MANY_ROWS};
 
 pub use block::Blocks;
 pub use copy::transpose;
@@ -41,6 +43,7 @@ use super::cpu::CpuPlan;
 use super::cx::{Cx, decode};
 use super::def::*;
 use super::eval::Point;
+use super::scalar;
 use sardonyx_base::Dim;
 use sardonyx_base::cpu::Extension;
 use sardonyx_dialects::flow::kernel::Class;
@@ -140,6 +143,10 @@ struct Item<'a> {
     slabs: Option<(Val, Val)>,
     /// Addresses of the panel, one per sum: row 0, column 0.
     panels: Vec<Val>,
+    /// The same of copies in f32, where some blocks of rows read those.
+    copies: Vec<Val>,
+    /// Whether many rows go over the panel, where that is known only now.
+    many: Option<Val>,
     /// Elements from one row of the panel to the next.
     b_step: Val,
     /// That of the first sum; the others follow.
@@ -150,6 +157,8 @@ struct Item<'a> {
 struct Panel<'i, 'a> {
     item: &'i Item<'a>,
     b: Val,
+    /// Its copy in f32, where there is one.
+    copy: Option<Val>,
     tile: Val,
     /// Which of the sums, where each has code of its own.
     sum: usize,
@@ -201,7 +210,21 @@ fn items(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
         let first = asm.bin(Bin::MulI, batch, n_strips);
         let strip_id = asm.bin(Bin::AddI, first, strip);
         let b_step = asm.i64(WIDTH);
-        let item = Item { cx, plan, point, n0: strip, m0, rows, turn, slabs, panels: vec![], b_step, tile };
+        let item = Item {
+            cx,
+            plan,
+            point,
+            n0: strip,
+            m0,
+            rows,
+            turn,
+            slabs,
+            panels: vec![],
+            copies: vec![],
+            many: None,
+            b_step,
+            tile,
+        };
         vec![item.strip(asm, strip, strip_id, copied[0])]
     });
 }
@@ -229,7 +252,7 @@ impl Item<'_> {
         let (whole, two) = (asm.cmpi(CmpI::Sle, end, n_whole), asm.i64(2));
         let two = asm.cmpi(CmpI::Eq, per_strip, two);
         let pair = asm.bin(Bin::AndI, whole, two);
-        self.locate_panel(asm, id, copied);
+        self.locate_sources(asm);
         let mut rest = first;
         let most = if tiles::used(plan, cx) { 0 } else { block::pair_rows(cx.launch.level) };
         for rows in 1..=most {
@@ -239,14 +262,14 @@ impl Item<'_> {
             asm.if_then(here, |asm| self.pair(asm, rows));
             rest = asm.select(here, last, rest);
         }
-        asm.for_loop((rest, last, one), &[], |asm, panel, _| {
+        // Where there are two panels, there are too few rows for copies.
+        asm.for_loop((rest, last, one), &[copied], |asm, panel, copied| {
             let mut item = self.clone();
             item.begin_at(asm, panel);
-            item.locate_panel(asm, id, copied);
+            let copied = item.locate_panel(asm, id, copied[0]);
             item.panel(asm);
-            vec![]
-        });
-        copied
+            vec![copied]
+        })[0]
     }
 
     /// The rows of a chunk; then the epilogue, where it was not applied to the registers.
@@ -289,7 +312,7 @@ impl Item<'_> {
         let next = self.next(asm);
         self.each_sum(asm, &|asm, sum| {
             let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
-            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All, false);
+            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All, Way::PLAIN);
         });
         if !self.plan.direct {
             self.tile_epilogue(asm, Columns::All);
@@ -308,7 +331,7 @@ impl Item<'_> {
         };
         let n_groups = panels.len().div_ceil(most);
         for group in panels.chunks(panels.len().div_ceil(n_groups)) {
-            group[0].registers(asm, group, size, zero, zero, vectors as usize, Columns::All, false);
+            group[0].registers(asm, group, size, zero, zero, vectors as usize, Columns::All, Way::PLAIN);
         }
     }
 
@@ -326,8 +349,8 @@ impl Item<'_> {
         next.n0 = plus(asm, self.n0, WIDTH);
         next.point.vars[self.plan.n] = Some(next.n0);
         let rows = asm.i64(self.plan.panel_rows(self.cx.def));
-        let elements = asm.bin(Bin::MulI, rows, self.b_step);
-        next.panels = self.panels.iter().map(|b| asm.element(*b, elements, Elem::F32)).collect();
+        let (elements, unit) = (asm.bin(Bin::MulI, rows, self.b_step), self.plan.b_step(self.cx.def));
+        next.panels = self.panels.iter().map(|b| asm.element(*b, elements, unit)).collect();
         // The tile has more rows than such an item.
         let behind = asm.i64(self.plan.chunk() / 2 * WIDTH);
         next.tile = asm.element(self.tile, behind, Elem::F32);
@@ -341,10 +364,10 @@ impl Item<'_> {
         self.point.vars[self.plan.n] = Some(self.n0);
     }
 
-    /// Sets where the panels lie; copies them to scratch where they must be and are not there yet.
-    fn locate_panel(&mut self, asm: &mut Mlir, id: Val, copied: Val) -> Val {
+    /// Sets where the panels lie in their buffers.
+    fn locate_sources(&mut self, asm: &mut Mlir) {
         let (cx, plan) = (self.cx, self.plan);
-        let mut panels = vec![];
+        self.panels.clear();
         for Sum { b, .. } in &plan.sums {
             let start = match plan.form {
                 Form::Panels => {
@@ -354,31 +377,60 @@ impl Item<'_> {
                 }
                 Form::Rows | Form::Copied => self.point.start(cx, asm, b, None),
             };
-            panels.push(asm.element(cx.reads[b.buffer], start, Elem::F32));
+            let unit = match plan.form {
+                Form::Panels | Form::Rows => plan.b_step(cx.def),
+                Form::Copied => scalar::stored(cx.def.reads[b.buffer].dtype),
+            };
+            self.panels.push(asm.element(cx.reads[b.buffer], start, unit));
         }
-        match plan.form {
-            Form::Panels => {}
-            Form::Rows => self.b_step = cx.size(asm, plan.b().stride(plan.k)),
-            Form::Copied => {
-                let sources = std::mem::take(&mut panels);
-                for (i, _) in sources.iter().enumerate() {
-                    let behind = Dim::constant(i as i64) * plan.copied_bytes(cx.def);
-                    let scratch = cx.launch.scratch;
-                    panels.push(if i == 0 {
-                        scratch
-                    } else {
-                        let behind = cx.dim(asm, &behind);
-                        asm.element(scratch, behind, Elem::I8)
-                    });
+    }
+
+    /// Sets where the panels lie; copies them to scratch where they must be and are not there yet.
+    fn locate_panel(&mut self, asm: &mut Mlir, id: Val, copied: Val) -> Val {
+        let (cx, plan) = (self.cx, self.plan);
+        self.locate_sources(asm);
+        self.many = (plan.has_many_rows(cx.def).is_none()).then(|| self.has_many_rows(asm));
+        if plan.form == Form::Rows {
+            self.b_step = cx.size(asm, plan.b().stride(plan.k));
+        }
+        let copies = plan.copies_panels(cx.def);
+        if plan.form != Form::Copied && copies == Copies::None {
+            return copied;
+        }
+        let in_scratch = |asm: &mut Mlir, i: usize| {
+            let behind = cx.dim(asm, &(Dim::constant(i as i64) * plan.copied_bytes(cx.def)));
+            asm.element(cx.launch.scratch, behind, Elem::I8)
+        };
+        self.copies = (0..self.panels.len()).map(|i| in_scratch(asm, i)).collect();
+        let mut wanted = asm.cmpi(CmpI::Ne, id, copied);
+        let mut now = id;
+        if let (Copies::OfMany, Some(many)) = (copies, self.many) {
+            wanted = asm.bin(Bin::AndI, wanted, many);
+            now = asm.select(many, id, copied);
+        }
+        asm.if_then(wanted, |asm| {
+            for (source, to) in self.panels.iter().zip(&self.copies) {
+                match plan.form {
+                    Form::Copied => self.copy_panel(asm, *source, *to),
+                    Form::Panels | Form::Rows => self.widen_panel(asm, *source, *to),
                 }
-                let other = asm.cmpi(CmpI::Ne, id, copied);
-                asm.if_then(other, |asm| {
-                    sources.iter().zip(&panels).for_each(|(source, to)| self.copy_panel(asm, *source, *to))
-                });
             }
+        });
+        if plan.form == Form::Copied {
+            self.panels = std::mem::take(&mut self.copies);
         }
-        self.panels = panels;
-        if plan.form == Form::Copied { id } else { copied }
+        now
+    }
+
+    /// Whether many rows go over a panel one after the other.
+    fn has_many_rows(&self, asm: &mut Mlir) -> Val {
+        let mut all = asm.bin(Bin::MulI, self.turn.of, self.rows);
+        if let Some((first, end)) = self.slabs {
+            let slabs = asm.bin(Bin::SubI, end, first);
+            all = asm.bin(Bin::MulI, all, slabs);
+        }
+        let many = asm.i64(MANY_ROWS);
+        asm.cmpi(CmpI::Sge, all, many)
     }
 
     /// Once for each sum: by one code for all of them, but for sums of groups, which differ in how they are folded.
@@ -402,18 +454,20 @@ impl Item<'_> {
         match sum {
             Which::Known(sum) => {
                 let behind = asm.i64(sum as i64 * bytes);
-                Panel { item: self, b: self.panels[sum], tile: asm.element(self.tile, behind, Elem::I8), sum }
+                let (b, copy) = (self.panels[sum], self.copies.get(sum).copied());
+                Panel { item: self, b, copy, tile: asm.element(self.tile, behind, Elem::I8), sum }
             }
             Which::Each(sum) => {
-                let mut b = self.panels[0];
+                let (mut b, mut copy) = (self.panels[0], self.copies.first().copied());
                 for (i, panel) in self.panels.iter().enumerate().skip(1) {
                     let number = asm.i64(i as i64);
                     let here = asm.cmpi(CmpI::Eq, sum, number);
                     b = asm.select(here, *panel, b);
+                    copy = copy.zip(self.copies.get(i)).map(|(copy, other)| asm.select(here, *other, copy));
                 }
                 let bytes = asm.i64(bytes);
                 let behind = asm.bin(Bin::MulI, sum, bytes);
-                Panel { item: self, b, tile: asm.element(self.tile, behind, Elem::I8), sum: 0 }
+                Panel { item: self, b, copy, tile: asm.element(self.tile, behind, Elem::I8), sum: 0 }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Which load is A, which is B; which variable is m, which n: a contraction's parts
 
 use super::staged::{LINES, Staged, padded_load};
+use super::stored::{Copies, unwidened};
 use crate::def::*;
 use crate::words::Words;
 use sardonyx_base::{DType, Dim};
@@ -107,11 +108,17 @@ impl Deref for Plan {
 /// The parts of a contraction with one sum at each point.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
     let plans = |words: Words| {
-        let found = if words == Words::Singles { candidates(def, &[DType::F32]) } else { in_words(def, words) };
+        let found = if words == Words::Singles { singles(def) } else { in_words(def, words) };
         found.into_iter().filter_map(move |(score, r)| Some((score, blocked(def, r, words, vec![])?)))
     };
     let (_, plan) = Words::ALL.into_iter().flat_map(plans).max_by_key(|(score, _)| *score)?;
     Some(plan)
+}
+
+/// The ways to see a contraction whose factors are multiplied as f32, whatever they are in memory.
+fn singles(def: &KernelDef) -> Vec<(i64, Roles)> {
+    let unwidened = |(sum, [a, b]): (usize, [usize; 2])| (sum, [unwidened(def, a), unwidened(def, b)]);
+    found(def, factors(def, &[DType::F32]).map(|factors| factors.into_iter().map(unwidened).collect()), 1)
 }
 
 /// The ways to see a contraction with elements of these types, and how good each is. With several
@@ -338,14 +345,17 @@ fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
         Op::Convert(_, Conversion::Bits) => false,
         Op::Reduce { .. } => false,
     };
-    let is_type = |k: usize| match def.body[k].op {
-        Op::Convert(from, _) => def.body[k].dtype == DType::BF16 && def.body[from].dtype == DType::F32,
-        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Reduce { .. } => {
-            def.body[k].dtype == DType::F32
-        }
+    let is_type = |k: usize| match (&def.body[k].op, def.body[k].dtype) {
+        (Op::Convert(from, _), DType::BF16 | DType::F16) => def.body[*from].dtype == DType::F32,
+        (Op::Convert(from, _), DType::F32) => def.body[*from].dtype == DType::F16,
+        (Op::Load { .. }, dtype) => matches!(dtype, DType::F32 | DType::F16),
+        (_, dtype) => dtype == DType::F32,
     };
     let needed = epilogue(def, |k| roles.is_sum(k));
-    needed.len() <= 6 && needed.iter().all(|k| cheap(k) && is_type(*k)) && def.stores.len() == 1
+    // What is widened is loaded so: only what else is computed counts.
+    let widens = |k: &&usize| matches!(def.body[**k].op, Op::Convert(..)) && def.body[**k].dtype == DType::F32;
+    let counted = needed.len() - needed.iter().filter(widens).count();
+    counted <= 6 && needed.iter().all(|k| cheap(k) && is_type(*k)) && def.stores.len() == 1
 }
 
 impl Plan {
@@ -450,6 +460,7 @@ impl Plan {
                 let squares = def.extent(self.k).dim().ceildiv(&Dim::constant(SQUARE_MAX));
                 squares * Dim::constant(SQUARE_MAX * WIDTH * 4)
             }
+            Form::Panels if self.copies_panels(def) != Copies::None => Dim::constant(self.panel_rows(def) * WIDTH * 4),
             Form::Panels | Form::Rows => Dim::constant(0),
         }
     }

@@ -27,7 +27,7 @@ impl Item<'_> {
         }
         let start = at.start(cx, asm, &plan.a, None);
         let base = self.stage_at(asm);
-        asm.element(base, start, plan.words.element())
+        asm.element(base, start, plan.a_element(cx.def))
     }
 
     /// Computes the left factor for the rows of the item, all its slabs, and the columns of its panel.

@@ -193,7 +193,7 @@ impl Panel<'_, '_> {
         sums().for_each(|sum| asm.isa.clear_tile(asm, *sum));
         let next = self.fetches_in_tiles().then(|| self.next_part(asm, size, row));
         let next_step = next.map(|(_, step)| step);
-        let start = Start { a, b: vec![self.b], next: next.map(|(address, _)| address) };
+        let start = Start { a, b: vec![self.b], b_unit: Elem::F32, next: next.map(|(address, _)| address) };
         let n_words = plan.whole_words(cx.def);
         self.sum(asm, &plan.around, &start, next_step, &[], &|asm, start, _, _| {
             let (zero, one, whole) = (asm.i64(0), asm.i64(1), asm.i64(n_words.div_euclid(ROWS)));

@@ -109,11 +109,18 @@ fn load_of(kernel: &Kernel, container: usize) -> usize {
     kernel.body.iter().position(reads).unwrap_or(0)
 }
 
+/// Whether what is multiplied is f32, whatever was loaded.
+fn is_widened(kernel: &Kernel, load: usize) -> bool {
+    let widens = |s: &Statement| matches!(s.body, Body::Convert(from, _) if from == load) && s.dtype == DType::F32;
+    kernel.body[load].dtype == DType::F32 || kernel.body.iter().any(widens)
+}
+
 /// The kernel with these loads from panels, which are the second factors of the sums.
 fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> Option<Packable> {
     let common = kernel.narrow(common);
     let (dtypes, depth): (&[DType], usize) = match kernel.body[common].dtype {
-        DType::F32 => (&[DType::F32], 1),
+        // Narrow elements are widened one by one.
+        DType::F32 | DType::F16 if is_widened(kernel, common) => (&[DType::F32, DType::F16], 1),
         // Bytes are multiplied four at a time.
         DType::U8 | DType::I8 => (&[DType::U8, DType::I8], 4),
         _ => return None,

@@ -5,6 +5,7 @@ mod build;
 mod contract;
 mod deep;
 mod groups;
+mod halves;
 mod harness;
 mod map;
 mod normalise;

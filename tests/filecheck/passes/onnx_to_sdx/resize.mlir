@@ -59,7 +59,7 @@ func.func @old(%x: !x) -> !v {
 // Scales that a converter of types has cast, and those that are joined of constants, are constants.
 
 // CHECK-LABEL: func.func @cast_scales
-// CHECK-SAME: -> (!sdx.tensor<[b, 3, 2*h, 2*w], f32>)
+// CHECK-SAME: -> !sdx.tensor<[b, 3, 2*h, 2*w], f32>
 func.func @cast_scales(%x: !x) -> !v {
   %s = sdx.const dense<[1.0, 1.0]> : tensor<2xf16> : !s
   %t = sdx.const dense<[2.0, 2.0]> : tensor<2xf16> : !s

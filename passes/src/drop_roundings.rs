@@ -1,0 +1,85 @@
+//! f16(g(f32(f16(x))))  =>  f16(g(x)): of roundings one behind the other in a kernel the last one stays
+//!
+//! A kernel may keep in f32 what was rounded between two nodes (FLOATING_POINT.md). What is stored, compared or used as
+//! an index stays rounded.
+
+use crate::rewrite::Rewrites;
+use crate::splice::{renumber_stores, tidy};
+use crate::steps::kernel;
+use sardonyx_base::{DType, Result};
+use sardonyx_dialects::flow::kernel::{rename, statements_in};
+use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Statement};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.programs(module, |rewrites, program| {
+        let find = |program: &sardonyx_dialects::flow::Program, step: usize| {
+            Ok(kernel(&program.steps[step]).and_then(without_roundings).map(|kernel| ("rounding".into(), kernel)))
+        };
+        rewrites.each_step(program, find, |program, at, kernel| {
+            let (kernel, args) = tidy(kernel, program.steps[at].args.clone());
+            (program.steps[at].op, program.steps[at].args) = (FlowOp::Kernel(Box::new(kernel)), args);
+        })
+    })
+}
+
+/// The kernel without those roundings; none where each is the last. Statements that nothing needs may be left.
+pub fn without_roundings(k: &Kernel) -> Option<Kernel> {
+    let rounded = (0..k.body.len()).map(|at| rounded(k, at));
+    let rounded: Vec<Option<usize>> = rounded.collect();
+    rounded.iter().flatten().next()?;
+    let again = rounded_again(k);
+    let dropped = |at: usize| rounded[at].filter(|_| again[at]);
+    if !(0..k.body.len()).any(|at| dropped(at).is_some()) {
+        return None;
+    }
+    let mut map: Vec<usize> = vec![];
+    let mut body: Vec<Statement> = vec![];
+    for (at, statement) in k.body.iter().enumerate() {
+        if let Some(from) = dropped(at) {
+            map.push(map[from]);
+            continue;
+        }
+        let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
+        body.push(Statement { body: new, dtype: statement.dtype });
+        map.push(body.len() - 1);
+    }
+    let mut new = Kernel { body, ..k.clone() };
+    renumber_stores(&mut new, &map);
+    Some(new)
+}
+
+/// x, where a statement is f32(f16(x)).
+fn rounded(k: &Kernel, at: usize) -> Option<usize> {
+    let converted = |at: usize, to: DType| match k.body[at] {
+        Statement { body: Body::Convert(from, Conversion::Value), dtype } if dtype == to => Some(from),
+        _ => None,
+    };
+    let from = converted(converted(at, DType::F32)?, DType::F16)?;
+    (k.body[from].dtype == DType::F32).then_some(from)
+}
+
+/// By statement: whether all that is made of it is rounded to f16 later on, whatever reads it.
+fn rounded_again(k: &Kernel) -> Vec<bool> {
+    let mut again = vec![true; k.body.len()];
+    for store in &k.stores {
+        again[store.value] = false;
+        statements_in(&store.memlet.index).into_iter().for_each(|at| again[at] = false);
+    }
+    for at in (0..k.body.len()).rev() {
+        let Statement { body, dtype } = &k.body[at];
+        let fits = match body {
+            Body::Convert(_, Conversion::Value) if *dtype == DType::F16 => true,
+            Body::Apply { f: ScalarFn::IsNan, .. } => true,
+            Body::Convert(_, Conversion::Value) | Body::Apply { .. } | Body::Reduce { .. } => {
+                *dtype == DType::F32 && again[at]
+            }
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(..) => false,
+        };
+        if !fits {
+            body.operands().into_iter().for_each(|operand| again[operand] = false);
+        }
+    }
+    again
+}
