@@ -1,16 +1,18 @@
 """A model, a public tool  =>  the file that the tool writes of it, compiled, compared with ONNX Runtime, timed beside peers
 
-usage: sweep.py variants MODEL_FOLDER
+usage: sweep.py source MODEL_FOLDER FOLDER
+       sweep.py variants MODEL_FOLDER
        sweep.py make MODEL_FOLDER VARIANT FOLDER
        sweep.py judge FOLDER MODEL_FOLDER PROGRAM THREADS ROUNDS
 
-`variants` prints the names of the variants that the model can have, one a line. `make` writes FOLDER/model.onnx. `judge`
+`source` copies a model and its data sets, weights and all, into one file, as tools want it. `variants` prints the names of the variants that the model can have, one a line. `make` writes FOLDER/model.onnx. `judge`
 prints one JSON object; ROUNDS = 0 measures no times. Each is a process of its own, because tools end processes and keep
 memory. A tool that fails, or writes what ONNX Runtime does not load, has written no file: `make` says so and exits with 3.
 """
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -59,6 +61,24 @@ def save(model, folder):
 
 def load(folder):
     return onnx.load(os.path.join(folder, "model.onnx"))
+
+
+def source(folder, to):
+    """Tensors beside the model are read here: ONNX takes no files that are hard links."""
+    model = onnx.load(os.path.join(folder, "model.onnx"), load_external_data=False)
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            where = {entry.key: entry.value for entry in tensor.external_data}
+            with open(os.path.join(folder, where["location"]), "rb") as data:
+                data.seek(int(where.get("offset", 0)))
+                tensor.raw_data = data.read(int(where["length"]))
+            del tensor.external_data[:]
+            tensor.data_location = TensorProto.DEFAULT
+    os.makedirs(to, exist_ok=True)
+    save(model, to)
+    for name in os.listdir(folder):
+        if name.startswith("test_data_set_"):
+            shutil.copytree(os.path.join(folder, name), os.path.join(to, name), dirs_exist_ok=True)
 
 
 def graph_alone(folder):
@@ -411,7 +431,9 @@ def times(path, artifact, inputs, given, program, threads, rounds):
 
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:]
-    if command == "variants":
+    if command == "source":
+        source(*arguments)
+    elif command == "variants":
         print("\n".join(variants(*arguments)))
     elif command == "make":
         make(*arguments)

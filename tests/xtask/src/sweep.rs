@@ -72,6 +72,11 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let mut rows = vec![];
     for folder in folders(context)? {
         let model = name_of(&folder);
+        let source = context.target.join("sweep").join(&model);
+        if !source.join("model.onnx").exists() {
+            run(&mut tool(&["source", &text(&folder), &text(&source)]))?;
+        }
+        let folder = source;
         let names = output(&mut tool(&["variants", &text(&folder)]))
             .ok_or_else(|| Failure::check(format!("cannot list the variants of {model}")))?;
         let wanted = names.lines().filter(|variant| options.takes(&model, variant)).map(String::from);
