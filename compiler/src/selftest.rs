@@ -151,7 +151,7 @@ fn rounded_sum(graph: &Graph) -> Option<String> {
     None
 }
 
-/// What the functions that a graph calls ask of its symbols, for each branch of its conditions that may be taken: which one
+/// The functions that a graph calls ask this of its symbols, for each branch of its conditions that may be taken: which one
 /// is, data decide.
 fn demands_of_bodies(graph: &Graph) -> Vec<Vec<Check>> {
     let calls: Vec<(&Host, &Node)> = graph

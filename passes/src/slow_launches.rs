@@ -15,7 +15,7 @@ pub const NAME: &str = "slow-launches";
 
 /// A launch below this share of its function's time is not worth a line.
 const TIME_MIN: f64 = 0.02;
-/// Of the rate that the device has for a launch's words and operations.
+/// A launch below this share of the device's rate for its words and operations is slow.
 const ROOFLINE_MIN: f64 = 0.1;
 /// Where elements that one vector holds lie apart, each costs a visit of its own.
 const SCATTERED: f64 = 4.0;

@@ -105,7 +105,7 @@ fn fixed_containers(program: &Program) -> Vec<bool> {
     fixed
 }
 
-/// Whether a kernel computes nothing of f16: it moves elements.
+/// True where a kernel computes nothing of f16: it moves elements.
 fn only_moves(k: &Kernel) -> bool {
     k.body.iter().all(|s| match &s.body {
         Body::Load { .. } | Body::Const(_) | Body::Index(_) => true,
@@ -179,7 +179,7 @@ impl Widening<'_> {
         }
     }
 
-    /// Whether a product is one of those of a sum, which are not rounded.
+    /// True where a product is one of those of a sum, which are not rounded.
     fn is_only_summed(&self, k: usize) -> bool {
         let is_product = matches!(self.old.body[k].body, Body::Apply { f: ScalarFn::Mul, .. });
         let sums = |s: &Statement| matches!(s.body, Body::Reduce { f: ReduceFn::Add, .. });
@@ -188,7 +188,7 @@ impl Widening<'_> {
     }
 }
 
-/// Whether a function of numbers of f16 is such a number, exactly.
+/// True where a function of numbers of f16 is such a number, exactly.
 fn keeps_values(f: ScalarFn) -> bool {
     use ScalarFn::*;
     match f {

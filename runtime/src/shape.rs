@@ -59,7 +59,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Whether the stage has been evaluated.
+    /// True where the stage has been evaluated.
     pub fn has_reached(&self, stage: usize) -> bool {
         self.stages_done > stage
     }

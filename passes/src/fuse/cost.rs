@@ -135,7 +135,7 @@ impl Sizes<'_> {
     }
 }
 
-/// Whether a conversion widens f16 to f32, or rounds f32 to it.
+/// True where a conversion widens f16 to f32, or rounds f32 to it.
 fn is_half(from: DType, to: DType) -> bool {
     matches!((from, to), (DType::F16, DType::F32) | (DType::F32, DType::F16))
 }

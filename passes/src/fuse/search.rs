@@ -68,7 +68,7 @@ fn descend(start: &Program, costs: &Costs) -> (u64, Vec<Move>) {
     }
 }
 
-/// What the steps of a program cost, each under a name that no other step of the search has.
+/// The steps of a program and what each costs, under a name that no other step of the search has.
 #[derive(Default)]
 struct Known {
     steps: Vec<KnownStep>,

@@ -52,7 +52,7 @@ impl Cell {
 #[derive(Clone)]
 struct Direction {
     cell: Cell,
-    /// Which of the directions it is: where the weights of all of them lie, its own are these.
+    /// The number of the direction: where the weights of all of them lie, its own are these.
     number: i64,
     hidden: Dim,
     given: Given,
@@ -307,7 +307,7 @@ impl Direction {
         let (biases, peepholes) = (self.given.biases.map(&mut here), self.given.peepholes.map(&mut here));
         Ok(Own {
             recurrent: recurrent.element(b, self.number)?,
-            // Of other cells it is a part of the inputs.
+            // In other cells the inputs contain it.
             bias: biases.filter(|_| self.cell == Cell::Gru).map(|v| self.bias(b, v, 1)).transpose()?,
             peepholes: peepholes.map(|v| element(b, v, self.number)).transpose()?,
         })
@@ -351,8 +351,8 @@ impl Direction {
         b.slice_axis(x, axis, start, 1, hidden * Dim::constant(n))
     }
 
-    /// What a state adds to gates `from` to `from + n`, with its bias.
-    fn of_state(&self, b: &mut Builder, own: &Own, state: Value, from: i64, n: i64) -> Result<Value> {
+    /// The part of gates `from` to `from + n` that a state adds, with its bias.
+    fn added_by_state(&self, b: &mut Builder, own: &Own, state: Value, from: i64, n: i64) -> Result<Value> {
         let weights = own.recurrent.gates(b, from, n)?;
         let product = dequantized_product(b, state, &weights)?;
         let Some(bias) = own.bias else { return Ok(product) };
@@ -364,7 +364,7 @@ impl Direction {
     fn gru(&self, b: &mut Builder, own: &Own, inputs: Value, state: Value) -> Result<Value> {
         // Gates that need no more than the state; the last one waits for its reset gate, or is scaled by it.
         let n_first = if self.linear_before_reset { 3 } else { 2 };
-        let with_bias = self.of_state(b, own, state, 0, n_first)?;
+        let with_bias = self.added_by_state(b, own, state, 0, n_first)?;
         let both = (self.gates(b, own, inputs, 0, 2)?, self.gates(b, own, with_bias, 0, 2)?);
         let sum = b.map2(ScalarFn::Add, both.0, both.1)?;
         let (z, r) = (self.gates(b, own, sum, 0, 1)?, self.gates(b, own, sum, 1, 1)?);
@@ -374,7 +374,7 @@ impl Direction {
             b.map2(ScalarFn::Mul, r, linear)?
         } else {
             let reset = b.map2(ScalarFn::Mul, r, state)?;
-            self.of_state(b, own, reset, 2, 1)?
+            self.added_by_state(b, own, reset, 2, 1)?
         };
         let of_input = self.gates(b, own, inputs, 2, 1)?;
         let sum = b.map2(ScalarFn::Add, of_input, of_state)?;

@@ -46,7 +46,7 @@ impl Initial {
     }
 }
 
-/// What the turns stack of one output, one part behind the other.
+/// The parts that the turns stack of one output, one behind the other.
 struct Stack {
     memory: Recycled,
     /// Parts that the memory has room for.
@@ -56,14 +56,14 @@ struct Stack {
 
 /// The body of a loop at work.
 struct Turns<'a> {
-    /// Of the body.
+    /// The call of the body.
     call: Call<'a>,
     shape: Arc<Shape>,
     n_carried: usize,
     initial: &'a [Initial],
     /// By buffer of the body: the arguments of launches that are its address.
     pointers: Vec<Vec<usize>>,
-    /// What is carried on from turns with even and with odd numbers.
+    /// Turns with even and with odd numbers carry on into these.
     carried: Vec<[Recycled; 2]>,
     stacks: Vec<Stack>,
     /// The number of the turn, at `INDEX`; whether there is one, at `GOES_ON`, and another, at `MORE`.
@@ -181,7 +181,7 @@ impl Call<'_> {
     }
 }
 
-/// Whether the steps of a body are launches and copies, and its values such as have a place in memory.
+/// True where the steps of a body are launches and copies, and its values have places in memory.
 fn is_plain(entry: &Entry) -> bool {
     let plain = |port: &Port| port.dtype.bits() >= 8 && !port.dtype.is_opaque();
     entry.steps.iter().all(|step| match &step.action {
@@ -229,7 +229,7 @@ impl Turns<'_> {
         self.pointers[buffer].iter().for_each(|&at| state.pointers[at] = address);
     }
 
-    /// How many turns there were.
+    /// Gives the number of turns that there were.
     fn run(&mut self, state: &mut State, trips: i64) -> Result<i64> {
         let entry = self.call.entry;
         for turn in 0..trips {
@@ -301,7 +301,7 @@ impl Turns<'_> {
         }
     }
 
-    /// What the last turn carried on, and what all turns stacked.
+    /// The values that the last turn carried on, and those that all turns stacked.
     fn results(self, n_turns: i64) -> Result<Vec<Tensor>> {
         let n_turns = usize::try_from(n_turns).unwrap_or(0);
         let mut results = vec![];

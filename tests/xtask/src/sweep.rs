@@ -22,11 +22,11 @@ static PACKAGES: &[&str] = &[
 const THREADS: &str = "2";
 const ROUNDS: &str = "3";
 
-/// Of the pairs of a model and a variant, these shares are taken: what is measured as a whole, and what the suite takes.
+/// The whole sweep takes this share of the pairs of a model and a variant, and the suite that one.
 const WHOLE_PER_MILLE: u64 = 600;
 const TENTH_PER_MILLE: u64 = 60;
 
-/// How far outputs may be from the nearer of ONNX Runtime's two (with its optimisations and without): relative to the largest
+/// Outputs may be so far from the nearer of ONNX Runtime's two (with its optimisations and without): relative to the largest
 /// element, or as a multiple of how far these two are apart.
 const APART_MAX: f64 = 1e-3;
 const APART_MAX_HALF: f64 = 2e-2;
@@ -116,7 +116,7 @@ fn options(args: &[String]) -> Result<Options> {
 }
 
 impl Options {
-    /// Whether a file belongs to the sweep: a seeded share of all, every model as it is, and what the words name.
+    /// True where a file belongs to the sweep: a seeded share of all, every model as it is, and what the words name.
     fn takes(&self, model: &str, variant: &str) -> bool {
         let name = format!("{model} {variant}");
         if !self.words.is_empty() {
@@ -149,7 +149,7 @@ fn folders(context: &Context) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// What became of one file; `None` where the tool wrote none. A file is made once for each set of packages.
+/// The judgement of one file; `None` where the tool wrote none. A file is made once for each set of packages.
 fn judged(
     context: &Context,
     tool: &dyn Fn(&[&str]) -> Command,

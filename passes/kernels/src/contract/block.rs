@@ -232,12 +232,12 @@ impl Item<'_> {
 pub struct Start {
     pub a: Val,
     pub b: Vec<Val>,
-    /// What steps of `b` along the columns count.
+    /// Steps of `b` along the columns count these.
     pub b_unit: Elem,
     pub next: Option<Val>,
 }
 
-/// What a block reads beside its rows.
+/// A block reads this beside its rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Way {
     /// It brings the next panel near.
@@ -516,7 +516,7 @@ impl Panel<'_, '_> {
         })
     }
 
-    /// What blocks of so many rows read: where they are among few rows that share a panel, and where among many, which use
+    /// The ways of blocks of so many rows: among few rows that share a panel, and among many, which use
     /// it for longer than it takes to bring the next one near.
     fn ways(&self, size: i64) -> (Way, Way) {
         let (cx, plan) = (self.item.cx, self.item.plan);

@@ -145,7 +145,7 @@ struct Item<'a> {
     panels: Vec<Val>,
     /// The same of copies in f32, where some blocks of rows read those.
     copies: Vec<Val>,
-    /// Whether many rows go over the panel, where that is known only now.
+    /// True where many rows go over the panel; there where that is known only now.
     many: Option<Val>,
     /// Elements from one row of the panel to the next.
     b_step: Val,
@@ -281,7 +281,7 @@ impl Item<'_> {
         let few = if together { block::pair_rows(self.cx.launch.level) } else { 0 };
         match self.plan.m.map(|m| self.cx.def.extent(m)) {
             None if few > 0 => self.sums_together(asm, 1),
-            Some(Size::Const(m)) if m <= few => self.sums_together(asm, m),
+            Some(Size::Const(m)) if (1..=few).contains(&m) => self.sums_together(asm, m),
             None | Some(Size::Const(_)) => self.rows_in_blocks(asm, columns),
             Some(Size::Param(_)) => self.few_rows(asm, 1..=few, columns),
         }
@@ -335,7 +335,7 @@ impl Item<'_> {
         }
     }
 
-    /// Whether the panels of all sums together fit well into the second-level cache, whose latency other loads hide. From
+    /// True where the panels of all sums together fit well into the second-level cache, whose latency other loads hide. From
     /// farther away few streams at a time come faster.
     fn are_panels_near(&self) -> bool {
         let (cx, plan) = (self.cx, self.plan);
@@ -422,7 +422,7 @@ impl Item<'_> {
         now
     }
 
-    /// Whether many rows go over a panel one after the other.
+    /// True where many rows go over a panel one after the other.
     fn has_many_rows(&self, asm: &mut Mlir) -> Val {
         let mut all = asm.bin(Bin::MulI, self.turn.of, self.rows);
         if let Some((first, end)) = self.slabs {

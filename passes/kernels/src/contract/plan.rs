@@ -367,7 +367,7 @@ impl Plan {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }
 
-    /// Whether one or two rows take the panels of several sums at a time.
+    /// True where one or two rows take the panels of several sums at a time.
     pub fn takes_sums_together(&self) -> bool {
         self.sums.len() > 1 && self.form == Form::Panels && self.folds.is_empty() && self.slabs.is_empty()
     }

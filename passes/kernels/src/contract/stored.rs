@@ -11,7 +11,7 @@ use crate::words::Words;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::Conversion;
 
-/// What factors of f32 products may be in memory.
+/// The types that factors of f32 products may have in memory.
 const STORED: [DType; 2] = [DType::F32, DType::F16];
 
 /// The load whose value is multiplied, as f32: the statement itself, or what it widens.
@@ -34,7 +34,7 @@ pub const MANY_ROWS: i64 = 32;
 /// A copy stays in the second-level cache beside the left factor.
 const COPY_BYTES_MAX: i64 = 1 << 19;
 
-/// Which blocks of rows multiply with a copy of the panel.
+/// The blocks of rows that multiply with a copy of the panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
     None,
@@ -44,13 +44,13 @@ pub enum Copies {
 }
 
 impl Plan {
-    /// Whether there are so many rows that share a panel; not known where they are counted by a parameter.
+    /// True where there are so many rows that share a panel; not known where they are counted by a parameter.
     pub fn has_many_rows(&self, def: &KernelDef) -> Option<bool> {
         let Some(m) = self.m else { return Some(false) };
         def.extent(m).as_const().map(|m| m * self.slabs_per_item(def) >= MANY_ROWS)
     }
 
-    /// Which blocks read a copy in f32 of a panel of narrow elements.
+    /// The blocks that read a copy in f32 of a panel of narrow elements.
     pub fn copies_panels(&self, def: &KernelDef) -> Copies {
         let bytes = self.panel_rows(def).checked_mul(WIDTH * 4);
         let fits = bytes.is_some_and(|bytes| bytes <= COPY_BYTES_MAX);

@@ -109,7 +109,7 @@ fn load_of(kernel: &Kernel, container: usize) -> usize {
     kernel.body.iter().position(reads).unwrap_or(0)
 }
 
-/// Whether what is multiplied is f32, whatever was loaded.
+/// True where f32 is multiplied, whatever was loaded.
 fn is_widened(kernel: &Kernel, load: usize) -> bool {
     let widens = |s: &Statement| matches!(s.body, Body::Convert(from, _) if from == load) && s.dtype == DType::F32;
     kernel.body[load].dtype == DType::F32 || kernel.body.iter().any(widens)

@@ -9,7 +9,7 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Words, lower};
 
-/// How the right factor lies.
+/// The right factor lies so in memory.
 #[derive(Clone, Copy, Debug)]
 enum Right {
     Panels,
