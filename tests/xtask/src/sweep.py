@@ -388,6 +388,11 @@ def judge(folder, model, program, threads, rounds):
         # The nearer of the two right answers.
         nearest = [min(pair) for pair in pairs]
         row["compared"] = len(nearest)
+        # How far either is from the model that the file was made of.
+        outputs = data_set(model, 0, "output")
+        if outputs and len(outputs) == len(got) == len(wanted) and all(h is not None for h in got):
+            alike = [o.astype(w.dtype) if isinstance(w, np.ndarray) else o for o, w in zip(outputs, wanted)]
+            row["to_model"], row["peer_to_model"] = apart(alike, got)[0], apart(alike, wanted)[0]
         row["apart"] = max((worst for worst, _ in nearest), default=0.0)
         row["cosine"] = min((cosine for _, cosine in nearest), default=1.0)
         if rounds and os.path.basename(folder).split("__")[1] not in UNKNOWN_TO_PEERS:

@@ -195,7 +195,9 @@ impl Row {
         let near = apart <= apart_max.max(TIMES_PEER_APART * number("peer_apart"));
         let angle =
             self.rounds_codes() && cosine >= COSINE_MIN.min(1.0 - TIMES_PEER_APART * (1.0 - number("peer_cosine")));
-        match near || angle {
+        // Rounding moves a deep net: what is as near to the model that the file was made of as the peer is as right.
+        let faithful = number("to_model") <= number("peer_to_model");
+        match near || angle || faithful {
             true => Verdict::Right,
             false => Verdict::Wrong(format!("differs by {apart:.1e} of the largest element, cosine {cosine:.4}")),
         }
@@ -313,6 +315,11 @@ mod tests {
         assert_eq!(verdict("f16", compared(5e-3, 1.0, 0.0)), Verdict::Right);
         assert_eq!(verdict("qdq-u8s8", compared(0.1, 0.995, 0.0)), Verdict::Right);
         assert!(matches!(verdict("qdq-u8s8", compared(0.1, 0.9, 0.0)), Verdict::Wrong(_)));
+        let mut rounded = compared(0.2, 0.98, 0.0);
+        (rounded["to_model"], rounded["peer_to_model"]) = (json!(0.04), json!(0.15));
+        assert_eq!(verdict("f16", rounded.clone()), Verdict::Right, "nearer to the model than the peer");
+        (rounded["to_model"], rounded["peer_to_model"]) = (json!(0.15), json!(0.04));
+        assert!(matches!(verdict("f16", rounded), Verdict::Wrong(_)));
         assert!(matches!(verdict("f16", json!({"compile_code": 2, "said": "error"})), Verdict::Refused(_)));
         assert!(matches!(verdict("f16", compared(f64::NAN, 1.0, 0.0)), Verdict::Wrong(_)));
     }
