@@ -88,7 +88,9 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
         }
     }
     if options.words.is_empty() && !options.tenth {
-        let path = context.root.join("docs/SWEEP.md");
+        let docs = context.root.join("docs");
+        create_dir(&docs)?;
+        let path = docs.join("SWEEP.md");
         let page = page(&rows, options.times);
         write(&path, |out| out.write_all(page.as_bytes()))?;
     }
