@@ -8,13 +8,13 @@ use crate::splice::{renumber_stores, tidy};
 use crate::steps::kernel;
 use sardonyx_base::{DType, Result};
 use sardonyx_dialects::flow::kernel::{rename, statements_in};
-use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Statement};
+use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Statement};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
-        let find = |program: &sardonyx_dialects::flow::Program, step: usize| {
+        let find = |program: &Program, step: usize| {
             Ok(kernel(&program.steps[step]).and_then(without_roundings).map(|kernel| ("rounding".into(), kernel)))
         };
         rewrites.each_step(program, find, |program, at, kernel| {
@@ -26,8 +26,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 
 /// The kernel without those roundings; none where each is the last. Statements that nothing needs may be left.
 pub fn without_roundings(k: &Kernel) -> Option<Kernel> {
-    let rounded = (0..k.body.len()).map(|at| rounded(k, at));
-    let rounded: Vec<Option<usize>> = rounded.collect();
+    let rounded: Vec<Option<usize>> = (0..k.body.len()).map(|at| rounded(k, at)).collect();
     rounded.iter().flatten().next()?;
     let again = rounded_again(k);
     let dropped = |at: usize| rounded[at].filter(|_| again[at]);

@@ -17,8 +17,6 @@ pub const NAME: &str = "slow-launches";
 const TIME_MIN: f64 = 0.02;
 /// A launch below this share of the device's rate for its words and operations is slow.
 const ROOFLINE_MIN: f64 = 0.1;
-/// Where elements that one vector holds lie apart, each costs a visit of its own.
-const SCATTERED: f64 = 4.0;
 
 pub(crate) const REVIEW: Review = Review { tell, always: true };
 
@@ -31,13 +29,13 @@ fn tell(program: &Program, rewrites: &mut Rewrites) {
         .filter(|step| !prepared.contains(step))
         .filter_map(|step| Some(Launch::predicted(program, &costs, step, kernel(&program.steps[step])?)))
         .collect();
-    let total: f64 = launches.iter().map(|l| l.seconds).sum();
-    for launch in launches.iter().filter(|l| l.seconds > TIME_MIN * total) {
+    let total: f64 = launches.iter().map(|l| l.time).sum();
+    for launch in launches.iter().filter(|l| l.time > TIME_MIN * total) {
         let Some(reason) = launch.reason() else { continue };
         let step = &program.steps[launch.step];
         let detail = format!(
             "{:.0} % of the time predicted for `{}` at usual sizes, at {:.1} % of the rate of {}",
-            100.0 * launch.seconds / total,
+            100.0 * launch.time / total,
             rewrites.function(),
             100.0 * launch.roofline,
             target.name()
@@ -49,7 +47,8 @@ fn tell(program: &Program, rewrites: &mut Rewrites) {
 
 struct Launch {
     step: usize,
-    seconds: f64,
+    /// Picoseconds.
+    time: f64,
     /// The share of the device's rate that its code is predicted to reach.
     roofline: f64,
     plain: bool,
@@ -58,16 +57,12 @@ struct Launch {
 impl Launch {
     fn predicted(program: &Program, costs: &Costs, step: usize, k: &Kernel) -> Launch {
         let lowered = lower(k).ok();
-        let pace = lowered.as_ref().map_or(Pace { share: 0.01, scattered: 1.0 }, |lowered| lowered.pace());
-        let work = |share: f64, dearer: f64| {
-            let all = costs.paced(k, program, share, dearer);
-            all.saturating_sub(costs.launch()).max(1) as f64
-        };
-        let dearer = 1.0 + pace.scattered * (SCATTERED - 1.0);
-        let (best, predicted) = (work(1.0, 1.0), work(pace.share.max(f64::MIN_POSITIVE), dearer));
+        let pace = lowered.as_ref().map_or(Pace::UNKNOWN, |lowered| lowered.pace());
+        let work = |pace| costs.work(k, program, pace).iter().sum::<f64>().max(1.0);
+        let (best, predicted) = (work(Pace::FULL), work(Pace { share: pace.share.max(f64::MIN_POSITIVE), ..pace }));
         let multiplies = matches!(k.class(), Class::Contract | Class::Groups | Class::Attention);
         let plain = multiplies && lowered.is_none_or(|lowered| lowered.words().is_none());
-        Launch { step, seconds: predicted + costs.launch() as f64, roofline: best / predicted, plain }
+        Launch { step, time: predicted + costs.launch() as f64, roofline: best / predicted, plain }
     }
 
     fn reason(&self) -> Option<&'static str> {

@@ -12,6 +12,11 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// All of the rate, and nothing scattered.
+    pub const FULL: Pace = Pace { share: 1.0, scattered: 0.0 };
+    /// Taken where a kernel has no code yet.
+    pub const UNKNOWN: Pace = Pace { share: 0.01, scattered: 1.0 };
+
     /// One number for both.
     pub fn worth(self) -> f64 {
         self.share * (1.0 - self.scattered / 2.0)

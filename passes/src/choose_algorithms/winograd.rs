@@ -209,7 +209,7 @@ impl Site {
         u64::try_from(bytes(self.c)?.checked_add(bytes(self.o)?)?).ok()
     }
 
-    /// Whether the artifact can have the matrices, and bytes by which they are more than the filters; those of f16 count as
+    /// The bytes by which the matrices are more than the filters, where the artifact can have them; those of f16 count as
     /// f32, of which the matrices are.
     pub fn growth(&self) -> Option<u64> {
         let [c, o] = [self.c, self.o].map(|v| u64::try_from(self.points(v)).unwrap_or(0));

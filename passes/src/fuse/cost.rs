@@ -5,10 +5,12 @@ use crate::usual::USUAL;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Merging, Program};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_kernels::{Rates, Target};
+use sardonyx_kernels::{Pace, Rates, Target};
 use std::collections::BTreeMap;
 
 const PS: f64 = 1e12;
+/// Where elements that one vector holds lie apart, each costs a visit of its own.
+const SCATTERED: f64 = 4.0;
 /// Beside a contraction's register blocks other code reaches this part of the peak.
 const ELEMENTWISE_SHARE: f64 = 0.25;
 
@@ -49,15 +51,22 @@ impl Costs {
     }
 
     pub fn kernel(&self, k: &Kernel, program: &Program) -> u64 {
-        self.paced(k, program, 1.0, 1.0)
+        self.paced(k, program, Pace::FULL)
     }
 
-    /// Where the code reaches a share of its rate only, and words cost so many times as much.
-    pub fn paced(&self, k: &Kernel, program: &Program, share: f64, dearer: f64) -> u64 {
-        let (sizes, vars) = (Sizes { program }, variables(k));
-        let moved = sizes.bytes(k, &vars) * PS / self.rates.bytes_per_s * dearer;
-        let computed = sizes.ops(k, &vars) * PS / self.rates.contract_ops_per_s / share;
+    /// Where the code reaches a share of its rate only, and words that lie apart cost more.
+    pub fn paced(&self, k: &Kernel, program: &Program, pace: Pace) -> u64 {
+        let [moved, computed] = self.work(k, program, pace);
         (self.rates.launch_s * PS + moved + computed) as u64
+    }
+
+    /// The part of it that words need, and the part of operations.
+    pub fn work(&self, k: &Kernel, program: &Program, pace: Pace) -> [f64; 2] {
+        let (sizes, vars) = (Sizes { program }, variables(k));
+        let dearer = 1.0 + pace.scattered * (SCATTERED - 1.0);
+        let moved = sizes.bytes(k, &vars) * PS / self.rates.bytes_per_s * dearer;
+        let computed = sizes.ops(k, &vars) * PS / self.rates.contract_ops_per_s / pace.share;
+        [moved, computed]
     }
 }
 

@@ -7,9 +7,6 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Kernel, Layout, Program};
 use sardonyx_kernels::{Lowered, Pace, lower, packable};
 
-/// Where elements that one vector holds lie apart, each costs a visit of its own.
-const SCATTERED: f64 = 4.0;
-
 pub struct Pricer<'p> {
     program: &'p Program,
     costs: &'p Costs,
@@ -32,8 +29,8 @@ impl<'p> Pricer<'p> {
             }
         }
         sort_outer(&mut k);
-        let pace = self.lowered(&k, &step.args).map_or(Pace { share: 0.01, scattered: 1.0 }, |lowered| lowered.pace());
-        self.costs.paced(&k, self.program, pace.share, 1.0 + pace.scattered * (SCATTERED - 1.0))
+        let pace = self.lowered(&k, &step.args).map_or(Pace::UNKNOWN, |lowered| lowered.pace());
+        self.costs.paced(&k, self.program, pace)
     }
 
     /// As it will be lowered, its constants packed.

@@ -180,7 +180,7 @@ pub(crate) struct Work<'a> {
 pub(crate) enum Order {
     #[default]
     Any,
-    /// Of a launch that is repeated: each worker takes the same items again, from the first on or from the last, so that it
+    /// A launch is repeated: each worker takes the same items again, from the first on or from the last, so that it
     /// begins with what it read last, which is still near.
     Forth,
     Back,
