@@ -31,6 +31,7 @@ mod reduce;
 mod scalar;
 mod stages;
 pub mod target;
+mod turned;
 pub mod usual;
 mod words;
 mod work;

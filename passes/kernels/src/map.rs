@@ -99,7 +99,7 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir) {
 }
 
 /// From one place of the innermost variable to another: vectors, and what is left. `n` is how many places, if known.
-fn along(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, last: usize, (lo, hi): (Val, Val), n: Option<i64>) {
+pub fn along(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, last: usize, (lo, hi): (Val, Val), n: Option<i64>) {
     let lanes = cx.lanes();
     let wide = loop_over(cx, asm, point, last, (lo, hi), lanes);
     if !cx.has_masks() {

@@ -62,6 +62,26 @@ fn transposes_and_strides() {
     check(vec![Case::new("transpose", b.0, &[("s", 33)]).exact(), Case::new("steps", steps.0, &[]).exact()]);
 }
 
+/// Squares of vectors that registers turn, and what is left at their edges.
+#[test]
+fn transposes_in_squares() {
+    let mut cases = vec![];
+    for (rows, columns) in [(16i64, 16i64), (16, 17), (15, 40), (40, 16), (33, 300), (128, 520)] {
+        for open in [false, true] {
+            let [r, c] = if open { ["r".to_string(), "c".into()] } else { [rows, columns].map(|n| n.to_string()) };
+            let mut b = Builder::new(&["2", &r, &c], &[]);
+            let x = b.load(DType::F32, &[&c, "2", &r], &["%2", "%0", "%1"]);
+            let other = b.load(DType::F32, &["2", &c, &r], &["%0", "%2", "%1"]);
+            let sum = b.apply(ScalarFn::Sub, &[x, other]);
+            let bias = b.load(DType::F32, &[&c], &["%2"]);
+            let y = b.apply(ScalarFn::Mul, &[sum, bias]);
+            b.store(y, &["2", &r, &c], &["%0", "%1", "%2"]);
+            cases.push(Case::new(&format!("{rows}x{columns} {open}"), b.0, &[("r", rows), ("c", columns)]).exact());
+        }
+    }
+    check(cases);
+}
+
 #[test]
 fn indices_that_are_not_linear() {
     let mut b = Builder::new(&["30"], &[]);
