@@ -84,7 +84,7 @@ impl Function {
     }
 
     /// Type and dimensions of each parameter; where it is only packed from, as many elements as that reaches.
-    fn params(&self) -> BTreeMap<String, (DType, Vec<usize>)> {
+    pub fn params(&self) -> BTreeMap<String, (DType, Vec<usize>)> {
         let known = |dtype: DType, dims: &[Dim]| {
             let dims: Option<Vec<usize>> = dims.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
             dims.map(|dims| (dtype, dims))

@@ -33,6 +33,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("expand-weights", "expand-weights"),
     ("choose-layouts", "choose-layouts"),
     ("choose-algorithms", "choose-algorithms"),
+    ("skip-zeros", "skip-zeros"),
     ("pack-weights", "pack-weights"),
     ("lower-precision", "lower-precision"),
     ("stage-operands", "stage-operands"),

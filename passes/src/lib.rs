@@ -40,6 +40,7 @@ pub mod schedule;
 mod sdx_to_flow;
 mod shard;
 mod simplify;
+mod skip_zeros;
 mod slow_launches;
 mod splice;
 mod split_columns;
@@ -55,7 +56,7 @@ pub use class::Class;
 pub use lower_precision::attention::narrowed as narrowed_attention;
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
 pub use options::{
-    Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, mesh,
+    Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, Sparsity, mesh,
 };
 pub use registry::{PASSES, PassRow, context, run_pipeline, run_pipeline_with};
 pub use remark::{Missed, Remark};

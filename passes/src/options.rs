@@ -35,6 +35,9 @@ pub struct Options {
     pub kv_cache: KvCache,
     pub layouts: Layouts,
     pub masked_rows: MaskedRows,
+    pub sparsity: Sparsity,
+    /// Weights are multiplied with finite numbers alone: a product with a weight that is 0 is 0.
+    pub assume_finite: bool,
     /// Bytes that may lie between the kernels of one convolution; any number where absent.
     pub workspace_limit: Option<u64>,
     /// How many ranks there are along each axis of the mesh; empty for one rank.
@@ -58,6 +61,8 @@ impl Default for Options {
             kv_cache: KvCache::default(),
             layouts: Layouts::default(),
             masked_rows: MaskedRows::default(),
+            sparsity: Sparsity::default(),
+            assume_finite: false,
             workspace_limit: None,
             mesh: vec![],
         }
@@ -177,6 +182,16 @@ pub enum MaskedRows {
     Zero,
 }
 
+/// What becomes of weights that are mostly 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sparsity {
+    /// Their zeros are left out of products where that is estimated faster.
+    #[default]
+    Auto,
+    /// They are multiplied like any number.
+    Off,
+}
+
 /// A value that is written as one of a few words.
 pub trait Named: Copy + PartialEq + Send + Sync + 'static {
     const NAMES: &'static [(&'static str, Self)];
@@ -235,6 +250,10 @@ impl Named for MaskedRows {
         &[("compute", MaskedRows::Compute), ("zero", MaskedRows::Zero)];
 }
 
+impl Named for Sparsity {
+    const NAMES: &'static [(&'static str, Sparsity)] = &[("auto", Sparsity::Auto), ("off", Sparsity::Off)];
+}
+
 struct Row {
     name: &'static str,
     /// Takes a value as it is written; none where it is no such value.
@@ -244,6 +263,7 @@ struct Row {
 /// Those that have a name in `sardonyx-opt --option NAME=VALUE`, sorted; the others are flags of their own there.
 static ROWS: &[Row] = &[
     Row { name: "activations", set: |o, v| Activations::from_name(v).map(|v| o.activations = Some(v)) },
+    Row { name: "assume-finite", set: |o, v| v.parse().ok().map(|v| o.assume_finite = v) },
     Row { name: "group", set: |o, v| Group::from_name(v).map(|v| o.group = Some(v)) },
     Row { name: "kv-cache", set: |o, v| KvCache::from_name(v).map(|v| o.kv_cache = v) },
     Row { name: "layouts", set: |o, v| Layouts::from_name(v).map(|v| o.layouts = v) },
@@ -251,6 +271,7 @@ static ROWS: &[Row] = &[
     Row { name: "mesh", set: |o, v| mesh(v).map(|v| o.mesh = v) },
     Row { name: "precision", set: |o, v| Precision::from_name(v).map(|v| o.precision = v) },
     Row { name: "quantize", set: |o, v| Quantize::from_name(v).map(|v| o.quantize = v) },
+    Row { name: "sparsity", set: |o, v| Sparsity::from_name(v).map(|v| o.sparsity = v) },
     Row { name: "target", set: |o, v| Target::from_name(v).map(|v| o.target = v) },
     Row { name: "workspace-limit", set: |o, v| v.parse().ok().map(|v| o.workspace_limit = Some(v)) },
 ];
@@ -346,7 +367,7 @@ mod tests {
         let told = refused("speed=fast");
         assert!(
             told.contains("no option `speed`")
-                && told.contains("activations, group, kv-cache, layouts, masked-rows, mesh, precision"),
+                && told.contains("activations, assume-finite, group, kv-cache, layouts, masked-rows, mesh, precision"),
             "{told}"
         );
     }

@@ -9,13 +9,14 @@ use regex_lite::Regex;
 use sardonyx::commands::passes_named;
 use sardonyx::meaning::{describe, functions};
 use sardonyx_base::error::Fault;
-use sardonyx_base::{Error, Result};
+use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_kernels::Target;
 use sardonyx_kernels::codegen::ptx::text_of;
 use sardonyx_passes::egraph::explain_node;
 use sardonyx_passes::options;
-use sardonyx_passes::{Remark, Rewrites};
+use sardonyx_passes::{Params, Remark, Rewrites};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 /// Runs passes over an MLIR file and prints the result.
@@ -43,6 +44,9 @@ struct Options {
     /// An option of the passes, such as `precision=bf16`; a line `// OPTION: precision=bf16` in a part is for that part
     #[arg(long, value_name = "NAME=VALUE")]
     option: Vec<String>,
+    /// Give parameters of f32 values for passes that compute with them: one in N is a number, the others are 0
+    #[arg(long, value_name = "N")]
+    one_in: Option<usize>,
     /// Check each rewrite on random operands at small sizes; what was checked goes to standard error
     #[arg(long)]
     validate: bool,
@@ -100,7 +104,11 @@ fn run(options: &Options) -> Result<i32> {
             worst = worst.max(Fault::User.exit_code());
             continue;
         };
-        let mut rewrites = Rewrites::new(asked(options, part)?);
+        let mut asked = asked(options, part)?;
+        if let Some(n) = options.one_in {
+            asked.params = sparse_params(&module, n)?;
+        }
+        let mut rewrites = Rewrites::new(asked);
         let pipeline = &options.pass_pipeline;
         if let Err(e) = sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites) {
             eprintln!("{e}");
@@ -135,6 +143,22 @@ fn asked(options: &Options, part: &str) -> Result<options::Options> {
     let own = part.lines().filter_map(|line| line.strip_prefix("// OPTION: "));
     options.option.iter().map(String::as_str).chain(own).try_for_each(|text| asked.set(text))?;
     Ok(asked)
+}
+
+/// Values for the parameters of f32 of a module's functions, of which one in `n` is not 0.
+fn sparse_params(module: &Module, n: usize) -> Result<Params> {
+    let mut values = BTreeMap::new();
+    for function in functions(module)? {
+        for (name, (dtype, dims)) in function.params() {
+            if dtype == DType::F32 {
+                // Neighbouring rows have their numbers in other columns.
+                let value = |i: usize| if i.is_multiple_of(n.max(1)) { 1.0 + (i % 7) as f32 } else { 0.0 };
+                let count = dims.iter().product();
+                values.insert(name, Tensor::from_vec(dims, (0..count).map(value).collect()));
+            }
+        }
+    }
+    Ok(Params::new(values))
 }
 
 fn print(module: &Module, options: &Options) -> Result<String> {

@@ -21,7 +21,7 @@ use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{
     Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
-    Validation, mesh,
+    Sparsity, Validation, mesh,
 };
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -123,6 +123,13 @@ pub struct CompileArgs {
     /// columns of contractions innermost (channels last); the others are to compare with
     #[arg(long, value_name = "WHICH", default_value = "chosen", value_parser = named::<Layouts>())]
     pub layouts: Layouts,
+    /// What becomes of weights that are mostly 0: their zeros are left out of products where that is estimated faster (which
+    /// needs `--assume-finite`), or are multiplied like any number
+    #[arg(long, value_name = "WHICH", default_value = "auto", value_parser = named::<Sparsity>())]
+    pub sparsity: Sparsity,
+    /// Weights are multiplied with finite numbers alone, whatever the inputs: a product with a weight that is 0 is 0
+    #[arg(long)]
+    pub assume_finite: bool,
     /// Bytes that may lie between the kernels of one convolution, for algorithms that need them to be faster: N, NKiB,
     /// NMiB or NGiB. Where the batch is open, for one image
     #[arg(long, value_name = "BYTES", value_parser = byte_count)]
@@ -261,6 +268,8 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             kv_cache: args.kv_cache,
             layouts: args.layouts,
             masked_rows: args.masked_rows,
+            sparsity: args.sparsity,
+            assume_finite: args.assume_finite,
             workspace_limit: args.workspace_limit,
             mesh: args.ranks.as_ref().map_or(vec![], |mesh| if mesh.0.is_empty() { vec![1] } else { mesh.0.clone() }),
             ..Options::default()

@@ -183,7 +183,7 @@ pub fn write_source<'a>(cx: Context, source: &Source) -> Vec<(&'a str, Attr)> {
     if source.names.len() > 1 {
         attrs.extend([("others", cx.strs(&source.names[1..])), ("axis", cx.i64(source.axis as i64))]);
     }
-    attrs.extend(source.transform.map(|t| ("transform", cx.str(t.name()))));
+    attrs.extend(source.transform.map(|t| ("transform", cx.str(&t.to_string()))));
     if !source.parts.is_empty() {
         let parts: Vec<Attr> = source.parts.iter().map(|parts| write_parts(cx, parts)).collect();
         attrs.push(("parts", cx.array(&parts)));

@@ -5,6 +5,7 @@ pub mod ir;
 pub mod kernel;
 pub mod prepared;
 pub mod program;
+pub mod sparse;
 pub mod transform;
 
 pub use kernel::{Body, Class, Container, Kernel, Layout, Level, Memlet, Merging, Statement, Store};

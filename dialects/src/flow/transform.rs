@@ -3,7 +3,9 @@
 //! To add a transform: a variant and its row here, and the pass that asks for it.
 
 use super::kernel::Container;
+use super::sparse::{Matrix, Part};
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
+use std::fmt;
 
 /// A function of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +21,8 @@ pub enum Transform {
     RowSums,
     /// w[…, n]  =>  Σ w[…, n] for each n.
     ColumnSums,
+    /// A part of the words of a sparse matrix.
+    Sparse(Part, Matrix),
 }
 
 /// Type and dimensions of a parameter, where they are known.
@@ -26,6 +30,7 @@ pub type Taken = Option<(DType, Vec<usize>)>;
 
 struct Row {
     transform: Transform,
+    /// As the IR writes it; a sparse matrix follows the name of its part.
     name: &'static str,
     /// The container of the result, for a parameter in row-major order; none where it takes no such parameter.
     gives: fn(&Container) -> Option<Container>,
@@ -35,7 +40,7 @@ struct Row {
     compute: fn(&Tensor) -> Result<Tensor>,
 }
 
-/// In the order of the variants.
+/// Those that have nothing beside their name.
 static ROWS: &[Row] = &[
     Row {
         transform: Transform::Winograd,
@@ -87,32 +92,60 @@ static ROWS: &[Row] = &[
 ];
 
 impl Transform {
-    fn row(self) -> &'static Row {
-        &ROWS[self as usize]
+    /// The row of a transform that has nothing beside its name.
+    fn row(self) -> Option<&'static Row> {
+        ROWS.iter().find(|row| row.transform == self)
     }
 
+    /// Without the sizes of a sparse matrix.
     pub fn name(self) -> &'static str {
-        self.row().name
+        match self {
+            Transform::Sparse(part, _) => part.name(),
+            _ => self.row().map_or("", |row| row.name),
+        }
     }
 
-    pub fn from_name(name: &str) -> Option<Transform> {
-        ROWS.iter().find(|row| row.name == name).map(|row| row.transform)
+    /// Takes what `to_string` writes.
+    pub fn from_name(text: &str) -> Option<Transform> {
+        let plain = ROWS.iter().find(|row| row.name == text).map(|row| row.transform);
+        plain.or_else(|| {
+            let (part, sizes) = text.split_once(' ')?;
+            Some(Transform::Sparse(Part::from_name(part)?, Matrix::from_text(sizes)?))
+        })
     }
 
     /// The container of the result, for a parameter in row-major order; none where it takes no such parameter.
     pub fn gives(self, parameter: &Container) -> Option<Container> {
-        (self.row().gives)(parameter)
+        match self {
+            Transform::Sparse(part, matrix) => matrix.is_of(parameter).then(|| matrix.container(part)),
+            _ => (self.row()?.gives)(parameter),
+        }
     }
 
     /// Type and dimensions of the parameter, by those of the result and the number of its elements where that is known;
     /// none where they do not say.
     pub fn takes(self, dtype: DType, dims: &[usize], elements: Option<usize>) -> Taken {
-        (self.row().takes)(dtype, dims, elements)
+        match self {
+            Transform::Sparse(_, matrix) => Some((DType::F32, matrix.parameter_dims())),
+            _ => (self.row()?.takes)(dtype, dims, elements),
+        }
     }
 
     /// Errors: E0901 for a parameter that it does not take.
     pub fn compute(self, parameter: &Tensor) -> Result<Tensor> {
-        (self.row().compute)(parameter)
+        match self {
+            Transform::Sparse(part, matrix) => matrix.part(part, parameter),
+            _ => (self.row().ok_or_else(|| Error::defect("a transform has no row"))?.compute)(parameter),
+        }
+    }
+}
+
+impl fmt::Display for Transform {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Transform::Sparse(_, matrix) => write!(f, "{} {matrix}", self.name()),
+            _ => f.write_str(self.name()),
+        }
     }
 }
 
@@ -200,9 +233,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_at_the_place_of_its_transform() {
-        for (i, row) in ROWS.iter().enumerate() {
-            assert_eq!((row.transform as usize, Transform::from_name(row.name)), (i, Some(row.transform)));
+    fn a_transform_is_what_its_name_says() {
+        for row in ROWS {
+            assert_eq!(Transform::from_name(row.name), Some(row.transform));
         }
     }
 

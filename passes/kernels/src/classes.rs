@@ -4,7 +4,7 @@ use super::cpu::CpuPlan;
 use super::def::KernelDef;
 use super::ptx::{self, GpuPlan};
 use super::target::Target;
-use super::{attention, contract, map, normalise, turned};
+use super::{attention, contract, map, normalise, sparse, turned};
 use sardonyx_dialects::flow::kernel::Class;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ struct ClassRow {
 fn row(class: Class) -> &'static ClassRow {
     match class {
         Class::Map => &ClassRow { cpu: &[turned::planned, map::planned], gpu: &[ptx::map::planned] },
-        Class::Normalise => &ClassRow { cpu: &[normalise::planned], gpu: &[ptx::rows::planned] },
+        Class::Normalise => &ClassRow { cpu: &[sparse::planned, normalise::planned], gpu: &[ptx::rows::planned] },
         Class::Contract => {
             &ClassRow { cpu: &[contract::planned, normalise::planned], gpu: &[ptx::gemm::planned, ptx::rows::planned] }
         }

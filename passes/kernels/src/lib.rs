@@ -29,6 +29,7 @@ mod ranges;
 pub mod rates;
 mod reduce;
 mod scalar;
+mod sparse;
 mod stages;
 pub mod target;
 mod turned;

@@ -6,7 +6,7 @@ use super::sample::{DRAWS, Draw, Random, Sizes, sizes, symbols, tensor};
 use super::{Part, Verdict};
 use crate::class::Class;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
-use sardonyx_dialects::flow::{Container, FlowOp, Program, Source, Step};
+use sardonyx_dialects::flow::{Container, FlowOp, Program, Source, Step, Transform};
 use sardonyx_dialects::interp::run_program;
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use std::collections::btree_map::Entry;
@@ -259,6 +259,18 @@ fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r:
             if let Entry::Vacant(unknown) = out.params.entry(name.clone()) {
                 unknown.insert(draw(container?)?);
             }
+        }
+    }
+    for p in sides {
+        for step in &p.steps {
+            let FlowOp::Param { source: Source { names, transform: Some(Transform::Sparse(_, matrix)), .. }, .. } =
+                &step.op
+            else {
+                continue;
+            };
+            // Random numbers are no zeros, of which sparse weights are made.
+            let drawn = out.params.get_mut(&names[0])?;
+            *drawn = matrix.thinned(drawn)?;
         }
     }
     Some(out)

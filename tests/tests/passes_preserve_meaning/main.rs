@@ -39,6 +39,7 @@ static PIPELINE: &[&str] = &[
     "expand-weights",
     "choose-layouts",
     "choose-algorithms",
+    "skip-zeros",
     "pack-weights",
     "lower-precision",
     "stage-operands",

@@ -16,6 +16,7 @@ mod ptx_forms;
 mod ptx_movement;
 mod quads;
 mod scalar;
+mod sparse;
 mod staged;
 mod tiles;
 mod two_sums;

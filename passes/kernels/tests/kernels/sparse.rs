@@ -1,0 +1,123 @@
+//! Products with a sparse matrix: word by word, for vectors of the other factor
+
+use crate::build::Builder;
+use crate::check;
+use crate::harness::{Case, Library, Random, run};
+use sardonyx_base::{DType, Tensor};
+use sardonyx_dialects::flow::kernel::{Kernel, Layout};
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_kernels::codegen::build_shared_object;
+use sardonyx_kernels::{Level, lower};
+
+/// Columns of the matrix.
+const K: usize = 70;
+
+/// Values, columns and starts of `rows` rows: some empty, one whole.
+fn words(rows: usize, columns: DType) -> [Tensor; 3] {
+    let mut random = Random(rows as u64);
+    let (mut values, mut places, mut starts) = (vec![], vec![], vec![0i32]);
+    for row in 0..rows {
+        let one_in = [1, 4, 10, 1000][if row == 2 { 0 } else { row % 3 + 1 }];
+        places.extend((0..K as u16).filter(|_| random.next() % one_in == 0));
+        starts.push(places.len() as i32);
+    }
+    values.extend(places.iter().map(|_| random.unit() as f32));
+    let n = places.len();
+    let places = match columns {
+        DType::U16 => Tensor::from_vec(vec![n], places),
+        _ => Tensor::from_vec(vec![n], places.into_iter().map(i32::from).collect()),
+    };
+    [Tensor::from_vec(vec![n], values), places, Tensor::from_vec(vec![rows + 1], starts)]
+}
+
+/// y[t, n] = max(Σ value · x[t, column] + bias[n], r[t, n])
+fn product(rows: usize, [values, columns, _]: &[Tensor; 3], (x, y): (Layout, Layout)) -> Kernel {
+    let n = rows.to_string();
+    let mut b = Builder::new(&["t", &n], &[&K.to_string()]);
+    let starts = format!("{}", rows + 1);
+    let first = b.load(DType::I32, &[&starts], &["%1"]);
+    let end = b.again(0, &["%1 + 1"]);
+    let [first, end] = [first, end].map(|k| b.convert(k, DType::I64));
+    let length = b.apply(ScalarFn::Sub, &[end, first]);
+    let word = b.index("%2");
+    let inside = b.apply(ScalarFn::Lt, &[word, length]);
+    let (n_words, place) = (values.len().to_string(), format!("${first} + %2"));
+    let column = b.guarded(columns.dtype(), &[&n_words], &[&place], Some(inside));
+    let column = b.convert(column, DType::I64);
+    let value = b.guarded(DType::F32, &[&n_words], &[&place], Some(inside));
+    let factor = b.guarded(DType::F32, &["t", &K.to_string()], &["%0", &format!("${column}")], Some(inside));
+    let product = b.apply(ScalarFn::Mul, &[value, factor]);
+    let zero = b.constant(0.0, DType::F32);
+    let chosen = b.apply(ScalarFn::Select, &[inside, product, zero]);
+    let sum = b.reduce(ReduceFn::Add, chosen);
+    let bias = b.load(DType::F32, &[&n], &["%1"]);
+    let sum = b.apply(ScalarFn::Add, &[sum, bias]);
+    let other = b.load(DType::F32, &["t", &n], &["%0", "%1"]);
+    let larger = b.apply(ScalarFn::Max, &[sum, other]);
+    b.store(larger, &["t", &n], &["%0", "%1"]);
+    b.0.reads[3].layout = x;
+    b.0.writes[0].layout = y;
+    b.0
+}
+
+fn turned() -> Layout {
+    Layout::Order(vec![1, 0])
+}
+
+fn case(name: &str, rows: usize, t: i64, layouts: (Layout, Layout), [values, columns, starts]: [Tensor; 3]) -> Case {
+    let kernel = product(rows, &[values.clone(), columns.clone(), starts.clone()], layouts);
+    let case = Case::new(&format!("{name} {rows} rows, {t} lanes"), kernel, &[("t", t)]).within(2e-6, 1e-6);
+    case.read(0, starts).read(1, columns).read(2, values)
+}
+
+#[test]
+fn sizes_around_the_blocks() {
+    let mut cases = vec![];
+    for t in [0i64, 1, 7, 8, 16, 17, 127, 128, 129, 300] {
+        cases.push(case("turned", 17, t, (turned(), Layout::RowMajor), words(17, DType::U16)));
+    }
+    for rows in [1, 8, 15, 16, 63, 64, 65, 130] {
+        cases.push(case("rows", rows, 21, (turned(), Layout::RowMajor), words(rows, DType::U16)));
+        cases.push(case("lanes", rows, 21, (turned(), turned()), words(rows, DType::I32)));
+    }
+    cases.push(case("apart", 20, 40, (Layout::RowMajor, Layout::RowMajor), words(20, DType::U16)));
+    check(cases);
+}
+
+/// What words say is checked before anything is read: no column beyond the last, no row that ends before it begins.
+#[test]
+fn false_words_set_the_status() {
+    let good = words(20, DType::I32);
+    let [values, columns, starts] = good.clone();
+    let n = columns.len() as i32;
+    let column = |at: usize, value: i32| {
+        let mut all = columns.to_vec::<i32>().unwrap();
+        all[at] = value;
+        [values.clone(), Tensor::from_vec(vec![all.len()], all), starts.clone()]
+    };
+    let start = |at: usize, value: i32| {
+        let mut all = starts.to_vec::<i32>().unwrap();
+        all[at] = value;
+        [values.clone(), columns.clone(), Tensor::from_vec(vec![all.len()], all)]
+    };
+    let bad = [
+        column(0, K as i32),
+        column(n as usize - 1, -1),
+        column(20, i32::MAX),
+        start(20, n + 1),
+        start(0, -1),
+        start(5, n),
+        start(7, 0),
+    ];
+    let all = [good].into_iter().chain(bad).enumerate();
+    let cases: Vec<Case> =
+        all.map(|(i, words)| case(&i.to_string(), 20, 40, (turned(), Layout::RowMajor), words)).collect();
+    let lowered = lower(&cases[0].kernel).unwrap();
+    let library = Library::new(&build_shared_object(&[("k".into(), &lowered)]).unwrap());
+    for level in Level::common().filter(|level| level.is_here()) {
+        for (i, case) in cases.iter().enumerate() {
+            let (_, status) = run(library.kernel("k", level), &lowered, case, i64::MAX / 2);
+            assert_eq!(status, i64::from(i > 0), "{} {}", case.name, level.name());
+        }
+    }
+}

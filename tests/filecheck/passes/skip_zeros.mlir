@@ -1,0 +1,102 @@
+// RUN: sardonyx-opt %s --split-input-file --one-in 19 --option assume-finite=true --validate --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,skip-zeros,skip-zeros)' 2>%t | FileCheck %s
+// RUN: FileCheck %s --check-prefix=CHECKED < %t
+// RUN: sardonyx-opt %s --split-input-file --one-in 19 --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' --remarks skip-zeros 2>&1 | FileCheck %s --check-prefix=HELD
+// RUN: sardonyx-opt %s --split-input-file --one-in 3 --option assume-finite=true --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' --remarks skip-zeros 2>&1 | FileCheck %s --check-prefix=DEAR
+// RUN: sardonyx-opt %s --split-input-file --one-in 1 --option assume-finite=true --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' | FileCheck %s --check-prefix=DENSE
+// RUN: sardonyx-opt %s --split-input-file --one-in 19 --option assume-finite=true --option sparsity=off --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' | FileCheck %s --check-prefix=DENSE
+// RUN: sardonyx-opt %s --split-input-file --option assume-finite=true --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' | FileCheck %s --check-prefix=DENSE
+
+// DENSE-NOT: sparse_
+
+!x = !sdx.tensor<[b, 200], f32>
+!w = !sdx.tensor<[200, 160], f32>
+!y = !sdx.tensor<[b, 160], f32>
+
+// Of 32,000 weights 1,685 are not 0: they lie row by row of the result's columns, beside the number of the row of x that each is
+// multiplied with. x is copied, so that what is multiplied with one word lies in one vector. What followed the sum follows.
+
+// CHECK-LABEL: func.func @product
+// CHECK-DAG: %[[VALUES:.*]] = flow.param "w" transform "sparse_values 160x200 strides 1,160 words 1685 longest 11" : <[1685], f32, row_major>
+// CHECK-DAG: %[[COLUMNS:.*]] = flow.param "w" transform "sparse_columns 160x200 strides 1,160 words 1685 longest 11" : <[1685], ui16, row_major>
+// CHECK-DAG: %[[STARTS:.*]] = flow.param "w" transform "sparse_starts 160x200 strides 1,160 words 1685 longest 11" : <[161], i32, row_major>
+// CHECK: %[[X:.*]] = flow.kernel outer ["200", "b"] inner [](%arg0) {{.*}}"order<1, 0>">
+// CHECK: flow.kernel outer ["b", "160"] inner ["11"](%[[X]], %[[STARTS]], %[[COLUMNS]], %[[VALUES]])
+// CHECK: %[[FIRST:.*]] = flow.load 1 ["%1"] : i32
+// CHECK: flow.load 1 ["%1 + 1"] : i32
+// CHECK: %[[INSIDE:.*]] = flow.apply "lt"
+// CHECK-NEXT: flow.load 2 ["$1 + %2"] if %[[INSIDE]] : ui16
+// CHECK: flow.load 3 ["$1 + %2"] if %[[INSIDE]] : f32
+// CHECK: flow.load 0 ["%0", "$8"] if %[[INSIDE]] : f32
+// CHECK: flow.apply "select"
+// CHECK-NEXT: %[[SUM:.*]] = flow.reduce "add"
+// CHECK: flow.apply "max"(%[[SUM]]
+// CHECKED: 2 rewrites checked
+// HELD: remark[skip-zeros]: zeros are multiplied: 0 times infinity is no 0: 1 products with weights that are mostly 0, estimated
+// HELD: help: `--assume-finite`
+// DEAR: remark[skip-zeros]: leaving out the zeros would take longer: 66.7 % of `w` are 0, estimated
+func.func @product(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
+  %zero = sdx.const dense<0.0> : tensor<f32> : !sdx.tensor<[], f32>
+  %1 = sdx.broadcast %zero to [] : !sdx.tensor<[], f32> -> !y
+  %2 = sdx.map "max"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 200], f32>
+!v = !sdx.tensor<[160, 200], f32>
+!h = !sdx.tensor<[b, 160], f32>
+
+// Two in a row: the first stores its result as the second one reads it, and one copy of x serves two readers.
+
+// CHECK-LABEL: func.func @chain
+// CHECK: flow.kernel outer ["200", "b"] inner []
+// CHECK-NOT: flow.kernel outer ["160", "b"] inner []
+// CHECK: flow.kernel outer ["b", "160"] inner {{.*}} -> !flow.container<[b, 160], f32, "order<1, 0>">
+// CHECK-NOT: inner []
+// CHECK: return
+func.func @chain(%x: !x) -> (!x, !h) {
+  %v = sdx.param "v" : !v
+  %w = sdx.param "w" : !v
+  %u = sdx.param "u" : !v
+  %0 = sdx.contract "mk,nk->mn"(%x, %v) : (!x, !v) -> !h
+  %1 = sdx.contract "mn,nk->mk"(%0, %w) : (!h, !v) -> !x
+  %2 = sdx.contract "mk,nk->mn"(%x, %u) : (!x, !v) -> !h
+  return %1, %2 : !x, !h
+}
+
+// -----
+
+!x = !sdx.tensor<[1, 200], f32>
+!w = !sdx.tensor<[200, 160], f32>
+!y = !sdx.tensor<[1, 160], f32>
+
+// One row has no vector of numbers that one word is multiplied with.
+
+// CHECK-LABEL: func.func @one_row
+// CHECK-NOT: sparse_
+// CHECK: return
+func.func @one_row(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 20, 200], f32>
+!w = !sdx.tensor<[20, 200, 160], f32>
+!y = !sdx.tensor<[b, 20, 160], f32>
+
+// Weights that move with a row of x are many matrices.
+
+// CHECK-LABEL: func.func @many
+// CHECK-NOT: sparse_
+// CHECK: return
+func.func @many(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "bmk,mkn->bmn"(%x, %w) : (!x, !w) -> !y
+  return %0 : !y
+}
