@@ -242,21 +242,33 @@ pub fn check(cases: &[Case]) {
     check_on(cases, executed);
 }
 
-/// Compiles all cases into one object and checks each on every level that is executed, whole and in pieces.
+/// Compiles all cases into one object, equal kernels once, and checks each on every level that is executed, whole and in
+/// pieces.
 pub fn check_on(cases: &[Case], executed: fn(&[Level]) -> Vec<Level>) {
     let lowered: Vec<Lowered> =
         cases.iter().map(|c| lower(&c.kernel).unwrap_or_else(|e| panic!("{}: {e}", c.name))).collect();
-    let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), l)).collect();
+    let mut distinct: Vec<&Lowered> = vec![];
+    let codes: Vec<usize> = lowered
+        .iter()
+        .map(|l| {
+            distinct.iter().position(|d| d.def == l.def).unwrap_or_else(|| {
+                distinct.push(l);
+                distinct.len() - 1
+            })
+        })
+        .collect();
+    let named: Vec<_> = distinct.iter().enumerate().map(|(i, l)| (format!("k{i}"), *l)).collect();
+    let expected =
+        |c: &Case| run_kernel(&c.kernel, &|s| c.value(s), &c.reads).unwrap_or_else(|e| panic!("{}: {e}", c.name));
+    let expected: Vec<Vec<Tensor>> = cases.iter().map(expected).collect();
     let library = Library::new(&build_shared_object(&named).unwrap());
     let mut failures = vec![];
     for level in executed(&levels_of(&lowered)) {
         for (i, case) in cases.iter().enumerate() {
-            let f = library.kernel(&format!("k{i}"), level);
+            let f = library.kernel(&format!("k{}", codes[i]), level);
             let (whole, status) = run(f, &lowered[i], case, i64::MAX / 2);
-            let expected = run_kernel(&case.kernel, &|s| case.value(s), &case.reads);
-            let expected = expected.unwrap_or_else(|e| panic!("{}: {e}", case.name));
             assert_eq!(status, 0, "{}: an index out of range", case.name);
-            for (bytes, expected) in whole.iter().zip(&expected) {
+            for (bytes, expected) in whole.iter().zip(&expected[i]) {
                 if let Err(e) = compare(case, bytes, expected) {
                     failures.push(format!("{} {}: {e}", case.name, level.name()));
                 }
