@@ -13,6 +13,7 @@ use crate::placement::Placement;
 use crate::plans::{Made, Planned, Times, Way};
 use crate::precision::{self, Accept, Errors, Lowered, Measured, Reference, Yardstick};
 use crate::selftest;
+use crate::sparsify::{Choice, Pruned, sparsify};
 use melior::Context;
 use melior::ir::Module;
 use sardonyx_base::plan::SelfTest;
@@ -86,6 +87,8 @@ pub struct Request<'a> {
     pub plan: Option<Placement>,
     /// The relative error (L2) that an output of lower precision may have.
     pub error_budget: Option<f64>,
+    /// Which weights become 0.
+    pub sparsify: Vec<Choice>,
     /// Files and folders with inputs that weights are rounded by; none where there are none.
     pub calibrate: Vec<PathBuf>,
     /// What a choice of precisions is judged by, in the place of an error budget.
@@ -110,10 +113,20 @@ impl<'a> Request<'a> {
             specialized: vec![],
             plan: None,
             error_budget: None,
+            sparsify: vec![],
             calibrate: vec![],
             score: None,
             measure: true,
         }
+    }
+}
+
+impl Request<'_> {
+    /// What of precision and of weights is not the model's own, as manifests and reports call it; none where nothing is.
+    fn lowered(&self) -> Option<String> {
+        let sparsified = self.sparsify.iter().map(|choice| format!("sparsify={}", choice.text));
+        let all: Vec<String> = self.options.lowered().into_iter().chain(sparsified).collect();
+        (!all.is_empty()).then(|| all.join(" "))
     }
 }
 
@@ -131,6 +144,8 @@ pub struct Report {
     pub movement: Option<Movement>,
     /// What a precision below f32 came to, where one was asked for.
     pub lowered: Option<Lowered>,
+    /// What became of each product's weights that are pruned.
+    pub pruned: Vec<Pruned>,
     /// What each product lost that calibration rounded.
     pub layers: Vec<Layer>,
     /// What the user's command says of f32, and of this artifact.
@@ -253,6 +268,16 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         let error = Error::user("E0001", "`--score` judges a choice of precisions, and none is to be made");
         return Err(error.help("give `--quantize auto`, or leave out `--score`"));
     }
+    let options = Options { assume_finite: options.assume_finite || !request.sparsify.is_empty(), ..options };
+    if !request.sparsify.is_empty() && !request.calibrate.is_empty() {
+        let message =
+            "`--sparsify` and `--calibrate` are not for one compilation: data would be multiplied with all weights";
+        return Err(Error::user("E0001", message).help("leave out one of them"));
+    }
+    if !request.sparsify.is_empty() && !options.mesh.is_empty() {
+        let message = "`--sparsify` is not for several ranks";
+        return Err(Error::user("E0001", message).help("leave it out, or compile for one rank with `--ranks 1`"));
+    }
     let request = &Request { options, ..request.clone() };
     if request.calibrate.is_empty() {
         return compile_calibrated(model, request, None, show);
@@ -315,6 +340,16 @@ fn compile_calibrated(
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
     let mut times = vec![("entries", start.elapsed())];
+    let dense = params.clone();
+    let mut pruned = vec![];
+    if !request.sparsify.is_empty() {
+        show("sparsify");
+        let start = Instant::now();
+        let (changed, products) = sparsify(model, &request.dims, &request.options, &request.sparsify)?;
+        params.extend(changed);
+        pruned = products;
+        times.push(("sparsify", start.elapsed()));
+    }
     let (mut layers, mut data) = (vec![], Data::default());
     if let Some((made, time)) = calibration {
         times.push(("calibrate", time));
@@ -349,7 +384,7 @@ fn compile_calibrated(
                 Event::Begin(stage) => show(stage),
                 Event::End(selftest::STAGE, module) if canary.is_wanted(request) => {
                     show("self-test");
-                    canary.make(&graph(module)?, &params, request);
+                    canary.make(&graph(module)?, (&params, &dense), request);
                 }
                 Event::End(_, _) => {}
             }
@@ -377,8 +412,8 @@ fn compile_calibrated(
     let Planned { rewrites, .. } = planned.remove(0);
     let lowered = measured.map(|measured| {
         let narrows = |pass: &str| ["lower-precision", "quantize"].contains(&pass);
-        let contractions = rewrites.counts().into_iter().filter(|(pass, _)| narrows(pass)).map(|(_, n)| n).sum();
-        Lowered { name: request.options.lowered().unwrap_or_default(), contractions, measured }
+        let contractions: usize = rewrites.counts().into_iter().filter(|(pass, _)| narrows(pass)).map(|(_, n)| n).sum();
+        Lowered { name: request.lowered().unwrap_or_default(), contractions: contractions + pruned.len(), measured }
     });
     Ok(Report {
         summary: Some(summary),
@@ -387,6 +422,7 @@ fn compile_calibrated(
         movement,
         lowered,
         layers,
+        pruned,
         others: planned.into_iter().map(|made| (made.target, made.rewrites)).collect(),
         ..Report::of(times, rewrites)
     })
@@ -405,7 +441,7 @@ fn write(
         params,
         model_hash: &model.hash,
         selftest: canary.test.as_ref().ok().filter(|_| request.selftest),
-        precision: request.options.lowered(),
+        precision: request.lowered(),
         kinds: &model.graph.kinds(),
         targets: &request.targets,
         most: None,
@@ -413,30 +449,32 @@ fn write(
     };
     let built = emit::build(&product)?;
     let write = |path: &Path| emit::write(path, &product, &built);
-    if request.options.lowered().is_none() || !request.measure {
+    if request.lowered().is_none() || !request.measure {
         return Ok((write(&request.output)?, None));
     }
     // Data has what the model's inputs are.
     let on_data = !data.samples.is_empty() && request.options.kv_cache == KvCache::F32;
-    let reference = (on_data || canary.test.is_err()).then(|| Reference::new(model, request));
+    let reference = (on_data || canary.yardstick().is_err()).then(|| Reference::new(model, request));
     let reference = || reference.as_ref().map(|made| made.as_ref().map_err(String::clone));
-    let by_f32 = match (&canary.test, on_data) {
+    let by_f32 = match (canary.yardstick(), on_data) {
         (Err(_), false) => reference().map(|made| made?.test(&canary.calls, &request.options)),
         (Ok(_), _) | (Err(_), true) => None,
     };
     let by = Yardstick {
-        canary: by_f32.as_ref().unwrap_or(&canary.test).as_ref().map_err(String::clone),
+        canary: by_f32.as_ref().unwrap_or(canary.yardstick()).as_ref().map_err(String::clone),
         data: reference().filter(|_| on_data).map(|reference| (data, reference)),
     };
     let accept = match (request.error_budget, request.options.quantize) {
         // It was measured on data.
         (Some(_), Quantize::Auto) => Accept::All,
         (Some(budget), _) => Accept::Within(budget),
-        (None, Quantize::None) if request.selftest => Accept::Tolerable,
+        (None, Quantize::None) if request.selftest && request.sparsify.is_empty() => Accept::Tolerable,
         (None, _) => Accept::All,
     };
     let (summary, measured) = precision::write_measured(&request.output, by, accept, write)?;
-    let test = canary.test.as_ref().ok().filter(|_| request.selftest);
+    // What was pruned is what the self-test expects.
+    let own = request.selftest && request.sparsify.is_empty();
+    let test = canary.test.as_ref().ok().filter(|_| own);
     let Some(wider) = test.and_then(|test| widened(test, &measured.canary)) else {
         return Ok((summary, Some(measured)));
     };
@@ -461,6 +499,8 @@ fn widened(test: &SelfTest, errors: &Errors) -> Option<SelfTest> {
 struct Canary {
     /// Or why there is none.
     test: std::result::Result<SelfTest, String>,
+    /// The same call of the model as it was, where its weights are pruned.
+    dense: Option<std::result::Result<SelfTest, String>>,
     /// Inputs for an artifact of f32, where the interpreter is too slow or the test of no use.
     calls: Vec<Vec<(String, Tensor)>>,
     time: Option<Duration>,
@@ -468,25 +508,30 @@ struct Canary {
 
 impl Default for Canary {
     fn default() -> Canary {
-        Canary { test: Err("it was not asked for".to_string()), calls: vec![], time: None }
+        Canary { test: Err("it was not asked for".to_string()), dense: None, calls: vec![], time: None }
     }
 }
 
 impl Canary {
     /// What a lower precision costs is measured by the same call.
     fn is_wanted(&self, request: &Request) -> bool {
-        (request.selftest || request.measure && request.options.lowered().is_some())
-            && request.watch.stop_after.is_none()
+        (request.selftest || request.measure && request.lowered().is_some()) && request.watch.stop_after.is_none()
     }
 
-    fn make(&mut self, graph: &Graph, params: &ParamStore, request: &Request) {
+    fn make(&mut self, graph: &Graph, (params, dense): (&ParamStore, &ParamStore), request: &Request) {
         let start = Instant::now();
         self.test = selftest::make(graph, params, &request.options);
+        self.dense = (!request.sparsify.is_empty()).then(|| selftest::make(graph, dense, &request.options));
         let comparable = self.test.is_ok() && request.options.masked_rows == MaskedRows::Compute;
-        if request.options.lowered().is_some() && !comparable {
+        if request.lowered().is_some() && !comparable {
             self.calls = selftest::inputs(graph);
         }
         self.time = Some(start.elapsed());
+    }
+
+    /// What the errors of outputs are measured by.
+    fn yardstick(&self) -> &std::result::Result<SelfTest, String> {
+        self.dense.as_ref().unwrap_or(&self.test)
     }
 
     /// Where rows are left out, the outputs are others than the model's.

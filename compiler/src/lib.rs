@@ -24,4 +24,5 @@ pub mod requires;
 pub mod selftest;
 mod session;
 pub mod sizes;
+pub mod sparsify;
 pub mod targets;

@@ -145,7 +145,7 @@ pub fn write_measured<T>(
         let how = format!("max abs error {abs_max:.3e}, relative (L2) {relative:.3e}");
         let error = Error::user("E0501", format!("the output `{name}` is too far from that of f32: {how}"));
         return Err(error.help(match accept {
-            Accept::Within(_) => "allow more with `--error-budget`, or leave out `--quantize`",
+            Accept::Within(_) => "allow more with `--error-budget`, or leave out `--quantize` and `--sparsify`",
             Accept::All | Accept::Tolerable => "leave out `--precision`, or take it as it is with `--no-selftest`",
         }));
     }

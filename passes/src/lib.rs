@@ -49,6 +49,7 @@ mod steps;
 pub mod usual;
 mod validate;
 mod version;
+pub mod weights;
 mod widen_halves;
 
 pub use calibrated::CodeType;

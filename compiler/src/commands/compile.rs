@@ -11,6 +11,7 @@ use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
 use crate::placement::Placement;
 use crate::precision::{Lowered, OnData, OutputError};
+use crate::sparsify::{Choice, Pruned};
 use crate::targets;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use regex_lite::Regex;
@@ -123,6 +124,11 @@ pub struct CompileArgs {
     /// columns of contractions innermost (channels last); the others are to compare with
     #[arg(long, value_name = "WHICH", default_value = "chosen", value_parser = named::<Layouts>())]
     pub layouts: Layouts,
+    /// Make weights of products 0: the N largest of each M along the sum stay (2:4), or all but a part of all weights (global:0.9),
+    /// or all but a part of each product's blocks (block:0.8,1x4). REGEX=RULE is for the nodes whose names match; may be given
+    /// several times, and the first rule that is for a node counts. Implies `--assume-finite`
+    #[arg(long, value_name = "RULE|REGEX=RULE", value_parser = Choice::parse)]
+    pub sparsify: Vec<Choice>,
     /// What becomes of weights that are mostly 0: their zeros are left out of products where that is estimated faster (which
     /// needs `--assume-finite`), or are multiplied like any number
     #[arg(long, value_name = "WHICH", default_value = "auto", value_parser = named::<Sparsity>())]
@@ -254,6 +260,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         score: args.score.clone().zip(args.drop).map(|(command, drop)| Score { command, drop }),
         measure: true,
         calibrate: args.calibrate.clone(),
+        sparsify: args.sparsify.clone(),
         plan: args.plan.as_deref().map(Placement::read).transpose()?,
         movement: question(args, &output)?,
         options: Options {
@@ -405,6 +412,7 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
         say(out, &format!("entry {name}: none, {why}"))?;
     }
     report.lowered.iter().flat_map(precision_lines).try_for_each(|line| say(out, &line))?;
+    pruned_lines(report).iter().try_for_each(|line| say(out, line))?;
     layer_lines(report).iter().try_for_each(|line| say(out, line))?;
     match &report.selftest_skipped {
         Some(why) => say(out, &format!("self-test: none, {why}")),
@@ -452,6 +460,19 @@ fn on_what(lowered: &Lowered) -> String {
 
 /// Outputs and layers that are printed: those that lost most.
 const SHOWN: usize = 5;
+
+fn pruned_lines(report: &Report) -> Vec<String> {
+    let mut worst: Vec<&Pruned> = report.pruned.iter().collect();
+    worst.sort_by(|a, b| b.error.total_cmp(&a.error));
+    let line = |p: &&Pruned| {
+        let Pruned { origins, rule, zeros, error } = p;
+        format!("pruned: weights {error:.4} off, {:.1} % are 0 by {rule}: {}", 100.0 * zeros, origins.join(" + "))
+    };
+    let mut lines: Vec<String> = worst.iter().take(SHOWN).map(line).collect();
+    let rest = worst.len().saturating_sub(SHOWN);
+    lines.extend((rest > 0).then(|| format!("pruned: {rest} more products, none further off; `--json` has all")));
+    lines
+}
 
 fn layer_lines(report: &Report) -> Vec<String> {
     let mut worst: Vec<&Layer> = report.layers.iter().collect();
@@ -529,6 +550,17 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     }
     if let Some(lowered) = &report.lowered {
         members.push(("precision", precision_json(lowered)));
+    }
+    if !report.pruned.is_empty() {
+        let one = |p: &Pruned| {
+            Json::Object(vec![
+                ("origins", Json::list(p.origins.iter().map(String::as_str))),
+                ("rule", p.rule.as_str().into()),
+                ("zeros", p.zeros.into()),
+                ("weight_error", p.error.into()),
+            ])
+        };
+        members.push(("pruned", Json::list(report.pruned.iter().map(one))));
     }
     if !report.layers.is_empty() {
         members.push(("layers", Json::List(report.layers.iter().map(layer_json).collect())));

@@ -11,7 +11,7 @@ mod builder;
 mod codes;
 mod grid;
 mod products;
-mod sites;
+pub(crate) mod sites;
 
 pub use codes::SHARES;
 use products::Meanings;

@@ -1,0 +1,110 @@
+//! `2:4`, `global:0.9`, `block:0.8,1x4`, `REGEX=RULE`  =>  which weights become 0
+
+use regex_lite::Regex;
+
+/// Which weights of a product are kept, by how large they are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// The `n` largest of each `m` neighbours along the sum.
+    Neighbours { n: usize, m: usize },
+    /// All but this part of the weights of all products that have the rule, the smallest.
+    Global(f64),
+    /// All but this part of the blocks of a product's weights: so many results by so many neighbours along the sum.
+    Blocks { part: f64, rows: usize, columns: usize },
+}
+
+/// A rule, and the ONNX nodes that it is for: all where there is no pattern.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    pub pattern: Option<Regex>,
+    pub rule: Rule,
+    /// As it was written.
+    pub text: String,
+}
+
+/// Neighbours of a group, and a side of a block, at most.
+const SIDE_MAX: usize = 1 << 10;
+
+impl Rule {
+    pub fn parse(text: &str) -> Result<Rule, String> {
+        let part = |text: &str| {
+            let part = text.parse::<f64>().ok().filter(|part| (0.0..1.0).contains(part) && *part > 0.0);
+            part.ok_or_else(|| format!("`{text}` is no part of the weights: write a number between 0 and 1, as 0.9"))
+        };
+        let side = |text: &str| text.parse::<usize>().ok().filter(|n| (1..=SIDE_MAX).contains(n));
+        let sides = |text: &str, mark: char| {
+            let (a, b) = text.split_once(mark)?;
+            Some((side(a)?, side(b)?))
+        };
+        if let Some(text) = text.strip_prefix("global:") {
+            return part(text).map(Rule::Global);
+        }
+        if let Some(text) = text.strip_prefix("block:") {
+            let form = || format!("`block:{text}`: write block:PART,ROWSxCOLUMNS, as block:0.8,1x4");
+            let (share, block) = text.split_once(',').ok_or_else(form)?;
+            let (rows, columns) = sides(block, 'x').ok_or_else(form)?;
+            return part(share).map(|part| Rule::Blocks { part, rows, columns });
+        }
+        match sides(text, ':') {
+            Some((n, m)) if n < m => Ok(Rule::Neighbours { n, m }),
+            _ => Err(format!(
+                "`{text}` is no rule: write N:M with 0 < N < M, as 2:4; global:PART, as global:0.9; or \
+                 block:PART,ROWSxCOLUMNS, as block:0.8,1x4"
+            )),
+        }
+    }
+}
+
+impl Choice {
+    /// Takes `RULE` or `REGEX=RULE`.
+    pub fn parse(text: &str) -> Result<Choice, String> {
+        let (pattern, rule) = match text.rsplit_once('=') {
+            Some((pattern, rule)) => (Some(Regex::new(pattern).map_err(|e| e.to_string())?), rule),
+            None => (None, text),
+        };
+        Ok(Choice { pattern, rule: Rule::parse(rule)?, text: text.to_string() })
+    }
+
+    pub fn is_for(&self, origins: &[String]) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| origins.iter().any(|origin| pattern.is_match(origin)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_what_they_say() {
+        let rule = |text: &str| Rule::parse(text);
+        assert_eq!(rule("2:4"), Ok(Rule::Neighbours { n: 2, m: 4 }));
+        assert_eq!(rule("global:0.9"), Ok(Rule::Global(0.9)));
+        assert_eq!(rule("block:0.8,1x4"), Ok(Rule::Blocks { part: 0.8, rows: 1, columns: 4 }));
+        for wrong in [
+            "2:0",
+            "5:4",
+            "4:4",
+            "0:4",
+            "2:",
+            "",
+            "global:1",
+            "global:0",
+            "global:-1",
+            "global:nan",
+            "block:0.5",
+            "block:0.5,0x4",
+            "block:2,1x4",
+            "2:4000",
+        ] {
+            assert!(rule(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_choice_is_for_the_nodes_that_its_pattern_finds() {
+        let choice = Choice::parse("layer.(0|1).*=2:4").unwrap();
+        assert!(choice.is_for(&["/layer.1/MatMul".into()]) && !choice.is_for(&["/layer.2/MatMul".into()]));
+        assert!(Choice::parse("2:4").unwrap().is_for(&[]));
+        assert!(Choice::parse("(=2:4").is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! a graph  =>  the weights that products alone read, and where in their parameters the elements lie
+
+use crate::quantize::sites::{Site, constants, site};
+use sardonyx_base::{DType, Result, Tensor};
+use sardonyx_dialects::interp;
+use sardonyx_dialects::sdx::{Graph, Op, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The weights of a product, in the order in which it sums them.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    /// The ONNX nodes of the product.
+    pub origins: Vec<String>,
+    /// The parameters that they are parts of, with the elements of each.
+    pub params: BTreeMap<String, usize>,
+    /// Rows, each of which is summed by itself, of so many columns.
+    pub dims: [usize; 2],
+    value: Value,
+    summed: Vec<usize>,
+}
+
+/// Elements of all parameters of one product are numbered below this.
+const NUMBERS_MAX: usize = 1 << 52;
+
+/// The weights of each product of f32 with a constant matrix that is parameters in some order. Weights that are read by anything else
+/// than products, as an embedding that is the head too, are not among them.
+pub fn weights(graph: &Graph) -> Vec<Weights> {
+    let constant = constants(graph);
+    let mut found: Vec<(Value, Vec<usize>, &[String])> = vec![];
+    let mut elsewhere: BTreeSet<&str> = BTreeSet::new();
+    for (_, node) in graph.values() {
+        let product = match site(graph, node, &constant) {
+            Ok(Some(Site::Product { summed, weights, .. })) => Some((weights, summed)),
+            Ok(Some(Site::Rows) | None) | Err(_) => None,
+        };
+        let moves = moves(&node.op);
+        for (operand, arg) in node.args.iter().enumerate() {
+            match &product {
+                Some((weights, summed)) if *weights == operand => {
+                    found.push((*arg, summed[operand].clone(), &node.origins));
+                }
+                _ if moves => {}
+                _ => elsewhere.extend(parameters(graph, *arg).unwrap_or_default().into_iter().map(|(name, _)| name)),
+            }
+        }
+    }
+    graph.outputs.iter().for_each(|(_, v)| {
+        elsewhere.extend(parameters(graph, *v).unwrap_or_default().into_iter().map(|(name, _)| name));
+    });
+    let mut out = vec![];
+    for (value, summed, origins) in found {
+        let params = parameters(graph, value).filter(|all| all.iter().all(|(name, _)| !elsewhere.contains(name)));
+        let Some(params) = params else { continue };
+        let Some(dims) = graph.ty(value).static_dims() else { continue };
+        let columns: usize = summed.iter().map(|axis| dims[*axis]).product();
+        let rows = dims.iter().product::<usize>().checked_div(columns).unwrap_or(0);
+        let params = params.into_iter().map(|(name, n)| (name.to_string(), n)).collect();
+        out.push(Weights { origins: origins.to_vec(), params, dims: [rows, columns], value, summed });
+    }
+    out
+}
+
+impl Weights {
+    /// Row by row where the weights are: the parameter, by its place among them, and the element in it.
+    pub fn places(&self, graph: &Graph) -> Result<Vec<(usize, usize)>> {
+        let params: Vec<(&str, usize)> = self.params.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+        let numbers = numbers(graph, self.value, &params)?;
+        let all = numbers.to_vec::<i64>().unwrap_or_default();
+        let (mut starts, mut end) = (vec![], 0);
+        for (_, n) in &params {
+            starts.push(end);
+            end += n;
+        }
+        let place = |at: usize| {
+            let number = usize::try_from(all[at]).unwrap_or(0);
+            let param = starts.partition_point(|start| *start <= number).saturating_sub(1);
+            (param, number - starts[param])
+        };
+        Ok(rows_first(numbers.dims(), &self.summed).into_iter().map(place).collect())
+    }
+}
+
+/// Whether an operation has its operands' elements in other places.
+fn moves(op: &Op) -> bool {
+    matches!(op, Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. })
+}
+
+/// The parameters that a value is made of by moving elements, sorted, with how many elements each has; none where it is made of
+/// anything else.
+fn parameters(graph: &Graph, v: Value) -> Option<Vec<(&str, usize)>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![v];
+    while let Some(v) = open.pop() {
+        let node = graph.node(v);
+        match &node.op {
+            Op::Param { name, parts, .. } if parts.is_empty() && node.ty.dtype == DType::F32 => {
+                let n: usize = node.ty.static_dims()?.iter().product();
+                found.insert(name.as_str(), n);
+            }
+            op if moves(op) => open.extend(&node.args),
+            _ => return None,
+        }
+    }
+    (found.values().sum::<usize>() < NUMBERS_MAX).then(|| found.into_iter().collect())
+}
+
+/// The value, had each element of its parameters its number in the place of what it is.
+fn numbers(graph: &Graph, v: Value, params: &[(&str, usize)]) -> Result<Tensor> {
+    let node = graph.node(v);
+    if let Op::Param { name, .. } = &node.op {
+        let before: usize = params.iter().take_while(|(other, _)| other != name).map(|(_, n)| n).sum();
+        let dims = node.ty.static_dims().unwrap_or_default();
+        let n: usize = dims.iter().product();
+        return Ok(Tensor::from_vec(dims, (before..before + n).map(|i| i as i64).collect()));
+    }
+    let args = node.args.iter().map(|arg| numbers(graph, *arg, params)).collect::<Result<Vec<Tensor>>>()?;
+    let mut node = node.clone();
+    node.ty.dtype = DType::I64;
+    interp::evaluate(&node, &args, &|_| None)
+}
+
+/// The elements of a tensor, those last that differ in the summed axes alone.
+fn rows_first(dims: &[usize], summed: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; dims.len()];
+    for axis in (1..dims.len()).rev() {
+        strides[axis - 1] = strides[axis] * dims[axis];
+    }
+    let others = (0..dims.len()).filter(|axis| !summed.contains(axis));
+    let order = others.chain(summed.iter().copied());
+    order.fold(vec![0], |starts, axis| {
+        let next = |start: usize| (0..dims[axis]).map(move |i| (start, i));
+        starts.into_iter().flat_map(next).map(|(start, i)| start + i * strides[axis]).collect()
+    })
+}
