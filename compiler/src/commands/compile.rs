@@ -464,11 +464,7 @@ const SHOWN: usize = 5;
 fn pruned_lines(report: &Report) -> Vec<String> {
     let mut worst: Vec<&Pruned> = report.pruned.iter().collect();
     worst.sort_by(|a, b| b.error.total_cmp(&a.error));
-    let line = |p: &&Pruned| {
-        let Pruned { origins, rule, zeros, error } = p;
-        format!("pruned: weights {error:.4} off, {:.1} % are 0 by {rule}: {}", 100.0 * zeros, origins.join(" + "))
-    };
-    let mut lines: Vec<String> = worst.iter().take(SHOWN).map(line).collect();
+    let mut lines: Vec<String> = worst.iter().take(SHOWN).map(|p| p.to_string()).collect();
     let rest = worst.len().saturating_sub(SHOWN);
     lines.extend((rest > 0).then(|| format!("pruned: {rest} more products, none further off; `--json` has all")));
     lines
@@ -552,15 +548,7 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
         members.push(("precision", precision_json(lowered)));
     }
     if !report.pruned.is_empty() {
-        let one = |p: &Pruned| {
-            Json::Object(vec![
-                ("origins", Json::list(p.origins.iter().map(String::as_str))),
-                ("rule", p.rule.as_str().into()),
-                ("zeros", p.zeros.into()),
-                ("weight_error", p.error.into()),
-            ])
-        };
-        members.push(("pruned", Json::list(report.pruned.iter().map(one))));
+        members.push(("pruned", Json::list(report.pruned.iter().map(Pruned::json))));
     }
     if !report.layers.is_empty() {
         members.push(("layers", Json::List(report.layers.iter().map(layer_json).collect())));

@@ -11,12 +11,14 @@ use crate::import::{DimRange, ParamStore};
 use crate::module::{graph, lower_model};
 use crate::onnx::Model;
 use crate::pipeline::{self, Watch};
+use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::weights::{Weights, weights};
 use sardonyx_passes::{Options, Params, Rewrites};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The stage behind which products and their weights are found.
 const STAGE: &str = "simplify";
@@ -30,6 +32,25 @@ pub struct Pruned {
     pub zeros: f64,
     /// Euclidean length of what was left out over that of all.
     pub error: f64,
+}
+
+impl Pruned {
+    pub fn json(&self) -> Json {
+        Json::Object(vec![
+            ("origins", Json::list(self.origins.iter().map(String::as_str))),
+            ("rule", self.rule.as_str().into()),
+            ("zeros", self.zeros.into()),
+            ("weight_error", self.error.into()),
+        ])
+    }
+}
+
+impl fmt::Display for Pruned {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Pruned { origins, rule, zeros, error } = self;
+        let zeros = 100.0 * zeros;
+        write!(f, "pruned: weights {error:.4} off, {zeros:.1} % are 0 by {rule}: {}", origins.join(" + "))
+    }
 }
 
 /// The parameters that change, and what became of each product. Errors: E0001 for a rule that is for no product.
