@@ -23,8 +23,67 @@ impl Fault {
     }
 }
 
+/// What an error is about, for callers who decide by it what to do next. Each code has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An option or an argument is wrong.
+    Usage,
+    /// A file cannot be read or written.
+    File,
+    /// The model cannot be compiled.
+    Model,
+    /// The tensors of a call do not fit the model, or their values do not fit each other.
+    Input,
+    /// Memory or threads cannot be had, or would exceed a limit.
+    Resources,
+    /// The deadline of a call has passed. The session can be used as before.
+    Deadline,
+    /// A call was cancelled. The session can be used as before.
+    Cancelled,
+    /// A cache has no room for more positions.
+    CacheFull,
+    /// The artifact is damaged, or computes wrongly.
+    Artifact,
+    /// The artifact was written for another version.
+    Version,
+    /// The device or the processor is not there, lacks something, or failed.
+    Device,
+    /// Other ranks are missing, too many, or failed.
+    Ranks,
+    /// A comparison failed.
+    Check,
+    /// A defect of ours.
+    Defect,
+}
+
+use ErrorKind::*;
+
+impl ErrorKind {
+    /// `cache-full`: stable, for logs, metrics and other languages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Usage => "usage",
+            File => "file",
+            Model => "model",
+            Input => "input",
+            Resources => "resources",
+            Deadline => "deadline",
+            Cancelled => "cancelled",
+            CacheFull => "cache-full",
+            Artifact => "artifact",
+            Version => "version",
+            Device => "device",
+            Ranks => "ranks",
+            Check => "check",
+            Defect => "defect",
+        }
+    }
+}
+
 /// One diagnostic. `code` is stable and listed in [`CODES`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Error {
     pub fault: Fault,
     pub code: &'static str,
@@ -37,93 +96,151 @@ pub struct Error {
 
 pub type Result<T> = std::result::Result<T, Box<Error>>;
 
-/// Every code with what it is for, and the remedy that is shown where a diagnostic has no better one.
+/// Every code with its kind, what it is for, and the remedy that is shown where a diagnostic has no better one.
 /// Sorted; codes are never reused.
-pub static CODES: &[(&str, &str, &str)] = &[
-    ("E0001", "the command line is wrong", "run the command with `--help`"),
-    ("E0002", "a file cannot be read or written", "check the path, its permissions and the space left on the disk"),
-    ("E0101", "an operator is not supported", "`sardonyx ops` lists the supported operators"),
-    ("E0102", "an opset or IR version is not supported", "export the model again with a supported version"),
-    ("E0103", "the file is not a well-formed ONNX model", "check the model with onnx.checker, or export it again"),
+pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
+    ("E0001", Usage, "the command line is wrong", "run the command with `--help`"),
+    (
+        "E0002",
+        File,
+        "a file cannot be read or written",
+        "check the path, its permissions and the space left on the disk",
+    ),
+    ("E0101", Model, "an operator is not supported", "`sardonyx ops` lists the supported operators"),
+    ("E0102", Model, "an opset or IR version is not supported", "export the model again with a supported version"),
+    (
+        "E0103",
+        Model,
+        "the file is not a well-formed ONNX model",
+        "check the model with onnx.checker, or export it again",
+    ),
     (
         "E0104",
+        Model,
         "the graph is malformed: cycle, undefined or duplicate name",
         "check the model with onnx.checker, or export it again",
     ),
     (
         "E0105",
+        Model,
         "external data is missing, short, or outside the model's folder",
         "put the file that belongs to the model into its folder",
     ),
     (
         "E0106",
+        Model,
         "an attribute is missing or has a wrong value",
         "compare the node with the definition of its operator, or check the model with onnx.checker",
     ),
-    ("E0107", "an element type is not supported here", "insert a Cast, or export the model with another element type"),
+    (
+        "E0107",
+        Model,
+        "an element type is not supported here",
+        "insert a Cast, or export the model with another element type",
+    ),
     (
         "E0108",
+        Model,
         "what the model or a plan says of its devices contradicts itself, or is not supported",
         "correct the device configuration or the plan, or leave it out and compile with `--ranks N`",
     ),
     (
         "E0109",
+        Model,
         "the host would have to compute something, which was not allowed",
         "compile without --no-host, or export the model without operators whose result sizes depend on data",
     ),
-    ("E0201", "shapes contradict each other", "check the shapes of the node's inputs"),
-    ("E0202", "a dimension or size overflows", "check the dimensions; no machine has memory for so many elements"),
+    ("E0201", Model, "shapes contradict each other", "check the shapes of the node's inputs"),
+    (
+        "E0202",
+        Model,
+        "a dimension or size overflows",
+        "check the dimensions; no machine has memory for so many elements",
+    ),
     (
         "E0203",
+        Model,
         "a shape depends on data in a way that is not supported",
         "export the model with static shapes, or with the shape computed from dimensions of the inputs",
     ),
     (
         "E0204",
+        Model,
         "a dimension symbol is unknown or its range is wrong",
         "write --dim NAME=N or --dim NAME=LO..HI with a symbol of the model's inputs",
     ),
     (
         "E0301",
+        Input,
         "an input is missing, surplus, or has a wrong type or shape",
         "`sardonyx inspect MODEL.sdx` shows the inputs; `sardonyx compile --dim` sets the range of a dimension",
     ),
-    ("E0302", "a tensor file is malformed", "write the file again, for example with numpy.save or onnx.save_tensor"),
-    ("E0303", "a computed index is out of range", "check the values of the inputs that the indices are computed from"),
+    (
+        "E0302",
+        Input,
+        "a tensor file is malformed",
+        "write the file again, for example with numpy.save or onnx.save_tensor",
+    ),
+    (
+        "E0303",
+        Input,
+        "a computed index is out of range",
+        "check the values of the inputs that the indices are computed from",
+    ),
     (
         "E0304",
+        Resources,
         "the memory or the threads for a call cannot be had",
         "use smaller inputs or fewer threads, or raise the limit",
     ),
-    ("E0305", "the deadline of a call has passed", "allow more time, or use smaller inputs"),
-    ("E0306", "a call was cancelled", "call again without cancelling"),
-    ("E0307", "a cache has no room for more positions", "make the cache with a larger capacity, or truncate it"),
-    ("E0401", "the artifact is damaged", "compile the model again, or copy the file again"),
-    ("E0402", "the artifact was written for another version", "compile the model again with this version"),
-    ("E0403", "the artifact needs another CPU", "run it on a processor of the kind that it was compiled for"),
+    ("E0305", Deadline, "the deadline of a call has passed", "allow more time, or use smaller inputs"),
+    ("E0306", Cancelled, "a call was cancelled", "call again without cancelling"),
+    (
+        "E0307",
+        CacheFull,
+        "a cache has no room for more positions",
+        "make the cache with a larger capacity, or truncate it",
+    ),
+    ("E0401", Artifact, "the artifact is damaged", "compile the model again, or copy the file again"),
+    ("E0402", Version, "the artifact was written for another version", "compile the model again with this version"),
+    ("E0403", Device, "the artifact needs another CPU", "run it on a processor of the kind that it was compiled for"),
     (
         "E0404",
+        Artifact,
         "the artifact's self-test failed",
         "copy or compile the artifact again; if it fails elsewhere too, the compiler is wrong, else this machine",
     ),
     (
         "E0405",
+        Device,
         "a device or a part of the runtime is not there, or a device failed",
         "use `--device cpu`, or install what the device needs",
     ),
-    ("E0406", "a device description is wrong", "compare the file with what `sardonyx devices NAME --toml` prints"),
+    (
+        "E0406",
+        Device,
+        "a device description is wrong",
+        "compare the file with what `sardonyx devices NAME --toml` prints",
+    ),
     (
         "E0407",
+        Ranks,
         "the model is made for other ranks than it is run with",
         "run it with as many ranks as it was compiled for, or compile it with another `--ranks`",
     ),
     (
         "E0408",
+        Ranks,
         "another rank failed, left or does not answer",
         "look for the first rank that the message names; the others stopped because of it",
     ),
-    ("E0501", "a result differs from what was expected", "compare the tolerance with the precision of the model"),
-    ("E0901", "a defect of the compiler", "please report it with the command that was run"),
+    (
+        "E0501",
+        Check,
+        "a result differs from what was expected",
+        "compare the tolerance with the precision of the model",
+    ),
+    ("E0901", Defect, "a defect of the compiler", "please report it with the command that was run"),
 ];
 
 impl Error {
@@ -137,7 +254,7 @@ impl Error {
     }
 
     pub fn new(fault: Fault, code: &'static str, message: impl Into<String>) -> Box<Error> {
-        debug_assert!(CODES.iter().any(|(c, ..)| *c == code), "{code} is not in CODES");
+        debug_assert!(row(code).is_some(), "{code} is not in CODES");
         Box::new(Error { fault, code, message: message.into(), file: None, node: None, help: None })
     }
 
@@ -158,16 +275,25 @@ impl Error {
         self
     }
 
+    /// What the error is about.
+    pub fn kind(&self) -> ErrorKind {
+        row(self.code).map_or(Defect, |(_, kind, ..)| *kind)
+    }
+
     /// What the user can do about it.
     pub fn remedy(&self) -> Option<&str> {
-        let common = || CODES.iter().find(|(code, ..)| *code == self.code).map(|(.., remedy)| *remedy);
-        self.help.as_deref().or_else(common)
+        self.help.as_deref().or_else(|| row(self.code).map(|(.., remedy)| *remedy))
     }
 
     pub fn help(mut self: Box<Self>, help: impl Into<String>) -> Box<Error> {
         self.help.get_or_insert_with(|| help.into());
         self
     }
+}
+
+/// The row of a code.
+pub fn row(code: &str) -> Option<&'static (&'static str, ErrorKind, &'static str, &'static str)> {
+    CODES.iter().find(|(known, ..)| *known == code)
 }
 
 impl fmt::Display for Error {
@@ -195,6 +321,15 @@ mod tests {
     #[test]
     fn codes_are_sorted_and_unique() {
         assert!(CODES.windows(2).all(|w| w[0].0 < w[1].0));
+    }
+
+    #[test]
+    fn an_error_has_the_kind_of_its_code() {
+        assert_eq!(Error::user("E0305", "late").kind(), Deadline);
+        assert_eq!(Error::defect("ours").kind(), Defect);
+        for (code, kind, ..) in CODES {
+            assert!(kind.name().bytes().all(|c| c.is_ascii_lowercase() || c == b'-'), "{code}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub mod widen;
 pub use dim::Dim;
 pub use dtype::DType;
 pub use encoding::Encoding;
-pub use error::{Error, Fault, Result};
+pub use error::{Error, ErrorKind, Fault, Result};
 pub use host::HostOp;
 pub use tensor::Tensor;
 pub use value::{Kind, Value};

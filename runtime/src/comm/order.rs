@@ -1,6 +1,6 @@
 //! what the first rank tells the others to do, as bytes; and what a rank says of its failure
 
-use sardonyx_base::{Error, Fault};
+use sardonyx_base::{Error, ErrorKind, Fault, error};
 
 /// What all ranks do; nothing at all ends them.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -117,12 +117,6 @@ pub struct CacheRef {
     pub len: u64,
 }
 
-/// Errors that others know by their codes: a code is a string for as long as the program runs.
-static CODES: &[&str] = &[
-    "E0001", "E0002", "E0202", "E0204", "E0301", "E0303", "E0304", "E0305", "E0306", "E0307", "E0401", "E0402",
-    "E0403", "E0404", "E0405", "E0407", "E0408",
-];
-
 /// An error as text.
 pub fn told(error: &Error) -> String {
     let optional = |part: &Option<String>| part.clone().unwrap_or_default().replace('\n', " ");
@@ -135,9 +129,9 @@ pub fn heard(text: &str, rank: usize) -> Box<Error> {
     let mut next = || lines.next().unwrap_or_default();
     let (code, node, help, message) = (next(), next(), next(), next());
     let message = format!("rank {rank}: {message}");
-    let mut error = match CODES.iter().find(|known| **known == code) {
-        Some(code) => Error::new(Fault::User, code, message),
-        None => Error::defect(message),
+    let mut error = match error::row(code) {
+        Some((code, kind, ..)) if *kind != ErrorKind::Defect => Error::new(Fault::User, code, message),
+        Some(_) | None => Error::defect(message),
     };
     if !node.is_empty() {
         error = error.node(node);

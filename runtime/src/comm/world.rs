@@ -112,10 +112,9 @@ impl World {
 }
 
 /// The error of another rank, with where this one waited for it.
-fn met(error: Box<Error>, own: Option<Box<Error>>) -> Box<Error> {
+fn met(mut error: Box<Error>, own: Option<Box<Error>>) -> Box<Error> {
     let Some(own) = own.filter(|own| own.code == "E0408" && error.node.is_none()) else { return error };
-    let message = format!("{}; {}", error.message, own.message);
-    let error = Box::new(Error { message, ..*error });
+    error.message = format!("{}; {}", error.message, own.message);
     match own.node {
         Some(node) => error.node(node),
         None => error,
