@@ -21,11 +21,38 @@ pub fn element_count(dims: &[usize]) -> Option<usize> {
 
 /// A Rust number that is the storage of one element type: without padding, its bytes are the element's (see
 /// [`TensorView::of`](crate::TensorView::of)), which is why no other crate can add one.
-pub trait Element: Copy + sealed::Sealed + 'static {
+pub trait Element: Copy + Send + sealed::Sealed + 'static {
     const DTYPE: DType;
     const BYTES: usize;
     fn read(bytes: &[u8]) -> Self;
-    fn write(self, out: &mut Vec<u8>);
+}
+
+/// Values as the bytes that files and kernels hold. An `Element` has no padding, so all of them are initialised.
+pub fn bytes_of_values<T: Element>(values: &[T]) -> &[u8] {
+    // SAFETY: the same memory for the same lifetime.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// Bytes as values of a Rust type, in place; `None` where their type is another one, where they are not aligned to it, or
+/// where one of them is no `bool`.
+pub fn values_of_bytes<T: Element>(dtype: DType, bytes: &[u8]) -> Option<&[T]> {
+    let fits = T::DTYPE == dtype
+        && (bytes.is_empty() || bytes.as_ptr().cast::<T>().is_aligned())
+        && bytes.len().is_multiple_of(T::BYTES);
+    let valid = fits && (dtype != DType::Bool || bytes.iter().all(|b| *b <= 1));
+    // SAFETY: the same memory for the same lifetime, aligned, and of whole elements; every bit pattern of a number is a
+    // value, and bools are 0 or 1.
+    let values = || unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / T::BYTES) };
+    valid.then(|| if bytes.is_empty() { &[] } else { values() })
+}
+
+/// Memory of values that became a tensor's.
+struct Owned<T>(Vec<T>);
+
+impl<T: Element> AsRef<[u8]> for Owned<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytes_of_values(&self.0)
+    }
 }
 
 mod sealed {
@@ -37,14 +64,11 @@ macro_rules! element {
 
     impl Element for $ty {
         const DTYPE: DType = DType::$dtype;
-        const BYTES: usize = std::mem::size_of::<$ty>();
+        const BYTES: usize = size_of::<$ty>();
         fn read(bytes: &[u8]) -> Self {
-            let mut raw = [0; std::mem::size_of::<$ty>()];
+            let mut raw = [0; size_of::<$ty>()];
             raw.copy_from_slice(bytes);
             <$ty>::from_le_bytes(raw)
-        }
-        fn write(self, out: &mut Vec<u8>) {
-            out.extend_from_slice(&self.to_le_bytes());
         }
     })* };
 }
@@ -58,9 +82,6 @@ impl Element for bool {
     const BYTES: usize = 1;
     fn read(bytes: &[u8]) -> Self {
         bytes[0] != 0
-    }
-    fn write(self, out: &mut Vec<u8>) {
-        out.push(self as u8);
     }
 }
 
@@ -85,12 +106,10 @@ impl Tensor {
         Ok(Tensor { dtype, dims, data })
     }
 
-    /// From values of a Rust type. Panics where `dims` and `values` disagree: the caller made both.
+    /// From values of a Rust type, whose memory becomes the tensor's. Panics where `dims` and `values` disagree: the caller made both.
     pub fn from_vec<T: Element>(dims: Vec<usize>, values: Vec<T>) -> Tensor {
         assert_eq!(element_count(&dims), Some(values.len()), "dims {dims:?}");
-        let mut data = Vec::with_capacity(values.len() * T::BYTES);
-        values.into_iter().for_each(|v| v.write(&mut data));
-        Tensor { dtype: T::DTYPE, dims, data: data.into() }
+        Tensor { dtype: T::DTYPE, dims, data: Bytes::from_owner(Owned(values)) }
     }
 
     pub fn scalar<T: Element>(value: T) -> Tensor {
@@ -127,7 +146,13 @@ impl Tensor {
         &self.data
     }
 
-    /// The elements as a Rust type, or `None` where the type is another one.
+    /// The elements as a Rust type, in place. `None` where the type is another one, or where the bytes are not aligned to it,
+    /// as those of a file may be; outputs of calls are.
+    pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
+        values_of_bytes(self.dtype, &self.data)
+    }
+
+    /// A copy of the elements as a Rust type, or `None` where the type is another one.
     pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
         (T::DTYPE == self.dtype).then(|| self.data.chunks_exact(T::BYTES).map(T::read).collect())
     }
@@ -187,7 +212,28 @@ mod tests {
         let t = Tensor::from_vec(vec![2, 2], vec![1.0f32, -2.0, 3.5, f32::INFINITY]);
         assert_eq!(t.to_vec::<f32>().unwrap(), [1.0, -2.0, 3.5, f32::INFINITY]);
         assert_eq!(t.to_vec::<i32>(), None);
+        assert_eq!(t.as_slice::<f32>().unwrap()[1..3], [-2.0, 3.5]);
+        assert_eq!(t.as_slice::<i32>(), None);
         assert_eq!(t.get_f64(2), Some(3.5));
+    }
+
+    #[test]
+    fn values_are_never_copied() {
+        let values = vec![1i64, 2, 3];
+        let start = values.as_ptr();
+        let t = Tensor::from_vec(vec![3], values);
+        assert_eq!(t.as_slice::<i64>().unwrap().as_ptr(), start);
+    }
+
+    #[test]
+    fn bytes_that_are_no_values_are_no_slice() {
+        let shifted = Bytes::from(vec![0u8; 17]);
+        let odd = shifted.slice(1..);
+        let unaligned = if odd.as_ptr().cast::<i64>().is_aligned() { shifted.slice(..16) } else { odd };
+        assert_eq!(Tensor::new(DType::I64, vec![2], unaligned).unwrap().as_slice::<i64>(), None);
+        let bools = |bytes: &'static [u8]| Tensor::new(DType::Bool, vec![2], Bytes::from_static(bytes)).unwrap();
+        assert_eq!(bools(&[1, 0]).as_slice::<bool>(), Some(&[true, false][..]));
+        assert_eq!(bools(&[1, 2]).as_slice::<bool>(), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! tensors whose bytes belong to the caller: `TensorView` to read, `TensorBuffer` to write
 
-use crate::tensor::{Element, element_count};
+use crate::tensor::{Element, bytes_of_values, element_count, values_of_bytes};
 use crate::{DType, Error, Result, Tensor};
 
 // Typed slices are reinterpreted as the little-endian bytes that kernels and files hold.
@@ -30,10 +30,7 @@ impl<'a> TensorView<'a> {
 
     /// Values of a Rust type, in place.
     pub fn of<T: Element>(dims: &'a [usize], values: &'a [T]) -> Result<TensorView<'a>> {
-        let (start, bytes) = (values.as_ptr().cast::<u8>(), std::mem::size_of_val(values));
-        // SAFETY: the same memory for the same lifetime; an `Element` has no padding, so all bytes are initialised.
-        let data = unsafe { std::slice::from_raw_parts(start, bytes) };
-        TensorView::new(T::DTYPE, dims, data)
+        TensorView::new(T::DTYPE, dims, bytes_of_values(values))
     }
 
     pub fn dtype(&self) -> DType {
@@ -50,6 +47,11 @@ impl<'a> TensorView<'a> {
 
     pub fn bytes(&self) -> &'a [u8] {
         self.data
+    }
+
+    /// The elements as a Rust type, in place; `None` where the type is another one, or the bytes are not aligned to it.
+    pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
+        values_of_bytes(self.dtype, self.data)
     }
 }
 
@@ -107,6 +109,12 @@ impl<'a> TensorBuffer<'a> {
     /// undefined.
     pub fn bytes(&self) -> &[u8] {
         self.data
+    }
+
+    /// What a call wrote, as a Rust type; `None` where the type is another one, or the bytes are not aligned to it.
+    pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
+        let written = self.dtype.bytes_for(element_count(&self.dims)?)?;
+        values_of_bytes(self.dtype, self.data.get(..written)?)
     }
 
     pub fn into_bytes(self) -> &'a mut [u8] {
