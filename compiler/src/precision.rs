@@ -154,8 +154,7 @@ pub fn write_measured<T>(
 }
 
 fn session(artifact: &Path) -> Result<Session> {
-    Model::load(artifact, &LoadOptions { selftest: false, ..LoadOptions::default() })?
-        .session(&SessionOptions::default())
+    Model::load(artifact, &LoadOptions::default().selftest(false))?.session(&SessionOptions::default())
 }
 
 fn measure(artifact: &Path, by: Yardstick) -> Measured {

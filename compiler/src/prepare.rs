@@ -52,7 +52,7 @@ fn compiled(prepared: &Prepared, params: &dyn ParamValues) -> Result<BTreeMap<St
             let names: Vec<String> = (0..inputs.len()).map(input).collect();
             let views: Vec<(&str, TensorView)> =
                 names.iter().map(String::as_str).zip(inputs.iter().map(Into::into)).collect();
-            session.run_with(&entries[name], &views, &mut [], &RunOptions::default())?.pop()
+            session.run_with(&entries[name], &views, &mut [], &RunOptions::default())?.into_iter().next()
         };
         let (_, value) = value.ok_or_else(|| Error::defect(format!("nothing is prepared for `{name}`")))?;
         done.insert(name.to_string(), value);

@@ -28,7 +28,7 @@ pub fn session(plan: Plan, params: &ParamStore) -> Result<Session> {
         specialized: &[],
     };
     emit::write(&path, &product, &emit::build(&product)?)?;
-    let options = LoadOptions { selftest: false, cpu: Level::all().next(), ..LoadOptions::default() };
+    let options = LoadOptions::default().selftest(false).cpu(Level::all().next());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    Model::load(&path, &options)?.session(&SessionOptions { threads, ..SessionOptions::default() })
+    Model::load(&path, &options)?.session(&SessionOptions::default().threads(threads))
 }

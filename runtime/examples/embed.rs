@@ -4,8 +4,7 @@
 
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_format::tensor_io::Synthetic;
-use sardonyx_runtime::program::Port;
-use sardonyx_runtime::{LoadOptions, Model, RunOptions, Session, SessionOptions};
+use sardonyx_runtime::{EntryPoint, ErrorKind, LoadOptions, Model, Port, RunOptions, Session, SessionOptions};
 use std::time::{Duration, Instant};
 
 fn main() {
@@ -19,7 +18,7 @@ fn main() {
 fn serve(path: &str) -> Result<()> {
     // A model is loaded and verified once; sessions and clones share its weights and its code.
     let model = Model::load(path, &LoadOptions::default())?;
-    let session = &model.session(&SessionOptions { threads: 1, ..SessionOptions::default() })?;
+    let session = &model.session(&SessionOptions::default().threads(1))?;
 
     // A session may be shared: calls take turns. For calls side by side make one session per thread.
     std::thread::scope(|scope| {
@@ -30,32 +29,31 @@ fn serve(path: &str) -> Result<()> {
 
 fn answer(session: &Session, request: u64) -> Result<()> {
     // The model says what it wants; a real server has data instead of random numbers.
-    let entry = session.model().entry("main")?;
+    let entry = &session.model().entry_points()[0];
     let tensors: Vec<(&str, Tensor)> = entry
         .inputs
         .iter()
-        .map(|port| Ok((port.name.as_str(), made_up(session, port, request)?)))
+        .map(|port| Ok((port.name.as_str(), made_up(entry, port, request)?)))
         .collect::<Result<_>>()?;
 
     // Inputs are borrowed. `TensorView::of(&dims, &values)` borrows a slice of numbers just so.
     let inputs: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor.into())).collect();
-    let options = RunOptions { deadline: Some(Instant::now() + Duration::from_secs(10)), ..RunOptions::default() };
-    match session.run_with("main", &inputs, &mut [], &options) {
+    let options = RunOptions::default().deadline(Instant::now() + Duration::from_secs(10));
+    match session.run_with(&entry.name, &inputs, &mut [], &options) {
         Ok(outputs) => outputs.iter().for_each(|(name, tensor)| {
             let first: Vec<f64> = (0..tensor.len().min(4)).filter_map(|i| tensor.get_f64(i)).collect();
             println!("request {request}: {name} {} {:?} {first:?}", tensor.dtype(), tensor.dims());
         }),
         // Too late is no reason to end the server: the session works on.
-        Err(error) if error.code == "E0305" => println!("request {request}: {}", error.message),
+        Err(error) if error.kind() == ErrorKind::Deadline => println!("request {request}: {}", error.message),
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
 /// Every symbol as small as it may be, but not 0.
-fn made_up(session: &Session, port: &Port, seed: u64) -> Result<Tensor> {
-    let program = session.model().program();
-    let smallest = |name: &str| program.symbol_index.get(name).map(|&at| program.symbols[at].lo.max(1));
+fn made_up(entry: &EntryPoint, port: &Port, seed: u64) -> Result<Tensor> {
+    let smallest = |name: &str| entry.symbols.iter().find(|s| s.name == name).map(|s| s.lo.max(1));
     let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval(&smallest)?.max(0) as usize)).collect();
     Synthetic::Random.tensor(port.dtype, dims?, seed)
 }

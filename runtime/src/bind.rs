@@ -78,6 +78,12 @@ pub fn match_outputs<'a, 'b>(
     Ok(found)
 }
 
+/// Refuses names of outputs that there are not.
+pub fn check_wanted(entry: &Entry, wanted: Option<&[String]>) -> Result<()> {
+    let names: Vec<&str> = wanted.unwrap_or_default().iter().map(String::as_str).collect();
+    check_names("output", &entry.outputs, &names)
+}
+
 fn check_names(kind: &str, ports: &[Port], names: &[&str]) -> Result<()> {
     for (i, name) in names.iter().enumerate() {
         if !ports.iter().any(|p| p.name == *name) {

@@ -8,6 +8,7 @@ use crate::bind::Given;
 use crate::cache::Held;
 use crate::device::{Address, Block, Memory, Order, Work, host_address};
 use crate::memory::{AlignedBuf, Recycled};
+use crate::outputs::Outputs;
 use crate::program::{Action, Entry, Launch, Place, Program};
 use crate::session::{Session, State};
 use crate::shape::{Shape, bytes_of, step_name};
@@ -116,7 +117,7 @@ impl Call<'_> {
         mut shape: Arc<Shape>,
         given: &mut [Option<&mut TensorBuffer<'_>>],
         held: Option<&mut Held<'_, '_>>,
-    ) -> Result<Vec<(String, Tensor)>> {
+    ) -> Result<Outputs> {
         self.stop.check()?;
         self.check_sizes(&shape, given)?;
         let (inputs, own) = (self.input_bytes(&shape)?, self.entry.outputs.iter().map(|_| None).collect());
@@ -467,11 +468,14 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn outputs(&self, state: &mut State, shape: &Shape, places: Places) -> Result<Vec<(String, Tensor)>> {
-        let mut out = Vec::new();
+    fn outputs(&self, state: &mut State, shape: &Shape, places: Places) -> Result<Outputs> {
+        let mut out = Outputs::default();
+        let wanted = self.stop.options().outputs.as_ref();
+        let is_wanted = |name: &String| wanted.is_none_or(|wanted| wanted.contains(name));
         let Places { given, in_parts, mut own, held, mut made, .. } = places;
         for (at, (port, dims)) in self.entry.outputs.iter().zip(&shape.output_dims).enumerate() {
-            if held.is_some() && self.entry.output_states[at].is_some() {
+            if held.is_some() && self.entry.output_states[at].is_some() || given[at].is_none() && !is_wanted(&port.name)
+            {
                 continue;
             }
             if port.dtype.is_opaque() {
@@ -481,7 +485,7 @@ impl Call<'_> {
                         format!("the output `{}` is of type {}, which takes no buffer", port.name, port.dtype);
                     Error::user("E0301", message)
                 })?;
-                out.push((port.name.clone(), made.into_tensor().with_dims(dims.clone())?));
+                out.push(&port.name, made.into_tensor().with_dims(dims.clone())?);
                 continue;
             }
             // The buffer may be an upper bound of what a data-dependent output turned out to be.
@@ -504,7 +508,7 @@ impl Call<'_> {
                         buffer.bytes_mut()[..whole.bytes().len()].copy_from_slice(whole.bytes());
                         buffer.set_dims(dims);
                     }
-                    None => out.push((port.name.clone(), whole)),
+                    None => out.push(&port.name, whole),
                 }
                 continue;
             }
@@ -517,7 +521,7 @@ impl Call<'_> {
                 }
                 (None, Some(own)) => {
                     let data = own.into_bytes().slice(..bytes);
-                    out.push((port.name.clone(), Tensor::new(port.dtype, dims.clone(), data)?));
+                    out.push(&port.name, Tensor::new(port.dtype, dims.clone(), data)?);
                 }
                 (None, None) => return Err(Error::defect(format!("the output `{}` has no memory", port.name))),
             }

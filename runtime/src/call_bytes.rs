@@ -1,19 +1,28 @@
-//! an entry point and its symbols' values  =>  the bytes that such a call takes, and how few its arena could have
+//! an entry point and sizes of its symbols  =>  the bytes that such a call takes, and how few its arena could have
 
+use crate::bind::bind_capacities;
 use crate::memory::ALIGNMENT;
 use crate::program::world::exchanged_bytes;
-use crate::program::{Entry, Place, Program};
+use crate::program::{Action, Entry, Host, Launch, Place, Port, Program, Step, Symbol};
 use crate::shape::{Shape, bytes_of};
-use sardonyx_base::Result;
+use sardonyx_base::dim::Bounds;
+use sardonyx_base::plan::LaunchSymbol;
+use sardonyx_base::{Dim, Error, Result};
 
-/// What a call of known shape takes beside the weights.
+/// What a call takes beside the weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CallBytes {
     /// The symbols that it depends on, with their values.
     pub at: Vec<(String, i64)>,
+    /// Whether a call takes just this. Otherwise sizes are read from data, and it takes no more than this.
+    pub is_exact: bool,
     pub arena: usize,
     /// The most that lives in the arena at one time, each buffer rounded up as the arena aligns it: no places need less.
     pub live: usize,
     pub outputs: usize,
+    /// What the host makes between launches.
+    pub made: usize,
     /// Of each thread.
     pub scratch: usize,
     /// What this rank takes of others, where there are some.
@@ -23,25 +32,153 @@ pub struct CallBytes {
 }
 
 impl CallBytes {
-    /// Of a call that reads no size from data, whose symbols are all known. Errors: those of the shape.
-    pub fn new(program: &Program, entry: &Entry, values: Vec<Option<i64>>) -> Result<CallBytes> {
+    /// Of a call whose symbols have these sizes; states have the room that they need. `None` where nothing bounds a size that
+    /// is read from data, or where the host runs bodies. Errors: E0204 for a size that is missing, E0301 for one out of range.
+    pub fn new(program: &Program, entry: &Entry, size: &dyn Fn(&Symbol) -> Option<i64>) -> Result<Option<CallBytes>> {
+        let values = values(program, entry, size)?;
         let at = entry.bound.iter().filter_map(|&at| Some((program.symbols[at].name.clone(), values[at]?))).collect();
-        let shape = Shape::new(program, entry, values)?;
-        let outputs = entry.outputs.iter().fold(0, |sum: usize, port| sum.saturating_add(shape.bytes[port.buffer]));
-        let arena = usize::try_from(shape.eval(program, &entry.arena_bytes)?).unwrap_or(usize::MAX);
-        let (live, scratch) = (live(entry, &shape), shape.scratch_bytes);
-        let exchanged =
-            (!program.mesh.is_empty()).then(|| exchanged_bytes(program, entry, &shape.values)).transpose()?;
-        let mut inputs = 0usize;
-        for port in &entry.inputs {
-            let dims = shape.dims(program, &port.dims)?;
-            inputs = inputs.saturating_add(bytes_of(port.dtype, &dims).unwrap_or(usize::MAX));
+        if entry.steps.iter().any(|step| matches!(&step.action, Action::Host(host) if host.call.op.is_call())) {
+            return Ok(None);
         }
-        Ok(CallBytes { at, arena, live, outputs, scratch, exchanged, inputs })
+        let sizes = match entry.steps.iter().any(|step| !step.binds().is_empty()) {
+            false => Some(Sizes::exact(program, entry, &values)?),
+            true if program.mesh.is_empty() => Sizes::bounded(program, entry, &values)?,
+            true => None,
+        };
+        let Some(sizes) = sizes else { return Ok(None) };
+        let exchanged = (!program.mesh.is_empty()).then(|| exchanged_bytes(program, entry, &values)).transpose()?;
+        let sum = |ports: &[Port]| ports.iter().fold(0usize, |n, port| n.saturating_add(sizes.buffers[port.buffer]));
+        let made = entry.buffers.iter().zip(&sizes.buffers).filter(|(b, _)| b.place == Place::Value);
+        Ok(Some(CallBytes {
+            at,
+            is_exact: sizes.is_exact,
+            arena: sizes.arena,
+            live: live(entry, &sizes.buffers),
+            outputs: sum(&entry.outputs),
+            made: made.fold(0, |n, (_, bytes)| n.saturating_add(*bytes)),
+            scratch: sizes.scratch,
+            exchanged,
+            inputs: inputs(program, entry, &values)?,
+        }))
     }
 }
 
-fn live(entry: &Entry, shape: &Shape) -> usize {
+/// The symbols of a call, by index.
+fn values(program: &Program, entry: &Entry, size: &dyn Fn(&Symbol) -> Option<i64>) -> Result<Vec<Option<i64>>> {
+    let mut values = vec![None; program.symbols.len()];
+    program.coordinates.iter().for_each(|(at, place)| values[*at] = Some(*place));
+    for source in &entry.sources {
+        let Some(&at) = program.symbol_index.get(&*source.symbol) else { continue };
+        let symbol = &program.symbols[at];
+        let value = size(symbol).ok_or_else(|| {
+            let message = format!("a call needs a size for `{}`", symbol.name);
+            Error::user("E0204", message).help(format!("give the size of `{}` (`--dim {0}=N`)", symbol.name))
+        })?;
+        if !symbol.admits(value) {
+            return Err(Error::user("E0301", format!("`{}` = {value} is outside {}", symbol.name, symbol.range())));
+        }
+        values[at] = Some(value);
+    }
+    bind_capacities(program, entry, None, &mut values)?;
+    Ok(values)
+}
+
+fn inputs(program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<usize> {
+    let mut sum = 0usize;
+    for port in &entry.inputs {
+        let dims = port.dims.iter().map(|dim| program.eval(values, dim));
+        let dims = dims.map(|n| n.map(|n| usize::try_from(n).unwrap_or(0))).collect::<Result<Vec<usize>>>()?;
+        sum = sum.saturating_add(bytes_of(port.dtype, &dims).unwrap_or(usize::MAX));
+    }
+    Ok(sum)
+}
+
+struct Sizes {
+    is_exact: bool,
+    buffers: Vec<usize>,
+    arena: usize,
+    scratch: usize,
+}
+
+impl Sizes {
+    fn exact(program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<Sizes> {
+        let shape = Shape::new(program, entry, values.to_vec())?;
+        let arena = usize::try_from(shape.eval(program, &entry.arena_bytes)?).unwrap_or(usize::MAX);
+        Ok(Sizes { is_exact: true, arena, scratch: shape.scratch_bytes, buffers: shape.bytes })
+    }
+
+    /// The largest of all calls with these values, whatever the other symbols are. `None` where nothing bounds one of them.
+    fn bounded(program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<Option<Sizes>> {
+        let mut symbols = Symbols { program, bounds: values.iter().map(|v| v.map(|v| (v, v))).collect() };
+        for step in &entry.steps {
+            if !symbols.bind(step)? {
+                return Ok(None);
+            }
+        }
+        if entry.outputs.iter().any(|port| port.dtype.is_opaque()) {
+            return Ok(None);
+        }
+        let buffers = entry.buffers.iter().map(|buffer| symbols.most(&buffer.bytes)).collect::<Result<Vec<usize>>>()?;
+        let mut scratch = 0;
+        for step in &entry.steps {
+            if let Action::Launch(launch) = &step.action {
+                scratch = scratch.max(symbols.scratch(launch, &buffers)?);
+            }
+        }
+        Ok(Some(Sizes { is_exact: false, arena: symbols.most(&entry.arena_bytes)?, buffers, scratch }))
+    }
+}
+
+/// Between what the symbols of a call lie, by index.
+struct Symbols<'a> {
+    program: &'a Program,
+    bounds: Vec<Option<Bounds>>,
+}
+
+impl Symbols<'_> {
+    fn bounds(&self, dim: &Dim) -> Result<Bounds> {
+        dim.bounds(&|name| self.program.symbol_index.get(name).and_then(|&at| self.bounds[at]))
+    }
+
+    fn most(&self, dim: &Dim) -> Result<usize> {
+        Ok(usize::try_from(self.bounds(dim)?.1).unwrap_or(0))
+    }
+
+    /// Gives the symbols that a step reads from data their bounds; false where they have none.
+    fn bind(&mut self, step: &Step) -> Result<bool> {
+        let size = match &step.action {
+            Action::Host(host) => self.size_max(host)?,
+            Action::Launch(_) | Action::Copy(_) | Action::Bind(_) => None,
+        };
+        for name in step.binds() {
+            let at = self.program.symbol_index[name];
+            let symbol = &self.program.symbols[at];
+            let Some(most) = size.into_iter().chain(symbol.hi).min() else { return Ok(false) };
+            self.bounds[at] = Some((symbol.lo, most.max(symbol.lo)));
+        }
+        Ok(true)
+    }
+
+    fn size_max(&self, host: &Host) -> Result<Option<i64>> {
+        let most = |dim: &Dim| Ok(self.bounds(dim)?.1);
+        let args = host.args.iter().map(|arg| arg.dims.iter().map(most).collect::<Result<Vec<i64>>>());
+        Ok(host.call.op.size_max(&args.collect::<Result<Vec<_>>>()?))
+    }
+
+    /// Of each thread of a launch.
+    fn scratch(&self, launch: &Launch, buffers: &[usize]) -> Result<usize> {
+        let params = launch.params.iter().map(|param| self.bounds(param)).collect::<Result<Vec<Bounds>>>()?;
+        let bytes =
+            self.program.kernels[launch.kernel].scratch_bytes.bounds(&|name| match LaunchSymbol::parse(name)? {
+                LaunchSymbol::Param(n) => params.get(n).copied(),
+                LaunchSymbol::BufferBytes(n) => Some((0, i64::try_from(buffers[*launch.buffers.get(n)?]).ok()?)),
+                LaunchSymbol::Grid => None,
+            })?;
+        Ok(usize::try_from(bytes.1).unwrap_or(0).next_multiple_of(ALIGNMENT))
+    }
+}
+
+fn live(entry: &Entry, sizes: &[usize]) -> usize {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; entry.buffers.len()];
     for (i, step) in entry.steps.iter().enumerate() {
         for b in step.buffers().into_iter().filter(|&b| matches!(entry.buffers[b].place, Place::Arena(_))) {
@@ -51,7 +188,7 @@ fn live(entry: &Entry, shape: &Shape) -> usize {
     let mut change = vec![(0u128, 0u128); entry.steps.len() + 1];
     for (b, life) in lives.into_iter().enumerate() {
         let Some((first, last)) = life else { continue };
-        let bytes = (shape.bytes[b] as u128).next_multiple_of(ALIGNMENT as u128);
+        let bytes = (sizes[b] as u128).next_multiple_of(ALIGNMENT as u128);
         change[first].0 += bytes;
         change[last + 1].1 += bytes;
     }

@@ -5,24 +5,24 @@
 //! code, never a panic.
 //!
 //! ```no_run
-//! use sardonyx_runtime::{LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorBuffer, TensorView};
+//! use sardonyx_runtime::{ErrorKind, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorBuffer, TensorView};
 //! use std::time::{Duration, Instant};
 //!
 //! # fn main() -> sardonyx_runtime::Result<()> {
 //! let model = Model::load("model.sdx", &LoadOptions::default())?;
-//! let session = model.session(&SessionOptions { threads: 2, ..SessionOptions::default() })?;
+//! let session = model.session(&SessionOptions::default().threads(2))?;
 //!
 //! // Tensors that own their bytes, in and out:
 //! let ids = Tensor::from_vec(vec![1, 4], vec![101i64, 7592, 2088, 102]);
 //! let outputs = session.run(&[("input_ids", ids)])?;
-//! println!("{} is {:?}", outputs[0].0, outputs[0].1.dims());
+//! println!("{:?} {:?}", outputs["logits"].dims(), outputs["logits"].as_slice::<f32>());
 //!
 //! // Borrowed numbers in, the caller's memory out, no longer than 50 ms:
 //! let ids = [101i64, 7592, 2088, 102];
 //! let mut logits = vec![0f32; 4 * 384];
 //! let inputs = [("input_ids", TensorView::of(&[1, 4], &ids)?)];
 //! let mut outputs = [("logits", TensorBuffer::of(&mut logits)?)];
-//! let options = RunOptions { deadline: Some(Instant::now() + Duration::from_millis(50)), ..RunOptions::default() };
+//! let options = RunOptions::default().deadline(Instant::now() + Duration::from_millis(50));
 //! match session.run_with("main", &inputs, &mut outputs, &options) {
 //!     Ok(_) => println!("{:?}", outputs[0].1.dims()),
 //!     Err(e) if e.code == "E0305" => println!("too late; the session is as good as before"),
@@ -59,7 +59,7 @@
 //! ```no_run
 //! # use sardonyx_runtime::{DeviceName, LoadOptions, Model, Result};
 //! # fn main() -> Result<()> {
-//! let on = |device: DeviceName| LoadOptions { device, ..LoadOptions::default() };
+//! let on = |device: DeviceName| LoadOptions::default().device(device);
 //! let model = Model::load("model.sdx", &on("cuda:0".parse()?))
 //!     .or_else(|_| Model::load("model.sdx", &on(DeviceName::Sim("sm_80".into()))))?;
 //! if let Some(report) = model.device_report() {
@@ -81,9 +81,11 @@ mod call;
 mod call_bytes;
 mod code;
 mod comm;
+mod describe;
 mod device;
 mod memory;
 mod model;
+mod outputs;
 mod pool;
 pub mod program;
 mod selftest;
@@ -95,11 +97,16 @@ pub use cache::Cache;
 pub use call::{Launched, Watch};
 pub use call_bytes::CallBytes;
 pub use comm::{Algorithm, Ranks, is_launched, serve_rank};
+pub use describe::{EntryPoint, Port, Symbol};
 pub use device::{DeviceName, DeviceReport, Finding};
 pub use model::{LoadOptions, Model, Transport};
+pub use outputs::Outputs;
 pub use session::{Session, SessionOptions};
 pub use stop::RunOptions;
 
 // What callers need of the crates below.
-pub use sardonyx_base::{DType, Dim, Error, Fault, Kind, Result, Tensor, TensorBuffer, TensorView, Value, cpu};
+pub use bytes::Bytes;
+pub use sardonyx_base::{
+    DType, Dim, Error, ErrorKind, Fault, Kind, Result, Tensor, TensorBuffer, TensorView, Value, cpu,
+};
 pub use sardonyx_format::{Artifact, Verify};

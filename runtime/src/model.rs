@@ -1,7 +1,10 @@
 //! a loaded, verified artifact, shared by sessions
 
+use crate::call_bytes::CallBytes;
 use crate::comm::{self, Load, Order, World};
+use crate::describe::EntryPoint;
 use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Memory};
+use crate::memory::{ALIGNMENT, AlignedBuf};
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
 use bytes::Bytes;
@@ -15,7 +18,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+/// `LoadOptions::default().device(device).verify(Verify::Lazy)`
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LoadOptions {
     pub verify: Verify,
     /// Where to run it. Constants are brought there once and shared by all sessions.
@@ -29,6 +34,32 @@ pub struct LoadOptions {
     pub ranks: Option<usize>,
     /// Where the other ranks are.
     pub transport: Transport,
+}
+
+impl LoadOptions {
+    pub fn verify(self, verify: Verify) -> LoadOptions {
+        LoadOptions { verify, ..self }
+    }
+
+    pub fn device(self, device: DeviceName) -> LoadOptions {
+        LoadOptions { device, ..self }
+    }
+
+    pub fn cpu(self, level: impl Into<Option<Level>>) -> LoadOptions {
+        LoadOptions { cpu: level.into(), ..self }
+    }
+
+    pub fn selftest(self, selftest: bool) -> LoadOptions {
+        LoadOptions { selftest, ..self }
+    }
+
+    pub fn ranks(self, ranks: impl Into<Option<usize>>) -> LoadOptions {
+        LoadOptions { ranks: ranks.into(), ..self }
+    }
+
+    pub fn transport(self, transport: Transport) -> LoadOptions {
+        LoadOptions { transport, ..self }
+    }
 }
 
 /// What the ranks of a model are, where it has several.
@@ -85,12 +116,32 @@ impl Model {
     /// results in the self-test, E0405 a device that is not there, E0407 where it is made for other ranks.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
         let file = path.as_ref().display().to_string();
-        let mut artifact = Artifact::open(path, options.verify)?;
+        Model::tested(Artifact::open(path, options.verify)?, options, &file).map_err(|e| e.file(&file))
+    }
+
+    /// As [`load`](Model::load), from the bytes of a file: of an object store, of `include_bytes!`, of a caller's own mapping
+    /// ([`Bytes::from_owner`]). They are used in place; only weights that do not begin at a multiple of 64 are copied.
+    /// `name` stands for the file in messages. Further errors: E0002 where other processes would have to load it too.
+    pub fn from_bytes(bytes: impl Into<Bytes>, name: &str, options: &LoadOptions) -> Result<Model> {
+        let load = || {
+            let mut artifact = Artifact::read(bytes.into(), options.verify)?;
+            if !artifact.weights.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+                let n = artifact.weights.len();
+                artifact.weights = Bytes::from_owner(AlignedBuf::from_slice(&artifact.weights)?).slice(..n);
+            }
+            if !artifact.manifest.mesh.is_empty() && options.transport != Transport::Threads {
+                let message = "a model of several ranks has no file that the other processes could load";
+                return Err(Error::user("E0002", message).help("write it to a file, or let the ranks be threads"));
+            }
+            Model::tested(artifact, options, name)
+        };
+        load().map_err(|e| e.file(name))
+    }
+
+    fn tested(mut artifact: Artifact, options: &LoadOptions, file: &str) -> Result<Model> {
         let selftest = artifact.selftest.take().filter(|_| options.selftest && !options.device.is_simulated());
-        let model = Model::from_artifact(artifact, options, &file).map_err(|e| e.file(&file))?;
-        if let Some(test) = selftest {
-            crate::selftest::run(&model, &test).map_err(|e| e.file(file))?;
-        }
+        let model = Model::from_artifact(artifact, options, file)?;
+        selftest.map_or(Ok(()), |test| crate::selftest::run(&model, &test))?;
         Ok(model)
     }
 
@@ -214,6 +265,31 @@ impl Model {
 
     pub fn program(&self) -> &Program {
         &self.0.program
+    }
+
+    /// What can be called, and how: `main` first, unless the model has no such entry point.
+    pub fn entry_points(&self) -> Vec<EntryPoint> {
+        let program = self.program();
+        let mut entries: Vec<&Entry> = program.entries.iter().filter(|e| !e.internal).collect();
+        entries.sort_by_key(|entry| entry.name != "main");
+        entries.into_iter().map(|entry| EntryPoint::new(program, entry)).collect()
+    }
+
+    /// The bytes that a call takes beside the weights where the symbols of its inputs have these sizes; an upper bound where
+    /// sizes are read from data, `None` where there is none. Errors: E0204 for a size that is missing, E0301 for one that is
+    /// out of range, or for another name.
+    pub fn call_bytes(&self, entry: &str, sizes: &[(&str, i64)]) -> Result<Option<CallBytes>> {
+        let (program, entry) = (self.program(), self.entry(entry)?);
+        let is_bound = |name: &str| entry.sources.iter().any(|source| &*source.symbol == name);
+        let bytes = match sizes.iter().find(|(name, _)| !is_bound(name)) {
+            Some((name, _)) => {
+                Err(Error::user("E0301", format!("no input of `{}` has the symbol `{name}`", entry.name)))
+            }
+            None => CallBytes::new(program, entry, &|symbol| {
+                sizes.iter().find(|(name, _)| *name == symbol.name).map(|(_, size)| *size)
+            }),
+        };
+        bytes.map_err(|e| e.file(self.file()))
     }
 
     /// The entry point's inputs, outputs and steps.

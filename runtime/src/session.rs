@@ -1,6 +1,6 @@
 //! inputs  =>  outputs: what is kept from call to call, and one call after the other
 
-use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs, tensors};
+use crate::bind::{bind_capacities, bind_symbols, check_wanted, match_inputs, match_outputs, tensors};
 use crate::cache::{Cache, Held};
 use crate::call::{Call, Look, Watch};
 #[cfg(feature = "cuda")]
@@ -9,6 +9,7 @@ use crate::comm::{Link, Open, Order, Run};
 use crate::device::{Address, Block, Queue};
 use crate::memory::Recycler;
 use crate::model::Model;
+use crate::outputs::Outputs;
 use crate::pool::Threads;
 use crate::program::Program;
 use crate::shape::Shape;
@@ -21,9 +22,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// `SessionOptions::default().threads(2)`
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SessionOptions {
-    /// The caller's thread is one of them; 1 never starts another. A GPU needs none.
+    /// At most [`THREADS_MAX`](SessionOptions::THREADS_MAX). The caller's thread is one of them; 1 never starts another. A GPU needs none.
     pub threads: usize,
     /// Each thread but the caller's stays on a processor of its own: those that the process may use, in their order, of
     /// which the first is left to the caller. For a process that has its processors to itself.
@@ -35,6 +38,36 @@ pub struct SessionOptions {
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
         SessionOptions { threads: 1, pinned: false, memory_bytes_max: None }
+    }
+}
+
+impl SessionOptions {
+    /// Beyond what any machine gains by; far more make the system end the process.
+    pub const THREADS_MAX: usize = 1024;
+
+    pub fn threads(self, threads: usize) -> SessionOptions {
+        SessionOptions { threads, ..self }
+    }
+
+    pub fn pinned(self, pinned: bool) -> SessionOptions {
+        SessionOptions { pinned, ..self }
+    }
+
+    pub fn memory_bytes_max(self, bytes: impl Into<Option<usize>>) -> SessionOptions {
+        SessionOptions { memory_bytes_max: bytes.into(), ..self }
+    }
+
+    /// Errors: E0001 for a number of threads that no session can have.
+    pub fn check(&self) -> Result<()> {
+        match self.threads {
+            0 => Err(Error::user("E0001", "a session needs at least one thread")),
+            1..=SessionOptions::THREADS_MAX => Ok(()),
+            n => {
+                let most = SessionOptions::THREADS_MAX;
+                let error = Error::user("E0001", format!("a session of {n} threads; at most {most} are supported"));
+                Err(error.help("give as many threads as the machine has cores, or fewer"))
+            }
+        }
     }
 }
 
@@ -95,9 +128,7 @@ const CANCEL_POLL: Duration = Duration::from_millis(2);
 
 impl Session {
     pub(crate) fn new(model: Model, options: &SessionOptions) -> Result<Session> {
-        if options.threads == 0 {
-            return Err(Error::user("E0001", "a session needs at least one thread"));
-        }
+        options.check()?;
         let Some(world) = model.world() else { return Session::with(model, options, None, None) };
         let (rank, session) = (world.link().clone(), world.session());
         rank.expect_threads(options.threads);
@@ -164,11 +195,11 @@ impl Session {
 
     /// Runs the entry point `main`. Errors: E0301 for the inputs, E0303 where an index in the data is out of range,
     /// E0304 where memory is short.
-    pub fn run(&self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>> {
+    pub fn run(&self, inputs: &[(&str, Tensor)]) -> Result<Outputs> {
         self.run_entry("main", inputs)
     }
 
-    pub fn run_entry(&self, entry: &str, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>> {
+    pub fn run_entry(&self, entry: &str, inputs: &[(&str, Tensor)]) -> Result<Outputs> {
         let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
         self.run_with(entry, &views, &mut [], &RunOptions::default())
     }
@@ -182,19 +213,19 @@ impl Session {
         inputs: &[(&str, TensorView<'_>)],
         outputs: &mut [(&str, TensorBuffer<'_>)],
         options: &RunOptions,
-    ) -> Result<Vec<(String, Tensor)>> {
+    ) -> Result<Outputs> {
         self.call(entry, inputs, outputs, None, options, None)
     }
 
     /// As [`run_entry`](Session::run_entry), and tells `watch` of each launch when it ran, in order.
-    pub fn run_timed(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Vec<(String, Tensor)>> {
+    pub fn run_timed(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Outputs> {
         let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
         self.call(entry, &views, &mut [], None, &RunOptions::default(), Some((watch, Look::Times)))
     }
 
     /// As [`run_entry`](Session::run_entry), and shows `watch` what each launch has written, in order: for those who look
     /// for a fault.
-    pub fn run_watched(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Vec<(String, Tensor)>> {
+    pub fn run_watched(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Outputs> {
         let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
         self.call(entry, &views, &mut [], None, &RunOptions::default(), Some((watch, Look::Results)))
     }
@@ -238,7 +269,7 @@ impl Session {
         outputs: &mut [(&str, TensorBuffer<'_>)],
         cache: &mut Cache<'_>,
         options: &RunOptions,
-    ) -> Result<Vec<(String, Tensor)>> {
+    ) -> Result<Outputs> {
         self.call(entry, inputs, outputs, Some(cache), options, None)
     }
 
@@ -250,7 +281,7 @@ impl Session {
         cache: Option<&mut Cache<'_>>,
         options: &RunOptions,
         mut watch: Option<(Watch<'_>, Look)>,
-    ) -> Result<Vec<(String, Tensor)>> {
+    ) -> Result<Outputs> {
         let named = |e: Box<Error>| e.file(self.model.file());
         let (called, given_inputs) = (entry, inputs);
         let at = self.model.entry_index(entry)?;
@@ -266,6 +297,7 @@ impl Session {
             Some(_) | None => (at, entry),
         };
         let mut given = match_outputs(entry, outputs, held.is_some()).map_err(named)?;
+        check_wanted(entry, options.outputs.as_deref()).map_err(named)?;
         let mut values = bind_symbols(program, entry, &inputs).map_err(named)?;
         bind_capacities(program, entry, held.as_ref().map(Held::capacity), &mut values).map_err(named)?;
         if let Some(held) = &mut held {

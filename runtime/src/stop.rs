@@ -5,15 +5,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
-/// When to give a call up. Both are looked at before it starts, between launches and between the pieces of a launch;
+/// When to give a call up, and what to return of it. Deadline and cancellation are looked at before it starts, between launches and between the pieces of a launch;
 /// the session can be used afterwards as before. On a GPU what was launched is waited for, and a simulated launch is one
 /// piece.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct RunOptions {
     /// E0305 once it has passed; waiting for another call of the session counts.
     pub deadline: Option<Instant>,
     /// E0306 once it is true; set by any thread, never by the session.
     pub cancel: Option<Arc<AtomicBool>>,
+    /// The outputs to return, beside those that the caller gives memory for; all of them where absent.
+    pub outputs: Option<Vec<String>>,
+}
+
+impl RunOptions {
+    pub fn deadline(self, deadline: impl Into<Option<Instant>>) -> RunOptions {
+        RunOptions { deadline: deadline.into(), ..self }
+    }
+
+    pub fn cancel(self, cancel: impl Into<Option<Arc<AtomicBool>>>) -> RunOptions {
+        RunOptions { cancel: cancel.into(), ..self }
+    }
+
+    pub fn outputs<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> RunOptions {
+        RunOptions { outputs: Some(names.into_iter().map(N::into).collect()), ..self }
+    }
 }
 
 /// The options of one call.
@@ -84,7 +101,7 @@ mod tests {
     #[test]
     fn a_piece_that_was_left_out_is_remembered() {
         let flag = Arc::new(AtomicBool::new(true));
-        let options = RunOptions { cancel: Some(flag.clone()), ..RunOptions::default() };
+        let options = RunOptions::default().cancel(flag.clone());
         let stop = Stop::new(&options);
         assert!(!stop.go_on());
         assert_eq!(stop.check().unwrap_err().code, "E0306");
@@ -95,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_deadline_is_an_instant() {
-        let at = |deadline| RunOptions { deadline: Some(deadline), ..RunOptions::default() };
+        let at = |deadline| RunOptions::default().deadline(deadline);
         assert_eq!(Stop::new(&at(Instant::now())).check().unwrap_err().code, "E0305");
         assert!(Stop::new(&at(Instant::now() + Duration::from_secs(60))).check().is_ok());
         assert!(!Stop::new(&RunOptions::default()).possible());

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 fn session(threads: usize) -> Session {
-    decoder().load().unwrap().session(&SessionOptions { threads, ..SessionOptions::default() }).unwrap()
+    decoder().load().unwrap().session(&SessionOptions::default().threads(threads)).unwrap()
 }
 
 /// x[b, s, d] for the positions `at..at + seq`.
@@ -42,7 +42,7 @@ fn a_state_may_be_handed_on_as_a_tensor() {
                 let (present, y) = expected(batch, step);
                 assert_eq!(out[0].1.dims(), [batch, step, 4]);
                 assert_eq!((out[0].1.to_vec().unwrap(), out[1].1.to_vec().unwrap()), (present, y), "{step}");
-                let past = out.swap_remove(0).1;
+                let past = out["present"].clone();
                 out = session.run_entry("decode", &[("x", x(batch, step, 1)), ("past", past)]).unwrap();
             }
         }
@@ -164,8 +164,8 @@ fn a_call_that_fails_appends_nothing() {
         let inputs = [("x", (&x).into()), ("pick", (&pick).into())];
         session.run_cached("decode", &inputs, &mut [], cache, options).map(|out| out[0].1.to_vec().unwrap())
     };
-    let late = RunOptions { deadline: Some(Instant::now()), ..RunOptions::default() };
-    let cancelled = RunOptions { cancel: Some(Arc::new(AtomicBool::new(true))), ..RunOptions::default() };
+    let late = RunOptions::default().deadline(Instant::now());
+    let cancelled = RunOptions::default().cancel(Arc::new(AtomicBool::new(true)));
     for n in 0..6 {
         assert_eq!(call(&mut cache, n + 40, 3, &RunOptions::default()).unwrap_err().code, "E0303");
         assert_eq!(call(&mut cache, n + 40, 0, &late).unwrap_err().code, "E0305");
@@ -180,7 +180,7 @@ fn a_call_that_fails_appends_nothing() {
 fn the_memory_limit_counts_the_cache() {
     let model = decoder().load().unwrap();
     let try_with = |limit| {
-        let options = SessionOptions { memory_bytes_max: Some(limit), ..SessionOptions::default() };
+        let options = SessionOptions::default().memory_bytes_max(limit);
         let session = model.session(&options).unwrap();
         let mut cache = session.cache("decode", 100).unwrap();
         let result = run(&session, "decode", &x(2, 0, 1), &mut cache).map(drop).map_err(|e| (e.code, e.message));
@@ -260,7 +260,7 @@ fn a_capacity_outside_its_range_is_refused() {
 #[test]
 fn a_cache_may_lie_in_the_callers_memory() {
     let model = decoder().load().unwrap();
-    let options = SessionOptions { memory_bytes_max: Some(200), ..SessionOptions::default() };
+    let options = SessionOptions::default().memory_bytes_max(200);
     let session = model.session(&options).unwrap();
     let mut memory = vec![f32::NAN; 2 * 6 * 4 + 3];
     let mut cache = session.cache_over("decode", 6, vec![("present", TensorBuffer::of(&mut memory).unwrap())]).unwrap();
@@ -307,7 +307,7 @@ fn memory_that_is_no_cache_is_refused() {
 #[test]
 fn one_launch_carries_and_appends() {
     for threads in [1, 3] {
-        let options = SessionOptions { threads, ..SessionOptions::default() };
+        let options = SessionOptions::default().threads(threads);
         let session = joining_decoder().load().unwrap().session(&options).unwrap();
         for batch in [1, 3] {
             let mut cache = session.cache("decode", 9).unwrap();

@@ -2,16 +2,16 @@
 
 mod common;
 
-use common::{Builder, two_layers};
+use common::{Builder, decoder, two_layers};
 use sardonyx_base::plan::messages::{Bind, SymbolKind, step::Action};
-use sardonyx_base::{DType, Tensor, TensorBuffer, TensorView};
-use sardonyx_runtime::{Model, RunOptions, Session, SessionOptions};
+use sardonyx_base::{DType, Dim, ErrorKind, Tensor, TensorBuffer, TensorView};
+use sardonyx_runtime::{Bytes, LoadOptions, Model, Port, RunOptions, Session, SessionOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn session(model: &Model, threads: usize) -> Session {
-    model.session(&SessionOptions { threads, ..SessionOptions::default() }).unwrap()
+    model.session(&SessionOptions::default().threads(threads)).unwrap()
 }
 
 /// (4x + 3) · 0.5, eight times.
@@ -108,8 +108,7 @@ fn the_memory_limit_does_not_count_the_callers_memory() {
     let model = two_layers().load().unwrap();
     let x = [0.5f32; 8];
     let run = |limit, y: &mut [f32]| {
-        let session =
-            model.session(&SessionOptions { memory_bytes_max: Some(limit), ..SessionOptions::default() }).unwrap();
+        let session = model.session(&SessionOptions::default().memory_bytes_max(limit)).unwrap();
         let mut outputs = [("y", TensorBuffer::of(y).unwrap())];
         let given = if limit % 2 == 1 { &mut outputs[..0] } else { &mut outputs[..] };
         let inputs = [("x", TensorView::of(&[1, 8], &x).unwrap())];
@@ -139,13 +138,13 @@ fn a_deadline_ends_a_launch_in_the_middle_and_the_session_goes_on() {
         session.run(&[]).unwrap();
         let whole = start.elapsed();
         let start = Instant::now();
-        let options = RunOptions { deadline: Some(start + whole / 10), ..RunOptions::default() };
+        let options = RunOptions::default().deadline(start + whole / 10);
         let e = session.run_with("main", &[], &mut [], &options).unwrap_err();
         assert_eq!((e.code, e.message.as_str()), ("E0305", "the deadline of the call has passed"));
         assert!(start.elapsed() < whole / 2, "{:?} of {whole:?}", start.elapsed());
-        let past = RunOptions { deadline: Some(start), ..RunOptions::default() };
+        let past = RunOptions::default().deadline(start);
         assert_eq!(session.run_with("main", &[], &mut [], &past).unwrap_err().code, "E0305");
-        let late = RunOptions { deadline: Some(Instant::now() + whole * 20), ..RunOptions::default() };
+        let late = RunOptions::default().deadline(Instant::now() + whole * 20);
         let out = session.run_with("main", &[], &mut [], &late).unwrap();
         assert_eq!(out[0].1.to_vec::<u8>().unwrap(), [1; 2000]);
     }
@@ -155,14 +154,14 @@ fn a_deadline_ends_a_launch_in_the_middle_and_the_session_goes_on() {
 fn a_call_is_cancelled_from_another_thread_also_while_it_waits_for_its_turn() {
     let session = session(&slow().load().unwrap(), 1);
     let cancel = Arc::new(AtomicBool::new(false));
-    let options = RunOptions { cancel: Some(cancel.clone()), ..RunOptions::default() };
+    let options = RunOptions::default().cancel(cancel.clone());
     let run = |options: &RunOptions| session.run_with("main", &[], &mut [], options).map(|_| ()).map_err(|e| e.code);
     std::thread::scope(|s| {
         let running = s.spawn(|| run(&options));
         let waiting = s.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
             let soon = Instant::now() + Duration::from_millis(30);
-            (run(&RunOptions { deadline: Some(soon), ..RunOptions::default() }), Instant::now() - soon)
+            (run(&RunOptions::default().deadline(soon)), Instant::now() - soon)
         });
         let (waited, beyond) = waiting.join().unwrap();
         assert_eq!(waited, Err("E0305"));
@@ -183,4 +182,78 @@ fn views_of_tensors_and_tensors_give_the_same() {
     let owned = session.run(&[("x", x.clone())]).unwrap();
     let viewed = session.run_with("main", &[("x", (&x).into())], &mut [], &RunOptions::default()).unwrap();
     assert_eq!(owned[0].1.bytes(), viewed[0].1.bytes());
+}
+
+#[test]
+fn only_the_outputs_that_are_asked_for_come() {
+    let mut builder = decoder();
+    builder.before.clear();
+    let session = session(&builder.load().unwrap(), 1);
+    let (x, past) = ([1f32; 4], [2f32; 8]);
+    let inputs = [("x", TensorView::of(&[1, 1, 4], &x).unwrap()), ("past", TensorView::of(&[1, 2, 4], &past).unwrap())];
+    let run = |options: &RunOptions| session.run_with("decode", &inputs, &mut [], options);
+    let all = run(&RunOptions::default()).unwrap();
+    let one = run(&RunOptions::default().outputs(["y"])).unwrap();
+    assert_eq!((all.len(), one.len()), (2, 1));
+    assert_eq!(one["y"].as_slice::<f32>(), all["y"].as_slice::<f32>());
+    assert_eq!(one.get("present"), None);
+    assert!(run(&RunOptions::default().outputs([""; 0])).unwrap().is_empty());
+    let e = run(&RunOptions::default().outputs(["z"])).unwrap_err();
+    assert_eq!((e.kind(), e.message.as_str()), (ErrorKind::Input, "the model has no output `z`"));
+}
+
+#[test]
+fn bytes_are_as_good_as_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sdx");
+    two_layers().write(&path);
+    let file = std::fs::read(&path).unwrap();
+    let x = Tensor::from_vec(vec![1, 8], vec![0.5f32; 8]);
+    // At every alignment that an object store may give them.
+    for shift in [0, 1, 8, 64] {
+        let bytes = Bytes::from([&vec![0; shift][..], &file].concat()).slice(shift..);
+        let model = Model::from_bytes(bytes, "m", &LoadOptions::default()).unwrap();
+        assert_eq!(session(&model, 1).run(&[("x", x.clone())]).unwrap()["y"].as_slice(), Some(&[20f32][..]), "{shift}");
+    }
+    let e = Model::from_bytes(&b"PK"[..], "m", &LoadOptions::default()).err().unwrap();
+    assert_eq!((e.kind(), e.file.as_deref()), (ErrorKind::Artifact, Some("m")));
+    let mut damaged = file.clone();
+    damaged[0] ^= 1;
+    assert_eq!(Model::from_bytes(damaged, "m", &LoadOptions::default()).err().unwrap().code, "E0401");
+}
+
+#[test]
+fn a_model_says_what_it_takes() {
+    let model = decoder().load().unwrap();
+    let entries = model.entry_points();
+    assert_eq!(entries.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["prefill", "decode"]);
+    let decode = &entries[1];
+    let ports = |ports: &[Port]| -> Vec<(String, String, bool)> {
+        let dims = |port: &Port| port.dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(",");
+        ports.iter().map(|port| (port.name.clone(), dims(port), port.is_state)).collect()
+    };
+    let row = |name: &str, dims: &str, is_state| (name.to_string(), dims.to_string(), is_state);
+    assert_eq!(ports(&decode.inputs), [row("x", "batch,seq,4", false), row("past", "batch,past,4", true)]);
+    assert_eq!(ports(&decode.outputs), [row("present", "batch,past + seq,4", true), row("y", "batch,4", false)]);
+    let symbols: Vec<_> = decode.symbols.iter().map(|s| (s.name.as_str(), s.lo, s.hi, s.is_data)).collect();
+    assert_eq!(symbols, [("batch", 0, Some(1000), false), ("seq", 0, None, false), ("past", 0, None, false)]);
+}
+
+#[test]
+fn the_bytes_of_a_call_are_known_before() {
+    let model = two_layers().load().unwrap();
+    let bytes = model.call_bytes("main", &[("batch", 3)]).unwrap().unwrap();
+    assert_eq!((bytes.is_exact, bytes.inputs, bytes.outputs, bytes.arena, bytes.scratch), (true, 96, 12, 256, 64));
+    let wrong = |sizes: &[(&str, i64)]| model.call_bytes("main", sizes).unwrap_err().code;
+    assert_eq!([wrong(&[]), wrong(&[("batch", 1001)]), wrong(&[("bach", 1)])], ["E0204", "E0301", "E0301"]);
+}
+
+#[test]
+fn more_threads_than_any_machine_has_are_refused() {
+    let model = two_layers().load().unwrap();
+    let with = |threads| model.session(&SessionOptions::default().threads(threads)).err().map(|e| (e.code, e.kind()));
+    for threads in [0, SessionOptions::THREADS_MAX + 1, 100_000, usize::MAX] {
+        assert_eq!(with(threads), Some(("E0001", ErrorKind::Usage)), "{threads}");
+    }
+    assert_eq!(with(2), None);
 }

@@ -11,11 +11,11 @@ use sardonyx_base::{DType, Error, Result, Tensor, TensorBuffer, TensorView};
 use sardonyx_runtime::{LoadOptions, Model, RunOptions, Session, SessionOptions};
 
 fn on(device: &str) -> LoadOptions {
-    LoadOptions { device: device.parse().unwrap(), ..LoadOptions::default() }
+    LoadOptions::default().device(device.parse().unwrap())
 }
 
 fn session(model: &Model) -> Session {
-    model.session(&SessionOptions { threads: 2, ..SessionOptions::default() }).unwrap()
+    model.session(&SessionOptions::default().threads(2)).unwrap()
 }
 
 fn x(dims: Vec<usize>, seed: usize) -> Tensor {
@@ -186,7 +186,7 @@ fn floats_of(cache: &sardonyx_runtime::Cache) -> Vec<f32> {
 fn memory_has_a_limit(device: &str) {
     let model = layers().load_with(&on(device)).unwrap();
     // Arena 64 + 32, outputs 4 + 32, and the input of 32.
-    let options = |max| SessionOptions { memory_bytes_max: Some(max), ..SessionOptions::default() };
+    let options = |max| SessionOptions::default().memory_bytes_max(max);
     let run = |max| model.session(&options(max)).unwrap().run(&[("x", x(vec![1, 8], 0))]).map_err(|e| e.message);
     assert_eq!(run(163).unwrap_err(), "the call needs 164 bytes, the limit is 163");
     assert!(run(164).is_ok());

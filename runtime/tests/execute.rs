@@ -5,10 +5,10 @@ mod common;
 use common::{Builder, lazy, two_layers};
 use sardonyx_base::plan::messages::{Bind, Check, Copy, SymbolKind, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor, cpu::Level};
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{LoadOptions, Model, Outputs, SessionOptions};
 
 fn session(model: &Model, threads: usize) -> sardonyx_runtime::Session {
-    model.session(&SessionOptions { threads, ..SessionOptions::default() }).unwrap()
+    model.session(&SessionOptions::default().threads(threads)).unwrap()
 }
 
 fn rows(batch: usize) -> Tensor {
@@ -20,7 +20,7 @@ fn expected(batch: usize) -> Vec<f32> {
     (0..batch).map(row).collect()
 }
 
-fn error(result: Result<Vec<(String, Tensor)>>) -> Box<Error> {
+fn error(result: Result<Outputs>) -> Box<Error> {
     result.expect_err("the call is refused")
 }
 
@@ -251,7 +251,7 @@ fn the_best_variant_runs_unless_a_lower_one_is_asked_for() {
     let variant = b.kernel("variant", &[true], 0, "0");
     b.launch(variant, &[y], &[], "3");
     let level = |cpu| {
-        let model = b.load_with(&LoadOptions { cpu, ..LoadOptions::default() }).unwrap();
+        let model = b.load_with(&LoadOptions::default().cpu(cpu)).unwrap();
         session(&model, 2).run(&[]).unwrap()[0].1.to_vec::<u8>().unwrap()
     };
     assert_eq!(level(Level::from_name("v3")), [3; 3]);
@@ -263,7 +263,7 @@ fn the_best_variant_runs_unless_a_lower_one_is_asked_for() {
 fn memory_that_cannot_be_had_is_an_error() {
     let b = two_layers();
     let model = b.load().unwrap();
-    let small = model.session(&SessionOptions { memory_bytes_max: Some(1000), ..SessionOptions::default() }).unwrap();
+    let small = model.session(&SessionOptions::default().memory_bytes_max(1000)).unwrap();
     assert!(small.run(&[("x", rows(2))]).is_ok());
     assert_eq!(error(small.run(&[("x", rows(100))])).code, "E0304");
     assert!(small.run(&[("x", rows(2))]).is_ok());
@@ -273,5 +273,5 @@ fn memory_that_cannot_be_had_is_an_error() {
     huge.arena("64", "1152921504606846912");
     let e = error(session(&huge.load().unwrap(), 1).run(&[("x", rows(2))]));
     assert_eq!((e.code, e.message.as_str()), ("E0304", "cannot allocate 1152921504606846976 bytes"));
-    assert_eq!(model.session(&SessionOptions { threads: 0, ..SessionOptions::default() }).err().unwrap().code, "E0001");
+    assert_eq!(model.session(&SessionOptions::default().threads(0)).err().unwrap().code, "E0001");
 }

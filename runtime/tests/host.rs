@@ -5,7 +5,7 @@ mod common;
 use common::{Builder, edit};
 use sardonyx_base::plan::messages::{buffer::Place, step::Action, *};
 use sardonyx_base::{DType, Error, Result, Tensor};
-use sardonyx_runtime::{RunOptions, Session, SessionOptions};
+use sardonyx_runtime::{CallBytes, Outputs, RunOptions, Session, SessionOptions};
 use std::time::{Duration, Instant};
 
 fn operand(buffer: u32, dtype: DType, dims: &[&str]) -> Operand {
@@ -83,7 +83,7 @@ fn turns() -> Builder {
 }
 
 fn session(b: &Builder) -> Session {
-    b.load().unwrap().session(&SessionOptions { threads: 2, ..SessionOptions::default() }).unwrap()
+    b.load().unwrap().session(&SessionOptions::default().threads(2)).unwrap()
 }
 
 fn floats(values: &[f32]) -> Tensor {
@@ -104,7 +104,7 @@ fn a_value_has_the_size_that_the_host_found() {
     assert!(run(&[1.0]).is_ok());
 }
 
-fn turn(session: &Session, trips: i64, values: &[f32]) -> Result<Vec<(String, Tensor)>> {
+fn turn(session: &Session, trips: i64, values: &[f32]) -> Result<Outputs> {
     let (trips, start) = (Tensor::scalar(trips), Tensor::from_vec(vec![], vec![true]));
     session.run(&[("trips", trips), ("start", start), ("x", floats(values))])
 }
@@ -142,11 +142,10 @@ fn a_loop_ends_at_the_deadline_and_keeps_to_the_memory() {
     let (trips, start, x) = (Tensor::scalar(i64::MAX), Tensor::from_vec(vec![], vec![true]), floats(&[]));
     let inputs = [("trips", (&trips).into()), ("start", (&start).into()), ("x", (&x).into())];
     let deadline = Some(Instant::now() + Duration::from_millis(50));
-    let options = RunOptions { deadline, ..RunOptions::default() };
+    let options = RunOptions::default().deadline(deadline);
     assert_eq!(session.run_with("main", &inputs, &mut [], &options).unwrap_err().code, "E0305");
     assert!(turn(&session, 2, &[1.0]).is_ok());
-    let small =
-        model.session(&SessionOptions { memory_bytes_max: Some(1 << 12), ..SessionOptions::default() }).unwrap();
+    let small = model.session(&SessionOptions::default().memory_bytes_max(1 << 12)).unwrap();
     assert!(turn(&small, 2, &[1.0; 16]).is_ok());
     assert_eq!(turn(&small, 2, &[1.0; 4096]).unwrap_err().code, "E0304");
 }
@@ -236,4 +235,19 @@ fn operands_beyond_their_buffers_are_refused_at_the_call() {
     step(&mut b, |h| h.results[0].value.as_mut().unwrap().dims[0] = "2".into());
     let e = session(&b).run(&[("x", floats(&[1.0]))]).unwrap_err();
     assert_eq!(e.code, "E0303", "{e}");
+}
+
+#[test]
+fn sizes_that_data_decides_are_bounded() {
+    let open = |change: fn(&mut Builder)| {
+        let mut b = nonzero();
+        change(&mut b);
+        b.load().unwrap().call_bytes("main", &[("n", 100)]).unwrap()
+    };
+    let bytes = |b: Option<CallBytes>| b.map(|b| (b.is_exact, b.arena, b.outputs, b.made, b.inputs));
+    // By the range of the symbol, and by the elements of the operand.
+    assert_eq!(bytes(open(|_| ())), Some((false, 12, 12, 24, 400)));
+    assert_eq!(bytes(open(|b| b.manifest.symbols[1].hi = None)), Some((false, 400, 400, 800, 400)));
+    // How often a loop turns nobody knows.
+    assert_eq!(turns().load().unwrap().call_bytes("main", &[("n", 1)]).unwrap(), None);
 }

@@ -16,7 +16,7 @@ fn every_cut_and_a_flip_of_every_small_byte_is_found() {
     let good = std::fs::read(&path).unwrap();
     let load = |bytes: &[u8], verify| {
         std::fs::write(&path, bytes).unwrap();
-        Model::load(&path, &LoadOptions { verify, ..LoadOptions::default() }).map(drop).map_err(|e| e.code)
+        Model::load(&path, &LoadOptions::default().verify(verify)).map(drop).map_err(|e| e.code)
     };
     assert_eq!(load(&good, Verify::Full), Ok(()));
     for n in 0..64 {
@@ -48,7 +48,7 @@ fn weights_are_not_read_at_load_when_verification_is_lazy() {
     assert_eq!(at % 4096, 0);
     bytes[at + 3] ^= 0x80;
     std::fs::write(&path, bytes).unwrap();
-    let load = |verify| Model::load(&path, &LoadOptions { verify, ..LoadOptions::default() });
+    let load = |verify| Model::load(&path, &LoadOptions::default().verify(verify));
     assert_eq!(load(Verify::Full).err().unwrap().code, "E0401");
     let session = load(Verify::Lazy).unwrap().session(&SessionOptions::default()).unwrap();
     let out = session.run(&[("x", Tensor::zeros(DType::F32, vec![1, 8]))]).unwrap();

@@ -66,7 +66,7 @@ fn inputs(batch: usize) -> Vec<(&'static str, Tensor)> {
 }
 
 fn session(n: u32, device: &str) -> Session {
-    let options = LoadOptions { device: device.parse().unwrap(), ..LoadOptions::default() };
+    let options = LoadOptions::default().device(device.parse().unwrap());
     meeting(n).load_with(&options).unwrap().session(&SessionOptions::default()).unwrap()
 }
 
@@ -159,7 +159,7 @@ fn others_do_not_come() {
         let given: Vec<(&str, TensorView)> = given.iter().map(|(name, t)| (*name, t.into())).collect();
         let begun = Instant::now();
         let deadline = Some(begun + Duration::from_millis(300));
-        let e = gpu.run_with("main", &given, &mut [], &RunOptions { deadline, cancel: None }).unwrap_err();
+        let e = gpu.run_with("main", &given, &mut [], &RunOptions::default().deadline(deadline)).unwrap_err();
         assert!(begun.elapsed() < Duration::from_secs(5), "{fault}");
         assert_eq!((e.code, e.message.contains(words)), (code, true), "{fault}: {e}");
         std::fs::write(folder().join("fault"), "").unwrap();

@@ -28,7 +28,7 @@ fn refused(b: &Builder) -> Box<Error> {
 }
 
 fn without(b: &Builder) -> Result<sardonyx_runtime::Model> {
-    b.load_with(&LoadOptions { selftest: false, ..LoadOptions::default() })
+    b.load_with(&LoadOptions::default().selftest(false))
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn wrong_results_are_a_refusal_unless_the_test_is_left_out() {
 fn a_weight_that_changed_is_found_where_no_hash_is_checked() {
     let mut b = with_test(&[20.0, 20.0]);
     b.weights[3] ^= 0x40;
-    let off = LoadOptions { verify: Verify::Off, ..LoadOptions::default() };
+    let off = LoadOptions::default().verify(Verify::Off);
     assert_eq!(b.load_with(&off).err().unwrap().code, "E0404");
 }
 

@@ -26,7 +26,7 @@ pub fn checked(name: &str) -> Result<String, String> {
 /// Runs an artifact of the model on its data sets; `Err` where one is outside the tolerance.
 pub fn check_artifact(name: &str, artifact: &Path) -> Result<String, String> {
     let loaded = Model::load(artifact, &LoadOptions::default()).map_err(|e| format!("at load: {e}"))?;
-    let session = loaded.session(&SessionOptions { threads: 2, ..SessionOptions::default() }).unwrap();
+    let session = loaded.session(&SessionOptions::default().threads(2)).unwrap();
     let sets = data_sets(name);
     let mut args = DataArgs::new(sets.clone());
     args.of_max = CONVOLUTION_NETS.contains(&name).then_some(1e-4);

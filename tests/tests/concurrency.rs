@@ -4,7 +4,7 @@
 
 use sardonyx_base::{DType, Error, Result, Tensor, TensorView};
 use sardonyx_format::tensor_io::Synthetic;
-use sardonyx_runtime::{LoadOptions, Model, RunOptions, Session, SessionOptions};
+use sardonyx_runtime::{LoadOptions, Model, Outputs, RunOptions, Session, SessionOptions};
 use sardonyx_tests::damage::Random;
 use sardonyx_tests::onnx::encoder;
 use sardonyx_tests::prepared::prepared;
@@ -29,7 +29,7 @@ struct Subject {
 
 struct Case {
     inputs: Vec<(String, Tensor)>,
-    expected: Vec<(String, Tensor)>,
+    expected: Outputs,
 }
 
 impl Subject {
@@ -52,7 +52,7 @@ impl Subject {
                 )
             };
             let inputs: Vec<(String, Tensor)> = ports.iter().map(|p| &p.name).enumerate().map(one).collect();
-            let mut case = Case { inputs, expected: vec![] };
+            let mut case = Case { inputs, expected: Outputs::default() };
             case.expected = case.run(&alone, &RunOptions::default()).unwrap();
             cases.push(case);
         }
@@ -68,7 +68,7 @@ impl Subject {
 }
 
 impl Case {
-    fn run(&self, session: &Session, options: &RunOptions) -> Result<Vec<(String, Tensor)>> {
+    fn run(&self, session: &Session, options: &RunOptions) -> Result<Outputs> {
         let views: Vec<(&str, TensorView)> = self.inputs.iter().map(|(name, t)| (name.as_str(), t.into())).collect();
         session.run_with("main", &views, &mut [], options)
     }
@@ -125,7 +125,7 @@ fn hammer(subject: &Subject, calls: usize, session: &(dyn Fn() -> Arc<Session> +
 
 fn both_ways(subject: &Subject, calls: usize) {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    let one = |threads| Arc::new(subject.model.session(&SessionOptions { threads, ..Default::default() }).unwrap());
+    let one = |threads| Arc::new(subject.model.session(&SessionOptions::default().threads(threads)).unwrap());
     hammer(subject, calls, &|| one(1));
     let shared = one(1);
     hammer(subject, calls, &|| shared.clone());
@@ -148,7 +148,7 @@ fn threads_compute_minilm_in_constant_memory() {
 fn deadlines_and_cancelling_leave_a_session_as_good_as_before() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let subject = Subject::small();
-    let session = subject.model.session(&SessionOptions { threads: 2, ..Default::default() }).unwrap();
+    let session = subject.model.session(&SessionOptions::default().threads(2)).unwrap();
     let counts: [AtomicUsize; 3] = Default::default();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -159,7 +159,7 @@ fn deadlines_and_cancelling_leave_a_session_as_good_as_before() {
                     let cancel = Arc::new(AtomicBool::new(call % 7 == 0));
                     let late = Duration::from_micros(random.below(400) as u64);
                     let deadline = (call % 3 == 0).then(|| Instant::now() + late);
-                    let options = RunOptions { deadline, cancel: Some(cancel) };
+                    let options = RunOptions::default().deadline(deadline).cancel(cancel);
                     let case = &subject.cases[random.below(subject.cases.len())];
                     let kind = match case.run(session, &options) {
                         Ok(outputs) => {
@@ -188,7 +188,7 @@ fn a_cap_on_memory_refuses_before_anything_runs() {
     for threads in [1, 2] {
         for case in &subject.cases {
             let with = |max| {
-                let options = SessionOptions { threads, memory_bytes_max: Some(max), ..SessionOptions::default() };
+                let options = SessionOptions::default().threads(threads).memory_bytes_max(max);
                 case.run(&subject.model.session(&options).unwrap(), &RunOptions::default())
             };
             let refused = with(0).unwrap_err();

@@ -27,7 +27,7 @@ fn compiled(name: &str, entries: Entries, path: &Path) -> Model {
 
 /// With two threads, so that what the other session computes with one shows that the number does not matter.
 fn session(model: &Model, threads: usize) -> Session {
-    model.session(&SessionOptions { threads, ..SessionOptions::default() }).expect("a session")
+    model.session(&SessionOptions::default().threads(threads)).expect("a session")
 }
 
 /// Token `t` of the sequence `row`.
@@ -68,9 +68,9 @@ impl Batch {
     fn in_place(&self, s: &Session, entry: &str, from: usize, to: usize, cache: &mut Cache) -> Result<Tensor> {
         let inputs = self.inputs(s.model(), from, to);
         let inputs: Vec<_> = inputs.iter().map(|(name, t)| (name.as_str(), t.into())).collect();
-        let mut outputs = s.run_cached(entry, &inputs, &mut [], cache, &RunOptions::default())?;
+        let outputs = s.run_cached(entry, &inputs, &mut [], cache, &RunOptions::default())?;
         assert_eq!((outputs.len(), outputs[0].0.as_str()), (1, "logits"));
-        Ok(outputs.remove(0).1)
+        Ok(outputs[0].1.clone())
     }
 
     /// `states` go in and come out, in the order of the entry point's states.
@@ -164,7 +164,7 @@ fn check_refusals(model: &Model, name: &str) {
         assert_eq!(again.expect_err("no beginning").code, "E0301");
 
         let mut bad = batch.inputs(model, t, t + 1);
-        let soon = RunOptions { deadline: Some(Instant::now()), ..RunOptions::default() };
+        let soon = RunOptions::default().deadline(Instant::now());
         for (id, options, code) in [(1i64 << 40, RunOptions::default(), "E0303"), (7, soon, "E0305")] {
             bad.iter_mut().filter(|(name, _)| name == "input_ids").for_each(|(_, ids)| {
                 *ids = Tensor::from_vec(vec![1, 1], vec![id]);
@@ -199,7 +199,7 @@ fn check_example(path: &Path, model: &Model, name: &str) {
     let none = batch.nothing(model);
     let states = main.states.iter().zip(none).map(|(state, tensor)| (main.inputs[state.input].name.as_str(), tensor));
     let inputs: Vec<_> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).chain(states).collect();
-    let logits = s.run(&inputs).unwrap_or_else(|e| panic!("{name}: {e}")).remove(0).1;
+    let logits = s.run(&inputs).unwrap_or_else(|e| panic!("{name}: {e}"))[0].1.clone();
     for t in prompt.len()..n {
         let before = row(&logits, 0, t - 1);
         let best = before.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -311,7 +311,7 @@ fn a_simulated_gpu_decodes_in_place_as_the_cpu_does() {
     let (source, path) = (model("skel_llama_tiny_kv_dyn23"), folder.path().join("m.sdx"));
     let targets = Target::all().collect();
     compile(&Request { targets, ..Request::new(&source, &path) }).unwrap_or_else(|e| panic!("{e}"));
-    let load = |device| Model::load(&path, &LoadOptions { device, ..LoadOptions::default() }).expect("an artifact");
+    let load = |device| Model::load(&path, &LoadOptions::default().device(device)).expect("an artifact");
     let models = [DeviceName::Cpu, DeviceName::Sim("sm_80".into())].map(load);
     let batch = Batch { rows: vec![(0, 0), (3, 2)] };
     let logits = models.each_ref().map(|model| {

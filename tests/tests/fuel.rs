@@ -26,7 +26,7 @@ fn outputs(folder: &Path, fuel: Option<usize>) -> (Vec<(String, Tensor)>, usize,
     };
     let names: Vec<String> = loaded.entry("main").unwrap().inputs.iter().map(|i| i.name.clone()).collect();
     let inputs: Vec<(&str, Tensor)> = names.iter().map(|n| (n.as_str(), given(n))).collect();
-    (session.run(&inputs).unwrap(), report.rewrites.applied().len(), launches)
+    (session.run(&inputs).unwrap().into(), report.rewrites.applied().len(), launches)
 }
 
 #[test]

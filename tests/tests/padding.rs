@@ -57,7 +57,7 @@ fn rows_that_are_kept_are_those_of_the_padded_run() {
                 ("token_type_ids", tensor(vec![0; 4 * 150])),
             ];
             let run = |model: &Model, threads: usize| {
-                let session = model.session(&SessionOptions { threads, ..SessionOptions::default() }).unwrap();
+                let session = model.session(&SessionOptions::default().threads(threads)).unwrap();
                 let outputs = session.run(&inputs).unwrap_or_else(|e| panic!("{name}, {what}: {e}"));
                 outputs[0].1.to_vec::<f32>().unwrap()
             };

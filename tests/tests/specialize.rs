@@ -30,7 +30,7 @@ fn the_tightest_sizes_that_fit_are_run() {
     let specialized = parse_specialized(&["batch=1".into(), "batch=1,seq=16".into()]).unwrap();
     compile(&Request { specialized, selftest: false, ..Request::new(&source, &path) }).unwrap();
     let model = Model::load(&path, &LoadOptions::default()).unwrap();
-    let session = model.session(&SessionOptions { threads: 2, ..SessionOptions::default() }).unwrap();
+    let session = model.session(&SessionOptions::default().threads(2)).unwrap();
     let (general, _) = call(&session, 2, 16);
     let (by_batch, _) = call(&session, 1, 17);
     let (exact, values) = call(&session, 1, 16);

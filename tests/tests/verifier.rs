@@ -6,7 +6,7 @@
 use prost::Message;
 use sardonyx_base::plan::messages::{File, Launch, Manifest, Plan, buffer::Place, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor};
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, Outputs, SessionOptions};
 use sardonyx_tests::onnx::{Net, small};
 use sardonyx_tests::programs::compile;
 use sardonyx_tests::sdx::Parts;
@@ -137,10 +137,10 @@ fn changed(change: fn(&mut Change), device: DeviceName) -> Result<Model> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.sdx");
     std::fs::write(&path, parts.archive()).unwrap();
-    Model::load(&path, &LoadOptions { selftest: false, device, ..LoadOptions::default() })
+    Model::load(&path, &LoadOptions::default().selftest(false).device(device))
 }
 
-fn call(model: &Model) -> Result<Vec<(String, Tensor)>> {
+fn call(model: &Model) -> Result<Outputs> {
     let inputs = [("x", Tensor::zeros(DType::F32, vec![5, 8])), ("ids", Tensor::zeros(DType::I64, vec![5]))];
     model.session(&SessionOptions::default())?.run(&inputs)
 }

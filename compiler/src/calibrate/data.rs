@@ -5,7 +5,7 @@ use sardonyx_base::{Dim, Error, Kind, Result, Tensor};
 use sardonyx_dialects::sdx::{Graph, TensorType};
 use sardonyx_format::tensor_io::read_npz;
 use sardonyx_run::DataSet;
-use sardonyx_runtime::Session;
+use sardonyx_runtime::{Outputs, Session};
 use std::path::{Path, PathBuf};
 
 /// The inputs of one call, and where they are from.
@@ -16,7 +16,7 @@ pub struct Sample {
 
 impl Sample {
     /// The outputs of a session for the sample's inputs and for more of them. Errors name the sample.
-    pub fn outputs(&self, session: &Session, more: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
+    pub fn outputs(&self, session: &Session, more: &[(String, Tensor)]) -> Result<Outputs> {
         let all = self.inputs.iter().chain(more);
         let inputs: Vec<(&str, Tensor)> = all.map(|(name, t)| (name.as_str(), t.clone())).collect();
         session.run(&inputs).map_err(|e| e.file(self.name.clone()))

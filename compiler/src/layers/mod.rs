@@ -29,7 +29,7 @@ use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::flow::{FlowOp, Program};
 use sardonyx_dialects::interp::{KernelCall, run_program_by};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::Session;
+use sardonyx_runtime::{Outputs, Session};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -40,7 +40,6 @@ const WORK_MAX: usize = 100_000_000;
 const IN_VAIN_MAX: usize = 4;
 
 /// Named tensors that a run gives.
-type Outputs = Vec<(String, Tensor)>;
 
 /// A model, and the program that it is compiled to.
 pub struct Layers {

@@ -276,20 +276,21 @@ fn compare_set(
     let actual = session.run(&given)?;
     // What the reference cannot do is said beside its column; the compiled model is judged all the same.
     let reference = reference.map(|run| run(&inputs).map_err(|e| format!("{}: {}", e.code, e.message)));
-    let find =
-        |outputs: &[(String, Tensor)], name: &str| outputs.iter().find(|(n, _)| n == name).map(|(_, t)| t.clone());
     let one = |(name, expected): &(String, Tensor)| {
-        let found = find(&actual, name).ok_or_else(|| Error::defect(format!("the output `{name}` did not come")))?;
+        let found = actual.get(name).ok_or_else(|| Error::defect(format!("the output `{name}` did not come")))?;
         let reference = reference.as_ref().map(|outputs| {
             let outputs = outputs.as_ref().map_err(String::clone);
-            let reference = outputs.and_then(|o| find(o, name).ok_or_else(|| format!("it has no output `{name}`")));
-            let with = |f: &dyn Fn(&Tensor) -> Compared| reference.as_ref().map_err(String::clone).and_then(f);
+            let reference = outputs.and_then(|outputs| {
+                let found = outputs.iter().find(|(n, _)| n == name).map(|(_, tensor)| tensor);
+                found.ok_or_else(|| format!("it has no output `{name}`"))
+            });
+            let with = |f: &dyn Fn(&Tensor) -> Compared| reference.as_ref().map_err(String::clone).and_then(|r| f(r));
             Beside {
                 expected: with(&|r| compare(r, expected, tolerance)),
-                compiled: with(&|r| compare(&found, r, tolerance)),
+                compiled: with(&|r| compare(found, r, tolerance)),
             }
         });
-        Ok(OutputReport { name: name.clone(), compiled: compare(&found, expected, tolerance), reference })
+        Ok(OutputReport { name: name.clone(), compiled: compare(found, expected, tolerance), reference })
     };
     expected.iter().map(one).collect()
 }

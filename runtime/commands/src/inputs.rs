@@ -2,9 +2,8 @@
 
 use sardonyx_base::{Dim, Error, Result, Tensor, solve};
 use sardonyx_format::tensor_io::{Synthetic, load_tensor, read_npz};
-use sardonyx_runtime::Model;
-use sardonyx_runtime::program::bind_capacities;
 use sardonyx_runtime::program::{Entry, Port, Program, Symbol};
+use sardonyx_runtime::{CallBytes, Model};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -89,27 +88,12 @@ pub fn check_names(program: &Program, arguments: &[String]) -> Result<()> {
     arguments.iter().try_for_each(|argument| meaning(program, parse_dim(argument)?.0).map(drop))
 }
 
-/// The symbols of a call whose dimensions are said, by symbol index; states have the room that they need. Errors: E0001,
-/// E0204 for a size that is missing, E0301.
-pub fn symbol_values(program: &Program, entry: &Entry, arguments: &[String]) -> Result<Vec<Option<i64>>> {
+/// The bytes of a call whose dimensions are said. Errors: E0001, E0204 for a size that is missing, E0301.
+pub fn call_bytes(program: &Program, entry: &Entry, arguments: &[String]) -> Result<Option<CallBytes>> {
     let dims = Dims::collect(program, entry, arguments, &BTreeMap::new(), None)?;
-    let mut values = vec![None; program.symbols.len()];
-    program.coordinates.iter().for_each(|(at, place)| values[*at] = Some(*place));
-    for source in &entry.sources {
-        let Some(&at) = program.symbol_index.get(&*source.symbol) else { continue };
-        let symbol = &program.symbols[at];
-        let value = dims.values.get(&symbol.name).copied().or_else(|| default(symbol, Missing::Refuse));
-        let value = value.ok_or_else(|| {
-            let message = format!("a call needs a size for `{}`", symbol.name);
-            Error::user("E0204", message).help(format!("give `--dim {}=N`", symbol.name))
-        })?;
-        if !symbol.admits(value) {
-            return Err(Error::user("E0301", format!("`{}` = {value} is outside {}", symbol.name, symbol.range())));
-        }
-        values[at] = Some(value);
-    }
-    bind_capacities(program, entry, None, &mut values)?;
-    Ok(values)
+    CallBytes::new(program, entry, &|symbol| {
+        dims.values.get(&symbol.name).copied().or_else(|| default(symbol, Missing::Refuse))
+    })
 }
 
 /// Names may hold `=`: the longest name of the model that fits wins.

@@ -99,14 +99,13 @@ impl ModelArgs {
 
 impl LoadArgs {
     pub fn load(&self, model: &Path) -> Result<Model> {
-        let options = LoadOptions {
-            verify: self.verify,
-            device: self.device.clone(),
-            cpu: self.cpu,
-            selftest: !self.no_selftest,
-            transport: self.transport.unwrap_or(if is_launched() { Transport::Mpi } else { Transport::Threads }),
-            ranks: self.ranks.map(std::num::NonZeroUsize::get),
-        };
+        let options = LoadOptions::default()
+            .verify(self.verify)
+            .device(self.device.clone())
+            .cpu(self.cpu)
+            .selftest(!self.no_selftest)
+            .transport(self.transport.unwrap_or(if is_launched() { Transport::Mpi } else { Transport::Threads }))
+            .ranks(self.ranks.map(std::num::NonZeroUsize::get));
         Model::load(model, &options)
     }
 }
@@ -132,10 +131,7 @@ impl ThreadArgs {
     pub fn session(&self, model: &Model) -> Result<Session> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
         let threads = self.threads.map_or((processors / model.ranks()).max(1), std::num::NonZeroUsize::get);
-        if threads > 1024 {
-            return Err(Error::user("E0001", format!("{threads} threads; at most 1024 are supported")));
-        }
-        model.session(&SessionOptions { threads, pinned: self.pin, ..SessionOptions::default() })
+        model.session(&SessionOptions::default().threads(threads).pinned(self.pin))
     }
 }
 

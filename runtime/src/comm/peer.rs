@@ -48,7 +48,7 @@ impl Load {
             Some(name) => Some(Level::from_name(name).ok_or_else(unfit)?),
             None => None,
         };
-        Ok(LoadOptions { verify, device, cpu, selftest: false, ..LoadOptions::default() })
+        Ok(LoadOptions::default().verify(verify).device(device).cpu(cpu).selftest(false))
     }
 }
 
@@ -100,11 +100,10 @@ impl Peer {
 
     fn open(&mut self, open: &Open) -> Result<()> {
         let model = self.model.clone().ok_or_else(|| Error::defect("a session of no model"))?;
-        let options = SessionOptions {
-            threads: open.threads as usize,
-            pinned: open.pinned,
-            memory_bytes_max: open.memory_bytes_max.map(|n| n as usize),
-        };
+        let options = SessionOptions::default()
+            .threads(open.threads as usize)
+            .pinned(open.pinned)
+            .memory_bytes_max(open.memory_bytes_max.map(|n| n as usize));
         self.sessions.insert(open.session, Session::of_rank(model, &options, self.link.clone())?);
         Ok(())
     }
@@ -116,7 +115,7 @@ impl Peer {
             session.renew();
         }
         let deadline = run.limit.map(|ns| Instant::now() + Duration::from_nanos(ns));
-        let options = RunOptions { deadline, cancel: None };
+        let options = RunOptions::default().deadline(deadline);
         let inputs = run.inputs.iter().map(|input: &Input| {
             let unfit = || Error::defect("an order that no first rank gives");
             let bytes = payload.bytes(input.at as usize, input.bytes as usize).ok_or_else(unfit)?;

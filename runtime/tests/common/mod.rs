@@ -239,7 +239,7 @@ fn port(name: &str, dtype: DType, dims: &[&str], buffer: u32) -> Port {
 }
 
 pub fn lazy() -> LoadOptions {
-    LoadOptions { verify: Verify::Lazy, ..LoadOptions::default() }
+    LoadOptions::default().verify(Verify::Lazy)
 }
 
 /// y[b] = sum over n of (2x[b, n] + 1) · w[n], twice over to use an arena: h = 2x + 1, g = 2h + 1, y = g · w.

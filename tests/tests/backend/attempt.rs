@@ -48,7 +48,7 @@ fn run(case: &Case, variant: Variant, device: &DeviceName, folder: &Path, outcom
             Some(loaded) => loaded,
             None => compile(&model, variant, device, &folder.join("m.sdx"), outcome)?,
         };
-        let session = loaded.session(&SessionOptions { threads: 1, ..SessionOptions::default() });
+        let session = loaded.session(&SessionOptions::default().threads(1));
         let session = session.map_err(|e| e.to_string())?;
         let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         let actual = session.run(&given).map_err(|e| format!("at the call: {e}"))?;
@@ -88,7 +88,7 @@ fn compile(
     let hosts = entries.flat_map(|e| &e.hosts).filter(|h| !h.calls);
     outcome.host = hosts.map(|h| h.op.split(' ').next().unwrap_or_default().to_string()).collect();
     outcome.compile = Some(outcome.compile.unwrap_or_default() + start.elapsed());
-    let options = LoadOptions { device: device.clone(), ..LoadOptions::default() };
+    let options = LoadOptions::default().device(device.clone());
     Model::load(artifact, &options).map_err(|e| format!("at load: {e}"))
 }
 

@@ -96,7 +96,7 @@ impl Compiled {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("case.sdx");
         emit(&path, &plan, &params, &sardonyx::targets::of_device(device))?;
-        let model = Model::load(&path, &LoadOptions { device: device.clone(), ..LoadOptions::default() })?;
+        let model = Model::load(&path, &LoadOptions::default().device(device.clone()))?;
         Ok(Compiled { graph, params, model, threads: THREADS })
     }
 
@@ -123,7 +123,7 @@ impl Compiled {
     /// One call with everything given, and where there are states the same with them in a cache.
     fn call(&self, case: &Case, inputs: &Tensors) -> std::result::Result<(), String> {
         let wanted = self.expected(case, inputs)?;
-        let session = self.model.session(&SessionOptions { threads: self.threads, ..SessionOptions::default() });
+        let session = self.model.session(&SessionOptions::default().threads(self.threads));
         let session = session.map_err(|e| e.to_string())?;
         let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         let name = self.graph.name.as_str();
@@ -167,9 +167,8 @@ impl Compiled {
         }
         for _ in 0..2 {
             let wanted = self.expected(case, &now)?;
-            let mut got = session
-                .run_cached(&self.graph.name, &views, &mut [], &mut cache, &RunOptions::default())
-                .map_err(text)?;
+            let got = session.run_cached(&self.graph.name, &views, &mut [], &mut cache, &RunOptions::default());
+            let mut got = Tensors::from(got.map_err(text)?);
             for (i, (output, _)) in wanted.outputs.iter().enumerate() {
                 if held.iter().any(|(_, o)| o == output) {
                     got.insert(i, (output.clone(), cache.tensor(output).map_err(text)?));

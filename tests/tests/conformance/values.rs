@@ -126,7 +126,7 @@ impl Expected {
     }
 
     /// What differs most.
-    pub fn compare(&self, got: &Tensors) -> std::result::Result<(), String> {
+    pub fn compare(&self, got: &[(String, Tensor)]) -> std::result::Result<(), String> {
         if self.outputs.len() != got.len() {
             return Err(format!("{} outputs, not {}", got.len(), self.outputs.len()));
         }

@@ -97,21 +97,17 @@ fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> 
     drop(artifact);
     // The simulator takes longer.
     let device = if seed % 8 == 5 { DeviceName::Sim("sm_80".into()) } else { DeviceName::Cpu };
-    let options = LoadOptions { device, selftest: seed.is_multiple_of(3), ..LoadOptions::default() };
+    let options = LoadOptions::default().device(device).selftest(seed.is_multiple_of(3));
     let model = Model::load(path, &options)?;
     said.push_str(", loaded");
-    let options = SessionOptions {
-        threads: 1 + seed as usize % 2,
-        memory_bytes_max: Some(MEMORY_BYTES_MAX),
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions::default().threads(1 + seed as usize % 2).memory_bytes_max(MEMORY_BYTES_MAX);
     let session = model.session(&options)?;
     let program = model.program();
     let Some(entry) = program.entries.get(seed as usize / 2 % program.entries.len().max(1)) else { return Ok(()) };
     let mut random = Random(seed);
     let inputs = inputs(program, entry, &mut random).map_err(|e| e.file("it"))?;
     let mut views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (name.as_str(), t.into())).collect();
-    let options = RunOptions { deadline: Some(Instant::now() + Duration::from_secs(2)), ..RunOptions::default() };
+    let options = RunOptions::default().deadline(Instant::now() + Duration::from_secs(2));
     if entry.states.is_empty() || random.below(2) == 0 {
         return session.run_with(&entry.name, &views, &mut [], &options).map(drop);
     }

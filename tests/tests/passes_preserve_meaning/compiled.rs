@@ -27,7 +27,7 @@ pub fn check(context: &MlirContext, case: &Case) -> std::result::Result<bool, St
 fn check_in(context: &MlirContext, case: &Case, precision: Precision) -> std::result::Result<(), String> {
     let model = load(context, case, precision).map_err(|e| format!("{} in {}: {e}", case.name, precision.name()))?;
     for threads in [1, 2] {
-        let options = SessionOptions { threads, ..SessionOptions::default() };
+        let options = SessionOptions::default().threads(threads);
         let session = model.session(&options).map_err(|e| e.to_string())?;
         for inputs in &case.calls {
             let wanted = expected(case, inputs).map_err(|e| e.to_string())?;

@@ -130,7 +130,7 @@ fn outputs(case: &Case, module: Operation, function: Operation, inputs: &[(Strin
     }
 }
 
-fn compare(wanted: &Expected, tolerance: f64, got: &Outputs) -> std::result::Result<(), String> {
+fn compare(wanted: &Expected, tolerance: f64, got: &[(String, Tensor)]) -> std::result::Result<(), String> {
     if wanted.outputs.len() != got.len() {
         return Err(format!("{} outputs, not {}", got.len(), wanted.outputs.len()));
     }

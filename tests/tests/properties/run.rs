@@ -137,7 +137,7 @@ impl Compiled {
         let path = folder.path().join("programs.sdx");
         emit(&path, &plan, &params, &[Target::cpu()])?;
         let model = Model::load(&path, &LoadOptions::default())?;
-        let session = model.session(&SessionOptions { threads: 1, ..SessionOptions::default() })?;
+        let session = model.session(&SessionOptions::default().threads(1))?;
         Ok(Compiled { graphs, texts, params, session })
     }
 

@@ -76,7 +76,7 @@ fn a_plan_that_was_changed_is_refused() {
         (parts.manifest, parts.plan) = (all.manifest.encode_to_vec(), all.plan.encode_to_vec());
         parts.rehash();
         std::fs::write(&artifact, parts.archive()).unwrap();
-        Model::load(&artifact, &LoadOptions { selftest: false, ..LoadOptions::default() })
+        Model::load(&artifact, &LoadOptions::default().selftest(false))
     };
     let session = load(|_| {}).unwrap().session(&SessionOptions::default()).unwrap();
     let x = Tensor::from_vec(vec![2, 12], vec![1f32; 24]);

@@ -68,7 +68,7 @@ fn artifact(folder: &Path, name: &str, ranks: usize) -> PathBuf {
 /// The bytes of all outputs for the first data set.
 fn outputs(artifact: &Path, name: &str, start: Start, ranks: usize) -> Vec<(String, Vec<u8>)> {
     let folder = tempfile::tempdir().unwrap();
-    let loaded = Model::load(artifact, &LoadOptions { selftest: false, ..LoadOptions::default() }).unwrap();
+    let loaded = Model::load(artifact, &LoadOptions::default().selftest(false)).unwrap();
     let set = &data_sets(name)[0];
     let inputs = loaded.entry("main").unwrap().inputs.iter().enumerate();
     let inputs: Vec<String> =
@@ -138,7 +138,7 @@ fn caches_are_kept_by_all_ranks() {
                 session.model().entry(entry).unwrap().fresh_inputs().map(|p| p.name.clone()).collect();
             let inputs: Vec<_> = ports.iter().map(|name| (name.as_str(), named(name).unwrap())).collect();
             let run = session.run_cached(entry, &inputs, &mut [], &mut cache, &Default::default());
-            logits.push(run.unwrap().remove(0).1.to_vec::<f32>().unwrap());
+            logits.push(run.unwrap()[0].1.to_vec::<f32>().unwrap());
             assert_eq!(cache.len(), keep + ids.len());
         }
         results.push(logits);

@@ -50,10 +50,10 @@ fn compiled(folder: &Path, net: &Net, arguments: &[&str]) -> Outcome {
 }
 
 fn computed(folder: &Path, ranks: usize) -> Vec<f32> {
-    let options = LoadOptions { ranks: Some(ranks), ..LoadOptions::default() };
+    let options = LoadOptions::default().ranks(ranks);
     let session = Model::load(folder.join("m.sdx"), &options).unwrap().session(&SessionOptions::default()).unwrap();
     let x = Tensor::from_vec(vec![5, 12], (0..60).map(|i| (i % 11) as f32 - 5.0).collect());
-    session.run(&[("x", x)]).unwrap().remove(0).1.to_vec::<f32>().unwrap()
+    session.run(&[("x", x)]).unwrap()[0].1.to_vec::<f32>().unwrap()
 }
 
 #[test]

@@ -36,12 +36,12 @@ impl Compiled {
     }
 
     pub fn session(&self, threads: usize) -> Session {
-        self.model.session(&SessionOptions { threads, ..SessionOptions::default() }).unwrap()
+        self.model.session(&SessionOptions::default().threads(threads)).unwrap()
     }
 
     /// By the kernels for older processors.
     pub fn session_v3(&self) -> Session {
-        let options = LoadOptions { cpu: Level::from_name("v3"), ..LoadOptions::default() };
+        let options = LoadOptions::default().cpu(Level::from_name("v3"));
         Model::load(self.artifact(), &options).unwrap().session(&SessionOptions::default()).unwrap()
     }
 
@@ -60,7 +60,7 @@ impl Compiled {
             let difference = compare(a, e, &tolerance).unwrap_or_else(|what| panic!("{name}: {what}"));
             assert_eq!(difference.n_failed, 0, "{name}: {difference:?}");
         }
-        Ok(actual)
+        Ok(actual.into())
     }
 
     /// The error of a call, by the runtime.

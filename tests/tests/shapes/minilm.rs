@@ -98,8 +98,8 @@ impl Rows {
 fn run(session: &Session, rows: &Rows) -> Tensor {
     let inputs = rows.inputs();
     let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
-    let mut outputs = session.run(&given).unwrap_or_else(|e| panic!("{e}"));
-    outputs.remove(0).1
+    let outputs = session.run(&given).unwrap_or_else(|e| panic!("{e}"));
+    outputs[0].1.clone()
 }
 
 /// The bits of one row at its positions that are not masked.

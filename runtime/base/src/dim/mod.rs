@@ -5,7 +5,10 @@
 //! Symbols stand for non-negative integers; `mod` and `ceildiv` are rewritten to `floordiv`.
 //! Overflow does not panic: it gives the absorbing value [`Dim::overflow`], which prints as `overflow`.
 
+mod bounds;
 mod text;
+
+pub use bounds::Bounds;
 
 #[cfg(test)]
 mod tests;

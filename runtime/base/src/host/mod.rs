@@ -143,6 +143,19 @@ impl HostOp {
         }
     }
 
+    /// The largest size that it can read from data, for operands of these dimensions; `None` where nothing bounds it.
+    pub fn size_max(&self, args: &[Vec<i64>]) -> Option<i64> {
+        let product = |dims: &[i64]| dims.iter().try_fold(1i64, |n, d| n.checked_mul(*d));
+        match self {
+            HostOp::NonZero | HostOp::Unique { axis: None, .. } => product(args.first()?),
+            HostOp::Unique { axis: Some(axis), .. } => args.first()?.get(*axis).copied(),
+            // Each box of each class and batch, once.
+            HostOp::NonMaxSuppression { .. } => product(args.get(1)?),
+            HostOp::If { .. } | HostOp::Loop { .. } => None,
+            HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_) => None,
+        }
+    }
+
     /// Whether it computes nothing itself.
     pub fn is_call(&self) -> bool {
         self.n_bodies() > 0

@@ -8,7 +8,7 @@ use super::{EntryArgs, ModelArgs, ThreadArgs, put};
 use kernels::Kernels;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result, Tensor, TensorView};
-use sardonyx_runtime::{Cache, DeviceName, RunOptions, Session};
+use sardonyx_runtime::{Cache, DeviceName, Outputs, RunOptions, Session};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -156,8 +156,6 @@ struct Baseline {
     median_ms: f64,
     ratio: f64,
 }
-
-type Outputs = Vec<(String, Tensor)>;
 
 /// Seconds per call, sorted. Loading, the first calls (page faults, clock) and making up inputs are not in it.
 fn measure(seconds: f64, mut call: impl FnMut() -> Result<Outputs>) -> Result<Vec<f64>> {

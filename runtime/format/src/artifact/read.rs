@@ -26,7 +26,7 @@ pub enum Verify {
     Off,
 }
 
-/// An open artifact. The bytes are views of the mapped file, which must not be changed meanwhile.
+/// An open artifact. The bytes are views of the file, mapped or given, which must not be changed meanwhile.
 pub struct Artifact {
     pub manifest: Manifest,
     pub plan: Plan,
@@ -51,13 +51,17 @@ impl Artifact {
     }
 
     fn open_unnamed(path: &Path, verify: Verify) -> Result<Artifact> {
-        let map = map_file(path)?;
-        let entries = Entries::find(&map)?;
+        Artifact::read(Bytes::from_owner(map_file(path)?), verify)
+    }
+
+    /// From the bytes of a file, which are used in place.
+    pub fn read(file: Bytes, verify: Verify) -> Result<Artifact> {
+        let entries = Entries::find(&file)?;
         if verify != Verify::Off {
-            entries.check_seal(&map)?;
+            entries.check_seal(&file)?;
         }
         let manifest_range = entries.range(MANIFEST)?;
-        let manifest = Manifest::decode(&map[small(MANIFEST, manifest_range)?]);
+        let manifest = Manifest::decode(&file[small(MANIFEST, manifest_range)?]);
         let manifest = manifest.map_err(|e| damaged(format!("the manifest does not decode: {e}")))?;
         check_version(&manifest)?;
         let ranges = [entries.range(PLAN)?, entries.range(WEIGHTS)?];
@@ -68,10 +72,10 @@ impl Artifact {
                 Verify::Lazy => name != WEIGHTS,
                 Verify::Off => false,
             };
-            check_entry(&manifest, name, &map[range.clone()], hashed)?;
+            check_entry(&manifest, name, &file[range.clone()], hashed)?;
         }
         let [plan, weights] = ranges;
-        let optional = |name: &str| read_optional(&map, &entries, &manifest, name, verify);
+        let optional = |name: &str| read_optional(&file, &entries, &manifest, name, verify);
         let code = match manifest.arch.as_str() {
             "" => None,
             arch => optional(&code_entry(arch))?,
@@ -84,7 +88,7 @@ impl Artifact {
             return Err(damaged(format!("`{WEIGHTS}` does not begin at a multiple of {WEIGHTS_ALIGNMENT}")));
         }
         let decoded = |range: Range<usize>| {
-            Plan::decode(&map[range]).map_err(|e| damaged(format!("the plan does not decode: {e}")))
+            Plan::decode(&file[range]).map_err(|e| damaged(format!("the plan does not decode: {e}")))
         };
         let plan = decoded(small(PLAN, plan)?)?;
         let mut plans = vec![];
@@ -92,11 +96,10 @@ impl Artifact {
             let range = optional(name)?;
             plans.extend(range.map(decoded).transpose()?.map(|plan| (class.to_string(), plan)));
         }
-        let selftest = optional(SELFTEST)?.map(|range| SelfTest::decode(&map[range])).transpose();
+        let selftest = optional(SELFTEST)?.map(|range| SelfTest::decode(&file[range])).transpose();
         let selftest = selftest.map_err(|e| damaged(format!("the self-test does not decode: {e}")))?;
         let ptx: Vec<(String, Range<usize>)> =
             ptx.into_iter().filter_map(|(name, range)| Some((ptx_target(name)?.to_string(), range))).collect();
-        let file = Bytes::from_owner(map);
         let code = code.map(|range| file.slice(range));
         let ptx = ptx.into_iter().map(|(target, range)| (target, file.slice(range))).collect();
         Ok(Artifact { manifest, plan, plans, code, ptx, weights: file.slice(weights), selftest })
@@ -142,6 +145,9 @@ fn read_optional(
 fn damaged(message: String) -> Box<Error> {
     Error::user("E0401", message).help("compile the model again, or copy the file again")
 }
+
+/// Nothing cannot be mapped.
+const TOO_SHORT: &str = "the file is too short to be an artifact";
 
 fn small(name: &str, range: Range<usize>) -> Result<Range<usize>> {
     match range.len() {
@@ -189,8 +195,8 @@ fn map_file(path: &Path) -> Result<Mmap> {
     if !kind.is_file() {
         return Err(Error::user("E0002", format!("{} is not a regular file", path.display())));
     }
-    if kind.len() < SEAL_BYTES as u64 {
-        return Err(damaged(format!("{} is too short to be an artifact", path.display())));
+    if kind.len() == 0 {
+        return Err(damaged(TOO_SHORT.into()));
     }
     // SAFETY: the map is read only and private to readers; the documentation demands that nobody changes an artifact
     // in place (our writer replaces it by renaming).
@@ -212,6 +218,9 @@ struct Entries {
 
 impl Entries {
     fn find(file: &[u8]) -> Result<Entries> {
+        if file.len() < SEAL_BYTES {
+            return Err(damaged(TOO_SHORT.into()));
+        }
         let broken = |e: zip::result::ZipError| damaged(format!("not an artifact, or a truncated one: {e}"));
         let mut archive = ZipArchive::new(std::io::Cursor::new(file)).map_err(broken)?;
         if archive.has_duplicate_names() {

@@ -121,7 +121,7 @@ fn groups_of_a_grid_meet_by_themselves() {
 fn who_does_not_come_is_named_at_the_deadline() {
     let ops = [Collective::parse("AllReduce mesh=0 by=add").unwrap()];
     let brings = |rank: usize, _: usize| Tensor::from_vec(vec![1], vec![rank as i64]);
-    let options = RunOptions { deadline: Some(Instant::now() + Duration::from_millis(50)), cancel: None };
+    let options = RunOptions::default().deadline(Instant::now() + Duration::from_millis(50));
     let all = exchanged(&[3], &ops, &brings, &options, Some(1));
     let error = all[0].as_ref().unwrap_err();
     assert_eq!(error.code, "E0305");

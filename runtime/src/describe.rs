@@ -1,0 +1,72 @@
+//! an entry point  =>  what a caller must know of it, without its plan
+
+use crate::program::{self, Entry, Program};
+use sardonyx_base::plan::SymbolKind;
+use sardonyx_base::{DType, Dim, Kind};
+
+/// What a call of an entry point takes and gives.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct EntryPoint {
+    pub name: String,
+    pub inputs: Vec<Port>,
+    pub outputs: Vec<Port>,
+    /// Those that occur in the dimensions above, by name.
+    pub symbols: Vec<Symbol>,
+}
+
+/// An input or an output.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Port {
+    pub name: String,
+    pub dtype: DType,
+    /// Expressions of the symbols: `batch`, `past + seq`, 384.
+    pub dims: Vec<Dim>,
+    /// A tensor, except where the model says otherwise.
+    pub kind: Kind,
+    /// Whether a [`Cache`](crate::Cache) can hold it from call to call.
+    pub is_state: bool,
+}
+
+/// A dimension that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Symbol {
+    pub name: String,
+    /// The smallest and the largest value that a call may have.
+    pub lo: i64,
+    pub hi: Option<i64>,
+    /// Whether it follows from the values of the inputs, and so is known only when a call ends.
+    pub is_data: bool,
+}
+
+impl EntryPoint {
+    pub(crate) fn new(program: &Program, entry: &Entry) -> EntryPoint {
+        let ports = |ports: &[program::Port], states: &[Option<usize>]| -> Vec<Port> {
+            ports.iter().zip(states).map(|(port, state)| Port::new(port, state.is_some())).collect()
+        };
+        let (inputs, outputs) =
+            (ports(&entry.inputs, &entry.input_states), ports(&entry.outputs, &entry.output_states));
+        let occurs = |symbol: &&program::Symbol| {
+            let mut dims = inputs.iter().chain(&outputs).flat_map(|port| &port.dims);
+            dims.any(|dim| dim.symbols().contains(symbol.name.as_str()))
+        };
+        let symbols = program.symbols.iter().filter(occurs).map(Symbol::new).collect();
+        EntryPoint { name: entry.name.clone(), inputs, outputs, symbols }
+    }
+}
+
+impl Port {
+    fn new(port: &program::Port, is_state: bool) -> Port {
+        let program::Port { name, dtype, dims, kind, .. } = port;
+        Port { name: name.clone(), dtype: *dtype, dims: dims.clone(), kind: kind.clone(), is_state }
+    }
+}
+
+impl Symbol {
+    fn new(symbol: &program::Symbol) -> Symbol {
+        let program::Symbol { name, kind, lo, hi } = symbol;
+        Symbol { name: name.clone(), lo: *lo, hi: *hi, is_data: *kind == SymbolKind::Data }
+    }
+}
