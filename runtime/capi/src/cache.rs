@@ -1,0 +1,91 @@
+//! a decoder's keys and values, kept from call to call
+
+use crate::border::{Handle, guard, handle, result, text, wrong};
+use crate::error::sdx_error;
+use crate::model::entry_name;
+use crate::session::sdx_session;
+use crate::tensor::sdx_outputs;
+use sardonyx_runtime::{Cache, Error, Result};
+use std::ffi::c_char;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+/// Room for the states of a model.
+pub struct sdx_cache {
+    cache: Mutex<Cache<'static>>,
+}
+
+handle!(sdx_cache = b"sdxcache");
+
+impl sdx_cache {
+    pub fn lock(&self) -> Result<MutexGuard<'_, Cache<'static>>> {
+        match self.cache.try_lock() {
+            Ok(cache) => Ok(cache),
+            // A call that failed leaves it as it was.
+            Err(TryLockError::Poisoned(cache)) => Ok(cache.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                let error = Error::user("E0301", "the cache is in use by another call");
+                Err(error.help("give each sequence a cache of its own, or wait for the call"))
+            }
+        }
+    }
+}
+
+/// An empty cache for `capacity` positions, for any session of the model and any entry point with these states. `entry`
+/// may be NULL for `main`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_cache_new(
+    session: *const sdx_session,
+    entry: *const c_char,
+    capacity: usize,
+    cache: *mut *mut sdx_cache,
+) -> *mut sdx_error {
+    guard(|| {
+        result(cache, "cache")?;
+        let (session, entry) = unsafe { (sdx_session::get(session)?, entry_name(entry)?) };
+        sdx_cache { cache: Mutex::new(session.session.cache(entry, capacity)?) }.give(cache);
+        Ok(())
+    })
+}
+
+/// Positions that are filled.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_cache_len(cache: *const sdx_cache, len: *mut usize) -> *mut sdx_error {
+    guard(|| {
+        let cache = unsafe { sdx_cache::get(cache) }?.lock()?;
+        if len.is_null() || !len.is_aligned() {
+            return Err(wrong("`len` is null or not aligned"));
+        }
+        unsafe { len.write(cache.len()) };
+        Ok(())
+    })
+}
+
+/// Forgets the positions from `len` on; 0 forgets all, and the next call may have another batch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_cache_truncate(cache: *const sdx_cache, len: usize) -> *mut sdx_error {
+    guard(|| {
+        unsafe { sdx_cache::get(cache) }?.lock()?.truncate(len);
+        Ok(())
+    })
+}
+
+/// A copy of the filled positions of a state, by the name of its input or its output.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_cache_copy(
+    cache: *const sdx_cache,
+    name: *const c_char,
+    outputs: *mut *mut sdx_outputs,
+) -> *mut sdx_error {
+    guard(|| {
+        result(outputs, "outputs")?;
+        let (cache, name) = unsafe { (sdx_cache::get(cache)?, text(name, "name")?) };
+        let tensor = cache.lock()?.tensor(name)?;
+        sdx_outputs::new([(name.to_string(), tensor)]).give(outputs);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_cache_free(cache: *mut sdx_cache) {
+    unsafe { sdx_cache::free(cache) }
+}

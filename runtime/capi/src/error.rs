@@ -1,0 +1,151 @@
+//! an error with all its parts, as strings of C
+
+use crate::border::{Handle, handle};
+use sardonyx_runtime::{Error, ErrorKind};
+use std::ffi::{CString, c_char};
+use std::ptr::null;
+
+/// Why a call failed.
+pub struct sdx_error {
+    kind: i32,
+    exit_status: i32,
+    code: CString,
+    message: CString,
+    file: Option<CString>,
+    node: Option<CString>,
+    help: Option<CString>,
+    text: CString,
+}
+
+handle!(sdx_error = b"sdxerror");
+
+/// What an error is about: an option or an argument is wrong.
+pub const SDX_KIND_USAGE: i32 = 1;
+/// A file cannot be read or written.
+pub const SDX_KIND_FILE: i32 = 2;
+/// The model cannot be compiled.
+pub const SDX_KIND_MODEL: i32 = 3;
+/// The tensors of a call do not fit the model, or their values do not fit each other.
+pub const SDX_KIND_INPUT: i32 = 4;
+/// Memory or threads cannot be had, or would exceed a limit.
+pub const SDX_KIND_RESOURCES: i32 = 5;
+/// The time of a call is over. The session can be used as before.
+pub const SDX_KIND_DEADLINE: i32 = 6;
+/// A call was cancelled. The session can be used as before.
+pub const SDX_KIND_CANCELLED: i32 = 7;
+/// A cache has no room for more positions.
+pub const SDX_KIND_CACHE_FULL: i32 = 8;
+/// The artifact is damaged, or computes wrongly.
+pub const SDX_KIND_ARTIFACT: i32 = 9;
+/// The artifact, or a struct, is of another version.
+pub const SDX_KIND_VERSION: i32 = 10;
+/// The device or the processor is not there, lacks something, or failed.
+pub const SDX_KIND_DEVICE: i32 = 11;
+/// Other ranks are missing, too many, or failed.
+pub const SDX_KIND_RANKS: i32 = 12;
+/// A comparison failed.
+pub const SDX_KIND_CHECK: i32 = 13;
+/// A defect of the library.
+pub const SDX_KIND_DEFECT: i32 = 14;
+
+fn number(kind: ErrorKind) -> i32 {
+    match kind {
+        ErrorKind::Usage => SDX_KIND_USAGE,
+        ErrorKind::File => SDX_KIND_FILE,
+        ErrorKind::Model => SDX_KIND_MODEL,
+        ErrorKind::Input => SDX_KIND_INPUT,
+        ErrorKind::Resources => SDX_KIND_RESOURCES,
+        ErrorKind::Deadline => SDX_KIND_DEADLINE,
+        ErrorKind::Cancelled => SDX_KIND_CANCELLED,
+        ErrorKind::CacheFull => SDX_KIND_CACHE_FULL,
+        ErrorKind::Artifact => SDX_KIND_ARTIFACT,
+        ErrorKind::Version => SDX_KIND_VERSION,
+        ErrorKind::Device => SDX_KIND_DEVICE,
+        ErrorKind::Ranks => SDX_KIND_RANKS,
+        ErrorKind::Check => SDX_KIND_CHECK,
+        ErrorKind::Defect => SDX_KIND_DEFECT,
+        _ => 0,
+    }
+}
+
+/// Text that may hold what C would take for its end.
+pub fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()
+}
+
+impl sdx_error {
+    pub fn give(error: Box<Error>) -> *mut sdx_error {
+        let optional = |part: Option<&str>| part.map(c_string);
+        let given = sdx_error {
+            kind: number(error.kind()),
+            exit_status: error.fault.exit_code(),
+            code: c_string(error.code),
+            message: c_string(&error.message),
+            file: optional(error.file.as_deref()),
+            node: optional(error.node.as_deref()),
+            help: optional(error.remedy()),
+            text: c_string(&error.to_string()),
+        };
+        let mut out = std::ptr::null_mut();
+        Handle::give(given, &mut out);
+        out
+    }
+}
+
+/// SAFETY: as `Handle::get`.
+unsafe fn part(error: *const sdx_error, part: impl Fn(&sdx_error) -> Option<&CString>) -> *const c_char {
+    // SAFETY: as this function's.
+    unsafe { sdx_error::get(error) }.ok().and_then(part).map_or(null(), |text| text.as_ptr())
+}
+
+/// `E0301`: stable. Strings of an error live as long as it does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_error_code(error: *const sdx_error) -> *const c_char {
+    unsafe { part(error, |e| Some(&e.code)) }
+}
+
+/// One of `SDX_KIND_…`; further ones may come, and 0 stands for those that this header lacks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_error_kind(error: *const sdx_error) -> i32 {
+    unsafe { sdx_error::get(error) }.map_or(0, |e| e.kind)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_error_message(error: *const sdx_error) -> *const c_char {
+    unsafe { part(error, |e| Some(&e.message)) }
+}
+
+/// The file that it is about; NULL where there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_error_file(error: *const sdx_error) -> *const c_char {
+    unsafe { part(error, |e| e.file.as_ref()) }
+}
+
+/// The ONNX node that it is about; NULL where there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_error_node(error: *const sdx_error) -> *const c_char {
+    unsafe { part(error, |e| e.node.as_ref()) }
+}
+
+/// What can be done about it; NULL where nobody knows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_error_help(error: *const sdx_error) -> *const c_char {
+    unsafe { part(error, |e| e.help.as_ref()) }
+}
+
+/// All parts, as the commands print them, in several lines.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_error_text(error: *const sdx_error) -> *const c_char {
+    unsafe { part(error, |e| Some(&e.text)) }
+}
+
+/// What a program should exit with: 1 where a comparison failed, 2 where an input is at fault, 3 for a defect.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_error_exit_status(error: *const sdx_error) -> i32 {
+    unsafe { sdx_error::get(error) }.map_or(0, |e| e.exit_status)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_error_free(error: *mut sdx_error) {
+    unsafe { sdx_error::free(error) }
+}

@@ -1,0 +1,81 @@
+//! sessions, and the flags that cancel their calls
+
+use crate::border::{self, Handle, guard, handle, result, structs};
+use crate::error::sdx_error;
+use crate::model::sdx_model;
+use sardonyx_runtime::{Session, SessionOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs one call at a time.
+pub struct sdx_session {
+    pub(crate) session: Session,
+}
+
+/// Cancels the calls that it is given to.
+pub struct sdx_cancel {
+    pub(crate) flag: Arc<AtomicBool>,
+}
+
+handle!(sdx_session = b"sdxsessi", sdx_cancel = b"sdxcance");
+
+/// All zeros are the default.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sdx_session_options {
+    pub struct_bytes: usize,
+    /// The caller's thread is one of them. 0 is 1, which never starts another.
+    pub threads: usize,
+    /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together; 0 for no limit.
+    pub memory_bytes_max: usize,
+    /// Other than 0: each thread but the caller's stays on a processor of its own.
+    pub pinned: i32,
+}
+
+structs!(sdx_session_options);
+
+/// `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_session_new(
+    model: *const sdx_model,
+    options: *const sdx_session_options,
+    session: *mut *mut sdx_session,
+) -> *mut sdx_error {
+    guard(|| {
+        result(session, "session")?;
+        let (model, given) = unsafe { (sdx_model::get(model)?, border::options(options)?) };
+        let limit = Some(given.memory_bytes_max).filter(|max| *max > 0);
+        let options = SessionOptions::default().threads(given.threads.max(1)).pinned(given.pinned != 0);
+        let made = model.model.session(&options.memory_bytes_max(limit))?;
+        sdx_session { session: made }.give(session);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_session_free(session: *mut sdx_session) {
+    unsafe { sdx_session::free(session) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_cancel_new(cancel: *mut *mut sdx_cancel) -> *mut sdx_error {
+    guard(|| {
+        result(cancel, "cancel")?;
+        sdx_cancel { flag: Arc::default() }.give(cancel);
+        Ok(())
+    })
+}
+
+/// From any thread. Other than 0: calls that it was given to end with E0306, those to come too; 0: no longer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_cancel_set(cancel: *const sdx_cancel, cancelled: i32) {
+    if let Ok(cancel) = unsafe { sdx_cancel::get(cancel) } {
+        cancel.flag.store(cancelled != 0, Ordering::Relaxed);
+    }
+}
+
+/// Calls that it was given to go on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_cancel_free(cancel: *mut sdx_cancel) {
+    unsafe { sdx_cancel::free(cancel) }
+}

@@ -1,0 +1,230 @@
+//! tensors of the caller, and those that a call returns
+
+use crate::border::guard;
+use crate::border::{Handle, array, check_memory, handle, read, slice, structs, text, write, wrong};
+use crate::error::{c_string, sdx_error};
+use sardonyx_runtime::{DType, Outputs, Result, Tensor, TensorBuffer, TensorView};
+use std::ffi::{CString, c_char, c_void};
+use std::ops::Range;
+use std::ptr::null;
+
+/// Element types, by ONNX's numbers. An element of 2 or 4 bits takes a byte.
+pub const SDX_F32: i32 = 1;
+pub const SDX_U8: i32 = 2;
+pub const SDX_I8: i32 = 3;
+pub const SDX_U16: i32 = 4;
+pub const SDX_I16: i32 = 5;
+pub const SDX_I32: i32 = 6;
+pub const SDX_I64: i32 = 7;
+pub const SDX_STRING: i32 = 8;
+pub const SDX_BOOL: i32 = 9;
+pub const SDX_F16: i32 = 10;
+pub const SDX_F64: i32 = 11;
+pub const SDX_U32: i32 = 12;
+pub const SDX_U64: i32 = 13;
+pub const SDX_BF16: i32 = 16;
+
+/// An input, which the library only reads; or an output that belongs to the library.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sdx_tensor {
+    pub struct_bytes: usize,
+    pub name: *const c_char,
+    /// `SDX_F32` …
+    pub dtype: i32,
+    pub rank: u32,
+    /// So many as `rank` says.
+    pub dims: *const usize,
+    /// In row-major order. An input that is aligned to its element is read in place, another is copied.
+    pub data: *const c_void,
+    /// Of `data`: what follows from `dtype` and `dims`.
+    pub bytes: usize,
+}
+
+/// Memory of the caller for an output.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sdx_buffer {
+    pub struct_bytes: usize,
+    pub name: *const c_char,
+    pub dtype: i32,
+    /// Before a call: how many dimensions `dims` has room for. Afterwards: how many the output has.
+    pub rank: u32,
+    /// Where the dimensions of the output go; NULL where nobody needs them.
+    pub dims: *mut usize,
+    /// Where the output goes, in row-major order. It is written in place where it is aligned to its element.
+    pub data: *mut c_void,
+    /// Of `data`: at least as many as the output has.
+    pub bytes: usize,
+}
+
+structs!(sdx_tensor, sdx_buffer);
+
+/// What no tensor has.
+const RANK_MAX: u32 = 64;
+
+fn dtype_of(code: i32) -> Result<DType> {
+    let dtype = DType::from_onnx(code).ok_or_else(|| wrong(format!("{code} is no element type")))?;
+    match dtype.is_opaque() {
+        true => Err(wrong(format!("tensors of {dtype} cannot be given from C"))),
+        false => Ok(dtype),
+    }
+}
+
+fn addresses<T>(data: &[T]) -> Range<usize> {
+    let start = data.as_ptr().addr();
+    start..start + size_of_val(data)
+}
+
+fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
+}
+
+/// The inputs and the buffers of a call.
+#[derive(Default)]
+pub struct Given<'a> {
+    pub inputs: Vec<(&'a str, TensorView<'a>)>,
+    pub buffers: Vec<(&'a str, TensorBuffer<'a>)>,
+    at: Vec<*mut sdx_buffer>,
+}
+
+impl<'a> Given<'a> {
+    /// SAFETY: what the structs say of their memory is true for `'a`.
+    pub unsafe fn new(inputs: (*const sdx_tensor, usize), buffers: (*mut sdx_buffer, usize)) -> Result<Given<'a>> {
+        let mut given = Given::default();
+        // SAFETY: as this function's, here and below.
+        for one in unsafe { array(inputs.0, inputs.1) }? {
+            let tensor = unsafe { read(one) }?;
+            let name = unsafe { text(tensor.name, "sdx_tensor.name") }?;
+            check_rank(tensor.rank, name)?;
+            let dims = unsafe { slice(tensor.dims, tensor.rank as usize, "sdx_tensor.dims") }?;
+            let data = unsafe { slice(tensor.data.cast::<u8>(), tensor.bytes, "sdx_tensor.data") }?;
+            let view = dtype_of(tensor.dtype).and_then(|dtype| TensorView::new(dtype, dims, data));
+            given.inputs.push((name, view.map_err(|e| e.node(format!("input `{name}`")))?));
+        }
+        let read_only: Vec<Range<usize>> = given.inputs.iter().map(|(_, view)| addresses(view.bytes())).collect();
+        let mut written: Vec<Range<usize>> = vec![];
+        for one in unsafe { array(buffers.0.cast_const(), buffers.1) }? {
+            let buffer = unsafe { read(one) }?;
+            let name = unsafe { text(buffer.name, "sdx_buffer.name") }?;
+            let dtype = dtype_of(buffer.dtype).map_err(|e| e.node(format!("output `{name}`")))?;
+            check_memory(buffer.data.cast::<u8>(), buffer.bytes, "sdx_buffer.data")?;
+            let range = buffer.data.addr()..buffer.data.addr() + buffer.bytes;
+            if read_only.iter().chain(&written).any(|other| overlap(other, &range)) {
+                return Err(wrong(format!("the buffer of `{name}` overlaps an input or another buffer")));
+            }
+            written.push(range);
+            let data = match buffer.bytes {
+                0 => &mut [][..],
+                n => unsafe { std::slice::from_raw_parts_mut(buffer.data.cast::<u8>(), n) },
+            };
+            given.buffers.push((name, TensorBuffer::new(dtype, data)));
+            given.at.push(one.cast_mut());
+        }
+        Ok(given)
+    }
+
+    /// Tells the caller the dimensions of what was written.
+    ///
+    /// SAFETY: as `new`.
+    pub unsafe fn write_dims(&self) -> Result<()> {
+        for ((name, buffer), &at) in self.buffers.iter().zip(&self.at) {
+            // SAFETY: as this function's, here and below.
+            let mut given = unsafe { read(at) }?;
+            let dims = buffer.dims();
+            if !given.dims.is_null() {
+                check_rank(given.rank, name)?;
+                if dims.len() > given.rank as usize {
+                    let (n, room) = (dims.len(), given.rank);
+                    return Err(wrong(format!("the output `{name}` has {n} dimensions, `dims` has room for {room}")));
+                }
+                if !given.dims.is_aligned() {
+                    return Err(wrong("`sdx_buffer.dims` is not aligned"));
+                }
+                unsafe { std::ptr::copy_nonoverlapping(dims.as_ptr(), given.dims, dims.len()) };
+            }
+            given.rank = dims.len() as u32;
+            unsafe { write(given, at) }?;
+        }
+        Ok(())
+    }
+}
+
+fn check_rank(rank: u32, name: &str) -> Result<()> {
+    match rank {
+        0..=RANK_MAX => Ok(()),
+        _ => Err(wrong(format!("`{name}` has {rank} dimensions; at most {RANK_MAX} are possible"))),
+    }
+}
+
+/// Tensors that a call returned.
+pub struct sdx_outputs {
+    tensors: Vec<(CString, Tensor)>,
+}
+
+handle!(sdx_outputs = b"sdxoutpu");
+
+impl sdx_outputs {
+    pub fn new(outputs: impl IntoIterator<Item = (String, Tensor)>) -> sdx_outputs {
+        sdx_outputs { tensors: outputs.into_iter().map(|(name, t)| (c_string(&name), t)).collect() }
+    }
+}
+
+impl From<Outputs> for sdx_outputs {
+    fn from(outputs: Outputs) -> sdx_outputs {
+        sdx_outputs::new(outputs)
+    }
+}
+
+fn borrowed((name, tensor): &(CString, Tensor)) -> sdx_tensor {
+    sdx_tensor {
+        struct_bytes: 0,
+        name: name.as_ptr(),
+        dtype: tensor.dtype().code(),
+        rank: tensor.rank() as u32,
+        dims: if tensor.rank() == 0 { null() } else { tensor.dims().as_ptr() },
+        data: tensor.bytes().as_ptr().cast(),
+        bytes: tensor.bytes().len(),
+    }
+}
+
+/// How many they are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_outputs_count(outputs: *const sdx_outputs) -> usize {
+    unsafe { sdx_outputs::get(outputs) }.map_or(0, |outputs| outputs.tensors.len())
+}
+
+/// Fills in `tensor`, whose `struct_bytes` the caller has set. What it points to lives until the outputs are freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_outputs_at(
+    outputs: *const sdx_outputs,
+    index: usize,
+    tensor: *mut sdx_tensor,
+) -> *mut sdx_error {
+    guard(|| {
+        let outputs = unsafe { sdx_outputs::get(outputs) }?;
+        let found = outputs.tensors.get(index);
+        let found = found.ok_or_else(|| wrong(format!("there is no output {index}, but {}", outputs.tensors.len())))?;
+        unsafe { write(borrowed(found), tensor) }
+    })
+}
+
+/// The same by the name of the output.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_outputs_find(
+    outputs: *const sdx_outputs,
+    name: *const c_char,
+    tensor: *mut sdx_tensor,
+) -> *mut sdx_error {
+    guard(|| {
+        let (outputs, name) = unsafe { (sdx_outputs::get(outputs)?, text(name, "name")?) };
+        let found = outputs.tensors.iter().find(|(known, _)| known.to_str() == Ok(name));
+        let found = found.ok_or_else(|| wrong(format!("the call has not returned `{name}`")))?;
+        unsafe { write(borrowed(found), tensor) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_outputs_free(outputs: *mut sdx_outputs) {
+    unsafe { sdx_outputs::free(outputs) }
+}

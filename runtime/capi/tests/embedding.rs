@@ -1,0 +1,194 @@
+//! programs in C99 and C++17, built with every warning, over `libsardonyx.so` and `libsardonyx.a`
+
+#[path = "../../tests/common/mod.rs"]
+mod artifacts;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn run(command: &mut Command) -> String {
+    let done = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{command:?}: {text}");
+    text
+}
+
+/// The folder with the libraries, of this profile.
+fn libraries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+        run(Command::new(cargo)
+            .args(["build", "--quiet", "-p", "sardonyx-capi", "--profile", profile])
+            .current_dir(here()));
+        // target/debug/deps/embedding-…
+        let program = std::env::current_exe().unwrap();
+        program.ancestors().nth(2).unwrap().to_path_buf()
+    })
+}
+
+static C99: &[&str] = &["cc", "-std=c99"];
+static CPP17: &[&str] = &["c++", "-x", "c++", "-std=c++17"];
+
+/// Builds a program against the shared library and the header of a folder.
+fn program(language: &[&str], source: &Path, headers: &Path, to: &Path) {
+    let mut compile = Command::new(language[0]);
+    compile.args(&language[1..]).args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-g", "-O1"]);
+    compile.arg("-I").arg(headers).arg(source).arg("-o").arg(to).args(["-x", "none"]);
+    run(compile.arg("-L").arg(libraries()).args(["-lsardonyx", "-lm"]));
+}
+
+/// A program that finds the library by its soname, beside which nothing else is.
+fn start(program: &Path, folder: &Path) -> Command {
+    let soname = folder.join("libsardonyx.so.0");
+    if !soname.exists() {
+        std::fs::copy(libraries().join("libsardonyx.so"), &soname).unwrap();
+    }
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", folder);
+    command
+}
+
+/// The artifacts that the programs run.
+fn write_artifacts(folder: &Path) -> [PathBuf; 2] {
+    let paths = ["two_layers.sdx", "decoder.sdx"].map(|name| folder.join(name));
+    artifacts::two_layers().write(&paths[0]);
+    artifacts::decoder().write(&paths[1]);
+    paths
+}
+
+#[test]
+fn every_function_and_every_mistake_in_both_languages() {
+    let dir = tempfile::tempdir().unwrap();
+    let models = write_artifacts(dir.path());
+    for (name, language) in [("c99", C99), ("cpp17", CPP17)] {
+        let path = dir.path().join(name);
+        program(language, &here().join("tests/abi.c"), here(), &path);
+        assert_eq!(run(start(&path, dir.path()).args(&models)), "0 failed\n", "{name}");
+    }
+}
+
+#[test]
+fn the_static_library_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let models = write_artifacts(dir.path());
+    let path = dir.path().join("static");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c99", "-I"]).arg(here()).arg(here().join("tests/abi.c")).arg("-o").arg(&path);
+    let pc = std::fs::read_to_string(here().join("sardonyx.pc.in")).unwrap();
+    let private = pc.lines().find_map(|line| line.strip_prefix("Libs.private: ")).unwrap();
+    run(cc.arg(libraries().join("libsardonyx.a")).args(private.split(' ')));
+    assert_eq!(run(Command::new(&path).args(&models)), "0 failed\n");
+}
+
+/// Without the fields that were added last: a header of the past.
+fn older_header() -> String {
+    let mut header = std::fs::read_to_string(here().join("sardonyx.h")).unwrap();
+    let gone = [
+        "  const struct sdx_cancel *cancel;\n",
+        "  uint64_t timeout_ns;\n",
+        "  int32_t pinned;\n",
+        "  int32_t no_selftest;\n",
+    ];
+    for field in gone {
+        assert_eq!(header.matches(field).count(), 1, "{field}");
+        header = header.replace(field, "");
+    }
+    header
+}
+
+#[test]
+fn a_program_from_before_structs_grew_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let models = write_artifacts(dir.path());
+    std::fs::write(dir.path().join("sardonyx.h"), older_header()).unwrap();
+    let path = dir.path().join("older");
+    program(C99, &here().join("tests/older.c"), dir.path(), &path);
+    assert_eq!(run(start(&path, dir.path()).args(&models[..1])), "20 20 20\n");
+}
+
+/// Names that the header declares as functions.
+fn declared() -> Vec<String> {
+    let header = std::fs::read_to_string(here().join("sardonyx.h")).unwrap();
+    let name = |line: &str| {
+        let before = line.split_once('(').filter(|_| !line.starts_with([' ', '/', '#', '*']))?.0;
+        let name = before.rsplit([' ', '*']).next()?;
+        name.starts_with("sdx_").then(|| name.to_string())
+    };
+    let mut names: Vec<String> = header.lines().filter_map(name).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_library_exports_what_the_header_declares() {
+    let symbols = run(Command::new("nm").args(["-D", "--defined-only"]).arg(libraries().join("libsardonyx.so")));
+    let mut exported: Vec<String> =
+        symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_string).collect();
+    exported.sort();
+    assert!(exported.len() > 30, "{exported:?}");
+    assert_eq!(exported, declared());
+    let dynamic = run(Command::new("readelf").arg("-d").arg(libraries().join("libsardonyx.so")));
+    assert!(dynamic.contains("soname: [libsardonyx.so.0]"), "{dynamic}");
+}
+
+#[test]
+fn the_header_is_what_cbindgen_writes() {
+    let mut config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
+    config.export.exclude.push("Handle".into());
+    let mut header = vec![];
+    cbindgen::generate_with_config(here(), config).unwrap().write(&mut header);
+    let header = String::from_utf8(header).unwrap();
+    let path = here().join("sardonyx.h");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &header).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), header, "BLESS=1 writes {}", path.display());
+}
+
+#[test]
+fn the_example_is_built_with_every_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let models = write_artifacts(dir.path());
+    for (name, language) in [("c99", C99), ("cpp17", CPP17)] {
+        let path = dir.path().join(name);
+        program(language, &here().join("examples/embed.c"), here(), &path);
+        // Not an encoder: what does not fit is a sentence and an exit status.
+        let done = start(&path, dir.path()).arg(&models[0]).args(["1", "2"]).output().unwrap();
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(2), "{text}");
+        assert!(text.contains("error[E0301]: the input `x` has type i64, but f32 is expected"), "{text}");
+    }
+}
+
+/// The BERT example and the program of all functions under valgrind: no error, no leak.
+#[test]
+#[ignore = "cargo xtask test --suite embedding"]
+fn valgrind_finds_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let models = write_artifacts(dir.path());
+    let encoder = std::env::var_os("SARDONYX_ENCODER").expect("SARDONYX_ENCODER is an artifact of MiniLM");
+    let valgrind = |name: &str, arguments: &mut dyn FnMut(&mut Command)| {
+        let path = dir.path().join(name.replace('.', "_"));
+        let folder = if name == "abi.c" { "tests" } else { "examples" };
+        program(C99, &here().join(folder).join(name), here(), &path);
+        let environment = start(&path, dir.path());
+        let mut command = Command::new("valgrind");
+        command.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite,indirect"]);
+        command.args(["--errors-for-leak-kinds=definite,indirect"]).arg(&path);
+        command.envs(environment.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        arguments(&mut command);
+        run(&mut command)
+    };
+    assert_eq!(valgrind("abi.c", &mut |c| _ = c.args(&models)), "0 failed\n");
+    let embedding = valgrind("embed.c", &mut |c| _ = c.arg(&encoder).args(["101", "7592", "2088", "102"]));
+    let numbers: Vec<f64> = embedding.lines().map(|line| line.parse().unwrap()).collect();
+    let length: f64 = numbers.iter().map(|x| x * x).sum();
+    assert!((length - 1.0).abs() < 1e-4, "{length}");
+}
