@@ -1,0 +1,26 @@
+"""Runs models that the Sardonyx compiler has written.
+
+    model = sardonyx.Model("model.sdx")
+    session = model.session(threads=2)
+    outputs = session.run({"input_ids": ids, "attention_mask": mask})
+
+Arrays are read and written where they lie: an input is copied only where it is not contiguous, and an output is an array
+over the memory that the call wrote. Loading and calls release the interpreter's lock; the calls of one session take turns,
+so give each thread a session of its own. Sessions share the weights.
+"""
+
+from ._error import Error
+from ._native import Cache, CallBytes, Cancel, EntryPoint, Model, Port, Session, Symbol, __version__
+
+__all__ = [
+    "Cache",
+    "CallBytes",
+    "Cancel",
+    "EntryPoint",
+    "Error",
+    "Model",
+    "Port",
+    "Session",
+    "Symbol",
+    "__version__",
+]

@@ -1,0 +1,119 @@
+import os
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+import numpy.typing as npt
+
+from ._error import Error as Error
+
+__version__: str
+__all__: List[str]
+
+class Symbol:
+    """A dimension that is open. `hi` is None where nothing bounds it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def lo(self) -> int: ...
+    @property
+    def hi(self) -> Optional[int]: ...
+    @property
+    def is_data(self) -> bool:
+        """Whether it follows from the values of the inputs, and so is known only when a call ends."""
+
+class Port:
+    """An input or an output: `dims` are numbers, and expressions of symbols such as `past + seq`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def dims(self) -> List[Union[int, str]]: ...
+    @property
+    def is_state(self) -> bool:
+        """Whether a `Cache` can hold it from call to call."""
+
+class EntryPoint:
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> List[Port]: ...
+    @property
+    def outputs(self) -> List[Port]: ...
+    @property
+    def symbols(self) -> List[Symbol]: ...
+
+class CallBytes:
+    """What a call takes beside the weights; at most that, where it is not exact."""
+
+    @property
+    def is_exact(self) -> bool: ...
+    @property
+    def arena(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def made(self) -> int: ...
+    @property
+    def scratch_per_thread(self) -> int: ...
+
+class Model:
+    """A loaded, verified artifact. `bytes` are used in place. It holds native code: load only what you would execute."""
+
+    def __init__(
+        self,
+        path_or_bytes: Union[str, "os.PathLike[str]", bytes],
+        *,
+        device: str = "cpu",
+        verify: str = "full",
+        selftest: bool = True,
+    ) -> None: ...
+    @property
+    def entry_points(self) -> List[EntryPoint]: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def producer(self) -> str: ...
+    def call_bytes(self, entry: str = "main", **sizes: int) -> Optional[CallBytes]:
+        """Of a call whose symbols have these sizes: `model.call_bytes(batch=8, seq=128)`. None where nothing bounds it."""
+    def session(
+        self, *, threads: int = 1, pinned: bool = False, memory_bytes_max: Optional[int] = None
+    ) -> Session: ...
+
+class Cancel:
+    """Given to calls, it ends them (E0306) once it is set, by any thread."""
+
+    def __init__(self) -> None: ...
+    def set(self) -> None: ...
+    def clear(self) -> None: ...
+
+class Cache:
+    """The keys and values of a decoder, kept from call to call; its length is the number of filled positions."""
+
+    def __len__(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def truncate(self, len: int) -> None: ...
+    def clear(self) -> None: ...
+    def array(self, name: str) -> npt.NDArray[Any]: ...
+
+class Session:
+    def run(
+        self,
+        inputs: Dict[str, Any],
+        outputs: Optional[Sequence[str]] = None,
+        *,
+        entry: str = "main",
+        out: Optional[Dict[str, npt.NDArray[Any]]] = None,
+        cache: Optional[Cache] = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancel] = None,
+    ) -> Dict[str, npt.NDArray[Any]]:
+        """Arrays, and what speaks DLPack, by name of the input. `outputs` are those to return, all where it is absent.
+        `out` has arrays that outputs are written to. `timeout` is in seconds (E0305)."""
+    def cache(self, capacity: int, *, entry: str = "main") -> Cache: ...
+    @property
+    def threads(self) -> int: ...

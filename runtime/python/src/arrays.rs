@@ -1,0 +1,193 @@
+//! NumPy arrays  <=>  tensors, in place
+
+use crate::error::{raised, wrong};
+use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+use sardonyx_runtime::{DType, Tensor, TensorBuffer, TensorView};
+
+/// (type, kind and bytes of an element in NumPy, its type in `ml_dtypes` where NumPy has none). The type of a tensor without
+/// one in either is that of its bytes.
+static TYPES: &[(DType, &str, Option<&str>)] = &[
+    (DType::F32, "f4", None),
+    (DType::F64, "f8", None),
+    (DType::F16, "f2", None),
+    (DType::I64, "i8", None),
+    (DType::I32, "i4", None),
+    (DType::I16, "i2", None),
+    (DType::I8, "i1", None),
+    (DType::U64, "u8", None),
+    (DType::U32, "u4", None),
+    (DType::U16, "u2", None),
+    (DType::U8, "u1", None),
+    (DType::Bool, "b1", None),
+    (DType::C64, "c8", None),
+    (DType::C128, "c16", None),
+    (DType::BF16, "u2", Some("bfloat16")),
+    (DType::F8E4M3FN, "u1", Some("float8_e4m3fn")),
+    (DType::F8E4M3FNUZ, "u1", Some("float8_e4m3fnuz")),
+    (DType::F8E5M2, "u1", Some("float8_e5m2")),
+    (DType::F8E5M2FNUZ, "u1", Some("float8_e5m2fnuz")),
+    (DType::F8E8M0, "u1", Some("float8_e8m0fnu")),
+    (DType::F4E2M1, "u1", Some("float4_e2m1fn")),
+    (DType::U4, "u1", Some("uint4")),
+    (DType::I4, "i1", Some("int4")),
+    (DType::U2, "u1", Some("uint2")),
+    (DType::I2, "i1", Some("int2")),
+];
+
+static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+
+fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+    NUMPY.get_or_try_init(py, || Ok(py.import("numpy")?.unbind())).map(|module| module.bind(py))
+}
+
+/// An input for the time of a call. What it is made of is kept alive.
+pub enum Input<'py> {
+    Array(Bound<'py, PyUntypedArray>, DType),
+    /// Strings have no place of their own in NumPy.
+    Strings(Tensor),
+}
+
+impl<'py> Input<'py> {
+    /// Of an array; of what speaks DLPack, in place; of anything else that NumPy makes an array of. Only what is not contiguous,
+    /// or in another byte order, is copied.
+    pub fn new(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Input<'py>> {
+        let py = value.py();
+        let array = match value.cast::<PyUntypedArray>() {
+            Ok(array) => array.clone(),
+            Err(_) if value.hasattr("__dlpack__")? => numpy(py)?.call_method1("from_dlpack", (value,))?.cast_into()?,
+            Err(_) => numpy(py)?.call_method1("asarray", (value,))?.cast_into()?,
+        };
+        if matches!(array.dtype().kind(), b'U' | b'S' | b'O') {
+            return Ok(Input::Strings(strings(name, &array)?));
+        }
+        let array = match array.is_c_contiguous() && array.dtype().is_native_byteorder() != Some(false) {
+            true => array,
+            false => {
+                let native = array.dtype().call_method1("newbyteorder", ("=",))?;
+                numpy(py)?.call_method1("ascontiguousarray", (array, native))?.cast_into()?
+            }
+        };
+        let dtype = dtype_of(&array)?;
+        Ok(Input::Array(array, dtype.ok_or_else(|| wrong(format!("the input `{name}` has no type of tensors")))?))
+    }
+
+    /// The array that it is read from, if it is.
+    pub fn array(&self) -> Option<&Bound<'py, PyUntypedArray>> {
+        match self {
+            Input::Array(array, _) => Some(array),
+            Input::Strings(_) => None,
+        }
+    }
+
+    pub fn view(&self) -> PyResult<TensorView<'_>> {
+        match self {
+            Input::Strings(tensor) => Ok(tensor.into()),
+            Input::Array(array, dtype) => {
+                // SAFETY: a contiguous array has so many bytes, and lives as long as `self`. Who changes its content during
+                // a call gets a result of the one or the other.
+                let data = unsafe { std::slice::from_raw_parts(start(array), bytes(array)) };
+                TensorView::new(*dtype, array.shape(), data).map_err(raised)
+            }
+        }
+    }
+}
+
+/// Where a call reads an input: for tests, which compare.
+#[pyfunction]
+pub fn _input_address(value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    Ok(Input::new("input", value)?.view()?.bytes().as_ptr().addr())
+}
+
+/// Never null, even of an empty array.
+fn start(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
+    // SAFETY: the array is alive.
+    let data = unsafe { (*array.as_array_ptr()).fields.data }.cast::<u8>();
+    if data.is_null() { std::ptr::NonNull::dangling().as_ptr() } else { data }
+}
+
+fn bytes(array: &Bound<'_, PyUntypedArray>) -> usize {
+    array.len() * array.dtype().itemsize()
+}
+
+fn strings(name: &str, array: &Bound<'_, PyUntypedArray>) -> PyResult<Tensor> {
+    let flat: Vec<Bound<'_, PyAny>> = array.call_method0("ravel")?.call_method0("tolist")?.extract()?;
+    let text = |item: &Bound<'_, PyAny>| match item.extract::<String>() {
+        Ok(text) => Ok(text),
+        Err(_) => Ok(String::from_utf8_lossy(&item.extract::<Vec<u8>>()?).into_owned()),
+    };
+    let texts = flat.iter().map(text).collect::<PyResult<Vec<String>>>();
+    let texts = texts.map_err(|_| wrong(format!("the input `{name}` holds objects that are no strings")))?;
+    Ok(Tensor::from_strings(array.shape().to_vec(), &texts))
+}
+
+fn dtype_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<DType>> {
+    let dtype = array.dtype();
+    let known = format!("{}{}", char::from(dtype.kind()), dtype.itemsize());
+    let found = TYPES.iter().find(|(_, numpy, other)| other.is_none() && *numpy == known);
+    if let Some((found, ..)) = found {
+        return Ok(Some(*found));
+    }
+    let name: String = dtype.getattr("name")?.extract()?;
+    Ok(TYPES.iter().find(|(.., other)| *other == Some(name.as_str())).map(|(found, ..)| *found))
+}
+
+/// An array of the caller that an output goes to.
+pub fn buffer<'a>(name: &str, array: &'a Bound<'_, PyUntypedArray>) -> PyResult<TensorBuffer<'a>> {
+    let dtype = dtype_of(array)?.ok_or_else(|| wrong(format!("the array for `{name}` has no type of tensors")))?;
+    // SAFETY: the array is alive.
+    let flags = unsafe { (*array.as_array_ptr()).fields.flags };
+    if !array.is_c_contiguous()
+        || flags & NPY_ARRAY_WRITEABLE == 0
+        || array.dtype().is_native_byteorder() == Some(false)
+    {
+        return Err(wrong(format!(
+            "the array for `{name}` must be contiguous, writeable and of the native byte order"
+        )));
+    }
+    // SAFETY: a contiguous array has so many bytes and lives for `'a`; the caller leaves it alone during the call, as any
+    // function of NumPy with `out` demands.
+    Ok(TensorBuffer::new(dtype, unsafe { std::slice::from_raw_parts_mut(start(array), bytes(array)) }))
+}
+
+/// The memory of an output, which arrays are made over.
+#[pyclass(frozen, module = "sardonyx._native", name = "_Owner")]
+pub struct Owner {
+    tensor: Tensor,
+    typestr: &'static str,
+}
+
+#[pymethods]
+impl Owner {
+    /// NumPy's protocol for memory of others.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("typestr", self.typestr)?;
+        interface.set_item("shape", PyTuple::new(py, self.tensor.dims())?)?;
+        // An output's memory has no other owner.
+        interface.set_item("data", (self.tensor.bytes().as_ptr().addr(), false))?;
+        Ok(interface)
+    }
+}
+
+/// An array over the memory of an output.
+pub fn array<'py>(py: Python<'py>, tensor: Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let dtype = tensor.dtype();
+    if dtype.is_opaque() {
+        let texts = tensor.texts().map_err(raised)?;
+        let array = numpy(py)?.call_method1("array", (texts, "O"))?;
+        return array.call_method1("reshape", (PyTuple::new(py, tensor.dims())?,));
+    }
+    let row = TYPES.iter().find(|(known, ..)| *known == dtype);
+    let (_, typestr, other) = row.ok_or_else(|| wrong(format!("an output of type {dtype} has no array")))?;
+    let array = numpy(py)?.call_method1("asarray", (Owner { tensor, typestr },))?;
+    match other.and_then(|name| py.import("ml_dtypes").and_then(|module| module.getattr(name)).ok()) {
+        Some(dtype) => array.call_method1("view", (dtype,)),
+        None => Ok(array),
+    }
+}

@@ -1,0 +1,160 @@
+//! loading, and what a model says of its entry points
+
+use crate::error::{detached, raised, wrong};
+use crate::session::Session;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use sardonyx_runtime::{self as runtime, Bytes, LoadOptions, Verify};
+use std::path::PathBuf;
+
+#[pyclass(frozen, module = "sardonyx")]
+pub struct Model(pub runtime::Model);
+
+#[pyclass(frozen, get_all, module = "sardonyx")]
+pub struct EntryPoint {
+    name: String,
+    inputs: Vec<Py<Port>>,
+    outputs: Vec<Py<Port>>,
+    symbols: Vec<Py<Symbol>>,
+}
+
+#[pyclass(frozen, get_all, module = "sardonyx")]
+pub struct Port {
+    name: String,
+    dtype: String,
+    dims: Vec<Py<PyAny>>,
+    is_state: bool,
+}
+
+#[pyclass(frozen, get_all, module = "sardonyx")]
+pub struct Symbol {
+    name: String,
+    lo: i64,
+    hi: Option<i64>,
+    is_data: bool,
+}
+
+#[pyclass(frozen, get_all, module = "sardonyx")]
+pub struct CallBytes {
+    is_exact: bool,
+    arena: usize,
+    outputs: usize,
+    made: usize,
+    scratch_per_thread: usize,
+}
+
+/// The bytes of a `bytes` object, for as long as the model needs them.
+struct Held {
+    _object: Py<PyBytes>,
+    start: usize,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the object does not change, and lives as long as this reference to it.
+        unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
+    }
+}
+
+#[pymethods]
+impl Model {
+    #[new]
+    #[pyo3(signature = (path_or_bytes, *, device = "cpu", verify = "full", selftest = true))]
+    fn new(
+        py: Python<'_>,
+        path_or_bytes: &Bound<'_, PyAny>,
+        device: &str,
+        verify: &str,
+        selftest: bool,
+    ) -> PyResult<Model> {
+        let verify = match verify {
+            "full" => Verify::Full,
+            "lazy" => Verify::Lazy,
+            "off" => Verify::Off,
+            other => return Err(wrong(format!("verify is {other:?}, not \"full\", \"lazy\" or \"off\""))),
+        };
+        let options = LoadOptions::default().device(device.parse().map_err(raised)?).verify(verify).selftest(selftest);
+        let model = if let Ok(bytes) = path_or_bytes.cast::<PyBytes>() {
+            let data = bytes.as_bytes();
+            let held = Held { _object: bytes.clone().unbind(), start: data.as_ptr().addr(), len: data.len() };
+            detached(py, || runtime::Model::from_bytes(Bytes::from_owner(held), "(bytes)", &options))
+        } else if let Ok(path) = path_or_bytes.extract::<PathBuf>() {
+            detached(py, || runtime::Model::load(path, &options))
+        } else {
+            return Err(PyTypeError::new_err("a model is loaded from a path or from bytes"));
+        };
+        model.map(Model)
+    }
+
+    #[getter]
+    fn entry_points(&self, py: Python<'_>) -> PyResult<Vec<EntryPoint>> {
+        self.0.entry_points().iter().map(|entry| EntryPoint::new(py, entry)).collect()
+    }
+
+    #[getter]
+    fn file(&self) -> &str {
+        self.0.file()
+    }
+
+    /// The program that wrote the artifact.
+    #[getter]
+    fn producer(&self) -> &str {
+        &self.0.manifest().producer
+    }
+
+    #[pyo3(signature = (entry = "main", **sizes))]
+    fn call_bytes(&self, entry: &str, sizes: Option<&Bound<'_, PyDict>>) -> PyResult<Option<CallBytes>> {
+        let sizes: Vec<(String, i64)> = sizes.map_or(Ok(vec![]), |sizes| {
+            sizes.iter().map(|(k, v)| Ok((k.extract()?, v.extract()?))).collect::<PyResult<_>>()
+        })?;
+        let sizes: Vec<(&str, i64)> = sizes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
+        let bytes = self.0.call_bytes(entry, &sizes).map_err(raised)?;
+        Ok(bytes.map(|b| CallBytes {
+            is_exact: b.is_exact,
+            arena: b.arena,
+            outputs: b.outputs,
+            made: b.made,
+            scratch_per_thread: b.scratch,
+        }))
+    }
+
+    #[pyo3(signature = (*, threads = 1, pinned = false, memory_bytes_max = None))]
+    fn session(
+        &self,
+        py: Python<'_>,
+        threads: usize,
+        pinned: bool,
+        memory_bytes_max: Option<usize>,
+    ) -> PyResult<Session> {
+        Session::open(py, &self.0, threads, pinned, memory_bytes_max)
+    }
+}
+
+impl EntryPoint {
+    fn new(py: Python<'_>, entry: &runtime::EntryPoint) -> PyResult<EntryPoint> {
+        let ports =
+            |ports: &[runtime::Port]| ports.iter().map(|p| Py::new(py, Port::new(py, p)?)).collect::<PyResult<_>>();
+        let symbol =
+            |s: &runtime::Symbol| Py::new(py, Symbol { name: s.name.clone(), lo: s.lo, hi: s.hi, is_data: s.is_data });
+        Ok(EntryPoint {
+            name: entry.name.clone(),
+            inputs: ports(&entry.inputs)?,
+            outputs: ports(&entry.outputs)?,
+            symbols: entry.symbols.iter().map(symbol).collect::<PyResult<_>>()?,
+        })
+    }
+}
+
+impl Port {
+    fn new(py: Python<'_>, port: &runtime::Port) -> PyResult<Port> {
+        let dim = |d: &runtime::Dim| match d.as_const() {
+            Some(size) => Ok(size.into_pyobject(py)?.into_any().unbind()),
+            None => Ok(d.to_string().into_pyobject(py)?.into_any().unbind()),
+        };
+        let dtype = port.dtype.name().to_string();
+        let dims = port.dims.iter().map(dim).collect::<PyResult<_>>()?;
+        Ok(Port { name: port.name.clone(), dtype, dims, is_state: port.is_state })
+    }
+}
