@@ -9,8 +9,10 @@ fn main() -> Result<()> {
     let session = Model::load(path, &LoadOptions::default())?.session(&SessionOptions::default())?;
     let ids = Tensor::from_vec(vec![1, 4], vec![101i64, 7592, 2088, 102]);
     let ones = Tensor::from_vec(vec![1, 4], vec![1i64; 4]);
-    for (name, tensor) in session.run(&[("input_ids", ids), ("attention_mask", ones)])? {
-        println!("{name}: {} {:?}", tensor.dtype(), tensor.dims());
+    let zeros = Tensor::from_vec(vec![1, 4], vec![0i64; 4]);
+    let inputs = [("input_ids", ids), ("attention_mask", ones), ("token_type_ids", zeros)];
+    for (name, tensor) in &session.run(&inputs)? {
+        println!("{name}: {:?} {:?}", tensor.dims(), tensor.as_slice::<f32>().and_then(|x| x.first()));
     }
     Ok(())
 }

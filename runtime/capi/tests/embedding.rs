@@ -153,17 +153,34 @@ fn the_header_is_what_cbindgen_writes() {
 }
 
 #[test]
-fn the_example_is_built_with_every_warning() {
+fn the_examples_are_built_with_every_warning() {
     let dir = tempfile::tempdir().unwrap();
     let models = write_artifacts(dir.path());
-    for (name, language) in [("c99", C99), ("cpp17", CPP17)] {
-        let path = dir.path().join(name);
-        program(language, &here().join("examples/embed.c"), here(), &path);
+    let all = [("embed.c", C99), ("embed.c", CPP17), ("smallest.c", C99), ("smallest.c", CPP17)];
+    for (i, (source, language)) in all.into_iter().enumerate() {
+        let path = dir.path().join(format!("example{i}"));
+        program(language, &here().join("examples").join(source), here(), &path);
         // Not an encoder: what does not fit is a sentence and an exit status.
         let done = start(&path, dir.path()).arg(&models[0]).args(["1", "2"]).output().unwrap();
         let text = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(2), "{text}");
-        assert!(text.contains("error[E0301]: the input `x` has type i64, but f32 is expected"), "{text}");
+        assert!(text.contains("error[E0301]"), "{text}");
+    }
+}
+
+#[test]
+fn readme_shows_the_smallest_programs() {
+    let root = here().ancestors().nth(2).unwrap();
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let programs = [
+        ("runtime/examples/smallest.rs", "rust", "use sardonyx"),
+        ("runtime/python/examples/smallest.py", "python", "import sys"),
+        ("runtime/capi/examples/smallest.c", "c", "#include"),
+    ];
+    for (path, language, begin) in programs {
+        let text = std::fs::read_to_string(root.join(path)).unwrap();
+        let shown = &text[text.find(begin).unwrap()..];
+        assert!(readme.contains(&format!("```{language}\n{shown}```\n")), "README does not show {path}");
     }
 }
 
@@ -173,7 +190,7 @@ fn the_example_is_built_with_every_warning() {
 fn valgrind_finds_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let models = write_artifacts(dir.path());
-    let encoder = std::env::var_os("SARDONYX_ENCODER").expect("SARDONYX_ENCODER is an artifact of MiniLM");
+    let encoder = std::env::var_os("SARDONYX_ENCODER").expect("SARDONYX_ENCODER is an artifact of an encoder");
     let valgrind = |name: &str, arguments: &mut dyn FnMut(&mut Command)| {
         let path = dir.path().join(name.replace('.', "_"));
         let folder = if name == "abi.c" { "tests" } else { "examples" };

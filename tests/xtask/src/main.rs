@@ -4,6 +4,7 @@ mod bench;
 mod context;
 mod demo;
 mod docs;
+mod embedding;
 mod fetch;
 mod gpu;
 mod messages;
@@ -57,6 +58,12 @@ static COMMANDS: &[Command] = &[
         args: "[--check]",
         about: "write what is generated: messages of artifacts, dialect reference, operator table, README's launches",
         run: docs::command,
+    },
+    Command {
+        name: "embedding",
+        args: "",
+        about: "C programs under valgrind, and the Python module's tests, over artifacts of real models",
+        run: embedding::command,
     },
     Command {
         name: "fetch",

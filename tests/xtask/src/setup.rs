@@ -85,16 +85,27 @@ fn incomplete(prefix: &Path, missing: &[&str]) -> Box<Failure> {
 
 /// The launchers of MPI, which the suite of ranks starts.
 pub fn ensure_launchers() -> Result<()> {
-    let missing: Vec<&str> = [("mpirun.openmpi", "openmpi-bin"), ("mpirun.mpich", "mpich")]
-        .into_iter()
-        .filter(|(program, _)| !on_path(program))
-        .map(|(_, package)| package)
-        .collect();
+    ensure_programs(&[("mpirun.openmpi", "openmpi-bin"), ("mpirun.mpich", "mpich")])
+}
+
+/// Programs that single suites start, and their packages.
+fn ensure_programs(programs: &[(&str, &'static str)]) -> Result<()> {
+    let missing: Vec<&str> =
+        programs.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
     println!("setup: installing {}", missing.join(" "));
     install(&missing)
+}
+
+/// What the suite of embedding starts.
+pub fn ensure_embedding() -> Result<()> {
+    ensure_programs(&[("valgrind", "valgrind")])?;
+    match output(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
+        Some(_) => Ok(()),
+        None => install(&["python3-venv"]),
+    }
 }
 
 /// pip is needed only where something has to be downloaded, so it is no row of the table.

@@ -20,6 +20,12 @@ static SUITES: &[Suite] = &[
         cargo: &["test", "--workspace"],
     },
     Suite {
+        name: "embedding",
+        about: "C programs under valgrind, and the Python module with NumPy in an environment of its own; release build",
+        prepare: |_| Ok(()),
+        cargo: &["run", "-p", "xtask", "--", "embedding"],
+    },
+    Suite {
         name: "hostile",
         about: "10,000 mutants of models and of artifacts, and eight threads on MiniLM; release build",
         prepare: models::ensure_default,
