@@ -271,6 +271,9 @@ class Compat(unittest.TestCase):
         found = session.run(None, inputs)
         expected = sardonyx.Model(ENCODER).session().run(inputs)["last_hidden_state"]
         self.assertEqual(found[0].tobytes(), expected.tobytes())
+        # Lists get the type of the input.
+        lists = {name: array.tolist() for name, array in inputs.items()}
+        self.assertEqual(session.run(None, lists)[0].tobytes(), expected.tobytes())
         again = ort.InferenceSession(ONNX).run(["last_hidden_state"], inputs)[0]
         self.assertEqual(again.tobytes(), expected.tobytes())
         self.assertEqual(os.listdir(self.folder.name), artifacts)

@@ -144,6 +144,10 @@ _TYPES = {
     "c128": "complex128",
 }
 
+# What lists of numbers are made into.
+_NUMPY = {**_TYPES, "f32": "float32", "f64": "float64", "bool": "bool", "string": "object"}
+del _NUMPY["bf16"]
+
 
 class NodeArg:
     """An input or an output: `name`, `type` such as `tensor(float)`, `shape` of numbers and names."""
@@ -336,7 +340,7 @@ class InferenceSession:
     ) -> List[Any]:
         names = list(output_names) if output_names else [port.name for port in self._entry.outputs]
         cancel = run_options._cancel if run_options is not None else None
-        feed = {name: np.asarray(value) for name, value in input_feed.items()}
+        feed = {name: self._array(name, value) for name, value in input_feed.items()}
         session = self._take()
         try:
             found = session.run(feed, sorted(set(names)), entry=self._entry.name, cancel=cancel)
@@ -345,6 +349,14 @@ class InferenceSession:
         finally:
             self._give(session)
         return [found[name] for name in names]
+
+    def _array(self, name: str, value: Any) -> Any:
+        """An array is taken as it is; a list becomes one of the input's type, as there."""
+        if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+            return value
+        port = next((port for port in self._entry.inputs if port.name == name), None)
+        dtype = _NUMPY.get(port.dtype) if port is not None else None
+        return np.asarray(value, dtype=dtype)
 
     def get_inputs(self) -> List[NodeArg]:
         return [NodeArg(port) for port in self._entry.inputs]
