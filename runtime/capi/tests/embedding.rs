@@ -18,18 +18,18 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// The folder with the libraries, of this profile.
+/// The folder with the libraries, of this profile. Tests of this package alone do not build them.
 fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-        run(Command::new(cargo)
-            .args(["build", "--quiet", "-p", "sardonyx-capi", "--profile", profile])
-            .current_dir(here()));
         // target/debug/deps/embedding-…
         let program = std::env::current_exe().unwrap();
-        program.ancestors().nth(2).unwrap().to_path_buf()
+        let folder = program.ancestors().nth(2).unwrap();
+        let profile = if folder.ends_with("debug") { "dev" } else { "release" };
+        let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+        cargo.args(["build", "--quiet", "-p", "sardonyx-capi", "--profile", profile]).current_dir(here());
+        run(cargo.arg("--target-dir").arg(folder.parent().unwrap()));
+        folder.to_path_buf()
     })
 }
 
