@@ -2,6 +2,7 @@
 //
 // y[b] = 4 (4 x + 3) where all eight x of a row are x.
 
+#include <pthread.h>
 #include <sardonyx.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -374,6 +375,81 @@ static void caches(const char *path) {
     sdx_cache_free(cache);
 }
 
+// What two threads share.
+struct shared {
+    sdx_session *session, *decoder;
+    sdx_cache *cache;
+    int n_wrong[2], n_busy[2];
+};
+
+struct worker {
+    struct shared *shared;
+    int number;
+};
+
+// The calls of a session take turns; a cache that is in use is refused.
+static void *work(void *argument) {
+    struct worker *worker = (struct worker *)argument;
+    struct shared *shared = worker->shared;
+    int at = worker->number;
+    float x[24], y[3], one[4] = {1, 2, 3, 4};
+    size_t dims[2] = {3, 8}, one_dims[3] = {1, 1, 4};
+    sdx_tensor in = input("x", dims, 2, x, 24), first = input("x", one_dims, 3, one, 4);
+    sdx_buffer buffer;
+    sdx_call call = call_of(&in, 1), append = call_of(&first, 1);
+    int i;
+    for (i = 0; i < 24; i++) x[i] = (float)at;
+    memset(&buffer, 0, sizeof buffer);
+    buffer.struct_bytes = sizeof buffer;
+    buffer.name = "y";
+    buffer.dtype = SDX_F32;
+    buffer.data = y;
+    buffer.bytes = sizeof y;
+    call.buffers = &buffer;
+    call.n_buffers = 1;
+    append.entry = "prefill";
+    append.cache = shared->cache;
+    for (i = 0; i < 500; i++) {
+        sdx_error *error = sdx_run(shared->session, &call, NULL);
+        shared->n_wrong[at] += error != NULL || y[2] != (float)(4 * (4 * at + 3));
+        sdx_error_free(error);
+        error = sdx_run(shared->decoder, &append, NULL);
+        if (error == NULL) error = sdx_cache_truncate(shared->cache, 0);
+        if (error == NULL) continue;
+        // It was in use, or the other thread had not emptied it.
+        shared->n_busy[at]++;
+        shared->n_wrong[at] += sdx_error_kind(error) != SDX_KIND_INPUT;
+        sdx_error_free(error);
+    }
+    return NULL;
+}
+
+static void threads(const char *path, const char *decoder) {
+    sdx_model *models[2] = {NULL, NULL};
+    struct shared shared;
+    struct worker workers[2];
+    pthread_t started[2];
+    int i;
+    memset(&shared, 0, sizeof shared);
+    WORKS(sdx_model_load(path, NULL, &models[0]));
+    WORKS(sdx_model_load(decoder, NULL, &models[1]));
+    WORKS(sdx_session_new(models[0], NULL, &shared.session));
+    WORKS(sdx_session_new(models[1], NULL, &shared.decoder));
+    WORKS(sdx_cache_new(shared.decoder, "decode", 2, &shared.cache));
+    for (i = 0; i < 2; i++) {
+        workers[i].shared = &shared;
+        workers[i].number = i;
+        if (pthread_create(&started[i], NULL, work, &workers[i]) != 0) exit(2);
+    }
+    for (i = 0; i < 2; i++) pthread_join(started[i], NULL);
+    EXPECT(shared.n_wrong[0] == 0 && shared.n_wrong[1] == 0);
+    EXPECT(shared.n_busy[0] + shared.n_busy[1] < 1000);
+    for (i = 0; i < 2; i++) sdx_model_free(models[i]);
+    sdx_cache_free(shared.cache);
+    sdx_session_free(shared.session);
+    sdx_session_free(shared.decoder);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     EXPECT(sdx_version()[0] != 0 && sdx_abi_version() == 0);
@@ -382,6 +458,7 @@ int main(int argc, char **argv) {
     errors(argv[1]);
     calls(argv[1]);
     caches(argv[2]);
+    threads(argv[1], argv[2]);
     printf("%d failed\n", n_failed);
     return n_failed == 0 ? 0 : 1;
 }

@@ -41,7 +41,7 @@ fn program(language: &[&str], source: &Path, headers: &Path, to: &Path) {
     let mut compile = Command::new(language[0]);
     compile.args(&language[1..]).args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-g", "-O1"]);
     compile.arg("-I").arg(headers).arg(source).arg("-o").arg(to).args(["-x", "none"]);
-    run(compile.arg("-L").arg(libraries()).args(["-lsardonyx", "-lm"]));
+    run(compile.arg("-L").arg(libraries()).args(["-lsardonyx", "-lm", "-lpthread"]));
 }
 
 /// A program that finds the library by its soname, beside which nothing else is.
