@@ -39,8 +39,6 @@ const WORK_MAX: usize = 100_000_000;
 /// Values in which nothing was found that are looked for: behind the fault none is.
 const IN_VAIN_MAX: usize = 4;
 
-/// Named tensors that a run gives.
-
 /// A model, and the program that it is compiled to.
 pub struct Layers {
     pub values: Values,
