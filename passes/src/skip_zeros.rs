@@ -30,6 +30,8 @@ use std::fmt;
 
 /// A matrix with fewer zeros is not looked at: its words would cost more than all of it.
 const ZEROS_MIN: f64 = 0.5;
+/// The most words that a row may have is a multiple of these.
+const LENGTHS: i64 = 32;
 /// Words that a row costs beside its own.
 const ROW_WORDS: f64 = 6.0;
 
@@ -77,14 +79,14 @@ struct Site {
     turned: Option<Turned>,
 }
 
-/// How a factor comes to lie in a layout.
+/// A layout for a factor, and who makes it.
 struct Turned {
     layout: Layout,
     /// The step that writes it so, where nobody else reads it; else it is copied.
     by: Option<usize>,
 }
 
-/// What both ways are estimated to need, in picoseconds.
+/// Estimated times of both ways, in picoseconds.
 #[derive(Default)]
 struct Prices {
     dense: u64,
@@ -327,7 +329,9 @@ impl Site {
             let index = store.memlet.index.iter().map(renamed).collect();
             Store { memlet: Memlet { container: store.memlet.container, index }, value: map[store.value] }
         });
-        let (stores, inner) = (stores.collect(), vec![Dim::constant(self.matrix.longest)]);
+        // Rows that are nearly as long share a kernel.
+        let longest = ((self.matrix.longest + LENGTHS - 1).div_euclid(LENGTHS) * LENGTHS).min(self.matrix.columns);
+        let (stores, inner) = (stores.collect(), vec![Dim::constant(longest)]);
         let (outer, writes) = (k.outer.clone(), k.writes.clone());
         let Draft { reads, args, body } = body;
         tidy(Kernel { outer, inner, deep: vec![], reads, writes, body, stores }, args)
@@ -347,7 +351,7 @@ fn multiplies_words(program: &Program, at: usize, id: Id) -> Option<usize> {
     (kernel(step).is_some() && step.args.iter().any(is_sparse)).then_some(made)
 }
 
-/// Whether a matrix is too small for words of its own.
+/// Returns true for a matrix that is too small for words of its own.
 fn params_are_few([rows, columns]: [i64; 2]) -> bool {
     rows.saturating_mul(columns) < 1 << 12
 }

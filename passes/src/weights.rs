@@ -61,7 +61,7 @@ pub fn weights(graph: &Graph) -> Vec<Weights> {
 }
 
 impl Weights {
-    /// Row by row where the weights are: the parameter, by its place among them, and the element in it.
+    /// Gives for each weight, row by row, the parameter that it is in, by its place among them, and the element in it.
     pub fn places(&self, graph: &Graph) -> Result<Vec<(usize, usize)>> {
         let params: Vec<(&str, usize)> = self.params.iter().map(|(name, n)| (name.as_str(), *n)).collect();
         let numbers = numbers(graph, self.value, &params)?;
@@ -80,7 +80,7 @@ impl Weights {
     }
 }
 
-/// Whether an operation has its operands' elements in other places.
+/// Returns true for operations that move elements and compute nothing.
 fn moves(op: &Op) -> bool {
     matches!(op, Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. })
 }

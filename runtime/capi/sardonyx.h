@@ -31,7 +31,7 @@
 //
 // An artifact holds native code: load only what you would also execute.
 
-// What an error is about: an option or an argument is wrong.
+// An option or an argument is wrong.
 #define SDX_KIND_USAGE 1
 
 // A file cannot be read or written.
@@ -131,7 +131,7 @@ typedef struct sdx_tensor {
   const size_t *dims;
   // In row-major order. An input that is aligned to its element is read in place, another is copied.
   const void *data;
-  // Of `data`: what follows from `dtype` and `dims`.
+  // The number of bytes of `data`, which `dtype` and `dims` say too.
   size_t bytes;
 } sdx_tensor;
 
@@ -142,11 +142,11 @@ typedef struct sdx_buffer {
   int32_t dtype;
   // Before a call: how many dimensions `dims` has room for. Afterwards: how many the output has.
   uint32_t rank;
-  // Where the dimensions of the output go; NULL where nobody needs them.
+  // Room for the dimensions of the output; NULL where nobody needs them.
   size_t *dims;
-  // Where the output goes, in row-major order. It is written in place where it is aligned to its element.
+  // Room for the output, in row-major order. It is written in place where it is aligned to its element.
   void *data;
-  // Of `data`: at least as many as the output has.
+  // The number of bytes of `data`, at least as many as the output has.
   size_t bytes;
 } sdx_buffer;
 
@@ -176,7 +176,7 @@ typedef struct sdx_load_options {
   size_t struct_bytes;
   // `cpu`, `cuda:0` …; NULL for `cpu`.
   const char *device;
-  // How far weights are compared with their hash at load: 0 all of them, 1 none, 2 nor the rest of the file.
+  // The weights whose hash is compared at load: 0 all of them, 1 none, 2 nor the rest of the file.
   int32_t verify;
   // Other than 0: the artifact's own test is left out.
   int32_t no_selftest;
@@ -204,7 +204,7 @@ typedef struct sdx_symbol {
   int32_t is_data;
 } sdx_symbol;
 
-// What a call takes beside the weights.
+// Bytes that a call takes beside the weights.
 typedef struct sdx_call_bytes {
   size_t struct_bytes;
   // 1 where a call takes just this, 0 where it takes at most this, as sizes are read from data.
@@ -213,7 +213,7 @@ typedef struct sdx_call_bytes {
   int32_t is_bounded;
   size_t arena;
   size_t outputs;
-  // What the host makes between launches.
+  // Results of the host between launches.
   size_t made;
   size_t scratch_per_thread;
 } sdx_call_bytes;
@@ -275,13 +275,13 @@ const char *sdx_error_file(const struct sdx_error *error);
 // The ONNX node that it is about; NULL where there is none.
 const char *sdx_error_node(const struct sdx_error *error);
 
-// What can be done about it; NULL where nobody knows.
+// A remedy; NULL where nobody knows one.
 const char *sdx_error_help(const struct sdx_error *error);
 
 // All parts, as the commands print them, in several lines.
 const char *sdx_error_text(const struct sdx_error *error);
 
-// What a program should exit with: 1 where a comparison failed, 2 where an input is at fault, 3 for a defect.
+// The exit code for a program: 1 where a comparison failed, 2 where an input is at fault, 3 for a defect.
 int32_t sdx_error_exit_status(const struct sdx_error *error);
 
 void sdx_error_free(struct sdx_error *error);
@@ -303,7 +303,7 @@ struct sdx_error *sdx_model_from_bytes(const void *data,
 // The sessions and caches of the model live on.
 void sdx_model_free(struct sdx_model *model);
 
-// How many entry points can be called.
+// The number of entry points.
 size_t sdx_model_entry_count(const struct sdx_model *model);
 
 // The name of one of them, `main` first; NULL where there are not so many.
@@ -342,7 +342,7 @@ void sdx_cancel_set(const struct sdx_cancel *cancel, int32_t cancelled);
 // Calls that it was given to go on.
 void sdx_cancel_free(struct sdx_cancel *cancel);
 
-// How many they are.
+// The number of them.
 size_t sdx_outputs_count(const struct sdx_outputs *outputs);
 
 // Fills in `tensor`, whose `struct_bytes` the caller has set. What it points to lives until the outputs are freed.

@@ -4,7 +4,7 @@ use crate::program::{self, Entry, Program};
 use sardonyx_base::plan::SymbolKind;
 use sardonyx_base::{DType, Dim, Kind};
 
-/// What a call of an entry point takes and gives.
+/// The inputs and outputs of an entry point.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct EntryPoint {
@@ -25,7 +25,7 @@ pub struct Port {
     pub dims: Vec<Dim>,
     /// A tensor, except where the model says otherwise.
     pub kind: Kind,
-    /// Whether a [`Cache`](crate::Cache) can hold it from call to call.
+    /// A [`Cache`](crate::Cache) can hold it from call to call.
     pub is_state: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct Symbol {
     /// The smallest and the largest value that a call may have.
     pub lo: i64,
     pub hi: Option<i64>,
-    /// Whether it follows from the values of the inputs, and so is known only when a call ends.
+    /// It follows from the values of the inputs, and so is known only when a call ends.
     pub is_data: bool,
 }
 

@@ -1,6 +1,6 @@
 //! weights, rules  =>  the same weights, of which the smallest are 0
 //!
-//! What becomes 0 follows from how large weights are (magnitude pruning). Nothing is trained: the error of the outputs is
+//! The smallest weights become 0 (magnitude pruning). Nothing is trained: the error of the outputs is
 //! measured, and `--error-budget` refuses what is too far off.
 
 mod rule;
@@ -23,7 +23,7 @@ use std::fmt;
 /// The stage behind which products and their weights are found.
 const STAGE: &str = "simplify";
 
-/// What became of the weights of a product.
+/// The loss of a product's weights by pruning.
 #[derive(Clone, Debug)]
 pub struct Pruned {
     pub origins: Vec<String>,
@@ -111,7 +111,7 @@ impl Made<'_> {
         values.ok_or_else(|| Error::defect(format!("`{name}` has no value of f32")))
     }
 
-    /// Row by row.
+    /// Gives the weights of a product row by row.
     fn values(&self, weights: &Weights) -> Result<Vec<f32>> {
         let params = weights.params.keys().map(|name| self.value(name)).collect::<Result<Vec<_>>>()?;
         Ok(weights.places(self.graph)?.into_iter().map(|(param, at)| params[param][at]).collect())
@@ -145,7 +145,7 @@ fn pruned(weights: &Weights, choice: &Choice, before: &[f32], kept: &[bool]) -> 
     }
 }
 
-/// Which weights of each product stay.
+/// Marks the weights of each product that stay.
 fn kept(rule: Rule, weights: &[&Weights], values: &[Vec<f32>]) -> Vec<Vec<bool>> {
     match rule {
         Rule::Global(part) => {
@@ -164,7 +164,7 @@ fn kept(rule: Rule, weights: &[&Weights], values: &[Vec<f32>]) -> Vec<Vec<bool>>
     }
 }
 
-/// Which of some numbers are not among this part of them, the smallest; of equal ones the first are left out.
+/// Marks the numbers that stay when this part of them, the smallest, is left out; of equal ones the first are.
 fn largest(sizes: &[f32], part: f64) -> Vec<bool> {
     let n_left_out = (part * sizes.len() as f64).round() as usize;
     let mut sorted = sizes.to_vec();
@@ -187,7 +187,7 @@ fn largest(sizes: &[f32], part: f64) -> Vec<bool> {
     sizes.iter().map(is_kept).collect()
 }
 
-/// The `n` largest of each `m` along a row; of what is left over at its end, as large a part.
+/// Marks the `n` largest of each `m` along a row, and as large a part of a shorter group at its end.
 fn neighbours(columns: usize, values: &[f32], n: usize, m: usize) -> Vec<bool> {
     let group = |group: &[f32]| {
         let sizes: Vec<f32> = group.iter().map(|v| v.abs()).collect();
@@ -197,7 +197,7 @@ fn neighbours(columns: usize, values: &[f32], n: usize, m: usize) -> Vec<bool> {
     values.chunks(columns.max(1)).flat_map(|row| row.chunks(m).flat_map(group)).collect()
 }
 
-/// All but a part of the blocks of a matrix, those whose weights have the least length.
+/// Marks the weights of all blocks but this part of them, those with the least energy.
 fn blocks([rows, columns]: [usize; 2], values: &[f32], part: f64, size: [usize; 2]) -> Vec<bool> {
     let across = columns.div_ceil(size[1]);
     let block = |at: usize| at / columns.max(1) / size[0] * across + at % columns.max(1) / size[1];

@@ -2,7 +2,7 @@
 
 use regex_lite::Regex;
 
-/// Which weights of a product are kept, by how large they are.
+/// A choice of weights that stay, by how large they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// The `n` largest of each `m` neighbours along the sum.

@@ -14,12 +14,12 @@ pub struct Matrix {
     /// Elements of the parameter from one to the next.
     pub row_stride: i64,
     pub column_stride: i64,
-    /// Of all rows together, and the most that one has.
+    /// Words of all rows together, and the most that one row has.
     pub words: i64,
     pub longest: i64,
 }
 
-/// What of the words.
+/// A part of the words of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     Values,
@@ -103,7 +103,7 @@ impl Matrix {
         dims.map(|n| usize::try_from(n).unwrap_or(0)).to_vec()
     }
 
-    /// Whether it is one of such a parameter.
+    /// Returns true where a parameter has as many elements, of f32.
     pub fn is_of(&self, parameter: &Container) -> bool {
         let elements = parameter.dims.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_const()?));
         parameter.dtype == DType::F32 && parameter.is_plain() && elements == Some(self.elements())
@@ -156,7 +156,7 @@ impl Matrix {
             if (words.len() - first) as i64 > self.longest || words.len() as i64 > self.words {
                 return Err(defect());
             }
-            // Where there are fewer words than it says, rows are filled up with zeros.
+            // Rows are filled up with zeros until there are as many words as the matrix says.
             let left = self.words - words.len() as i64;
             let own = (words.len() - first) as i64;
             let rows_left = (self.rows - row - 1).saturating_mul(self.longest);

@@ -92,6 +92,8 @@ struct Part {
     expr: Dim,
     stride: Dim,
     limit: Option<Dim>,
+    /// It is the place in a list, of which others have other lengths: the limit is a parameter, so that they share a kernel.
+    of_list: bool,
     coord: usize,
 }
 
@@ -258,7 +260,7 @@ fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Plac
                 return line(&index, extents.len());
             }
             let limit = container.dims.get(coord).cloned();
-            computed.push(Part { expr: index, stride: Dim::constant(1), limit, coord });
+            computed.push(Part { expr: index, stride: Dim::constant(1), limit, of_list: false, coord });
             line(&Dim::constant(0), extents.len())
         };
         let coords: Option<Vec<Line>> = index.into_iter().enumerate().map(coordinate).collect();
@@ -271,12 +273,13 @@ fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Plac
     let mut computed = vec![];
     for ((index, stride), dim) in index.into_iter().zip(container.strides()).zip(&container.dims) {
         if has_loaded(&index) {
-            computed.push(Part { expr: index, stride, limit: Some(dim.clone()), coord: 0 });
+            let of_list = container.dims.len() == 1;
+            computed.push(Part { expr: index, stride, limit: Some(dim.clone()), of_list, coord: 0 });
         } else {
             let (linear, rest) = split(&index, extents.len());
             flat = flat + linear * stride.clone();
             if !rest.is_const(0) {
-                computed.push(Part { expr: rest, stride, limit: None, coord: 0 });
+                computed.push(Part { expr: rest, stride, limit: None, of_list: false, coord: 0 });
             }
         }
     }
@@ -358,9 +361,13 @@ struct Formal {
 impl Formal {
     fn size(&mut self, d: &Dim) -> Size {
         self.overflow |= d.is_overflow();
-        if let Some(c) = d.as_const() {
-            return Size::Const(c);
+        match d.as_const() {
+            Some(c) => Size::Const(c),
+            None => self.parameter(d),
         }
+    }
+
+    fn parameter(&mut self, d: &Dim) -> Size {
         Size::Param(self.params.iter().position(|p| p == d).unwrap_or_else(|| {
             self.params.push(d.clone());
             self.params.len() - 1
@@ -391,7 +398,8 @@ impl Formal {
         for part in &place.computed {
             let expr = self.expr(&part.expr, live);
             let stride = self.size(&part.stride);
-            let limit = part.limit.as_ref().map(|l| self.size(l));
+            let size = |l: &Dim| if part.of_list { self.parameter(l) } else { self.size(l) };
+            let limit = part.limit.as_ref().map(size);
             computed.push(Computed { expr, stride, limit, coord: part.coord });
         }
         Access { buffer, coords, computed }

@@ -19,7 +19,7 @@ pub fn wrong(message: impl Into<String>) -> Box<Error> {
     Error::user("E0001", message).help("`sardonyx.h` says what each argument is")
 }
 
-/// What a caller holds by a pointer: to the value with a mark before it. The mark tells types apart, and what was freed, as
+/// A value that a caller holds by a pointer, with a mark before it. The mark tells types apart, and what was freed, as
 /// far as that can be seen.
 pub trait Handle: Sized {
     const MARK: u64;
@@ -82,7 +82,7 @@ fn check<T>(pointer: *const T, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where a result goes, which is null until there is one.
+/// The place of a result, which is null until there is one.
 pub fn result<T>(out: *mut *mut T, name: &str) -> Result<()> {
     check(out, name)?;
     // SAFETY: neither null nor misaligned; the caller says that it is a pointer.
@@ -116,7 +116,7 @@ pub(crate) use structs;
 /// Larger than any struct of any version.
 const STRUCT_BYTES_MAX: usize = 4096;
 
-/// How many bytes the caller's struct has.
+/// The number of bytes of the caller's struct.
 ///
 /// SAFETY: null, or a pointer to a struct of as many bytes as its first field says.
 unsafe fn struct_bytes<T: Struct>(from: *const T) -> Result<usize> {

@@ -19,7 +19,7 @@ pub struct sdx_error {
 
 handle!(sdx_error = b"sdxerror");
 
-/// What an error is about: an option or an argument is wrong.
+/// An option or an argument is wrong.
 pub const SDX_KIND_USAGE: i32 = 1;
 /// A file cannot be read or written.
 pub const SDX_KIND_FILE: i32 = 2;
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn sdx_error_node(error: *const sdx_error) -> *const c_cha
     unsafe { part(error, |e| e.node.as_ref()) }
 }
 
-/// What can be done about it; NULL where nobody knows.
+/// A remedy; NULL where nobody knows one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_help(error: *const sdx_error) -> *const c_char {
     unsafe { part(error, |e| e.help.as_ref()) }
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn sdx_error_text(error: *const sdx_error) -> *const c_cha
     unsafe { part(error, |e| Some(&e.text)) }
 }
 
-/// What a program should exit with: 1 where a comparison failed, 2 where an input is at fault, 3 for a defect.
+/// The exit code for a program: 1 where a comparison failed, 2 where an input is at fault, 3 for a defect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_exit_status(error: *const sdx_error) -> i32 {
     unsafe { sdx_error::get(error) }.map_or(0, |e| e.exit_status)

@@ -1,6 +1,6 @@
 //! `sardonyx.h`: the runtime's models, sessions, caches and errors behind plain functions; nothing unwinds over them
 //!
-//! The header is written by cbindgen from these files, comments included; `tests/header.rs` compares.
+//! The header is written by cbindgen from these files, comments included; `tests/embedding.rs` compares.
 
 #![allow(non_camel_case_types)] // The names are those of C.
 #![allow(clippy::missing_safety_doc)] // The header says once what holds for all functions.

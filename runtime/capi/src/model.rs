@@ -21,7 +21,7 @@ pub struct sdx_load_options {
     pub struct_bytes: usize,
     /// `cpu`, `cuda:0` …; NULL for `cpu`.
     pub device: *const c_char,
-    /// How far weights are compared with their hash at load: 0 all of them, 1 none, 2 nor the rest of the file.
+    /// The weights whose hash is compared at load: 0 all of them, 1 none, 2 nor the rest of the file.
     pub verify: i32,
     /// Other than 0: the artifact's own test is left out.
     pub no_selftest: i32,
@@ -51,7 +51,7 @@ pub struct sdx_symbol {
     pub is_data: i32,
 }
 
-/// What a call takes beside the weights.
+/// Bytes that a call takes beside the weights.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_call_bytes {
@@ -62,7 +62,7 @@ pub struct sdx_call_bytes {
     pub is_bounded: i32,
     pub arena: usize,
     pub outputs: usize,
-    /// What the host makes between launches.
+    /// Results of the host between launches.
     pub made: usize,
     pub scratch_per_thread: usize,
 }
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn sdx_model_free(model: *mut sdx_model) {
     unsafe { sdx_model::free(model) }
 }
 
-/// How many entry points can be called.
+/// The number of entry points.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_entry_count(model: *const sdx_model) -> usize {
     unsafe { sdx_model::get(model) }.map_or(0, |model| model.entries.len())

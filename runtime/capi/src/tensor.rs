@@ -37,7 +37,7 @@ pub struct sdx_tensor {
     pub dims: *const usize,
     /// In row-major order. An input that is aligned to its element is read in place, another is copied.
     pub data: *const c_void,
-    /// Of `data`: what follows from `dtype` and `dims`.
+    /// The number of bytes of `data`, which `dtype` and `dims` say too.
     pub bytes: usize,
 }
 
@@ -50,17 +50,17 @@ pub struct sdx_buffer {
     pub dtype: i32,
     /// Before a call: how many dimensions `dims` has room for. Afterwards: how many the output has.
     pub rank: u32,
-    /// Where the dimensions of the output go; NULL where nobody needs them.
+    /// Room for the dimensions of the output; NULL where nobody needs them.
     pub dims: *mut usize,
-    /// Where the output goes, in row-major order. It is written in place where it is aligned to its element.
+    /// Room for the output, in row-major order. It is written in place where it is aligned to its element.
     pub data: *mut c_void,
-    /// Of `data`: at least as many as the output has.
+    /// The number of bytes of `data`, at least as many as the output has.
     pub bytes: usize,
 }
 
 structs!(sdx_tensor, sdx_buffer);
 
-/// What no tensor has.
+/// The type of no tensor.
 const RANK_MAX: u32 = 64;
 
 fn dtype_of(code: i32) -> Result<DType> {
@@ -188,7 +188,7 @@ fn borrowed((name, tensor): &(CString, Tensor)) -> sdx_tensor {
     }
 }
 
-/// How many they are.
+/// The number of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_outputs_count(outputs: *const sdx_outputs) -> usize {
     unsafe { sdx_outputs::get(outputs) }.map_or(0, |outputs| outputs.tensors.len())

@@ -52,7 +52,7 @@ pub enum Input<'py> {
 }
 
 impl<'py> Input<'py> {
-    /// Of an array; of what speaks DLPack, in place; of anything else that NumPy makes an array of. Only what is not contiguous,
+    /// Takes an array, or what speaks DLPack, in place, and anything else that NumPy makes an array of. Only what is not contiguous,
     /// or in another byte order, is copied.
     pub fn new(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Input<'py>> {
         let py = value.py();
@@ -96,7 +96,7 @@ impl<'py> Input<'py> {
     }
 }
 
-/// Where a call reads an input: for tests, which compare.
+/// The address at which a call reads an input: tests compare it.
 #[pyfunction]
 pub fn _input_address(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     Ok(Input::new("input", value)?.view()?.bytes().as_ptr().addr())

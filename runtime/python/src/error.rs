@@ -7,7 +7,7 @@ use sardonyx_runtime::{Error, Result};
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// What a function of this module returns for an error; the interpreter's lock is held.
+/// The exception that a function of this module returns for an error; the interpreter's lock is held.
 pub fn raised(error: Box<Error>) -> PyErr {
     Python::attach(|py| {
         let parts = (

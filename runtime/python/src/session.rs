@@ -123,7 +123,7 @@ fn targets<'py>(
     Ok(all)
 }
 
-/// What a call has written to an array, in the output's dimensions.
+/// The array that a call has written, in the output's dimensions.
 fn written<'py>(array: &Bound<'py, PyUntypedArray>, dims: &[usize]) -> PyResult<Bound<'py, PyAny>> {
     let n = dims.iter().product::<usize>() as isize;
     let front = array.call_method1("reshape", (-1,))?.get_item(PySlice::new(array.py(), 0, n, 1))?;

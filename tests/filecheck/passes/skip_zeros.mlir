@@ -20,7 +20,7 @@
 // CHECK-DAG: %[[COLUMNS:.*]] = flow.param "w" transform "sparse_columns 160x200 strides 1,160 words 1685 longest 11" : <[1685], ui16, row_major>
 // CHECK-DAG: %[[STARTS:.*]] = flow.param "w" transform "sparse_starts 160x200 strides 1,160 words 1685 longest 11" : <[161], i32, row_major>
 // CHECK: %[[X:.*]] = flow.kernel outer ["200", "b"] inner [](%arg0) {{.*}}"order<1, 0>">
-// CHECK: flow.kernel outer ["b", "160"] inner ["11"](%[[X]], %[[STARTS]], %[[COLUMNS]], %[[VALUES]])
+// CHECK: flow.kernel outer ["b", "160"] inner ["32"](%[[X]], %[[STARTS]], %[[COLUMNS]], %[[VALUES]])
 // CHECK: %[[FIRST:.*]] = flow.load 1 ["%1"] : i32
 // CHECK: flow.load 1 ["%1 + 1"] : i32
 // CHECK: %[[INSIDE:.*]] = flow.apply "lt"

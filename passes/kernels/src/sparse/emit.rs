@@ -12,7 +12,7 @@ use sardonyx_base::DType;
 /// Vectors of one row's sums: as many as leave registers for a word and what it is multiplied with.
 const VECTORS: u32 = 8;
 
-/// What is the same in a whole work item.
+/// The values that are the same in a whole work item.
 struct Item<'i, 'd> {
     cx: &'i Cx<'d, Mlir>,
     plan: &'i Plan,
@@ -81,7 +81,7 @@ fn item<'i, 'd>(cx: &'i Cx<'d, Mlir>, asm: &mut Mlir, plan: &'i Plan, at: Val) -
 }
 
 impl Item<'_, '_> {
-    /// Where the words of a row begin, by its number in the block; those of the row after the last one end the block.
+    /// Gives the place of a row's first word, by its number in the block. The row after the last one begins where the block ends.
     fn start(&self, asm: &mut Mlir, row: Val) -> Val {
         let row = asm.bin(Bin::AddI, self.n0, row);
         let address = asm.element(self.cx.reads[self.plan.first.buffer], row, Elem::I32);
@@ -233,7 +233,7 @@ impl Item<'_, '_> {
         next
     }
 
-    /// What follows the sums, for vectors of lanes of one row after the other.
+    /// Computes the epilogue for vectors of lanes, one row after the other.
     fn results_by_lanes(&self, asm: &mut Mlir) {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         asm.for_loop((zero, self.n_rows, one), &[], |asm, row, _| {
@@ -247,7 +247,7 @@ impl Item<'_, '_> {
         });
     }
 
-    /// The same for vectors of rows of one lane after the other.
+    /// Computes the epilogue for vectors of rows, one lane after the other.
     fn results_by_rows(&self, asm: &mut Mlir) {
         let lanes = self.cx.lanes();
         let (zero, one, step) = (asm.i64(0), asm.i64(1), asm.i64(lanes as i64));
@@ -326,7 +326,7 @@ impl Item<'_, '_> {
         }
     }
 
-    /// The statements that follow the sum without it: those of it are not among them.
+    /// Gives the statements of the epilogue that do not depend on the sum.
     fn after(&self) -> Vec<usize> {
         let def = self.cx.def;
         let (mut open, mut seen) = (def.stores.iter().map(|w| w.value).collect::<Vec<_>>(), vec![]);

@@ -1,9 +1,9 @@
 //! y[n, t] = f(Σj < length[n] value[first[n] + j] · x[column[first[n] + j], t])  =>  each word of a row times a vector of t
 //!
-//! What is sparse is one factor, a matrix whose words lie row by row, with the column of each. Lanes run along a variable
-//! that only the other factor has, whose elements are neighbours in memory: a word is broadcast, its column names a row
-//! of vectors. A work item is a block of rows by a block of lanes. Its sums lie in a tile until what follows them is
-//! computed, along whichever variable the results are neighbours.
+//! One factor is a sparse matrix, whose words lie row by row, with the column of each. Lanes run along a variable that only the
+//! other factor has and whose elements are neighbours in memory: a word is broadcast, and its column names a row of vectors.
+//! A work item is a block of rows by a block of lanes. Its sums lie in a tile until the epilogue is computed, along whichever
+//! variable the results are contiguous.
 
 mod emit;
 
@@ -28,7 +28,7 @@ const SHARE: f64 = 0.6;
 /// The same where the other factor's neighbours are apart in memory.
 const SHARE_APART: f64 = 0.05;
 
-/// Where the parts of a product with a sparse matrix are.
+/// The parts of a product with a sparse matrix.
 #[derive(Debug)]
 pub struct Plan {
     /// The variable of the matrix's rows.
@@ -37,11 +37,11 @@ pub struct Plan {
     lane: usize,
     /// The other outer variables.
     others: Vec<usize>,
-    /// Where the words of a row begin; those of the next one begin where they end.
+    /// The place of a row's first word; the words of a row end where those of the next one begin.
     first: Access,
     column: Access,
     value: Access,
-    /// How many words and columns there are.
+    /// The numbers of words and of columns.
     n_words: Size,
     n_columns: Size,
     x: Access,
@@ -54,7 +54,7 @@ pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
 }
 
 impl Plan {
-    /// Of a kernel that multiplies with a sparse matrix: one sum, of products under the guard that a row has the word.
+    /// Finds the parts in a kernel with one sum, of products under the guard that the row has so many words.
     fn matched(def: &KernelDef) -> Option<Plan> {
         let deps = def.dependences();
         if def.inner.len() != 1 || !def.deep.is_empty() {
@@ -116,7 +116,7 @@ impl Plan {
         let starts = |access: &Access, offset: i64| {
             access.coords[0].offset.is(offset) && access.stride(n).is(1) && moves(access) == [n]
         };
-        // What follows the sum is computed for each outer point.
+        // The epilogue is computed for each outer point.
         let of_sum = [inside, product, chosen, zero, number, sum];
         let rest = (0..def.body.len()).filter(|k| !of_sum.contains(k));
         let after = rest.clone().all(|k| deps[k] & def.inner_vars() == 0 || is_part(def, k, &[column, value, x]));
@@ -133,7 +133,7 @@ impl Plan {
         Some(Plan { n, lane, others, first, column, value, n_words, n_columns, x, sum })
     }
 
-    /// Whether every result's neighbours along the rows of the matrix are neighbours in memory, and not those along lanes.
+    /// Returns true where results are contiguous along the rows of the matrix, and not along lanes.
     fn stores_along_rows(&self, def: &KernelDef) -> bool {
         def.stores.iter().all(|w| w.access.stride(self.n).is(1) && !w.access.stride(self.lane).is(1))
     }
@@ -143,12 +143,12 @@ impl Plan {
     }
 }
 
-/// An access that no variable moves but through what is computed.
+/// Returns true for an access that variables move only through its computed part.
 fn is_still(access: &Access) -> bool {
     access.coords[0].offset.is(0) && access.coords[0].strides.iter().all(|s| s.is(0))
 }
 
-/// Whether a statement is one of these loads, or the place of a word.
+/// Returns true for one of these loads, and for the place of a word.
 fn is_part(def: &KernelDef, k: usize, loads: &[&Access]) -> bool {
     match &def.body[k].op {
         Op::Load { access, .. } => loads.contains(&access),

@@ -48,7 +48,7 @@ impl Atom {
     }
 }
 
-/// Of an operation that is monotone in each operand, whatever the other is.
+/// Bounds of an operation that is monotone in each operand, whatever the other is.
 fn extremes(a: Bounds, b: Bounds, op: impl Fn(i64, i64) -> Option<i64>) -> Option<Bounds> {
     let ends = [op(a.0, b.0)?, op(a.0, b.1)?, op(a.1, b.0)?, op(a.1, b.1)?];
     Some((*ends.iter().min()?, *ends.iter().max()?))
