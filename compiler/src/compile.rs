@@ -87,7 +87,7 @@ pub struct Request<'a> {
     pub plan: Option<Placement>,
     /// The relative error (L2) that an output of lower precision may have.
     pub error_budget: Option<f64>,
-    /// Which weights become 0.
+    /// Rules by which weights become 0.
     pub sparsify: Vec<Choice>,
     /// Files and folders with inputs that weights are rounded by; none where there are none.
     pub calibrate: Vec<PathBuf>,
@@ -122,7 +122,7 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
-    /// What of precision and of weights is not the model's own, as manifests and reports call it; none where nothing is.
+    /// Names the changes to precision and weights, as manifests and reports do; none where there are none.
     fn lowered(&self) -> Option<String> {
         let sparsified = self.sparsify.iter().map(|choice| format!("sparsify={}", choice.text));
         let all: Vec<String> = self.options.lowered().into_iter().chain(sparsified).collect();
@@ -144,7 +144,7 @@ pub struct Report {
     pub movement: Option<Movement>,
     /// What a precision below f32 came to, where one was asked for.
     pub lowered: Option<Lowered>,
-    /// What became of each product's weights that are pruned.
+    /// The loss of each product whose weights are pruned.
     pub pruned: Vec<Pruned>,
     /// What each product lost that calibration rounded.
     pub layers: Vec<Layer>,
@@ -340,12 +340,12 @@ fn compile_calibrated(
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
     let mut times = vec![("entries", start.elapsed())];
-    let dense = params.clone();
-    let mut pruned = vec![];
+    let (mut dense, mut pruned) = (None, vec![]);
     if !request.sparsify.is_empty() {
         show("sparsify");
         let start = Instant::now();
         let (changed, products) = sparsify(model, &request.dims, &request.options, &request.sparsify)?;
+        dense = Some(params.clone());
         params.extend(changed);
         pruned = products;
         times.push(("sparsify", start.elapsed()));
@@ -384,7 +384,7 @@ fn compile_calibrated(
                 Event::Begin(stage) => show(stage),
                 Event::End(selftest::STAGE, module) if canary.is_wanted(request) => {
                     show("self-test");
-                    canary.make(&graph(module)?, (&params, &dense), request);
+                    canary.make(&graph(module)?, (&params, dense.as_ref()), request);
                 }
                 Event::End(_, _) => {}
             }
@@ -472,7 +472,7 @@ fn write(
         (None, _) => Accept::All,
     };
     let (summary, measured) = precision::write_measured(&request.output, by, accept, write)?;
-    // What was pruned is what the self-test expects.
+    // The self-test expects the results of the pruned weights.
     let own = request.selftest && request.sparsify.is_empty();
     let test = canary.test.as_ref().ok().filter(|_| own);
     let Some(wider) = test.and_then(|test| widened(test, &measured.canary)) else {
@@ -518,10 +518,10 @@ impl Canary {
         (request.selftest || request.measure && request.lowered().is_some()) && request.watch.stop_after.is_none()
     }
 
-    fn make(&mut self, graph: &Graph, (params, dense): (&ParamStore, &ParamStore), request: &Request) {
+    fn make(&mut self, graph: &Graph, (params, dense): (&ParamStore, Option<&ParamStore>), request: &Request) {
         let start = Instant::now();
         self.test = selftest::make(graph, params, &request.options);
-        self.dense = (!request.sparsify.is_empty()).then(|| selftest::make(graph, dense, &request.options));
+        self.dense = dense.map(|dense| selftest::make(graph, dense, &request.options));
         let comparable = self.test.is_ok() && request.options.masked_rows == MaskedRows::Compute;
         if request.lowered().is_some() && !comparable {
             self.calls = selftest::inputs(graph);
@@ -529,7 +529,7 @@ impl Canary {
         self.time = Some(start.elapsed());
     }
 
-    /// What the errors of outputs are measured by.
+    /// Gives the outputs that errors are measured by.
     fn yardstick(&self) -> &std::result::Result<SelfTest, String> {
         self.dense.as_ref().unwrap_or(&self.test)
     }

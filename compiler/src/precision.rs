@@ -47,6 +47,14 @@ impl Measured {
 /// Of each output of numbers; or why that was not measured.
 pub type Errors = std::result::Result<Vec<OutputError>, String>;
 
+/// The `n` with the largest errors, the largest first.
+pub fn worst<T>(all: &[T], n: usize, error: impl Fn(&T) -> f64) -> Vec<&T> {
+    let mut worst: Vec<&T> = all.iter().collect();
+    worst.sort_by(|a, b| error(b).total_cmp(&error(a)));
+    worst.truncate(n);
+    worst
+}
+
 /// How far an output is from that of f32: the interpreter's, which sums in f64, or else an artifact's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputError {

@@ -1,8 +1,9 @@
 //! load, apply, reduce …  =>  the body and the operands of a kernel in the making
 
 use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Program, Statement, Store};
+use sardonyx_dialects::flow::{Body, Container, Kernel, Level, Memlet, Program, Statement, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
 /// A kernel in the making.
@@ -31,6 +32,25 @@ impl Draft {
 
     pub fn apply(&mut self, f: ScalarFn, args: &[usize], dtype: DType) -> usize {
         self.push(Body::Apply { f, args: args.to_vec() }, dtype)
+    }
+
+    /// Appends what follows a sum of a kernel, with another value for the sum and other expressions for variables. Gives each
+    /// statement's new number.
+    pub fn follow(&mut self, k: &Kernel, (old, sum): (usize, usize), var: &dyn Fn(usize) -> Option<Dim>) -> Vec<usize> {
+        let levels = k.levels();
+        let mut map: Vec<usize> = vec![];
+        for (at, statement) in k.body.iter().enumerate() {
+            map.push(match levels[at] {
+                _ if at == old => sum,
+                Level::Row => {
+                    let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, var, &|k| map[k]));
+                    self.push(new, statement.dtype)
+                }
+                // Only the sum needs it.
+                Level::Point | Level::Deep => sum,
+            });
+        }
+        map
     }
 
     /// The kernel that stores what was drafted at each outer point; none of it is a reduction.

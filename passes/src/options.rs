@@ -182,7 +182,7 @@ pub enum MaskedRows {
     Zero,
 }
 
-/// What becomes of weights that are mostly 0.
+/// A way to multiply with weights that are mostly 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sparsity {
     /// Their zeros are left out of products where that is estimated faster.

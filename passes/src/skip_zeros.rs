@@ -19,7 +19,7 @@ use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::sparse::{Matrix, Part};
 use sardonyx_dialects::flow::{
-    Body, Class, Container, FlowOp, Kernel, Layout, Level, Memlet, Program, Source, Step, Store, Transform,
+    Body, Class, Container, FlowOp, Kernel, Layout, Memlet, Program, Source, Step, Store, Transform,
 };
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::Operation;
@@ -311,19 +311,7 @@ impl Site {
         let zero = body.push(Body::Const(0.0), DType::F32);
         let chosen = body.apply(ScalarFn::Select, &[inside, product, zero], DType::F32);
         let sum = body.push(Body::Reduce { f: ReduceFn::Add, arg: chosen }, DType::F32);
-        let levels = k.levels();
-        let mut map: Vec<usize> = vec![];
-        for (at, statement) in k.body.iter().enumerate() {
-            map.push(match levels[at] {
-                _ if at == self.sum => sum,
-                Level::Row => {
-                    let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
-                    body.push(new, statement.dtype)
-                }
-                // Only the sum reads it.
-                Level::Point | Level::Deep => sum,
-            });
-        }
+        let map = body.follow(k, (self.sum, sum), &|_| None);
         let renamed = |d: &Dim| rename(d, &|_| None, &|k| map[k]);
         let stores = k.stores.iter().map(|store| {
             let index = store.memlet.index.iter().map(renamed).collect();

@@ -10,7 +10,7 @@ use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
 use crate::placement::Placement;
-use crate::precision::{Lowered, OnData, OutputError};
+use crate::precision::{Lowered, OnData, OutputError, worst};
 use crate::sparsify::{Choice, Pruned};
 use crate::targets;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -129,8 +129,8 @@ pub struct CompileArgs {
     /// several times, and the first rule that is for a node counts. Implies `--assume-finite`
     #[arg(long, value_name = "RULE|REGEX=RULE", value_parser = Choice::parse)]
     pub sparsify: Vec<Choice>,
-    /// What becomes of weights that are mostly 0: their zeros are left out of products where that is estimated faster (which
-    /// needs `--assume-finite`), or are multiplied like any number
+    /// Leave the zeros of weights that are mostly 0 out of products where that is estimated faster (which needs
+    /// `--assume-finite`), or multiply them like any number
     #[arg(long, value_name = "WHICH", default_value = "auto", value_parser = named::<Sparsity>())]
     pub sparsity: Sparsity,
     /// Weights are multiplied with finite numbers alone, whatever the inputs: a product with a weight that is 0 is 0
@@ -436,12 +436,11 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
     let on = on_what(lowered);
     match lowered.measured.errors() {
         Ok(errors) => {
-            let mut worst: Vec<&OutputError> = errors.iter().collect();
-            worst.sort_by(|a, b| b.relative.total_cmp(&a.relative));
-            lines.extend(worst.iter().take(SHOWN).map(|OutputError { name, abs_max, relative, .. }| {
+            let shown = worst(errors, SHOWN, |e| e.relative);
+            let rest = errors.len() - shown.len();
+            lines.extend(shown.into_iter().map(|OutputError { name, abs_max, relative, .. }| {
                 format!("precision: {name} on {on}: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}")
             }));
-            let rest = worst.len().saturating_sub(SHOWN);
             lines.extend((rest > 0).then(|| format!("precision: {rest} more outputs, none worse; `--json` has all")));
         }
         Err(why) => lines.push(format!("precision: error not measured, {why}")),
@@ -462,18 +461,14 @@ fn on_what(lowered: &Lowered) -> String {
 const SHOWN: usize = 5;
 
 fn pruned_lines(report: &Report) -> Vec<String> {
-    let mut worst: Vec<&Pruned> = report.pruned.iter().collect();
-    worst.sort_by(|a, b| b.error.total_cmp(&a.error));
-    let mut lines: Vec<String> = worst.iter().take(SHOWN).map(|p| p.to_string()).collect();
-    let rest = worst.len().saturating_sub(SHOWN);
+    let mut lines: Vec<String> = worst(&report.pruned, SHOWN, |p| p.error).into_iter().map(Pruned::to_string).collect();
+    let rest = report.pruned.len() - lines.len();
     lines.extend((rest > 0).then(|| format!("pruned: {rest} more products, none further off; `--json` has all")));
     lines
 }
 
 fn layer_lines(report: &Report) -> Vec<String> {
-    let mut worst: Vec<&Layer> = report.layers.iter().collect();
-    worst.sort_by(|a, b| b.error.total_cmp(&a.error));
-    let line = |l: &&Layer| {
+    let line = |l: &Layer| {
         format!("calibrated: {:.4} off, {} by {}: {}", l.error, precision(l), l.size, l.origins.join(" + "))
     };
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -481,7 +476,7 @@ fn layer_lines(report: &Report) -> Vec<String> {
     let counts: Vec<String> = counts.iter().map(|(name, n)| format!("{n} {name}")).collect();
     let counts = (!counts.is_empty()).then(|| format!("calibrated: {}", counts.join(", ")));
     let scores = report.scores.map(|[before, after]| format!("score: {after} (f32 {before})"));
-    counts.into_iter().chain(scores).chain(worst.iter().take(SHOWN).map(line)).collect()
+    counts.into_iter().chain(scores).chain(worst(&report.layers, SHOWN, |l| l.error).into_iter().map(line)).collect()
 }
 
 fn precision(layer: &Layer) -> String {

@@ -146,23 +146,15 @@ impl Plan {
     fn square(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, (row, column): (Val, Val)) {
         let (last, lanes) = (cx.def.outer.len() - 1, cx.lanes());
         let square_bytes = asm.i64(4 * LANES * LANES);
+        let mut corner = point.clone();
+        (corner.vars[self.along], corner.vars[last]) = (Some(row), Some(column));
         let mut to = cx.launch.scratch;
         let mut squares = vec![];
         for &k in &self.loads {
             let Op::Load { access, .. } = &cx.def.body[k].op else { continue };
             let elem = scalar::stored(cx.def.body[k].dtype);
             let ty = Ty::new(elem, lanes);
-            let mut start = cx.size(asm, access.coords[0].offset);
-            for v in 0..cx.def.outer.len() {
-                let value = match v {
-                    v if v == self.along => row,
-                    v if v == last => column,
-                    v => point.vars[v].expect("the variable has a value here"),
-                };
-                let stride = cx.size(asm, access.coords[0].strides[v]);
-                let moved = asm.bin(Bin::MulI, stride, value);
-                start = asm.bin(Bin::AddI, start, moved);
-            }
+            let start = corner.line(cx, asm, &access.coords[0]);
             let from = asm.element(cx.reads[access.buffer], start, elem);
             let step = cx.size(asm, access.stride(last));
             let mut vectors = vec![];
@@ -183,9 +175,8 @@ impl Plan {
         }
         let (zero, one, n) = (asm.i64(0), asm.i64(1), asm.i64(lanes as i64));
         asm.for_loop((zero, n, one), &[], |asm, i, _| {
-            let mut point = point.clone();
+            let mut point = corner.clone();
             point.vars[self.along] = Some(asm.bin(Bin::AddI, row, i));
-            point.vars[last] = Some(column);
             (point.along, point.lanes) = (last, lanes);
             for (k, square, ty) in &squares {
                 let at = asm.bin(Bin::MulI, i, n);

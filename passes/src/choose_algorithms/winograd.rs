@@ -412,7 +412,7 @@ impl Site {
                 Some(at) if out(v) => Some(at.minimum(&Dim::constant(self.points(v) - 1))),
                 at => at,
             };
-            let map = self.follow(&mut body, sum, &inside);
+            let map = body.follow(&self.kernel, (self.reduce, sum), &inside);
             let renamed = |d: &Dim, var: &dyn Fn(usize) -> Option<Dim>| rename(d, var, &|k| map[k]);
             // A part has results of its own.
             let own = |v: usize| if part.is_some_and(|part| part.var == v) { None } else { var(v) };
@@ -422,24 +422,6 @@ impl Site {
             }));
         }
         body.map(outer, writes, stores)
-    }
-
-    /// What follows the sum, with another value for it. Gives each statement's new number.
-    fn follow(&self, body: &mut Draft, sum: usize, var: &dyn Fn(usize) -> Option<Dim>) -> Vec<usize> {
-        let (k, levels) = (&self.kernel, self.kernel.levels());
-        let mut map: Vec<usize> = vec![];
-        for (at, statement) in k.body.iter().enumerate() {
-            map.push(match levels[at] {
-                _ if at == self.reduce => sum,
-                Level::Row => {
-                    let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, var, &|k| map[k]));
-                    body.push(new, statement.dtype)
-                }
-                // Only the sum needs it.
-                Level::Point | Level::Deep => sum,
-            });
-        }
-        map
     }
 }
 

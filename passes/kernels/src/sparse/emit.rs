@@ -7,7 +7,6 @@ use crate::cx::{Cx, decode, whole_steps};
 use crate::def::*;
 use crate::eval::{Point, hoist};
 use crate::scalar;
-use sardonyx_base::DType;
 
 /// Vectors of one row's sums: as many as leave registers for a word and what it is multiplied with.
 const VECTORS: u32 = 8;
@@ -66,13 +65,10 @@ fn item<'i, 'd>(cx: &'i Cx<'d, Mlir>, asm: &mut Mlir, plan: &'i Plan, at: Val) -
     };
     let (lane0, n_lanes) = part(asm, plan.lane, lane_block, LANES);
     let (n0, n_rows) = part(asm, plan.n, row_block, ROWS);
+    let mut corner = point.clone();
+    corner.vars[plan.lane] = Some(lane0);
     let line = &plan.x.coords[0];
-    let mut start = cx.size(asm, line.offset);
-    for (v, value) in plan.others.iter().map(|v| (*v, point.vars[*v])).chain([(plan.lane, Some(lane0))]) {
-        let (stride, value) = (cx.size(asm, line.strides[v]), value.expect("the variable has a value here"));
-        let moved = asm.bin(Bin::MulI, stride, value);
-        start = asm.bin(Bin::AddI, start, moved);
-    }
+    let start = corner.line(cx, asm, line);
     let x = asm.element(cx.reads[plan.x.buffer], start, Elem::F32);
     let steps = [plan.x.computed[0].stride, line.strides[plan.lane]].map(|s| cx.size(asm, s));
     let behind = asm.i64(4 * LANES * ROWS);
@@ -326,22 +322,17 @@ impl Item<'_, '_> {
         }
     }
 
-    /// Gives the statements of the epilogue that do not depend on the sum.
+    /// Gives the statements of the epilogue but for the sum and what it is made of.
     fn after(&self) -> Vec<usize> {
         let def = self.cx.def;
         let (mut open, mut seen) = (def.stores.iter().map(|w| w.value).collect::<Vec<_>>(), vec![]);
         open.extend(def.stores.iter().flat_map(|w| access_values(&w.access)));
-        let mut waits = vec![false; def.body.len()];
-        for k in self.plan.sum..def.body.len() {
-            waits[k] = k == self.plan.sum || def.operands(k).iter().any(|a| waits[*a]);
-        }
         while let Some(k) = open.pop() {
             if k != self.plan.sum && !seen.contains(&k) {
                 seen.push(k);
                 open.extend(def.operands(k));
             }
         }
-        seen.retain(|k| !waits[*k] && def.body[*k].dtype != DType::String);
         seen.sort();
         seen
     }

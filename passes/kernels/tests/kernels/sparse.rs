@@ -84,7 +84,7 @@ fn sizes_around_the_blocks() {
     check(cases);
 }
 
-/// What words say is checked before anything is read: no column beyond the last, no row that ends before it begins.
+/// Words are checked before anything is read by them: no column beyond the last, no row that ends before it begins.
 #[test]
 fn false_words_set_the_status() {
     let good = words(20, DType::I32);
