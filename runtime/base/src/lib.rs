@@ -14,6 +14,7 @@ pub mod minifloat;
 pub mod packed;
 pub mod plan;
 pub mod reduction;
+pub mod schedule;
 pub mod solve;
 pub mod strings;
 pub mod tensor;

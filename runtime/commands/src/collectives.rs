@@ -8,12 +8,13 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Measures collectives of f32 among ranks
+/// Measures collectives of f32 among ranks, or predicts them on a described cluster
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   {bin} collectives --ranks 2 --transport processes
   mpirun -n 2 {bin} collectives --ranks 2 --library --bytes 8,65536
-  mpirun -n 4 {bin} collectives --ranks 4 --algorithm bruck --op 'AllGather mesh=0 dim=0'")]
+  mpirun -n 4 {bin} collectives --ranks 4 --algorithm bruck --op 'AllGather mesh=0 dim=0'
+  {bin} collectives --ranks 64 --topology dgx-h100 --bytes 1048576 --json")]
 pub struct CollectivesArgs {
     /// How many ranks there are
     #[arg(long, value_name = "N")]
@@ -33,6 +34,11 @@ pub struct CollectivesArgs {
     /// The collectives of the MPI library, instead of our schedules
     #[arg(long, conflicts_with = "algorithm")]
     pub library: bool,
+    /// Measure nothing: what each algorithm takes on this cluster, the fastest first. A TOML file, or one-host, dgx-h100,
+    /// fat-tree, dragonfly, torus-2d, torus-3d, hamming-mesh
+    #[cfg(feature = "topology")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "library", "algorithm", "times"])]
+    pub topology: Option<String>,
     /// How often each [default: for about a quarter of a second]
     #[arg(long, value_name = "N")]
     pub times: Option<u32>,
@@ -47,6 +53,10 @@ fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
 }
 
 pub fn collectives(args: &CollectivesArgs, out: &mut dyn Write) -> Result<()> {
+    #[cfg(feature = "topology")]
+    if let Some(topology) = &args.topology {
+        return crate::predicted::predicted(args, topology, out);
+    }
     let here = if is_launched() { Transport::Mpi } else { Transport::Threads };
     let ranks = Ranks::start(args.ranks.get(), args.transport.unwrap_or(here))?;
     let mut rows = vec![];

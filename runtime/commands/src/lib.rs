@@ -10,6 +10,8 @@ mod completions;
 mod data_set;
 mod inputs;
 mod inspect;
+#[cfg(feature = "topology")]
+mod predicted;
 mod run;
 mod show;
 
@@ -41,7 +43,7 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Show what is in an artifact
     Inspect(InspectArgs),
-    /// Measure collectives among ranks
+    /// Measure collectives among ranks, or predict them on a described cluster
     Collectives(CollectivesArgs),
 }
 

@@ -182,6 +182,32 @@ fn bench_prints_json_with_the_median() {
 }
 
 #[test]
+fn collectives_are_predicted_on_described_clusters() {
+    let f = Folder::new();
+    let arguments =
+        |topology: &'static str| ["collectives", "--ranks", "16", "--bytes", "65536", "--topology", topology];
+    let table = f.good(&arguments("torus-2d"));
+    assert!(
+        table.starts_with("predicted on `torus-2d`: A torus of 8 x 8\nAllReduce mesh=0 by=add, 65536 bytes\n"),
+        "{table}"
+    );
+    let json = f.good(&[&arguments("dgx-h100")[..], &["--json", "--op", "AllReduce mesh=0 by=add"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let candidates = json["collectives"][0]["candidates"].as_array().unwrap();
+    let times: Vec<f64> = candidates.iter().map(|c| c["time_us"].as_f64().unwrap()).collect();
+    assert!(times.len() > 5 && times.is_sorted(), "{times:?}");
+    let ring = candidates.iter().find(|c| c["algorithm"] == "ring").unwrap();
+    // 30 rounds of 16 messages, each a sixteenth.
+    assert_eq!((&ring["messages"], &ring["bytes"]), (&480.into(), &(30 * 65536).into()));
+    std::fs::write(f.path("t.toml"), "name = 1").unwrap();
+    let (code, message) = f.bad(&arguments("t.toml"));
+    assert!(code == 2 && message.contains("E0108") && message.contains("line 1"), "{message}");
+    assert_eq!(f.bad(&arguments("absent.toml")).0, 2);
+    let (code, message) = f.bad(&["collectives", "--ranks", "65", "--topology", "torus-2d"]);
+    assert!(code == 2 && message.contains("65 ranks on the 64 devices of `torus-2d`"), "{message}");
+}
+
+#[test]
 fn inspect_evaluates_the_memory_of_a_call() {
     let f = Folder::new();
     let formula = "  arena     128*((32*batch + 63) floordiv (64)) bytes, 2 buffers\n";

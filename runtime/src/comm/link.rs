@@ -1,11 +1,11 @@
 //! what a transport does for a rank
 
 use super::order::Order;
-use super::schedule::{Algorithm, Operand};
 use super::segment::Segment;
 use crate::device::Block;
 use crate::stop::Stop;
 use sardonyx_base::host::Collective;
+use sardonyx_base::schedule::{Algorithm, Operand, result};
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{Error, Result};
 use std::sync::Arc;
@@ -113,3 +113,15 @@ pub fn laid(inputs: &[(&str, TensorView)], from: usize) -> (Vec<super::order::In
 
 /// An input begins at a multiple of this.
 const ALIGNMENT: usize = 64;
+
+/// Errors: E0303 where the operands or the result of an exchange do not fit.
+pub fn fitting(what: &Exchange) -> Result<()> {
+    let made = result(what.op, what.operands, what.own)?;
+    match made == *what.result {
+        true => Ok(()),
+        false => {
+            let (has, wants) = (&made.dims, &what.result.dims);
+            Err(Error::user("E0303", format!("the result of `{}` is {has:?}, not {wants:?}", what.op)))
+        }
+    }
+}

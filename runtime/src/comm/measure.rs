@@ -2,13 +2,13 @@
 
 use super::link::{Exchange, Link};
 use super::order::{Measure, Order};
-use super::schedule::{Algorithm, Operand};
 use super::world::World;
 use crate::memory::AlignedBuf;
 use crate::model::Transport;
 use crate::stop::{RunOptions, Stop};
 use sardonyx_base::host::Collective;
-use sardonyx_base::{DType, Error, Result, Tensor};
+use sardonyx_base::schedule::{Algorithm, Operand, operands_for};
+use sardonyx_base::{Error, Result, Tensor};
 use std::time::{Duration, Instant};
 
 /// Ranks that do nothing but exchange: for measuring.
@@ -49,14 +49,9 @@ fn parse(op: &str) -> Result<Collective> {
 pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
     let (op, n) = (parse(&what.op)?, what.ranks as usize);
     link.expect_threads(1);
-    let elements = (what.bytes as usize / 4).max(1);
-    let brings = match op {
-        Collective::AllGather { .. } | Collective::Gather { .. } => (elements / n).max(1),
-        _ => elements,
-    };
-    let operands: Vec<Operand> = (0..n).map(|_| Operand { dtype: DType::F32, dims: vec![brings] }).collect();
+    let operands = operands_for(&op, n, what.bytes as usize);
     let own = link.rank();
-    let result = super::schedule::result(&op, &operands, own)?;
+    let result = sardonyx_base::schedule::result(&op, &operands, own)?;
     let (from, to) = (operands[own].bytes().next_multiple_of(4096), result.bytes());
     let (mut apart, arena) = (AlignedBuf::new(0)?, link.arena(from + to).transpose()?);
     let start: *mut u8 = match &arena {
@@ -66,7 +61,8 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
             apart.as_ptr()
         }
     };
-    let brought = numbers(own, brings);
+    let brought = numbers(own, &operands[own]);
+    let brings = brought.bytes().len() / brought.dtype().bytes();
     // SAFETY: the memory has so many bytes, and is this rank's alone.
     unsafe {
         start.write_bytes(0, from + to);
@@ -96,7 +92,7 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
         }
         took.push(begun.elapsed());
         if step == 0 && what.bytes <= CHECKED_MAX {
-            let all: Vec<Tensor> = (0..n).map(|rank| numbers(rank, brings)).collect();
+            let all: Vec<Tensor> = operands.iter().enumerate().map(|(rank, o)| numbers(rank, o)).collect();
             // SAFETY: as above.
             let made = unsafe { std::slice::from_raw_parts(start.add(from), to) };
             if op.result(&all, own)?.bytes()[..] != *made {
@@ -111,6 +107,7 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
 const CHECKED_MAX: u64 = 4 << 20;
 
 /// What a rank brings: sums of such numbers are the same in any order.
-fn numbers(rank: usize, n: usize) -> Tensor {
-    Tensor::from_vec(vec![n], (0..n).map(|i| ((i * 7 + rank * 5) % 3) as f32 - 1.0).collect())
+fn numbers(rank: usize, operand: &Operand) -> Tensor {
+    let n = operand.dims.iter().product();
+    Tensor::from_vec(operand.dims.clone(), (0..n).map(|i| ((i * 7 + rank * 5) % 3) as f32 - 1.0).collect())
 }

@@ -3,7 +3,6 @@
 //! | file | what it is |
 //! |---|---|
 //! | `link.rs` | what a transport does for a rank |
-//! | `schedule` | what each rank copies and combines in a collective, by which algorithm: data, whatever carries the bytes |
 //! | `segment.rs` | the memory that the ranks of one host share |
 //! | `shared.rs` | a collective over that memory: ranks read each other's operands where they lie |
 //! | `order.rs` | what the first rank tells the others to do |
@@ -28,7 +27,6 @@ mod nccl;
 mod order;
 mod peer;
 mod processes;
-mod schedule;
 mod segment;
 mod shared;
 mod world;
@@ -46,8 +44,8 @@ pub use measure::Ranks;
 pub(crate) use nccl::Meeting;
 pub(crate) use order::{CacheRef, Load, Open, Order, Run};
 pub use processes::serve_rank;
-pub use schedule::Algorithm;
-pub(crate) use schedule::{Operand, result, taken_bytes};
+pub use sardonyx_base::schedule::Algorithm;
+pub(crate) use sardonyx_base::schedule::{Operand, result, taken_bytes};
 pub(crate) use segment::AXES_MAX;
 pub(crate) use world::{CacheIds, World};
 

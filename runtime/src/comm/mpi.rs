@@ -9,14 +9,15 @@ mod library;
 
 pub use library::{launcher, place_on_host};
 
+use super::link::fitting;
 use super::link::{Exchange, Link, Payload, laid};
 use super::order::{Order, Run, heard, told};
-use super::schedule::{Move, Rounds, Source, fitting};
 use crate::stop::Stop;
 use library::{Abi, Functions, Handle, open};
 use prost::Message;
 use sardonyx_base::host::Collective;
 use sardonyx_base::reduction::Reduction;
+use sardonyx_base::schedule::{Move, Rounds, Source};
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{Error, Result};
 use std::ffi::c_int;

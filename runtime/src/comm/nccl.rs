@@ -10,13 +10,14 @@
 //! and panic where a function is missing. Its types are used.
 
 use super::library::{self, functions};
+use super::link::fitting;
 use super::link::{Exchange, Link};
-use super::schedule::{Operand, fitting};
 use crate::device::{Address, Queue};
 use crate::stop::Stop;
 use cudarc::nccl::sys::{ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 use sardonyx_base::host::Collective;
 use sardonyx_base::reduction::Reduction;
+use sardonyx_base::schedule::Operand;
 use sardonyx_base::{DType, Error, Result};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};

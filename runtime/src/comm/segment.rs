@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Axes of a mesh.
 pub const AXES_MAX: usize = 4;
 /// Bytes that are posted beside the description.
-pub const SMALL_MAX: usize = 4096;
+pub const SMALL_MAX: usize = sardonyx_base::schedule::SMALL_MAX;
 /// What a rank says of its failure.
 const TEXT_MAX: usize = 2048;
 

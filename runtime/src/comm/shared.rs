@@ -5,15 +5,16 @@
 //! when all have met at the next collective, and so have read it. Of larger operands the arena itself is read, and the ranks
 //! wait for each other once more before they go on.
 
+use super::link::fitting;
 use super::link::{Exchange, Link, Payload, laid};
 use super::order::{Order, heard, told};
 use super::processes::Process;
-use super::schedule::{Algorithm, Move, Operand, Rounds, Source, direct, fitting};
 use super::segment::{AXES_MAX, Posted, SMALL_MAX, Segment};
 use crate::device::{Address, Block};
 use crate::stop::Stop;
 use prost::Message;
 use sardonyx_base::host::Collective;
+use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, direct};
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{DType, Error, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};

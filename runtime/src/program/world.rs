@@ -1,7 +1,7 @@
 //! collectives of an entry point  =>  checked for every rank of the mesh: what the ranks bring fits, and makes the result
 //!
 //! All ranks run this one plan, so that they meet in one order; what differs is their coordinates. Sizes are compared at points
-//! of the symbols' ranges; a call compares its own (`schedule::fitting`), before anything is exchanged.
+//! of the symbols' ranges; a call compares its own (`link::fitting`), before anything is exchanged.
 
 use super::{Action, Entry, Host, Operand, Program};
 use crate::comm::{self, Operand as Brought};

@@ -2,7 +2,7 @@
 
 use super::algorithms::Algorithm;
 use super::*;
-use sardonyx_base::{DType, Tensor};
+use crate::{DType, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes that a rank takes from each other one in all rounds.

@@ -8,10 +8,9 @@ pub mod algorithms;
 
 pub use algorithms::Algorithm;
 
-use super::link::Exchange;
-use sardonyx_base::host::{Collective, part};
-use sardonyx_base::reduction::Reduction;
-use sardonyx_base::{DType, Error, Result};
+use crate::host::{Collective, part};
+use crate::reduction::Reduction;
+use crate::{DType, Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -55,6 +54,19 @@ pub struct Move {
 
 /// What one rank does: rounds of moves, in their order.
 pub type Rounds = Vec<Vec<Move>>;
+
+/// What ranks bring to a collective of f32 whose result has about so many bytes.
+pub fn operands_for(op: &Collective, ranks: usize, bytes: usize) -> Vec<Operand> {
+    let elements = (bytes / DType::F32.bytes()).max(1);
+    let dims = match *op {
+        Collective::AllGather { .. } | Collective::Gather { .. } => vec![(elements / ranks).max(1)],
+        Collective::AllToAll { split, join, .. } => {
+            (0..=split.max(join)).map(|dim| if dim == split { elements } else { 1 }).collect()
+        }
+        _ => vec![elements],
+    };
+    vec![Operand { dtype: DType::F32, dims }; ranks]
+}
 
 /// The result of a rank of a group, where all fit each other. Errors: E0303.
 pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Operand> {
@@ -103,20 +115,8 @@ pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Oper
     Ok(Operand { dtype: first.dtype, dims })
 }
 
-/// Errors: E0303 where the operands or the result of an exchange do not fit.
-pub fn fitting(what: &Exchange) -> Result<()> {
-    let made = result(what.op, what.operands, what.own)?;
-    match made == *what.result {
-        true => Ok(()),
-        false => {
-            let (has, wants) = (&made.dims, &what.result.dims);
-            Err(Error::user("E0303", format!("the result of `{}` is {has:?}, not {wants:?}", what.op)))
-        }
-    }
-}
-
 /// Up to so many bytes everybody combines everything: a second round would take longer.
-const SMALL_MAX: usize = super::segment::SMALL_MAX;
+pub const SMALL_MAX: usize = 4096;
 
 /// The rounds of one rank. The operands fit each other ([`result`]).
 pub fn direct(op: &Collective, operands: &[Operand], rank: usize) -> Rounds {

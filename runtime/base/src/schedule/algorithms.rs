@@ -5,8 +5,8 @@
 //! algorithm's; the same everywhere, since it is in the schedule.
 
 use super::{Move, Operand, Rounds, Source, direct, joined, reduced};
-use sardonyx_base::host::{Collective, part};
-use sardonyx_base::reduction::Reduction;
+use crate::host::{Collective, part};
+use crate::reduction::Reduction;
 use std::ops::Range;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,23 @@
+//! Clusters as data: how devices are joined, and what collectives take on them
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `topology.rs` | a TOML file with levels of links, each figure with its source |
+//! | `route.rs` | the links that a message passes |
+//! | `simulate.rs` | the messages of a schedule on these links, with contention |
+//! | `cycles.rs` | two edge-disjoint Hamiltonian cycles of a torus |
+//! | `select.rs` | the algorithms of a collective, the fastest first |
+//!
+//! Nothing here is measured: what comes out follows from the figures of the file.
+
+mod cycles;
+mod route;
+mod select;
+mod simulate;
+mod topology;
+
+pub use cycles::edge_disjoint_cycles;
+pub use route::{Link, Way};
+pub use select::{Candidate, Comparison, Means, candidates};
+pub use simulate::{Outcome, simulate};
+pub use topology::{Attached, Figure, InNetwork, Kind, Level, PRESETS, Topology};

@@ -1,0 +1,223 @@
+//! two devices  =>  the links that a message between them passes
+//!
+//! The same links each time: dimension after dimension in grids, the shorter way round, upwards where both are as long.
+
+use crate::topology::{Attached, Kind, Level, Topology};
+use std::fmt;
+
+/// A link in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Link {
+    pub level: usize,
+    /// Number of the member that it hangs on, counted over all groups of the level; of a device where that is what it hangs on.
+    pub member: usize,
+    pub way: Way,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Way {
+    /// To a switch, over one of the parallel links; and from it.
+    Up {
+        lane: usize,
+    },
+    Down {
+        lane: usize,
+    },
+    /// To another member.
+    To {
+        member: usize,
+    },
+    /// To the switch of the line along a dimension, and from it.
+    IntoLine {
+        dim: usize,
+    },
+    OutOfLine {
+        dim: usize,
+    },
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Link { level, member, way } = self;
+        write!(f, "level {level}: {member} ")?;
+        match way {
+            Way::Up { lane } => write!(f, "up {lane}"),
+            Way::Down { lane } => write!(f, "down {lane}"),
+            Way::To { member } => write!(f, "to {member}"),
+            Way::IntoLine { dim } => write!(f, "into line {dim}"),
+            Way::OutOfLine { dim } => write!(f, "out of line {dim}"),
+        }
+    }
+}
+
+impl Topology {
+    /// The links from one device to another, in order; none from a device to itself.
+    pub fn route(&self, from: usize, to: usize) -> Vec<Link> {
+        let Some(top) = (0..self.level.len()).rev().find(|l| self.member(*l, from) != self.member(*l, to)) else {
+            return vec![];
+        };
+        let level = &self.level[top];
+        if level.kind == Kind::Lines {
+            return self.over_lines(from, to);
+        }
+        let hangs_on_device = level.attached == Attached::Device;
+        let is_switch = |l: &usize| self.level[*l].kind == Kind::Switch;
+        let below = if hangs_on_device { 0..0 } else { 0..top };
+        let mut links: Vec<Link> = below.clone().filter(is_switch).map(|l| self.up(l, from)).collect();
+        match level.kind {
+            Kind::Switch => links.extend([self.up(top, from), self.down(top, to)]),
+            Kind::Direct => links.push(between(top, self.member(top, from), self.member(top, to))),
+            Kind::Torus | Kind::Mesh | Kind::Lines => {
+                links.extend(over_grid(level, top, self.member(top, from), self.member(top, to)));
+            }
+        }
+        links.extend(below.rev().filter(is_switch).map(|l| self.down(l, to)));
+        links
+    }
+
+    /// The member of a level that a device is in.
+    fn member(&self, level: usize, device: usize) -> usize {
+        device / self.devices_below(level)
+    }
+
+    fn up(&self, level: usize, device: usize) -> Link {
+        let (member, lane) = self.hook(level, device);
+        Link { level, member, way: Way::Up { lane } }
+    }
+
+    fn down(&self, level: usize, device: usize) -> Link {
+        let (member, lane) = self.hook(level, device);
+        Link { level, member, way: Way::Down { lane } }
+    }
+
+    fn hook(&self, level: usize, device: usize) -> (usize, usize) {
+        let lane = device % self.devices_below(level) % self.level[level].lanes;
+        match self.level[level].attached {
+            Attached::Group => (self.member(level, device), lane),
+            Attached::Device => (device, 0),
+        }
+    }
+
+    /// Along the row to the boards' column, then along that column; on a board over its mesh.
+    fn over_lines(&self, from: usize, to: usize) -> Vec<Link> {
+        let (board, boards) = (&self.level[0].members, &self.level[1].members);
+        let size = board[0] * board[1];
+        let place = |device: usize| {
+            let (b, d) = (device / size, device % size);
+            [[b / boards[1] % boards[0], b % boards[1]], [d / board[1], d % board[1]]]
+        };
+        // A level above would be another group of boards: its links hang on the group.
+        let group = from / size / (boards[0] * boards[1]);
+        let number =
+            |[b, d]: [[usize; 2]; 2]| ((group * boards[0] + b[0]) * boards[1] + b[1]) * size + d[0] * board[1] + d[1];
+        let (mut at, end) = (place(from), place(to));
+        let mut links = vec![];
+        let mut walk = |at: &mut [[usize; 2]; 2], dim: usize, goal: usize| {
+            while at[1][dim] != goal {
+                let before = number(*at);
+                at[1][dim] = if at[1][dim] < goal { at[1][dim] + 1 } else { at[1][dim] - 1 };
+                links.push(between(0, before, number(*at)));
+            }
+        };
+        let mut lines = vec![];
+        for dim in [1, 0] {
+            if at[0][dim] == end[0][dim] {
+                walk(&mut at, dim, end[1][dim]);
+                continue;
+            }
+            let edge = |d: usize| if d * 2 < board[dim] { 0 } else { board[dim] - 1 };
+            let leaves_at = edge(at[1][dim]);
+            walk(&mut at, dim, leaves_at);
+            lines.push(Link { level: 1, member: number(at), way: Way::IntoLine { dim } });
+            at[0][dim] = end[0][dim];
+            at[1][dim] = edge(end[1][dim]);
+            lines.push(Link { level: 1, member: number(at), way: Way::OutOfLine { dim } });
+            walk(&mut at, dim, end[1][dim]);
+        }
+        links.extend(lines);
+        links
+    }
+}
+
+fn between(level: usize, from: usize, to: usize) -> Link {
+    Link { level, member: from, way: Way::To { member: to } }
+}
+
+fn over_grid(level: &Level, at: usize, from: usize, to: usize) -> Vec<Link> {
+    let size: usize = level.members.iter().product();
+    let mut links = vec![];
+    let mut now = from;
+    let mut stride = 1;
+    for n in level.members.iter().rev() {
+        loop {
+            let (here, goal) = (now / stride % n, to / stride % n);
+            if here == goal {
+                break;
+            }
+            let forward = (goal + n - here) % n;
+            let goes_up = match level.kind {
+                Kind::Torus => forward * 2 <= *n,
+                _ => here < goal,
+            };
+            let next = if goes_up { (here + 1) % n } else { (here + n - 1) % n };
+            let after = now - here * stride + next * stride;
+            links.push(between(at, now, after));
+            now = after;
+        }
+        stride *= n;
+    }
+    debug_assert_eq!(from / size, to / size);
+    links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn route(topology: &str, from: usize, to: usize) -> Vec<String> {
+        let topology = Topology::preset(topology).unwrap().unwrap();
+        topology.route(from, to).iter().map(Link::to_string).collect()
+    }
+
+    #[test]
+    fn messages_climb_as_far_as_needed() {
+        assert_eq!(route("dgx-h100", 1, 6), ["level 0: 1 up 0", "level 0: 6 down 0"]);
+        // Each device has its own adapter to the network.
+        assert_eq!(route("dgx-h100", 1, 14), ["level 1: 1 up 0", "level 1: 14 down 0"]);
+        assert_eq!(route("one-host", 3, 3), [] as [&str; 0]);
+        let far = route("fat-tree", 0, 1023);
+        assert_eq!(far.len() % 2, 0);
+        assert_eq!(far[0], "level 0: 0 up 0");
+    }
+
+    #[test]
+    fn grids_are_crossed_the_shorter_way() {
+        assert_eq!(route("torus-2d", 0, 1), ["level 0: 0 to 1"]);
+        assert_eq!(route("torus-2d", 0, 7), ["level 0: 0 to 7"]);
+        assert_eq!(route("torus-2d", 0, 18).len(), 4);
+        assert_eq!(route("torus-3d", 0, 7 * 64 + 7 * 8 + 7).len(), 3);
+    }
+
+    #[test]
+    fn boards_are_joined_by_lines() {
+        let topology = Topology::preset("hamming-mesh").unwrap().unwrap();
+        let size: usize = topology.level[0].members.iter().product();
+        assert_eq!(topology.route(0, 1).len(), 1);
+        let lines = |to: usize| topology.route(0, to).iter().filter(|l| l.level == 1).count();
+        assert_eq!((lines(size - 1), lines(size), lines(topology.devices() - 1)), (0, 2, 4));
+    }
+
+    #[test]
+    fn links_are_distinct_and_there_for_every_pair() {
+        for name in ["one-host", "dragonfly", "torus-2d"] {
+            let topology = Topology::preset(name).unwrap().unwrap();
+            let n = topology.devices().min(72);
+            for (from, to) in (0..n).flat_map(|a| (0..n).map(move |b| (a, b))) {
+                let links = topology.route(from, to);
+                assert_eq!(links.is_empty(), from == to, "{name} {from} {to}");
+                assert_eq!(links.iter().collect::<BTreeSet<_>>().len(), links.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! a collective, how many ranks, a topology  =>  what each algorithm takes on it, the fastest first
+
+use crate::cycles::edge_disjoint_cycles;
+use crate::simulate::{Outcome, simulate};
+use crate::topology::{Kind, Topology};
+use sardonyx_base::host::Collective;
+use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, result};
+use sardonyx_base::{Error, Result};
+
+/// How a collective may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    Schedule(Algorithm),
+    /// Rings in both directions over two cycles of a torus that share no link: predicted only, no transport has it.
+    TwoCycles,
+    /// The switches combine: predicted only.
+    InNetwork,
+}
+
+impl Means {
+    pub fn name(self) -> &'static str {
+        match self {
+            Means::Schedule(algorithm) => algorithm.name(),
+            Means::TwoCycles => "two-cycles",
+            Means::InNetwork => "in-network",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub means: Means,
+    pub outcome: Outcome,
+}
+
+/// The most messages of a schedule that is simulated.
+const MESSAGES_MAX: usize = 1 << 22;
+
+/// The ways of a collective that were compared.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The fastest first; of equally fast ones that with fewer messages.
+    pub candidates: Vec<Candidate>,
+    /// Those with too many messages to be simulated.
+    pub left_out: Vec<Algorithm>,
+}
+
+/// Errors: E0108 where there are more ranks than devices, E0303 where the operands do not fit.
+pub fn candidates(topology: &Topology, op: &Collective, operands: &[Operand]) -> Result<Comparison> {
+    let n = operands.len();
+    if n == 0 || n > topology.devices() {
+        let message = format!("{n} ranks on the {} devices of `{}`", topology.devices(), topology.name);
+        return Err(Error::user("E0108", message).help("give fewer ranks, or a larger topology"));
+    }
+    result(op, operands, 0)?;
+    let (mut all, mut left_out) = (vec![], vec![]);
+    for algorithm in Algorithm::ALL {
+        let Some(first) = algorithm.rounds(op, operands, 0) else { continue };
+        let moves: usize = first.iter().map(Vec::len).sum();
+        if moves.saturating_mul(n) > MESSAGES_MAX {
+            left_out.push(algorithm);
+            continue;
+        }
+        let schedules = (0..n).map(|rank| algorithm.rounds(op, operands, rank)).collect::<Option<Vec<Rounds>>>();
+        let Some(schedules) = schedules else { continue };
+        let outcome = simulate(topology, &schedules);
+        all.push(Candidate { means: Means::Schedule(algorithm), outcome });
+    }
+    if let Some(schedules) = over_two_cycles(topology, op, operands) {
+        all.push(Candidate { means: Means::TwoCycles, outcome: simulate(topology, &schedules) });
+    }
+    if let (Some(network), Collective::AllReduce { .. }) = (&topology.in_network, op) {
+        let bytes = operands[0].bytes();
+        let time_us = network.latency_us.value + bytes as f64 / (network.gb_s.value * 1e3);
+        let outcome = Outcome { time_us, messages: 2 * n as u64, bytes: 2 * (n * bytes) as u64, ..Outcome::default() };
+        all.push(Candidate { means: Means::InNetwork, outcome });
+    }
+    all.sort_by(|a, b| {
+        let key = |c: &Candidate| (c.outcome.messages, c.outcome.bytes);
+        a.outcome.time_us.total_cmp(&b.outcome.time_us).then(key(a).cmp(&key(b)))
+    });
+    Ok(Comparison { candidates: all, left_out })
+}
+
+/// A quarter of an all-reduce in each direction of each cycle.
+fn over_two_cycles(topology: &Topology, op: &Collective, operands: &[Operand]) -> Option<Vec<Rounds>> {
+    let n = operands.len();
+    let (Collective::AllReduce { .. }, [torus]) = (op, topology.level.as_slice()) else { return None };
+    let ([rows, columns], Kind::Torus) = (torus.members.as_slice(), torus.kind) else { return None };
+    if rows * columns != n {
+        return None;
+    }
+    let cycles = edge_disjoint_cycles(*rows, *columns).or_else(|| {
+        edge_disjoint_cycles(*columns, *rows).map(|cycles| cycles.map(|c| transposed(c, *columns, *rows)))
+    })?;
+    let elements: usize = operands[0].dims.iter().product();
+    let width = operands[0].dtype.bytes();
+    let halves = [elements.div_ceil(2), elements / 2];
+    let mut all: Vec<Rounds> = vec![vec![]; n];
+    for (cycle, (half, offset)) in cycles.iter().zip([(halves[0], 0), (halves[1], halves[0] * width)]) {
+        let parts = vec![Operand { dtype: operands[0].dtype, dims: vec![half] }; n];
+        for (place, &device) in cycle.iter().enumerate() {
+            let rounds = Algorithm::TwoWayRing.rounds(op, &parts, place)?;
+            let own = &mut all[device];
+            own.resize_with(rounds.len().max(own.len()), Vec::new);
+            for (round, moves) in rounds.into_iter().enumerate() {
+                let moved = moves.into_iter().map(|m| Move {
+                    from: match m.from {
+                        Source::Operand(r) => Source::Operand(cycle[r]),
+                        Source::Result(r) => Source::Result(cycle[r]),
+                    },
+                    at: m.at + offset,
+                    to: m.to + offset,
+                    ..m
+                });
+                own[round].extend(moved);
+            }
+        }
+    }
+    Some(all)
+}
+
+/// Places of a grid of so many rows and columns as places of the grid that has them exchanged.
+fn transposed(cycle: Vec<usize>, rows: usize, columns: usize) -> Vec<usize> {
+    cycle.into_iter().map(|at| at % columns * rows + at / columns).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sardonyx_base::DType;
+
+    fn topology(level: &str, overhead: f64, combine: f64) -> Topology {
+        let figure = |value: f64| format!("{{ value = {value:?}, source = \"test\" }}");
+        let text = format!(
+            "name = \"t\"\nabout = \"t\"\noverhead_us = {}\ncombine_gb_s = {}\n[sources]\ntest = \"of the test\"\n\
+             [[level]]\n{level}\nlatency_us = {}\ngb_s = {}\n",
+            figure(overhead),
+            figure(combine),
+            figure(5.0),
+            figure(12.5)
+        );
+        Topology::parse(&text).unwrap()
+    }
+
+    fn time(topology: &Topology, op: &str, n: usize, bytes: usize, name: &str) -> f64 {
+        let operands = vec![Operand { dtype: DType::F32, dims: vec![bytes / 4] }; n];
+        let all = candidates(topology, &Collective::parse(op).unwrap(), &operands).unwrap().candidates;
+        all.iter().find(|c| c.means.name() == name).unwrap_or_else(|| panic!("no {name}")).outcome.time_us
+    }
+
+    const ALL_REDUCE: &str = "AllReduce mesh=0 by=add";
+
+    fn near(a: f64, b: f64) {
+        assert!((a - b).abs() <= 1e-6 * b.abs(), "{a} is not {b}");
+    }
+
+    /// alpha, beta and gamma for a switch: two latencies a message.
+    #[test]
+    fn without_contention_times_are_the_closed_forms() {
+        let gamma = 1.0 / 50e3;
+        let (alpha, beta) = (10.0, 1.0 / 12.5e3);
+        for p in [4, 8, 16, 64] {
+            let t = topology(&format!("kind = \"switch\"\nmembers = [{p}]"), 0.0, 50.0);
+            let (lg, n) = ((p as f64).log2(), (p * 4096) as f64);
+            let bytes = p * 4096;
+            let part = (p - 1) as f64 / p as f64 * n;
+            let steps = 2.0 * (p - 1) as f64;
+            near(time(&t, ALL_REDUCE, p, bytes, "ring"), steps * alpha + 2.0 * part * beta + part * gamma);
+            near(time(&t, ALL_REDUCE, p, bytes, "recursive-doubling"), lg * (alpha + n * (beta + gamma)));
+            near(time(&t, ALL_REDUCE, p, bytes, "rabenseifner"), 2.0 * lg * alpha + 2.0 * part * beta + part * gamma);
+            near(time(&t, ALL_REDUCE, p, bytes, "binomial-tree"), lg * (2.0 * alpha + n * (2.0 * beta + gamma)));
+        }
+    }
+
+    #[test]
+    fn butterflies_lose_to_halving_where_the_formula_says() {
+        let (alpha, beta, gamma) = (10.0, 1.0 / 12.5e3, 1.0 / 50e3);
+        for p in [4usize, 16, 64] {
+            let t = topology(&format!("kind = \"switch\"\nmembers = [{p}]"), 0.0, 50.0);
+            let (lg, share) = ((p as f64).log2(), (p - 1) as f64 / p as f64);
+            let crossover = alpha * lg / ((lg - 2.0 * share) * beta + (lg - share) * gamma);
+            let faster = |n: f64| {
+                let bytes = (n as usize).next_multiple_of(4 * p);
+                time(&t, ALL_REDUCE, p, bytes, "recursive-doubling") < time(&t, ALL_REDUCE, p, bytes, "rabenseifner")
+            };
+            assert!(faster(crossover * 0.95) && !faster(crossover * 1.05), "{p}: {crossover}");
+        }
+    }
+
+    #[test]
+    fn neighbours_of_a_torus_do_not_disturb_each_other_and_distant_ranks_do() {
+        let t = topology("kind = \"torus\"\nmembers = [8, 8]", 0.0, 1e6);
+        let bytes = 16 << 20;
+        let [cycles, two_way, ring, doubling] = ["two-cycles", "two-way-ring", "ring", "recursive-doubling"]
+            .map(|name| time(&t, ALL_REDUCE, 64, bytes, name));
+        assert!(cycles < two_way && two_way < ring && ring < doubling, "{cycles} {two_way} {ring} {doubling}");
+        // Half of the bytes of one ring in each direction over twice the links.
+        let (alpha, beta, n) = (5.0, 1.0 / 12.5e3, bytes as f64);
+        let closed = 2.0 * 63.0 * alpha + n / 2.0 * beta * 63.0 / 64.0;
+        assert!((cycles / closed - 1.0).abs() < 0.02, "{cycles} {closed}");
+    }
+
+    #[test]
+    fn bytes_of_links_are_those_of_the_messages() {
+        let t = Topology::preset("dgx-h100").unwrap().unwrap();
+        for op in [ALL_REDUCE, "AllGather mesh=0 dim=0", "AllToAll mesh=0 split=0 join=1"] {
+            let dims = vec![96, 16];
+            let operands = vec![Operand { dtype: DType::F32, dims }; 24];
+            let all = candidates(&t, &Collective::parse(op).unwrap(), &operands).unwrap().candidates;
+            for c in all.iter().filter(|c| c.means != Means::InNetwork) {
+                // Two links each.
+                let carried: u64 = c.outcome.links.values().sum();
+                assert_eq!(carried, 2 * c.outcome.bytes, "{op} {}", c.means.name());
+                assert!(c.outcome.time_us > 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn slow_wires_between_hosts_are_avoided() {
+        let t = Topology::preset("dgx-h100").unwrap().unwrap();
+        let operands = vec![Operand { dtype: DType::F32, dims: vec![1 << 20] }; 64];
+        let all = candidates(&t, &Collective::parse(ALL_REDUCE).unwrap(), &operands).unwrap().candidates;
+        let network = |c: &Candidate| c.outcome.links.iter().filter(|(l, _)| l.level > 0).map(|(_, b)| *b).sum::<u64>();
+        let of = |name: &str| all.iter().find(|c| c.means.name() == name).unwrap();
+        assert!(network(of("ring")) < network(of("direct")));
+        assert!(all.windows(2).all(|pair| pair[0].outcome.time_us <= pair[1].outcome.time_us));
+        let small = vec![Operand { dtype: DType::F32, dims: vec![2] }; 64];
+        let small = candidates(&t, &Collective::parse(ALL_REDUCE).unwrap(), &small).unwrap().candidates;
+        assert_ne!(small[0].means, all[0].means);
+        let many = vec![Operand { dtype: DType::F32, dims: vec![2] }; 5000];
+        assert_eq!(candidates(&t, &Collective::parse(ALL_REDUCE).unwrap(), &many).unwrap_err().code, "E0108");
+    }
+}

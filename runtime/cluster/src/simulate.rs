@@ -1,0 +1,98 @@
+//! schedules of all ranks, a topology  =>  when each rank has its result, and what each link carried
+//!
+//! A message is what a rank takes of another one in a round. It starts when both have ended the round before, keeps either
+//! busy for the overhead, and passes its links one behind the other without being stored between them; a link that carries
+//! one message lets the next one wait. Links are given in the order in which messages are ready, then by rank: the same
+//! each time. What a rank combines, it combines when it has arrived.
+
+use crate::route::Link;
+use crate::topology::Topology;
+use sardonyx_base::schedule::Rounds;
+use std::collections::{BTreeMap, HashMap};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// When the last rank has its result.
+    pub time_us: f64,
+    pub messages: u64,
+    /// Bytes that ranks take of others.
+    pub bytes: u64,
+    /// Of each link that carries something: how many bytes.
+    pub links: BTreeMap<Link, u64>,
+}
+
+struct Message {
+    ready: f64,
+    from: usize,
+    to: usize,
+    bytes: usize,
+    combined: usize,
+}
+
+/// Rank r runs on device r. Errors are none: there are as many devices.
+pub fn simulate(topology: &Topology, schedules: &[Rounds]) -> Outcome {
+    let n = schedules.len();
+    let mut routes: HashMap<(usize, usize), Vec<Link>> = HashMap::new();
+    let mut free: HashMap<Link, f64> = HashMap::new();
+    let mut ended = vec![0.0; n];
+    let mut outcome = Outcome::default();
+    let overhead = topology.overhead_us.value;
+    for round in 0..schedules.iter().map(Vec::len).max().unwrap_or(0) {
+        let mut messages = messages_of_round(schedules, round, &ended);
+        messages.sort_by(|a, b| a.ready.total_cmp(&b.ready).then((a.from, a.to).cmp(&(b.from, b.to))));
+        // When each rank may begin to send and to receive its next message.
+        let (mut sends, mut receives) = (ended.clone(), ended.clone());
+        let mut combines = vec![0; n];
+        for m in &messages {
+            if m.from == m.to {
+                combines[m.to] += m.combined;
+                continue;
+            }
+            let links = routes.entry((m.from, m.to)).or_insert_with(|| topology.route(m.from, m.to));
+            let mut begins = m.ready.max(sends[m.from]) + overhead;
+            sends[m.from] = begins;
+            let mut longest: f64 = 0.0;
+            let mut latency = 0.0;
+            for link in links.iter() {
+                let level = &topology.level[link.level];
+                let takes = m.bytes as f64 / (level.gb_s.value * 1e3);
+                let from_then = free.entry(*link).or_default();
+                begins = begins.max(*from_then);
+                *from_then = begins + takes;
+                longest = longest.max(takes);
+                latency += level.latency_us.value;
+                *outcome.links.entry(*link).or_default() += m.bytes as u64;
+            }
+            receives[m.to] = receives[m.to].max(begins + latency + longest) + overhead;
+            combines[m.to] += m.combined;
+            outcome.messages += 1;
+            outcome.bytes += m.bytes as u64;
+        }
+        for (rank, ends) in ended.iter_mut().enumerate() {
+            let combining = combines[rank] as f64 / (topology.combine_gb_s.value * 1e3);
+            *ends = sends[rank].max(receives[rank]) + combining;
+        }
+    }
+    outcome.time_us = ended.into_iter().fold(0.0, f64::max);
+    outcome
+}
+
+fn messages_of_round(schedules: &[Rounds], round: usize, ended: &[f64]) -> Vec<Message> {
+    let mut messages = vec![];
+    for (to, rounds) in schedules.iter().enumerate() {
+        let mut taken: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
+        for m in rounds.get(round).into_iter().flatten() {
+            let sums = taken.entry(m.from.rank()).or_default();
+            sums[0] += m.bytes;
+            sums[1] += if m.combine.is_some() { m.bytes } else { 0 };
+        }
+        messages.extend(taken.into_iter().map(|(from, [bytes, combined])| Message {
+            ready: ended[from].max(ended[to]),
+            from,
+            to,
+            bytes,
+            combined,
+        }));
+    }
+    messages
+}

@@ -1,0 +1,77 @@
+//! `collectives --topology F`  =>  what each algorithm of a collective takes on a described cluster
+
+use crate::collectives::CollectivesArgs;
+use crate::put;
+use sardonyx_base::host::Collective;
+use sardonyx_base::json::Json;
+use sardonyx_base::schedule::operands_for;
+use sardonyx_base::{Error, Result};
+use sardonyx_cluster::{Candidate, Comparison, Link, Topology, candidates};
+use std::io::Write;
+use std::path::Path;
+
+/// `name` is a file, or a topology that is built in. Errors: E0001, E0002, E0108, E0303.
+pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Result<()> {
+    let topology = match Topology::preset(name) {
+        Some(preset) => preset?,
+        None => {
+            let path = Path::new(name);
+            let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))?;
+            Topology::parse(&text).map_err(|e| e.file(name))?
+        }
+    };
+    let ranks = args.ranks.get();
+    let mut rows = vec![];
+    for text in &args.op {
+        let unknown = || Error::user("E0001", format!("there is no collective `{text}`"));
+        let op = Collective::parse(text).ok_or_else(unknown)?;
+        for &bytes in &args.bytes {
+            rows.push((text, bytes, candidates(&topology, &op, &operands_for(&op, ranks, bytes))?));
+        }
+    }
+    if args.json {
+        let rows = rows.iter().map(|(op, bytes, all)| row(op, *bytes, all));
+        let report = Json::Object(vec![
+            ("topology", topology.name.as_str().into()),
+            ("ranks", ranks.into()),
+            ("collectives", Json::list(rows)),
+        ]);
+        return put!(out, "{report}");
+    }
+    put!(out, "predicted on `{}`: {}", topology.name, topology.about)?;
+    for (op, bytes, Comparison { candidates, left_out }) in rows {
+        put!(out, "{op}, {bytes} bytes")?;
+        for Candidate { means, outcome } in candidates {
+            let busiest = outcome.links.iter().max_by_key(|(_, bytes)| **bytes);
+            let busiest = busiest.map_or(String::new(), |(link, bytes)| format!("  {bytes} bytes on {link}"));
+            let (name, time, messages) = (means.name(), outcome.time_us, outcome.messages);
+            put!(out, "  {name:<19} {time:>14.3} us {messages:>10} messages{busiest}")?;
+        }
+        for algorithm in left_out {
+            put!(out, "  {:<19} too many messages to be simulated", algorithm.name())?;
+        }
+    }
+    Ok(())
+}
+
+fn row(op: &str, bytes: usize, all: &Comparison) -> Json {
+    let candidate = |Candidate { means, outcome }: &Candidate| {
+        let link = |(link, bytes): (&Link, &u64)| {
+            Json::Object(vec![("link", link.to_string().into()), ("bytes", (*bytes).into())])
+        };
+        Json::Object(vec![
+            ("algorithm", means.name().into()),
+            ("time_us", outcome.time_us.into()),
+            ("messages", outcome.messages.into()),
+            ("bytes", outcome.bytes.into()),
+            ("links", Json::list(outcome.links.iter().map(link))),
+        ])
+    };
+    let candidates = Json::list(all.candidates.iter().map(candidate));
+    Json::Object(vec![
+        ("collective", op.into()),
+        ("bytes", bytes.into()),
+        ("candidates", candidates),
+        ("left_out", Json::list(all.left_out.iter().map(|a| a.name()))),
+    ])
+}
