@@ -57,21 +57,22 @@ impl Topology {
             return vec![];
         };
         let level = &self.level[top];
-        if level.kind == Kind::Lines {
-            return self.over_lines(from, to);
-        }
-        let hangs_on_device = level.attached == Attached::Device;
+        let below = match level.attached {
+            Attached::Group => 0..top,
+            Attached::Device => 0..0,
+        };
+        // A message leaves a grid, or what is joined directly, from where it is.
         let is_switch = |l: &usize| self.level[*l].kind == Kind::Switch;
-        let below = if hangs_on_device { 0..0 } else { 0..top };
-        let mut links: Vec<Link> = below.clone().filter(is_switch).map(|l| self.up(l, from)).collect();
+        let mut links: Vec<Link> = below.clone().filter(is_switch).map(|l| self.to_switch(l, from)[0]).collect();
         match level.kind {
-            Kind::Switch => links.extend([self.up(top, from), self.down(top, to)]),
+            Kind::Switch => links.extend([self.to_switch(top, from)[0], self.to_switch(top, to)[1]]),
             Kind::Direct => links.push(between(top, self.member(top, from), self.member(top, to))),
-            Kind::Torus | Kind::Mesh | Kind::Lines => {
+            Kind::Torus | Kind::Mesh => {
                 links.extend(over_grid(level, top, self.member(top, from), self.member(top, to)));
             }
+            Kind::Lines => links.extend(self.over_lines(from, to)),
         }
-        links.extend(below.rev().filter(is_switch).map(|l| self.down(l, to)));
+        links.extend(below.rev().filter(is_switch).map(|l| self.to_switch(l, to)[1]));
         links
     }
 
@@ -80,22 +81,15 @@ impl Topology {
         device / self.devices_below(level)
     }
 
-    fn up(&self, level: usize, device: usize) -> Link {
-        let (member, lane) = self.hook(level, device);
-        Link { level, member, way: Way::Up { lane } }
-    }
-
-    fn down(&self, level: usize, device: usize) -> Link {
-        let (member, lane) = self.hook(level, device);
-        Link { level, member, way: Way::Down { lane } }
-    }
-
-    fn hook(&self, level: usize, device: usize) -> (usize, usize) {
-        let lane = device % self.devices_below(level) % self.level[level].lanes;
-        match self.level[level].attached {
-            Attached::Group => (self.member(level, device), lane),
+    /// The links between a device's member of a level and its switch: up and down.
+    fn to_switch(&self, level: usize, device: usize) -> [Link; 2] {
+        let (member, lane) = match self.level[level].attached {
+            Attached::Group => {
+                (self.member(level, device), device % self.devices_below(level) % self.level[level].lanes)
+            }
             Attached::Device => (device, 0),
-        }
+        };
+        [Way::Up { lane }, Way::Down { lane }].map(|way| Link { level, member, way })
     }
 
     /// Along the row to the boards' column, then along that column; on a board over its mesh.
@@ -112,29 +106,24 @@ impl Topology {
             |[b, d]: [[usize; 2]; 2]| ((group * boards[0] + b[0]) * boards[1] + b[1]) * size + d[0] * board[1] + d[1];
         let (mut at, end) = (place(from), place(to));
         let mut links = vec![];
-        let mut walk = |at: &mut [[usize; 2]; 2], dim: usize, goal: usize| {
+        let walk = |links: &mut Vec<Link>, at: &mut [[usize; 2]; 2], dim: usize, goal: usize| {
             while at[1][dim] != goal {
                 let before = number(*at);
                 at[1][dim] = if at[1][dim] < goal { at[1][dim] + 1 } else { at[1][dim] - 1 };
                 links.push(between(0, before, number(*at)));
             }
         };
-        let mut lines = vec![];
         for dim in [1, 0] {
-            if at[0][dim] == end[0][dim] {
-                walk(&mut at, dim, end[1][dim]);
-                continue;
+            if at[0][dim] != end[0][dim] {
+                let edge = |d: usize| if d * 2 < board[dim] { 0 } else { board[dim] - 1 };
+                let leaves_at = edge(at[1][dim]);
+                walk(&mut links, &mut at, dim, leaves_at);
+                links.push(Link { level: 1, member: number(at), way: Way::IntoLine { dim } });
+                (at[0][dim], at[1][dim]) = (end[0][dim], edge(end[1][dim]));
+                links.push(Link { level: 1, member: number(at), way: Way::OutOfLine { dim } });
             }
-            let edge = |d: usize| if d * 2 < board[dim] { 0 } else { board[dim] - 1 };
-            let leaves_at = edge(at[1][dim]);
-            walk(&mut at, dim, leaves_at);
-            lines.push(Link { level: 1, member: number(at), way: Way::IntoLine { dim } });
-            at[0][dim] = end[0][dim];
-            at[1][dim] = edge(end[1][dim]);
-            lines.push(Link { level: 1, member: number(at), way: Way::OutOfLine { dim } });
-            walk(&mut at, dim, end[1][dim]);
+            walk(&mut links, &mut at, dim, end[1][dim]);
         }
-        links.extend(lines);
         links
     }
 }
@@ -144,7 +133,6 @@ fn between(level: usize, from: usize, to: usize) -> Link {
 }
 
 fn over_grid(level: &Level, at: usize, from: usize, to: usize) -> Vec<Link> {
-    let size: usize = level.members.iter().product();
     let mut links = vec![];
     let mut now = from;
     let mut stride = 1;
@@ -166,13 +154,13 @@ fn over_grid(level: &Level, at: usize, from: usize, to: usize) -> Vec<Link> {
         }
         stride *= n;
     }
-    debug_assert_eq!(from / size, to / size);
     links
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::PRESETS;
     use std::collections::BTreeSet;
 
     fn route(topology: &str, from: usize, to: usize) -> Vec<String> {
@@ -206,6 +194,12 @@ mod tests {
         assert_eq!(topology.route(0, 1).len(), 1);
         let lines = |to: usize| topology.route(0, to).iter().filter(|l| l.level == 1).count();
         assert_eq!((lines(size - 1), lines(size), lines(topology.devices() - 1)), (0, 2, 4));
+        // Each link begins where the one before ended.
+        let (_, text) = PRESETS.iter().find(|(name, _)| *name == "hamming-mesh").unwrap();
+        let wide = Topology::parse(&text.replace("[2, 2]", "[4, 4]")).unwrap();
+        let across: Vec<String> = wide.route(1, 18).iter().map(Link::to_string).collect();
+        let expected = ["level 0: 1 to 0", "level 1: 0 into line 1", "level 1: 19 out of line 1", "level 0: 19 to 18"];
+        assert_eq!(across, expected);
     }
 
     #[test]
