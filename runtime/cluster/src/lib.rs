@@ -18,6 +18,6 @@ mod topology;
 
 pub use cycles::edge_disjoint_cycles;
 pub use route::{Link, Way};
-pub use select::{Candidate, Comparison, Means, candidates};
+pub use select::{Candidate, Comparison, Means, compare};
 pub use simulate::{Outcome, simulate};
 pub use topology::{Attached, Figure, InNetwork, Kind, Level, PRESETS, Topology};

@@ -7,7 +7,7 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, result};
 use sardonyx_base::{Error, Result};
 
-/// How a collective may be done.
+/// A way to do a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     Schedule(Algorithm),
@@ -36,21 +36,27 @@ pub struct Candidate {
 /// The most messages of a schedule that is simulated.
 const MESSAGES_MAX: usize = 1 << 22;
 
+/// The most bytes of an operand: what all messages carry stays a number of 64 bits.
+const BYTES_MAX: usize = 1 << 40;
+
 /// The ways of a collective that were compared.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// The fastest first; of equally fast ones that with fewer messages.
     pub candidates: Vec<Candidate>,
     /// Those with too many messages to be simulated.
-    pub left_out: Vec<Algorithm>,
+    pub left_out: Vec<Means>,
 }
 
-/// Errors: E0108 where there are more ranks than devices, E0303 where the operands do not fit.
-pub fn candidates(topology: &Topology, op: &Collective, operands: &[Operand]) -> Result<Comparison> {
+/// Errors: E0108 where there are more ranks than devices, E0202 where operands are too large, E0303 where they do not fit.
+pub fn compare(topology: &Topology, op: &Collective, operands: &[Operand]) -> Result<Comparison> {
     let n = operands.len();
     if n == 0 || n > topology.devices() {
         let message = format!("{n} ranks on the {} devices of `{}`", topology.devices(), topology.name);
         return Err(Error::user("E0108", message).help("give fewer ranks, or a larger topology"));
+    }
+    if operands.iter().any(|o| o.bytes() > BYTES_MAX) {
+        return Err(Error::user("E0202", format!("an operand of more than {BYTES_MAX} bytes")));
     }
     result(op, operands, 0)?;
     let (mut all, mut left_out) = (vec![], vec![]);
@@ -58,7 +64,7 @@ pub fn candidates(topology: &Topology, op: &Collective, operands: &[Operand]) ->
         let Some(first) = algorithm.rounds(op, operands, 0) else { continue };
         let moves: usize = first.iter().map(Vec::len).sum();
         if moves.saturating_mul(n) > MESSAGES_MAX {
-            left_out.push(algorithm);
+            left_out.push(Means::Schedule(algorithm));
             continue;
         }
         let schedules = (0..n).map(|rank| algorithm.rounds(op, operands, rank)).collect::<Option<Vec<Rounds>>>();
@@ -66,8 +72,13 @@ pub fn candidates(topology: &Topology, op: &Collective, operands: &[Operand]) ->
         let outcome = simulate(topology, &schedules);
         all.push(Candidate { means: Means::Schedule(algorithm), outcome });
     }
-    if let Some(schedules) = over_two_cycles(topology, op, operands) {
-        all.push(Candidate { means: Means::TwoCycles, outcome: simulate(topology, &schedules) });
+    if let Some(cycles) = cycles_of(topology, op, n) {
+        // As many messages as a ring in both directions, twice.
+        if left_out.contains(&Means::Schedule(Algorithm::TwoWayRing)) {
+            left_out.push(Means::TwoCycles);
+        } else if let Some(schedules) = over_two_cycles(&cycles, op, operands) {
+            all.push(Candidate { means: Means::TwoCycles, outcome: simulate(topology, &schedules) });
+        }
     }
     if let (Some(network), Collective::AllReduce { .. }) = (&topology.in_network, op) {
         let bytes = operands[0].bytes();
@@ -82,17 +93,20 @@ pub fn candidates(topology: &Topology, op: &Collective, operands: &[Operand]) ->
     Ok(Comparison { candidates: all, left_out })
 }
 
-/// A quarter of an all-reduce in each direction of each cycle.
-fn over_two_cycles(topology: &Topology, op: &Collective, operands: &[Operand]) -> Option<Vec<Rounds>> {
-    let n = operands.len();
+/// The two cycles over which an all-reduce among all devices of a torus may go.
+fn cycles_of(topology: &Topology, op: &Collective, ranks: usize) -> Option<[Vec<usize>; 2]> {
     let (Collective::AllReduce { .. }, [torus]) = (op, topology.level.as_slice()) else { return None };
     let ([rows, columns], Kind::Torus) = (torus.members.as_slice(), torus.kind) else { return None };
-    if rows * columns != n {
+    if rows * columns != ranks {
         return None;
     }
-    let cycles = edge_disjoint_cycles(*rows, *columns).or_else(|| {
-        edge_disjoint_cycles(*columns, *rows).map(|cycles| cycles.map(|c| transposed(c, *columns, *rows)))
-    })?;
+    edge_disjoint_cycles(*rows, *columns)
+        .or_else(|| edge_disjoint_cycles(*columns, *rows).map(|cycles| cycles.map(|c| transposed(c, *columns, *rows))))
+}
+
+/// A quarter of an all-reduce in each direction of each cycle.
+fn over_two_cycles(cycles: &[Vec<usize>; 2], op: &Collective, operands: &[Operand]) -> Option<Vec<Rounds>> {
+    let n = operands.len();
     let elements: usize = operands[0].dims.iter().product();
     let width = operands[0].dtype.bytes();
     let halves = [elements.div_ceil(2), elements / 2];
@@ -145,7 +159,7 @@ mod tests {
 
     fn time(topology: &Topology, op: &str, n: usize, bytes: usize, name: &str) -> f64 {
         let operands = vec![Operand { dtype: DType::F32, dims: vec![bytes / 4] }; n];
-        let all = candidates(topology, &Collective::parse(op).unwrap(), &operands).unwrap().candidates;
+        let all = compare(topology, &Collective::parse(op).unwrap(), &operands).unwrap().candidates;
         all.iter().find(|c| c.means.name() == name).unwrap_or_else(|| panic!("no {name}")).outcome.time_us
     }
 
@@ -207,7 +221,7 @@ mod tests {
         for op in [ALL_REDUCE, "AllGather mesh=0 dim=0", "AllToAll mesh=0 split=0 join=1"] {
             let dims = vec![96, 16];
             let operands = vec![Operand { dtype: DType::F32, dims }; 24];
-            let all = candidates(&t, &Collective::parse(op).unwrap(), &operands).unwrap().candidates;
+            let all = compare(&t, &Collective::parse(op).unwrap(), &operands).unwrap().candidates;
             for c in all.iter().filter(|c| c.means != Means::InNetwork) {
                 // Two links each.
                 let carried: u64 = c.outcome.links.values().sum();
@@ -221,15 +235,17 @@ mod tests {
     fn slow_wires_between_hosts_are_avoided() {
         let t = Topology::preset("dgx-h100").unwrap().unwrap();
         let operands = vec![Operand { dtype: DType::F32, dims: vec![1 << 20] }; 64];
-        let all = candidates(&t, &Collective::parse(ALL_REDUCE).unwrap(), &operands).unwrap().candidates;
+        let all = compare(&t, &Collective::parse(ALL_REDUCE).unwrap(), &operands).unwrap().candidates;
         let network = |c: &Candidate| c.outcome.links.iter().filter(|(l, _)| l.level > 0).map(|(_, b)| *b).sum::<u64>();
         let of = |name: &str| all.iter().find(|c| c.means.name() == name).unwrap();
         assert!(network(of("ring")) < network(of("direct")));
         assert!(all.windows(2).all(|pair| pair[0].outcome.time_us <= pair[1].outcome.time_us));
         let small = vec![Operand { dtype: DType::F32, dims: vec![2] }; 64];
-        let small = candidates(&t, &Collective::parse(ALL_REDUCE).unwrap(), &small).unwrap().candidates;
+        let small = compare(&t, &Collective::parse(ALL_REDUCE).unwrap(), &small).unwrap().candidates;
         assert_ne!(small[0].means, all[0].means);
         let many = vec![Operand { dtype: DType::F32, dims: vec![2] }; 5000];
-        assert_eq!(candidates(&t, &Collective::parse(ALL_REDUCE).unwrap(), &many).unwrap_err().code, "E0108");
+        assert_eq!(compare(&t, &Collective::parse(ALL_REDUCE).unwrap(), &many).unwrap_err().code, "E0108");
+        let large = vec![Operand { dtype: DType::F32, dims: vec![usize::MAX / 4] }; 8];
+        assert_eq!(compare(&t, &Collective::parse(ALL_REDUCE).unwrap(), &large).unwrap_err().code, "E0202");
     }
 }

@@ -17,7 +17,7 @@ pub struct Outcome {
     pub messages: u64,
     /// Bytes that ranks take of others.
     pub bytes: u64,
-    /// Of each link that carries something: how many bytes.
+    /// The bytes of each link that carries something.
     pub links: BTreeMap<Link, u64>,
 }
 
@@ -29,11 +29,10 @@ struct Message {
     combined: usize,
 }
 
-/// Rank r runs on device r. Errors are none: there are as many devices.
+/// Rank r runs on device r; there are no more ranks than devices.
 pub fn simulate(topology: &Topology, schedules: &[Rounds]) -> Outcome {
     let n = schedules.len();
-    let mut routes: HashMap<(usize, usize), Vec<Link>> = HashMap::new();
-    let mut free: HashMap<Link, f64> = HashMap::new();
+    let mut wires = Wires { topology, routes: HashMap::new(), numbers: HashMap::new(), all: vec![] };
     let mut ended = vec![0.0; n];
     let mut outcome = Outcome::default();
     let overhead = topology.overhead_us.value;
@@ -48,22 +47,9 @@ pub fn simulate(topology: &Topology, schedules: &[Rounds]) -> Outcome {
                 combines[m.to] += m.combined;
                 continue;
             }
-            let links = routes.entry((m.from, m.to)).or_insert_with(|| topology.route(m.from, m.to));
-            let mut begins = m.ready.max(sends[m.from]) + overhead;
-            sends[m.from] = begins;
-            let mut longest: f64 = 0.0;
-            let mut latency = 0.0;
-            for link in links.iter() {
-                let level = &topology.level[link.level];
-                let takes = m.bytes as f64 / (level.gb_s.value * 1e3);
-                let from_then = free.entry(*link).or_default();
-                begins = begins.max(*from_then);
-                *from_then = begins + takes;
-                longest = longest.max(takes);
-                latency += level.latency_us.value;
-                *outcome.links.entry(*link).or_default() += m.bytes as u64;
-            }
-            receives[m.to] = receives[m.to].max(begins + latency + longest) + overhead;
+            sends[m.from] = m.ready.max(sends[m.from]) + overhead;
+            let arrives = wires.carry(m, sends[m.from]);
+            receives[m.to] = receives[m.to].max(arrives) + overhead;
             combines[m.to] += m.combined;
             outcome.messages += 1;
             outcome.bytes += m.bytes as u64;
@@ -74,7 +60,51 @@ pub fn simulate(topology: &Topology, schedules: &[Rounds]) -> Outcome {
         }
     }
     outcome.time_us = ended.into_iter().fold(0.0, f64::max);
+    outcome.links = wires.all.into_iter().map(|wire| (wire.link, wire.bytes)).collect();
     outcome
+}
+
+/// The links that have carried something.
+struct Wires<'t> {
+    topology: &'t Topology,
+    /// By the devices of a message: numbers of links.
+    routes: HashMap<(usize, usize), Vec<usize>>,
+    numbers: HashMap<Link, usize>,
+    all: Vec<Wire>,
+}
+
+struct Wire {
+    link: Link,
+    free_at: f64,
+    bytes: u64,
+}
+
+impl Wires<'_> {
+    /// Gives when a message that begins now has arrived.
+    fn carry(&mut self, m: &Message, now: f64) -> f64 {
+        let Wires { topology, routes, numbers, all } = self;
+        let route = routes.entry((m.from, m.to)).or_insert_with(|| {
+            let number = |link: Link| {
+                *numbers.entry(link).or_insert_with(|| {
+                    all.push(Wire { link, free_at: 0.0, bytes: 0 });
+                    all.len() - 1
+                })
+            };
+            topology.route(m.from, m.to).into_iter().map(number).collect()
+        });
+        let (mut begins, mut latency, mut longest) = (now, 0.0, 0.0f64);
+        for &number in route.iter() {
+            let wire = &mut all[number];
+            let level = &topology.level[wire.link.level];
+            let takes = m.bytes as f64 / (level.gb_s.value * 1e3);
+            begins = begins.max(wire.free_at);
+            wire.free_at = begins + takes;
+            wire.bytes += m.bytes as u64;
+            longest = longest.max(takes);
+            latency += level.latency_us.value;
+        }
+        begins + latency + longest
+    }
 }
 
 fn messages_of_round(schedules: &[Rounds], round: usize, ended: &[f64]) -> Vec<Message> {

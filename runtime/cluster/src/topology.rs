@@ -7,7 +7,7 @@ use sardonyx_base::{Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The most devices of a topology: routes and times are numbers of 32 bits by then.
+/// A topology has at most so many devices: more than any cluster.
 const DEVICES_MAX: usize = 1 << 20;
 
 /// The topologies that a command takes by name.
@@ -26,11 +26,11 @@ pub const PRESETS: [(&str, &str); 7] = [
 pub struct Topology {
     pub name: String,
     pub about: String,
-    /// What sending or receiving one message keeps a device busy for.
+    /// A device is busy for so long when it sends or receives one message.
     pub overhead_us: Figure,
     /// Bytes of an operand that a device combines in a second, in 10⁹.
     pub combine_gb_s: Figure,
-    /// What the figures' `source` says in full.
+    /// The figures' `source` names one of these.
     pub sources: BTreeMap<String, String>,
     /// From the devices outwards.
     pub level: Vec<Level>,
@@ -45,7 +45,7 @@ pub struct Figure {
     pub source: String,
 }
 
-/// What joins members to a group.
+/// A level joins members to groups.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Level {
@@ -81,7 +81,7 @@ pub enum Kind {
     Lines,
 }
 
-/// What the links of a level hang on.
+/// The links of a level hang on groups or on devices.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attached {

@@ -34,10 +34,9 @@ pub struct CollectivesArgs {
     /// The collectives of the MPI library, instead of our schedules
     #[arg(long, conflicts_with = "algorithm")]
     pub library: bool,
-    /// Measure nothing: what each algorithm takes on this cluster, the fastest first. A TOML file, or one-host, dgx-h100,
-    /// fat-tree, dragonfly, torus-2d, torus-3d, hamming-mesh
     #[cfg(feature = "topology")]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "library", "algorithm", "times"])]
+    #[arg(long, value_name = "FILE", help = crate::predicted::help())]
+    #[arg(conflicts_with_all = ["transport", "library", "algorithm", "times"])]
     pub topology: Option<String>,
     /// How often each [default: for about a quarter of a second]
     #[arg(long, value_name = "N")]

@@ -6,11 +6,17 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::json::Json;
 use sardonyx_base::schedule::operands_for;
 use sardonyx_base::{Error, Result};
-use sardonyx_cluster::{Candidate, Comparison, Link, Topology, candidates};
+use sardonyx_cluster::{Candidate, Comparison, Link, PRESETS, Topology, compare};
 use std::io::Write;
 use std::path::Path;
 
-/// `name` is a file, or a topology that is built in. Errors: E0001, E0002, E0108, E0303.
+/// The help of `--topology`.
+pub fn help() -> String {
+    let names = PRESETS.map(|(name, _)| name).join(", ");
+    format!("Measure nothing: what each algorithm takes on this cluster, the fastest first. A TOML file, or {names}")
+}
+
+/// `name` is a file, or a topology that is built in. Errors: E0001, E0002, E0108, E0202, E0303.
 pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Result<()> {
     let topology = match Topology::preset(name) {
         Some(preset) => preset?,
@@ -23,10 +29,9 @@ pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Res
     let ranks = args.ranks.get();
     let mut rows = vec![];
     for text in &args.op {
-        let unknown = || Error::user("E0001", format!("there is no collective `{text}`"));
-        let op = Collective::parse(text).ok_or_else(unknown)?;
+        let op = Collective::from_user(text)?;
         for &bytes in &args.bytes {
-            rows.push((text, bytes, candidates(&topology, &op, &operands_for(&op, ranks, bytes))?));
+            rows.push((text, bytes, compare(&topology, &op, &operands_for(&op, ranks, bytes))?));
         }
     }
     if args.json {
@@ -47,8 +52,8 @@ pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Res
             let (name, time, messages) = (means.name(), outcome.time_us, outcome.messages);
             put!(out, "  {name:<19} {time:>14.3} us {messages:>10} messages{busiest}")?;
         }
-        for algorithm in left_out {
-            put!(out, "  {:<19} too many messages to be simulated", algorithm.name())?;
+        for means in left_out {
+            put!(out, "  {:<19} too many messages to be simulated", means.name())?;
         }
     }
     Ok(())
@@ -72,6 +77,6 @@ fn row(op: &str, bytes: usize, all: &Comparison) -> Json {
         ("collective", op.into()),
         ("bytes", bytes.into()),
         ("candidates", candidates),
-        ("left_out", Json::list(all.left_out.iter().map(|a| a.name()))),
+        ("left_out", Json::list(all.left_out.iter().map(|means| means.name()))),
     ])
 }

@@ -35,19 +35,15 @@ impl Ranks {
     pub fn measure(&self, op: &str, bytes: usize, times: u32, algorithm: Option<Algorithm>) -> Result<Vec<Duration>> {
         let algorithm = algorithm.map_or(String::new(), |a| a.name().into());
         let measure = Measure { op: op.into(), bytes: bytes as u64, times, ranks: self.n as u32, algorithm };
-        parse(op)?;
+        Collective::from_user(op)?;
         let order = Order { measure: Some(measure.clone()), ..Order::default() };
         self.world.together(order, |link| run(link, &measure))
     }
 }
 
-fn parse(op: &str) -> Result<Collective> {
-    Collective::parse(op).ok_or_else(|| Error::user("E0001", format!("there is no collective `{op}`")))
-}
-
 /// What each rank does.
 pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
-    let (op, n) = (parse(&what.op)?, what.ranks as usize);
+    let (op, n) = (Collective::from_user(&what.op)?, what.ranks as usize);
     link.expect_threads(1);
     let operands = operands_for(&op, n, what.bytes as usize);
     let own = link.rank();

@@ -110,6 +110,11 @@ impl Collective {
         }
     }
 
+    /// The collective that a user names. Errors: E0001.
+    pub fn from_user(text: &str) -> Result<Collective> {
+        Collective::parse(text).ok_or_else(|| Error::user("E0001", format!("there is no collective `{text}`")))
+    }
+
     /// `AllReduce mesh=0 by=add`, as it is displayed.
     pub fn parse(text: &str) -> Option<Collective> {
         let mut words = text.split(' ');

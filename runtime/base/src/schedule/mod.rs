@@ -55,7 +55,7 @@ pub struct Move {
 /// What one rank does: rounds of moves, in their order.
 pub type Rounds = Vec<Vec<Move>>;
 
-/// What ranks bring to a collective of f32 whose result has about so many bytes.
+/// Gives the operands of f32 with which a collective has a result of about so many bytes.
 pub fn operands_for(op: &Collective, ranks: usize, bytes: usize) -> Vec<Operand> {
     let elements = (bytes / DType::F32.bytes()).max(1);
     let dims = match *op {
