@@ -246,7 +246,10 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
 
 /// As `compile_shown`, of a model that is in memory; the request's path is not read.
 pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
-    let options = Options { mesh: mesh(model, request)?, ..request.options.clone() };
+    let mut options = Options { mesh: mesh(model, request)?, ..request.options.clone() };
+    if let Some(plan) = request.plan.as_ref().filter(|_| !options.mesh.is_empty()) {
+        (options.places, options.seeds) = (plan.operands.clone(), plan.seeds);
+    }
     if !options.mesh.is_empty() && options.quantize != Quantize::None {
         let message = "`--quantize` is not for several ranks: a rank's part of the codes is not in the file";
         return Err(

@@ -72,17 +72,20 @@ pub fn import(
 ) -> Result<(Operation, ParamStore)> {
     let cx = Context(context.to_raw());
     let symbols = declare_symbols(&model.graph, ranges)?;
-    let mut importer = Importer { cx, values: HashMap::new(), params: ParamStore::new(), ranks: HashMap::new() };
+    let (values, params, ranks) = (HashMap::new(), ParamStore::new(), HashMap::new());
+    let mut importer = Importer { cx, values, params, ranks, lacking: &model.lacking };
     let function = importer.function(name, &model.graph, &symbols)?;
     Ok((function, importer.params))
 }
 
-struct Importer {
+struct Importer<'m> {
     cx: Context,
     values: HashMap<String, Val>,
     params: ParamStore,
     /// Of values of the graph at hand, where they are declared.
     ranks: HashMap<String, usize>,
+    /// Initializers whose values nobody has.
+    lacking: &'m BTreeSet<String>,
 }
 
 /// A declared dimension, as the exporter wrote it. What it does not know gets a name of its own later.
@@ -220,7 +223,7 @@ fn declare_symbols(graph: &Graph, ranges: &BTreeMap<String, DimRange>) -> Result
     Ok(symbols)
 }
 
-impl Importer {
+impl Importer<'_> {
     fn function(&mut self, name: &str, graph: &Graph, symbols: &BTreeMap<String, Symbol>) -> Result<Operation> {
         let cx = self.cx;
         // A symbol of one value is that value.
@@ -277,7 +280,7 @@ impl Importer {
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {
             let mut attrs = vec![("name", cx.str(&self.param(name, tensor)))];
-            if is_bounded(tensor) {
+            if self.lacking.contains(name) || is_bounded(tensor) {
                 attrs.push(("bounded", cx.unit()));
             }
             cx.build(Parts { name: "sdx.param", results: &results, attrs: &attrs, ..Parts::default() })?

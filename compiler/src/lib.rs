@@ -15,6 +15,7 @@ pub mod movement;
 pub mod onnx;
 pub mod pipeline;
 pub mod placement;
+pub mod planner;
 pub mod plans;
 pub mod precision;
 mod prepare;

@@ -11,10 +11,17 @@
 //! unit = 32                          # elements that stay together
 //! runs = 3                           # the dimension is so many runs of units: queries, keys and values
 //! ```
+//!
+//! `sardonyx plan` writes `op = N` and `input = N`: an operand of the operations that stand for the node when the program is
+//! split, and `seeds = false`: what no rule places is on every rank.
 
 use crate::onnx::{Model, Placed};
 use regex_lite::Regex;
-use sardonyx_base::{Error, Result};
+use sardonyx_base::json::Json;
+use sardonyx_base::{Dim, Error, Result};
+use sardonyx_dialects::sdx::Place;
+use sardonyx_passes::OperandPlace;
+use std::fmt::Write;
 use std::path::Path;
 use toml::{Table, Value};
 
@@ -22,6 +29,10 @@ use toml::{Table, Value};
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     pub mesh: Vec<i64>,
+    /// Products and tables that no rule names are split where that is faster; else they are on every rank.
+    pub seeds: bool,
+    /// What operations read.
+    pub operands: Vec<OperandPlace>,
     rules: Vec<Rule>,
 }
 
@@ -40,23 +51,40 @@ impl Placement {
 
     fn parse(text: &str) -> Result<Placement> {
         let table: Table = text.parse().map_err(|e| wrong(format!("it is no TOML: {e}")))?;
-        known(&table, &["mesh", "place"], "the plan")?;
+        known(&table, &["mesh", "place", "seeds"], "the plan")?;
         let sizes = table.get("mesh").and_then(Value::as_array).ok_or_else(|| wrong("`mesh` is missing: [2, 4]"))?;
         let size = |v: &Value| v.as_integer().filter(|n| (1..=1024).contains(n)).map(|n| n.to_string());
         let sizes: Option<Vec<String>> = sizes.iter().map(size).collect();
         let mesh = sizes.and_then(|sizes| sardonyx_passes::mesh(&sizes.join("x")));
         let mesh = mesh.ok_or_else(|| wrong("`mesh` is a list of 1 to 1024 ranks in all: [2, 4]"))?;
-        let rules = match table.get("place") {
-            None => vec![],
-            Some(Value::Array(all)) => {
-                all.iter().enumerate().map(|(i, rule)| Rule::read(rule, i)).collect::<Result<_>>()?
-            }
+        let seeds = match table.get("seeds") {
+            None => true,
+            Some(value) => value.as_bool().ok_or_else(|| wrong("`seeds` is true or false"))?,
+        };
+        let mut plan = Placement { mesh, seeds, ..Placement::default() };
+        let all = match table.get("place") {
+            None => &vec![],
+            Some(Value::Array(all)) => all,
             Some(_) => return Err(wrong("`place` is a list of tables: `[[place]]`")),
         };
-        if let Some(rule) = rules.iter().find(|rule: &&Rule| rule.place.axis >= mesh.len()) {
-            return Err(wrong(format!("axis {} of a mesh of {} axes", rule.place.axis, mesh.len())));
+        for (i, rule) in all.iter().enumerate() {
+            let axis = match Read::rule(rule, i)? {
+                Read::Rule(rule) => {
+                    let axis = rule.place.axis;
+                    plan.rules.push(rule);
+                    axis
+                }
+                Read::Operand(operand) => {
+                    let axis = operand.place.mesh;
+                    plan.operands.push(operand);
+                    axis
+                }
+            };
+            if axis >= plan.mesh.len() {
+                return Err(wrong(format!("axis {axis} of a mesh of {} axes", plan.mesh.len())));
+            }
         }
-        Ok(Placement { mesh, rules })
+        Ok(plan)
     }
 
     /// Errors: E0108 for a rule that no node fits, or that a node's tensors do not.
@@ -86,11 +114,17 @@ impl Placement {
     }
 }
 
-impl Rule {
-    fn read(value: &Value, i: usize) -> Result<Rule> {
+/// What one table says.
+enum Read {
+    Rule(Rule),
+    Operand(OperandPlace),
+}
+
+impl Read {
+    fn rule(value: &Value, i: usize) -> Result<Read> {
         let name = format!("place {i}");
         let table = value.as_table().ok_or_else(|| wrong(format!("{name} is no table")))?;
-        known(table, &["node", "output", "input", "axis", "dim", "unit", "runs"], &name)?;
+        known(table, &["node", "op", "output", "input", "axis", "dim", "unit", "runs"], &name)?;
         let number = |key: &str, least: i64| match table.get(key) {
             None => Ok(None),
             Some(v) => {
@@ -99,20 +133,66 @@ impl Rule {
             }
         };
         let node = table.get("node").and_then(Value::as_str).ok_or_else(|| wrong(format!("{name} names no `node`")))?;
+        let axis = number("axis", 0)?.unwrap_or(0) as usize;
+        if table.get("dim").is_none() && ["unit", "runs"].iter().any(|key| table.contains_key(*key)) {
+            return Err(wrong(format!("{name} has units and no `dim`")));
+        }
+        if let Some(op) = number("op", 0)? {
+            let (Some(operand), false) = (number("input", 0)?, table.contains_key("output")) else {
+                return Err(wrong(format!("{name} is of an operation, and names no `input` of it")));
+            };
+            // Sizes may be expressions of the model's symbols.
+            let size = |key: &str| match table.get(key).map(|v| (v.as_str(), v)) {
+                Some((Some(text), _)) => Dim::parse(text)
+                    .map_err(|_| wrong(format!("`{key}` of {name} is no number and no expression of symbols"))),
+                _ => Ok(Dim::constant(number(key, 1)?.unwrap_or(1))),
+            };
+            let split = match number("dim", 0)? {
+                None => None,
+                Some(dim) => Some((dim as usize, size("runs")?, size("unit")?)),
+            };
+            let (op, operand) = (op as usize, operand as usize);
+            let place = Place { mesh: axis, split };
+            return Ok(Read::Operand(OperandPlace { node: node.into(), op, operand, place }));
+        }
         let node = Regex::new(node).map_err(|e| wrong(format!("`node` of {name}: {e}")))?;
         let (input, index) = match (number("input", 0)?, number("output", 0)?) {
             (Some(i), None) => (true, i as usize),
             (None, i) => (false, i.unwrap_or(0) as usize),
             (Some(_), Some(_)) => return Err(wrong(format!("{name} is of an input and of an output"))),
         };
-        let axis = number("axis", 0)?.unwrap_or(0) as usize;
         let (unit, runs) = (number("unit", 1)?, number("runs", 1)?);
         let split = number("dim", i64::from(i32::MIN))?.map(|dim| [dim, runs.unwrap_or(1), unit.unwrap_or(1)]);
-        if split.is_none() && (unit.is_some() || runs.is_some()) {
-            return Err(wrong(format!("{name} has units and no `dim`")));
-        }
-        Ok(Rule { node, place: Placed { input, index, axis, split } })
+        Ok(Read::Rule(Rule { node, place: Placed { input, index, axis, split } }))
     }
+}
+
+/// A string of TOML, whose escapes JSON's are among.
+fn quoted(text: &str) -> Json {
+    text.into()
+}
+
+/// A plan of operands as a file.
+pub fn text(mesh: &[i64], seeds: bool, operands: &[OperandPlace], comment: &str) -> String {
+    let mut out: String = comment.lines().map(|line| format!("# {line}\n")).collect();
+    let _ = writeln!(out, "mesh = {mesh:?}\nseeds = {seeds}");
+    for OperandPlace { node, op, operand, place } in operands {
+        let node = quoted(node);
+        let _ = writeln!(out, "\n[[place]]\nnode = {node}\nop = {op}\ninput = {operand}");
+        if place.mesh != 0 {
+            let _ = writeln!(out, "axis = {}", place.mesh);
+        }
+        let Some((dim, runs, unit)) = &place.split else { continue };
+        let _ = writeln!(out, "dim = {dim}");
+        for (key, size) in [("runs", runs), ("unit", unit)] {
+            let _ = match size.as_const() {
+                Some(1) => Ok(()),
+                Some(n) => writeln!(out, "{key} = {n}"),
+                None => writeln!(out, "{key} = {}", quoted(&size.to_string())),
+            };
+        }
+    }
+    out
 }
 
 fn known(table: &Table, keys: &[&str], of: &str) -> Result<()> {
@@ -140,14 +220,41 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_of_operands_is_read_as_it_was_written() {
+        let place = |operand: usize, mesh: usize, split: Option<(usize, &str, &str)>| {
+            let dim = |text: &str| Dim::parse(text).unwrap();
+            let split = split.map(|(at, runs, unit)| (at, dim(runs), dim(unit)));
+            OperandPlace { node: "a 'quoted' \"name\"".into(), op: 3, operand, place: Place { mesh, split } }
+        };
+        let places = [place(0, 0, None), place(1, 1, Some((2, "3", "1"))), place(1, 0, Some((0, "1", "b*12")))];
+        let text = text(&[2, 4], false, &places, "two\nlines");
+        assert!(text.starts_with("# two\n# lines\nmesh = [2, 4]\nseeds = false\n"), "{text}");
+        let plan = Placement::parse(&text).unwrap();
+        assert_eq!(
+            (plan.mesh.as_slice(), plan.seeds, plan.operands.as_slice()),
+            ([2, 4].as_slice(), false, &places[..])
+        );
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (text, message) in [
             ("mesh = 3", "`mesh` is missing: [2, 4]"),
             ("mesh = [2000]", "`mesh` is a list of 1 to 1024 ranks in all: [2, 4]"),
-            ("mesh = [2]\nspeed = 3", "the plan has `speed`; it may have mesh, place"),
+            ("mesh = [2]\nspeed = 3", "the plan has `speed`; it may have mesh, place, seeds"),
             ("mesh = [2]\n[[place]]\ndim = 1", "place 0 names no `node`"),
             ("mesh = [2]\n[[place]]\nnode = 'a'\nunit = 2", "place 0 has units and no `dim`"),
             ("mesh = [2]\n[[place]]\nnode = 'a'\naxis = 1", "axis 1 of a mesh of 1 axes"),
+            ("mesh = [2]\nseeds = 1", "`seeds` is true or false"),
+            ("mesh = [2]\n[[place]]\nnode = 'a'\nop = 0", "place 0 is of an operation, and names no `input` of it"),
+            (
+                "mesh = [2]\n[[place]]\nnode = 'a'\nop = 0\ninput = 0\ndim = 0\nunit = 'x +'",
+                "`unit` of place 0 is no number and no expression of symbols",
+            ),
+            (
+                "mesh = [2]\n[[place]]\nnode = 'a'\nop = 0\ninput = 0\ndim = 0\nruns = 0",
+                "`runs` of place 0 is no number of at least 1",
+            ),
             ("mesh = [2]\n[[place]]\nnode = 'a'\ninput = 0\noutput = 1", "place 0 is of an input and of an output"),
         ] {
             let error = Placement::parse(text).unwrap_err();

@@ -2,8 +2,9 @@
 
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Layout, Program};
-use sardonyx_dialects::sdx::SymbolKind;
+use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 use sardonyx_passes::usual::{self, USUAL};
+use std::collections::BTreeMap;
 
 pub use sardonyx_passes::usual::Sizes;
 
@@ -33,9 +34,28 @@ pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
 /// elsewhere, within its range, or what a check of the model asks for; capacities are full and nothing is kept.
 /// Errors: E0204 for a name that is no symbol, E0301 for a size out of range, E0201 for sizes that break a check.
 pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
-    let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice());
-    let mut out = usual::usual(&program.symbols, inputs, USUAL);
-    for (name, symbol) in program.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input) {
+    let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice()).collect();
+    let mut out = sizes_of_call((&program.symbols, &program.checks), inputs, given)?;
+    for container in &program.containers {
+        if let Layout::Capacity { axis, size } = &container.layout
+            && let Some(name) = size.as_symbol()
+        {
+            let full = value(&container.dims[*axis], &out)?;
+            let room = out.entry(name.to_string()).or_insert(full);
+            *room = full.max(*room);
+        }
+    }
+    Ok(out)
+}
+
+/// The same of symbols and checks, without capacities.
+pub fn sizes_of_call(
+    (symbols, checks): (&BTreeMap<String, Symbol>, &[Check]),
+    inputs: Vec<&[Dim]>,
+    given: &Sizes,
+) -> Result<Sizes> {
+    let mut out = usual::usual(symbols, inputs, USUAL);
+    for (name, symbol) in symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input) {
         let Some(&value) = given.get(name) else { continue };
         let (lo, hi) = (symbol.lo, symbol.hi.unwrap_or(i64::MAX));
         if !(lo..=hi).contains(&value) {
@@ -52,21 +72,12 @@ pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
         };
         return Err(Error::user("E0204", format!("the model has no dimension symbol `{name}`")).help(help));
     }
-    keep_checks(program, given, &mut out)?;
-    for (name, symbol) in &program.symbols {
+    keep_checks((symbols, checks), given, &mut out)?;
+    for (name, symbol) in symbols {
         if let SymbolKind::Derived { equals, .. } = &symbol.kind
             && let Ok(value) = value(equals, &out)
         {
             out.insert(name.clone(), value);
-        }
-    }
-    for container in &program.containers {
-        if let Layout::Capacity { axis, size } = &container.layout
-            && let Some(name) = size.as_symbol()
-        {
-            let full = value(&container.dims[*axis], &out)?;
-            let room = out.entry(name.to_string()).or_insert(full);
-            *room = full.max(*room);
         }
     }
     Ok(out)
@@ -78,9 +89,13 @@ pub fn value(d: &Dim, sizes: &Sizes) -> Result<i64> {
 }
 
 /// Gives a symbol that was not given what a check needs it to be.
-fn keep_checks(program: &Program, given: &Sizes, sizes: &mut Sizes) -> Result<()> {
-    usual::keep_checks(&program.checks, &program.symbols, &|name| given.contains_key(name), sizes);
-    for check in &program.checks {
+fn keep_checks(
+    (symbols, checks): (&BTreeMap<String, Symbol>, &[Check]),
+    given: &Sizes,
+    sizes: &mut Sizes,
+) -> Result<()> {
+    usual::keep_checks(checks, symbols, &|name| given.contains_key(name), sizes);
+    for check in checks {
         let (Ok(left), Ok(right)) = (value(&check.left, sizes), value(&check.right, sizes)) else { continue };
         if left != right {
             let message =
@@ -96,7 +111,6 @@ mod tests {
     use super::*;
     use sardonyx_base::DType;
     use sardonyx_dialects::flow::Container;
-    use sardonyx_dialects::sdx::{Check, Symbol};
 
     /// ids [batch, seq], mask [batch, total], past [batch, 2, past] with room for `room`; past + seq is total.
     fn decoder() -> Program {

@@ -3,6 +3,7 @@
 pub mod calibrated;
 mod choose_algorithms;
 mod class;
+pub mod distribute;
 mod draft;
 mod drop_roundings;
 pub mod egraph;
@@ -62,6 +63,7 @@ pub use options::{
 pub use registry::{PASSES, PassRow, context, run_pipeline, run_pipeline_with};
 pub use remark::{Missed, Remark};
 pub use rewrite::{Rewrite, Rewrites};
+pub use shard::OperandPlace;
 pub use simplify::{FurtherRule, with_rule};
 pub use splice::tidy;
 pub use steps::drop_dead;

@@ -4,6 +4,7 @@
 //! field with its default, and a row that says how its value is written.
 
 use crate::calibrated::{Calibrated, CodeType};
+use crate::shard::OperandPlace;
 use regex_lite::Regex;
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_dialects::params::ParamValues;
@@ -42,6 +43,10 @@ pub struct Options {
     pub workspace_limit: Option<u64>,
     /// How many ranks there are along each axis of the mesh; empty for one rank.
     pub mesh: Vec<i64>,
+    /// What ranks are to have of operands, as a plan says.
+    pub places: Vec<OperandPlace>,
+    /// Products and tables are split that neither the model nor a plan has placed.
+    pub seeds: bool,
 }
 
 impl Default for Options {
@@ -65,6 +70,8 @@ impl Default for Options {
             assume_finite: false,
             workspace_limit: None,
             mesh: vec![],
+            places: vec![],
+            seeds: true,
         }
     }
 }
@@ -271,6 +278,7 @@ static ROWS: &[Row] = &[
     Row { name: "mesh", set: |o, v| mesh(v).map(|v| o.mesh = v) },
     Row { name: "precision", set: |o, v| Precision::from_name(v).map(|v| o.precision = v) },
     Row { name: "quantize", set: |o, v| Quantize::from_name(v).map(|v| o.quantize = v) },
+    Row { name: "seeds", set: |o, v| v.parse().ok().map(|v| o.seeds = v) },
     Row { name: "sparsity", set: |o, v| Sparsity::from_name(v).map(|v| o.sparsity = v) },
     Row { name: "target", set: |o, v| Target::from_name(v).map(|v| o.target = v) },
     Row { name: "workspace-limit", set: |o, v| v.parse().ok().map(|v| o.workspace_limit = Some(v)) },

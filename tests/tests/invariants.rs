@@ -19,6 +19,7 @@ static ROOMS: &[(&str, &[&str])] = &[
         "sardonyx",
         &[
             "sardonyx-base",
+            "sardonyx-cluster",
             "sardonyx-dialects",
             "sardonyx-format",
             "sardonyx-kernels",
@@ -33,7 +34,7 @@ static ROOMS: &[(&str, &[&str])] = &[
     ("sardonyx-dialects", &["mlir-link", "sardonyx-base"]),
     ("sardonyx-format", &["sardonyx-base"]),
     ("sardonyx-kernels", &["sardonyx-base", "sardonyx-dialects"]),
-    ("sardonyx-passes", &["sardonyx-base", "sardonyx-dialects", "sardonyx-kernels"]),
+    ("sardonyx-passes", &["sardonyx-base", "sardonyx-cluster", "sardonyx-dialects", "sardonyx-kernels"]),
     ("sardonyx-python", &["sardonyx-runtime"]),
     ("sardonyx-run", &["sardonyx-base", "sardonyx-cluster", "sardonyx-format", "sardonyx-runtime"]),
     ("sardonyx-runtime", &["ptxvm", "sardonyx-base", "sardonyx-format"]),

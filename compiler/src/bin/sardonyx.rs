@@ -1,9 +1,9 @@
-//! sardonyx compile | check | run | bench | inspect | explain | ops | devices: the compiler's command line
+//! sardonyx compile | plan | check | run | bench | inspect | explain | ops | devices: the compiler's command line
 
 use clap::Parser;
 use sardonyx::commands::{
-    BisectArgs, CheckArgs, CompileArgs, DevicesArgs, ExplainArgs, OpsArgs, ReduceArgs, bisect, check, devices, explain,
-    ops, reduce, run_compile,
+    BisectArgs, CheckArgs, CompileArgs, DevicesArgs, ExplainArgs, OpsArgs, PlanArgs, ReduceArgs, bisect, check,
+    devices, explain, ops, plan, reduce, run_compile,
 };
 use sardonyx_base::Result;
 use sardonyx_run as commands;
@@ -20,6 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 enum Cli {
     /// Compile MODEL.onnx into one .sdx file
     Compile(Box<CompileArgs>),
+    /// Find what each rank of a cluster is to have of a model, and predict what that takes
+    Plan(PlanArgs),
     /// Compare a model's outputs with expected ones, and with the interpreter's
     Check(CheckArgs),
     /// Find the rewrite that makes a model's outputs wrong, and write a test of it
@@ -54,6 +56,7 @@ fn main() {
 fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
     match cli {
         Cli::Compile(args) => run_compile(&args, out).map(|()| 0),
+        Cli::Plan(args) => plan(&args, out).map(|()| 0),
         Cli::Check(args) => check(&args, out).map(|summary| summary.exit_code()),
         Cli::Bisect(args) => bisect(&args, out),
         Cli::Reduce(args) => reduce(&args, out).map(|()| 0),

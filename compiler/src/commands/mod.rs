@@ -1,4 +1,4 @@
-//! compile, check, bisect, reduce, devices, explain, ops: what needs the compiler; the other commands are the runtime's
+//! compile, plan, check, bisect, reduce, devices, explain, ops: what needs the compiler; the other commands are the runtime's
 
 mod bisect;
 mod check;
@@ -8,6 +8,7 @@ mod explain;
 mod layers;
 mod movement;
 mod ops;
+mod plan;
 mod progress;
 mod reduce;
 
@@ -18,6 +19,7 @@ pub use devices::{DevicesArgs, devices};
 pub use explain::{ExplainArgs, explain};
 pub use movement::{MovementArgs, kernels_json, movement_json};
 pub use ops::{OpsArgs, ops};
+pub use plan::{PlanArgs, plan};
 pub use progress::Progress;
 pub use reduce::{ReduceArgs, reduce};
 

@@ -3,7 +3,7 @@
 use super::proto::TensorProto;
 use bytes::Bytes;
 use sardonyx_base::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
@@ -12,17 +12,26 @@ pub struct External {
     /// With symbolic links resolved; `None` where the model did not come from a folder.
     folder: Option<PathBuf>,
     mapped: HashMap<String, Bytes>,
+    /// Where a file is missing, its tensors are zeros that nobody reads.
+    may_lack: bool,
+    /// The tensors whose file is missing.
+    pub lacking: BTreeSet<String>,
 }
 
 impl External {
     pub fn beside(folder: &Path) -> Result<External> {
         let folder = folder.canonicalize().map_err(|e| Error::io(folder, "resolve", &e))?;
-        Ok(External { folder: Some(folder), mapped: HashMap::new() })
+        Ok(External { folder: Some(folder), ..External::absent() })
+    }
+
+    /// The same where files may be missing.
+    pub fn perhaps_beside(folder: &Path) -> Result<External> {
+        Ok(External { may_lack: true, ..External::beside(folder)? })
     }
 
     /// For models that are not files: all external data is refused.
     pub fn absent() -> External {
-        External { folder: None, mapped: HashMap::new() }
+        External { folder: None, mapped: HashMap::new(), may_lack: false, lacking: BTreeSet::new() }
     }
 
     /// The bytes of a tensor that needs `bytes_needed` of them. Errors: E0105; E0302 where the stated length is another.
@@ -46,7 +55,13 @@ impl External {
             return Err(Error::user("E0302", message)
                 .help("the dimensions and the external file do not belong together; export the model again"));
         }
-        let file = self.file(name, location)?;
+        let file = match self.file(name, location) {
+            Err(_) if self.may_lack && self.is_missing(location) => {
+                self.lacking.insert(name.clone());
+                return zeros(name, bytes_needed);
+            }
+            file => file?,
+        };
         let end = offset.checked_add(bytes_needed).filter(|&end| end <= file.len());
         match end {
             Some(end) => Ok(file.slice(offset..end)),
@@ -77,6 +92,10 @@ impl External {
         })?;
         self.mapped.insert(location.to_string(), bytes.clone());
         Ok(bytes)
+    }
+
+    fn is_missing(&self, location: &str) -> bool {
+        !location.is_empty() && self.folder.as_ref().is_some_and(|folder| !folder.join(location).exists())
     }
 
     /// The regular file that `location` names, symbolic links resolved, if it lies inside the folder.
@@ -135,6 +154,19 @@ pub fn map_file(path: &Path) -> std::io::Result<Bytes> {
     // bus error; that is the accepted price of not copying gigabytes, as in every tool that maps its input.
     let map = unsafe { memmap2::Mmap::map(&file)? };
     Ok(Bytes::from_owner(map))
+}
+
+/// Pages that take no memory before somebody reads them.
+fn zeros(name: &str, bytes: usize) -> Result<Bytes> {
+    if bytes == 0 {
+        return Ok(Bytes::new());
+    }
+    let map = memmap2::MmapOptions::new().len(bytes).no_reserve_swap().map_anon();
+    let map = map.and_then(memmap2::MmapMut::make_read_only);
+    map.map(Bytes::from_owner).map_err(|e| {
+        let message = format!("initializer `{name}` of {bytes} bytes has no room in the address space: {e}");
+        refused(message, "give the process a larger address space")
+    })
 }
 
 fn refused(message: String, help: impl Into<String>) -> Box<Error> {

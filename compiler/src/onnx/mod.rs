@@ -32,6 +32,15 @@ use std::path::Path;
 /// E0103 not a model, E0104 malformed graph, E0105 external data, E0106 attributes, E0107 element types,
 /// E0202 sizes, E0302 tensor payloads.
 pub fn read_model(path: &Path) -> Result<Model> {
+    read_beside(path, External::beside)
+}
+
+/// The same of a model whose external data may be missing, for those who look at no weight.
+pub fn read_model_without_data(path: &Path) -> Result<Model> {
+    read_beside(path, External::perhaps_beside)
+}
+
+fn read_beside(path: &Path, beside: fn(&Path) -> Result<External>) -> Result<Model> {
     // Looking before opening: to open a pipe would wait for its writer.
     let metadata = path.metadata().map_err(|e| Error::io(path, "read", &e).help("check the path of the model"))?;
     if !metadata.is_file() {
@@ -43,7 +52,7 @@ pub fn read_model(path: &Path) -> Result<Model> {
     let bytes =
         external::map_file(path).map_err(|e| Error::io(path, "read", &e).help("check the file's permissions"))?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let model = External::beside(folder).and_then(|external| parse(bytes, external));
+    let model = beside(folder).and_then(|external| parse(bytes, external));
     model.map_err(|e| e.file(path.display().to_string()))
 }
 
@@ -70,8 +79,8 @@ fn parse(bytes: Bytes, external: External) -> Result<Model> {
     }
     let producer = [proto.producer_name.as_str(), &proto.producer_version].join(" ").trim().to_string();
     let hash = blake3::hash(&bytes).to_hex().to_string();
-    let devices = devices::devices(&proto)?;
-    Ok(Model { ir_version: proto.ir_version, opsets, graph, producer, hash, devices })
+    let (devices, lacking) = (devices::devices(&proto)?, std::mem::take(&mut reader.external.lacking));
+    Ok(Model { ir_version: proto.ir_version, opsets, graph, producer, hash, devices, lacking })
 }
 
 fn not_a_model(bytes: &Bytes, why: &str) -> Box<Error> {

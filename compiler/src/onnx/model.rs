@@ -2,7 +2,7 @@
 
 use super::proto::attribute_type;
 use sardonyx_base::{DType, Kind, Tensor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -15,6 +15,8 @@ pub struct Model {
     pub hash: String,
     /// How many devices the file says run it together; none where it says nothing.
     pub devices: Option<i64>,
+    /// The initializers whose external data is missing; only for those who asked for such a model.
+    pub lacking: BTreeSet<String>,
 }
 
 /// A graph whose names are checked: every name that is used is an input, an initializer or a node's output, of this

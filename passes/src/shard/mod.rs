@@ -4,27 +4,41 @@
 //! says what its result is when its operands are so (`rules.rs`), and where they must be otherwise, a collective or a slice
 //! is put between (`redistribute.rs`). The coordinate of a rank is a symbol, so that there is one program for all.
 
+mod algebra;
+mod places;
 mod redistribute;
 mod rules;
 mod seed;
 mod split;
 
+pub use algebra::{Signature, follows, signature};
+pub use places::{OperandPlace, operation_numbers, with_operands_placed};
+pub use redistribute::fixed_values;
+pub use seed::head_units;
+pub use split::{Ranks, Split, State};
+
+use crate::remark::Missed;
 use crate::rewrite::Rewrites;
-use redistribute::{Local, States};
+use places::with_places;
+use redistribute::Local;
+pub use redistribute::States;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value};
-use split::Ranks;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let mesh = rewrites.options().mesh.clone();
+    let (places, seeds) = (rewrites.options().places.clone(), rewrites.options().seeds);
     let mut states = vec![States::new(); mesh.len()];
     rewrites.graphs(module, |rewrites, graph| {
-        for (axis, &size) in mesh.iter().enumerate() {
-            // What host operations call runs on every rank as it is.
-            if !graph.internal {
-                *graph = split_along(graph, (axis, size), &mut states[axis], rewrites)?;
+        // What host operations call runs on every rank as it is.
+        if !graph.internal {
+            if !places.is_empty() {
+                *graph = with_places(graph, &places, rewrites)?;
             }
+            let (local, missed) = split(graph, &mesh, seeds, &mut states)?;
+            *graph = local;
+            missed.into_iter().for_each(|missed| rewrites.missed(missed));
         }
         if graph.nodes.iter().any(|n| matches!(n.op, Op::Place(_))) {
             *graph = unplaced(graph)?;
@@ -33,25 +47,35 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
+/// The program of each rank of a mesh, and what stays on every rank. Without `seeds` what nobody has placed is not split.
+pub fn split(graph: &Graph, mesh: &[i64], seeds: bool, states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
+    let (mut local, mut missed) = (graph.clone(), vec![]);
+    for (axis, (&size, states)) in mesh.iter().zip(states).enumerate() {
+        let (next, more) = split_along(&local, (axis, size), seeds, states)?;
+        local = next;
+        missed.extend(more);
+    }
+    Ok((local, missed))
+}
+
 /// The program of each rank along an axis of so many.
 fn split_along(
     graph: &Graph,
     (axis, size): (usize, i64),
+    seeds: bool,
     states: &mut States,
-    rewrites: &mut Rewrites,
-) -> Result<Graph> {
+) -> Result<(Graph, Vec<Missed>)> {
     let name = coordinate(graph, axis);
     let ranks = Ranks { axis, size, coordinate: Dim::symbol(&name) };
     let mut local = Local::new(graph, ranks, states);
+    local.seeds = seeds;
     for (v, _) in graph.values() {
         local.place(v)?;
     }
-    for missed in local.finish()? {
-        rewrites.missed(missed);
-    }
+    let missed = local.finish()?;
     let mut out = local.into_graph();
     out.symbols.insert(name, Symbol { kind: SymbolKind::Rank { axis }, lo: 0, hi: Some(size - 1) });
-    Ok(out)
+    Ok((out, missed))
 }
 
 /// Without places along axes that the mesh has not.

@@ -32,6 +32,19 @@ pub struct Local<'g> {
     pub states: &'g mut States,
     next_group: usize,
     pub missed: Vec<Missed>,
+    /// Products and tables may be split that nothing before them splits.
+    pub seeds: bool,
+}
+
+/// By value: whether it follows from parameters and constants alone.
+pub fn fixed_values(graph: &Graph) -> Vec<bool> {
+    let mut fixed: Vec<bool> = vec![];
+    for node in &graph.nodes {
+        let source = matches!(node.op, Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. });
+        let moved = !node.args.is_empty() && node.args.iter().all(|a| fixed[a.index()]);
+        fixed.push(source || moved && node.op.binds().is_empty() && !matches!(node.op, Op::Host(_)));
+    }
+    fixed
 }
 
 /// By the name of an input.
@@ -43,14 +56,9 @@ impl<'g> Local<'g> {
         let next_group = groups.max().unwrap_or(0);
         let out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
         let (placed, wholes, splits) = (vec![], HashMap::new(), HashMap::new());
-        let mut fixed: Vec<bool> = vec![];
-        for node in &graph.nodes {
-            let source = matches!(node.op, Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. });
-            let moved = !node.args.is_empty() && node.args.iter().all(|a| fixed[a.index()]);
-            fixed.push(source || moved && node.op.binds().is_empty() && !matches!(node.op, Op::Host(_)));
-        }
-        let uses = find_caches::uses(graph);
-        Local { graph, ranks, out, placed, wholes, splits, fixed, uses, states, next_group, missed: vec![] }
+        let (fixed, uses) = (fixed_values(graph), find_caches::uses(graph));
+        let (missed, seeds) = (vec![], true);
+        Local { graph, ranks, out, placed, wholes, splits, fixed, uses, states, next_group, missed, seeds }
     }
 
     pub fn state(&self, v: Value) -> &State {

@@ -3,12 +3,13 @@
 //! The columns of the parameter are split. The next product along these columns then has a part of each sum, which one
 //! all-reduce makes whole: the rule for pairs of products. Columns that are heads afterwards are split by whole heads.
 
+use super::algebra::signature;
 use super::redistribute::Local;
-use super::split::Split;
+use super::split::{Split, State};
 use crate::usual::USUAL;
 use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
-use sardonyx_dialects::sdx::{ContractSpec, Node, Op, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 use std::collections::HashMap;
 
 /// A product is worth an exchange of its result where that takes less time than it saves: multiply-adds per second of a
@@ -21,8 +22,11 @@ const BANDWIDTH: f64 = 4e9;
 const TABLE_BYTES_MIN: i64 = 16 << 20;
 
 impl Local<'_> {
-    /// The letter of a product to split, and how.
-    pub fn seed(&self, v: Value, spec: &ContractSpec) -> Option<(char, Split)> {
+    /// The operand of a product by which it is split, and how.
+    pub fn seed(&self, v: Value, spec: &ContractSpec) -> Option<(usize, Split)> {
+        if !self.seeds {
+            return None;
+        }
         let node = self.graph.node(v);
         let sides = [(&spec.left, node.args[0]), (&spec.right, node.args[1])];
         let [(own, weight), (other, _)] = match sides.map(|(_, v)| self.is_fixed(v)) {
@@ -46,41 +50,10 @@ impl Local<'_> {
             return None;
         }
         let dim = spec.result.iter().position(|c| *c == letter)?;
-        let units = self.units(v, dim).unwrap_or([Dim::constant(1), Dim::constant(extent), Dim::constant(1)]);
-        Some((letter, Split::new(dim, units, &self.ranks)))
-    }
-
-    /// What the first reshape that reads a value, perhaps behind maps, makes of a dimension: of several factors the largest
-    /// but the last, which are the heads where the last one is what a head has. Slices of it may be read instead: queries, keys
-    /// and values of one product.
-    fn units(&self, v: Value, dim: usize) -> Option<[Dim; 3]> {
-        let mut seen: HashMap<Value, (usize, Dim)> = HashMap::from([(v, (dim, Dim::constant(1)))]);
-        for (reader, node) in self.graph.values().skip(v.index() + 1) {
-            let Some((arg, (dim, runs))) = node.args.iter().find_map(|a| Some((*a, seen.get(a)?.clone()))) else {
-                continue;
-            };
-            let from = &self.graph.ty(arg).dims;
-            let (dim, runs) = match &node.op {
-                Op::Map(_) | Op::Convert(_) => (dim, runs),
-                Op::Transpose { perm } => (perm.iter().position(|p| *p == dim)?, runs),
-                Op::Slice { starts, .. } => {
-                    let (all, some) = (&from[dim], &node.ty.dims[dim]);
-                    starts[dim].exact_div(some)?;
-                    (dim, runs * all.exact_div(some)?)
-                }
-                Op::Reshape => match factors(&from[dim], from, &node.ty.dims, dim)? {
-                    (at, [_]) => (at, runs),
-                    (_, inner) => {
-                        let before_last = 0..inner.len() - 1;
-                        let (_, at) = before_last.filter_map(|i| Some((inner[i].as_const()?, i))).max()?;
-                        return Some([runs * product(&inner[..at]), inner[at].clone(), product(&inner[at + 1..])]);
-                    }
-                },
-                _ => return None,
-            };
-            seen.insert(reader, (dim, runs));
-        }
-        None
+        let units =
+            head_units(self.graph, v, dim).unwrap_or([Dim::constant(1), Dim::constant(extent), Dim::constant(1)]);
+        let (arg, at) = (usize::from(weight == node.args[1]), own.iter().position(|c| *c == letter)?);
+        Some((arg, Split::new(at, units, &self.ranks)))
     }
 
     /// Whether something is gained by leaving a value split: a later product sums over the dimension, and nothing looks along
@@ -117,33 +90,12 @@ impl Local<'_> {
             if ends(node, at, has) {
                 return true;
             }
-            let from = &self.graph.ty(node.args[at]).dims;
-            let after = match &node.op {
-                Op::Map(_) | Op::Convert(_) => Some(has.clone()),
-                Op::Transpose { perm } => perm.iter().position(|p| *p == has.dim).map(|dim| has.at(dim)),
-                Op::Broadcast { dims } if node.ty.dims[dims[has.dim]] == from[has.dim] => Some(has.at(dims[has.dim])),
-                Op::Reshape => has.through_reshape(from, &node.ty.dims, &self.ranks),
-                Op::Slice { starts, steps } => self.sliced_runs(has, starts, steps, &node.ty).map(|(split, _)| split),
-                Op::Append { axis } if *axis != has.dim => Some(has.clone()),
-                Op::Concat { axis } if *axis != has.dim => Some(has.clone()),
-                Op::Reduce { axes, .. } if !axes.contains(&has.dim) => {
-                    Some(has.at(has.dim - axes.iter().filter(|a| **a < has.dim).count()))
-                }
-                Op::Contract(spec) => result_dim(spec, at, has).map(|dim| has.at(dim)),
-                _ => None,
-            };
-            if let Some(split) = after {
+            let after = signature(self.graph, &self.ranks, node, at, &State::Split(has.clone())).map(|s| s.result);
+            if let Some(State::Split(split)) = after {
                 seen.insert(reader, split);
             }
         }
         false
-    }
-
-    /// What a slice leaves of a split: of several runs of units it takes some, and which is the first.
-    pub fn sliced_runs(&self, has: &Split, starts: &[Dim], steps: &[i64], ty: &TensorType) -> Option<(Split, Dim)> {
-        let run = has.count.clone() * has.unit.clone();
-        let outer = ty.dims[has.dim].exact_div(&run).filter(|_| steps[has.dim] == 1)?;
-        Some((Split { outer, ..has.clone() }, starts[has.dim].exact_div(&run)?))
     }
 
     /// Whether a table is worth to be split by rows, so that each rank has some and looks for those: where it is large. That
@@ -151,8 +103,41 @@ impl Local<'_> {
     pub fn splits_table(&self, table: &TensorType, axis: usize) -> bool {
         let rows = table.dims[axis].as_const().unwrap_or(0);
         let bytes = table.elements().as_const().unwrap_or(0).saturating_mul(table.dtype.bytes() as i64);
-        rows >= self.ranks.size * self.ranks.size && bytes >= TABLE_BYTES_MIN
+        self.seeds && rows >= self.ranks.size * self.ranks.size && bytes >= TABLE_BYTES_MIN
     }
+}
+
+/// What the first reshape that reads a value, perhaps behind maps, makes of a dimension: of several factors the largest
+/// but the last, which are the heads where the last one is what a head has. Slices of it may be read instead: queries, keys
+/// and values of one product.
+pub fn head_units(graph: &Graph, v: Value, dim: usize) -> Option<[Dim; 3]> {
+    let mut seen: HashMap<Value, (usize, Dim)> = HashMap::from([(v, (dim, Dim::constant(1)))]);
+    for (reader, node) in graph.values().skip(v.index() + 1) {
+        let Some((arg, (dim, runs))) = node.args.iter().find_map(|a| Some((*a, seen.get(a)?.clone()))) else {
+            continue;
+        };
+        let from = &graph.ty(arg).dims;
+        let (dim, runs) = match &node.op {
+            Op::Map(_) | Op::Convert(_) => (dim, runs),
+            Op::Transpose { perm } => (perm.iter().position(|p| *p == dim)?, runs),
+            Op::Slice { starts, .. } => {
+                let (all, some) = (&from[dim], &node.ty.dims[dim]);
+                starts[dim].exact_div(some)?;
+                (dim, runs * all.exact_div(some)?)
+            }
+            Op::Reshape => match factors(&from[dim], from, &node.ty.dims, dim)? {
+                (at, [_]) => (at, runs),
+                (_, inner) => {
+                    let before_last = 0..inner.len() - 1;
+                    let (_, at) = before_last.filter_map(|i| Some((inner[i].as_const()?, i))).max()?;
+                    return Some([runs * product(&inner[..at]), inner[at].clone(), product(&inner[at + 1..])]);
+                }
+            },
+            _ => return None,
+        };
+        seen.insert(reader, (dim, runs));
+    }
+    None
 }
 
 /// The dimension of a product's result that an operand's split dimension is; none where it is summed over.

@@ -18,6 +18,6 @@ mod topology;
 
 pub use cycles::edge_disjoint_cycles;
 pub use route::{Link, Way};
-pub use select::{Candidate, Comparison, Means, compare};
+pub use select::{Candidate, Comparison, Groups, Means, compare, compare_in_groups};
 pub use simulate::{Outcome, simulate};
-pub use topology::{Attached, Figure, InNetwork, Kind, Level, PRESETS, Topology};
+pub use topology::{Attached, Device, Figure, InNetwork, Kind, Level, PRESETS, Topology};

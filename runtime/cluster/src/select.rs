@@ -48,11 +48,43 @@ pub struct Comparison {
     pub left_out: Vec<Means>,
 }
 
+/// Ranks that do a collective in groups, all groups at once: a group's members are so many ranks apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    pub ranks: usize,
+    pub size: usize,
+    pub stride: usize,
+}
+
+impl Groups {
+    /// All ranks together.
+    pub fn one(ranks: usize) -> Groups {
+        Groups { ranks, size: ranks, stride: 1 }
+    }
+
+    /// The members of each group, in their order.
+    fn members(self) -> impl Iterator<Item = Vec<usize>> {
+        let Groups { ranks, size, stride } = self;
+        let first = move |r: &usize| (r / stride).is_multiple_of(size);
+        (0..ranks).filter(first).map(move |r| (0..size).map(|i| r + i * stride).collect())
+    }
+}
+
 /// Errors: E0108 where there are more ranks than devices, E0202 where operands are too large, E0303 where they do not fit.
 pub fn compare(topology: &Topology, op: &Collective, operands: &[Operand]) -> Result<Comparison> {
+    compare_in_groups(topology, op, operands, Groups::one(operands.len()))
+}
+
+/// The same where every group has such operands. Of more messages than are simulated, those of the first groups are.
+pub fn compare_in_groups(
+    topology: &Topology,
+    op: &Collective,
+    operands: &[Operand],
+    groups: Groups,
+) -> Result<Comparison> {
     let n = operands.len();
-    if n == 0 || n > topology.devices() {
-        let message = format!("{n} ranks on the {} devices of `{}`", topology.devices(), topology.name);
+    if n == 0 || groups.ranks > topology.devices() {
+        let message = format!("{} ranks on the {} devices of `{}`", groups.ranks, topology.devices(), topology.name);
         return Err(Error::user("E0108", message).help("give fewer ranks, or a larger topology"));
     }
     if operands.iter().any(|o| o.bytes() > BYTES_MAX) {
@@ -62,15 +94,25 @@ pub fn compare(topology: &Topology, op: &Collective, operands: &[Operand]) -> Re
     let (mut all, mut left_out) = (vec![], vec![]);
     for algorithm in Algorithm::ALL {
         let Some(first) = algorithm.rounds(op, operands, 0) else { continue };
-        let moves: usize = first.iter().map(Vec::len).sum();
-        if moves.saturating_mul(n) > MESSAGES_MAX {
+        let messages = first.iter().map(Vec::len).sum::<usize>().saturating_mul(n);
+        if messages > MESSAGES_MAX {
             left_out.push(Means::Schedule(algorithm));
             continue;
         }
         let schedules = (0..n).map(|rank| algorithm.rounds(op, operands, rank)).collect::<Option<Vec<Rounds>>>();
         let Some(schedules) = schedules else { continue };
-        let outcome = simulate(topology, &schedules);
+        let mut everywhere: Vec<Rounds> = vec![vec![]; groups.ranks];
+        for members in groups.members().take((MESSAGES_MAX / messages.max(1)).max(1)) {
+            for (rounds, &rank) in schedules.iter().zip(&members) {
+                everywhere[rank] = among(rounds, &members);
+            }
+        }
+        let outcome = simulate(topology, &everywhere);
         all.push(Candidate { means: Means::Schedule(algorithm), outcome });
+    }
+    if groups != Groups::one(n) {
+        sort(&mut all);
+        return Ok(Comparison { candidates: all, left_out });
     }
     if let Some(cycles) = cycles_of(topology, op, n) {
         // As many messages as a ring in both directions, twice.
@@ -86,11 +128,25 @@ pub fn compare(topology: &Topology, op: &Collective, operands: &[Operand]) -> Re
         let outcome = Outcome { time_us, messages: 2 * n as u64, bytes: 2 * (n * bytes) as u64, ..Outcome::default() };
         all.push(Candidate { means: Means::InNetwork, outcome });
     }
+    sort(&mut all);
+    Ok(Comparison { candidates: all, left_out })
+}
+
+/// The fastest first; of equally fast ones that with fewer messages.
+fn sort(all: &mut [Candidate]) {
     all.sort_by(|a, b| {
         let key = |c: &Candidate| (c.outcome.messages, c.outcome.bytes);
         a.outcome.time_us.total_cmp(&b.outcome.time_us).then(key(a).cmp(&key(b)))
     });
-    Ok(Comparison { candidates: all, left_out })
+}
+
+/// A schedule of places in a group as one of ranks.
+fn among(rounds: &Rounds, members: &[usize]) -> Rounds {
+    let source = |from: Source| match from {
+        Source::Operand(place) => Source::Operand(members[place]),
+        Source::Result(place) => Source::Result(members[place]),
+    };
+    rounds.iter().map(|moves| moves.iter().map(|m| Move { from: source(m.from), ..*m }).collect()).collect()
 }
 
 /// The two cycles over which an all-reduce among all devices of a torus may go.
@@ -117,17 +173,8 @@ fn over_two_cycles(cycles: &[Vec<usize>; 2], op: &Collective, operands: &[Operan
             let rounds = Algorithm::TwoWayRing.rounds(op, &parts, place)?;
             let own = &mut all[device];
             own.resize_with(rounds.len().max(own.len()), Vec::new);
-            for (round, moves) in rounds.into_iter().enumerate() {
-                let moved = moves.into_iter().map(|m| Move {
-                    from: match m.from {
-                        Source::Operand(r) => Source::Operand(cycle[r]),
-                        Source::Result(r) => Source::Result(cycle[r]),
-                    },
-                    at: m.at + offset,
-                    to: m.to + offset,
-                    ..m
-                });
-                own[round].extend(moved);
+            for (round, moves) in among(&rounds, cycle).into_iter().enumerate() {
+                own[round].extend(moves.into_iter().map(|m| Move { at: m.at + offset, to: m.to + offset, ..m }));
             }
         }
     }
@@ -229,6 +276,25 @@ mod tests {
                 assert!(c.outcome.time_us > 0.0);
             }
         }
+    }
+
+    /// Groups of neighbours share no link; groups whose members are hosts apart share all of them.
+    #[test]
+    fn groups_that_exchange_at_once_disturb_each_other_where_they_share_links() {
+        let t = Topology::preset("dgx-h100").unwrap().unwrap();
+        let op = Collective::parse(ALL_REDUCE).unwrap();
+        let operands = vec![Operand { dtype: DType::F32, dims: vec![1 << 20] }; 8];
+        let groups = |ranks, stride| {
+            let groups = Groups { ranks, size: 8, stride };
+            let ring = Means::Schedule(Algorithm::Ring);
+            let all = compare_in_groups(&t, &op, &operands, groups).unwrap().candidates;
+            all.iter().find(|c| c.means == ring).unwrap().outcome.clone()
+        };
+        let [one, neighbours, apart] = [groups(8, 1), groups(64, 1), groups(64, 8)];
+        near(neighbours.time_us, one.time_us);
+        assert_eq!([neighbours.messages, neighbours.bytes], [8 * one.messages, 8 * one.bytes]);
+        assert_eq!(apart.messages, neighbours.messages);
+        assert!(apart.time_us > 2.0 * neighbours.time_us, "{} {}", apart.time_us, neighbours.time_us);
     }
 
     #[test]

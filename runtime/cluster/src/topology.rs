@@ -6,6 +6,7 @@
 use sardonyx_base::{Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A topology has at most so many devices: more than any cluster.
 const DEVICES_MAX: usize = 1 << 20;
@@ -36,6 +37,18 @@ pub struct Topology {
     pub level: Vec<Level>,
     /// Switches that combine.
     pub in_network: Option<InNetwork>,
+    /// What a rank computes on.
+    pub device: Option<Device>,
+}
+
+/// A device that a file of its own describes.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// As `sardonyx devices` lists it.
+    pub name: String,
+    /// How many of its cores a rank has; all where absent.
+    pub cores: Option<usize>,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -111,6 +124,18 @@ impl Topology {
     /// The preset of this name.
     pub fn preset(name: &str) -> Option<Result<Topology>> {
         PRESETS.iter().find(|(known, _)| *known == name).map(|(_, text)| Topology::parse(text))
+    }
+
+    /// That of a preset's name, or of a file. Errors: E0002, E0108.
+    pub fn named(name: &str) -> Result<Topology> {
+        match Topology::preset(name) {
+            Some(preset) => preset,
+            None => {
+                let path = Path::new(name);
+                let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))?;
+                Topology::parse(&text).map_err(|e| e.file(name))
+            }
+        }
     }
 
     fn verify(&self) -> Result<()> {

@@ -2,13 +2,12 @@
 
 use crate::collectives::CollectivesArgs;
 use crate::put;
+use sardonyx_base::Result;
 use sardonyx_base::host::Collective;
 use sardonyx_base::json::Json;
 use sardonyx_base::schedule::operands_for;
-use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{Candidate, Comparison, Link, PRESETS, Topology, compare};
 use std::io::Write;
-use std::path::Path;
 
 /// The help of `--topology`.
 pub fn help() -> String {
@@ -18,14 +17,7 @@ pub fn help() -> String {
 
 /// `name` is a file, or a topology that is built in. Errors: E0001, E0002, E0108, E0202, E0303.
 pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Result<()> {
-    let topology = match Topology::preset(name) {
-        Some(preset) => preset?,
-        None => {
-            let path = Path::new(name);
-            let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))?;
-            Topology::parse(&text).map_err(|e| e.file(name))?
-        }
-    };
+    let topology = Topology::named(name)?;
     let ranks = args.ranks.get();
     let mut rows = vec![];
     for text in &args.op {

@@ -1,0 +1,243 @@
+//! plan MODEL --ranks N --topology F  =>  what each rank is to have, why, and what that takes
+
+use super::say;
+use crate::compile::parse_dims;
+use crate::onnx::read_model_without_data;
+use crate::placement::text;
+use crate::planner::{Plans, Wanted, plans};
+use crate::sizes::parse_sizes;
+use sardonyx_base::json::Json;
+use sardonyx_base::{Error, Result};
+use sardonyx_cluster::{PRESETS, Topology};
+use sardonyx_format::file::AtomicFile;
+use sardonyx_kernels::DeviceSpec;
+use sardonyx_passes::distribute::{Candidate, Estimate, Exchange, FoundBy};
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} plan bert.onnx --ranks 8 --topology one-host --at batch=8,seq=128 -o plan.toml
+  {bin} compile bert.onnx --plan plan.toml
+  {bin} plan llama.onnx --ranks 16 --topology dgx-h100 --memory 16G --json")]
+pub struct PlanArgs {
+    /// The model; its weights need not be there
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    #[arg(long, value_name = "N")]
+    pub ranks: NonZeroUsize,
+    #[arg(long, value_name = "NAME|FILE.toml", help = topology_help())]
+    pub topology: String,
+    /// What a rank computes on, as `sardonyx devices` lists it [default: what the topology says]
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub device: Option<String>,
+    /// Bytes that a rank may have of weights and of what lies between operations: 80G
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub memory: Option<u64>,
+    /// Sizes of the call that is planned for: NAME=N with commas between; without, 1 for the first dimension of inputs and
+    /// 128 for others
+    #[arg(long, value_name = "NAME=N,…")]
+    pub at: Vec<String>,
+    /// Range of a dimension symbol: NAME=N or NAME=LO..HI
+    #[arg(long = "dim", value_name = "NAME=RANGE")]
+    pub dims: Vec<String>,
+    /// The plan, for `compile --plan` [default: it is printed]
+    #[arg(short, long, value_name = "PLAN.toml")]
+    pub output: Option<PathBuf>,
+    /// Print the candidates as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn topology_help() -> String {
+    let names = PRESETS.map(|(name, _)| name).join(", ");
+    format!("The cluster: a TOML file, or {names}")
+}
+
+/// `512M`, `80G`, or a number.
+fn bytes(text: &str) -> std::result::Result<u64, String> {
+    let unit = |c: char| match c {
+        'K' => Some(10),
+        'M' => Some(20),
+        'G' => Some(30),
+        'T' => Some(40),
+        _ => None,
+    };
+    let shift = text.chars().last().and_then(unit);
+    let digits = if shift.is_some() { &text[..text.len() - 1] } else { text };
+    let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift.unwrap_or(0)));
+    n.filter(|n| *n > 0).ok_or_else(|| "it is no number of bytes: 80G, 512M".to_string())
+}
+
+/// Errors: E0108 where nothing fits the memory, and those of [`plans`].
+pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
+    let topology = Topology::named(&args.topology)?;
+    let device = match &args.device {
+        Some(name) => Some(DeviceSpec::parse(&super::devices::text(name)?, name)?),
+        None => None,
+    };
+    let wanted = Wanted {
+        dims: parse_dims(&args.dims)?,
+        at: parse_sizes(&args.at)?,
+        topology: &topology,
+        device,
+        ranks: args.ranks.get(),
+        memory: args.memory,
+    };
+    let file = args.model.display().to_string();
+    let found =
+        read_model_without_data(&args.model).and_then(|model| plans(&model, &wanted)).map_err(|e| e.file(file))?;
+    let best = &found.candidates[0];
+    if !best.fits {
+        return Err(nothing_fits(best, args.memory.unwrap_or(0)));
+    }
+    let comment = format!(
+        "{} ranks on `{}`, {}, at {}: predicted, not measured",
+        args.ranks,
+        topology.name,
+        found.device,
+        at(&found)
+    );
+    let file = text(&best.mesh, best.found_by == FoundBy::Rules, &best.places, &comment);
+    match (&args.output, args.json) {
+        (Some(path), _) => {
+            let mut to = AtomicFile::create(path)?;
+            to.write_all(file.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
+            to.commit()?;
+        }
+        (None, false) => say(out, &file)?,
+        (None, true) => {}
+    }
+    if args.json {
+        return say(out, &json(&found, &topology, args).to_string());
+    }
+    if args.output.is_some() { table(&found, &comment, args, out) } else { Ok(()) }
+}
+
+fn nothing_fits(least: &Candidate, limit: u64) -> Box<Error> {
+    let message = match &least.estimate {
+        Ok(estimate) => format!(
+            "no plan within {} a rank was found: the least has {} of weights and {} between operations",
+            size(limit as f64),
+            size(estimate.weight_bytes),
+            size(estimate.activation_bytes)
+        ),
+        Err(why) => format!("the program cannot be split: {why}"),
+    };
+    Error::user("E0108", message).help("give more ranks, more memory, or smaller sizes with `--at`")
+}
+
+fn at(found: &Plans) -> String {
+    let all: Vec<String> = found.sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
+    if all.is_empty() { "fixed sizes".into() } else { all.join(" ") }
+}
+
+fn name(c: &Candidate) -> String {
+    let mesh: Vec<String> = c.mesh.iter().map(i64::to_string).collect();
+    format!("{} by {}", mesh.join("x"), c.found_by.name())
+}
+
+/// Candidates, why each but the first lost, and the collectives of the first.
+fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
+    say(out, comment)?;
+    let head = ["plan", "ms", "compute", "exchange", "weights", "between", "places"];
+    say(out, &line(&head.map(String::from), ""))?;
+    let best = found.candidates[0].estimate.as_ref().ok();
+    for (i, c) in found.candidates.iter().enumerate() {
+        match &c.estimate {
+            Ok(e) => {
+                let cells = [
+                    name(c),
+                    format!("{:.3}", e.time_us() / 1e3),
+                    format!("{:.3}", e.compute_us / 1e3),
+                    format!("{:.3}", e.exchange_us / 1e3),
+                    size(e.weight_bytes),
+                    size(e.activation_bytes),
+                    c.places.len().to_string(),
+                ];
+                let why = if i == 0 { "chosen".into() } else { lost(e, best, c.fits) };
+                say(out, &line(&cells, &why))?;
+            }
+            Err(why) => say(out, &format!("  {:<22} cannot be split so: {why}", name(c)))?,
+        }
+    }
+    if let Some(e) = best {
+        for Exchange { op, bytes, count, time_us } in &e.exchanges {
+            let line = format!("  {count} x {op} of {}: {:.3} ms in all", size(*bytes), time_us / 1e3);
+            say(out, &line)?;
+        }
+    }
+    match &args.output {
+        Some(path) => say(out, &format!("wrote {}", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// What a candidate lacks beside the best.
+fn lost(e: &Estimate, best: Option<&Estimate>, fits: bool) -> String {
+    let Some(best) = best else { return String::new() };
+    if !fits {
+        return "beyond the memory".into();
+    }
+    let (compute, exchange) = (e.compute_us - best.compute_us, e.exchange_us - best.exchange_us);
+    match (e.time_us() - best.time_us(), compute > exchange) {
+        (more, _) if more <= 0.0 => "as fast, with more places".into(),
+        (_, true) => format!("computes {:.3} ms longer", compute / 1e3),
+        (_, false) => format!("exchanges {:.3} ms longer", exchange / 1e3),
+    }
+}
+
+fn line(cells: &[String; 7], why: &str) -> String {
+    let [name, others @ ..] = cells;
+    let line = others.iter().fold(format!("  {name:<22}"), |line, cell| format!("{line} {cell:>10}"));
+    format!("{line}  {why}").trim_end().to_string()
+}
+
+/// 1500000  =>  `1.5 MB`
+fn size(bytes: f64) -> String {
+    match bytes {
+        b if b < 1e4 => format!("{b:.0} B"),
+        b if b < 1e6 => format!("{:.1} kB", b / 1e3),
+        b if b < 1e9 => format!("{:.1} MB", b / 1e6),
+        b => format!("{:.2} GB", b / 1e9),
+    }
+}
+
+fn json(found: &Plans, topology: &Topology, args: &PlanArgs) -> Json {
+    let exchange = |e: &Exchange| {
+        Json::Object(vec![
+            ("collective", e.op.to_string().into()),
+            ("bytes", e.bytes.into()),
+            ("count", e.count.into()),
+            ("time_us", e.time_us.into()),
+        ])
+    };
+    let candidate = |c: &Candidate| {
+        let mut all = vec![
+            ("mesh", Json::list(c.mesh.iter().copied())),
+            ("found_by", c.found_by.name().into()),
+            ("places", c.places.len().into()),
+            ("fits", c.fits.into()),
+        ];
+        match &c.estimate {
+            Ok(e) => all.extend([
+                ("time_us", e.time_us().into()),
+                ("compute_us", e.compute_us.into()),
+                ("exchange_us", e.exchange_us.into()),
+                ("weight_bytes", e.weight_bytes.into()),
+                ("activation_bytes", e.activation_bytes.into()),
+                ("exchanges", Json::list(e.exchanges.iter().map(exchange))),
+            ]),
+            Err(why) => all.push(("impossible", why.as_str().into())),
+        }
+        Json::Object(all)
+    };
+    Json::Object(vec![
+        ("topology", topology.name.as_str().into()),
+        ("device", found.device.as_str().into()),
+        ("ranks", args.ranks.get().into()),
+        ("at", at(found).into()),
+        ("candidates", Json::list(found.candidates.iter().map(candidate))),
+    ])
+}

@@ -1,0 +1,97 @@
+//! a model, ranks on a described cluster  =>  plans, the best first
+
+use crate::import::DimRange;
+use crate::module::{graph, lower_model};
+use crate::onnx::Model;
+use crate::pipeline::{self, Watch};
+use crate::sizes::{Sizes, sizes_of_call};
+use sardonyx_base::{Dim, Error, Result};
+use sardonyx_cluster::Topology;
+use sardonyx_kernels::{DeviceSpec, Rates};
+use sardonyx_passes::distribute::{Candidate, Task, plan};
+use sardonyx_passes::{Options, Params, Rewrites};
+use std::collections::BTreeMap;
+
+/// The stage before a program is split.
+const STAGE: &str = "simplify";
+
+pub struct Wanted<'t> {
+    pub dims: BTreeMap<String, DimRange>,
+    /// Sizes of the call that is planned for.
+    pub at: Sizes,
+    pub topology: &'t Topology,
+    /// What a rank computes on, where that is not the topology's device.
+    pub device: Option<DeviceSpec>,
+    pub ranks: usize,
+    pub memory: Option<u64>,
+}
+
+pub struct Plans {
+    /// The best first.
+    pub candidates: Vec<Candidate>,
+    pub sizes: Sizes,
+    pub device: String,
+}
+
+/// Errors: E0108 for a topology that is too small or names no device, E0406 for a device without a figure, E0204 and E0301
+/// for sizes that the model does not have.
+pub fn plans(model: &Model, wanted: &Wanted) -> Result<Plans> {
+    let (device, rates) = rates(wanted)?;
+    let devices = wanted.topology.devices();
+    if wanted.ranks > devices {
+        let message = format!("{} ranks on the {devices} devices of `{}`", wanted.ranks, wanted.topology.name);
+        return Err(Error::user("E0108", message).help("give fewer ranks, or a larger topology"));
+    }
+    let context = sardonyx_passes::context();
+    context.attach_diagnostic_handler(|_| true);
+    let (mut module, params) = lower_model(&context, model, &wanted.dims)?;
+    let asked = Options { params: Params::new(params), ..Options::default() };
+    let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };
+    pipeline::run_with(&context, &mut module, &watch, &mut Rewrites::new(asked), &mut |_| Ok(()))?;
+    let graph = graph(&module)?;
+    let inputs: Vec<&[Dim]> = graph.inputs().map(|(_, _, ty)| ty.dims.as_slice()).collect();
+    let sizes = sizes_of_call((&graph.symbols, &graph.checks), inputs, &wanted.at)?;
+    let task = Task {
+        graph: &graph,
+        sizes: &sizes,
+        topology: wanted.topology,
+        rates,
+        ranks: wanted.ranks,
+        memory: wanted.memory.map(|n| n as f64),
+    };
+    let candidates = plan(&task)?;
+    Ok(Plans { candidates, sizes, device })
+}
+
+/// What one rank computes with, and on what.
+fn rates(wanted: &Wanted) -> Result<(String, Rates)> {
+    let of_topology = wanted.topology.device.as_ref();
+    let (spec, cores) = match (&wanted.device, of_topology) {
+        (Some(spec), _) => (spec.clone(), None),
+        (None, Some(device)) => {
+            let spec = DeviceSpec::named(&device.name).ok_or_else(|| {
+                let message = format!("the topology's device `{}` is not described", device.name);
+                Error::user("E0108", message).help("`sardonyx devices` lists the names; or give `--device FILE.toml`")
+            })?;
+            (spec, device.cores)
+        }
+        (None, None) => {
+            let message = format!("the topology `{}` does not say what a rank computes on", wanted.topology.name);
+            return Err(Error::user("E0108", message).help("give `--device NAME`, or a `[device]` in the topology"));
+        }
+    };
+    let (all, rates) = (spec.cores.value, Rates::new(&spec)?);
+    match (cores, all) {
+        (Some(cores), Some(all)) if cores < all as usize => {
+            let share = cores as f64 / all as f64;
+            let rates = Rates {
+                bytes_per_s: rates.bytes_per_s * share,
+                vector_ops_per_s: rates.vector_ops_per_s * share,
+                contract_ops_per_s: rates.contract_ops_per_s * share,
+                ..rates
+            };
+            Ok((format!("{cores} of {all} cores of {}", spec.name), rates))
+        }
+        _ => Ok((spec.name.clone(), rates)),
+    }
+}

@@ -1,0 +1,88 @@
+//! `plan`, and `compile --plan` of what it writes: what is found, what it computes, and what is refused
+
+use super::*;
+
+/// y = max(x · w, 0) · v for x [n, 256]; the matrices lie in a file, which may be missing.
+fn two_products() -> GraphProto {
+    let entry = |key: &str, value: String| reference_entry(key, &value);
+    let matrix = |name: &str, at: usize| TensorProto {
+        name: name.into(),
+        data_type: 1,
+        dims: vec![256, 256],
+        data_location: 1,
+        external_data: vec![entry("location", "w.bin".into()), entry("offset", (at * 4 * 256 * 256).to_string())],
+        ..Default::default()
+    };
+    let nodes = vec![
+        named("up", node("MatMul", "x w", "t")),
+        node("Relu", "t", "r"),
+        named("down", node("MatMul", "r v", "y")),
+    ];
+    GraphProto {
+        initializer: vec![matrix("w", 0), matrix("v", 1)],
+        input: vec![f32_value("x", &[512, 256])],
+        output: vec![f32_value("y", &[512, 256])],
+        ..graph("", "", nodes)
+    }
+}
+
+fn reference_entry(key: &str, value: &str) -> sardonyx::onnx::proto::StringStringEntryProto {
+    sardonyx::onnx::proto::StringStringEntryProto { key: key.into(), value: value.into() }
+}
+
+const PLAN: [&str; 6] = ["plan", "m.onnx", "--ranks", "2", "--topology", "one-host"];
+
+#[test]
+fn a_plan_needs_no_weights_and_computes_what_one_rank_does() {
+    let f = Folder::with(two_products());
+    let told = f.good(&[&PLAN[..], &["-o", "plan.toml"]].concat());
+    assert!(
+        told.contains("predicted, not measured") && told.contains("chosen") && told.contains("2 by rules"),
+        "{told}"
+    );
+    assert!(told.ends_with("wrote plan.toml\n"), "{told}");
+    let json = f.json(&[&PLAN[..], &["--json"]].concat());
+    let candidates = json["candidates"].as_array().unwrap();
+    let times: Vec<f64> = candidates.iter().map(|c| c["time_us"].as_f64().unwrap()).collect();
+    assert!(times.len() >= 2 && times[0] <= times[1], "{times:?}");
+    assert_eq!(candidates[0]["exchanges"].as_array().unwrap().len(), 1, "{json}");
+    // Rows are split, which changes no sum.
+    let plan = std::fs::read_to_string(f.path("plan.toml")).unwrap();
+    assert!(
+        plan.contains("mesh = [2]\nseeds = false\n") && plan.contains("node = \"up\"\nop = 0\ninput = 0\ndim = 0\n"),
+        "{plan}"
+    );
+
+    let numbers = (0..2 * 256 * 256).flat_map(|i| (((i * 7) % 101) as f32 / 101.0 - 0.5).to_le_bytes());
+    std::fs::write(f.path("w.bin"), numbers.collect::<Vec<u8>>()).unwrap();
+    f.good(&["compile", "m.onnx", "-o", "one.sdx"]);
+    f.good(&["compile", "m.onnx", "--plan", "plan.toml", "-o", "two.sdx"]);
+    let run = |name: &str| f.good(&["run", name, "--input", "x=random"]);
+    assert!(run("one.sdx").contains("y f32 [512, 256]"));
+    assert_eq!(run("one.sdx"), run("two.sdx"));
+}
+
+#[test]
+fn what_cannot_be_planned_is_said_and_nothing_is_written() {
+    let f = Folder::with(two_products());
+    let bad = |more: &[&str]| {
+        let (code, message) = f.bad(&[&["plan", "m.onnx", "-o", "no.toml"], more].concat());
+        assert!(code == 2 && !exists(&f.path("no.toml")), "{message}");
+        message
+    };
+    let host = ["--topology", "one-host", "--ranks"];
+    assert!(bad(&[&host[..], &["9"]].concat()).contains("9 ranks on the 8 devices of `one-host`"));
+    let narrow = bad(&[&host[..], &["2", "--memory", "1K"]].concat());
+    assert!(narrow.contains("E0108") && narrow.contains("no plan within 1024 B a rank was found"), "{narrow}");
+    assert!(bad(&["--ranks", "2", "--topology", "nowhere"]).contains("E0002"));
+    assert!(bad(&[&host[..], &["2", "--device", "sm_75"]].concat()).contains("no device `sm_75` is described"));
+    assert!(bad(&[&host[..], &["2", "--at", "q=3"]].concat()).contains("E0204"));
+
+    // A plan of another model.
+    let numbers = vec![0u8; 2 * 4 * 256 * 256];
+    std::fs::write(f.path("w.bin"), numbers).unwrap();
+    std::fs::write(f.path("p.toml"), "mesh = [2]\n[[place]]\nnode = 'up'\nop = 7\ninput = 0\ndim = 0\n").unwrap();
+    let (code, message) = f.bad(&["compile", "m.onnx", "--plan", "p.toml", "-o", "no.sdx"]);
+    let wanted = ["E0108", "up", "operation 7 of the node has no operand 0", "make it again with `sardonyx plan`"];
+    assert!(code == 2 && wanted.iter().all(|w| message.contains(w)) && !exists(&f.path("no.sdx")), "{message}");
+}

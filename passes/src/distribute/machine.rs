@@ -1,0 +1,90 @@
+//! operations, bytes, exchanges  =>  microseconds of ranks on a described cluster
+
+use sardonyx_base::host::Collective;
+use sardonyx_base::schedule::operands_for;
+use sardonyx_base::{DType, Result};
+use sardonyx_cluster::{Groups, Means, Topology, compare_in_groups};
+use sardonyx_kernels::Rates;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+const US: f64 = 1e6;
+
+/// Ranks of a mesh, rank r on device r of the topology; the last axis of the mesh runs fastest.
+pub struct Machine<'t> {
+    topology: &'t Topology,
+    /// Of one rank.
+    rates: Rates,
+    mesh: Vec<usize>,
+    /// What a collective of so many bytes takes along an axis, where somebody asked.
+    times: RefCell<BTreeMap<(Collective, u32), f64>>,
+}
+
+/// Bytes that are simulated, as powers of two; between two of them time is a straight line.
+const STEP: u32 = 2;
+
+impl<'t> Machine<'t> {
+    pub fn new(topology: &'t Topology, rates: Rates, mesh: &[i64]) -> Machine<'t> {
+        let mesh = mesh.iter().map(|n| usize::try_from(*n).unwrap_or(1)).collect();
+        Machine { topology, rates, mesh, times: RefCell::default() }
+    }
+
+    /// What a kernel takes that does so many operations of contractions, so many others, and moves so many bytes.
+    pub fn compute_us(&self, work: Work) -> f64 {
+        let launch = f64::from(work.launches) * self.rates.launch_s;
+        let computed = work.products / self.rates.contract_ops_per_s;
+        (launch + computed.max(work.bytes / self.rates.bytes_per_s)) * US
+    }
+
+    /// What the fastest algorithm takes that ranks can run. Bytes are those of the whole: what each rank has of a reduction,
+    /// or gets of a gathering.
+    pub fn exchange_us(&self, op: &Collective, bytes: f64) -> Result<f64> {
+        let exponent = bytes.max(1.0).log2();
+        let below = (exponent / f64::from(STEP)).floor() as u32 * STEP;
+        let [low, high] = [below, below + STEP].map(|e| self.simulated(op, e));
+        let (low, high) = (low?, high?);
+        let [from, to] = [below, below + STEP].map(|e| f64::from(e).exp2());
+        Ok(low + (high - low) * ((bytes - from) / (to - from)).max(0.0))
+    }
+
+    fn simulated(&self, op: &Collective, exponent: u32) -> Result<f64> {
+        let op = &same_kind(op);
+        let key = (*op, exponent);
+        if let Some(known) = self.times.borrow().get(&key) {
+            return Ok(*known);
+        }
+        let axis = op.mesh();
+        let ranks = self.mesh.get(axis).copied().unwrap_or(1);
+        let inner: usize = self.mesh.iter().skip(axis + 1).product();
+        let groups = Groups { ranks: self.mesh.iter().product(), size: ranks, stride: inner };
+        let operands = operands_for(op, ranks, 1 << exponent.min(40));
+        let all = compare_in_groups(self.topology, op, &operands, groups)?;
+        let best = all.candidates.iter().find(|c| matches!(c.means, Means::Schedule(_)));
+        let time = best.map_or(f64::INFINITY, |c| c.outcome.time_us);
+        self.times.borrow_mut().insert(key, time);
+        Ok(time)
+    }
+}
+
+/// What an operation does on one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Multiplications and additions of contractions.
+    pub products: f64,
+    pub bytes: f64,
+    pub launches: u32,
+}
+
+/// Along whichever dimension.
+pub fn same_kind(op: &Collective) -> Collective {
+    match *op {
+        Collective::AllGather { mesh, .. } => Collective::AllGather { mesh, dim: 0 },
+        Collective::ReduceScatter { mesh, f, .. } => Collective::ReduceScatter { mesh, f, dim: 0 },
+        op => op,
+    }
+}
+
+/// Bytes of so many elements.
+pub fn bytes(elements: f64, dtype: DType) -> f64 {
+    elements * dtype.bits() as f64 / 8.0
+}

@@ -1,0 +1,198 @@
+//! a program, ranks on a described cluster  =>  what each rank is to have of what operations read, and what that takes
+//!
+//! For each mesh of as many ranks the ways of all operations along one axis are chosen together (`search.rs`), one axis after
+//! the other until nothing improves. The candidates are then split as `shard` splits them, and what is compared is what the
+//! programs of ranks do: their operations, collectives and bytes.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `space.rs` | the ways in which each operation may be done along an axis |
+//! | `search.rs` | their costs, and those of exchanges between them |
+//! | `eliminate.rs` | the choice of least cost |
+//! | `machine.rs` | the microseconds of operations and of collectives |
+//! | `estimate.rs` | what the program of a rank takes |
+
+mod eliminate;
+mod estimate;
+mod machine;
+mod search;
+mod space;
+
+pub use estimate::{Estimate, Exchange};
+pub use machine::Machine;
+
+use crate::shard::{OperandPlace, Ranks, State, States, follows, operation_numbers, split, with_operands_placed};
+use crate::usual::Sizes;
+use sardonyx_base::{Dim, Result};
+use sardonyx_cluster::Topology;
+use sardonyx_dialects::sdx::{Graph, Place};
+use sardonyx_kernels::Rates;
+use search::{Choice, Search};
+use space::Space;
+
+/// What is to be planned.
+pub struct Task<'t> {
+    /// As it is before `shard`.
+    pub graph: &'t Graph,
+    /// Of all symbols.
+    pub sizes: &'t Sizes,
+    pub topology: &'t Topology,
+    /// Of one rank.
+    pub rates: Rates,
+    pub ranks: usize,
+    /// Bytes that a rank may have.
+    pub memory: Option<f64>,
+}
+
+/// A plan that was considered.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub mesh: Vec<i64>,
+    pub found_by: FoundBy,
+    pub places: Vec<OperandPlace>,
+    /// Or why it is none.
+    pub estimate: std::result::Result<Estimate, String>,
+    /// Bytes of a rank are within the limit.
+    pub fits: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundBy {
+    /// Columns of one product, rows of the next.
+    Rules,
+    Search,
+    /// The same at a price for bytes of weights.
+    SearchForMemory,
+}
+
+impl FoundBy {
+    pub fn name(self) -> &'static str {
+        match self {
+            FoundBy::Rules => "rules",
+            FoundBy::Search => "search",
+            FoundBy::SearchForMemory => "search for memory",
+        }
+    }
+}
+
+/// Rounds over all axes.
+const ROUNDS_MAX: usize = 4;
+/// A mesh has at most so many axes.
+const AXES_MAX: usize = 2;
+/// Prices of a byte, in microseconds: a gigabyte for a microsecond, and ten times as much each time.
+const PRICES: [f64; 8] = [1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
+
+/// Candidates, the best first: within the memory limit, and of those the fastest.
+pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
+    let mut all = vec![];
+    for mesh in meshes(task.ranks as i64) {
+        all.extend(candidates(task, &mesh)?);
+    }
+    let time = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::time_us);
+    let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
+    all.sort_by(|a, b| {
+        // Where nothing fits, that which lacks least.
+        let by_size = if a.fits || b.fits { std::cmp::Ordering::Equal } else { bytes(a).total_cmp(&bytes(b)) };
+        b.fits.cmp(&a.fits).then(by_size).then(time(a).total_cmp(&time(b))).then(a.places.len().cmp(&b.places.len()))
+    });
+    Ok(all)
+}
+
+/// All meshes of so many ranks with few axes, in their order.
+fn meshes(ranks: i64) -> Vec<Vec<i64>> {
+    let mut all = vec![vec![ranks]];
+    if AXES_MAX > 1 {
+        all.extend((2..ranks).filter(|n| ranks % n == 0).map(|n| vec![n, ranks / n]));
+    }
+    all
+}
+
+fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
+    let machine = Machine::new(task.topology, task.rates, mesh);
+    let made = |found_by: FoundBy, places: Vec<OperandPlace>| {
+        let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules)
+            .and_then(|local| estimate::estimate(&local, task.sizes, &machine))
+            .map_err(|e| e.message);
+        let fits = estimate.as_ref().is_ok_and(|e| task.memory.is_none_or(|limit| e.bytes() <= limit));
+        Candidate { mesh: mesh.to_vec(), found_by, places, estimate, fits }
+    };
+    let mut all = vec![made(FoundBy::Rules, vec![])];
+    let spaces = (mesh.iter().enumerate())
+        .map(|(axis, &size)| {
+            // Places are for all ranks: no symbol stands for one of them.
+            let ranks = Ranks { axis, size, coordinate: Dim::constant(0) };
+            Space::new(task.graph, ranks, task.sizes)
+        })
+        .collect::<Result<Vec<Space>>>()?;
+    let searched = |us_per_byte: f64| -> Result<Vec<OperandPlace>> {
+        let search = Search { machine: &machine, spaces: &spaces, us_per_byte };
+        let mut choice = search.whole();
+        let mut last = f64::INFINITY;
+        for _ in 0..ROUNDS_MAX {
+            let mut cost = last;
+            for axis in 0..mesh.len() {
+                cost = search.improve(axis, &mut choice)?;
+            }
+            if mesh.len() == 1 || cost >= last * (1.0 - 1e-9) {
+                break;
+            }
+            last = cost;
+        }
+        Ok(places(&spaces, &choice))
+    };
+    all.push(made(FoundBy::Search, searched(0.0)?));
+    if task.memory.is_some() && all.iter().all(|c| !c.fits) {
+        for price in PRICES {
+            let candidate = made(FoundBy::SearchForMemory, searched(price)?);
+            let fits = candidate.fits;
+            all.push(candidate);
+            if fits {
+                break;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The program of each rank.
+fn local_program(graph: &Graph, mesh: &[i64], places: &[OperandPlace], seeds: bool) -> Result<Graph> {
+    let placed = with_operands_placed(graph, places)?;
+    let (local, _) = split(&placed, mesh, seeds, &mut vec![States::new(); mesh.len()])?;
+    Ok(local)
+}
+
+/// The operands that have to be placed so that all operations are done as chosen, where that does not follow by itself.
+fn places(spaces: &[Space], choice: &Choice) -> Vec<OperandPlace> {
+    let graph = spaces[0].graph;
+    let numbers = operation_numbers(graph);
+    let mut all = vec![];
+    for (axis, space) in spaces.iter().enumerate() {
+        let way = |v: usize| space.ways[v].get(choice[axis][v]);
+        for (v, node) in graph.values() {
+            let Some(chosen) = way(v.index()) else { continue };
+            let has: Vec<&State> =
+                node.args.iter().map(|arg| way(arg.index()).map_or(&State::Whole, |way| &way.result)).collect();
+            let follows_from = |has: &[&State]| match follows(graph, &space.ranks, node, has) {
+                Some(way) => way == *chosen,
+                None => chosen.operands.iter().all(|s| *s == State::Whole),
+            };
+            if follows_from(&has) || node.args.is_empty() {
+                continue;
+            }
+            for (operand, (need, has)) in chosen.operands.iter().zip(&has).enumerate() {
+                let split = match need {
+                    State::Partial(_) => continue,
+                    State::Whole if matches!(has, State::Whole) => continue,
+                    State::Whole => None,
+                    State::Split(split) => Some((split.dim, split.outer.clone(), split.unit.clone())),
+                };
+                let node = node.origins.first().cloned().unwrap_or_default();
+                all.push(OperandPlace { node, op: numbers[v.index()], operand, place: Place { mesh: axis, split } });
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! the ways of each operation along an axis, what ranks do along the others  =>  the ways of least time
+//!
+//! Variables are how each value is made, and in which forms those who read it want it where several do: a form is made once.
+//! A value is exchanged after the axes before this one and before those behind it, as `shard` does.
+
+use super::eliminate::{Problem, TABLE_MAX};
+use super::machine::{Machine, Work, bytes};
+use super::space::Space;
+use crate::shard::{Signature, State};
+use sardonyx_base::host::Collective;
+use sardonyx_base::{Error, Result};
+use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
+
+/// By axis, then by value: the number of its way.
+pub type Choice = Vec<Vec<usize>>;
+
+/// The forms of one value that those who read it want: at most so many of so many.
+const FORMS_MAX: usize = 3;
+const CANDIDATES_MAX: usize = 10;
+
+pub struct Search<'s, 'g> {
+    pub machine: &'s Machine<'s>,
+    /// By axis.
+    pub spaces: &'s [Space<'g>],
+    /// What a byte of weights on each rank costs, in microseconds: 0 where memory is enough.
+    pub us_per_byte: f64,
+}
+
+impl<'g> Search<'_, 'g> {
+    fn graph(&self) -> &'g Graph {
+        self.spaces[0].graph
+    }
+
+    /// Every rank does everything.
+    pub fn whole(&self) -> Choice {
+        vec![vec![0; self.graph().nodes.len()]; self.spaces.len()]
+    }
+
+    /// The ways along one axis that are best while those along the others stay; and what is left of all costs.
+    pub fn improve(&self, axis: usize, choice: &mut Choice) -> Result<f64> {
+        let space = &self.spaces[axis];
+        let n = self.graph().nodes.len();
+        let mut problem = Problem::default();
+        let mut variables = vec![usize::MAX; n];
+        let mut start = vec![];
+        for (v, _) in self.graph().values() {
+            if !space.ways[v.index()].is_empty() {
+                variables[v.index()] = problem.variable(space.ways[v.index()].len());
+                start.push(choice[axis][v.index()]);
+            }
+        }
+        for (v, node) in self.graph().values().filter(|(v, _)| variables[v.index()] != usize::MAX) {
+            let costs: Vec<f64> = (0..space.ways[v.index()].len()).map(|w| self.own_us(v, axis, w, choice)).collect();
+            problem.add(&[variables[v.index()]], |x| costs[x[0]]);
+            let wanted = space.is_output[v.index()] && !matches!(node.op, Op::Append { .. });
+            self.add_supply(v, axis, wanted, choice, (&variables, &mut problem, &mut start))?;
+        }
+        let solution = problem.minimum(&start, TABLE_MAX);
+        if !solution.cost.is_finite() {
+            return Err(Error::defect("no way to distribute a program is allowed, not even to do all everywhere"));
+        }
+        for (v, variable) in variables.iter().enumerate().filter(|(_, x)| **x != usize::MAX) {
+            choice[axis][v] = solution.values[*variable];
+        }
+        Ok(solution.cost)
+    }
+
+    /// What a choice costs, counted one value after the other.
+    #[cfg(test)]
+    pub fn cost(&self, axis: usize, choice: &Choice) -> Result<f64> {
+        let space = &self.spaces[axis];
+        let mut all = 0.0;
+        for (v, node) in self.graph().values() {
+            let Some(way) = self.way(v, axis, choice) else { continue };
+            let mut forms: Vec<State> = vec![];
+            if space.is_output[v.index()] && !matches!(node.op, Op::Append { .. }) {
+                forms.push(State::Whole);
+            }
+            for reader in &space.readers[v.index()] {
+                if let Some(theirs) = self.way(*reader, axis, choice) {
+                    forms.extend(
+                        space.needs(*reader, theirs, v).filter(|f| !forms.contains(*f)).cloned().collect::<Vec<_>>(),
+                    );
+                }
+            }
+            all += self.own_us(v, axis, choice[axis][v.index()], choice);
+            if !forms.is_empty() {
+                all += self.supply_us(&way.result, &forms, axis, v, self.size_along(v, axis, choice))?;
+            }
+        }
+        Ok(all)
+    }
+
+    /// What a value costs those who make it in the forms in which it is read.
+    fn add_supply(
+        &self,
+        v: Value,
+        axis: usize,
+        wanted: bool,
+        choice: &Choice,
+        (variables, problem, start): (&[usize], &mut Problem, &mut Vec<usize>),
+    ) -> Result<()> {
+        let space = &self.spaces[axis];
+        let (own, ways, readers) = (variables[v.index()], &space.ways[v.index()], &space.readers[v.index()]);
+        let size = self.size_along(v, axis, choice);
+        let supply = |way: usize, forms: &[State]| self.supply_us(&ways[way].result, forms, axis, v, size);
+        match (readers.as_slice(), wanted) {
+            ([], false) => {}
+            ([], true) => {
+                let costs = (0..ways.len()).map(|w| supply(w, &[State::Whole])).collect::<Result<Vec<f64>>>()?;
+                problem.add(&[own], |x| costs[x[0]]);
+            }
+            ([reader], false) => {
+                let theirs = &space.ways[reader.index()];
+                let mut costs = vec![];
+                for way in 0..ways.len() {
+                    for their in theirs {
+                        let forms: Vec<State> = space.needs(*reader, their, v).cloned().collect();
+                        costs.push(supply(way, &forms)?);
+                    }
+                }
+                problem.add(&[own, variables[reader.index()]], |x| costs[x[0] * theirs.len() + x[1]]);
+            }
+            (readers, wanted) => {
+                let mut forms = vec![State::Whole];
+                for reader in readers {
+                    for their in &space.ways[reader.index()] {
+                        for form in space.needs(*reader, their, v) {
+                            if !forms.contains(form) && forms.len() < CANDIDATES_MAX {
+                                forms.push(form.clone());
+                            }
+                        }
+                    }
+                }
+                let sets = subsets(&forms, wanted);
+                let set = problem.variable(sets.len());
+                let mut costs = vec![];
+                for way in 0..ways.len() {
+                    for forms in &sets {
+                        costs.push(supply(way, forms)?);
+                    }
+                }
+                problem.add(&[own, set], |x| costs[x[0] * sets.len() + x[1]]);
+                let mut now: Vec<State> = if wanted { vec![State::Whole] } else { vec![] };
+                for reader in readers {
+                    let theirs = &space.ways[reader.index()];
+                    let has_all = |forms: &Vec<State>, way: &Signature| {
+                        space.needs(*reader, way, v).all(|need| forms.contains(need))
+                    };
+                    problem.add(&[set, variables[reader.index()]], |x| {
+                        if has_all(&sets[x[0]], &theirs[x[1]]) { 0.0 } else { f64::INFINITY }
+                    });
+                    for need in space.needs(*reader, &theirs[choice[axis][reader.index()]], v) {
+                        if !now.contains(need) {
+                            now.push(need.clone());
+                        }
+                    }
+                }
+                let same = |forms: &Vec<State>| forms.len() == now.len() && now.iter().all(|form| forms.contains(form));
+                start.push(sets.iter().position(same).unwrap_or(0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a value that ranks along an axis have together, as those along the others divide it.
+    fn size_along(&self, v: Value, axis: usize, choice: &Choice) -> f64 {
+        let share: f64 = self.others(axis).map(|a| self.result_share(v, a, choice)).product();
+        bytes(self.spaces[axis].elements[v.index()], self.graph().ty(v).dtype) * share
+    }
+
+    fn others(&self, axis: usize) -> impl Iterator<Item = usize> {
+        (0..self.spaces.len()).filter(move |a| *a != axis)
+    }
+
+    fn way<'w>(&'w self, v: Value, axis: usize, choice: &Choice) -> Option<&'w Signature> {
+        self.spaces[axis].ways[v.index()].get(choice[axis][v.index()])
+    }
+
+    fn result_share(&self, v: Value, axis: usize, choice: &Choice) -> f64 {
+        self.way(v, axis, choice).map_or(1.0, |way| self.spaces[axis].share(&way.result))
+    }
+
+    fn supply_us(&self, has: &State, forms: &[State], axis: usize, v: Value, size: f64) -> Result<f64> {
+        let exchange = |op: Collective| self.machine.exchange_us(&op, size);
+        Ok(match has {
+            State::Whole if forms.iter().any(|f| matches!(f, State::Partial(_))) => f64::INFINITY,
+            State::Whole => 0.0,
+            State::Split(_) if forms.iter().any(|f| matches!(f, State::Partial(_))) => f64::INFINITY,
+            State::Split(_) if forms.iter().all(|f| f == has) => 0.0,
+            State::Split(_) => exchange(Collective::AllGather { mesh: axis, dim: 0 })?,
+            State::Partial(f) => {
+                if !f.admits(self.graph().ty(v).dtype) {
+                    return Ok(f64::INFINITY);
+                }
+                let one = |form: &State| match form {
+                    State::Whole => exchange(Collective::AllReduce { mesh: axis, f: *f }),
+                    State::Split(_) => exchange(Collective::ReduceScatter { mesh: axis, f: *f, dim: 0 }),
+                    State::Partial(by) => Ok(if by == f { 0.0 } else { f64::INFINITY }),
+                };
+                forms.iter().map(one).sum::<Result<f64>>()?
+            }
+        })
+    }
+
+    /// What an operation itself costs in one of its ways, and what the weights do that it reads.
+    fn own_us(&self, v: Value, axis: usize, way: usize, choice: &Choice) -> f64 {
+        let node = self.graph().node(v);
+        let mut ways: Vec<&Signature> = vec![];
+        for (a, (space, chosen)) in self.spaces.iter().zip(choice).enumerate() {
+            let number = if a == axis { way } else { chosen[v.index()] };
+            ways.push(&space.ways[v.index()][number]);
+        }
+        // A dimension is split along one axis alone.
+        for (_, other) in ways.iter().enumerate().filter(|(a, _)| *a != axis) {
+            let states = |way: &Signature| way.operands.iter().chain([&way.result]).cloned().collect::<Vec<State>>();
+            let clash = states(other).iter().zip(states(ways[axis])).any(|(x, y)| match (x, y) {
+                (State::Split(x), State::Split(y)) => x.dim == y.dim,
+                _ => false,
+            });
+            if clash {
+                return f64::INFINITY;
+            }
+        }
+        let share = |pick: &dyn Fn(&Signature) -> State| -> f64 {
+            ways.iter().zip(self.spaces).map(|(way, space)| space.share(&pick(way))).product()
+        };
+        let work_share: f64 = ways.iter().zip(self.spaces).map(|(way, space)| space.work_share(way)).product();
+        let elements = &self.spaces[0].elements;
+        let operands: Vec<f64> = (node.args.iter().enumerate())
+            .map(|(i, arg)| elements[arg.index()] * share(&|way| way.operands[i].clone()))
+            .collect();
+        let result = elements[v.index()] * share(&|way| way.result.clone());
+        let types: Vec<&TensorType> = node.args.iter().map(|arg| self.graph().ty(*arg)).collect();
+        let work = work(node, &types, (&operands, result), self.spaces[0].products[v.index()] * work_share);
+        let fixed = &self.spaces[0].fixed;
+        let weights: f64 = (node.args.iter().zip(&operands))
+            .filter(|(arg, _)| fixed[arg.index()])
+            .map(|(arg, n)| bytes(*n, self.graph().ty(*arg).dtype))
+            .sum();
+        self.machine.compute_us(work) + weights * self.us_per_byte
+    }
+}
+
+/// What a node does with operands and a result of so many elements, and so many products.
+pub fn work(node: &Node, types: &[&TensorType], (operands, result): (&[f64], f64), products: f64) -> Work {
+    let read = || operands.iter().zip(types).map(|(n, ty)| bytes(*n, ty.dtype)).sum::<f64>();
+    let written = bytes(result, node.ty.dtype);
+    match &node.op {
+        Op::Contract(_) => Work { products: 2.0 * products, bytes: read() + written, launches: 1 },
+        Op::Reduce { .. } => Work { bytes: read() + written, launches: 1, ..Work::default() },
+        Op::Gather { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Host(_) => {
+            Work { bytes: 2.0 * written, launches: 1, ..Work::default() }
+        }
+        // Fused with what makes or reads the operand: the result is written.
+        Op::Map(_) | Op::Convert(_) => Work { bytes: written, ..Work::default() },
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => {
+            Work::default()
+        }
+        Op::Slice { .. } | Op::Window(_) | Op::Append { .. } | Op::Reshape | Op::Transpose { .. } => Work::default(),
+        Op::Broadcast { .. } | Op::Place(_) => Work::default(),
+    }
+}
+
+/// All sets of few forms, that of the whole alone first; with the whole where the caller wants it.
+fn subsets(forms: &[State], with_whole: bool) -> Vec<Vec<State>> {
+    let mut all: Vec<Vec<State>> = vec![];
+    for bits in 1u32..1 << forms.len() {
+        if bits.count_ones() as usize <= FORMS_MAX && (!with_whole || bits & 1 == 1) {
+            all.push(forms.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| f.clone()).collect());
+        }
+    }
+    all
+}

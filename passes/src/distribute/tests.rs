@@ -1,0 +1,138 @@
+use super::search::Search;
+use super::*;
+use crate::random::Random;
+use sardonyx_base::DType;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{ContractSpec, Node, Op, TensorType, Value};
+
+/// Two ranks, four or eight on a switch of one kind.
+fn topology(random: &mut Random, ranks: usize) -> Topology {
+    let latency = [0.1, 1.0, 20.0][random.below(3)];
+    let rate = [0.5, 8.0, 100.0][random.below(3)];
+    let figure = |value: f64| format!("{{ value = {value:?}, source = \"test\" }}");
+    let text = format!(
+        "name = \"t\"\nabout = \"t\"\noverhead_us = {}\ncombine_gb_s = {}\n[sources]\ntest = \"of the test\"\n\
+         [[level]]\nkind = \"switch\"\nmembers = [{ranks}]\nlatency_us = {}\ngb_s = {}\n",
+        figure(0.1),
+        figure(8.0),
+        figure(latency),
+        figure(rate)
+    );
+    Topology::parse(&text).unwrap()
+}
+
+fn matrix(dims: [i64; 2]) -> TensorType {
+    TensorType::new(DType::F32, dims.map(Dim::constant).to_vec())
+}
+
+fn add(graph: &mut Graph, op: Op, args: Vec<Value>, ty: TensorType) -> Value {
+    let origins = vec![format!("n{}", graph.nodes.len())];
+    graph.push(Node { op, args, ty, origins })
+}
+
+fn parameter(graph: &mut Graph, dims: [i64; 2]) -> Value {
+    let name = format!("w{}", graph.nodes.len());
+    add(graph, Op::Param { name, parts: vec![], bounded: true }, vec![], matrix(dims))
+}
+
+/// Products with parameters, sums, functions and reductions of matrices that were made before.
+fn program(random: &mut Random) -> Graph {
+    let mut graph = Graph { name: "main".into(), ..Graph::default() };
+    let first = [[64, 256], [512, 128]][random.below(2)];
+    let input = add(&mut graph, Op::Input { name: "x".into(), parts: vec![] }, vec![], matrix(first));
+    let mut made = vec![input];
+    for _ in 0..4 {
+        let arg = made[made.len() - 1 - random.below(made.len().min(2))];
+        let [rows, columns] = [0, 1].map(|dim| graph.ty(arg).dims[dim].as_const().unwrap());
+        let alike: Vec<Value> = made.iter().copied().filter(|v| graph.ty(*v).dims == graph.ty(arg).dims).collect();
+        let next = match random.below(4) {
+            0 => add(&mut graph, Op::Map(ScalarFn::Abs), vec![arg], matrix([rows, columns])),
+            1 => {
+                let other = random.pick(&alike);
+                add(&mut graph, Op::Map(ScalarFn::Add), vec![arg, other], matrix([rows, columns]))
+            }
+            2 => {
+                let f = Op::Reduce { f: ReduceFn::Add, axes: vec![1] };
+                let sums = add(&mut graph, f, vec![arg], TensorType::new(DType::F32, vec![Dim::constant(rows)]));
+                add(&mut graph, Op::Broadcast { dims: vec![0] }, vec![sums], matrix([rows, columns]))
+            }
+            _ => {
+                let to = [columns, 512][random.below(2)];
+                let weights = parameter(&mut graph, [columns, to]);
+                let spec = ContractSpec::parse("mk,kn->mn").unwrap();
+                add(&mut graph, Op::Contract(spec), vec![arg, weights], matrix([rows, to]))
+            }
+        };
+        made.push(next);
+    }
+    graph.outputs = vec![("y".into(), made[made.len() - 1])];
+    graph
+}
+
+fn rates() -> Rates {
+    let (bytes_per_s, ops) = (10e9, 100e9);
+    Rates { bytes_per_s, cache: None, vector_ops_per_s: ops, contract_ops_per_s: ops, launch_s: 1e-6 }
+}
+
+fn spaces<'g>(graph: &'g Graph, sizes: &'g Sizes, ranks: usize) -> Vec<Space<'g>> {
+    let ranks = Ranks { axis: 0, size: ranks as i64, coordinate: Dim::constant(0) };
+    vec![Space::new(graph, ranks, sizes).unwrap()]
+}
+
+/// All choices of ways along the one axis.
+fn all_choices(space: &Space) -> Vec<Choice> {
+    let mut all: Vec<Vec<usize>> = vec![vec![]];
+    for ways in &space.ways {
+        let numbers = 0..ways.len().max(1);
+        all = all.iter().flat_map(|c| numbers.clone().map(|w| [c.as_slice(), &[w]].concat())).collect();
+    }
+    all.into_iter().map(|choice| vec![choice]).collect()
+}
+
+#[test]
+fn what_is_chosen_is_what_a_search_through_all_ways_finds() {
+    let mut random = Random::new(27);
+    let mut split = 0;
+    for _ in 0..300 {
+        let ranks = [2, 4, 8][random.below(3)];
+        let (graph, topology) = (program(&mut random), topology(&mut random, ranks));
+        let sizes = Sizes::new();
+        let spaces = spaces(&graph, &sizes, ranks);
+        let machine = Machine::new(&topology, rates(), &[ranks as i64]);
+        let search = Search { machine: &machine, spaces: &spaces, us_per_byte: 0.0 };
+        let costs = all_choices(&spaces[0]).into_iter().map(|choice| search.cost(0, &choice).unwrap());
+        let least = costs.fold(f64::INFINITY, f64::min);
+        let mut choice = search.whole();
+        let found = search.improve(0, &mut choice).unwrap();
+        assert!((found - least).abs() <= 1e-9 * least, "{found} is not {least}");
+        assert!((search.cost(0, &choice).unwrap() - least).abs() <= 1e-9 * least);
+        split += usize::from(choice[0].iter().any(|way| *way != 0));
+    }
+    assert!((50..300).contains(&split), "{split} of 300 were worth splitting");
+}
+
+#[test]
+fn a_plan_is_within_the_memory_or_none_is_given() {
+    let mut random = Random::new(3);
+    let (mut within, mut without) = (0, 0);
+    for _ in 0..40 {
+        let (graph, topology) = (program(&mut random), topology(&mut random, 4));
+        let sizes = Sizes::new();
+        let task =
+            |memory| Task { graph: &graph, sizes: &sizes, topology: &topology, rates: rates(), ranks: 4, memory };
+        let free = plan(&task(None)).unwrap();
+        assert!(free[0].fits && free.iter().all(|c| c.estimate.is_ok()), "{free:?}");
+        let times: Vec<f64> = free.iter().map(|c| c.estimate.as_ref().unwrap().time_us()).collect();
+        assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "the fastest is first");
+        let limit = free[0].estimate.as_ref().unwrap().bytes() * 0.7;
+        let narrow = plan(&task(Some(limit))).unwrap();
+        if narrow[0].fits {
+            assert!(narrow[0].estimate.as_ref().unwrap().bytes() <= limit);
+            within += 1;
+        } else {
+            assert!(narrow.iter().all(|c| !c.fits));
+            without += 1;
+        }
+    }
+    assert!(within > 0 && without > 0, "{within} within, {without} not");
+}

@@ -1,0 +1,157 @@
+//! an operation, how one of its operands is split  =>  how all operands are split then, and the result
+//!
+//! What holds of an operation along one axis of the mesh whoever asks: the rules that follow from what is split already
+//! (`rules.rs`), and the search for what is best split (`distribute/`).
+
+use super::split::{Ranks, Split, State};
+use sardonyx_base::host::Collective;
+use sardonyx_base::reduction::Reduction;
+use sardonyx_base::{Dim, HostOp};
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType};
+
+/// How a rank has what an operation reads, and what it makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    pub operands: Vec<State>,
+    pub result: State,
+}
+
+impl Signature {
+    /// Every rank does all of it.
+    pub fn whole(node: &Node) -> Signature {
+        Signature { operands: vec![State::Whole; node.args.len()], result: State::Whole }
+    }
+
+    fn leading(split: &Split, node: &Node, result: State) -> Signature {
+        let mut operands = vec![State::Whole; node.args.len()];
+        operands[0] = State::Split(split.clone());
+        Signature { operands, result }
+    }
+
+    /// All operands and the result are split alike.
+    fn alike(split: &Split, node: &Node) -> Signature {
+        let state = State::Split(split.clone());
+        Signature { operands: vec![state.clone(); node.args.len()], result: state }
+    }
+}
+
+/// None where the operation needs whole operands when this one is so.
+pub fn signature(graph: &Graph, ranks: &Ranks, node: &Node, arg: usize, state: &State) -> Option<Signature> {
+    let has = match state {
+        State::Split(split) => split,
+        State::Partial(f) => return sum_of_parts(node, *f),
+        State::Whole => return None,
+    };
+    let from = |arg: usize| &graph.ty(node.args[arg]).dims;
+    let leads = |to: Split| Signature::leading(has, node, State::Split(to));
+    match &node.op {
+        Op::Map(_) => Some(Signature::alike(has, node)),
+        Op::Concat { axis } => (has.dim != *axis).then(|| Signature::alike(has, node)),
+        Op::Contract(spec) => product(spec, arg, has),
+        Op::Gather { axis } => gather(graph, node, *axis, arg, has),
+        Op::Append { axis } => (arg == 1 && has.dim != *axis).then(|| Signature::alike(has, node)),
+        _ if arg != 0 => None,
+        Op::Convert(_) | Op::Place(_) => Some(leads(has.clone())),
+        Op::Reduce { f, axes } if axes.contains(&has.dim) => {
+            let by = reduction(*f).filter(|by| by.admits(node.ty.dtype))?;
+            Some(Signature::leading(has, node, State::Partial(by)))
+        }
+        Op::Reduce { axes, .. } => Some(leads(has.at(has.dim - axes.iter().filter(|a| **a < has.dim).count()))),
+        Op::Slice { starts, steps } => sliced_runs(has, starts, steps, &node.ty).map(|(split, _)| leads(split)),
+        Op::Pad { low } => {
+            let all = node.ty.dims[has.dim] == from(0)[has.dim];
+            (all && low[has.dim].is_const(0)).then(|| leads(has.clone()))
+        }
+        Op::Window(w) => (has.dim != w.axis).then(|| leads(has.clone())),
+        Op::Reshape => has.through_reshape(from(0), &node.ty.dims, ranks).map(leads),
+        Op::Transpose { perm } => perm.iter().position(|p| *p == has.dim).map(|dim| leads(has.at(dim))),
+        Op::Broadcast { dims } => {
+            let to = has.at(dims[has.dim]);
+            (node.ty.dims[to.dim] == from(0)[has.dim]).then(|| leads(to))
+        }
+        Op::Host(host) => exchanged(&host.op, has).then(|| leads(has.clone())),
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => None,
+    }
+}
+
+/// What an operation does that follows from how its operands are: partial ones, else the first that is split so that the
+/// operation may be too. Of a product's operands that which is summed over: what is split along both sides needs no exchange
+/// of the larger result.
+pub fn follows(graph: &Graph, ranks: &Ranks, node: &Node, states: &[&State]) -> Option<Signature> {
+    let is_partial = |s: &&&State| matches!(s, State::Partial(_));
+    if !states.is_empty() && states.iter().all(|s| is_partial(&s)) {
+        let partial = signature(graph, ranks, node, 0, states[0]);
+        if let Some(all) = partial.filter(|p| p.operands.iter().zip(states).all(|(need, has)| need == *has)) {
+            return Some(all);
+        }
+    }
+    let split = states.iter().enumerate().filter(|(_, s)| matches!(s, State::Split(_)));
+    let mut ways = split.filter_map(|(i, state)| signature(graph, ranks, node, i, state));
+    if let Op::Contract(_) = node.op {
+        let ways: Vec<Signature> = ways.collect();
+        let sums = |way: &&Signature| matches!(way.result, State::Partial(_));
+        return ways.iter().find(sums).or(ways.first()).cloned();
+    }
+    ways.next()
+}
+
+/// Sums and differences of what is partial are partial too.
+fn sum_of_parts(node: &Node, f: Reduction) -> Option<Signature> {
+    let adds = matches!(node.op, Op::Map(ScalarFn::Add | ScalarFn::Sub)) && f == Reduction::Add;
+    adds.then(|| Signature { operands: vec![State::Partial(f); node.args.len()], result: State::Partial(f) })
+}
+
+fn product(spec: &ContractSpec, arg: usize, has: &Split) -> Option<Signature> {
+    let sides = [&spec.left, &spec.right];
+    let letter = sides[arg][has.dim];
+    let operand = |letters: &Vec<char>| match letters.iter().position(|c| *c == letter) {
+        Some(dim) => State::Split(has.at(dim)),
+        None => State::Whole,
+    };
+    let result = match spec.result.iter().position(|c| *c == letter) {
+        Some(dim) => State::Split(has.at(dim)),
+        None => State::Partial(Reduction::Add),
+    };
+    Some(Signature { operands: sides.map(operand).to_vec(), result })
+}
+
+/// Rows that other ranks have are 0 where the table is split by rows.
+fn gather(graph: &Graph, node: &Node, axis: usize, arg: usize, has: &Split) -> Option<Signature> {
+    let n_indices = graph.ty(node.args[1]).rank();
+    let split = State::Split(has.clone());
+    match arg {
+        0 if has.dim != axis => {
+            let to = if has.dim < axis { has.dim } else { has.dim + n_indices - 1 };
+            Some(Signature { operands: vec![split, State::Whole], result: State::Split(has.at(to)) })
+        }
+        0 => {
+            let adds = Reduction::Add.admits(node.ty.dtype) && has.outer.is_const(1);
+            let by = State::Partial(Reduction::Add);
+            adds.then(|| Signature { operands: vec![split, State::Whole], result: by })
+        }
+        _ => Some(Signature { operands: vec![State::Whole, split], result: State::Split(has.at(axis + has.dim)) }),
+    }
+}
+
+/// Whether ranks of another axis of the mesh may exchange what is split so.
+fn exchanged(op: &HostOp, has: &Split) -> bool {
+    match op {
+        HostOp::Collective(Collective::AllReduce { .. }) => true,
+        HostOp::Collective(Collective::AllGather { dim, .. } | Collective::ReduceScatter { dim, .. }) => {
+            *dim != has.dim
+        }
+        _ => false,
+    }
+}
+
+/// What a slice leaves of a split: of several runs of units it takes some, and which is the first.
+pub fn sliced_runs(has: &Split, starts: &[Dim], steps: &[i64], ty: &TensorType) -> Option<(Split, Dim)> {
+    let run = has.count.clone() * has.unit.clone();
+    let outer = ty.dims[has.dim].exact_div(&run).filter(|_| steps[has.dim] == 1)?;
+    Some((Split { outer, ..has.clone() }, starts[has.dim].exact_div(&run)?))
+}
+
+fn reduction(f: ReduceFn) -> Option<Reduction> {
+    Reduction::from_name(f.name())
+}

@@ -1,0 +1,95 @@
+//! a plan's places of operands  =>  the program with them
+//!
+//! A plan names an operand by the ONNX node, which of the operations that stand for it reads it, and its number: what the
+//! program is before it is split does not depend on how it is to be.
+
+use crate::remark::Missed;
+use crate::rewrite::Rewrites;
+use sardonyx_base::{Error, Result};
+use sardonyx_dialects::sdx::{Graph, Node, Op, Place, Value};
+use std::collections::HashMap;
+
+/// What ranks are to have of what an operation reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperandPlace {
+    pub node: String,
+    /// Which of the operations that stand for the node, from 0 on.
+    pub op: usize,
+    pub operand: usize,
+    pub place: Place,
+}
+
+/// The number of each operation among those of its ONNX node.
+pub fn operation_numbers(graph: &Graph) -> Vec<usize> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    let mut numbers = vec![];
+    for node in &graph.nodes {
+        let count = counts.entry(node.origins.first().map_or("", String::as_str)).or_default();
+        numbers.push(*count);
+        *count += 1;
+    }
+    numbers
+}
+
+/// The program with all places that fit it, and those that do not.
+fn placed<'p>(graph: &Graph, places: &'p [OperandPlace]) -> (Graph, Vec<&'p OperandPlace>) {
+    let numbers = operation_numbers(graph);
+    let mut by_op: HashMap<(&str, usize), Vec<usize>> = HashMap::new();
+    for (i, place) in places.iter().enumerate() {
+        by_op.entry((&place.node, place.op)).or_default().push(i);
+    }
+    // Of several axes of the mesh the first is what is exchanged first.
+    by_op.values_mut().for_each(|mine| mine.sort_by_key(|i| places[*i].place.mesh));
+    let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
+    let mut now: Vec<Value> = vec![];
+    let mut used = vec![false; places.len()];
+    for (node, number) in graph.nodes.iter().zip(numbers) {
+        let mut args: Vec<Value> = node.args.iter().map(|a| now[a.index()]).collect();
+        let mine = node.origins.first().and_then(|name| by_op.get(&(name.as_str(), number)));
+        for &i in mine.into_iter().flatten() {
+            let OperandPlace { operand, place, .. } = &places[i];
+            let Some(arg) = args.get_mut(*operand) else { continue };
+            let ty = out.ty(*arg).clone();
+            if place.split.as_ref().is_some_and(|(dim, _, _)| *dim >= ty.rank()) {
+                continue;
+            }
+            used[i] = true;
+            let (op, origins) = (Op::Place(Box::new(place.clone())), node.origins.clone());
+            *arg = out.push(Node { op, args: vec![*arg], ty, origins });
+        }
+        now.push(out.push(Node { args, ..node.clone() }));
+    }
+    out.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), now[v.index()])).collect();
+    let unused = places.iter().zip(used).filter(|(_, used)| !used).map(|(place, _)| place).collect();
+    (out, unused)
+}
+
+/// Errors: E0108 for an operand that there is not.
+pub fn with_operands_placed(graph: &Graph, places: &[OperandPlace]) -> Result<Graph> {
+    let (out, unused) = placed(graph, places);
+    match unused.first() {
+        None => Ok(out),
+        Some(place) => Err(Error::user("E0108", place.absence())
+            .node(&place.node)
+            .help("the plan is of another model, or of another version: make it again with `sardonyx plan`")),
+    }
+}
+
+/// The same for an entry point: one beside `main` may lack operations.
+pub fn with_places(graph: &Graph, places: &[OperandPlace], rewrites: &mut Rewrites) -> Result<Graph> {
+    if graph.name == "main" {
+        return with_operands_placed(graph, places);
+    }
+    let (out, unused) = placed(graph, places);
+    for place in unused {
+        let missed = Missed::because("the plan is not of this entry point", &place.absence());
+        rewrites.missed(Missed { node: Some(place.node.clone()), ..missed });
+    }
+    Ok(out)
+}
+
+impl OperandPlace {
+    fn absence(&self) -> String {
+        format!("operation {} of the node has no operand {} that can be placed so", self.op, self.operand)
+    }
+}
