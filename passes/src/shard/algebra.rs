@@ -49,7 +49,7 @@ pub fn signature(graph: &Graph, ranks: &Ranks, node: &Node, arg: usize, state: &
         Op::Map(_) => Some(Signature::alike(has, node)),
         Op::Concat { axis } => (has.dim != *axis).then(|| Signature::alike(has, node)),
         Op::Contract(spec) => product(spec, arg, has),
-        Op::Gather { axis } => gather(graph, node, *axis, arg, has),
+        Op::Gather { axis } => gather((graph, ranks), node, *axis, arg, has),
         Op::Append { axis } => (arg == 1 && has.dim != *axis).then(|| Signature::alike(has, node)),
         _ if arg != 0 => None,
         Op::Convert(_) | Op::Place(_) => Some(leads(has.clone())),
@@ -116,8 +116,8 @@ fn product(spec: &ContractSpec, arg: usize, has: &Split) -> Option<Signature> {
     Some(Signature { operands: sides.map(operand).to_vec(), result })
 }
 
-/// Rows that other ranks have are 0 where the table is split by rows.
-fn gather(graph: &Graph, node: &Node, axis: usize, arg: usize, has: &Split) -> Option<Signature> {
+/// Rows that other ranks have are 0 where the table is split by rows; each rank has some, for an index needs a row.
+fn gather((graph, ranks): (&Graph, &Ranks), node: &Node, axis: usize, arg: usize, has: &Split) -> Option<Signature> {
     let n_indices = graph.ty(node.args[1]).rank();
     let split = State::Split(has.clone());
     match arg {
@@ -126,7 +126,7 @@ fn gather(graph: &Graph, node: &Node, axis: usize, arg: usize, has: &Split) -> O
             Some(Signature { operands: vec![split, State::Whole], result: State::Split(has.at(to)) })
         }
         0 => {
-            let adds = Reduction::Add.admits(node.ty.dtype) && has.outer.is_const(1);
+            let adds = Reduction::Add.admits(node.ty.dtype) && has.outer.is_const(1) && has.none_is_empty(ranks);
             let by = State::Partial(Reduction::Add);
             adds.then(|| Signature { operands: vec![split, State::Whole], result: by })
         }

@@ -72,6 +72,12 @@ impl Split {
         len
     }
 
+    /// Whether every rank surely has some units.
+    pub fn none_is_empty(&self, ranks: &Ranks) -> bool {
+        let last = |count: i64| count.checked_add(ranks.size - 1).map(|n| n / ranks.size * (ranks.size - 1));
+        self.count.as_const().is_some_and(|count| last(count).is_some_and(|first| first < count))
+    }
+
     /// The type of what a rank has.
     pub fn local(&self, ty: &TensorType, ranks: &Ranks) -> TensorType {
         let mut dims = ty.dims.clone();
