@@ -26,6 +26,7 @@ pub mod movement;
 mod narrow_caches;
 mod near_misses;
 mod onnx_to_sdx;
+mod operand_place;
 pub mod options;
 mod pack_weights;
 mod plan_memory;
@@ -57,13 +58,13 @@ pub use calibrated::CodeType;
 pub use class::Class;
 pub use lower_precision::attention::narrowed as narrowed_attention;
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
+pub use operand_place::OperandPlace;
 pub use options::{
     Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, Sparsity, mesh,
 };
 pub use registry::{PASSES, PassRow, context, run_pipeline, run_pipeline_with};
 pub use remark::{Missed, Remark};
 pub use rewrite::{Rewrite, Rewrites};
-pub use shard::OperandPlace;
 pub use simplify::{FurtherRule, with_rule};
 pub use splice::tidy;
 pub use steps::drop_dead;

@@ -4,7 +4,7 @@
 //! field with its default, and a row that says how its value is written.
 
 use crate::calibrated::{Calibrated, CodeType};
-use crate::shard::OperandPlace;
+use crate::operand_place::OperandPlace;
 use regex_lite::Regex;
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_dialects::params::ParamValues;
@@ -43,7 +43,7 @@ pub struct Options {
     pub workspace_limit: Option<u64>,
     /// How many ranks there are along each axis of the mesh; empty for one rank.
     pub mesh: Vec<i64>,
-    /// What ranks are to have of operands, as a plan says.
+    /// A plan says what ranks are to have of these operands.
     pub places: Vec<OperandPlace>,
     /// Products and tables are split that neither the model nor a plan has placed.
     pub seeds: bool,

@@ -88,81 +88,34 @@ impl Problem {
 
     /// The best choice where as few variables as possible keep what they have, and how many do.
     fn eliminate(&self, start: &[usize], table_max: usize) -> (Vec<usize>, usize) {
-        let n = self.domains.len();
         let mut values: Vec<usize> = start.to_vec();
-        let mut factors: Vec<Option<Factor>> = self.factors.iter().cloned().map(Some).collect();
-        let mut of: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); n];
-        for (i, f) in self.factors.iter().enumerate() {
-            for v in &f.variables {
-                of[*v].insert(i);
-            }
-        }
-        let neighbours = |v: usize, of: &[BTreeSet<usize>], factors: &[Option<Factor>]| -> BTreeSet<usize> {
-            let all = of[v].iter().filter_map(|i| factors[*i].as_ref());
-            all.flat_map(|f| f.variables.iter().copied()).filter(|u| *u != v).collect()
-        };
-        let size = |near: &BTreeSet<usize>| near.iter().fold(1usize, |all, u| all.saturating_mul(self.domains[*u]));
-        let mut queue: BTreeSet<(usize, usize)> = BTreeSet::new();
-        let mut keys: Vec<Option<usize>> = vec![None; n];
-        for (v, own) in keys.iter_mut().enumerate() {
-            let key = size(&neighbours(v, &of, &factors)).saturating_mul(self.domains[v]);
-            queue.insert((key, v));
-            *own = Some(key);
-        }
+        let mut left = Left::new(self);
         // What each eliminated variable does for the values of its neighbours.
         let mut order: Vec<(usize, Vec<usize>, Vec<u16>)> = vec![];
         let mut kept = 0;
-        while let Some((key, v)) = queue.pop_first() {
-            keys[v] = None;
-            let near = neighbours(v, &of, &factors);
-            if key > table_max {
+        while let Some((size, v)) = left.next() {
+            let near = left.neighbours(v);
+            if size > table_max {
                 // The neighbour with most values keeps its own.
                 let widest = near.iter().copied().max_by_key(|u| (self.domains[*u], *u)).unwrap_or(v);
                 kept += 1;
-                for i in std::mem::take(&mut of[widest]) {
-                    let Some(f) = factors[i].take() else { continue };
-                    let f = self.conditioned(&f, widest, values[widest]);
-                    factors[i] = Some(f);
+                let of_widest = left.neighbours(widest);
+                for i in std::mem::take(&mut left.factors_of[widest]) {
+                    left.factors[i] = left.factors[i].take().map(|f| self.conditioned(&f, widest, values[widest]));
                 }
-                let mut changed = if widest == v { near } else { near.into_iter().chain([v]).collect() };
-                changed.remove(&widest);
-                if let Some(key) = keys[widest].take() {
-                    queue.remove(&(key, widest));
+                left.take_out(widest);
+                if widest != v {
+                    left.enter(v);
                 }
-                for u in changed {
-                    if u == v || keys[u].is_some() {
-                        if let Some(key) = keys[u].take() {
-                            queue.remove(&(key, u));
-                        }
-                        let key = size(&neighbours(u, &of, &factors)).saturating_mul(self.domains[u]);
-                        keys[u] = Some(key);
-                        queue.insert((key, u));
-                    }
-                }
+                of_widest.into_iter().for_each(|u| left.measure(u));
                 continue;
             }
-            let joined: Vec<Factor> = of[v].iter().filter_map(|i| factors[*i].take()).collect();
+            let joined: Vec<Factor> =
+                left.factors_of[v].clone().iter().filter_map(|i| left.factors[*i].take()).collect();
             let near: Vec<usize> = near.into_iter().collect();
             let (costs, choice) = self.best_of(v, &near, &joined);
-            for f in &joined {
-                for u in &f.variables {
-                    of[*u].retain(|i| factors[*i].is_some());
-                }
-            }
-            if !near.is_empty() {
-                for u in &near {
-                    of[*u].insert(factors.len());
-                }
-                factors.push(Some(Factor { variables: near.clone(), costs }));
-            }
-            for &u in &near {
-                if let Some(key) = keys[u].take() {
-                    queue.remove(&(key, u));
-                    let key = size(&neighbours(u, &of, &factors)).saturating_mul(self.domains[u]);
-                    keys[u] = Some(key);
-                    queue.insert((key, u));
-                }
-            }
+            left.add(Factor { variables: near.clone(), costs });
+            near.iter().for_each(|u| left.measure(*u));
             order.push((v, near, choice));
         }
         for (v, near, choice) in order.into_iter().rev() {
@@ -212,6 +165,69 @@ impl Problem {
             f.costs[position(f.variables.iter().map(|u| by[u]), f.variables.iter().map(|u| self.domains[*u]))]
         });
         Factor { costs: costs.collect(), variables: rest }
+    }
+}
+
+/// The variables that are not eliminated yet, and what is known of their costs.
+struct Left<'p> {
+    domains: &'p [usize],
+    factors: Vec<Option<Factor>>,
+    /// By variable.
+    factors_of: Vec<BTreeSet<usize>>,
+    /// By the size of the table that eliminating a variable takes: the smallest first.
+    queue: BTreeSet<(usize, usize)>,
+    /// By variable: its size in the queue, where it is there.
+    sizes: Vec<Option<usize>>,
+}
+
+impl<'p> Left<'p> {
+    fn new(problem: &'p Problem) -> Left<'p> {
+        let n = problem.domains.len();
+        let (factors_of, sizes) = (vec![BTreeSet::new(); n], vec![None; n]);
+        let mut left = Left { domains: &problem.domains, factors: vec![], factors_of, queue: BTreeSet::new(), sizes };
+        problem.factors.iter().for_each(|f| left.add(f.clone()));
+        (0..n).for_each(|v| left.enter(v));
+        left
+    }
+
+    fn add(&mut self, factor: Factor) {
+        for v in &factor.variables {
+            self.factors_of[*v].insert(self.factors.len());
+        }
+        self.factors.push(Some(factor));
+    }
+
+    /// The variable whose table is the smallest, and the table's size.
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let (size, v) = self.queue.pop_first()?;
+        self.sizes[v] = None;
+        Some((size, v))
+    }
+
+    fn neighbours(&self, v: usize) -> BTreeSet<usize> {
+        let all = self.factors_of[v].iter().filter_map(|i| self.factors[*i].as_ref());
+        all.flat_map(|f| f.variables.iter().copied()).filter(|u| *u != v).collect()
+    }
+
+    fn take_out(&mut self, v: usize) {
+        if let Some(size) = self.sizes[v].take() {
+            self.queue.remove(&(size, v));
+        }
+    }
+
+    fn enter(&mut self, v: usize) {
+        let near = self.neighbours(v);
+        let size = near.iter().fold(self.domains[v], |all, u| all.saturating_mul(self.domains[*u]));
+        self.sizes[v] = Some(size);
+        self.queue.insert((size, v));
+    }
+
+    /// Measures a variable's table anew, where it is not eliminated.
+    fn measure(&mut self, v: usize) {
+        if self.sizes[v].is_some() {
+            self.take_out(v);
+            self.enter(v);
+        }
     }
 }
 

@@ -29,7 +29,7 @@ impl<'t> Machine<'t> {
         Machine { topology, rates, mesh, times: RefCell::default() }
     }
 
-    /// What a kernel takes that does so many operations of contractions, so many others, and moves so many bytes.
+    /// A rank takes so long for the work of an operation.
     pub fn compute_us(&self, work: Work) -> f64 {
         let launch = f64::from(work.launches) * self.rates.launch_s;
         let computed = work.products / self.rates.contract_ops_per_s;

@@ -21,7 +21,8 @@ mod space;
 pub use estimate::{Estimate, Exchange};
 pub use machine::Machine;
 
-use crate::shard::{OperandPlace, Ranks, State, States, follows, operation_numbers, split, with_operands_placed};
+use crate::operand_place::OperandPlace;
+use crate::shard::{Ranks, Signature, State, States, follows, operation_numbers, split, with_operands_placed};
 use crate::usual::Sizes;
 use sardonyx_base::{Dim, Result};
 use sardonyx_cluster::Topology;
@@ -77,8 +78,6 @@ impl FoundBy {
 
 /// Rounds over all axes.
 const ROUNDS_MAX: usize = 4;
-/// A mesh has at most so many axes.
-const AXES_MAX: usize = 2;
 /// Prices of a byte, in microseconds: a gigabyte for a microsecond, and ten times as much each time.
 const PRICES: [f64; 8] = [1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
 
@@ -98,13 +97,10 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-/// All meshes of so many ranks with few axes, in their order.
+/// All meshes of so many ranks with one axis or two, in their order.
 fn meshes(ranks: i64) -> Vec<Vec<i64>> {
-    let mut all = vec![vec![ranks]];
-    if AXES_MAX > 1 {
-        all.extend((2..ranks).filter(|n| ranks % n == 0).map(|n| vec![n, ranks / n]));
-    }
-    all
+    let of_two = (2..ranks).filter(|n| ranks % n == 0).map(|n| vec![n, ranks / n]);
+    [vec![ranks]].into_iter().chain(of_two).collect()
 }
 
 fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
@@ -172,11 +168,8 @@ fn places(spaces: &[Space], choice: &Choice) -> Vec<OperandPlace> {
             let Some(chosen) = way(v.index()) else { continue };
             let has: Vec<&State> =
                 node.args.iter().map(|arg| way(arg.index()).map_or(&State::Whole, |way| &way.result)).collect();
-            let follows_from = |has: &[&State]| match follows(graph, &space.ranks, node, has) {
-                Some(way) => way == *chosen,
-                None => chosen.operands.iter().all(|s| *s == State::Whole),
-            };
-            if follows_from(&has) || node.args.is_empty() {
+            let by_itself = follows(graph, &space.ranks, node, &has).unwrap_or_else(|| Signature::whole(node));
+            if by_itself == *chosen {
                 continue;
             }
             for (operand, (need, has)) in chosen.operands.iter().zip(&has).enumerate() {

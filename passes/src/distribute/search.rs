@@ -49,11 +49,10 @@ impl<'g> Search<'_, 'g> {
                 start.push(choice[axis][v.index()]);
             }
         }
-        for (v, node) in self.graph().values().filter(|(v, _)| variables[v.index()] != usize::MAX) {
+        for (v, _) in self.graph().values().filter(|(v, _)| variables[v.index()] != usize::MAX) {
             let costs: Vec<f64> = (0..space.ways[v.index()].len()).map(|w| self.own_us(v, axis, w, choice)).collect();
             problem.add(&[variables[v.index()]], |x| costs[x[0]]);
-            let wanted = space.is_output[v.index()] && !matches!(node.op, Op::Append { .. });
-            self.add_supply(v, axis, wanted, choice, (&variables, &mut problem, &mut start))?;
+            self.add_supply(v, axis, choice, (&variables, &mut problem, &mut start))?;
         }
         let solution = problem.minimum(&start, TABLE_MAX);
         if !solution.cost.is_finite() {
@@ -68,21 +67,10 @@ impl<'g> Search<'_, 'g> {
     /// What a choice costs, counted one value after the other.
     #[cfg(test)]
     pub fn cost(&self, axis: usize, choice: &Choice) -> Result<f64> {
-        let space = &self.spaces[axis];
         let mut all = 0.0;
-        for (v, node) in self.graph().values() {
+        for (v, _) in self.graph().values() {
             let Some(way) = self.way(v, axis, choice) else { continue };
-            let mut forms: Vec<State> = vec![];
-            if space.is_output[v.index()] && !matches!(node.op, Op::Append { .. }) {
-                forms.push(State::Whole);
-            }
-            for reader in &space.readers[v.index()] {
-                if let Some(theirs) = self.way(*reader, axis, choice) {
-                    forms.extend(
-                        space.needs(*reader, theirs, v).filter(|f| !forms.contains(*f)).cloned().collect::<Vec<_>>(),
-                    );
-                }
-            }
+            let forms = self.forms_wanted(v, axis, choice);
             all += self.own_us(v, axis, choice[axis][v.index()], choice);
             if !forms.is_empty() {
                 all += self.supply_us(&way.result, &forms, axis, v, self.size_along(v, axis, choice))?;
@@ -91,12 +79,26 @@ impl<'g> Search<'_, 'g> {
         Ok(all)
     }
 
-    /// What a value costs those who make it in the forms in which it is read.
+    /// The forms in which a value is read where operations are done as chosen.
+    fn forms_wanted(&self, v: Value, axis: usize, choice: &Choice) -> Vec<State> {
+        let space = &self.spaces[axis];
+        let mut forms = if space.is_wanted_whole(v) { vec![State::Whole] } else { vec![] };
+        for reader in &space.readers[v.index()] {
+            let Some(theirs) = self.way(*reader, axis, choice) else { continue };
+            for need in space.needs(*reader, theirs, v) {
+                if !forms.contains(need) {
+                    forms.push(need.clone());
+                }
+            }
+        }
+        forms
+    }
+
+    /// Adds the cost of making a value in the forms in which it is read.
     fn add_supply(
         &self,
         v: Value,
         axis: usize,
-        wanted: bool,
         choice: &Choice,
         (variables, problem, start): (&[usize], &mut Problem, &mut Vec<usize>),
     ) -> Result<()> {
@@ -104,7 +106,7 @@ impl<'g> Search<'_, 'g> {
         let (own, ways, readers) = (variables[v.index()], &space.ways[v.index()], &space.readers[v.index()]);
         let size = self.size_along(v, axis, choice);
         let supply = |way: usize, forms: &[State]| self.supply_us(&ways[way].result, forms, axis, v, size);
-        match (readers.as_slice(), wanted) {
+        match (readers.as_slice(), space.is_wanted_whole(v)) {
             ([], false) => {}
             ([], true) => {
                 let costs = (0..ways.len()).map(|w| supply(w, &[State::Whole])).collect::<Result<Vec<f64>>>()?;
@@ -141,7 +143,6 @@ impl<'g> Search<'_, 'g> {
                     }
                 }
                 problem.add(&[own, set], |x| costs[x[0] * sets.len() + x[1]]);
-                let mut now: Vec<State> = if wanted { vec![State::Whole] } else { vec![] };
                 for reader in readers {
                     let theirs = &space.ways[reader.index()];
                     let has_all = |forms: &Vec<State>, way: &Signature| {
@@ -150,12 +151,8 @@ impl<'g> Search<'_, 'g> {
                     problem.add(&[set, variables[reader.index()]], |x| {
                         if has_all(&sets[x[0]], &theirs[x[1]]) { 0.0 } else { f64::INFINITY }
                     });
-                    for need in space.needs(*reader, &theirs[choice[axis][reader.index()]], v) {
-                        if !now.contains(need) {
-                            now.push(need.clone());
-                        }
-                    }
                 }
+                let now = self.forms_wanted(v, axis, choice);
                 let same = |forms: &Vec<State>| forms.len() == now.len() && now.iter().all(|form| forms.contains(form));
                 start.push(sets.iter().position(same).unwrap_or(0));
             }
@@ -212,15 +209,15 @@ impl<'g> Search<'_, 'g> {
             ways.push(&space.ways[v.index()][number]);
         }
         // A dimension is split along one axis alone.
-        for (_, other) in ways.iter().enumerate().filter(|(a, _)| *a != axis) {
-            let states = |way: &Signature| way.operands.iter().chain([&way.result]).cloned().collect::<Vec<State>>();
-            let clash = states(other).iter().zip(states(ways[axis])).any(|(x, y)| match (x, y) {
+        let states = |way: &'_ Signature| way.operands.iter().chain([&way.result]).cloned().collect::<Vec<State>>();
+        let clashes = |a: usize| {
+            states(ways[a]).iter().zip(states(ways[axis])).any(|pair| match pair {
                 (State::Split(x), State::Split(y)) => x.dim == y.dim,
                 _ => false,
-            });
-            if clash {
-                return f64::INFINITY;
-            }
+            })
+        };
+        if self.others(axis).any(clashes) {
+            return f64::INFINITY;
         }
         let share = |pick: &dyn Fn(&Signature) -> State| -> f64 {
             ways.iter().zip(self.spaces).map(|(way, space)| space.share(&pick(way))).product()

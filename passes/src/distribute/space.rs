@@ -15,8 +15,8 @@ pub struct Space<'g> {
     pub ways: Vec<Vec<Signature>>,
     /// By value: the operations that read it.
     pub readers: Vec<Vec<Value>>,
-    /// By value: whether the caller gets it whole.
-    pub is_output: Vec<bool>,
+    /// By value: whether it is an output.
+    is_output: Vec<bool>,
     pub elements: Vec<f64>,
     /// By value: how many products a contraction sums.
     pub products: Vec<f64>,
@@ -62,6 +62,11 @@ impl<'g> Space<'g> {
 
     fn size(&self, d: &Dim) -> Result<f64> {
         Ok(d.eval(&|name| self.sizes.get(name).copied())? as f64)
+    }
+
+    /// Whether the caller gets a value whole; a cache that grows in place stays where it is.
+    pub fn is_wanted_whole(&self, v: Value) -> bool {
+        self.is_output[v.index()] && !matches!(self.graph.node(v).op, Op::Append { .. })
     }
 
     /// The share of a value that the rank with most of it has.

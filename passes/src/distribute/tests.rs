@@ -1,3 +1,5 @@
+//! random programs on random switches: the search beside all choices, and within a memory
+
 use super::search::Search;
 use super::*;
 use crate::random::Random;

@@ -12,7 +12,7 @@ mod seed;
 mod split;
 
 pub use algebra::{Signature, follows, signature};
-pub use places::{OperandPlace, operation_numbers, with_operands_placed};
+pub use places::{operation_numbers, with_operands_placed};
 pub use redistribute::fixed_values;
 pub use seed::head_units;
 pub use split::{Ranks, Split, State};

@@ -3,21 +3,12 @@
 //! A plan names an operand by the ONNX node, which of the operations that stand for it reads it, and its number: what the
 //! program is before it is split does not depend on how it is to be.
 
+use crate::operand_place::OperandPlace;
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
 use sardonyx_base::{Error, Result};
-use sardonyx_dialects::sdx::{Graph, Node, Op, Place, Value};
-use std::collections::HashMap;
-
-/// What ranks are to have of what an operation reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperandPlace {
-    pub node: String,
-    /// Which of the operations that stand for the node, from 0 on.
-    pub op: usize,
-    pub operand: usize,
-    pub place: Place,
-}
+use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
+use std::collections::{BTreeMap, HashMap};
 
 /// The number of each operation among those of its ONNX node.
 pub fn operation_numbers(graph: &Graph) -> Vec<usize> {
@@ -34,7 +25,7 @@ pub fn operation_numbers(graph: &Graph) -> Vec<usize> {
 /// The program with all places that fit it, and those that do not.
 fn placed<'p>(graph: &Graph, places: &'p [OperandPlace]) -> (Graph, Vec<&'p OperandPlace>) {
     let numbers = operation_numbers(graph);
-    let mut by_op: HashMap<(&str, usize), Vec<usize>> = HashMap::new();
+    let mut by_op: BTreeMap<(&str, usize), Vec<usize>> = BTreeMap::new();
     for (i, place) in places.iter().enumerate() {
         by_op.entry((&place.node, place.op)).or_default().push(i);
     }
@@ -86,10 +77,4 @@ pub fn with_places(graph: &Graph, places: &[OperandPlace], rewrites: &mut Rewrit
         rewrites.missed(Missed { node: Some(place.node.clone()), ..missed });
     }
     Ok(out)
-}
-
-impl OperandPlace {
-    fn absence(&self) -> String {
-        format!("operation {} of the node has no operand {} that can be placed so", self.op, self.operand)
-    }
 }

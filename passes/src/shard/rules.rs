@@ -53,7 +53,9 @@ impl Local<'_> {
             });
         }
         let (op, ty) = match &state {
-            State::Split(split) => (self.op_on_part(node, split), split.local(&node.ty, &self.ranks)),
+            State::Split(split) => {
+                (self.op_on_part(node, &signature.operands, split), split.local(&node.ty, &self.ranks))
+            }
             State::Whole | State::Partial(_) => (node.op.clone(), node.ty.clone()),
         };
         Ok((self.add(op, &args, ty, &node.origins)?, state))
@@ -61,12 +63,9 @@ impl Local<'_> {
 
     /// A slice of several runs of units begins where they begin in what the rank has: the queries, keys or values of one
     /// product.
-    fn op_on_part(&self, node: &Node, split: &Split) -> Op {
-        let Op::Slice { starts, steps } = &node.op else { return node.op.clone() };
-        let State::Split(has) = self.state(node.args[0]) else { return node.op.clone() };
-        let Some((_, first)) = sliced_runs(has, starts, steps, &node.ty) else {
-            return node.op.clone();
-        };
+    fn op_on_part(&self, node: &Node, operands: &[State], split: &Split) -> Op {
+        let (Op::Slice { starts, steps }, [State::Split(has)]) = (&node.op, operands) else { return node.op.clone() };
+        let Some((_, first)) = sliced_runs(has, starts, steps, &node.ty) else { return node.op.clone() };
         let mut starts = starts.clone();
         starts[has.dim] = first * split.len(&self.ranks) * split.unit.clone();
         Op::Slice { starts, steps: steps.clone() }

@@ -83,10 +83,7 @@ pub fn compare_in_groups(
     groups: Groups,
 ) -> Result<Comparison> {
     let n = operands.len();
-    if n == 0 || groups.ranks > topology.devices() {
-        let message = format!("{} ranks on the {} devices of `{}`", groups.ranks, topology.devices(), topology.name);
-        return Err(Error::user("E0108", message).help("give fewer ranks, or a larger topology"));
-    }
+    topology.check_ranks(groups.ranks)?;
     if operands.iter().any(|o| o.bytes() > BYTES_MAX) {
         return Err(Error::user("E0202", format!("an operand of more than {BYTES_MAX} bytes")));
     }
@@ -110,11 +107,8 @@ pub fn compare_in_groups(
         let outcome = simulate(topology, &everywhere);
         all.push(Candidate { means: Means::Schedule(algorithm), outcome });
     }
-    if groups != Groups::one(n) {
-        sort(&mut all);
-        return Ok(Comparison { candidates: all, left_out });
-    }
-    if let Some(cycles) = cycles_of(topology, op, n) {
+    let is_one = groups == Groups::one(n);
+    if let Some(cycles) = cycles_of(topology, op, n).filter(|_| is_one) {
         // As many messages as a ring in both directions, twice.
         if left_out.contains(&Means::Schedule(Algorithm::TwoWayRing)) {
             left_out.push(Means::TwoCycles);
@@ -122,22 +116,17 @@ pub fn compare_in_groups(
             all.push(Candidate { means: Means::TwoCycles, outcome: simulate(topology, &schedules) });
         }
     }
-    if let (Some(network), Collective::AllReduce { .. }) = (&topology.in_network, op) {
+    if let (Some(network), Collective::AllReduce { .. }, true) = (&topology.in_network, op, is_one) {
         let bytes = operands[0].bytes();
         let time_us = network.latency_us.value + bytes as f64 / (network.gb_s.value * 1e3);
         let outcome = Outcome { time_us, messages: 2 * n as u64, bytes: 2 * (n * bytes) as u64, ..Outcome::default() };
         all.push(Candidate { means: Means::InNetwork, outcome });
     }
-    sort(&mut all);
-    Ok(Comparison { candidates: all, left_out })
-}
-
-/// The fastest first; of equally fast ones that with fewer messages.
-fn sort(all: &mut [Candidate]) {
     all.sort_by(|a, b| {
         let key = |c: &Candidate| (c.outcome.messages, c.outcome.bytes);
         a.outcome.time_us.total_cmp(&b.outcome.time_us).then(key(a).cmp(&key(b)))
     });
+    Ok(Comparison { candidates: all, left_out })
 }
 
 /// A schedule of places in a group as one of ranks.

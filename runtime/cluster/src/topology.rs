@@ -37,7 +37,7 @@ pub struct Topology {
     pub level: Vec<Level>,
     /// Switches that combine.
     pub in_network: Option<InNetwork>,
-    /// What a rank computes on.
+    /// A rank computes on this.
     pub device: Option<Device>,
 }
 
@@ -136,6 +136,15 @@ impl Topology {
                 Topology::parse(&text).map_err(|e| e.file(name))
             }
         }
+    }
+
+    /// Errors: E0108 where there are more ranks than devices, or none.
+    pub fn check_ranks(&self, ranks: usize) -> Result<()> {
+        if (1..=self.devices()).contains(&ranks) {
+            return Ok(());
+        }
+        let message = format!("{ranks} ranks on the {} devices of `{}`", self.devices(), self.name);
+        Err(Error::user("E0108", message).help("give fewer ranks, or a larger topology"))
     }
 
     fn verify(&self) -> Result<()> {
