@@ -2,11 +2,13 @@
 
 use crate::import::{DimRange, ParamStore, import};
 use crate::onnx::Model;
+use crate::pipeline::{self, Watch};
 use melior::Context;
 use melior::ir::{Location, Module};
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::{Block, Operation};
 use sardonyx_dialects::sdx::Graph;
+use sardonyx_passes::{Options, Rewrites};
 use std::collections::BTreeMap;
 
 /// The entry point that every artifact has: the model with the dimensions that `--dim` leaves open.
@@ -20,6 +22,21 @@ pub fn lower_model<'c>(
 ) -> Result<(Module<'c>, ParamStore)> {
     let (function, params) = import(context, model, MAIN, dims)?;
     Ok((module_of(context, function)?, params))
+}
+
+/// The graph of a model after a stage of the pipeline, and its parameters, with which the options may be made.
+pub fn graph_after(
+    model: &Model,
+    dims: &BTreeMap<String, DimRange>,
+    stage: &str,
+    options: impl FnOnce(&ParamStore) -> Options,
+) -> Result<(Graph, ParamStore)> {
+    let context = sardonyx_passes::context();
+    context.attach_diagnostic_handler(|_| true);
+    let (mut module, params) = lower_model(&context, model, dims)?;
+    let watch = Watch { stop_after: Some(stage.into()), ..Watch::default() };
+    pipeline::run_with(&context, &mut module, &watch, &mut Rewrites::new(options(&params)), &mut |_| Ok(()))?;
+    Ok((graph(&module)?, params))
 }
 
 /// A new module of one function.

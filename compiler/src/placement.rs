@@ -31,7 +31,7 @@ pub struct Placement {
     pub mesh: Vec<i64>,
     /// Products and tables that no rule names are split where that is faster; else they are on every rank.
     pub seeds: bool,
-    /// What operations read.
+    /// Places of operands of operations.
     pub operands: Vec<OperandPlace>,
     rules: Vec<Rule>,
 }
@@ -114,7 +114,7 @@ impl Placement {
     }
 }
 
-/// What one table says.
+/// One table of the file.
 enum Read {
     Rule(Rule),
     Operand(OperandPlace),

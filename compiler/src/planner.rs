@@ -1,15 +1,14 @@
 //! a model, ranks on a described cluster  =>  plans, the best first
 
-use crate::import::DimRange;
-use crate::module::{graph, lower_model};
+use crate::import::{DimRange, ParamStore};
+use crate::module::graph_after;
 use crate::onnx::Model;
-use crate::pipeline::{self, Watch};
 use crate::sizes::{Sizes, sizes_of_call};
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_cluster::Topology;
 use sardonyx_kernels::{DeviceSpec, Rates};
 use sardonyx_passes::distribute::{Candidate, Task, plan};
-use sardonyx_passes::{Options, Params, Rewrites};
+use sardonyx_passes::{Options, Params};
 use std::collections::BTreeMap;
 
 /// The stage before a program is split.
@@ -20,7 +19,7 @@ pub struct Wanted<'t> {
     /// Sizes of the call that is planned for.
     pub at: Sizes,
     pub topology: &'t Topology,
-    /// What a rank computes on, where that is not the topology's device.
+    /// A rank computes on this, where that is not the topology's device.
     pub device: Option<DeviceSpec>,
     pub ranks: usize,
     pub memory: Option<u64>,
@@ -37,18 +36,9 @@ pub struct Plans {
 /// for sizes that the model does not have.
 pub fn plans(model: &Model, wanted: &Wanted) -> Result<Plans> {
     let (device, rates) = rates(wanted)?;
-    let devices = wanted.topology.devices();
-    if wanted.ranks > devices {
-        let message = format!("{} ranks on the {devices} devices of `{}`", wanted.ranks, wanted.topology.name);
-        return Err(Error::user("E0108", message).help("give fewer ranks, or a larger topology"));
-    }
-    let context = sardonyx_passes::context();
-    context.attach_diagnostic_handler(|_| true);
-    let (mut module, params) = lower_model(&context, model, &wanted.dims)?;
-    let asked = Options { params: Params::new(params), ..Options::default() };
-    let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };
-    pipeline::run_with(&context, &mut module, &watch, &mut Rewrites::new(asked), &mut |_| Ok(()))?;
-    let graph = graph(&module)?;
+    wanted.topology.check_ranks(wanted.ranks)?;
+    let options = |params: &ParamStore| Options { params: Params::new(params.clone()), ..Options::default() };
+    let (graph, _) = graph_after(model, &wanted.dims, STAGE, options)?;
     let inputs: Vec<&[Dim]> = graph.inputs().map(|(_, _, ty)| ty.dims.as_slice()).collect();
     let sizes = sizes_of_call((&graph.symbols, &graph.checks), inputs, &wanted.at)?;
     let task = Task {
@@ -63,7 +53,7 @@ pub fn plans(model: &Model, wanted: &Wanted) -> Result<Plans> {
     Ok(Plans { candidates, sizes, device })
 }
 
-/// What one rank computes with, and on what.
+/// The device of one rank in words, and its rates.
 fn rates(wanted: &Wanted) -> Result<(String, Rates)> {
     let of_topology = wanted.topology.device.as_ref();
     let (spec, cores) = match (&wanted.device, of_topology) {

@@ -1,13 +1,13 @@
 //! model.onnx  =>  what its value-level graph computes, by the interpreter: what compiled code is compared with
 
 use crate::import::{DimRange, ParamStore};
-use crate::module::{graph, lower_model};
+use crate::module::graph_after;
 use crate::onnx::read_model;
-use crate::pipeline::{self, Watch};
 use crate::selftest;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::Graph;
+use sardonyx_passes::Options;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -20,12 +20,8 @@ impl Reference {
     pub fn read(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Reference> {
         let read = || {
             let model = read_model(model)?;
-            let context = sardonyx_passes::context();
-            context.attach_diagnostic_handler(|_| true);
-            let (mut module, params) = lower_model(&context, &model, dims)?;
-            let watch = Watch { stop_after: Some(selftest::STAGE.into()), ..Watch::default() };
-            pipeline::run(&context, &mut module, &watch, &mut |_| Ok(()))?;
-            Ok(Reference { graph: graph(&module)?, params })
+            let (graph, params) = graph_after(&model, dims, selftest::STAGE, |_| Options::default())?;
+            Ok(Reference { graph, params })
         };
         read().map_err(|e: Box<Error>| e.file(model.display().to_string()))
     }

@@ -12,9 +12,8 @@ pub mod score;
 mod walk;
 
 use crate::import::{DimRange, ParamStore};
-use crate::module::{graph, lower_model};
+use crate::module::graph_after;
 use crate::onnx::Model;
-use crate::pipeline::{self, Watch};
 use auto::Choice;
 use data::Sample;
 use gptq::{Seen, error_of_rows, errors_of_bytes, relative, rounded};
@@ -24,7 +23,7 @@ use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::{Graph, Value};
 use sardonyx_passes::calibrated::{Calibrated, Codes, Meaning, Rounding};
 use sardonyx_passes::quantize::{Product, images, products, tables};
-use sardonyx_passes::{Activations, CodeType, KvCache, Options, Params, Quantize, Rewrites};
+use sardonyx_passes::{Activations, CodeType, KvCache, Options, Params, Quantize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use walk::Walk;
@@ -95,10 +94,7 @@ pub fn calibrate(
         let help = "give `--quantize int8`, `int4`, `int3`, `fp8` or `auto`, or leave out `--calibrate`";
         return Err(Error::user("E0001", message).help(help));
     }
-    let context = sardonyx_passes::context();
-    context.attach_diagnostic_handler(|_| true);
-    let (mut module, params) = lower_model(&context, model, dims)?;
-    let mut rewrites = Rewrites::new(Options {
+    let asked = |params: &ParamStore| Options {
         params: Params::new(params.clone()),
         fuel: None,
         remarks: false,
@@ -106,10 +102,8 @@ pub fn calibrate(
         // Data has what the model's inputs are.
         kv_cache: KvCache::F32,
         ..options.clone()
-    });
-    let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };
-    pipeline::run_with(&context, &mut module, &watch, &mut rewrites, &mut |_| Ok(()))?;
-    let graph = graph(&module)?;
+    };
+    let (graph, params) = graph_after(model, dims, STAGE, asked)?;
     let samples = data::samples(data, &graph)?;
     let is_random = data::is_random(data);
     let mut rounder = Rounder { graph: &graph, made: ParamStore::new() };

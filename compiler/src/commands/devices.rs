@@ -37,8 +37,13 @@ pub fn devices(args: &DevicesArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
+/// A known device, or one that a file describes. Errors: E0001, E0002, E0406.
+pub fn spec(device: &str) -> Result<DeviceSpec> {
+    DeviceSpec::parse(&text(device)?, device)
+}
+
 /// The description of a known device, or the content of a file.
-pub fn text(device: &str) -> Result<String> {
+fn text(device: &str) -> Result<String> {
     if let Some(text) = DeviceSpec::text(device) {
         return Ok(text.into());
     }

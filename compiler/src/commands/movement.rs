@@ -5,7 +5,6 @@ use crate::movement::{Movement, Question, Row, Sum, formula, of_kind, sum};
 use crate::sizes::parse_sizes;
 use sardonyx_base::Result;
 use sardonyx_base::json::Json;
-use sardonyx_kernels::DeviceSpec;
 use sardonyx_passes::movement::{Kind, Sure};
 use std::io::Write;
 
@@ -25,7 +24,7 @@ impl MovementArgs {
     /// Errors: E0204, E0001, E0406.
     pub fn question(&self, default_device: &str) -> Result<Question> {
         let device = self.device.as_deref().unwrap_or(default_device);
-        Ok(Question { at: parse_sizes(&self.at)?, device: DeviceSpec::parse(&super::devices::text(device)?, device)? })
+        Ok(Question { at: parse_sizes(&self.at)?, device: super::devices::spec(device)? })
     }
 }
 

@@ -10,7 +10,6 @@ use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{PRESETS, Topology};
 use sardonyx_format::file::AtomicFile;
-use sardonyx_kernels::DeviceSpec;
 use sardonyx_passes::distribute::{Candidate, Estimate, Exchange, FoundBy};
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -25,11 +24,12 @@ pub struct PlanArgs {
     /// The model; its weights need not be there
     #[arg(value_name = "MODEL.onnx")]
     pub model: PathBuf,
+    /// Ranks that run the model together
     #[arg(long, value_name = "N")]
     pub ranks: NonZeroUsize,
     #[arg(long, value_name = "NAME|FILE.toml", help = topology_help())]
     pub topology: String,
-    /// What a rank computes on, as `sardonyx devices` lists it [default: what the topology says]
+    /// The device of a rank, as `sardonyx devices` lists it [default: that of the topology]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub device: Option<String>,
     /// Bytes that a rank may have of weights and of what lies between operations: 80G
@@ -73,10 +73,7 @@ fn bytes(text: &str) -> std::result::Result<u64, String> {
 /// Errors: E0108 where nothing fits the memory, and those of [`plans`].
 pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
     let topology = Topology::named(&args.topology)?;
-    let device = match &args.device {
-        Some(name) => Some(DeviceSpec::parse(&super::devices::text(name)?, name)?),
-        None => None,
-    };
+    let device = args.device.as_deref().map(super::devices::spec).transpose()?;
     let wanted = Wanted {
         dims: parse_dims(&args.dims)?,
         at: parse_sizes(&args.at)?,
@@ -174,7 +171,7 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
     }
 }
 
-/// What a candidate lacks beside the best.
+/// The reason why a candidate is not the best.
 fn lost(e: &Estimate, best: Option<&Estimate>, fits: bool) -> String {
     let Some(best) = best else { return String::new() };
     if !fits {

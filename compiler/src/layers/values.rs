@@ -1,13 +1,13 @@
 //! model.onnx, inputs  =>  every value of its graph, by the interpreter on the import or from given files
 
 use crate::import::{DimRange, ParamStore};
-use crate::module::{graph, lower_model};
+use crate::module::graph_after;
 use crate::onnx::{Model, ValueInfo, read_model};
-use crate::pipeline::{self, Watch};
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Op, TensorType};
 use sardonyx_format::tensor_io::{load_proto, load_tensor};
+use sardonyx_passes::Options;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -48,12 +48,7 @@ impl Values {
         let mut exposed = model.clone();
         let hidden = all.iter().filter(|v| !outputs.iter().any(|(name, _)| *name == v.name));
         exposed.graph.outputs.extend(hidden.map(|v| ValueInfo { name: v.name.clone(), ty: None }));
-        let context = sardonyx_passes::context();
-        context.attach_diagnostic_handler(|_| true);
-        let (mut module, params) = lower_model(&context, &exposed, dims)?;
-        let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };
-        pipeline::run(&context, &mut module, &watch, &mut |_| Ok(()))?;
-        let graph = graph(&module)?;
+        let (graph, params) = graph_after(&exposed, dims, STAGE, |_| Options::default())?;
         let varying = varying(&graph);
         for (name, v) in &graph.outputs {
             if let Some(&at) = index.get(name) {

@@ -8,14 +8,13 @@ mod rule;
 pub use rule::{Choice, Rule};
 
 use crate::import::{DimRange, ParamStore};
-use crate::module::{graph, lower_model};
+use crate::module::graph_after;
 use crate::onnx::Model;
-use crate::pipeline::{self, Watch};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::weights::{Weights, weights};
-use sardonyx_passes::{Options, Params, Rewrites};
+use sardonyx_passes::{Options, Params};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,13 +59,12 @@ pub fn sparsify(
     options: &Options,
     choices: &[Choice],
 ) -> Result<(ParamStore, Vec<Pruned>)> {
-    let context = sardonyx_passes::context();
-    context.attach_diagnostic_handler(|_| true);
-    let (mut module, params) = lower_model(&context, model, dims)?;
-    let asked = Options { params: Params::new(params.clone()), target: options.target, ..Options::default() };
-    let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };
-    pipeline::run_with(&context, &mut module, &watch, &mut Rewrites::new(asked), &mut |_| Ok(()))?;
-    let graph = graph(&module)?;
+    let asked = |params: &ParamStore| Options {
+        params: Params::new(params.clone()),
+        target: options.target,
+        ..Options::default()
+    };
+    let (graph, params) = graph_after(model, dims, STAGE, asked)?;
     let found = weights(&graph);
     let mut made = Made { graph: &graph, params, changed: ParamStore::new() };
     let mut report = vec![];
