@@ -12,6 +12,12 @@
 //! runs = 3                           # the dimension is so many runs of units: queries, keys and values
 //! ```
 //!
+//! ```toml
+//! [pipeline]
+//! axis = 0                           # of the mesh; 0 where it is not given
+//! begins = ['/layer.3/MatMul']       # a node for each stage but the first, in the order of the program
+//! ```
+//!
 //! `sardonyx plan` writes `op = N` and `input = N`: an operand of the operations that stand for the node when the program is
 //! split, and `seeds = false`: what no rule places is on every rank.
 
@@ -20,7 +26,7 @@ use regex_lite::Regex;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::Place;
-use sardonyx_passes::OperandPlace;
+use sardonyx_passes::{OperandPlace, Stages};
 use std::fmt::Write;
 use std::path::Path;
 use toml::{Table, Value};
@@ -33,6 +39,7 @@ pub struct Placement {
     pub seeds: bool,
     /// Places of operands of operations.
     pub operands: Vec<OperandPlace>,
+    pub stages: Option<Stages>,
     rules: Vec<Rule>,
 }
 
@@ -51,7 +58,7 @@ impl Placement {
 
     fn parse(text: &str) -> Result<Placement> {
         let table: Table = text.parse().map_err(|e| wrong(format!("it is no TOML: {e}")))?;
-        known(&table, &["mesh", "place", "seeds"], "the plan")?;
+        known(&table, &["mesh", "pipeline", "place", "seeds"], "the plan")?;
         let sizes = table.get("mesh").and_then(Value::as_array).ok_or_else(|| wrong("`mesh` is missing: [2, 4]"))?;
         let size = |v: &Value| v.as_integer().filter(|n| (1..=1024).contains(n)).map(|n| n.to_string());
         let sizes: Option<Vec<String>> = sizes.iter().map(size).collect();
@@ -61,7 +68,8 @@ impl Placement {
             None => true,
             Some(value) => value.as_bool().ok_or_else(|| wrong("`seeds` is true or false"))?,
         };
-        let mut plan = Placement { mesh, seeds, ..Placement::default() };
+        let stages = table.get("pipeline").map(|value| pipeline(value, &mesh)).transpose()?;
+        let mut plan = Placement { mesh, seeds, stages, ..Placement::default() };
         let all = match table.get("place") {
             None => &vec![],
             Some(Value::Array(all)) => all,
@@ -167,6 +175,27 @@ impl Read {
     }
 }
 
+fn pipeline(value: &Value, mesh: &[i64]) -> Result<Stages> {
+    let table = value.as_table().ok_or_else(|| wrong("`pipeline` is a table: `[pipeline]`"))?;
+    known(table, &["axis", "begins"], "the pipeline")?;
+    let axis = match table.get("axis") {
+        None => Some(0),
+        Some(value) => value.as_integer().and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < mesh.len()),
+    };
+    let axis =
+        axis.ok_or_else(|| wrong(format!("`axis` of the pipeline is none of the {} of the mesh", mesh.len())))?;
+    let names = table.get("begins").and_then(Value::as_array);
+    let names = names.and_then(|all| all.iter().map(|name| name.as_str().map(str::to_string)).collect());
+    let begins: Vec<String> = names.ok_or_else(|| wrong("`begins` of the pipeline is no list of nodes"))?;
+    let ranks = mesh.get(axis).copied().unwrap_or(1);
+    match begins.len() as i64 + 1 == ranks {
+        true => Ok(Stages { axis, begins }),
+        false => {
+            Err(wrong(format!("the pipeline has {} stages, axis {axis} of the mesh {ranks} ranks", begins.len() + 1)))
+        }
+    }
+}
+
 /// A string of TOML, whose escapes JSON's are among.
 fn quoted(text: &str) -> Json {
     text.into()
@@ -241,7 +270,10 @@ mod tests {
         for (text, message) in [
             ("mesh = 3", "`mesh` is missing: [2, 4]"),
             ("mesh = [2000]", "`mesh` is a list of 1 to 1024 ranks in all: [2, 4]"),
-            ("mesh = [2]\nspeed = 3", "the plan has `speed`; it may have mesh, place, seeds"),
+            ("mesh = [2]\nspeed = 3", "the plan has `speed`; it may have mesh, pipeline, place, seeds"),
+            ("mesh = [2]\n[pipeline]\nbegins = 1", "`begins` of the pipeline is no list of nodes"),
+            ("mesh = [2]\n[pipeline]\naxis = 1\nbegins = ['a']", "`axis` of the pipeline is none of the 1 of the mesh"),
+            ("mesh = [3]\n[pipeline]\nbegins = ['a']", "the pipeline has 2 stages, axis 0 of the mesh 3 ranks"),
             ("mesh = [2]\n[[place]]\ndim = 1", "place 0 names no `node`"),
             ("mesh = [2]\n[[place]]\nnode = 'a'\nunit = 2", "place 0 has units and no `dim`"),
             ("mesh = [2]\n[[place]]\nnode = 'a'\naxis = 1", "axis 1 of a mesh of 1 axes"),

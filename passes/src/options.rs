@@ -4,7 +4,7 @@
 //! field with its default, and a row that says how its value is written.
 
 use crate::calibrated::{Calibrated, CodeType};
-use crate::operand_place::OperandPlace;
+use crate::placement::{OperandPlace, Stages};
 use regex_lite::Regex;
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_dialects::params::ParamValues;
@@ -47,6 +47,8 @@ pub struct Options {
     pub places: Vec<OperandPlace>,
     /// Products and tables are split that neither the model nor a plan has placed.
     pub seeds: bool,
+    /// The pipeline along one of the axes.
+    pub stages: Option<Stages>,
 }
 
 impl Default for Options {
@@ -72,6 +74,7 @@ impl Default for Options {
             mesh: vec![],
             places: vec![],
             seeds: true,
+            stages: None,
         }
     }
 }
@@ -280,6 +283,7 @@ static ROWS: &[Row] = &[
     Row { name: "quantize", set: |o, v| Quantize::from_name(v).map(|v| o.quantize = v) },
     Row { name: "seeds", set: |o, v| v.parse().ok().map(|v| o.seeds = v) },
     Row { name: "sparsity", set: |o, v| Sparsity::from_name(v).map(|v| o.sparsity = v) },
+    Row { name: "stages", set: |o, v| v.parse().ok().map(|v| o.stages = Some(v)) },
     Row { name: "target", set: |o, v| Target::from_name(v).map(|v| o.target = v) },
     Row { name: "workspace-limit", set: |o, v| v.parse().ok().map(|v| o.workspace_limit = Some(v)) },
 ];

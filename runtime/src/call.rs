@@ -149,6 +149,9 @@ impl Call<'_> {
         self.upload(state, shape, places)?;
         for (i, step) in self.entry.steps.iter().enumerate() {
             self.stop.check()?;
+            if !self.entry.needed[i] {
+                continue;
+            }
             match &step.action {
                 // In place the old positions are there already.
                 Action::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}

@@ -21,7 +21,7 @@ mod space;
 pub use estimate::{Estimate, Exchange};
 pub use machine::Machine;
 
-use crate::operand_place::OperandPlace;
+use crate::placement::OperandPlace;
 use crate::shard::{Ranks, Signature, State, States, follows, operation_numbers, split, with_operands_placed};
 use crate::usual::Sizes;
 use sardonyx_base::{Dim, Result};

@@ -137,7 +137,7 @@ fn gather((graph, ranks): (&Graph, &Ranks), node: &Node, axis: usize, arg: usize
 /// Whether ranks of another axis of the mesh may exchange what is split so.
 fn exchanged(op: &HostOp, has: &Split) -> bool {
     match op {
-        HostOp::Collective(Collective::AllReduce { .. }) => true,
+        HostOp::Collective(Collective::AllReduce { .. } | Collective::Send { .. }) => true,
         HostOp::Collective(Collective::AllGather { dim, .. } | Collective::ReduceScatter { dim, .. }) => {
             *dim != has.dim
         }

@@ -22,13 +22,19 @@ use crate::rewrite::Rewrites;
 use places::with_places;
 use redistribute::Local;
 pub use redistribute::States;
-use sardonyx_base::{Dim, Result};
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let mesh = rewrites.options().mesh.clone();
     let (places, seeds) = (rewrites.options().places.clone(), rewrites.options().seeds);
+    let pipeline = rewrites.options().stages.as_ref().map(|stages| stages.axis);
+    if let Some(place) = places.iter().find(|place| pipeline == Some(place.place.mesh)) {
+        let message = format!("axis {} of the mesh has the stages of a pipeline, and a place", place.place.mesh);
+        return Err(Error::user("E0108", message).node(&place.node).help("give the place another axis"));
+    }
+    let seeded: Vec<bool> = (0..mesh.len()).map(|axis| seeds && pipeline != Some(axis)).collect();
     let mut states = vec![States::new(); mesh.len()];
     rewrites.graphs(module, |rewrites, graph| {
         // What host operations call runs on every rank as it is.
@@ -36,7 +42,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             if !places.is_empty() {
                 *graph = with_places(graph, &places, rewrites)?;
             }
-            let (local, missed) = split(graph, &mesh, seeds, &mut states)?;
+            let (local, missed) = split_with(graph, &mesh, &seeded, &mut states)?;
             *graph = local;
             missed.into_iter().for_each(|missed| rewrites.missed(missed));
         }
@@ -49,8 +55,13 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 
 /// The program of each rank of a mesh, and what stays on every rank. Without `seeds` what nobody has placed is not split.
 pub fn split(graph: &Graph, mesh: &[i64], seeds: bool, states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
+    split_with(graph, mesh, &vec![seeds; mesh.len()], states)
+}
+
+/// The same, where that is said for each axis.
+fn split_with(graph: &Graph, mesh: &[i64], seeds: &[bool], states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
     let (mut local, mut missed) = (graph.clone(), vec![]);
-    for (axis, (&size, states)) in mesh.iter().zip(states).enumerate() {
+    for (axis, ((&size, states), &seeds)) in mesh.iter().zip(states).zip(seeds).enumerate() {
         let (next, more) = split_along(&local, (axis, size), seeds, states)?;
         local = next;
         missed.extend(more);

@@ -3,7 +3,7 @@
 //! A plan names an operand by the ONNX node, which of the operations that stand for it reads it, and its number: what the
 //! program is before it is split does not depend on how it is to be.
 
-use crate::operand_place::OperandPlace;
+use crate::placement::OperandPlace;
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
 use sardonyx_base::{Error, Result};

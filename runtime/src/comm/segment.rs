@@ -12,6 +12,10 @@ use std::time::Duration;
 
 /// Axes of a mesh.
 pub const AXES_MAX: usize = 4;
+/// What a rank counts its phases of: the collectives along each axis, and at last its sends.
+pub const LANES: usize = AXES_MAX + 1;
+/// The lane of sends, in which a phase follows from the step: who has no part in a send does not count.
+pub const SENDS: usize = AXES_MAX;
 /// Bytes that are posted beside the description.
 pub const SMALL_MAX: usize = sardonyx_base::schedule::SMALL_MAX;
 /// What a rank says of its failure.
@@ -79,11 +83,11 @@ struct Header {
 /// What one rank tells the others.
 #[repr(C)]
 struct Control {
-    /// By axis: how far it is.
-    phases: [Word; AXES_MAX],
+    /// By lane: how far it is.
+    phases: [Word; LANES],
     /// The last order that it has carried out.
     idle: Word,
-    posted: [[Posted; 2]; AXES_MAX],
+    posted: [[Posted; 2]; LANES],
     text_bytes: AtomicU32,
     text: [u8; TEXT_MAX],
 }
@@ -199,9 +203,9 @@ impl Segment {
         &self.header().order
     }
 
-    pub fn phase(&self, rank: usize, axis: usize) -> &Word {
+    pub fn phase(&self, rank: usize, lane: usize) -> &Word {
         // SAFETY: within the control block; a word has only atomics.
-        unsafe { &(*self.control(rank)).phases[axis] }
+        unsafe { &(*self.control(rank)).phases[lane] }
     }
 
     pub fn idle(&self, rank: usize) -> &Word {
@@ -214,14 +218,14 @@ impl Segment {
         first + (axis * 2 + slot) * SMALL_MAX
     }
 
-    pub fn post(&self, rank: usize, axis: usize, slot: usize, posted: Posted) {
+    pub fn post(&self, rank: usize, lane: usize, slot: usize, posted: Posted) {
         // SAFETY: within the control block; only the rank itself writes there, and others read only after its phase.
-        unsafe { (&raw mut (*self.control(rank)).posted[axis][slot]).write(posted) }
+        unsafe { (&raw mut (*self.control(rank)).posted[lane][slot]).write(posted) }
     }
 
-    pub fn posted(&self, rank: usize, axis: usize, slot: usize) -> Posted {
+    pub fn posted(&self, rank: usize, lane: usize, slot: usize) -> Posted {
         // SAFETY: as above.
-        unsafe { (&raw const (*self.control(rank)).posted[axis][slot]).read() }
+        unsafe { (&raw const (*self.control(rank)).posted[lane][slot]).read() }
     }
 
     /// Says that a rank failed in a call, and why; the first one of a call is remembered.
@@ -237,7 +241,7 @@ impl Segment {
         let older = |seen: u64| ((seen >> 32) as u32 != call).then_some(own);
         let _ = self.header().failed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, older);
         for rank in 0..self.n_ranks {
-            (0..AXES_MAX).for_each(|axis| self.phase(rank, axis).wake());
+            (0..LANES).for_each(|lane| self.phase(rank, lane).wake());
         }
     }
 

@@ -9,7 +9,7 @@ use super::link::fitting;
 use super::link::{Exchange, Link, Payload, laid};
 use super::order::{Order, heard, told};
 use super::processes::Process;
-use super::segment::{AXES_MAX, Posted, SMALL_MAX, Segment};
+use super::segment::{AXES_MAX, LANES, Posted, SENDS, SMALL_MAX, Segment};
 use crate::device::{Address, Block};
 use crate::stop::Stop;
 use prost::Message;
@@ -31,6 +31,8 @@ pub struct Shared {
     call: Arc<AtomicU32>,
     /// By axis: how many collectives the call has met so far.
     met: [AtomicU32; AXES_MAX],
+    /// The phase of sends that the call has begun at.
+    sends_from: AtomicU32,
     /// How often a word is looked at before sleeping.
     looks: AtomicU32,
     /// The process that orders what this one does, where it is another.
@@ -69,7 +71,8 @@ impl Shared {
     pub fn new(segment: Arc<Segment>, rank: usize) -> Shared {
         let (call, met, known) = (Arc::default(), Default::default(), Mutex::default());
         let members = Mutex::new(Members::Threads(vec![]));
-        Shared { segment, rank, call, met, looks: AtomicU32::new(0), leader: None, known, members }
+        let (sends_from, looks) = Default::default();
+        Shared { segment, rank, call, met, sends_from, looks, leader: None, known, members }
     }
 
     pub fn led_by(self, leader: libc::pid_t) -> Shared {
@@ -94,22 +97,25 @@ impl Shared {
     /// Takes part in a call from its start on. `bases` are beyond all phases of the calls before.
     fn begin(&self, call: u32, bases: &[u32]) {
         self.call.store(call, Ordering::SeqCst);
-        for (axis, base) in bases.iter().enumerate().take(AXES_MAX) {
-            self.met[axis].store(0, Ordering::Relaxed);
-            self.segment.phase(self.rank, axis).set(*base);
+        for (lane, base) in bases.iter().enumerate().take(LANES) {
+            match lane {
+                SENDS => self.sends_from.store(*base, Ordering::Relaxed),
+                axis => self.met[axis].store(0, Ordering::Relaxed),
+            }
+            self.segment.phase(self.rank, lane).set(*base);
         }
     }
 
     /// What the phases of the next call may begin at, when no rank is in one.
     fn bases(&self) -> Vec<u32> {
-        let phases = |axis| (0..self.segment.n_ranks).map(move |rank| self.segment.phase(rank, axis).get());
+        let phases = |lane| (0..self.segment.n_ranks).map(move |rank| self.segment.phase(rank, lane).get());
         // Counted from an own phase, they are near each other, whatever their values.
-        let furthest = |axis| {
-            let own = self.segment.phase(self.rank, axis).get();
-            let ahead = phases(axis).map(|p| p.wrapping_sub(own) as i32).max().unwrap_or(0);
+        let furthest = |lane| {
+            let own = self.segment.phase(self.rank, lane).get();
+            let ahead = phases(lane).map(|p| p.wrapping_sub(own) as i32).max().unwrap_or(0);
             own.wrapping_add_signed(ahead)
         };
-        (0..AXES_MAX).map(furthest).collect()
+        (0..LANES).map(furthest).collect()
     }
 
     fn staging(&self, half: usize, bytes: usize) -> Result<usize> {
@@ -175,6 +181,56 @@ impl Shared {
         }
     }
 
+    /// One rank reads the operand of another one, where it lies; all but these two keep their own and wait for nobody.
+    ///
+    /// # Safety
+    /// As for `exchange`, whose operands fit.
+    unsafe fn send(
+        &self,
+        what: &Exchange,
+        [sender, receiver]: [usize; 2],
+        from: *const u8,
+        to: *mut u8,
+        stop: &Stop,
+    ) -> Result<()> {
+        let Exchange { op, step, ranks, operands, own, .. } = *what;
+        let (segment, bytes) = (&self.segment, operands[own].bytes());
+        let posted_at = self.sends_from.load(Ordering::Relaxed).wrapping_add(2 * step as u32 + 1);
+        let taken_at = posted_at.wrapping_add(1);
+        let description = fingerprint(op, step, operands);
+        if own == sender {
+            let place = segment.place(self.rank, from, bytes);
+            let operand = place.map_or_else(|| self.staging(0, bytes), Ok)?;
+            if place.is_none() {
+                // SAFETY: the room has so many bytes, which nobody reads now: this rank leaves a send when it has been read.
+                unsafe { from.copy_to_nonoverlapping(segment.at(operand), bytes) };
+            }
+            let posted = Posted { what: description, operand: operand as u64, result: 0 };
+            segment.post(self.rank, SENDS, 0, posted);
+            segment.phase(self.rank, SENDS).set(posted_at);
+            if own != receiver {
+                self.wait(op, SENDS, &[ranks[receiver]], taken_at, stop)?;
+            }
+        } else if own == receiver {
+            self.wait(op, SENDS, &[ranks[sender]], posted_at, stop)?;
+            let posted = segment.posted(ranks[sender], SENDS, 0);
+            if posted.what != description {
+                let message = format!("rank {} is at another collective than `{op}`", ranks[sender]);
+                return Err(Error::user("E0408", message).help("every rank must run the same artifact"));
+            }
+            if !segment.holds(posted.operand as usize, bytes) {
+                return Err(Error::defect("a rank posted what is not in the memory that the ranks share"));
+            }
+            // SAFETY: the sender keeps these bytes until this rank has counted its phase on.
+            unsafe { segment.at(posted.operand as usize).cast_const().copy_to_nonoverlapping(to, bytes) };
+            segment.phase(self.rank, SENDS).set(taken_at);
+            return Ok(());
+        }
+        // SAFETY: as the caller says.
+        unsafe { from.copy_to_nonoverlapping(to, bytes) };
+        Ok(())
+    }
+
     /// Counts the own phase on.
     fn next(&self, axis: usize) -> u32 {
         let word = self.segment.phase(self.rank, axis);
@@ -184,10 +240,9 @@ impl Shared {
     }
 
     /// Waits until all of a group have come to a phase. Errors: E0305, E0306, E0408.
-    fn wait(&self, op: &Collective, ranks: &[usize], phase: u32, stop: &Stop) -> Result<()> {
-        let axis = op.mesh();
+    fn wait(&self, op: &Collective, lane: usize, ranks: &[usize], phase: u32, stop: &Stop) -> Result<()> {
         for &rank in ranks.iter().filter(|rank| **rank != self.rank) {
-            let word = self.segment.phase(rank, axis);
+            let word = self.segment.phase(rank, lane);
             let (mut looked, looks) = (0, self.looks.load(Ordering::Relaxed));
             loop {
                 let seen = word.get();
@@ -237,6 +292,11 @@ impl Link for Shared {
         if axis >= AXES_MAX || ranks.iter().any(|rank| *rank >= self.segment.n_ranks) {
             return Err(sardonyx_base::host::alone(op));
         }
+        if let Collective::Send { from: sender, to: receiver, .. } = *op {
+            fitting(what)?;
+            // SAFETY: as the caller says.
+            return unsafe { self.send(what, [sender, receiver], from, to, stop) };
+        }
         let rounds = self.rounds(what)?;
         let slot = (self.met[axis].fetch_add(1, Ordering::Relaxed) % 2) as usize;
         let segment = &self.segment;
@@ -257,7 +317,7 @@ impl Link for Shared {
         let posted =
             Posted { what: fingerprint(op, step, operands), operand: posted_at as u64, result: made_at as u64 };
         segment.post(self.rank, axis, slot, posted);
-        let wait = |phase| self.wait(op, ranks, phase, stop);
+        let wait = |phase| self.wait(op, axis, ranks, phase, stop);
         wait(self.next(axis))?;
         let all: Vec<Posted> = ranks.iter().map(|rank| segment.posted(*rank, axis, slot)).collect();
         if let Some(at) = all.iter().position(|p| p.what != posted.what) {

@@ -1,5 +1,6 @@
 //! an entry point of the plan  =>  checked against the symbols, constants and kernels
 
+use super::needed::needed_steps;
 use super::verify::undeclared;
 use super::{Action, Buffer, Entry, Launch, Place, Port, Program, Symbol, states};
 use sardonyx_base::plan::{self, SymbolKind, malformed, step_label};
@@ -53,6 +54,7 @@ impl<'a> EntryReader<'a> {
         let (pointers_at, params_at) =
             (begins(&plan, |launch| launch.buffers.len()), begins(&plan, |launch| launch.params.len()));
         let n_stages = self.stage + 1;
+        let needed = needed_steps(self.program, &plan);
         Ok(Entry {
             plan,
             input_states,
@@ -66,6 +68,7 @@ impl<'a> EntryReader<'a> {
             check_stages,
             pointers_at,
             params_at,
+            needed,
             n_stages,
             specialized: vec![],
         })

@@ -11,6 +11,7 @@
 
 mod entry;
 mod host;
+mod needed;
 mod states;
 mod verify;
 pub(crate) mod world;
@@ -118,6 +119,8 @@ pub struct Entry {
     /// Where the pointers and the parameters of each step begin in the entry's arrays of all; at last, their ends.
     pub pointers_at: Vec<usize>,
     pub params_at: Vec<usize>,
+    /// By step: this rank takes part in it.
+    pub needed: Vec<bool>,
     /// Stage `i` begins after the `i`-th step that binds symbols.
     pub n_stages: usize,
     /// The entry points with some of its dimensions fixed, as indices into `Program.entries`: those with most first.

@@ -29,7 +29,7 @@ fn exchanged(
     let segment = Arc::new(Segment::private(mesh.iter().product()).unwrap());
     let run = |at: usize| {
         let rank = Shared::new(segment.clone(), at);
-        rank.begin(1, &[7; AXES_MAX]);
+        rank.begin(1, &[7; LANES]);
         let mut all = vec![];
         for (step, op) in ops.iter().enumerate() {
             let operand = brings(at, step);
@@ -134,7 +134,7 @@ fn ranks_at_different_collectives_find_out() {
     let segment = Arc::new(Segment::private(2).unwrap());
     let run = |at: usize| {
         let rank = Shared::new(segment.clone(), at);
-        rank.begin(1, &[0; AXES_MAX]);
+        rank.begin(1, &[0; LANES]);
         let operands = [(); 2].map(|()| Operand { dtype: DType::I64, dims: vec![1] });
         let what = Exchange {
             op: &ops[at],
@@ -155,4 +155,33 @@ fn ranks_at_different_collectives_find_out() {
         other.join().unwrap()
     });
     assert_eq!(other.unwrap_err().message, "rank 0 of 2 is at another collective than `AllReduce mesh=0 by=max`");
+}
+
+#[test]
+fn a_send_waits_for_nobody_else() {
+    let sends = ["Send mesh=0 from=0 to=2", "Send mesh=0 from=2 to=0"].map(|t| Collective::parse(t).unwrap());
+    let brings = |rank: usize, step: usize| tensor(DType::F32, &[5000], rank + 3 * step);
+    let all = exchanged(&[3], &sends, &brings, &RunOptions::default(), Some(1));
+    let got = |rank: usize, step: usize| all[rank].as_ref().unwrap()[step].bytes().to_vec();
+    assert_eq!([got(2, 0), got(0, 1)], [brings(0, 0), brings(2, 1)].map(|t| t.bytes().to_vec()));
+    assert_eq!([got(0, 0), got(2, 1)], [brings(0, 0), brings(2, 1)].map(|t| t.bytes().to_vec()));
+}
+
+/// Small operands that lie in two slots in turn stay as they are while others pass sends by.
+#[test]
+fn sends_between_collectives_leave_their_slots_alone() {
+    let texts = ["AllGather mesh=0 dim=0", "Send mesh=0 from=0 to=1", "AllReduce mesh=0 by=add"];
+    let ops: Vec<Collective> = texts.iter().cycle().take(300).map(|t| Collective::parse(t).unwrap()).collect();
+    let brings = |rank: usize, step: usize| Tensor::from_vec(vec![2], vec![rank as i64, step as i64]);
+    let all = exchanged(&[4], &ops, &brings, &RunOptions::default(), None);
+    for (step, op) in ops.iter().enumerate() {
+        let operands: Vec<Tensor> = (0..4).map(|rank| brings(rank, step)).collect();
+        for (rank, got) in all.iter().enumerate() {
+            assert_eq!(
+                got.as_ref().unwrap()[step].bytes(),
+                op.result(&operands, rank).unwrap().bytes(),
+                "{step} {rank}"
+            );
+        }
+    }
 }

@@ -1,0 +1,160 @@
+//! a program, the nodes with which the stages of a pipeline begin  =>  the program with sends from each stage to the next
+//!
+//! Each stage belongs to the ranks with one coordinate along an axis of the mesh. What a stage reads that an earlier one
+//! computes is sent there, once; outputs are sent to the first stage. The program stays the same on all ranks: a rank of one
+//! stage runs what is needed for what it sends (`runtime/src/program/needed.rs`).
+
+use crate::find_caches;
+use crate::remark::Missed;
+use crate::rewrite::Rewrites;
+use crate::shard::fixed_values;
+use sardonyx_base::host::Collective;
+use sardonyx_base::{Error, HostOp, Result};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::sdx::{Graph, Host, Node, Op, Value};
+use std::collections::BTreeMap;
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    let Some(stages) = rewrites.options().stages.clone() else { return Ok(()) };
+    let mesh = rewrites.options().mesh.clone();
+    let ranks = mesh.get(stages.axis).copied().unwrap_or(1);
+    if ranks != stages.begins.len() as i64 + 1 {
+        let (axis, n) = (stages.axis, stages.begins.len() + 1);
+        let message = format!("the pipeline has {n} stages, axis {axis} of the mesh {ranks} ranks");
+        return Err(Error::user("E0108", message).help("give a node for each stage but the first, and a rank for each"));
+    }
+    rewrites.graphs(module, |rewrites, graph| {
+        // What host operations call runs on every rank as it is.
+        if !graph.internal {
+            let stage_of = stages_of_values(graph, &stages.begins)?;
+            let (staged, missed) = with_sends(graph, stages.axis, &stage_of)?;
+            *graph = staged;
+            missed.into_iter().for_each(|missed| rewrites.missed(missed));
+        }
+        Ok(())
+    })
+}
+
+/// By value. Errors: E0108 for a node that begins no stage, or before that of the stage before it.
+pub fn stages_of_values(graph: &Graph, begins: &[String]) -> Result<Vec<usize>> {
+    let mut first = vec![0];
+    for name in begins {
+        let at = graph.nodes.iter().position(|node| node.origins.contains(name));
+        let at = at.ok_or_else(|| {
+            let message = format!("no operation of the program stands for the node `{name}`");
+            Error::user("E0108", message).help("`sardonyx explain` lists the nodes of operations")
+        })?;
+        if at <= first[first.len() - 1] {
+            let message = format!("`{name}` does not come after the node with which the stage before it begins");
+            return Err(Error::user("E0108", message).help("give the nodes in the order of the program"));
+        }
+        first.push(at);
+    }
+    Ok((0..graph.nodes.len()).map(|v| first.iter().rposition(|first| *first <= v).unwrap_or(0)).collect())
+}
+
+/// The program with sends, and what every rank has to compute nevertheless.
+pub fn with_sends(graph: &Graph, axis: usize, stage_of: &[usize]) -> Result<(Graph, Vec<Missed>)> {
+    let uses = find_caches::uses(graph);
+    let state = graph.outputs.iter().find(|(_, v)| find_caches::is_state(graph, &uses, *v));
+    if let Some((name, _)) = state {
+        let message = format!("the output `{name}` continues a cache, which a pipeline cannot hold yet");
+        return Err(Error::user("E0108", message).help("split the layers over the ranks instead: leave out the stages"));
+    }
+    let groups = graph.nodes.iter().filter_map(|n| if let Op::Host(h) = &n.op { Some(h.group + 1) } else { None });
+    let mut sends = Sends {
+        graph,
+        axis,
+        stage_of,
+        everywhere: everywhere(graph),
+        out: Graph { nodes: vec![], outputs: vec![], ..graph.clone() },
+        at_home: vec![],
+        elsewhere: BTreeMap::new(),
+        next_group: groups.max().unwrap_or(0),
+    };
+    let mut missed = vec![];
+    for (v, node) in graph.values() {
+        let stage = stage_of[v.index()];
+        if is_for_all(node) && node.args.iter().any(|arg| !sends.everywhere[arg.index()]) {
+            let missing = Missed::because("every stage computes what this needs", node.op.name());
+            missed.push(Missed { node: node.origins.first().cloned(), ..missing });
+        }
+        let args = node.args.iter().map(|arg| match is_for_all(node) {
+            true => Ok(sends.at_home[arg.index()]),
+            false => sends.at(*arg, stage),
+        });
+        let args = args.collect::<Result<Vec<Value>>>()?;
+        let now = sends.out.push(Node { args, ..node.clone() });
+        sends.at_home.push(now);
+    }
+    for (name, v) in &graph.outputs {
+        let v = sends.at(*v, 0)?;
+        sends.out.outputs.push((name.clone(), v));
+    }
+    Ok((sends.out, missed))
+}
+
+struct Sends<'g> {
+    graph: &'g Graph,
+    axis: usize,
+    stage_of: &'g [usize],
+    /// By value: it is computed wherever it is read.
+    everywhere: Vec<bool>,
+    out: Graph,
+    /// By value: where its own stage has it.
+    at_home: Vec<Value>,
+    elsewhere: BTreeMap<(Value, usize), Value>,
+    next_group: usize,
+}
+
+impl Sends<'_> {
+    /// The value as a stage reads it.
+    fn at(&mut self, v: Value, stage: usize) -> Result<Value> {
+        let home = self.stage_of[v.index()];
+        if home == stage || self.everywhere[v.index()] {
+            return Ok(self.at_home[v.index()]);
+        }
+        if let Some(&known) = self.elsewhere.get(&(v, stage)) {
+            return Ok(known);
+        }
+        let node = self.graph.node(v);
+        let now = match &node.op {
+            // What is repeated or renamed is so where it is read.
+            Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. } => {
+                let arg = self.at(node.args[0], stage)?;
+                self.out.push(Node { args: vec![arg], ..node.clone() })
+            }
+            _ => {
+                let op = Collective::Send { mesh: self.axis, from: home, to: stage };
+                let group = self.next_group;
+                self.next_group += 1;
+                let host = Host { op: HostOp::Collective(op), bodies: vec![], group, result: 0, binds: vec![] };
+                let args = vec![self.at_home[v.index()]];
+                self.out.push(Node { op: Op::Host(Box::new(host)), args, ..node.clone() })
+            }
+        };
+        self.elsewhere.insert((v, stage), now);
+        Ok(now)
+    }
+}
+
+/// Sizes and what hosts compute: every rank goes through them.
+fn is_for_all(node: &Node) -> bool {
+    matches!(node.op, Op::Host(_)) || !node.op.binds().is_empty()
+}
+
+/// By value: every stage that reads it computes it by itself, for it follows from inputs without a product.
+fn everywhere(graph: &Graph) -> Vec<bool> {
+    let mut all = fixed_values(graph);
+    for (v, node) in graph.values() {
+        let light = match &node.op {
+            Op::Input { .. } => true,
+            Op::Map(_) | Op::Convert(_) | Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. } => true,
+            Op::Slice { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Place(_) => true,
+            _ => is_for_all(node) || node.ty.dtype.is_opaque(),
+        };
+        let of_such = node.args.iter().all(|arg| all[arg.index()]);
+        all[v.index()] |= light && (of_such || is_for_all(node));
+    }
+    all
+}
