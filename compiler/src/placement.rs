@@ -16,6 +16,7 @@
 //! [pipeline]
 //! axis = 0                           # of the mesh; 0 where it is not given
 //! begins = ['/layer.3/MatMul']       # a node for each stage but the first, in the order of the program
+//! micro_batches = 4                  # of a batch, one behind the other; 1 where it is not given
 //! ```
 //!
 //! `sardonyx plan` writes `op = N` and `input = N`: an operand of the operations that stand for the node when the program is
@@ -26,7 +27,7 @@ use regex_lite::Regex;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::Place;
-use sardonyx_passes::{OperandPlace, Stages};
+use sardonyx_passes::{MICRO_BATCHES_MAX, OperandPlace, Stages};
 use std::fmt::Write;
 use std::path::Path;
 use toml::{Table, Value};
@@ -177,19 +178,24 @@ impl Read {
 
 fn pipeline(value: &Value, mesh: &[i64]) -> Result<Stages> {
     let table = value.as_table().ok_or_else(|| wrong("`pipeline` is a table: `[pipeline]`"))?;
-    known(table, &["axis", "begins"], "the pipeline")?;
+    known(table, &["axis", "begins", "micro_batches"], "the pipeline")?;
     let axis = match table.get("axis") {
         None => Some(0),
         Some(value) => value.as_integer().and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < mesh.len()),
     };
     let axis =
         axis.ok_or_else(|| wrong(format!("`axis` of the pipeline is none of the {} of the mesh", mesh.len())))?;
+    let micro_batches = table.get("micro_batches").map_or(Some(1), Value::as_integer);
+    let micro_batches = micro_batches.and_then(|n| usize::try_from(n).ok());
+    let micro_batches = micro_batches
+        .filter(|n| (1..=MICRO_BATCHES_MAX).contains(n))
+        .ok_or_else(|| wrong(format!("`micro_batches` of the pipeline is no number from 1 to {MICRO_BATCHES_MAX}")))?;
     let names = table.get("begins").and_then(Value::as_array);
     let names = names.and_then(|all| all.iter().map(|name| name.as_str().map(str::to_string)).collect());
     let begins: Vec<String> = names.ok_or_else(|| wrong("`begins` of the pipeline is no list of nodes"))?;
     let ranks = mesh.get(axis).copied().unwrap_or(1);
     match begins.len() as i64 + 1 == ranks {
-        true => Ok(Stages { axis, begins }),
+        true => Ok(Stages { axis, begins, micro_batches }),
         false => {
             Err(wrong(format!("the pipeline has {} stages, axis {axis} of the mesh {ranks} ranks", begins.len() + 1)))
         }
@@ -273,6 +279,10 @@ mod tests {
             ("mesh = [2]\nspeed = 3", "the plan has `speed`; it may have mesh, pipeline, place, seeds"),
             ("mesh = [2]\n[pipeline]\nbegins = 1", "`begins` of the pipeline is no list of nodes"),
             ("mesh = [2]\n[pipeline]\naxis = 1\nbegins = ['a']", "`axis` of the pipeline is none of the 1 of the mesh"),
+            (
+                "mesh = [2]\n[pipeline]\nbegins = ['a']\nmicro_batches = 65",
+                "`micro_batches` of the pipeline is no number from 1 to 64",
+            ),
             ("mesh = [3]\n[pipeline]\nbegins = ['a']", "the pipeline has 2 stages, axis 0 of the mesh 3 ranks"),
             ("mesh = [2]\n[[place]]\ndim = 1", "place 0 names no `node`"),
             ("mesh = [2]\n[[place]]\nnode = 'a'\nunit = 2", "place 0 has units and no `dim`"),

@@ -62,7 +62,7 @@ pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_ra
 pub use options::{
     Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, Sparsity, mesh,
 };
-pub use placement::{OperandPlace, Stages};
+pub use placement::{MICRO_BATCHES_MAX, OperandPlace, Stages};
 pub use registry::{PASSES, PassRow, context, run_pipeline, run_pipeline_with};
 pub use remark::{Missed, Remark};
 pub use rewrite::{Rewrite, Rewrites};

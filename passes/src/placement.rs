@@ -26,15 +26,22 @@ pub struct Stages {
     pub axis: usize,
     /// ONNX nodes: the first operation of each begins the next stage.
     pub begins: Vec<String>,
+    /// The batch is cut into so many, which go through the stages one behind the other.
+    pub micro_batches: usize,
 }
+
+/// More micro-batches than any pipeline gains by.
+pub const MICRO_BATCHES_MAX: usize = 64;
 
 impl FromStr for Stages {
     type Err = ();
 
-    /// `0:/layer.1/MatMul,/layer.2/MatMul`
+    /// `0x4:/layer.1/MatMul,/layer.2/MatMul`: along axis 0, in 4 micro-batches.
     fn from_str(text: &str) -> std::result::Result<Stages, ()> {
-        let (axis, begins) = text.split_once(':').ok_or(())?;
-        let begins = begins.split(',').map(str::to_string).collect();
-        Ok(Stages { axis: axis.parse().map_err(|_| ())?, begins })
+        let (how, begins) = text.split_once(':').ok_or(())?;
+        let (axis, micro_batches) = how.split_once('x').unwrap_or((how, "1"));
+        let [axis, micro_batches] = [axis, micro_batches].map(|n| n.parse::<usize>().map_err(|_| ()));
+        let micro_batches = Some(micro_batches?).filter(|n| (1..=MICRO_BATCHES_MAX).contains(n)).ok_or(())?;
+        Ok(Stages { axis: axis?, begins: begins.split(',').map(str::to_string).collect(), micro_batches })
     }
 }

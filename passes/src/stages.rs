@@ -145,12 +145,15 @@ fn is_for_all(node: &Node) -> bool {
 
 /// By value: every stage that reads it computes it by itself, for it follows from inputs without a product.
 fn everywhere(graph: &Graph) -> Vec<bool> {
-    let mut all = fixed_values(graph);
+    let fixed = fixed_values(graph);
+    let mut all = fixed.clone();
     for (v, node) in graph.values() {
         let light = match &node.op {
             Op::Input { .. } => true,
             Op::Map(_) | Op::Convert(_) | Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. } => true,
-            Op::Slice { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Place(_) => true,
+            Op::Slice { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Reduce { .. } | Op::Place(_) => true,
+            // A table of weights is for one stage alone.
+            Op::Gather { .. } => !fixed[node.args[0].index()],
             _ => is_for_all(node) || node.ty.dtype.is_opaque(),
         };
         let of_such = node.args.iter().all(|arg| all[arg.index()]);

@@ -148,22 +148,50 @@ fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
     std::mem::replace(&mut step.args, args)
 }
 
-/// Puts every step after what it needs, keeping the order where it may.
+/// Puts every step after what it needs, keeping the order where it may. Weights that come late are read where the first
+/// step needs them: a step that waited for them would let others pass that the program has behind it.
 pub fn sort_steps(program: &mut Program) {
+    let producers = program.producers();
     let mut ready = vec![false; program.containers.len()];
     program.inputs.iter().for_each(|(_, id)| ready[*id] = true);
     let mut bound: BTreeSet<String> = BTreeSet::new();
     let mut rest: Vec<Option<Step>> = std::mem::take(&mut program.steps).into_iter().map(Some).collect();
     let mut first = 0;
     while first < rest.len() {
-        let fits = |step: &Step| data_symbols(program, step).is_subset(&bound) && step.args.iter().all(|a| ready[*a]);
+        let fits = |step: &Step| {
+            let there = |arg: &usize| ready[*arg] || producers[*arg].is_some_and(|at| is_weight(&rest, &producers, at));
+            data_symbols(program, step).is_subset(&bound) && step.args.iter().all(there)
+        };
         // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
         let at = (first..rest.len()).find(|&i| rest[i].as_ref().is_some_and(fits)).unwrap_or(first);
-        let taken = rest[at].take();
+        let mut taken = vec![];
+        take(&mut rest, (&producers, &ready), at, &mut taken);
         first += rest[first..].iter().take_while(|s| s.is_none()).count();
-        let Some(step) = taken else { continue };
-        step.results.iter().for_each(|r| ready[*r] = true);
-        bound.extend(step.op.binds().into_iter().map(str::to_string));
-        program.steps.push(step);
+        for step in taken {
+            step.results.iter().for_each(|r| ready[*r] = true);
+            bound.extend(step.op.binds().into_iter().map(str::to_string));
+            program.steps.push(step);
+        }
     }
+}
+
+/// A step that reads a parameter, or looks at one otherwise.
+fn is_weight(rest: &[Option<Step>], producers: &[Option<usize>], at: usize) -> bool {
+    let Some(step) = &rest[at] else { return true };
+    match step.op {
+        FlowOp::Param { .. } | FlowOp::Const(_) => true,
+        FlowOp::View => producers[step.args[0]].is_some_and(|at| is_weight(rest, producers, at)),
+        FlowOp::Bind { .. } | FlowOp::Kernel(_) | FlowOp::Host(_) => false,
+    }
+}
+
+/// Takes a step out of those that are left, behind the weights that it reads and that are left too.
+fn take(rest: &mut [Option<Step>], (producers, ready): (&[Option<usize>], &[bool]), at: usize, taken: &mut Vec<Step>) {
+    let Some(step) = rest[at].take() else { return };
+    for arg in step.args.iter().filter(|arg| !ready[**arg]) {
+        if let Some(producer) = producers[*arg] {
+            take(rest, (producers, ready), producer, taken);
+        }
+    }
+    taken.push(step);
 }

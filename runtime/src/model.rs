@@ -335,7 +335,10 @@ impl Model {
 
 /// What the ranks have of the weights, each range once. Errors: E0401.
 fn checked(artifact: &Artifact, programs: &[Program]) -> Result<()> {
-    let all = programs.iter().flat_map(|program| program.constants.iter().zip(&program.hashes));
+    let all = programs.iter().flat_map(|program| {
+        let constants = program.constants.iter().zip(&program.hashes).zip(&program.needed);
+        constants.filter(|(_, needed)| **needed).map(|(constant, _)| constant)
+    });
     let distinct: BTreeMap<usize, (&Range<usize>, &String)> = all.map(|(r, hash)| (r.start, (r, hash))).collect();
     for (range, hash) in distinct.into_values().filter(|(range, _)| !range.is_empty()) {
         artifact.check_constant(range.clone(), hash)?;
@@ -350,11 +353,17 @@ fn place_constants(device: &Arc<dyn Device>, program: &Program, weights: &Bytes)
         let start = device::host_address(weights.as_ptr());
         return Ok((program.constants.iter().map(|range| start + range.start as u64).collect(), vec![]));
     }
-    let mut blocks = vec![];
+    let (mut addresses, mut blocks) = (vec![], vec![]);
     for (i, range) in program.constants.iter().enumerate() {
+        if !program.needed[i] {
+            // No launch of this rank is given it.
+            addresses.push(0);
+            continue;
+        }
         let block = device.clone().allocate(range.len(), &|| format!("constant {i}"))?;
         device.write(&block, &weights[range.clone()])?;
+        addresses.push(block.address());
         blocks.push(block);
     }
-    Ok((blocks.iter().map(Block::address).collect(), blocks))
+    Ok((addresses, blocks))
 }

@@ -70,7 +70,7 @@ pub fn signature(graph: &Graph, ranks: &Ranks, node: &Node, arg: usize, state: &
             let to = has.at(dims[has.dim]);
             (node.ty.dims[to.dim] == from(0)[has.dim]).then(|| leads(to))
         }
-        Op::Host(host) => exchanged(&host.op, has).then(|| leads(has.clone())),
+        Op::Host(host) => exchanged(&host.op, ranks.axis, has).then(|| leads(has.clone())),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => None,
     }
 }
@@ -134,9 +134,10 @@ fn gather((graph, ranks): (&Graph, &Ranks), node: &Node, axis: usize, arg: usize
     }
 }
 
-/// Whether ranks of another axis of the mesh may exchange what is split so.
-fn exchanged(op: &HostOp, has: &Split) -> bool {
+/// Ranks of another axis of the mesh may exchange what is split so.
+fn exchanged(op: &HostOp, axis: usize, has: &Split) -> bool {
     match op {
+        HostOp::Collective(op) if op.mesh() == axis => false,
         HostOp::Collective(Collective::AllReduce { .. } | Collective::Send { .. }) => true,
         HostOp::Collective(Collective::AllGather { dim, .. } | Collective::ReduceScatter { dim, .. }) => {
             *dim != has.dim

@@ -5,6 +5,7 @@
 //! is put between (`redistribute.rs`). The coordinate of a rank is a symbol, so that there is one program for all.
 
 mod algebra;
+mod micro_batches;
 mod places;
 mod redistribute;
 mod rules;
@@ -19,6 +20,7 @@ pub use split::{Ranks, Split, State};
 
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
+use micro_batches::in_micro_batches;
 use places::with_places;
 use redistribute::Local;
 pub use redistribute::States;
@@ -30,10 +32,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let mesh = rewrites.options().mesh.clone();
     let (places, seeds) = (rewrites.options().places.clone(), rewrites.options().seeds);
     let pipeline = rewrites.options().stages.as_ref().map(|stages| stages.axis);
-    if let Some(place) = places.iter().find(|place| pipeline == Some(place.place.mesh)) {
-        let message = format!("axis {} of the mesh has the stages of a pipeline, and a place", place.place.mesh);
-        return Err(Error::user("E0108", message).node(&place.node).help("give the place another axis"));
-    }
+    let micro_batches = rewrites.options().stages.as_ref().map_or(1, |stages| stages.micro_batches);
     let seeded: Vec<bool> = (0..mesh.len()).map(|axis| seeds && pipeline != Some(axis)).collect();
     let mut states = vec![States::new(); mesh.len()];
     rewrites.graphs(module, |rewrites, graph| {
@@ -41,6 +40,12 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         if !graph.internal {
             if !places.is_empty() {
                 *graph = with_places(graph, &places, rewrites)?;
+            }
+            pipeline.map_or(Ok(()), |axis| check_no_place(graph, axis))?;
+            if micro_batches > 1 {
+                let (cut, missed) = in_micro_batches(graph, micro_batches)?;
+                *graph = cut;
+                missed.into_iter().for_each(|missed| rewrites.missed(missed));
             }
             let (local, missed) = split_with(graph, &mesh, &seeded, &mut states)?;
             *graph = local;
@@ -51,6 +56,15 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Errors: E0108 where something has a place along the axis of a pipeline.
+fn check_no_place(graph: &Graph, axis: usize) -> Result<()> {
+    let placed = |node: &&Node| matches!(&node.op, Op::Place(place) if place.mesh == axis);
+    let Some(node) = graph.nodes.iter().find(placed) else { return Ok(()) };
+    let message = format!("axis {axis} of the mesh has the stages of a pipeline, and a place");
+    let error = Error::user("E0108", message).help("give the place another axis");
+    Err(error.node(node.origins.first().map_or("", String::as_str)))
 }
 
 /// The program of each rank of a mesh, and what stays on every rank. Without `seeds` what nobody has placed is not split.

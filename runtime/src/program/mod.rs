@@ -34,6 +34,8 @@ pub struct Program {
     pub derived: Vec<Derived>,
     /// Byte ranges in `weights`.
     pub constants: Vec<Range<usize>>,
+    /// By constant: this rank reads it.
+    pub needed: Vec<bool>,
     /// The hash of each, where there are several ranks.
     pub hashes: Vec<String>,
     pub kernels: Vec<Kernel>,

@@ -27,6 +27,27 @@ pub fn needed_steps(program: &Program, entry: &plan::Entry) -> Vec<bool> {
     taken
 }
 
+/// By constant: a step that the rank takes part in reads it.
+pub fn needed_constants(program: &Program) -> Vec<bool> {
+    let mut needed = vec![false; program.constants.len()];
+    for entry in &program.entries {
+        let mut reads = |buffer: usize| {
+            if let Place::Constant(at) = entry.buffers[buffer].place {
+                needed[at] = true;
+            }
+        };
+        for (step, _) in entry.steps.iter().zip(&entry.needed).filter(|(_, needed)| **needed) {
+            match &step.action {
+                Action::Launch(launch) => launch.buffers.iter().for_each(|buffer| reads(*buffer)),
+                Action::Copy(copy) => reads(copy.from),
+                Action::Bind(bind) => reads(bind.buffer),
+                Action::Host(host) => host.args.iter().for_each(|arg| reads(arg.buffer)),
+            }
+        }
+    }
+    needed
+}
+
 fn exchange(step: &Step) -> Option<&Collective> {
     match &step.action {
         Action::Host(host) => host.call.op.exchange(),

@@ -1,6 +1,7 @@
 //! manifest + plan  =>  `Program`: symbols, constants, kernels, and each entry point
 
 use super::entry::EntryReader;
+use super::needed::needed_constants;
 use super::{Derived, Kernel, KernelTarget, Port, Program, Symbol};
 use super::{host, world};
 use crate::comm::AXES_MAX;
@@ -21,6 +22,7 @@ pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize, 
         symbol_index: BTreeMap::new(),
         derived: Wire::read(&manifest.derived, "derived")?,
         constants: Vec::new(),
+        needed: Vec::new(),
         hashes: Vec::new(),
         kernels: plan.kernels,
         entries: Vec::new(),
@@ -70,6 +72,7 @@ pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize, 
         host::check_bodies(&program, i).map_err(|e| e.node(named(&entry.name)))?;
     }
     host::check_depth(&program)?;
+    program.needed = needed_constants(&program);
     Ok(program)
 }
 

@@ -9,15 +9,17 @@ use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::interp::{self, Setting};
 use sardonyx_dialects::mlir::{Block, Context};
 use sardonyx_dialects::sdx::{Graph, Node, Op, Place, Value};
-use sardonyx_passes::{Class, Options, Rewrites};
+use sardonyx_passes::{Class, Options, Rewrites, Stages};
+use std::ops::Range;
 
 static MESHES: [&[i64]; 6] = [&[2], &[3], &[4], &[2, 2], &[8], &[2, 3]];
 
 /// Gives how many collectives there are.
 pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Result<usize, String> {
     let mesh = MESHES[seed as usize % MESHES.len()];
-    let graph = placed(&case.graph, mesh.len(), seed);
-    let options = Options { mesh: mesh.to_vec(), ..Options::default() };
+    let stages = stages(&case.graph, mesh[0], seed);
+    let graph = placed(&case.graph, usize::from(stages.is_some())..mesh.len(), seed);
+    let options = Options { mesh: mesh.to_vec(), stages, ..Options::default() };
     let mut rewrites = Rewrites::new(options);
     let mut module = Module::new(Location::unknown(context));
     let body = Block(module.body().to_raw());
@@ -32,7 +34,7 @@ pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Resu
     let ranks: Vec<usize> = mesh.iter().map(|n| *n as usize).collect();
     let params = |name: &str| param(case, name);
     let mut collectives = 0;
-    for (pipeline, flow) in [("builtin.module(shard)", false), (REST, true)] {
+    for (pipeline, flow) in [("builtin.module(stages,shard)", false), (REST, true)] {
         run(pipeline)?;
         let function = body.operations()[0];
         let fail = |what: String| format!("{} over {mesh:?}: {what}\n{before}\n=>\n{function}", case.name);
@@ -63,15 +65,31 @@ pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Resu
 
 static REST: &str = "builtin.module(e-graph,simplify,cse,sdx-to-flow,fuse,fuse-siblings)";
 
+/// A third of the graphs is a pipeline, whose stages begin anywhere, half of them in micro-batches.
+fn stages(graph: &Graph, ranks: i64, seed: u64) -> Option<Stages> {
+    let mut r = Random::new(seed ^ 0x57a6_e500);
+    let live = graph.nodes.iter().zip(graph.live()).filter(|(node, live)| *live && !node.args.is_empty());
+    let mut names: Vec<String> = live.filter_map(|(node, _)| node.origins.first().cloned()).collect();
+    names.dedup();
+    // The first begins the first stage.
+    while names.len() as i64 > ranks {
+        names.remove(1 + r.below(names.len() - 1));
+    }
+    let appends = graph.nodes.iter().any(|node| matches!(node.op, Op::Append { .. }));
+    let is_pipeline = seed.is_multiple_of(3) && names.len() as i64 == ranks && !appends;
+    let micro_batches = if r.below(2) == 0 { 1 } else { 2 + r.below(3) };
+    is_pipeline.then(|| Stages { axis: 0, begins: names.split_off(1), micro_batches })
+}
+
 /// The graph, with places for some of its values.
-fn placed(graph: &Graph, axes: usize, seed: u64) -> Graph {
+fn placed(graph: &Graph, axes: Range<usize>, seed: u64) -> Graph {
     let mut r = Random::new(seed ^ 0x0091_aced);
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut now: Vec<Value> = vec![];
     for node in &graph.nodes {
         let args = node.args.iter().map(|a| now[a.index()]).collect();
         let mut v = out.push(Node { args, ..node.clone() });
-        for mesh in 0..axes {
+        for mesh in axes.clone() {
             if r.below(100) < 40 {
                 let place = Place { mesh, split: split(&mut r, &node.ty.dims, mesh) };
                 v = out.add_as(Op::Place(Box::new(place)), &[v], None, &node.origins).expect("a place");

@@ -3,6 +3,7 @@
 mod damage;
 mod faults;
 mod hosts;
+mod pipeline;
 mod places;
 
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};

@@ -42,7 +42,7 @@ pub fn pair(devices: i32, specs: &[(&str, i64, i64)]) -> Net {
 }
 
 /// Compiles, and gives what was printed.
-fn compiled(folder: &Path, net: &Net, arguments: &[&str]) -> Outcome {
+pub fn compiled(folder: &Path, net: &Net, arguments: &[&str]) -> Outcome {
     let model = folder.join("m.onnx");
     std::fs::write(&model, net.bytes()).unwrap();
     let mut command = Command::new(program("sardonyx"));

@@ -47,7 +47,8 @@ pub fn part(n: usize, ranks: usize, rank: usize) -> Range<usize> {
 pub fn part_dims(n: &Dim, ranks: i64, rank: &Dim) -> [Dim; 2] {
     let each = n.ceildiv(&Dim::constant(ranks));
     let start = each.clone() * rank.clone();
-    if n.is_const(ranks) {
+    // The first of equal parts is never larger than all there is.
+    if n.is_const(ranks) || start.is_const(0) {
         return [start, each];
     }
     let rest = n.clone() - start.clone();
