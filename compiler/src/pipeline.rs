@@ -18,7 +18,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("narrow-caches", "narrow-caches"),
     ("fold-constants", "fold-constants"),
     ("simplify", "simplify,func.func(cse)"),
-    ("shard", "stages,shard"),
+    ("shard", "shard"),
     ("e-graph", "e-graph,simplify,func.func(cse)"),
     ("quantize", "quantize"),
     ("sdx-to-flow", "sdx-to-flow"),

@@ -207,10 +207,20 @@ fn quoted(text: &str) -> Json {
     text.into()
 }
 
-/// A plan of operands as a file.
-pub fn text(mesh: &[i64], seeds: bool, operands: &[OperandPlace], comment: &str) -> String {
+/// A plan of operands and stages as a file.
+pub fn text(
+    mesh: &[i64],
+    seeds: bool,
+    (operands, stages): (&[OperandPlace], Option<&Stages>),
+    comment: &str,
+) -> String {
     let mut out: String = comment.lines().map(|line| format!("# {line}\n")).collect();
     let _ = writeln!(out, "mesh = {mesh:?}\nseeds = {seeds}");
+    if let Some(Stages { axis, begins, micro_batches }) = stages {
+        let begins: Vec<String> = begins.iter().map(|name| quoted(name).to_string()).collect();
+        let _ = writeln!(out, "\n[pipeline]\naxis = {axis}\nmicro_batches = {micro_batches}");
+        let _ = writeln!(out, "begins = [{}]", begins.join(", "));
+    }
     for OperandPlace { node, op, operand, place } in operands {
         let node = quoted(node);
         let _ = writeln!(out, "\n[[place]]\nnode = {node}\nop = {op}\ninput = {operand}");
@@ -262,13 +272,15 @@ mod tests {
             OperandPlace { node: "a 'quoted' \"name\"".into(), op: 3, operand, place: Place { mesh, split } }
         };
         let places = [place(0, 0, None), place(1, 1, Some((2, "3", "1"))), place(1, 0, Some((0, "1", "b*12")))];
-        let text = text(&[2, 4], false, &places, "two\nlines");
+        let stages = Stages { axis: 0, begins: vec!["a 'quoted' \"name\"".into()], micro_batches: 4 };
+        let text = text(&[2, 4], false, (&places, Some(&stages)), "two\nlines");
         assert!(text.starts_with("# two\n# lines\nmesh = [2, 4]\nseeds = false\n"), "{text}");
         let plan = Placement::parse(&text).unwrap();
         assert_eq!(
             (plan.mesh.as_slice(), plan.seeds, plan.operands.as_slice()),
             ([2, 4].as_slice(), false, &places[..])
         );
+        assert_eq!(plan.stages, Some(stages));
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use crate::import::{DimRange, ParamStore};
 use crate::module::graph_after;
 use crate::onnx::Model;
+use crate::placement::Placement;
 use crate::sizes::{Sizes, sizes_of_call};
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_cluster::Topology;
+use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::{DeviceSpec, Rates};
-use sardonyx_passes::distribute::{Candidate, Task, plan};
+use sardonyx_passes::distribute::{self, Candidate, Run, Task, plan};
 use sardonyx_passes::{Options, Params};
 use std::collections::BTreeMap;
 
@@ -37,10 +39,7 @@ pub struct Plans {
 pub fn plans(model: &Model, wanted: &Wanted) -> Result<Plans> {
     let (device, rates) = rates(wanted)?;
     wanted.topology.check_ranks(wanted.ranks)?;
-    let options = |params: &ParamStore| Options { params: Params::new(params.clone()), ..Options::default() };
-    let (graph, _) = graph_after(model, &wanted.dims, STAGE, options)?;
-    let inputs: Vec<&[Dim]> = graph.inputs().map(|(_, _, ty)| ty.dims.as_slice()).collect();
-    let sizes = sizes_of_call((&graph.symbols, &graph.checks), inputs, &wanted.at)?;
+    let (graph, sizes) = unsplit(model, wanted)?;
     let task = Task {
         graph: &graph,
         sizes: &sizes,
@@ -51,6 +50,47 @@ pub fn plans(model: &Model, wanted: &Wanted) -> Result<Plans> {
     };
     let candidates = plan(&task)?;
     Ok(Plans { candidates, sizes, device })
+}
+
+/// The program before it is split, and the sizes of the call.
+fn unsplit(model: &Model, wanted: &Wanted) -> Result<(Graph, Sizes)> {
+    let options = |params: &ParamStore| Options { params: Params::new(params.clone()), ..Options::default() };
+    let (graph, _) = graph_after(model, &wanted.dims, STAGE, options)?;
+    let inputs: Vec<&[Dim]> = graph.inputs().map(|(_, _, ty)| ty.dims.as_slice()).collect();
+    let sizes = sizes_of_call((&graph.symbols, &graph.checks), inputs, &wanted.at)?;
+    Ok((graph, sizes))
+}
+
+/// What a plan does, simulated.
+pub struct Simulated {
+    pub run: Run,
+    pub device: String,
+    /// The sizes of the call in words.
+    pub at: String,
+}
+
+/// The program that a plan makes of a model, on all ranks. Errors: those of [`plans`], and of compiling with the plan.
+pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, with_events: bool) -> Result<Simulated> {
+    let (device, rates) = rates(wanted)?;
+    wanted.topology.check_ranks(wanted.ranks)?;
+    let (_, sizes) = unsplit(model, wanted)?;
+    let planned = |params: &ParamStore| Options {
+        mesh: placement.mesh.clone(),
+        places: placement.operands.clone(),
+        seeds: placement.seeds,
+        stages: placement.stages.clone(),
+        params: Params::new(params.clone()),
+        ..Options::default()
+    };
+    let (local, _) = graph_after(model, &wanted.dims, "shard", planned)?;
+    let run = distribute::simulated(&local, &sizes, wanted.topology, rates, &placement.mesh, with_events)?;
+    Ok(Simulated { run, device, at: in_words(&sizes) })
+}
+
+/// `batch=8 seq=128`
+pub fn in_words(sizes: &Sizes) -> String {
+    let all: Vec<String> = sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
+    if all.is_empty() { "fixed sizes".into() } else { format!("at {}", all.join(" ")) }
 }
 
 /// The device of one rank in words, and its rates.

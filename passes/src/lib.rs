@@ -47,7 +47,6 @@ mod slow_launches;
 mod splice;
 mod split_columns;
 mod stage_operands;
-mod stages;
 mod steps;
 pub mod usual;
 mod validate;

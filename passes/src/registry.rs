@@ -54,7 +54,6 @@ pub static PASSES: &[PassRow] = &[
     },
     rewriting("fold-constants", "Evaluates operations on small constants and on shapes", crate::fold_constants::run),
     rewriting("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", crate::simplify::run),
-    lowering("stages", "Sends what the stages of a pipeline read of earlier ones", crate::stages::run),
     PassRow {
         class: Class::Reassociating,
         ..lowering("shard", "Splits a program over the ranks of a mesh", crate::shard::run)

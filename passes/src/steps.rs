@@ -1,7 +1,8 @@
 //! Programs under rewriting: who makes and reads what, steps put back in order, steps that nothing needs gone
 
 use crate::splice::tidy;
-use sardonyx_base::Dim;
+use sardonyx_base::host::Collective;
+use sardonyx_base::{Dim, HostOp};
 use sardonyx_dialects::flow::program::Consumers;
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Source, Step};
 use sardonyx_dialects::sdx::SymbolKind;
@@ -148,10 +149,14 @@ fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
     std::mem::replace(&mut step.args, args)
 }
 
-/// Puts every step after what it needs, keeping the order where it may. Weights that come late are read where the first
-/// step needs them: a step that waited for them would let others pass that the program has behind it.
+/// Puts every step after what it needs, keeping the order where it may. In a pipeline weights that come late are read where
+/// the first step needs them: a step that waited for them would let those of the next micro-batch pass.
 pub fn sort_steps(program: &mut Program) {
     let producers = program.producers();
+    let is_pipeline = program.steps.iter().any(|step| match &step.op {
+        FlowOp::Host(host) => matches!(host.op, HostOp::Collective(Collective::Send { .. })),
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } | FlowOp::Kernel(_) => false,
+    });
     let mut ready = vec![false; program.containers.len()];
     program.inputs.iter().for_each(|(_, id)| ready[*id] = true);
     let mut bound: BTreeSet<String> = BTreeSet::new();
@@ -159,7 +164,8 @@ pub fn sort_steps(program: &mut Program) {
     let mut first = 0;
     while first < rest.len() {
         let fits = |step: &Step| {
-            let there = |arg: &usize| ready[*arg] || producers[*arg].is_some_and(|at| is_weight(&rest, &producers, at));
+            let comes = |at: usize| is_pipeline && is_weight(&rest, &producers, at);
+            let there = |arg: &usize| ready[*arg] || producers[*arg].is_some_and(comes);
             data_symbols(program, step).is_subset(&bound) && step.args.iter().all(there)
         };
         // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.

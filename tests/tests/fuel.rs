@@ -55,7 +55,6 @@ fn the_passes_that_need_no_fuel_are_the_lowerings() {
         [
             "onnx-to-sdx",
             "narrow-caches",
-            "stages",
             "shard",
             "sdx-to-flow",
             "widen-halves",

@@ -2,8 +2,8 @@
 
 use clap::Parser;
 use sardonyx::commands::{
-    BisectArgs, CheckArgs, CompileArgs, DevicesArgs, ExplainArgs, OpsArgs, PlanArgs, ReduceArgs, bisect, check,
-    devices, explain, ops, plan, reduce, run_compile,
+    BisectArgs, CheckArgs, CompileArgs, DevicesArgs, ExplainArgs, OpsArgs, PlanArgs, ReduceArgs, SimulateArgs, bisect,
+    check, devices, explain, ops, plan, reduce, run_compile, simulate,
 };
 use sardonyx_base::Result;
 use sardonyx_run as commands;
@@ -22,6 +22,8 @@ enum Cli {
     Compile(Box<CompileArgs>),
     /// Find what each rank of a cluster is to have of a model, and predict what that takes
     Plan(PlanArgs),
+    /// Simulate a plan on a described cluster, or the schedule of a pipeline
+    Simulate(SimulateArgs),
     /// Compare a model's outputs with expected ones, and with the interpreter's
     Check(CheckArgs),
     /// Find the rewrite that makes a model's outputs wrong, and write a test of it
@@ -57,6 +59,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
     match cli {
         Cli::Compile(args) => run_compile(&args, out).map(|()| 0),
         Cli::Plan(args) => plan(&args, out).map(|()| 0),
+        Cli::Simulate(args) => simulate(&args, out).map(|()| 0),
         Cli::Check(args) => check(&args, out).map(|summary| summary.exit_code()),
         Cli::Bisect(args) => bisect(&args, out),
         Cli::Reduce(args) => reduce(&args, out).map(|()| 0),

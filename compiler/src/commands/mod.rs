@@ -1,4 +1,4 @@
-//! compile, plan, check, bisect, reduce, devices, explain, ops: what needs the compiler; the other commands are the runtime's
+//! compile, plan, simulate, check, bisect, reduce, devices, explain, ops: what needs the compiler; the other commands are the runtime's
 
 mod bisect;
 mod check;
@@ -11,6 +11,7 @@ mod ops;
 mod plan;
 mod progress;
 mod reduce;
+mod simulate;
 
 pub use bisect::{BisectArgs, bisect};
 pub use check::{CheckArgs, check};
@@ -22,6 +23,7 @@ pub use ops::{OpsArgs, ops};
 pub use plan::{PlanArgs, plan};
 pub use progress::Progress;
 pub use reduce::{ReduceArgs, reduce};
+pub use simulate::{SimulateArgs, simulate};
 
 use sardonyx_base::{Error, Result};
 use std::io::Write;

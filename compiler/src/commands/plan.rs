@@ -4,7 +4,7 @@ use super::say;
 use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::text;
-use crate::planner::{Plans, Wanted, plans};
+use crate::planner::{Plans, Wanted, in_words, plans};
 use crate::sizes::parse_sizes;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
@@ -90,13 +90,13 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
         return Err(nothing_fits(best, args.memory.unwrap_or(0)));
     }
     let comment = format!(
-        "{} ranks on `{}`, {}, at {}: predicted, not measured",
+        "{} ranks on `{}`, {}, {}: predicted, not measured",
         args.ranks,
         topology.name,
         found.device,
-        at(&found)
+        in_words(&found.sizes)
     );
-    let file = text(&best.mesh, best.found_by == FoundBy::Rules, &best.places, &comment);
+    let file = text(&best.mesh, best.found_by == FoundBy::Rules, (&best.places, best.stages.as_ref()), &comment);
     match (&args.output, args.json) {
         (Some(path), _) => {
             let mut to = AtomicFile::create(path)?;
@@ -125,14 +125,15 @@ fn nothing_fits(least: &Candidate, limit: u64) -> Box<Error> {
     Error::user("E0108", message).help("give more ranks, more memory, or smaller sizes with `--at`")
 }
 
-fn at(found: &Plans) -> String {
-    let all: Vec<String> = found.sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
-    if all.is_empty() { "fixed sizes".into() } else { all.join(" ") }
-}
-
 fn name(c: &Candidate) -> String {
     let mesh: Vec<String> = c.mesh.iter().map(i64::to_string).collect();
-    format!("{} by {}", mesh.join("x"), c.found_by.name())
+    let mesh = mesh.join("x");
+    match &c.stages {
+        // The stages of one rank each are not split.
+        Some(stages) if c.mesh.len() == 1 => format!("{mesh} stages, {} at a time", stages.micro_batches),
+        Some(stages) => format!("{mesh} stages, {}, {}", stages.micro_batches, c.found_by.name()),
+        None => format!("{mesh} by {}", c.found_by.name()),
+    }
 }
 
 /// Candidates, why each but the first lost, and the collectives of the first.
@@ -156,7 +157,7 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
                 let why = if i == 0 { "chosen".into() } else { lost(e, best, c.fits) };
                 say(out, &line(&cells, &why))?;
             }
-            Err(why) => say(out, &format!("  {:<22} cannot be split so: {why}", name(c)))?,
+            Err(why) => say(out, &format!("  {:<28} cannot be split so: {why}", name(c)))?,
         }
     }
     if let Some(e) = best {
@@ -217,6 +218,10 @@ fn json(found: &Plans, topology: &Topology, args: &PlanArgs) -> Json {
             ("places", c.places.len().into()),
             ("fits", c.fits.into()),
         ];
+        if let Some(stages) = &c.stages {
+            let begins = stages.begins.iter().map(String::as_str);
+            all.extend([("micro_batches", stages.micro_batches.into()), ("stages", Json::list(begins))]);
+        }
         match &c.estimate {
             Ok(e) => all.extend([
                 ("time_us", e.time_us().into()),
@@ -224,6 +229,7 @@ fn json(found: &Plans, topology: &Topology, args: &PlanArgs) -> Json {
                 ("exchange_us", e.exchange_us.into()),
                 ("weight_bytes", e.weight_bytes.into()),
                 ("activation_bytes", e.activation_bytes.into()),
+                ("bubble", e.bubble.into()),
                 ("exchanges", Json::list(e.exchanges.iter().map(exchange))),
             ]),
             Err(why) => all.push(("impossible", why.as_str().into())),
@@ -234,7 +240,7 @@ fn json(found: &Plans, topology: &Topology, args: &PlanArgs) -> Json {
         ("topology", topology.name.as_str().into()),
         ("device", found.device.as_str().into()),
         ("ranks", args.ranks.get().into()),
-        ("at", at(found).into()),
+        ("at", in_words(&found.sizes).into()),
         ("candidates", Json::list(found.candidates.iter().map(candidate))),
     ])
 }

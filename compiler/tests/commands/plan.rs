@@ -86,3 +86,52 @@ fn what_cannot_be_planned_is_said_and_nothing_is_written() {
     let wanted = ["E0108", "up", "operation 7 of the node has no operand 0", "make it again with `sardonyx plan`"];
     assert!(code == 2 && wanted.iter().all(|w| message.contains(w)) && !exists(&f.path("no.sdx")), "{message}");
 }
+
+#[test]
+fn a_pipeline_is_planned_where_weights_are_too_many_and_simulated_as_it_runs() {
+    let f = Folder::with(two_products());
+    let numbers = (0..2 * 256 * 256).flat_map(|i| (((i * 7) % 101) as f32 / 101.0 - 0.5).to_le_bytes());
+    std::fs::write(f.path("w.bin"), numbers.collect::<Vec<u8>>()).unwrap();
+    let json = f.json(&[&PLAN[..], &["--json"]].concat());
+    let candidates = json["candidates"].as_array().unwrap();
+    let pipeline = candidates.iter().find(|c| c["stages"].as_array().is_some()).expect("a pipeline");
+    assert_eq!(pipeline["stages"].as_array().unwrap().len(), 1, "{pipeline}");
+    // One matrix of two.
+    assert_eq!(pipeline["weight_bytes"].as_f64(), Some(4.0 * 256.0 * 256.0));
+    assert!((0.0..1.0).contains(&pipeline["bubble"].as_f64().unwrap()), "{pipeline}");
+
+    f.good(&["compile", "m.onnx", "-o", "one.sdx"]);
+    for micro_batches in [1, 4] {
+        let pipeline =
+            format!("mesh = [2]\nseeds = false\n[pipeline]\nbegins = ['down']\nmicro_batches = {micro_batches}\n");
+        std::fs::write(f.path("p.toml"), pipeline).unwrap();
+        f.good(&["compile", "m.onnx", "--plan", "p.toml", "-o", "two.sdx"]);
+        let run = |name: &str| f.good(&["run", name, "--input", "x=random"]);
+        assert_eq!(run("one.sdx"), run("two.sdx"));
+        let simulate =
+            ["simulate", "m.onnx", "--plan", "p.toml", "--topology", "one-host", "--json", "--trace", "t.json"];
+        let simulated = f.json(&simulate);
+        let inspected = f.json(&["inspect", "two.sdx", "--json"]);
+        let exchanged = &inspected["entry_points"][0]["call"]["exchanged_bytes"];
+        assert_eq!(simulated["ranks"][0]["taken_bytes"], *exchanged, "{inspected}");
+        assert_eq!(simulated["bytes"].as_u64(), Some(2 * 4 * 512 * 256), "{simulated}");
+        let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(f.path("t.json")).unwrap()).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        assert!(events.iter().any(|e| e["tid"] == 1 && e["args"]["node"] == "down"), "{trace}");
+        assert!(!events.iter().any(|e| e["tid"] == 0 && e["name"] == "sdx.contract" && e["args"]["node"] == "down"));
+    }
+}
+
+#[test]
+fn a_schedule_is_laid_out_or_refused() {
+    let f = Folder::with(two_products());
+    let schedule = ["simulate", "--stages", "8", "--micro-batches", "16", "--times", "1,2", "--schedule"];
+    let told = f.json(&[&schedule[..], &["1f1b", "--json"]].concat());
+    assert_eq!((told["time_us"].as_f64(), told["activations"][0].as_u64()), (Some(69.0), Some(8)), "{told}");
+    assert!(f.good(&[&schedule[..], &["chimera"]].concat()).contains("66 us, 27.3 % of it idle"));
+    let (_, said) = f.bad(&[&schedule[..], &["zigzag"]].concat());
+    assert!(said.contains("E0001") && said.contains("there is no schedule `zigzag`"), "{said}");
+    let (code, said) = f.bad(&["simulate", "--schedule", "chimera", "--stages", "5", "--micro-batches", "5"]);
+    assert!(code == 2 && said.contains("Chimera needs an even number of stages"), "{said}");
+    assert_eq!(f.bad(&["simulate", "m.onnx", "--topology", "one-host"]).0, 2);
+}

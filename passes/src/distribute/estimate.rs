@@ -21,6 +21,8 @@ pub struct Estimate {
     pub activation_bytes: f64,
     /// The largest first.
     pub exchanges: Vec<Exchange>,
+    /// Of a pipeline: the part of the time that its ranks have nothing to do.
+    pub bubble: Option<f64>,
 }
 
 /// Collectives of one kind and size.
@@ -43,51 +45,122 @@ impl Estimate {
     }
 }
 
-/// Of the first rank: each is 0 along every axis.
-pub fn estimate(graph: &Graph, sizes: &Sizes, machine: &Machine) -> Result<Estimate> {
-    let mut sizes = sizes.clone();
-    let ranks = graph.symbols.iter().filter(|(_, s)| matches!(s.kind, SymbolKind::Rank { .. }));
-    sizes.extend(ranks.map(|(name, _)| (name.clone(), 0)));
-    let size = |d: &Dim| -> Result<f64> { Ok(d.eval(&|name| sizes.get(name).copied())? as f64) };
-    let elements = graph.nodes.iter().map(|n| size(&n.ty.elements())).collect::<Result<Vec<f64>>>()?;
-    let bytes_of = |v: Value| bytes(elements[v.index()], graph.ty(v).dtype);
-    let (live, fixed) = (graph.live(), fixed_values(graph));
-    let mut out = Estimate::default();
-    let mut exchanges: BTreeMap<(Collective, u64), Exchange> = BTreeMap::new();
-    let mut parameters: BTreeMap<String, f64> = BTreeMap::new();
-    for (v, node) in graph.values().filter(|(v, _)| live[v.index()]) {
-        if let Op::Param { name, parts, .. } = &node.op {
-            parameters.insert(format!("{name} {parts:?}"), bytes_of(v));
+/// A program of the first rank at some sizes: each of its coordinates is 0.
+pub struct Local<'g> {
+    graph: &'g Graph,
+    sizes: Sizes,
+    elements: Vec<f64>,
+    live: Vec<bool>,
+    fixed: Vec<bool>,
+}
+
+/// What a value takes.
+pub enum Time {
+    Compute(f64),
+    /// With its bytes.
+    Exchange(Collective, f64, f64),
+}
+
+impl<'g> Local<'g> {
+    pub fn new(graph: &'g Graph, sizes: &Sizes) -> Result<Local<'g>> {
+        let mut sizes = sizes.clone();
+        let ranks = graph.symbols.iter().filter(|(_, s)| matches!(s.kind, SymbolKind::Rank { .. }));
+        sizes.extend(ranks.map(|(name, _)| (name.clone(), 0)));
+        Local::with_coordinates(graph, sizes)
+    }
+
+    /// Of a rank whose coordinates are among the sizes.
+    pub fn with_coordinates(graph: &'g Graph, sizes: Sizes) -> Result<Local<'g>> {
+        let (live, fixed) = (graph.live(), fixed_values(graph));
+        let mut local = Local { graph, sizes, elements: vec![], live, fixed };
+        let elements = graph.nodes.iter().map(|n| local.size(&n.ty.elements()));
+        local.elements = elements.collect::<Result<Vec<f64>>>()?;
+        Ok(local)
+    }
+
+    fn size(&self, d: &Dim) -> Result<f64> {
+        Ok(d.eval(&|name| self.sizes.get(name).copied())? as f64)
+    }
+
+    pub fn bytes(&self, v: Value) -> f64 {
+        bytes(self.elements[v.index()], self.graph.ty(v).dtype)
+    }
+
+    /// Nothing for what is not computed in a call.
+    pub fn time(&self, v: Value, machine: &Machine) -> Result<Time> {
+        if !self.live[v.index()] || self.fixed[v.index()] {
+            return Ok(Time::Compute(0.0));
         }
-        if fixed[v.index()] {
-            continue;
-        }
+        let node = self.graph.node(v);
         if let Op::Host(host) = &node.op
             && let HostOp::Collective(op) = &host.op
         {
             let n = match op {
-                Collective::AllGather { .. } => bytes_of(v),
-                _ => bytes_of(node.args[0]),
+                Collective::AllGather { .. } => self.bytes(v),
+                _ => self.bytes(node.args[0]),
             };
-            let time_us = machine.exchange_us(op, n)?;
-            out.exchange_us += time_us;
-            let kind = same_kind(op);
-            let one =
-                exchanges.entry((kind, n as u64)).or_insert(Exchange { op: kind, bytes: n, count: 0, time_us: 0.0 });
-            one.count += 1;
-            one.time_us += time_us;
-            continue;
+            return Ok(Time::Exchange(*op, n, machine.exchange_us(op, n)?));
         }
-        let types: Vec<&TensorType> = node.args.iter().map(|arg| graph.ty(*arg)).collect();
-        let operands: Vec<f64> = node.args.iter().map(|arg| elements[arg.index()]).collect();
-        let work = work(node, &types, (&operands, elements[v.index()]), products(graph, node, &size)?);
-        out.compute_us += machine.compute_us(work);
+        let types: Vec<&TensorType> = node.args.iter().map(|arg| self.graph.ty(*arg)).collect();
+        let operands: Vec<f64> = node.args.iter().map(|arg| self.elements[arg.index()]).collect();
+        let products = products(self.graph, node, &|d| self.size(d))?;
+        let work = work(node, &types, (&operands, self.elements[v.index()]), products);
+        Ok(Time::Compute(machine.compute_us(work)))
     }
-    out.weight_bytes = parameters.values().fold(0.0, |all, n| all + n);
-    out.activation_bytes = most_at_once(graph, &live, &fixed, &bytes_of);
-    out.exchanges = exchanges.into_values().collect();
-    out.exchanges.sort_by(|a, b| b.time_us.total_cmp(&a.time_us));
+
+    /// Of each parameter that some values read, once.
+    pub fn weight_bytes(&self, reads: &dyn Fn(Value) -> bool) -> f64 {
+        let mut parameters: BTreeMap<String, f64> = BTreeMap::new();
+        for (v, node) in self.graph.values().filter(|(v, _)| self.live[v.index()] && reads(*v)) {
+            if let Op::Param { name, parts, .. } = &node.op {
+                parameters.insert(format!("{name} {parts:?}"), self.bytes(v));
+            }
+        }
+        parameters.values().fold(0.0, |all, n| all + n)
+    }
+
+    pub fn activation_bytes(&self) -> f64 {
+        most_at_once(self.graph, &self.live, &self.fixed, &|v| self.bytes(v))
+    }
+}
+
+pub fn estimate(graph: &Graph, sizes: &Sizes, machine: &Machine) -> Result<Estimate> {
+    let local = Local::new(graph, sizes)?;
+    let mut out = Estimate::default();
+    let mut exchanges = Exchanges::default();
+    for (v, _) in graph.values() {
+        match local.time(v, machine)? {
+            Time::Compute(us) => out.compute_us += us,
+            Time::Exchange(op, bytes, us) => {
+                out.exchange_us += us;
+                exchanges.add(&op, bytes, us);
+            }
+        }
+    }
+    out.weight_bytes = local.weight_bytes(&|_| true);
+    out.activation_bytes = local.activation_bytes();
+    out.exchanges = exchanges.largest_first();
     Ok(out)
+}
+
+/// By kind and bytes.
+#[derive(Default)]
+pub struct Exchanges(BTreeMap<(Collective, u64), Exchange>);
+
+impl Exchanges {
+    pub fn add(&mut self, op: &Collective, bytes: f64, time_us: f64) {
+        let kind = same_kind(op);
+        let one = self.0.entry((kind, bytes as u64));
+        let one = one.or_insert(Exchange { op: kind, bytes, count: 0, time_us: 0.0 });
+        one.count += 1;
+        one.time_us += time_us;
+    }
+
+    pub fn largest_first(self) -> Vec<Exchange> {
+        let mut all: Vec<Exchange> = self.0.into_values().collect();
+        all.sort_by(|a, b| b.time_us.total_cmp(&a.time_us));
+        all
+    }
 }
 
 /// The bytes of values that are needed at one time, views being what they view.

@@ -9,19 +9,24 @@
 //! | `space.rs` | the ways in which each operation may be done along an axis |
 //! | `search.rs` | their costs, and those of exchanges between them |
 //! | `eliminate.rs` | the choice of least cost |
+//! | `pipeline.rs` | where the stages of a pipeline begin |
 //! | `machine.rs` | the microseconds of operations and of collectives |
 //! | `estimate.rs` | what the program of a rank takes |
+//! | `simulated.rs` | the programs of all ranks on the links of the cluster |
 
 mod eliminate;
 mod estimate;
 mod machine;
+mod pipeline;
 mod search;
+mod simulated;
 mod space;
 
 pub use estimate::{Estimate, Exchange};
 pub use machine::Machine;
+pub use simulated::{Event, Run, simulated};
 
-use crate::placement::OperandPlace;
+use crate::placement::{OperandPlace, Stages};
 use crate::shard::{Ranks, Signature, State, States, follows, operation_numbers, split, with_operands_placed};
 use crate::usual::Sizes;
 use sardonyx_base::{Dim, Result};
@@ -51,6 +56,8 @@ pub struct Candidate {
     pub mesh: Vec<i64>,
     pub found_by: FoundBy,
     pub places: Vec<OperandPlace>,
+    /// Of a pipeline along the first axis.
+    pub stages: Option<Stages>,
     /// Or why it is none.
     pub estimate: std::result::Result<Estimate, String>,
     /// Bytes of a rank are within the limit.
@@ -86,6 +93,7 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
     let mut all = vec![];
     for mesh in meshes(task.ranks as i64) {
         all.extend(candidates(task, &mesh)?);
+        all.extend(pipelines(task, &mesh)?);
     }
     let time = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::time_us);
     let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
@@ -110,32 +118,11 @@ fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
             .and_then(|local| estimate::estimate(&local, task.sizes, &machine))
             .map_err(|e| e.message);
         let fits = estimate.as_ref().is_ok_and(|e| task.memory.is_none_or(|limit| e.bytes() <= limit));
-        Candidate { mesh: mesh.to_vec(), found_by, places, estimate, fits }
+        Candidate { mesh: mesh.to_vec(), found_by, places, stages: None, estimate, fits }
     };
     let mut all = vec![made(FoundBy::Rules, vec![])];
-    let spaces = (mesh.iter().enumerate())
-        .map(|(axis, &size)| {
-            // Places are for all ranks: no symbol stands for one of them.
-            let ranks = Ranks { axis, size, coordinate: Dim::constant(0) };
-            Space::new(task.graph, ranks, task.sizes)
-        })
-        .collect::<Result<Vec<Space>>>()?;
-    let searched = |us_per_byte: f64| -> Result<Vec<OperandPlace>> {
-        let search = Search { machine: &machine, spaces: &spaces, us_per_byte };
-        let mut choice = search.whole();
-        let mut last = f64::INFINITY;
-        for _ in 0..ROUNDS_MAX {
-            let mut cost = last;
-            for axis in 0..mesh.len() {
-                cost = search.improve(axis, &mut choice)?;
-            }
-            if mesh.len() == 1 || cost >= last * (1.0 - 1e-9) {
-                break;
-            }
-            last = cost;
-        }
-        Ok(places(&spaces, &choice))
-    };
+    let spaces = spaces(task, mesh)?;
+    let searched = |us_per_byte: f64| searched(&machine, &spaces, us_per_byte);
     all.push(made(FoundBy::Search, searched(0.0)?));
     if task.memory.is_some() && all.iter().all(|c| !c.fits) {
         for price in PRICES {
@@ -148,6 +135,52 @@ fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
         }
     }
     Ok(all)
+}
+
+/// The ways of all operations along each axis of a mesh.
+fn spaces<'t>(task: &Task<'t>, mesh: &[i64]) -> Result<Vec<Space<'t>>> {
+    let along = |(axis, &size): (usize, &i64)| {
+        // Places are for all ranks: no symbol stands for one of them.
+        let ranks = Ranks { axis, size, coordinate: Dim::constant(0) };
+        Space::new(task.graph, ranks, task.sizes)
+    };
+    mesh.iter().enumerate().map(along).collect()
+}
+
+/// The places with which a call takes least, at a price for bytes of weights.
+fn searched(machine: &Machine, spaces: &[Space], us_per_byte: f64) -> Result<Vec<OperandPlace>> {
+    let search = Search { machine, spaces, us_per_byte };
+    let mut choice = search.whole();
+    let mut last = f64::INFINITY;
+    for _ in 0..ROUNDS_MAX {
+        let mut cost = last;
+        for axis in 0..spaces.len() {
+            cost = search.improve(axis, &mut choice)?;
+        }
+        if spaces.len() == 1 || cost >= last * (1.0 - 1e-9) {
+            break;
+        }
+        last = cost;
+    }
+    Ok(places(spaces, &choice))
+}
+
+/// A pipeline along the first axis, whose stages are split along the second where there is one.
+fn pipelines(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
+    if !pipeline::is_possible(mesh[0]) {
+        return Ok(vec![]);
+    }
+    let Some(&inner) = mesh.get(1) else {
+        return Ok(vec![pipeline::candidate(task, mesh, &[], FoundBy::Search)?]);
+    };
+    // The ranks of a stage are neighbours, as those of a mesh of them alone are.
+    let machine = Machine::new(task.topology, task.rates, &[inner]);
+    let mut places = searched(&machine, &spaces(task, &[inner])?, 0.0)?;
+    places.iter_mut().for_each(|place| place.place.mesh += 1);
+    [(FoundBy::Rules, vec![]), (FoundBy::Search, places)]
+        .into_iter()
+        .map(|(found_by, places)| pipeline::candidate(task, mesh, &places, found_by))
+        .collect()
 }
 
 /// The program of each rank.

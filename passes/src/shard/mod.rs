@@ -11,13 +11,16 @@ mod redistribute;
 mod rules;
 mod seed;
 mod split;
+mod stages;
 
 pub use algebra::{Signature, follows, signature};
 pub use places::{operation_numbers, with_operands_placed};
 pub use redistribute::fixed_values;
 pub use seed::head_units;
 pub use split::{Ranks, Split, State};
+pub use stages::{everywhere, stages_of_values, with_sends};
 
+use crate::placement::Stages;
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
 use micro_batches::in_micro_batches;
@@ -27,13 +30,17 @@ pub use redistribute::States;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value};
+use stages::check_ranks;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let mesh = rewrites.options().mesh.clone();
     let (places, seeds) = (rewrites.options().places.clone(), rewrites.options().seeds);
-    let pipeline = rewrites.options().stages.as_ref().map(|stages| stages.axis);
-    let micro_batches = rewrites.options().stages.as_ref().map_or(1, |stages| stages.micro_batches);
-    let seeded: Vec<bool> = (0..mesh.len()).map(|axis| seeds && pipeline != Some(axis)).collect();
+    let pipeline = rewrites.options().stages.clone();
+    if let Some(stages) = &pipeline {
+        check_ranks(stages, &mesh)?;
+    }
+    let axis_of_stages = pipeline.as_ref().map(|stages| stages.axis);
+    let seeded: Vec<bool> = (0..mesh.len()).map(|axis| seeds && axis_of_stages != Some(axis)).collect();
     let mut states = vec![States::new(); mesh.len()];
     rewrites.graphs(module, |rewrites, graph| {
         // What host operations call runs on every rank as it is.
@@ -41,11 +48,8 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             if !places.is_empty() {
                 *graph = with_places(graph, &places, rewrites)?;
             }
-            pipeline.map_or(Ok(()), |axis| check_no_place(graph, axis))?;
-            if micro_batches > 1 {
-                let (cut, missed) = in_micro_batches(graph, micro_batches)?;
-                *graph = cut;
-                missed.into_iter().for_each(|missed| rewrites.missed(missed));
+            if let Some(stages) = &pipeline {
+                *graph = piped(graph, stages, rewrites)?;
             }
             let (local, missed) = split_with(graph, &mesh, &seeded, &mut states)?;
             *graph = local;
@@ -56,6 +60,20 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// The program with sends between stages, one micro-batch after the other.
+fn piped(graph: &Graph, stages: &Stages, rewrites: &mut Rewrites) -> Result<Graph> {
+    check_no_place(graph, stages.axis)?;
+    let stage_of = stages_of_values(graph, &stages.begins)?;
+    let (mut piped, mut missed) = with_sends(graph, stages.axis, &stage_of)?;
+    if stages.micro_batches > 1 {
+        let (cut, more) = in_micro_batches(&piped, stages.micro_batches)?;
+        piped = cut;
+        missed.extend(more);
+    }
+    missed.into_iter().for_each(|missed| rewrites.missed(missed));
+    Ok(piped)
 }
 
 /// Errors: E0108 where something has a place along the axis of a pipeline.
@@ -73,7 +91,7 @@ pub fn split(graph: &Graph, mesh: &[i64], seeds: bool, states: &mut [States]) ->
 }
 
 /// The same, where that is said for each axis.
-fn split_with(graph: &Graph, mesh: &[i64], seeds: &[bool], states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
+pub fn split_with(graph: &Graph, mesh: &[i64], seeds: &[bool], states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
     let (mut local, mut missed) = (graph.clone(), vec![]);
     for (axis, ((&size, states), &seeds)) in mesh.iter().zip(states).zip(seeds).enumerate() {
         let (next, more) = split_along(&local, (axis, size), seeds, states)?;

@@ -6,18 +6,21 @@
 //! | `route.rs` | the links that a message passes |
 //! | `simulate.rs` | the messages of a schedule on these links, with contention |
 //! | `cycles.rs` | two edge-disjoint Hamiltonian cycles of a torus |
+//! | `schedules.rs` | when the workers of a pipeline do what: GPipe, 1F1B, interleaved, Chimera |
 //! | `select.rs` | the algorithms of a collective, the fastest first |
 //!
 //! Nothing here is measured: what comes out follows from the figures of the file.
 
 mod cycles;
 mod route;
+mod schedules;
 mod select;
 mod simulate;
 mod topology;
 
 pub use cycles::edge_disjoint_cycles;
 pub use route::{Link, Way};
-pub use select::{Candidate, Comparison, Groups, Means, compare, compare_in_groups};
-pub use simulate::{Outcome, simulate};
+pub use schedules::{Direction, Schedule, Slot, Timeline, Work};
+pub use select::{Candidate, Comparison, Groups, Means, among, compare, compare_in_groups};
+pub use simulate::{Outcome, Simulation, simulate};
 pub use topology::{Attached, Device, Figure, InNetwork, Kind, Level, PRESETS, Topology};

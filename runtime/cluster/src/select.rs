@@ -130,7 +130,7 @@ pub fn compare_in_groups(
 }
 
 /// A schedule of places in a group as one of ranks.
-fn among(rounds: &Rounds, members: &[usize]) -> Rounds {
+pub fn among(rounds: &Rounds, members: &[usize]) -> Rounds {
     let source = |from: Source| match from {
         Source::Operand(place) => Source::Operand(members[place]),
         Source::Result(place) => Source::Result(members[place]),

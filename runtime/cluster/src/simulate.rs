@@ -31,37 +31,71 @@ struct Message {
 
 /// Rank r runs on device r; there are no more ranks than devices.
 pub fn simulate(topology: &Topology, schedules: &[Rounds]) -> Outcome {
-    let n = schedules.len();
-    let mut wires = Wires { topology, routes: HashMap::new(), numbers: HashMap::new(), all: vec![] };
-    let mut ended = vec![0.0; n];
-    let mut outcome = Outcome::default();
-    let overhead = topology.overhead_us.value;
-    for round in 0..schedules.iter().map(Vec::len).max().unwrap_or(0) {
-        let mut messages = messages_of_round(schedules, round, &ended);
-        messages.sort_by(|a, b| a.ready.total_cmp(&b.ready).then((a.from, a.to).cmp(&(b.from, b.to))));
-        // When each rank may begin to send and to receive its next message.
-        let (mut sends, mut receives) = (ended.clone(), ended.clone());
-        let mut combines = vec![0; n];
-        for m in &messages {
-            if m.from == m.to {
+    let mut simulation = Simulation::new(topology, schedules.len());
+    simulation.exchange(schedules);
+    simulation.outcome()
+}
+
+/// Ranks that compute and exchange in turn, each with a clock of its own.
+pub struct Simulation<'t> {
+    topology: &'t Topology,
+    wires: Wires<'t>,
+    /// When each rank has done what it was given so far.
+    ended: Vec<f64>,
+    messages: u64,
+    bytes: u64,
+}
+
+impl<'t> Simulation<'t> {
+    pub fn new(topology: &'t Topology, ranks: usize) -> Simulation<'t> {
+        let wires = Wires { topology, routes: HashMap::new(), numbers: HashMap::new(), all: vec![] };
+        Simulation { topology, wires, ended: vec![0.0; ranks], messages: 0, bytes: 0 }
+    }
+
+    /// Gives from when to when.
+    pub fn compute(&mut self, rank: usize, us: f64) -> [f64; 2] {
+        let start = self.ended[rank];
+        self.ended[rank] += us;
+        [start, self.ended[rank]]
+    }
+
+    pub fn ended(&self, rank: usize) -> f64 {
+        self.ended[rank]
+    }
+
+    /// Ranks without rounds take no part.
+    pub fn exchange(&mut self, schedules: &[Rounds]) {
+        let overhead = self.topology.overhead_us.value;
+        for round in 0..schedules.iter().map(Vec::len).max().unwrap_or(0) {
+            let mut messages = messages_of_round(schedules, round, &self.ended);
+            messages.sort_by(|a, b| a.ready.total_cmp(&b.ready).then((a.from, a.to).cmp(&(b.from, b.to))));
+            // When each rank may begin to send and to receive its next message.
+            let (mut sends, mut receives) = (self.ended.clone(), self.ended.clone());
+            let mut combines = vec![0; schedules.len()];
+            for m in &messages {
+                if m.from == m.to {
+                    combines[m.to] += m.combined;
+                    continue;
+                }
+                sends[m.from] = m.ready.max(sends[m.from]) + overhead;
+                let arrives = self.wires.carry(m, sends[m.from]);
+                receives[m.to] = receives[m.to].max(arrives) + overhead;
                 combines[m.to] += m.combined;
-                continue;
+                self.messages += 1;
+                self.bytes += m.bytes as u64;
             }
-            sends[m.from] = m.ready.max(sends[m.from]) + overhead;
-            let arrives = wires.carry(m, sends[m.from]);
-            receives[m.to] = receives[m.to].max(arrives) + overhead;
-            combines[m.to] += m.combined;
-            outcome.messages += 1;
-            outcome.bytes += m.bytes as u64;
-        }
-        for (rank, ends) in ended.iter_mut().enumerate() {
-            let combining = combines[rank] as f64 / (topology.combine_gb_s.value * 1e3);
-            *ends = sends[rank].max(receives[rank]) + combining;
+            for (rank, ends) in self.ended.iter_mut().enumerate() {
+                let combining = combines[rank] as f64 / (self.topology.combine_gb_s.value * 1e3);
+                *ends = sends[rank].max(receives[rank]) + combining;
+            }
         }
     }
-    outcome.time_us = ended.into_iter().fold(0.0, f64::max);
-    outcome.links = wires.all.into_iter().map(|wire| (wire.link, wire.bytes)).collect();
-    outcome
+
+    pub fn outcome(self) -> Outcome {
+        let time_us = self.ended.into_iter().fold(0.0, f64::max);
+        let links = self.wires.all.into_iter().map(|wire| (wire.link, wire.bytes)).collect();
+        Outcome { time_us, messages: self.messages, bytes: self.bytes, links }
+    }
 }
 
 /// The links that have carried something.

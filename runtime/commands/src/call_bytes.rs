@@ -9,7 +9,8 @@ use sardonyx_runtime::program::{Entry, Program};
 /// None where nothing says or bounds the sizes: for a body, and where no `--dim` is given. Errors: E0204, E0301, and those of
 /// the shape.
 pub fn call_bytes(program: &Program, entry: &Entry, dims: &[String]) -> Result<Option<CallBytes>> {
-    if !entry.bound.is_empty() && (dims.is_empty() || entry.internal) {
+    let is_coordinate = |symbol: &usize| program.coordinates.iter().any(|(at, _)| at == symbol);
+    if !entry.bound.iter().all(is_coordinate) && (dims.is_empty() || entry.internal) {
         return Ok(None);
     }
     inputs::call_bytes(program, entry, dims).map_err(|e| e.node(format!("entry point `{}`", entry.name)))

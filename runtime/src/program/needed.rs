@@ -9,9 +9,6 @@ use super::{Action, Place, Program, Step};
 use sardonyx_base::host::Collective;
 use sardonyx_base::plan;
 
-/// Ranks as bits.
-type Set = Vec<u64>;
-
 /// By step. The entry point is verified; without sends every rank takes part in all steps.
 pub fn needed_steps(program: &Program, entry: &plan::Entry) -> Vec<bool> {
     let sends = |step: &Step| matches!(exchange(step), Some(Collective::Send { .. }));
@@ -21,8 +18,7 @@ pub fn needed_steps(program: &Program, entry: &plan::Entry) -> Vec<bool> {
     let mut needs = Needs::new(program, entry);
     let mut taken = vec![false; entry.steps.len()];
     for (i, step) in entry.steps.iter().enumerate().rev() {
-        let ranks = needs.step(program, entry, step);
-        taken[i] = has(&ranks, needs.own);
+        taken[i] = needs.step(program, entry, step)[needs.own];
     }
     taken
 }
@@ -59,8 +55,8 @@ struct Needs<'p> {
     mesh: &'p [usize],
     n_ranks: usize,
     own: usize,
-    /// By buffer: the ranks that need what is in it.
-    of: Vec<Set>,
+    /// By buffer, by rank: it needs what is in it.
+    by: Vec<Vec<bool>>,
 }
 
 impl<'p> Needs<'p> {
@@ -68,102 +64,50 @@ impl<'p> Needs<'p> {
         let mesh = program.mesh.as_slice();
         let n_ranks: usize = mesh.iter().product();
         let own = mesh.iter().zip(&program.coordinates).fold(0, |rank, (size, (_, at))| rank * size + *at as usize);
-        let mut of = vec![vec![0; n_ranks.div_ceil(64)]; entry.buffers.len()];
+        let mut by = vec![vec![false; n_ranks]; entry.buffers.len()];
         for (i, port) in entry.outputs.iter().enumerate() {
             // Each rank keeps its own part of a state.
             let is_state = entry.states.iter().any(|state| state.output == i);
-            let ranks = if is_state { n_ranks } else { 1 };
-            (0..ranks).for_each(|rank| insert(&mut of[port.buffer], rank));
+            by[port.buffer][..if is_state { n_ranks } else { 1 }].fill(true);
         }
-        Needs { mesh, n_ranks, own, of }
+        Needs { mesh, n_ranks, own, by }
     }
 
-    /// The ranks that take part in a step, when those that take part in the steps after it are known.
-    fn step(&mut self, program: &Program, entry: &plan::Entry, step: &Step) -> Set {
-        let all = || {
-            (0..self.n_ranks).fold(vec![0; self.n_ranks.div_ceil(64)], |mut all, rank| {
-                insert(&mut all, rank);
-                all
-            })
-        };
-        match &step.action {
+    /// The ranks that take part in a step, when what the steps after it need is known.
+    fn step(&mut self, program: &Program, entry: &plan::Entry, step: &Step) -> Vec<bool> {
+        let all = vec![true; self.n_ranks];
+        let (takes, reads, read): (Vec<bool>, Vec<bool>, Vec<usize>) = match &step.action {
             Action::Launch(launch) => {
+                let mut ranks = vec![false; self.n_ranks];
                 let writes = &program.kernels[launch.kernel].writes;
-                let written = launch.buffers.iter().zip(writes).filter(|(_, writes)| **writes);
-                let ranks = written.fold(vec![0; self.n_ranks.div_ceil(64)], |mut ranks, (buffer, _)| {
-                    unite(&mut ranks, &self.of[*buffer]);
-                    ranks
-                });
-                launch.buffers.iter().for_each(|buffer| unite(&mut self.of[*buffer], &ranks));
-                ranks
+                for (&buffer, _) in launch.buffers.iter().zip(writes).filter(|(_, writes)| **writes) {
+                    unite(&mut ranks, &self.by[buffer]);
+                }
+                (ranks.clone(), ranks, launch.buffers.clone())
             }
             Action::Copy(copy) => {
                 let opaque = matches!(entry.buffers[copy.from].place, Place::Value);
-                let ranks = if opaque { all() } else { self.of[copy.to].clone() };
-                unite(&mut self.of[copy.from], &ranks);
-                ranks
+                let ranks = if opaque { all } else { self.by[copy.to].clone() };
+                (ranks.clone(), ranks, vec![copy.from])
             }
             // Sizes depend on it.
-            Action::Bind(bind) => {
-                let ranks = all();
-                unite(&mut self.of[bind.buffer], &ranks);
-                ranks
-            }
+            Action::Bind(bind) => (all.clone(), all, vec![bind.buffer]),
             Action::Host(host) => {
-                let ranks = match (host.call.op.exchange(), &host.results[..]) {
+                let args = host.args.iter().map(|arg| arg.buffer).collect();
+                match (host.call.op.exchange(), &host.results[..]) {
                     (Some(op), [to]) => {
-                        let (takes, reads) = self.exchange(op, &self.of[to.buffer]);
-                        host.args.iter().for_each(|arg| unite(&mut self.of[arg.buffer], &reads));
-                        return takes;
+                        let [takes, reads] = op.taking_part(self.mesh, &self.by[to.buffer]);
+                        (takes, reads, args)
                     }
-                    _ => all(),
-                };
-                host.args.iter().for_each(|arg| unite(&mut self.of[arg.buffer], &ranks));
-                ranks
+                    _ => (all.clone(), all, args),
+                }
             }
-        }
-    }
-
-    /// The ranks that take part in an exchange whose result some need, and those that need their operand.
-    fn exchange(&self, op: &Collective, needed: &Set) -> (Set, Set) {
-        let axis = op.mesh();
-        let stride: usize = self.mesh[axis + 1..].iter().product();
-        let group = |rank: usize| {
-            let first = rank - rank / stride % self.mesh[axis] * stride;
-            (0..self.mesh[axis]).map(move |at| first + at * stride)
         };
-        let (mut takes, mut reads) = (vec![0; needed.len()], vec![0; needed.len()]);
-        for rank in (0..self.n_ranks).filter(|rank| has(needed, *rank)) {
-            match *op {
-                Collective::Send { from, to, .. } if rank / stride % self.mesh[axis] == to => {
-                    let sender = group(rank).nth(from).unwrap_or(rank);
-                    insert(&mut takes, rank);
-                    insert(&mut takes, sender);
-                    insert(&mut reads, sender);
-                }
-                // Who neither sends nor receives keeps its own.
-                Collective::Send { .. } => {
-                    insert(&mut takes, rank);
-                    insert(&mut reads, rank);
-                }
-                _ => group(rank).for_each(|rank| {
-                    insert(&mut takes, rank);
-                    insert(&mut reads, rank);
-                }),
-            }
-        }
-        (takes, reads)
+        read.into_iter().for_each(|buffer| unite(&mut self.by[buffer], &reads));
+        takes
     }
 }
 
-fn insert(set: &mut Set, rank: usize) {
-    set[rank / 64] |= 1 << (rank % 64);
-}
-
-fn has(set: &Set, rank: usize) -> bool {
-    set[rank / 64] >> (rank % 64) & 1 == 1
-}
-
-fn unite(set: &mut Set, other: &Set) {
+fn unite(set: &mut [bool], other: &[bool]) {
     set.iter_mut().zip(other).for_each(|(own, other)| *own |= other);
 }

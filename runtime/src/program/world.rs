@@ -118,7 +118,7 @@ impl Group {
 /// parts of.
 pub fn exchanged_bytes(program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<usize> {
     let mut bytes = 0usize;
-    for step in &entry.steps {
+    for (step, _) in entry.steps.iter().zip(&entry.needed).filter(|(_, needed)| **needed) {
         let Action::Host(host) = &step.action else { continue };
         let (Some(op), [from]) = (host.call.op.exchange(), &host.args[..]) else { continue };
         let group = Group::new(program, values, op.mesh(), from)?;

@@ -34,7 +34,7 @@ pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Resu
     let ranks: Vec<usize> = mesh.iter().map(|n| *n as usize).collect();
     let params = |name: &str| param(case, name);
     let mut collectives = 0;
-    for (pipeline, flow) in [("builtin.module(stages,shard)", false), (REST, true)] {
+    for (pipeline, flow) in [("builtin.module(shard)", false), (REST, true)] {
         run(pipeline)?;
         let function = body.operations()[0];
         let fail = |what: String| format!("{} over {mesh:?}: {what}\n{before}\n=>\n{function}", case.name);

@@ -111,6 +111,33 @@ impl Collective {
         }
     }
 
+    /// The ranks of a mesh that take part where some need its result, and those whose operands are read. A send is between two;
+    /// who neither sends nor receives keeps its own.
+    pub fn taking_part(&self, mesh: &[usize], needed: &[bool]) -> [Vec<bool>; 2] {
+        let (axis, mut takes, mut reads) = (self.mesh(), vec![false; needed.len()], vec![false; needed.len()]);
+        let stride: usize = mesh[axis + 1..].iter().product();
+        for rank in (0..needed.len()).filter(|rank| needed[*rank]) {
+            let own = rank / stride % mesh[axis];
+            let member = |at: usize| rank + at * stride - own * stride;
+            match *self {
+                Collective::Send { from, to, .. } if own == to => {
+                    takes[rank] = true;
+                    takes[member(from)] = true;
+                    reads[member(from)] = true;
+                }
+                Collective::Send { .. } => {
+                    takes[rank] = true;
+                    reads[rank] = true;
+                }
+                _ => (0..mesh[axis]).map(member).for_each(|rank| {
+                    takes[rank] = true;
+                    reads[rank] = true;
+                }),
+            }
+        }
+        [takes, reads]
+    }
+
     /// The collective that a user names. Errors: E0001.
     pub fn from_user(text: &str) -> Result<Collective> {
         Collective::parse(text).ok_or_else(|| Error::user("E0001", format!("there is no collective `{text}`")))
@@ -275,6 +302,20 @@ mod tests {
                 assert_eq!((start, len), (part.start, part.len()), "{n} on {ranks}");
             }
         }
+    }
+
+    #[test]
+    fn a_send_is_between_two_ranks_and_others_are_among_all() {
+        let ranks = |set: &[bool]| -> Vec<usize> { (0..set.len()).filter(|r| set[*r]).collect() };
+        let taking = |op: &str, needed: &[usize]| {
+            let needed: Vec<bool> = (0..6).map(|rank| needed.contains(&rank)).collect();
+            Collective::parse(op).unwrap().taking_part(&[3, 2], &needed).map(|set| ranks(&set))
+        };
+        // Of the grid 0 1, 2 3, 4 5.
+        assert_eq!(taking("Send mesh=0 from=0 to=2", &[4]), [vec![0, 4], vec![0]]);
+        assert_eq!(taking("Send mesh=0 from=0 to=2", &[2, 5]), [vec![1, 2, 5], vec![1, 2]]);
+        assert_eq!(taking("AllReduce mesh=1 by=add", &[3]), [vec![2, 3], vec![2, 3]]);
+        assert_eq!(taking("AllGather mesh=0 dim=0", &[]), [vec![], vec![]] as [Vec<usize>; 2]);
     }
 
     #[test]

@@ -4,35 +4,24 @@
 //! computes is sent there, once; outputs are sent to the first stage. The program stays the same on all ranks: a rank of one
 //! stage runs what is needed for what it sends (`runtime/src/program/needed.rs`).
 
+use super::redistribute::fixed_values;
 use crate::find_caches;
+use crate::placement::Stages;
 use crate::remark::Missed;
-use crate::rewrite::Rewrites;
-use crate::shard::fixed_values;
 use sardonyx_base::host::Collective;
 use sardonyx_base::{Error, HostOp, Result};
-use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Host, Node, Op, Value};
 use std::collections::BTreeMap;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    let Some(stages) = rewrites.options().stages.clone() else { return Ok(()) };
-    let mesh = rewrites.options().mesh.clone();
+/// Errors: E0108 where the axis has another number of ranks.
+pub fn check_ranks(stages: &Stages, mesh: &[i64]) -> Result<()> {
     let ranks = mesh.get(stages.axis).copied().unwrap_or(1);
-    if ranks != stages.begins.len() as i64 + 1 {
-        let (axis, n) = (stages.axis, stages.begins.len() + 1);
-        let message = format!("the pipeline has {n} stages, axis {axis} of the mesh {ranks} ranks");
-        return Err(Error::user("E0108", message).help("give a node for each stage but the first, and a rank for each"));
+    if ranks == stages.begins.len() as i64 + 1 {
+        return Ok(());
     }
-    rewrites.graphs(module, |rewrites, graph| {
-        // What host operations call runs on every rank as it is.
-        if !graph.internal {
-            let stage_of = stages_of_values(graph, &stages.begins)?;
-            let (staged, missed) = with_sends(graph, stages.axis, &stage_of)?;
-            *graph = staged;
-            missed.into_iter().for_each(|missed| rewrites.missed(missed));
-        }
-        Ok(())
-    })
+    let (axis, n) = (stages.axis, stages.begins.len() + 1);
+    let message = format!("the pipeline has {n} stages, axis {axis} of the mesh {ranks} ranks");
+    Err(Error::user("E0108", message).help("give a node for each stage but the first, and a rank for each"))
 }
 
 /// By value. Errors: E0108 for a node that begins no stage, or before that of the stage before it.
@@ -144,7 +133,7 @@ fn is_for_all(node: &Node) -> bool {
 }
 
 /// By value: every stage that reads it computes it by itself, for it follows from inputs without a product.
-fn everywhere(graph: &Graph) -> Vec<bool> {
+pub fn everywhere(graph: &Graph) -> Vec<bool> {
     let fixed = fixed_values(graph);
     let mut all = fixed.clone();
     for (v, node) in graph.values() {

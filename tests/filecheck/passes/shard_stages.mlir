@@ -1,9 +1,9 @@
-// RUN: sardonyx-opt %s --pass-pipeline='builtin.module(stages,shard)' --option mesh=3 --option stages=0:second,third | FileCheck %s
-// RUN: sardonyx-opt %s --pass-pipeline='builtin.module(stages,shard)' --option mesh=3x2 --option stages=0:second,third | FileCheck %s --check-prefix=BOTH
-// RUN: sardonyx-opt %s --pass-pipeline='builtin.module(stages)' | FileCheck %s --check-prefix=ONE
-// RUN: not sardonyx-opt %s --pass-pipeline='builtin.module(stages)' --option mesh=3 --option stages=0:second,fourth 2>&1 | FileCheck %s --check-prefix=ABSENT
-// RUN: not sardonyx-opt %s --pass-pipeline='builtin.module(stages)' --option mesh=3 --option stages=0:third,second 2>&1 | FileCheck %s --check-prefix=ORDER
-// RUN: not sardonyx-opt %s --pass-pipeline='builtin.module(stages)' --option mesh=2 --option stages=0:second,third 2>&1 | FileCheck %s --check-prefix=RANKS
+// RUN: sardonyx-opt %s --pass-pipeline='builtin.module(shard)' --option mesh=3 --option stages=0:second,third | FileCheck %s
+// RUN: sardonyx-opt %s --pass-pipeline='builtin.module(shard)' --option mesh=3x2 --option stages=0:second,third | FileCheck %s --check-prefix=BOTH
+// RUN: sardonyx-opt %s --pass-pipeline='builtin.module(shard)' | FileCheck %s --check-prefix=ONE
+// RUN: not sardonyx-opt %s --pass-pipeline='builtin.module(shard)' --option mesh=3 --option stages=0:second,fourth 2>&1 | FileCheck %s --check-prefix=ABSENT
+// RUN: not sardonyx-opt %s --pass-pipeline='builtin.module(shard)' --option mesh=3 --option stages=0:third,second 2>&1 | FileCheck %s --check-prefix=ORDER
+// RUN: not sardonyx-opt %s --pass-pipeline='builtin.module(shard)' --option mesh=2 --option stages=0:second,third 2>&1 | FileCheck %s --check-prefix=RANKS
 
 // ONE-NOT: Send
 // ABSENT: error[E0108]: no operation of the program stands for the node `fourth`
