@@ -73,6 +73,12 @@
 // A defect of the library.
 #define SDX_KIND_DEFECT 14
 
+// A pool of sessions has as many requests waiting as it admits.
+#define SDX_KIND_QUEUE_FULL 15
+
+// A pool of sessions takes no more requests.
+#define SDX_KIND_CLOSED 16
+
 // Element types, by ONNX's numbers. An element of 2 or 4 bits takes a byte.
 #define SDX_F32 1
 

@@ -90,6 +90,7 @@ mod pool;
 pub mod program;
 mod selftest;
 mod session;
+mod session_pool;
 mod shape;
 mod stop;
 
@@ -102,6 +103,7 @@ pub use device::{DeviceName, DeviceReport, Finding};
 pub use model::{LoadOptions, Model, Transport};
 pub use outputs::Outputs;
 pub use session::{Session, SessionOptions};
+pub use session_pool::{PoolOptions, PoolStatistics, Request, SessionPool};
 pub use stop::RunOptions;
 
 // What callers need of the crates below.

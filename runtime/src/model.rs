@@ -7,6 +7,7 @@ use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Memo
 use crate::memory::{ALIGNMENT, AlignedBuf};
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
+use crate::session_pool::{PoolOptions, SessionPool};
 use bytes::Bytes;
 use sardonyx_base::cpu::Level;
 use sardonyx_base::plan::Manifest;
@@ -239,6 +240,12 @@ impl Model {
 
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
         Session::new(self.clone(), options)
+    }
+
+    /// Sessions that serve requests of many callers. Errors: E0001 for a number of sessions or threads that no pool can
+    /// have, E0304 where a thread cannot be started.
+    pub fn session_pool(&self, options: &PoolOptions) -> Result<SessionPool> {
+        SessionPool::new(self, options)
     }
 
     /// How many ranks run it together.

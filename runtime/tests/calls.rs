@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Builder, decoder, two_layers};
+use common::{Builder, decoder, slow, two_layers};
 use sardonyx_base::plan::messages::{Bind, SymbolKind, step::Action};
 use sardonyx_base::{DType, Dim, ErrorKind, Tensor, TensorBuffer, TensorView};
 use sardonyx_runtime::{Bytes, LoadOptions, Model, Port, RunOptions, Session, SessionOptions};
@@ -120,18 +120,9 @@ fn the_memory_limit_does_not_count_the_callers_memory() {
     assert_eq!(run(165, &mut [0.0; 1]), Ok(()));
 }
 
-/// About two seconds of work in one launch.
-fn slow() -> Builder {
-    let mut b = Builder::new();
-    let y = b.output("y", DType::U8, &["2000"], "2000");
-    let slow = b.kernel("slow", &[true], 0, "0");
-    b.launch(slow, &[y], &[], "2000");
-    b
-}
-
 #[test]
 fn a_deadline_ends_a_launch_in_the_middle_and_the_session_goes_on() {
-    let model = slow().load().unwrap();
+    let model = slow(2000).load().unwrap();
     for threads in [1, 2] {
         let session = session(&model, threads);
         let start = Instant::now();
@@ -152,7 +143,7 @@ fn a_deadline_ends_a_launch_in_the_middle_and_the_session_goes_on() {
 
 #[test]
 fn a_call_is_cancelled_from_another_thread_also_while_it_waits_for_its_turn() {
-    let session = session(&slow().load().unwrap(), 1);
+    let session = session(&slow(2000).load().unwrap(), 1);
     let cancel = Arc::new(AtomicBool::new(false));
     let options = RunOptions::default().cancel(cancel.clone());
     let run = |options: &RunOptions| session.run_with("main", &[], &mut [], options).map(|_| ()).map_err(|e| e.code);

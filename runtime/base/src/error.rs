@@ -43,6 +43,10 @@ pub enum ErrorKind {
     Cancelled,
     /// A cache has no room for more positions.
     CacheFull,
+    /// A pool of sessions has as many requests waiting as it admits. It can be asked again later.
+    QueueFull,
+    /// A pool of sessions takes no more requests.
+    Closed,
     /// The artifact is damaged, or computes wrongly.
     Artifact,
     /// The artifact was written for another version.
@@ -71,6 +75,8 @@ impl ErrorKind {
             Deadline => "deadline",
             Cancelled => "cancelled",
             CacheFull => "cache-full",
+            QueueFull => "queue-full",
+            Closed => "closed",
             Artifact => "artifact",
             Version => "version",
             Device => "device",
@@ -201,6 +207,13 @@ pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
         "a cache has no room for more positions",
         "make the cache with a larger capacity, or truncate it",
     ),
+    (
+        "E0308",
+        QueueFull,
+        "as many requests wait for a session as the pool admits",
+        "ask again later, or let more requests wait, or use more sessions",
+    ),
+    ("E0309", Closed, "the pool of sessions takes no more requests", "make another pool"),
     ("E0401", Artifact, "the artifact is damaged", "compile the model again, or copy the file again"),
     ("E0402", Version, "the artifact was written for another version", "compile the model again with this version"),
     ("E0403", Device, "the artifact needs another CPU", "run it on a processor of the kind that it was compiled for"),

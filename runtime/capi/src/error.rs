@@ -47,6 +47,10 @@ pub const SDX_KIND_RANKS: i32 = 12;
 pub const SDX_KIND_CHECK: i32 = 13;
 /// A defect of the library.
 pub const SDX_KIND_DEFECT: i32 = 14;
+/// A pool of sessions has as many requests waiting as it admits.
+pub const SDX_KIND_QUEUE_FULL: i32 = 15;
+/// A pool of sessions takes no more requests.
+pub const SDX_KIND_CLOSED: i32 = 16;
 
 fn number(kind: ErrorKind) -> i32 {
     match kind {
@@ -64,6 +68,8 @@ fn number(kind: ErrorKind) -> i32 {
         ErrorKind::Ranks => SDX_KIND_RANKS,
         ErrorKind::Check => SDX_KIND_CHECK,
         ErrorKind::Defect => SDX_KIND_DEFECT,
+        ErrorKind::QueueFull => SDX_KIND_QUEUE_FULL,
+        ErrorKind::Closed => SDX_KIND_CLOSED,
         _ => 0,
     }
 }

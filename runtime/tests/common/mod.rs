@@ -260,6 +260,15 @@ pub fn two_layers() -> Builder {
     b
 }
 
+/// About as many milliseconds of work in one launch.
+pub fn slow(ms: usize) -> Builder {
+    let (mut b, n) = (Builder::new(), ms.to_string());
+    let y = b.output("y", DType::U8, &[&n], &n);
+    let slow = b.kernel("slow", &[true], 0, "0");
+    b.launch(slow, &[y], &[], &n);
+    b
+}
+
 /// Entry points `decode` and `prefill` (which has no old positions). present = past with 2x + 1 behind it, and
 /// y = sum over t of (t + 1) · present[t], both per row of the batch.
 ///
