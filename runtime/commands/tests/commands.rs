@@ -95,6 +95,14 @@ fn mistakes_have_a_code_and_exit_2() {
         ),
         (&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=9223372036854775807"], "error[E0202]: "),
         (&["run", "m.sdx", "--threads", "0"], "error[E0001]: invalid value '0' for '--threads <N>'"),
+        (
+            &["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=1", "--threads", "100000"],
+            "error[E0001]: a session of 100000 threads; at most 1024 are supported",
+        ),
+        (
+            &["bench", "m.sdx", "--dim", "batch=1", "--threads", "1025"],
+            "error[E0001]: a session of 1025 threads; at most 1024 are supported",
+        ),
         (&["run", "m.sdx", "--verify", "maybe"], "error[E0001]: invalid value 'maybe'"),
         (&["frobnicate"], "error[E0001]: unrecognized subcommand 'frobnicate'"),
         (&["bench"], "error[E0001]: the following required arguments were not provided:"),
