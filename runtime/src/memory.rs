@@ -132,6 +132,12 @@ impl Recycler {
         let buf = known.map_or_else(|| AlignedBuf::new(bytes), Ok)?;
         Ok(Recycled { buf: Some(buf), bytes, home: self.free.clone() })
     }
+
+    /// Gives the memory that nobody uses back to the system, and returns how many bytes it was.
+    pub fn clear(&self) -> usize {
+        let free = std::mem::take(&mut *self.free.lock().unwrap_or_else(PoisonError::into_inner));
+        free.iter().map(AlignedBuf::size).sum()
+    }
 }
 
 /// Memory for `bytes`, which returns to its recycler when dropped. Its content is undefined (but initialised).
@@ -212,5 +218,8 @@ mod tests {
         drop(view);
         let again = [recycler.take(9_999).unwrap(), recycler.take(9_999).unwrap()];
         assert!(again.iter().any(|r| r.as_ptr() == at));
+        assert_eq!(recycler.clear(), 0, "both are in use");
+        drop(again);
+        assert_eq!((recycler.clear(), recycler.clear()), (20_000, 0));
     }
 }

@@ -193,6 +193,21 @@ impl Session {
         self.rank.as_ref()
     }
 
+    /// Gives back what an idle session keeps from call to call, on its device too: intermediate values, scratch, memory of
+    /// outputs that were dropped, plans of shapes. Returns the number of bytes. The next call takes what it needs again,
+    /// which makes it slower, and computes the same. Blocks of 4 MiB and more go to the system at once, smaller
+    /// ones to the allocator of the process. During a call only memory of dropped outputs is given back; so it is where
+    /// the model has several ranks, whose memory the others know. Caches are the caller's.
+    pub fn trim(&self) -> usize {
+        let outputs = self.outputs.clear();
+        let idle = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Calls that begin meanwhile wait, as they do for another call.
+        let Some(state) = idle else { return outputs };
+        let mut entered = Entered { session: self, state: Some(state) };
+        let is_known_to_others = self.rank.is_some();
+        outputs + if is_known_to_others { 0 } else { entered.trim() }
+    }
+
     /// Runs the entry point `main`. Errors: E0301 for the inputs, E0303 where an index in the data is out of range,
     /// E0304 where memory is short.
     pub fn run(&self, inputs: &[(&str, Tensor)]) -> Result<Outputs> {
@@ -418,6 +433,18 @@ impl State {
         std::mem::swap(&mut nested.queue, &mut self.queue);
         self.nested = Some(nested);
         ran
+    }
+
+    /// Drops what calls allocate when they need it. Returns the number of bytes.
+    fn trim(&mut self) -> usize {
+        let nested = self.nested.take().map_or(0, |mut nested| nested.trim());
+        let blocks = self.arena.take().into_iter().chain(std::mem::take(&mut self.blocks).into_iter().flatten());
+        let blocks: usize = blocks.map(|block| block.bytes()).sum();
+        #[cfg(feature = "cuda")]
+        let blocks = blocks + std::mem::take(&mut self.staging).iter().map(Block::bytes).sum::<usize>();
+        let shapes: usize = std::mem::take(&mut self.shapes).iter().map(|kept| kept.shape.kept_bytes()).sum();
+        let addresses = std::mem::take(&mut self.bases).capacity() + std::mem::take(&mut self.pointers).capacity();
+        nested + blocks + shapes + addresses * size_of::<Address>() + self.queue.trim()
     }
 
     fn renew(&mut self) {

@@ -229,6 +229,11 @@ impl SessionPool {
         self.queue.statistics()
     }
 
+    /// Trims the sessions that are idle, as [`Session::trim`] does. Returns the number of bytes that were given back.
+    pub fn trim(&self) -> usize {
+        self.sessions.iter().map(|session| session.trim()).sum()
+    }
+
     /// Refuses requests from now on, and returns when all that were accepted are computed and their callbacks have
     /// returned. Errors: E0001 from a callback of this pool, which would wait for itself.
     pub fn finish(&self) -> Result<()> {

@@ -59,6 +59,17 @@ impl Shape {
         Ok(shape)
     }
 
+    /// Bytes of memory that the shape takes.
+    pub fn kept_bytes(&self) -> usize {
+        let words = self.bytes.capacity() + self.offsets.capacity() + self.params.capacity() + self.grids.capacity();
+        let dims: usize = self.output_dims.iter().map(Vec::capacity).sum();
+        size_of::<Shape>()
+            + self.values.capacity() * size_of::<Option<i64>>()
+            + (words + dims + self.live.capacity()) * size_of::<usize>()
+            + self.blocks.capacity() * size_of::<u32>()
+            + self.output_dims.capacity() * size_of::<Vec<usize>>()
+    }
+
     /// True where the stage has been evaluated.
     pub fn has_reached(&self, stage: usize) -> bool {
         self.stages_done > stage

@@ -107,12 +107,15 @@ fn floats(out: &[(String, Tensor)]) -> Vec<(String, Vec<usize>, Vec<f32>)> {
     out.iter().map(|(n, t)| (n.clone(), t.dims().to_vec(), t.to_vec().unwrap())).collect()
 }
 
-/// The same call on the CPU and on the device.
+/// The same call on the CPU and on the device, and again when what sessions keep was given back.
 fn both(b: &Builder, device: &str, calls: &[Vec<(&str, Tensor)>]) {
     let sessions = ["cpu", device].map(|d| session(&b.load_with(&on(d)).unwrap()));
     for call in calls {
         let [cpu, other] = sessions.each_ref().map(|s| floats(&s.run(call).unwrap()));
         assert_eq!(cpu, other, "{call:?}");
+        sessions.iter().for_each(|s| assert!(s.trim() > 0));
+        let again = sessions.each_ref().map(|s| floats(&s.run(call).unwrap()));
+        assert_eq!(again, [cpu, other], "{call:?}");
     }
 }
 

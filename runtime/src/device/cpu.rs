@@ -105,6 +105,13 @@ impl Queue for CpuQueue {
         self.scratch.grow(bytes.ok_or_else(|| Error::user("E0202", "the size of the scratch overflows"))?, 0)
     }
 
+    fn trim(&mut self) -> usize {
+        let kept = self.scratch.size();
+        // Without memory for the least block, the scratch stays, and 0 says so.
+        AlignedBuf::new(0).into_iter().for_each(|least| self.scratch = least);
+        kept - self.scratch.size()
+    }
+
     unsafe fn launch(&mut self, work: &Work, stop: &Stop) -> Result<()> {
         let status = AtomicI64::new(0);
         let pieces = Pieces {

@@ -313,6 +313,10 @@ impl Queue for Stream {
         Ok(())
     }
 
+    fn trim(&mut self) -> usize {
+        0
+    }
+
     unsafe fn launch(&mut self, work: &Work, _: &Stop) -> Result<()> {
         let (Some(function), Some(status)) = (self.device.functions.get(work.kernel), &self.status) else {
             return Err(Error::defect("a launch without a module or outside of a call"));

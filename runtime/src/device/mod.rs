@@ -109,6 +109,9 @@ pub(crate) trait Queue: Send {
     /// Sees to it that there is that scratch.
     fn reserve(&mut self, per_worker: usize) -> Result<()>;
 
+    /// Gives the scratch back, outside of calls, and returns how many bytes it was.
+    fn trim(&mut self) -> usize;
+
     /// Errors: E0303 where it is known at once that an index was out of range, E0305 and E0306 by `stop`.
     unsafe fn launch(&mut self, work: &Work, stop: &Stop) -> Result<()>;
 

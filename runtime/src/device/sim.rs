@@ -134,6 +134,10 @@ impl Queue for Lane {
         Ok(())
     }
 
+    fn trim(&mut self) -> usize {
+        0
+    }
+
     unsafe fn launch(&mut self, work: &Work, stop: &Stop) -> Result<()> {
         let (Some(module), Some(status)) = (&self.device.module, &self.status) else {
             return Err(Error::defect("a launch without a module or outside of a call"));
