@@ -7,16 +7,21 @@
 //! All pools of a process know of each other ([`Crowd`]): where more of their threads are awake than there are processors,
 //! workers sleep at once, and callers that together want more threads than that work alone, waking nobody.
 
+mod crowd;
+
+use crowd::{Awake, CROWD, Counted, Crowd, WORKER};
 use sardonyx_base::{Error, Result};
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Turns of the spin loop before a worker sleeps: some milliseconds, longer than the pause between two requests of a
 /// busy server.
 const SPIN: u32 = 200_000;
-/// And where more threads are awake than there are processors: there, spinning only keeps others from working.
+/// And where more threads are awake than there are processors: there, spinning only keeps others from working. The clock of a
+/// limited spin is read as often.
 const SPIN_CROWDED: u32 = 50;
 
 /// N threads, of which the caller is one.
@@ -36,42 +41,7 @@ struct Shared {
     sleep: Mutex<()>,
     wake: Condvar,
     crowd: Arc<Crowd>,
-}
-
-/// Threads of pools: workers that are awake, callers that are at work, and the threads that their pools have; one word.
-struct Crowd {
-    word: AtomicU64,
-    processors: u64,
-}
-
-const WORKER: u64 = 1;
-const CALLER: u64 = 1 << 20;
-const WANTED: u64 = 1 << 40;
-
-/// That of the process.
-static CROWD: LazyLock<Arc<Crowd>> =
-    LazyLock::new(|| Arc::new(Crowd::of(std::thread::available_parallelism().map_or(1, |n| n.get()))));
-
-impl Crowd {
-    fn of(processors: usize) -> Crowd {
-        Crowd { word: AtomicU64::new(0), processors: processors as u64 }
-    }
-
-    /// More awake than can run: who only waits should sleep.
-    fn is_dense(&self) -> bool {
-        let word = self.word.load(Ordering::Relaxed);
-        word % CALLER + word % WANTED / CALLER > self.processors
-    }
-
-    /// Counts a caller. Whether its sleeping workers would find a processor: it is the only one, or all can have theirs.
-    fn enter(&self, threads: usize) -> bool {
-        let before = self.word.fetch_add(CALLER + WANTED * threads as u64, Ordering::Relaxed);
-        before / WANTED == 0 || before / WANTED + threads as u64 <= self.processors
-    }
-
-    fn leave(&self, threads: usize) {
-        self.word.fetch_sub(CALLER + WANTED * threads as u64, Ordering::Relaxed);
-    }
+    spin_max: Option<Duration>,
 }
 
 /// The processors that a thread may run on.
@@ -131,6 +101,13 @@ pub struct Threads {
     pub count: usize,
     /// Each but the caller's stays on a processor of its own.
     pub pinned: bool,
+    /// The time that a worker spins before it sleeps; [`SPIN`] turns where absent.
+    pub spin_max: Option<Duration>,
+}
+
+impl Threads {
+    /// The caller's alone.
+    pub const ONE: Threads = Threads { count: 1, pinned: false, spin_max: None };
 }
 
 impl Pool {
@@ -138,7 +115,7 @@ impl Pool {
         Pool::among(threads, CROWD.clone())
     }
 
-    fn among(Threads { count: threads, pinned }: Threads, crowd: Arc<Crowd>) -> Result<Pool> {
+    fn among(Threads { count: threads, pinned, spin_max }: Threads, crowd: Arc<Crowd>) -> Result<Pool> {
         let shared = Arc::new(Shared {
             word: AtomicU64::new(0),
             job: Slot(std::cell::UnsafeCell::new(None)),
@@ -147,6 +124,7 @@ impl Pool {
             sleep: Mutex::new(()),
             wake: Condvar::new(),
             crowd,
+            spin_max,
         });
         let mut pool = Pool { shared, workers: Vec::new(), busy: Mutex::new(()) };
         for worker in 1..threads {
@@ -286,41 +264,6 @@ const PARTS_MAX: usize = 16;
 #[repr(align(64))]
 struct OwnLine(AtomicI64);
 
-/// A caller at work.
-struct Counted<'a> {
-    crowd: &'a Crowd,
-    threads: usize,
-    may_wake: bool,
-}
-
-impl Counted<'_> {
-    fn new(crowd: &Crowd, threads: usize) -> Counted<'_> {
-        Counted { crowd, threads, may_wake: crowd.enter(threads) }
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.crowd.leave(self.threads);
-    }
-}
-
-/// A worker, also where a kernel of its panics.
-struct Awake<'a>(&'a Crowd);
-
-impl Awake<'_> {
-    fn new(crowd: &Crowd) -> Awake<'_> {
-        crowd.word.fetch_add(WORKER, Ordering::Relaxed);
-        Awake(crowd)
-    }
-}
-
-impl Drop for Awake<'_> {
-    fn drop(&mut self) {
-        self.0.word.fetch_sub(WORKER, Ordering::Relaxed);
-    }
-}
-
 /// Closes the job and waits for those in it, even where `f` panics: they use its stack.
 struct Join<'a>(&'a Shared);
 
@@ -364,12 +307,17 @@ impl Shared {
             (word & OPEN != 0 && word / NUMBER != seen).then_some(word)
         };
         loop {
-            for turn in 0..SPIN {
+            let limit = self.spin_max.map(|max| (Instant::now(), max));
+            let turns = if limit.is_some() { u32::MAX } else { SPIN };
+            for turn in 0..turns {
                 if let Some(word) = ready() {
                     return Some(word);
                 }
                 if self.stop.load(Ordering::Relaxed) {
                     return None;
+                }
+                if turn.is_multiple_of(SPIN_CROWDED) && limit.is_some_and(|(began, max)| began.elapsed() >= max) {
+                    break;
                 }
                 if turn % SPIN_CROWDED == SPIN_CROWDED - 1 && self.crowd.is_dense() {
                     break;
@@ -414,11 +362,11 @@ mod tests {
     use super::*;
 
     fn pool(threads: usize) -> Pool {
-        Pool::new(Threads { count: threads, pinned: false }).unwrap()
+        Pool::new(Threads { count: threads, ..Threads::ONE }).unwrap()
     }
 
     fn among(threads: usize, crowd: Arc<Crowd>) -> Pool {
-        Pool::among(Threads { count: threads, pinned: false }, crowd).unwrap()
+        Pool::among(Threads { count: threads, ..Threads::ONE }, crowd).unwrap()
     }
 
     #[test]
@@ -485,7 +433,7 @@ mod tests {
     #[test]
     fn sleeping_workers_are_woken() {
         // Other tests' pools are another crowd.
-        let pool = among(2, Arc::new(Crowd::of(2)));
+        let pool = among(2, Arc::new(Crowd::new(2)));
         for _ in 0..3 {
             while pool.shared.asleep.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
@@ -501,9 +449,48 @@ mod tests {
         }
     }
 
+    /// Processor time that the worker of a pool of two takes in all, with a pause of 3 ms before each of 40 jobs that need it.
+    fn worker_time(spin_max: Option<Duration>) -> Duration {
+        let threads = Threads { count: 2, pinned: false, spin_max };
+        let pool = Pool::among(threads, Arc::new(Crowd::new(8))).unwrap();
+        let time = Mutex::new(Duration::ZERO);
+        for _ in 0..40 {
+            std::thread::sleep(Duration::from_millis(3));
+            let is_there = AtomicBool::new(false);
+            pool.run(&|worker| match worker {
+                0 => {
+                    while !is_there.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                }
+                _ => {
+                    *time.lock().unwrap() = time_of_this_thread();
+                    is_there.store(true, Ordering::SeqCst);
+                }
+            });
+        }
+        time.into_inner().unwrap()
+    }
+
+    fn time_of_this_thread() -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes to the structure that it is given.
+        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    #[test]
+    fn workers_spin_no_longer_than_they_may() {
+        // The pauses last 120 ms together.
+        let [at_once, soon] = [Duration::ZERO, Duration::from_micros(200)].map(|max| worker_time(Some(max)));
+        assert!(at_once < Duration::from_millis(30) && soon < Duration::from_millis(60), "{at_once:?}, {soon:?}");
+        let long = worker_time(Some(Duration::from_secs(1)));
+        assert!(long > 2 * soon && long > Duration::from_millis(30), "{long:?}, {soon:?}");
+    }
+
     #[test]
     fn callers_who_together_want_too_many_threads_wake_nobody() {
-        let crowd = Arc::new(Crowd::of(2));
+        let crowd = Arc::new(Crowd::new(2));
         let pools = [(); 2].map(|()| among(2, crowd.clone()));
         let asleep = |pool: &Pool| {
             while pool.shared.asleep.load(Ordering::SeqCst) == 0 {
@@ -526,7 +513,7 @@ mod tests {
 
     #[test]
     fn workers_without_work_sleep_at_once_in_a_crowd() {
-        let crowd = Arc::new(Crowd::of(1));
+        let crowd = Arc::new(Crowd::new(1));
         let pool = among(3, crowd.clone());
         while crowd.word.load(Ordering::SeqCst) > 1 || pool.shared.asleep.load(Ordering::SeqCst) == 0 {
             assert!(!pool.shared.stop.load(Ordering::SeqCst));
@@ -537,7 +524,7 @@ mod tests {
 
     #[test]
     fn pinned_workers_have_one_processor_each() {
-        let pool = Pool::new(Threads { count: 3, pinned: true }).unwrap();
+        let pool = Pool::new(Threads { count: 3, pinned: true, spin_max: None }).unwrap();
         let before = Affinity::of_this_thread().processors();
         let seen = Mutex::new(vec![]);
         // Workers may come late: until both have been there.

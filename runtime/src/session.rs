@@ -33,11 +33,17 @@ pub struct SessionOptions {
     pub pinned: bool,
     /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together.
     pub memory_bytes_max: Option<usize>,
+    /// The time for which each thread but the caller's waits for work awake before it sleeps, between the launches of a
+    /// call and after it. Where absent, 200,000 turns of a loop, which take some milliseconds. [`Duration::ZERO`]: threads sleep at
+    /// once, and each launch wakes them; that costs no processor time between calls, and makes calls of short launches
+    /// slower. Where more threads are awake than there are processors, threads sleep at once in any case. Callers, and ranks that wait
+    /// for each other, have no part in it.
+    pub spin_max: Option<Duration>,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { threads: 1, pinned: false, memory_bytes_max: None }
+        SessionOptions { threads: 1, pinned: false, memory_bytes_max: None, spin_max: None }
     }
 }
 
@@ -55,6 +61,10 @@ impl SessionOptions {
 
     pub fn memory_bytes_max(self, bytes: impl Into<Option<usize>>) -> SessionOptions {
         SessionOptions { memory_bytes_max: bytes.into(), ..self }
+    }
+
+    pub fn spin_max(self, spin_max: impl Into<Option<Duration>>) -> SessionOptions {
+        SessionOptions { spin_max: spin_max.into(), ..self }
     }
 
     /// Errors: E0001 for a number of threads that no session can have.
@@ -133,7 +143,8 @@ impl Session {
         let (rank, session) = (world.link().clone(), world.session());
         rank.expect_threads(options.threads);
         let (threads, memory_bytes_max) = (options.threads as u64, options.memory_bytes_max.map(|n| n as u64));
-        let open = Open { session, threads, pinned: options.pinned, memory_bytes_max };
+        let spin_ns_max = options.spin_max.map(|max| u64::try_from(max.as_nanos()).unwrap_or(u64::MAX));
+        let open = Open { session, threads, pinned: options.pinned, memory_bytes_max, spin_ns_max };
         world.tell(Order { open: Some(open), ..Order::default() }).map_err(|e| e.file(model.file()))?;
         Session::with(model, options, Some(rank), Some(session))
     }
@@ -150,7 +161,8 @@ impl Session {
         rank: Option<Arc<dyn Link>>,
         number: Option<u64>,
     ) -> Result<Session> {
-        let state = State::new(&model, Threads { count: options.threads, pinned: options.pinned }, rank.clone())?;
+        let SessionOptions { threads, pinned, spin_max, .. } = *options;
+        let state = State::new(&model, Threads { count: threads, pinned, spin_max }, rank.clone())?;
         Ok(Session {
             model,
             rank,
@@ -426,7 +438,7 @@ impl State {
     pub fn nested<T>(&mut self, model: &Model, run: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut nested = match self.nested.take() {
             Some(nested) => nested,
-            None => Box::new(State::new(model, Threads { count: 1, pinned: false }, None)?),
+            None => Box::new(State::new(model, Threads::ONE, None)?),
         };
         std::mem::swap(&mut nested.queue, &mut self.queue);
         let ran = run(&mut nested);

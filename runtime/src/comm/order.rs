@@ -67,6 +67,8 @@ pub struct Open {
     pub pinned: bool,
     #[prost(uint64, optional, tag = "4")]
     pub memory_bytes_max: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub spin_ns_max: Option<u64>,
 }
 
 /// Makes a call.

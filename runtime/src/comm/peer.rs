@@ -103,7 +103,8 @@ impl Peer {
         let options = SessionOptions::default()
             .threads(open.threads as usize)
             .pinned(open.pinned)
-            .memory_bytes_max(open.memory_bytes_max.map(|n| n as usize));
+            .memory_bytes_max(open.memory_bytes_max.map(|n| n as usize))
+            .spin_max(open.spin_ns_max.map(Duration::from_nanos));
         self.sessions.insert(open.session, Session::of_rank(model, &options, self.link.clone())?);
         Ok(())
     }
