@@ -83,6 +83,7 @@ mod code;
 mod comm;
 mod describe;
 mod device;
+mod kept_shapes;
 mod memory;
 mod model;
 mod outputs;

@@ -7,12 +7,11 @@ use crate::call::{Call, Look, Watch};
 use crate::comm::Meeting;
 use crate::comm::{Link, Open, Order, Run};
 use crate::device::{Address, Block, Queue};
+use crate::kept_shapes::KeptShapes;
 use crate::memory::Recycler;
 use crate::model::Model;
 use crate::outputs::Outputs;
 use crate::pool::Threads;
-use crate::program::Program;
-use crate::shape::Shape;
 use crate::stop::{RunOptions, Stop};
 use sardonyx_base::view::{TensorBuffer, TensorView};
 use sardonyx_base::{Error, Result, Tensor};
@@ -112,8 +111,7 @@ pub(crate) struct State {
     pub arena: Option<Block>,
     /// By buffer: memory of a device that cannot use the caller's.
     pub blocks: Vec<Option<Block>>,
-    /// Most recently used first.
-    shapes: Vec<CachedShape>,
+    pub shapes: KeptShapes,
     /// Per buffer, and per launch argument.
     pub bases: Vec<Address>,
     pub pointers: Vec<Address>,
@@ -122,16 +120,6 @@ pub(crate) struct State {
     /// For entry points that this one's host steps call. Absent until one does.
     pub nested: Option<Box<State>>,
 }
-
-struct CachedShape {
-    entry: usize,
-    /// Values of `Entry.bound`.
-    key: Vec<i64>,
-    shape: Arc<Shape>,
-}
-
-/// Shapes kept per session: servers see few at a time.
-const SHAPES_MAX: usize = 8;
 
 /// How often a call that waits for another one looks whether it was cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(2);
@@ -336,7 +324,7 @@ impl Session {
         if renew {
             state.renew();
         }
-        let shape = state.shape(program, at, values).map_err(named)?;
+        let shape = state.shapes.shape_for(program, at, values).map_err(named)?;
         let memory = self.model.device().memory();
         // For as long as the call lasts, not as long as what it borrows.
         let watch = watch.as_mut().map(|(watch, look)| (RefCell::new(&mut **watch as Watch), *look));
@@ -426,7 +414,7 @@ impl State {
             staging: Vec::new(),
             arena: None,
             blocks: Vec::new(),
-            shapes: Vec::new(),
+            shapes: KeptShapes::default(),
             bases: Vec::new(),
             pointers: Vec::new(),
             taken: 0,
@@ -454,7 +442,7 @@ impl State {
         let blocks: usize = blocks.map(|block| block.bytes()).sum();
         #[cfg(feature = "cuda")]
         let blocks = blocks + std::mem::take(&mut self.staging).iter().map(Block::bytes).sum::<usize>();
-        let shapes: usize = std::mem::take(&mut self.shapes).iter().map(|kept| kept.shape.kept_bytes()).sum();
+        let shapes = std::mem::take(&mut self.shapes).bytes();
         let addresses = std::mem::take(&mut self.bases).capacity() + std::mem::take(&mut self.pointers).capacity();
         nested + blocks + shapes + addresses * size_of::<Address>() + self.queue.trim()
     }
@@ -465,23 +453,5 @@ impl State {
         if let Some(nested) = &mut self.nested {
             nested.renew();
         }
-    }
-
-    pub fn shape(&mut self, program: &Program, entry: usize, values: Vec<Option<i64>>) -> Result<Arc<Shape>> {
-        // A bound symbol has a value: an input has the dimension that binds it.
-        let key = program.entries[entry].bound.iter().map(|&s| values[s].unwrap_or(-1));
-        let known = self.shapes.iter().position(|c| c.entry == entry && c.key.iter().copied().eq(key.clone()));
-        let cached = match known {
-            Some(at) => self.shapes.remove(at),
-            None => {
-                let key = key.collect();
-                let shape = Arc::new(Shape::new(program, &program.entries[entry], values)?);
-                CachedShape { entry, key, shape }
-            }
-        };
-        let shape = cached.shape.clone();
-        self.shapes.truncate(SHAPES_MAX - 1);
-        self.shapes.insert(0, cached);
-        Ok(shape)
     }
 }

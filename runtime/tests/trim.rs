@@ -1,9 +1,9 @@
-//! memory of idle sessions goes back to the system, and calls compute the same afterwards
+//! what sessions keep from call to call has a limit, goes back to the system on request, and changes no result
 
 mod common;
 
 use common::{slow, two_layers};
-use sardonyx_base::{Tensor, TensorView};
+use sardonyx_base::{Tensor, TensorBuffer, TensorView};
 use sardonyx_runtime::{Model, Outputs, PoolOptions, Request, RunOptions, Session, SessionOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -46,6 +46,7 @@ fn what_is_trimmed_leaves_the_process_and_comes_back() {
     a_session(&model, [&x, &small], &expected);
     a_pool(&model, &x, &expected[0]);
     a_session_during_a_call();
+    shapes(&model);
 }
 
 fn a_session(model: &Model, [x, small]: [&Tensor; 2], expected: &[Outputs; 2]) {
@@ -116,4 +117,36 @@ fn a_session_during_a_call() {
     // What the cancelled call left is what a call leaves.
     assert!(session.trim() > 0);
     assert_eq!(session.trim(), 0);
+}
+
+/// Shapes are kept up to a limit in bytes, each once, and a call computes the same whether its shape was kept or dropped.
+fn shapes(model: &Model) {
+    const ROWS: usize = 8000;
+    let session = model.session(&SessionOptions::default()).unwrap();
+    let x: Vec<f32> = (0..ROWS * 8).map(|k| 1.0 / (k as f32 + 3.0)).collect();
+    let whole = session.run(&[("x", Tensor::from_vec(vec![ROWS, 8], x.clone()))]).unwrap();
+    let whole = whole["y"].as_slice::<f32>().unwrap();
+    let mut memory = vec![0f32; ROWS];
+    let mut call = |rows: usize| {
+        let dims = [rows, 8];
+        let x = TensorView::of(&dims, &x[..rows * 8]).unwrap();
+        let mut y = [("y", TensorBuffer::of(&mut memory).unwrap())];
+        session.run_with("main", &[("x", x)], &mut y, &RunOptions::default()).unwrap();
+        assert_eq!(memory[..rows], whole[..rows]);
+    };
+    // With the arena of the largest call, whichever others there are.
+    let mut bytes_after = |rows: &mut dyn Iterator<Item = usize>| {
+        session.trim();
+        call(ROWS);
+        rows.for_each(&mut call);
+        session.trim()
+    };
+    let few = bytes_after(&mut (1..9));
+    let per_shape = (bytes_after(&mut (1..201)) - few) / 192;
+    assert!((200..2000).contains(&per_shape), "{per_shape}");
+    let twice = bytes_after(&mut (1..201).chain(1..201));
+    assert_eq!((twice - few) / 192, per_shape);
+    // Shapes of all calls would take several times the limit of 1 MiB.
+    let all = bytes_after(&mut (1..ROWS).chain(1..9)) - few;
+    assert!((1 << 19..1 << 20).contains(&all) && ROWS * per_shape > 2 << 20, "{all}, {per_shape}");
 }

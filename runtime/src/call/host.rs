@@ -188,7 +188,7 @@ impl Bodies for Entries<'_, '_> {
         let call = Call { session, program, entry, inputs: &inputs, stop, memory, watch: None, outside };
         let mut given: Vec<_> = entry.outputs.iter().map(|_| None).collect();
         let ran = self.state.nested(&session.model, |nested| {
-            let shape = nested.shape(program, at, values)?;
+            let shape = nested.shapes.shape_for(program, at, values)?;
             call.run(nested, shape, &mut given, None)
         })?;
         Ok(ran.into_iter().map(|(_, tensor)| tensor).collect())

@@ -142,7 +142,7 @@ impl Call<'_> {
         }
         let mut values = bind_symbols(program, entry, &inputs)?;
         bind_capacities(program, entry, None, &mut values)?;
-        let shape = state.shape(program, at, values)?;
+        let shape = state.shapes.shape_for(program, at, values)?;
         let Some((carried, stacked)) = shape.output_dims[OUTPUTS_BEFORE..].split_at_checked(n_carried) else {
             return Ok(None);
         };
