@@ -71,6 +71,7 @@
 //!
 //! The features `cuda` and `sim`, on by default, are these devices; without them the runtime is the CPU's alone.
 //!
+//! A server gives its requests to a [`SessionPool`], which computes them in order of arrival.
 //! `examples/embed.rs` is a whole server in small, `examples/generate.rs` generates tokens. A call computes the same
 //! numbers whatever the threads and the calls before, in place or not. An artifact holds native code: a hash finds
 //! damage, not malice, so load only what you would also execute.

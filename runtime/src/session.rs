@@ -80,7 +80,8 @@ impl SessionOptions {
     }
 }
 
-/// Runs one call at a time (others wait); make one session per thread of a server. Sessions share the model.
+/// Runs one call at a time (others wait, in no order); make one session per thread of a server, or give its requests to a
+/// [`SessionPool`](crate::SessionPool). Sessions share the model.
 pub struct Session {
     pub(crate) model: Model,
     threads: usize,

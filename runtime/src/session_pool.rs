@@ -50,7 +50,8 @@ impl Request {
 #[non_exhaustive]
 pub struct PoolOptions {
     /// Number of sessions, each of which runs one call at a time. Where absent, as many as make the threads of all sessions
-    /// together no more than the processors that this process may use, and at least 1; on a device other than the CPU, 1.
+    /// together no more than the processors that this process may use, and at least 1; on a device other than the CPU, and
+    /// of a model with several ranks, whose calls take turns, 1.
     pub sessions: Option<usize>,
     /// Number of requests that may wait while every session is busy; one more is refused. 0: only a session that is free
     /// takes a request.
@@ -83,9 +84,11 @@ impl PoolOptions {
     fn sessions_for(&self, model: &Model) -> Result<usize> {
         self.session.check()?;
         let threads = self.session.threads.saturating_mul(model.ranks());
+        let processors = || std::thread::available_parallelism().map_or(1, |n| n.get());
         let fitting = || match model.device_name() {
-            DeviceName::Cpu => (std::thread::available_parallelism().map_or(1, |n| n.get()) / threads).max(1),
-            DeviceName::Cuda(_) | DeviceName::Sim(_) => 1,
+            // Calls of several ranks take turns, whichever session they are of.
+            DeviceName::Cpu if model.ranks() == 1 => (processors() / threads).max(1),
+            DeviceName::Cpu | DeviceName::Cuda(_) | DeviceName::Sim(_) => 1,
         };
         let sessions = self.sessions.unwrap_or_else(fitting);
         let (total, most) = (sessions.saturating_mul(threads), SessionOptions::THREADS_MAX);

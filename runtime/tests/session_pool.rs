@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{slow, two_layers};
+use common::{lazy, slow, two_layers};
+use sardonyx_base::plan::messages::{MeshAxis, SymbolKind};
 use sardonyx_base::{ErrorKind, Result, Tensor};
 use sardonyx_runtime::{
     LoadOptions, Model, Outputs, PoolOptions, PoolStatistics, Request, RunOptions, SessionOptions, SessionPool,
@@ -278,6 +279,27 @@ fn a_pool_has_no_more_threads_than_processors_by_default() {
 
 /// Requests of the storm to the pool that all its threads share.
 static STORM_REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+#[test]
+fn ranks_of_a_model_serve_one_request_after_the_other() {
+    let mut builder = two_layers();
+    builder.symbol("r", SymbolKind::Rank, 0, Some(1));
+    builder.manifest.mesh = vec![MeshAxis { name: "x".into(), size: 2, symbol: "r".into() }];
+    builder.manifest.needs = vec!["mesh".into()];
+    let (model, plain) = (builder.load_with(&lazy()).unwrap(), two_layers().load().unwrap());
+    assert_eq!((model.ranks(), model.session_pool(&PoolOptions::default()).unwrap().sessions()), (2, 1));
+    let (pool, plain) = (pool(&model, 2, 100), plain.session(&SessionOptions::default()).unwrap());
+    let (to, from) = channel();
+    for batch in 0..40 {
+        let (to, expected) = (to.clone(), plain.run(&[("x", rows(batch))]).unwrap());
+        pool.submit(request(batch), move |result| to.send(result.is_ok_and(|y| y == expected)).unwrap()).unwrap();
+    }
+    pool.finish().unwrap();
+    assert_eq!(from.try_iter().collect::<Vec<_>>(), [true; 40]);
+    // Arenas of ranks stay.
+    pool.trim();
+    assert_eq!(pool.trim(), 0);
+}
 
 fn is_shared<T: Send + Sync + 'static>(_: &T) {}
 
