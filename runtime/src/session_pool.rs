@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
 
-/// One call that a pool is asked for: `Request::new([("input_ids", ids)]).options(options)`
+/// A call for a pool to make: `Request::new([("input_ids", ids)]).options(options)`
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
@@ -57,7 +57,8 @@ pub struct PoolOptions {
     /// takes a request.
     pub waiting_max: usize,
     /// Options of each session: with `memory_bytes_max`, all calls of the pool together take at most that many bytes
-    /// times the number of sessions.
+    /// times the number of sessions. `pinned` is for a pool of one session: the threads of several would be kept on the
+    /// same processors.
     pub session: SessionOptions,
 }
 
@@ -137,16 +138,17 @@ pub struct PoolStatistics {
 /// [`Session::run`], bit for bit.
 ///
 /// **Threads.** Each session has a thread of the pool as its caller, which sleeps while there is no request, and
-/// `threads - 1` workers beside it. So at most sessions × `threads` threads compute (per rank of the model), which by default is
-/// the number of processors: with the default of one thread per session, each processor computes one request at a time, which gives the
-/// most requests per second; one session with all processors as threads gives the shortest single call. One more thread
-/// sleeps until a waiting request has expired.
+/// `threads - 1` workers beside it. So at most sessions × `threads` threads compute (on each rank of the model), by default
+/// as many as there are processors. With the default of one thread per session each processor computes a request of
+/// its own, which gives the most requests per second; one session with all processors as threads gives the shortest single
+/// call. One more thread sleeps until a waiting request has expired. Several pools of a process do not know of each
+/// other: they share the processors only if their numbers of sessions say so.
 ///
-/// **Callbacks** run on threads of the pool and should be short: hand the result on, or submit the next request. One that
-/// panics is counted, and the pool goes on.
+/// **Callbacks** run on threads of the pool and should be short: they hand the result on, or submit the next request. One
+/// that panics is counted, and the pool goes on.
 ///
-/// **Dropping** the pool ends the calls that are running as usual, answers what waits with E0309, and returns when all
-/// callbacks have returned. [`finish`](SessionPool::finish) computes what waits first.
+/// **Dropping** the pool lets calls that are running end as usual, answers what waits with E0309, and returns when all
+/// callbacks have returned, but for the one that drops it. [`finish`](SessionPool::finish) computes what waits first.
 ///
 /// ```no_run
 /// use sardonyx_runtime::{ErrorKind, LoadOptions, Model, PoolOptions, Request, RunOptions, Tensor};
