@@ -176,7 +176,7 @@ fn schedules(
         Ok(Operand { dtype: ty.dtype, dims })
     };
     let mut all: Vec<Rounds> = vec![vec![]; sizes.len()];
-    for first in (0..sizes.len()).filter(|rank| rank / stride % mesh[axis] == 0) {
+    for first in (0..sizes.len()).filter(|rank| (rank / stride).is_multiple_of(mesh[axis])) {
         let members: Vec<usize> = (0..mesh[axis]).map(|at| first + at * stride).collect();
         if !members.iter().any(|rank| ranks[*rank]) {
             continue;
