@@ -121,14 +121,33 @@ pub fn normalise(x: &Tensor, stop: &Tensor, case: Case, sensitive: bool) -> Resu
     Ok(Tensor::from_strings(dims, &kept))
 }
 
-/// Whether each string as a whole is what the pattern says (RE2's syntax).
+/// True for each string that the pattern (RE2's syntax) describes as a whole.
 #[cfg(feature = "regex")]
 pub fn full_match(x: &Tensor, pattern: &Tensor) -> Result<Tensor> {
     let pattern = pattern.texts()?.first().copied().unwrap_or_default().to_string();
-    let regex = regex::Regex::new(&format!("^(?:{pattern})$"))
-        .map_err(|e| crate::Error::user("E0106", format!("`{pattern}` is no regular expression: {e}")))?;
+    let regex = anchored(&pattern)
+        .map_err(|reason| crate::Error::user("E0106", format!("`{pattern}` is no regular expression: {reason}")))?;
     let found = x.texts()?.into_iter().map(|text| regex.is_match(text)).collect::<Vec<bool>>();
     Ok(Tensor::from_vec(x.dims().to_vec(), found))
+}
+
+/// Bytes of a compiled pattern, as the crate `regex` limits them.
+#[cfg(feature = "regex")]
+const PATTERN_BYTES_MAX: usize = 10 << 20;
+
+/// The pattern between both ends of the text. It is parsed by itself: within a text like `^(?:PATTERN)$` a parenthesis of its own
+/// could close the group.
+#[cfg(feature = "regex")]
+fn anchored(pattern: &str) -> std::result::Result<regex_automata::meta::Regex, String> {
+    use regex_automata::meta::{Config, Regex};
+    use regex_syntax::hir::{Hir, Look};
+    let inner = regex_syntax::parse(pattern).map_err(|e| e.to_string())?;
+    let whole = Hir::concat(vec![Hir::look(Look::Start), inner, Hir::look(Look::End)]);
+    let config = Config::new().nfa_size_limit(Some(PATTERN_BYTES_MAX));
+    Regex::builder().configure(config).build_from_hir(&whole).map_err(|e| match e.size_limit() {
+        Some(limit) => format!("its compiled form is larger than {limit} bytes"),
+        None => e.to_string(),
+    })
 }
 
 #[cfg(not(feature = "regex"))]
@@ -291,7 +310,21 @@ mod tests {
     fn a_match_is_of_the_whole() {
         let found = full_match(&s(&["abc", "xabc", "ab"]), &s(&["ab|abc"])).unwrap();
         assert_eq!(found.bytes()[..], [1, 0, 1]);
-        assert_eq!(full_match(&s(&[]), &s(&["("])).unwrap_err().code, "E0106");
+        let one = |text: &str, pattern: &str| full_match(&s(&[text]), &s(&[pattern])).map(|t| t.bytes()[0] == 1);
+        for (text, pattern, expected) in [
+            ("a", "(?x) a # a comment", true),
+            ("ab", "^a|b$", false),
+            ("x\na", "(?m)^a$", false),
+            ("A", "(?i)a", true),
+            ("aB", "(?i:a)b", false),
+            ("", "", true),
+            ("ß9", r"\w\d", true),
+        ] {
+            assert_eq!(one(text, pattern).unwrap(), expected, "{text} {pattern}");
+        }
+        for pattern in ["(", ")", "a)|(b", "a)|(?:b", "(?P<n>a)(?P<n>b)", "a{1000}{1000}{1000}", &"(".repeat(10_000)] {
+            assert_eq!(one("axxx", pattern).unwrap_err().code, "E0106", "{pattern}");
+        }
     }
 
     #[test]
