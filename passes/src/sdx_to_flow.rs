@@ -295,12 +295,16 @@ impl Converter<'_> {
             return Ok(b.kernel.body.len() - 1);
         }
         let id = self.materialise(v)?;
+        Ok(self.load(b, id, index, guard))
+    }
+
+    fn load(&self, b: &mut BodyBuilder, id: usize, index: Vec<Dim>, guard: Option<usize>) -> usize {
         let container = b.args.iter().position(|&a| a == id).unwrap_or_else(|| {
             b.args.push(id);
             b.kernel.reads.push(self.program.containers[id].clone());
             b.args.len() - 1
         });
-        Ok(b.push(Body::Load { memlet: Memlet { container, index }, guard }, self.graph.ty(v).dtype))
+        b.push(Body::Load { memlet: Memlet { container, index }, guard }, self.program.containers[id].dtype)
     }
 
     fn map_kernel(&mut self, node: &Node, f: impl Fn(&mut BodyBuilder, &[usize], DType) -> usize) -> Result<usize> {
@@ -389,7 +393,9 @@ impl Converter<'_> {
         let mut index = vars(0, axis);
         index.push(Kernel::value(at));
         index.extend(vars(axis + rank, node.ty.rank() - axis - rank));
-        let value = self.read(&mut b, node.args[0], index, None)?;
+        // Memory even of what is the same everywhere: the load is what looks whether an index is in range.
+        let table = self.materialise(node.args[0])?;
+        let value = self.load(&mut b, table, index, None);
         Ok(self.finish(b, value, node))
     }
 

@@ -4,6 +4,7 @@ use crate::cache::Held;
 use crate::program::{Check, Entry, Port, Program};
 use sardonyx_base::dim::Atom;
 use sardonyx_base::dim::range;
+use sardonyx_base::plan::SymbolKind;
 use sardonyx_base::solve::Source;
 use sardonyx_base::view::{TensorBuffer, TensorView};
 use sardonyx_base::{Dim, Error, Result};
@@ -303,7 +304,11 @@ pub fn broken_check(
         None => format!("`{left}` = {} must be equal to `{right}` = {}", found[0], found[1]),
     };
     let known = explain(program, entry, values, [left, right]);
-    Error::user("E0301", join(what, &[known])).node(&check.why)
+    let symbols = left.symbols().into_iter().chain(right.symbols());
+    let from_data =
+        |s: &str| program.symbol_index.get(s).is_some_and(|&at| program.symbols[at].kind == SymbolKind::Data);
+    let code = if symbols.into_iter().any(|s| from_data(&s)) { "E0303" } else { "E0301" };
+    Error::user(code, join(what, &[known])).node(&check.why)
 }
 
 /// a, where the check says a <= right.

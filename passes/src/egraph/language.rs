@@ -101,13 +101,20 @@ impl Facts {
         (few && !values.is_empty()).then(|| evaluate(op, ty, &values)).flatten()
     }
 
+    /// True where every index of a gather is known to be in range: others have to be looked up, for the call to be refused.
+    fn finds_all(&self, axis: usize, args: &[&Data]) -> bool {
+        let (at, extent) = (args[1].range, self.bounds(&self.table.ty(args[0].ty).dims[axis]).0);
+        at.lo >= 0.0 && at.hi < extent
+    }
+
     fn splat(&self, op: &Op, ty: &TensorType, args: &[&Data]) -> Option<Tensor> {
         let scalars = || args.iter().map(|a| a.splat.clone()).collect::<Option<Vec<Tensor>>>();
         match op {
             Op::Const(t) => uniform(t),
             Op::Map(_) | Op::Convert(_) => evaluate(op, &TensorType::new(ty.dtype, vec![]), &scalars()?),
             Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => args[0].splat.clone(),
-            Op::Gather { .. } | Op::Window(_) => args[0].splat.clone(),
+            Op::Window(_) => args[0].splat.clone(),
+            Op::Gather { axis } => args[0].splat.clone().filter(|_| self.finds_all(*axis, args)),
             Op::Concat { .. } => {
                 let all = scalars()?;
                 all.iter().all(|t| *t == all[0]).then(|| all[0].clone())
@@ -139,6 +146,10 @@ impl Facts {
                 let bounds: Vec<(f64, f64)> = axes.iter().map(|&a| self.bounds(&operand(0).dims[a])).collect();
                 let empty = bounds.iter().any(|(lo, _)| *lo < 1.0);
                 range::reduce(*f, ranges[0], empty, bounds.iter().map(|b| b.1).product(), ty.dtype)
+            }
+            // What follows from the range alone would not look the index up.
+            Op::Gather { axis } if !self.finds_all(*axis, args) && (ty.dtype.is_int() || ranges[0].is_single()) => {
+                Range::any(ty.dtype)
             }
             Op::Gather { .. } | Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } => ranges[0],
             Op::Broadcast { .. } | Op::Window(_) => ranges[0],

@@ -44,6 +44,11 @@ impl Range {
         })
     }
 
+    /// True where every value is the same number.
+    pub fn is_single(self) -> bool {
+        self.lo == self.hi && !self.nan
+    }
+
     pub fn finite(self) -> bool {
         !self.nan && self.lo > f64::NEG_INFINITY && self.hi < f64::INFINITY
     }

@@ -2,6 +2,7 @@
 
 use super::attention::soft_cap;
 use super::builder::Builder;
+use super::coordinates::checked_index;
 use super::heads::{
     Offset, additive, append_past, iota, join_heads, repeat_heads, split_heads, window, within_lengths,
 };
@@ -297,6 +298,11 @@ pub fn group_query_attention(b: &mut Builder, node: &Node) -> Outputs {
     let batch = b.dims(q)[0].clone();
     let last = b.reshape(last, &[batch])?;
     let last = b.convert(last, DType::I64)?;
+    let held = match node.optional(3) {
+        Some(past) => b.ty(past).dims.get(2).cloned().unwrap_or(Dim::constant(0)),
+        None => Dim::constant(0),
+    };
+    let last = checked_index(b, last, &(held + s.clone()))?;
     let totals = b.map_const(ScalarFn::Add, last, 1.0)?;
     // The first call's rows may be shorter than the tensor: they begin at 0 too.
     let length = b.dims_scalar(s)?;

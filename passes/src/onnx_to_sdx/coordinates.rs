@@ -1,5 +1,6 @@
 //! data[i, j]  =>  gather flat(data)[i * n + j]: positions of elements as values of their own
 
+use super::bounds::require_inside;
 use super::builder::Builder;
 use super::node::Node;
 use sardonyx_base::{DType, Dim, Result, Tensor};
@@ -25,6 +26,17 @@ pub fn inside(b: &mut Builder, index: Value, extent: &Dim) -> Result<Value> {
     let n = b.dims_scalar(extent.clone())?;
     let (above, below) = (b.map2(ScalarFn::Le, zero, index)?, b.map2(ScalarFn::Lt, index, n)?);
     b.map2(ScalarFn::And, above, below)
+}
+
+/// The index itself, in a call where each is in 0..extent; other calls are refused (E0303), on every device. The check is a
+/// lookup in the numbers 0..extent, so the result has to be used in place of the index.
+pub fn checked_index(b: &mut Builder, index: Value, extent: &Dim) -> Result<Value> {
+    let known = b.constants(index).zip(extent.as_const());
+    if known.is_some_and(|(known, n)| known.iter().all(|i| (0..n).contains(i))) || require_inside(b, index, extent)? {
+        return Ok(index);
+    }
+    let numbers = iota(b, 0, std::slice::from_ref(extent))?;
+    b.add(Op::Gather { axis: 0 }, &[numbers, index])
 }
 
 /// The row-major position of the element at these coordinates, which have one shape.

@@ -39,9 +39,6 @@ pub fn cumulate(b: &mut Builder, node: &Node) -> Outputs {
         let axis = node.axis(*known, b.rank(x))?;
         return Ok(vec![along(b, x, axis, &how)?]);
     }
-    if b.rank(x) == 1 {
-        return Ok(vec![along(b, x, 0, &how)?]);
-    }
     let rows = around_axis(b, x, axis)?.x;
     let y = along(b, rows, 1, &how)?;
     let dims = b.dims(x);

@@ -3,6 +3,7 @@
 //! A length that no rule admits becomes -1, which no symbol takes: the call is refused where it is bound.
 
 use super::builder::Builder;
+use super::coordinates::{checked_index, from_end};
 use super::node::Node;
 use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result};
@@ -97,12 +98,16 @@ pub fn with_dims(b: &mut Builder, x: Value, dims: &[Dim]) -> Result<Value> {
     b.reshape(named, dims)
 }
 
+/// Axes counted from the start; a call with one that the rank does not have is refused.
+pub fn axes_from_start(b: &mut Builder, axes: Value, rank: usize) -> Result<Value> {
+    let (axes, rank) = (b.convert(axes, DType::I64)?, Dim::constant(rank as i64));
+    let axes = from_end(b, axes, &rank)?;
+    checked_index(b, axes, &rank)
+}
+
 /// Axes in 0..rank, as a matrix of n rows: what each position has to do with each axis.
 fn positions(b: &mut Builder, axes: Value, n: usize, rank: usize) -> Result<(Value, Value)> {
-    let axes = b.convert(axes, DType::I64)?;
-    let (negative, ranks) = (less(b, axes, 0)?, number(b, rank as i64, axes)?);
-    let wrapped = b.map2(ScalarFn::Add, axes, ranks)?;
-    let axes = b.select(negative, wrapped, axes)?;
+    let axes = axes_from_start(b, axes, rank)?;
     let rows = [Dim::constant(n as i64), Dim::constant(1)];
     let at = iota(b, &rows[0])?;
     let at = b.reshape(at, &rows)?;
@@ -263,10 +268,7 @@ pub fn slice(b: &mut Builder, node: &Node, x: Value, bounds: &Bounds) -> Result<
         }
         return Ok(out);
     }
-    let axes = b.convert(axes, DType::I64)?;
-    let (negative, ranks) = (less(b, axes, 0)?, number(b, rank as i64, axes)?);
-    let wrapped = b.map2(ScalarFn::Add, axes, ranks)?;
-    let axes = b.select(negative, wrapped, axes)?;
+    let axes = axes_from_start(b, axes, rank)?;
     for axis in 0..rank {
         let here = equals(b, axes, axis as i64)?;
         // What the vectors say of this axis, else what changes nothing.
@@ -328,34 +330,55 @@ fn slice_one(b: &mut Builder, x: Value, axis: usize, [start, end, step]: [Value;
     b.add(Op::Gather { axis }, &[x, at])
 }
 
-/// start + i * delta, max(0, ceil((limit - start) / delta)) of them; the count of floats by division in f64.
+/// start + i * delta, max(0, ceil((limit - start) / delta)) of them; the count of floats by division in f64. A step of 0 and a
+/// count that is no number are refused.
 pub fn range(b: &mut Builder, [start, limit, delta]: [Value; 3]) -> Result<Value> {
     let dtype = b.dtype(start);
     let [start, limit, delta] = [scalar(b, start)?, scalar(b, limit)?, scalar(b, delta)?];
     let count = match dtype.is_float() {
-        true => {
-            let [from, to, by] = [start, limit, delta].map(|v| b.convert(v, DType::F64));
-            let (from, to, by) = (from?, to?, by?);
-            let span = b.map2(ScalarFn::Sub, to, from)?;
-            let count = b.map2(ScalarFn::Div, span, by)?;
-            let count = b.map1(ScalarFn::Ceil, count)?;
-            b.convert(count, DType::I64)?
-        }
-        false => {
-            let [from, to, by] = [start, limit, delta].map(|v| b.convert(v, DType::I64));
-            let (from, to, by) = (from?, to?, by?);
-            let span = b.map2(ScalarFn::Sub, to, from)?;
-            let sign = b.map1(ScalarFn::Sign, by)?;
-            let padded = b.map2(ScalarFn::Add, span, by)?;
-            let padded = b.map2(ScalarFn::Sub, padded, sign)?;
-            b.map2(ScalarFn::Div, padded, by)?
-        }
+        true => float_count(b, [start, limit, delta])?,
+        false => int_count(b, [start, limit, delta])?,
     };
-    let zero = number(b, 0, count)?;
-    let count = b.map2(ScalarFn::Max, count, zero)?;
     let count = b.read_dims(count)?.remove(0);
     let at = iota(b, &count)?;
     let at = b.convert(at, dtype)?;
     let at = b.map2(ScalarFn::Mul, at, delta)?;
     b.map2(ScalarFn::Add, at, start)
+}
+
+fn float_count(b: &mut Builder, ends: [Value; 3]) -> Result<Value> {
+    let [from, to, by] = ends.map(|v| b.convert(v, DType::F64));
+    let (from, to, by) = (from?, to?, by?);
+    let span = b.map2(ScalarFn::Sub, to, from)?;
+    let count = b.map2(ScalarFn::Div, span, by)?;
+    let count = b.map1(ScalarFn::Ceil, count)?;
+    let none = b.splat(DType::F64, 0.0, &[])?;
+    let (no_number, still) = (b.map1(ScalarFn::IsNan, count)?, b.map2(ScalarFn::Eq, by, none)?);
+    let refused = b.map2(ScalarFn::Or, no_number, still)?;
+    let count = b.map2(ScalarFn::Max, count, none)?;
+    let count = b.convert(count, DType::I64)?;
+    let never = number(b, -1, count)?;
+    b.select(refused, never, count)
+}
+
+/// (span - 1) / |delta| + 1 in u64, which holds every span and the absolute value of every step.
+fn int_count(b: &mut Builder, ends: [Value; 3]) -> Result<Value> {
+    let [from, to, by] = ends.map(|v| b.convert(v, DType::I64));
+    let (from, to, by) = (from?, to?, by?);
+    let zero = number(b, 0, by)?;
+    let up = b.map2(ScalarFn::Lt, zero, by)?;
+    let (low, high) = (b.select(up, from, to)?, b.select(up, to, from)?);
+    let is_some = b.map2(ScalarFn::Lt, low, high)?;
+    let down = b.map1(ScalarFn::Neg, by)?;
+    let (span, step) = (b.map2(ScalarFn::Sub, high, low)?, b.select(up, by, down)?);
+    let (span, step) = (b.reinterpret(span, DType::U64)?, b.reinterpret(step, DType::U64)?);
+    let one = b.splat(DType::U64, 1.0, &[])?;
+    let before = b.map2(ScalarFn::Sub, span, one)?;
+    let count = b.map2(ScalarFn::Div, before, step)?;
+    let count = b.map2(ScalarFn::Add, count, one)?;
+    // More than an i64 holds is negative, and refused as such.
+    let count = b.reinterpret(count, DType::I64)?;
+    let count = b.select(is_some, count, zero)?;
+    let (still, never) = (equals(b, by, 0)?, number(b, -1, count)?);
+    b.select(still, never, count)
 }

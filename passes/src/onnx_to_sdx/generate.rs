@@ -1,7 +1,7 @@
 //! OneHot, Tile, Trilu, EyeLike, ReverseSequence  =>  compare or reckon with iota
 
 use super::builder::Builder;
-use super::coordinates::{around, from_end, gather_along, indices, iota, one_element, scalar_index};
+use super::coordinates::{around, checked_index, from_end, gather_along, indices, iota, one_element, scalar_index};
 use super::node::Node;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
@@ -59,6 +59,19 @@ pub fn tile(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(spread, &wide)?])
 }
 
+/// A diagonal beyond this is outside every matrix, and a row's number is added to it without overflow.
+const DIAGONAL_MAX: i64 = 1 << 62;
+
+/// The number of a diagonal; one that is outside every matrix becomes another such.
+fn bounded_diagonal(b: &mut Builder, k: Value) -> Result<Value> {
+    if b.constants(k).is_some_and(|known| known.iter().all(|k| k.unsigned_abs() <= DIAGONAL_MAX as u64)) {
+        return Ok(k);
+    }
+    let (least, most) = (b.dims_scalar(Dim::constant(-DIAGONAL_MAX))?, b.dims_scalar(Dim::constant(DIAGONAL_MAX))?);
+    let k = b.map2(ScalarFn::Max, k, least)?;
+    b.map2(ScalarFn::Min, k, most)
+}
+
 /// The upper (j - i >= k) or lower (j - i <= k) triangle of the last two dimensions, and zeros.
 pub fn trilu(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
@@ -69,7 +82,10 @@ pub fn trilu(b: &mut Builder, node: &Node) -> Outputs {
     let matrix = &dims[rank - 2..];
     let (i, j) = (iota(b, 0, matrix)?, iota(b, 1, matrix)?);
     let offset = match node.optional(1) {
-        Some(_) => scalar_index(b, node, 1)?,
+        Some(_) => {
+            let k = scalar_index(b, node, 1)?;
+            bounded_diagonal(b, k)?
+        }
         None => b.dims_scalar(Dim::constant(0))?,
     };
     let diagonal = b.map2(ScalarFn::Add, i, offset)?;
@@ -88,7 +104,8 @@ pub fn eye_like(b: &mut Builder, node: &Node) -> Outputs {
         return Err(node.error("E0201", format!("takes a matrix, not {}", b.ty(x))));
     }
     let (i, j) = (iota(b, 0, &dims)?, iota(b, 1, &dims)?);
-    let offset = b.dims_scalar(Dim::constant(node.int_or("k", 0)?))?;
+    let offset = node.int_or("k", 0)?.clamp(-DIAGONAL_MAX, DIAGONAL_MAX);
+    let offset = b.dims_scalar(Dim::constant(offset))?;
     let diagonal = b.map2(ScalarFn::Add, i, offset)?;
     let on = b.map2(ScalarFn::Eq, diagonal, j)?;
     Ok(vec![b.convert(on, dtype)?])
@@ -106,6 +123,7 @@ pub fn reverse_sequence(b: &mut Builder, node: &Node) -> Outputs {
     let (l, r) = (b.dims(lengths)[0].clone(), b.dims(x)[batch].clone());
     b.unify(&l, &r)?;
     let dims = b.dims(x);
+    let lengths = checked_index(b, lengths, &(dims[time].clone() + Dim::constant(1)))?;
     let length = b.broadcast_at(lengths, vec![batch], &dims)?;
     let at = iota(b, time, &dims)?;
     let last = b.map_const(ScalarFn::Sub, length, 1.0)?;

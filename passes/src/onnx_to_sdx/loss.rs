@@ -1,7 +1,7 @@
 //! NegativeLogLikelihoodLoss(x, t, w)  =>  -gather(x, t) * gather(w, t), reduced
 
 use super::builder::Builder;
-use super::coordinates::{from_end, gather_along};
+use super::coordinates::{checked_index, from_end, gather_along};
 use super::node::Node;
 use super::reduction::{divide_by, log_softmax_over};
 use sardonyx_base::{Dim, Result};
@@ -60,6 +60,7 @@ fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
     };
     let n_classes = b.dims(log)[1].clone();
     let class = from_end(b, class, &n_classes)?;
+    let class = checked_index(b, class, &n_classes)?;
     let mut column = dims.clone();
     column.insert(1, Dim::constant(1));
     let at = b.reshape(class, &column)?;

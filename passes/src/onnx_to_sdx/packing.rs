@@ -1,7 +1,7 @@
 //! RemovePadding, RestorePadding  =>  gathers of rows: [batch, seq, hidden] without what no token is, and back
 
 use super::builder::Builder;
-use super::coordinates::iota;
+use super::coordinates::{checked_index, iota};
 use super::node::Node;
 use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result};
@@ -49,6 +49,7 @@ pub fn remove_padding(b: &mut Builder, node: &Node) -> Outputs {
     b.unify(&rows, &own)?;
     let [batch, length, hidden] = [0, 1, 2].map(|axis| b.dims(x)[axis].clone());
     let counts = b.convert(counts, DType::I64)?;
+    let counts = checked_index(b, counts, &(length.clone() + Dim::constant(1)))?;
     let starts = cumulated(b, counts)?;
     let whole = b.dims_scalar(length.clone())?;
     let padding = b.map2(ScalarFn::Sub, whole, counts)?;
@@ -96,6 +97,7 @@ pub fn restore_padding(b: &mut Builder, node: &Node) -> Outputs {
     let all = product(&dims);
     b.require_at_most(&n_tokens, &all)?;
     let offsets = b.convert(offsets, DType::I64)?;
+    let offsets = checked_index(b, offsets, &all)?;
     let flat = b.reshape(offsets, std::slice::from_ref(&all))?;
     // Which row comes to a place: the one whose offset is the place.
     let square = [all.clone(), all];

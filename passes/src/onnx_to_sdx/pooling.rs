@@ -3,10 +3,10 @@
 //! x[n, c, h, w] → windows [n, c, p, q, i, j] → y[n, c, p, q]
 
 use super::builder::Builder;
-use super::coordinates::{inside, is_short};
+use super::coordinates::{checked_index, is_short};
 use super::node::Node;
 use super::reduction::{computed_wide, divide_by};
-use super::scatter::{column, or_nowhere, scatter_in_turn};
+use super::scatter::{column, scatter_in_turn};
 use super::windows::{Windows, kernel_shape, pads, spatial, steps, with_channels_last};
 use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result};
@@ -247,7 +247,7 @@ pub fn global_lp_pool(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 /// Each place of a plane takes the element whose index is its own; a place without one is 0. This compares every place
-/// with every element of its plane.
+/// with every element of its plane. An index counts through all planes, but has to lie in the element's own.
 pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let (x, index) = (node.input(0)?, node.input(1)?);
     let extents = spatial(b, node, x)?;
@@ -275,11 +275,12 @@ pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let index = b.reshape(index, &flat(from.clone()))?;
     let starts = plane_starts(b, &b.dims(index).clone(), &planes)?;
     let own = b.map2(ScalarFn::Sub, index, starts)?;
+    let own = checked_index(b, own, &to)?;
     let (hit, found) = match is_short(&from) || is_short(&to) {
         true => largest_by_comparison(b, x, own, &to)?,
         false => {
-            let valid = inside(b, own, &to)?;
-            let at = or_nowhere(b, valid, index)?;
+            let at = b.map2(ScalarFn::Add, own, starts)?;
+            let at = b.reshape(at, &[product(&b.dims(x))])?;
             largest_in_turn(b, x, at, &flat(to))?
         }
     };

@@ -2,7 +2,7 @@
 //! each is ranked by comparing it with all others
 
 use super::builder::Builder;
-use super::coordinates::{axis_last, gather_along, iota, is_short, last_to, scalar_index};
+use super::coordinates::{axis_last, checked_index, gather_along, iota, is_short, last_to, scalar_index};
 use super::node::Node;
 use sardonyx_base::dim::product;
 use sardonyx_base::host::ArrayOp;
@@ -43,7 +43,12 @@ pub fn arg_extreme(b: &mut Builder, node: &Node) -> Outputs {
     check_numbers(b, node, x)?;
     let axis = node.axis(node.int_or("axis", 0)?, b.rank(x))?;
     let f = if node.op_type == "ArgMax" { ReduceFn::Max } else { ReduceFn::Min };
-    let at = position_of(b, x, axis, f, node.int_or("select_last_index", 0)? != 0)?;
+    let mut at = position_of(b, x, axis, f, node.int_or("select_last_index", 0)? != 0)?;
+    let extent = b.dims(x)[axis].clone();
+    if extent.lower_bound(&|s| b.graph.symbol_lo(s)).is_none_or(|n| n < 1) {
+        // Of no elements none is the extreme: the position that is found is then outside.
+        at = checked_index(b, at, &extent)?;
+    }
     if node.int_or("keepdims", 1)? == 0 {
         return Ok(vec![at]);
     }

@@ -3,6 +3,7 @@
 //! x[s,b,i] · w[g*h,i] → all[s,b,g*h]; per step: all[t] + state[b,h] · r[g*h,h] → gates
 
 use super::builder::Builder;
+use super::coordinates::checked_index;
 use super::heads::iota;
 use super::named_activation::Activation;
 use super::node::Node;
@@ -264,6 +265,7 @@ fn one_direction(
         // The steps that a row of the batch has: [s,b].
         let steps = iota(b, 0, &[dims[0].clone(), dims[1].clone()])?;
         let lengths = b.convert(lengths, DType::I64)?;
+        let lengths = checked_index(b, lengths, &(dims[0].clone() + Dim::constant(1)))?;
         sequences.push(b.map2(ScalarFn::Lt, steps, lengths)?);
     }
     let captured = d.given.values();

@@ -4,8 +4,8 @@
 //! data, and the second of each pair is reduced.
 
 use super::builder::Builder;
-use super::coordinates::{from_end, iota};
-use super::dynamic::with_dims;
+use super::coordinates::iota;
+use super::dynamic::{axes_from_start, with_dims};
 use super::node::Node;
 use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result};
@@ -106,8 +106,7 @@ fn from_data(b: &mut Builder, node: &Node, x: Value, axes: Value, keep: bool) ->
 
 /// One bool per dimension: whether an axis names it.
 fn is_reduced(b: &mut Builder, node: &Node, axes: Value, rank: usize) -> Result<Value> {
-    let axes = b.convert(axes, DType::I64)?;
-    let axes = from_end(b, axes, &Dim::constant(rank as i64))?;
+    let axes = axes_from_start(b, axes, rank)?;
     let count = b.dims(axes)[0].clone();
     let pairs = [Dim::constant(rank as i64), count.clone()];
     let (place, axis) = (iota(b, 0, &pairs)?, b.broadcast(axes, &pairs)?);
@@ -155,10 +154,9 @@ pub struct AroundAxis {
 
 /// The axis is a scalar; negative ones count from the end.
 pub fn around_axis(b: &mut Builder, x: Value, axis: Value) -> Result<AroundAxis> {
-    let rank = Dim::constant(b.rank(x) as i64);
-    let axis = from_end(b, axis, &rank)?;
+    let axis = axes_from_start(b, axis, b.rank(x))?;
     let extents = b.dims_vector(b.dims(x))?;
-    let place = iota(b, 0, &[rank])?;
+    let place = iota(b, 0, &[Dim::constant(b.rank(x) as i64)])?;
     let (one, zero) = (b.dims_scalar(Dim::constant(1))?, b.dims_scalar(Dim::constant(0))?);
     let (before, after) = (b.map2(ScalarFn::Lt, place, axis)?, b.map2(ScalarFn::Lt, axis, place)?);
     let is_axis = b.map2(ScalarFn::Eq, place, axis)?;

@@ -4,6 +4,7 @@
 
 use super::blocks::digit;
 use super::builder::Builder;
+use super::coordinates::checked_index;
 use super::node::Node;
 use super::pooling::counted;
 use super::sampling::clamped;
@@ -162,6 +163,7 @@ fn combined(b: &mut Builder, node: &Node, x: Value, batch: Value, axes: &[Sample
         [&d[..1], std::slice::from_ref(&channels), &d[1..2], &e[1..2], &d[2..3], &e[2..3], &d[3..4], &e[3..4]].concat();
     let at = [vec![0, 2, 4, 6], vec![0, 3, 5, 7]];
     let batch = b.convert(batch, DType::I64)?;
+    let batch = checked_index(b, batch, &extents[0])?;
     let batch = b.broadcast_at(batch, vec![0], &all)?;
     let channel = counted(b, 1, &all, Dim::constant(1))?;
     let mut index = digit(b, Some(batch), channel, &channels)?;

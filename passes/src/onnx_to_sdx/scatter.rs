@@ -2,11 +2,11 @@
 //!
 //! No two threads write one place, and the result does not depend on an order. The price is a comparison of every
 //! place along the axis with every index. Where neither is few the host does one update after the other, which is
-//! linear. An index outside the data changes nothing.
+//! linear. A call with an index outside the data is refused.
 
 use super::builder::Builder;
 use super::coordinates::{
-    around, axis_last, flat, from_end, gather_along, indices, inside, iota, is_short, last_to, neutral,
+    around, axis_last, checked_index, flat, from_end, gather_along, indices, inside, iota, is_short, last_to, neutral,
 };
 use super::indexing::wrapped;
 use super::node::Node;
@@ -99,14 +99,6 @@ pub fn scatter_in_turn(
     b.convert(y, dtype)
 }
 
-/// The positions as they are where they are inside, else -1, which the scatter drops. [m]
-pub fn or_nowhere(b: &mut Builder, valid: Value, at: Value) -> Result<Value> {
-    let dims = b.dims(at);
-    let nowhere = b.splat(DType::I64, -1.0, &dims)?;
-    let at = b.select(valid, at, nowhere)?;
-    b.reshape(at, &[product(&dims)])
-}
-
 /// Elements of a tensor as rows of one. [n, 1]
 pub fn column(b: &mut Builder, x: Value) -> Result<Value> {
     let n = b.ty(x).elements();
@@ -124,8 +116,7 @@ fn elements_in_turn(
     let places = (0..dims.len()).map(|i| if i == axis { Ok(index) } else { iota(b, i, &dims) });
     let places = places.collect::<Result<Vec<_>>>()?;
     let at = flat(b, &places, &extents)?;
-    let valid = inside(b, index, &extents[axis])?;
-    let at = or_nowhere(b, valid, at)?;
+    let at = b.reshape(at, &[product(&dims)])?;
     let (table, updates) = (column(b, data)?, column(b, updates)?);
     let y = scatter_in_turn(b, table, at, updates, f)?;
     b.reshape(y, &extents)
@@ -201,6 +192,7 @@ pub fn scatter_elements(b: &mut Builder, node: &Node) -> Outputs {
     }
     let extent = b.dims(data)[axis].clone();
     let index = from_end(b, index, &extent)?;
+    let index = checked_index(b, index, &extent)?;
     if in_turn(&extent, &b.dims(index)[axis], b.dtype(data), f) {
         return Ok(vec![elements_in_turn(b, [data, index, updates], axis, f)?]);
     }
@@ -266,7 +258,8 @@ pub fn scatter_nd(b: &mut Builder, node: &Node) -> Outputs {
     for (i, extent) in dims[..tuple].iter().enumerate() {
         let one = b.slice_axis(index, n_rows, Dim::constant(i as i64), 1, Dim::constant(1))?;
         let one = b.reshape(one, &[product(&rows)])?;
-        places.push(from_end(b, one, extent)?);
+        let one = from_end(b, one, extent)?;
+        places.push(checked_index(b, one, extent)?);
     }
     let at = flat(b, &places, &dims[..tuple])?;
     let (lead, rest, count) = (product(&dims[..tuple]), product(&dims[tuple..]), product(&rows));
@@ -303,7 +296,8 @@ fn combine_rows(b: &mut Builder, table: Value, at: Value, updates: Value, f: Red
     b.map2(f.scalar(), table, combined)
 }
 
-/// A window of the cache per batch is replaced: each place looks whether it is inside. Linear.
+/// A window of the cache per batch is replaced: each place looks whether it is inside. Linear. The window lies within the
+/// cache, or, in the circular mode, begins within it.
 pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
     let (cache, update) = (node.input(0)?, node.input(1)?);
     check_types(b, node, cache, update, None)?;
@@ -320,20 +314,28 @@ pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
     if count.is_const(0) {
         return Ok(vec![cache]);
     }
+    let circular = match node.str_or("mode", "linear")?.as_str() {
+        "linear" => false,
+        "circular" => true,
+        other => return Err(node.error("E0106", format!("the mode `{other}` is not known"))),
+    };
     let mut at = iota(b, axis, &dims)?;
     let extent = b.dims_scalar(dims[axis].clone())?;
     if node.optional(2).is_some() {
         let start = indices(b, node, 2)?;
         let (l, r) = (b.dims(start).first().cloned().unwrap_or(Dim::constant(1)), dims[0].clone());
         b.unify(&l, &r)?;
-        let dims = b.dims(cache);
+        let (dims, whole) = (b.dims(cache), b.dims(cache)[axis].clone());
+        let n_starts = match circular {
+            true => whole,
+            false => whole - b.dims(update)[axis].clone() + Dim::constant(1),
+        };
+        let start = checked_index(b, start, &n_starts)?;
         let start = b.broadcast_at(start, vec![0], &dims)?;
         at = b.map2(ScalarFn::Sub, at, start)?;
     }
-    match node.str_or("mode", "linear")?.as_str() {
-        "linear" => {}
-        "circular" => at = b.map2(ScalarFn::Rem, at, extent)?,
-        other => return Err(node.error("E0106", format!("the mode `{other}` is not known"))),
+    if circular {
+        at = b.map2(ScalarFn::Rem, at, extent)?;
     }
     let zero = b.splat(DType::I64, 0.0, &b.dims(at))?;
     let inside = inside(b, at, &b.dims(update)[axis].clone())?;

@@ -256,14 +256,29 @@ pub fn range(b: &mut Builder, node: &Node) -> Outputs {
         Some(step) => step,
         None => return Ok(vec![dynamic::range(b, [start, limit, delta])?]),
     };
-    let span = if step > 0 { to - from.clone() } else { from.clone() - to };
-    let count = span.ceildiv(&Dim::constant(step.unsigned_abs().min(i64::MAX as u64) as i64));
-    let lo = |s: &str| b.graph.symbol_lo(s);
-    let count = if count.lower_bound(&lo).is_some_and(|n| n >= 0) { count } else { count.maximum(&Dim::constant(0)) };
-    let dims = [count];
+    let dims = [range_count(b, node, &from, &to, step)?];
     let iota = b.add_typed(Op::Iota { axis: 0 }, &[], Some(TensorType::new(DType::I64, dims.to_vec())))?;
-    let scaled = if step == 1 { iota } else { b.map_const(ScalarFn::Mul, iota, step as f64)? };
+    let scaled = if step == 1 {
+        iota
+    } else {
+        let step = b.constant(Tensor::scalar(step))?;
+        b.map2(ScalarFn::Mul, iota, step)?
+    };
     let offset = b.dims_scalar(from.clone())?;
     let shifted = if from.is_const(0) { scaled } else { b.map2(ScalarFn::Add, scaled, offset)? };
     Ok(vec![b.convert(shifted, dtype)?])
+}
+
+/// max(0, ceil((to - from) / step)) of a step other than 0.
+fn range_count(b: &Builder, node: &Node, from: &Dim, to: &Dim, step: i64) -> Result<Dim> {
+    if let (Some(from), Some(to)) = (from.as_const(), to.as_const()) {
+        let (span, steps) = ((i128::from(to) - i128::from(from)) * i128::from(step.signum()), i128::from(step).abs());
+        let count = (span + steps - 1).div_euclid(steps).max(0);
+        let count = i64::try_from(count).map_err(|_| node.error("E0202", format!("a range of {count} numbers")))?;
+        return Ok(Dim::constant(count));
+    }
+    let span = if step > 0 { to.clone() - from.clone() } else { from.clone() - to.clone() };
+    let count = span.ceildiv(&Dim::constant(step.unsigned_abs().min(i64::MAX as u64) as i64));
+    let known = count.lower_bound(&|s| b.graph.symbol_lo(s)).is_some_and(|n| n >= 0);
+    Ok(if known { count } else { count.maximum(&Dim::constant(0)) })
 }

@@ -190,8 +190,8 @@ pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
     (
         "E0303",
         Input,
-        "a computed index is out of range",
-        "check the values of the inputs that the indices are computed from",
+        "an index, an axis or a length that comes from data is out of range",
+        "check the values of the inputs that it is computed from",
     ),
     (
         "E0304",

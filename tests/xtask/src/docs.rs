@@ -62,7 +62,14 @@ fn pages(context: &Context) -> Result<Vec<(PathBuf, String)>> {
     let table = output(sardonyx(context, "ops").arg("--markdown"))?;
     let head = "<!-- Written by `cargo xtask docs` from the operator table. -->\n\n# Supported ONNX operators\n\n\
                 Operators that need what no kernel can do run on the host: sizes that data decide, sequences, strings, files.\n\
-                So do those that would take quadratic time in kernels, where the dimensions concerned are long (more than 64 places, 512 samples) or open.\n\n";
+                So do those that would take quadratic time in kernels, where the dimensions concerned are long (more than 64 places, 512 samples) or open.\n\n\
+                An index, an axis or a length that comes from data and is out of range is error E0303, on every device. Out of range has a \
+                meaning for these:\n\n\
+                * starts and ends of Slice are clamped to the dimension;\n\
+                * a diagonal of Trilu or EyeLike may lie beside the matrix;\n\
+                * an index of OneHot that is outside the depth gives no 1;\n\
+                * a number of keys that attention is to look at (`nonpad_kv_seqlen`, lengths in place of a mask) may be larger than that of the keys: \
+                none is hidden.\n\n";
     pages.push((PathBuf::from("compiler/OPERATORS.md"), format!("{head}{table}")));
     let readme = tables::readme_with_launches(context, &mut sardonyx(context, "explain"))?;
     pages.push((PathBuf::from("README.md"), readme));

@@ -20,7 +20,7 @@ pub fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>
     let mut out = x.bytes().to_vec();
     for (i, update) in updates.bytes().chunks_exact(bytes).enumerate() {
         let row = rows.get_i64(i).and_then(|row| usize::try_from(row).ok()).filter(|row| row < n_rows);
-        let Some(row) = row else { continue };
+        let row = row.ok_or_else(|| unfit(format!("an update is for a row outside 0..{n_rows}")))?;
         let into = &mut out[row * bytes..][..bytes];
         match f {
             Some(f) => f.combine(x.dtype(), into, update),
@@ -36,13 +36,13 @@ mod tests {
 
     fn run(f: Option<Reduction>) -> Vec<f32> {
         let x = Tensor::from_vec(vec![3, 1], vec![1.0f32, 2.0, 3.0]);
-        let rows = Tensor::from_vec(vec![4], vec![2i64, 0, 2, -1]);
-        let updates = Tensor::from_vec(vec![4, 1], vec![5.0f32, 7.0, 4.0, 9.0]);
+        let rows = Tensor::from_vec(vec![3], vec![2i64, 0, 2]);
+        let updates = Tensor::from_vec(vec![3, 1], vec![5.0f32, 7.0, 4.0]);
         scatter(&x, &rows, &updates, f).unwrap().to_vec().unwrap()
     }
 
     #[test]
-    fn updates_are_combined_in_their_order_and_those_outside_are_dropped() {
+    fn updates_are_combined_in_their_order() {
         assert_eq!(run(None), [7.0, 2.0, 4.0]);
         assert_eq!(run(Some(Reduction::Add)), [8.0, 2.0, 12.0]);
         assert_eq!(run(Some(Reduction::Mul)), [7.0, 2.0, 60.0]);
@@ -56,9 +56,15 @@ mod tests {
         for updates in [Tensor::zeros(DType::F32, vec![1, 2]), Tensor::zeros(DType::F64, vec![1, 3])] {
             assert_eq!(scatter(&x, &rows, &updates, None).unwrap_err().code, "E0303");
         }
+        for row in [-1i64, 2, i64::MIN, i64::MAX] {
+            let (row, updates) = (Tensor::from_vec(vec![1], vec![row]), Tensor::zeros(DType::F32, vec![1, 3]));
+            assert_eq!(scatter(&x, &row, &updates, None).unwrap_err().code, "E0303");
+        }
         let flags = Tensor::zeros(DType::Bool, vec![2, 3]);
         assert!(scatter(&flags, &rows, &Tensor::zeros(DType::Bool, vec![1, 3]), Some(Reduction::Max)).is_err());
         let empty = Tensor::zeros(DType::F32, vec![0, 3]);
-        assert_eq!(scatter(&empty, &rows, &Tensor::zeros(DType::F32, vec![1, 3]), None).unwrap(), empty);
+        let none = Tensor::zeros(DType::I64, vec![0]);
+        assert_eq!(scatter(&empty, &none, &Tensor::zeros(DType::F32, vec![0, 3]), None).unwrap(), empty);
+        assert!(scatter(&empty, &rows, &Tensor::zeros(DType::F32, vec![1, 3]), None).is_err());
     }
 }
