@@ -12,6 +12,7 @@ use crate::pipeline::{self, Event, Watch};
 use crate::placement::Placement;
 use crate::plans::{Made, Planned, Times, Way};
 use crate::precision::{self, Accept, Errors, Lowered, Measured, Reference, Yardstick};
+use crate::replaced::{Read, refuse_replacing};
 use crate::selftest;
 use crate::sparsify::{Choice, Pruned, sparsify};
 use melior::Context;
@@ -23,7 +24,7 @@ use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
 use sardonyx_passes::calibrated::Calibrated;
 use sardonyx_passes::{Activations, KvCache, MaskedRows, Options, Params, Quantize, Rewrites};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,8 @@ pub struct Request<'a> {
     pub score: Option<Score>,
     /// Whether it is measured what a lower precision costs.
     pub measure: bool,
+    /// Where the caller writes a report, which is no file that is read either.
+    pub report: Option<PathBuf>,
 }
 
 impl<'a> Request<'a> {
@@ -117,6 +120,7 @@ impl<'a> Request<'a> {
             calibrate: vec![],
             score: None,
             measure: true,
+            report: None,
         }
     }
 }
@@ -186,15 +190,13 @@ pub fn compile(request: &Request) -> Result<Report> {
     compile_shown(request, &mut |_| {})
 }
 
-/// The model must not be replaced by what is made of it, by whatever path or link it is named.
-fn refuse_overwriting(request: &Request) -> Result<()> {
-    match (request.model.canonicalize(), request.output.canonicalize()) {
-        (Ok(model), Ok(output)) if model == output => {
-            let message = format!("the output {} is the model itself", request.output.display());
-            Err(Error::user("E0001", message).help("name another file with -o"))
-        }
-        _ => Ok(()),
-    }
+/// No output may replace a file that the compilation reads. `files` are those that lie beside the model.
+fn refuse_replacing_inputs(request: &Request, files: &BTreeSet<PathBuf>) -> Result<()> {
+    let mut read: Vec<Read> = vec![("the model itself", request.model)];
+    read.extend(files.iter().map(|file| ("external data of the model", file.as_path())));
+    read.extend(request.plan.iter().filter_map(|plan| Some(("the plan of the ranks", plan.file.as_deref()?))));
+    read.extend(request.calibrate.iter().map(|data| ("among the data of --calibrate", data.as_path())));
+    std::iter::once(&request.output).chain(&request.report).try_for_each(|output| refuse_replacing(output, &read))
 }
 
 /// All nodes that the host computes, in one diagnostic.
@@ -233,8 +235,9 @@ pub fn compile_shown(request: &Request, show: &mut dyn FnMut(&'static str)) -> R
 fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     show("read");
     let start = Instant::now();
-    refuse_overwriting(request)?;
+    refuse_replacing_inputs(request, &BTreeSet::new())?;
     let mut model = read_model(request.model)?;
+    refuse_replacing_inputs(request, &model.files)?;
     if let Some(plan) = &request.plan {
         plan.apply(&mut model)?;
     }

@@ -21,6 +21,7 @@ pub mod precision;
 mod prepare;
 pub mod reduce;
 pub mod reference;
+pub mod replaced;
 pub mod requires;
 pub mod selftest;
 mod session;

@@ -29,7 +29,7 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::Place;
 use sardonyx_passes::{MICRO_BATCHES_MAX, OperandPlace, Stages};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// What a plan says, which is applied to a model before it is compiled.
@@ -42,6 +42,8 @@ pub struct Placement {
     pub operands: Vec<OperandPlace>,
     pub stages: Option<Stages>,
     rules: Vec<Rule>,
+    /// The file that it was read from.
+    pub file: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,7 +56,8 @@ impl Placement {
     /// Errors: E0002, E0108 with what is wrong and where.
     pub fn read(path: &Path) -> Result<Placement> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))?;
-        Placement::parse(&text).map_err(|e| e.file(path.display().to_string()))
+        let plan = Placement::parse(&text).map_err(|e| e.file(path.display().to_string()))?;
+        Ok(Placement { file: Some(path.to_path_buf()), ..plan })
     }
 
     fn parse(text: &str) -> Result<Placement> {

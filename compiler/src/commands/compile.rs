@@ -259,6 +259,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         error_budget: args.error_budget,
         score: args.score.clone().zip(args.drop).map(|(command, drop)| Score { command, drop }),
         measure: true,
+        report: args.report.clone(),
         calibrate: args.calibrate.clone(),
         sparsify: args.sparsify.clone(),
         plan: args.plan.as_deref().map(Placement::read).transpose()?,
@@ -287,11 +288,11 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     let report = compile_shown(&request, &mut |stage| progress.show(stage))?;
     drop(progress);
     if let (Some(path), Some(movement)) = (&args.report, &report.movement) {
-        write_report(path, &report_json(args, &report, movement))?;
+        write_whole(path, &format!("{}\n", report_json(args, &report, movement)))?;
     }
     if let Some(ir) = &report.stopped_at {
         match &args.output {
-            Some(path) => std::fs::write(path, ir).map_err(|e| Error::io(path, "write", &e))?,
+            Some(path) => write_whole(path, ir)?,
             None => return print_way(args, &report, out).and_then(|()| say(out, ir)),
         }
     }
@@ -336,9 +337,9 @@ fn report_json(args: &CompileArgs, report: &Report, movement: &Movement) -> Json
     ])
 }
 
-fn write_report(path: &Path, report: &Json) -> Result<()> {
+fn write_whole(path: &Path, text: &str) -> Result<()> {
     let mut file = AtomicFile::create(path)?;
-    writeln!(file, "{report}").map_err(|e| Error::io(path, "write", &e))?;
+    file.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
     file.commit()
 }
 

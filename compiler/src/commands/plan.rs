@@ -5,6 +5,7 @@ use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::text;
 use crate::planner::{Plans, Wanted, in_words, plans};
+use crate::replaced::{Read, refuse_replacing};
 use crate::sizes::parse_sizes;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
@@ -13,7 +14,7 @@ use sardonyx_format::file::AtomicFile;
 use sardonyx_passes::distribute::{Candidate, Estimate, Exchange, FoundBy};
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -83,8 +84,13 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
         memory: args.memory,
     };
     let file = args.model.display().to_string();
-    let found =
-        read_model_without_data(&args.model).and_then(|model| plans(&model, &wanted)).map_err(|e| e.file(file))?;
+    let model = read_model_without_data(&args.model).map_err(|e| e.file(&file))?;
+    if let Some(output) = &args.output {
+        let mut read: Vec<Read> = vec![("the model itself", &args.model), ("the topology", Path::new(&args.topology))];
+        read.extend(model.files.iter().map(|file| ("external data of the model", file.as_path())));
+        refuse_replacing(output, &read)?;
+    }
+    let found = plans(&model, &wanted).map_err(|e| e.file(file))?;
     let best = &found.candidates[0];
     if !best.fits {
         return Err(nothing_fits(best, args.memory.unwrap_or(0)));

@@ -14,6 +14,8 @@ pub struct External {
     mapped: HashMap<String, Bytes>,
     /// Where a file is missing, its tensors are zeros that nobody reads.
     may_lack: bool,
+    /// Those that were read, with symbolic links resolved.
+    pub files: BTreeSet<PathBuf>,
     /// The tensors whose file is missing.
     pub lacking: BTreeSet<String>,
 }
@@ -31,7 +33,13 @@ impl External {
 
     /// For models that are not files: all external data is refused.
     pub fn absent() -> External {
-        External { folder: None, mapped: HashMap::new(), may_lack: false, lacking: BTreeSet::new() }
+        External {
+            folder: None,
+            mapped: HashMap::new(),
+            may_lack: false,
+            files: BTreeSet::new(),
+            lacking: BTreeSet::new(),
+        }
     }
 
     /// The bytes of a tensor that needs `bytes_needed` of them. Errors: E0105; E0302 where the stated length is another.
@@ -91,6 +99,7 @@ impl External {
             )
         })?;
         self.mapped.insert(location.to_string(), bytes.clone());
+        self.files.insert(path);
         Ok(bytes)
     }
 

@@ -79,8 +79,9 @@ fn parse(bytes: Bytes, external: External) -> Result<Model> {
     }
     let producer = [proto.producer_name.as_str(), &proto.producer_version].join(" ").trim().to_string();
     let hash = blake3::hash(&bytes).to_hex().to_string();
-    let (devices, lacking) = (devices::devices(&proto)?, std::mem::take(&mut reader.external.lacking));
-    Ok(Model { ir_version: proto.ir_version, opsets, graph, producer, hash, devices, lacking })
+    let devices = devices::devices(&proto)?;
+    let External { files, lacking, .. } = reader.external;
+    Ok(Model { ir_version: proto.ir_version, opsets, graph, producer, hash, devices, lacking, files })
 }
 
 fn not_a_model(bytes: &Bytes, why: &str) -> Box<Error> {

@@ -3,6 +3,7 @@
 use super::proto::attribute_type;
 use sardonyx_base::{DType, Kind, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -17,6 +18,8 @@ pub struct Model {
     pub devices: Option<i64>,
     /// The initializers whose external data is missing; only for those who asked for such a model.
     pub lacking: BTreeSet<String>,
+    /// The files with external data, with symbolic links resolved.
+    pub files: BTreeSet<PathBuf>,
 }
 
 /// A graph whose names are checked: every name that is used is an input, an initializer or a node's output, of this

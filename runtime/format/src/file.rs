@@ -1,12 +1,15 @@
 //! a file that appears whole or not at all
 
 use sardonyx_base::{Error, Result};
-use std::fs::File;
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::fs::{File, Permissions};
+use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Written under a temporary name in the destination's folder; `commit` gives it its name, dropping it removes it.
+/// Written under a temporary name in the destination's folder; `commit` gives it its name, dropping it removes it. A file that
+/// it replaces hands on its mode. The writer holds a lock on the temporary file, so that what a killed process left behind
+/// is known by its missing lock; the next one to write the same destination removes it.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
@@ -15,6 +18,8 @@ pub struct AtomicFile {
     target: PathBuf,
     /// As the user wrote it, for messages.
     path: PathBuf,
+    /// Those of the file that is replaced.
+    permissions: Option<Permissions>,
     committed: bool,
 }
 
@@ -26,13 +31,24 @@ impl AtomicFile {
             let message = format!("cannot write {}: {what}", path.display());
             Error::user("E0002", message).file(path.display().to_string())
         };
-        if std::fs::metadata(&target).is_ok_and(|m| !m.is_file()) {
+        let old = std::fs::metadata(&target).ok();
+        if old.as_ref().is_some_and(|m| !m.is_file()) {
             return Err(refuse("it exists and is not a regular file"));
         }
         let name = target.file_name().ok_or_else(|| refuse("it has no file name"))?;
-        let (file, temporary) = create_beside(&target, name).map_err(|e| Error::io(path, "write", &e))?;
+        // Name lengths are limited; the end of a long name is dropped.
+        let name: String = name.to_string_lossy().chars().take(40).collect();
+        remove_leftovers(&target, &name);
+        let (file, temporary) = create_beside(&target, &name).map_err(|e| Error::io(path, "write", &e))?;
+        let permissions = old.map(|m| m.permissions());
         let file = BufWriter::with_capacity(1 << 18, file);
-        Ok(AtomicFile { file, temporary, target, path: path.to_path_buf(), committed: false })
+        let created = AtomicFile { file, temporary, target, path: path.to_path_buf(), permissions, committed: false };
+        if let Some(permissions) = &created.permissions {
+            // The owner reads and writes until `commit`; nobody else gets more than the old file gave.
+            let while_written = Permissions::from_mode(permissions.mode() & 0o777 | 0o600);
+            created.file.get_ref().set_permissions(while_written).map_err(|e| Error::io(path, "write", &e))?;
+        }
+        Ok(created)
     }
 
     /// What the user calls the file.
@@ -45,27 +61,86 @@ impl AtomicFile {
         &self.temporary
     }
 
+    /// The content is on the disk before the name is, and the name when this returns.
     pub fn commit(mut self) -> Result<()> {
-        let done = self.file.flush().and_then(|()| std::fs::rename(&self.temporary, &self.target));
-        self.committed = done.is_ok();
+        let done = self.put_in_place();
         done.map_err(|e| Error::io(&self.path, "write", &e))
     }
+
+    fn put_in_place(&mut self) -> std::io::Result<()> {
+        self.file.flush()?;
+        let file = self.file.get_ref();
+        if let Some(permissions) = self.permissions.take() {
+            file.set_permissions(permissions)?;
+        }
+        file.sync_all()?;
+        std::fs::rename(&self.temporary, &self.target)?;
+        self.committed = true;
+        sync_folder(&self.target)
+    }
+}
+
+/// Has the folder's entries written to the disk, where the file system does that and the user may open the folder.
+fn sync_folder(of: &Path) -> std::io::Result<()> {
+    let folder = of.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(e)
+            if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::PermissionDenied) =>
+        {
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// Removes temporary files for this destination whose writers are gone: nobody holds their lock.
+fn remove_leftovers(target: &Path, name: &str) {
+    let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten().filter(|entry| is_temporary(&entry.file_name().to_string_lossy(), name)) {
+        let is_file = entry.file_type().is_ok_and(|t| t.is_file());
+        let unlocked = is_file && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
+        if unlocked {
+            // Where it cannot be removed, it stays as it was: this is nothing that the caller asked for.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// `.NAME.PROCESS-N.tmp`
+fn is_temporary(file: &str, name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let middle = file.strip_prefix('.').and_then(|rest| rest.strip_prefix(name)?.strip_prefix('.'));
+    let middle = middle.and_then(|rest| rest.strip_suffix(".tmp")?.split_once('-'));
+    middle.is_some_and(|(process, n)| number(process) && number(n))
 }
 
 /// The name is unique among the threads and processes of this machine, and a left-over of a killed process never
 /// stands in the way.
-fn create_beside(path: &Path, name: &std::ffi::OsStr) -> std::io::Result<(File, PathBuf)> {
+fn create_beside(path: &Path, name: &str) -> std::io::Result<(File, PathBuf)> {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
-    // Name lengths are limited; the end of a long name is dropped.
-    let name: String = name.to_string_lossy().chars().take(40).collect();
     loop {
         let n = COUNTER.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_file_name(format!(".{name}.{}-{n}.tmp", std::process::id()));
-        match File::options().read(true).write(true).create_new(true).open(&temporary) {
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
-            Err(e) => return Err(e),
-            Ok(file) => return Ok((file, temporary)),
+        let file = match File::options().read(true).write(true).create_new(true).open(&temporary) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
+            file => file?,
+        };
+        // Between the two calls another process may have taken it for a left-over. Where there are no locks at all, nobody
+        // gets one, and nobody removes it.
+        match file.try_lock() {
+            Err(std::fs::TryLockError::WouldBlock) => continue,
+            Ok(()) if !is_at(&file, &temporary) => continue,
+            Ok(()) | Err(std::fs::TryLockError::Error(_)) => return Ok((file, temporary)),
         }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let place = |m: std::fs::Metadata| (m.dev(), m.ino());
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(own), Ok(there)) => place(own) == place(there),
+        (_, _) => false,
     }
 }
 
@@ -123,6 +198,40 @@ mod tests {
             assert_eq!(AtomicFile::create(path).unwrap_err().code, "E0002", "{}", path.display());
         }
         assert!(names(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn the_mode_of_a_replaced_file_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        for mode in [0o600, 0o644, 0o400, 0o755] {
+            std::fs::write(&path, "old").unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let mut file = AtomicFile::create(&path).unwrap();
+            let written = std::fs::metadata(file.temporary()).unwrap().permissions().mode();
+            assert_eq!(written & 0o777, mode | 0o600, "{mode:o}");
+            file.write_all(b"new").unwrap();
+            file.commit().unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "{mode:o}");
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn leftovers_of_writers_that_are_gone_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let lives = AtomicFile::create(&path).unwrap();
+        for name in [".x.1-0.tmp", ".x.4194000-77.tmp", ".y.1-0.tmp", ".x.1-0.txt", ".x.one-0.tmp"] {
+            std::fs::write(dir.path().join(name), "left").unwrap();
+        }
+        AtomicFile::create(&path).unwrap().commit().unwrap();
+        assert!(lives.temporary().exists());
+        let mut left = names(dir.path());
+        left.retain(|name| !lives.temporary().ends_with(name));
+        left.sort();
+        assert_eq!(left, [".x.1-0.txt", ".x.one-0.tmp", ".y.1-0.tmp", "x"]);
+        lives.commit().unwrap();
     }
 
     #[test]

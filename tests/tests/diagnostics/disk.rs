@@ -94,6 +94,53 @@ static ROWS: &[Row] = &[
             compile_to(f, "link.sdx")
         },
     },
+    Row {
+        name: "external data of the model",
+        code: "E0001",
+        file: "m.onnx",
+        node: "",
+        words: &["the output w.bin is external data of the model"],
+        make: |f| {
+            large(f);
+            line("sardonyx compile m.onnx -o w.bin")
+        },
+    },
+    Row {
+        name: "a report in the place of external data",
+        code: "E0001",
+        file: "m.onnx",
+        node: "",
+        words: &["the output ./w.bin is external data of the model"],
+        make: |f| {
+            large(f);
+            line("sardonyx compile m.onnx -o out/m.sdx --report ./w.bin")
+        },
+    },
+    Row {
+        name: "the plan of the ranks",
+        code: "E0001",
+        file: "m.onnx",
+        node: "",
+        words: &["the output plan.toml is the plan of the ranks"],
+        make: |f| {
+            large(f);
+            f.write("plan.toml", "mesh = [2]\n");
+            line("sardonyx compile m.onnx --plan plan.toml -o plan.toml")
+        },
+    },
+    Row {
+        name: "data of a calibration",
+        code: "E0001",
+        file: "m.onnx",
+        node: "",
+        words: &["the output data/a.npz is among the data of --calibrate"],
+        make: |f| {
+            large(f);
+            std::fs::create_dir(f.file("data")).unwrap();
+            f.write("data/a.npz", "");
+            line("sardonyx compile m.onnx --quantize int4 --calibrate data -o data/a.npz")
+        },
+    },
 ];
 
 const LONG: &str = concat!(

@@ -1,0 +1,50 @@
+//! an output, what is read  =>  E0001 where the output would replace a file that is read
+
+use sardonyx_base::{Error, Result};
+use std::path::Path;
+
+/// What a command reads: a sentence's end that says what it is, and a file or a folder.
+pub type Read<'a> = (&'a str, &'a Path);
+
+/// Refuses an output that names a file that is read, or one in a folder that is, by whatever path or link.
+pub fn refuse_replacing(output: &Path, read: &[Read]) -> Result<()> {
+    // What is not there yet replaces nothing.
+    let Ok(there) = output.canonicalize() else { return Ok(()) };
+    let holds = |path: &Path| path.canonicalize().is_ok_and(|path| there == path || there.starts_with(path));
+    match read.iter().find(|(_, path)| holds(path)) {
+        None => Ok(()),
+        Some((what, _)) => {
+            let message = format!("the output {} is {what}", output.display());
+            Err(Error::user("E0001", message).help("name another file with -o"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_the_same_by_any_path_and_folders_hold_theirs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::create_dir(path("data")).unwrap();
+        for name in ["w.bin", "data/0.npz", "free"] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink("w.bin", path("link")).unwrap();
+        let (weights, data) = (path("w.bin"), path("data"));
+        let read = [("weights", weights.as_path()), ("data", data.as_path()), ("gone", Path::new("/gone"))];
+        for (output, refused) in [
+            ("w.bin", true),
+            ("data/../w.bin", true),
+            ("link", true),
+            ("data/0.npz", true),
+            ("data/new.sdx", false),
+            ("free", false),
+            ("gone/x", false),
+        ] {
+            assert_eq!(refuse_replacing(&path(output), &read).is_err(), refused, "{output}");
+        }
+    }
+}
