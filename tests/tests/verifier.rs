@@ -4,7 +4,7 @@
 //! compiler's, and its kernels declare what they need.
 
 use prost::Message;
-use sardonyx_base::plan::messages::{File, Launch, Manifest, Plan, buffer::Place, step::Action};
+use sardonyx_base::plan::messages::{Copy, File, Host, Launch, Manifest, Plan, Step, buffer::Place, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_runtime::{DeviceName, LoadOptions, Model, Outputs, SessionOptions};
 use sardonyx_tests::onnx::{Net, small};
@@ -21,9 +21,34 @@ struct Change {
 }
 
 impl Change {
+    fn steps(&mut self) -> &mut Vec<Step> {
+        &mut self.plan.entries[0].body.as_mut().unwrap().steps
+    }
+
+    /// The first host step.
+    fn host(&mut self) -> &mut Host {
+        let mut hosts = self.steps().iter_mut().filter_map(|s| match &mut s.action {
+            Some(Action::Host(host)) => Some(host),
+            _ => None,
+        });
+        hosts.next().unwrap()
+    }
+
+    /// Puts the host steps before all others.
+    fn host_first(&mut self) {
+        self.steps().sort_by_key(|s| !matches!(s.action, Some(Action::Host(_))));
+    }
+
+    fn resize(&mut self, buffer: u32, bytes: &str) {
+        self.plan.entries[0].buffers[buffer as usize].bytes = bytes.into();
+    }
+
+    fn is_value(&self, buffer: usize) -> bool {
+        matches!(self.plan.entries[0].buffers[buffer].place, Some(Place::Value(_)))
+    }
+
     fn launches(&mut self) -> impl Iterator<Item = &mut Launch> {
-        let steps = &mut self.plan.entries[0].body.as_mut().unwrap().steps;
-        steps.iter_mut().filter_map(|s| match &mut s.action {
+        self.steps().iter_mut().filter_map(|s| match &mut s.action {
             Some(Action::Launch(launch)) => Some(launch),
             _ => None,
         })
@@ -116,17 +141,23 @@ static AT_CALL: &[Row] = &[
 
 fn good() -> &'static Parts {
     static PARTS: OnceLock<Parts> = OnceLock::new();
-    PARTS.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let (model, artifact) = (folder.path().join("m.onnx"), folder.path().join("m.sdx"));
-        std::fs::write(&model, small().bytes()).unwrap();
-        compile(&model, &artifact, &["--target", "cpu", "--target", "cuda:sm_80"]);
-        Parts::read(&std::fs::read(artifact).unwrap())
-    })
+    PARTS.get_or_init(|| artifact(&small()))
+}
+
+fn artifact(net: &Net) -> Parts {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, artifact) = (folder.path().join("m.onnx"), folder.path().join("m.sdx"));
+    std::fs::write(&model, net.bytes()).unwrap();
+    compile(&model, &artifact, &["--target", "cpu", "--target", "cuda:sm_80"]);
+    Parts::read(&std::fs::read(artifact).unwrap())
 }
 
 fn changed(change: fn(&mut Change), device: DeviceName) -> Result<Model> {
-    let mut parts = good().clone();
+    changed_of(good(), change, device)
+}
+
+fn changed_of(good: &Parts, change: fn(&mut Change), device: DeviceName) -> Result<Model> {
+    let mut parts = good.clone();
     let gpu = parts.others.iter_mut().find(|(name, _)| name == "plan/gpu").map(|(_, bytes)| bytes).unwrap();
     let [plan, of_gpu] = [&parts.plan, &*gpu].map(|bytes| Plan::decode(&bytes[..]).unwrap());
     let mut all = Change { manifest: Manifest::decode(&parts.manifest[..]).unwrap(), plan, gpu: of_gpu };
@@ -193,6 +224,76 @@ fn a_lookup_in_a_table_without_rows_is_refused() {
     assert_eq!((e.code, e.node.as_deref()), ("E0303", Some("/lookup")), "{e}");
     assert_eq!(call(0, 0).unwrap(), [0, 1000]);
     assert_eq!(call(2, 3).unwrap(), [3, 1000]);
+}
+
+/// Strings and other values that host steps make have no size that a plan could give, and their buffers no bytes.
+static OF_STRINGS: &[Row] = &[
+    ("E0401", "holds no bytes, but a value for host steps", |c| {
+        let text = c.host().results[0].value.as_ref().unwrap().buffer;
+        c.resize(text, "4*n");
+        c.first().buffers[0] = text;
+        c.host_first();
+    }),
+    ("E0401", "holds no bytes, but a value for host steps", |c| {
+        let (text, to) = (c.host().results[0].value.as_ref().unwrap().buffer, c.first().buffers[1]);
+        c.resize(text, "4*n");
+        c.steps().retain(|s| !matches!(s.action, Some(Action::Launch(_))));
+        c.steps().push(Step { action: Some(Action::Copy(Copy { from: text, to })) });
+    }),
+    ("E0401", "holds no bytes, but a value for host steps", |c| {
+        let text = c.plan.entries[0].inputs[0].buffer;
+        c.resize(text, "4*n");
+        c.first().buffers[0] = text;
+    }),
+    ("E0401", "which holds no bytes", |c| {
+        let (text, x) = (c.host().results[0].value.as_ref().unwrap().buffer, c.plan.entries[0].inputs[1].buffer);
+        let copies = c.steps().iter_mut().filter_map(|s| match &mut s.action {
+            Some(Action::Copy(copy)) if copy.from == text => Some(copy),
+            _ => None,
+        });
+        copies.for_each(|copy| copy.from = x);
+    }),
+    ("E0401", "is read as string, which it does not hold", |c| {
+        let x = c.plan.entries[0].inputs[1].buffer;
+        c.host().args[0].buffer = x;
+    }),
+    ("E0401", "which it does not hold", |c| c.host().args[0].dtype = DType::F32.onnx_code()),
+];
+
+/// The size of the first result follows from the second one's.
+static OF_SIZES: &[Row] = &[("E0401", "known only after the host operation that makes it", |c| {
+    let values: Vec<usize> = (0..c.plan.entries[0].buffers.len()).filter(|&b| c.is_value(b)).collect();
+    let [first, second] = values[..] else { panic!("two results, not {values:?}") };
+    c.plan.entries[0].buffers[first].bytes = c.plan.entries[0].buffers[second].bytes.clone();
+})];
+
+#[test]
+fn values_of_host_steps_are_read_by_nothing_else() {
+    let strings = Net::new().input("s", DType::String, "n").input("x", DType::F32, "n");
+    let mut strings = strings.node("/twice", "StringConcat", "s s", "t").node("/relu", "Relu", "x", "y");
+    strings.model.opset_import[0].version = 20;
+    let good = artifact(&strings.output("t").output("y"));
+    let inputs = [("s", Tensor::from_strings(vec![2], &["a", "b"])), ("x", Tensor::zeros(DType::F32, vec![2]))];
+    refused(&good, &inputs, OF_STRINGS);
+}
+
+#[test]
+fn the_size_of_a_host_steps_result_is_known_when_it_is_made() {
+    let net = Net::new().input("x", DType::F32, "n").input("z", DType::F32, "n");
+    let net = net.node("/x", "NonZero", "x", "i").node("/z", "NonZero", "z", "j").output("i").output("j");
+    let inputs = [("x", Tensor::zeros(DType::F32, vec![3])), ("z", Tensor::from_vec(vec![3], vec![1f32; 3]))];
+    refused(&artifact(&net), &inputs, OF_SIZES);
+}
+
+/// The unchanged artifact runs; each change is refused at load.
+fn refused(good: &Parts, inputs: &[(&str, Tensor)], rows: &[Row]) {
+    for device in [DeviceName::Cpu, DeviceName::Sim("sm_80".into())] {
+        let model = changed_of(good, |_| {}, device).unwrap();
+        model.session(&SessionOptions::default()).unwrap().run(inputs).unwrap();
+    }
+    let found: Vec<String> =
+        rows.iter().filter_map(|row| wrong(row, changed_of(good, row.2, DeviceName::Cpu).err())).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::needed::needed_steps;
 use super::verify::undeclared;
-use super::{Action, Buffer, Entry, Launch, Place, Port, Program, Symbol, states};
-use sardonyx_base::plan::{self, SymbolKind, malformed, step_label};
+use super::{Action, Buffer, Entry, Launch, Operand, Place, Port, Program, Symbol, states};
+use sardonyx_base::plan::{self, Copy, SymbolKind, malformed, step_label};
 use sardonyx_base::solve::{Source, further, sources};
 use sardonyx_base::{DType, Dim, Kind, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,6 +198,10 @@ impl<'a> EntryReader<'a> {
             Place::Arena(offset) => self.known(offset)?,
             Place::Value => *self.made.get(&i).ok_or_else(|| malformed("no host operation makes it".into()))?,
         };
+        if matches!(buffer.place, Place::Value) && size > place {
+            // The call compares it with the size of what was made, at the moment when that is made.
+            return Err(malformed("its size is known only after the host operation that makes it".into()));
+        }
         match size > 0 && matches!(buffer.place, Place::Input(_)) {
             true => Err(malformed("the size of an input depends on data".into())),
             false => Ok(size.max(place)),
@@ -205,8 +209,7 @@ impl<'a> EntryReader<'a> {
     }
 
     fn check_steps(&mut self, plan: &plan::Entry, stages: &[usize]) -> Result<()> {
-        let is_given = |b: &Buffer| matches!(b.place, Place::Input(_) | Place::Constant(_));
-        let mut flow = Flow { written: plan.buffers.iter().map(is_given).collect(), stages };
+        let mut flow = Flow::new(plan, stages);
         for (i, step) in plan.steps.iter().enumerate() {
             let checked = self.check_step(step, plan, &mut flow);
             let checked = checked.and_then(|()| states::check_step(self.program, plan, step));
@@ -223,10 +226,7 @@ impl<'a> EntryReader<'a> {
     fn check_step(&mut self, step: &plan::Step, plan: &plan::Entry, flow: &mut Flow) -> Result<()> {
         match &step.action {
             Action::Launch(launch) => self.check_launch(launch, plan, flow),
-            Action::Copy(copy) => {
-                flow.read(copy.from, plan, self.stage)?;
-                flow.write(copy.to, plan, self.stage)
-            }
+            Action::Copy(copy) => flow.copy(copy, plan, self.stage),
             Action::Bind(bind) => {
                 flow.read(bind.buffer, plan, self.stage)?;
                 self.stage += 1;
@@ -265,11 +265,30 @@ fn begins(plan: &plan::Entry, n: fn(&Launch) -> usize) -> Vec<usize> {
     at
 }
 
-/// Which buffers hold something.
+/// Which buffers hold something, and of what kind.
 pub struct Flow<'a> {
     written: Vec<bool>,
+    /// A string, a sequence or another value whose size no expression gives: host steps alone read and make it. A constant is
+    /// bytes, which a host step may read as such a value.
+    opaque: Vec<bool>,
     /// From which stage on their sizes are known.
     stages: &'a [usize],
+}
+
+impl<'a> Flow<'a> {
+    fn new(entry: &plan::Entry, stages: &'a [usize]) -> Flow<'a> {
+        let is_given = |b: &Buffer| matches!(b.place, Place::Input(_) | Place::Constant(_));
+        let ports = entry.inputs.iter().chain(&entry.outputs).map(|port| (port.buffer, port.dtype));
+        let hosts =
+            entry.steps.iter().filter_map(|s| if let Action::Host(host) = &s.action { Some(host) } else { None });
+        let results = hosts.flat_map(|host| &host.results).map(|value| (value.buffer, value.dtype));
+        let mut opaque = vec![false; entry.buffers.len()];
+        for (buffer, _) in ports.chain(results).filter(|(_, dtype)| dtype.is_opaque()) {
+            // A buffer that there is not is found where its step is read.
+            opaque.get_mut(buffer).into_iter().for_each(|kind| *kind = true);
+        }
+        Flow { written: entry.buffers.iter().map(is_given).collect(), opaque, stages }
+    }
 }
 
 impl Flow<'_> {
@@ -285,7 +304,38 @@ impl Flow<'_> {
         }
     }
 
-    pub fn read(&self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
+    /// A launch or a copy reads bytes, or a symbol is read from them.
+    fn read(&self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
+        self.holds(buffer, entry, stage)?;
+        self.plain(buffer)
+    }
+
+    /// A host step reads it as a tensor of the operand's type.
+    pub fn read_operand(&self, operand: &Operand, entry: &plan::Entry, stage: usize) -> Result<()> {
+        let (buffer, dtype) = (operand.buffer, operand.dtype);
+        self.holds(buffer, entry, stage)?;
+        let is_constant = matches!(entry.buffers[buffer].place, Place::Constant(_));
+        match is_constant || self.opaque[buffer] == dtype.is_opaque() {
+            true => Ok(()),
+            false => Err(malformed(format!("buffer {buffer} is read as {dtype}, which it does not hold"))),
+        }
+    }
+
+    /// Bytes are copied, or the value of a host step becomes an output.
+    fn copy(&mut self, copy: &Copy, entry: &plan::Entry, stage: usize) -> Result<()> {
+        let Copy { from, to } = *copy;
+        if self.opaque.get(to) != Some(&true) {
+            self.read(from, entry, stage)?;
+            return self.write(to, entry, stage);
+        }
+        self.holds(from, entry, stage)?;
+        if !self.opaque[from] && !matches!(entry.buffers[from].place, Place::Constant(_)) {
+            return Err(malformed(format!("buffer {from} is copied to {to}, which holds no bytes")));
+        }
+        self.write_any(to, entry, stage)
+    }
+
+    fn holds(&self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
         self.usable(buffer, entry, stage)?;
         match self.written[buffer] {
             true => Ok(()),
@@ -293,7 +343,20 @@ impl Flow<'_> {
         }
     }
 
+    fn plain(&self, buffer: usize) -> Result<()> {
+        match self.opaque[buffer] {
+            false => Ok(()),
+            true => Err(malformed(format!("buffer {buffer} holds no bytes, but a value for host steps"))),
+        }
+    }
+
     pub fn write(&mut self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
+        self.usable(buffer, entry, stage)?;
+        self.plain(buffer)?;
+        self.write_any(buffer, entry, stage)
+    }
+
+    fn write_any(&mut self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
         self.usable(buffer, entry, stage)?;
         match &entry.buffers[buffer].place {
             Place::Input(_) | Place::Constant(_) => {

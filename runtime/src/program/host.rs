@@ -15,7 +15,7 @@ impl EntryReader<'_> {
             return Err(left_out(op.name(), feature));
         }
         for arg in &host.args {
-            flow.read(arg.buffer, entry, self.stage)?;
+            flow.read_operand(arg, entry, self.stage)?;
             self.check_operand(arg)?;
         }
         if let Some(op) = op.exchange().filter(|op| op.mesh() >= self.program.mesh.len()) {
