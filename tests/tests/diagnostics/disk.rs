@@ -5,7 +5,8 @@ use crate::{Row, check};
 use sardonyx_base::DType::F32;
 use sardonyx_tests::onnx::{Net, small};
 use sardonyx_tests::programs::{Outcome, program};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 fn compile_to(f: &Folder, output: &str) -> Vec<String> {
     f.compile(&small());
@@ -201,4 +202,31 @@ fn a_full_tmpfs_leaves_nothing() {
     assert!(outcome.stderr.contains("No space left on device"), "{outcome:?}");
     assert!(outcome.stderr.contains("\n  --> out/m.sdx\n  help: "), "{outcome:?}");
     assert_eq!(std::fs::read_to_string(f.file("left")).unwrap(), "m.sdx\nold");
+}
+
+/// The process cannot clear up after itself; the next one to write the same output does.
+#[test]
+fn what_a_killed_process_left_goes_with_the_next_output() {
+    let f = Folder::new();
+    large(&f);
+    f.write("out/m.sdx", "old");
+    let compile = || {
+        let mut command = Command::new(program("sardonyx"));
+        command.args(["compile", "m.onnx", "-o", "out/m.sdx"]).current_dir(f.path()).stdout(Stdio::null());
+        command
+    };
+    let left = |f: &Folder| f.written().iter().any(|name| name.starts_with(".m.sdx."));
+    // The file is there while weights are written, which is not for long.
+    let was_left = (0..50).any(|_| {
+        let mut child = compile().spawn().expect("the program starts");
+        while !left(&f) && child.try_wait().expect("a child can be asked").is_none() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        child.kill().expect("a child can be killed");
+        child.wait().expect("a child ends");
+        left(&f)
+    });
+    assert!(was_left, "no process was killed while it wrote");
+    assert_eq!(Outcome::of(&mut compile()).code, 0);
+    assert_eq!(f.written(), ["m.sdx"]);
 }
