@@ -17,6 +17,9 @@ pub const STAGE: &str = "simplify";
 
 /// Multiply-adds and elements that are worth interpreting: some seconds.
 const WORK_MAX: i64 = 2_000_000_000;
+/// Elements of the largest value that is worth interpreting, weights apart: the interpreter has each in memory, some bytes for
+/// every element.
+const ELEMENTS_MAX: i64 = 1 << 27;
 /// The canaries and the expected outputs are bytes of every copy of the artifact.
 const BYTES_MAX: usize = 16 << 20;
 
@@ -265,9 +268,15 @@ fn work(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> std::result::Resu
                 dims.push(&graph.ty(arg).dims[axis]);
             }
         }
-        let product = dims.into_iter().try_fold(1i64, |p, d| p.checked_mul(d.eval(value).ok()?.max(0)));
-        let product = product.ok_or("its sizes depend on data")?;
-        sum = sum.saturating_add(product);
+        let product = |dims: &[&Dim]| {
+            let product = dims.iter().try_fold(1i64, |p, d| p.checked_mul(d.eval(value).ok()?.max(0)));
+            product.ok_or("its sizes depend on data")
+        };
+        let elements = product(&dims[..node.ty.rank()])?;
+        if elements > ELEMENTS_MAX && !matches!(node.op, Op::Param { .. }) {
+            return Err(format!("a small call has a value of {elements} elements, more than {ELEMENTS_MAX}"));
+        }
+        sum = sum.saturating_add(product(&dims)?);
     }
     Ok(sum)
 }
@@ -454,6 +463,17 @@ mod tests {
         let why = make(&g, &ParamStore::new(), &Options::default()).unwrap_err();
         let words = "a small call takes 8008000000 multiply-adds, more than the 2000000000 worth interpreting";
         assert_eq!(why, words);
+        let large = |n: &str| {
+            let mut g = Graph::default();
+            let x = push(&mut g, Op::Input { name: "x".into(), parts: vec![] }, &[], &[], DType::F32);
+            let wide = push(&mut g, Op::Broadcast { dims: vec![] }, &[x], &[n], DType::F32);
+            let y = push(&mut g, Op::Reduce { f: ReduceFn::Max, axes: vec![0] }, &[wide], &[], DType::F32);
+            g.outputs = vec![("y".into(), y)];
+            make(&g, &ParamStore::new(), &Options::default())
+        };
+        let why = "a small call has a value of 268435456 elements, more than 134217728";
+        assert_eq!(large("268435456").unwrap_err(), why);
+        assert!(large("1024").is_ok());
         // Index 1 of one row, and of two.
         let gather = |rows: &str| {
             let mut g = Graph::default();
