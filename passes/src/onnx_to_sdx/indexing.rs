@@ -226,7 +226,12 @@ pub fn split(b: &mut Builder, node: &Node) -> Outputs {
     let sizes: Vec<Dim> = match given {
         Some(sizes) => sizes,
         None => {
-            let parts = node.int_or("num_outputs", node.n_outputs as i64)?.max(1);
+            let n_outputs = node.n_outputs as i64;
+            let parts = node.int_or("num_outputs", n_outputs)?;
+            // A number of its own would be a length of this list, and as large as any.
+            if parts != n_outputs || parts < 1 {
+                return Err(node.error("E0106", format!("`num_outputs` is {parts}, the node has {n_outputs}")));
+            }
             let part = extent.ceildiv(&Dim::constant(parts));
             let last = extent.clone() - part.clone() * Dim::constant(parts - 1);
             (0..parts).map(|i| if i + 1 < parts { part.clone() } else { last.clone() }).collect()

@@ -142,6 +142,18 @@ static ROWS: &[Row] = &[
         make: |f| f.compile(&x().node("/n", "Softmax", "x", "y").int("axis", 5)),
     },
     Row {
+        name: "more parts than outputs",
+        code: "E0106",
+        file: "m.onnx",
+        node: "/n",
+        words: &["`num_outputs` is 1099511627776", "has 2"],
+        make: |f| {
+            let mut net = x().node("/n", "Split", "x", "y z").int("num_outputs", 1 << 40);
+            net.model.opset_import[0].version = 18;
+            f.compile(&net.output("z"))
+        },
+    },
+    Row {
         name: "a missing operand",
         code: "E0103",
         file: "m.onnx",
