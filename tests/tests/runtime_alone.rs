@@ -76,7 +76,7 @@ fn the_runtime_depends_on_nothing_of_the_compiler() {
 }
 
 /// What the base, the levels of the IR and a runtime for CPUs alone are not built with.
-static HEAVY: &[&str] = &["clap", "cudarc", "image", "ptxvm", "regex", "zip"];
+static HEAVY: &[&str] = &["clap", "cudarc", "image", "ptxvm", "regex-automata", "zip"];
 
 #[test]
 fn the_base_and_the_levels_need_no_command_line_no_archives_and_no_devices() {
