@@ -47,7 +47,7 @@ fn run_group(graph: &Graph, host: &Host, args: &[Tensor], setting: Setting, symb
         _ => None,
     });
     let wanted = wanted(of_group, &|s| symbols.get(s));
-    run(&host.op, args, &wanted, setting, &mut |at, inputs| {
+    run(&host.op, args, &wanted, setting, &mut |at, inputs, setting| {
         let body = graph.bodies.get(&host.bodies[at]);
         let body = body.ok_or_else(|| Error::defect(format!("the function `{}` is not there", host.bodies[at])))?;
         let inputs: Vec<(String, Tensor)> = body.inputs().map(|(_, name, _)| name.to_string()).zip(inputs).collect();
@@ -71,11 +71,14 @@ pub fn wanted<'a>(
     out
 }
 
-type Run<'a> = &'a mut dyn FnMut(usize, Vec<Tensor>) -> Result<Vec<Tensor>>;
+type Run<'a> = &'a mut dyn FnMut(usize, Vec<Tensor>, Setting) -> Result<Vec<Tensor>>;
 
-/// All results; `body` gives those of the bodies.
+/// All results; `body` gives those of the bodies, in the setting that it is told.
 pub fn run(op: &HostOp, args: &[Tensor], wanted: &[Wanted], setting: Setting, body: Run) -> Result<Vec<Tensor>> {
-    op.run_with(args, wanted, &mut Functions { run: body, setting, n_turns: Cell::new(0) })
+    let own = Cell::new(0);
+    let n_turns = setting.n_turns.unwrap_or(&own);
+    let setting = Setting { n_turns: Some(n_turns), ..setting };
+    op.run_with(args, wanted, &mut Functions { run: body, setting, n_turns })
 }
 
 /// Gives symbols the sizes of a value's dimensions.
@@ -87,18 +90,18 @@ pub(super) fn bind(symbols: &mut Symbols, binds: &[(usize, String)], value: &Ten
     Ok(())
 }
 
-/// Turns of a loop that are worth interpreting; beyond it a call is refused.
+/// Turns of a loop, with those of loops within it, that are worth interpreting; beyond it a call is refused.
 const TURNS_MAX: usize = 1 << 16;
 
 struct Functions<'a> {
     run: Run<'a>,
     setting: Setting<'a>,
-    n_turns: Cell<usize>,
+    n_turns: &'a Cell<usize>,
 }
 
 impl Bodies for Functions<'_> {
     fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
-        (self.run)(at, inputs)
+        (self.run)(at, inputs, self.setting)
     }
 
     fn exchange(&mut self, op: &Collective, operand: &Tensor) -> Result<Tensor> {
@@ -111,5 +114,32 @@ impl Bodies for Functions<'_> {
             true => Err(Error::user("E0202", format!("a loop of more than {TURNS_MAX} turns"))),
             false => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_of_loops_in_loops_count_together() {
+        let (op, goes_on) = (HostOp::Loop { n_carried: 0 }, || Ok(vec![Tensor::scalar(true)]));
+        let trips = |n: i64| [Tensor::scalar(n), Tensor::scalar(true)];
+        let no_params = |name: &str| -> Result<Tensor> { Err(Error::defect(format!("there is no `{name}`"))) };
+        let nested = |outer: i64, inner: i64| {
+            let mut n_bodies = 0;
+            let run = run(&op, &trips(outer), &[], Setting::alone(&no_params), &mut |_, _, setting| {
+                run(&op, &trips(inner), &[], setting, &mut |_, _, _| {
+                    n_bodies += 1;
+                    goes_on()
+                })?;
+                goes_on()
+            });
+            (run.map_err(|e| e.code).err(), n_bodies)
+        };
+        assert_eq!(nested(100, 100), (None, 10_000));
+        let (code, n_bodies) = nested(1000, 1000);
+        assert_eq!(code, Some("E0202"));
+        assert!(n_bodies < TURNS_MAX, "{n_bodies} bodies");
     }
 }

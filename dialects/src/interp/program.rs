@@ -137,7 +137,7 @@ fn run_host(
 ) -> Result<Vec<Tensor>> {
     let types = step.results.iter().map(|&id| (program.containers[id].dtype, program.containers[id].dims.as_slice()));
     let wanted = super::host::wanted(host.results.iter().map(|r| r.index).zip(types), &|s| symbols.get(s));
-    let mut run = |at: usize, inputs: Vec<Tensor>| {
+    let mut run = |at: usize, inputs: Vec<Tensor>, setting: Setting| {
         let body = program.bodies.get(&host.bodies[at]);
         let body = body.ok_or_else(|| Error::defect(format!("the program `{}` is not there", host.bodies[at])))?;
         let inputs = body.inputs.iter().map(|(name, _)| name.clone()).zip(inputs).collect::<Vec<_>>();

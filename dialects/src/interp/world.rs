@@ -6,6 +6,7 @@
 use crate::params::ParamValues;
 use sardonyx_base::host::{Collective, alone};
 use sardonyx_base::{Error, Result, Tensor};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -23,11 +24,13 @@ pub trait World {
 pub struct Setting<'a> {
     pub params: &'a dyn ParamValues,
     pub world: &'a dyn World,
+    /// Turns of the loop that is run and of the loops within it, which count together; none outside of loops.
+    pub n_turns: Option<&'a Cell<usize>>,
 }
 
 impl<'a> Setting<'a> {
     pub fn alone(params: &'a dyn ParamValues) -> Setting<'a> {
-        Setting { params, world: &Alone }
+        Setting { params, world: &Alone, n_turns: None }
     }
 }
 

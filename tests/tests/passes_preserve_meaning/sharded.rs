@@ -46,7 +46,7 @@ pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Resu
         for inputs in &case.calls {
             let wanted = expected(case, inputs).map_err(|e| e.to_string())?;
             let all = interp::on_ranks(&ranks, |world| {
-                let setting = Setting { params: &params, world };
+                let setting = Setting { params: &params, world, n_turns: None };
                 match flow {
                     true => interp::run_program_in(&program, setting, inputs, &mut |call| call.interpret()),
                     false => interp::run_in(&graph, setting, inputs, &mut |_, _| Ok(())),
