@@ -12,7 +12,7 @@ use crate::pipeline::{self, Event, Watch};
 use crate::placement::Placement;
 use crate::plans::{Made, Planned, Times, Way};
 use crate::precision::{self, Accept, Errors, Lowered, Measured, Reference, Yardstick};
-use crate::replaced::{Read, refuse_replacing};
+use crate::replaced::{files_of_model, refuse_replacing};
 use crate::selftest;
 use crate::sparsify::{Choice, Pruned, sparsify};
 use melior::Context;
@@ -192,8 +192,7 @@ pub fn compile(request: &Request) -> Result<Report> {
 
 /// No output may replace a file that the compilation reads. `files` are those that lie beside the model.
 fn refuse_replacing_inputs(request: &Request, files: &BTreeSet<PathBuf>) -> Result<()> {
-    let mut read: Vec<Read> = vec![("the model itself", request.model)];
-    read.extend(files.iter().map(|file| ("external data of the model", file.as_path())));
+    let mut read = files_of_model(request.model, files);
     read.extend(request.plan.iter().filter_map(|plan| Some(("the plan of the ranks", plan.file.as_deref()?))));
     read.extend(request.calibrate.iter().map(|data| ("among the data of --calibrate", data.as_path())));
     std::iter::once(&request.output).chain(&request.report).try_for_each(|output| refuse_replacing(output, &read))

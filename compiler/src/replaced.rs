@@ -1,10 +1,17 @@
 //! an output, what is read  =>  E0001 where the output would replace a file that is read
 
 use sardonyx_base::{Error, Result};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 /// What a command reads: a sentence's end that says what it is, and a file or a folder.
 pub type Read<'a> = (&'a str, &'a Path);
+
+/// A model's file, and those that lie beside it.
+pub fn files_of_model<'a>(path: &'a Path, files: &'a BTreeSet<PathBuf>) -> Vec<Read<'a>> {
+    let external = files.iter().map(|file| ("external data of the model", file.as_path()));
+    [("the model itself", path)].into_iter().chain(external).collect()
+}
 
 /// Refuses an output that names a file that is read, or one in a folder that is, by whatever path or link.
 pub fn refuse_replacing(output: &Path, read: &[Read]) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::text;
 use crate::planner::{Plans, Wanted, in_words, plans};
-use crate::replaced::{Read, refuse_replacing};
+use crate::replaced::{files_of_model, refuse_replacing};
 use crate::sizes::parse_sizes;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
@@ -86,8 +86,8 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
     let file = args.model.display().to_string();
     let model = read_model_without_data(&args.model).map_err(|e| e.file(&file))?;
     if let Some(output) = &args.output {
-        let mut read: Vec<Read> = vec![("the model itself", &args.model), ("the topology", Path::new(&args.topology))];
-        read.extend(model.files.iter().map(|file| ("external data of the model", file.as_path())));
+        let mut read = files_of_model(&args.model, &model.files);
+        read.push(("the topology", Path::new(&args.topology)));
         refuse_replacing(output, &read)?;
     }
     let found = plans(&model, &wanted).map_err(|e| e.file(file))?;

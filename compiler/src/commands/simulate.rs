@@ -5,6 +5,7 @@ use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::Placement;
 use crate::planner::{Simulated, Wanted, simulated};
+use crate::replaced::{files_of_model, refuse_replacing};
 use crate::sizes::parse_sizes;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
@@ -75,7 +76,7 @@ pub fn simulate(args: &SimulateArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-fn of_plan(model: &Path, plan: &Path, topology: &str, args: &SimulateArgs, out: &mut dyn Write) -> Result<()> {
+fn of_plan(path: &Path, plan: &Path, topology: &str, args: &SimulateArgs, out: &mut dyn Write) -> Result<()> {
     let topology = Topology::named(topology)?;
     let placement = Placement::read(plan)?;
     let device = args.device.as_deref().map(super::devices::spec).transpose()?;
@@ -87,9 +88,14 @@ fn of_plan(model: &Path, plan: &Path, topology: &str, args: &SimulateArgs, out: 
         ranks: placement.mesh.iter().product::<i64>().max(1) as usize,
         memory: None,
     };
-    let file = model.display().to_string();
-    let found = read_model_without_data(model)
+    let file = path.display().to_string();
+    let found = read_model_without_data(path)
         .and_then(|mut model| {
+            if let Some(trace) = &args.trace {
+                let mut read = files_of_model(path, &model.files);
+                read.push(("the plan of the ranks", plan));
+                refuse_replacing(trace, &read)?;
+            }
             placement.apply(&mut model)?;
             simulated(&model, &placement, &wanted, args.trace.is_some())
         })

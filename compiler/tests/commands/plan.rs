@@ -134,4 +134,8 @@ fn a_schedule_is_laid_out_or_refused() {
     let (code, said) = f.bad(&["simulate", "--schedule", "chimera", "--stages", "5", "--micro-batches", "5"]);
     assert!(code == 2 && said.contains("Chimera needs an even number of stages"), "{said}");
     assert_eq!(f.bad(&["simulate", "m.onnx", "--topology", "one-host"]).0, 2);
+    std::fs::write(f.path("p.toml"), "mesh = [2]\n").unwrap();
+    let simulate = ["simulate", "m.onnx", "--plan", "p.toml", "--topology", "one-host", "--trace", "p.toml"];
+    let (code, said) = f.bad(&simulate);
+    assert!(code == 2 && said.contains("the output p.toml is the plan of the ranks"), "{said}");
 }
