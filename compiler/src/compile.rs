@@ -23,6 +23,7 @@ use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
 use sardonyx_passes::calibrated::Calibrated;
+use sardonyx_passes::options::RANKS_MAX;
 use sardonyx_passes::{Activations, KvCache, MaskedRows, Options, Params, Quantize, Rewrites};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -216,6 +217,10 @@ fn mesh(model: &Model, request: &Request) -> Result<Vec<i64>> {
     match (&request.options.mesh[..], said) {
         // One rank: nothing is placed.
         ([1], _) | ([], None) => Ok(vec![]),
+        ([], Some(mesh)) if mesh.iter().product::<i64>() > RANKS_MAX => {
+            let message = format!("the plan is for {} ranks; {RANKS_MAX} can run", mesh.iter().product::<i64>());
+            Err(Error::user("E0108", message).help("plan for fewer ranks: `sardonyx plan --ranks N`"))
+        }
         ([], Some(mesh)) => Ok(mesh),
         (given, Some(said)) if given != said => {
             let message = format!("the ranks are {given:?}, the plan or the model's configuration says {said:?}");

@@ -27,6 +27,7 @@ use regex_lite::Regex;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::Place;
+use sardonyx_passes::options::{PLANNED_RANKS_MAX, mesh_of_at_most};
 use sardonyx_passes::{MICRO_BATCHES_MAX, OperandPlace, Stages};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -64,10 +65,11 @@ impl Placement {
         let table: Table = text.parse().map_err(|e| wrong(format!("it is no TOML: {e}")))?;
         known(&table, &["mesh", "pipeline", "place", "seeds"], "the plan")?;
         let sizes = table.get("mesh").and_then(Value::as_array).ok_or_else(|| wrong("`mesh` is missing: [2, 4]"))?;
-        let size = |v: &Value| v.as_integer().filter(|n| (1..=1024).contains(n)).map(|n| n.to_string());
+        let size = |v: &Value| v.as_integer().filter(|n| (1..=PLANNED_RANKS_MAX).contains(n)).map(|n| n.to_string());
         let sizes: Option<Vec<String>> = sizes.iter().map(size).collect();
-        let mesh = sizes.and_then(|sizes| sardonyx_passes::mesh(&sizes.join("x")));
-        let mesh = mesh.ok_or_else(|| wrong("`mesh` is a list of 1 to 1024 ranks in all: [2, 4]"))?;
+        let mesh = sizes.and_then(|sizes| mesh_of_at_most(&sizes.join("x"), PLANNED_RANKS_MAX));
+        let mesh =
+            mesh.ok_or_else(|| wrong(format!("`mesh` is a list of 1 to {PLANNED_RANKS_MAX} ranks in all: [2, 4]")))?;
         let seeds = match table.get("seeds") {
             None => true,
             Some(value) => value.as_bool().ok_or_else(|| wrong("`seeds` is true or false"))?,
@@ -290,7 +292,7 @@ mod tests {
     fn what_is_wrong_is_said() {
         for (text, message) in [
             ("mesh = 3", "`mesh` is missing: [2, 4]"),
-            ("mesh = [2000]", "`mesh` is a list of 1 to 1024 ranks in all: [2, 4]"),
+            ("mesh = [5000]", "`mesh` is a list of 1 to 4096 ranks in all: [2, 4]"),
             ("mesh = [2]\nspeed = 3", "the plan has `speed`; it may have mesh, pipeline, place, seeds"),
             ("mesh = [2]\n[pipeline]\nbegins = 1", "`begins` of the pipeline is no list of nodes"),
             ("mesh = [2]\n[pipeline]\naxis = 1\nbegins = ['a']", "`axis` of the pipeline is none of the 1 of the mesh"),

@@ -289,13 +289,20 @@ static ROWS: &[Row] = &[
 ];
 
 /// More ranks than any collective is tested for.
-const RANKS_MAX: i64 = 1024;
+pub const RANKS_MAX: i64 = 1024;
+/// More ranks than a plan is found for.
+pub const PLANNED_RANKS_MAX: i64 = 4096;
 
-/// `2x4`: as many ranks along each axis. One rank is no mesh.
+/// `2x4`: as many ranks along each axis, which a program can be compiled for. One rank is no mesh.
 pub fn mesh(text: &str) -> Option<Vec<i64>> {
+    mesh_of_at_most(text, RANKS_MAX)
+}
+
+/// The same of another number of ranks in all.
+pub fn mesh_of_at_most(text: &str, most: i64) -> Option<Vec<i64>> {
     let sizes: Vec<i64> =
-        text.split('x').map(|n| n.parse().ok().filter(|n| (1..=RANKS_MAX).contains(n))).collect::<Option<_>>()?;
-    let ranks = sizes.iter().try_fold(1i64, |p, n| p.checked_mul(*n)).filter(|n| *n <= RANKS_MAX)?;
+        text.split('x').map(|n| n.parse().ok().filter(|n| (1..=most).contains(n))).collect::<Option<_>>()?;
+    let ranks = sizes.iter().try_fold(1i64, |p, n| p.checked_mul(*n)).filter(|n| *n <= most)?;
     Some(if ranks == 1 { vec![] } else { sizes.into_iter().filter(|n| *n > 1).collect() })
 }
 

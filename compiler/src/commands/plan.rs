@@ -7,6 +7,7 @@ use crate::placement::text;
 use crate::planner::{Plans, Wanted, in_words, plans};
 use crate::replaced::{files_of_model, refuse_replacing};
 use crate::sizes::parse_sizes;
+use sardonyx_base::host::Collective;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{PRESETS, Topology};
@@ -167,15 +168,30 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
         }
     }
     if let Some(e) = best {
-        for Exchange { op, bytes, count, time_us } in &e.exchanges {
-            let line = format!("  {count} x {op} of {}: {:.3} ms in all", size(*bytes), time_us / 1e3);
-            say(out, &line)?;
+        for (name, bytes, count, time_us) in by_name(&e.exchanges) {
+            say(out, &format!("  {count} x {name} of {}: {:.3} ms in all", size(bytes), time_us / 1e3))?;
         }
     }
     match &args.output {
         Some(path) => say(out, &format!("wrote {}", path.display())),
         None => Ok(()),
     }
+}
+
+/// Sends of one size together, whichever stages they are between.
+fn by_name(exchanges: &[Exchange]) -> Vec<(String, f64, usize, f64)> {
+    let mut all: Vec<(String, f64, usize, f64)> = vec![];
+    for Exchange { op, bytes, count, time_us } in exchanges {
+        let name = match op {
+            Collective::Send { mesh, .. } => format!("Send mesh={mesh}"),
+            op => op.to_string(),
+        };
+        match all.iter_mut().find(|known| (&known.0, known.1) == (&name, *bytes)) {
+            Some(known) => (known.2, known.3) = (known.2 + count, known.3 + time_us),
+            None => all.push((name, *bytes, *count, *time_us)),
+        }
+    }
+    all
 }
 
 /// The reason why a candidate is not the best.

@@ -95,6 +95,9 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
         all.extend(candidates(task, &mesh)?);
         all.extend(pipelines(task, &mesh)?);
     }
+    for mesh in meshes_of_three(task) {
+        all.extend(pipeline_of_replicas(task, &mesh)?);
+    }
     let time = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::time_us);
     let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
     all.sort_by(|a, b| {
@@ -109,6 +112,26 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
 fn meshes(ranks: i64) -> Vec<Vec<i64>> {
     let of_two = (2..ranks).filter(|n| ranks % n == 0).map(|n| vec![n, ranks / n]);
     [vec![ranks]].into_iter().chain(of_two).collect()
+}
+
+/// Pipelines over hosts, of which several run beside each other, each stage on the ranks of a host.
+fn meshes_of_three(task: &Task) -> Vec<Vec<i64>> {
+    let host = task.topology.level.first().map_or(1, |level| level.members.iter().product::<usize>()) as i64;
+    let ranks = task.ranks as i64;
+    if host < 2 || ranks % host != 0 {
+        return vec![];
+    }
+    let hosts = ranks / host;
+    let stages = (2..hosts).filter(|n| hosts % n == 0 && pipeline::is_possible(*n));
+    stages.map(|n| vec![n, hosts / n, host]).collect()
+}
+
+/// Stages along the first axis, the batch along the second, matrices along the third.
+fn pipeline_of_replicas(task: &Task, mesh: &[i64]) -> Result<Option<Candidate>> {
+    let machine = Machine::new(task.topology, task.rates, &mesh[1..2]);
+    let mut places = searched(&machine, &spaces(task, &mesh[1..2])?, 0.0)?;
+    places.iter_mut().for_each(|place| place.place.mesh += 1);
+    pipeline::candidate(task, mesh, &places, FoundBy::Rules)
 }
 
 fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
@@ -171,16 +194,15 @@ fn pipelines(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
         return Ok(vec![]);
     }
     let Some(&inner) = mesh.get(1) else {
-        return Ok(vec![pipeline::candidate(task, mesh, &[], FoundBy::Search)?]);
+        return Ok(pipeline::candidate(task, mesh, &[], FoundBy::Search)?.into_iter().collect());
     };
     // The ranks of a stage are neighbours, as those of a mesh of them alone are.
     let machine = Machine::new(task.topology, task.rates, &[inner]);
     let mut places = searched(&machine, &spaces(task, &[inner])?, 0.0)?;
     places.iter_mut().for_each(|place| place.place.mesh += 1);
-    [(FoundBy::Rules, vec![]), (FoundBy::Search, places)]
-        .into_iter()
-        .map(|(found_by, places)| pipeline::candidate(task, mesh, &places, found_by))
-        .collect()
+    let ways = [(FoundBy::Rules, vec![]), (FoundBy::Search, places)];
+    let found = ways.into_iter().map(|(found_by, places)| pipeline::candidate(task, mesh, &places, found_by));
+    Ok(found.collect::<Result<Vec<Option<Candidate>>>>()?.into_iter().flatten().collect())
 }
 
 /// The program of each rank.

@@ -20,12 +20,17 @@ const STAGES_MAX: usize = 64;
 /// Places where a stage may begin that are looked at.
 const PLACES_MAX: usize = 400;
 /// Micro-batches that are tried.
-static MICRO_BATCHES: [usize; 4] = [1, 2, 4, 8];
+static MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// As much of the time as more micro-batches have to save: each is compiled by itself.
+const WORTH: f64 = 0.03;
 
-/// The stages are along the first axis, neighbours along the second.
-pub fn candidate(task: &Task, mesh: &[i64], places: &[OperandPlace], found_by: FoundBy) -> Result<Candidate> {
+/// The stages are along the first axis, each split along the others. None where the program is too short.
+pub fn candidate(task: &Task, mesh: &[i64], places: &[OperandPlace], found_by: FoundBy) -> Result<Option<Candidate>> {
     let machine = Machine::new(task.topology, task.rates, mesh);
     let begins = begins(task, &machine, mesh[0] as usize)?;
+    if begins.len() as i64 + 1 != mesh[0] {
+        return Ok(None);
+    }
     let local = local_program(task.graph, mesh, places, found_by == FoundBy::Rules, &begins);
     let planned = local.and_then(|local| best(task, &machine, &local, &begins));
     let (micro_batches, estimate) = match planned {
@@ -34,7 +39,7 @@ pub fn candidate(task: &Task, mesh: &[i64], places: &[OperandPlace], found_by: F
     };
     let fits = estimate.as_ref().is_ok_and(|e| task.memory.is_none_or(|limit| e.bytes() <= limit));
     let stages = Some(Stages { axis: 0, begins, micro_batches });
-    Ok(Candidate { mesh: mesh.to_vec(), found_by, places: places.to_vec(), stages, estimate, fits })
+    Ok(Some(Candidate { mesh: mesh.to_vec(), found_by, places: places.to_vec(), stages, estimate, fits }))
 }
 
 /// A pipeline of so many stages can be planned.
@@ -165,7 +170,8 @@ fn best(task: &Task, machine: &Machine, local: &Graph, begins: &[String]) -> Res
             None => share = 1.0 / micro_batches as f64,
         }
         let estimate = estimate(local, &sizes, machine, (&stage_of, begins.len() + 1), (micro_batches, share))?;
-        if best.as_ref().is_none_or(|(_, known)| estimate.time_us() < known.time_us()) {
+        let is_better = |known: &Estimate| estimate.time_us() < known.time_us() * (1.0 - WORTH);
+        if best.as_ref().is_none_or(|(_, known)| is_better(known)) {
             best = Some((micro_batches, estimate));
         }
     }

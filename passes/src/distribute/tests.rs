@@ -138,3 +138,44 @@ fn a_plan_is_within_the_memory_or_none_is_given() {
     }
     assert!(within > 0 && without > 0, "{within} within, {without} not");
 }
+
+/// Two hosts of two ranks, and eight products of 4 MB of weights one behind the other.
+fn best_over_hosts(between_hosts_gb_s: f64) -> Candidate {
+    let figure = |value: f64| format!("{{ value = {value:?}, source = \"test\" }}");
+    let level = |gb_s: f64| {
+        let (latency, rate) = (figure(1.0), figure(gb_s));
+        format!("[[level]]\nkind = \"switch\"\nmembers = [2]\nlatency_us = {latency}\ngb_s = {rate}\n")
+    };
+    let text = format!(
+        "name = \"t\"\nabout = \"t\"\noverhead_us = {}\ncombine_gb_s = {}\n[sources]\ntest = \"of the test\"\n{}{}",
+        figure(0.1),
+        figure(100.0),
+        level(100.0),
+        level(between_hosts_gb_s)
+    );
+    let topology = Topology::parse(&text).unwrap();
+    let mut graph = Graph { name: "main".into(), ..Graph::default() };
+    let mut x = add(&mut graph, Op::Input { name: "x".into(), parts: vec![] }, vec![], matrix([256, 1024]));
+    for _ in 0..8 {
+        let w = parameter(&mut graph, [1024, 1024]);
+        let product = Op::Contract(ContractSpec::parse("nk,kj->nj").unwrap());
+        let y = add(&mut graph, product, vec![x, w], matrix([256, 1024]));
+        x = add(&mut graph, Op::Map(ScalarFn::Abs), vec![y], matrix([256, 1024]));
+    }
+    graph.outputs = vec![("y".into(), x)];
+    let sizes = Sizes::new();
+    // A quarter of the weights, and some room between operations.
+    let memory = Some(14e6);
+    let task = Task { graph: &graph, sizes: &sizes, topology: &topology, rates: rates(), ranks: 4, memory };
+    let all = plan(&task).unwrap();
+    assert!(all[0].fits, "{all:?}");
+    all[0].clone()
+}
+
+#[test]
+fn slow_links_carry_what_goes_from_stage_to_stage() {
+    let slow = best_over_hosts(0.05);
+    assert!(slow.stages.is_some(), "{slow:?}");
+    let fast = best_over_hosts(100.0);
+    assert!(fast.stages.is_none(), "{fast:?}");
+}
