@@ -297,7 +297,7 @@ fn combine_rows(b: &mut Builder, table: Value, at: Value, updates: Value, f: Red
 }
 
 /// A window of the cache per batch is replaced: each place looks whether it is inside. Linear. The window lies within the
-/// cache, or, in the circular mode, begins within it.
+/// cache; in the circular mode it begins anywhere, modulo the cache's places.
 pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
     let (cache, update) = (node.input(0)?, node.input(1)?);
     check_types(b, node, cache, update, None)?;
@@ -326,11 +326,12 @@ pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
         let (l, r) = (b.dims(start).first().cloned().unwrap_or(Dim::constant(1)), dims[0].clone());
         b.unify(&l, &r)?;
         let (dims, whole) = (b.dims(cache), b.dims(cache)[axis].clone());
-        let n_starts = match circular {
-            true => whole,
-            false => whole - b.dims(update)[axis].clone() + Dim::constant(1),
+        let start = if circular {
+            b.map2(ScalarFn::Rem, start, extent)?
+        } else {
+            let n_starts = whole - b.dims(update)[axis].clone() + Dim::constant(1);
+            checked_index(b, start, &n_starts)?
         };
-        let start = checked_index(b, start, &n_starts)?;
         let start = b.broadcast_at(start, vec![0], &dims)?;
         at = b.map2(ScalarFn::Sub, at, start)?;
     }
