@@ -61,7 +61,7 @@ fn unsplit(model: &Model, wanted: &Wanted) -> Result<(Graph, Sizes)> {
     Ok((graph, sizes))
 }
 
-/// What a plan does, simulated.
+/// A simulated call of a planned model.
 pub struct Simulated {
     pub run: Run,
     pub device: String,

@@ -4,7 +4,7 @@ use sardonyx_base::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// What a command reads: a sentence's end that says what it is, and a file or a folder.
+/// A file or a folder that a command reads, behind a sentence's end that says what it is.
 pub type Read<'a> = (&'a str, &'a Path);
 
 /// A model's file, and those that lie beside it.

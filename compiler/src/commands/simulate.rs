@@ -24,7 +24,7 @@ pub struct SimulateArgs {
     /// The model; its weights need not be there
     #[arg(value_name = "MODEL.onnx", requires_all = ["plan", "topology"], required_unless_present = "schedule")]
     pub model: Option<PathBuf>,
-    /// What each rank has, as `sardonyx plan` writes it
+    /// The plan, as `sardonyx plan` writes it
     #[arg(long, value_name = "PLAN.toml")]
     pub plan: Option<PathBuf>,
     /// The cluster: a TOML file, or a name that `sardonyx plan --help` lists

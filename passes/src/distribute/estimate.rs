@@ -10,7 +10,7 @@ use sardonyx_base::{Dim, HostOp, Result};
 use sardonyx_dialects::sdx::{Graph, Op, SymbolKind, TensorType, Value};
 use std::collections::BTreeMap;
 
-/// What is predicted of a plan.
+/// A plan's predicted time and bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Estimate {
     pub compute_us: f64,

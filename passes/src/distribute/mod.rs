@@ -64,6 +64,19 @@ pub struct Candidate {
     pub fits: bool,
 }
 
+impl Candidate {
+    fn new(
+        task: &Task,
+        mesh: &[i64],
+        found_by: FoundBy,
+        (places, stages): (Vec<OperandPlace>, Option<Stages>),
+        estimate: std::result::Result<Estimate, String>,
+    ) -> Candidate {
+        let fits = estimate.as_ref().is_ok_and(|e| task.memory.is_none_or(|limit| e.bytes() <= limit));
+        Candidate { mesh: mesh.to_vec(), found_by, places, stages, estimate, fits }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FoundBy {
     /// Columns of one product, rows of the next.
@@ -96,7 +109,9 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
         all.extend(pipelines(task, &mesh)?);
     }
     for mesh in meshes_of_three(task) {
-        all.extend(pipeline_of_replicas(task, &mesh)?);
+        // The batch along the second axis, matrices along the third.
+        let ways = vec![(FoundBy::Rules, places_within_stages(task, mesh[1])?)];
+        all.extend(pipeline::candidates(task, &mesh, ways)?);
     }
     let time = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::time_us);
     let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
@@ -126,22 +141,13 @@ fn meshes_of_three(task: &Task) -> Vec<Vec<i64>> {
     stages.map(|n| vec![n, hosts / n, host]).collect()
 }
 
-/// Stages along the first axis, the batch along the second, matrices along the third.
-fn pipeline_of_replicas(task: &Task, mesh: &[i64]) -> Result<Option<Candidate>> {
-    let machine = Machine::new(task.topology, task.rates, &mesh[1..2]);
-    let mut places = searched(&machine, &spaces(task, &mesh[1..2])?, 0.0)?;
-    places.iter_mut().for_each(|place| place.place.mesh += 1);
-    pipeline::candidate(task, mesh, &places, FoundBy::Rules)
-}
-
 fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     let machine = Machine::new(task.topology, task.rates, mesh);
     let made = |found_by: FoundBy, places: Vec<OperandPlace>| {
         let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules)
             .and_then(|local| estimate::estimate(&local, task.sizes, &machine))
             .map_err(|e| e.message);
-        let fits = estimate.as_ref().is_ok_and(|e| task.memory.is_none_or(|limit| e.bytes() <= limit));
-        Candidate { mesh: mesh.to_vec(), found_by, places, stages: None, estimate, fits }
+        Candidate::new(task, mesh, found_by, (places, None), estimate)
     };
     let mut all = vec![made(FoundBy::Rules, vec![])];
     let spaces = spaces(task, mesh)?;
@@ -193,16 +199,20 @@ fn pipelines(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     if !pipeline::is_possible(mesh[0]) {
         return Ok(vec![]);
     }
-    let Some(&inner) = mesh.get(1) else {
-        return Ok(pipeline::candidate(task, mesh, &[], FoundBy::Search)?.into_iter().collect());
+    let ways = match mesh.get(1) {
+        None => vec![(FoundBy::Search, vec![])],
+        Some(&inner) => vec![(FoundBy::Rules, vec![]), (FoundBy::Search, places_within_stages(task, inner)?)],
     };
-    // The ranks of a stage are neighbours, as those of a mesh of them alone are.
-    let machine = Machine::new(task.topology, task.rates, &[inner]);
-    let mut places = searched(&machine, &spaces(task, &[inner])?, 0.0)?;
+    pipeline::candidates(task, mesh, ways)
+}
+
+/// What the ranks of a stage are to have along the second axis: they are taken for neighbours, as those of a mesh of them alone
+/// are.
+fn places_within_stages(task: &Task, size: i64) -> Result<Vec<OperandPlace>> {
+    let machine = Machine::new(task.topology, task.rates, &[size]);
+    let mut places = searched(&machine, &spaces(task, &[size])?, 0.0)?;
     places.iter_mut().for_each(|place| place.place.mesh += 1);
-    let ways = [(FoundBy::Rules, vec![]), (FoundBy::Search, places)];
-    let found = ways.into_iter().map(|(found_by, places)| pipeline::candidate(task, mesh, &places, found_by));
-    Ok(found.collect::<Result<Vec<Option<Candidate>>>>()?.into_iter().flatten().collect())
+    Ok(places)
 }
 
 /// The program of each rank.

@@ -8,7 +8,9 @@ use super::estimate::{Estimate, Exchanges, Local, Time};
 use super::machine::Machine;
 use super::{Candidate, FoundBy, Task};
 use crate::placement::{OperandPlace, Stages};
-use crate::shard::{States, everywhere, fixed_values, split_with, stages_of_values, with_operands_placed, with_sends};
+use crate::shard::{
+    States, batch, everywhere, fixed_values, is_view, split_with, stages_of_values, with_operands_placed, with_sends,
+};
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
 use sardonyx_base::{Dim, Error, Result};
@@ -24,22 +26,23 @@ static MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// As much of the time as more micro-batches have to save: each is compiled by itself.
 const WORTH: f64 = 0.03;
 
-/// The stages are along the first axis, each split along the others. None where the program is too short.
-pub fn candidate(task: &Task, mesh: &[i64], places: &[OperandPlace], found_by: FoundBy) -> Result<Option<Candidate>> {
+/// The stages are along the first axis, each split along the others in one of the ways. None where the program is too short.
+pub fn candidates(task: &Task, mesh: &[i64], ways: Vec<(FoundBy, Vec<OperandPlace>)>) -> Result<Vec<Candidate>> {
     let machine = Machine::new(task.topology, task.rates, mesh);
     let begins = begins(task, &machine, mesh[0] as usize)?;
     if begins.len() as i64 + 1 != mesh[0] {
-        return Ok(None);
+        return Ok(vec![]);
     }
-    let local = local_program(task.graph, mesh, places, found_by == FoundBy::Rules, &begins);
-    let planned = local.and_then(|local| best(task, &machine, &local, &begins));
-    let (micro_batches, estimate) = match planned {
-        Ok((micro_batches, estimate)) => (micro_batches, Ok(estimate)),
-        Err(e) => (1, Err(e.message)),
+    let made = |(found_by, places): (FoundBy, Vec<OperandPlace>)| {
+        let local = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules, &begins);
+        let (micro_batches, estimate) = match local.and_then(|local| best(task, &machine, &local, &begins)) {
+            Ok((micro_batches, estimate)) => (micro_batches, Ok(estimate)),
+            Err(e) => (1, Err(e.message)),
+        };
+        let stages = Stages { axis: 0, begins: begins.clone(), micro_batches };
+        Candidate::new(task, mesh, found_by, (places, Some(stages)), estimate)
     };
-    let fits = estimate.as_ref().is_ok_and(|e| task.memory.is_none_or(|limit| e.bytes() <= limit));
-    let stages = Some(Stages { axis: 0, begins, micro_batches });
-    Ok(Some(Candidate { mesh: mesh.to_vec(), found_by, places: places.to_vec(), stages, estimate, fits }))
+    Ok(ways.into_iter().map(made).collect())
 }
 
 /// A pipeline of so many stages can be planned.
@@ -108,15 +111,14 @@ fn begins(task: &Task, machine: &Machine, n_stages: usize) -> Result<Vec<String>
 /// By place: the bytes that are computed before it and read behind it.
 fn crossing(graph: &Graph, local: &Local) -> Vec<f64> {
     let (everywhere, live) = (everywhere(graph), graph.live());
-    // What only renames or repeats does so where it is read.
-    let renames = |v: usize| matches!(graph.nodes[v].op, Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. });
+    let is_view = |v: usize| is_view(&graph.nodes[v].op);
     let mut last = vec![0; graph.nodes.len()];
     for (v, node) in graph.nodes.iter().enumerate().rev().filter(|(v, _)| live[*v]) {
-        let reader = if renames(v) { last[v] } else { v };
+        let reader = if is_view(v) { last[v] } else { v };
         node.args.iter().for_each(|arg| last[arg.index()] = reader.max(last[arg.index()]));
     }
     let mut change = vec![0.0; graph.nodes.len() + 2];
-    for (v, _) in graph.values().filter(|(v, _)| live[v.index()] && !everywhere[v.index()] && !renames(v.index())) {
+    for (v, _) in graph.values().filter(|(v, _)| live[v.index()] && !everywhere[v.index()] && !is_view(v.index())) {
         let bytes = local.bytes(v);
         change[v.index() + 1] += bytes;
         change[last[v.index()].max(v.index()) + 1] -= bytes;
@@ -158,7 +160,7 @@ fn places(graph: &Graph, crossing: &[f64], until: &[f64]) -> Vec<(usize, String)
 /// The number of micro-batches with which a call is fastest.
 fn best(task: &Task, machine: &Machine, local: &Graph, begins: &[String]) -> Result<(usize, Estimate)> {
     let stage_of = stages_by_origin(task.graph, local, begins)?;
-    let batch = task.graph.inputs().find_map(|(_, _, ty)| ty.dims.first().filter(|d| !d.is_const(1)).cloned());
+    let batch = batch(task.graph);
     let size = |d: &Dim| d.eval(&|name| task.sizes.get(name).copied()).unwrap_or(1);
     let n = batch.as_ref().map_or(1, size);
     let mut best: Option<(usize, Estimate)> = None;

@@ -17,10 +17,13 @@ use std::collections::BTreeMap;
 /// The number of no axis of any mesh.
 const TIME: usize = usize::MAX;
 
-/// The first dimension of the first input that has one is the batch.
+/// The batch: the first dimension of the first input that has one.
+pub fn batch(graph: &Graph) -> Option<Dim> {
+    graph.inputs().find_map(|(_, _, ty)| ty.dims.first().filter(|d| !d.is_const(1)).cloned())
+}
+
 pub fn in_micro_batches(graph: &Graph, n: usize) -> Result<(Graph, Vec<Missed>)> {
-    let batch = graph.inputs().find_map(|(_, _, ty)| ty.dims.first().filter(|d| !d.is_const(1)).cloned());
-    let Some(batch) = batch else {
+    let Some(batch) = batch(graph) else {
         let missed = Missed::because("there are no micro-batches", "no input has a batch in its first dimension");
         return Ok((graph.clone(), vec![missed]));
     };

@@ -14,11 +14,12 @@ mod split;
 mod stages;
 
 pub use algebra::{Signature, follows, signature};
+pub use micro_batches::batch;
 pub use places::{operation_numbers, with_operands_placed};
 pub use redistribute::fixed_values;
 pub use seed::head_units;
 pub use split::{Ranks, Split, State};
-pub use stages::{everywhere, stages_of_values, with_sends};
+pub use stages::{everywhere, is_view, stages_of_values, with_sends};
 
 use crate::placement::Stages;
 use crate::remark::Missed;

@@ -108,8 +108,7 @@ impl Sends<'_> {
         }
         let node = self.graph.node(v);
         let now = match &node.op {
-            // What is repeated or renamed is so where it is read.
-            Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. } => {
+            op if is_view(op) => {
                 let arg = self.at(node.args[0], stage)?;
                 self.out.push(Node { args: vec![arg], ..node.clone() })
             }
@@ -125,6 +124,11 @@ impl Sends<'_> {
         self.elsewhere.insert((v, stage), now);
         Ok(now)
     }
+}
+
+/// The operation only repeats or renames its operand, and does so where it is read.
+pub fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. })
 }
 
 /// Sizes and what hosts compute: every rank goes through them.
