@@ -202,7 +202,8 @@ impl<'a> Packing<'a> {
         to
     }
 
-    /// All positions of a packed container again, 0 where they were left out; in an output 0 wherever the mask is.
+    /// All positions of a packed container again. Those that were left out are what they would be, where that is known, else
+    /// 0; in an output 0 wherever the mask is.
     fn unpack(&mut self, id: Id, origins: &[String]) {
         let axes = self.proof.facts[id].map_or((0, 1), |f| f.axes);
         let row_of = self.row_of();
@@ -229,7 +230,12 @@ impl<'a> Packing<'a> {
             let mut index: Vec<Dim> = (0..rank).map(Kernel::var).collect();
             index[axes.0] = Kernel::value(row);
             index.remove(axes.1);
-            let value = d.load(&self.program, packed, index, Some(kept));
+            let mut value = d.load(&self.program, packed, index, Some(kept));
+            let left = self.proof.facts[id].and_then(|f| f.at_masked).filter(|v| *v != 0.0 && !by_mask);
+            if let Some(left) = left {
+                let left = d.push(Body::Const(left), container.dtype);
+                value = d.apply(ScalarFn::Select, &[kept, value, left], container.dtype);
+            }
             let memlet = Memlet { container: 0, index: (0..rank).map(Kernel::var).collect() };
             let (outer, stores) = (container.dims.clone(), vec![Store { memlet, value }]);
             let (inner, deep) = (vec![], vec![]);

@@ -37,10 +37,24 @@ impl Known {
 /// Two variables: of the batch, and of the position that is left out.
 pub type Place = (usize, usize);
 
-/// Each statement where the mask leaves position `place` out, and whether every reduction over such positions is the
-/// same without them. `whole`: nothing at all may remain of the position in a reduction, as where it is not computed;
-/// else what it holds may be anything.
-pub fn statements(k: &Kernel, fact: &dyn Fn(&Memlet) -> Option<Fact>, place: Place, whole: bool) -> Option<Vec<Known>> {
+/// The positions that the reductions of a kernel go over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduced {
+    /// Those that are kept alone: nothing at all may remain of one that is left out, as where it is not computed.
+    Kept,
+    /// All of them; one that is left out may hold anything.
+    All,
+    /// None: whatever a reduction goes over belongs to the position itself.
+    Within,
+}
+
+/// Each statement where the mask leaves position `place` out. None where a reduction would be another without such positions.
+pub fn statements(
+    k: &Kernel,
+    fact: &dyn Fn(&Memlet) -> Option<Fact>,
+    place: Place,
+    reduced: Reduced,
+) -> Option<Vec<Known>> {
     let levels = k.levels();
     let mut known: Vec<Known> = vec![];
     for statement in &k.body {
@@ -57,10 +71,10 @@ pub fn statements(k: &Kernel, fact: &dyn Fn(&Memlet) -> Option<Fact>, place: Pla
             Body::Reduce { f, arg } => {
                 let deep = levels[*arg] == sardonyx_dialects::flow::Level::Deep;
                 let value = known[*arg];
-                match (deep, whole) {
+                match (deep, reduced) {
                     (true, _) if value == Left => Left,
                     (true, _) => Kept,
-                    (false, true) => {
+                    (false, Reduced::Kept) => {
                         let nothing = match f {
                             ReduceFn::Add => value.is_zero(),
                             ReduceFn::Max => value.is_hidden(),
@@ -68,8 +82,9 @@ pub fn statements(k: &Kernel, fact: &dyn Fn(&Memlet) -> Option<Fact>, place: Pla
                         };
                         nothing.then_some(Kept)?
                     }
-                    (false, false) if matches!(value, Left | Hidden) => return None,
-                    (false, false) => Kept,
+                    (false, Reduced::All) if matches!(value, Left | Hidden) => return None,
+                    (false, Reduced::Within) if matches!(value, Left | Hidden) => Left,
+                    (false, Reduced::All | Reduced::Within) => Kept,
                 }
             }
         };

@@ -6,7 +6,7 @@
 //! else that reads a row gets all positions back, with zeros in place of those left out, and must not see the
 //! difference.
 
-use super::known::{self, Known};
+use super::known::{self, Known, Reduced};
 use crate::splice::{bare_var, from_data, own_vars};
 use crate::steps::{Uses, kernel};
 use sardonyx_base::Dim;
@@ -196,21 +196,36 @@ impl Proof {
                 let Some(axes) = stored_at(k, batch, position) else { continue };
                 let Some(rows) = self.rows(step, k, batch, position) else { continue };
                 for (w, axes) in axes.into_iter().enumerate() {
-                    let at_masked = self.stored(step, k, (batch, position), w);
+                    let at_masked = self.stored(step, k, (batch, position), Reduced::Within, w);
                     self.facts[step.results[w]] = Some(Fact { axes, at_masked, packed: !alone });
                 }
                 return if alone { Role::AsItIs } else { Role::Rows(rows) };
             }
         }
+        self.on_the_way(step, k);
         Role::AsItIs
     }
 
-    /// What a kernel stores where the mask is 0, where that is always the same.
-    fn stored(&self, step: &Step, k: &Kernel, place: known::Place, w: usize) -> Option<f64> {
-        if k.body.iter().any(|s| matches!(s.body, Body::Reduce { .. })) {
-            return None;
+    /// What a kernel stores as it walks through all positions of a sequence may be known where the mask is 0: a bias of
+    /// scores beside the number of tokens.
+    fn on_the_way(&mut self, step: &Step, k: &Kernel) {
+        let walks = (k.outer.len()..).zip(&k.inner).filter(|(_, extent)| **extent == self.positions);
+        let positions: Vec<usize> = walks.map(|(v, _)| v).collect();
+        for batch in (0..k.outer.len()).filter(|v| k.outer[*v] == self.batch) {
+            for position in &positions {
+                for w in 0..k.writes.len() {
+                    let Some(axes) = axes_stored_at(k, w, batch, *position) else { continue };
+                    if let Some(at_masked) = self.stored(step, k, (batch, *position), Reduced::All, w) {
+                        self.facts[step.results[w]] = Some(Fact { axes, at_masked: Some(at_masked), packed: false });
+                    }
+                }
+            }
         }
-        let known = known::statements(k, &|m| self.facts[step.args[m.container]], place, false)?;
+    }
+
+    /// What a kernel stores where the mask is 0, where that is always the same.
+    fn stored(&self, step: &Step, k: &Kernel, place: known::Place, reduced: Reduced, w: usize) -> Option<f64> {
+        let known = known::statements(k, &|m| self.facts[step.args[m.container]], place, reduced)?;
         let mut values = k.stores.iter().filter(|s| s.memlet.container == w).map(|s| known[s.value]);
         match (values.next(), values.next()) {
             (Some(Known::Number(v)), None) => Some(v),
@@ -273,7 +288,7 @@ impl Proof {
             if !one || stored || k.body.iter().any(|s| index(s) || loads(s)) {
                 return None;
             }
-            known::statements(k, &|m| self.facts[step.args[m.container]], (batch, key), true)?;
+            known::statements(k, &|m| self.facts[step.args[m.container]], (batch, key), Reduced::Kept)?;
         }
         Some(Rows { batch, position, key })
     }
@@ -304,7 +319,7 @@ impl Proof {
                 let by_number = |f: &Fact| number(k, &m.index[f.axes.1]).is_some();
                 self.facts[id].filter(|f| !(f.packed && by_number(f)))
             };
-            let known = known::statements(k, &fact, place, false).ok_or(READS)?;
+            let known = known::statements(k, &fact, place, Reduced::All).ok_or(READS)?;
             if k.stores.iter().any(|s| matches!(known[s.value], Known::Left | Known::Hidden)) {
                 return Err(READS);
             }
@@ -317,26 +332,37 @@ impl Proof {
 
 /// Per result the dimensions that are stored at two variables, which nothing else of the place moves with.
 fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, usize)>> {
-    let axes = |w: usize| {
-        let mut found = None;
-        for store in k.stores.iter().filter(|s| s.memlet.container == w) {
-            let axis = |v: usize| store.memlet.index.iter().position(|d| bare_var(d) == Some(v));
-            let axes = (axis(batch)?, axis(position)?);
-            let other = elsewhere(&store.memlet, axes, &[batch, position]);
-            if other || found.is_some_and(|f| f != axes) || store.memlet.index.iter().any(from_data) {
-                return None;
-            }
-            found = Some(axes);
+    (0..k.writes.len()).map(|w| axes_stored_at(k, w, batch, position)).collect()
+}
+
+/// The same of one result.
+fn axes_stored_at(k: &Kernel, w: usize, batch: usize, position: usize) -> Option<(usize, usize)> {
+    let mut found = None;
+    for store in k.stores.iter().filter(|s| s.memlet.container == w) {
+        let axis = |v: usize| store.memlet.index.iter().position(|d| bare_var(d) == Some(v));
+        let axes = (axis(batch)?, axis(position)?);
+        let other = elsewhere(&store.memlet, axes, &[batch, position]);
+        if other || found.is_some_and(|f| f != axes) || store.memlet.index.iter().any(from_data) {
+            return None;
         }
-        found
-    };
-    (0..k.writes.len()).map(axes).collect()
+        found = Some(axes);
+    }
+    found
 }
 
 /// The number that an index always is.
 fn number(k: &Kernel, index: &Dim) -> Option<i64> {
     let one = bare_var(index).and_then(|v| k.extents().nth(v)).is_some_and(|extent| extent.is_const(1));
-    if one { Some(0) } else { index.as_const() }
+    if one { Some(0) } else { index.as_const().or_else(|| constant(k, index)) }
+}
+
+/// The number that a statement holds which an index is: `$0`, a constant.
+fn constant(k: &Kernel, index: &Dim) -> Option<i64> {
+    let text = index.to_string();
+    match k.body.get(text.strip_prefix('$')?.parse::<usize>().ok()?)?.body {
+        Body::Const(v) if v >= 0.0 && v.fract() == 0.0 => Some(v as i64),
+        _ => None,
+    }
 }
 
 /// Whether other dimensions than these move with the variables.
