@@ -39,6 +39,9 @@ pub fn compare<'a>(
     let cut = cut(results.iter().copied(), &Made { from: &from, rank: &rank, bound: &bound }, depth);
     let cut = cut.ok_or("what it changes depends on too much")?;
     let (left, right) = (small(before, &cut, &results), small(after, &cut, &results));
+    if [&left, &right].iter().any(|p| reads_counted(p)) {
+        return Err("what it reads has sizes that data decide");
+    }
     let mut digest = DefaultHasher::new();
     [&left, &right].iter().for_each(|p| hash(p, &mut digest));
     class.name().hash(&mut digest);
@@ -106,8 +109,12 @@ impl<'a> Side<'a> {
 /// wherever it came from.
 fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
     let mut out = Program { name: program.name.clone(), containers: program.containers.clone(), ..Program::default() };
+    let needed = |s: &&Step| s.results.iter().any(|r| cut.computed.contains(r));
+    out.steps = program.steps.iter().filter(needed).cloned().collect();
+    let counted = counted(&out);
     for (name, symbol) in &all_symbols(program) {
         match symbol.kind {
+            _ if counted.contains(name) => drop(out.symbols.insert(name.clone(), symbol.clone())),
             SymbolKind::Input | SymbolKind::Data => {
                 out.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
                 let dims = vec![Dim::symbol(name)];
@@ -125,8 +132,6 @@ fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
             SymbolKind::Derived { .. } => {}
         }
     }
-    let needed = |s: &&Step| s.results.iter().any(|r| cut.computed.contains(r));
-    out.steps = program.steps.iter().filter(needed).cloned().collect();
     for step in &mut out.steps {
         if let FlowOp::Param { source, .. } = &mut step.op {
             *source = Source { transform: source.transform, ..Source::one(&drawn_name(source)) };
@@ -136,6 +141,23 @@ fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
     out.inputs.extend(cut.free.intersection(&read).map(|&id| (format!("v{id}"), id)));
     out.outputs = results.iter().map(|&id| (format!("v{id}"), id)).collect();
     out
+}
+
+/// The symbols that steps of the program find.
+fn counted(program: &Program) -> BTreeSet<String> {
+    let found = program.steps.iter().flat_map(|step| match &step.op {
+        FlowOp::Host(call) => call.results.iter().flat_map(|r| r.binds.iter().map(|(_, name)| name.clone())).collect(),
+        FlowOp::Bind { symbol } => vec![symbol.clone()],
+        FlowOp::Kernel(_) | FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View => vec![],
+    });
+    found.collect()
+}
+
+/// Whether an input, which is drawn, has a size that a step finds.
+fn reads_counted(program: &Program) -> bool {
+    let counted = counted(program);
+    let mut dims = program.inputs.iter().flat_map(|(_, id)| &program.containers[*id].dims);
+    dims.any(|d| d.symbols().iter().any(|s| counted.contains(&**s)))
 }
 
 fn all_symbols(program: &Program) -> BTreeMap<String, Symbol> {
