@@ -108,6 +108,7 @@ struct Loaded {
     constants: Vec<Address>,
     _constants: Constants,
     file: String,
+    attached: Vec<(String, Bytes)>,
     /// The way of the first rank to the others.
     world: Option<World>,
 }
@@ -220,7 +221,7 @@ impl Model {
         if let Some(target) = device.target() {
             programs.iter_mut().try_for_each(|program| program.choose_target(target))?;
         }
-        let Artifact { manifest, weights, .. } = artifact;
+        let Artifact { manifest, weights, attached, .. } = artifact;
         let of_rank = |(program, device): (Program, Arc<dyn Device>)| {
             let (constants, uploaded) = place_constants(&device, &program, &weights)?;
             let mapped = (device.memory() == Memory::Host).then(|| weights.clone());
@@ -232,6 +233,7 @@ impl Model {
                 constants,
                 _constants: Constants { _mapped: mapped, _uploaded: uploaded },
                 file: file.into(),
+                attached: attached.clone(),
                 world: None,
             })))
         };
@@ -325,6 +327,16 @@ impl Model {
     /// Whether both are the same loaded artifact.
     pub(crate) fn is(&self, other: &Model) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// A file that belongs to the model and that the artifact has in it, such as `tokenizer.json`.
+    pub fn attached(&self, name: &str) -> Option<&[u8]> {
+        self.0.attached.iter().find(|(given, _)| given == name).map(|(_, bytes)| bytes.as_ref())
+    }
+
+    /// The names of the files that the artifact has in it beside the model.
+    pub fn attached_names(&self) -> impl Iterator<Item = &str> {
+        self.0.attached.iter().map(|(name, _)| name.as_str())
     }
 
     pub fn file(&self) -> &str {

@@ -8,6 +8,7 @@
 //! | `plan` | 64 | [`Plan`](sardonyx_base::plan::messages::Plan) |
 //! | `plan/gpu` | 64 | the plan for a class of devices that has another than `plan`; may be absent |
 //! | `selftest` | 64 | [`SelfTest`](sardonyx_base::plan::SelfTest); may be absent |
+//! | `attached/NAME` | 64 | a file that belongs to the model and that the runtime only hands on, such as `tokenizer.json` |
 //! | `manifest` | 64 | [`Manifest`](sardonyx_base::plan::Manifest), with the BLAKE3 of the other entries |
 //!
 //! The archive comment is the seal: the BLAKE3 of every byte of the file but the data of `weights` and the digest
@@ -27,6 +28,8 @@ pub const PLANS: &str = "plan/";
 /// The PTX of a target is in `ptx/TARGET.ptx`.
 pub const PTX: &str = "ptx/";
 pub const SELFTEST: &str = "selftest";
+/// An attached file is in `attached/NAME`.
+pub const ATTACHED: &str = "attached/";
 pub const WEIGHTS: &str = "weights";
 
 /// Multiple of the page size, so that constants can be mapped.
@@ -56,6 +59,11 @@ pub fn ptx_entry(target: &str) -> String {
 /// `plan/gpu`  =>  `gpu`
 fn plan_class(entry: &str) -> Option<&str> {
     entry.strip_prefix(PLANS).filter(|class| !class.is_empty())
+}
+
+/// `attached/tokenizer.json`  =>  `tokenizer.json`
+fn attached_name(entry: &str) -> Option<&str> {
+    entry.strip_prefix(ATTACHED).filter(|name| !name.is_empty())
 }
 
 /// The seal of a file whose `weights` data is the given range.

@@ -1,7 +1,8 @@
 //! model.sdx  =>  manifest, plan, code and weights, checked; the file is mapped, not read
 
 use super::{
-    MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, code_entry, plan_class, ptx_target,
+    MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, attached_name, code_entry, plan_class,
+    ptx_target,
 };
 use bytes::Bytes;
 use memmap2::Mmap;
@@ -39,6 +40,8 @@ pub struct Artifact {
     /// Begins at a page boundary of the file.
     pub weights: Bytes,
     pub selftest: Option<SelfTest>,
+    /// Files that belong to the model, by name.
+    pub attached: Vec<(String, Bytes)>,
 }
 
 /// Beyond any real one; decoding may need many times the encoded size.
@@ -100,9 +103,13 @@ impl Artifact {
         let selftest = selftest.map_err(|e| damaged(format!("the self-test does not decode: {e}")))?;
         let ptx: Vec<(String, Range<usize>)> =
             ptx.into_iter().filter_map(|(name, range)| Some((ptx_target(name)?.to_string(), range))).collect();
+        let mut attached = vec![];
+        for (entry, name) in names(&entries, &manifest).filter_map(|entry| Some((entry, attached_name(entry)?))) {
+            attached.extend(optional(entry)?.map(|range| (name.to_string(), file.slice(range))));
+        }
         let code = code.map(|range| file.slice(range));
         let ptx = ptx.into_iter().map(|(target, range)| (target, file.slice(range))).collect();
-        Ok(Artifact { manifest, plan, plans, code, ptx, weights: file.slice(weights), selftest })
+        Ok(Artifact { manifest, plan, plans, code, ptx, weights: file.slice(weights), selftest, attached })
     }
 
     /// Errors: E0401 where a range of the weights has another hash.
@@ -284,6 +291,7 @@ mod tests {
         w.append(&[4; 5000]).unwrap();
         w.selftest(&SelfTest { inputs: vec![Default::default()], outputs: vec![] });
         w.ptx("sm_80", "// kernels".into());
+        w.attach("tokenizer.json", b"{}".to_vec());
         let named = |name: &str| Constant { name: name.into(), ..Constant::default() };
         w.plan("gpu", &Plan { constants: vec![named("b")], ..Plan::default() });
         w.finish(Manifest::current("test"), &Plan::default(), Some(b"code")).unwrap();
@@ -304,6 +312,7 @@ mod tests {
         assert_eq!(artifact.plan_of("gpu").constants[0].name, "b");
         assert!(artifact.plan_of("cpu").constants.is_empty());
         assert_eq!(artifact.selftest.as_ref().unwrap().inputs.len(), 1);
+        assert_eq!(artifact.attached, [("tokenizer.json".to_string(), Bytes::from_static(b"{}"))]);
         assert_eq!(artifact.weights.len(), 10192);
         assert_eq!((artifact.weights[99], artifact.weights[100], artifact.weights[128]), (1, 0, 2));
         assert_eq!(artifact.weights.as_ptr() as usize % 4096, 0);

@@ -1,8 +1,8 @@
 //! constants as they come, then plan, code, manifest  =>  model.sdx, whole or not at all
 
 use super::{
-    CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, PLANS, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT,
-    code_entry, ptx_entry,
+    ATTACHED, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, PLANS, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS,
+    WEIGHTS_ALIGNMENT, code_entry, ptx_entry,
 };
 use crate::file::AtomicFile;
 use prost::Message;
@@ -27,6 +27,7 @@ pub struct ArtifactWriter {
     /// Names of entries and what they hold.
     ptx: Vec<(String, String)>,
     plans: Vec<(String, Vec<u8>)>,
+    attached: Vec<(String, Vec<u8>)>,
 }
 
 impl ArtifactWriter {
@@ -45,6 +46,7 @@ impl ArtifactWriter {
             selftest: None,
             ptx: vec![],
             plans: vec![],
+            attached: vec![],
         })
     }
 
@@ -107,6 +109,11 @@ impl ArtifactWriter {
         self.plans.push((format!("{PLANS}{class}"), plan.encode_to_vec()));
     }
 
+    /// Adds a file that the runtime hands on by this name, whatever it holds. Each name is given once.
+    pub fn attach(&mut self, name: &str, bytes: Vec<u8>) {
+        self.attached.push((format!("{ATTACHED}{name}"), bytes));
+    }
+
     /// Writes the rest and gives the file its name. `manifest.files` is filled in here; the other fields are written
     /// as given (see [`Manifest::current`]). An artifact for GPUs alone has no code for CPUs.
     pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: Option<&[u8]>) -> Result<()> {
@@ -121,6 +128,7 @@ impl ArtifactWriter {
         entries.extend(self.ptx.iter().map(|(name, text)| (name.as_str(), text.as_bytes())));
         entries.push((PLAN, &plan));
         entries.extend(self.plans.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())));
+        entries.extend(self.attached.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())));
         entries.extend(self.selftest.as_ref().map(|bytes| (SELFTEST, bytes.as_slice())));
         manifest.files.extend(entries.iter().map(|(name, bytes)| File {
             name: name.to_string(),
