@@ -2,6 +2,7 @@
 
 use crate::calibrate::score::Score;
 use crate::calibrate::{Calibration, Data, Judge, Layer, calibrate};
+use crate::embedder::Embedder;
 use crate::emit::{self, HostSummary, Product, Summary, host_operations};
 use crate::entries::{Entries, EntrySpec, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
@@ -97,6 +98,8 @@ pub struct Request<'a> {
     pub score: Option<Score>,
     /// Whether it is measured what a lower precision costs.
     pub measure: bool,
+    /// The pooling and the tokenizer of a model that makes embeddings.
+    pub embedder: Option<Embedder>,
     /// Where the caller writes a report, which is no file that is read either.
     pub report: Option<PathBuf>,
 }
@@ -121,6 +124,7 @@ impl<'a> Request<'a> {
             calibrate: vec![],
             score: None,
             measure: true,
+            embedder: None,
             report: None,
         }
     }
@@ -195,6 +199,8 @@ pub fn compile(request: &Request) -> Result<Report> {
 fn refuse_replacing_inputs(request: &Request, files: &BTreeSet<PathBuf>) -> Result<()> {
     let mut read = files_of_model(request.model, files);
     read.extend(request.plan.iter().filter_map(|plan| Some(("the plan of the ranks", plan.file.as_deref()?))));
+    let embedder = request.embedder.iter().flat_map(|embedder| &embedder.files);
+    read.extend(embedder.map(|file| ("read for texts and pooling", file.as_path())));
     read.extend(request.calibrate.iter().map(|data| ("among the data of --calibrate", data.as_path())));
     std::iter::once(&request.output).chain(&request.report).try_for_each(|output| refuse_replacing(output, &read))
 }
@@ -245,8 +251,12 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     if let Some(plan) = &request.plan {
         plan.apply(&mut model)?;
     }
+    let mut request = request.clone();
+    if let Some(embedder) = &mut request.embedder {
+        embedder.apply(&mut model, &mut request.dims)?;
+    }
     let read = ("read", start.elapsed());
-    let mut report = compile_read(&model, request, show)?;
+    let mut report = compile_read(&model, &request, show)?;
     report.times.insert(0, read);
     Ok(report)
 }
@@ -456,6 +466,7 @@ fn write(
         kinds: &model.graph.kinds(),
         targets: &request.targets,
         most: None,
+        attached: &request.embedder.as_ref().map(Embedder::attached).unwrap_or_default(),
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
     };
     let built = emit::build(&product)?;

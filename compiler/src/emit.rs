@@ -96,6 +96,8 @@ pub struct Product<'a> {
     pub targets: &'a [Target],
     /// The highest level of CPUs that there is code for; all of them where absent.
     pub most: Option<Level>,
+    /// Files that go along: names and bytes.
+    pub attached: &'a [(&'static str, Vec<u8>)],
     /// The entry points that calls of `main` may run.
     pub specialized: &'a [String],
 }
@@ -137,6 +139,7 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
         writer.ptx(name, text.clone());
     }
     let weights_bytes = writer.weights_bytes();
+    product.attached.iter().for_each(|(name, bytes)| writer.attach(name, bytes.clone()));
     product.selftest.into_iter().for_each(|test| writer.selftest(test));
     let machine = codes.iter().find_map(|code| code.machine.as_ref());
     let mut manifest = manifest(&symbols, product.model_hash, machine.map(|(levels, _)| levels.as_slice()));

@@ -25,6 +25,7 @@ pub fn session(plan: Plan, params: &ParamStore) -> Result<Session> {
         kinds: &BTreeMap::new(),
         targets: &[Target::cpu()],
         most: Level::all().next(),
+        attached: &[],
         specialized: &[],
     };
     emit::write(&path, &product, &emit::build(&product)?)?;

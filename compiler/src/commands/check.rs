@@ -1,8 +1,8 @@
 //! check MODEL.onnx|MODEL.sdx --data DIR…  =>  differences of the compiled model, and of the interpreter beside it
 
 use super::Progress;
-use super::compile::named;
 use super::layers::check_layers;
+use super::values::named;
 use crate::compile::{Request, compile_shown, parse_dims};
 use crate::entries::Entries;
 use crate::layers::Layers;

@@ -1,9 +1,11 @@
 //! compile MODEL.onnx -o MODEL.sdx  =>  the artifact and what it came to
 
+use super::embedder::{EmbedderArgs, default_output, padding_line};
 use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
+use super::values::{Mesh, budget, byte_count, kept, named, passes_named, ranks, score_command, score_drop};
 use super::{Progress, say};
 use crate::calibrate::Layer;
-use crate::calibrate::score::{PLACE, Score};
+use crate::calibrate::score::Score;
 use crate::compile::{Report, Request, compile_shown, parse_dims};
 use crate::emit::{EntrySummary, HostSummary, PlanSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
@@ -13,7 +15,6 @@ use crate::placement::Placement;
 use crate::precision::{Lowered, OnData, OutputError, worst};
 use crate::sparsify::{Choice, Pruned};
 use crate::targets;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use regex_lite::Regex;
 use sardonyx_base::cpu::{self, Extension};
 use sardonyx_base::json::Json;
@@ -21,8 +22,8 @@ use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{
-    Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
-    Sparsity, Validation, mesh,
+    Activations, Group, KvCache, Layouts, MaskedRows, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
+    Sparsity, Validation,
 };
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -38,11 +39,16 @@ use std::time::{Duration, Instant};
   {bin} compile decoder.onnx --entry decode:seq=1 --entry start:seq=64,past=0
   {bin} compile model.onnx --stop-after simplify -o model.mlir
   {bin} compile model.onnx --time-passes --dump-dir stages
-  {bin} compile model.onnx --report report.json --at batch=8,seq=512")]
+  {bin} compile model.onnx --report report.json --at batch=8,seq=512
+  {bin} compile all-MiniLM-L6-v2 -o minilm.sdx
+  {bin} compile model.onnx --pooling mean --normalize --tokenizer tokenizer.json")]
 pub struct CompileArgs {
-    /// The model
-    #[arg(value_name = "MODEL.onnx")]
+    /// The model, or a folder in the layout of sentence-transformers: its pooling becomes part of the model, its tokenizer of the
+    /// artifact
+    #[arg(value_name = "MODEL.onnx|FOLDER")]
     pub model: PathBuf,
+    #[command(flatten)]
+    pub embedder: EmbedderArgs,
     /// Where to write; the model's name with .sdx by default
     #[arg(short, long)]
     pub output: Option<PathBuf>,
@@ -178,70 +184,19 @@ pub struct CompileArgs {
     pub json: bool,
 }
 
-/// A pattern of passes' names.
-pub fn passes_named(text: &str) -> std::result::Result<Regex, String> {
-    let pattern = if text == "all" { "" } else { text };
-    Regex::new(pattern).map_err(|e| format!("{e}; write `all`, the name of a pass, or a pattern of names"))
-}
-
-/// One of a few words.
-pub fn named<T: Named>() -> impl TypedValueParser<Value = T> {
-    PossibleValuesParser::new(T::NAMES.iter().map(|row| row.0))
-        .try_map(|name| T::from_name(&name).ok_or("is none of them"))
-}
-
-/// How many ranks there are along each axis of a mesh; empty for one rank.
-#[derive(Clone, Debug)]
-pub struct Mesh(pub Vec<i64>);
-
-fn ranks(text: &str) -> std::result::Result<Mesh, String> {
-    mesh(text).map(Mesh).ok_or_else(|| "it is no number of ranks: 4, or 2x4, at most 1024 in all".to_string())
-}
-
-/// `.*embeddings.*=f32`
-fn kept(text: &str) -> std::result::Result<Regex, String> {
-    let pattern = text.strip_suffix("=f32").ok_or_else(|| "write REGEX=f32".to_string())?;
-    Regex::new(pattern).map_err(|e| e.to_string())
-}
-
-fn budget(text: &str) -> std::result::Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|x| *x > 0.0 && x.is_finite());
-    number.ok_or_else(|| "it is no error above 0".to_string())
-}
-
-fn score_command(text: &str) -> std::result::Result<String, String> {
-    let found = text.contains(PLACE).then(|| text.to_string());
-    found.ok_or_else(|| format!("`{PLACE}` has to stand for the artifact's path"))
-}
-
-fn score_drop(text: &str) -> std::result::Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|x| *x >= 0.0 && x.is_finite());
-    number.ok_or_else(|| "it is no difference of 0 or more".to_string())
-}
-
-/// 64, 64KiB, 64MiB or 64GiB
-fn byte_count(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: u64 = match &text[digits.len()..] {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        other => return Err(format!("`{other}` is no unit: B, KiB, MiB and GiB are")),
-    };
-    let count = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    count.ok_or_else(|| "it is no number of bytes".to_string())
-}
-
 pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     if args.json && args.stop_after.is_some() && args.output.is_none() {
         return Err(Error::user("E0001", "`--json` and `--stop-after` would both write to standard output")
             .help("give the IR a file with `-o FILE.mlir`"));
     }
     let start = Instant::now();
-    let output = args.output.clone().unwrap_or_else(|| args.model.with_extension("sdx"));
+    let model = args.embedder.model_file(&args.model)?;
+    let embedder = args.embedder.embedder(&args.model)?;
+    let embeds = embedder.as_ref().is_some_and(|embedder| !embedder.poolings.is_empty());
+    let output = args.output.clone().unwrap_or_else(|| default_output(&args.model));
     let request = Request {
-        model: &args.model,
+        model: &model,
+        embedder,
         output: output.clone(),
         dims: parse_dims(&args.dims)?,
         entries: entries(args)?,
@@ -266,7 +221,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         movement: question(args, &output)?,
         options: Options {
             fuel: args.fuel,
-            remarks: args.remarks.is_some() || args.report.is_some(),
+            remarks: args.remarks.is_some() || args.report.is_some() || embeds,
             validate: args.validate,
             precision: args.precision,
             quantize: args.quantize,
@@ -298,7 +253,11 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     }
     match args.json {
         true => say(out, &json(args, &output, &report, start.elapsed()).to_string()),
-        false => print_way(args, &report, out).and_then(|()| print(&output, &report, start.elapsed(), out)),
+        false => {
+            print_way(args, &report, out)?;
+            print(&output, &report, start.elapsed(), out)?;
+            padding_line(&report).filter(|_| embeds).map_or(Ok(()), |line| say(out, &line))
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod bisect;
 mod check;
 mod compile;
 mod devices;
+mod embedder;
 mod explain;
 mod layers;
 mod movement;
@@ -12,10 +13,11 @@ mod plan;
 mod progress;
 mod reduce;
 mod simulate;
+mod values;
 
 pub use bisect::{BisectArgs, bisect};
 pub use check::{CheckArgs, check};
-pub use compile::{CompileArgs, passes_named, run_compile};
+pub use compile::{CompileArgs, run_compile};
 pub use devices::{DevicesArgs, devices};
 pub use explain::{ExplainArgs, explain};
 pub use movement::{MovementArgs, kernels_json, movement_json};
@@ -24,6 +26,7 @@ pub use plan::{PlanArgs, plan};
 pub use progress::Progress;
 pub use reduce::{ReduceArgs, reduce};
 pub use simulate::{SimulateArgs, simulate};
+pub use values::passes_named;
 
 use sardonyx_base::{Error, Result};
 use std::io::Write;

@@ -1,0 +1,77 @@
+//! flags of an embedder  =>  what makes embeddings of a model, and what is printed of it
+
+use super::values::named;
+use crate::compile::Report;
+use crate::embedder::{self, Embedder, Flags, Pooling};
+use sardonyx_base::{Error, Result};
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct EmbedderArgs {
+    /// The model of a folder [default: onnx/model.onnx, model.onnx, or its only one]
+    #[arg(long, value_name = "FILE")]
+    pub onnx: Option<PathBuf>,
+    /// How the vectors of a text's tokens become one, which is the only output then; several are put side by side
+    /// [default: what the folder says]
+    #[arg(long, value_name = "WAY", value_parser = named::<Pooling>())]
+    pub pooling: Vec<Pooling>,
+    /// Scale embeddings to length 1
+    #[arg(long)]
+    pub normalize: bool,
+    /// The tokenizer that goes into the artifact, for those who serve it [default: the folder's]
+    #[arg(long, value_name = "tokenizer.json")]
+    pub tokenizer: Option<PathBuf>,
+    /// Tokens of a text beyond these are cut off [default: what the folder says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub max_tokens: Option<i64>,
+}
+
+impl EmbedderArgs {
+    /// The file of the model: itself, or the one of its folder. Errors: E0001, E0002.
+    pub fn model_file(&self, model: &Path) -> Result<PathBuf> {
+        match (model.is_dir(), &self.onnx) {
+            (true, None) => embedder::model_file(model),
+            (true, Some(file)) => Ok(file.clone()),
+            (false, None) => Ok(model.to_path_buf()),
+            (false, Some(_)) => {
+                let error = Error::user("E0001", "`--onnx` names the model of a folder, and no folder is given");
+                Err(error.help("give the model itself, or its folder"))
+            }
+        }
+    }
+
+    /// Errors: E0001, E0002, E0103.
+    pub fn embedder(&self, model: &Path) -> Result<Option<Embedder>> {
+        let flags = Flags {
+            poolings: self.pooling.clone(),
+            normalize: self.normalize,
+            tokenizer: self.tokenizer.clone(),
+            max_tokens: self.max_tokens,
+        };
+        Embedder::new(model.is_dir().then_some(model), &flags)
+    }
+}
+
+/// `model.onnx` => `model.sdx`, and the folder `bge-small-v1.5` => `bge-small-v1.5.sdx`, beside it
+pub fn default_output(model: &Path) -> PathBuf {
+    if !model.is_dir() {
+        return model.with_extension("sdx");
+    }
+    // `.` and `..` have a name once they are resolved.
+    let folder = if model.file_name().is_some() { Ok(model.to_path_buf()) } else { model.canonicalize() };
+    let folder = folder.unwrap_or_default();
+    let name = folder.file_name().map_or("model".into(), |name| name.to_string_lossy());
+    folder.with_file_name(format!("{name}.sdx"))
+}
+
+/// Why the positions of padding are computed, where they are.
+pub fn padding_line(report: &Report) -> Option<String> {
+    if report.rewrites.applied().iter().any(|rewrite| rewrite.pass == "remove-padding") {
+        return None;
+    }
+    let missed = report.rewrites.remarks().iter().find(|remark| remark.pass == "remove-padding").map(|r| &r.missed);
+    let why = missed.map_or("no attention hides keys by the mask", |missed| missed.reason);
+    let node = missed.and_then(|missed| missed.node.as_ref()).map_or(String::new(), |node| format!(", node {node}"));
+    let help = missed.and_then(|missed| missed.remedy).unwrap_or("batch texts of equal length");
+    Some(format!("padding: computed, {why}{node}; {help}"))
+}

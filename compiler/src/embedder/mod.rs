@@ -1,0 +1,171 @@
+//! a folder of an embedder, or what flags say of a model  =>  pooling as nodes of the model, and the files that go along
+//!
+//! Sentence-transformers keeps what makes embeddings of a model beside it: how vectors of tokens become one, what follows, and
+//! how texts become tokens. The former become operations of the graph, so that padding is left out and the self-test covers
+//! them; the tokenizer and the settings are attached to the artifact as `tokenizer.json` and `embedder.json`.
+
+mod folder;
+mod pooling;
+
+use crate::import::{DimRange, declared_dims};
+use crate::onnx::{Graph, Model};
+use sardonyx_base::json::Json;
+use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_passes::Named;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub use folder::{embedder_folder, model_file};
+
+/// The names of the attached files.
+pub const TOKENIZER: &str = "tokenizer.json";
+pub const SETTINGS: &str = "embedder.json";
+/// The version of the settings' form.
+const SETTINGS_VERSION: i64 = 1;
+
+/// How the vectors of a text's tokens become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pooling {
+    Cls,
+    Max,
+    Mean,
+    MeanSqrtLen,
+    WeightedMean,
+    LastToken,
+}
+
+impl Named for Pooling {
+    /// In the order in which several are put side by side.
+    const NAMES: &'static [(&'static str, Pooling)] = &[
+        ("cls", Pooling::Cls),
+        ("max", Pooling::Max),
+        ("mean", Pooling::Mean),
+        ("mean-sqrt-len", Pooling::MeanSqrtLen),
+        ("weighted-mean", Pooling::WeightedMean),
+        ("last-token", Pooling::LastToken),
+    ];
+}
+
+/// A layer between pooling and the embedding.
+#[derive(Clone, Debug)]
+pub enum Layer {
+    Dense {
+        /// `[out, in]`
+        weight: Tensor,
+        bias: Option<Tensor>,
+        /// An operator of ONNX; none for the identity.
+        activation: Option<&'static str>,
+    },
+    LayerNorm {
+        scale: Tensor,
+        bias: Tensor,
+    },
+    /// To length 1.
+    Normalize,
+}
+
+impl Layer {
+    fn is_normalize(&self) -> bool {
+        matches!(self, Layer::Normalize)
+    }
+}
+
+/// What makes embeddings of a model.
+#[derive(Clone, Debug, Default)]
+pub struct Embedder {
+    /// Side by side where there are several; without any the model's outputs stay as they are.
+    pub poolings: Vec<Pooling>,
+    pub layers: Vec<Layer>,
+    pub tokenizer: Option<Vec<u8>>,
+    /// Tokens of a text beyond these are cut off.
+    pub max_tokens: Option<i64>,
+    /// Texts become lower case before they become tokens.
+    pub lower_case: bool,
+    /// Texts that go before a text, by the name of their purpose.
+    pub prompts: BTreeMap<String, String>,
+    pub default_prompt: Option<String>,
+    /// The files that it was read from.
+    pub files: Vec<PathBuf>,
+}
+
+/// What flags say of an embedder; it goes before what the folder says.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    pub poolings: Vec<Pooling>,
+    pub normalize: bool,
+    pub tokenizer: Option<PathBuf>,
+    pub max_tokens: Option<i64>,
+}
+
+impl Embedder {
+    /// Where neither folder nor flags say anything, there is none. Errors: E0001 for flags that lack others, E0002, E0103.
+    pub fn new(folder: Option<&Path>, flags: &Flags) -> Result<Option<Embedder>> {
+        let Flags { poolings, normalize, tokenizer, max_tokens } = flags;
+        let mut made = folder.map(embedder_folder).transpose()?.unwrap_or_default();
+        if !poolings.is_empty() {
+            made.poolings.clone_from(poolings);
+        }
+        if *normalize && made.poolings.is_empty() {
+            let error = Error::user("E0001", "`--normalize` is for embeddings, and nothing makes any");
+            return Err(error.help("give `--pooling mean`, or the pooling that the model was trained with"));
+        }
+        if *normalize && !made.layers.last().is_some_and(Layer::is_normalize) {
+            made.layers.push(Layer::Normalize);
+        }
+        if let Some(path) = tokenizer {
+            made.tokenizer = Some(folder::tokenizer(path)?);
+            made.files.push(path.clone());
+        }
+        made.max_tokens = max_tokens.or(made.max_tokens);
+        let says = !made.poolings.is_empty() || made.tokenizer.is_some();
+        if max_tokens.is_some() && made.tokenizer.is_none() {
+            let error = Error::user("E0001", "`--max-tokens` is for texts, and there is no tokenizer");
+            return Err(error.help("give `--tokenizer tokenizer.json`, or leave out `--max-tokens`"));
+        }
+        Ok(says.then_some(made))
+    }
+
+    /// Makes the embedding the model's only output, where there is pooling, and bounds the open number of positions by the
+    /// number of tokens that a text may have, where `dims` says nothing of it. Errors: E0107.
+    pub fn apply(&mut self, model: &mut Model, dims: &mut BTreeMap<String, DimRange>) -> Result<()> {
+        if !self.poolings.is_empty() {
+            pooling::pool(&mut model.graph, &self.poolings, &self.layers)?;
+        }
+        let (Some(symbol), Some(max)) = (positions(&model.graph)?, self.max_tokens) else { return Ok(()) };
+        let range = dims.entry(symbol).or_insert(DimRange { lo: 1, hi: Some(max) });
+        self.max_tokens = range.hi.map_or(self.max_tokens, |hi| Some(hi.min(max)));
+        Ok(())
+    }
+
+    /// The files that go into the artifact: names and bytes.
+    pub fn attached(&self) -> Vec<(&'static str, Vec<u8>)> {
+        let tokenizer = self.tokenizer.iter().map(|bytes| (TOKENIZER, bytes.clone()));
+        tokenizer.chain([(SETTINGS, format!("{}\n", self.settings()).into_bytes())]).collect()
+    }
+
+    fn settings(&self) -> Json {
+        let prompt = |(name, text): (&String, &String)| {
+            Json::Object(vec![("name", name.as_str().into()), ("text", text.as_str().into())])
+        };
+        Json::Object(vec![
+            ("version", SETTINGS_VERSION.into()),
+            ("output", (!self.poolings.is_empty()).then_some(pooling::OUTPUT.to_string()).into()),
+            ("pooling", Json::list(self.poolings.iter().map(|pooling| pooling.name()))),
+            ("normalized", self.layers.last().is_some_and(Layer::is_normalize).into()),
+            ("max_tokens", self.max_tokens.into()),
+            ("lower_case", self.lower_case.into()),
+            ("prompts", Json::List(self.prompts.iter().map(prompt).collect())),
+            ("default_prompt", self.default_prompt.clone().into()),
+        ])
+    }
+}
+
+/// The symbol that is the number of positions of the mask, where it is open.
+fn positions(graph: &Graph) -> Result<Option<String>> {
+    let Some(at) = graph.inputs.iter().position(|input| input.name == pooling::MASK) else { return Ok(None) };
+    let dims = declared_dims(graph)?;
+    let Some([_, positions]) = dims.get(at).map(Vec::as_slice) else { return Ok(None) };
+    let mut symbols = positions.symbols().into_iter();
+    let symbol = symbols.next().filter(|symbol| positions.to_string() == **symbol);
+    Ok(symbol.map(|symbol| symbol.to_string()))
+}
