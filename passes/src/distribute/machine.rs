@@ -3,7 +3,7 @@
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::operands_for;
 use sardonyx_base::{DType, Result};
-use sardonyx_cluster::{Groups, Means, Topology, compare_in_groups};
+use sardonyx_cluster::{Groups, Topology, fastest_us};
 use sardonyx_kernels::Rates;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -58,9 +58,7 @@ impl<'t> Machine<'t> {
         let inner: usize = self.mesh.iter().skip(axis + 1).product();
         let groups = Groups { ranks: self.mesh.iter().product(), size: ranks, stride: inner };
         let operands = operands_for(op, ranks, 1 << exponent.min(40));
-        let all = compare_in_groups(self.topology, op, &operands, groups)?;
-        let best = all.candidates.iter().find(|c| matches!(c.means, Means::Schedule(_)));
-        let time = best.map_or(f64::INFINITY, |c| c.outcome.time_us);
+        let time = fastest_us(self.topology, op, &operands, groups)?.unwrap_or(f64::INFINITY);
         self.times.borrow_mut().insert(key, time);
         Ok(time)
     }

@@ -2,7 +2,7 @@
 
 use crate::cycles::edge_disjoint_cycles;
 use crate::simulate::{Outcome, simulate};
-use crate::topology::{Kind, Topology};
+use crate::topology::{Kind, Level, Topology};
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, result};
 use sardonyx_base::{Error, Result};
@@ -35,6 +35,9 @@ pub struct Candidate {
 
 /// The most messages of a schedule that is simulated.
 const MESSAGES_MAX: usize = 1 << 22;
+
+/// The same where only the fastest is asked for.
+const MESSAGES_FEW: usize = 1 << 19;
 
 /// The most bytes of an operand: what all messages carry stays a number of 64 bits.
 const BYTES_MAX: usize = 1 << 40;
@@ -83,29 +86,15 @@ pub fn compare_in_groups(
     groups: Groups,
 ) -> Result<Comparison> {
     let n = operands.len();
-    topology.check_ranks(groups.ranks)?;
-    if operands.iter().any(|o| o.bytes() > BYTES_MAX) {
-        return Err(Error::user("E0202", format!("an operand of more than {BYTES_MAX} bytes")));
-    }
-    result(op, operands, 0)?;
+    check(topology, op, operands, groups)?;
     let (mut all, mut left_out) = (vec![], vec![]);
     for algorithm in Algorithm::ALL {
         let Some(first) = algorithm.rounds(op, operands, 0) else { continue };
-        let messages = first.iter().map(Vec::len).sum::<usize>().saturating_mul(n);
-        if messages > MESSAGES_MAX {
+        if messages(&first, n) > MESSAGES_MAX {
             left_out.push(Means::Schedule(algorithm));
-            continue;
+        } else if let Some(outcome) = simulated(topology, (algorithm, op, operands), groups, MESSAGES_MAX) {
+            all.push(Candidate { means: Means::Schedule(algorithm), outcome });
         }
-        let schedules = (0..n).map(|rank| algorithm.rounds(op, operands, rank)).collect::<Option<Vec<Rounds>>>();
-        let Some(schedules) = schedules else { continue };
-        let mut everywhere: Vec<Rounds> = vec![vec![]; groups.ranks];
-        for members in groups.members().take((MESSAGES_MAX / messages.max(1)).max(1)) {
-            for (rounds, &rank) in schedules.iter().zip(&members) {
-                everywhere[rank] = among(rounds, &members);
-            }
-        }
-        let outcome = simulate(topology, &everywhere);
-        all.push(Candidate { means: Means::Schedule(algorithm), outcome });
     }
     let is_one = groups == Groups::one(n);
     if let Some(cycles) = cycles_of(topology, op, n).filter(|_| is_one) {
@@ -127,6 +116,79 @@ pub fn compare_in_groups(
         a.outcome.time_us.total_cmp(&b.outcome.time_us).then(key(a).cmp(&key(b)))
     });
     Ok(Comparison { candidates: all, left_out })
+}
+
+/// The time of the fastest algorithm that ranks can run, for those who ask often: an algorithm that cannot be faster than one
+/// that was simulated is not, and of many groups those are simulated that few messages belong to. None where all algorithms
+/// have too many messages. Errors: as those of [`compare_in_groups`].
+pub fn fastest_us(topology: &Topology, op: &Collective, operands: &[Operand], groups: Groups) -> Result<Option<f64>> {
+    check(topology, op, operands, groups)?;
+    let first = |algorithm: Algorithm| Some((algorithm.rounds(op, operands, 0)?, algorithm));
+    let mut known: Vec<(f64, usize, Algorithm)> = Algorithm::ALL
+        .into_iter()
+        .filter_map(first)
+        .map(|(rounds, algorithm)| (least_us(topology, &rounds), messages(&rounds, operands.len()), algorithm))
+        .filter(|(_, messages, _)| *messages <= MESSAGES_FEW)
+        .collect();
+    known.sort_by(|a, b| a.1.cmp(&b.1).then(a.0.total_cmp(&b.0)));
+    let mut best: Option<f64> = None;
+    for (least, _, algorithm) in known {
+        if best.is_some_and(|best| least >= best) {
+            continue;
+        }
+        if let Some(outcome) = simulated(topology, (algorithm, op, operands), groups, MESSAGES_FEW) {
+            best = Some(best.map_or(outcome.time_us, |best| best.min(outcome.time_us)));
+        }
+    }
+    Ok(best)
+}
+
+/// No less than this passes until a rank with these rounds has its result: each round in which it receives takes the latency
+/// of a link and the overhead, and what it receives comes over all links that a device can have.
+fn least_us(topology: &Topology, rounds: &Rounds) -> f64 {
+    let others = |moves: &Vec<Move>| moves.iter().filter(|m| m.from.rank() != 0).map(|m| m.bytes).sum::<usize>();
+    let received: Vec<usize> = rounds.iter().map(others).filter(|bytes| *bytes > 0).collect();
+    let latency = topology.level.iter().map(|l| l.latency_us.value).fold(f64::INFINITY, f64::min);
+    let links = |level: &Level| match level.kind {
+        Kind::Switch => 1,
+        Kind::Direct => level.members[0],
+        Kind::Torus | Kind::Mesh | Kind::Lines => 2 * level.members.len(),
+    };
+    let rates = topology.level.iter().map(|level| links(level) as f64 * level.gb_s.value * 1e3);
+    let bytes = received.iter().sum::<usize>() as f64;
+    received.len() as f64 * (latency + topology.overhead_us.value) + bytes / rates.sum::<f64>()
+}
+
+fn check(topology: &Topology, op: &Collective, operands: &[Operand], groups: Groups) -> Result<()> {
+    topology.check_ranks(groups.ranks)?;
+    if operands.iter().any(|o| o.bytes() > BYTES_MAX) {
+        return Err(Error::user("E0202", format!("an operand of more than {BYTES_MAX} bytes")));
+    }
+    result(op, operands, 0).map(drop)
+}
+
+/// Of all ranks, where each has as many as this one.
+fn messages(rounds: &Rounds, ranks: usize) -> usize {
+    rounds.iter().map(Vec::len).sum::<usize>().saturating_mul(ranks)
+}
+
+/// Of so many groups as have no more messages than that, at least of one.
+fn simulated(
+    topology: &Topology,
+    (algorithm, op, operands): (Algorithm, &Collective, &[Operand]),
+    groups: Groups,
+    messages_max: usize,
+) -> Option<Outcome> {
+    let n = operands.len();
+    let schedules = (0..n).map(|rank| algorithm.rounds(op, operands, rank)).collect::<Option<Vec<Rounds>>>()?;
+    let messages = messages(schedules.first()?, n);
+    let mut everywhere: Vec<Rounds> = vec![vec![]; groups.ranks];
+    for members in groups.members().take((messages_max / messages.max(1)).max(1)) {
+        for (rounds, &rank) in schedules.iter().zip(&members) {
+            everywhere[rank] = among(rounds, &members);
+        }
+    }
+    Some(simulate(topology, &everywhere))
 }
 
 /// A schedule of places in a group as one of ranks.
@@ -284,6 +346,27 @@ mod tests {
         assert_eq!([neighbours.messages, neighbours.bytes], [8 * one.messages, 8 * one.bytes]);
         assert_eq!(apart.messages, neighbours.messages);
         assert!(apart.time_us > 2.0 * neighbours.time_us, "{} {}", apart.time_us, neighbours.time_us);
+    }
+
+    #[test]
+    fn what_is_not_simulated_is_never_the_fastest() {
+        let groups = [(8, 8, 1), (64, 8, 1), (64, 8, 8), (16, 16, 1), (48, 12, 4)];
+        for name in ["dgx-h100", "fat-tree", "hamming-mesh", "torus-2d", "dragonfly", "one-host"] {
+            let t = Topology::preset(name).unwrap().unwrap();
+            for (ranks, size, stride) in groups.into_iter().filter(|(ranks, ..)| t.check_ranks(*ranks).is_ok()) {
+                let groups = Groups { ranks, size, stride };
+                for op in [ALL_REDUCE, "AllGather mesh=0 dim=0", "ReduceScatter mesh=0 by=add dim=0"] {
+                    let op = Collective::parse(op).unwrap();
+                    for elements in [48, 48 << 10, 48 << 16] {
+                        let operands = vec![Operand { dtype: DType::F32, dims: vec![elements] }; size];
+                        let all = compare_in_groups(&t, &op, &operands, groups).unwrap().candidates;
+                        let first = all.iter().find(|c| matches!(c.means, Means::Schedule(_))).unwrap();
+                        let fastest = fastest_us(&t, &op, &operands, groups).unwrap();
+                        assert_eq!(fastest, Some(first.outcome.time_us), "{name} {groups:?} {op} {elements}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
