@@ -3,6 +3,7 @@
 mod damage;
 mod faults;
 mod hosts;
+mod kinds;
 mod pipeline;
 mod places;
 

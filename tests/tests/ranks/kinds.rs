@@ -1,0 +1,201 @@
+//! Each way to divide a model among ranks, alone and with each other one  =>  what one rank gives
+
+use sardonyx::compile::{Request, compile};
+use sardonyx::placement::Placement;
+use sardonyx_base::DType::F32;
+use sardonyx_base::Tensor;
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_tests::onnx::Net;
+use std::path::Path;
+
+/// A way to divide a model along one axis of a mesh.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    /// Nodes, and what of their output is split; or the node with which the second stage begins.
+    places: &'static [(&'static str, &'static str)],
+    /// A host operation that the compiler has to print.
+    exchanges: &'static str,
+}
+
+const fn kind(name: &'static str, places: &'static [(&'static str, &'static str)], exchanges: &'static str) -> Kind {
+    Kind { name, places, exchanges }
+}
+
+/// A pipeline has to be along the first axis, and there is one.
+const PIPELINE: &str = "begins";
+
+static OF_A_LAYER: &[Kind] = &[
+    kind("data", &[("/norm", "output = 0\ndim = 0")], "AllGather"),
+    kind("sequence", &[("/norm", "output = 0\ndim = 1")], "AllGather"),
+    kind("tensor", &[("/up", "output = 0\ndim = 2")], "AllReduce"),
+    kind("heads", &[("/query", "output = 0\ndim = 2\nunit = 4"), ("/keys", "output = 0\ndim = 2\nunit = 4")], "All"),
+    kind("pipeline", &[("/up", PIPELINE)], "Send"),
+];
+
+static OF_EXPERTS: &[Kind] = &[
+    kind("data", &[("/gate", "output = 0\ndim = 0")], "AllGather"),
+    kind("expert", &[("/up", "output = 0\ndim = 0")], "AllReduce"),
+    kind("tensor within experts", &[("/up", "output = 0\ndim = 2")], "AllReduce"),
+    kind("pipeline", &[("/down", PIPELINE)], "Send"),
+];
+
+static OF_CONVOLUTIONS: &[Kind] = &[
+    kind("sample", &[("/conv1", "output = 0\ndim = 0")], "AllGather"),
+    kind("filter", &[("/conv1", "output = 0\ndim = 1")], "All"),
+    kind("channel", &[("/conv2", "input = 1\ndim = 1")], "AllReduce"),
+    kind("pipeline", &[("/conv2", PIPELINE)], "Send"),
+];
+
+/// Attention with four heads, a normalisation and a function of two products.
+fn layer() -> (Net, Vec<usize>) {
+    let heads = |net: Net, of: &str, to: &str, perm: &[i64]| {
+        net.node(&format!("/{of}"), "MatMul", &format!("h w{of}"), of)
+            .node(&format!("/{of}/heads"), "Reshape", &format!("{of} heads"), &format!("{of}h"))
+            .node(&format!("/{of}/turn"), "Transpose", &format!("{of}h"), to)
+            .ints("perm", perm)
+    };
+    let net = Net::new()
+        .input("x", F32, "batch seq 16")
+        .f32s("wquery", &[16, 16])
+        .f32s("wkeys", &[16, 16])
+        .f32s("scale", &[16])
+        .f32s("shift", &[16])
+        .f32s("wup", &[16, 24])
+        .f32s("wdown", &[24, 16])
+        .i64s("heads", &[0, 0, 4, 4])
+        .i64s("flat", &[0, 0, 16])
+        .node("/norm", "LayerNormalization", "x scale shift", "h");
+    let net = heads(net, "query", "q", &[0, 2, 1, 3]);
+    let net = heads(net, "keys", "k", &[0, 2, 3, 1]);
+    let net = net
+        .node("/scores", "MatMul", "q k", "s")
+        .node("/softmax", "Softmax", "s", "p")
+        .int("axis", -1)
+        .node("/mix", "MatMul", "p q", "o")
+        .node("/join", "Transpose", "o", "ot")
+        .ints("perm", &[0, 2, 1, 3])
+        .node("/flat", "Reshape", "ot flat", "a")
+        .node("/up", "MatMul", "a wup", "u")
+        .node("/act", "Tanh", "u", "t")
+        .node("/down", "MatMul", "t wdown", "d")
+        .node("/add", "Add", "d x", "y")
+        .output("y");
+    (net, vec![4, 6, 16])
+}
+
+/// Six experts, of which a gate says how much each counts: weights of all of them are one tensor.
+fn experts() -> (Net, Vec<usize>) {
+    let net = Net::new()
+        .input("x", F32, "tokens 8")
+        .f32s("wgate", &[8, 6])
+        .f32s("wup", &[6, 8, 12])
+        .f32s("wdown", &[6, 12, 8])
+        .i64s("first", &[0])
+        .i64s("last", &[2])
+        .node("/gate", "MatMul", "x wgate", "g")
+        .node("/softmax", "Softmax", "g", "p")
+        .int("axis", -1)
+        .node("/by_expert", "Transpose", "p", "pt")
+        .ints("perm", &[1, 0])
+        .node("/share", "Unsqueeze", "pt last", "share")
+        .node("/every", "Unsqueeze", "x first", "xe")
+        .node("/up", "MatMul", "xe wup", "u")
+        .node("/act", "Relu", "u", "r")
+        .node("/down", "MatMul", "r wdown", "d")
+        .node("/weigh", "Mul", "d share", "m")
+        .node("/sum", "ReduceSum", "m first", "y")
+        .int("keepdims", 0)
+        .output("y");
+    (net, vec![10, 8])
+}
+
+fn convolutions() -> (Net, Vec<usize>) {
+    let net = Net::new()
+        .input("x", F32, "batch 4 9 9")
+        .f32s("w1", &[12, 4, 3, 3])
+        .f32s("b1", &[12])
+        .f32s("w2", &[5, 12, 3, 3])
+        .node("/conv1", "Conv", "x w1 b1", "c")
+        .ints("pads", &[1, 1, 1, 1])
+        .node("/relu", "Relu", "c", "r")
+        .node("/conv2", "Conv", "r w2", "d")
+        .ints("pads", &[1, 1, 1, 1])
+        .ints("strides", &[2, 2])
+        .node("/pool", "GlobalAveragePool", "d", "y")
+        .output("y");
+    (net, vec![4, 4, 9, 9])
+}
+
+fn plan(mesh: &[usize], kinds: &[&Kind]) -> String {
+    let sizes: Vec<String> = mesh.iter().map(usize::to_string).collect();
+    let mut text = format!("mesh = [{}]\nseeds = false\n", sizes.join(", "));
+    for (axis, kind) in kinds.iter().enumerate() {
+        for (node, place) in kind.places {
+            text += &match *place {
+                PIPELINE => format!("[pipeline]\naxis = {axis}\nbegins = ['{node}']\n"),
+                place => format!("[[place]]\nnode = '{node}'\naxis = {axis}\n{place}\n"),
+            };
+        }
+    }
+    text
+}
+
+/// The output, and the host operations of the program.
+fn run(folder: &Path, (net, dims): &(Net, Vec<usize>), plan: Option<&str>) -> Result<(Vec<f32>, Vec<String>), String> {
+    let [model, artifact, file] = ["m.onnx", "m.sdx", "plan.toml"].map(|name| folder.join(name));
+    std::fs::write(&model, net.bytes()).unwrap();
+    std::fs::write(&file, plan.unwrap_or_default()).unwrap();
+    let plan = plan.map(|_| Placement::read(&file)).transpose().map_err(|e| e.to_string())?;
+    let report = compile(&Request { plan, ..Request::new(&model, &artifact) }).map_err(|e| e.to_string())?;
+    let main = report.summary.unwrap().first.entries.remove(0);
+    let session = Model::load(&artifact, &LoadOptions::default()).map_err(|e| e.to_string())?;
+    let session = session.session(&SessionOptions::default()).map_err(|e| e.to_string())?;
+    let x: Vec<f32> = (0..dims.iter().product()).map(|i| ((i * 5) % 13) as f32 * 0.125 - 0.75).collect();
+    let outputs = session.run(&[("x", Tensor::from_vec(dims.clone(), x))]).map_err(|e| e.to_string())?;
+    Ok((outputs[0].1.to_vec().unwrap(), main.hosts.into_iter().map(|host| host.op).collect()))
+}
+
+fn check(folder: &Path, net: &(Net, Vec<usize>), wanted: &[f32], mesh: &[usize], kinds: &[&Kind]) {
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+    let what = format!("{} on {mesh:?}", names.join(" and "));
+    let (got, hosts) = run(folder, net, Some(&plan(mesh, kinds))).unwrap_or_else(|e| panic!("{what}: {e}"));
+    for (axis, kind) in kinds.iter().enumerate().filter(|(axis, _)| mesh[*axis] > 1) {
+        let along = format!("mesh={axis}");
+        // Two ways may meet in one tensor, and exchange it in another form.
+        let op = if kinds.len() == 1 { kind.exchanges } else { "" };
+        let found = hosts.iter().any(|host| host.starts_with(op) && host.contains(&along));
+        assert!(found, "{what}: no {op} along axis {axis} among {hosts:?}");
+    }
+    assert_eq!(got.len(), wanted.len(), "{what}");
+    let worst = got.iter().zip(wanted).map(|(a, b)| (a - b).abs() / b.abs().max(1.0)).fold(0.0, f32::max);
+    assert!(worst <= 1e-5, "{what}: {worst} off");
+}
+
+fn alone_and_in_pairs(net: (Net, Vec<usize>), kinds: &[Kind]) {
+    let folder = tempfile::tempdir().unwrap();
+    let (wanted, _) = run(folder.path(), &net, None).unwrap();
+    for first in kinds {
+        // A pipeline has two stages.
+        let sizes: &[usize] = if first.places[0].1 == PIPELINE { &[2] } else { &[2, 3, 4] };
+        sizes.iter().for_each(|size| check(folder.path(), &net, &wanted, &[*size], &[first]));
+        for second in kinds.iter().filter(|second| second.name != first.name && second.places[0].1 != PIPELINE) {
+            check(folder.path(), &net, &wanted, &[2, 2], &[first, second]);
+        }
+    }
+}
+
+#[test]
+fn layers_are_divided_in_every_way() {
+    alone_and_in_pairs(layer(), OF_A_LAYER);
+}
+
+#[test]
+fn experts_are_divided_in_every_way() {
+    alone_and_in_pairs(experts(), OF_EXPERTS);
+}
+
+#[test]
+fn convolutions_are_divided_in_every_way() {
+    alone_and_in_pairs(convolutions(), OF_CONVOLUTIONS);
+}
