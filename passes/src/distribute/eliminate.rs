@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
 pub struct Problem {
-    /// How many values each variable has.
+    /// The number of values of each variable.
     pub domains: Vec<usize>,
     pub factors: Vec<Factor>,
 }
 
-/// What the values of some variables cost together.
+/// A cost for each choice of values of a few variables.
 #[derive(Clone, Debug)]
 pub struct Factor {
     /// In increasing order.
@@ -138,20 +138,36 @@ impl Problem {
                 (near.iter().map(|u| stride(*u)).collect(), stride(v))
             })
             .collect();
-        let mut all = (vec![], vec![]);
-        for values in assignments(&sizes) {
-            let bases: Vec<usize> =
-                strides.iter().map(|(near, _)| near.iter().zip(&values).map(|(s, c)| s * c).sum()).collect();
+        let entries = sizes.iter().product::<usize>();
+        let mut all = (Vec::with_capacity(entries), Vec::with_capacity(entries));
+        // The values of the neighbours, that of the last one changes first, and each factor's position at them.
+        let (mut values, mut bases) = (vec![0; sizes.len()], vec![0; joined.len()]);
+        for _ in 0..entries {
             let mut best = (f64::INFINITY, 0);
             for x in 0..self.domains[v] {
-                let rows = joined.iter().zip(&strides).zip(&bases);
-                let cost: f64 = rows.map(|((f, (_, stride)), base)| f.costs[base + x * stride]).sum();
+                let mut cost = 0.0;
+                for ((f, (_, stride)), base) in joined.iter().zip(&strides).zip(&bases) {
+                    cost += f.costs[base + x * stride];
+                    if cost >= best.0 {
+                        break;
+                    }
+                }
                 if cost < best.0 {
                     best = (cost, x);
                 }
             }
             all.0.push(best.0);
             all.1.push(best.1 as u16);
+            for at in (0..sizes.len()).rev() {
+                let turns = values[at] + 1 == sizes[at];
+                values[at] = if turns { 0 } else { values[at] + 1 };
+                for (base, (near, _)) in bases.iter_mut().zip(&strides) {
+                    *base = if turns { *base - near[at] * (sizes[at] - 1) } else { *base + near[at] };
+                }
+                if !turns {
+                    break;
+                }
+            }
         }
         all
     }
