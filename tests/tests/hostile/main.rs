@@ -1,15 +1,17 @@
-//! thousands of seeded mutants of models and artifacts  =>  each is done or refused: no panic, no hang, no gigabyte
+//! thousands of seeded mutants of models, artifacts, topologies and plans  =>  each is done or refused: no panic, no hang, no gigabyte
 //!
 //! Every mutant follows from its seed. A worker process (this binary again) makes and tries them one after the other;
 //! the test watches it, so that whatever ends the worker is laid at the door of one seed. The default size is a share
 //! of the whole, which `cargo xtask test --suite hostile` runs. `hostile one KIND SEED` tries a single mutant here.
 
 mod artifacts;
+mod clusters;
 mod corpus;
 mod models;
 mod watch;
 mod worker;
 
+use clusters::{Plans, Topologies};
 use libtest_mimic::{Arguments, Trial};
 
 /// One kind of mutants.
@@ -41,6 +43,8 @@ enum Outcome {
 static KINDS: &[Kind] = &[
     Kind { name: "artifacts", n_share: 300, n_whole: 10_000, open: artifacts::open, check: artifacts::check },
     Kind { name: "models", n_share: 300, n_whole: 10_000, open: models::open, check: models::check },
+    Kind { name: "topologies", n_share: 300, n_whole: 10_000, open: Topologies::open, check: Topologies::check },
+    Kind { name: "plans", n_share: 200, n_whole: 10_000, open: Plans::open, check: Plans::check },
 ];
 
 fn main() -> std::process::ExitCode {
