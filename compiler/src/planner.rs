@@ -9,7 +9,7 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_cluster::Topology;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::{DeviceSpec, Rates};
-use sardonyx_passes::distribute::{self, Candidate, Run, Task, plan};
+use sardonyx_passes::distribute::{self, Candidate, Run, Task, Times, plan};
 use sardonyx_passes::{Options, Params};
 use std::collections::BTreeMap;
 
@@ -47,6 +47,7 @@ pub fn plans(model: &Model, wanted: &Wanted) -> Result<Plans> {
         rates,
         ranks: wanted.ranks,
         memory: wanted.memory.map(|n| n as f64),
+        times: Times::default(),
     };
     let candidates = plan(&task)?;
     Ok(Plans { candidates, sizes, device })

@@ -16,17 +16,20 @@ pub struct Machine<'t> {
     /// Of one rank.
     rates: Rates,
     mesh: Vec<usize>,
-    /// What a collective of so many bytes takes along an axis, where somebody asked.
-    times: RefCell<BTreeMap<(Collective, u32), f64>>,
+    times: &'t Times,
 }
+
+/// What a collective of so many bytes takes in groups, where somebody asked: the same for all meshes.
+#[derive(Debug, Default)]
+pub struct Times(RefCell<BTreeMap<(Collective, [usize; 3], u32), f64>>);
 
 /// Bytes that are simulated, as powers of two; between two of them time is a straight line.
 const STEP: u32 = 2;
 
 impl<'t> Machine<'t> {
-    pub fn new(topology: &'t Topology, rates: Rates, mesh: &[i64]) -> Machine<'t> {
+    pub fn new(topology: &'t Topology, rates: Rates, mesh: &[i64], times: &'t Times) -> Machine<'t> {
         let mesh = mesh.iter().map(|n| usize::try_from(*n).unwrap_or(1)).collect();
-        Machine { topology, rates, mesh, times: RefCell::default() }
+        Machine { topology, rates, mesh, times }
     }
 
     /// A rank takes so long for the work of an operation.
@@ -48,18 +51,18 @@ impl<'t> Machine<'t> {
     }
 
     fn simulated(&self, op: &Collective, exponent: u32) -> Result<f64> {
-        let op = &same_kind(op);
-        let key = (*op, exponent);
-        if let Some(known) = self.times.borrow().get(&key) {
-            return Ok(*known);
-        }
         let axis = op.mesh();
+        let op = &same_kind(op);
         let ranks = self.mesh.get(axis).copied().unwrap_or(1);
         let inner: usize = self.mesh.iter().skip(axis + 1).product();
         let groups = Groups { ranks: self.mesh.iter().product(), size: ranks, stride: inner };
+        let key = (*op, [groups.ranks, groups.size, groups.stride], exponent);
+        if let Some(known) = self.times.0.borrow().get(&key) {
+            return Ok(*known);
+        }
         let operands = operands_for(op, ranks, 1 << exponent.min(40));
         let time = fastest_us(self.topology, op, &operands, groups)?.unwrap_or(f64::INFINITY);
-        self.times.borrow_mut().insert(key, time);
+        self.times.0.borrow_mut().insert(key, time);
         Ok(time)
     }
 }

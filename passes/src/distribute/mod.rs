@@ -23,7 +23,7 @@ mod simulated;
 mod space;
 
 pub use estimate::{Estimate, Exchange};
-pub use machine::Machine;
+pub use machine::{Machine, Times};
 pub use simulated::{Event, Run, simulated};
 
 use crate::placement::{OperandPlace, Stages};
@@ -48,6 +48,8 @@ pub struct Task<'t> {
     pub ranks: usize,
     /// Bytes that a rank may have.
     pub memory: Option<f64>,
+    /// What collectives take, as far as it is known.
+    pub times: Times,
 }
 
 /// A plan that was considered.
@@ -142,7 +144,7 @@ fn meshes_of_three(task: &Task) -> Vec<Vec<i64>> {
 }
 
 fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
-    let machine = Machine::new(task.topology, task.rates, mesh);
+    let machine = Machine::new(task.topology, task.rates, mesh, &task.times);
     let made = |found_by: FoundBy, places: Vec<OperandPlace>| {
         let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules)
             .and_then(|local| estimate::estimate(&local, task.sizes, &machine))
@@ -209,7 +211,7 @@ fn pipelines(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
 /// What the ranks of a stage are to have along the second axis: they are taken for neighbours, as those of a mesh of them alone
 /// are.
 fn places_within_stages(task: &Task, size: i64) -> Result<Vec<OperandPlace>> {
-    let machine = Machine::new(task.topology, task.rates, &[size]);
+    let machine = Machine::new(task.topology, task.rates, &[size], &task.times);
     let mut places = searched(&machine, &spaces(task, &[size])?, 0.0)?;
     places.iter_mut().for_each(|place| place.place.mesh += 1);
     Ok(places)

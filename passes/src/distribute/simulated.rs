@@ -5,7 +5,7 @@
 //! (`runtime/src/program/needed.rs`).
 
 use super::estimate::{Local, Time};
-use super::machine::Machine;
+use super::machine::{Machine, Times};
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::{Operand, Rounds, direct};
@@ -50,7 +50,8 @@ pub fn simulated(
     mesh: &[i64],
     with_events: bool,
 ) -> Result<Run> {
-    let machine = Machine::new(topology, rates, mesh);
+    let times = Times::default();
+    let machine = Machine::new(topology, rates, mesh, &times);
     let mesh: Vec<usize> = mesh.iter().map(|n| usize::try_from(*n).unwrap_or(1)).collect();
     let n: usize = mesh.iter().product();
     topology.check_ranks(n)?;

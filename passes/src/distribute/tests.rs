@@ -100,7 +100,8 @@ fn what_is_chosen_is_what_a_search_through_all_ways_finds() {
         let (graph, topology) = (program(&mut random), topology(&mut random, ranks));
         let sizes = Sizes::new();
         let spaces = spaces(&graph, &sizes, ranks);
-        let machine = Machine::new(&topology, rates(), &[ranks as i64]);
+        let times = Times::default();
+        let machine = Machine::new(&topology, rates(), &[ranks as i64], &times);
         let search = Search { machine: &machine, spaces: &spaces, us_per_byte: 0.0 };
         let costs = all_choices(&spaces[0]).into_iter().map(|choice| search.cost(0, &choice).unwrap());
         let least = costs.fold(f64::INFINITY, f64::min);
@@ -120,8 +121,15 @@ fn a_plan_is_within_the_memory_or_none_is_given() {
     for _ in 0..40 {
         let (graph, topology) = (program(&mut random), topology(&mut random, 4));
         let sizes = Sizes::new();
-        let task =
-            |memory| Task { graph: &graph, sizes: &sizes, topology: &topology, rates: rates(), ranks: 4, memory };
+        let task = |memory| Task {
+            graph: &graph,
+            sizes: &sizes,
+            topology: &topology,
+            rates: rates(),
+            ranks: 4,
+            memory,
+            times: Times::default(),
+        };
         let free = plan(&task(None)).unwrap();
         assert!(free[0].fits && free.iter().all(|c| c.estimate.is_ok()), "{free:?}");
         let times: Vec<f64> = free.iter().map(|c| c.estimate.as_ref().unwrap().time_us()).collect();
@@ -166,7 +174,15 @@ fn best_over_hosts(between_hosts_gb_s: f64) -> Candidate {
     let sizes = Sizes::new();
     // A quarter of the weights, and some room between operations.
     let memory = Some(14e6);
-    let task = Task { graph: &graph, sizes: &sizes, topology: &topology, rates: rates(), ranks: 4, memory };
+    let task = Task {
+        graph: &graph,
+        sizes: &sizes,
+        topology: &topology,
+        rates: rates(),
+        ranks: 4,
+        memory,
+        times: Times::default(),
+    };
     let all = plan(&task).unwrap();
     assert!(all[0].fits, "{all:?}");
     all[0].clone()

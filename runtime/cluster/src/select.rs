@@ -2,7 +2,7 @@
 
 use crate::cycles::edge_disjoint_cycles;
 use crate::simulate::{Outcome, simulate};
-use crate::topology::{Kind, Level, Topology};
+use crate::topology::{Kind, Topology};
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, result};
 use sardonyx_base::{Error, Result};
@@ -123,14 +123,17 @@ pub fn compare_in_groups(
 /// have too many messages. Errors: as those of [`compare_in_groups`].
 pub fn fastest_us(topology: &Topology, op: &Collective, operands: &[Operand], groups: Groups) -> Result<Option<f64>> {
     check(topology, op, operands, groups)?;
+    let Some(members) = groups.members().next() else { return Ok(None) };
     let first = |algorithm: Algorithm| Some((algorithm.rounds(op, operands, 0)?, algorithm));
     let mut known: Vec<(f64, usize, Algorithm)> = Algorithm::ALL
         .into_iter()
         .filter_map(first)
-        .map(|(rounds, algorithm)| (least_us(topology, &rounds), messages(&rounds, operands.len()), algorithm))
+        .map(|(rounds, algorithm)| {
+            (least_us(topology, &among(&rounds, &members), members[0]), messages(&rounds, operands.len()), algorithm)
+        })
         .filter(|(_, messages, _)| *messages <= MESSAGES_FEW)
         .collect();
-    known.sort_by(|a, b| a.1.cmp(&b.1).then(a.0.total_cmp(&b.0)));
+    known.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut best: Option<f64> = None;
     for (least, _, algorithm) in known {
         if best.is_some_and(|best| least >= best) {
@@ -143,20 +146,24 @@ pub fn fastest_us(topology: &Topology, op: &Collective, operands: &[Operand], gr
     Ok(best)
 }
 
-/// No less than this passes until a rank with these rounds has its result: each round in which it receives takes the latency
-/// of a link and the overhead, and what it receives comes over all links that a device can have.
-fn least_us(topology: &Topology, rounds: &Rounds) -> f64 {
-    let others = |moves: &Vec<Move>| moves.iter().filter(|m| m.from.rank() != 0).map(|m| m.bytes).sum::<usize>();
-    let received: Vec<usize> = rounds.iter().map(others).filter(|bytes| *bytes > 0).collect();
-    let latency = topology.level.iter().map(|l| l.latency_us.value).fold(f64::INFINITY, f64::min);
-    let links = |level: &Level| match level.kind {
-        Kind::Switch => 1,
-        Kind::Direct => level.members[0],
-        Kind::Torus | Kind::Mesh | Kind::Lines => 2 * level.members.len(),
+/// No less than this passes until a rank with these rounds has its result: as long as if nobody else sent anything.
+fn least_us(topology: &Topology, rounds: &Rounds, rank: usize) -> f64 {
+    let overhead = topology.overhead_us.value;
+    let of_message = |from: usize, bytes: usize| {
+        let levels = topology.route(from, rank).into_iter().map(|link| &topology.level[link.level]);
+        let (latency, longest) = levels.fold((0.0, 0.0f64), |(latency, longest), level| {
+            (latency + level.latency_us.value, longest.max(bytes as f64 / (level.gb_s.value * 1e3)))
+        });
+        latency + longest + 2.0 * overhead
     };
-    let rates = topology.level.iter().map(|level| links(level) as f64 * level.gb_s.value * 1e3);
-    let bytes = received.iter().sum::<usize>() as f64;
-    received.len() as f64 * (latency + topology.overhead_us.value) + bytes / rates.sum::<f64>()
+    let of_round = |moves: &Vec<Move>| {
+        let others = moves.iter().filter(|m| m.from.rank() != rank);
+        let arrives = others.map(|m| of_message(m.from.rank(), m.bytes)).fold(0.0, f64::max);
+        let combined: usize = moves.iter().filter(|m| m.combine.is_some()).map(|m| m.bytes).sum();
+        arrives + combined as f64 / (topology.combine_gb_s.value * 1e3)
+    };
+    // What is the same but for the last digits is not less.
+    rounds.iter().map(of_round).sum::<f64>() * (1.0 - 1e-9)
 }
 
 fn check(topology: &Topology, op: &Collective, operands: &[Operand], groups: Groups) -> Result<()> {

@@ -3,12 +3,13 @@
 //! A message is what a rank takes of another one in a round. It starts when both have ended the round before, keeps either
 //! busy for the overhead, and passes its links one behind the other without being stored between them; a link that carries
 //! one message lets the next one wait. Links are given in the order in which messages are ready, then by rank: the same
-//! each time. What a rank combines, it combines when it has arrived.
+//! each time. What a rank combines, it combines when it has arrived. Rounds that repeat the one before, after which everything is as
+//! it was but later, are not simulated message by message.
 
 use crate::route::Link;
 use crate::topology::Topology;
-use sardonyx_base::schedule::Rounds;
-use std::collections::{BTreeMap, HashMap};
+use sardonyx_base::schedule::{Move, Rounds};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
@@ -65,30 +66,67 @@ impl<'t> Simulation<'t> {
 
     /// Ranks without rounds take no part.
     pub fn exchange(&mut self, schedules: &[Rounds]) {
-        let overhead = self.topology.overhead_us.value;
+        let mut last: Option<Step> = None;
         for round in 0..schedules.iter().map(Vec::len).max().unwrap_or(0) {
-            let mut messages = messages_of_round(schedules, round, &self.ended);
-            messages.sort_by(|a, b| a.ready.total_cmp(&b.ready).then((a.from, a.to).cmp(&(b.from, b.to))));
-            // When each rank may begin to send and to receive its next message.
-            let (mut sends, mut receives) = (self.ended.clone(), self.ended.clone());
-            let mut combines = vec![0; schedules.len()];
-            for m in &messages {
-                if m.from == m.to {
-                    combines[m.to] += m.combined;
-                    continue;
-                }
-                sends[m.from] = m.ready.max(sends[m.from]) + overhead;
-                let arrives = self.wires.carry(m, sends[m.from]);
-                receives[m.to] = receives[m.to].max(arrives) + overhead;
-                combines[m.to] += m.combined;
-                self.messages += 1;
-                self.bytes += m.bytes as u64;
-            }
-            for (rank, ends) in self.ended.iter_mut().enumerate() {
-                let combining = combines[rank] as f64 / (self.topology.combine_gb_s.value * 1e3);
-                *ends = sends[rank].max(receives[rank]) + combining;
-            }
+            let again = last.take().filter(|step| step.steady_us.is_some() && is_repeated(schedules, round));
+            last = Some(match again {
+                Some(step) => self.repeat(step),
+                None => self.round(schedules, round),
+            });
         }
+    }
+
+    fn round(&mut self, schedules: &[Rounds], round: usize) -> Step {
+        let overhead = self.topology.overhead_us.value;
+        let (began, counts) = (self.ended.clone(), (self.messages, self.bytes));
+        let wires: Vec<(f64, u64)> = self.wires.all.iter().map(|wire| (wire.free_at, wire.bytes)).collect();
+        let mut messages = messages_of_round(schedules, round, &self.ended);
+        messages.sort_by(|a, b| a.ready.total_cmp(&b.ready).then((a.from, a.to).cmp(&(b.from, b.to))));
+        // When each rank may begin to send and to receive its next message.
+        let (mut sends, mut receives) = (self.ended.clone(), self.ended.clone());
+        let mut combines = vec![0; schedules.len()];
+        for m in &messages {
+            if m.from == m.to {
+                combines[m.to] += m.combined;
+                continue;
+            }
+            sends[m.from] = m.ready.max(sends[m.from]) + overhead;
+            let arrives = self.wires.carry(m, sends[m.from]);
+            receives[m.to] = receives[m.to].max(arrives) + overhead;
+            combines[m.to] += m.combined;
+            self.messages += 1;
+            self.bytes += m.bytes as u64;
+        }
+        for (rank, ends) in self.ended.iter_mut().enumerate() {
+            let combining = combines[rank] as f64 / (self.topology.combine_gb_s.value * 1e3);
+            *ends = sends[rank].max(receives[rank]) + combining;
+        }
+        let before = |wire: usize| wires.get(wire).copied().unwrap_or((f64::NAN, 0));
+        let used = self.wires.all.iter().enumerate().filter(|(i, wire)| wire.bytes > before(*i).1);
+        let used: Vec<(usize, u64, f64)> =
+            used.map(|(i, wire)| (i, wire.bytes - before(i).1, wire.free_at - before(i).0)).collect();
+        let ranks: BTreeSet<usize> = messages.iter().flat_map(|m| [m.from, m.to]).collect();
+        let takes = ranks.iter().map(|rank| self.ended[*rank] - began[*rank]);
+        let mut takes = takes.chain(used.iter().map(|(_, _, takes)| *takes));
+        let first = takes.next();
+        let same = |us: f64| first.is_some_and(|first| (us - first).abs() <= 1e-9 * first.abs());
+        let steady_us = first.filter(|_| takes.all(same));
+        let (messages, bytes) = (self.messages - counts.0, self.bytes - counts.1);
+        let wires = used.into_iter().map(|(wire, bytes, _)| (wire, bytes)).collect();
+        Step { steady_us, messages, bytes, ranks, wires }
+    }
+
+    /// The same once more.
+    fn repeat(&mut self, step: Step) -> Step {
+        let us = step.steady_us.unwrap_or(0.0);
+        step.ranks.iter().for_each(|rank| self.ended[*rank] += us);
+        for (wire, bytes) in &step.wires {
+            self.wires.all[*wire].free_at += us;
+            self.wires.all[*wire].bytes += bytes;
+        }
+        self.messages += step.messages;
+        self.bytes += step.bytes;
+        step
     }
 
     pub fn outcome(self) -> Outcome {
@@ -96,6 +134,32 @@ impl<'t> Simulation<'t> {
         let links = self.wires.all.into_iter().map(|wire| (wire.link, wire.bytes)).collect();
         Outcome { time_us, messages: self.messages, bytes: self.bytes, links }
     }
+}
+
+/// What a round did.
+struct Step {
+    /// By how much everything that took part moved on in time, where that was the same for all of it: an equal round does it
+    /// again.
+    steady_us: Option<f64>,
+    messages: u64,
+    bytes: u64,
+    /// Those that sent or received.
+    ranks: BTreeSet<usize>,
+    /// Numbers of links that were used, and their bytes.
+    wires: Vec<(usize, u64)>,
+}
+
+/// Whether each rank takes as many bytes of the same ranks as in the round before.
+fn is_repeated(schedules: &[Rounds], round: usize) -> bool {
+    schedules.iter().all(|rounds| match (rounds.get(round - 1), rounds.get(round)) {
+        (Some(before), Some(now)) => {
+            let same = |(a, b): (&Move, &Move)| {
+                (a.from.rank(), a.bytes, a.combine.is_some()) == (b.from.rank(), b.bytes, b.combine.is_some())
+            };
+            before.len() == now.len() && before.iter().zip(now).all(same)
+        }
+        (before, now) => before.is_none_or(Vec::is_empty) && now.is_none_or(Vec::is_empty),
+    })
 }
 
 /// The links that have carried something.
@@ -159,4 +223,53 @@ fn messages_of_round(schedules: &[Rounds], round: usize, ended: &[f64]) -> Vec<M
         }));
     }
     messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::select::among;
+    use sardonyx_base::DType;
+    use sardonyx_base::host::Collective;
+    use sardonyx_base::schedule::{Algorithm, Operand};
+
+    /// Each second round in halves: the same messages, of which no round looks like the one before.
+    fn halved(rounds: &Rounds) -> Rounds {
+        let half = |m: &Move| [Move { bytes: m.bytes / 2, ..*m }, Move { bytes: m.bytes - m.bytes / 2, ..*m }];
+        let odd = |(i, moves): (usize, &Vec<Move>)| match i % 2 {
+            0 => moves.clone(),
+            _ => moves.iter().flat_map(half).collect(),
+        };
+        rounds.iter().enumerate().map(odd).collect()
+    }
+
+    #[test]
+    fn rounds_that_repeat_take_what_they_take_one_by_one() {
+        let op = Collective::parse("AllReduce mesh=0 by=add").unwrap();
+        for name in ["dgx-h100", "fat-tree", "hamming-mesh", "torus-2d", "dragonfly"] {
+            let t = Topology::preset(name).unwrap().unwrap();
+            for (size, stride) in [(16, 1), (8, 4), (12, 3)] {
+                let operands = vec![Operand { dtype: DType::F32, dims: vec![48 << 10] }; size];
+                for algorithm in [Algorithm::Ring, Algorithm::TwoWayRing, Algorithm::Rabenseifner] {
+                    let Some(own) =
+                        (0..size).map(|rank| algorithm.rounds(&op, &operands, rank)).collect::<Option<Vec<_>>>()
+                    else {
+                        continue;
+                    };
+                    let ranks = size * stride;
+                    let mut all: Vec<Rounds> = vec![vec![]; ranks];
+                    for first in 0..stride {
+                        let members: Vec<usize> = (0..size).map(|i| first + i * stride).collect();
+                        own.iter().zip(&members).for_each(|(rounds, rank)| all[*rank] = among(rounds, &members));
+                    }
+                    let quick = simulate(&t, &all);
+                    let slow = simulate(&t, &all.iter().map(halved).collect::<Vec<_>>());
+                    let what = format!("{name}, {size} by {stride}, {}", algorithm.name());
+                    assert!((quick.time_us / slow.time_us - 1.0).abs() < 1e-6, "{what}: {quick:?} {slow:?}");
+                    let counts = |o: &Outcome| (o.messages, o.bytes, o.links.clone());
+                    assert_eq!(counts(&quick), counts(&slow), "{what}");
+                }
+            }
+        }
+    }
 }
