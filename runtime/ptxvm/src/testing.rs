@@ -15,6 +15,11 @@ pub fn kernel(body: &str) -> String {
     )
 }
 
+/// The same for a Hopper.
+pub fn hopper(body: &str) -> String {
+    kernel(body).replace("sm_80", "sm_90a")
+}
+
 /// Runs [`kernel`] with one block of `threads` threads.
 pub fn run_body(body: &str, threads: u32, input: &[u32]) -> (Vec<u32>, Report) {
     run_text(&kernel(body), 1, threads, input)

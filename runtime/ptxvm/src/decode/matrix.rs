@@ -4,6 +4,7 @@ use super::mods::Mods;
 use super::ops::{Matrix, Multiply};
 use super::program::{Bank, Op, Reg};
 use super::statements::Decoder;
+use super::target::SM_90;
 use crate::Error;
 use crate::text::ast::Operand;
 use crate::text::lex::Number;
@@ -22,6 +23,7 @@ pub fn ldmatrix(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
 }
 
 pub fn stmatrix(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
+    d.requires(SM_90, (7, 8))?;
     matrix(d, mods, ops, true)
 }
 

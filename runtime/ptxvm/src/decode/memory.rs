@@ -242,6 +242,9 @@ pub fn cp(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     if !mods.take("async") {
         return Err(d.unsupported(mods));
     }
+    if mods.take("mbarrier") {
+        return super::mbarrier::arrive_after_copies(d, mods, ops);
+    }
     if mods.take("commit_group") {
         d.count::<0>(ops)?;
         d.emit(Op::AsyncCommit);

@@ -128,6 +128,60 @@ pub struct FragmentMultiply {
     pub d: Vec<u32>,
 }
 
+/// An instruction on one mbarrier per lane.
+#[derive(Clone, Debug)]
+pub struct MbarrierUse {
+    /// Shared, or generic addresses of it.
+    pub space: Space,
+    pub address: Address,
+    pub op: MbarrierOp,
+    /// False for `.relaxed`: nothing is released or acquired.
+    pub ordered: bool,
+}
+
+/// Registers are words, but for states.
+#[derive(Clone, Debug)]
+pub enum MbarrierOp {
+    Init {
+        count: u32,
+    },
+    Inval,
+    ExpectTx {
+        bytes: u32,
+    },
+    CompleteTx {
+        bytes: u32,
+    },
+    Arrive {
+        /// Absent for one.
+        count: Option<u32>,
+        /// Bytes to expect before it arrives.
+        bytes: Option<u32>,
+        /// The barrier expects that much less from the next phase on.
+        drop: bool,
+        /// `.noComplete`: the arrival must not end the phase.
+        completes: bool,
+        state: Option<u32>,
+    },
+    Wait {
+        p: u32,
+        phase: PhaseOperand,
+    },
+    /// `cp.async.mbarrier.arrive`: arrives when the thread's copies so far have; without `.noinc` one arrival more is
+    /// expected first.
+    ArriveAfterCopies {
+        counted: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum PhaseOperand {
+    /// The word register of a parity.
+    Parity(u32),
+    /// The double register of a state that `arrive` gave.
+    State(u32),
+}
+
 #[derive(Clone, Debug)]
 pub struct Shuffle {
     pub mode: ShflMode,

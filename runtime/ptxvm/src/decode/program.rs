@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::ops::{
-    AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, Multiply, Shuffle, Store, Warp,
+    AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, MbarrierUse, Multiply, Shuffle, Store,
+    Warp,
 };
 use crate::report::Class;
 use crate::text::types::Space;
@@ -158,9 +159,14 @@ pub enum Op {
     Shuffle(Box<Shuffle>),
     Warp(Box<Warp>),
     Barrier(Box<Barrier>),
+    Mbarrier(Box<MbarrierUse>),
     /// The register of the member mask.
     WarpBarrier(u32),
     Fence(crate::shadow::Scope),
+    /// Nothing but that every lane of the warp takes part: `setmaxnreg`.
+    WholeWarp,
+    /// `fence.proxy.async`
+    ProxyFence,
     /// `isspacep.space p, a`
     IsSpace(Space, u32, Reg),
 }

@@ -2,7 +2,7 @@
 
 use super::mods::Mods;
 use super::statements::Decoder;
-use super::{compare, control, convert, float, int, logic, matrix, memory, moves, warp, wmma};
+use super::{compare, control, convert, float, int, logic, matrix, mbarrier, memory, moves, warp, wmma};
 use crate::Error;
 use crate::report::Class;
 use crate::text::ast::Operand;
@@ -56,6 +56,7 @@ static ROWS: &[Row] = &[
     row("fence", Class::Barrier, warp::fence),
     row("fma", Class::Float, float::fma),
     row("fns", Class::Integer, logic::fns),
+    row("griddepcontrol", Class::Other, warp::griddepcontrol),
     row("isspacep", Class::Compare, moves::isspacep),
     row("ld", Class::Load, memory::ld),
     row("ldmatrix", Class::Matrix, matrix::ldmatrix),
@@ -67,6 +68,7 @@ static ROWS: &[Row] = &[
     row("madc", Class::Integer, int::madc),
     row("match", Class::Warp, warp::matching),
     row("max", Class::Integer, int::max),
+    row("mbarrier", Class::Barrier, mbarrier::mbarrier),
     row("membar", Class::Barrier, warp::membar),
     row("min", Class::Integer, int::min),
     row("mma", Class::Mma, matrix::mma),
@@ -90,6 +92,7 @@ static ROWS: &[Row] = &[
     row("sad", Class::Integer, int::sad),
     row("selp", Class::Move, moves::selp),
     row("set", Class::Compare, compare::set),
+    row("setmaxnreg", Class::Warp, warp::setmaxnreg),
     row("setp", Class::Compare, compare::setp),
     row("shf", Class::Integer, logic::shf),
     row("shfl", Class::Warp, warp::shfl),

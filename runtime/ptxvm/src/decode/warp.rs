@@ -4,9 +4,11 @@ use super::mods::Mods;
 use super::ops::{Barrier, BarrierReduction, Shuffle, Warp};
 use super::program::Op;
 use super::statements::Decoder;
+use super::target::{SM_90, SM_90A};
 use crate::Error;
 use crate::shadow::Scope;
 use crate::text::ast::Operand;
+use crate::text::lex::Number;
 use crate::text::types::Ty;
 use crate::units::shuffle::{Redux, ShflMode, Vote};
 
@@ -126,7 +128,33 @@ pub fn activemask(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
+/// `setmaxnreg.inc|dec.sync.aligned.u32 n;` moves registers between warps, which changes no result.
+pub fn setmaxnreg(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
+    d.requires(SM_90A, (8, 0))?;
+    mods.required(&["inc", "dec"])?;
+    super::matrix::sync_aligned(d, mods)?;
+    if mods.ty()? != Ty::U32 {
+        return Err(d.unsupported(mods));
+    }
+    match ops {
+        [Operand::Number(Number::Int(n))] if (24..=256).contains(n) && n % 8 == 0 => {}
+        _ => return d.error("takes a multiple of 8 from 24 to 256"),
+    }
+    d.emit(Op::WholeWarp);
+    Ok(())
+}
+
+/// Grids run one after the other here: the one before has ended, and nobody waits to start.
+pub fn griddepcontrol(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
+    d.requires(SM_90, (7, 8))?;
+    mods.required(&["wait", "launch_dependents"])?;
+    d.count::<0>(ops)?;
+    d.emit(Op::Nop);
+    Ok(())
+}
+
 pub fn elect(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
+    d.requires(SM_90, (8, 0))?;
     sync(d, mods)?;
     d.count::<2>(ops)?;
     let members = d.source::<u32>(&ops[1], Ty::B32)?;
@@ -209,7 +237,31 @@ pub fn membar(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
+/// `fence.proxy.async{.space}`: what was done through the generic proxy is seen by bulk copies and `wgmma`.
+fn proxy_fence(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
+    if !mods.take("async") {
+        return Err(d.unsupported(mods));
+    }
+    d.requires(SM_90, (8, 0))?;
+    mods.one_of(&["global", "shared::cta", "shared::cluster"]);
+    d.count::<0>(ops)?;
+    d.emit(Op::ProxyFence);
+    Ok(())
+}
+
 pub fn fence(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
+    if mods.take("proxy") {
+        return proxy_fence(d, mods, ops);
+    }
+    if mods.take("mbarrier_init") {
+        d.requires(SM_90, (8, 0))?;
+        if !mods.take("release") || !mods.take("cluster") {
+            return Err(d.unsupported(mods));
+        }
+        d.count::<0>(ops)?;
+        d.emit(Op::Fence(Scope::Block));
+        return Ok(());
+    }
     mods.one_of(&["sc", "acq_rel"]);
     let scope = match mods.required(&["cta", "cluster", "gpu", "sys"])? {
         "cta" => Scope::Block,

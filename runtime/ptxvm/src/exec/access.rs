@@ -205,6 +205,14 @@ impl Env<'_> {
 
     /// Lanes of shared memory that may go on; addresses are offsets from its start.
     pub fn shared_access(&mut self, rq: &Request, at: &[u64; 32], benign: impl Fn(u32, u32) -> bool) -> u32 {
+        if !self.mbarriers.is_empty() {
+            self.check_mbarriers(rq, at);
+        }
+        self.shared_part(rq, at, benign)
+    }
+
+    /// The same of an mbarrier, or of anything else.
+    pub fn shared_part(&mut self, rq: &Request, at: &[u64; 32], benign: impl Fn(u32, u32) -> bool) -> u32 {
         let mut mask = self.aligned(rq, Space::Shared, at);
         let end = u64::from(self.context.shared_bytes);
         let highest = at.iter().fold(0, |high, at| (*at).max(high));

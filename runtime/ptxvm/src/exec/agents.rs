@@ -2,6 +2,7 @@
 
 use super::access::{Request, addresses, lanes, where_lanes};
 use super::env::Env;
+use super::mbarrier::Who;
 use super::warp::Warp;
 use crate::decode::ops::AsyncCopy;
 use crate::decode::program::Bank;
@@ -13,6 +14,15 @@ use crate::text::types::Space;
 #[derive(Debug, Default)]
 pub struct Agents {
     copies: Vec<Copies>,
+    /// What happens some time later, in the order in which it was asked for.
+    events: Vec<Event>,
+}
+
+/// Something that an instruction has started and that the device does at a time of its own.
+#[derive(Debug)]
+pub enum Event {
+    /// `cp.async.mbarrier.arrive`: after the thread's copies with numbers below `copies`.
+    Arrive { who: Who, at: u32, copies: u32 },
 }
 
 /// `cp.async` of one warp. Each lane counts its own groups.
@@ -21,6 +31,8 @@ struct Copies {
     pending: Vec<Copy>,
     /// Groups that each lane has committed.
     committed: [u32; 32],
+    /// Instructions so far.
+    issued: u32,
 }
 
 #[derive(Debug)]
@@ -34,12 +46,26 @@ struct Copy {
     from_bytes: [u32; 32],
     /// The group of each lane, by number.
     group: [u32; 32],
+    /// Among those of its warp.
+    number: u32,
 }
 
 impl Agents {
     pub fn new(n_warps: usize) -> Self {
-        let copies = (0..n_warps).map(|_| Copies { pending: Vec::new(), committed: [0; 32] }).collect();
-        Agents { copies }
+        let copies = (0..n_warps).map(|_| Copies { pending: Vec::new(), committed: [0; 32], issued: 0 }).collect();
+        Agents { copies, events: Vec::new() }
+    }
+
+    pub fn copies_so_far(&self, warp: u32) -> u32 {
+        self.copies.get(warp as usize).map_or(0, |copies| copies.issued)
+    }
+
+    pub fn add(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    pub fn n_events(&self) -> usize {
+        self.events.len()
     }
 
     /// `cp.async.commit_group`
@@ -111,7 +137,9 @@ impl Env<'_> {
         }
         if let Some(copies) = self.agents.copies.get_mut(warp as usize) {
             let group = copies.committed;
-            copies.pending.push(Copy { mask, line, bytes, to, from: *from, from_bytes, group });
+            let number = copies.issued;
+            copies.issued += 1;
+            copies.pending.push(Copy { mask, line, bytes, to, from: *from, from_bytes, group, number });
         }
     }
 
@@ -132,19 +160,32 @@ impl Env<'_> {
     pub fn async_wait(&mut self, warp: u32, mask: u32, left: u32) {
         let Some(copies) = self.agents.copies.get(warp as usize) else { return };
         let limit = copies.committed.map(|committed| committed.saturating_sub(left));
-        self.land(warp, mask, &limit);
+        self.land(warp, mask, |copy, lane| copy.group[lane] < limit[lane]);
     }
 
     /// `cp.async.wait_all`: also what was never committed.
     pub fn async_wait_all(&mut self, warp: u32, mask: u32) {
-        self.land(warp, mask, &[u32::MAX; 32]);
+        self.land(warp, mask, |_, _| true);
     }
 
-    fn land(&mut self, warp: u32, mask: u32, limit: &[u32; 32]) {
+    /// Lets one of the things happen that were started.
+    pub fn happen(&mut self, index: usize) {
+        if index >= self.agents.events.len() {
+            return;
+        }
+        match self.agents.events.remove(index) {
+            Event::Arrive { who, at, copies } => {
+                self.land(who.warp, 1 << who.lane, |copy, _| copy.number < copies);
+                self.update_mbarrier(who, at, true, |barrier| barrier.arrive(1));
+            }
+        }
+    }
+
+    fn land(&mut self, warp: u32, mask: u32, is_due: impl Fn(&Copy, usize) -> bool) {
         let Some(copies) = self.agents.copies.get_mut(warp as usize) else { return };
         let mut pending = std::mem::take(&mut copies.pending);
         for copy in &mut pending {
-            let due = where_lanes(copy.mask & mask, |lane| copy.group[lane] < limit[lane]);
+            let due = where_lanes(copy.mask & mask, |lane| is_due(copy, lane));
             if due != 0 {
                 copy.mask &= !due;
                 self.deliver_copy(warp, copy, due);

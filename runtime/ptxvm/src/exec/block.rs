@@ -5,10 +5,13 @@ use super::barrier::Barriers;
 use super::env::Env;
 use super::warp::{State, Stop, Warp};
 use crate::report::Kind;
+use crate::text::types::Space;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Longest turn of a warp, in instructions.
 const SLICE_MAX: u64 = 512;
+/// Answers of no that those who wait for an mbarrier get while nothing else happens, before it counts as a deadlock.
+const REFUSALS_MAX: u32 = 8;
 
 /// Kept from block to block by a worker, so that registers are not allocated again.
 pub struct Block {
@@ -45,6 +48,8 @@ impl Block {
         let mut barriers = Barriers::default();
         let mut random = Random((env.context.options.seed ^ env.block << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut reported = 0;
+        let mut refusals = 0;
+        let (mut seen, mut updates) = (0, 0);
         let mut ready: Vec<usize> = (0..self.warps.len()).collect();
         while !ready.is_empty() {
             let turn = random.below(ready.len() as u64) as usize;
@@ -52,8 +57,13 @@ impl Block {
             let at = ready[turn];
             match self.warps[at].run(&mut env, slice) {
                 Stop::Slice => {}
-                Stop::Barrier(arrival) => barriers.arrive(&mut self.warps, &mut env, at, arrival),
+                Stop::Barrier(arrival) => {
+                    refusals = 0;
+                    barriers.arrive(&mut self.warps, &mut env, at, arrival);
+                }
+                Stop::Mbarrier(barrier, line) => self.warps[at].state = State::Polling(barrier, line),
                 Stop::Done => {
+                    refusals = 0;
                     self.warps[at].state = State::Done;
                     barriers.left(&mut self.warps, &mut env);
                 }
@@ -68,16 +78,53 @@ impl Block {
             if env.context.halt.load(Relaxed) {
                 break;
             }
-            ready.clear();
-            ready.extend((0..self.warps.len()).filter(|i| self.warps[*i].state == State::Ready));
+            if env.agents.n_events() > 0 && random.below(4) == 0 {
+                env.happen(random.below(env.agents.n_events() as u64) as usize);
+            }
+            self.wake(&env, &mut seen, &mut ready);
+            while ready.is_empty() && env.agents.n_events() > 0 {
+                env.happen(random.below(env.agents.n_events() as u64) as usize);
+                self.wake(&env, &mut seen, &mut ready);
+            }
+            if env.mbarriers.updates != updates {
+                (updates, refusals) = (env.mbarriers.updates, 0);
+            }
+            if ready.is_empty() && refusals < REFUSALS_MAX {
+                refusals += 1;
+                self.refuse(&mut ready);
+            }
         }
-        let waiting = self.warps.iter().any(|warp| matches!(warp.state, State::Waiting(..)));
+        let waiting = self.warps.iter().any(|warp| matches!(warp.state, State::Waiting(..) | State::Polling(..)));
         if ready.is_empty() && waiting {
             self.deadlock(&mut env);
         }
         self.shared = std::mem::take(&mut env.shared);
         if let Some(shadow) = env.shadow.take() {
             shadow.finish();
+        }
+    }
+
+    /// The warps that can go on; those who wait for mbarriers look again after a phase has completed.
+    fn wake(&mut self, env: &Env, seen: &mut u64, ready: &mut Vec<usize>) {
+        if *seen != env.mbarriers.completed {
+            *seen = env.mbarriers.completed;
+            for warp in &mut self.warps {
+                if matches!(warp.state, State::Polling(..)) {
+                    warp.state = State::Ready;
+                }
+            }
+        }
+        ready.clear();
+        ready.extend((0..self.warps.len()).filter(|i| self.warps[*i].state == State::Ready));
+    }
+
+    /// The time limit of every wait for an mbarrier is over.
+    fn refuse(&mut self, ready: &mut Vec<usize>) {
+        for (i, warp) in self.warps.iter_mut().enumerate() {
+            if matches!(warp.state, State::Polling(..)) {
+                (warp.state, warp.told_to_go_on) = (State::Ready, true);
+                ready.push(i);
+            }
         }
     }
 
@@ -91,20 +138,31 @@ impl Block {
     }
 
     fn deadlock(&self, env: &mut Env) {
-        let mut lines: Vec<(u32, u32, u32)> = Vec::new();
+        // Line, whether it is an mbarrier, number or offset, warps.
+        let mut lines: Vec<(u32, bool, u32, u32)> = Vec::new();
         for warp in &self.warps {
-            if let State::Waiting(id, line) = warp.state {
-                match lines.iter_mut().find(|(known, barrier, _)| (*known, *barrier) == (line, id)) {
-                    Some((.., count)) => *count += 1,
-                    None => lines.push((line, id, 1)),
-                }
+            let (line, is_mbarrier, id) = match warp.state {
+                State::Waiting(id, line) => (line, false, id),
+                State::Polling(at, line) => (line, true, at),
+                State::Ready | State::Done => continue,
+            };
+            match lines.iter_mut().find(|(l, m, b, _)| (*l, *m, *b) == (line, is_mbarrier, id)) {
+                Some((.., count)) => *count += 1,
+                None => lines.push((line, is_mbarrier, id, 1)),
             }
         }
         lines.sort_unstable();
         let Some((first, ..)) = lines.first().copied() else { return };
         env.note(Kind::Deadlock, first, 1, |env| {
-            let waiting: Vec<String> =
-                lines.iter().map(|(line, id, n)| format!("{n} warps at barrier {id} in line {line}")).collect();
+            let waiting = lines.iter().map(|(line, is_mbarrier, id, n)| {
+                if !is_mbarrier {
+                    return format!("{n} warps at barrier {id} in line {line}");
+                }
+                let place = env.place(Space::Shared, u64::from(*id));
+                let progress = env.mbarriers.get(*id).map(|barrier| barrier.progress()).unwrap_or_default();
+                format!("{n} warps in line {line} at the mbarrier at {place} ({progress})")
+            });
+            let waiting: Vec<String> = waiting.collect();
             let block = super::env::position(env.block, env.context.launch.grid);
             format!("block {block} cannot go on: {}", waiting.join(", "))
         });

@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::agents::Agents;
+use super::mbarrier::Mbarriers;
 use super::notes::Notes;
 use super::tally::Tally;
 use crate::report::Kind;
@@ -16,6 +17,7 @@ pub struct Env<'a> {
     pub notes: &'a mut Notes,
     pub tally: &'a mut Tally,
     pub agents: Agents,
+    pub mbarriers: Mbarriers,
     pub problems: Vec<Problem>,
     /// Warp instructions of this block so far, which is also its clock.
     pub clock: u64,
@@ -52,6 +54,7 @@ impl<'a> Env<'a> {
             notes,
             tally,
             agents,
+            mbarriers: Mbarriers::default(),
             problems,
             clock: 0,
             fragments: Vec::new(),

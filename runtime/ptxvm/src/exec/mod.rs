@@ -7,6 +7,7 @@ mod barrier;
 mod block;
 mod env;
 mod exchange;
+mod mbarrier;
 mod memory_ops;
 mod notes;
 mod tally;

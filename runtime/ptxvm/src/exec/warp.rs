@@ -24,6 +24,8 @@ pub enum State {
     Ready,
     /// At barrier `id`, in this line.
     Waiting(u32, u32),
+    /// For a phase of the mbarrier at this offset, in this line.
+    Polling(u32, u32),
     Done,
 }
 
@@ -31,6 +33,8 @@ pub enum State {
 pub enum Stop {
     Slice,
     Barrier(Arrival),
+    /// An mbarrier that has not completed its phase, and the line.
+    Mbarrier(u32, u32),
     Done,
     Halt,
 }
@@ -45,6 +49,8 @@ pub struct Warp {
     pub local: Vec<u32>,
     /// Per byte of local memory, whether it was written; one bit each.
     pub local_written: Vec<u32>,
+    /// The next wait for an mbarrier is answered, with no if need be: its time is over.
+    pub told_to_go_on: bool,
     paths: Vec<Path>,
     /// Per tracked register, the lanes that have written it.
     written: Vec<u32>,
@@ -64,6 +70,7 @@ impl Warp {
             state: State::Ready,
             local: Vec::new(),
             local_written: Vec::new(),
+            told_to_go_on: false,
             paths: Vec::new(),
             written: Vec::new(),
         }
@@ -75,6 +82,7 @@ impl Warp {
         let left = env.context.n_threads - self.index * 32;
         self.live = if left >= 32 { u32::MAX } else { (1 << left) - 1 };
         self.state = State::Ready;
+        self.told_to_go_on = false;
         self.paths.clear();
         self.paths.push(Path { pc: 0, mask: self.live, meet: NONE });
         self.written.clear();
@@ -274,6 +282,23 @@ impl Warp {
                     shadow.fence(warp.index, active, *scope);
                 }
             }),
+            Op::WholeWarp => self.then(|warp| {
+                warp.converge_all(env, instr.line, active);
+            }),
+            Op::ProxyFence => self.then(|warp| {
+                if let Some(shadow) = &mut env.shadow {
+                    shadow.proxy_fence(warp.index, active);
+                }
+            }),
+            Op::Mbarrier(op) => {
+                let (at, line) = self.mbarrier(env, op, pc, active)?;
+                // It looks again later, which is still one instruction.
+                let count = &mut env.tally.counts[pc as usize];
+                count.warp -= 1;
+                count.thread -= u64::from(active.count_ones());
+                self.jump(pc);
+                Some(Step::Stop(Stop::Mbarrier(at, line)))
+            }
             Op::Barrier(op) => {
                 self.jump(pc + 1);
                 if active == 0 {

@@ -112,6 +112,7 @@ impl<'a> Block<'a> {
             if let Some((page, (word, bits))) = self.pages.shared(to[lane], access.bytes) {
                 page.in_flight.0[word] &= !bits;
                 page.init.0[word] |= bits;
+                page.unfenced.0[word] |= bits;
                 page.land(to[lane] % PAGE_BYTES, access.bytes, call.entry << 6 | lane as u32);
             }
             if from_bytes[lane] > 0
@@ -166,6 +167,26 @@ impl<'a> Block<'a> {
         if let (Place::Global(address), Scope::Device) = (place, scope) {
             self.device.observe(self.launch, &mut self.pages, address, acquire);
         }
+    }
+
+    /// `fence.proxy.async`
+    pub fn proxy_fence(&mut self, warp: u32, mask: u32) {
+        let Pages { slab, shared, .. } = &mut self.pages;
+        for number in shared.iter().filter(|number| **number != NO_PAGE) {
+            if let Some(page) = slab.get_mut(*number as usize).filter(|page| !page.unfenced.is_empty()) {
+                page.proxy_fence(&self.clocks, &self.log, warp, mask);
+            }
+        }
+    }
+
+    /// See [`Clocks::complete_phase`].
+    pub fn complete_phase(&mut self, at: u32) {
+        self.clocks.complete_phase(at);
+    }
+
+    /// `mbarrier.init` and `mbarrier.inval`.
+    pub fn forget_phases(&mut self, at: u32) {
+        self.clocks.forget_phases(at);
     }
 
     /// The block has ended: hands what it touched to the launch.
@@ -232,6 +253,7 @@ impl<'a> Block<'a> {
                         page.note(kind, bits, call.access.line);
                         if is_shared && writes(kind) {
                             page.init.add(bits);
+                            page.unfenced.add(bits);
                         }
                     }
                     clean

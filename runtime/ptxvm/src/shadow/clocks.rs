@@ -242,6 +242,19 @@ impl Clocks {
         }
     }
 
+    /// A phase of an mbarrier has completed: whoever waits for it sees what all its arrivals released.
+    pub fn complete_phase(&mut self, at: u32) {
+        if let Some(view) = self.places.get(&Place::Arrivals(at)).cloned() {
+            self.places.insert(Place::Phase(at), view);
+        }
+    }
+
+    /// The mbarrier starts afresh.
+    pub fn forget_phases(&mut self, at: u32) {
+        self.places.remove(&Place::Arrivals(at));
+        self.places.remove(&Place::Phase(at));
+    }
+
     pub fn observe(&mut self, warp_idx: u32, lane: u32, place: Place, acquire: bool) {
         if self.places.is_empty() {
             return;

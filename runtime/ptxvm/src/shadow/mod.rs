@@ -61,6 +61,10 @@ pub enum Scope {
 pub enum Place {
     Shared(u32),
     Global(u64),
+    /// Arrivals at an mbarrier in shared memory, of the phase that is under way and of those before.
+    Arrivals(u32),
+    /// The same up to the last phase that has completed.
+    Phase(u32),
 }
 
 /// What is wrong with one lane's access.

@@ -103,6 +103,8 @@ pub(super) struct Page {
     pub init: Bits,
     pub in_flight: Bits,
     pub in_flight_source: Bits,
+    /// Bytes of shared memory that were written through the generic proxy, without a proxy fence since.
+    pub unfenced: Bits,
     pub foot: Foot,
     pub read_line: u32,
     pub write_line: u32,
@@ -121,6 +123,7 @@ impl Page {
             init: Bits::default(),
             in_flight: Bits::default(),
             in_flight_source: Bits::default(),
+            unfenced: Bits::default(),
             foot: Foot::default(),
             read_line: 0,
             write_line: 0,
@@ -179,6 +182,26 @@ impl Page {
         }
     }
 
+    /// Forgets what was written before a proxy fence of these lanes, by themselves or in what they have seen.
+    pub fn proxy_fence(&mut self, clocks: &Clocks, log: &Log, warp: u32, mask: u32) {
+        let shift = self.shift;
+        let mut bits = self.unfenced;
+        while let Some(byte) = bits.first() {
+            let (start, bytes) = (byte >> shift << shift, 1 << shift);
+            let cell = Bits::range(start, bytes);
+            let stamp = self.cells().0.get((start >> shift) as usize).copied().unwrap_or(0);
+            let mut lanes = (0..32).filter(|lane| mask >> lane & 1 == 1);
+            let ordered = lanes.any(|lane| {
+                let me = Me { entry: 0, warp, lane, atomic: false };
+                log.unordered(clocks, stamp, &me).is_none()
+            });
+            if ordered {
+                self.unfenced = self.unfenced.without(cell);
+            }
+            bits = bits.without(cell);
+        }
+    }
+
     /// Who issued the copy that is in flight to a byte.
     pub fn issuer(&mut self, log: &Log, byte: u32) -> Option<Other> {
         let shift = self.shift;
@@ -204,6 +227,7 @@ impl Page {
             self.foot.wrote.0[word] |= mask;
             self.write_line = line;
             self.init.0[word] |= if is_shared { mask } else { 0 };
+            self.unfenced.0[word] |= if is_shared { mask } else { 0 };
         }
         match kind {
             Kind::Read => self.foot.plain_read.0[word] |= mask,

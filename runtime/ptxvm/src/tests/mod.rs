@@ -7,6 +7,7 @@ mod findings;
 mod floats;
 mod functions;
 mod integers;
+mod mbarriers;
 mod refused;
 mod warps;
 

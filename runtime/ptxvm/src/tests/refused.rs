@@ -35,6 +35,27 @@ fn what_is_unknown_is_named_with_its_line() {
 }
 
 #[test]
+fn instructions_that_the_target_or_the_version_does_not_have() {
+    let rows = [
+        ("setmaxnreg.dec.sync.aligned.u32 40;", "needs .target sm_90a, the text has sm_80"),
+        ("elect.sync _|%p1, -1;", "needs .target sm_90, the text has sm_80"),
+        ("griddepcontrol.wait;", "needs .target sm_90, the text has sm_80"),
+        ("fence.proxy.async;", "needs .target sm_90, the text has sm_80"),
+        ("mbarrier.try_wait.shared.b64 %p1, [%r1], %rd1;", "needs .target sm_90, the text has sm_80"),
+        ("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r2};", "needs .target sm_90, the text has sm_80"),
+    ];
+    for (body, expected) in rows {
+        let found = error(body);
+        assert!(found.contains(expected), "{body}: {found}");
+        assert!(Module::parse(&crate::testing::hopper(body)).is_ok(), "{body}");
+        let old = crate::testing::hopper(body).replace("8.5", "7.5");
+        assert!(Module::parse(&old).unwrap_err().message.contains("needs .version"), "{body}");
+    }
+    let odd = crate::testing::hopper("setmaxnreg.inc.sync.aligned.u32 42;");
+    assert!(Module::parse(&odd).unwrap_err().message.contains("a multiple of 8 from 24 to 256"));
+}
+
+#[test]
 fn functions_that_call_themselves() {
     let text = format!("{HEAD}.func f() {{ call f; }} .entry k() {{ call f; }}");
     assert!(Module::parse(&text).unwrap_err().message.contains("recursion is not supported"));
