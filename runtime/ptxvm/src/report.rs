@@ -34,6 +34,8 @@ pub enum Kind {
     InFlight,
     /// A `.sync` instruction executed by part of the lanes that it names.
     DivergentSync,
+    /// A `wgmma` or a bulk copy without the fence that makes its operands visible to it.
+    MissingFence,
     Deadlock,
     BarrierMisuse,
     /// `shfl.sync` read a lane that does not take part.
@@ -52,6 +54,7 @@ impl Kind {
             Kind::Race => "race",
             Kind::InFlight => "copy in flight",
             Kind::DivergentSync => "divergent .sync",
+            Kind::MissingFence => "missing fence",
             Kind::Deadlock => "deadlock",
             Kind::BarrierMisuse => "barrier misuse",
             Kind::UndefinedShuffle => "undefined shuffle",

@@ -24,6 +24,7 @@ mod table;
 mod target;
 mod tracking;
 mod warp;
+mod wgmma;
 mod wmma;
 
 pub use mbarrier::PENDING_SHIFT;

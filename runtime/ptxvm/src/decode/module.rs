@@ -1,11 +1,11 @@
 //! [`Module::parse`]: text  =>  global variables and one program per entry
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::flow::Flow;
-use super::program::{GlobalVariable, Inner, Instr, Module, NONE, Op, Param, Program, Reg};
+use super::program::{Bank, GlobalVariable, Inner, Instr, Module, NONE, Op, Param, Program, Reg};
 use super::scope::{Place, Scope};
 use super::statements::{Decoder, Raw, SHARED_BYTES_MAX};
 use super::tracking::track;
@@ -181,6 +181,24 @@ fn resolve_labels(decoder: &mut Decoder) -> Result<(), Error> {
     Ok(())
 }
 
+fn word_of(reg: &Reg) -> Option<u32> {
+    (reg.bank == Bank::Word).then_some(reg.index)
+}
+
+/// Registers that some `wgmma` reads or writes, numbered, and the names of these numbers.
+fn product_registers(code: &[Raw], names: &HashMap<Reg, String>) -> (BTreeMap<u32, u32>, Vec<String>) {
+    let (mut numbers, mut found) = (BTreeMap::new(), Vec::new());
+    let products = code.iter().filter(|raw| matches!(raw.op, Op::WgmmaMultiply(_)));
+    for reg in products.flat_map(|raw| raw.reads.iter().chain(&raw.writes)) {
+        let Some(index) = word_of(reg) else { continue };
+        numbers.entry(index).or_insert_with(|| {
+            found.push(names.get(&Reg { bits: 0, ..*reg }).cloned().unwrap_or_default());
+            (found.len() - 1) as u32
+        });
+    }
+    (numbers, found)
+}
+
 fn finish(
     decoder: Decoder,
     function: &Function,
@@ -196,20 +214,29 @@ fn finish(
     }
     constants.sort_unstable_by_key(|(reg, _)| *reg);
     let mut written: Vec<Reg> = constants.iter().map(|(reg, _)| Reg { bits: 0, ..*reg }).collect();
-    written.push(Reg { bank: super::program::Bank::Pred, index: 0, bits: 0 });
+    written.push(Reg { bank: Bank::Pred, index: 0, bits: 0 });
     let tracking = track(&decoder.code, &flow, &written);
     let names = &decoder.names;
     let tracked = tracking.slots.iter().map(|reg| names.get(reg).cloned().unwrap_or_default()).collect();
+    let (uses_of, product_names) = product_registers(&decoder.code, names);
+    let mut product_uses = Vec::new();
     let (mut checks, mut marks) = (Vec::new(), Vec::new());
     let mut code = Vec::with_capacity(decoder.code.len());
     for ((raw, check), mark) in decoder.code.into_iter().zip(&tracking.checks).zip(&tracking.marks) {
-        let Raw { op, guard, line, class, .. } = raw;
-        let from = (checks.len() as u32, marks.len() as u32);
+        let Raw { op, guard, line, class, reads, writes } = raw;
+        let from = (checks.len() as u32, marks.len() as u32, product_uses.len() as u32);
+        // The sums of a product count as written alone.
+        let is_sum = |reg: &&Reg| matches!(op, Op::WgmmaMultiply(_)) && writes.contains(reg);
+        product_uses.extend(
+            reads.iter().filter(|reg| !is_sum(reg)).filter_map(|reg| Some((*uses_of.get(&word_of(reg)?)?, false))),
+        );
+        product_uses.extend(writes.iter().filter_map(|reg| Some((*uses_of.get(&word_of(reg)?)?, true))));
         checks.extend_from_slice(check);
         marks.extend_from_slice(mark);
         let guard = guard.map_or(NONE, |(index, negated)| index << 1 | u32::from(negated));
-        let ends = (checks.len() as u32, marks.len() as u32);
-        code.push(Instr { op, guard, line, class, checks: (from.0, ends.0), marks: (from.1, ends.1) });
+        let ends = (checks.len() as u32, marks.len() as u32, product_uses.len() as u32);
+        let products = (from.2, ends.2);
+        code.push(Instr { op, guard, line, class, checks: (from.0, ends.0), marks: (from.1, ends.1), products });
     }
     Program {
         name: function.name.clone(),
@@ -223,6 +250,8 @@ fn finish(
         checks,
         marks,
         tracked,
+        product_uses,
+        product_names,
         params,
         params_bytes,
         shared_bytes: if decoder.dynamic_shared { dynamic_at } else { decoder.shared_bytes },

@@ -5,6 +5,7 @@ use crate::shadow::Scope;
 use crate::text::types::{Space, Ty};
 use crate::units::mma::Mma;
 use crate::units::shuffle::{Redux, ShflMode, Vote};
+use crate::units::wgmma::{Major, Wgmma};
 use crate::units::wmma::{Fragment, Wmma};
 
 /// `[base+offset]`
@@ -180,6 +181,26 @@ pub enum PhaseOperand {
     Parity(u32),
     /// The double register of a state that `arrive` gave.
     State(u32),
+}
+
+/// `wgmma.mma_async`
+#[derive(Clone, Debug)]
+pub struct WgmmaMultiply {
+    pub wgmma: Wgmma,
+    pub a: WgmmaFactor,
+    /// The double register of the descriptor.
+    pub b: (u32, Major),
+    pub d: Vec<u32>,
+    /// Predicate and its negation.
+    pub scale_d: (u32, bool),
+    /// -1 or 1, of both factors together.
+    pub product: i64,
+}
+
+#[derive(Clone, Debug)]
+pub enum WgmmaFactor {
+    Registers([u32; 4]),
+    Shared { descriptor: u32, major: Major },
 }
 
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ops::{
     AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, MbarrierUse, Multiply, Shuffle, Store,
-    Warp,
+    Warp, WgmmaMultiply,
 };
 use crate::report::Class;
 use crate::text::types::Space;
@@ -156,6 +156,11 @@ pub enum Op {
     Multiply(Box<Multiply>),
     FragmentAccess(Box<FragmentAccess>),
     FragmentMultiply(Box<FragmentMultiply>),
+    WgmmaMultiply(Box<WgmmaMultiply>),
+    WgmmaFence,
+    WgmmaCommit,
+    /// At most so many groups stay.
+    WgmmaWait(u32),
     Shuffle(Box<Shuffle>),
     Warp(Box<Warp>),
     Barrier(Box<Barrier>),
@@ -181,6 +186,8 @@ pub struct Instr {
     pub checks: (u32, u32),
     /// Tracked registers that it writes, as a range of [`Program::marks`].
     pub marks: (u32, u32),
+    /// Registers of `wgmma` that it touches, as a range of [`Program::product_uses`].
+    pub products: (u32, u32),
 }
 
 /// Where divergent lanes meet again.
@@ -204,6 +211,9 @@ pub struct Program {
     pub checks: Vec<u32>,
     pub marks: Vec<u32>,
     pub tracked: Vec<String>,
+    /// Registers of `wgmma` by number, and whether they are written; their names.
+    pub product_uses: Vec<(u32, bool)>,
+    pub product_names: Vec<String>,
     pub params: Vec<(String, Param)>,
     pub params_bytes: u32,
     pub shared_bytes: u32,

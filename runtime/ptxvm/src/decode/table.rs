@@ -2,7 +2,7 @@
 
 use super::mods::Mods;
 use super::statements::Decoder;
-use super::{compare, control, convert, float, int, logic, matrix, mbarrier, memory, moves, warp, wmma};
+use super::{compare, control, convert, float, int, logic, matrix, mbarrier, memory, moves, warp, wgmma, wmma};
 use crate::Error;
 use crate::report::Class;
 use crate::text::ast::Operand;
@@ -110,6 +110,7 @@ static ROWS: &[Row] = &[
     row("testp", Class::Compare, compare::testp),
     row("trap", Class::Branch, control::trap),
     row("vote", Class::Warp, warp::vote),
+    row("wgmma", Class::Mma, wgmma::wgmma),
     row("wmma", Class::Mma, wmma::wmma),
     row("xor", Class::Integer, logic::xor),
 ];

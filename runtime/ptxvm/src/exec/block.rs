@@ -94,6 +94,9 @@ impl Block {
                 self.refuse(&mut ready);
             }
         }
+        if !env.context.halt.load(Relaxed) {
+            self.check_warpgroups(&mut env);
+        }
         let waiting = self.warps.iter().any(|warp| matches!(warp.state, State::Waiting(..) | State::Polling(..)));
         if ready.is_empty() && waiting {
             self.deadlock(&mut env);
@@ -124,6 +127,26 @@ impl Block {
             if matches!(warp.state, State::Polling(..)) {
                 (warp.state, warp.told_to_go_on) = (State::Ready, true);
                 ready.push(i);
+            }
+        }
+    }
+
+    /// A `wgmma` is executed by all four warps of its warpgroup, and waited for.
+    fn check_warpgroups(&self, env: &mut Env) {
+        for group in self.warps.chunks(4) {
+            let most = group.iter().map(|warp| warp.products.issued).max().unwrap_or(0);
+            let short = group.iter().find(|warp| warp.products.issued != most);
+            let line = group.iter().map(|warp| warp.products.line).max().unwrap_or(0);
+            if most > 0 && (short.is_some() || group.len() < 4) {
+                let index = short.or(group.last()).map_or(0, |warp| warp.index);
+                env.note_lanes(Kind::DivergentSync, line, index, u32::MAX, |_| {
+                    "does not take part in every wgmma of its warpgroup of four warps".into()
+                });
+            }
+            for warp in group.iter().filter(|warp| warp.state == State::Done && warp.products.is_pending()) {
+                env.note_lanes(Kind::InFlight, warp.products.line, warp.index, u32::MAX, |_| {
+                    "ends without waiting for its wgmma".into()
+                });
             }
         }
     }

@@ -132,6 +132,9 @@ impl<'a> Env<'a> {
             ProblemKind::Race => (Kind::Race, "is not ordered with an earlier access"),
             ProblemKind::Overlap => (Kind::Race, "stores another value to the address of a lane of its own warp"),
             ProblemKind::InFlight => (Kind::InFlight, "touches the destination of a copy that was not waited for"),
+            ProblemKind::Unfenced => {
+                (Kind::MissingFence, "reads or replaces what was written without a fence.proxy.async since")
+            }
             ProblemKind::InFlightSource => (Kind::InFlight, "overwrites the source of a copy that was not waited for"),
         };
         self.note_lane(kind, line, warp, problem.lane, |env| {

@@ -12,6 +12,7 @@ mod memory_ops;
 mod notes;
 mod tally;
 mod warp;
+mod wgmma;
 mod wmma;
 
 use std::sync::Mutex;

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::barrier::Arrival;
 use super::env::Env;
+use super::wgmma::Products;
 use crate::decode::program::{Bank, Clock, Constant, GUARD, Instr, NONE, Op, Program, Reg, Regs, Special};
 use crate::launch::volume;
 use crate::memory::{LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW_BYTES};
@@ -51,6 +52,7 @@ pub struct Warp {
     pub local_written: Vec<u32>,
     /// The next wait for an mbarrier is answered, with no if need be: its time is over.
     pub told_to_go_on: bool,
+    pub products: Products,
     paths: Vec<Path>,
     /// Per tracked register, the lanes that have written it.
     written: Vec<u32>,
@@ -71,6 +73,7 @@ impl Warp {
             local: Vec::new(),
             local_written: Vec::new(),
             told_to_go_on: false,
+            products: Products::default(),
             paths: Vec::new(),
             written: Vec::new(),
         }
@@ -83,6 +86,7 @@ impl Warp {
         self.live = if left >= 32 { u32::MAX } else { (1 << left) - 1 };
         self.state = State::Ready;
         self.told_to_go_on = false;
+        self.products.start(program.product_names.len());
         self.paths.clear();
         self.paths.push(Path { pc: 0, mask: self.live, meet: NONE });
         self.written.clear();
@@ -159,6 +163,9 @@ impl Warp {
                 count.warp += 1;
                 count.thread += u64::from(active.count_ones());
                 env.clock += 1;
+                if instr.products.0 != instr.products.1 && !matches!(instr.op, Op::WgmmaMultiply(_)) {
+                    self.check_products(env, instr, active);
+                }
                 if instr.checks.0 != instr.checks.1 {
                     self.check_registers(env, instr, active, mask);
                 }
@@ -272,6 +279,18 @@ impl Warp {
             Op::Multiply(op) => self.then(|warp| warp.multiply(env, op, instr.line, active)),
             Op::FragmentAccess(op) => self.then(|warp| warp.fragment_access(env, op, pc, active)),
             Op::FragmentMultiply(op) => self.then(|warp| warp.fragment_multiply(env, op, instr.line, active)),
+            Op::WgmmaMultiply(op) => self.then(|warp| warp.wgmma(env, op, instr, pc, active)),
+            Op::WgmmaFence => self.then(|warp| {
+                if warp.converge_all(env, instr.line, active) {
+                    warp.products.fence();
+                }
+            }),
+            Op::WgmmaCommit => self.then(|warp| {
+                if warp.converge_all(env, instr.line, active) {
+                    warp.products.commit();
+                }
+            }),
+            Op::WgmmaWait(left) => self.then(|warp| warp.wgmma_wait(env, instr.line, active, *left)),
             Op::Shuffle(op) => self.then(|warp| warp.shuffle(env, op, instr.line, active)),
             Op::Warp(op) => self.then(|warp| warp.exchange(env, op, instr.line, active)),
             Op::WarpBarrier(members) => self.then(|warp| {
@@ -359,6 +378,11 @@ impl Warp {
     #[cold]
     fn check_registers(&mut self, env: &mut Env, instr: &Instr, active: u32, mask: u32) {
         let program = env.context.program;
+        if let Op::WgmmaMultiply(op) = &instr.op
+            && !self.scale_d(env, op, instr.line, active)
+        {
+            return;
+        }
         for check in &program.checks[instr.checks.0 as usize..instr.checks.1 as usize] {
             let (slot, readers) = if check & GUARD != 0 { (check & !GUARD, mask) } else { (*check, active) };
             let missing = readers & !self.written[slot as usize];

@@ -169,6 +169,16 @@ impl<'a> Block<'a> {
         }
     }
 
+    /// Accesses of the asynchronous proxy, up to 16 bytes each: whether what they meet was fenced.
+    pub fn check_fenced(&mut self, access: &Access, offsets: &[u32; 32], problems: &mut Vec<Problem>) {
+        for lane in lanes_of(access.mask) {
+            let Some((page, (word, bits))) = self.pages.shared(offsets[lane], access.bytes) else { continue };
+            if page.unfenced.0[word] & bits != 0 {
+                report(problems, ProblemKind::Unfenced, lane as u32, u64::from(offsets[lane]), None);
+            }
+        }
+    }
+
     /// `fence.proxy.async`
     pub fn proxy_fence(&mut self, warp: u32, mask: u32) {
         let Pages { slab, shared, .. } = &mut self.pages;
@@ -330,9 +340,11 @@ impl<'a> Block<'a> {
         if let Some((problem, byte)) = problem {
             let other = match problem {
                 ProblemKind::InFlight => page.issuer(&self.log, byte),
-                ProblemKind::InFlightSource | ProblemKind::Uninitialised | ProblemKind::Race | ProblemKind::Overlap => {
-                    None
-                }
+                ProblemKind::InFlightSource
+                | ProblemKind::Uninitialised
+                | ProblemKind::Race
+                | ProblemKind::Overlap
+                | ProblemKind::Unfenced => None,
             };
             report(problems, problem, lane, page_at + u64::from(byte), other);
         }

@@ -89,6 +89,8 @@ pub enum ProblemKind {
     InFlight,
     /// A write to the source of a copy that is not yet waited for.
     InFlightSource,
+    /// Bulk copies and `wgmma` do not see the bytes yet: no proxy fence followed the write.
+    Unfenced,
 }
 
 /// The earlier access.

@@ -10,6 +10,7 @@ mod integers;
 mod mbarriers;
 mod refused;
 mod warps;
+mod wgmma;
 
 use crate::testing::clean;
 

@@ -16,6 +16,7 @@ pub mod mma;
 pub mod packed;
 pub mod shuffle;
 pub mod sparse;
+pub mod wgmma;
 pub mod wmma;
 
 /// One 32-bit register of a warp.

@@ -1,0 +1,222 @@
+//! wgmma: products that run beside their warp  =>  sums, and what must not be touched until they were waited for
+//!
+//! The result is computed at once; registers and shared memory count as in use until the wait, so that whoever looks
+//! at them earlier is reported. Each warp of a warpgroup computes its own rows; that all four take part is checked when
+//! the block ends.
+
+use super::access::Request;
+use super::env::Env;
+use super::warp::Warp;
+use crate::decode::ops::{WgmmaFactor, WgmmaMultiply};
+use crate::decode::program::Instr;
+use crate::report::Kind as Finding;
+use crate::shadow::Kind;
+use crate::text::types::Space;
+use crate::units::Lanes;
+use crate::units::wgmma::{Descriptor, Major, Piece, ROWS, Scale, elements, pieces_of_registers};
+
+/// What one warp has under way.
+#[derive(Debug, Default)]
+pub struct Products {
+    /// `wgmma.fence` was executed.
+    fenced: bool,
+    /// Groups that were committed, and those that were waited for.
+    committed: u32,
+    done: u32,
+    /// Per register of a product: the group that uses it, from 1, and whether for sums.
+    busy: Vec<(u32, bool)>,
+    /// Per register of a product: written by another instruction since the last `wgmma.fence`.
+    written: Vec<bool>,
+    reads: Vec<Reads>,
+    /// Products so far, and the line of the last one.
+    pub issued: u64,
+    pub line: u32,
+}
+
+/// Shared memory that a product reads until it is done.
+#[derive(Debug)]
+struct Reads {
+    group: u32,
+    pc: u32,
+    line: u32,
+    pieces: Vec<u32>,
+}
+
+impl Products {
+    pub fn start(&mut self, n_registers: usize) {
+        let (mut busy, mut written) = (std::mem::take(&mut self.busy), std::mem::take(&mut self.written));
+        busy.clear();
+        busy.resize(n_registers, (0, false));
+        written.clear();
+        written.resize(n_registers, false);
+        *self = Products { busy, written, ..Products::default() };
+    }
+
+    pub fn commit(&mut self) {
+        self.committed += 1;
+    }
+
+    pub fn fence(&mut self) {
+        self.fenced = true;
+        self.written.fill(false);
+    }
+
+    pub fn is_pending(&self) -> bool {
+        !self.reads.is_empty() || self.busy.iter().any(|(group, _)| *group > self.done)
+    }
+}
+
+impl Warp {
+    /// An instruction other than a product touches registers of products.
+    #[cold]
+    pub fn check_products(&mut self, env: &mut Env, instr: &Instr, active: u32) {
+        if active == 0 {
+            return;
+        }
+        let program = env.context.program;
+        for (slot, writes) in &program.product_uses[instr.products.0 as usize..instr.products.1 as usize] {
+            if self.products.busy[*slot as usize].0 > self.products.done {
+                self.note_busy(env, instr.line, active, *slot, *writes);
+            }
+            self.products.written[*slot as usize] |= writes;
+        }
+    }
+
+    fn note_busy(&self, env: &mut Env, line: u32, active: u32, slot: u32, writes: bool) {
+        let verb = if writes { "writes" } else { "reads" };
+        env.note_lanes(Finding::InFlight, line, self.index, active, |env| {
+            format!("{verb} `{}` of a wgmma that was not waited for", env.context.program.product_names[slot as usize])
+        });
+    }
+
+    pub fn wgmma(&mut self, env: &mut Env, op: &WgmmaMultiply, instr: &Instr, pc: u32, active: u32) {
+        if !self.converge_all(env, instr.line, active) {
+            return;
+        }
+        (self.products.issued, self.products.line) = (self.products.issued + 1, instr.line);
+        self.claim_registers(env, instr, active);
+        let line = instr.line;
+        let first_row = (self.index as usize % 4) * ROWS;
+        let mut read = Vec::new();
+        let (a, a_major) = match &op.a {
+            WgmmaFactor::Registers(regs) => {
+                let registers: Vec<Lanes> = regs.iter().map(|reg| self.regs.w[*reg as usize]).collect();
+                (pieces_of_registers(&registers), Major::K)
+            }
+            WgmmaFactor::Shared { descriptor, major } => {
+                let Some(found) = self.descriptor(env, line, active, *descriptor) else { return };
+                (self.fetch_pieces(env, (pc, line), &found.pieces(*major, first_row, ROWS), &mut read), *major)
+            }
+        };
+        let Some(found) = self.descriptor(env, line, active, op.b.0) else { return };
+        let b = self.fetch_pieces(env, (pc, line), &found.pieces(op.b.1, 0, op.wgmma.n), &mut read);
+        let group = self.products.committed + 1;
+        self.products.reads.push(Reads { group, pc, line, pieces: read });
+        let (a, b) = (elements(op.wgmma.a, a_major, &a), elements(op.wgmma.b, op.b.1, &b));
+        let scale = Scale { d: self.scale_d(env, op, line, active), product: op.product as f64 };
+        let mut sums: Vec<Lanes> = op.d.iter().map(|reg| self.regs.w[*reg as usize]).collect();
+        op.wgmma.run(&a, &b, scale, &mut sums);
+        for (reg, values) in op.d.iter().zip(&sums) {
+            self.regs.set(*reg, active, values);
+        }
+    }
+
+    /// Whether the sums so far are added, which all lanes say alike.
+    pub fn scale_d(&self, env: &mut Env, op: &WgmmaMultiply, line: u32, active: u32) -> bool {
+        let holds = (self.regs.p[op.scale_d.0 as usize] ^ 0u32.wrapping_sub(u32::from(op.scale_d.1))) & active;
+        if holds != 0 && holds != active {
+            env.note_lanes(Finding::DivergentSync, line, self.index, holds, |_| {
+                "has another scale of the sums than other lanes".into()
+            });
+        }
+        holds != 0
+    }
+
+    /// Registers of a product: after a fence, and of no other product but for sums that go on.
+    fn claim_registers(&mut self, env: &mut Env, instr: &Instr, active: u32) {
+        let line = instr.line;
+        if !self.products.fenced {
+            env.note_lanes(Finding::MissingFence, line, self.index, active, |_| {
+                "multiplies without a wgmma.fence before".into()
+            });
+            self.products.fenced = true;
+        }
+        let program = env.context.program;
+        let group = self.products.committed + 1;
+        let uses = &program.product_uses[instr.products.0 as usize..instr.products.1 as usize];
+        for (slot, is_sum) in uses {
+            let (slot, name) = (*slot as usize, &program.product_names[*slot as usize]);
+            if std::mem::take(&mut self.products.written[slot]) {
+                env.note_lanes(Finding::MissingFence, line, self.index, active, |_| {
+                    format!("multiplies with `{name}`, which was written after the last wgmma.fence")
+                });
+            }
+            let (user, for_sum) = self.products.busy[slot];
+            if user > self.products.done && for_sum != *is_sum {
+                self.note_busy(env, line, active, slot as u32, *is_sum);
+            }
+        }
+        for (slot, is_sum) in uses {
+            self.products.busy[*slot as usize] = (group, *is_sum);
+        }
+    }
+
+    fn descriptor(&self, env: &mut Env, line: u32, active: u32, reg: u32) -> Option<Descriptor> {
+        let values = &self.regs.d[reg as usize];
+        let first = values[active.trailing_zeros() as usize & 31];
+        let others = (0..32).filter(|lane| active >> lane & 1 == 1 && values[*lane as usize] != first);
+        let others = others.fold(0, |mask, lane| mask | 1 << lane);
+        env.note_lanes(Finding::DivergentSync, line, self.index, others, |_| {
+            "has another descriptor than the first lane".into()
+        });
+        match Descriptor::new(first) {
+            Ok(found) => Some(found),
+            Err(what) => {
+                env.note_lanes(Finding::Misaligned, line, self.index, active, |_| what);
+                None
+            }
+        }
+    }
+
+    /// Reads pieces of shared memory through the asynchronous proxy.
+    fn fetch_pieces(&self, env: &mut Env, at: (u32, u32), pieces: &[u32], read: &mut Vec<u32>) -> Vec<Piece> {
+        let mut found = Vec::with_capacity(pieces.len());
+        for pieces in pieces.chunks(32) {
+            let (offsets, mask) = self.read_pieces(env, at, pieces, true);
+            let data = env.load_shared(mask, 16, &offsets);
+            found.extend((0..pieces.len()).map(|lane| std::array::from_fn(|word| data[word][lane])));
+        }
+        read.extend_from_slice(pieces);
+        found
+    }
+
+    fn read_pieces(&self, env: &mut Env, (pc, line): (u32, u32), pieces: &[u32], fenced: bool) -> ([u64; 32], u32) {
+        let given = u32::MAX >> (32 - pieces.len().clamp(1, 32));
+        let offsets = std::array::from_fn(|lane| u64::from(pieces.get(lane).copied().unwrap_or(0)));
+        let (kind, warp) = (Kind::Read, self.index);
+        let rq = Request { pc, line, warp, mask: given, bytes: 16, kind, collective: true };
+        let mask = env.shared_access(&rq, &offsets, |_, _| true);
+        if let (true, Some(shadow)) = (fenced, &mut env.shadow) {
+            shadow.check_fenced(&Request { mask, ..rq }.access(), &offsets.map(|at| at as u32), &mut env.problems);
+            env.note_problems(Space::Shared, warp, line, |_, _| false);
+        }
+        (offsets, mask)
+    }
+
+    /// `wgmma.wait_group`: all groups but the newest `left` are done. What they read counts as read until now.
+    pub fn wgmma_wait(&mut self, env: &mut Env, line: u32, active: u32, left: u32) {
+        if !self.converge_all(env, line, active) {
+            return;
+        }
+        let done = self.products.committed.saturating_sub(left).max(self.products.done);
+        let (due, rest) = std::mem::take(&mut self.products.reads).into_iter().partition(|r| r.group <= done);
+        self.products.reads = rest;
+        let due: Vec<Reads> = due;
+        for reads in &due {
+            for pieces in reads.pieces.chunks(32) {
+                self.read_pieces(env, (reads.pc, reads.line), pieces, false);
+            }
+        }
+        self.products.done = done;
+    }
+}

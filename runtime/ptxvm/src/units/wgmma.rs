@@ -1,0 +1,294 @@
+//! wgmma.mma_async of one warp: a[16,k] · b[k,n] + d[16,n], operands as pieces of 16 bytes, sums in registers
+//!
+//! A warpgroup computes 64 rows; warp `w` of it rows `16w..16w+15`, which depend on no other warp. Every type has 32
+//! bytes of k in a row, two pieces. Sums are taken as `mma` takes them: exact products, f64, one rounding.
+
+use super::Lanes;
+use super::float::canonical;
+use super::format::f16_to_f32;
+use super::fragments::Element;
+use super::packed::Half;
+
+/// Rows of one warp.
+pub const ROWS: usize = 16;
+/// Pieces of 16 bytes along k.
+const PIECES: usize = 2;
+/// Elements of 16 bits in a piece.
+const PER_PIECE: usize = 8;
+
+/// 16 bytes of an operand, as little-endian words.
+pub type Piece = [u32; 4];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sum {
+    F32,
+    F16,
+    S32,
+}
+
+/// Shape and types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wgmma {
+    pub n: usize,
+    pub a: Element,
+    pub b: Element,
+    pub sum: Sum,
+    saturate: bool,
+}
+
+/// What multiplies the sums and the operands.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// False: the products alone.
+    pub d: bool,
+    /// -1 or 1.
+    pub product: f64,
+}
+
+impl Wgmma {
+    /// The dot-separated parts after `wgmma.mma_async.sync.aligned`, as in `m64n128k16 f32 bf16 bf16`.
+    pub fn parse(parts: &[&str]) -> Result<Wgmma, String> {
+        let unsupported = || format!("`wgmma.mma_async` with `.{}` is not supported", parts.join("."));
+        let saturate = parts.contains(&"satfinite");
+        let names: Vec<&str> = parts.iter().copied().filter(|part| *part != "satfinite").collect();
+        let &[shape, d, a, b] = names.as_slice() else { return Err(unsupported()) };
+        let (Some(a), Some(b)) = (Element::parse(a), Element::parse(b)) else { return Err(unsupported()) };
+        let sum = match (d, a, b) {
+            ("f32", Element::F16 | Element::Bf16 | Element::Tf32, _) if a == b => Sum::F32,
+            ("f16", Element::F16, Element::F16) => Sum::F16,
+            ("f32", Element::E4m3 | Element::E5m2, Element::E4m3 | Element::E5m2) => Sum::F32,
+            ("f16", Element::E4m3 | Element::E5m2, Element::E4m3 | Element::E5m2) => Sum::F16,
+            ("s32", Element::S8 | Element::U8, Element::S8 | Element::U8) => Sum::S32,
+            _ => return Err(unsupported()),
+        };
+        let sizes = shape.strip_prefix("m64n").and_then(|rest| rest.split_once('k'));
+        let sizes = sizes.and_then(|(n, k)| Some((n.parse::<usize>().ok()?, k.parse::<usize>().ok()?)));
+        let (n, k) = sizes.ok_or_else(unsupported)?;
+        let has_n = match sum {
+            Sum::F32 | Sum::F16 => n % 8 == 0 && (8..=256).contains(&n),
+            Sum::S32 => matches!(n, 8 | 24) || n % 16 == 0 && (16..=256).contains(&n),
+        };
+        let wgmma = Wgmma { n, a, b, sum, saturate };
+        if !has_n || k != wgmma.k() || saturate && sum != Sum::S32 {
+            return Err(unsupported());
+        }
+        Ok(wgmma)
+    }
+
+    pub fn k(&self) -> usize {
+        32 * 8 / self.a.bits()
+    }
+
+    /// Registers of the sums per lane.
+    pub fn n_d(&self) -> usize {
+        match self.sum {
+            Sum::F32 | Sum::S32 => self.n / 2,
+            Sum::F16 => self.n / 4,
+        }
+    }
+
+    /// Whether rows may lie inside in shared memory (the `imm-trans` operands).
+    pub fn has_transposes(&self) -> bool {
+        self.a.bits() == 16
+    }
+
+    /// `a[row][k]` and `b[column][k]` row by row; `d` is replaced.
+    pub fn run(&self, a: &[f64], b: &[f64], scale: Scale, d: &mut [Lanes]) {
+        let k = self.k();
+        let mut products = vec![0.0; ROWS * self.n];
+        for (a, sums) in a.chunks_exact(k).zip(products.chunks_exact_mut(self.n)) {
+            for (b, sum) in b.chunks_exact(k).zip(sums) {
+                *sum = scale.product * a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            }
+        }
+        for (lane, i) in (0..32).flat_map(|lane| (0..self.n / 2).map(move |i| (lane, i))) {
+            self.add(products[self.index_of(lane, i)], scale.d, (lane, i), d);
+        }
+    }
+
+    fn index_of(&self, lane: usize, i: usize) -> usize {
+        let (row, column) = place(lane, i);
+        row * self.n + column
+    }
+
+    /// One element of the sums, as its type rounds or wraps.
+    fn add(&self, product: f64, adds: bool, (lane, i): (usize, usize), d: &mut [Lanes]) {
+        match self.sum {
+            Sum::F32 => {
+                let old = if adds { f64::from(f32::from_bits(d[i][lane])) } else { 0.0 };
+                d[i][lane] = canonical((old + product) as f32).to_bits();
+            }
+            Sum::S32 => {
+                let old = if adds { d[i][lane] as i32 } else { 0 };
+                // Sums of 32 products of bytes are integers that f64 and i32 hold.
+                let product = product as i32;
+                let sum = if self.saturate { old.saturating_add(product) } else { old.wrapping_add(product) };
+                d[i][lane] = sum as u32;
+            }
+            Sum::F16 => {
+                let (word, shift) = (&mut d[i / 2][lane], 16 * (i % 2));
+                let old = if adds { f64::from(f16_to_f32((*word >> shift) as u16)) } else { 0.0 };
+                let bits = u32::from(Half::F16.narrow(old + product));
+                *word = *word & !(0xffff << shift) | bits << shift;
+            }
+        }
+    }
+}
+
+/// Row of the warp's 16 and column of element `i` of a lane (PTX ISA, "Register Fragments for wgmma").
+pub fn place(lane: usize, i: usize) -> (usize, usize) {
+    (lane / 4 + 8 * ((i >> 1) & 1), 8 * (i >> 2) + 2 * (lane % 4) + (i & 1))
+}
+
+/// The pieces of A of a warp in its four registers, row by row.
+pub fn pieces_of_registers(registers: &[Lanes]) -> Vec<Piece> {
+    let piece = |i: usize| {
+        let (row, block) = (i / PIECES, i % PIECES);
+        let register = &registers[row / 8 + 2 * block];
+        std::array::from_fn(|t| register[4 * (row % 8) + t])
+    };
+    (0..ROWS * PIECES).map(piece).collect()
+}
+
+/// Which way neighbours in memory run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Major {
+    K,
+    /// Rows of A or columns of B.
+    Rows,
+}
+
+/// A matrix in shared memory (PTX ISA, "Matrix Descriptor Format").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    pub start: u32,
+    leading_bytes: u32,
+    stride_bytes: u32,
+    /// Bytes of a row of the pattern; 16 without one.
+    pattern_bytes: u32,
+}
+
+impl Descriptor {
+    pub fn new(bits: u64) -> Result<Descriptor, String> {
+        let field = |first: u32| ((bits >> first & 0x3fff) as u32) << 4;
+        if bits >> 49 & 7 != 0 {
+            return Err(format!("has a base offset in its descriptor {bits:#018x}, which is not supported"));
+        }
+        let pattern_bytes = match bits >> 62 {
+            0 => 16,
+            1 => 128,
+            2 => 64,
+            _ => 32,
+        };
+        Ok(Descriptor { start: field(0), leading_bytes: field(16), stride_bytes: field(32), pattern_bytes })
+    }
+
+    /// The pattern's exclusive or, on the address itself.
+    fn swizzled(&self, at: u32) -> u32 {
+        swizzle(at, self.pattern_bytes)
+    }
+
+    /// Addresses of the pieces of rows `first..first + rows`, row by row, or for rows inside by k and eight rows.
+    pub fn pieces(&self, major: Major, first: usize, rows: usize) -> Vec<u32> {
+        let width = self.pattern_bytes;
+        match major {
+            Major::K => {
+                let piece = |row: u32, block: u32| {
+                    let line = self.start + row / 8 * self.stride_bytes + row % 8 * width;
+                    let within = if width == 16 { block * self.leading_bytes } else { block * 16 };
+                    self.swizzled(line + within)
+                };
+                let rows = first as u32..(first + rows) as u32;
+                rows.flat_map(|row| (0..PIECES as u32).map(move |block| (row, block)))
+                    .map(|(row, block)| piece(row, block))
+                    .collect()
+            }
+            Major::Rows => {
+                let piece = |k: u32, bytes: u32| {
+                    let (across, along) = match width {
+                        16 => (self.stride_bytes, self.leading_bytes),
+                        _ => (self.leading_bytes, self.stride_bytes),
+                    };
+                    let line = self.start + bytes / width * across + k / 8 * along + k % 8 * width;
+                    self.swizzled(line + bytes % width)
+                };
+                let (from, to) = (first / PER_PIECE, (first + rows) / PER_PIECE);
+                (0..2 * PER_PIECE as u32)
+                    .flat_map(|k| (from as u32..to as u32).map(move |eight| (k, eight * 16)))
+                    .map(|(k, bytes)| piece(k, bytes))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// Where 16 bytes lie whose place without a pattern of so many bytes is `at`.
+pub fn swizzle(at: u32, pattern_bytes: u32) -> u32 {
+    match pattern_bytes {
+        128 => at ^ ((at >> 7 & 7) << 4),
+        64 => at ^ ((at >> 7 & 3) << 4),
+        32 => at ^ ((at >> 7 & 1) << 4),
+        _ => at,
+    }
+}
+
+/// The elements `[row][k]` of pieces in the order of [`Descriptor::pieces`].
+pub fn elements(element: Element, major: Major, pieces: &[Piece]) -> Vec<f64> {
+    let (bits, k) = (element.bits(), 32 * 8 / element.bits());
+    let per_piece = 128 / bits;
+    let values = pieces.iter().flat_map(|piece| {
+        (0..per_piece).map(move |i| f64::from(element.value(piece[i * bits / 32] >> (i * bits % 32))))
+    });
+    match major {
+        Major::K => values.collect(),
+        Major::Rows => {
+            let rows = pieces.len() * per_piece / k;
+            let mut tile = vec![0.0; rows * k];
+            values.enumerate().for_each(|(i, value)| tile[i % rows * k + i / rows] = value);
+            tile
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_and_types_that_exist() {
+        let parse = |text: &str| Wgmma::parse(&text.split('.').collect::<Vec<_>>());
+        let known = parse("m64n128k16.f32.bf16.bf16").unwrap();
+        assert_eq!((known.n, known.k(), known.n_d()), (128, 16, 64));
+        assert_eq!(parse("m64n256k16.f16.f16.f16").unwrap().n_d(), 64);
+        assert_eq!(parse("m64n8k8.f32.tf32.tf32").unwrap().k(), 8);
+        assert_eq!(parse("m64n24k32.s32.s8.u8").unwrap().k(), 32);
+        for wrong in [
+            "m64n40k32.s32.s8.s8",
+            "m64n128k8.f32.bf16.bf16",
+            "m64n12k16.f32.f16.f16",
+            "m64n128k16.f16.bf16.bf16",
+            "m64n264k16.f32.f16.f16",
+            "m64n128k16.f32.f16.bf16",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn descriptors_place_pieces() {
+        // 64 elements of 16 bits along k in rows of 128 bytes, eight rows after eight rows; the second step of k.
+        let bits = (1024u64 + 32) >> 4 | 1 << 16 | (1024 >> 4) << 32 | 1 << 62;
+        let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2);
+        assert_eq!(found, [2048 + 32, 2048 + 48, 2048 + 128 + 48, 2048 + 128 + 32]);
+        // Without a pattern: eight rows of 16 bytes are together, pieces along k 128 bytes apart.
+        let bits = (128u64 >> 4) << 16 | (256 >> 4) << 32;
+        let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2);
+        assert_eq!(found, [256, 384, 272, 400]);
+        // Rows inside, 64 of them in 128 bytes.
+        let bits = (4096u64 >> 4) << 16 | (1024 >> 4) << 32 | 1 << 62;
+        let found = Descriptor::new(bits).unwrap().pieces(Major::Rows, 64, 16);
+        assert_eq!(found[..4], [4096, 4112, 4096 + 128 + 16, 4096 + 128]);
+        assert_eq!(found[16], 4096 + 1024);
+        assert!(Descriptor::new(1 << 49).is_err());
+    }
+}
