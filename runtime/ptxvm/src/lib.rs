@@ -55,6 +55,7 @@ mod memory;
 mod print;
 mod report;
 pub mod shadow;
+mod tensor;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -70,3 +71,4 @@ pub use memory::Memory;
 pub use report::{
     AllocationCounters, ClassCounters, Counters, Finding, Kind, LineCounters, Report, SharedCounters, Traffic,
 };
+pub use tensor::{MAP_BYTES, TensorMap};

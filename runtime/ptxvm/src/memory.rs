@@ -25,6 +25,7 @@ pub struct Memory {
     pub(crate) shadow: Global,
     /// Addresses of the variables of each module that has run here.
     modules: HashMap<u64, Vec<u64>>,
+    pub(crate) tensor_maps: Vec<crate::TensorMap>,
     /// 64-bit atomic operations take it: words are 32 bits wide.
     pub(crate) wide: Mutex<()>,
 }

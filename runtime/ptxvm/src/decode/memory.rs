@@ -92,7 +92,7 @@ fn check_width(d: &Decoder, ty: Ty, n: u32) -> Done {
 }
 
 /// The policy operand that `.L2::cache_hint` announces.
-fn policy<'o>(d: &mut Decoder, hint: bool, ops: &'o [Operand]) -> Result<&'o [Operand], Error> {
+pub(super) fn policy<'o>(d: &mut Decoder, hint: bool, ops: &'o [Operand]) -> Result<&'o [Operand], Error> {
     match (hint, ops.split_last()) {
         (true, Some((policy, rest))) => {
             d.source::<u64>(policy, Ty::B64)?;
@@ -241,6 +241,9 @@ fn atomic(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], returns: bool) -> D
 pub fn cp(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     if !mods.take("async") {
         return Err(d.unsupported(mods));
+    }
+    if mods.take("bulk") {
+        return super::bulk::bulk(d, mods, ops);
     }
     if mods.take("mbarrier") {
         return super::mbarrier::arrive_after_copies(d, mods, ops);

@@ -1,5 +1,6 @@
 //! functions and statements  =>  programs: names resolved, calls inlined, every instruction understood or refused
 
+mod bulk;
 mod classes;
 mod compare;
 mod control;

@@ -122,7 +122,12 @@ impl Decoder<'_> {
             }
             Operand::Name(name) => (name, 0),
             Operand::Sum(name, offset) => (name, *offset),
-            Operand::Not(_) | Operand::Pair(..) | Operand::Vector(_) | Operand::Address(_) | Operand::List(_) => {
+            Operand::Not(_)
+            | Operand::Pair(..)
+            | Operand::Vector(_)
+            | Operand::Address(_)
+            | Operand::List(_)
+            | Operand::Tensor(..) => {
                 return self.error(format!("expected a register or a number of .{}", ty.name()));
             }
         };

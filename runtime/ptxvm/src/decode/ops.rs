@@ -183,6 +183,23 @@ pub enum PhaseOperand {
     State(u32),
 }
 
+/// `cp.async.bulk`, with or without `.tensor`.
+#[derive(Clone, Debug)]
+pub struct Bulk {
+    pub shared: Address,
+    pub place: BulkPlace,
+    /// Of a load; a store belongs to a group of its thread.
+    pub barrier: Option<Address>,
+}
+
+#[derive(Clone, Debug)]
+pub enum BulkPlace {
+    /// The word register of the number of bytes.
+    Range { global: Address, bytes: u32 },
+    /// Word registers, the innermost coordinate first.
+    Tensor { map: Address, coordinates: Vec<u32> },
+}
+
 /// `wgmma.mma_async`
 #[derive(Clone, Debug)]
 pub struct WgmmaMultiply {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::ops::{
-    AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, MbarrierUse, Multiply, Shuffle, Store,
-    Warp, WgmmaMultiply,
+    AsyncCopy, Atomic, Barrier, Bulk, FragmentAccess, FragmentMultiply, Load, Matrix, MbarrierUse, Multiply, Shuffle,
+    Store, Warp, WgmmaMultiply,
 };
 use crate::report::Class;
 use crate::text::types::Space;
@@ -152,6 +152,13 @@ pub enum Op {
     /// `cp.async.wait_group n`: at most n groups stay.
     AsyncWait(u32),
     AsyncWaitAll,
+    Bulk(Box<Bulk>),
+    BulkCommit,
+    /// Of stores; with `read` only their sources count.
+    BulkWait {
+        left: u32,
+        read: bool,
+    },
     Matrix(Box<Matrix>),
     Multiply(Box<Multiply>),
     FragmentAccess(Box<FragmentAccess>),

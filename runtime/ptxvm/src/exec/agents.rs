@@ -1,6 +1,7 @@
 //! Asynchronous agents of a block: copies that are issued now and arrive when somebody waits for them
 
 use super::access::{Request, addresses, lanes, where_lanes};
+use super::bulk::Transfer;
 use super::env::Env;
 use super::mbarrier::Who;
 use super::warp::Warp;
@@ -16,13 +17,20 @@ pub struct Agents {
     copies: Vec<Copies>,
     /// What happens some time later, in the order in which it was asked for.
     events: Vec<Event>,
+    /// Bulk stores, which happen as late as their threads allow.
+    pub stores: Vec<Transfer>,
 }
 
 /// Something that an instruction has started and that the device does at a time of its own.
 #[derive(Debug)]
 pub enum Event {
     /// `cp.async.mbarrier.arrive`: after the thread's copies with numbers below `copies`.
-    Arrive { who: Who, at: u32, copies: u32 },
+    Arrive {
+        who: Who,
+        at: u32,
+        copies: u32,
+    },
+    Bulk(Box<Transfer>),
 }
 
 /// `cp.async` of one warp. Each lane counts its own groups.
@@ -33,6 +41,8 @@ struct Copies {
     committed: [u32; 32],
     /// Instructions so far.
     issued: u32,
+    /// Groups of bulk stores that each lane has committed.
+    bulk_committed: [u32; 32],
 }
 
 #[derive(Debug)]
@@ -52,8 +62,9 @@ struct Copy {
 
 impl Agents {
     pub fn new(n_warps: usize) -> Self {
-        let copies = (0..n_warps).map(|_| Copies { pending: Vec::new(), committed: [0; 32], issued: 0 }).collect();
-        Agents { copies, events: Vec::new() }
+        let none = || Copies { pending: Vec::new(), committed: [0; 32], issued: 0, bulk_committed: [0; 32] };
+        let copies = (0..n_warps).map(|_| none()).collect();
+        Agents { copies, events: Vec::new(), stores: Vec::new() }
     }
 
     pub fn copies_so_far(&self, warp: u32) -> u32 {
@@ -62,6 +73,27 @@ impl Agents {
 
     pub fn add(&mut self, event: Event) {
         self.events.push(event);
+    }
+
+    /// The group that a thread's next bulk store belongs to.
+    pub fn group_of(&self, who: Who) -> u32 {
+        self.copies.get(who.warp as usize).map_or(0, |copies| copies.bulk_committed[who.lane as usize & 31])
+    }
+
+    /// `cp.async.bulk.commit_group`
+    pub fn commit_bulk(&mut self, warp: u32, mask: u32) {
+        if let Some(copies) = self.copies.get_mut(warp as usize) {
+            lanes(mask).for_each(|lane| copies.bulk_committed[lane] += 1);
+        }
+    }
+
+    /// Bulk loads that have not happened.
+    pub fn take_loads(&mut self) -> Vec<Transfer> {
+        let loads = std::mem::take(&mut self.events).into_iter().filter_map(|event| match event {
+            Event::Bulk(transfer) => Some(*transfer),
+            Event::Arrive { .. } => None,
+        });
+        loads.collect()
     }
 
     pub fn n_events(&self) -> usize {
@@ -174,6 +206,7 @@ impl Env<'_> {
             return;
         }
         match self.agents.events.remove(index) {
+            Event::Bulk(transfer) => self.finish_transfer(*transfer),
             Event::Arrive { who, at, copies } => {
                 self.land(who.warp, 1 << who.lane, |copy, _| copy.number < copies);
                 self.update_mbarrier(who, at, true, |barrier| barrier.arrive(1));

@@ -82,7 +82,7 @@ impl Block {
                 env.happen(random.below(env.agents.n_events() as u64) as usize);
             }
             self.wake(&env, &mut seen, &mut ready);
-            while ready.is_empty() && env.agents.n_events() > 0 {
+            while ready.is_empty() && env.agents.n_events() > 0 && self.is_waiting() {
                 env.happen(random.below(env.agents.n_events() as u64) as usize);
                 self.wake(&env, &mut seen, &mut ready);
             }
@@ -95,16 +95,20 @@ impl Block {
             }
         }
         if !env.context.halt.load(Relaxed) {
+            env.end_transfers();
             self.check_warpgroups(&mut env);
         }
-        let waiting = self.warps.iter().any(|warp| matches!(warp.state, State::Waiting(..) | State::Polling(..)));
-        if ready.is_empty() && waiting {
+        if ready.is_empty() && self.is_waiting() {
             self.deadlock(&mut env);
         }
         self.shared = std::mem::take(&mut env.shared);
         if let Some(shadow) = env.shadow.take() {
             shadow.finish();
         }
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.warps.iter().any(|warp| matches!(warp.state, State::Waiting(..) | State::Polling(..)))
     }
 
     /// The warps that can go on; those who wait for mbarriers look again after a phase has completed.

@@ -5,6 +5,7 @@ mod agents;
 mod atomics;
 mod barrier;
 mod block;
+mod bulk;
 mod env;
 mod exchange;
 mod mbarrier;

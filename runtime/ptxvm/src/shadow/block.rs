@@ -19,7 +19,7 @@ pub struct Block<'a> {
     launch: &'a Launch<'a>,
     clocks: Clocks,
     log: Log,
-    pages: Pages,
+    pub(super) pages: Pages,
     device: Device,
     shared_bytes: u32,
 }
@@ -206,7 +206,7 @@ impl<'a> Block<'a> {
         self.launch.give_pages(self.pages);
     }
 
-    fn call(&mut self, access: &Access) -> Call {
+    pub(super) fn call(&mut self, access: &Access) -> Call {
         if self.log.is_spent() {
             self.forget();
         }
@@ -310,7 +310,7 @@ impl<'a> Block<'a> {
 
     /// Lanes at one address.
     #[inline]
-    fn one(&mut self, call: &Call, target: Target, problems: &mut Vec<Problem>) {
+    pub(super) fn one(&mut self, call: &Call, target: Target, problems: &mut Vec<Problem>) {
         let Target { space, at, lanes } = target;
         let Access { kind, bytes, warp, line, .. } = call.access;
         let Some(lane) = lowest(lanes) else { return };
@@ -375,20 +375,20 @@ impl<'a> Block<'a> {
 }
 
 /// One access with its entry in the log.
-struct Call {
+pub(super) struct Call {
     access: Access,
-    entry: u32,
+    pub entry: u32,
     atomic: bool,
 }
 
-struct Target {
-    space: Space,
-    at: u64,
-    lanes: u32,
+pub(super) struct Target {
+    pub space: Space,
+    pub at: u64,
+    pub lanes: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Space {
+pub(super) enum Space {
     Shared,
     Global,
 }
@@ -465,12 +465,12 @@ impl Pages {
         self.slab.get_mut(self.recent[slot].1 as usize)
     }
 
-    fn shared(&mut self, at: u32, bytes: u32) -> Option<(&mut Page, (usize, u64))> {
+    pub(super) fn shared(&mut self, at: u32, bytes: u32) -> Option<(&mut Page, (usize, u64))> {
         let page = self.shared_page(at / PAGE_BYTES)?;
         Some((page, word_of(at % PAGE_BYTES, bytes)))
     }
 
-    fn global(&mut self, at: u64, bytes: u32) -> Option<(&mut Page, (usize, u64))> {
+    pub(super) fn global(&mut self, at: u64, bytes: u32) -> Option<(&mut Page, (usize, u64))> {
         let page = self.global_page(at / u64::from(PAGE_BYTES))?;
         Some((page, word_of((at % u64::from(PAGE_BYTES)) as u32, bytes)))
     }
@@ -509,7 +509,7 @@ fn is_valid(access: &Access) -> bool {
     matches!(access.bytes, 1 | 2 | 4 | 8 | 16)
 }
 
-fn report(problems: &mut Vec<Problem>, kind: ProblemKind, lane: u32, address: u64, other: Option<Other>) {
+pub(super) fn report(problems: &mut Vec<Problem>, kind: ProblemKind, lane: u32, address: u64, other: Option<Other>) {
     if problems.iter().filter(|problem| problem.kind == kind).count() < PROBLEMS_MAX {
         problems.push(Problem { kind, lane, address, other });
     }
@@ -544,7 +544,7 @@ fn is_run(access: &Access, first: u32, n_lanes: u32, distance: impl Fn(usize) ->
 }
 
 /// Aligned pieces of 1, 2, 4 or 8 bytes that make up a range.
-fn pieces(at: u64, bytes: u32) -> impl Iterator<Item = (u64, u32)> {
+pub(super) fn pieces(at: u64, bytes: u32) -> impl Iterator<Item = (u64, u32)> {
     let (mut at, end) = (at, at.saturating_add(u64::from(bytes)));
     std::iter::from_fn(move || {
         let left = end - at;

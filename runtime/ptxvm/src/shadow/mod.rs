@@ -5,6 +5,7 @@
 //! other blocks when it ends, so that the verdict never depends on how the blocks were interleaved.
 
 mod block;
+mod bulk;
 mod clocks;
 mod cross;
 mod device;
@@ -21,6 +22,7 @@ mod reference_blocks;
 mod tests;
 
 pub use block::Block;
+pub use bulk::Starter;
 pub use global::{Crossing, Global, Launch, Outcome, Sectors};
 
 /// One memory instruction of one warp. Lanes out of bounds or misaligned are not in the mask.

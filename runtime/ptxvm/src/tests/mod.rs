@@ -2,6 +2,7 @@
 
 mod atomics;
 mod basics;
+mod bulk;
 mod copies;
 mod findings;
 mod floats;

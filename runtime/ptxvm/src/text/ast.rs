@@ -90,6 +90,8 @@ pub enum Operand {
     Vector(Vec<Operand>),
     Address(Address),
     List(Vec<Operand>),
+    /// `[map, {x, y}]`
+    Tensor(Address, Vec<Operand>),
 }
 
 #[derive(Clone, Debug)]

@@ -124,7 +124,15 @@ fn operand(parser: &mut Parser, depth: u32) -> Result<Operand, Error> {
         }
         Token::Mark(b'[') => {
             parser.next();
-            address(parser)
+            let address = address(parser)?;
+            if !parser.eat(b',') {
+                parser.expect(b']')?;
+                return Ok(Operand::Address(address));
+            }
+            parser.expect(b'{')?;
+            let coordinates = list(parser, b'}', depth)?;
+            parser.expect(b']')?;
+            Ok(Operand::Tensor(address, coordinates))
         }
         Token::Mark(b'!') => {
             parser.next();
@@ -157,8 +165,9 @@ fn list(parser: &mut Parser, close: u8, depth: u32) -> Result<Vec<Operand>, Erro
     Ok(operands)
 }
 
-fn address(parser: &mut Parser) -> Result<Operand, Error> {
-    let address = match parser.peek() {
+/// Up to what follows it in the brackets.
+fn address(parser: &mut Parser) -> Result<Address, Error> {
+    Ok(match parser.peek() {
         Token::Word(word) => {
             parser.next();
             Address { base: Some(word.to_owned()), offset: parser.sum()? }
@@ -167,7 +176,5 @@ fn address(parser: &mut Parser) -> Result<Operand, Error> {
             Number::Int(value) => Address { base: None, offset: (value as i64).wrapping_add(parser.sum()?) },
             Number::F32(_) | Number::F64(_) => return Err(parser.expected("a whole number as an address")),
         },
-    };
-    parser.expect(b']')?;
-    Ok(Operand::Address(address))
+    })
 }

@@ -1,0 +1,84 @@
+//! bulk copies  =>  accesses of 16 bytes in the name of the thread that started them
+
+use super::block::{Block, Space, Target, pieces, report};
+use super::page::PAGE_BYTES;
+use super::{Access, Kind, Other, Problem, ProblemKind};
+
+/// Bytes of a piece.
+const BYTES: u32 = 16;
+
+/// The thread that started a copy, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Starter {
+    pub warp: u32,
+    pub lane: u32,
+    pub line: u32,
+}
+
+impl Starter {
+    fn access(&self, kind: Kind, bytes: u32) -> Access {
+        Access { warp: self.warp, mask: 1 << self.lane, bytes, kind, collective: false, line: self.line }
+    }
+}
+
+impl Block<'_> {
+    /// A copy will write a piece of shared memory: until then it must not be touched.
+    pub fn bulk_write_start(&mut self, starter: Starter, at: u32, problems: &mut Vec<Problem>) {
+        self.unfenced(starter, at, problems);
+        let call = self.call(&starter.access(Kind::Write, BYTES));
+        self.one(&call, Target { space: Space::Shared, at: at.into(), lanes: 1 << starter.lane }, problems);
+        if let Some((page, (word, bits))) = self.pages.shared(at, BYTES) {
+            page.in_flight.0[word] |= bits;
+            page.copy = Some(Other { warp: starter.warp, lane: starter.lane, line: starter.line, write: true });
+        }
+    }
+
+    /// The piece has been written.
+    pub fn bulk_write_land(&mut self, starter: Starter, at: u32) {
+        let call = self.call(&starter.access(Kind::Write, BYTES));
+        if let Some((page, (word, bits))) = self.pages.shared(at, BYTES) {
+            page.in_flight.0[word] &= !bits;
+            page.unfenced.0[word] &= !bits;
+            page.init.0[word] |= bits;
+            page.land(at % PAGE_BYTES, BYTES, call.entry << 6 | starter.lane);
+        }
+    }
+
+    /// A copy reads a piece of shared memory, from now on until it is read again at its wait.
+    pub fn bulk_read(&mut self, starter: Starter, at: u32, is_start: bool, problems: &mut Vec<Problem>) {
+        if is_start {
+            self.unfenced(starter, at, problems);
+        }
+        let call = self.call(&starter.access(Kind::Read, BYTES));
+        self.one(&call, Target { space: Space::Shared, at: at.into(), lanes: 1 << starter.lane }, problems);
+    }
+
+    fn unfenced(&mut self, starter: Starter, at: u32, problems: &mut Vec<Problem>) {
+        if let Some((page, (word, bits))) = self.pages.shared(at, BYTES)
+            && page.unfenced.0[word] & bits != 0
+        {
+            report(problems, ProblemKind::Unfenced, starter.lane, at.into(), None);
+        }
+    }
+
+    /// A copy reads or writes part of a piece of global memory.
+    pub fn bulk_global(&mut self, starter: Starter, kind: Kind, at: u64, bytes: u32, problems: &mut Vec<Problem>) {
+        for (at, bytes) in pieces(at, bytes) {
+            self.global(&starter.access(kind, bytes), &[at; 32], problems);
+            if kind == Kind::Write
+                && let Some((page, (word, bits))) = self.pages.global(at, bytes)
+            {
+                page.in_flight.0[word] |= bits;
+                page.copy = Some(Other { warp: starter.warp, lane: starter.lane, line: starter.line, write: true });
+            }
+        }
+    }
+
+    pub fn bulk_global_land(&mut self, at: u64, bytes: u32) {
+        for (at, bytes) in pieces(at, bytes) {
+            if let Some((page, (word, bits))) = self.pages.global(at, bytes) {
+                page.in_flight.0[word] &= !bits;
+            }
+        }
+    }
+}
