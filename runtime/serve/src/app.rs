@@ -1,0 +1,56 @@
+//! what all requests share: the models, the room for bodies, whether the server still accepts work
+
+use crate::body::Room;
+use crate::kserve;
+use crate::refusal::{Answer, Refusal};
+use crate::registry::Registry;
+use axum::Router;
+use axum::http::StatusCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub struct App {
+    pub registry: Registry,
+    pub room: Room,
+    is_ending: AtomicBool,
+}
+
+/// Bytes beyond which reading or writing a body would keep other requests waiting.
+const HEAVY_BYTES: usize = 64 << 10;
+
+impl App {
+    pub fn new(registry: Registry) -> App {
+        let limits = &registry.args().limits;
+        let room = Room::new(limits.bodies_max.get().saturating_mul(1 << 10), limits.body_bytes_max());
+        App { registry, room, is_ending: AtomicBool::new(false) }
+    }
+
+    /// From now on the server is not ready, and takes no more work.
+    pub fn end(&self) {
+        self.is_ending.store(true, Ordering::SeqCst);
+    }
+
+    pub fn check_ready(&self) -> Answer<()> {
+        self.check_accepting()
+    }
+
+    pub fn check_accepting(&self) -> Answer<()> {
+        match self.is_ending.load(Ordering::SeqCst) {
+            false => Ok(()),
+            true => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                Err(Refusal::new(status, "ending", "the server is ending", "ask another one").retry_after(1))
+            }
+        }
+    }
+
+    /// Runs work that takes long where a body is large, without keeping other requests waiting.
+    pub fn heavy<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
+        if bytes > HEAVY_BYTES { tokio::task::block_in_place(work) } else { work() }
+    }
+}
+
+pub fn router(app: Arc<App>) -> Router {
+    let unknown = async || Refusal::not_found("there is nothing at this path", "`/v2` is the root of the protocol");
+    Router::new().merge(kserve::routes()).fallback(unknown).with_state(app)
+}

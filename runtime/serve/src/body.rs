@@ -1,0 +1,108 @@
+//! the body of a request  =>  its bytes, counted against the limits as they arrive
+
+use crate::refusal::{Answer, Refusal};
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Room for the bodies of all requests together, in KiB.
+#[derive(Clone)]
+pub struct Room {
+    left: Arc<Semaphore>,
+    body_bytes_max: usize,
+}
+
+/// A body that was received. Its room is given back when it is dropped.
+pub struct Received {
+    pub bytes: Bytes,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+/// What has arrived: in place as long as it is one piece.
+#[derive(Default)]
+struct Whole {
+    first: Bytes,
+    joined: Vec<u8>,
+}
+
+impl Whole {
+    fn push(&mut self, data: Bytes) {
+        if self.first.is_empty() && self.joined.is_empty() {
+            self.first = data;
+        } else {
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+            self.joined.extend_from_slice(&data);
+        }
+    }
+
+    fn bytes(self) -> Bytes {
+        if self.joined.is_empty() { self.first } else { self.joined.into() }
+    }
+}
+
+/// A client that sends nothing for so long is not waited for.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+impl Room {
+    pub fn new(bodies_kib: usize, body_bytes_max: usize) -> Room {
+        Room { left: Arc::new(Semaphore::new(bodies_kib.min(Semaphore::MAX_PERMITS))), body_bytes_max }
+    }
+
+    /// Reads a body to its end. What a header says of its length only refuses it sooner: nothing is allocated by it.
+    pub async fn receive(&self, headers: &HeaderMap, mut body: Body, until: Instant) -> Answer<Received> {
+        let most = self.body_bytes_max;
+        let too_large = || {
+            let message = format!("the body has more than {most} bytes");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", message, "send a smaller batch, or binary tensors")
+        };
+        if headers.get(header::CONTENT_ENCODING).is_some_and(|v| v != "identity") {
+            let message = "the body is compressed (`Content-Encoding`)";
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Refusal::new(status, "malformed", message, "send it without compression"));
+        }
+        let told = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+        if told.is_some_and(|told| told > most as u64) {
+            return Err(too_large());
+        }
+        let (mut whole, mut length, mut room) = (Whole::default(), 0usize, None);
+        loop {
+            let patience = SILENCE_MAX.min(until.saturating_duration_since(Instant::now()));
+            let frame = tokio::time::timeout(patience, body.frame()).await.map_err(|_| {
+                let message = "the body of the request did not arrive in time";
+                Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow", message, "send the body at once")
+            })?;
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|e| {
+                Refusal::bad_request(format!("the body of the request broke off: {e}"), "send as much as announced")
+            })?;
+            // Trailers say nothing that is needed.
+            let Ok(data) = frame.into_data() else { continue };
+            length = length.saturating_add(data.len());
+            if length > most {
+                return Err(too_large());
+            }
+            self.take(&mut room, length)?;
+            whole.push(data);
+        }
+        Ok(Received { bytes: whole.bytes(), _room: room })
+    }
+
+    /// Makes the room of a body as large as what has arrived of it.
+    fn take(&self, room: &mut Option<OwnedSemaphorePermit>, length: usize) -> Answer<()> {
+        let wanted = length.div_ceil(1 << 10) - room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = self.left.clone().try_acquire_many_owned(wanted as u32).map_err(|_| {
+            let message = "the bodies of the requests that are being answered take all the memory that they may";
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            Refusal::new(status, "bodies-full", message, "ask again later, or raise `--bodies-max`").retry_after(1)
+        })?;
+        match room {
+            Some(room) => room.merge(more),
+            None => *room = Some(more),
+        }
+        Ok(())
+    }
+}

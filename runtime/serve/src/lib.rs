@@ -1,0 +1,23 @@
+//! MODEL.sdx | FOLDER  =>  a server: KServe's protocol over HTTP
+//!
+//! A request goes through these files: `connections` (bytes of a peer), `app` (routes), `body` (limits), `kserve` (its tensors),
+//! `served` (the model), `queue` (its turn), `stacking` (those that one call computes), and back.
+
+mod app;
+mod args;
+mod body;
+mod connections;
+mod json;
+mod kserve;
+mod patience;
+mod ports;
+mod queue;
+mod refusal;
+mod registry;
+mod served;
+mod server;
+mod stacking;
+mod statistics;
+
+pub use args::ServeArgs;
+pub use server::serve;

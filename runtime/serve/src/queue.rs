@@ -1,0 +1,346 @@
+//! jobs that wait  =>  those that one call computes: the oldest, and all that can be stacked with it
+//!
+//! There is no timer: a session that is free takes what waits. A job whose client has gone, or whose time is over, leaves the
+//! queue at once, and a call stops when nobody waits for it any more.
+
+use crate::refusal::{Answer, Refusal};
+use axum::http::StatusCode;
+use sardonyx_base::{Result, Tensor};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// What a request asks a model for.
+pub struct Job {
+    /// In the order of the model's inputs.
+    pub inputs: Vec<Tensor>,
+    /// The outputs wanted; all where empty.
+    pub outputs: Vec<String>,
+    /// The size of the stacked dimension.
+    pub rows: usize,
+    pub positions: usize,
+    pub deadline: Instant,
+    pub arrived: Instant,
+    /// It is not stacked again: a call with others has failed.
+    pub is_alone: bool,
+    pub ticket: Arc<Ticket>,
+    pub reply: oneshot::Sender<Result<Done>>,
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub struct Done {
+    pub outputs: Vec<(String, Tensor)>,
+    pub waited: Duration,
+    pub computed: Duration,
+}
+
+/// By which a job is found again.
+#[derive(Default)]
+pub struct Ticket {
+    has_left: AtomicBool,
+    call: Mutex<Option<Arc<Call>>>,
+}
+
+/// Those who wait for a call.
+pub struct Call {
+    waiting: AtomicUsize,
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// How many jobs one call may take together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub rows: usize,
+    pub positions: usize,
+}
+
+pub struct Queue {
+    jobs_max: usize,
+    positions_max: usize,
+    /// Calls at the same time.
+    calls_max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Job>,
+    positions: usize,
+    calls: usize,
+    counts: Counts,
+    /// Of the calls so far; the recent ones count more.
+    positions_per_second: f64,
+}
+
+/// Counts of a queue at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    pub waiting: usize,
+    pub positions: usize,
+    pub oldest: Duration,
+    pub calls: usize,
+    pub refused: u64,
+    pub expired: u64,
+    pub left: u64,
+}
+
+impl Queue {
+    pub fn new(jobs_max: usize, positions_max: usize, calls_max: usize) -> Queue {
+        Queue { jobs_max, positions_max, calls_max, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn counts(&self) -> Counts {
+        let state = self.lock();
+        Counts {
+            waiting: state.waiting.len(),
+            positions: state.positions,
+            oldest: state.waiting.front().map_or(Duration::ZERO, |job| job.arrived.elapsed()),
+            calls: state.calls,
+            ..state.counts
+        }
+    }
+
+    /// Accepts all jobs of a request, or none. A request that never fits is refused for good, others for the time being.
+    pub fn push(&self, jobs: Vec<Job>) -> Answer<()> {
+        if jobs.len() > self.jobs_max {
+            let message = format!("the request has {} parts, and at most {} may wait", jobs.len(), self.jobs_max);
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            return Err(Refusal::new(status, "too-large", message, "send several smaller requests"));
+        }
+        let positions = jobs.iter().fold(0usize, |n, job| n.saturating_add(job.positions));
+        let mut state = self.lock();
+        let free = self.calls_max - state.calls.min(self.calls_max);
+        let has_room = state.waiting.len() + jobs.len() <= self.jobs_max.saturating_add(free)
+            && (state.waiting.is_empty() || state.positions.saturating_add(positions) <= self.positions_max);
+        if !has_room {
+            state.counts.refused += 1;
+            let seconds = state.seconds_to_drain();
+            let message =
+                format!("{} requests with {} positions wait, and no more may", state.waiting.len(), state.positions);
+            let help = "ask again later, or let more wait with `--waiting-max` and `--waiting-positions-max`";
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            return Err(Refusal::new(status, "queue-full", message, help).retry_after(seconds));
+        }
+        state.positions = state.positions.saturating_add(positions);
+        state.waiting.extend(jobs);
+        Ok(())
+    }
+
+    /// Puts jobs that were taken back in front, each to be computed alone.
+    pub fn push_back(&self, jobs: Vec<Job>) {
+        let mut state = self.lock();
+        for mut job in jobs.into_iter().rev() {
+            job.is_alone = true;
+            *job.ticket.call() = None;
+            state.positions = state.positions.saturating_add(job.positions);
+            state.waiting.push_front(job);
+        }
+    }
+
+    /// Takes the oldest job, and the oldest of those that `fits` says can be stacked with it, where a session is free.
+    pub fn take(&self, limits: Option<Limits>, fits: impl Fn(&Job, &Job) -> bool) -> Option<(Vec<Job>, Arc<Call>)> {
+        let mut state = self.lock();
+        if state.calls >= self.calls_max {
+            return None;
+        }
+        let now = Instant::now();
+        let first = loop {
+            let job = state.pop_front()?;
+            match (job.ticket.has_left.load(Ordering::Relaxed), job.deadline <= now) {
+                (false, false) => break job,
+                // Whoever waits for it is told by its own clock.
+                (false, true) => state.counts.expired += 1,
+                (true, _) => state.counts.left += 1,
+            }
+        };
+        let mut jobs = vec![first];
+        if let Some(limits) = limits.filter(|_| !jobs[0].is_alone) {
+            let (mut rows, mut positions) = (jobs[0].rows, jobs[0].positions);
+            let mut at = 0;
+            while at < state.waiting.len() && rows < limits.rows && positions < limits.positions {
+                let job = &state.waiting[at];
+                let joins = !job.is_alone
+                    && job.deadline > now
+                    && rows.saturating_add(job.rows) <= limits.rows
+                    && positions.saturating_add(job.positions) <= limits.positions
+                    && fits(&jobs[0], job);
+                match joins.then(|| state.remove(at)).flatten() {
+                    Some(job) => {
+                        rows += job.rows;
+                        positions += job.positions;
+                        jobs.push(job);
+                    }
+                    None => at += 1,
+                }
+            }
+        }
+        state.calls += 1;
+        let call = Arc::new(Call { waiting: AtomicUsize::new(jobs.len()), cancel: Arc::default() });
+        for job in &jobs {
+            *job.ticket.call() = Some(call.clone());
+        }
+        Some((jobs, call))
+    }
+
+    /// After a call that `take` gave jobs for.
+    pub fn call_ended(&self, positions: usize, took: Duration) {
+        let mut state = self.lock();
+        state.calls -= 1;
+        let rate = positions as f64 / took.as_secs_f64().max(1e-6);
+        state.positions_per_second = match state.positions_per_second {
+            0.0 => rate,
+            before => 0.9 * before + 0.1 * rate,
+        };
+    }
+
+    /// Nobody waits for the job any more: it leaves the queue, or its call ends when all others have left too.
+    pub fn leave(&self, ticket: &Arc<Ticket>, is_late: bool) {
+        let mut state = self.lock();
+        if ticket.has_left.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match ticket.call().take() {
+            Some(call) => {
+                if call.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    call.cancel.store(true, Ordering::Relaxed);
+                }
+            }
+            None => {
+                let at = state.waiting.iter().position(|job| Arc::ptr_eq(&job.ticket, ticket));
+                if at.and_then(|at| state.remove(at)).is_some() {
+                    match is_late {
+                        true => state.counts.expired += 1,
+                        false => state.counts.left += 1,
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    fn pop_front(&mut self) -> Option<Job> {
+        self.remove(0)
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Job> {
+        let job = self.waiting.remove(at)?;
+        self.positions = self.positions.saturating_sub(job.positions);
+        Some(job)
+    }
+
+    fn seconds_to_drain(&self) -> u64 {
+        let seconds = self.positions as f64 / self.positions_per_second.max(1.0);
+        (seconds.ceil() as u64).clamp(1, 60)
+    }
+}
+
+impl Ticket {
+    fn call(&self) -> MutexGuard<'_, Option<Arc<Call>>> {
+        self.call.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(rows: usize, deadline: Instant) -> Job {
+        Job {
+            inputs: vec![],
+            outputs: vec![],
+            rows,
+            positions: rows * 10,
+            deadline,
+            arrived: Instant::now(),
+            is_alone: false,
+            ticket: Arc::default(),
+            reply: oneshot::channel().0,
+        }
+    }
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    const LIMITS: Option<Limits> = Some(Limits { rows: 8, positions: 50 });
+
+    fn rows(taken: Option<(Vec<Job>, Arc<Call>)>) -> Vec<usize> {
+        taken.map(|(jobs, _)| jobs.iter().map(|job| job.rows).collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_waits_is_taken_together_in_order_and_within_limits() {
+        let queue = Queue::new(10, 1000, 9);
+        queue.push([2, 4, 1, 1, 1].map(|rows| job(rows, later())).into()).unwrap();
+        // Four rows more would be too many positions; those behind them still fit.
+        assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [2, 1, 1, 1]);
+        assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [4]);
+        queue.push([1, 1, 2].map(|rows| job(rows, later())).into()).unwrap();
+        assert_eq!(rows(queue.take(LIMITS, |a, b| a.rows == b.rows)), [1, 1]);
+        assert_eq!(rows(queue.take(None, |_, _| true)), [2]);
+        assert_eq!((queue.counts().waiting, queue.counts().positions, queue.counts().calls), (0, 0, 4));
+    }
+
+    #[test]
+    fn no_more_wait_than_may_and_no_more_calls_run() {
+        let queue = Queue::new(2, 40, 1);
+        queue.push(vec![job(1, later())]).unwrap();
+        let _running = queue.take(LIMITS, |_, _| true).unwrap();
+        queue.push(vec![job(1, later()), job(1, later())]).unwrap();
+        assert!(queue.take(LIMITS, |_, _| true).is_none());
+        let refusal = queue.push(vec![job(1, later())]).unwrap_err();
+        assert_eq!((refusal.status.as_u16(), refusal.reason), (429, "queue-full"));
+        assert!(refusal.retry_after.is_some());
+        assert_eq!(queue.push([1, 1, 1].map(|r| job(r, later())).into()).unwrap_err().status.as_u16(), 413);
+        queue.call_ended(10, Duration::from_millis(1));
+        assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1]);
+        // One job that is larger than the queue may wait if it waits alone.
+        queue.push(vec![job(9, later())]).unwrap();
+        assert_eq!(queue.push(vec![job(1, later())]).unwrap_err().status.as_u16(), 429);
+    }
+
+    #[test]
+    fn those_who_leave_are_not_computed() {
+        let queue = Queue::new(10, 1000, 1);
+        let (a, b, late) = (job(1, later()), job(2, later()), job(3, Instant::now()));
+        let (ticket_a, ticket_b) = (a.ticket.clone(), b.ticket.clone());
+        let c = job(4, later());
+        let ticket_c = c.ticket.clone();
+        queue.push(vec![late, a, b, c]).unwrap();
+        queue.leave(&ticket_a, false);
+        let (jobs, call) = queue.take(None, |_, _| true).unwrap();
+        assert_eq!(jobs[0].rows, 2);
+        queue.leave(&ticket_c, true);
+        assert!(!call.cancel.load(Ordering::Relaxed));
+        queue.leave(&ticket_b, false);
+        assert!(call.cancel.load(Ordering::Relaxed));
+        let Counts { waiting, positions, expired, left, .. } = queue.counts();
+        assert_eq!((waiting, positions, expired, left), (0, 0, 2, 1));
+    }
+
+    #[test]
+    fn a_call_goes_on_as_long_as_one_waits() {
+        let queue = Queue::new(10, 1000, 1);
+        let jobs = [1, 1].map(|rows| job(rows, later()));
+        let tickets = [0, 1].map(|i| jobs[i].ticket.clone());
+        queue.push(jobs.into()).unwrap();
+        let (jobs, call) = queue.take(LIMITS, |_, _| true).unwrap();
+        queue.leave(&tickets[0], false);
+        queue.leave(&tickets[0], false);
+        assert!(!call.cancel.load(Ordering::Relaxed));
+        queue.call_ended(10, Duration::ZERO);
+        queue.push_back(jobs);
+        // The one that left is skipped, and the other is computed alone.
+        queue.push(vec![job(1, later())]).unwrap();
+        let (jobs, _) = queue.take(LIMITS, |_, _| true).unwrap();
+        assert!(jobs.len() == 1 && Arc::ptr_eq(&jobs[0].ticket, &tickets[1]));
+    }
+}

@@ -1,0 +1,186 @@
+//! jobs  =>  the inputs of one call;  its outputs  =>  those of each job, bit for bit as alone
+
+use crate::ports::Ports;
+use crate::queue::{Job, Limits};
+use bytes::Bytes;
+use sardonyx_base::{DType, Error, Result, Tensor};
+use sardonyx_format::tensor_io::Synthetic;
+use sardonyx_runtime::{Model, Outputs, SessionOptions};
+
+/// How the jobs of a model are stacked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stacking {
+    pub limits: Limits,
+    /// The inputs are filled up with zeros along their second dimension, which the model leaves out again.
+    pub pads: bool,
+}
+
+impl Stacking {
+    /// `None` where the shapes or the numbers of the model do not allow it: two made-up requests are computed together and
+    /// alone, and where a bit differs, every request is computed alone.
+    pub fn of(model: &Model, ports: &Ports, positions_max: usize) -> Option<Stacking> {
+        let symbol = ports.stacked.as_ref()?;
+        let rows = symbol.hi.map_or(usize::MAX, |hi| usize::try_from(hi).unwrap_or(0));
+        let stacking = |pads| Stacking { limits: Limits { rows, positions: positions_max }, pads };
+        if rows < 2 {
+            return None;
+        }
+        let is_exact = |pads| is_exact(model, ports, pads).unwrap_or(false);
+        match can_pad(model, ports) && is_exact(true) {
+            true => Some(stacking(true)),
+            false => is_exact(false).then(|| stacking(false)),
+        }
+    }
+
+    /// Whether a job can be computed with another one.
+    pub fn fits(&self, a: &Job, b: &Job) -> bool {
+        let same = |(a, b): (&Tensor, &Tensor)| a.dims().get(1..) == b.dims().get(1..);
+        self.pads || a.inputs.iter().zip(&b.inputs).all(same)
+    }
+}
+
+/// Whether zeros behind a row's end change nothing: the model computes only the rows that its mask keeps, and has nothing but
+/// sequences of integers as inputs.
+fn can_pad(model: &Model, ports: &Ports) -> bool {
+    let inputs = ports.inputs();
+    let is_packed = model.program().symbols.iter().any(|symbol| symbol.kind == sardonyx_base::plan::SymbolKind::Data);
+    let has_mask = inputs.iter().any(|port| port.name == "attention_mask");
+    let Some(length) = inputs[0].dims.get(1).and_then(|dim| dim.as_symbol()) else { return false };
+    let is_sequence = |dims: &[sardonyx_base::Dim]| dims.len() == 2 && dims[1].as_symbol() == Some(length);
+    let cuts = |dims: &[sardonyx_base::Dim]| {
+        let is_free = |dims: &[sardonyx_base::Dim]| dims.iter().all(|dim| !dim.symbols().contains(length));
+        is_free(dims) || (dims.get(1).and_then(|d| d.as_symbol()) == Some(length) && is_free(&dims[2..]))
+    };
+    let all_inputs = inputs.iter().all(|port| port.dtype.is_int() && is_sequence(&port.dims));
+    is_packed && has_mask && all_inputs && ports.outputs().all(|port| cuts(&port.dims))
+}
+
+/// Whether an output has a part for each position of a padded row.
+fn is_by_position(ports: &Ports, output: &str) -> bool {
+    let length = ports.inputs()[0].dims.get(1).and_then(|dim| dim.as_symbol());
+    let port = ports.outputs().find(|port| port.name == output);
+    length.is_some() && port.and_then(|port| port.dims.get(1)?.as_symbol()) == length
+}
+
+/// The inputs of the call that computes all jobs.
+pub fn stack(inputs: &[&[Tensor]], pads: bool) -> Result<Vec<Tensor>> {
+    let [first, rest @ ..] = inputs else { return Err(Error::defect("a call without a job")) };
+    if rest.is_empty() {
+        return Ok(first.to_vec());
+    }
+    (0..first.len()).map(|port| join(&inputs.iter().map(|inputs| &inputs[port]).collect::<Vec<_>>(), pads)).collect()
+}
+
+fn join(parts: &[&Tensor], pads: bool) -> Result<Tensor> {
+    let rows = parts.iter().map(|part| part.dims()[0]).sum();
+    let mut dims = parts[0].dims().to_vec();
+    dims[0] = rows;
+    let mut data = Vec::new();
+    if !pads {
+        parts.iter().for_each(|part| data.extend_from_slice(part.bytes()));
+        return Tensor::new(parts[0].dtype(), dims, aligned(data));
+    }
+    dims[1] = parts.iter().map(|part| part.dims()[1]).max().unwrap_or(0);
+    let width = dims[1] * parts[0].dtype().bytes();
+    data.reserve_exact(rows * width);
+    for part in parts {
+        let bytes = (part.dims()[1] * part.dtype().bytes()).max(1);
+        for row in part.bytes().chunks(bytes) {
+            let end = data.len() + width;
+            data.extend_from_slice(row);
+            data.resize(end, 0);
+        }
+        if part.dims()[1] == 0 {
+            data.resize(data.len() + part.dims()[0] * width, 0);
+        }
+    }
+    Tensor::new(parts[0].dtype(), dims, aligned(data))
+}
+
+/// A vector's memory is aligned for every element in practice; where it is not, the call copies it.
+fn aligned(data: Vec<u8>) -> Bytes {
+    data.into()
+}
+
+/// The size of a job in its call: rows, and positions of each where rows are padded.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    pub rows: usize,
+    pub length: usize,
+}
+
+impl Share {
+    pub fn of(inputs: &[Tensor]) -> Share {
+        let dims = inputs.first().map(Tensor::dims).unwrap_or_default();
+        Share { rows: dims.first().copied().unwrap_or(0), length: dims.get(1).copied().unwrap_or(0) }
+    }
+}
+
+/// The outputs of each job of a call.
+pub fn cut(outputs: Outputs, shares: &[Share], ports: &Ports, pads: bool) -> Result<Vec<Vec<(String, Tensor)>>> {
+    if shares.len() == 1 {
+        return Ok(vec![outputs.into()]);
+    }
+    let mut of_jobs: Vec<Vec<(String, Tensor)>> = shares.iter().map(|_| vec![]).collect();
+    for (name, tensor) in outputs {
+        let cuts = pads && is_by_position(ports, &name);
+        let row_bytes = tensor.bytes().len() / tensor.dims()[0].max(1);
+        let mut at = 0;
+        for (share, own) in shares.iter().zip(&mut of_jobs) {
+            let end = at + share.rows * row_bytes;
+            let mut dims = tensor.dims().to_vec();
+            dims[0] = share.rows;
+            let mut bytes = tensor.bytes().slice(at..end);
+            if cuts && share.length < dims[1] {
+                let kept = row_bytes / dims[1].max(1) * share.length;
+                bytes =
+                    bytes.chunks(row_bytes.max(1)).flat_map(|row| &row[..kept]).copied().collect::<Vec<u8>>().into();
+                dims[1] = share.length;
+            }
+            own.push((name.clone(), Tensor::new(tensor.dtype(), dims, bytes)?));
+            at = end;
+        }
+    }
+    Ok(of_jobs)
+}
+
+/// Computes two made-up requests together and alone. Models that reject made-up numbers are not stacked.
+fn is_exact(model: &Model, ports: &Ports, pads: bool) -> Result<bool> {
+    let session = model.session(&SessionOptions::default())?;
+    // The second row is shorter where rows are padded.
+    let jobs: Vec<Vec<Tensor>> = [3, 2].iter().map(|length| made_up(ports, *length, pads)).collect::<Result<_>>()?;
+    let run = |inputs: &[Tensor]| {
+        let named: Vec<(&str, Tensor)> =
+            ports.inputs().iter().zip(inputs).map(|(port, tensor)| (port.name.as_str(), tensor.clone())).collect();
+        session.run_entry(&ports.entry.name, &named)
+    };
+    let alone: Vec<Vec<(String, Tensor)>> = jobs.iter().map(|job| run(job).map(Into::into)).collect::<Result<_>>()?;
+    let views: Vec<&[Tensor]> = jobs.iter().map(Vec::as_slice).collect();
+    let shares: Vec<Share> = jobs.iter().map(|job| Share::of(job)).collect();
+    let together = cut(run(&stack(&views, pads)?)?, &shares, ports, pads)?;
+    Ok(together == alone)
+}
+
+/// One row: the stacked dimension is 1, others as small as they may be, and at least `length`.
+fn made_up(ports: &Ports, length: usize, pads: bool) -> Result<Vec<Tensor>> {
+    let stacked = ports.stacked.as_ref().map(|symbol| symbol.name.as_str());
+    let size = |name: &str| {
+        let symbol = ports.entry.symbols.iter().find(|symbol| symbol.name == name)?;
+        let length = if pads { length as i64 } else { 3 };
+        let wanted = if Some(name) == stacked { 1 } else { length };
+        Some(wanted.max(symbol.lo).min(symbol.hi.unwrap_or(i64::MAX)))
+    };
+    let tensor = |(at, port): (usize, &sardonyx_runtime::Port)| {
+        let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval(&size)?.max(0) as usize)).collect();
+        let dims = dims?;
+        let seed = (at * 2 + length) as u64;
+        match port.name.as_str() {
+            "attention_mask" if port.dtype == DType::I64 => {
+                let n = dims.iter().product();
+                Ok(Tensor::from_vec(dims, vec![1i64; n]))
+            }
+            _ => Synthetic::Random.tensor(port.dtype, dims, seed),
+        }
+    };
+    ports.inputs().iter().enumerate().map(tensor).collect()
+}

@@ -1,0 +1,114 @@
+//! calls and requests of a model  =>  counts and times, for the statistics of KServe's protocol and for the metrics
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[derive(Default)]
+pub struct Statistics(Mutex<Counts>);
+
+/// How often something happened, and how long it took together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    pub count: u64,
+    pub total: Duration,
+}
+
+impl Times {
+    fn add(&mut self, took: Duration) {
+        self.count += 1;
+        self.total += took;
+    }
+
+    fn json(self) -> Value {
+        json!({ "count": self.count, "ns": u64::try_from(self.total.as_nanos()).unwrap_or(u64::MAX) })
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Requests, from the end of their headers to their answer.
+    pub succeeded: Times,
+    pub failed: Times,
+    pub waited: Times,
+    pub decoded: Times,
+    pub encoded: Times,
+    pub computed: Times,
+    pub rows: u64,
+    pub positions: u64,
+    pub failed_calls: u64,
+    /// By number of rows: calls.
+    pub batches: BTreeMap<usize, Times>,
+    pub last: Option<std::time::SystemTime>,
+}
+
+/// Sizes of batches that are told apart; the rest counts as the largest of them.
+const BATCHES_MAX: usize = 1024;
+
+impl Statistics {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.lock().clone()
+    }
+
+    pub fn call_ended(&self, rows: usize, positions: usize, took: Duration, is_ok: bool) {
+        let mut counts = self.lock();
+        counts.computed.add(took);
+        counts.rows += rows as u64;
+        counts.positions += positions as u64;
+        counts.failed_calls += u64::from(!is_ok);
+        counts.batches.entry(rows.min(BATCHES_MAX)).or_default().add(took);
+    }
+
+    pub fn waited(&self, took: Duration) {
+        self.lock().waited.add(took);
+    }
+
+    pub fn decoded(&self, took: Duration) {
+        self.lock().decoded.add(took);
+    }
+
+    pub fn encoded(&self, took: Duration) {
+        self.lock().encoded.add(took);
+    }
+
+    pub fn answered(&self, took: Duration, is_ok: bool) {
+        let mut counts = self.lock();
+        counts.last = Some(std::time::SystemTime::now());
+        match is_ok {
+            true => counts.succeeded.add(took),
+            false => counts.failed.add(took),
+        }
+    }
+
+    /// As the statistics extension of the protocol has them.
+    pub fn json(&self, name: &str, version: u64) -> Value {
+        let counts = self.counts();
+        let since_epoch = counts.last.and_then(|last| last.duration_since(std::time::UNIX_EPOCH).ok());
+        let batches: Vec<Value> = counts
+            .batches
+            .iter()
+            .map(|(rows, times)| json!({ "batch_size": rows, "compute_infer": times.json() }))
+            .collect();
+        json!({
+            "name": name,
+            "version": version.to_string(),
+            "last_inference": since_epoch.map_or(0, |since| since.as_millis() as u64),
+            "inference_count": counts.rows,
+            "execution_count": counts.computed.count,
+            "inference_stats": {
+                "success": counts.succeeded.json(),
+                "fail": counts.failed.json(),
+                "queue": counts.waited.json(),
+                "compute_input": counts.decoded.json(),
+                "compute_infer": counts.computed.json(),
+                "compute_output": counts.encoded.json(),
+            },
+            "batch_stats": batches,
+        })
+    }
+}
