@@ -38,6 +38,7 @@ static ROOMS: &[(&str, &[&str])] = &[
     ("sardonyx-python", &["sardonyx-runtime"]),
     ("sardonyx-run", &["sardonyx-base", "sardonyx-cluster", "sardonyx-format", "sardonyx-runtime"]),
     ("sardonyx-runtime", &["ptxvm", "sardonyx-base", "sardonyx-format"]),
+    ("sardonyx-serve", &["sardonyx-base", "sardonyx-format", "sardonyx-run", "sardonyx-runtime"]),
     ("xtask", &[]),
 ];
 

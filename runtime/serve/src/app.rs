@@ -1,15 +1,20 @@
 //! what all requests share: the models, the room for bodies, whether the server still accepts work
 
 use crate::body::Room;
+use crate::embeddings::{openai, tei};
 use crate::kserve;
+use crate::metrics::{Metrics, metrics, watch};
 use crate::refusal::{Answer, Refusal};
 use crate::registry::Registry;
 use axum::Router;
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub struct App {
+    pub metrics: Arc<Metrics>,
     pub registry: Registry,
     pub room: Room,
     is_ending: AtomicBool,
@@ -19,10 +24,10 @@ pub struct App {
 const HEAVY_BYTES: usize = 64 << 10;
 
 impl App {
-    pub fn new(registry: Registry) -> App {
+    pub fn new(registry: Registry, metrics: Arc<Metrics>) -> App {
         let limits = &registry.args().limits;
         let room = Room::new(limits.bodies_max.get().saturating_mul(1 << 10), limits.body_bytes_max());
-        App { registry, room, is_ending: AtomicBool::new(false) }
+        App { metrics, registry, room, is_ending: AtomicBool::new(false) }
     }
 
     /// From now on the server is not ready, and takes no more work.
@@ -52,5 +57,7 @@ impl App {
 
 pub fn router(app: Arc<App>) -> Router {
     let unknown = async || Refusal::not_found("there is nothing at this path", "`/v2` is the root of the protocol");
-    Router::new().merge(kserve::routes()).fallback(unknown).with_state(app)
+    let router = Router::new().merge(kserve::routes()).merge(openai::routes()).merge(tei::routes());
+    let router = router.route("/metrics", get(metrics)).fallback(unknown);
+    router.layer(from_fn_with_state(app.clone(), watch)).with_state(app)
 }

@@ -27,6 +27,12 @@ pub struct ServeArgs {
     /// The name of the one artifact [default: that of its file, without `.sdx`]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// The tokenizer of a model whose artifact has none, for debugging
+    #[arg(long, value_name = "tokenizer.json")]
+    pub tokenizer: Option<PathBuf>,
+    /// Write a line of JSON for each request to the standard error output
+    #[arg(long)]
+    pub log_json: bool,
     #[command(flatten)]
     pub compute: ComputeArgs,
     #[command(flatten)]

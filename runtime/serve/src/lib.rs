@@ -1,4 +1,4 @@
-//! MODEL.sdx | FOLDER  =>  a server: KServe's protocol over HTTP
+//! MODEL.sdx | FOLDER  =>  a server: KServe's protocol and embeddings of texts over HTTP
 //!
 //! A request goes through these files: `connections` (bytes of a peer), `app` (routes), `body` (limits), `kserve` (its tensors),
 //! `served` (the model), `queue` (its turn), `stacking` (those that one call computes), and back.
@@ -7,8 +7,11 @@ mod app;
 mod args;
 mod body;
 mod connections;
+mod embedder;
+mod embeddings;
 mod json;
 mod kserve;
+mod metrics;
 mod patience;
 mod ports;
 mod queue;

@@ -29,13 +29,8 @@ pub struct Job {
     pub reply: oneshot::Sender<Result<Done>>,
 }
 
-/// What came of a job.
-#[derive(Debug)]
-pub struct Done {
-    pub outputs: Vec<(String, Tensor)>,
-    pub waited: Duration,
-    pub computed: Duration,
-}
+/// The outputs of a job, by name.
+pub type Done = Vec<(String, Tensor)>;
 
 /// By which a job is found again.
 #[derive(Default)]

@@ -1,6 +1,7 @@
 //! names  =>  the models that are served under them
 
 use crate::args::ServeArgs;
+use crate::metrics::Metrics;
 use crate::refusal::{Answer, Refusal};
 use crate::served::Served;
 use arc_swap::ArcSwap;
@@ -19,11 +20,11 @@ pub struct Registry {
 
 impl Registry {
     /// Loads what the command line names. Errors: those of loading, E0001 for a folder without artifacts.
-    pub fn load(args: &ServeArgs) -> Result<Registry> {
+    pub fn load(args: &ServeArgs, metrics: &Arc<Metrics>) -> Result<Registry> {
         let files = artifacts(args)?;
         let mut models = Models::new();
         for (name, path) in files {
-            models.insert(name.clone(), Arc::new(Served::load(&name, 1, &path, args)?));
+            models.insert(name.clone(), Arc::new(Served::load(&name, 1, &path, args, metrics)?));
         }
         Ok(Registry { args: args.clone(), models: ArcSwap::from_pointee(models) })
     }

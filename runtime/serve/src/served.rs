@@ -1,13 +1,15 @@
 //! a loaded model  =>  its queue, its sessions, and answers to requests
 
 use crate::args::ServeArgs;
+use crate::embedder::Embedder;
+use crate::metrics::Metrics;
 use crate::ports::Ports;
 use crate::queue::{Call, Done, Job, Queue, Ticket};
 use crate::refusal::{Answer, Refusal};
 use crate::stacking::{Share, Stacking, cut, stack};
 use crate::statistics::Statistics;
 use sardonyx_base::{Error, ErrorKind, Result, Tensor};
-use sardonyx_runtime::{Model, Outputs, Request, RunOptions, SessionPool};
+use sardonyx_runtime::{Outputs, Request, RunOptions, SessionPool};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,26 +20,28 @@ pub struct Served {
     /// Counts the times that a model of this name was loaded.
     pub version: u64,
     pub ports: Ports,
-    pub model: Model,
     pub stacking: Option<Stacking>,
     pub queue: Queue,
     pub statistics: Statistics,
+    /// Of a model that makes embeddings of texts.
+    pub embedder: Option<Embedder>,
     pool: SessionPool,
 }
 
 impl Served {
-    /// Loads an artifact, and tests it as it says. Errors: those of [`Model::load`] and [`Model::session_pool`].
-    pub fn load(name: &str, version: u64, path: &Path, args: &ServeArgs) -> Result<Served> {
+    /// Loads an artifact, and tests it as it says. Errors: those of `Model::load` and `Model::session_pool`.
+    pub fn load(name: &str, version: u64, path: &Path, args: &ServeArgs, metrics: &Metrics) -> Result<Served> {
         let model = args.load.load(path)?;
         let entry = model.entry_points().into_iter().next();
         let entry = entry.ok_or_else(|| Error::user("E0401", "the model has no entry point").file(model.file()))?;
         let ports = Ports::new(entry);
         let stacking = Stacking::of(&model, &ports, args.compute.batch_positions_max.get());
+        let embedder = Embedder::load(&model, &ports, args.tokenizer.as_deref())?;
         let pool = model.session_pool(&args.compute.pool(&model))?;
         let limits = &args.limits;
         let queue = Queue::new(limits.waiting_max.get(), limits.waiting_positions_max.get(), pool.sessions());
-        let statistics = Statistics::default();
-        Ok(Served { name: name.into(), version, ports, model, stacking, queue, statistics, pool })
+        let statistics = Statistics::new(metrics.positions_of(name));
+        Ok(Served { name: name.into(), version, ports, stacking, queue, statistics, embedder, pool })
     }
 
     /// Puts the inputs of several requests into the queue, and waits for all of them. Whoever drops the future leaves the queue.
@@ -136,15 +140,14 @@ impl Served {
         let shares: Vec<Share> = jobs.iter().map(|job| Share::of(&job.inputs)).collect();
         let pads = self.stacking.as_ref().is_some_and(|stacking| stacking.pads);
         let parts = result.and_then(|outputs| cut(outputs, &shares, &self.ports, pads));
-        self.statistics.call_ended(shares.iter().map(|share| share.rows).sum(), positions, took, parts.is_ok());
+        self.statistics.call_ended(&shares, positions, pads, took);
         match parts {
             Ok(parts) => {
                 for (job, mut outputs) in jobs.into_iter().zip(parts) {
                     outputs.retain(|(name, _)| job.outputs.is_empty() || job.outputs.contains(name));
-                    let done = Done { outputs, waited: began - job.arrived, computed: took };
-                    self.statistics.waited(done.waited);
+                    self.statistics.waited(began - job.arrived);
                     // Whoever has left needs no answer.
-                    let _ = job.reply.send(Ok(done));
+                    let _ = job.reply.send(Ok(outputs));
                 }
             }
             Err(error) if jobs.len() > 1 && is_of_one(error.kind()) => self.queue.push_back(jobs),

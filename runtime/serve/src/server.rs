@@ -3,6 +3,7 @@
 use crate::app::{App, router};
 use crate::args::ServeArgs;
 use crate::connections::accept;
+use crate::metrics::Metrics;
 use crate::registry::Registry;
 use sardonyx_base::{Error, Result};
 use std::io::Write;
@@ -16,7 +17,8 @@ use tokio::time::{Instant, sleep};
 /// Serves until a signal ends it. Returns the exit code: 0 where everything accepted was answered, otherwise 1.
 pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<i32> {
     args.limits.check()?;
-    let app = Arc::new(App::new(Registry::load(args)?));
+    let metrics = Arc::<Metrics>::default();
+    let app = Arc::new(App::new(Registry::load(args, &metrics)?, metrics));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| Error::user("E0304", format!("cannot start the threads of the server: {e}")))?;
     runtime.block_on(run(args, app, out))

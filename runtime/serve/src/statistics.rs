@@ -1,12 +1,16 @@
 //! calls and requests of a model  =>  counts and times, for the statistics of KServe's protocol and for the metrics
 
+use crate::stacking::Share;
+use prometheus_client::metrics::histogram::Histogram;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-#[derive(Default)]
-pub struct Statistics(Mutex<Counts>);
+pub struct Statistics {
+    counts: Mutex<Counts>,
+    positions: Histogram,
+}
 
 /// How often something happened, and how long it took together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +41,7 @@ pub struct Counts {
     pub computed: Times,
     pub rows: u64,
     pub positions: u64,
-    pub failed_calls: u64,
+    pub padding: u64,
     /// By number of rows: calls.
     pub batches: BTreeMap<usize, Times>,
     pub last: Option<std::time::SystemTime>,
@@ -48,19 +52,28 @@ const BATCHES_MAX: usize = 1024;
 
 impl Statistics {
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn new(positions: Histogram) -> Statistics {
+        Statistics { counts: Mutex::default(), positions }
     }
 
     pub fn counts(&self) -> Counts {
         self.lock().clone()
     }
 
-    pub fn call_ended(&self, rows: usize, positions: usize, took: Duration, is_ok: bool) {
+    /// After a call that computed these shares, padded to the longest where `pads`.
+    pub fn call_ended(&self, shares: &[Share], positions: usize, pads: bool, took: Duration) {
+        let rows = shares.iter().map(|share| share.rows).sum::<usize>();
+        let longest = shares.iter().map(|share| share.length).max().unwrap_or(0);
+        let padded = if pads { rows.saturating_mul(longest) } else { positions };
+        self.positions.observe(positions as f64);
         let mut counts = self.lock();
         counts.computed.add(took);
         counts.rows += rows as u64;
         counts.positions += positions as u64;
-        counts.failed_calls += u64::from(!is_ok);
+        counts.padding += padded.saturating_sub(positions) as u64;
         counts.batches.entry(rows.min(BATCHES_MAX)).or_default().add(took);
     }
 

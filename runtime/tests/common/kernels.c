@@ -118,3 +118,22 @@ KERNEL(total) {
             y[b * width + d] = sum;
         }
 }
+
+// y[b, :] = sum of table[ids[b, t], :] over the t that mask[b, t] keeps, one item per b; p0 = positions, p1 = width, p2 =
+// rows of the table
+KERNEL(embed) {
+    const float *table = (const float *)a->buffers[0];
+    const int64_t *ids = (const int64_t *)a->buffers[1], *mask = (const int64_t *)a->buffers[2];
+    float *y = (float *)a->buffers[3];
+    int64_t n = a->params[0], width = a->params[1];
+    for (int64_t b = a->begin; b < a->end; b++)
+        for (int64_t d = 0; d < width; d++) {
+            float sum = 0;
+            for (int64_t t = 0; t < n; t++) {
+                int64_t id = ids[b * n + t];
+                if (id < 0 || id >= a->params[2]) { *a->status = 1; id = 0; }
+                if (mask[b * n + t]) sum += table[id * width + d];
+            }
+            y[b * width + d] = sum;
+        }
+}

@@ -86,6 +86,8 @@ pub struct Builder {
     /// Targets and their PTX.
     pub ptx: Vec<(String, String)>,
     pub without_cpu: bool,
+    /// Files that go along, by name.
+    pub attached: Vec<(String, Vec<u8>)>,
 }
 
 impl Builder {
@@ -102,6 +104,7 @@ impl Builder {
             selftest: None,
             ptx: vec![],
             without_cpu: false,
+            attached: vec![],
         }
     }
 
@@ -208,6 +211,7 @@ impl Builder {
         let mut writer = ArtifactWriter::create(path).unwrap();
         writer.append(&self.weights).unwrap();
         self.selftest.iter().for_each(|test| writer.selftest(test));
+        self.attached.iter().for_each(|(name, bytes)| writer.attach(name, bytes.clone()));
         self.ptx.iter().for_each(|(target, text)| writer.ptx(target, text.clone()));
         let code = (!self.without_cpu).then(code);
         writer.finish(self.manifest.clone(), &self.plan(), code).unwrap();

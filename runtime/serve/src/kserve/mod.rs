@@ -128,10 +128,9 @@ async fn infer_served(
         request.timeout.map_or(latest, |timeout| latest.min(began + timeout.min(Duration::from_secs(86400))));
     let done = served.compute(vec![request.asked], deadline).await?.remove(0);
     let encoding = Instant::now();
-    let size = done.outputs.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
+    let size = done.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
     let version = (served.name.as_str(), served.version);
-    let (bytes, length) =
-        app.heavy(size, || infer::write(version, request.id.as_deref(), &done.outputs, &request.form))?;
+    let (bytes, length) = app.heavy(size, || infer::write(version, request.id.as_deref(), &done, &request.form))?;
     served.statistics.encoded(encoding.elapsed());
     let mut response = Body::from(bytes).into_response();
     let kind = if length.is_some() { "application/octet-stream" } else { "application/json" };

@@ -1,0 +1,242 @@
+//! texts  =>  embeddings, over the interfaces of OpenAI and text-embeddings-inference: the bits of a direct call, in every batch
+
+#[path = "../../tests/common/mod.rs"]
+mod artifacts;
+mod common;
+
+use artifacts::Builder;
+use common::Server;
+use sardonyx_base::plan::messages::SymbolKind;
+use sardonyx_base::{DType, Tensor};
+use sardonyx_runtime::SessionOptions;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+static WORDS: &[&str] = &["[UNK]", "[CLS]", "[SEP]", "the", "cat", "sleeps", "on", "a", "warm", "sill"];
+
+const WIDTH: usize = 4;
+
+fn tokenizer() -> Vec<u8> {
+    let vocab: serde_json::Map<String, Value> =
+        WORDS.iter().enumerate().map(|(id, word)| (word.to_string(), id.into())).collect();
+    let special = |id: usize| {
+        let flags =
+            json!({ "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true });
+        let mut token = json!({ "id": id, "content": WORDS[id] });
+        token.as_object_mut().unwrap().extend(flags.as_object().unwrap().clone());
+        token
+    };
+    let template = |id: &str| json!({ "SpecialToken": { "id": id, "type_id": 0 } });
+    let tokenizer = json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": [special(0), special(1), special(2)],
+        "normalizer": null,
+        "pre_tokenizer": { "type": "Whitespace" },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [template("[CLS]"), { "Sequence": { "id": "A", "type_id": 0 } }, template("[SEP]")],
+            "pair": [template("[CLS]"), { "Sequence": { "id": "A", "type_id": 0 } }, template("[SEP]")],
+            "special_tokens": {
+                "[CLS]": { "id": "[CLS]", "ids": [1], "tokens": ["[CLS]"] },
+                "[SEP]": { "id": "[SEP]", "ids": [2], "tokens": ["[SEP]"] },
+            },
+        },
+        "decoder": null,
+        "model": { "type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]" },
+    });
+    tokenizer.to_string().into_bytes()
+}
+
+/// Sums rows of a table over the tokens that the mask keeps. Where `packed`, it says that what is masked is not computed.
+fn model(packed: bool) -> Builder {
+    let mut b = Builder::new();
+    b.symbol("batch", SymbolKind::Input, 1, Some(64));
+    b.symbol("seq", SymbolKind::Input, 1, Some(12));
+    if packed {
+        b.symbol("rows", SymbolKind::Data, 0, None);
+    }
+    let ids = b.input("input_ids", DType::I64, &["batch", "seq"], "8*batch*seq");
+    let mask = b.input("attention_mask", DType::I64, &["batch", "seq"], "8*batch*seq");
+    let y = b.output("sentence_embedding", DType::F32, &["batch", "4"], "16*batch");
+    let table: Vec<f32> = (0..WORDS.len() * WIDTH).map(|i| 1.0 / (i as f32 + 1.5)).collect();
+    let table = b.constant(&table);
+    let embed = b.kernel("embed", &[false, false, false, true], 3, "0");
+    b.launch(embed, &[table, ids, mask, y], &["seq", "4", "10"], "batch");
+    b.attached.push(("tokenizer.json".into(), tokenizer()));
+    let prompts = [json!({ "name": "query", "text": "the cat " })];
+    let settings = json!({ "version": 1, "output": "sentence_embedding", "pooling": ["mean"], "normalized": false,
+                           "max_tokens": 8, "lower_case": true, "prompts": prompts, "default_prompt": null });
+    b.attached.push(("embedder.json".into(), settings.to_string().into_bytes()));
+    b
+}
+
+fn serve(model: &Builder) -> (TempDir, Server) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sdx");
+    model.write(&path);
+    let server = Server::start(&path, &[]);
+    (dir, server)
+}
+
+/// Of the runtime, called directly with these ids alone.
+fn expected(ids: &[i64]) -> Vec<f32> {
+    let session = model(false).load().unwrap().session(&SessionOptions::default()).unwrap();
+    let tensor = |values: Vec<i64>| Tensor::from_vec(vec![1, ids.len()], values);
+    let inputs = [("input_ids", tensor(ids.to_vec())), ("attention_mask", tensor(vec![1; ids.len()]))];
+    session.run(&inputs).unwrap()["sentence_embedding"].to_vec::<f32>().unwrap()
+}
+
+fn floats(list: &Value) -> Vec<f32> {
+    list.as_array().unwrap_or_else(|| panic!("{list}")).iter().map(|v| v.as_f64().unwrap() as f32).collect()
+}
+
+fn openai(server: &Server, mut request: Value) -> Value {
+    request["model"] = json!("m");
+    let answer = server.post_json("/v1/embeddings", &request);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()
+}
+
+#[test]
+fn texts_ids_floats_and_base64_agree() {
+    let (_dir, server) = serve(&model(false));
+    let answer = openai(&server, json!({ "input": "The cat sleeps" }));
+    assert_eq!(answer["usage"], json!({ "prompt_tokens": 5, "total_tokens": 5 }));
+    assert_eq!((&answer["object"], &answer["model"]), (&json!("list"), &json!("m")));
+    let wanted = expected(&[1, 3, 4, 5, 2]);
+    assert_eq!(floats(&answer["data"][0]["embedding"]), wanted);
+    let ids = openai(&server, json!({ "input": [1, 3, 4, 5, 2] }));
+    assert_eq!(ids["data"], answer["data"]);
+    let lists = openai(&server, json!({ "input": [[1, 3, 4, 5, 2], [1, 9]], "encoding_format": "float" }));
+    assert_eq!((&lists["data"][0], &lists["data"][1]["index"]), (&answer["data"][0], &json!(1)));
+    assert_eq!(floats(&lists["data"][1]["embedding"]), expected(&[1, 9]));
+    let coded = openai(&server, json!({ "input": ["The cat sleeps"], "encoding_format": "base64" }));
+    let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let text = coded["data"][0]["embedding"].as_str().unwrap().trim_end_matches('=');
+    let bits = text.chars().map(|c| letters.find(c).unwrap() as u8).flat_map(|v| (0..6).rev().map(move |i| v >> i & 1));
+    let bits: Vec<u8> = bits.collect();
+    let bytes: Vec<u8> = bits.chunks_exact(8).map(|b| b.iter().fold(0, |n, bit| n << 1 | bit)).collect();
+    let numbers: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    assert_eq!(numbers, wanted);
+    assert_eq!(server.get("/v1/models").json()["data"][0]["id"], "m");
+}
+
+#[test]
+fn fewer_dimensions_are_the_first_ones() {
+    let (_dir, server) = serve(&model(false));
+    let wanted = expected(&[1, 4, 2]);
+    let answer = openai(&server, json!({ "input": "cat", "dimensions": 2 }));
+    assert_eq!(floats(&answer["data"][0]["embedding"]), wanted[..2]);
+    let refused = server.post_json("/v1/embeddings", &json!({ "model": "m", "input": "cat", "dimensions": 5 }));
+    assert_eq!(refused.status, 400);
+    let message = refused.json()["error"]["message"].as_str().unwrap().to_string();
+    assert!(message.contains("`dimensions` is 5, and an embedding has 4"), "{message}");
+}
+
+#[test]
+fn an_embedding_has_the_same_bits_in_every_batch() {
+    for packed in [false, true] {
+        let (_dir, server) = serve(&model(packed));
+        let texts: Vec<String> = (0..100).map(|i| WORDS[3..][..1 + i % 5].join(" ")).collect();
+        let together = openai(&server, json!({ "input": texts }));
+        for (i, embedding) in together["data"].as_array().unwrap().iter().enumerate() {
+            let ids: Vec<i64> = [1].into_iter().chain(3..4 + i as i64 % 5).chain([2]).collect();
+            assert_eq!(floats(&embedding["embedding"]), expected(&ids), "text {i}, packed: {packed}");
+        }
+        let stats = server.get("/v2/models/m/stats").json()["model_stats"][0].clone();
+        assert_eq!((&stats["stacked"], &stats["inference_count"]), (&json!(true), &json!(100)));
+        // Texts of several lengths share a call where padding is left out.
+        let calls = stats["execution_count"].as_u64().unwrap();
+        assert!(if packed { calls <= 3 } else { (5..=7).contains(&calls) }, "{stats}");
+    }
+}
+
+#[test]
+fn vectors_of_tokens_are_averaged_where_the_model_does_not() {
+    let mut b = Builder::new();
+    b.symbol("batch", SymbolKind::Input, 1, Some(64));
+    b.symbol("seq", SymbolKind::Input, 1, Some(12));
+    let ids = b.input("input_ids", DType::I64, &["batch", "seq"], "8*batch*seq");
+    let y = b.output("last_hidden_state", DType::F32, &["batch", "seq", "1"], "4*batch*seq");
+    let table = b.constant(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+    let gather = b.kernel("gather", &[false, false, true], 1, "0");
+    b.launch(gather, &[table, ids, y], &["10"], "batch*seq");
+    let dir = tempfile::tempdir().unwrap();
+    let (path, file) = (dir.path().join("m.sdx"), dir.path().join("tokenizer.json"));
+    b.write(&path);
+    std::fs::write(&file, tokenizer()).unwrap();
+    let server = Server::start(&path, &["--tokenizer", &file.display().to_string()]);
+    // (1 + 3 + 4 + 2) / 4
+    let answer = openai(&server, json!({ "input": ["the cat", "sleeps"] }));
+    assert_eq!(floats(&answer["data"][0]["embedding"]), [2.5]);
+    assert_eq!(floats(&answer["data"][1]["embedding"]), [8.0 / 3.0]);
+}
+
+#[test]
+fn the_interface_of_text_embeddings_inference() {
+    let (_dir, server) = serve(&model(false));
+    assert_eq!(server.get("/health").status, 200);
+    let info = server.get("/info").json();
+    assert_eq!((&info["model_id"], &info["max_input_length"]), (&json!("m"), &json!(8)));
+    assert_eq!(
+        (&info["embedding_dimension"], &info["model_type"]),
+        (&json!(4), &json!({ "embedding": { "pooling": "mean" } }))
+    );
+    let embed = |request: Value| server.post_json("/embed", &request);
+    let plain = embed(json!({ "inputs": ["cat"], "normalize": false })).json();
+    assert_eq!(floats(&plain[0]), expected(&[1, 4, 2]));
+    let unit = floats(&embed(json!({ "inputs": "cat" })).json()[0]);
+    let norm: f32 = unit.iter().map(|x| x * x).sum();
+    assert!((norm - 1.0).abs() < 1e-6, "{norm}");
+    let prompted = embed(json!({ "inputs": "sleeps", "normalize": false, "prompt_name": "query" })).json();
+    assert_eq!(floats(&prompted[0]), expected(&[1, 3, 4, 5, 2]));
+    let long = "cat ".repeat(20);
+    let cut = embed(json!({ "inputs": long, "normalize": false })).json();
+    assert_eq!(floats(&cut[0]), expected(&[1, 4, 4, 4, 4, 4, 4, 2]));
+    let refused = embed(json!({ "inputs": long, "truncate": false }));
+    assert_eq!((refused.status, refused.json()["error_type"].clone()), (413, json!("validation")));
+    let tokens = server.post_json("/tokenize", &json!({ "inputs": ["Cat sill"] })).json();
+    let token = |id, text, special, start, stop| json!({ "id": id, "text": text, "special": special, "start": start, "stop": stop });
+    let cat = [
+        token(1, "[CLS]", true, 0, 0),
+        token(4, "cat", false, 0, 3),
+        token(9, "sill", false, 4, 8),
+        token(2, "[SEP]", true, 0, 0),
+    ];
+    assert_eq!(tokens, json!([cat]));
+    let bare = server.post_json("/tokenize", &json!({ "inputs": "cat", "add_special_tokens": false })).json();
+    assert_eq!(bare, json!([[token(4, "cat", false, 0, 3)]]));
+}
+
+#[test]
+fn refusals_have_the_form_of_the_interface() {
+    let (_dir, server) = serve(&model(false));
+    let openai = |request: Value, status: u16| {
+        let answer = server.post_json("/v1/embeddings", &request);
+        assert_eq!(answer.status, status, "{}", answer.text());
+        answer.json()["error"]["message"].as_str().unwrap().to_string()
+    };
+    assert!(openai(json!({ "model": "x", "input": "a" }), 404).contains("served are `m`"));
+    assert!(openai(json!({ "input": "a" }), 400).contains("model"));
+    assert!(openai(json!({ "model": "m", "input": [] }), 400).contains("`input` is empty"));
+    assert!(openai(json!({ "model": "m", "input": [[]] }), 400).contains("empty"));
+    assert!(openai(json!({ "model": "m", "input": { "a": 1 } }), 400).contains("`input` is malformed"));
+    assert!(openai(json!({ "model": "m", "input": [1, -2] }), 400).contains("list of token ids"));
+    assert!(openai(json!({ "model": "m", "input": vec![1; 9] }), 413).contains("at most 8"));
+    assert!(openai(json!({ "model": "m", "input": [1, 99] }), 400).contains("E0303"));
+    assert!(
+        openai(json!({ "model": "m", "input": "a", "encoding_format": "int8" }), 400).contains("`float` or `base64`")
+    );
+    assert!(openai(json!({ "model": "m", "input": vec!["a"; 513] }), 413).contains("at most 512"));
+    assert!(openai(json!({ "model": "m", "input": "a".repeat(1 << 21) }), 413).contains("bytes"));
+    let tei = server.post_json("/embed", &json!({ "inputs": "cat", "prompt_name": "passage" }));
+    assert!(tei.refused(400).contains("its prompts are: query"));
+    let tei = server.post_json("/tokenize", &json!({ "inputs": [1, 2] }));
+    assert!(tei.refused(400).contains("token ids already"));
+    let dir = tempfile::tempdir().unwrap();
+    artifacts::two_layers().write(&dir.path().join("m.sdx"));
+    let server = Server::start(&dir.path().join("m.sdx"), &[]);
+    assert!(server.post_json("/embed", &json!({ "inputs": "cat" })).refused(400).contains("no model makes embeddings"));
+}
