@@ -37,7 +37,7 @@ pub struct Candidate {
 const MESSAGES_MAX: usize = 1 << 22;
 
 /// The same where only the fastest is asked for.
-const MESSAGES_FEW: usize = 1 << 19;
+const MESSAGES_FEW: usize = 1 << 17;
 
 /// The most bytes of an operand: what all messages carry stays a number of 64 bits.
 const BYTES_MAX: usize = 1 << 40;
