@@ -15,8 +15,9 @@ use sardonyx_passes::egraph::explain_node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The stage after which the order of the launches is settled.
+/// The stage after which the order of the launches is settled, and the one after which buffers have their places.
 const STAGE: &str = "schedule";
+const STAGE_OF_MEMORY: &str = "plan-memory";
 
 /// The stage before the e-graph.
 const BEFORE_RULES: &str = "simplify";
@@ -51,9 +52,27 @@ pub struct Layers {
 
 /// Compiles as far as the order of the launches; weights are not looked at. Errors: also those of `Movement::of`.
 pub fn launches(model: &Path, dims: &BTreeMap<String, DimRange>, question: &Question) -> Result<Launches> {
-    plan(model, dims)
-        .and_then(|(levels, plan)| read(&plan, Movement::of(&levels, &plan, question)?))
+    plan(model, dims, STAGE)
+        .and_then(|planned| planned.launches(question))
         .map_err(|e| e.file(model.display().to_string()))
+}
+
+/// A program as it is compiled, and the plan that it became.
+pub struct Planned {
+    pub levels: Levels,
+    pub plan: Plan,
+}
+
+impl Planned {
+    /// Compiles as far as the places of buffers; weights are not looked at.
+    pub fn new(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Planned> {
+        plan(model, dims, STAGE_OF_MEMORY).map_err(|e| e.file(model.display().to_string()))
+    }
+
+    /// Errors: also those of `Movement::of`.
+    pub fn launches(&self, question: &Question) -> Result<Launches> {
+        read(&self.plan, Movement::of(&self.levels, &self.plan, question)?)
+    }
 }
 
 /// The operations that an ONNX node has become on the level of values, and the rules that made them so, a line each.
@@ -70,16 +89,16 @@ pub fn node(model: &Path, dims: &BTreeMap<String, DimRange>, name: &str) -> Resu
     explained().map_err(|e: Box<Error>| e.file(model.display().to_string()))
 }
 
-fn plan(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<(Levels, Plan)> {
+fn plan(model: &Path, dims: &BTreeMap<String, DimRange>, stage: &str) -> Result<Planned> {
     let model = read_model(model)?;
     let context = sardonyx_passes::context();
     context.attach_diagnostic_handler(|_| true);
     let (mut module, _) = lower_model(&context, &model, dims)?;
-    let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };
+    let watch = Watch { stop_after: Some(stage.into()), ..Watch::default() };
     let mut levels = Levels::default();
     pipeline::run(&context, &mut module, &watch, &mut |event| levels.see(&event))?;
     let plan = Plan::read(Operation(module.as_operation().to_raw()))?;
-    Ok((levels, plan.ok_or_else(|| Error::defect("the pipeline made no plan"))?))
+    Ok(Planned { levels, plan: plan.ok_or_else(|| Error::defect("the pipeline made no plan"))? })
 }
 
 fn read(plan: &Plan, movement: Movement) -> Result<Launches> {

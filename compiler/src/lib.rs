@@ -23,6 +23,7 @@ mod prepare;
 pub mod reduce;
 pub mod reference;
 pub mod replaced;
+pub mod report;
 pub mod requires;
 pub mod selftest;
 mod session;

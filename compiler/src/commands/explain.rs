@@ -4,11 +4,16 @@ use super::compile::host_json;
 use super::movement::{self, MovementArgs, movement_json, short};
 use super::say;
 use crate::compile::parse_dims;
-use crate::explain::{Launches, Layers, launches, node};
-use crate::movement::{Row, sum};
-use sardonyx_base::Result;
+use crate::explain::{Launches, Layers, Planned, launches, node};
+use crate::import::DimRange;
+use crate::movement::{Question, Row, sum};
+use crate::replaced::{files_of_model, refuse_replacing};
+use crate::report::Report;
 use sardonyx_base::json::Json;
+use sardonyx_base::{Error, Result};
+use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -19,6 +24,7 @@ use std::path::{Path, PathBuf};
   {bin} explain model.onnx --dim seq=128
   {bin} explain model.onnx --at batch=8,seq=512 --device sm_80
   {bin} explain model.onnx --explain-node /layer.0/attention/query/MatMul
+  {bin} explain model.onnx --at batch=8,seq=128 --html model.html
   {bin} explain a.onnx b.onnx --json")]
 pub struct ExplainArgs {
     /// The models
@@ -32,6 +38,9 @@ pub struct ExplainArgs {
     pub explain_node: Option<String>,
     #[command(flatten)]
     pub movement: MovementArgs,
+    /// Write a page about one model: its launches as a graph, under the roofline and in the arena
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["json", "explain_node"])]
+    pub html: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -44,6 +53,9 @@ pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<()> {
         return lines.concat().iter().try_for_each(|line| say(out, line));
     }
     let question = args.movement.question(Target::cpu().spec().name.as_str())?;
+    if let Some(path) = &args.html {
+        return page(args, &dims, &question, path, out);
+    }
     let mut reports = vec![];
     for model in &args.models {
         let found = launches(model, &dims, &question)?;
@@ -56,6 +68,28 @@ pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<()> {
         true => say(out, &Json::Object(vec![("models", Json::List(reports))]).to_string()),
         false => Ok(()),
     }
+}
+
+/// Errors: E0001 for several models, or where the page would replace the model.
+fn page(
+    args: &ExplainArgs,
+    dims: &BTreeMap<String, DimRange>,
+    question: &Question,
+    path: &Path,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let [model] = &args.models[..] else {
+        return Err(Error::user("E0001", "`--html` is for one model").help("run the command once for each model"));
+    };
+    refuse_replacing(path, &files_of_model(model, &BTreeSet::new()))?;
+    let planned = Planned::new(model, dims)?;
+    let found = planned.launches(question)?;
+    let title = model.display().to_string();
+    let text = Report::new(&planned, &found, &question.device)?.html(&title, &found);
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
+    file.commit()?;
+    say(out, &format!("{}: {} launches of {} kernels", path.display(), found.launches.len(), found.kernels.len()))
 }
 
 fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {

@@ -59,3 +59,34 @@ fn a_model_that_cannot_be_compiled_is_named() {
     let (code, message) = f.bad(&["explain", "m.onnx", "--dim", "b=1"]);
     assert!(code == 2 && message.starts_with("error[E0204]: the model has no dimension symbol `b`"), "{message}");
 }
+
+/// The page says what `--json` says, asks nobody for anything, and no name of a model becomes a tag.
+#[test]
+fn the_page_has_every_launch_and_nothing_from_elsewhere() {
+    let mut stack = stack();
+    stack.node[0].name = "</script><b>mm".into();
+    let folder = Folder::with(stack);
+    assert!(folder.good(&["explain", "m.onnx", "--html", "m.html"]).starts_with("m.html: "));
+    let page = std::fs::read_to_string(folder.path("m.html")).unwrap();
+    let data = page.split("<script type=\"application/json\" id=\"data\">").nth(1).unwrap();
+    let data: serde_json::Value = serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
+    let json = folder.json(&["explain", "m.onnx", "--json"]);
+    let launches = json["models"][0]["launches"].as_array().unwrap();
+    assert_eq!(data.as_array().unwrap().len(), launches.len());
+    for (shown, told) in data.as_array().unwrap().iter().zip(launches) {
+        for key in ["kernel", "class", "origins", "words", "scheduled"] {
+            assert_eq!(shown[key], told[key], "{key}");
+        }
+    }
+    assert!(data.to_string().contains("</script><b>mm"));
+    // Three layers are drawn as one.
+    assert_eq!((page.matches("class=\"node").count(), page.matches("×3</text>").count()), (2, 1));
+    for elsewhere in ["http:", "https:", "src=", "url(", "@import", "fetch(", "<b>mm"] {
+        assert!(!page.replace("<\\/script><b>mm", "").contains(elsewhere), "{elsewhere}");
+    }
+    assert!(!page.contains("{{"), "a part of the page is missing");
+    let (code, said) = folder.bad(&["explain", "m.onnx", "m.onnx", "--html", "n.html"]);
+    assert!(code == 2 && said.contains("`--html` is for one model"), "{said}");
+    let (code, said) = folder.bad(&["explain", "m.onnx", "--html", "m.onnx"]);
+    assert!(code == 2 && said.contains("error[E0001]"), "{said}");
+}

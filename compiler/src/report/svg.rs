@@ -1,0 +1,188 @@
+//! launches, their edges, buffers of the arena  =>  drawings
+
+use super::layout::layered;
+use super::{Block, Launch, Report, escaped};
+use std::fmt::Write;
+
+const BOX: (usize, usize) = (168, 34);
+const GAP: (usize, usize) = (18, 26);
+
+/// The launches, a repeated layer once, and what each reads of others.
+pub fn graph(report: &Report) -> String {
+    let shown = report.shown();
+    let edges = report.edges_shown();
+    let places = layered(shown.len(), &edges);
+    let columns = places.iter().map(|p| p.column + 1).max().unwrap_or(1);
+    let rows = places.iter().map(|p| p.row + 1).max().unwrap_or(1);
+    let in_row = |row: usize| places.iter().filter(|p| p.row == row).count();
+    let center = |i: usize| {
+        // Rows with fewer boxes are in the middle.
+        let left = (columns - in_row(places[i].row)) * (BOX.0 + GAP.0) / 2;
+        let x = GAP.0 + left + places[i].column * (BOX.0 + GAP.0) + BOX.0 / 2;
+        (x, GAP.1 + places[i].row * (BOX.1 + GAP.1) + BOX.1 / 2)
+    };
+    let (width, height) = (GAP.0 + columns * (BOX.0 + GAP.0), GAP.1 + rows * (BOX.1 + GAP.1));
+    let mut out =
+        format!("<svg id=\"graph\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\">\n");
+    for (from, to) in edges {
+        let ((x1, y1), (x2, y2)) = (center(from), center(to));
+        let (y1, y2) = (y1 + BOX.1 / 2, y2 - BOX.1 / 2);
+        let bend = (y2.saturating_sub(y1)).max(8) / 2;
+        let (a, b) = (shown[from], shown[to]);
+        let path = format!("M{x1} {y1}C{x1} {} {x2} {} {x2} {y2}", y1 + bend, y2.saturating_sub(bend));
+        let _ = writeln!(out, "<path class=\"edge\" data-from=\"{a}\" data-to=\"{b}\" d=\"{path}\"/>");
+    }
+    for (at, &i) in shown.iter().enumerate() {
+        let Launch { kernel, class, origins, .. } = &report.launches[i];
+        let ((x, y), times) = (center(at), report.times(i));
+        let (left, top) = (x - BOX.0 / 2, y - BOX.1 / 2);
+        let name = origins.last().map_or("", |name| last_part(name));
+        let times = if times > 1 { format!(" ×{times}") } else { String::new() };
+        let _ = writeln!(
+            out,
+            "<g class=\"node {class}\" data-launch=\"{i}\" tabindex=\"0\"><rect x=\"{left}\" y=\"{top}\" width=\"{}\" height=\"{}\" rx=\"5\"/>\
+             <text x=\"{x}\" y=\"{}\">{i} {} {class}{times}</text><text class=\"small\" x=\"{x}\" y=\"{}\">{}</text></g>",
+            BOX.0,
+            BOX.1,
+            y - 3,
+            escaped(kernel),
+            y + 11,
+            escaped(name),
+        );
+    }
+    out + "</svg>\n"
+}
+
+/// The last parts of a node's name that are short enough for a box.
+fn last_part(name: &str) -> &str {
+    const CHARS_MAX: usize = 26;
+    let mut from = name.len();
+    for (at, _) in name.rmatch_indices(['/', '.']).chain([(0, "")]) {
+        if name.len() - at > CHARS_MAX {
+            break;
+        }
+        from = at;
+    }
+    let begin = name.char_indices().rev().nth(CHARS_MAX - 1).map_or(0, |(at, _)| at);
+    if from == name.len() { &name[begin..] } else { &name[from..] }
+}
+
+const PLOT: (f64, f64) = (560.0, 320.0);
+const MARGIN: (f64, f64) = (56.0, 34.0);
+
+/// Operations for each byte and for each second, on logarithmic axes, under what the described device could do.
+pub fn roofline(report: &Report) -> String {
+    let points: Vec<(usize, f64, f64)> = (report.shown().into_iter())
+        .filter_map(|i| {
+            let launch = &report.launches[i];
+            let bytes = 4.0 * launch.scheduled as f64;
+            let (operations, us) = (launch.operations as f64, launch.predicted_us);
+            (operations > 0.0 && bytes > 0.0 && us > 0.0).then(|| (i, operations / bytes, operations / us * 1e6))
+        })
+        .collect();
+    let (peak, rate) = (report.operations_per_s, report.bytes_per_s);
+    let ridge = peak / rate;
+    let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let x0 = least(&mut points.iter().map(|p| p.1).chain([ridge / 10.0])).log10().floor();
+    let x1 = most(&mut points.iter().map(|p| p.1).chain([ridge * 10.0])).log10().ceil();
+    let y0 = least(&mut points.iter().map(|p| p.2).chain([peak / 100.0])).log10().floor();
+    let y1 = peak.log10().ceil();
+    let x = |v: f64| MARGIN.0 + (v.log10() - x0) / (x1 - x0) * (PLOT.0 - 2.0 * MARGIN.0 + 40.0);
+    let y = |v: f64| PLOT.1 - MARGIN.1 - (v.log10() - y0) / (y1 - y0) * (PLOT.1 - 2.0 * MARGIN.1);
+    let (width, height) = PLOT;
+    let mut out =
+        format!("<svg id=\"roofline\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\">\n");
+    for e in x0 as i32..=x1 as i32 {
+        let at = x(10f64.powi(e));
+        let _ = writeln!(
+            out,
+            "<path class=\"grid\" d=\"M{at:.1} {:.1}V{:.1}\"/><text class=\"axis\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
+            MARGIN.1,
+            height - MARGIN.1,
+            height - MARGIN.1 + 14.0,
+            power(e)
+        );
+    }
+    for e in y0 as i32..=y1 as i32 {
+        let at = y(10f64.powi(e));
+        let _ = writeln!(
+            out,
+            "<path class=\"grid\" d=\"M{:.1} {at:.1}H{:.1}\"/><text class=\"axis end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            MARGIN.0,
+            x(10f64.powf(x1)),
+            MARGIN.0 - 5.0,
+            at + 4.0,
+            power(e)
+        );
+    }
+    let begins = 10f64.powf(x0).max(10f64.powf(y0) / rate);
+    let _ = writeln!(
+        out,
+        "<path class=\"roof\" d=\"M{:.1} {:.1}L{:.1} {:.1}H{:.1}\"/>",
+        x(begins),
+        y(begins * rate),
+        x(ridge),
+        y(peak),
+        x(10f64.powf(x1))
+    );
+    for (i, intensity, speed) in points {
+        let launch = &report.launches[i];
+        let radius = 4.0 + 10.0 * (launch.predicted_us * report.times(i) as f64 / report.total_us.max(1e-12)).sqrt();
+        let _ = writeln!(
+            out,
+            "<circle class=\"{}\" data-launch=\"{i}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius:.1}\"><title>{i} {}</title></circle>",
+            launch.class,
+            x(intensity),
+            y(speed),
+            escaped(&launch.kernel)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\">operations for each byte</text>\
+         <text class=\"axis start\" x=\"4\" y=\"14\">operations a second, predicted</text></svg>",
+        width / 2.0,
+        height - 3.0
+    );
+    out
+}
+
+fn power(e: i32) -> String {
+    match e {
+        -3..=3 => format!("{}", 10f64.powi(e)),
+        _ => format!("1e{e}"),
+    }
+}
+
+/// The arena: steps to the right, bytes upwards, a rectangle for each buffer while it is in use.
+pub fn arena(report: &Report) -> String {
+    let (width, height) = (900.0, 260.0);
+    let total = report.blocks.iter().map(|b| b.offset + b.bytes).max().unwrap_or(1).max(1) as f64;
+    let steps = report.blocks.iter().map(|b| b.last + 1).max().unwrap_or(1) as f64;
+    let mut out =
+        format!("<svg id=\"arena\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\">\n");
+    for Block { first, last, offset, bytes } in &report.blocks {
+        let (x, w) = (*first as f64 / steps * width, (last - first + 1) as f64 / steps * width);
+        let (h, top) = (*bytes as f64 / total * height, (offset + bytes) as f64 / total * height);
+        let _ = writeln!(
+            out,
+            "<rect class=\"block\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{w:.1}\" height=\"{h:.1}\"><title>{bytes} bytes at {offset}, \
+             steps {first} to {last}</title></rect>",
+            height - top
+        );
+    }
+    out + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_part;
+
+    #[test]
+    fn names_are_cut_at_their_parts() {
+        assert_eq!(last_part("/layer.0/attention/query/MatMul"), "/attention/query/MatMul");
+        assert_eq!(last_part("short"), "short");
+        assert_eq!(last_part(&"é".repeat(60)).chars().count(), 26);
+    }
+}
