@@ -163,6 +163,9 @@ pub struct Gpu {
     /// What a CTA may have in all, asked for at the launch.
     pub shared_cta_bytes: Figure<u64>,
     pub shared_banks: Figure<u64>,
+    /// Whether four warps together multiply tiles in shared memory (`wgmma`).
+    #[serde(default)]
+    pub warpgroup_products: bool,
 }
 
 /// Sorted by name; each file's `name` is the row's.

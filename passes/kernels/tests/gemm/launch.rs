@@ -6,8 +6,9 @@ use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::interp::run_kernel;
 use sardonyx_kernels::Target;
-use sardonyx_kernels::ptx::GpuKernel;
+use sardonyx_kernels::ptx::gemm::warpgroups::Warpgroups;
 use sardonyx_kernels::ptx::gemm::{Gemm, Shape};
+use sardonyx_kernels::ptx::{GpuKernel, GpuPlan};
 use sardonyx_kernels::{Lowered, lower, ptx};
 
 /// Numbers in -1..1, or whole ones in -8..=8, whose sums are exact in every type.
@@ -87,7 +88,30 @@ impl Case {
             Some(shape) => Gemm::of_shape(def, shape),
         };
         let gemm = gemm.unwrap_or_else(|| panic!("tensor cores take it: {:?}", self.problem));
-        let (target, plan) = (Target::from_ptx("sm_80").unwrap(), Box::new(gemm));
+        self.run_plan("sm_80", lowered.clone(), Box::new(gemm), change)
+    }
+
+    /// With tiles of warpgroups, or as the compiler chooses for a Hopper; with another text.
+    pub fn run_on_hopper(&self, shape: Option<&'static Shape>, change: &dyn Fn(String) -> String) -> Outcome {
+        let lowered = lower(&self.kernel).unwrap();
+        let plan: Box<dyn GpuPlan> = match shape {
+            None => lowered.for_gpu(Target::from_ptx("sm_90a").unwrap()).plan,
+            Some(shape) => {
+                let taken = Warpgroups::of_shape(&lowered.def, shape);
+                Box::new(taken.unwrap_or_else(|| panic!("warpgroups take it: {:?}", self.problem)))
+            }
+        };
+        self.run_plan("sm_90a", lowered.clone(), plan, change)
+    }
+
+    fn run_plan(
+        &self,
+        target: &str,
+        lowered: Lowered,
+        plan: Box<dyn GpuPlan>,
+        change: &dyn Fn(String) -> String,
+    ) -> Outcome {
+        let (def, target) = (&lowered.def, Target::from_ptx(target).unwrap());
         let mut ptx = GpuKernel { def, target, plan }.emit("k").unwrap();
         ptx.text = change(ptx.text);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&|s| self.problem.symbol(s)).unwrap()).collect();

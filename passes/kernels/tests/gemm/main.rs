@@ -3,6 +3,7 @@
 mod launch;
 mod problem;
 mod two_sums;
+mod warpgroups;
 
 use launch::{Case, Fill, Outcome};
 use problem::{After, Lie, PLAIN, Problem};
@@ -32,7 +33,12 @@ fn name(p: &Problem, shape: &Shape) -> String {
 fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
     let case = Case::new(p, fill);
     let outcome = case.run(Some(shape));
-    let name = name(&p, shape);
+    check(&case, &outcome, fill, &name(&p, shape));
+    outcome
+}
+
+fn check(case: &Case, outcome: &Outcome, fill: Fill, name: &str) {
+    let p = &case.problem;
     assert!(outcome.report.findings.is_empty(), "{name}: {:?}", outcome.report.findings);
     let (expected, magnitude) = (case.expected(), case.magnitude());
     let (sum, unit) = match p.dtype {
@@ -48,7 +54,6 @@ fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
         let bound = 1.13 * sum * size + unit * want.abs().max(0.25);
         assert!((got - want).abs() <= bound, "{name}, element {i}: {got}, not {want} (bound {bound:e})");
     }
-    outcome
 }
 
 /// Extents around a tile: one, one less, whole, one more, almost three.

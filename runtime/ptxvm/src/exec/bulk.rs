@@ -23,6 +23,8 @@ pub struct Transfer {
     /// Of a load: the mbarrier and what it is told. A store has the group of its thread.
     barrier: Option<(u32, u32)>,
     group: u32,
+    /// What the source of a store held when it was started.
+    began_with: Vec<[u32; 4]>,
     /// What a store has read already.
     data: Option<Vec<[u32; 4]>>,
 }
@@ -73,7 +75,7 @@ impl Warp {
         match &op.place {
             BulkPlace::Range { global, bytes } => {
                 let (global, bytes) = (addresses(&self.regs, global)[lane], self.regs.w[*bytes as usize][lane]);
-                if (shared | global | u64::from(bytes)) % 16 != 0 {
+                if !(shared | global | u64::from(bytes)).is_multiple_of(16) {
                     env.note_lane(Finding::Misaligned, who.line, who.warp, who.lane, |env| {
                         let (to, from) = (env.place(Space::Shared, shared), env.place(Space::Global, global));
                         format!("moves {bytes} bytes between {to} and {from}: all are multiples of 16")
@@ -95,7 +97,7 @@ impl Warp {
                     });
                     return None;
                 }
-                if shared % u64::from(BOX_ALIGN) != 0 {
+                if !shared.is_multiple_of(u64::from(BOX_ALIGN)) {
                     env.note_lane(Finding::Misaligned, who.line, who.warp, who.lane, |env| {
                         format!("moves a box at {}, not a multiple of {BOX_ALIGN}", env.place(Space::Shared, shared))
                     });
@@ -158,7 +160,11 @@ impl Env<'_> {
         }
         self.shadow = shadow;
         let group = self.agents.group_of(who);
-        let transfer = Transfer { who, pieces, barrier, group, data: None };
+        let began_with = match barrier {
+            Some(_) => Vec::new(),
+            None => pieces.iter().map(|piece| self.shared_piece(piece.shared)).collect(),
+        };
+        let transfer = Transfer { who, pieces, barrier, group, began_with, data: None };
         let starter = transfer.starter();
         for piece in &transfer.pieces {
             if let Some(shadow) = &mut self.shadow {
@@ -220,9 +226,20 @@ impl Env<'_> {
                 self.note_problems(Space::Shared, starter.warp, starter.line, |_, _| false);
             }
         }
-        let word = |at: usize| self.shared.get(at).copied().unwrap_or(0);
-        let words = |piece: &Piece| std::array::from_fn(|i| word(piece.shared as usize / 4 + i));
-        transfer.data = Some(transfer.pieces.iter().map(words).collect());
+        let data: Vec<[u32; 4]> = transfer.pieces.iter().map(|piece| self.shared_piece(piece.shared)).collect();
+        let changed = data.iter().zip(&transfer.began_with).position(|(now, then)| now != then);
+        if let Some(piece) = changed.and_then(|i| transfer.pieces.get(i)) {
+            let (who, at) = (transfer.who, u64::from(piece.shared));
+            self.note_lane(Finding::InFlight, who.line, who.warp, who.lane, |env| {
+                format!("copies what was overwritten before its wait, at {}", env.place(Space::Shared, at))
+            });
+        }
+        transfer.data = Some(data);
+    }
+
+    /// 16 bytes of shared memory.
+    pub fn shared_piece(&self, at: u32) -> [u32; 4] {
+        std::array::from_fn(|i| self.shared.get(at as usize / 4 + i).copied().unwrap_or(0))
     }
 
     fn read_global(&self, piece: &Piece) -> [u32; 4] {
@@ -234,7 +251,7 @@ impl Env<'_> {
         for i in 0..piece.bytes {
             let byte = self.load_global(1, 1, &[piece.global + u64::from(i); 32], None)[0][0];
             let at = piece.first + i;
-            words[at as usize / 4 & 3] |= byte << (8 * (at % 4));
+            words[(at as usize / 4) & 3] |= byte << (8 * (at % 4));
         }
         words
     }
@@ -247,7 +264,7 @@ impl Env<'_> {
         for i in 0..piece.bytes {
             let at = piece.first + i;
             let mut data = [[0; 32]; 4];
-            data[0][0] = words[at as usize / 4 & 3] >> (8 * (at % 4)) & 0xff;
+            data[0][0] = words[(at as usize / 4) & 3] >> (8 * (at % 4)) & 0xff;
             self.store_global(1, 1, &[piece.global + u64::from(i); 32], None, &data);
         }
     }

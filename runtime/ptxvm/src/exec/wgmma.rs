@@ -39,7 +39,8 @@ struct Reads {
     group: u32,
     pc: u32,
     line: u32,
-    pieces: Vec<u32>,
+    /// Places, and what was there.
+    pieces: Vec<(u32, Piece)>,
 }
 
 impl Products {
@@ -179,14 +180,14 @@ impl Warp {
     }
 
     /// Reads pieces of shared memory through the asynchronous proxy.
-    fn fetch_pieces(&self, env: &mut Env, at: (u32, u32), pieces: &[u32], read: &mut Vec<u32>) -> Vec<Piece> {
+    fn fetch_pieces(&self, env: &mut Env, at: (u32, u32), pieces: &[u32], read: &mut Vec<(u32, Piece)>) -> Vec<Piece> {
         let mut found = Vec::with_capacity(pieces.len());
         for pieces in pieces.chunks(32) {
             let (offsets, mask) = self.read_pieces(env, at, pieces, true);
             let data = env.load_shared(mask, 16, &offsets);
             found.extend((0..pieces.len()).map(|lane| std::array::from_fn(|word| data[word][lane])));
         }
-        read.extend_from_slice(pieces);
+        read.extend(pieces.iter().copied().zip(found.iter().copied()));
         found
     }
 
@@ -214,7 +215,17 @@ impl Warp {
         let due: Vec<Reads> = due;
         for reads in &due {
             for pieces in reads.pieces.chunks(32) {
-                self.read_pieces(env, (reads.pc, reads.line), pieces, false);
+                let places: Vec<u32> = pieces.iter().map(|(at, _)| *at).collect();
+                self.read_pieces(env, (reads.pc, reads.line), &places, false);
+            }
+            let is_changed = |(at, piece): &&(u32, Piece)| env.shared_piece(*at) != *piece;
+            if let Some((at, _)) = reads.pieces.iter().find(is_changed).copied() {
+                env.note_lanes(Finding::InFlight, reads.line, self.index, active, |env| {
+                    format!(
+                        "multiplies what was overwritten before its wait, at {}",
+                        env.place(Space::Shared, at.into())
+                    )
+                });
             }
         }
         self.products.done = done;

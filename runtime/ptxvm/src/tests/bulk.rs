@@ -75,6 +75,8 @@ fn stores_read_what_was_fenced() {
     let early = "END: bar.sync 1; setp.eq.u32 %p2, %r0, 63; @%p2 st.shared.u32 [%r2+4], 1;";
     assert!(found("cp.async.bulk.wait_group.read 0;\n    END:", early).contains(&Kind::InFlight));
     assert_eq!(found("END:", early), []);
+    let own = "st.shared.u32 [%r2+4], 9; cp.async.bulk.wait_group.read 0;";
+    assert_eq!(found("cp.async.bulk.wait_group.read 0;", own), [Kind::InFlight]);
     assert_eq!(found("END:", "ld.global.u32 %r9, [%rd0]; END:"), [Kind::InFlight]);
     assert_eq!(found("wait_group.read 0;", "wait_group 0; ld.global.u32 %r9, [%rd0];"), []);
 }

@@ -78,7 +78,7 @@ impl Flash {
         let warps_m = if is_few { 1 } else { WARPS };
         let tile = |statement, across: Option<usize>, along, n_lines, length: i64, bytes: i64, swizzle| {
             let length = (length as u64).next_power_of_two().max(128 / bytes as u64) as i64;
-            let lines = Lines { pitch: length * bytes, element_bytes: bytes, swizzle };
+            let lines = Lines { pitch: length * bytes, element_bytes: bytes, swizzle, block_bytes: None };
             let operand = across.and_then(|a| copied(def, roles, statement, (a, n_lines), (along, length), lines));
             Tile { statement, across, along, n_lines, length, lines, operand }
         };
@@ -207,5 +207,6 @@ fn copied(
         inner: Inner::Rows,
         panels: None,
         swizzle: lines.swizzle,
+        part_bytes: None,
     })
 }

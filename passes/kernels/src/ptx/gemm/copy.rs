@@ -47,6 +47,19 @@ impl<'a> Stream<'a> {
         rows: Option<Val>,
         threads: i64,
     ) -> Self {
+        let thread = asm.special("%tid.x");
+        Stream::of_threads(cx, asm, operand, point, rows, (thread, threads))
+    }
+
+    /// The same by some threads of a block: the number of each among them, and how many they are.
+    pub fn of_threads(
+        cx: &Cx<Ptx>,
+        asm: &mut Ptx,
+        operand: &'a Operand,
+        point: &mut Point,
+        rows: Option<Val>,
+        (thread, threads): (Val, i64),
+    ) -> Self {
         let (start, rows) = match operand.panels {
             None => (point.start(cx, asm, &operand.access, None), rows),
             Some(panels) => {
@@ -85,7 +98,6 @@ impl<'a> Stream<'a> {
             k_is_whole: operand.k_extent.as_const().is_some_and(|k| k % (operand.k_tile * operand.depth) == 0),
             rolled: false,
         };
-        let thread = asm.special("%tid.x");
         let tys = [Ty::PTR, Ty::I32, Ty::I32, Ty::I32];
         let first = choose(&stream.units, asm, &tys, &|asm, unit| stream.first(asm, thread, base, unit));
         (stream.target, stream.line, stream.column) = (first[1], first[2], first[3]);
@@ -282,7 +294,7 @@ impl<'a> Stream<'a> {
                     }
                 };
                 let target = moved(asm, operand.layout(), target, line);
-                let within = line * operand.pitch() + before * operand.element_bytes;
+                let within = line * operand.layout().pitch + before * operand.element_bytes;
                 let at = (format!("{}+{within}", asm.name(target, 0)), format!("{}+{offset}", asm.name(source, 0)));
                 staged.extend(unit_copy(asm, unit, &guard, at, size));
             }
@@ -338,7 +350,16 @@ fn in_panels(asm: &mut Ptx, panels: Panels, column: Val, whole: bool) -> Val {
 /// Where an element lies in a tile, in bytes.
 pub fn place(asm: &mut Ptx, lines: Lines, line: Val, column: Val) -> Val {
     let start = shift(asm, Bin::ShLI, line, log2(lines.pitch));
-    let bytes = shift(asm, Bin::ShLI, column, log2(lines.element_bytes));
+    let mut bytes = shift(asm, Bin::ShLI, column, log2(lines.element_bytes));
+    let mut start = start;
+    if let Some(block_bytes) = lines.block_bytes {
+        let block = shift(asm, Bin::ShRUI, bytes, log2(lines.pitch));
+        let before = asm.int(block_bytes, Ty::I32);
+        let before = asm.bin(Bin::MulI, block, before);
+        start = asm.bin(Bin::AddI, start, before);
+        let within = asm.int(lines.pitch - 1, Ty::I32);
+        bytes = asm.bin(Bin::AndI, bytes, within);
+    }
     let by = swizzle(asm, lines, line);
     let bytes = asm.bin(Bin::XorI, bytes, by);
     asm.bin(Bin::AddI, start, bytes)

@@ -13,6 +13,7 @@ pub(super) mod mma;
 pub(super) mod movement;
 pub(super) mod operand;
 mod plan;
+pub mod warpgroups;
 
 pub use mma::Factors;
 pub use plan::{FEW, Gemm, SHAPES, Shape};
@@ -39,8 +40,9 @@ pub struct Block<'a> {
     shared_bytes: i64,
 }
 
-pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
-    Some(Box::new(Gemm::of(def)?))
+/// By warpgroups where the device has their products and they take it, else by warps.
+pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
+    warpgroups::planned(def, target).or_else(|| Some(Box::new(Gemm::of(def)?)))
 }
 
 impl GpuPlan for Gemm {

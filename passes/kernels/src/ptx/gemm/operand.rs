@@ -21,6 +21,8 @@ pub struct Lines {
     pub element_bytes: i64,
     /// What the number of a line's chunks is exclusive-or'ed with, as (shift right, mask, shift left) of the line.
     pub swizzle: (i64, i64, i64),
+    /// Lines that are longer lie in blocks, each with its part of every line: the bytes of a block.
+    pub block_bytes: Option<i64>,
 }
 
 /// One of the two factors. Its rows are the rows of A or the columns of B.
@@ -44,6 +46,8 @@ pub struct Operand {
     pub panels: Option<Panels>,
     /// As of [`Lines`].
     pub swizzle: (i64, i64, i64),
+    /// The longest part of a line that lies together, where lines are cut.
+    pub part_bytes: Option<i64>,
 }
 
 /// Whether addresses are multiples of a number.
@@ -80,7 +84,10 @@ impl Operand {
     }
 
     pub fn layout(&self) -> Lines {
-        Lines { pitch: self.pitch(), element_bytes: self.element_bytes, swizzle: self.swizzle }
+        let (pitch, element_bytes, swizzle) = (self.pitch(), self.element_bytes, self.swizzle);
+        let part = self.part_bytes.unwrap_or(pitch).min(pitch);
+        let block_bytes = (part < pitch).then(|| self.lines() * part);
+        Lines { pitch: part, element_bytes, swizzle, block_bytes }
     }
 
     /// Elements from one line to the next in memory.

@@ -23,7 +23,7 @@ pub struct Shape {
     pub stages: i64,
 }
 
-const fn shape(m: i64, n: i64, k_bytes: i64, warps: (i64, i64), stages: i64) -> Shape {
+pub(super) const fn shape(m: i64, n: i64, k_bytes: i64, warps: (i64, i64), stages: i64) -> Shape {
     Shape { m, n, k_bytes, warps_m: warps.0, warps_n: warps.1, stages }
 }
 
@@ -40,7 +40,7 @@ pub static SHAPES: &[Shape] = &[
 ];
 
 /// Blocks that give most multiprocessors of a large device one.
-const BLOCKS_MIN: i64 = 96;
+pub(super) const BLOCKS_MIN: i64 = 96;
 
 /// Sums that share tiles: each has eight columns of a warp at least.
 const SUMS_MAX: usize = 2;
@@ -79,7 +79,7 @@ impl Shape {
         }
     }
 
-    fn blocks(&self, m: i64, n: i64) -> i64 {
+    pub(super) fn blocks(&self, m: i64, n: i64) -> i64 {
         (m + self.m - 1).div_euclid(self.m) * (n + self.n - 1).div_euclid(self.n)
     }
 }
@@ -119,7 +119,7 @@ impl Gemm {
         Some(Gemm::with(def, Gemm::roles(def)?, shape))
     }
 
-    fn roles(def: &KernelDef) -> Option<(Roles, Option<Groups>)> {
+    pub(super) fn roles(def: &KernelDef) -> Option<(Roles, Option<Groups>)> {
         let taken = |r: &Roles| r.m.is_some() && !r.diagonal && r.sums.len() <= SUMS_MAX;
         match def.class {
             Class::Contract => {}
@@ -136,7 +136,7 @@ impl Gemm {
         rows.max_by_key(|(score, _)| *score).map(|(_, r)| (r, None))
     }
 
-    fn with(def: &KernelDef, (roles, groups): (Roles, Option<Groups>), shape: &'static Shape) -> Gemm {
+    pub(super) fn with(def: &KernelDef, (roles, groups): (Roles, Option<Groups>), shape: &'static Shape) -> Gemm {
         let Roles { a, sums, batch, m, n, k, root: _, around: _, diagonal: _ } = roles;
         let m = m.expect("only roles with rows are taken");
         let types = [&a, &sums[0].b].map(|access| def.reads[access.buffer].dtype);
@@ -254,6 +254,7 @@ impl Operand {
             inner,
             panels,
             swizzle,
+            part_bytes: None,
         }
     }
 }

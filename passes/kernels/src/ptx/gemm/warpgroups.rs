@@ -1,0 +1,422 @@
+//! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]) of 16-bit factors  =>  wgmma, fed by warps that do nothing but copy
+//!
+//! A ring of stages in shared memory lies between one warpgroup that copies (`cp.async`) and one or two that multiply.
+//! A stage has two mbarriers: `full` completes when every copying thread's part has arrived and is visible to the
+//! asynchronous proxy, `empty` when every multiplying warp has waited for its products with it. A row of a tile, or 64
+//! rows where these lie inside, is 128 bytes, whose pieces of 16 bytes change places as `wgmma` expects it.
+//!
+//! The sums of one warp are sixteen rows by all columns, in the registers where `mma.sync` would have them, so the
+//! epilogue is that of the other tiles. Few rows take those tiles, in the same entry.
+
+use super::copy::{Stream, log2, shift};
+use super::mma::{Factors, Sums};
+use super::operand::{Inner, Operand};
+use super::plan::{BLOCKS_MIN, FEW, Gemm, SHAPES, Shape, shape};
+use super::{Block, movement, tile, times};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::Cx;
+use crate::def::*;
+use crate::ptx::movement::{Launch, Traffic};
+use crate::ptx::{Form, GpuLaunch, GpuPlan};
+use crate::target::Target;
+use crate::usual::{LARGE, USUAL};
+
+/// Threads that copy.
+const COPYING: i64 = 128;
+/// Bytes of a line of the pattern in which pieces change places, and of eight lines, where it begins again.
+const LINE_BYTES: i64 = 128;
+const PATTERN_BYTES: i64 = 8 * LINE_BYTES;
+/// Rows of a warpgroup, and bytes of k of one instruction.
+const ROWS: i64 = 64;
+const STEP_BYTES: i64 = 32;
+/// Elements of k of one instruction.
+const STEP: i64 = 16;
+/// Pieces of k that a thread's copies are behind what it announces.
+const LAG: i64 = 2;
+/// Bytes of an mbarrier.
+const BARRIER_BYTES: i64 = 8;
+
+/// The largest first. Sixteen rows for each warp that multiplies.
+pub static TILES: &[Shape] =
+    &[shape(128, 128, 128, (8, 1), 4), shape(128, 64, 128, (8, 1), 4), shape(64, 64, 128, (4, 1), 4)];
+
+/// A product whose tiles warpgroups multiply.
+#[derive(Clone, Debug)]
+pub struct Warpgroups {
+    pub gemm: Gemm,
+}
+
+pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
+    let has_them = target.gpu().is_some_and(|gpu| gpu.warpgroup_products);
+    Some(Box::new(Warpgroups::of(def).filter(|_| has_them)?))
+}
+
+impl Warpgroups {
+    /// `None` for what has another form: other types, two sums, few rows or columns, factors that no thread can copy by
+    /// 16 bytes.
+    pub fn of(def: &KernelDef) -> Option<Warpgroups> {
+        let shape = Warpgroups::select(def)?;
+        Warpgroups::of_shape(def, shape)
+    }
+
+    /// The same with a row of the table of one's own choice.
+    pub fn of_shape(def: &KernelDef, shape: &'static Shape) -> Option<Warpgroups> {
+        let (roles, groups) = Gemm::roles(def)?;
+        if groups.is_some() || roles.sums.len() != 1 {
+            return None;
+        }
+        let is_open = roles.m.is_some_and(|m| def.extent(m).as_const().is_none());
+        let mut gemm = Gemm::with(def, (roles.clone(), None), shape);
+        let is_taken = |operand: &Operand| {
+            // Where that is known at the launch only, smaller units are the exception.
+            let whole = operand.units().first().is_some_and(|(bytes, _)| *bytes == 16);
+            whole && operand.panels.is_none() && operand.depth == 1
+        };
+        if !matches!(gemm.factors, Factors::F16 | Factors::BF16) || !is_taken(&gemm.a) || !gemm.b.iter().all(is_taken) {
+            return None;
+        }
+        gemm.a.part_bytes = Some(LINE_BYTES);
+        gemm.b.iter_mut().for_each(|b| b.part_bytes = Some(LINE_BYTES));
+        let few = SHAPES.iter().find(|few| few.m == FEW && few.threads() <= shape.threads() + COPYING);
+        gemm.few = few.filter(|_| is_open).map(|few| Box::new(Gemm::with(def, (roles, None), few)));
+        Some(Warpgroups { gemm })
+    }
+
+    /// The largest tile that wastes less than half and gives enough blocks; the smallest one where none does.
+    fn select(def: &KernelDef) -> Option<&'static Shape> {
+        let (roles, _) = Gemm::roles(def)?;
+        let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
+        let (m, n) = (size(roles.m?, LARGE.other), size(roles.n, LARGE.other));
+        let batch: i64 = roles.batch.iter().map(|v| size(*v, USUAL.first)).fold(1, i64::saturating_mul);
+        let mut fitting = TILES.iter().filter(|s| s.m < 2 * m && s.n < 2 * n);
+        let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch) >= BLOCKS_MIN;
+        fitting.clone().find(enough).or_else(|| fitting.next_back())
+    }
+
+    fn threads(&self) -> i64 {
+        self.gemm.shape.threads() + COPYING
+    }
+
+    /// The ring, its barriers, and what lies before its beginning.
+    fn shared_bytes(&self) -> i64 {
+        let stages = self.gemm.shape.stages;
+        let own = stages * self.gemm.stage_bytes() + 2 * stages * BARRIER_BYTES + PATTERN_BYTES;
+        own.max(self.gemm.few.as_ref().map_or(0, |few| few.shared_bytes()))
+    }
+}
+
+impl GpuPlan for Warpgroups {
+    fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+        movement::requests(&self.gemm, launch)
+    }
+
+    fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
+        let bytes = self.shared_bytes();
+        let own = |asm: &mut Ptx| {
+            self.block(cx, asm, bytes);
+            vec![]
+        };
+        match &self.gemm.few {
+            None => drop(own(asm)),
+            Some(few) => {
+                let (rows, most) = (cx.extent(asm, self.gemm.m), asm.i64(FEW));
+                let is_few = asm.cmpi(CmpI::Sle, rows, most);
+                let of_few = |asm: &mut Ptx| {
+                    let (thread, n) = (asm.special("%tid.x"), asm.int(few.shape.threads(), Ty::I32));
+                    let takes_part = asm.cmpi(CmpI::Ult, thread, n);
+                    asm.if_then(takes_part, |asm| tile(cx, asm, few, bytes));
+                    vec![]
+                };
+                asm.if_else(is_few, &[], of_few, own);
+            }
+        }
+        let (_, variables, shared_bytes) = Form::shared(bytes);
+        let launch = GpuLaunch { shared_bytes, ..GpuLaunch::plain(self.gemm.grid(cx.def), self.threads() as u32) };
+        Form { launch, variables, wide: true }
+    }
+
+    fn is_on_tensor_cores(&self) -> bool {
+        true
+    }
+}
+
+/// Addresses in shared memory, and how many pieces k has.
+struct Ring {
+    stages: i64,
+    stage_bytes: i64,
+    base: Val,
+    /// Of `full`; `empty` follow.
+    barriers: Val,
+    pieces: Val,
+    /// Elements of the last piece.
+    last: Val,
+}
+
+/// A place in the ring that goes round, and the parity of its round.
+struct Turn {
+    slot: Val,
+    parity: Val,
+}
+
+impl Warpgroups {
+    fn block(&self, cx: &Cx<Ptx>, asm: &mut Ptx, bytes: i64) {
+        let gemm = &self.gemm;
+        let block = Block { cx, gemm, shared_bytes: bytes };
+        let (m_tile, n_tile, mut point) = block.place(asm);
+        let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.columns()));
+        let zero = asm.i64(0);
+        (point.vars[gemm.m], point.vars[gemm.n], point.vars[gemm.k]) = (Some(m0), Some(n0), Some(zero));
+        let ring = self.ring(cx, asm, bytes);
+        let thread = asm.special("%tid.x");
+        ring.init(asm, thread, gemm.shape.threads() / 32);
+        let multiplying = asm.int(gemm.shape.threads(), Ty::I32);
+        let multiplies = asm.cmpi(CmpI::Ult, thread, multiplying);
+        let copies = |asm: &mut Ptx| {
+            let rows = block.rows_left(asm, gemm.m, m0, gemm.shape.m);
+            let columns = block.rows_left(asm, gemm.n, n0, gemm.columns());
+            let mut point = point.clone();
+            let number = asm.bin(Bin::SubI, thread, multiplying);
+            let who = (number, COPYING);
+            let mut streams = vec![Stream::of_threads(cx, asm, &gemm.a, &mut point, rows, who).rolled()];
+            streams.extend(gemm.b.iter().map(|b| Stream::of_threads(cx, asm, b, &mut point, columns, who).rolled()));
+            self.copy_all(asm, &ring, &streams);
+            vec![]
+        };
+        let multiply = |asm: &mut Ptx| {
+            let warp = shift(asm, Bin::ShRUI, thread, 5);
+            let sums = self.multiply_all(asm, &ring, warp);
+            let none = asm.int(0, Ty::I32);
+            block.epilogue(asm, &point, &sums, (m0, n0), (warp, none));
+            vec![]
+        };
+        asm.if_else(multiplies, &[], multiply, copies);
+    }
+
+    fn ring(&self, cx: &Cx<Ptx>, asm: &mut Ptx, bytes: i64) -> Ring {
+        let gemm = &self.gemm;
+        let (name, _, _) = Form::shared(bytes);
+        let start = asm.instruction(Ty::I32, "mov.u32", &[name.to_string()]);
+        // Shared memory may begin anywhere, the pattern only at its multiples.
+        let (up, whole) = (asm.int(PATTERN_BYTES - 1, Ty::I32), asm.int(-PATTERN_BYTES, Ty::I32));
+        let up = asm.bin(Bin::AddI, start, up);
+        let base = asm.bin(Bin::AndI, up, whole);
+        let (stages, stage_bytes) = (gemm.shape.stages, gemm.stage_bytes());
+        let behind = asm.int(stages * stage_bytes, Ty::I32);
+        let barriers = asm.bin(Bin::AddI, base, behind);
+        let k = cx.size(asm, gemm.k_extent());
+        let k = asm.cast(Cast::TruncI, k, Elem::I32);
+        let more = asm.int(gemm.k_tile() - 1, Ty::I32);
+        let up = asm.bin(Bin::AddI, k, more);
+        let pieces = shift(asm, Bin::ShRUI, up, log2(gemm.k_tile()));
+        let one = asm.int(1, Ty::I32);
+        let within = asm.bin(Bin::SubI, k, one);
+        let within = asm.bin(Bin::AndI, within, more);
+        let last = asm.bin(Bin::AddI, within, one);
+        Ring { stages, stage_bytes, base, barriers, pieces, last }
+    }
+
+    /// What the copying threads do: every piece into its stage once that is empty.
+    fn copy_all(&self, asm: &mut Ptx, ring: &Ring, streams: &[Stream]) {
+        let gemm = &self.gemm;
+        let (zero, one, lag) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32), asm.int(LAG, Ty::I32));
+        let behind: Vec<i64> = [&gemm.a].into_iter().chain(&gemm.b).map(Operand::tile_bytes).collect();
+        // A stage of the first round is empty: the phase before the first counts as completed.
+        let (write, announce) = (Turn::new(asm, 1), Turn::new(asm, 0));
+        let piece = asm.variables(&[zero])[0];
+        let end = asm.bin(Bin::AddI, ring.pieces, lag);
+        let head = asm.label();
+        asm.place_label(&head);
+        let there = asm.cmpi(CmpI::Ult, piece, ring.pieces);
+        asm.if_then(there, |asm| {
+            ring.wait(asm, &write, ring.stages);
+            let next = asm.bin(Bin::AddI, piece, one);
+            let is_last = asm.cmpi(CmpI::Eq, next, ring.pieces);
+            let whole = asm.int(gemm.k_tile(), Ty::I32);
+            let k_left = asm.select(is_last, ring.last, whole);
+            let mut at = ring.stage(asm, &write);
+            for (stream, bytes) in streams.iter().zip(&behind) {
+                stream.copy(asm, at, k_left);
+                let bytes = asm.int(*bytes, Ty::I32);
+                at = asm.bin(Bin::AddI, at, bytes);
+            }
+            write.advance(asm, ring.stages);
+        });
+        asm.line("cp.async.commit_group;");
+        asm.line(&format!("cp.async.wait_group {LAG};"));
+        let has_arrived = asm.cmpi(CmpI::Uge, piece, lag);
+        asm.if_then(has_arrived, |asm| {
+            asm.line("fence.proxy.async.shared::cta;");
+            ring.arrive(asm, &announce, 0, None);
+            announce.advance(asm, ring.stages);
+        });
+        let next = asm.bin(Bin::AddI, piece, one);
+        asm.set(piece, next);
+        let more = asm.cmpi(CmpI::Ult, piece, end);
+        let more = asm.name(more, 0);
+        asm.line(&format!("@{more} bra {head};"));
+    }
+
+    /// What a multiplying warp does: the products of every piece, with those of one piece under way while it waits for
+    /// the next.
+    fn multiply_all(&self, asm: &mut Ptx, ring: &Ring, warp: Val) -> Sums {
+        let sums = Sums::zeros(asm, &self.gemm, Elem::F32);
+        let (zero, one) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32));
+        let lane = asm.special("%laneid");
+        let is_first = asm.cmpi(CmpI::Eq, lane, zero);
+        let factors = [&self.gemm.a].into_iter().chain(&self.gemm.b).map(Tile::new).collect::<Vec<_>>();
+        // The warpgroup's rows of A.
+        let group = shift(asm, Bin::ShRUI, warp, 2);
+        let rows_bytes = asm.int(factors[0].warpgroup_bytes, Ty::I32);
+        let before = asm.bin(Bin::MulI, group, rows_bytes);
+        let (read, free) = (Turn::new(asm, 0), Turn::new(asm, 0));
+        let piece = asm.variables(&[zero])[0];
+        let (head, done) = (asm.label(), asm.label());
+        let none = asm.cmpi(CmpI::Eq, ring.pieces, zero);
+        let none = asm.name(none, 0);
+        asm.line(&format!("@{none} bra {done};"));
+        asm.place_label(&head);
+        ring.wait(asm, &read, 0);
+        let stage = ring.stage(asm, &read);
+        let a = asm.bin(Bin::AddI, stage, before);
+        let a_bytes = asm.int(self.gemm.a.tile_bytes(), Ty::I32);
+        let b = asm.bin(Bin::AddI, stage, a_bytes);
+        let starts = [factors[0].descriptor(asm, a), factors[1].descriptor(asm, b)];
+        asm.line("wgmma.fence.sync.aligned;");
+        for step in 0..self.gemm.shape.k_bytes / STEP_BYTES {
+            let at = |asm: &mut Ptx, which: usize| {
+                let by = asm.i64((step * factors[which].step_bytes) >> 4);
+                asm.bin(Bin::AddI, starts[which], by)
+            };
+            let descriptors = [at(asm, 0), at(asm, 1)];
+            self.product(asm, &sums, descriptors, [&factors[0], &factors[1]]);
+        }
+        asm.line("wgmma.commit_group.sync.aligned;");
+        asm.line("wgmma.wait_group.sync.aligned 1;");
+        // The products with the piece before are done.
+        let not_first = asm.cmpi(CmpI::Ne, piece, zero);
+        asm.if_then(not_first, |asm| {
+            ring.arrive(asm, &free, ring.stages, Some(is_first));
+            free.advance(asm, ring.stages);
+        });
+        read.advance(asm, ring.stages);
+        let next = asm.bin(Bin::AddI, piece, one);
+        asm.set(piece, next);
+        let more = asm.cmpi(CmpI::Ult, piece, ring.pieces);
+        let more = asm.name(more, 0);
+        asm.line(&format!("@{more} bra {head};"));
+        asm.place_label(&done);
+        asm.line("wgmma.wait_group.sync.aligned 0;");
+        sums
+    }
+
+    fn product(&self, asm: &mut Ptx, sums: &Sums, descriptors: [Val; 2], tiles: [&Tile; 2]) {
+        let registers: Vec<String> =
+            sums.of[0].iter().flat_map(|sum| (0..4).map(|i| asm.name(*sum, i)).collect::<Vec<_>>()).collect();
+        let ty = if self.gemm.factors == Factors::BF16 { "bf16" } else { "f16" };
+        let adds = asm.int(1, Ty::new(Elem::I1, 1));
+        let adds = asm.name(adds, 0);
+        let [a, b] = descriptors.map(|d| asm.name(d, 0));
+        let [a_inside, b_inside] = tiles.map(|tile| i32::from(tile.rows_inside));
+        let n = self.gemm.shape.n;
+        asm.line(&format!(
+            "wgmma.mma_async.sync.aligned.m64n{n}k{STEP}.f32.{ty}.{ty} {{{}}}, {a}, {b}, {adds}, 1, 1, {a_inside}, {b_inside};",
+            registers.join(", ")
+        ));
+    }
+}
+
+/// How `wgmma` finds an operand's tile.
+struct Tile {
+    rows_inside: bool,
+    /// The descriptor but for where it starts.
+    constant: u64,
+    /// From one instruction along k to the next.
+    step_bytes: i64,
+    /// From one warpgroup's rows to the next one's.
+    warpgroup_bytes: i64,
+}
+
+impl Tile {
+    /// Lines of 128 bytes with the pattern of as many (PTX ISA, "Matrix Descriptor Format"). Along k eight lines follow
+    /// eight lines; where rows are inside, 64 of them are a block of all k.
+    fn new(operand: &Operand) -> Tile {
+        let rows_inside = operand.inner == Inner::Rows;
+        let block = operand.k_tile * LINE_BYTES;
+        let leading = if rows_inside { block } else { 16 };
+        let constant = 1 << 62 | (PATTERN_BYTES as u64 >> 4) << 32 | (leading as u64 >> 4) << 16;
+        match rows_inside {
+            true => Tile { rows_inside, constant, step_bytes: STEP * LINE_BYTES, warpgroup_bytes: block },
+            false => Tile { rows_inside, constant, step_bytes: STEP_BYTES, warpgroup_bytes: ROWS * LINE_BYTES },
+        }
+    }
+
+    fn descriptor(&self, asm: &mut Ptx, at: Val) -> Val {
+        let start = shift(asm, Bin::ShRUI, at, 4);
+        let start = asm.cast(Cast::ExtUI, start, Elem::I64);
+        let constant = asm.i64(self.constant as i64);
+        asm.bin(Bin::AddI, start, constant)
+    }
+}
+
+impl Turn {
+    fn new(asm: &mut Ptx, parity: i64) -> Turn {
+        let (slot, parity) = (asm.int(0, Ty::I32), asm.int(parity, Ty::I32));
+        let variables = asm.variables(&[slot, parity]);
+        Turn { slot: variables[0], parity: variables[1] }
+    }
+
+    fn advance(&self, asm: &mut Ptx, stages: i64) {
+        let (zero, one, end) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32), asm.int(stages, Ty::I32));
+        let next = asm.bin(Bin::AddI, self.slot, one);
+        let wraps = asm.cmpi(CmpI::Eq, next, end);
+        let next = asm.select(wraps, zero, next);
+        let other = asm.bin(Bin::XorI, self.parity, one);
+        let parity = asm.select(wraps, other, self.parity);
+        asm.set(self.slot, next);
+        asm.set(self.parity, parity);
+    }
+}
+
+impl Ring {
+    /// Thread 0 makes the barriers, of all copying threads and of so many warps, and everyone sees them.
+    fn init(&self, asm: &mut Ptx, thread: Val, n_warps: i64) {
+        let zero = asm.int(0, Ty::I32);
+        let is_first = asm.cmpi(CmpI::Eq, thread, zero);
+        let at = asm.name(self.barriers, 0);
+        asm.if_then(is_first, |asm| {
+            for i in 0..2 * self.stages {
+                let count = if i < self.stages { COPYING } else { n_warps };
+                asm.line(&format!("mbarrier.init.shared::cta.b64 [{at}+{}], {count};", i * BARRIER_BYTES));
+            }
+        });
+        asm.line("bar.sync 0;");
+    }
+
+    fn stage(&self, asm: &mut Ptx, turn: &Turn) -> Val {
+        let bytes = asm.int(self.stage_bytes, Ty::I32);
+        let by = asm.bin(Bin::MulI, turn.slot, bytes);
+        asm.bin(Bin::AddI, self.base, by)
+    }
+
+    /// The barrier of a turn's stage, `first` barriers behind the first one.
+    fn barrier(&self, asm: &mut Ptx, turn: &Turn, first: i64) -> String {
+        let by = shift(asm, Bin::ShLI, turn.slot, log2(BARRIER_BYTES));
+        let at = asm.bin(Bin::AddI, self.barriers, by);
+        format!("{}+{}", asm.name(at, 0), first * BARRIER_BYTES)
+    }
+
+    fn wait(&self, asm: &mut Ptx, turn: &Turn, first: i64) {
+        let at = self.barrier(asm, turn, first);
+        let (done, parity) = (asm.register(Ty::new(Elem::I1, 1)), asm.name(turn.parity, 0));
+        let (done, again) = (asm.name(done, 0), asm.label());
+        asm.place_label(&again);
+        asm.line(&format!("mbarrier.try_wait.parity.shared::cta.b64 {done}, [{at}], {parity};"));
+        asm.line(&format!("@!{done} bra {again};"));
+    }
+
+    fn arrive(&self, asm: &mut Ptx, turn: &Turn, first: i64, who: Option<Val>) {
+        let at = self.barrier(asm, turn, first);
+        let guard = who.map(|who| format!("@{} ", asm.name(who, 0))).unwrap_or_default();
+        asm.line(&format!("{guard}mbarrier.arrive.shared::cta.b64 _, [{at}];"));
+    }
+}

@@ -1,0 +1,104 @@
+//! Tiles of warpgroups: the PTX for a Hopper, executed, equals the interpreter; what orders its ring is needed
+
+use crate::launch::{Case, Fill, Outcome};
+use crate::problem::{After, Lie, PLAIN, Problem};
+use crate::{check, name};
+use ptxvm::Kind;
+use sardonyx_base::DType;
+use sardonyx_kernels::Target;
+use sardonyx_kernels::ptx::gemm::Shape;
+use sardonyx_kernels::ptx::gemm::warpgroups::TILES;
+
+const SMALL: Problem = Problem { dtype: DType::BF16, sizes: [128, 64, 256], ..PLAIN };
+
+fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
+    let case = Case::new(p, fill);
+    let outcome = case.run_on_hopper(Some(shape), &|text| text);
+    check(&case, &outcome, fill, &name(&p, shape));
+    outcome
+}
+
+#[test]
+fn every_tile_type_and_layout() {
+    for (turn, shape) in TILES.iter().enumerate() {
+        for dtype in [DType::BF16, DType::F16] {
+            for (a, b) in [Lie::K(0), Lie::Rows(0)].into_iter().flat_map(|a| [(a, Lie::K(0)), (a, Lie::Rows(0))]) {
+                let after = if turn == 0 { After::BiasGelu } else { After::Residual };
+                let p = Problem { dtype, sizes: [shape.m, shape.n, 320], batch: 2, a, b, after, ..PLAIN };
+                close(p, shape, Fill::Random);
+                close(Problem { after: After::Nothing, sizes: [shape.m, shape.n, 64], ..p }, shape, Fill::Whole);
+            }
+        }
+    }
+}
+
+#[test]
+fn extents_around_the_tiles() {
+    for (turn, shape) in TILES.iter().enumerate() {
+        let ks = [8, 56, 64, 72, 200, 256, 264];
+        for (i, (m, n)) in [(0, 8), (1, 0), (-8, -8), (8, 8), (shape.m - 8, 2 * shape.n - 8)].into_iter().enumerate() {
+            for (j, (a, b)) in [(Lie::K(0), Lie::Rows(0)), (Lie::Rows(8), Lie::K(8))].into_iter().enumerate() {
+                let sizes =
+                    [shape.m + if a == Lie::K(0) { m } else { m - m % 8 }, shape.n + n, ks[(turn + i + 3 * j) % 7]];
+                let p = Problem { dtype: DType::BF16, sizes, a, b, ..PLAIN };
+                close(p, shape, Fill::Whole);
+            }
+        }
+    }
+}
+
+/// Sizes that are known at the launch only, with few rows in the same entry.
+#[test]
+fn open_rows() {
+    for (m, batch) in [(1, 1), (16, 2), (17, 1), (130, 3)] {
+        let p = Problem { sizes: [m, 128, 192], batch, symbolic: true, fixed: true, ..SMALL };
+        let case = Case::new(p, Fill::Whole);
+        let outcome = case.run_on_hopper(None, &|text| {
+            assert!(text.contains("wgmma.mma_async") && text.contains("mma.sync"));
+            text
+        });
+        check(&case, &outcome, Fill::Whole, &format!("{m} rows"));
+    }
+}
+
+/// Other types, columns at odd places and old devices have the tiles of warps.
+#[test]
+fn what_warpgroups_do_not_take() {
+    let is_taken = |p: Problem, target: &str| {
+        let lowered = sardonyx_kernels::lower(&p.kernel()).unwrap();
+        lowered.for_gpu(Target::from_ptx(target).unwrap()).emit("k").unwrap().text.contains("wgmma")
+    };
+    assert!(is_taken(SMALL, "sm_90a"));
+    assert!(!is_taken(SMALL, "sm_80"));
+    assert!(!is_taken(Problem { dtype: DType::F32, ..SMALL }, "sm_90a"));
+    assert!(!is_taken(Problem { b: Lie::Rows(3), ..SMALL }, "sm_90a"));
+    assert!(!is_taken(Problem { a: Lie::Apart, ..SMALL }, "sm_90a"));
+    assert!(!is_taken(Problem { sizes: [20, 64, 64], ..SMALL }, "sm_90a"));
+    assert!(!is_taken(Problem { second: Some(Lie::Rows(0)), ..SMALL }, "sm_90a"));
+    let case = Case::new(Problem { b: Lie::Rows(3), ..SMALL }, Fill::Whole);
+    check(&case, &case.run_on_hopper(None, &|text| text), Fill::Whole, "columns at odd places");
+}
+
+/// Each step of the protocol that is left out or changed is found.
+#[test]
+fn what_orders_the_ring_is_needed() {
+    let case = Case::new(Problem { sizes: [64, 64, 512], ..SMALL }, Fill::Whole);
+    let changes: [(&str, &str, &[Kind]); 8] = [
+        ("fence.proxy.async.shared::cta;", "", &[Kind::MissingFence]),
+        ("wgmma.fence.sync.aligned;", "", &[Kind::MissingFence]),
+        ("wgmma.wait_group.sync.aligned 0;", "", &[Kind::InFlight]),
+        ("wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 7;", &[Kind::InFlight]),
+        ("cp.async.wait_group 2;", "cp.async.wait_group 3;", &[Kind::InFlight]),
+        ("bar.sync 0;", "", &[Kind::BarrierMisuse, Kind::Race]),
+        ("], 128;", "], 129;", &[Kind::Deadlock]),
+        ("], 4;", "], 3;", &[Kind::Race, Kind::BarrierMisuse]),
+    ];
+    for (from, to, expected) in changes {
+        let outcome = case.run_on_hopper(Some(&TILES[2]), &|text| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        let kinds: Vec<Kind> = outcome.report.findings.iter().map(|f| f.kind).collect();
+        assert!(kinds.iter().any(|kind| expected.contains(kind)), "{from}: {:?}", outcome.report.findings);
+    }
+}
