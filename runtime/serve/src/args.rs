@@ -33,6 +33,9 @@ pub struct ServeArgs {
     /// Write a line of JSON for each request to the standard error output
     #[arg(long)]
     pub log_json: bool,
+    /// Let clients load and unload models of the folder, and list them
+    #[arg(long)]
+    pub allow_load: bool,
     #[command(flatten)]
     pub compute: ComputeArgs,
     #[command(flatten)]

@@ -28,6 +28,7 @@ type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 pub struct Metrics {
     registry: Registry,
     requests: Counters,
+    loads: Counters,
     refusals: Counters,
     seconds: Histograms,
     positions: Histograms,
@@ -45,14 +46,15 @@ fn positions() -> Histogram {
 impl Default for Metrics {
     fn default() -> Metrics {
         let mut registry = Registry::with_prefix("sardonyx");
-        let (requests, refusals) = (Counters::default(), Counters::default());
+        let [requests, refusals, loads] = [(); 3].map(|()| Counters::default());
         let seconds = Histograms::new_with_constructor(seconds as fn() -> Histogram);
         let positions = Histograms::new_with_constructor(positions as fn() -> Histogram);
         registry.register("requests", "Requests that were answered", requests.clone());
+        registry.register("loads", "Models that were loaded, or could not be", loads.clone());
         registry.register("refusals", "Answers that are no results, by reason", refusals.clone());
         registry.register("request_seconds", "Time of a request", seconds.clone());
         registry.register("call_positions", "Positions (tokens, rows) that one call computes", positions.clone());
-        Metrics { registry, requests, refusals, seconds, positions }
+        Metrics { registry, requests, loads, refusals, seconds, positions }
     }
 }
 
@@ -60,6 +62,11 @@ impl Metrics {
     /// The histogram of the positions of a model's calls.
     pub fn positions_of(&self, model: &str) -> Histogram {
         self.positions.get_or_create(&vec![("model", model.into())]).clone()
+    }
+
+    pub fn loaded(&self, model: &str, is_ok: bool) {
+        let outcome = if is_ok { "ok" } else { "failed" };
+        self.loads.get_or_create(&vec![("model", model.into()), ("outcome", outcome.into())]).inc();
     }
 
     fn answered(&self, route: &str, status: u16, reason: Option<&'static str>, seconds: f64) {

@@ -1,32 +1,76 @@
-//! names  =>  the models that are served under them
+//! names  =>  the models that are served under them, each replaced as a whole when its file is
 
 use crate::args::ServeArgs;
 use crate::metrics::Metrics;
 use crate::refusal::{Answer, Refusal};
 use crate::served::Served;
 use arc_swap::ArcSwap;
+use axum::http::StatusCode;
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub type Models = BTreeMap<String, Arc<Served>>;
 
 /// Whoever has a model keeps it until its requests are answered; the registry only says which one is next.
 pub struct Registry {
     args: ServeArgs,
+    metrics: Arc<Metrics>,
     models: ArcSwap<Models>,
+    /// Locked while models are loaded, one after the other.
+    known: Mutex<BTreeMap<String, Known>>,
+}
+
+/// What is remembered of a name, whether it is served or not.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    version: u64,
+    /// The file that was loaded last, or that could not be.
+    stamp: Option<Stamp>,
+    failure: Option<String>,
+}
+
+/// Differs after a rename to the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Stamp> {
+        let file: Metadata = std::fs::metadata(path).ok()?;
+        let modified = (file.mtime(), file.mtime_nsec());
+        Some(Stamp { device: file.dev(), inode: file.ino(), bytes: file.size(), modified })
+    }
+}
+
+/// A line of the repository's index.
+pub struct Indexed {
+    pub name: String,
+    pub version: Option<u64>,
+    pub failure: Option<String>,
 }
 
 impl Registry {
     /// Loads what the command line names. Errors: those of loading, E0001 for a folder without artifacts.
     pub fn load(args: &ServeArgs, metrics: &Arc<Metrics>) -> Result<Registry> {
         let files = artifacts(args)?;
-        let mut models = Models::new();
-        for (name, path) in files {
-            models.insert(name.clone(), Arc::new(Served::load(&name, 1, &path, args, metrics)?));
+        if files.is_empty() && !args.allow_load {
+            return Err(Error::user("E0001", format!("the folder {} has no artifacts", args.path.display()))
+                .help("put files `NAME.sdx` into it, as `sardonyx compile` writes them, or give `--allow-load`"));
         }
-        Ok(Registry { args: args.clone(), models: ArcSwap::from_pointee(models) })
+        let (models, known) = (ArcSwap::default(), Mutex::default());
+        let registry = Registry { args: args.clone(), metrics: metrics.clone(), models, known };
+        for (name, path) in files {
+            registry.replace(&mut registry.lock(), &name, &path)?;
+        }
+        Ok(registry)
     }
 
     pub fn args(&self) -> &ServeArgs {
@@ -37,15 +81,17 @@ impl Registry {
         self.models.load_full()
     }
 
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The model of a name, in the version that is served.
     pub fn find(&self, name: &str, version: Option<&str>) -> Answer<Arc<Served>> {
         let models = self.models.load();
         let served = models.get(name).ok_or_else(|| {
             let names: Vec<String> = models.keys().take(20).map(|name| format!("`{name}`")).collect();
-            Refusal::not_found(
-                format!("there is no model `{}`", shortened(name)),
-                &format!("served are {}", names.join(", ")),
-            )
+            let help = format!("served are {}", names.join(", "));
+            Refusal::not_found(format!("there is no model `{}`", shortened(name)), &help)
         })?;
         match version {
             Some(version) if version != served.version.to_string() => {
@@ -55,6 +101,100 @@ impl Registry {
             Some(_) | None => Ok(served.clone()),
         }
     }
+
+    /// Loads a file beside the model that is served, tests it, and serves it instead. Where it fails, nothing changes.
+    fn replace(&self, known: &mut BTreeMap<String, Known>, name: &str, path: &Path) -> Result<()> {
+        let entry = known.entry(name.into()).or_default();
+        // Taken before the file is read: what comes later is another file.
+        entry.stamp = Stamp::of(path);
+        let loaded = Served::load(name, entry.version + 1, path, &self.args, &self.metrics);
+        self.metrics.loaded(name, loaded.is_ok());
+        let served = loaded.inspect_err(|error| entry.failure = Some(error.message.clone()))?;
+        (entry.version, entry.failure) = (served.version, None);
+        self.change(|models| drop(models.insert(name.into(), Arc::new(served))));
+        Ok(())
+    }
+
+    /// Only those who hold the lock change the models.
+    fn change(&self, change: impl FnOnce(&mut Models)) {
+        let mut models = Models::clone(&self.models.load());
+        change(&mut models);
+        self.models.store(Arc::new(models));
+    }
+
+    /// Loads the models that are served and whose files were replaced; with `all` also files that are new in the folder.
+    /// Returns what went wrong; such a file is not tried again until it changes.
+    pub fn refresh(&self, all: bool) -> Vec<Error> {
+        let mut known = self.lock();
+        let models = self.models();
+        let files = match artifacts(&self.args) {
+            Ok(files) => files,
+            Err(error) => return if all { vec![*error] } else { vec![] },
+        };
+        let mut failed = vec![];
+        for (name, path) in files {
+            let is_wanted = models.contains_key(&name) || (all && !known.contains_key(&name));
+            let stamp = Stamp::of(&path);
+            let has_changed = stamp.is_some() && known.get(&name).is_none_or(|known| known.stamp != stamp);
+            if is_wanted && has_changed {
+                failed.extend(self.replace(&mut known, &name, &path).err().map(|error| *error));
+            }
+        }
+        failed
+    }
+
+    fn check_allowed(&self) -> Answer<()> {
+        match self.args.allow_load {
+            true => Ok(()),
+            false => {
+                let message = "models are not loaded and unloaded over the network";
+                let help = "start the server with `--allow-load`, or replace the file and send SIGHUP";
+                Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message, help))
+            }
+        }
+    }
+
+    /// Loads, or loads again, a model of the folder.
+    pub fn load_model(&self, name: &str) -> Answer<()> {
+        self.check_allowed()?;
+        let mut known = self.lock();
+        // Only names that the folder has are looked up, so none leads out of it.
+        let files = artifacts(&self.args)?;
+        let found = files.into_iter().find(|(found, _)| found == name);
+        let (name, path) = found.ok_or_else(|| {
+            let message = format!("the folder has no artifact `{}.sdx`", shortened(name));
+            Refusal::not_found(message, "`POST /v2/repository/index` lists the models")
+        })?;
+        self.replace(&mut known, &name, &path).map_err(|error| {
+            let refusal = Refusal::from(error);
+            Refusal { status: StatusCode::BAD_REQUEST, ..refusal }
+        })
+    }
+
+    /// Requests that were accepted are still answered.
+    pub fn unload_model(&self, name: &str) -> Answer<()> {
+        self.check_allowed()?;
+        let _known = self.lock();
+        self.find(name, None)?;
+        self.change(|models| drop(models.remove(name)));
+        Ok(())
+    }
+
+    /// Every model of the folder, and those that are served although their file is gone.
+    pub fn index(&self) -> Answer<Vec<Indexed>> {
+        self.check_allowed()?;
+        let (known, models) = (self.lock(), self.models());
+        let mut names: Vec<String> = artifacts(&self.args)?.into_iter().map(|(name, _)| name).collect();
+        names.extend(models.keys().cloned());
+        names.sort();
+        names.dedup();
+        let indexed = |name: String| Indexed {
+            version: models.get(&name).map(|served| served.version),
+            failure: known.get(&name).and_then(|known| known.failure.clone()),
+            name,
+        };
+        Ok(names.into_iter().map(indexed).collect())
+    }
 }
 
 /// Names in messages are no longer than a line.
@@ -62,7 +202,7 @@ fn shortened(name: &str) -> String {
     name.chars().take(80).collect()
 }
 
-/// Names and files.
+/// Names and files. A link that leads out of the folder is no artifact of it.
 fn artifacts(args: &ServeArgs) -> Result<Vec<(String, PathBuf)>> {
     let path = &args.path;
     if !path.is_dir() {
@@ -73,20 +213,18 @@ fn artifacts(args: &ServeArgs) -> Result<Vec<(String, PathBuf)>> {
         let error = Error::user("E0001", "`--name` is for one artifact, and a folder is given");
         return Err(error.help("leave it out: the models have the names of their files"));
     }
-    let entries = std::fs::read_dir(path).map_err(|e| Error::io(path, "read the folder", &e))?;
+    let unreadable = |e| Error::io(path, "read the folder", &e);
+    let folder = path.canonicalize().map_err(unreadable)?;
     let mut found = vec![];
-    for entry in entries {
-        let file = entry.map_err(|e| Error::io(path, "read the folder", &e))?.path();
-        if file.extension().is_some_and(|e| e == "sdx") && file.is_file() {
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        let is_inside = || file.canonicalize().is_ok_and(|real| real.starts_with(&folder));
+        if file.extension().is_some_and(|e| e == "sdx") && file.is_file() && is_inside() {
             found.extend(stem(&file).map(|name| (name, file)));
         }
     }
     found.sort();
-    match found.is_empty() {
-        true => Err(Error::user("E0001", format!("the folder {} has no artifacts", path.display()))
-            .help("put files `NAME.sdx` into it, as `sardonyx compile` writes them")),
-        false => Ok(found),
-    }
+    Ok(found)
 }
 
 fn stem(path: &Path) -> Option<String> {

@@ -39,13 +39,33 @@ async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32
     let alive = Arc::new(());
     let connections_max = args.limits.connections_max.get();
     let accepting = tokio::spawn(accept(listener, router(app.clone()), connections_max, ending, alive.clone()));
+    let refreshing = tokio::spawn(refresh(app.clone()));
     ends.wait().await;
+    refreshing.abort();
     app.end();
     // Whoever receives it lives as long as the server.
     let _ = end.send(true);
     let answered = drain(&alive, args.limits.drain, &mut ends).await;
     accepting.abort();
     Ok(if answered { 0 } else { 1 })
+}
+
+/// How often the files of the models are looked at.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// Loads models whose files were replaced: soon after, and at SIGHUP at once.
+async fn refresh(app: Arc<App>) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    loop {
+        let all = tokio::select! {
+            _ = hangup.recv() => true,
+            () = sleep(REFRESH) => false,
+        };
+        let app = app.clone();
+        // What cannot be loaded leaves the server as it is.
+        let failed = tokio::task::spawn_blocking(move || app.registry.refresh(all)).await.unwrap_or_default();
+        failed.iter().for_each(|error| eprintln!("{error}"));
+    }
 }
 
 /// Waits until no connection is left, the time is over, or another signal comes. Returns whether all requests were answered.

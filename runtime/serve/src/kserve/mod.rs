@@ -1,8 +1,9 @@
 //! /v2 …  =>  health, metadata and inference, as KServe's protocol (version 2) has them
 
-mod data;
+pub mod data;
 pub mod dtypes;
 pub mod infer;
+mod repository;
 
 use crate::app::App;
 use crate::json::json_response;
@@ -21,10 +22,10 @@ use std::time::{Duration, Instant};
 const HEADER_LENGTH: &str = "inference-header-content-length";
 
 /// As `/v2` lists them.
-static EXTENSIONS: &[&str] = &["binary_tensor_data", "schedule_policy", "statistics"];
+pub static EXTENSIONS: &[&str] = &["binary_tensor_data", "model_repository", "schedule_policy", "statistics"];
 
 pub fn routes() -> Router<Arc<App>> {
-    let mut router = Router::new()
+    let mut router = repository::routes()
         .route("/v2", get(server))
         .route("/v2/health/live", get(async || StatusCode::OK))
         .route("/v2/health/ready", get(server_ready))

@@ -1,0 +1,89 @@
+//! /v2/repository …  =>  the index of models, and their loading and unloading where the server allows it
+
+use crate::app::App;
+use crate::json::json_response;
+use crate::refusal::{Answer, Refusal};
+use crate::registry::Indexed;
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::post;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+pub fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v2/repository/index", post(index))
+        .route("/v2/repository/models/{model}/load", post(load))
+        .route("/v2/repository/models/{model}/unload", post(unload))
+}
+
+#[derive(Deserialize, Default)]
+struct Asked {
+    /// Only models that are served.
+    #[serde(default)]
+    ready: bool,
+    #[serde(default)]
+    parameters: BTreeMap<String, IgnoredAny>,
+}
+
+impl Asked {
+    /// Bodies are optional, and short.
+    async fn read(app: &App, request: Request) -> Answer<Asked> {
+        app.check_accepting()?;
+        let deadline = Instant::now() + app.registry.args().limits.timeout;
+        let (head, body) = request.into_parts();
+        let received = app.room.receive(&head.headers, body, deadline).await?;
+        if received.bytes.is_empty() {
+            return Ok(Asked::default());
+        }
+        serde_json::from_slice(&received.bytes)
+            .map_err(|e| Refusal::bad_request(format!("the request is malformed: {e}"), "send an object, or nothing"))
+    }
+
+    fn check_load(&self) -> Answer<()> {
+        match self.parameters.keys().find(|name| *name != "unload_dependents") {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!("the parameter `{}` is not supported", name.chars().take(80).collect::<String>());
+                Err(Refusal::bad_request(message, "put the artifact into the folder, and load it by its name"))
+            }
+        }
+    }
+}
+
+async fn index(State(app): State<Arc<App>>, request: Request) -> Answer<Response> {
+    let asked = Asked::read(&app, request).await?;
+    let lines = blocking(app, |app| app.registry.index()).await?;
+    let line = |Indexed { name, version, failure }: Indexed| {
+        let state = if version.is_some() { "READY" } else { "UNAVAILABLE" };
+        let version = version.map(|version| version.to_string()).unwrap_or_default();
+        json!({ "name": name, "version": version, "state": state, "reason": failure.unwrap_or_default() })
+    };
+    let lines: Vec<Value> = lines.into_iter().filter(|line| line.version.is_some() || !asked.ready).map(line).collect();
+    Ok(json_response(&json!(lines)))
+}
+
+async fn load(State(app): State<Arc<App>>, Path(model): Path<String>, request: Request) -> Answer<StatusCode> {
+    Asked::read(&app, request).await?.check_load()?;
+    blocking(app, move |app| app.registry.load_model(&model)).await.map(|()| StatusCode::OK)
+}
+
+async fn unload(State(app): State<Arc<App>>, Path(model): Path<String>, request: Request) -> Answer<StatusCode> {
+    Asked::read(&app, request).await?.check_load()?;
+    blocking(app, move |app| app.registry.unload_model(&model)).await.map(|()| StatusCode::OK)
+}
+
+/// Loading takes as long as it takes; requests are served meanwhile.
+async fn blocking<T: Send + 'static>(
+    app: Arc<App>,
+    work: impl FnOnce(&App) -> Answer<T> + Send + 'static,
+) -> Answer<T> {
+    let done = tokio::task::spawn_blocking(move || work(&app)).await;
+    done.unwrap_or_else(|_| Err(sardonyx_base::Error::defect("loading a model panicked").into()))
+}
