@@ -2,6 +2,7 @@
 
 use crate::body::Room;
 use crate::embeddings::{openai, tei};
+use crate::grpc;
 use crate::kserve;
 use crate::metrics::{Metrics, metrics, watch};
 use crate::refusal::{Answer, Refusal};
@@ -58,6 +59,7 @@ impl App {
 pub fn router(app: Arc<App>) -> Router {
     let unknown = async || Refusal::not_found("there is nothing at this path", "`/v2` is the root of the protocol");
     let router = Router::new().merge(kserve::routes()).merge(openai::routes()).merge(tei::routes());
+    let router = router.merge(grpc::routes());
     let router = router.route("/metrics", get(metrics)).fallback(unknown);
     router.layer(from_fn_with_state(app.clone(), watch)).with_state(app)
 }

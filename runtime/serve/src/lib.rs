@@ -1,4 +1,4 @@
-//! MODEL.sdx | FOLDER  =>  a server: KServe's protocol and embeddings of texts over HTTP
+//! MODEL.sdx | FOLDER  =>  a server: KServe's protocol and embeddings of texts over HTTP, and KServe's over gRPC
 //!
 //! A request goes through these files: `connections` (bytes of a peer), `app` (routes), `body` (limits), `kserve` (its tensors),
 //! `served` (the model), `queue` (its turn), `stacking` (those that one call computes), and back.
@@ -9,6 +9,7 @@ mod body;
 mod connections;
 mod embedder;
 mod embeddings;
+pub mod grpc;
 mod json;
 mod kserve;
 mod metrics;

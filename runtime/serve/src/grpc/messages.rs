@@ -1,0 +1,191 @@
+//! The messages of KServe's `grpc_predict_v2.proto` (package `inference`), as prost reads and writes them
+//!
+//! Source: kserve/open-inference-protocol, `specification/protocol/open_inference_grpc.proto`. Numbers of fields are the protocol's.
+
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ServerLiveRequest {}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ServerLiveResponse {
+    #[prost(bool, tag = "1")]
+    pub live: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ServerReadyRequest {}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ServerReadyResponse {
+    #[prost(bool, tag = "1")]
+    pub ready: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ModelReadyRequest {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Empty for the version that is served.
+    #[prost(string, tag = "2")]
+    pub version: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ModelReadyResponse {
+    #[prost(bool, tag = "1")]
+    pub ready: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ServerMetadataRequest {}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ServerMetadataResponse {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub version: String,
+    #[prost(string, repeated, tag = "3")]
+    pub extensions: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ModelMetadataRequest {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub version: String,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ModelMetadataResponse {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, repeated, tag = "2")]
+    pub versions: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub platform: String,
+    #[prost(message, repeated, tag = "4")]
+    pub inputs: Vec<TensorMetadata>,
+    #[prost(message, repeated, tag = "5")]
+    pub outputs: Vec<TensorMetadata>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct TensorMetadata {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub datatype: String,
+    #[prost(int64, repeated, tag = "3")]
+    pub shape: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ModelInferRequest {
+    #[prost(string, tag = "1")]
+    pub model_name: String,
+    #[prost(string, tag = "2")]
+    pub model_version: String,
+    #[prost(string, tag = "3")]
+    pub id: String,
+    #[prost(btree_map = "string, message", tag = "4")]
+    pub parameters: BTreeMap<String, InferParameter>,
+    #[prost(message, repeated, tag = "5")]
+    pub inputs: Vec<InferInputTensor>,
+    #[prost(message, repeated, tag = "6")]
+    pub outputs: Vec<InferRequestedOutputTensor>,
+    /// The bytes of each input, in their order, instead of `contents`.
+    #[prost(bytes = "bytes", repeated, tag = "7")]
+    pub raw_input_contents: Vec<bytes::Bytes>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct InferInputTensor {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub datatype: String,
+    #[prost(int64, repeated, tag = "3")]
+    pub shape: Vec<i64>,
+    #[prost(btree_map = "string, message", tag = "4")]
+    pub parameters: BTreeMap<String, InferParameter>,
+    #[prost(message, optional, tag = "5")]
+    pub contents: Option<InferTensorContents>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct InferRequestedOutputTensor {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(btree_map = "string, message", tag = "2")]
+    pub parameters: BTreeMap<String, InferParameter>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ModelInferResponse {
+    #[prost(string, tag = "1")]
+    pub model_name: String,
+    #[prost(string, tag = "2")]
+    pub model_version: String,
+    #[prost(string, tag = "3")]
+    pub id: String,
+    #[prost(message, repeated, tag = "5")]
+    pub outputs: Vec<InferOutputTensor>,
+    /// The bytes of each output, in their order.
+    #[prost(bytes = "bytes", repeated, tag = "6")]
+    pub raw_output_contents: Vec<bytes::Bytes>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct InferOutputTensor {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub datatype: String,
+    #[prost(int64, repeated, tag = "3")]
+    pub shape: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct InferParameter {
+    #[prost(oneof = "ParameterChoice", tags = "1, 2, 3, 4, 5")]
+    pub parameter_choice: Option<ParameterChoice>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum ParameterChoice {
+    #[prost(bool, tag = "1")]
+    Bool(bool),
+    #[prost(int64, tag = "2")]
+    Int64(i64),
+    #[prost(string, tag = "3")]
+    String(String),
+    #[prost(double, tag = "4")]
+    Double(f64),
+    #[prost(uint64, tag = "5")]
+    Uint64(u64),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct InferTensorContents {
+    #[prost(bool, repeated, tag = "1")]
+    pub bool_contents: Vec<bool>,
+    /// Also INT8 and INT16.
+    #[prost(int32, repeated, tag = "2")]
+    pub int_contents: Vec<i32>,
+    #[prost(int64, repeated, tag = "3")]
+    pub int64_contents: Vec<i64>,
+    /// Also UINT8 and UINT16.
+    #[prost(uint32, repeated, tag = "4")]
+    pub uint_contents: Vec<u32>,
+    #[prost(uint64, repeated, tag = "5")]
+    pub uint64_contents: Vec<u64>,
+    #[prost(float, repeated, tag = "6")]
+    pub fp32_contents: Vec<f32>,
+    #[prost(double, repeated, tag = "7")]
+    pub fp64_contents: Vec<f64>,
+    #[prost(bytes = "bytes", repeated, tag = "8")]
+    pub bytes_contents: Vec<bytes::Bytes>,
+}
