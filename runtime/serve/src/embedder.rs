@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_runtime::{Model, Port};
 use serde::Deserialize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use tokenizers::{Encoding, Tokenizer, TruncationParams};
 
@@ -133,8 +134,10 @@ impl Embedder {
         let prompt = self.prompt(prompt)?;
         let prompted = if prompt.is_empty() { text.to_string() } else { format!("{prompt}{text}") };
         let prompted = if self.settings.lower_case { prompted.to_lowercase() } else { prompted };
-        let encoding = tokenizer
-            .encode(prompted, special)
+        // Texts are a peer's, and the tokenizer is not ours.
+        let encoded = catch_unwind(AssertUnwindSafe(|| tokenizer.encode(prompted, special)));
+        let encoded = encoded.map_err(|_| Error::defect("the tokenizer failed on a text"))?;
+        let encoding = encoded
             .map_err(|e| Refusal::bad_request(format!("a text cannot become tokens: {e}"), "send other text"))?;
         match whole && !encoding.get_overflowing().is_empty() {
             true => Err(too_long(format!("a text has more than {} tokens", self.max_tokens.unwrap_or(0)))),

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::refusal::Refused;
+use crate::server::log;
 use crate::statistics::Times;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -93,7 +94,7 @@ pub async fn watch(State(app): State<Arc<App>>, request: Request, next: Next) ->
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let line = json!({ "time": time, "method": method.as_str(), "route": route, "status": status,
                            "reason": reason, "ms": took * 1e3, "trace_id": trace });
-        eprintln!("{line}");
+        log(&line);
     }
     response
 }

@@ -64,8 +64,13 @@ async fn refresh(app: Arc<App>) {
         let app = app.clone();
         // What cannot be loaded leaves the server as it is.
         let failed = tokio::task::spawn_blocking(move || app.registry.refresh(all)).await.unwrap_or_default();
-        failed.iter().for_each(|error| eprintln!("{error}"));
+        failed.iter().for_each(|error| log(error));
     }
+}
+
+/// Writes a line for the operator. That nobody reads it is no reason to fail.
+pub fn log(line: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Waits until no connection is left, the time is over, or another signal comes. Returns whether all requests were answered.
@@ -93,6 +98,8 @@ struct Ends {
 impl Ends {
     fn new() -> Result<Ends> {
         let listen = |kind| signal(kind).map_err(|e| Error::user("E0304", format!("cannot wait for signals: {e}")));
+        // A command ends when nobody reads its output; a server goes on when a client vanishes while it writes.
+        let _ = listen(SignalKind::pipe())?;
         Ok(Ends { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 

@@ -5,7 +5,7 @@ use crate::queue::{Job, Limits};
 use bytes::Bytes;
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_format::tensor_io::Synthetic;
-use sardonyx_runtime::{Model, Outputs, SessionOptions};
+use sardonyx_runtime::{Model, Outputs, Session, SessionOptions};
 
 /// How the jobs of a model are stacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,11 +144,28 @@ pub fn cut(outputs: Outputs, shares: &[Share], ports: &Ports, pads: bool) -> Res
     Ok(of_jobs)
 }
 
+/// Lengths of two made-up requests: shorter and longer than what a kernel computes at once. Where rows are not padded, both
+/// have the first one.
+static LENGTHS: [[i64; 2]; 2] = [[3, 2], [61, 37]];
+
+/// Rows of two made-up requests: few, and enough for other tiles.
+static ROWS: [i64; 2] = [1, 8];
+
 /// Computes two made-up requests together and alone. Models that reject made-up numbers are not stacked.
 fn is_exact(model: &Model, ports: &Ports, pads: bool) -> Result<bool> {
     let session = model.session(&SessionOptions::default())?;
-    // The second row is shorter where rows are padded.
-    let jobs: Vec<Vec<Tensor>> = [3, 2].iter().map(|length| made_up(ports, *length, pads)).collect::<Result<_>>()?;
+    for lengths in LENGTHS {
+        let sizes = [(ROWS[0], lengths[0]), (ROWS[1], if pads { lengths[1] } else { lengths[0] })];
+        let jobs: Vec<Vec<Tensor>> =
+            sizes.iter().map(|(rows, length)| made_up(ports, *rows, *length)).collect::<Result<_>>()?;
+        if !is_exact_for(&session, ports, &jobs, pads)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_exact_for(session: &Session, ports: &Ports, jobs: &[Vec<Tensor>], pads: bool) -> Result<bool> {
     let run = |inputs: &[Tensor]| {
         let named: Vec<(&str, Tensor)> =
             ports.inputs().iter().zip(inputs).map(|(port, tensor)| (port.name.as_str(), tensor.clone())).collect();
@@ -161,25 +178,24 @@ fn is_exact(model: &Model, ports: &Ports, pads: bool) -> Result<bool> {
     Ok(together == alone)
 }
 
-/// One row: the stacked dimension is 1, others as small as they may be, and at least `length`.
-fn made_up(ports: &Ports, length: usize, pads: bool) -> Result<Vec<Tensor>> {
+/// A request of so many rows, as far as two of them may be stacked; other symbols are as near to `length` as they may be.
+fn made_up(ports: &Ports, rows: i64, length: i64) -> Result<Vec<Tensor>> {
     let stacked = ports.stacked.as_ref().map(|symbol| symbol.name.as_str());
     let size = |name: &str| {
         let symbol = ports.entry.symbols.iter().find(|symbol| symbol.name == name)?;
-        let length = if pads { length as i64 } else { 3 };
-        let wanted = if Some(name) == stacked { 1 } else { length };
-        Some(wanted.max(symbol.lo).min(symbol.hi.unwrap_or(i64::MAX)))
+        let hi = symbol.hi.unwrap_or(i64::MAX);
+        let wanted = if Some(name) == stacked { rows.min(hi - 1) } else { length.min(hi) };
+        Some(wanted.max(symbol.lo))
     };
     let tensor = |(at, port): (usize, &sardonyx_runtime::Port)| {
         let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval(&size)?.max(0) as usize)).collect();
         let dims = dims?;
-        let seed = (at * 2 + length) as u64;
         match port.name.as_str() {
             "attention_mask" if port.dtype == DType::I64 => {
                 let n = dims.iter().product();
                 Ok(Tensor::from_vec(dims, vec![1i64; n]))
             }
-            _ => Synthetic::Random.tensor(port.dtype, dims, seed),
+            _ => Synthetic::Random.tensor(port.dtype, dims, at as u64 * 100 + rows as u64),
         }
     };
     ports.inputs().iter().enumerate().map(tensor).collect()

@@ -191,6 +191,34 @@ fn clients_that_vanish_or_stall_hold_nothing_up() {
     works(&mut server);
 }
 
+/// A large answer is written in several pieces, into a connection that is closed meanwhile.
+#[test]
+fn a_client_that_vanishes_during_its_answer_ends_nobody_else() {
+    let mut b = artifacts::Builder::new();
+    b.symbol("batch", sardonyx_base::plan::messages::SymbolKind::Input, 1, None);
+    let x = b.input("x", sardonyx_base::DType::F32, &["batch", "8"], "batch*32");
+    let y = b.output("y", sardonyx_base::DType::F32, &["batch", "8"], "batch*32");
+    let affine = b.kernel("affine", &[false, true], 0, "0");
+    b.launch(affine, &[x, y], &[], "batch*8");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sdx");
+    b.write(&path);
+    let mut server = Server::start(&path, &[]);
+    let n = 100_000;
+    let input =
+        json!({ "name": "x", "shape": [n, 8], "datatype": "FP32", "parameters": { "binary_data_size": n * 32 } });
+    let head = json!({ "inputs": [input], "parameters": { "binary_data_output": true } }).to_string();
+    let body = [head.as_bytes(), &vec![1; n * 32]].concat();
+    let whole = request(INFER, &[("Inference-Header-Content-Length", &head.len().to_string())], &body);
+    for _ in 0..20 {
+        let mut stream = server.connect();
+        stream.write_all(&whole).unwrap();
+        // The answer has begun, and nobody reads the rest.
+        stream.read_exact(&mut [0; 100]).unwrap();
+    }
+    works(&mut server);
+}
+
 #[test]
 fn bodies_that_wait_together_are_bounded() {
     let (_dir, mut server) = serve(&["--body-max", "2", "--bodies-max", "2", "--timeout", "5"]);
