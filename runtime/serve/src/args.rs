@@ -52,7 +52,7 @@ pub struct ComputeArgs {
     #[arg(long, value_name = "N", default_value = "1")]
     pub sessions: NonZeroUsize,
     /// The most positions (sequences times their length, or rows) that requests are stacked up to
-    #[arg(long, value_name = "N", default_value = "8192")]
+    #[arg(long, value_name = "N", default_value = "4096")]
     pub batch_positions_max: NonZeroUsize,
 }
 
@@ -60,7 +60,7 @@ pub struct ComputeArgs {
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
     /// Requests of a model that may wait; one more is refused
-    #[arg(long, value_name = "N", default_value = "512")]
+    #[arg(long, value_name = "N", default_value = "2048")]
     pub waiting_max: NonZeroUsize,
     /// Positions of the requests that may wait together
     #[arg(long, value_name = "N", default_value = "131072")]

@@ -229,7 +229,7 @@ fn refusals_have_the_form_of_the_interface() {
     assert!(
         openai(json!({ "model": "m", "input": "a", "encoding_format": "int8" }), 400).contains("`float` or `base64`")
     );
-    assert!(openai(json!({ "model": "m", "input": vec!["a"; 513] }), 413).contains("at most 512"));
+    assert!(openai(json!({ "model": "m", "input": vec!["a"; 2049] }), 413).contains("at most 2048"));
     assert!(openai(json!({ "model": "m", "input": "a".repeat(1 << 21) }), 413).contains("bytes"));
     let tei = server.post_json("/embed", &json!({ "inputs": "cat", "prompt_name": "passage" }));
     assert!(tei.refused(400).contains("its prompts are: query"));

@@ -8,7 +8,7 @@ use artifacts::two_layers;
 use common::{Server, read_response, request, rows_request};
 use serde_json::json;
 use std::io::{Read, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 fn serve(args: &[&str]) -> (TempDir, Server) {
@@ -174,6 +174,7 @@ fn clients_that_vanish_or_stall_hold_nothing_up() {
     let (_dir, mut server) = serve(&["--connections-max", "64", "--timeout", "1"]);
     let body = rows_request(1000, 0).to_string();
     let whole = request(INFER, &[], body.as_bytes());
+    let descriptors = server.descriptors();
     for i in 0..200 {
         let mut stream = server.connect();
         let _ = stream.write_all(&whole[..whole.len() * i / 200]);
@@ -189,6 +190,12 @@ fn clients_that_vanish_or_stall_hold_nothing_up() {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert!(read_response(&mut stream).refused(408).contains("did not arrive in time"));
     works(&mut server);
+    // The last connections are let go a moment after their clients are.
+    let until = Instant::now() + Duration::from_secs(20);
+    while server.descriptors() > descriptors {
+        assert!(Instant::now() < until, "{} descriptors instead of {descriptors}", server.descriptors());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A large answer is written in several pieces, into a connection that is closed meanwhile.

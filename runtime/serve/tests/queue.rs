@@ -242,3 +242,33 @@ fn a_model_whose_rows_depend_on_each_other_is_not_stacked() {
     let (_dir, server) = serve(&two_layers(), &[]);
     assert_eq!(server.get("/v2/models/m/stats").json()["model_stats"][0]["stacked"], json!(true));
 }
+
+#[test]
+fn under_overload_every_request_is_answered_once_and_refusals_are_quick() {
+    let (_dir, server) = serve(&slow(5), &["--waiting-max", "4"]);
+    let until = Instant::now() + Duration::from_millis(1500);
+    let mut answers: Vec<(u16, Duration)> = vec![];
+    std::thread::scope(|scope| {
+        let clients = [(); 24].map(|()| {
+            scope.spawn(|| {
+                let mut own = vec![];
+                while Instant::now() < until {
+                    let began = Instant::now();
+                    own.push((server.post_json(INFER, &slow_request()).status, began.elapsed()));
+                }
+                own
+            })
+        });
+        clients.into_iter().for_each(|client| answers.extend(client.join().unwrap()));
+    });
+    let of = |status| answers.iter().filter(move |(s, _)| *s == status).map(|(_, took)| *took);
+    let (computed, refused) = (of(200).count(), of(429).count());
+    assert_eq!(computed + refused, answers.len());
+    assert!(computed > 20 && refused > computed, "{computed} computed, {refused} refused");
+    wait_for(&server, "execution_count", computed as u64);
+    wait_for(&server, "refused", refused as u64);
+    let mut times: Vec<Duration> = of(429).collect();
+    times.sort();
+    // Within 20 ms on a machine of its own.
+    assert!(times[times.len() / 2] < Duration::from_millis(100), "{:?}", times[times.len() / 2]);
+}

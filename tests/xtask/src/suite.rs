@@ -106,6 +106,12 @@ static SUITES: &[Suite] = &[
         cargo: &["test", "-p", "sardonyx-tests", "--test", "readme", "--", "--ignored", "--nocapture"],
     },
     Suite {
+        name: "serving",
+        about: "MiniLM behind sardonyx-serve: 4,000 requests of 24 clients, each with the bits of its text alone; release build",
+        prepare: models::ensure_default,
+        cargo: &["test", "--release", "-p", "sardonyx-tests", "--test", "serving", "--", "--ignored", "--nocapture"],
+    },
+    Suite {
         name: "shapes",
         about: "one MiniLM artifact at 30 shapes, and the whole model at 4, against the interpreter",
         prepare: models::ensure_default,

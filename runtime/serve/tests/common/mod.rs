@@ -9,6 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Tests of other crates build the program themselves.
+const PROGRAM: Option<&str> = option_env!("CARGO_BIN_EXE_sardonyx-serve");
+
 /// Ends with its test.
 pub struct Server {
     child: Child,
@@ -23,7 +26,12 @@ pub struct Response {
 
 impl Server {
     pub fn start(path: &Path, args: &[&str]) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sardonyx-serve"));
+        let program = PROGRAM.unwrap_or_else(|| panic!("only tests of the server's crate have its program"));
+        Server::start_program(Path::new(program), path, args)
+    }
+
+    pub fn start_program(program: &Path, path: &Path, args: &[&str]) -> Server {
+        let mut command = Command::new(program);
         command.arg(path).args(["--listen", "127.0.0.1:0"]).args(args).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -78,6 +86,11 @@ impl Server {
 
     pub fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Files and connections that the process has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     /// Of the process, as the system counts them.
