@@ -23,6 +23,9 @@ static FORBIDDEN: &[&str] =
 /// Of the program as it is built for release, with the simulator, image files and regular expressions in it.
 const BYTES_MAX: u64 = 8_000_000;
 
+/// Of the server, with HTTP, gRPC and tokenizers beside all that.
+const SERVER_BYTES_MAX: u64 = 12_000_000;
+
 /// Of a program of twenty lines that embeds the runtime for CPUs alone.
 const EMBEDDED_BYTES_MAX: u64 = 2_500_000;
 
@@ -64,9 +67,11 @@ fn the_runtime_links_the_system_and_nothing_else() {
 #[test]
 fn the_runtime_depends_on_nothing_of_the_compiler() {
     let runtime = tree("sardonyx-run", &[]);
-    assert!(runtime.contains("prost") && runtime.contains("libc"), "{runtime:?}");
-    let found: Vec<_> = FORBIDDEN.iter().filter(|f| runtime.contains(**f)).collect();
-    assert!(found.is_empty(), "sardonyx-run depends on {found:?}");
+    for (name, built) in [("sardonyx-run", &runtime), ("sardonyx-serve", &tree("sardonyx-serve", &[]))] {
+        assert!(built.contains("prost") && built.contains("libc"), "{built:?}");
+        let found: Vec<_> = FORBIDDEN.iter().filter(|f| built.contains(**f)).collect();
+        assert!(found.is_empty(), "{name} depends on {found:?}");
+    }
     assert!(!runtime.iter().any(|n| n.contains("llvm") || n.contains("mlir")), "{runtime:?}");
     let cuda: Vec<_> = runtime.iter().filter(|n| n.contains("cu")).collect();
     assert_eq!(cuda, ["cudarc"], "loads the driver, and nothing of CUDA is built with it");
@@ -110,12 +115,14 @@ fn an_embedded_runtime_is_small() {
 }
 
 #[test]
-fn the_released_runtime_is_small() {
-    let path = workspace().join("target/release/sardonyx-run");
-    let Ok(metadata) = path.metadata() else {
-        println!("not shown: {} is not built (`cargo build --release -p sardonyx-run`)", path.display());
-        return;
-    };
-    println!("sardonyx-run: {:.2} MiB", metadata.len() as f64 / (1 << 20) as f64);
-    assert!(metadata.len() < BYTES_MAX, "{} bytes, at most {BYTES_MAX}", metadata.len());
+fn the_released_programs_are_small() {
+    for (name, most) in [("sardonyx-run", BYTES_MAX), ("sardonyx-serve", SERVER_BYTES_MAX)] {
+        let path = workspace().join("target/release").join(name);
+        let Ok(metadata) = path.metadata() else {
+            println!("not shown: {} is not built (`cargo build --release -p {name}`)", path.display());
+            continue;
+        };
+        println!("{name}: {:.2} MiB", metadata.len() as f64 / (1 << 20) as f64);
+        assert!(metadata.len() < most, "{name}: {} bytes, at most {most}", metadata.len());
+    }
 }

@@ -51,6 +51,9 @@ pub struct ComputeArgs {
     /// Batches of a model that are computed at the same time
     #[arg(long, value_name = "N", default_value = "1")]
     pub sessions: NonZeroUsize,
+    /// Memory that one call may take beside the weights, in MiB; a request that needs more is refused
+    #[arg(long, value_name = "MIB", default_value = "4096")]
+    pub call_memory_max: NonZeroUsize,
     /// The most positions (sequences times their length, or rows) that requests are stacked up to
     #[arg(long, value_name = "N", default_value = "4096")]
     pub batch_positions_max: NonZeroUsize,
@@ -94,10 +97,11 @@ impl ComputeArgs {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let fitting = (processors / model.ranks() / self.sessions.get()).max(1);
         let threads = self.threads.map_or(fitting, NonZeroUsize::get);
-        PoolOptions::default()
-            .sessions(self.sessions.get())
-            .waiting_max(self.sessions.get())
-            .session(SessionOptions::default().threads(threads))
+        PoolOptions::default().sessions(self.sessions.get()).waiting_max(self.sessions.get()).session(
+            SessionOptions::default()
+                .threads(threads)
+                .memory_bytes_max(self.call_memory_max.get().saturating_mul(1 << 20)),
+        )
     }
 }
 

@@ -35,7 +35,8 @@ fn status(kind: ErrorKind) -> (u16, bool) {
         ErrorKind::Input => (400, false),
         ErrorKind::CacheFull => (400, false),
         ErrorKind::QueueFull => (429, true),
-        ErrorKind::Resources => (503, true),
+        // More than a call may take; a smaller one may have it.
+        ErrorKind::Resources => (413, false),
         ErrorKind::Closed => (503, true),
         ErrorKind::Deadline => (504, false),
         ErrorKind::Cancelled => (CLIENT_CLOSED, false),

@@ -35,9 +35,10 @@ impl Served {
         let entry = model.entry_points().into_iter().next();
         let entry = entry.ok_or_else(|| Error::user("E0401", "the model has no entry point").file(model.file()))?;
         let ports = Ports::new(entry);
-        let stacking = Stacking::of(&model, &ports, args.compute.batch_positions_max.get());
+        let pool = args.compute.pool(&model);
+        let stacking = Stacking::of(&model, &ports, &pool.session, args.compute.batch_positions_max.get());
         let embedder = Embedder::load(&model, &ports, args.tokenizer.as_deref())?;
-        let pool = model.session_pool(&args.compute.pool(&model))?;
+        let pool = model.session_pool(&pool)?;
         let limits = &args.limits;
         let queue = Queue::new(limits.waiting_max.get(), limits.waiting_positions_max.get(), pool.sessions());
         let statistics = Statistics::new(metrics.positions_of(name));

@@ -18,14 +18,14 @@ pub struct Stacking {
 impl Stacking {
     /// `None` where the shapes or the numbers of the model do not allow it: two made-up requests are computed together and
     /// alone, and where a bit differs, every request is computed alone.
-    pub fn of(model: &Model, ports: &Ports, positions_max: usize) -> Option<Stacking> {
+    pub fn of(model: &Model, ports: &Ports, options: &SessionOptions, positions_max: usize) -> Option<Stacking> {
         let symbol = ports.stacked.as_ref()?;
         let rows = symbol.hi.map_or(usize::MAX, |hi| usize::try_from(hi).unwrap_or(0));
         let stacking = |pads| Stacking { limits: Limits { rows, positions: positions_max }, pads };
         if rows < 2 {
             return None;
         }
-        let is_exact = |pads| is_exact(model, ports, pads).unwrap_or(false);
+        let is_exact = |pads| is_exact(model, ports, options, pads).unwrap_or(false);
         match can_pad(model, ports) && is_exact(true) {
             true => Some(stacking(true)),
             false => is_exact(false).then(|| stacking(false)),
@@ -144,20 +144,17 @@ pub fn cut(outputs: Outputs, shares: &[Share], ports: &Ports, pads: bool) -> Res
     Ok(of_jobs)
 }
 
-/// Lengths of two made-up requests: shorter and longer than what a kernel computes at once. Where rows are not padded, both
-/// have the first one.
-static LENGTHS: [[i64; 2]; 2] = [[3, 2], [61, 37]];
-
-/// Rows of two made-up requests: few, and enough for other tiles.
-static ROWS: [i64; 2] = [1, 8];
+/// (rows, length) of pairs of made-up requests: rows enough for other tiles, then lengths beyond what a kernel computes at
+/// once. Few, for they are computed whenever a model is loaded. Where rows are not padded, both have the first length.
+static PAIRS: [[(i64, i64); 2]; 2] = [[(1, 3), (8, 2)], [(1, 37), (1, 21)]];
 
 /// Computes two made-up requests together and alone. Models that reject made-up numbers are not stacked.
-fn is_exact(model: &Model, ports: &Ports, pads: bool) -> Result<bool> {
-    let session = model.session(&SessionOptions::default())?;
-    for lengths in LENGTHS {
-        let sizes = [(ROWS[0], lengths[0]), (ROWS[1], if pads { lengths[1] } else { lengths[0] })];
-        let jobs: Vec<Vec<Tensor>> =
-            sizes.iter().map(|(rows, length)| made_up(ports, *rows, *length)).collect::<Result<_>>()?;
+fn is_exact(model: &Model, ports: &Ports, options: &SessionOptions, pads: bool) -> Result<bool> {
+    let session = model.session(options)?;
+    for [first, second] in PAIRS {
+        let length = if pads { second.1 } else { first.1 };
+        // Requests of equal numbers would hide that one sees the other.
+        let jobs = [made_up(ports, first.0, first.1, 1)?, made_up(ports, second.0, length, 2)?];
         if !is_exact_for(&session, ports, &jobs, pads)? {
             return Ok(false);
         }
@@ -179,7 +176,7 @@ fn is_exact_for(session: &Session, ports: &Ports, jobs: &[Vec<Tensor>], pads: bo
 }
 
 /// A request of so many rows, as far as two of them may be stacked; other symbols are as near to `length` as they may be.
-fn made_up(ports: &Ports, rows: i64, length: i64) -> Result<Vec<Tensor>> {
+fn made_up(ports: &Ports, rows: i64, length: i64, seed: u64) -> Result<Vec<Tensor>> {
     let stacked = ports.stacked.as_ref().map(|symbol| symbol.name.as_str());
     let size = |name: &str| {
         let symbol = ports.entry.symbols.iter().find(|symbol| symbol.name == name)?;
@@ -195,7 +192,7 @@ fn made_up(ports: &Ports, rows: i64, length: i64) -> Result<Vec<Tensor>> {
                 let n = dims.iter().product();
                 Ok(Tensor::from_vec(dims, vec![1i64; n]))
             }
-            _ => Synthetic::Random.tensor(port.dtype, dims, at as u64 * 100 + rows as u64),
+            _ => Synthetic::Random.tensor(port.dtype, dims, at as u64 * 100 + seed),
         }
     };
     ports.inputs().iter().enumerate().map(tensor).collect()

@@ -242,3 +242,29 @@ fn bodies_that_wait_together_are_bounded() {
     assert_eq!(server.send(&large).status, 400);
     works(&mut server);
 }
+
+#[test]
+fn a_call_that_needs_too_much_memory_is_refused() {
+    let mut b = artifacts::Builder::new();
+    b.symbol("batch", sardonyx_base::plan::messages::SymbolKind::Input, 1, None);
+    let x = b.input("x", sardonyx_base::DType::U8, &["batch"], "batch");
+    let y = b.output("y", sardonyx_base::DType::U8, &["batch"], "batch");
+    let big = b.arena("batch*1000000", "0");
+    b.entry.arena_bytes = "batch*1000000".into();
+    let variant = b.kernel("variant", &[true], 0, "0");
+    b.launch(variant, &[big], &[], "1");
+    let choose = b.kernel("choose", &[false, true], 0, "0");
+    b.launch(choose, &[x, y], &[], "batch");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sdx");
+    b.write(&path);
+    let server = Server::start(&path, &["--call-memory-max", "100"]);
+    let ask = |n: usize| {
+        let input = json!({ "name": "x", "shape": [n], "datatype": "UINT8", "data": vec![1; n] });
+        server.post_json(INFER, &json!({ "inputs": [input] }))
+    };
+    assert_eq!(ask(50).status, 200);
+    let refused = ask(1_000_000).refused(413);
+    assert!(refused.contains("E0304"), "{refused}");
+    assert_eq!(ask(50).status, 200);
+}

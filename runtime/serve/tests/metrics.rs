@@ -46,3 +46,22 @@ fn requests_refusals_and_calls_are_counted() {
     described.dedup();
     assert_eq!(described.len(), n, "{text}");
 }
+
+#[test]
+fn each_request_is_a_line_of_json_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, log) = (dir.path().join("m.sdx"), dir.path().join("log"));
+    two_layers().write(&path);
+    let server = Server::start_logged(&path, &["--log-json"], std::fs::File::create(&log).unwrap());
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let header = format!("00-{trace}-00f067aa0ba902b7-01");
+    let body = rows_request(1, 0).to_string();
+    assert_eq!(server.post("/v2/models/m/infer", &[("traceparent", &header)], body.as_bytes()).status, 200);
+    server.get("/v2/models/none").refused(404);
+    let text = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["route"], &lines[0]["status"]), (&json!("/v2/models/{model}/infer"), &json!(200)));
+    assert_eq!((&lines[0]["trace_id"], &lines[0]["reason"]), (&json!(trace), &json!(null)));
+    assert_eq!((&lines[1]["status"], &lines[1]["reason"]), (&json!(404), &json!("not-found")));
+    assert!(lines.iter().all(|line| line["ms"].as_f64().unwrap() > 0.0));
+}

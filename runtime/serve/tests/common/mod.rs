@@ -30,8 +30,18 @@ impl Server {
         Server::start_program(Path::new(program), path, args)
     }
 
+    /// What it writes for its operator goes to a file.
+    pub fn start_logged(path: &Path, args: &[&str], log: std::fs::File) -> Server {
+        let mut command = Command::new(PROGRAM.unwrap_or_default());
+        command.stderr(log);
+        Server::started(command, path, args)
+    }
+
     pub fn start_program(program: &Path, path: &Path, args: &[&str]) -> Server {
-        let mut command = Command::new(program);
+        Server::started(Command::new(program), path, args)
+    }
+
+    fn started(mut command: Command, path: &Path, args: &[&str]) -> Server {
         command.arg(path).args(["--listen", "127.0.0.1:0"]).args(args).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
