@@ -21,7 +21,10 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<i32> {
     let app = Arc::new(App::new(Registry::load(args, &metrics)?, metrics));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| Error::user("E0304", format!("cannot start the threads of the server: {e}")))?;
-    runtime.block_on(run(args, app, out))
+    let code = runtime.block_on(run(args, app, out));
+    // A model that is being loaded is not waited for.
+    runtime.shutdown_background();
+    code
 }
 
 async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32> {

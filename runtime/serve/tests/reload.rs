@@ -94,6 +94,12 @@ fn a_renamed_file_is_served_without_a_request_that_fails() {
     wait_for_version(&server, "12");
     let metrics = server.get("/metrics").text();
     assert!(metrics.contains(r#"sardonyx_loads_total{model="m",outcome="ok"} 12"#), "{metrics}");
+    // Of the old models nothing stays.
+    let until = Instant::now() + Duration::from_secs(10);
+    while !server.mapped_and_deleted().is_empty() {
+        assert!(Instant::now() < until, "{:?}", server.mapped_and_deleted());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

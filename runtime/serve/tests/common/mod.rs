@@ -98,6 +98,12 @@ impl Server {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// Files that the process has mapped although they are gone.
+    pub fn mapped_and_deleted(&self) -> Vec<String> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap();
+        maps.lines().filter(|line| line.ends_with(".sdx (deleted)")).map(str::to_string).collect()
+    }
+
     /// Files and connections that the process has open.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
