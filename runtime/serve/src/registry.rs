@@ -57,6 +57,12 @@ pub struct Indexed {
     pub failure: Option<String>,
 }
 
+impl Indexed {
+    pub fn state(&self) -> &'static str {
+        if self.version.is_some() { "READY" } else { "UNAVAILABLE" }
+    }
+}
+
 impl Registry {
     /// Loads what the command line names. Errors: those of loading, E0001 for a folder without artifacts.
     pub fn load(args: &ServeArgs, metrics: &Arc<Metrics>) -> Result<Registry> {

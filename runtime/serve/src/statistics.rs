@@ -26,7 +26,11 @@ impl Times {
     }
 
     fn json(self) -> Value {
-        json!({ "count": self.count, "ns": u64::try_from(self.total.as_nanos()).unwrap_or(u64::MAX) })
+        json!({ "count": self.count, "ns": self.ns() })
+    }
+
+    pub fn ns(self) -> u64 {
+        u64::try_from(self.total.as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -45,6 +49,14 @@ pub struct Counts {
     /// By number of rows: calls.
     pub batches: BTreeMap<usize, Times>,
     pub last: Option<std::time::SystemTime>,
+}
+
+impl Counts {
+    /// The time of the last answer in milliseconds since 1970; 0 before the first.
+    pub fn last_millis(&self) -> u64 {
+        let since = self.last.and_then(|last| last.duration_since(std::time::UNIX_EPOCH).ok());
+        since.map_or(0, |since| since.as_millis() as u64)
+    }
 }
 
 /// Sizes of batches that are told apart; the rest counts as the largest of them.
@@ -101,7 +113,6 @@ impl Statistics {
     /// As the statistics extension of the protocol has them.
     pub fn json(&self, name: &str, version: u64) -> Value {
         let counts = self.counts();
-        let since_epoch = counts.last.and_then(|last| last.duration_since(std::time::UNIX_EPOCH).ok());
         let batches: Vec<Value> = counts
             .batches
             .iter()
@@ -110,7 +121,7 @@ impl Statistics {
         json!({
             "name": name,
             "version": version.to_string(),
-            "last_inference": since_epoch.map_or(0, |since| since.as_millis() as u64),
+            "last_inference": counts.last_millis(),
             "inference_count": counts.rows,
             "execution_count": counts.computed.count,
             "inference_stats": {

@@ -182,3 +182,46 @@ async fn deadlines_are_those_of_the_client() {
     assert_eq!(call::<ModelInferResponse>(&mut sender, "ModelInfer", &request).await.unwrap_err().0, 4);
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_are_listed_loaded_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    two_layers().write(&dir.path().join("m.sdx"));
+    let server = Server::start(dir.path(), &["--allow-load"]);
+    let mut sender = connect(&server).await;
+    let all = RepositoryIndexRequest::default();
+    let index: RepositoryIndexResponse = call(&mut sender, "RepositoryIndex", &all).await.unwrap();
+    let line = |version: &str, state: &str| ModelIndex {
+        name: "m".into(),
+        version: version.into(),
+        state: state.into(),
+        reason: String::new(),
+    };
+    assert_eq!(index.models, [line("1", "READY")]);
+    let _: ModelInferResponse = call(&mut sender, "ModelInfer", &infer_request(3, 0, true)).await.unwrap();
+    let named = ModelStatisticsRequest { name: "m".into(), version: String::new() };
+    for request in [named, ModelStatisticsRequest::default()] {
+        let stats: ModelStatisticsResponse = call(&mut sender, "ModelStatistics", &request).await.unwrap();
+        let stats = &stats.model_stats[0];
+        assert_eq!((stats.inference_count, stats.execution_count, stats.batch_stats[0].batch_size), (3, 1, 3));
+        let success = stats.inference_stats.unwrap().success.unwrap();
+        assert!(success.count == 1 && success.ns > 0 && stats.last_inference > 0);
+    }
+    let model = |name: &str| RepositoryModelRequest { model_name: name.into(), ..Default::default() };
+    let _: RepositoryModelResponse = call(&mut sender, "RepositoryModelUnload", &model("m")).await.unwrap();
+    let index: RepositoryIndexResponse = call(&mut sender, "RepositoryIndex", &all).await.unwrap();
+    assert_eq!(index.models, [line("", "UNAVAILABLE")]);
+    let ready = RepositoryIndexRequest { ready: true, ..Default::default() };
+    let index: RepositoryIndexResponse = call(&mut sender, "RepositoryIndex", &ready).await.unwrap();
+    assert!(index.models.is_empty());
+    let _: RepositoryModelResponse = call(&mut sender, "RepositoryModelLoad", &model("m")).await.unwrap();
+    let missing = call::<RepositoryModelResponse>(&mut sender, "RepositoryModelLoad", &model("../m")).await;
+    assert_eq!(missing.unwrap_err().0, 5);
+    let config = RepositoryModelRequest { parameters: [("config".into(), Unread {})].into(), ..model("m") };
+    let refused = call::<RepositoryModelResponse>(&mut sender, "RepositoryModelLoad", &config).await.unwrap_err();
+    assert!(refused.0 == 3 && refused.1.contains("`config`"), "{refused:?}");
+    let closed = Server::start(&dir.path().join("m.sdx"), &[]);
+    let mut sender = connect(&closed).await;
+    let refused = call::<RepositoryModelResponse>(&mut sender, "RepositoryModelUnload", &model("m")).await;
+    assert_eq!(refused.unwrap_err().0, 7);
+}

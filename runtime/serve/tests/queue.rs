@@ -46,21 +46,21 @@ fn wait_for(server: &Server, what: &str, wanted: u64) {
     }
 }
 
-/// Half a second of work and more, without an input.
+/// For the models of `slow`, which have no input.
 fn slow_request() -> serde_json::Value {
     json!({ "inputs": [] })
 }
 
 #[test]
 fn a_full_queue_refuses_at_once_and_says_when_to_come_again() {
-    let (_dir, server) = serve(&slow(500), &["--waiting-max", "2"]);
+    let (_dir, server) = serve(&slow(2000), &["--waiting-max", "2"]);
     let running = begin(&server, &slow_request());
     wait_for(&server, "running", 1);
     let waiting = [0, 1].map(|_| begin(&server, &slow_request()));
     wait_for(&server, "waiting", 2);
     let began = Instant::now();
     let refused = server.post_json(INFER, &slow_request());
-    assert!(began.elapsed() < Duration::from_millis(300), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(600), "{:?}", began.elapsed());
     let message = refused.refused(429);
     assert!(message.contains("2 requests") && message.contains("--waiting-max"), "{message}");
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
@@ -72,7 +72,7 @@ fn a_full_queue_refuses_at_once_and_says_when_to_come_again() {
 
 #[test]
 fn what_has_expired_is_answered_in_time_and_not_computed() {
-    let (_dir, server) = serve(&slow(600), &[]);
+    let (_dir, server) = serve(&slow(6000), &[]);
     let mut running = begin(&server, &slow_request());
     wait_for(&server, "running", 1);
     let began = Instant::now();
@@ -82,7 +82,7 @@ fn what_has_expired_is_answered_in_time_and_not_computed() {
     for mut stream in streams {
         assert!(read_response(&mut stream).refused(504).contains("deadline"));
     }
-    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(1000), "{:?}", began.elapsed());
     assert_eq!(read_response(&mut running).status, 200);
     wait_for(&server, "waiting", 0);
     wait_for(&server, "execution_count", 1);
@@ -90,7 +90,7 @@ fn what_has_expired_is_answered_in_time_and_not_computed() {
     // A call that is too slow for its deadline stops.
     let began = Instant::now();
     server.post_json(INFER, &late).refused(504);
-    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(1000), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn the_time_of_the_server_bounds_that_of_a_request() {
 
 #[test]
 fn clients_that_vanish_are_not_computed() {
-    let (_dir, server) = serve(&slow(400), &[]);
+    let (_dir, server) = serve(&slow(1500), &[]);
     let mut running = begin(&server, &slow_request());
     wait_for(&server, "running", 1);
     let streams: Vec<TcpStream> = (0..10).map(|_| begin(&server, &slow_request())).collect();
@@ -129,7 +129,7 @@ fn clients_that_vanish_are_not_computed() {
 #[test]
 fn a_signal_ends_the_server_when_what_was_accepted_is_answered() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
-        let (_dir, mut server) = serve(&slow(300), &[]);
+        let (_dir, mut server) = serve(&slow(900), &[]);
         // A connection without a request is let go.
         let _idle = server.connect();
         let streams: Vec<TcpStream> = (0..3).map(|_| begin(&server, &slow_request())).collect();
@@ -169,7 +169,7 @@ fn slow_rows(ms: usize) -> Builder {
 
 #[test]
 fn requests_that_wait_are_computed_together_with_the_bits_of_each_alone() {
-    let (_dir, server) = serve(&slow_rows(100), &[]);
+    let (_dir, server) = serve(&slow_rows(400), &[]);
     let mut first = begin(&server, &rows_request(1, 0));
     wait_for(&server, "running", 1);
     let sizes: Vec<usize> = (0..12).map(|i| 1 + i % 3).collect();
@@ -196,10 +196,10 @@ fn table() -> Builder {
     let index = b.input("index", DType::I64, &["batch"], "batch*8");
     let y = b.output("y", DType::F32, &["batch"], "batch*4");
     let values = b.constant(&[10.0, 11.0, 12.0, 13.0]);
-    let scratch = b.arena("50", "0");
-    b.entry.arena_bytes = "50".into();
+    let scratch = b.arena("400", "0");
+    b.entry.arena_bytes = "400".into();
     let wait = b.kernel("slow", &[true], 0, "0");
-    b.launch(wait, &[scratch], &[], "50");
+    b.launch(wait, &[scratch], &[], "400");
     let gather = b.kernel("gather", &[false, false, true], 1, "0");
     b.launch(gather, &[values, index, y], &["4"], "batch");
     b

@@ -177,7 +177,7 @@ fn models_are_loaded_and_unloaded_where_that_is_allowed() {
 #[test]
 fn what_was_accepted_is_answered_by_the_model_that_was_unloaded() {
     let dir = tempfile::tempdir().unwrap();
-    artifacts::slow(400).write(&dir.path().join("m.sdx"));
+    artifacts::slow(1000).write(&dir.path().join("m.sdx"));
     let server = Server::start(dir.path(), &["--allow-load", "--threads", "1"]);
     let mut streams = [0, 1, 2].map(|_| {
         let mut stream = server.connect();

@@ -189,3 +189,114 @@ pub struct InferTensorContents {
     #[prost(bytes = "bytes", repeated, tag = "8")]
     pub bytes_contents: Vec<bytes::Bytes>,
 }
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RepositoryIndexRequest {
+    #[prost(string, tag = "1")]
+    pub repository_name: String,
+    /// Only models that are served.
+    #[prost(bool, tag = "2")]
+    pub ready: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RepositoryIndexResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub models: Vec<ModelIndex>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ModelIndex {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub version: String,
+    #[prost(string, tag = "3")]
+    pub state: String,
+    #[prost(string, tag = "4")]
+    pub reason: String,
+}
+
+/// Of loading and of unloading.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RepositoryModelRequest {
+    #[prost(string, tag = "1")]
+    pub repository_name: String,
+    #[prost(string, tag = "2")]
+    pub model_name: String,
+    /// Their values are not read, whatever type they have.
+    #[prost(btree_map = "string, message", tag = "3")]
+    pub parameters: BTreeMap<String, Unread>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Unread {}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct RepositoryModelResponse {}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ModelStatisticsRequest {
+    /// Empty for all models.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub version: String,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ModelStatisticsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub model_stats: Vec<ModelStatistics>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ModelStatistics {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub version: String,
+    /// Milliseconds since 1970.
+    #[prost(uint64, tag = "3")]
+    pub last_inference: u64,
+    #[prost(uint64, tag = "4")]
+    pub inference_count: u64,
+    #[prost(uint64, tag = "5")]
+    pub execution_count: u64,
+    #[prost(message, optional, tag = "6")]
+    pub inference_stats: Option<InferStatistics>,
+    #[prost(message, repeated, tag = "7")]
+    pub batch_stats: Vec<InferBatchStatistics>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct StatisticDuration {
+    #[prost(uint64, tag = "1")]
+    pub count: u64,
+    #[prost(uint64, tag = "2")]
+    pub ns: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct InferStatistics {
+    #[prost(message, optional, tag = "1")]
+    pub success: Option<StatisticDuration>,
+    #[prost(message, optional, tag = "2")]
+    pub fail: Option<StatisticDuration>,
+    #[prost(message, optional, tag = "3")]
+    pub queue: Option<StatisticDuration>,
+    #[prost(message, optional, tag = "4")]
+    pub compute_input: Option<StatisticDuration>,
+    #[prost(message, optional, tag = "5")]
+    pub compute_infer: Option<StatisticDuration>,
+    #[prost(message, optional, tag = "6")]
+    pub compute_output: Option<StatisticDuration>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct InferBatchStatistics {
+    #[prost(uint64, tag = "1")]
+    pub batch_size: u64,
+    #[prost(message, optional, tag = "3")]
+    pub compute_infer: Option<StatisticDuration>,
+}

@@ -1,6 +1,7 @@
 //! /inference.GRPCInferenceService/…  =>  KServe's protocol over gRPC, on the same address as HTTP
 
 pub mod messages;
+mod repository;
 mod tensors;
 
 use crate::app::App;
@@ -40,6 +41,10 @@ pub fn routes() -> Router<Arc<App>> {
     let router = method!(router, "ServerMetadata", server_metadata);
     let router = method!(router, "ModelReady", model_ready);
     let router = method!(router, "ModelMetadata", model_metadata);
+    let router = method!(router, "ModelStatistics", repository::statistics);
+    let router = method!(router, "RepositoryIndex", repository::index);
+    let router = method!(router, "RepositoryModelLoad", repository::load);
+    let router = method!(router, "RepositoryModelUnload", repository::unload);
     method!(router, "ModelInfer", model_infer)
 }
 

@@ -3,7 +3,7 @@
 pub mod data;
 pub mod dtypes;
 pub mod infer;
-mod repository;
+pub mod repository;
 
 use crate::app::App;
 use crate::json::json_response;

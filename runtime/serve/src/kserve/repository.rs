@@ -45,14 +45,15 @@ impl Asked {
         serde_json::from_slice(&received.bytes)
             .map_err(|e| Refusal::bad_request(format!("the request is malformed: {e}"), "send an object, or nothing"))
     }
+}
 
-    fn check_load(&self) -> Answer<()> {
-        match self.parameters.keys().find(|name| *name != "unload_dependents") {
-            None => Ok(()),
-            Some(name) => {
-                let message = format!("the parameter `{}` is not supported", name.chars().take(80).collect::<String>());
-                Err(Refusal::bad_request(message, "put the artifact into the folder, and load it by its name"))
-            }
+/// Refuses what would load something else than the artifact of the folder.
+pub fn check_parameters<'a>(mut names: impl Iterator<Item = &'a String>) -> Answer<()> {
+    match names.find(|name| *name != "unload_dependents") {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("the parameter `{}` is not supported", name.chars().take(80).collect::<String>());
+            Err(Refusal::bad_request(message, "put the artifact into the folder, and load it by its name"))
         }
     }
 }
@@ -60,8 +61,9 @@ impl Asked {
 async fn index(State(app): State<Arc<App>>, request: Request) -> Answer<Response> {
     let asked = Asked::read(&app, request).await?;
     let lines = blocking(app, |app| app.registry.index()).await?;
-    let line = |Indexed { name, version, failure }: Indexed| {
-        let state = if version.is_some() { "READY" } else { "UNAVAILABLE" };
+    let line = |line: Indexed| {
+        let state = line.state();
+        let Indexed { name, version, failure } = line;
         let version = version.map(|version| version.to_string()).unwrap_or_default();
         json!({ "name": name, "version": version, "state": state, "reason": failure.unwrap_or_default() })
     };
@@ -70,17 +72,17 @@ async fn index(State(app): State<Arc<App>>, request: Request) -> Answer<Response
 }
 
 async fn load(State(app): State<Arc<App>>, Path(model): Path<String>, request: Request) -> Answer<StatusCode> {
-    Asked::read(&app, request).await?.check_load()?;
+    check_parameters(Asked::read(&app, request).await?.parameters.keys())?;
     blocking(app, move |app| app.registry.load_model(&model)).await.map(|()| StatusCode::OK)
 }
 
 async fn unload(State(app): State<Arc<App>>, Path(model): Path<String>, request: Request) -> Answer<StatusCode> {
-    Asked::read(&app, request).await?.check_load()?;
+    check_parameters(Asked::read(&app, request).await?.parameters.keys())?;
     blocking(app, move |app| app.registry.unload_model(&model)).await.map(|()| StatusCode::OK)
 }
 
 /// Loading takes as long as it takes; requests are served meanwhile.
-async fn blocking<T: Send + 'static>(
+pub async fn blocking<T: Send + 'static>(
     app: Arc<App>,
     work: impl FnOnce(&App) -> Answer<T> + Send + 'static,
 ) -> Answer<T> {
