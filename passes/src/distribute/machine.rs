@@ -21,7 +21,10 @@ pub struct Machine<'t> {
 
 /// What a collective of so many bytes takes in groups, where somebody asked: the same for all meshes.
 #[derive(Debug, Default)]
-pub struct Times(RefCell<BTreeMap<(Collective, [usize; 3], u32), f64>>);
+pub struct Times(RefCell<BTreeMap<Asked, f64>>);
+
+/// A collective; the ranks, the size and the stride of its groups; bytes as a power of two.
+type Asked = (Collective, [usize; 3], u32);
 
 /// Bytes that are simulated, as powers of two; between two of them time is a straight line.
 const STEP: u32 = 2;
