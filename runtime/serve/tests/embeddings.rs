@@ -153,25 +153,44 @@ fn an_embedding_has_the_same_bits_in_every_batch() {
     }
 }
 
-#[test]
-fn vectors_of_tokens_are_averaged_where_the_model_does_not() {
+/// A number for each token, and padding that the model says it leaves out.
+fn tokens_model(packed: bool) -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(64));
     b.symbol("seq", SymbolKind::Input, 1, Some(12));
+    if packed {
+        b.symbol("rows", SymbolKind::Data, 0, None);
+    }
     let ids = b.input("input_ids", DType::I64, &["batch", "seq"], "8*batch*seq");
+    b.input("attention_mask", DType::I64, &["batch", "seq"], "8*batch*seq");
     let y = b.output("last_hidden_state", DType::F32, &["batch", "seq", "1"], "4*batch*seq");
     let table = b.constant(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
     let gather = b.kernel("gather", &[false, false, true], 1, "0");
     b.launch(gather, &[table, ids, y], &["10"], "batch*seq");
-    let dir = tempfile::tempdir().unwrap();
-    let (path, file) = (dir.path().join("m.sdx"), dir.path().join("tokenizer.json"));
-    b.write(&path);
-    std::fs::write(&file, tokenizer()).unwrap();
-    let server = Server::start(&path, &["--tokenizer", &file.display().to_string()]);
-    // (1 + 3 + 4 + 2) / 4
-    let answer = openai(&server, json!({ "input": ["the cat", "sleeps"] }));
-    assert_eq!(floats(&answer["data"][0]["embedding"]), [2.5]);
-    assert_eq!(floats(&answer["data"][1]["embedding"]), [8.0 / 3.0]);
+    b
+}
+
+#[test]
+fn vectors_of_tokens_are_averaged_where_the_model_does_not() {
+    for packed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, file) = (dir.path().join("m.sdx"), dir.path().join("tokenizer.json"));
+        tokens_model(packed).write(&path);
+        std::fs::write(&file, tokenizer()).unwrap();
+        let server = Server::start(&path, &["--tokenizer", &file.display().to_string()]);
+        // (1 + 3 + 4 + 2) / 4, and (1 + 5 + 2) / 3
+        let answer = openai(&server, json!({ "input": ["the cat", "sleeps", "the cat"] }));
+        let vectors = [2.5, 8.0 / 3.0, 2.5];
+        for (i, x) in vectors.into_iter().enumerate() {
+            assert_eq!(floats(&answer["data"][i]["embedding"]), [x]);
+        }
+        // Where padding is left out, one call computes all, and each text gets its own positions back.
+        let stats = server.get("/v2/models/m/stats").json()["model_stats"][0].clone();
+        assert_eq!(stats["execution_count"], if packed { 1 } else { 2 });
+        let padding = if packed { 1 } else { 0 };
+        let metrics = server.get("/metrics").text();
+        assert!(metrics.contains(&format!(r#"sardonyx_padding_positions_total{{model="m"}} {padding}"#)), "{metrics}");
+    }
 }
 
 #[test]

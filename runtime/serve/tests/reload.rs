@@ -164,6 +164,8 @@ fn models_are_loaded_and_unloaded_where_that_is_allowed() {
     }
     let config = json!({ "parameters": { "config": "{}" } });
     assert!(post("/v2/repository/models/m/load", &config).refused(400).contains("`config` is not supported"));
+    let page = [("Origin", "http://example.com")];
+    assert!(server.post("/v2/repository/models/m/unload", &page, b"").refused(403).contains("web page"));
     std::fs::write(dir.path().join("bad.sdx"), "nothing").unwrap();
     assert!(post("/v2/repository/models/bad/load", &json!({})).refused(400).contains("E0401"));
 

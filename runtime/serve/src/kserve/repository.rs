@@ -6,7 +6,7 @@ use crate::refusal::{Answer, Refusal};
 use crate::registry::Indexed;
 use axum::Router;
 use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::Response;
 use axum::routing::post;
 use serde::Deserialize;
@@ -38,6 +38,11 @@ impl Asked {
         app.check_accepting()?;
         let deadline = Instant::now() + app.registry.args().limits.timeout;
         let (head, body) = request.into_parts();
+        // A page of another site could make a browser of this machine send it.
+        if head.headers.contains_key(header::ORIGIN) {
+            let message = "the request comes from a web page (`Origin`)";
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message, "send it from a program"));
+        }
         let received = app.room.receive(&head.headers, body, deadline).await?;
         if received.bytes.is_empty() {
             return Ok(Asked::default());
