@@ -17,7 +17,7 @@ pub fn named<T: Named>() -> impl TypedValueParser<Value = T> {
         .try_map(|name| T::from_name(&name).ok_or("is none of them"))
 }
 
-/// How many ranks there are along each axis of a mesh; empty for one rank.
+/// The number of ranks along each axis of a mesh; empty for one rank.
 #[derive(Clone, Debug)]
 pub struct Mesh(pub Vec<i64>);
 

@@ -23,7 +23,7 @@ pub const SETTINGS: &str = "embedder.json";
 /// The version of the settings' form.
 const SETTINGS_VERSION: i64 = 1;
 
-/// How the vectors of a text's tokens become one.
+/// A way in which the vectors of a text's tokens become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pooling {
     Cls,
@@ -70,7 +70,7 @@ impl Layer {
     }
 }
 
-/// What makes embeddings of a model.
+/// The steps that make embeddings of a model's vectors, and the files that texts need.
 #[derive(Clone, Debug, Default)]
 pub struct Embedder {
     /// Side by side where there are several; without any the model's outputs stay as they are.
@@ -88,7 +88,7 @@ pub struct Embedder {
     pub files: Vec<PathBuf>,
 }
 
-/// What flags say of an embedder; it goes before what the folder says.
+/// Flags of an embedder, which go before what the folder says.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
     pub poolings: Vec<Pooling>,
@@ -98,7 +98,7 @@ pub struct Flags {
 }
 
 impl Embedder {
-    /// Where neither folder nor flags say anything, there is none. Errors: E0001 for flags that lack others, E0002, E0103.
+    /// There is none where neither folder nor flags say anything. Errors: E0001 for flags that lack others, E0002, E0103.
     pub fn new(folder: Option<&Path>, flags: &Flags) -> Result<Option<Embedder>> {
         let Flags { poolings, normalize, tokenizer, max_tokens } = flags;
         let mut made = folder.map(embedder_folder).transpose()?.unwrap_or_default();

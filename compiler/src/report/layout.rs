@@ -1,6 +1,6 @@
 //! edges between things in an order  =>  a column and a row for each, so that every edge goes down
 
-/// Where a thing is drawn.
+/// The place where a thing is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub row: usize,

@@ -15,14 +15,14 @@ use sardonyx_dialects::plan::{Action, Buffer, Entry};
 use sardonyx_kernels::{DeviceSpec, Rates};
 use std::collections::BTreeMap;
 
-/// What is drawn.
+/// The numbers and edges that the page draws.
 pub struct Report {
     pub launches: Vec<Launch>,
     /// A launch, and a later one that reads what it writes.
     pub edges: Vec<(usize, usize)>,
     pub layers: Option<Layers>,
     pub blocks: Vec<Block>,
-    /// What the described device does at most.
+    /// The most that the described device does.
     pub operations_per_s: f64,
     pub bytes_per_s: f64,
     pub total_us: f64,
@@ -87,7 +87,7 @@ impl Report {
         (0..self.launches.len()).filter(|i| !hidden.contains(i)).collect()
     }
 
-    /// For how many launches one stands.
+    /// The number of launches that one stands for.
     pub fn times(&self, launch: usize) -> usize {
         self.layers.filter(|l| (l.first..l.first + l.length).contains(&launch)).map_or(1, |l| l.times)
     }
@@ -201,14 +201,14 @@ fn blocks(entry: &Entry, sizes: &Sizes) -> Result<Vec<Block>> {
     let mut blocks = vec![];
     for (buffer, [first, last]) in used {
         let Some(Buffer::Arena { bytes, offset: Some(offset) }) = entry.buffers.get(buffer) else { continue };
-        // What data decide has no size before the call.
+        // A size that data decide is not known before the call.
         let (Ok(offset), Ok(bytes)) = (value(offset, sizes), value(bytes, sizes)) else { continue };
         blocks.push(Block { first, last, offset, bytes });
     }
     Ok(blocks)
 }
 
-/// As text of a page.
+/// Escapes a text for the page.
 fn escaped(text: &str) -> String {
     let escape = |c: char| match c {
         '&' => "&amp;".to_string(),

@@ -19,7 +19,7 @@ pub struct Machine<'t> {
     times: &'t Times,
 }
 
-/// What a collective of so many bytes takes in groups, where somebody asked: the same for all meshes.
+/// The time of a collective of so many bytes in groups, as far as somebody asked: it is the same for all meshes.
 #[derive(Debug, Default)]
 pub struct Times(RefCell<BTreeMap<Asked, f64>>);
 

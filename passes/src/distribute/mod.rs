@@ -48,7 +48,7 @@ pub struct Task<'t> {
     pub ranks: usize,
     /// Bytes that a rank may have.
     pub memory: Option<f64>,
-    /// What collectives take, as far as it is known.
+    /// Times of collectives, as far as they are known.
     pub times: Times,
 }
 

@@ -40,11 +40,11 @@ pub type Place = (usize, usize);
 /// The positions that the reductions of a kernel go over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduced {
-    /// Those that are kept alone: nothing at all may remain of one that is left out, as where it is not computed.
+    /// They go over kept positions alone: nothing at all may remain of one that is left out, as where it is not computed.
     Kept,
-    /// All of them; one that is left out may hold anything.
+    /// They go over all positions; one that is left out may hold anything.
     All,
-    /// None: whatever a reduction goes over belongs to the position itself.
+    /// They go over no position: what is reduced belongs to the position itself.
     Within,
 }
 

@@ -206,7 +206,7 @@ impl Proof {
         Role::AsItIs
     }
 
-    /// What a kernel stores as it walks through all positions of a sequence may be known where the mask is 0: a bias of
+    /// A kernel may store a known number where the mask is 0 as it walks through all positions of a sequence: a bias of
     /// scores beside the number of tokens.
     fn on_the_way(&mut self, step: &Step, k: &Kernel) {
         let walks = (k.outer.len()..).zip(&k.inner).filter(|(_, extent)| **extent == self.positions);
@@ -223,7 +223,7 @@ impl Proof {
         }
     }
 
-    /// What a kernel stores where the mask is 0, where that is always the same.
+    /// The number that a kernel always stores where the mask is 0.
     fn stored(&self, step: &Step, k: &Kernel, place: known::Place, reduced: Reduced, w: usize) -> Option<f64> {
         let known = known::statements(k, &|m| self.facts[step.args[m.container]], place, reduced)?;
         let mut values = k.stores.iter().filter(|s| s.memlet.container == w).map(|s| known[s.value]);
@@ -335,7 +335,7 @@ fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, us
     (0..k.writes.len()).map(|w| axes_stored_at(k, w, batch, position)).collect()
 }
 
-/// The same of one result.
+/// The dimensions of one result that are stored at the two variables.
 fn axes_stored_at(k: &Kernel, w: usize, batch: usize, position: usize) -> Option<(usize, usize)> {
     let mut found = None;
     for store in k.stores.iter().filter(|s| s.memlet.container == w) {

@@ -153,7 +153,7 @@ fn counted(program: &Program) -> BTreeSet<String> {
     found.collect()
 }
 
-/// Whether an input, which is drawn, has a size that a step finds.
+/// An input, which is drawn, has a size that a step finds.
 fn reads_counted(program: &Program) -> bool {
     let counted = counted(program);
     let mut dims = program.inputs.iter().flat_map(|(_, id)| &program.containers[*id].dims);

@@ -36,7 +36,7 @@ pub struct Candidate {
 /// The most messages of a schedule that is simulated.
 const MESSAGES_MAX: usize = 1 << 22;
 
-/// The same where only the fastest is asked for.
+/// The most messages that are simulated where only the fastest algorithm is asked for.
 const MESSAGES_FEW: usize = 1 << 17;
 
 /// The most bytes of an operand: what all messages carry stays a number of 64 bits.
@@ -162,7 +162,7 @@ fn least_us(topology: &Topology, rounds: &Rounds, rank: usize) -> f64 {
         let combined: usize = moves.iter().filter(|m| m.combine.is_some()).map(|m| m.bytes).sum();
         arrives + combined as f64 / (topology.combine_gb_s.value * 1e3)
     };
-    // What is the same but for the last digits is not less.
+    // A time that differs in the last digits alone is not less.
     rounds.iter().map(of_round).sum::<f64>() * (1.0 - 1e-9)
 }
 
@@ -174,12 +174,12 @@ fn check(topology: &Topology, op: &Collective, operands: &[Operand], groups: Gro
     result(op, operands, 0).map(drop)
 }
 
-/// Of all ranks, where each has as many as this one.
+/// The number of messages of all ranks, where each has as many as this one.
 fn messages(rounds: &Rounds, ranks: usize) -> usize {
     rounds.iter().map(Vec::len).sum::<usize>().saturating_mul(ranks)
 }
 
-/// Of so many groups as have no more messages than that, at least of one.
+/// Simulates as many groups as have no more messages than that, at least one.
 fn simulated(
     topology: &Topology,
     (algorithm, op, operands): (Algorithm, &Collective, &[Operand]),

@@ -116,7 +116,7 @@ impl<'t> Simulation<'t> {
         Step { steady_us, messages, bytes, ranks, wires }
     }
 
-    /// The same once more.
+    /// Does a steady round once more.
     fn repeat(&mut self, step: Step) -> Step {
         let us = step.steady_us.unwrap_or(0.0);
         step.ranks.iter().for_each(|rank| self.ended[*rank] += us);
@@ -136,20 +136,20 @@ impl<'t> Simulation<'t> {
     }
 }
 
-/// What a round did.
+/// The effect of a round.
 struct Step {
     /// By how much everything that took part moved on in time, where that was the same for all of it: an equal round does it
     /// again.
     steady_us: Option<f64>,
     messages: u64,
     bytes: u64,
-    /// Those that sent or received.
+    /// Ranks that sent or received.
     ranks: BTreeSet<usize>,
     /// Numbers of links that were used, and their bytes.
     wires: Vec<(usize, u64)>,
 }
 
-/// Whether each rank takes as many bytes of the same ranks as in the round before.
+/// Each rank takes as many bytes of the same ranks as in the round before.
 fn is_repeated(schedules: &[Rounds], round: usize) -> bool {
     schedules.iter().all(|rounds| match (rounds.get(round - 1), rounds.get(round)) {
         (Some(before), Some(now)) => {
