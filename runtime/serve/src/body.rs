@@ -22,7 +22,7 @@ pub struct Received {
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// What has arrived: in place as long as it is one piece.
+/// Bytes that have arrived: in place as long as they are one piece.
 #[derive(Default)]
 struct Whole {
     first: Bytes,

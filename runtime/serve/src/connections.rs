@@ -18,7 +18,7 @@ const HEADERS_MAX: Duration = Duration::from_secs(10);
 /// Requests of one HTTP/2 connection at the same time.
 const STREAMS_MAX: u32 = 128;
 
-/// What HTTP/2 begins with.
+/// The first bytes of HTTP/2.
 const PREFACE: &[u8] = b"PRI ";
 
 /// Accepts connections until `ending` says so. Every connection holds a clone of `alive`.

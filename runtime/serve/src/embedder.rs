@@ -44,7 +44,7 @@ struct Prompt {
 pub struct Embedder {
     tokenizer: Option<Tokenizer>,
     settings: Settings,
-    /// What each input of the model holds.
+    /// The role of each input of the model.
     roles: Vec<(Role, DType)>,
     output: Output,
     /// Numbers of an embedding, where the model says so.
@@ -75,7 +75,7 @@ enum Output {
     Tokens(String),
 }
 
-/// What is asked about a text.
+/// A text, or its tokens.
 pub enum Input {
     Text(String),
     Ids(Vec<u32>),
@@ -200,7 +200,7 @@ impl Embedder {
             return Err(Refusal::bad_request(message, "ask for fewer, or leave `dimensions` out"));
         }
         vector.truncate(cut.unwrap_or(vector.len()));
-        // What the model has normalised keeps its bits.
+        // An embedding that the model has normalised keeps its bits.
         let is_unit = matches!(self.output, Output::Embeddings(_)) && self.settings.normalized && cut.is_none();
         if (normalize || self.settings.normalized) && !is_unit {
             to_unit(&mut vector);

@@ -25,7 +25,7 @@ type Counters = Family<Labels, Counter>;
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// What is counted as it happens; the rest is read from the models when it is asked for.
+/// Counts that are kept as things happen; the rest is read from the models when it is asked for.
 pub struct Metrics {
     registry: Registry,
     requests: Counters,
@@ -123,7 +123,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     response
 }
 
-/// What the models have counted so far.
+/// Adds the counts of the models so far.
 fn of_models(app: &App) -> Registry {
     let mut registry = Registry::with_prefix("sardonyx");
     let gauges = |registry: &mut Registry, name: &str, help: &str| {
@@ -179,7 +179,7 @@ fn of_models(app: &App) -> Registry {
     registry
 }
 
-/// As Linux counts it; 0 where it does not say.
+/// The number that Linux gives; 0 where it gives none.
 fn resident_bytes() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     pages.and_then(|text| text.split(' ').nth(1)?.parse::<f64>().ok()).map_or(0.0, |pages| pages * 4096.0)

@@ -23,7 +23,7 @@ impl Ports {
         &self.entry.inputs
     }
 
-    /// Those that a tensor of the protocol can carry.
+    /// The outputs that a tensor of the protocol can carry.
     pub fn outputs(&self) -> impl Iterator<Item = &Port> {
         self.entry.outputs.iter().filter(|port| port.kind == Kind::Tensor)
     }

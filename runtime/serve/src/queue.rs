@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// What a request asks a model for.
+/// A request as the model is asked.
 pub struct Job {
     /// In the order of the model's inputs.
     pub inputs: Vec<Tensor>,
@@ -39,13 +39,13 @@ pub struct Ticket {
     call: Mutex<Option<Arc<Call>>>,
 }
 
-/// Those who wait for a call.
+/// Jobs that wait for a call.
 pub struct Call {
     waiting: AtomicUsize,
     pub cancel: Arc<AtomicBool>,
 }
 
-/// How many jobs one call may take together.
+/// The number of jobs that one call may take together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub rows: usize,
@@ -66,7 +66,7 @@ struct State {
     positions: usize,
     calls: usize,
     counts: Counts,
-    /// Of the calls so far; the recent ones count more.
+    /// The rate of the calls so far, of which recent ones count more.
     positions_per_second: f64,
 }
 

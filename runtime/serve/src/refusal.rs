@@ -117,7 +117,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// What the metrics count a response under.
+/// The label under which the metrics count a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused(pub &'static str);
 

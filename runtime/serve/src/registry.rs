@@ -24,7 +24,7 @@ pub struct Registry {
     known: Mutex<BTreeMap<String, Known>>,
 }
 
-/// What is remembered of a name, whether it is served or not.
+/// The memory of a name, whether it is served or not.
 #[derive(Clone, Debug, Default)]
 struct Known {
     version: u64,

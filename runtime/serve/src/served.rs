@@ -23,7 +23,7 @@ pub struct Served {
     pub stacking: Option<Stacking>,
     pub queue: Queue,
     pub statistics: Statistics,
-    /// Of a model that makes embeddings of texts.
+    /// There is one for a model that makes embeddings of texts.
     pub embedder: Option<Embedder>,
     pool: SessionPool,
 }
@@ -75,7 +75,7 @@ impl Served {
         Ok(done)
     }
 
-    /// As the statistics extension of KServe's protocol has them, with the queue's own counts beside them.
+    /// The counts of the statistics extension of KServe's protocol, with the queue's own beside them.
     pub fn statistics_json(&self) -> serde_json::Value {
         let mut json = self.statistics.json(&self.name, self.version);
         let counts = self.queue.counts();
@@ -157,7 +157,7 @@ impl Served {
     }
 }
 
-/// Whether the error may come from one request of several.
+/// The error may come from one request of several.
 fn is_of_one(kind: ErrorKind) -> bool {
     !matches!(kind, ErrorKind::Deadline | ErrorKind::Cancelled | ErrorKind::Closed | ErrorKind::Device)
 }

@@ -53,7 +53,7 @@ async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32
     Ok(if answered { 0 } else { 1 })
 }
 
-/// How often the files of the models are looked at.
+/// The time between two looks at the files of the models.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Loads models whose files were replaced: soon after, and at SIGHUP at once.
@@ -65,7 +65,7 @@ async fn refresh(app: Arc<App>) {
             () = sleep(REFRESH) => false,
         };
         let app = app.clone();
-        // What cannot be loaded leaves the server as it is.
+        // A model that cannot be loaded leaves the server as it is.
         let failed = tokio::task::spawn_blocking(move || app.registry.refresh(all)).await.unwrap_or_default();
         failed.iter().for_each(|error| log(error));
     }

@@ -7,7 +7,7 @@ use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_format::tensor_io::Synthetic;
 use sardonyx_runtime::{Model, Outputs, Session, SessionOptions};
 
-/// How the jobs of a model are stacked.
+/// The way in which the jobs of a model are stacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stacking {
     pub limits: Limits,
@@ -32,14 +32,14 @@ impl Stacking {
         }
     }
 
-    /// Whether a job can be computed with another one.
+    /// A job can be computed with another one.
     pub fn fits(&self, a: &Job, b: &Job) -> bool {
         let same = |(a, b): (&Tensor, &Tensor)| a.dims().get(1..) == b.dims().get(1..);
         self.pads || a.inputs.iter().zip(&b.inputs).all(same)
     }
 }
 
-/// Whether zeros behind a row's end change nothing: the model computes only the rows that its mask keeps, and has nothing but
+/// Zeros behind a row's end change nothing: the model computes only the rows that its mask keeps, and has nothing but
 /// sequences of integers as inputs.
 fn can_pad(model: &Model, ports: &Ports) -> bool {
     let inputs = ports.inputs();
@@ -55,7 +55,7 @@ fn can_pad(model: &Model, ports: &Ports) -> bool {
     is_packed && has_mask && all_inputs && ports.outputs().all(|port| cuts(&port.dims))
 }
 
-/// Whether an output has a part for each position of a padded row.
+/// An output has a part for each position of a padded row.
 fn is_by_position(ports: &Ports, output: &str) -> bool {
     let length = ports.inputs()[0].dims.get(1).and_then(|dim| dim.as_symbol());
     let port = ports.outputs().find(|port| port.name == output);

@@ -12,7 +12,7 @@ pub struct Statistics {
     positions: Histogram,
 }
 
-/// How often something happened, and how long it took together.
+/// The number of times that something happened, and the time that it took together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     pub count: u64,
@@ -110,7 +110,7 @@ impl Statistics {
         }
     }
 
-    /// As the statistics extension of the protocol has them.
+    /// The counts in the form of the statistics extension of the protocol.
     pub fn json(&self, name: &str, version: u64) -> Value {
         let counts = self.counts();
         let batches: Vec<Value> = counts

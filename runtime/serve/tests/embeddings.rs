@@ -80,7 +80,7 @@ fn serve(model: &Builder) -> (TempDir, Server) {
     (dir, server)
 }
 
-/// Of the runtime, called directly with these ids alone.
+/// The embedding that the runtime gives when it is called directly with these ids alone.
 fn expected(ids: &[i64]) -> Vec<f32> {
     let session = model(false).load().unwrap().session(&SessionOptions::default()).unwrap();
     let tensor = |values: Vec<i64>| Tensor::from_vec(vec![1, ids.len()], values);
@@ -184,7 +184,7 @@ fn vectors_of_tokens_are_averaged_where_the_model_does_not() {
         for (i, x) in vectors.into_iter().enumerate() {
             assert_eq!(floats(&answer["data"][i]["embedding"]), [x]);
         }
-        // Where padding is left out, one call computes all, and each text gets its own positions back.
+        // One call computes all of them where padding is left out, and each text gets its own positions back.
         let stats = server.get("/v2/models/m/stats").json()["model_stats"][0].clone();
         assert_eq!(stats["execution_count"], if packed { 1 } else { 2 });
         let padding = if packed { 1 } else { 0 };

@@ -19,7 +19,7 @@ fn serve(model: &Builder, args: &[&str]) -> (TempDir, Server) {
     (dir, server)
 }
 
-/// Of the runtime, called directly.
+/// The outputs that the runtime gives when it is called directly.
 fn expected(rows: usize, seed: usize) -> Vec<f32> {
     let session = two_layers().load().unwrap().session(&SessionOptions::default()).unwrap();
     let x = Tensor::from_vec(vec![rows, 8], rows_data(rows, seed));
@@ -80,7 +80,7 @@ fn tensors_are_sent_and_received_in_binary() {
     let head: Value = serde_json::from_slice(&answer.body[..length]).unwrap();
     assert_eq!(head["outputs"][0]["parameters"]["binary_data_size"], 12);
     assert_eq!(numbers(&answer.body[length..]), expected(3, 5));
-    // The same as the request's own parameter; and JSON where nothing asks for binary.
+    // A parameter of the request says the same; and JSON comes where nothing asks for binary.
     request["outputs"] = json!([]);
     request["parameters"] = json!({ "binary_data_output": true });
     let all = send(&request, &data);

@@ -46,7 +46,7 @@ fn wait_for(server: &Server, what: &str, wanted: u64) {
     }
 }
 
-/// For the models of `slow`, which have no input.
+/// A request to a model of `slow`, which has no input.
 fn slow_request() -> serde_json::Value {
     json!({ "inputs": [] })
 }

@@ -94,7 +94,7 @@ fn a_renamed_file_is_served_without_a_request_that_fails() {
     wait_for_version(&server, "12");
     let metrics = server.get("/metrics").text();
     assert!(metrics.contains(r#"sardonyx_loads_total{model="m",outcome="ok"} 12"#), "{metrics}");
-    // Of the old models nothing stays.
+    // Nothing of the old models stays.
     let until = Instant::now() + Duration::from_secs(10);
     while !server.mapped_and_deleted().is_empty() {
         assert!(Instant::now() < until, "{:?}", server.mapped_and_deleted());
@@ -152,7 +152,7 @@ fn models_are_loaded_and_unloaded_where_that_is_allowed() {
     assert_eq!(server.post("/v2/repository/models/m/unload", &[], b"").status, 200);
     server.get("/v2/models/m").refused(404);
     assert_eq!(index(json!({})), json!([line("m", "", "UNAVAILABLE"), line("n", "1", "READY")]));
-    // What was unloaded stays so until it is loaded again, as another version.
+    // An unloaded model stays so until it is loaded again, as another version.
     server.signal(libc::SIGHUP);
     std::thread::sleep(Duration::from_millis(200));
     server.get("/v2/models/m").refused(404);

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a client wants of its inputs.
+/// The wishes of a client for its inputs.
 struct Wanted {
     inputs: Vec<Input>,
     dimensions: Option<usize>,

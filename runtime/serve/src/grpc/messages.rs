@@ -217,7 +217,7 @@ pub struct ModelIndex {
     pub reason: String,
 }
 
-/// Of loading and of unloading.
+/// The answer to loading and to unloading.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RepositoryModelRequest {
     #[prost(string, tag = "1")]

@@ -141,7 +141,7 @@ impl<'de, T: FromJson> Visitor<'de> for Elements<'_, T> {
     }
 }
 
-/// What is collected for a type, as a tensor of one dimension.
+/// Values of one type, as a tensor of one dimension.
 fn collected<T: FromJson>(
     dtype: DType,
     count: usize,

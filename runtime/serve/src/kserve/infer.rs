@@ -48,7 +48,7 @@ struct Output<'a> {
     parameters: Parameters,
 }
 
-/// Those that are understood; others are passed over.
+/// Parameters that are understood; others are passed over.
 #[derive(Deserialize, Default)]
 struct Parameters {
     binary_data_size: Option<usize>,
@@ -64,7 +64,7 @@ struct Parameters {
     classification: Given,
 }
 
-/// Whether something is there, whatever it is.
+/// A field is there, whatever it holds.
 #[derive(Default)]
 struct Given(bool);
 
@@ -99,7 +99,7 @@ pub struct InferRequest {
     pub form: Form,
 }
 
-/// How the outputs are sent: those of these names in binary.
+/// The form of the outputs: those of these names are binary.
 pub enum Form {
     All { binary: bool },
     Named(Vec<(String, bool)>),

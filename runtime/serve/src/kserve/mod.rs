@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// As `/v2` lists them.
+/// The extensions that `/v2` lists.
 pub static EXTENSIONS: &[&str] = &["binary_tensor_data", "model_repository", "schedule_policy", "statistics"];
 
 pub fn routes() -> Router<Arc<App>> {

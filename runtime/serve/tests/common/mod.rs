@@ -30,7 +30,7 @@ impl Server {
         Server::start_program(Path::new(program), path, args)
     }
 
-    /// What it writes for its operator goes to a file.
+    /// Lines for its operator go to a file.
     pub fn start_logged(path: &Path, args: &[&str], log: std::fs::File) -> Server {
         let mut command = Command::new(PROGRAM.unwrap_or_default());
         command.stderr(log);
@@ -109,7 +109,7 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// Of the process, as the system counts them.
+    /// The memory of the process, as the system counts it.
     pub fn resident_bytes(&self) -> usize {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
         text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
