@@ -27,14 +27,16 @@
 //! # Ok::<(), ptxvm::Error>(())
 //! ```
 //!
-//! **What runs.** The PTX of sm_80, written by hand or by a compiler: see the table in `decode/table.rs`, one row per
-//! instruction. A text with an instruction, modifier or operand that is not understood is refused with its line, before
-//! anything runs. Calls to functions of the same text are inlined; indirect calls and recursion are refused.
+//! **What runs.** The PTX of sm_80 and that of sm_90a in clusters of one block, written by hand or by a compiler: see
+//! the table in `decode/table.rs`, one row per instruction. mbarriers, bulk copies, boxes of tensors
+//! ([`Memory::tensor_map`]) and `wgmma` are among them; `wgmma.sp`, multicast and larger clusters are not. A text with
+//! an instruction, modifier or operand that is not understood is refused with its line, before anything runs. Calls to functions of the same text are inlined; indirect calls and recursion are refused.
 //!
 //! **What is found** ([`Kind`]). Accesses out of bounds (allocations lie far apart) or misaligned; reads of memory and
 //! registers that nothing wrote; races between lanes, warps and blocks, by vector clocks rather than by luck; accesses
-//! to the target of a `cp.async` before it was waited for; `.sync` instructions that part of their lanes execute;
-//! barriers that cannot complete; undefined shuffles. Execution goes on: a load out of bounds gives 0, a store is
+//! to what a `cp.async`, a bulk copy or a `wgmma` uses before it was waited for; fences that are missing between stores
+//! and the asynchronous proxy; misused mbarriers, and waits for them that cannot end; `.sync` instructions that part of
+//! their lanes execute; barriers that cannot complete; undefined shuffles. Execution goes on: a load out of bounds gives 0, a store is
 //! dropped. Every finding quotes the line and names thread, block, address and allocation.
 //!
 //! **What is counted** ([`Counters`]). Instructions by class, 32-byte sectors by allocation and line, also those that a

@@ -16,7 +16,7 @@ pub enum DeviceName {
 }
 
 /// Targets that can be simulated.
-pub static SIMULATED: &[&str] = &["sm_80"];
+pub static SIMULATED: &[&str] = &["sm_80", "sm_90a"];
 
 impl FromStr for DeviceName {
     type Err = Box<Error>;
@@ -75,13 +75,14 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for text in ["cpu", "sim:sm_80", "cuda:0", "cuda:12"] {
+        for text in ["cpu", "sim:sm_80", "sim:sm_90a", "cuda:0", "cuda:12"] {
             assert_eq!(text.parse::<DeviceName>().unwrap().to_string(), text);
         }
         for text in ["", "gpu", "cpu:0", "sim", "sim:", "sim:sm_20", "cuda", "cuda:", "cuda:+1", "cuda:99999999999"] {
             let e = text.parse::<DeviceName>().unwrap_err();
             assert_eq!((e.code, e.message), ("E0001", format!("there is no device `{text}`")));
-            assert_eq!(e.help.unwrap(), "the devices are `cpu`, `sim:sm_80` and `cuda:N`, such as `cuda:0`");
+            let devices = "the devices are `cpu`, `sim:sm_80`, `sim:sm_90a` and `cuda:N`, such as `cuda:0`";
+            assert_eq!(e.help.unwrap(), devices);
         }
     }
 }

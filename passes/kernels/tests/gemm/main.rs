@@ -286,7 +286,11 @@ fn infinities_and_nan_come_out_as_they_are() {
 
 /// Compares the counters with what was said, per buffer.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
-    let stated = outcome.lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).movement(&outcome.params);
+    stated_for(p, outcome, tolerance, "sm_80");
+}
+
+fn stated_for(p: &Problem, outcome: &Outcome, tolerance: f64, target: &str) {
+    let stated = outcome.lowered.for_gpu(Target::from_ptx(target).unwrap()).movement(&outcome.params);
     for (i, stated) in stated.iter().enumerate() {
         let name = format!("b{i}");
         let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name).unwrap();

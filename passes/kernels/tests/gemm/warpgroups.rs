@@ -2,7 +2,7 @@
 
 use crate::launch::{Case, Fill, Outcome};
 use crate::problem::{After, Lie, PLAIN, Problem};
-use crate::{check, name};
+use crate::{check, name, stated_for};
 use ptxvm::Kind;
 use sardonyx_base::DType;
 use sardonyx_kernels::Target;
@@ -58,6 +58,19 @@ fn open_rows() {
             text
         });
         check(&case, &outcome, Fill::Whole, &format!("{m} rows"));
+    }
+}
+
+/// What a launch is said to move is what its instructions request; nothing waits for banks.
+#[test]
+fn sectors_and_banks() {
+    for (a, b) in [(Lie::K(0), Lie::K(0)), (Lie::K(0), Lie::Rows(0)), (Lie::Rows(0), Lie::Rows(0))] {
+        let p = Problem { sizes: [256, 192, 128], a, b, after: After::BiasGelu, ..SMALL };
+        let case = Case::new(p, Fill::Random);
+        let outcome = case.run_on_hopper(None, &|text| text);
+        check(&case, &outcome, Fill::Random, "as the compiler chooses");
+        stated_for(&p, &outcome, 0.02, "sm_90a");
+        assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{:?}", outcome.report.counters.lines);
     }
 }
 
