@@ -115,3 +115,32 @@ fn what_orders_the_ring_is_needed() {
         assert!(kinds.iter().any(|kind| expected.contains(kind)), "{from}: {:?}", outcome.report.findings);
     }
 }
+
+/// Changes that a finding or a wrong number shows: a group left open, an operand read the other way round, another
+/// pattern, a descriptor that starts 32 bytes further on, a type taken for another one.
+#[test]
+fn changes_are_noticed() {
+    let case = Case::new(Problem { sizes: [64, 64, 512], ..SMALL }, Fill::Whole);
+    let expected = case.expected();
+    let along_k: i64 = 1 << 62 | 64 << 32 | 1 << 16;
+    let constant = along_k.to_string();
+    let (other_pattern, shifted) = ((along_k ^ 3 << 62).to_string(), (along_k + 2).to_string());
+    for (from, to) in [
+        ("wgmma.commit_group.sync.aligned;", ""),
+        ("cp.async.commit_group;", ""),
+        (", 1, 1, 0, 1;", ", 1, 1, 0, 0;"),
+        (", 1, 1, 0, 1;", ", 1, -1, 0, 1;"),
+        (constant.as_str(), other_pattern.as_str()),
+        (constant.as_str(), shifted.as_str()),
+        ("k16.f32.bf16.bf16", "k16.f32.f16.f16"),
+        ("mbarrier.try_wait", "mbarrier.test_wait"),
+    ] {
+        let outcome = case.run_on_hopper(Some(&TILES[2]), &|text| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        let is_noticed = !outcome.report.findings.is_empty() || outcome.values != expected;
+        // A wait without a time limit is the same loop.
+        assert_eq!(is_noticed, to != "mbarrier.test_wait", "{from} => {to}");
+    }
+}
