@@ -75,7 +75,7 @@ pub struct LoadArgs {
     /// How far to check the weights against their hash: all at load, not at load, or check no hash at all
     #[arg(long, default_value = "full", value_parser = verify_parser())]
     pub verify: Verify,
-    /// Where to run: cpu, sim:sm_80 (a simulated GPU) or cuda:N
+    /// Where to run: cpu, sim:sm_80 or sim:sm_90a (a simulated GPU), or cuda:N
     #[arg(long, value_name = "NAME", default_value_t = DeviceName::Cpu, value_parser = device_name)]
     pub device: DeviceName,
     /// Use at most this variant of the CPU's kernels
