@@ -57,7 +57,8 @@ pub fn graph(report: &Report) -> String {
 fn last_part(name: &str) -> &str {
     const CHARS_MAX: usize = 26;
     let mut from = name.len();
-    for (at, _) in name.rmatch_indices(['/', '.']).chain([(0, "")]) {
+    let separator = if name.contains('/') { '/' } else { '.' };
+    for (at, _) in name.rmatch_indices(separator).chain([(0, "")]) {
         if name.len() - at > CHARS_MAX {
             break;
         }
