@@ -54,7 +54,7 @@ static ROWS: &[Row] = &[
         code: "E0002",
         file: "m.onnx",
         node: "",
-        words: &["not a regular file"],
+        words: &["the folder has no model.onnx"],
         make: |f| {
             std::fs::create_dir(f.file("m.onnx")).unwrap();
             line("sardonyx compile m.onnx -o out/m.sdx")
