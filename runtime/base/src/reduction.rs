@@ -14,12 +14,27 @@ pub enum Reduction {
     Max,
     /// NaN if any operand is.
     Min,
+    /// The sum, which [`Reduction::finish`] divides by the number of operands.
+    Avg,
 }
 
-static NAMES: &[(Reduction, &str)] =
-    &[(Reduction::Add, "add"), (Reduction::Mul, "mul"), (Reduction::Max, "max"), (Reduction::Min, "min")];
+static NAMES: &[(Reduction, &str)] = &[
+    (Reduction::Add, "add"),
+    (Reduction::Mul, "mul"),
+    (Reduction::Max, "max"),
+    (Reduction::Min, "min"),
+    (Reduction::Avg, "avg"),
+];
+
+/// What is done to each element.
+#[derive(Clone, Copy)]
+enum Step {
+    With(Reduction),
+    Over(usize),
+}
 
 impl Reduction {
+    /// Those that are complete when the last operand has been combined.
     pub const ALL: [Reduction; 4] = [Reduction::Add, Reduction::Mul, Reduction::Max, Reduction::Min];
 
     pub fn name(self) -> &'static str {
@@ -37,6 +52,19 @@ impl Reduction {
 
     /// into[i] = f(into[i], from[i]) over the elements that both have. Types that are not admitted stay as they are.
     pub fn combine(self, dtype: DType, into: &mut [u8], from: &[u8]) {
+        Step::With(self).apply(dtype, into, from);
+    }
+
+    /// What is left to do when `n` operands have been combined: an average is divided, of integers towards zero.
+    pub fn finish(self, dtype: DType, combined: &mut [u8], n: usize) {
+        if self == Reduction::Avg {
+            Step::Over(n).apply(dtype, combined, &[]);
+        }
+    }
+}
+
+impl Step {
+    fn apply(self, dtype: DType, into: &mut [u8], from: &[u8]) {
         match dtype {
             DType::F32 => self.floats::<f32, 4>(into, from, f32::from_le_bytes, f32::to_le_bytes),
             DType::F64 => self.floats::<f64, 8>(into, from, f64::from_le_bytes, f64::to_le_bytes),
@@ -79,10 +107,11 @@ impl Reduction {
     ) {
         // One loop for each function, so that each is a loop of vectors.
         match self {
-            Reduction::Add => each(into, from, |a, b| write(read(a) + read(b))),
-            Reduction::Mul => each(into, from, |a, b| write(read(a) * read(b))),
-            Reduction::Max => each(into, from, |a, b| write(T::larger(read(a), read(b)))),
-            Reduction::Min => each(into, from, |a, b| write(T::smaller(read(a), read(b)))),
+            Step::With(Reduction::Add | Reduction::Avg) => each(into, from, |a, b| write(read(a) + read(b))),
+            Step::With(Reduction::Mul) => each(into, from, |a, b| write(read(a) * read(b))),
+            Step::With(Reduction::Max) => each(into, from, |a, b| write(T::larger(read(a), read(b)))),
+            Step::With(Reduction::Min) => each(into, from, |a, b| write(T::smaller(read(a), read(b)))),
+            Step::Over(n) => into.as_chunks_mut::<N>().0.iter_mut().for_each(|a| *a = write(read(*a).over(n))),
         }
     }
 
@@ -94,10 +123,11 @@ impl Reduction {
         write: impl Fn(T) -> [u8; N],
     ) {
         match self {
-            Reduction::Add => each(into, from, |a, b| write(read(a).sum(read(b)))),
-            Reduction::Mul => each(into, from, |a, b| write(read(a).product(read(b)))),
-            Reduction::Max => each(into, from, |a, b| write(read(a).max(read(b)))),
-            Reduction::Min => each(into, from, |a, b| write(read(a).min(read(b)))),
+            Step::With(Reduction::Add | Reduction::Avg) => each(into, from, |a, b| write(read(a).sum(read(b)))),
+            Step::With(Reduction::Mul) => each(into, from, |a, b| write(read(a).product(read(b)))),
+            Step::With(Reduction::Max) => each(into, from, |a, b| write(read(a).max(read(b)))),
+            Step::With(Reduction::Min) => each(into, from, |a, b| write(read(a).min(read(b)))),
+            Step::Over(n) => into.as_chunks_mut::<N>().0.iter_mut().for_each(|a| *a = write(read(*a).over(n))),
         }
     }
 }
@@ -111,11 +141,14 @@ fn each<const N: usize>(into: &mut [u8], from: &[u8], f: impl Fn([u8; N], [u8; N
 trait Float: Copy + PartialOrd + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> {
     fn larger(a: Self, b: Self) -> Self;
     fn smaller(a: Self, b: Self) -> Self;
+    fn over(self, n: usize) -> Self;
 }
 
 trait Integer: Ord {
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
+    /// Rounded towards zero.
+    fn over(self, n: usize) -> Self;
 }
 
 macro_rules! float {
@@ -127,6 +160,10 @@ macro_rules! float {
 
             fn smaller(a: $ty, b: $ty) -> $ty {
                 if a < b || a.is_nan() { a } else { b }
+            }
+
+            fn over(self, n: usize) -> $ty {
+                self / n as $ty
             }
         })*
     };
@@ -142,6 +179,11 @@ macro_rules! integer {
 
             fn product(self, other: $ty) -> $ty {
                 self.wrapping_mul(other)
+            }
+
+            fn over(self, n: usize) -> $ty {
+                // A quotient is no larger than what is divided.
+                (i128::from(self) / n.max(1) as i128) as $ty
             }
         })*
     };
@@ -189,8 +231,23 @@ mod tests {
     }
 
     #[test]
+    fn an_average_is_divided_once_at_the_end() {
+        let average = |dtype: DType, a: &[u8], b: &[u8], n: usize| {
+            let mut into = a.to_vec();
+            Reduction::Avg.combine(dtype, &mut into, b);
+            Reduction::Avg.finish(dtype, &mut into, n);
+            Tensor::new(dtype, vec![1], into.into()).unwrap().get_f64(0).unwrap()
+        };
+        assert_eq!(average(DType::F32, &1f32.to_le_bytes(), &2f32.to_le_bytes(), 2), 1.5);
+        assert_eq!(average(DType::I32, &(-3i32).to_le_bytes(), &(-4i32).to_le_bytes(), 2), -3.0);
+        // More ranks than the type can count to.
+        assert_eq!(average(DType::U8, &[200], &[50], 1000), 0.0);
+        assert_eq!(average(DType::F8E4M3FN, &[0x38], &[0x38], 4), 0.5);
+    }
+
+    #[test]
     fn names_are_read_back() {
-        for f in Reduction::ALL {
+        for f in Reduction::ALL.into_iter().chain([Reduction::Avg]) {
             assert_eq!(Reduction::from_name(f.name()), Some(f));
         }
     }

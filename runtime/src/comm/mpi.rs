@@ -332,6 +332,7 @@ impl Link for Mpi {
                 return Err(e);
             }
         }
+        op.finish(operands[own].dtype, made, n, own);
         Ok(())
     }
 

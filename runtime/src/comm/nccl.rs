@@ -369,7 +369,8 @@ enum Form {
 }
 
 impl Form {
-    /// Largest and smallest numbers with a fraction go another way: the library does not say what they are of a NaN.
+    /// Largest and smallest numbers with a fraction go another way: the library does not say what they are of a NaN. So do
+    /// averages, which it has had since 2.10 only.
     fn of(what: &Exchange) -> Option<Form> {
         let (first, result) = (&what.operands[0], what.result);
         match *what.op {
@@ -377,6 +378,7 @@ impl Form {
                 let f = match f {
                     Reduction::Add => ncclRedOp_t::ncclSum,
                     Reduction::Mul => ncclRedOp_t::ncclProd,
+                    Reduction::Avg => return None,
                     Reduction::Max | Reduction::Min if first.dtype.is_float() => return None,
                     Reduction::Max => ncclRedOp_t::ncclMax,
                     Reduction::Min => ncclRedOp_t::ncclMin,

@@ -343,6 +343,10 @@ impl Link for Shared {
             // enter when this rank has.
             unsafe { made.copy_to_nonoverlapping(to, result_bytes) };
         }
+        if result_bytes > 0 {
+            // SAFETY: the result is this rank's own again, of so many bytes.
+            op.finish(operands[own].dtype, unsafe { std::slice::from_raw_parts_mut(to, result_bytes) }, n, own);
+        }
         Ok(())
     }
 

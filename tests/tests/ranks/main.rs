@@ -167,7 +167,8 @@ fn another_number_of_ranks_is_refused() {
 /// Each rank looks at what it got.
 fn exchange(start: Start, ranks: usize, algorithm: &str, op: &str) {
     let n = ranks.to_string();
-    let bytes = "4,12,65540";
+    // Bruck's algorithm wants equal parts of all.
+    let bytes = if algorithm == "bruck" && op.starts_with("AllToAll") { "48,192,196608" } else { "4,12,65540" };
     let mut command = started(start, ranks, &["collectives", "--ranks", &n, "--algorithm", algorithm, "--op", op]);
     let outcome = Outcome::of(command.args(["--times", "2", "--bytes", bytes]));
     assert_eq!(outcome.code, 0, "{op} by {algorithm} on {ranks} {start:?}: {}", outcome.stderr);
@@ -176,9 +177,13 @@ fn exchange(start: Start, ranks: usize, algorithm: &str, op: &str) {
 
 #[test]
 fn collectives_give_what_they_mean() {
-    for op in
-        ["AllReduce mesh=0 by=max", "Broadcast mesh=0 root=2", "Gather mesh=0 dim=0 root=1", "Send mesh=0 from=2 to=0"]
-    {
+    for op in [
+        "AllReduce mesh=0 by=avg",
+        "AllReduce mesh=0 by=max",
+        "Broadcast mesh=0 root=2",
+        "Gather mesh=0 dim=0 root=1",
+        "Send mesh=0 from=2 to=0",
+    ] {
         exchange(Start::Threads, 3, "direct", op);
     }
     exchange(Start::Processes, 4, "direct", "ReduceScatter mesh=0 by=add dim=0");
@@ -191,6 +196,8 @@ fn every_algorithm_of_every_collective() {
     let sums = "direct ring two-way-ring recursive-doubling rabenseifner binomial-tree double-tree";
     let rows = [
         ("AllReduce mesh=0 by=add", sums),
+        ("AllReduce mesh=0 by=avg", sums),
+        ("AllToAll mesh=0 split=0 join=1", "direct pairwise bruck"),
         ("AllGather mesh=0 dim=0", "direct ring two-way-ring pairwise bruck"),
         ("Broadcast mesh=0 root=1", "direct binomial-tree"),
         ("Reduce mesh=0 by=min root=1", "direct binomial-tree"),

@@ -138,6 +138,15 @@ impl Collective {
         [takes, reads]
     }
 
+    /// What is left to do with the result of a rank when all operands have been combined ([`Reduction::finish`]).
+    pub fn finish(&self, dtype: DType, result: &mut [u8], ranks: usize, rank: usize) {
+        match *self {
+            Collective::AllReduce { f, .. } | Collective::ReduceScatter { f, .. } => f.finish(dtype, result, ranks),
+            Collective::Reduce { f, root, .. } if root == rank => f.finish(dtype, result, ranks),
+            _ => {}
+        }
+    }
+
     /// The collective that a user names. Errors: E0001.
     pub fn from_user(text: &str) -> Result<Collective> {
         Collective::parse(text).ok_or_else(|| Error::user("E0001", format!("there is no collective `{text}`")))
@@ -236,6 +245,7 @@ fn combined(f: Reduction, operands: &[Tensor]) -> Result<Tensor> {
         }
         f.combine(first.dtype(), &mut sum, other.bytes());
     }
+    f.finish(first.dtype(), &mut sum, operands.len());
     Tensor::new(first.dtype(), first.dims().to_vec(), sum.into())
 }
 
@@ -325,6 +335,7 @@ mod tests {
         let result = |text: &str, rank| values(&Collective::parse(text).unwrap().result(&operands, rank).unwrap());
         assert_eq!(result("AllReduce mesh=0 by=add", 1), [11, 22, 33, 44]);
         assert_eq!(result("AllReduce mesh=0 by=max", 0), [10, 20, 30, 40]);
+        assert_eq!(result("AllReduce mesh=0 by=avg", 1), [5, 11, 16, 22]);
         assert_eq!(result("AllGather mesh=0 dim=0", 0), [1, 2, 3, 4, 10, 20, 30, 40]);
         assert_eq!(result("AllGather mesh=0 dim=1", 0), [1, 2, 10, 20, 3, 4, 30, 40]);
         assert_eq!(result("ReduceScatter mesh=0 by=add dim=1", 1), [22, 44]);

@@ -95,6 +95,7 @@ impl Algorithm {
             (Algorithm::Pairwise, Collective::AllToAll { .. }) => Some(own.one_by_one(direct(op, operands, rank))),
             (Algorithm::Pairwise, Collective::AllGather { .. }) => Some(own.one_by_one(direct(op, operands, rank))),
             (Algorithm::Bruck, Collective::AllGather { dim, .. }) => Some(own.bruck(dim)),
+            (Algorithm::Bruck, Collective::AllToAll { split, .. }) => own.bruck_to_all(op, split),
             (Algorithm::Hierarchical { group }, Collective::AllReduce { f, .. }) => own.hierarchical(f, group),
             _ => None,
         }
@@ -180,8 +181,12 @@ impl Own<'_> {
 
     /// By source, what of its operand goes where in what is gathered.
     fn blocks(&self, dim: usize) -> Vec<Vec<Move>> {
+        self.by_source(joined(self.operands, dim, |_| None))
+    }
+
+    fn by_source(&self, moves: impl IntoIterator<Item = Move>) -> Vec<Vec<Move>> {
         let mut blocks = vec![vec![]; self.n];
-        joined(self.operands, dim, |_| None).into_iter().for_each(|m| blocks[m.from.rank()].push(m));
+        moves.into_iter().for_each(|m| blocks[m.from.rank()].push(m));
         blocks
     }
 
@@ -341,6 +346,32 @@ impl Own<'_> {
             rounds.push(of.flat_map(|of| self.block(&blocks[of], of, from)).collect());
         }
         rounds
+    }
+
+    /// A block that is to go `k` ranks on goes on by each power of two in `k`. On its way it lies where the block of another rank
+    /// will lie that is to go as far, so all have to have one size: none where they have not.
+    fn bruck_to_all(&self, op: &Collective, split: usize) -> Option<Rounds> {
+        let (n, r, operands) = (self.n, self.rank, self.operands);
+        if !operands[0].dims[split].is_multiple_of(n) || operands.iter().any(|o| *o != operands[0]) {
+            return None;
+        }
+        // By the rank where it is to be and the one where it was.
+        let blocks: Vec<Vec<Vec<Move>>> =
+            (0..n).map(|to| self.by_source(direct(op, operands, to).into_iter().flatten())).collect();
+        let mut rounds = vec![blocks[r][r].clone()];
+        for d in self.distances() {
+            let s = (r + n - d) % n;
+            let moved = |k: usize| {
+                let own = &blocks[r][(r + n - k) % n];
+                let lies: Vec<(Source, usize)> = match k.is_multiple_of(d) {
+                    true => blocks[(s + k) % n][s].iter().map(|m| (m.from, m.at)).collect(),
+                    false => blocks[s][(s + n - k) % n].iter().map(|m| (Source::Result(s), m.to)).collect(),
+                };
+                own.iter().zip(lies).map(|(m, (from, at))| Move { from, at, ..*m }).collect::<Vec<Move>>()
+            };
+            rounds.push((1..n).filter(|k| k & d != 0).flat_map(moved).collect());
+        }
+        Some(rounds)
     }
 
     /// Each rank of a group has a share of the group's sum, which it combines with the ranks of the same place in the other

@@ -47,6 +47,7 @@ fn executed(op: &Collective, operands: &[Tensor], algorithm: Algorithm) -> Optio
             }
         }
     }
+    buffers.iter_mut().enumerate().for_each(|(rank, own)| op.finish(operands[0].dtype(), own, n, rank));
     let tensor = |(r, bytes): (Operand, Vec<u8>)| Tensor::new(r.dtype, r.dims, bytes.into()).unwrap();
     Some(results.into_iter().zip(buffers).map(tensor).collect())
 }
@@ -157,7 +158,7 @@ fn numbers(dims: &[Vec<usize>], dtype: DType) -> Vec<Tensor> {
 fn every_algorithm_gives_what_the_collective_means() {
     let ops = |n: usize| {
         let last = n - 1;
-        let all = ["add", "mul", "max", "min"].map(|by| format!("AllReduce mesh=0 by={by}"));
+        let all = ["add", "mul", "max", "min", "avg"].map(|by| format!("AllReduce mesh=0 by={by}"));
         let more =
             ["AllGather mesh=0 dim=0", "AllGather mesh=0 dim=1", "AllToAll mesh=0 split=0 join=1"].map(String::from);
         let rooted = [format!("Broadcast mesh=0 root={last}"), format!("Reduce mesh=0 by=add root={}", n / 2)];
@@ -170,7 +171,7 @@ fn every_algorithm_gives_what_the_collective_means() {
     for n in RANKS {
         for text in ops(n) {
             let op = Collective::parse(&text).unwrap();
-            for dims in [vec![0, 3], vec![1, 1], vec![7, 5], vec![16, 33]] {
+            for dims in [vec![0, 3], vec![1, 1], vec![7, 5], vec![16, 33], vec![48, 2]] {
                 let of_rank = |r: usize| match op {
                     Collective::AllGather { dim, .. } => {
                         let mut dims = dims.clone();
@@ -195,7 +196,7 @@ fn every_algorithm_gives_what_the_collective_means() {
             }
         }
     }
-    assert!(tried.len() >= 19 && tried.values().all(|times| *times > 50), "{tried:?}");
+    assert!(tried.len() >= 20 && tried.values().all(|times| *times > 50), "{tried:?}");
 }
 
 /// Of a mebibyte that the ranks divide, bytes and messages of each rank.
@@ -207,6 +208,7 @@ fn algorithms_carry_what_their_formulas_say() {
         let steps = log + usize::from(!n.is_power_of_two());
         let two = n.is_power_of_two();
         let operand = Operand { dtype: DType::F32, dims: vec![bytes / 4] };
+        let tall = Operand { dtype: DType::F32, dims: vec![48, bytes / 4 / 48] };
         let taken = |algorithm: Algorithm, text: &str, operands: &[Operand], rank: usize| {
             let rounds = algorithm.rounds(&Collective::parse(text).unwrap(), operands, rank).unwrap();
             (carried(&rounds, rank, n).iter().sum::<usize>(), messages(&rounds, rank))
@@ -237,6 +239,12 @@ fn algorithms_carry_what_their_formulas_say() {
             assert_eq!(gathered(Algorithm::Ring), (all_others, n - 1));
             assert_eq!(gathered(Algorithm::TwoWayRing), (all_others, n - 1));
             assert_eq!(gathered(Algorithm::Bruck), (all_others, steps), "Bruck, {n}");
+            let exchanged =
+                |algorithm| taken(algorithm, "AllToAll mesh=0 split=0 join=1", &vec![tall.clone(); n], rank);
+            assert_eq!(exchanged(Algorithm::Pairwise), (all_others, n - 1));
+            let steps_of_blocks: u32 = (1..n).map(usize::count_ones).sum();
+            let carried = steps_of_blocks as usize * bytes / n;
+            assert_eq!(exchanged(Algorithm::Bruck), (carried, steps), "Bruck to all, {n}");
             let receives = usize::from(rank != 1);
             let spread = taken(Algorithm::BinomialTree, "Broadcast mesh=0 root=1", &vec![operand.clone(); n], rank);
             assert_eq!(spread, (receives * bytes, receives));
