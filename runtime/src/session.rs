@@ -38,11 +38,13 @@ pub struct SessionOptions {
     /// slower. Where more threads are awake than there are processors, threads sleep at once in any case. Callers, and ranks that wait
     /// for each other, have no part in it.
     pub spin_max: Option<Duration>,
+    /// How long a call may take that names no deadline of its own: E0305 then, as [`RunOptions::deadline`] says.
+    pub time_max: Option<Duration>,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { threads: 1, pinned: false, memory_bytes_max: None, spin_max: None }
+        SessionOptions { threads: 1, pinned: false, memory_bytes_max: None, spin_max: None, time_max: None }
     }
 }
 
@@ -66,6 +68,10 @@ impl SessionOptions {
         SessionOptions { spin_max: spin_max.into(), ..self }
     }
 
+    pub fn time_max(self, time_max: impl Into<Option<Duration>>) -> SessionOptions {
+        SessionOptions { time_max: time_max.into(), ..self }
+    }
+
     /// Errors: E0001 for a number of threads that no session can have.
     pub fn check(&self) -> Result<()> {
         match self.threads {
@@ -86,6 +92,7 @@ pub struct Session {
     pub(crate) model: Model,
     threads: usize,
     pub(crate) memory_bytes_max: Option<usize>,
+    time_max: Option<Duration>,
     pub(crate) outputs: Recycler,
     /// Where the model has several ranks: the way to the others, and on the first one the number by which they know it.
     rank: Option<Arc<dyn Link>>,
@@ -159,6 +166,7 @@ impl Session {
             failed: AtomicBool::new(false),
             threads: options.threads,
             memory_bytes_max: options.memory_bytes_max,
+            time_max: options.time_max,
             outputs: Recycler::default(),
             state: Mutex::new(Some(Box::new(state))),
             free: Condvar::new(),
@@ -298,6 +306,7 @@ impl Session {
         options: &RunOptions,
         mut watch: Option<(Watch<'_>, Look)>,
     ) -> Result<Outputs> {
+        let begun = Instant::now();
         let named = |e: Box<Error>| e.file(self.model.file());
         let (called, given_inputs) = (entry, inputs);
         let at = self.model.entry_index(entry)?;
@@ -319,6 +328,14 @@ impl Session {
         if let Some(held) = &mut held {
             held.bind(program, entry, &values).map_err(named)?;
         }
+        let timed;
+        let options = match (options.deadline, self.time_max) {
+            (None, Some(time)) => {
+                timed = options.clone().deadline(begun.checked_add(time));
+                &timed
+            }
+            _ => options,
+        };
         let stop = Stop::new(options);
         let mut state = self.enter(&stop).map_err(named)?;
         let renew = self.failed.swap(false, Ordering::Relaxed);

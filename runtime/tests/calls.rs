@@ -142,6 +142,16 @@ fn a_deadline_ends_a_launch_in_the_middle_and_the_session_goes_on() {
 }
 
 #[test]
+fn a_call_that_names_no_deadline_has_the_session_s() {
+    let model = slow(200).load().unwrap();
+    let hasty = model.session(&SessionOptions::default().time_max(Duration::from_nanos(1))).unwrap();
+    assert_eq!(hasty.run(&[]).unwrap_err().code, "E0305");
+    let own = RunOptions::default().deadline(Instant::now() + Duration::from_secs(600));
+    assert!(hasty.run_with("main", &[], &mut [], &own).is_ok());
+    assert!(model.session(&SessionOptions::default().time_max(Duration::MAX)).unwrap().run(&[]).is_ok());
+}
+
+#[test]
 fn a_call_is_cancelled_from_another_thread_also_while_it_waits_for_its_turn() {
     let session = session(&slow(2000).load().unwrap(), 1);
     let cancel = Arc::new(AtomicBool::new(false));

@@ -13,6 +13,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{PRESETS, Topology};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_passes::distribute::{Candidate, Estimate, Exchange, FoundBy};
+use sardonyx_run::values::byte_count;
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub device: Option<String>,
     /// Bytes that a rank may have of weights and of what lies between operations: 80G
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = byte_count)]
     pub memory: Option<u64>,
     /// Sizes of the call that is planned for: NAME=N with commas between; without, 1 for the first dimension of inputs and
     /// 128 for others
@@ -55,21 +56,6 @@ pub struct PlanArgs {
 fn topology_help() -> String {
     let names = PRESETS.map(|(name, _)| name).join(", ");
     format!("The cluster: a TOML file, or {names}")
-}
-
-/// `512M`, `80G`, or a number.
-fn bytes(text: &str) -> std::result::Result<u64, String> {
-    let unit = |c: char| match c {
-        'K' => Some(10),
-        'M' => Some(20),
-        'G' => Some(30),
-        'T' => Some(40),
-        _ => None,
-    };
-    let shift = text.chars().last().and_then(unit);
-    let digits = if shift.is_some() { &text[..text.len() - 1] } else { text };
-    let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift.unwrap_or(0)));
-    n.filter(|n| *n > 0).ok_or_else(|| "it is no number of bytes: 80G, 512M".to_string())
 }
 
 /// Errors: E0108 where nothing fits the memory, and those of [`plans`].

@@ -14,6 +14,7 @@ mod inspect;
 mod predicted;
 mod run;
 mod show;
+pub mod values;
 
 pub use bench::{BenchArgs, bench};
 pub use check::{BF16_OF_MAX, CODES_RELATIVE, CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
@@ -32,6 +33,7 @@ use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions, 
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -127,13 +129,22 @@ pub struct ThreadArgs {
     /// Keep each thread but the first on a processor of its own
     #[arg(long)]
     pub pin: bool,
+    /// Give a call up after this time: 250ms, 2s
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub deadline: Option<Duration>,
+    /// What a call may take for intermediate values, scratch, outputs and caches: 512M
+    #[arg(long, value_name = "BYTES", value_parser = values::byte_count)]
+    pub memory_limit: Option<u64>,
 }
 
 impl ThreadArgs {
     pub fn session(&self, model: &Model) -> Result<Session> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
         let threads = self.threads.map_or((processors / model.ranks()).max(1), std::num::NonZeroUsize::get);
-        model.session(&SessionOptions::default().threads(threads).pinned(self.pin))
+        // More than can be addressed is no limit.
+        let limit = self.memory_limit.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let options = SessionOptions::default().threads(threads).pinned(self.pin);
+        model.session(&options.time_max(self.deadline).memory_bytes_max(limit))
     }
 }
 

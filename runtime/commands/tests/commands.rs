@@ -103,6 +103,15 @@ fn mistakes_have_a_code_and_exit_2() {
             &["bench", "m.sdx", "--dim", "batch=1", "--threads", "1025"],
             "error[E0001]: a session of 1025 threads; at most 1024 are supported",
         ),
+        (&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=400", "--memory-limit", "1K"], "error[E0304]: "),
+        (
+            &["bench", "m.sdx", "--dim", "batch=1", "--deadline", "0.000001ms"],
+            "error[E0305]: the deadline of the call has passed",
+        ),
+        (
+            &["run", "m.sdx", "--deadline", "5"],
+            "error[E0001]: invalid value '5' for '--deadline <TIME>': a time has a unit: ms, s or min",
+        ),
         (&["run", "m.sdx", "--verify", "maybe"], "error[E0001]: invalid value 'maybe'"),
         (&["frobnicate"], "error[E0001]: unrecognized subcommand 'frobnicate'"),
         (&["bench"], "error[E0001]: the following required arguments were not provided:"),

@@ -1,0 +1,57 @@
+//! words of the command line  =>  times and sizes, or what is wrong with them
+
+use std::time::Duration;
+
+/// A time above 0: `250ms`, `1.5s`, `2min`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text);
+    let seconds = match unit {
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "min" => 60.0,
+        "" => return Err("a time has a unit: ms, s or min".to_string()),
+        _ => return Err(format!("`{unit}` is no unit of time: ms, s and min are")),
+    };
+    let time = number.parse::<f64>().ok().and_then(|n| Duration::try_from_secs_f64(n * seconds).ok());
+    time.filter(|time| !time.is_zero()).ok_or_else(|| "it is no time above 0".to_string())
+}
+
+/// A number of bytes: `64`, `512M` or `512MiB`.
+pub fn byte_count(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text);
+    let shift = match unit {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        "T" | "TiB" => 40,
+        _ => return Err(format!("`{unit}` is no unit of bytes: K, M, G and T are, and KiB, MiB, GiB, TiB")),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "it is no number of bytes".to_string())
+}
+
+/// A number and its unit.
+fn split(text: &str) -> (&str, &str) {
+    let at = text.find(|c: char| !matches!(c, '0'..='9' | '.')).unwrap_or(text.len());
+    (&text[..at], text[at..].trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_have_units() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("2 min"), Ok(Duration::from_secs(120)));
+        assert_eq!((byte_count("512"), byte_count("64KiB"), byte_count("2G")), (Ok(512), Ok(65536), Ok(2 << 30)));
+        for wrong in ["", "0s", "-1s", "s", "1h", "nan", "inf", "1e999s", "1s2", "250"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "-1", "1.5G", "20000000T", "M", "1kb"] {
+            assert!(byte_count(wrong).is_err(), "{wrong}");
+        }
+    }
+}
