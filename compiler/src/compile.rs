@@ -404,7 +404,7 @@ fn compile_calibrated(
             match event {
                 Event::Begin(stage) => show(stage),
                 Event::End(selftest::STAGE, module) if canary.is_wanted(request) => {
-                    show("self-test");
+                    show(pipeline::SELFTEST);
                     canary.make(&graph(module)?, (&params, dense.as_ref()), request);
                 }
                 Event::End(_, _) => {}

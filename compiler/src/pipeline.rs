@@ -42,6 +42,24 @@ pub static STAGES: &[(&str, &str)] = &[
     (KERNELS, "lower-kernels"),
 ];
 
+/// What may be left out: the result is right without it, and slower or not tested when it is loaded.
+pub static OPTIONAL: &[&str] = &[
+    "e-graph",
+    "fuse",
+    "fuse-attention",
+    "fuse-siblings",
+    "split-columns",
+    "remove-padding",
+    "choose-layouts",
+    "choose-algorithms",
+    "skip-zeros",
+    "stage-operands",
+    SELFTEST,
+];
+
+/// No stage of its own: what is computed for it goes into the artifact.
+pub const SELFTEST: &str = "self-test";
+
 /// The first stage that asks what code is for: from here on each class of targets has a module of its own.
 const FIRST_OF_TARGET: &str = "e-graph";
 

@@ -57,7 +57,7 @@ fn main() {
 
 fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
     match cli {
-        Cli::Compile(args) => run_compile(&args, out).map(|()| 0),
+        Cli::Compile(args) => run_compile(&args, out),
         Cli::Plan(args) => plan(&args, out).map(|()| 0),
         Cli::Simulate(args) => simulate(&args, out).map(|()| 0),
         Cli::Check(args) => check(&args, out).map(|summary| summary.exit_code()),

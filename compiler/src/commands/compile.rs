@@ -2,7 +2,8 @@
 
 use super::embedder::{EmbedderArgs, default_output, padding_line};
 use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
-use super::values::{Mesh, budget, byte_count, kept, named, passes_named, ranks, score_command, score_drop};
+use super::supervise::{GivenUp, Work, supervised};
+use super::values::{Limits, Mesh, budget, kept, named, passes_named, ranks, score_command, score_drop};
 use super::{Progress, say};
 use crate::calibrate::Layer;
 use crate::calibrate::score::Score;
@@ -10,7 +11,7 @@ use crate::compile::{Report, Request, compile_shown, parse_dims};
 use crate::emit::{EntrySummary, HostSummary, PlanSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::movement::{Movement, Question};
-use crate::pipeline::Watch;
+use crate::pipeline::{SELFTEST, Watch};
 use crate::placement::Placement;
 use crate::precision::{Lowered, OnData, OutputError, worst};
 use crate::sparsify::{Choice, Pruned};
@@ -25,6 +26,7 @@ use sardonyx_passes::{
     Activations, Group, KvCache, Layouts, MaskedRows, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
     Sparsity, Validation,
 };
+use sardonyx_run::values::byte_count;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -179,12 +181,26 @@ pub struct CompileArgs {
     pub report: Option<PathBuf>,
     #[command(flatten)]
     pub movement: MovementArgs,
+    #[command(flatten)]
+    pub limits: Limits,
     /// Print one JSON object: file, counts, bytes, stage times
     #[arg(long)]
     pub json: bool,
 }
 
-pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
+/// Compiles in a process that this one watches. Gives the exit code.
+pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<i32> {
+    match Work::of_environment() {
+        Some(work) => compile_watched(args, work, out).map(|()| 0),
+        None => {
+            let output = args.output.clone().unwrap_or_else(|| default_output(&args.model));
+            let outputs: Vec<&Path> = [Some(output.as_path()), args.report.as_deref()].into_iter().flatten().collect();
+            supervised(&args.limits, &outputs)
+        }
+    }
+}
+
+fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> Result<()> {
     if args.json && args.stop_after.is_some() && args.output.is_none() {
         return Err(Error::user("E0001", "`--json` and `--stop-after` would both write to standard output")
             .help("give the IR a file with `-o FILE.mlir`"));
@@ -194,6 +210,8 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     let embedder = args.embedder.embedder(&args.model)?;
     let embeds = embedder.as_ref().is_some_and(|embedder| !embedder.poolings.is_empty());
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.model));
+    let given_up = work.given_up.clone();
+    let is_left_out = |stage: &str| given_up.iter().any(|one| one.stage == stage);
     let request = Request {
         model: &model,
         embedder,
@@ -206,10 +224,11 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             dump_dir: args.dump_dir.clone(),
             stop_after: args.stop_after.clone(),
             time_passes: args.time_passes,
+            without: given_up.iter().map(|one| one.stage).collect(),
             ..Watch::default()
         },
         targets: distinct(&args.targets),
-        selftest: !args.no_selftest,
+        selftest: !args.no_selftest && !is_left_out(SELFTEST),
         no_host: args.no_host,
         error_budget: args.error_budget,
         score: args.score.clone().zip(args.drop).map(|(command, drop)| Score { command, drop }),
@@ -240,7 +259,10 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     };
     // The IR goes to standard error as well; a line that is rewritten would cut it.
     let progress = if args.print_after.is_empty() { Progress::on_terminal() } else { Progress::none() };
-    let report = compile_shown(&request, &mut |stage| progress.show(stage))?;
+    let report = compile_shown(&request, &mut |stage| {
+        work.begin(stage);
+        progress.show(stage);
+    })?;
     drop(progress);
     if let (Some(path), Some(movement)) = (&args.report, &report.movement) {
         write_whole(path, &format!("{}\n", report_json(args, &report, movement)))?;
@@ -252,10 +274,13 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         }
     }
     match args.json {
-        true => say(out, &json(args, &output, &report, start.elapsed()).to_string()),
+        true => say(out, &json(args, &output, &report, &given_up, start.elapsed()).to_string()),
         false => {
             print_way(args, &report, out)?;
             print(&output, &report, start.elapsed(), out)?;
+            for GivenUp { stage, out_of } in given_up {
+                say(out, &format!("without `{stage}`, which ran out of {}", out_of.name()))?;
+            }
             padding_line(&report).filter(|_| embeds).map_or(Ok(()), |line| say(out, &line))
         }
     }
@@ -474,7 +499,7 @@ fn kib(bytes: usize) -> f64 {
     bytes as f64 / 1024.0
 }
 
-fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> Json {
+fn json(args: &CompileArgs, output: &Path, report: &Report, given_up: &[GivenUp], time: Duration) -> Json {
     let ms = |t: Duration| Json::from(t.as_secs_f64() * 1e3);
     let stages = report.times.iter().map(|(name, t)| Json::Object(vec![("name", (*name).into()), ("ms", ms(*t))]));
     let mut members = vec![("output", output.display().to_string().into())];
@@ -498,6 +523,10 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
             ("selftest_skipped", report.selftest_skipped.clone().into()),
         ]),
         None => members.push(("stopped_after", report.times.last().map(|(name, _)| *name).into())),
+    }
+    if !given_up.is_empty() {
+        let one = |one: &GivenUp| Json::Object(vec![("stage", one.stage.into()), ("out_of", one.out_of.name().into())]);
+        members.push(("given_up", Json::List(given_up.iter().map(one).collect())));
     }
     if let Some(lowered) = &report.lowered {
         members.push(("precision", precision_json(lowered)));

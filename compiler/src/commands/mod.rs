@@ -13,6 +13,7 @@ mod plan;
 mod progress;
 mod reduce;
 mod simulate;
+mod supervise;
 mod values;
 
 pub use bisect::{BisectArgs, bisect};

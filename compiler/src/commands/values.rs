@@ -4,6 +4,8 @@ use crate::calibrate::score::PLACE;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use regex_lite::Regex;
 use sardonyx_passes::{Named, mesh};
+use sardonyx_run::values::{byte_count, duration};
+use std::time::Duration;
 
 /// A pattern of passes' names.
 pub fn passes_named(text: &str) -> std::result::Result<Regex, String> {
@@ -46,16 +48,21 @@ pub fn score_drop(text: &str) -> std::result::Result<f64, String> {
     number.ok_or_else(|| "it is no difference of 0 or more".to_string())
 }
 
-/// 64, 64KiB, 64MiB or 64GiB
-pub fn byte_count(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: u64 = match &text[digits.len()..] {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        other => return Err(format!("`{other}` is no unit: B, KiB, MiB and GiB are")),
-    };
-    let count = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    count.ok_or_else(|| "it is no number of bytes".to_string())
+/// How much of the machine a compilation may take.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Limits {
+    /// Give the compilation up after this time. Before that, stages that take long are left out, and named; `none` is no limit
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = time_limit)]
+    pub time_limit: TimeLimit,
+    /// The memory that the compilation may take, beside the files that it maps. Stages that need more are left out, and named
+    /// [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = byte_count)]
+    pub memory_limit: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct TimeLimit(pub Option<Duration>);
+
+fn time_limit(text: &str) -> std::result::Result<TimeLimit, String> {
+    if text == "none" { Ok(TimeLimit(None)) } else { duration(text).map(|time| TimeLimit(Some(time))) }
 }

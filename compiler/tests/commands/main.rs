@@ -7,6 +7,7 @@ mod calibrate;
 mod check;
 mod compile;
 mod explain;
+mod limits;
 mod plan;
 mod sparsify;
 

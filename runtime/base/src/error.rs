@@ -253,6 +253,12 @@ pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
         "a result differs from what was expected",
         "compare the tolerance with the precision of the model",
     ),
+    (
+        "E0502",
+        Resources,
+        "the compiler ran out of the time or the memory that it may take",
+        "allow more with `--time-limit` and `--memory-limit`, or compile a smaller model",
+    ),
     ("E0901", Defect, "a defect of the compiler", "please report it with the command that was run"),
 ];
 

@@ -1,6 +1,7 @@
 //! a file that appears whole or not at all
 
 use sardonyx_base::{Error, Result};
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -36,9 +37,8 @@ impl AtomicFile {
             return Err(refuse("it exists and is not a regular file"));
         }
         let name = target.file_name().ok_or_else(|| refuse("it has no file name"))?;
-        // Name lengths are limited; the end of a long name is dropped.
-        let name: String = name.to_string_lossy().chars().take(40).collect();
-        remove_leftovers(&target, &name);
+        let name = shortened(name);
+        remove_unlocked(&target, &name);
         let (file, temporary) = create_beside(&target, &name).map_err(|e| Error::io(path, "write", &e))?;
         let permissions = old.map(|m| m.permissions());
         let file = BufWriter::with_capacity(1 << 18, file);
@@ -93,8 +93,21 @@ fn sync_folder(of: &Path) -> std::io::Result<()> {
     }
 }
 
+/// Removes what writers of this destination have left behind that are gone.
+pub fn remove_leftovers(path: &Path) {
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    if let Some(name) = target.file_name() {
+        remove_unlocked(&target, &shortened(name));
+    }
+}
+
+/// Name lengths are limited; the end of a long name is dropped.
+fn shortened(name: &OsStr) -> String {
+    name.to_string_lossy().chars().take(40).collect()
+}
+
 /// Removes temporary files for this destination whose writers are gone: nobody holds their lock.
-fn remove_leftovers(target: &Path, name: &str) {
+fn remove_unlocked(target: &Path, name: &str) {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten().filter(|entry| is_temporary(&entry.file_name().to_string_lossy(), name)) {

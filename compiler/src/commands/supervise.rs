@@ -1,0 +1,314 @@
+//! compile within limits: a process that does the work, and one that ends it where it takes too much time or memory
+//!
+//! Memory that cannot be had ends a process, in LLVM's code as in ours, and a pass that does not come to its end cannot be asked
+//! to. So the command does its work in another process, which tells of each stage that it begins. Where that process runs out
+//! of memory or of its share of the time, a stage is given up without which the result is right too, and the work begins again
+//! without it: the stage in which the memory ended, or the one that took longest. Where there is none, the command ends with a
+//! diagnostic. A signal that ends the command removes what the work has left behind.
+
+use super::values::Limits;
+use crate::pipeline::OPTIONAL;
+use sardonyx_base::{Error, Result};
+use sardonyx_format::file::remove_leftovers;
+use signal_hook::consts::{SIGABRT, SIGBUS, SIGHUP, SIGINT, SIGKILL, SIGSEGV, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, PipeWriter, Write, pipe};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// The descriptor on which the process that does the work tells of its stages.
+const STAGES_VARIABLE: &str = "SARDONYX_COMPILE_STAGES";
+/// The stages that it leaves out, with what they ran out of: `fuse=time,e-graph=memory`.
+const GIVEN_UP_VARIABLE: &str = "SARDONYX_COMPILE_GIVEN_UP";
+
+/// The exit code of a program whose libraries cannot be loaded.
+const LOADER_FAILED: i32 = 127;
+
+/// A stage that is left out, and what ran out in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    pub stage: &'static str,
+    pub out_of: Resource,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    Time,
+    Memory,
+}
+
+impl Resource {
+    pub fn name(self) -> &'static str {
+        match self {
+            Resource::Time => "time",
+            Resource::Memory => "memory",
+        }
+    }
+}
+
+/// What the process that does the work was told.
+pub struct Work {
+    stages: File,
+    pub given_up: Vec<GivenUp>,
+}
+
+impl Work {
+    /// Absent where no other process watches this one.
+    pub fn of_environment() -> Option<Work> {
+        let descriptor = std::env::var(STAGES_VARIABLE).ok()?.parse().ok()?;
+        // SAFETY: this process was started with the descriptor open, for this alone, and asks once.
+        let stages = unsafe { File::from_raw_fd(descriptor) };
+        let given_up = std::env::var(GIVEN_UP_VARIABLE).unwrap_or_default();
+        Some(Work { stages, given_up: given_up.split(',').filter_map(GivenUp::parse).collect() })
+    }
+
+    /// Tells which stage begins.
+    pub fn begin(&mut self, stage: &str) {
+        // Where nobody listens any more, this process is about to be ended.
+        let _ = self.stages.write_all(format!("{stage}\n").as_bytes());
+    }
+}
+
+impl GivenUp {
+    fn parse(text: &str) -> Option<GivenUp> {
+        let (name, out_of) = text.split_once('=')?;
+        let stage = OPTIONAL.iter().find(|stage| **stage == name)?;
+        let out_of = [Resource::Time, Resource::Memory].into_iter().find(|resource| resource.name() == out_of)?;
+        Some(GivenUp { stage, out_of })
+    }
+}
+
+/// Of the try with this number, where it is of one.
+enum Event {
+    Stage(usize, String),
+    /// The process that does the work has ended, or is about to.
+    End(usize),
+    Signal(i32),
+}
+
+/// How one try ended.
+enum Outcome {
+    Exit(i32),
+    /// The stage it was in, and how long each took.
+    OutOf(Resource, String, BTreeMap<String, Duration>),
+    /// Neither we nor the lack of memory have ended it.
+    Killed(i32, String),
+    Signal(i32),
+}
+
+/// Runs this program with the same arguments in another process. Gives its exit code. `outputs` are the files that it writes.
+/// Errors: E0502 where a limit is passed, E0901 where it was ended by another signal.
+pub fn supervised(limits: &Limits, outputs: &[&Path]) -> Result<i32> {
+    let begun = Instant::now();
+    let (sender, events) = channel();
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| cannot_start(&e))?;
+    watch_signals(signals, sender.clone())?;
+    let mut given_up: Vec<GivenUp> = vec![];
+    loop {
+        let folder = tempfile::tempdir().ok();
+        let scratch = folder.as_ref().map(tempfile::TempDir::path);
+        let child = start(limits, scratch, &given_up, &sender)?;
+        let left = limits.time_limit.0.map(|time| time.saturating_sub(begun.elapsed()));
+        let (resource, stage, took) = match attend(child, left, limits, &given_up, &events) {
+            Outcome::Exit(code) => return Ok(code),
+            Outcome::Signal(signal) => {
+                drop(folder);
+                outputs.iter().for_each(|output| remove_leftovers(output));
+                // Ends this process as the signal would have.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+                return Ok(128 + signal);
+            }
+            Outcome::Killed(signal, stage) => {
+                outputs.iter().for_each(|output| remove_leftovers(output));
+                return Err(Error::defect(format!("signal {signal} ended the compilation in stage `{stage}`")));
+            }
+            Outcome::OutOf(resource, stage, took) => (resource, stage, took),
+        };
+        outputs.iter().for_each(|output| remove_leftovers(output));
+        let Some(next) = to_give_up(resource, &stage, &took, &given_up) else {
+            return Err(refused(limits, resource, &stage));
+        };
+        given_up.push(GivenUp { stage: next, out_of: resource });
+        eprintln!("note: compiling again without `{next}`, which ran out of {}", resource.name());
+    }
+}
+
+/// The stage to do without.
+fn to_give_up(
+    resource: Resource,
+    stage: &str,
+    took: &BTreeMap<String, Duration>,
+    given_up: &[GivenUp],
+) -> Option<&'static str> {
+    let mut left = OPTIONAL.iter().copied().filter(|stage| given_up.iter().all(|given| given.stage != *stage));
+    match resource {
+        Resource::Memory => left.find(|one| *one == stage),
+        Resource::Time => left.filter(|one| took.contains_key(*one)).max_by_key(|one| took[*one]),
+    }
+}
+
+fn refused(limits: &Limits, resource: Resource, stage: &str) -> Box<Error> {
+    match (resource, limits.time_limit.0, limits.memory_limit) {
+        (Resource::Time, Some(time), _) => {
+            let message = format!("the compilation took more than {time:?}; it was in stage `{stage}`");
+            Error::user("E0502", message).help("allow more with `--time-limit`")
+        }
+        (Resource::Memory, _, Some(bytes)) => {
+            let message = format!("the compilation needs more than {bytes} bytes; it was in stage `{stage}`");
+            Error::user("E0502", message).help("allow more with `--memory-limit`")
+        }
+        (Resource::Time | Resource::Memory, ..) => {
+            let message = format!("this machine has not the memory for the compilation; it was in stage `{stage}`");
+            Error::user("E0502", message).help("compile on a machine with more memory")
+        }
+    }
+}
+
+fn cannot_start(e: &std::io::Error) -> Box<Error> {
+    Error::user("E0502", format!("cannot start the process that compiles: {e}"))
+}
+
+fn watch_signals(mut signals: Signals, sender: Sender<Event>) -> Result<()> {
+    let watch = move || signals.forever().for_each(|signal| drop(sender.send(Event::Signal(signal))));
+    let thread = std::thread::Builder::new().name("signals".into()).spawn(watch);
+    thread.map(drop).map_err(|e| cannot_start(&e))
+}
+
+/// Starts the process, and a thread that reads its stages.
+fn start(limits: &Limits, scratch: Option<&Path>, given_up: &[GivenUp], sender: &Sender<Event>) -> Result<Child> {
+    let program = std::env::current_exe().map_err(|e| cannot_start(&e))?;
+    let (reader, writer) = pipe().map_err(|e| cannot_start(&e))?;
+    let told: Vec<String> = given_up.iter().map(|one| format!("{}={}", one.stage, one.out_of.name())).collect();
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1));
+    command.env(STAGES_VARIABLE, writer.as_raw_fd().to_string()).env(GIVEN_UP_VARIABLE, told.join(","));
+    if let Some(scratch) = scratch {
+        command.env("TMPDIR", scratch);
+    }
+    confine(&mut command, &writer, limits.memory_limit);
+    let child = command.spawn().map_err(|e| cannot_start(&e))?;
+    drop(writer);
+    let (sender, number) = (sender.clone(), given_up.len());
+    let read = move || {
+        let lines = BufReader::new(reader).lines().map_while(|line| line.ok());
+        let events = lines.map(|stage| Event::Stage(number, stage)).chain([Event::End(number)]);
+        events.for_each(|event| drop(sender.send(event)));
+    };
+    std::thread::Builder::new().name("stages".into()).spawn(read).map_err(|e| cannot_start(&e))?;
+    Ok(child)
+}
+
+/// The process keeps the pipe, has no more than the memory, and ends with this one.
+fn confine(command: &mut Command, writer: &PipeWriter, memory: Option<u64>) {
+    let (descriptor, parent) = (writer.as_raw_fd(), std::process::id());
+    let kept = move || {
+        // SAFETY: these calls are for a process between fork and exec, and touch no memory but the limit on the stack.
+        unsafe {
+            if libc::fcntl(descriptor, libc::F_SETFD, 0) != 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
+            {
+                return Err(std::io::Error::last_os_error());
+            }
+            let limit = memory.map(|bytes| libc::rlimit { rlim_cur: bytes, rlim_max: bytes });
+            if limit.is_some_and(|limit| libc::setrlimit(libc::RLIMIT_DATA, &limit) != 0) {
+                return Err(std::io::Error::last_os_error());
+            }
+            match libc::getppid() as u32 == parent {
+                true => Ok(()),
+                // It has ended meanwhile.
+                false => Err(std::io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+    };
+    // SAFETY: the closure only makes system calls.
+    unsafe { command.pre_exec(kept) };
+}
+
+/// Waits for the end of the process, and brings it about where `left` is over, or half of it with time well spent elsewhere.
+fn attend(
+    mut child: Child,
+    left: Option<Duration>,
+    limits: &Limits,
+    given_up: &[GivenUp],
+    events: &Receiver<Event>,
+) -> Outcome {
+    let begun = Instant::now();
+    let (mut stage, mut since) = (String::from("start"), begun);
+    let mut took: BTreeMap<String, Duration> = BTreeMap::new();
+    let mut share = left.map(|left| left / 2);
+    let end = |child: &mut Child| {
+        // It may have ended by itself meanwhile; then there is nothing to do.
+        let _ = child.kill();
+        let _ = child.wait();
+    };
+    loop {
+        let now = begun.elapsed();
+        let until = share.into_iter().chain(left).filter(|until| *until > now).min();
+        let event = match until {
+            Some(until) => events.recv_timeout(until - now),
+            None if left.is_some() => Err(RecvTimeoutError::Timeout),
+            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match event {
+            // Of a try that has been ended.
+            Ok(Event::Stage(number, _) | Event::End(number)) if number != given_up.len() => {}
+            Ok(Event::Stage(_, next)) => {
+                *took.entry(std::mem::replace(&mut stage, next)).or_default() += since.elapsed();
+                since = Instant::now();
+            }
+            Ok(Event::Signal(signal)) => {
+                end(&mut child);
+                return Outcome::Signal(signal);
+            }
+            Ok(Event::End(_)) | Err(RecvTimeoutError::Disconnected) => {
+                return match child.wait() {
+                    Ok(status) => ended(status, limits, stage, took),
+                    Err(_) => Outcome::Killed(0, stage),
+                };
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let mut spent = took.clone();
+                *spent.entry(stage.clone()).or_default() += since.elapsed();
+                let optional: Duration = OPTIONAL.iter().filter_map(|one| spent.get(*one)).sum();
+                let is_over = left.is_some_and(|left| begun.elapsed() >= left);
+                let saves =
+                    optional * 4 >= begun.elapsed() && to_give_up(Resource::Time, &stage, &spent, given_up).is_some();
+                if is_over || saves {
+                    end(&mut child);
+                    // Nothing is begun again when all the time is over.
+                    return Outcome::OutOf(Resource::Time, stage, if is_over { BTreeMap::new() } else { spent });
+                }
+                share = None;
+            }
+        }
+    }
+}
+
+/// What an exit status means. Where memory is limited, what fails to get some ends the process in one way or another.
+fn ended(status: ExitStatus, limits: &Limits, stage: String, took: BTreeMap<String, Duration>) -> Outcome {
+    let limited = limits.memory_limit.is_some() || is_limited();
+    match (status.code(), status.signal()) {
+        // The loader's own code: not even the program fits.
+        (Some(LOADER_FAILED), _) if limited => Outcome::OutOf(Resource::Memory, stage, took),
+        (Some(code), _) => Outcome::Exit(code),
+        (None, Some(SIGKILL)) => Outcome::OutOf(Resource::Memory, stage, took),
+        (None, Some(SIGABRT | SIGSEGV | SIGBUS)) if limited => Outcome::OutOf(Resource::Memory, stage, took),
+        (None, signal) => Outcome::Killed(signal.unwrap_or(0), stage),
+    }
+}
+
+/// Whether this process was started with a limit on its memory.
+fn is_limited() -> bool {
+    let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
+    limits.into_iter().any(|resource| {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: it fills in what it is given.
+        let known = unsafe { libc::getrlimit(resource, &mut limit) } == 0;
+        known && limit.rlim_cur != libc::RLIM_INFINITY
+    })
+}
