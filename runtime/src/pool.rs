@@ -13,7 +13,7 @@ use crowd::{Awake, CROWD, Counted, Crowd, WORKER};
 use sardonyx_base::{Error, Result};
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// One job at a time.
     busy: Mutex<()>,
+    n_forks: u64,
 }
 
 struct Shared {
@@ -110,6 +111,19 @@ impl Threads {
     pub const ONE: Threads = Threads { count: 1, pinned: false, spin_max: None };
 }
 
+/// How often this process has come from a fork: threads of its parents are not there, whatever they held is held for ever.
+static N_FORKS: AtomicU64 = AtomicU64::new(0);
+
+fn n_forks() -> u64 {
+    extern "C" fn forked() {
+        N_FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    static WATCHED: Once = Once::new();
+    // SAFETY: the handler only counts, as any code may in a new process. Where it is refused, a fork is not noticed.
+    WATCHED.call_once(|| _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) });
+    N_FORKS.load(Ordering::Relaxed)
+}
+
 impl Pool {
     pub fn new(threads: Threads) -> Result<Pool> {
         Pool::among(threads, CROWD.clone())
@@ -126,7 +140,7 @@ impl Pool {
             crowd,
             spin_max,
         });
-        let mut pool = Pool { shared, workers: Vec::new(), busy: Mutex::new(()) };
+        let mut pool = Pool { shared, workers: Vec::new(), busy: Mutex::new(()), n_forks: n_forks() };
         for worker in 1..threads {
             let shared = pool.shared.clone();
             let thread = std::thread::Builder::new().name(format!("sardonyx-{worker}")).stack_size(1 << 20);
@@ -159,9 +173,14 @@ impl Pool {
         self.workers.len() + 1
     }
 
+    /// Whether this is a process that was forked after the pool was made: the workers are not in it.
+    fn is_of_parent(&self) -> bool {
+        N_FORKS.load(Ordering::Relaxed) != self.n_forks
+    }
+
     /// Calls `f(0)` here and `f(i)` on those workers `i` that are there in time. Returns when all calls have.
     pub fn run(&self, f: &(dyn Fn(usize) + Sync)) {
-        if self.workers.is_empty() {
+        if self.workers.is_empty() || self.is_of_parent() {
             return f(0);
         }
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
@@ -347,6 +366,10 @@ impl Drop for Leave<'_> {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.is_of_parent() {
+            // There is nobody to wait for, and nobody who gives locks back.
+            return std::mem::take(&mut self.workers).into_iter().for_each(std::mem::forget);
+        }
         self.shared.stop.store(true, Ordering::SeqCst);
         drop(self.shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
         self.shared.wake.notify_all();

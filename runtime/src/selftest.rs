@@ -1,16 +1,25 @@
 //! canary inputs  =>  the outputs that the compiler's interpreter computed for them, or a refusal
 
-use crate::{Model, SessionOptions};
+use crate::device::Memory;
+use crate::{Model, RunOptions, SessionOptions};
 use sardonyx_base::compare::compare;
 use sardonyx_base::plan::SelfTest;
-use sardonyx_base::{Error, Result};
+use sardonyx_base::{Error, Result, TensorView};
+use std::time::{Duration, Instant};
+
+/// The compiler chooses inputs that take far less, on a device that is not simulated.
+const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Makes the one call of the self-test. Errors: E0404.
 pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
     let inputs = test.inputs.iter().map(|c| Ok((c.name.as_str(), c.tensor()?))).collect::<Result<Vec<_>>>();
     let inputs = inputs.map_err(impossible)?;
     let session = model.session(&SessionOptions::default())?;
-    let outputs = session.run(&inputs).map_err(impossible)?;
+    let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
+    let is_simulated = model.device().memory() == (Memory::Own { apart: true });
+    let deadline = (!is_simulated).then(|| Instant::now() + TIME_MAX);
+    let options = RunOptions::default().deadline(deadline);
+    let outputs = session.run_with("main", &views, &mut [], &options).map_err(impossible)?;
     for (i, wanted) in test.outputs.iter().enumerate() {
         let canary = wanted.tensor.as_ref().ok_or_else(|| failed(format!("expected output {i} has no tensor")))?;
         let expected = canary.tensor().map_err(impossible)?;
@@ -31,6 +40,8 @@ pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
 fn impossible(e: Box<Error>) -> Box<Error> {
     match e.code {
         "E0304" => e,
+        "E0305" => Error::user("E0404", format!("the self-test takes more than {} s", TIME_MAX.as_secs()))
+            .help("load the artifact on a faster machine; `--no-selftest` loads it regardless"),
         code => failed(format!("its call ended with {code}: {}", e.message)),
     }
 }

@@ -67,7 +67,7 @@ pub mod units;
 
 pub use decode::Module;
 pub use error::Error;
-pub use exec::run;
+pub use exec::{run, run_while};
 pub use launch::{Launch, Options, Params};
 pub use memory::Memory;
 pub use report::{

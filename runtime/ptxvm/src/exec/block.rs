@@ -75,6 +75,9 @@ impl Block {
                 self.limit(&mut env, at);
                 break;
             }
+            if !(env.context.go_on)() {
+                env.context.halt.store(true, Relaxed);
+            }
             if env.context.halt.load(Relaxed) {
                 break;
             }

@@ -41,19 +41,31 @@ pub(crate) struct Context<'a> {
     pub memory: &'a Memory,
     pub launch: &'a Launch,
     pub options: &'a Options,
+    pub go_on: &'a (dyn Fn() -> bool + Sync),
     /// Addresses of the module's variables.
     pub symbols: Vec<u64>,
     pub n_threads: u32,
     pub shared_bytes: u32,
     /// Warp instructions so far; blocks add theirs from time to time.
     pub spent: AtomicU64,
-    /// Nobody goes on: a trap, or too many instructions.
+    /// Nobody goes on: a trap, too many instructions, or the caller's word.
     pub halt: AtomicBool,
 }
 
 /// Executes every block of the launch. Findings do not stop it: a load out of bounds gives 0 and a store is dropped.
 /// An error means that nothing ran: unknown entry, wrong parameters, impossible grid.
 pub fn run(module: &Module, memory: &mut Memory, launch: &Launch, options: &Options) -> Result<Report, Error> {
+    run_while(module, memory, launch, options, &|| true)
+}
+
+/// As [`run`], and asks `go_on` every few hundred warp instructions: once it says no, the launch ends where it is.
+pub fn run_while(
+    module: &Module,
+    memory: &mut Memory,
+    launch: &Launch,
+    options: &Options,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<Report, Error> {
     check(launch)?;
     let inner = &*module.inner;
     let Some(program) = inner.programs.iter().find(|program| program.name == launch.entry) else {
@@ -68,6 +80,7 @@ pub fn run(module: &Module, memory: &mut Memory, launch: &Launch, options: &Opti
         memory,
         launch,
         options,
+        go_on,
         symbols,
         n_threads: volume(launch.block) as u32,
         shared_bytes,
