@@ -109,6 +109,15 @@ impl Places<'_, '_, '_, '_, '_, '_> {
     }
 }
 
+/// Bytes of values whose size no plan knows; memory that several of them are in counts once.
+fn opaque_bytes(made: &[Option<host::Made>]) -> usize {
+    let mut blocks: Vec<(*const u8, usize)> = vec![];
+    blocks.extend(made.iter().flatten().filter_map(|made| made.opaque()).map(|bytes| (bytes.as_ptr(), bytes.len())));
+    blocks.sort_unstable();
+    blocks.dedup();
+    blocks.iter().fold(0, |n, (_, bytes)| n.saturating_add(*bytes))
+}
+
 impl Call<'_> {
     /// Returns the outputs that the caller gave no memory for.
     pub fn run(
@@ -376,6 +385,7 @@ impl Call<'_> {
         for (i, _) in self.entry.buffers.iter().enumerate().filter(|(_, b)| matches!(b.place, Place::Value)) {
             total = total.saturating_add(shape.bytes[i]);
         }
+        total = total.saturating_add(opaque_bytes(&places.made));
         total = total.saturating_add(places.held.as_ref().map_or(0, |held| held.bytes()));
         let on_host = self.memory == Memory::Host;
         let inputs = self.entry.inputs.iter().zip(&self.entry.input_states);

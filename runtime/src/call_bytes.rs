@@ -21,7 +21,7 @@ pub struct CallBytes {
     /// The most that lives in the arena at one time, each buffer rounded up as the arena aligns it: no places need less.
     pub live: usize,
     pub outputs: usize,
-    /// What the host makes between launches.
+    /// What the host makes between launches, without what it needs to make it.
     pub made: usize,
     /// Of each thread.
     pub scratch: usize,

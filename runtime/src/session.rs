@@ -30,7 +30,8 @@ pub struct SessionOptions {
     /// Each thread but the caller's stays on a processor of its own: those that the process may use, in their order, of
     /// which the first is left to the caller. For a process that has its processors to itself.
     pub pinned: bool,
-    /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together.
+    /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together. Operations on the host
+    /// count with all that they allocate in proportion to their operands, while they run.
     pub memory_bytes_max: Option<usize>,
     /// The time for which each thread but the caller's waits for work awake before it sleeps, between the launches of a
     /// call and after it. Where absent, 200,000 turns of a loop, which take some milliseconds. [`Duration::ZERO`]: threads sleep at

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
-/// When to give a call up, and what to return of it. Deadline and cancellation are looked at before it starts, between launches and between the pieces of a launch;
-/// the session can be used afterwards as before. On a GPU what was launched is waited for, and a simulated launch is one
-/// piece.
+/// When to give a call up, and what to return of it. Deadline and cancellation are looked at before it starts, between
+/// launches, between the pieces of a launch, and within host operations; the session can be used afterwards as before. On a
+/// GPU what was launched is waited for.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunOptions {

@@ -2,30 +2,11 @@
 
 mod common;
 
-use common::{Builder, edit};
+use common::{Builder, edit, host, operand, result, value};
 use sardonyx_base::plan::messages::{buffer::Place, step::Action, *};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_runtime::{CallBytes, Outputs, RunOptions, Session, SessionOptions};
 use std::time::{Duration, Instant};
-
-fn operand(buffer: u32, dtype: DType, dims: &[&str]) -> Operand {
-    Operand { buffer, dtype: dtype.onnx_code(), dims: dims.iter().map(|d| d.to_string()).collect() }
-}
-
-fn result(index: u32, value: Operand, binds: &[(u32, &str)]) -> HostResult {
-    let binds = binds.iter().map(|(axis, symbol)| Binding { axis: *axis, symbol: symbol.to_string() });
-    HostResult { index, value: Some(value), binds: binds.collect() }
-}
-
-fn value(b: &mut Builder, bytes: &str) -> u32 {
-    b.entry.buffers.push(Buffer { bytes: bytes.into(), place: Some(Place::Value(Value {})) });
-    b.entry.buffers.len() as u32 - 1
-}
-
-fn host(b: &mut Builder, op: &str, args: Vec<Operand>, results: Vec<HostResult>, bodies: &[u32]) {
-    let origins = vec!["/host".into()];
-    b.step(Action::Host(Host { op: op.into(), args, results, bodies: bodies.to_vec(), origins }));
-}
 
 /// y = 2·x[i] + 1 at the places i where x is not 0. Buffers: 0 x, 1 y, 2 indices, 3 elements.
 fn nonzero() -> Builder {

@@ -3,7 +3,7 @@
 use super::bind::Symbols;
 use super::{Expected, Setting};
 use crate::sdx::{Graph, Host, Op, Value};
-use sardonyx_base::host::{Bodies, Collective, Wanted};
+use sardonyx_base::host::{Bodies, Budget, Collective, Wanted};
 use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub fn run(op: &HostOp, args: &[Tensor], wanted: &[Wanted], setting: Setting, bo
     let own = Cell::new(0);
     let n_turns = setting.n_turns.unwrap_or(&own);
     let setting = Setting { n_turns: Some(n_turns), ..setting };
-    op.run_with(args, wanted, &mut Functions { run: body, setting, n_turns })
+    op.run_with(args, wanted, &mut Functions { run: body, setting, n_turns }, &Budget::unlimited())
 }
 
 /// Gives symbols the sizes of a value's dimensions.

@@ -1,5 +1,6 @@
 //! ["a", "öß"]  <=>  the bytes of a string tensor: n + 1 offsets as u64, then the strings one behind the other
 
+use crate::host::Budget;
 use crate::tensor::element_count;
 use crate::{DType, Error, Result, Tensor};
 
@@ -24,13 +25,18 @@ impl Tensor {
 
     /// The strings in row-major order; `None` where the type is another one.
     pub fn strings(&self) -> Option<Vec<&[u8]>> {
+        let view = self.string_view()?;
+        Some((0..self.len()).map(|i| view.get(i)).collect())
+    }
+
+    /// The strings without a copy of their places.
+    pub(crate) fn string_view(&self) -> Option<Strings<'_>> {
         if self.dtype() != DType::String {
             return None;
         }
-        let (table, text) = self.bytes().split_at((self.len() + 1) * OFFSET);
         // `check` has seen that they ascend and end with the text.
-        let ends: Vec<usize> = table.chunks_exact(OFFSET).map(offset).collect();
-        Some(ends.windows(2).map(|w| &text[w[0]..w[1]]).collect())
+        let (table, text) = self.bytes().split_at((self.len() + 1) * OFFSET);
+        Some(Strings { table: table.as_chunks().0, text })
     }
 
     /// The same where every string is UTF-8. Errors: E0302.
@@ -40,6 +46,68 @@ impl Tensor {
             std::str::from_utf8(s).map_err(|_| Error::user("E0302", format!("string {i} of the tensor is not UTF-8")))
         };
         self.strings().ok_or_else(wrong)?.into_iter().enumerate().map(valid).collect()
+    }
+}
+
+/// The strings of a tensor, in row-major order.
+#[derive(Clone, Copy)]
+pub(crate) struct Strings<'a> {
+    table: &'a [[u8; OFFSET]],
+    text: &'a [u8],
+}
+
+impl<'a> Strings<'a> {
+    #[inline]
+    pub fn get(&self, i: usize) -> &'a [u8] {
+        let end = |i: usize| usize::try_from(u64::from_le_bytes(self.table[i])).unwrap_or(usize::MAX);
+        &self.text[end(i)..end(i + 1)]
+    }
+
+    pub fn first(&self) -> Option<&'a [u8]> {
+        (self.table.len() > 1).then(|| self.get(0))
+    }
+}
+
+/// The strings of a tensor that is being made, one after the other.
+pub(crate) struct StringsOut<'a> {
+    budget: &'a Budget<'a>,
+    count: usize,
+    at: usize,
+    data: Vec<u8>,
+}
+
+impl<'a> StringsOut<'a> {
+    /// Errors: E0304.
+    pub fn new(count: usize, budget: &'a Budget<'a>) -> Result<StringsOut<'a>> {
+        let data = budget.filled(0u8, count.saturating_add(1).saturating_mul(OFFSET))?;
+        Ok(StringsOut { budget, count, at: 0, data })
+    }
+
+    /// The next one, whose parts these are. Errors: E0304.
+    #[inline]
+    pub fn push(&mut self, parts: &[&[u8]]) -> Result<()> {
+        for part in parts {
+            self.budget.append(&mut self.data, part)?;
+        }
+        self.end()
+    }
+
+    /// A part of the next one, which [`end`](StringsOut::end) ends.
+    pub fn part(&mut self, part: &[u8]) -> Result<()> {
+        self.budget.append(&mut self.data, part)
+    }
+
+    #[inline]
+    pub fn end(&mut self) -> Result<()> {
+        self.at += 1;
+        let end = self.data.len() - (self.count + 1) * OFFSET;
+        self.data[self.at * OFFSET..(self.at + 1) * OFFSET].copy_from_slice(&(end as u64).to_le_bytes());
+        self.budget.work(1)
+    }
+
+    /// Errors: E0302 where there were fewer strings than promised.
+    pub fn finish(self, dims: Vec<usize>) -> Result<Tensor> {
+        Tensor::new(DType::String, dims, self.data.into())
     }
 }
 

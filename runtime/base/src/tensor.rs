@@ -106,6 +106,11 @@ impl Tensor {
         Ok(Tensor { dtype, dims, data })
     }
 
+    /// A value whose bytes were just written. The caller knows that they are one.
+    pub(crate) fn of_value(data: Vec<u8>) -> Tensor {
+        Tensor { dtype: DType::Value, dims: vec![], data: data.into() }
+    }
+
     /// From values of a Rust type, whose memory becomes the tensor's. Panics where `dims` and `values` disagree: the caller made both.
     pub fn from_vec<T: Element>(dims: Vec<usize>, values: Vec<T>) -> Tensor {
         assert_eq!(element_count(&dims), Some(values.len()), "dims {dims:?}");

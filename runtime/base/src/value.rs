@@ -11,6 +11,7 @@
 //! 4 map       a value of keys (a tensor), a value of values
 //! ```
 
+use crate::host::Budget;
 use crate::{DType, Error, Result, Tensor};
 use bytes::{Buf, Bytes};
 
@@ -42,11 +43,16 @@ const DEPTH_MAX: usize = 8;
 impl Value {
     /// What a tensor of type `value` holds; any other is itself. Errors: E0302.
     pub fn of(tensor: &Tensor) -> Result<Value> {
+        Value::of_within(tensor, &Budget::unlimited())
+    }
+
+    /// As [`of`](Value::of), within the limits of a call.
+    pub(crate) fn of_within(tensor: &Tensor, budget: &Budget) -> Result<Value> {
         if tensor.dtype() != DType::Value {
             return Ok(Value::Tensor(tensor.clone()));
         }
         let mut data = tensor.bytes().clone();
-        let value = read(&mut data, 0)?;
+        let value = read(&mut data, 0, budget)?;
         if data.is_empty() { Ok(value) } else { Err(damaged("there is more behind it")) }
     }
 
@@ -55,8 +61,21 @@ impl Value {
             Value::Tensor(tensor) => tensor,
             Value::Sequence(_) | Value::Optional(_) | Value::Map { .. } => {
                 let mut data = vec![];
-                write(&self, &mut data);
-                Tensor::new(DType::Value, vec![], data.into()).expect("a value that was just written")
+                // Nothing limits it, and nothing else can fail.
+                let _ = write(&self, &mut data, &Budget::unlimited());
+                Tensor::of_value(data)
+            }
+        }
+    }
+
+    /// As [`into_tensor`](Value::into_tensor), within the limits of a call.
+    pub(crate) fn into_tensor_within(self, budget: &Budget) -> Result<Tensor> {
+        match self {
+            Value::Tensor(tensor) => Ok(tensor),
+            Value::Sequence(_) | Value::Optional(_) | Value::Map { .. } => {
+                let mut data = budget.room(encoded_bytes(&self, budget)?)?;
+                write(&self, &mut data, budget)?;
+                Ok(Tensor::of_value(data))
             }
         }
     }
@@ -115,62 +134,119 @@ fn damaged(what: &str) -> Box<Error> {
     Error::user("E0302", format!("the bytes are no value: {what}"))
 }
 
-/// Refuses bytes that are no value.
+/// Refuses bytes that are no value. Needs no memory for what it reads.
 pub(crate) fn check(data: &Bytes) -> Result<()> {
     let mut data = data.clone();
-    read(&mut data, 0)?;
+    skip(&mut data, 0)?;
     if data.is_empty() { Ok(()) } else { Err(damaged("there is more behind it")) }
 }
 
-fn write(value: &Value, out: &mut Vec<u8>) {
-    match value {
-        Value::Tensor(tensor) => {
-            out.push(0);
-            out.extend(tensor.dtype().code().to_le_bytes());
-            out.extend((tensor.rank() as u32).to_le_bytes());
-            tensor.dims().iter().for_each(|d| out.extend((*d as u64).to_le_bytes()));
-            out.extend((tensor.bytes().len() as u64).to_le_bytes());
-            out.extend(tensor.bytes());
-        }
+/// Bytes of a tensor before its dimensions, and behind them.
+const TENSOR_BYTES: usize = 1 + 4 + 4 + 8;
+
+fn encoded_bytes(value: &Value, budget: &Budget) -> Result<usize> {
+    budget.work(1)?;
+    let of_tensor = |t: &Tensor| TENSOR_BYTES + 8 * t.rank() + t.bytes().len();
+    Ok(match value {
+        Value::Tensor(tensor) => of_tensor(tensor),
         Value::Sequence(values) => {
-            out.push(1);
-            out.extend((values.len() as u64).to_le_bytes());
-            values.iter().for_each(|v| write(v, out));
+            let mut sum = 9usize;
+            for value in values {
+                sum = sum.saturating_add(encoded_bytes(value, budget)?);
+            }
+            sum
         }
-        Value::Optional(None) => out.push(2),
+        Value::Optional(None) => 1,
+        Value::Optional(Some(value)) => encoded_bytes(value, budget)?.saturating_add(1),
+        Value::Map { keys, values } => encoded_bytes(values, budget)?.saturating_add(1 + of_tensor(keys)),
+    })
+}
+
+fn write(value: &Value, out: &mut Vec<u8>, budget: &Budget) -> Result<()> {
+    budget.work(1)?;
+    let mut put = |bytes: &[u8]| budget.append(out, bytes);
+    match value {
+        Value::Tensor(tensor) => write_tensor(tensor, out, budget),
+        Value::Sequence(values) => {
+            put(&[1])?;
+            put(&(values.len() as u64).to_le_bytes())?;
+            values.iter().try_for_each(|v| write(v, out, budget))
+        }
+        Value::Optional(None) => put(&[2]),
         Value::Optional(Some(value)) => {
-            out.push(3);
-            write(value, out);
+            put(&[3])?;
+            write(value, out, budget)
         }
         Value::Map { keys, values } => {
-            out.push(4);
-            write(&Value::Tensor(keys.clone()), out);
-            write(values, out);
+            put(&[4])?;
+            write_tensor(keys, out, budget)?;
+            write(values, out, budget)
         }
     }
 }
 
-fn read(data: &mut Bytes, depth: usize) -> Result<Value> {
+fn write_tensor(tensor: &Tensor, out: &mut Vec<u8>, budget: &Budget) -> Result<()> {
+    let mut put = |bytes: &[u8]| budget.append(out, bytes);
+    put(&[0])?;
+    put(&tensor.dtype().code().to_le_bytes())?;
+    put(&(tensor.rank() as u32).to_le_bytes())?;
+    tensor.dims().iter().try_for_each(|d| put(&(*d as u64).to_le_bytes()))?;
+    put(&(tensor.bytes().len() as u64).to_le_bytes())?;
+    put(tensor.bytes())
+}
+
+/// The kind of the next value. Errors: E0302.
+fn read_tag(data: &mut Bytes, depth: usize) -> Result<u8> {
     if depth > DEPTH_MAX {
         return Err(damaged("it is nested too deeply"));
     }
-    let short = |_| damaged("it is cut off");
-    Ok(match data.try_get_u8().map_err(short)? {
+    data.try_get_u8().map_err(|_| damaged("it is cut off"))
+}
+
+fn read_length(data: &mut Bytes) -> Result<u64> {
+    data.try_get_u64_le().map_err(|_| damaged("it is cut off"))
+}
+
+fn no_keys() -> Box<Error> {
+    damaged("its keys are no tensor")
+}
+
+/// As [`read`], of which it keeps nothing.
+fn skip(data: &mut Bytes, depth: usize) -> Result<()> {
+    match read_tag(data, depth)? {
+        0 => read_tensor(data).map(drop),
+        // Each takes a byte at least, so a false length ends with the data.
+        1 => (0..read_length(data)?).try_for_each(|_| skip(data, depth + 1)),
+        2 => Ok(()),
+        3 => skip(data, depth + 1),
+        4 => {
+            if read_tag(data, depth + 1)? != 0 {
+                return Err(no_keys());
+            }
+            read_tensor(data)?;
+            skip(data, depth + 1)
+        }
+        other => Err(damaged(&format!("there is no kind {other}"))),
+    }
+}
+
+fn read(data: &mut Bytes, depth: usize, budget: &Budget) -> Result<Value> {
+    budget.work(1)?;
+    Ok(match read_tag(data, depth)? {
         0 => Value::Tensor(read_tensor(data)?),
         1 => {
-            let n = data.try_get_u64_le().map_err(short)?;
-            // Each takes a byte at least, so a false length ends with the data.
             let mut values = vec![];
-            for _ in 0..n {
-                values.push(read(data, depth + 1)?);
+            for _ in 0..read_length(data)? {
+                let value = read(data, depth + 1, budget)?;
+                budget.push(&mut values, value)?;
             }
             Value::Sequence(values)
         }
         2 => Value::Optional(None),
-        3 => Value::Optional(Some(Box::new(read(data, depth + 1)?))),
+        3 => Value::Optional(Some(Box::new(read(data, depth + 1, budget)?))),
         4 => {
-            let Value::Tensor(keys) = read(data, depth + 1)? else { return Err(damaged("its keys are no tensor")) };
-            Value::Map { keys, values: Box::new(read(data, depth + 1)?) }
+            let Value::Tensor(keys) = read(data, depth + 1, budget)? else { return Err(no_keys()) };
+            Value::Map { keys, values: Box::new(read(data, depth + 1, budget)?) }
         }
         other => return Err(damaged(&format!("there is no kind {other}"))),
     })

@@ -9,7 +9,7 @@ use crate::program::Host;
 use crate::program::world::{Group, members};
 use crate::session::State;
 use crate::shape::{Shape, step_name};
-use sardonyx_base::host::{Collective, alone, cut, part};
+use sardonyx_base::host::{Budget, Collective, alone, cut, part};
 use sardonyx_base::plan::Units;
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{Error, Result, Tensor};
@@ -62,7 +62,8 @@ impl Call<'_> {
             // not overlap (`Shape::flow`).
             return unsafe { rank.exchange(&what, pointer(from), pointer(to), self.stop) };
         }
-        let (mut operand, mut result) = (vec![0; operands[own].bytes()], vec![0; result.bytes()]);
+        let zeros = |n| Budget::unlimited().filled(0u8, n);
+        let (mut operand, mut result) = (zeros(operands[own].bytes())?, zeros(result.bytes())?);
         // SAFETY: as above; the vectors live until the queue has done its work.
         unsafe {
             state.queue.download(from, &mut operand)?;
@@ -77,7 +78,8 @@ impl Call<'_> {
 
     /// What this rank has of an input of the caller.
     pub(super) fn own_part(&self, whole: &TensorView, units: &[Units]) -> Result<Tensor> {
-        let whole = Tensor::new(whole.dtype(), whole.dims().to_vec(), whole.bytes().to_vec().into())?;
+        let whole =
+            Tensor::new(whole.dtype(), whole.dims().to_vec(), Budget::unlimited().copied(whole.bytes())?.into())?;
         units.iter().try_fold(whole, |whole, units| {
             let (mut dims, open) = (whole.dims().to_vec(), opened(whole.dims(), units));
             let own = part(units.count as usize, self.program.mesh[units.mesh], members(self.program, units.mesh)?.1);
@@ -103,7 +105,7 @@ impl Call<'_> {
             open[units.dim + 1] = units.count as usize;
             dims[units.dim] = open[units.dim..units.dim + 3].iter().product();
             let result = comm::Operand { dtype: own.dtype(), dims: open };
-            let mut bytes = vec![0; result.bytes()];
+            let mut bytes = Budget::unlimited().filled(0u8, result.bytes())?;
             let rank = self.session.rank().ok_or_else(|| alone(&op))?;
             let (ranks, step) = (&ranks[..], self.entry.steps.len() + place);
             let what = Exchange {

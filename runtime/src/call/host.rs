@@ -7,8 +7,9 @@ use crate::memory::AlignedBuf;
 use crate::program::{Host, Operand, Place, Port};
 use crate::session::State;
 use crate::shape::{Shape, bytes_of, step_name};
+use crate::stop::Stop;
 use bytes::Bytes;
-use sardonyx_base::host::{Bodies, HostOp, Wanted};
+use sardonyx_base::host::{Bodies, Budget, HostOp, Limits, Wanted};
 use sardonyx_base::plan::Copy;
 use sardonyx_base::view::{TensorView, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
@@ -34,8 +35,41 @@ impl Made {
         self.tensor
     }
 
+    /// The memory of a value whose size no plan knows.
+    pub fn opaque(&self) -> Option<&[u8]> {
+        self.tensor.dtype().is_opaque().then_some(self.tensor.bytes())
+    }
+
     pub fn address(&self) -> Address {
         host_address(self.copy.as_ref().map_or(self.tensor.bytes().as_ptr(), |copy| copy.as_ptr()))
+    }
+}
+
+/// What a call allows a host operation, beside the bytes that it has taken before.
+pub(super) struct CallLimits<'a> {
+    stop: &'a Stop<'a>,
+    before: usize,
+    bytes_max: Option<usize>,
+}
+
+impl Limits for CallLimits<'_> {
+    fn go_on(&self) -> Result<()> {
+        self.stop.check()
+    }
+
+    fn allow(&self, bytes: usize) -> Result<()> {
+        let total = self.before.saturating_add(bytes);
+        match self.bytes_max.filter(|max| total > *max) {
+            Some(max) => Err(Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    /// The limits of what comes next, where the call has taken so many bytes.
+    pub(super) fn limits(&self, before: usize) -> CallLimits<'a> {
+        CallLimits { stop: self.stop, before, bytes_max: self.session.memory_bytes_max }
     }
 }
 
@@ -94,28 +128,40 @@ impl Call<'_> {
 
     /// The results of a host step.
     fn computed(&self, state: &mut State, shape: &Shape, host: &Host, places: &Places) -> Result<Vec<Tensor>> {
+        // Results that the plan has counted are counted by the operation.
+        let planned = host.results.iter().fold(0usize, |n, value| n.saturating_add(shape.bytes[value.buffer]));
+        let limits = self.limits(state.taken.saturating_sub(planned));
+        let budget = Budget::new(&limits);
         if let HostOp::Loop { n_carried } = host.call.op
-            && let Some(results) = self.turns(state, shape, (host, n_carried), places)?
+            && let Some(results) = self.turns(state, shape, (host, n_carried), places, &budget)?
         {
             return Ok(results);
         }
         let mut args = vec![];
         for arg in &host.args {
-            args.push(self.operand(state, shape, arg, places)?);
+            args.push(self.operand(state, shape, arg, places, &budget)?);
         }
         let wanted = self.wanted(shape, host);
-        host.call.op.run_with(&args, &wanted, &mut Entries { call: self, state, host })
+        host.call.op.run_with(&args, &wanted, &mut Entries { call: self, state, host, budget: &budget }, &budget)
     }
 
     /// The tensor that a buffer holds.
-    pub(super) fn operand(&self, state: &mut State, shape: &Shape, arg: &Operand, places: &Places) -> Result<Tensor> {
+    pub(super) fn operand(
+        &self,
+        state: &mut State,
+        shape: &Shape,
+        arg: &Operand,
+        places: &Places,
+        budget: &Budget,
+    ) -> Result<Tensor> {
         let dims = shape.dims(self.program, &arg.dims)?;
         if let (Place::Value, Some(made)) = (&self.entry.buffers[arg.buffer].place, &places.made[arg.buffer]) {
-            return made.tensor.with_dims(dims);
+            // Other dimensions are checked against the content, which takes its time.
+            return if made.tensor.dims() == dims { Ok(made.tensor.clone()) } else { made.tensor.with_dims(dims) };
         }
         let bytes = match (&self.entry.buffers[arg.buffer].place, arg.dtype.is_opaque()) {
             (Place::Input(at), true) => match &self.inputs[*at] {
-                Given::Tensor(view) => return Tensor::new(arg.dtype, dims, Bytes::copy_from_slice(view.bytes())),
+                Given::Tensor(view) => return Tensor::new(arg.dtype, dims, budget.copied(view.bytes())?.into()),
                 Given::Held { .. } => return Err(Error::defect("a state that no kernel can hold")),
             },
             (Place::Constant(at), true) => Some(self.program.constants[*at].len()),
@@ -125,13 +171,15 @@ impl Call<'_> {
             (_, false) => bytes_of(arg.dtype, &dims),
         };
         let bytes = bytes.ok_or_else(|| Error::user("E0202", "an operand is too large"))?;
-        let mut data = vec![0; bytes];
+        budget.take(bytes)?;
+        let mut copy = AlignedBuf::new(bytes)?;
+        let data = &mut copy.as_mut_slice()[..bytes];
         // SAFETY: the buffer has at least so many bytes (`Shape::step`), and its memory is there (`prepare`).
-        unsafe { state.queue.download(state.bases[arg.buffer], &mut data) }?;
+        unsafe { state.queue.download(state.bases[arg.buffer], data) }?;
         if arg.dtype == DType::Bool {
             data.iter_mut().for_each(|b| *b = u8::from(*b != 0));
         }
-        Tensor::new(arg.dtype, dims, data.into())
+        Tensor::new(arg.dtype, dims, Bytes::from_owner(copy).slice(..bytes))
     }
 
     /// The port of an output of a type without a fixed width, which is passed on and not copied.
@@ -143,7 +191,8 @@ impl Call<'_> {
     pub(super) fn pass(&self, state: &mut State, shape: &Shape, copy: &Copy, places: &mut Places) -> Result<()> {
         let Some(port) = self.opaque_output(copy.to) else { return Err(Error::defect("an output that is copied")) };
         let operand = Operand { buffer: copy.from, dtype: port.dtype, dims: port.dims.clone() };
-        let tensor = self.operand(state, shape, &operand, places)?;
+        let limits = self.limits(state.taken);
+        let tensor = self.operand(state, shape, &operand, places, &Budget::new(&limits))?;
         places.made[copy.to] = Some(Made::new(tensor)?);
         Ok(())
     }
@@ -171,6 +220,7 @@ struct Entries<'a, 'b> {
     call: &'a Call<'b>,
     state: &'a mut State,
     host: &'a Host,
+    budget: &'a Budget<'a>,
 }
 
 impl Bodies for Entries<'_, '_> {
@@ -184,7 +234,7 @@ impl Bodies for Entries<'_, '_> {
         }
         let mut values = bind_symbols(program, entry, &inputs)?;
         bind_capacities(program, entry, None, &mut values)?;
-        let outside = self.state.taken;
+        let outside = self.state.taken.saturating_add(self.budget.bytes());
         let call = Call { session, program, entry, inputs: &inputs, stop, memory, watch: None, outside };
         let mut given: Vec<_> = entry.outputs.iter().map(|_| None).collect();
         let ran = self.state.nested(&session.model, |nested| {
@@ -194,12 +244,8 @@ impl Bodies for Entries<'_, '_> {
         Ok(ran.into_iter().map(|(_, tensor)| tensor).collect())
     }
 
-    fn check(&self, stacked: usize) -> Result<()> {
-        self.call.stop.check()?;
-        let total = self.state.taken.saturating_add(stacked);
-        match self.call.session.memory_bytes_max.filter(|max| total > *max) {
-            Some(max) => Err(Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}"))),
-            None => Ok(()),
-        }
+    fn check(&self, _stacked: usize) -> Result<()> {
+        // Bytes are the budget's matter.
+        self.call.stop.check()
     }
 }

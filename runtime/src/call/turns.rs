@@ -11,6 +11,7 @@ use crate::memory::{AlignedBuf, Recycled};
 use crate::program::{Action, Entry, Host, Operand, Place, Port};
 use crate::session::State;
 use crate::shape::{Shape, bytes_of, step_name};
+use sardonyx_base::host::{Budget, Limits};
 use sardonyx_base::plan::Copy;
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::view::{TensorView, is_aligned};
@@ -82,19 +83,22 @@ impl Call<'_> {
         shape: &Shape,
         (host, n_carried): (&Host, usize),
         places: &Places,
+        budget: &Budget,
     ) -> Result<Option<Vec<Tensor>>> {
         let (&[at], [trips, start, rest @ ..]) = (&host.call.bodies[..], &host.args[..]) else { return Ok(None) };
         let entry = &self.program.entries[at];
         if self.memory != Memory::Host || !is_plain(entry) || rest.len() + INPUTS_BEFORE != entry.inputs.len() {
             return Ok(None);
         }
-        let (trips, start) = (self.operand(state, shape, trips, places)?, self.operand(state, shape, start, places)?);
+        let mut scalar = |arg| self.operand(state, shape, arg, places, budget);
+        let (trips, start) = (scalar(trips)?, scalar(start)?);
         let starts = start.dtype() == DType::Bool && start.len() == 1 && start.get_f64(0) == Some(1.0);
         let Some(trips) = (trips.len() == 1 && starts).then(|| trips.get_i64(0)).flatten().filter(|n| *n > 0) else {
             return Ok(None);
         };
-        let initial = rest.iter().map(|arg| self.initial(state, shape, arg, places)).collect::<Result<Vec<_>>>()?;
-        let outside = state.taken;
+        let initial =
+            rest.iter().map(|arg| self.initial(state, shape, arg, places, budget)).collect::<Result<Vec<_>>>()?;
+        let outside = state.taken.saturating_add(budget.bytes());
         state.nested(&self.session.model, |state| {
             let Some(mut turns) = self.body_of_turns(state, at, (n_carried, &initial), (trips, outside))? else {
                 return Ok(None);
@@ -105,7 +109,14 @@ impl Call<'_> {
     }
 
     /// An operand as kernels of the host read it.
-    fn initial(&self, state: &mut State, shape: &Shape, arg: &Operand, places: &Places) -> Result<Initial> {
+    fn initial(
+        &self,
+        state: &mut State,
+        shape: &Shape,
+        arg: &Operand,
+        places: &Places,
+        budget: &Budget,
+    ) -> Result<Initial> {
         let (dtype, start) = (arg.dtype, state.bases[arg.buffer]);
         // Only whole bytes are surely as kernels want them.
         if dtype.bits() >= 8
@@ -116,7 +127,8 @@ impl Call<'_> {
             let bytes = bytes_of(dtype, &dims).ok_or_else(|| Error::user("E0202", "an operand is too large"))?;
             return Ok(Initial { dtype, dims, start, bytes, _copy: None });
         }
-        let tensor = self.operand(state, shape, arg, places)?;
+        let tensor = self.operand(state, shape, arg, places, budget)?;
+        budget.take(tensor.bytes().len())?;
         let copy = AlignedBuf::from_slice(tensor.bytes())?;
         let (dims, bytes, start) = (tensor.dims().to_vec(), tensor.bytes().len(), host_address(copy.as_ptr()));
         Ok(Initial { dtype, dims, start, bytes, _copy: Some(copy) })
@@ -150,25 +162,31 @@ impl Call<'_> {
             return Ok(None);
         }
         let bytes = |at: usize| shape.bytes[entry.outputs[OUTPUTS_BEFORE + at].buffer];
-        let both = |at: usize| Ok([session.outputs.take(bytes(at))?, session.outputs.take(bytes(at))?]);
-        let carried = (0..n_carried).map(both).collect::<Result<Vec<_>>>()?;
-        let mut stacks = vec![];
+        let carried_bytes: usize = (0..n_carried).map(|at| bytes(at).saturating_mul(2)).sum();
+        let scratch_bytes = state.queue.scratch_bytes(shape.scratch_bytes);
+        let taken = [shape.arena_bytes, scratch_bytes, carried_bytes].into_iter().fold(outside, usize::saturating_add);
+        let trips = usize::try_from(trips).unwrap_or(usize::MAX);
+        let (mut rooms, mut stacked_bytes) = (vec![], 0usize);
         for (port, dims) in entry.outputs[OUTPUTS_BEFORE + n_carried..].iter().zip(stacked) {
             let part_bytes = bytes_of(port.dtype, dims).unwrap_or(usize::MAX);
             // A buffer that is an upper bound of what it holds leaves no place for the next part.
             if part_bytes != shape.bytes[port.buffer] {
                 return Ok(None);
             }
-            let trips = usize::try_from(trips).unwrap_or(usize::MAX);
             let all = trips.saturating_mul(part_bytes) <= STACKED_AT_ONCE;
             let room = if all { trips } else { (FIRST_STACKED / part_bytes).clamp(1, trips) };
+            stacked_bytes = stacked_bytes.saturating_add(room.saturating_mul(part_bytes));
+            rooms.push((room, part_bytes));
+        }
+        self.limits(taken).allow(stacked_bytes)?;
+        let both = |at: usize| Ok([session.outputs.take(bytes(at))?, session.outputs.take(bytes(at))?]);
+        let carried = (0..n_carried).map(both).collect::<Result<Vec<_>>>()?;
+        let mut stacks = vec![];
+        for (room, part_bytes) in rooms {
             stacks.push(Stack { memory: session.outputs.take(room.saturating_mul(part_bytes))?, room, part_bytes });
         }
         self.grow_arena(state, shape.arena_bytes, 0, false)?;
         state.queue.reserve(shape.scratch_bytes)?;
-        let carried_bytes: usize = (0..n_carried).map(|at| bytes(at).saturating_mul(2)).sum();
-        let scratch_bytes = state.queue.scratch_bytes(shape.scratch_bytes);
-        let taken = [shape.arena_bytes, scratch_bytes, carried_bytes].into_iter().fold(outside, usize::saturating_add);
         let mut pointers = vec![vec![]; entry.buffers.len()];
         for (i, step) in entry.steps.iter().enumerate() {
             let Action::Launch(launch) = &step.action else { continue };
@@ -278,27 +296,25 @@ impl Turns<'_> {
             let address = host_address(stack.memory.as_ptr().wrapping_add(turn * stack.part_bytes));
             self.point(state, entry.outputs[OUTPUTS_BEFORE + self.n_carried + i].buffer, address);
         }
-        if turn == 0 { self.check_memory() } else { Ok(()) }
+        Ok(())
     }
 
     /// Makes room for twice as many parts, or for all that there may be.
     fn grow(&mut self, i: usize, trips: i64) -> Result<()> {
         let Stack { room, part_bytes, .. } = self.stacks[i];
         let new_room = room.saturating_mul(2).min(usize::try_from(trips).unwrap_or(usize::MAX));
+        self.check_memory((new_room - room).saturating_mul(part_bytes))?;
         let mut larger = self.call.session.outputs.take(new_room.saturating_mul(part_bytes))?;
         let used = room * part_bytes;
         larger.as_mut_slice()[..used].copy_from_slice(&self.stacks[i].memory.as_ref()[..used]);
         self.stacks[i] = Stack { memory: larger, room: new_room, part_bytes };
-        self.check_memory()
+        Ok(())
     }
 
-    fn check_memory(&self) -> Result<()> {
+    /// Before the stacks get so many bytes more.
+    fn check_memory(&self, more: usize) -> Result<()> {
         let stacked = self.stacks.iter().map(|stack| stack.room.saturating_mul(stack.part_bytes));
-        let total = stacked.fold(self.call.outside, usize::saturating_add);
-        match self.call.session.memory_bytes_max.filter(|max| total > *max) {
-            Some(max) => Err(Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}"))),
-            None => Ok(()),
-        }
+        self.call.limits(self.call.outside).allow(stacked.fold(more, usize::saturating_add))
     }
 
     /// The values that the last turn carried on, and those that all turns stacked.

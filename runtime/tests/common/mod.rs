@@ -332,3 +332,22 @@ pub fn edit(b: &mut Builder, step: usize, change: impl Fn(&mut Launch)) {
         other => panic!("{other:?}"),
     }
 }
+
+pub fn operand(buffer: u32, dtype: DType, dims: &[&str]) -> Operand {
+    Operand { buffer, dtype: dtype.onnx_code(), dims: dims.iter().map(|d| d.to_string()).collect() }
+}
+
+pub fn result(index: u32, value: Operand, binds: &[(u32, &str)]) -> HostResult {
+    let binds = binds.iter().map(|(axis, symbol)| Binding { axis: *axis, symbol: symbol.to_string() });
+    HostResult { index, value: Some(value), binds: binds.collect() }
+}
+
+pub fn value(b: &mut Builder, bytes: &str) -> u32 {
+    b.entry.buffers.push(Buffer { bytes: bytes.into(), place: Some(Place::Value(Value {})) });
+    b.entry.buffers.len() as u32 - 1
+}
+
+pub fn host(b: &mut Builder, op: &str, args: Vec<Operand>, results: Vec<HostResult>, bodies: &[u32]) {
+    let origins = vec!["/host".into()];
+    b.step(Action::Host(Host { op: op.into(), args, results, bodies: bodies.to_vec(), origins }));
+}

@@ -1,6 +1,6 @@
 //! operations on arrays that would be quadratic as maps and reductions: sorted order, scatter, Fourier transform
 
-use super::{fourier, order, scatter, unfit};
+use super::{Budget, fourier, order, scatter, unfit};
 use crate::reduction::Reduction;
 use crate::{DType, Result, Tensor};
 use std::fmt;
@@ -64,11 +64,11 @@ impl ArrayOp {
     }
 
     /// Errors: E0303 where the operands do not fit.
-    pub fn run(&self, args: &[Tensor]) -> Result<Tensor> {
+    pub fn run(&self, args: &[Tensor], budget: &Budget) -> Result<Tensor> {
         match (self, args) {
-            (ArrayOp::Order { descending }, [x, count]) => order::order(x, count, *descending),
-            (ArrayOp::Scatter { f }, [x, rows, updates]) => scatter::scatter(x, rows, updates, *f),
-            (ArrayOp::Fourier { inverse }, [x]) => fourier::transform(x, *inverse),
+            (ArrayOp::Order { descending }, [x, count]) => order::order(x, count, *descending, budget),
+            (ArrayOp::Scatter { f }, [x, rows, updates]) => scatter::scatter(x, rows, updates, *f, budget),
+            (ArrayOp::Fourier { inverse }, [x]) => fourier::transform(x, *inverse, budget),
             (_, args) => Err(unfit(format!("`{self}` does not take {} operands", args.len()))),
         }
     }

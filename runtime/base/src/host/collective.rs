@@ -3,7 +3,7 @@
 //! The ranks of an axis are in the order of their coordinates, and reductions combine in that order: the result has the
 //! same bits whoever computes it, and whatever carries the operands.
 
-use super::unfit;
+use super::{Budget, unfit};
 use crate::reduction::Reduction;
 use crate::tensor::element_count;
 use crate::{DType, Dim, Error, Result, Tensor};
@@ -238,7 +238,7 @@ impl Collective {
 
 fn combined(f: Reduction, operands: &[Tensor]) -> Result<Tensor> {
     let (first, rest) = operands.split_first().ok_or_else(|| Error::defect("a reduction of nothing"))?;
-    let mut sum = first.bytes().to_vec();
+    let mut sum = Budget::unlimited().copied(first.bytes())?;
     for other in rest {
         if other.dims() != first.dims() {
             return Err(unfit(format!("ranks combine {:?} with {:?}", first.dims(), other.dims())));
@@ -259,7 +259,7 @@ fn blocks(t: &Tensor, dim: usize) -> (usize, usize) {
 pub fn cut(t: &Tensor, dim: usize, range: Range<usize>) -> Result<Tensor> {
     let (inner, outer) = blocks(t, dim);
     let (n, mut dims) = (t.dims()[dim], t.dims().to_vec());
-    let mut bytes = Vec::with_capacity(outer * range.len() * inner);
+    let mut bytes = Budget::unlimited().room(outer * range.len() * inner)?;
     for o in 0..outer {
         bytes.extend_from_slice(&t.bytes()[(o * n + range.start) * inner..(o * n + range.end) * inner]);
     }
@@ -278,7 +278,7 @@ fn joined(operands: &[Tensor], dim: usize) -> Result<Tensor> {
     dims[dim] = operands.iter().map(|t| t.dims()[dim]).sum();
     element_count(&dims).ok_or_else(|| Error::user("E0202", "what ranks join is too large"))?;
     let outer = blocks(first, dim).1;
-    let mut bytes = vec![];
+    let mut bytes = Budget::unlimited().room(operands.iter().map(|t| t.bytes().len()).sum())?;
     for o in 0..outer {
         for t in operands {
             let n = t.dims()[dim] * blocks(t, dim).0;

@@ -1,6 +1,6 @@
 //! If, Loop  =>  calls of the bodies
 
-use super::{Collective, alone, unfit};
+use super::{Budget, Collective, alone, unfit};
 use crate::tensor::element_count;
 use crate::{DType, Error, Result, Tensor};
 
@@ -9,8 +9,8 @@ pub trait Bodies {
     /// The outputs of body `at`, in the order of its ports.
     fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>>;
 
-    /// Before a turn of a loop that has stacked so many bytes. Errors: E0304 where that is too much, E0305 past the
-    /// deadline, E0306 cancelled.
+    /// Before a turn of a loop that has stacked so many bytes. Errors: E0202 for too many turns, E0305 past the deadline,
+    /// E0306 cancelled.
     fn check(&self, stacked: usize) -> Result<()>;
 
     /// The result of a collective whose operand on this rank this is. Errors: E0407 where there are no other ranks.
@@ -38,7 +38,13 @@ pub fn run_if(n_then: usize, args: &[Tensor], bodies: &mut dyn Bodies) -> Result
     }
 }
 
-pub fn run_loop(n_carried: usize, args: &[Tensor], wanted: &[Wanted], bodies: &mut dyn Bodies) -> Result<Vec<Tensor>> {
+pub fn run_loop(
+    n_carried: usize,
+    args: &[Tensor],
+    wanted: &[Wanted],
+    bodies: &mut dyn Bodies,
+    budget: &Budget,
+) -> Result<Vec<Tensor>> {
     let short = || Error::defect("a Loop has too few operands or results");
     let ([trips, start], rest) = args.split_first_chunk::<2>().map(|(a, b)| (a.clone(), b)).ok_or_else(short)?;
     let (initial, captured) = rest.split_at_checked(n_carried).ok_or_else(short)?;
@@ -47,8 +53,11 @@ pub fn run_loop(n_carried: usize, args: &[Tensor], wanted: &[Wanted], bodies: &m
     let mut go_on = condition(&start)?;
     let mut carried = initial.to_vec();
     let mut stacks: Vec<Stack> = vec![];
+    // The initial values are operands, which count already.
+    let mut carried_bytes = 0;
     let mut i = 0;
     while go_on && i < trips {
+        budget.work(1)?;
         bodies.check(stacks.iter().map(|stack| stack.bytes.len()).sum())?;
         let mut inputs = vec![Tensor::scalar(i), Tensor::from_vec(vec![], vec![go_on])];
         inputs.append(&mut carried);
@@ -59,10 +68,13 @@ pub fn run_loop(n_carried: usize, args: &[Tensor], wanted: &[Wanted], bodies: &m
         if carried.len() < n_carried {
             return Err(short());
         }
+        budget.give(carried_bytes);
+        carried_bytes = carried.iter().map(|value| value.bytes().len()).sum();
+        budget.take(carried_bytes)?;
         for (k, part) in outputs.enumerate() {
             match stacks.get_mut(k) {
-                Some(stack) => stack.push(&part)?,
-                None => stacks.push(Stack::new(&part)),
+                Some(stack) => stack.push(&part, budget)?,
+                None => stacks.push(Stack::new(&part, budget)?),
             }
         }
         i += 1;
@@ -93,18 +105,17 @@ struct Stack {
 }
 
 impl Stack {
-    fn new(first: &Tensor) -> Stack {
-        Stack { dtype: first.dtype(), dims: first.dims().to_vec(), bytes: first.bytes().to_vec(), count: 1 }
+    fn new(first: &Tensor, budget: &Budget) -> Result<Stack> {
+        let bytes = budget.copied(first.bytes())?;
+        Ok(Stack { dtype: first.dtype(), dims: first.dims().to_vec(), bytes, count: 1 })
     }
 
-    fn push(&mut self, next: &Tensor) -> Result<()> {
+    fn push(&mut self, next: &Tensor, budget: &Budget) -> Result<()> {
         if next.dims() != self.dims || next.dtype() != self.dtype {
             let (was, is) = (&self.dims, next.dims());
             return Err(unfit(format!("a loop stacks {was:?}, and {is:?} in turn {}", self.count)));
         }
-        let refused = |_| Error::user("E0304", format!("cannot allocate {} bytes more", next.bytes().len()));
-        self.bytes.try_reserve(next.bytes().len()).map_err(refused)?;
-        self.bytes.extend_from_slice(next.bytes());
+        budget.append(&mut self.bytes, next.bytes())?;
         self.count += 1;
         Ok(())
     }
@@ -139,7 +150,7 @@ mod tests {
         let start = Tensor::from_vec(vec![], vec![start]);
         let args = [Tensor::scalar(trips), start, Tensor::scalar(0i64), Tensor::scalar(4i64)];
         let wanted = [Some((DType::I64, vec![])), Some((DType::I64, vec![None]))];
-        run_loop(1, &args, &wanted, &mut Sum).unwrap()
+        run_loop(1, &args, &wanted, &mut Sum, &Budget::unlimited()).unwrap()
     }
 
     #[test]
@@ -154,7 +165,7 @@ mod tests {
 
     #[test]
     fn operands_that_are_missing_are_no_panic() {
-        assert!(run_loop(3, &[Tensor::scalar(1i64)], &[], &mut Sum).is_err());
+        assert!(run_loop(3, &[Tensor::scalar(1i64)], &[], &mut Sum, &Budget::unlimited()).is_err());
         assert!(run_if(2, &[Tensor::from_vec(vec![], vec![true])], &mut Sum).is_err());
     }
 }

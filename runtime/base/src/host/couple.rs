@@ -3,61 +3,103 @@
 //! Wu, Lin, Weng: Probability Estimates for Multi-class Classification by Pairwise Coupling (2004), its second method, with
 //! the tolerance and the number of rounds that LIBSVM and ONNX Runtime have: where the iteration ends is part of the result.
 
-use super::unfit;
-use crate::{DType, Result, Tensor};
+use super::{Budget, unfit};
+use crate::{Result, Tensor};
 
 const ROUNDS_MAX: usize = 100;
 
 /// Row by row in f32. A pair (i, j) with i < j has the probability of i where it is one of the two.
-pub fn couple(pairs: &Tensor) -> Result<Tensor> {
+pub fn couple(pairs: &Tensor, budget: &Budget) -> Result<Tensor> {
     let &[n, n_pairs] = pairs.dims() else {
         return Err(unfit(format!("pairs of classes are rows, not {:?}", pairs.dims())));
     };
-    let k = (2..=n_pairs + 1).find(|k| k * (k - 1) / 2 >= n_pairs).filter(|k| k * (k - 1) / 2 == n_pairs);
-    let Some(k) = k.filter(|_| pairs.dtype() == DType::F32) else {
-        return Err(unfit(format!("{n_pairs} columns of {} are no pairs of classes", pairs.dtype())));
-    };
-    let all: Vec<f32> = pairs.bytes().as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-    let rows = (0..n).flat_map(|row| coupled(&all[row * n_pairs..][..n_pairs], k)).collect();
+    let wrong = || unfit(format!("{n_pairs} columns of {} are no pairs of classes", pairs.dtype()));
+    let all = budget.values::<f32>(pairs)?.ok_or_else(wrong)?;
+    // One more than √(2 n) where there is one at all.
+    let k = n_pairs.saturating_mul(2).isqrt() + 1;
+    let is_count = k >= 2 && k.checked_mul(k - 1).is_some_and(|twice| twice == n_pairs.saturating_mul(2));
+    if !is_count {
+        return Err(wrong());
+    }
+    if n == 0 {
+        return Ok(Tensor::from_vec(vec![n, k], Vec::<f32>::new()));
+    }
+    let mut room = Room::new(k, budget)?;
+    let mut rows = budget.room(n.saturating_mul(k))?;
+    for row in 0..n {
+        room.couple(&all[row * n_pairs..][..n_pairs], budget)?;
+        rows.extend_from_slice(&room.p);
+    }
     Ok(Tensor::from_vec(vec![n, k], rows))
 }
 
-fn coupled(pairs: &[f32], k: usize) -> Vec<f32> {
-    let mut r = vec![0f32; k * k];
-    let places = (0..k).flat_map(|i| (i + 1..k).map(move |j| (i, j)));
-    for ((i, j), p) in places.zip(pairs) {
-        (r[i * k + j], r[j * k + i]) = (*p, 1.0 - p);
+/// What one row is computed in.
+struct Room {
+    k: usize,
+    r: Vec<f32>,
+    q: Vec<f32>,
+    qp: Vec<f32>,
+    /// The result.
+    p: Vec<f32>,
+}
+
+impl Room {
+    fn new(k: usize, budget: &Budget) -> Result<Room> {
+        let [r, q] = [budget.filled(0f32, k.saturating_mul(k))?, budget.filled(0f32, k.saturating_mul(k))?];
+        Ok(Room { k, r, q, qp: budget.filled(0f32, k)?, p: budget.filled(0f32, k)? })
     }
-    let mut q = vec![0f32; k * k];
-    for i in 0..k {
-        for j in (0..k).filter(|j| *j != i) {
-            q[i * k + i] += r[j * k + i] * r[j * k + i];
-            q[i * k + j] = -r[j * k + i] * r[i * k + j];
-        }
-    }
-    let mut p = vec![1.0 / k as f32; k];
-    for _ in 0..ROUNDS_MAX {
-        let mut qp: Vec<f32> = (0..k).map(|i| (0..k).map(|j| q[i * k + j] * p[j]).sum()).collect();
-        let mut pqp: f32 = p.iter().zip(&qp).map(|(p, qp)| p * qp).sum();
-        if qp.iter().all(|x| (x - pqp).abs() < 0.005 / k as f32) {
-            break;
-        }
+
+    fn couple(&mut self, pairs: &[f32], budget: &Budget) -> Result<()> {
+        let Room { k, r, q, qp, p } = self;
+        let k = *k;
+        let mut rest = pairs.iter();
         for i in 0..k {
-            let step = (pqp - qp[i]) / q[i * k + i];
-            p[i] += step;
-            pqp = (pqp + step * (step * q[i * k + i] + 2.0 * qp[i])) / (1.0 + step) / (1.0 + step);
-            for j in 0..k {
-                qp[j] = (qp[j] + step * q[i * k + j]) / (1.0 + step);
-                p[j] /= 1.0 + step;
+            budget.work(k)?;
+            for (j, pair) in (i + 1..k).zip(&mut rest) {
+                (r[i * k + j], r[j * k + i]) = (*pair, 1.0 - pair);
             }
         }
+        for i in 0..k {
+            budget.work(k)?;
+            q[i * k + i] = 0.0;
+            for j in (0..k).filter(|j| *j != i) {
+                q[i * k + i] += r[j * k + i] * r[j * k + i];
+                q[i * k + j] = -r[j * k + i] * r[i * k + j];
+            }
+        }
+        p.fill(1.0 / k as f32);
+        for _ in 0..ROUNDS_MAX {
+            for i in 0..k {
+                budget.work(k)?;
+                qp[i] = (0..k).map(|j| q[i * k + j] * p[j]).sum();
+            }
+            let mut pqp: f32 = p.iter().zip(&*qp).map(|(p, qp)| p * qp).sum();
+            if qp.iter().all(|x| (x - pqp).abs() < 0.005 / k as f32) {
+                break;
+            }
+            for i in 0..k {
+                budget.work(k)?;
+                let step = (pqp - qp[i]) / q[i * k + i];
+                p[i] += step;
+                pqp = (pqp + step * (step * q[i * k + i] + 2.0 * qp[i])) / (1.0 + step) / (1.0 + step);
+                for j in 0..k {
+                    qp[j] = (qp[j] + step * q[i * k + j]) / (1.0 + step);
+                    p[j] /= 1.0 + step;
+                }
+            }
+        }
+        Ok(())
     }
-    p
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DType;
+
+    fn couple(pairs: &Tensor) -> Result<Tensor> {
+        super::couple(pairs, &Budget::unlimited())
+    }
 
     #[test]
     fn consistent_pairs_give_their_classes() {

@@ -2,7 +2,7 @@
 
 use super::text::Case;
 use super::tfidf::{Ngrams, Weighing};
-use super::{couple, image, sequence, text, tfidf, unfit};
+use super::{Budget, couple, image, pattern, sequence, text, tfidf, unfit};
 use crate::{DType, Result, Tensor};
 use std::fmt;
 
@@ -217,37 +217,39 @@ impl DataOp {
     }
 
     /// Errors: E0301 and E0303 where the operands do not fit, E0106 for a pattern.
-    pub fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
+    pub fn run(&self, args: &[Tensor], budget: &Budget) -> Result<Vec<Tensor>> {
         let one = match (self, args) {
-            (DataOp::SequenceConstruct, args) => sequence::construct(args)?,
-            (DataOp::SequenceAt, [s, at]) => sequence::at(s, at)?,
-            (DataOp::SequenceInsert, [s, v]) => sequence::insert(s, v, None)?,
-            (DataOp::SequenceInsert, [s, v, at]) => sequence::insert(s, v, Some(at))?,
-            (DataOp::SequenceErase, [s]) => sequence::erase(s, None)?,
-            (DataOp::SequenceErase, [s, at]) => sequence::erase(s, Some(at))?,
-            (DataOp::SequenceLength, [s]) => sequence::length(s)?,
-            (DataOp::ZipMap, [x, keys]) => sequence::zip_map(x, keys)?,
-            (DataOp::DictVectorizer, [map, words, absent]) => sequence::dict_vectorizer(map, words, absent)?,
-            (DataOp::SplitToSequence { axis, keep }, [x]) => sequence::split(x, None, *axis, *keep)?,
-            (DataOp::SplitToSequence { axis, keep }, [x, by]) => sequence::split(x, Some(by), *axis, *keep)?,
-            (DataOp::ConcatFromSequence { axis, new_axis }, [s]) => sequence::join(s, *axis, *new_axis)?,
-            (DataOp::Optional, []) => sequence::optional(None)?,
-            (DataOp::Optional, [v]) => sequence::optional(Some(v))?,
-            (DataOp::OptionalHasElement, []) => sequence::has_element(None)?,
-            (DataOp::OptionalHasElement, [v]) => sequence::has_element(Some(v))?,
-            (DataOp::OptionalGetElement, [v]) => sequence::get_element(v)?,
-            (DataOp::StringConcat, [a, b]) => text::concat(a, b)?,
-            (DataOp::StringEqual, [a, b]) => text::equal(a, b)?,
-            (DataOp::StringSplit { limit }, [x, by]) => return text::split(x, by, *limit),
-            (DataOp::StringNormalizer { case, sensitive }, [x, stop]) => text::normalise(x, stop, *case, *sensitive)?,
-            (DataOp::RegexFullMatch, [x, pattern]) => text::full_match(x, pattern)?,
-            (DataOp::StringFromNumbers, [x]) => text::from_numbers(x)?,
-            (DataOp::StringToNumbers { float }, [x]) => text::to_numbers(x, *float)?,
-            (DataOp::LookUp, [x, keys]) => text::look_up(x, keys)?,
-            (DataOp::Pick, [x, at]) => text::pick(x, at)?,
-            (DataOp::CouplePairs, [pairs]) => couple::couple(pairs)?,
-            (DataOp::TfIdf(ngrams), args) => tfidf::count(ngrams, args)?,
-            (DataOp::ImageDecoder { pixels }, [x]) => image::decode(x, *pixels)?,
+            (DataOp::SequenceConstruct, args) => sequence::construct(args, budget)?,
+            (DataOp::SequenceAt, [s, at]) => sequence::at(s, at, budget)?,
+            (DataOp::SequenceInsert, [s, v]) => sequence::insert(s, v, None, budget)?,
+            (DataOp::SequenceInsert, [s, v, at]) => sequence::insert(s, v, Some(at), budget)?,
+            (DataOp::SequenceErase, [s]) => sequence::erase(s, None, budget)?,
+            (DataOp::SequenceErase, [s, at]) => sequence::erase(s, Some(at), budget)?,
+            (DataOp::SequenceLength, [s]) => sequence::length(s, budget)?,
+            (DataOp::ZipMap, [x, keys]) => sequence::zip_map(x, keys, budget)?,
+            (DataOp::DictVectorizer, [map, words, absent]) => sequence::dict_vectorizer(map, words, absent, budget)?,
+            (DataOp::SplitToSequence { axis, keep }, [x]) => sequence::split(x, None, *axis, *keep, budget)?,
+            (DataOp::SplitToSequence { axis, keep }, [x, by]) => sequence::split(x, Some(by), *axis, *keep, budget)?,
+            (DataOp::ConcatFromSequence { axis, new_axis }, [s]) => sequence::join(s, *axis, *new_axis, budget)?,
+            (DataOp::Optional, []) => sequence::optional(None, budget)?,
+            (DataOp::Optional, [v]) => sequence::optional(Some(v), budget)?,
+            (DataOp::OptionalHasElement, []) => sequence::has_element(None, budget)?,
+            (DataOp::OptionalHasElement, [v]) => sequence::has_element(Some(v), budget)?,
+            (DataOp::OptionalGetElement, [v]) => sequence::get_element(v, budget)?,
+            (DataOp::StringConcat, [a, b]) => text::concat(a, b, budget)?,
+            (DataOp::StringEqual, [a, b]) => text::equal(a, b, budget)?,
+            (DataOp::StringSplit { limit }, [x, by]) => return text::split(x, by, *limit, budget),
+            (DataOp::StringNormalizer { case, sensitive }, [x, stop]) => {
+                text::normalise(x, stop, *case, *sensitive, budget)?
+            }
+            (DataOp::RegexFullMatch, [x, pattern]) => pattern::full_match(x, pattern, budget)?,
+            (DataOp::StringFromNumbers, [x]) => text::from_numbers(x, budget)?,
+            (DataOp::StringToNumbers { float }, [x]) => text::to_numbers(x, *float, budget)?,
+            (DataOp::LookUp, [x, keys]) => text::look_up(x, keys, budget)?,
+            (DataOp::Pick, [x, at]) => text::pick(x, at, budget)?,
+            (DataOp::CouplePairs, [pairs]) => couple::couple(pairs, budget)?,
+            (DataOp::TfIdf(ngrams), args) => tfidf::count(ngrams, args, budget)?,
+            (DataOp::ImageDecoder { pixels }, [x]) => image::decode(x, *pixels, budget)?,
             (_, args) => return Err(unfit(format!("`{self}` does not take {} operands", args.len()))),
         };
         Ok(vec![one])

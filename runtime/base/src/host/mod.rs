@@ -9,13 +9,17 @@
 //! whose results follow from what all ranks bring.
 
 mod array;
+mod budget;
 mod collective;
 mod control;
 mod couple;
 mod data;
 mod fourier;
 mod image;
+#[cfg(test)]
+mod limits_tests;
 mod order;
+mod pattern;
 mod scatter;
 mod select;
 mod sequence;
@@ -24,6 +28,7 @@ mod tfidf;
 mod unique;
 
 pub use array::ArrayOp;
+pub use budget::{Budget, Limits};
 pub use collective::{Collective, cut, part, part_dims};
 pub use control::{Bodies, Wanted};
 pub use data::DataOp;
@@ -204,15 +209,21 @@ impl HostOp {
         }
     }
 
-    /// All results of an operation that is no call. Errors: E0303 where the operands do not fit.
+    /// All results of an operation that is no call, without limits. Errors: E0303 where the operands do not fit.
     pub fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.run_within(args, &Budget::unlimited())
+    }
+
+    /// As [`run`](HostOp::run), within the limits of a call. Errors: E0304, E0305, E0306.
+    pub fn run_within(&self, args: &[Tensor], budget: &Budget) -> Result<Vec<Tensor>> {
+        budget.work(1)?;
         let results = match (self, args) {
-            (HostOp::Array(op), args) => vec![op.run(args)?],
-            (HostOp::Data(op), args) => op.run(args)?,
-            (HostOp::NonZero, [x]) => select::nonzero(x)?,
-            (HostOp::Unique { axis, sorted }, [x]) => unique::unique(x, *axis, *sorted)?,
+            (HostOp::Array(op), args) => vec![op.run(args, budget)?],
+            (HostOp::Data(op), args) => op.run(args, budget)?,
+            (HostOp::NonZero, [x]) => select::nonzero(x, budget)?,
+            (HostOp::Unique { axis, sorted }, [x]) => unique::unique(x, *axis, *sorted, budget)?,
             (HostOp::NonMaxSuppression { center }, [boxes, scores, most, overlap, score]) => {
-                select::non_max_suppression(boxes, scores, [most, overlap, score], *center)?
+                select::non_max_suppression(boxes, scores, [most, overlap, score], *center, budget)?
             }
             (HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. }, _) => {
                 return Err(unfit(format!("{} takes {:?} operands, not {}", self.name(), self.n_args(), args.len())));
@@ -226,16 +237,22 @@ impl HostOp {
     }
 
     /// The results of any operation; those of a call come from its bodies, those of a collective from the other ranks.
-    pub fn run_with(&self, args: &[Tensor], wanted: &[Wanted], bodies: &mut dyn Bodies) -> Result<Vec<Tensor>> {
+    pub fn run_with(
+        &self,
+        args: &[Tensor],
+        wanted: &[Wanted],
+        bodies: &mut dyn Bodies,
+        budget: &Budget,
+    ) -> Result<Vec<Tensor>> {
         match self {
             HostOp::If { n_then } => control::run_if(*n_then, args, bodies),
-            HostOp::Loop { n_carried } => control::run_loop(*n_carried, args, wanted, bodies),
+            HostOp::Loop { n_carried } => control::run_loop(*n_carried, args, wanted, bodies, budget),
             HostOp::Collective(op) => match args {
                 [operand] => Ok(vec![bodies.exchange(op, operand)?]),
                 _ => Err(unfit(format!("`{op}` takes one operand, not {}", args.len()))),
             },
-            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => self.run(args),
-            HostOp::Array(_) | HostOp::Data(_) => self.run(args),
+            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => self.run_within(args, budget),
+            HostOp::Array(_) | HostOp::Data(_) => self.run_within(args, budget),
         }
     }
 }

@@ -1,62 +1,118 @@
 //! Order: where the first elements of each sorted row stand
 
-use super::{numbers, unfit};
+use super::{Budget, numbers, unfit};
 use crate::{DType, Result, Tensor};
 
-pub fn order(x: &Tensor, count: &Tensor, descending: bool) -> Result<Tensor> {
+/// A key and its place.
+type Placed = (u64, usize);
+
+/// Keys beyond which the first are found by sorting, which can be interrupted, and not by selection.
+const SELECTED_MAX: usize = 1 << 20;
+
+pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> Result<Tensor> {
     let wrong = || unfit(format!("the first {count:?} elements of each row of {:?}", x.dims()));
     let (&n, lead) = x.dims().split_last().ok_or_else(wrong)?;
     let count = (count.len() == 1).then(|| count.get_i64(0)).flatten().and_then(|k| usize::try_from(k).ok());
     let count = count.filter(|k| *k <= n).ok_or_else(wrong)?;
     let dims = [lead, &[count]].concat();
-    if count == 0 {
+    if count == 0 || x.is_empty() {
         return Ok(numbers(dims, vec![]));
     }
     let key = |key: u64| if descending { !key } else { key };
-    let mut places = vec![];
-    let mut add = |first: Vec<(u64, usize)>| places.extend(first.into_iter().map(|(_, place)| place as i64));
+    let mut places = budget.room(x.len() / n * count)?;
+    let mut first = First { count, best: vec![], last: None };
+    let mut end_row = |first: &mut First| -> Result<()> {
+        places.extend(first.sorted(budget)?.iter().map(|(_, place)| *place as i64));
+        first.clear();
+        Ok(())
+    };
     match x.dtype() {
         // The most frequent type does without a copy of all keys.
-        DType::F32 => x.bytes().chunks_exact(4 * n).for_each(|row| add(first(f32_keys(row).map(key), count))),
-        _ => keys(x)?.chunks_exact(n).for_each(|row| add(first(row.iter().copied().map(key), count))),
+        DType::F32 => {
+            for row in x.bytes().chunks_exact(4 * n) {
+                for piece in budget.pieces(n) {
+                    let piece = piece?;
+                    first.add(f32_keys(&row[4 * piece.start..4 * piece.end]).map(key), piece.start, budget)?;
+                }
+                end_row(&mut first)?;
+            }
+        }
+        _ => {
+            for row in keys(x, budget)?.chunks_exact(n) {
+                for piece in budget.pieces(n) {
+                    let piece = piece?;
+                    first.add(row[piece.clone()].iter().copied().map(key), piece.start, budget)?;
+                }
+                end_row(&mut first)?;
+            }
+        }
     }
     Ok(numbers(dims, places))
 }
 
 /// The first `count` of the sorted keys, with their places: n + k log k operations for k of n.
-fn first(keys: impl Iterator<Item = u64>, count: usize) -> Vec<(u64, usize)> {
-    let mut best: Vec<(u64, usize)> = vec![];
-    let mut last = None;
-    for (place, key) in keys.enumerate() {
-        // An equal key comes later.
-        if last.is_some_and(|last| key >= last) {
-            continue;
-        }
-        best.push((key, place));
-        if best.len() == 2 * count {
-            best.select_nth_unstable(count - 1);
-            best.truncate(count);
-            last = best.last().map(|(key, _)| *key);
-        }
+struct First {
+    count: usize,
+    best: Vec<Placed>,
+    /// The last key that can be among them, once there are so many.
+    last: Option<u64>,
+}
+
+impl First {
+    fn clear(&mut self) {
+        self.best.clear();
+        self.last = None;
     }
-    best.sort_unstable();
-    best.truncate(count);
-    best
+
+    /// Keys behind those before, from this place on.
+    fn add(&mut self, keys: impl Iterator<Item = u64>, start: usize, budget: &Budget) -> Result<()> {
+        let mut last = self.last;
+        for (place, key) in keys.enumerate() {
+            // An equal key comes later.
+            if last.is_some_and(|last| key >= last) {
+                continue;
+            }
+            budget.push(&mut self.best, (key, start + place))?;
+            if self.best.len() == 2 * self.count {
+                self.select(budget)?;
+                last = self.last;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn select(&mut self, budget: &Budget) -> Result<()> {
+        match self.count <= SELECTED_MAX {
+            true => drop(self.best.select_nth_unstable(self.count - 1)),
+            false => budget.sort_by(&mut self.best, 1, Ord::cmp)?,
+        }
+        self.best.truncate(self.count);
+        self.last = self.best.last().map(|(key, _)| *key);
+        budget.work(self.count)
+    }
+
+    fn sorted(&mut self, budget: &Budget) -> Result<&[Placed]> {
+        budget.sort_by(&mut self.best, 1, Ord::cmp)?;
+        self.best.truncate(self.count);
+        Ok(&self.best)
+    }
 }
 
 /// Integers in the order of the elements: NaN is the last and equals itself, -0 is 0.
-pub fn keys(x: &Tensor) -> Result<Vec<u64>> {
+pub fn keys(x: &Tensor, budget: &Budget) -> Result<Vec<u64>> {
     let dtype = x.dtype();
-    if dtype == DType::F32 {
-        return Ok(f32_keys(x.bytes()).collect());
-    }
+    let raw = x.bytes();
+    let no_order = || unfit(format!("elements of type {dtype} have no order"));
     let signed = |v: i64| (v as u64) ^ (1 << 63);
-    let key = |i: usize| match dtype {
-        DType::U64 => x.bytes().get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes),
-        _ if dtype.is_float() => x.get_f64(i).map(float_key),
-        _ => x.get_i64(i).map(signed),
-    };
-    (0..x.len()).map(|i| key(i).ok_or_else(|| unfit(format!("elements of type {dtype} have no order")))).collect()
+    match dtype {
+        DType::F32 => budget.collect(x.len(), |i| f32_keys(&raw[4 * i..][..4]).next().ok_or_else(no_order)),
+        DType::U64 => budget.collect(x.len(), |i| {
+            raw.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes).ok_or_else(no_order)
+        }),
+        _ if dtype.is_float() => budget.collect(x.len(), |i| x.get_f64(i).map(float_key).ok_or_else(no_order)),
+        _ => budget.collect(x.len(), |i| x.get_i64(i).map(signed).ok_or_else(no_order)),
+    }
 }
 
 fn f32_keys(bytes: &[u8]) -> impl Iterator<Item = u64> {
@@ -75,6 +131,10 @@ fn float_key(v: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn order(x: &Tensor, count: &Tensor, descending: bool) -> Result<Tensor> {
+        super::order(x, count, descending, &Budget::unlimited())
+    }
 
     fn places(x: &Tensor, k: i64, descending: bool) -> Vec<i64> {
         order(x, &Tensor::scalar(k), descending).unwrap().to_vec().unwrap()

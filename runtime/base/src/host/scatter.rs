@@ -1,10 +1,13 @@
 //! Scatter: one update after the other, so that the result follows from their order alone
 
-use super::unfit;
+use super::{Budget, unfit};
 use crate::reduction::Reduction;
 use crate::{DType, Result, Tensor};
 
-pub fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>) -> Result<Tensor> {
+/// Bytes that are updated before the limits are looked at: whole elements of every type.
+const AT_ONCE: usize = 1 << 16;
+
+pub fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>, budget: &Budget) -> Result<Tensor> {
     let wrong = || unfit(format!("{:?} at {:?} do not update {:?}", updates.dims(), rows.dims(), x.dims()));
     let ([n_rows, width], [count]) = (x.dims(), rows.dims()) else { return Err(wrong()) };
     if updates.dims() != [*count, *width] || updates.dtype() != x.dtype() || rows.dtype() != DType::I64 {
@@ -17,15 +20,28 @@ pub fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>
     if bytes == 0 {
         return Ok(x.clone());
     }
-    let mut out = x.bytes().to_vec();
-    for (i, update) in updates.bytes().chunks_exact(bytes).enumerate() {
-        let row = rows.get_i64(i).and_then(|row| usize::try_from(row).ok()).filter(|row| row < n_rows);
-        let row = row.ok_or_else(|| unfit(format!("an update is for a row outside 0..{n_rows}")))?;
-        let into = &mut out[row * bytes..][..bytes];
-        match f {
-            Some(f) => f.combine(x.dtype(), into, update),
-            None => into.copy_from_slice(update),
+    let mut out = budget.copied(x.bytes())?;
+    let combine = |into: &mut [u8], update: &[u8]| match f {
+        Some(f) => f.combine(x.dtype(), into, update),
+        None => into.copy_from_slice(update),
+    };
+    let n_at_once = (AT_ONCE / bytes).max(1);
+    for (k, group) in updates.bytes().chunks(n_at_once * bytes).enumerate() {
+        for (i, update) in group.chunks_exact(bytes).enumerate() {
+            let row = rows.get_i64(k * n_at_once + i).and_then(|row| usize::try_from(row).ok());
+            let row = row.filter(|row| row < n_rows);
+            let row = row.ok_or_else(|| unfit(format!("an update is for a row outside 0..{n_rows}")))?;
+            let into = &mut out[row * bytes..][..bytes];
+            if bytes <= AT_ONCE {
+                combine(into, update);
+                continue;
+            }
+            for (into, update) in into.chunks_mut(AT_ONCE).zip(update.chunks(AT_ONCE)) {
+                budget.work(AT_ONCE / 8)?;
+                combine(into, update);
+            }
         }
+        budget.work(group.len() / bytes + AT_ONCE / 8)?;
     }
     Tensor::new(x.dtype(), x.dims().to_vec(), out.into())
 }
@@ -33,6 +49,10 @@ pub fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>) -> Result<Tensor> {
+        super::scatter(x, rows, updates, f, &Budget::unlimited())
+    }
 
     fn run(f: Option<Reduction>) -> Vec<f32> {
         let x = Tensor::from_vec(vec![3, 1], vec![1.0f32, 2.0, 3.0]);

@@ -1,8 +1,9 @@
 //! TfIdfVectorizer: how often each n-gram of a pool is in a row, elements that follow at equal distances
 
-use super::unfit;
+use super::{Budget, unfit};
 use crate::{Error, Result, Tensor};
 use std::collections::HashMap;
+use std::hash::Hash;
 
 /// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,79 +27,106 @@ pub enum Weighing {
 
 /// x [c] or [n, c], the pool (n-grams one behind the other, shorter ones first), where in it those of each length begin,
 /// the column of each n-gram, a weight for each  =>  f32 [columns] or [n, columns]
-pub fn count(ngrams: &Ngrams, args: &[Tensor]) -> Result<Tensor> {
+pub fn count(ngrams: &Ngrams, args: &[Tensor], budget: &Budget) -> Result<Tensor> {
     let [x, pool, starts, columns, weights] = args else { return Err(unfit("n-grams take five operands".into())) };
     if x.dtype() != pool.dtype() {
         return Err(unfit(format!("elements of type {} are not in a pool of type {}", x.dtype(), pool.dtype())));
     }
-    let indices = |t: &Tensor| -> Result<Vec<usize>> {
-        let all: Option<_> = (0..t.len()).map(|i| t.get_i64(i).and_then(|v| usize::try_from(v).ok())).collect();
-        all.ok_or_else(|| unfit("an index of the pool is negative or no integer".into()))
+    let indices = |t: &Tensor| {
+        let wrong = || unfit("an index of the pool is negative or no integer".into());
+        budget.collect(t.len(), |i| t.get_i64(i).and_then(|v| usize::try_from(v).ok()).ok_or_else(wrong))
     };
     let (starts, columns) = (indices(starts)?, indices(columns)?);
-    let (row_length, batched) = match *x.dims() {
-        [c] => (c, false),
-        [_, c] => (c, true),
+    let (row_length, n_rows) = match *x.dims() {
+        [c] => (c, 1),
+        [n, c] => (c, n),
         _ => return Err(unfit(format!("{:?} is neither a row nor rows", x.dims()))),
     };
-    let width = columns.iter().max().map_or(0, |m| m + 1);
+    let width = columns.iter().max().map_or(0, |m| m.saturating_add(1));
     if width > (1 << 28) {
         return Err(Error::user("E0202", format!("{width} columns are too many")));
     }
-    // Elements as numbers: equal ones have the same.
-    let mut known: HashMap<Vec<u8>, usize> = HashMap::new();
-    let mut numbered = |t: &Tensor| -> Result<Vec<usize>> {
-        let mut number = |bytes: &[u8]| {
-            let next = known.len();
-            *known.entry(bytes.to_vec()).or_insert(next)
-        };
-        if let Some(strings) = t.strings() {
-            return Ok(strings.into_iter().map(number).collect());
-        }
-        let all: Option<_> = (0..t.len()).map(|i| t.get_i64(i).map(|v| number(&v.to_le_bytes()))).collect();
-        all.ok_or_else(|| unfit(format!("elements of type {} are not counted", t.dtype())))
-    };
-    let (pool, x) = (numbered(pool)?, numbered(x)?);
-    let places = places(&pool, &starts, &columns)?;
-    let n_rows = if batched {
-        x.len().checked_div(row_length).unwrap_or(0).max(if row_length == 0 { args[0].dims()[0] } else { 0 })
-    } else {
-        1
-    };
-    let mut out = vec![0f32; n_rows * width];
+    let mut out = budget.filled(0f32, n_rows.saturating_mul(width))?;
+    let (pool, x) = numbered(pool, x, budget)?;
+    let places = places(&pool, &starts, &columns, budget)?;
+    let mut gram = vec![];
     for r in 0..n_rows {
+        budget.work(1)?;
         let (row, counts) = (&x[r * row_length..(r + 1) * row_length], &mut out[r * width..(r + 1) * width]);
-        count_row(ngrams, row, &places, counts);
+        count_row(ngrams, row, &places, counts, &mut gram, budget)?;
     }
     for (id, &column) in columns.iter().enumerate().filter(|_| ngrams.weighing != Weighing::Tf) {
         let weight = weights.get_f64(id).ok_or_else(|| unfit("there are fewer weights than n-grams".into()))? as f32;
-        for r in 0..n_rows {
-            let v = &mut out[r * width + column];
-            *v = match ngrams.weighing {
-                Weighing::Idf => {
-                    if *v > 0.0 {
-                        weight
-                    } else {
-                        0.0
+        budget.work(1)?;
+        for piece in budget.pieces(n_rows) {
+            for r in piece? {
+                let v = &mut out[r * width + column];
+                *v = match ngrams.weighing {
+                    Weighing::Idf => {
+                        if *v > 0.0 {
+                            weight
+                        } else {
+                            0.0
+                        }
                     }
-                }
-                Weighing::Tf | Weighing::TfIdf => *v * weight,
-            };
+                    Weighing::Tf | Weighing::TfIdf => *v * weight,
+                };
+            }
         }
     }
-    let dims = if batched { vec![n_rows, width] } else { vec![width] };
+    let dims = if args[0].rank() == 2 { vec![n_rows, width] } else { vec![width] };
     Ok(Tensor::from_vec(dims, out))
 }
 
+/// The number of an element that is not in the pool: no n-gram has it.
+const UNKNOWN: usize = usize::MAX;
+
+/// The elements of the pool and of x as numbers: equal ones have the same.
+fn numbered(pool: &Tensor, x: &Tensor, budget: &Budget) -> Result<(Vec<usize>, Vec<usize>)> {
+    fn both<K: Hash + Eq>(
+        [n_pool, n]: [usize; 2],
+        element: impl Fn(bool, usize) -> Result<K>,
+        budget: &Budget,
+    ) -> Result<(Vec<usize>, Vec<usize>)> {
+        let mut known: HashMap<K, usize> = budget.map(n_pool)?;
+        let pool = budget.collect(n_pool, |i| {
+            let next = known.len();
+            Ok(*known.entry(element(true, i)?).or_insert(next))
+        })?;
+        let number = |i| Ok(known.get(&element(false, i)?).copied().unwrap_or(UNKNOWN));
+        Ok((pool, budget.collect(n, number)?))
+    }
+    let lengths = [pool.len(), x.len()];
+    if let (Some(pool), Some(x)) = (pool.string_view(), x.string_view()) {
+        let element = |of_pool, i| {
+            let text = if of_pool { pool.get(i) } else { x.get(i) };
+            budget.read(text.len()).map(|()| text)
+        };
+        return both(lengths, element, budget);
+    }
+    let element = |of_pool, i| {
+        let number = if of_pool { pool.get_i64(i) } else { x.get_i64(i) };
+        number.ok_or_else(|| unfit(format!("elements of type {} are not counted", x.dtype())))
+    };
+    both(lengths, element, budget)
+}
+
 /// The column of each n-gram.
-fn places<'a>(pool: &'a [usize], starts: &[usize], columns: &[usize]) -> Result<HashMap<&'a [usize], usize>> {
-    let mut out = HashMap::new();
+fn places<'a>(
+    pool: &'a [usize],
+    starts: &[usize],
+    columns: &[usize],
+    budget: &Budget,
+) -> Result<HashMap<&'a [usize], usize>> {
+    let mut out = budget.map(columns.len().min(pool.len()))?;
     let mut id = 0;
     for (i, &start) in starts.iter().enumerate() {
+        budget.work(1)?;
         let end = starts.get(i + 1).copied().unwrap_or(pool.len());
         let grams =
             pool.get(start..end).ok_or_else(|| unfit("the counts of n-grams do not ascend in the pool".into()))?;
         for gram in grams.chunks_exact(i + 1) {
+            budget.work(gram.len())?;
             let column = columns.get(id).ok_or_else(|| unfit("there are fewer columns than n-grams".into()))?;
             out.insert(gram, *column);
             id += 1;
@@ -107,21 +135,34 @@ fn places<'a>(pool: &'a [usize], starts: &[usize], columns: &[usize]) -> Result<
     Ok(out)
 }
 
-fn count_row(ngrams: &Ngrams, row: &[usize], places: &HashMap<&[usize], usize>, counts: &mut [f32]) {
+fn count_row(
+    ngrams: &Ngrams,
+    row: &[usize],
+    places: &HashMap<&[usize], usize>,
+    counts: &mut [f32],
+    gram: &mut Vec<usize>,
+    budget: &Budget,
+) -> Result<()> {
     let (shortest, longest) = ngrams.lengths;
     for length in shortest.max(1)..=longest.min(row.len()) {
         // One element has nothing between.
         let skips = if length == 1 { 0 } else { ngrams.skip_max.min(row.len()) };
         for step in 1..=skips + 1 {
+            budget.work(1)?;
             let reach = (length - 1) * step;
             for start in 0..row.len().saturating_sub(reach) {
-                let gram: Vec<usize> = (0..length).map(|k| row[start + k * step]).collect();
+                budget.work(length)?;
+                gram.clear();
+                for k in 0..length {
+                    budget.push(gram, row[start + k * step])?;
+                }
                 if let Some(&column) = places.get(&gram[..]) {
                     counts[column] += 1.0;
                 }
             }
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -141,7 +182,10 @@ mod tests {
             ]
         };
         let all = |lengths, skip_max, weighing, x: &[i64]| {
-            count(&Ngrams { lengths, skip_max, weighing }, &args(i(x))).unwrap().to_vec::<f32>().unwrap()
+            count(&Ngrams { lengths, skip_max, weighing }, &args(i(x)), &Budget::unlimited())
+                .unwrap()
+                .to_vec::<f32>()
+                .unwrap()
         };
         let x = [2, 5, 4, 5, 9, 6, 2];
         assert_eq!(all((1, 1), 0, Weighing::Tf, &x), [2.0, 0.0, 0.0, 0.0]);
