@@ -201,40 +201,71 @@ fn mentioned(op: &Op, dims: &[sardonyx_base::Dim]) -> Vec<String> {
     own.iter().chain(dims).flat_map(|d| d.symbols()).map(|s| s.to_string()).collect()
 }
 
+/// Lists of origins, as numbers: they are joined once for each node that has no value any more.
+struct Origins<'a> {
+    names: Vec<&'a str>,
+    /// By number: the last join that has seen it.
+    seen: Vec<usize>,
+    joins: usize,
+}
+
+impl<'a> Origins<'a> {
+    fn new(graph: &'a Graph) -> (Origins<'a>, Vec<Vec<usize>>) {
+        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut names = vec![];
+        let mut number = |name: &'a String| {
+            *numbers.entry(name).or_insert_with(|| {
+                names.push(name.as_str());
+                names.len() - 1
+            })
+        };
+        let lists = graph.nodes.iter().map(|n| n.origins.iter().map(&mut number).collect()).collect();
+        (Origins { seen: vec![0; names.len()], names, joins: 0 }, lists)
+    }
+
+    /// Each once, in the order in which they come.
+    fn join(&mut self, to: &mut Vec<usize>, from: &[usize]) {
+        self.joins += 1;
+        to.iter().for_each(|o| self.seen[*o] = self.joins);
+        to.extend(from.iter().filter(|o| std::mem::replace(&mut self.seen[**o], self.joins) != self.joins));
+    }
+}
+
 /// A node's origins go to the node of its value, or else to those of the values that used it. What has none then, a
 /// part that a rule made, takes those of its first use, or of all that read a part of it.
 fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
-    let mut moved: Vec<Vec<String>> = graph.nodes.iter().map(|n| n.origins.clone()).collect();
+    let (mut origins, mut moved) = Origins::new(graph);
+    let mut made: Vec<Vec<usize>> = vec![vec![]; out.nodes.len()];
     let mut users: Vec<Vec<usize>> = vec![vec![]; graph.nodes.len()];
     for (v, node) in graph.values() {
         node.args.iter().for_each(|a| users[a.index()].push(v.index()));
     }
-    let add = |to: &mut Vec<String>, from: &[String]| {
-        for o in from {
-            if !to.contains(o) {
-                to.push(o.clone());
-            }
-        }
-    };
     for i in 0..graph.nodes.len() {
-        let origins = std::mem::take(&mut moved[i]);
+        let own = std::mem::take(&mut moved[i]);
         match values[i] {
-            Some(v) if !matches!(out.node(v).op, Op::Input { .. }) => add(&mut out.nodes[v.index()].origins, &origins),
-            Some(_) | None => users[i].iter().for_each(|&u| add(&mut moved[u], &origins)),
+            Some(v) if !matches!(out.node(v).op, Op::Input { .. }) => origins.join(&mut made[v.index()], &own),
+            Some(_) | None => users[i].iter().for_each(|&u| origins.join(&mut moved[u], &own)),
         }
+    }
+    let mut readers: Vec<Vec<usize>> = vec![vec![]; out.nodes.len()];
+    for (v, node) in out.values() {
+        let args: BTreeSet<usize> = node.args.iter().map(|a| a.index()).collect();
+        args.into_iter().for_each(|a| readers[a].push(v.index()));
     }
     for i in (0..out.nodes.len()).rev() {
         let leaf = matches!(out.nodes[i].op, Op::Input { .. } | Op::Param { .. });
-        if leaf || !out.nodes[i].origins.is_empty() {
+        if leaf || !made[i].is_empty() {
             continue;
         }
-        let mut users = out.nodes[i + 1..].iter().filter(|n| n.args.contains(&Value(i as u32))).peekable();
+        let is_part = |reader: &usize| matches!(out.nodes[*reader].op, Op::Slice { .. });
         // What was merged is read in parts, and stands for all of them.
-        let in_parts = users.peek().is_some_and(|n| matches!(n.op, Op::Slice { .. }));
-        let users =
-            users.filter(|n| !in_parts || matches!(n.op, Op::Slice { .. })).take(if in_parts { usize::MAX } else { 1 });
-        let mut origins = vec![];
-        users.for_each(|n| add(&mut origins, &n.origins));
-        out.nodes[i].origins = origins;
+        let in_parts = readers[i].first().is_some_and(is_part);
+        let takes = readers[i].iter().filter(|reader| !in_parts || is_part(reader));
+        let mut own = vec![];
+        takes.take(if in_parts { usize::MAX } else { 1 }).for_each(|reader| origins.join(&mut own, &made[*reader]));
+        made[i] = own;
+    }
+    for (node, made) in out.nodes.iter_mut().zip(made) {
+        node.origins = made.into_iter().map(|o| origins.names[o].to_string()).collect();
     }
 }
