@@ -9,6 +9,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
+/// Operands of one concat.
+const CONCAT_MAX: usize = 64;
+
 /// A graph under construction. Every node that is added has its type inferred at once, and its contents where it is a
 /// small integer tensor whose elements are expressions of the symbols.
 #[derive(Clone, Default)]
@@ -252,6 +255,20 @@ impl Builder {
             return Ok(a);
         }
         self.add_typed(Op::Slice { starts, steps }, &[a], Some(ty))
+    }
+
+    /// Values one behind the other along an axis: one or more. Very many are joined in parts, each in a kernel of its own: a
+    /// kernel asks of each element which operand has it, and a device takes only so many operands.
+    pub fn concat(&mut self, axis: usize, values: &[Value]) -> Result<Value> {
+        if let [one] = values {
+            return Ok(*one);
+        }
+        if values.len() <= CONCAT_MAX {
+            return self.add(Op::Concat { axis }, values);
+        }
+        let parts = values.chunks(CONCAT_MAX).map(|part| self.concat(axis, part));
+        let parts = parts.collect::<Result<Vec<Value>>>()?;
+        self.concat(axis, &parts)
     }
 
     /// The windows of one axis at so many places; their offsets are a new last dimension.

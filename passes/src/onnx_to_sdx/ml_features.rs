@@ -176,7 +176,6 @@ pub fn feature_vectorizer(b: &mut Builder, node: &Node) -> Outputs {
     }
     match parts.as_slice() {
         [] => Err(node.error("E0103", "has no input")),
-        [one] => Ok(vec![*one]),
-        many => Ok(vec![b.add(Op::Concat { axis: 1 }, many)?]),
+        many => Ok(vec![b.concat(1, many)?]),
     }
 }

@@ -128,10 +128,7 @@ impl Builder {
                     self.unify(d, &own)?;
                 }
             }
-            stacked.push(match parts.as_slice() {
-                [one] => *one,
-                many => self.add(Op::Concat { axis: 0 }, many)?,
-            });
+            stacked.push(self.concat(0, &parts)?);
         }
         Ok(Some((carried, stacked)))
     }

@@ -4,7 +4,7 @@ use super::builder::Builder;
 use super::control::reversed;
 use super::node::Node;
 use sardonyx_base::{Dim, Result};
-use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_dialects::sdx::Value;
 
 /// One step: the elements of the sequences, the states and the captured values, all as values of the function that the
 /// step is built into, to the new states and what the step puts out.
@@ -49,11 +49,4 @@ pub fn element(b: &mut Builder, x: Value, t: i64) -> Result<Value> {
     let one = b.slice_axis(x, 0, Dim::constant(t), 1, Dim::constant(1))?;
     let dims = b.dims(one);
     b.reshape(one, &dims[1..])
-}
-
-pub fn concat(b: &mut Builder, axis: usize, parts: &[Value]) -> Result<Value> {
-    match parts {
-        [one] => Ok(*one),
-        many => b.add(Op::Concat { axis }, many),
-    }
 }

@@ -8,7 +8,7 @@ use super::heads::iota;
 use super::named_activation::Activation;
 use super::node::Node;
 use super::quantized::{Weights, dequantized_product};
-use super::recurrence::{Recurrence, concat, element, recur};
+use super::recurrence::{Recurrence, element, recur};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
@@ -143,7 +143,7 @@ fn run(b: &mut Builder, node: &Node, [weights, recurrent]: [Weights; 2]) -> Outp
             dims.insert(axis, Dim::constant(1));
             parts.push(b.reshape(side[i], &dims)?);
         }
-        let all = concat(b, axis, &parts)?;
+        let all = b.concat(axis, &parts)?;
         outputs.push(match (batch_first, i) {
             (false, _) => all,
             (true, 0) => b.transpose(all, vec![2, 0, 1, 3])?,

@@ -114,7 +114,7 @@ pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, ne
     if rotated != width {
         parts.push(b.slice_axis(x, 3, rotated.clone(), 1, width - rotated)?);
     }
-    Ok(if parts.len() == 1 { parts[0] } else { b.add(Op::Concat { axis: 3 }, &parts)? })
+    b.concat(3, &parts)
 }
 
 /// How many pairs of channels turn, and how many channels that is: as the attribute says, or all.

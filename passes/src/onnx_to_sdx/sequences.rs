@@ -7,7 +7,7 @@ use super::recur::{Loop, Turned, truth};
 use super::texts;
 use sardonyx_base::host::DataOp;
 use sardonyx_base::{DType, Dim, HostOp, Result, Tensor};
-use sardonyx_dialects::sdx::{Op, TensorType, Value};
+use sardonyx_dialects::sdx::{TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -247,7 +247,7 @@ pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
             }
             shaped.push(b.reshape(v, &dims)?);
         }
-        return Ok(vec![if let [one] = shaped[..] { one } else { b.add(Op::Concat { axis }, &shaped)? }]);
+        return Ok(vec![b.concat(axis, &shaped)?]);
     }
     let of = match of {
         Held::Tensor { dtype, rank } => Held::Tensor { dtype, rank: rank.map(|r| r + usize::from(new_axis)) },

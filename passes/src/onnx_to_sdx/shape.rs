@@ -198,10 +198,7 @@ pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
             *arg = b.agree(*arg, i, &wanted)?;
         }
     }
-    Ok(vec![match args.as_slice() {
-        [one] => *one,
-        many => b.add(Op::Concat { axis }, many)?,
-    }])
+    Ok(vec![b.concat(axis, &args)?])
 }
 
 /// Broadcasts in both directions: a target dimension of 1 keeps the operand's.
