@@ -95,6 +95,7 @@ static SUITES: &[Suite] = &[
         about: "models on 1 to 8 ranks, as threads, processes and under MPI launchers, and 300 faults; release build",
         prepare: |context| {
             models::ensure_default(context)?;
+            models::ensure(context, "skel_bert_base_rand_ts17")?;
             setup::ensure_launchers()
         },
         cargo: &["test", "--release", "-p", "sardonyx-tests", "--test", "ranks", "--", "--ignored", "--nocapture"],
