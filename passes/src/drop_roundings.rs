@@ -11,6 +11,7 @@ use sardonyx_dialects::flow::kernel::{rename, statements_in};
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Statement};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
+use std::sync::Arc;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
@@ -19,7 +20,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         };
         rewrites.each_step(program, find, |program, at, kernel| {
             let (kernel, args) = tidy(kernel, program.steps[at].args.clone());
-            (program.steps[at].op, program.steps[at].args) = (FlowOp::Kernel(Box::new(kernel)), args);
+            (program.steps[at].op, program.steps[at].args) = (FlowOp::Kernel(Arc::new(kernel)), args);
         })
     })
 }

@@ -19,6 +19,7 @@ use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
+use std::sync::Arc;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
@@ -72,14 +73,14 @@ fn only_reader(program: &Program, uses: &Uses, id: usize, class: Class) -> Optio
 pub fn apply(program: &mut Program, site: &Site) {
     let origins = origins_of(program, &site.steps);
     let step = &mut program.steps[site.steps[2]];
-    (step.op, step.args, step.origins) = (FlowOp::Kernel(Box::new(site.kernel.clone())), site.args.clone(), origins);
+    (step.op, step.args, step.origins) = (FlowOp::Kernel(Arc::new(site.kernel.clone())), site.args.clone(), origins);
     // Nothing reads the other two any more.
     drop_dead(program);
 }
 
 fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Option<(Kernel, Vec<usize>)> {
     let (k, args) = scores_in_weights(scores, weights)?;
-    let weights = Step { op: FlowOp::Kernel(Box::new(k)), args, ..weights.clone() };
+    let weights = Step { op: FlowOp::Kernel(Arc::new(k)), args, ..weights.clone() };
     let (mut k, args) = weights_in_sum(&weights, sum)?;
     k = without_roundings(&k).unwrap_or(k);
     divide_last::apply(&mut k, &|s| program.symbol_lo(s));

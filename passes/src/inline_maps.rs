@@ -14,6 +14,7 @@ use crate::steps::{Uses, drop_dead, kernel, union};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Level, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
+use std::sync::Arc;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| rewrites.sweep(program, RULE, find, apply))
@@ -320,6 +321,6 @@ pub fn apply(program: &mut Program, site: &Site) {
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let (merged, args) = inlined(&p_step, p, &c_step, c, site.operand);
     let origins = union([p_step.origins.as_slice(), &c_step.origins]);
-    program.steps[site.consumer] = Step { op: FlowOp::Kernel(Box::new(merged)), args, origins, ..c_step };
+    program.steps[site.consumer] = Step { op: FlowOp::Kernel(Arc::new(merged)), args, origins, ..c_step };
     drop_dead(program);
 }

@@ -7,6 +7,7 @@ use crate::steps::{Uses, drop_dead, kernel, sort_steps, union};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// More statements than this in one kernel would spill more than a separate kernel moves.
 pub const STATEMENTS_MAX: usize = 96;
@@ -125,7 +126,7 @@ fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pai
     let (merged, args) = tidy(merged, args);
     let results = p_step.results.iter().chain(&c_step.results).copied().collect();
     let origins = union([p_step.origins.as_slice(), &c_step.origins]);
-    let op = FlowOp::Kernel(Box::new(merged));
+    let op = FlowOp::Kernel(Arc::new(merged));
     program.steps[consumer] = Step { op, args, results, origins };
     program.steps.remove(producer);
     sort_steps(program);

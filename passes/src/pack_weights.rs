@@ -12,6 +12,7 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{FlowOp, Program, Source, Step, Window};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_kernels::{Packable, Target, packable};
+use std::sync::Arc;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let target = rewrites.options().target;
@@ -44,7 +45,7 @@ fn apply(program: &mut Program, step: usize, (sources, site): Site) {
             false => args.push(id),
         }
     }
-    program.steps[step].op = FlowOp::Kernel(Box::new(site.kernel));
+    program.steps[step].op = FlowOp::Kernel(Arc::new(site.kernel));
 }
 
 /// A table whose rows are looked up, and the container that holds it in panels.
@@ -87,7 +88,7 @@ fn apply_panels(program: &mut Program, _: usize, table: Table) {
         let step = &mut program.steps[reader];
         let FlowOp::Kernel(kernel) = &mut step.op else { continue };
         if let Some(read) = in_panels(kernel, operand, &container, &table.window) {
-            **kernel = read;
+            *kernel = Arc::new(read);
             step.args[operand] = table.packed;
         }
     }

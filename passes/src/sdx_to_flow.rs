@@ -21,6 +21,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Host, Node, Op, Symbol, TensorType, Value};
 use states::{States, taken_names};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     let taken = taken_names(module)?;
@@ -285,7 +286,7 @@ impl Converter<'_> {
         let index = vars(0, node.ty.rank());
         b.kernel.stores.push(Store { memlet: Memlet { container: 0, index }, value });
         b.kernel.writes.push(container_of(&node.ty));
-        self.step(FlowOp::Kernel(Box::new(b.kernel)), b.args, node)
+        self.step(FlowOp::Kernel(Arc::new(b.kernel)), b.args, node)
     }
 
     /// A statement that reads a value at an index; a scalar's statements are copied in instead.

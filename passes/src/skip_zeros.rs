@@ -27,6 +27,7 @@ use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::{Pace, lower, products};
 use std::fmt;
+use std::sync::Arc;
 
 /// A matrix with fewer zeros is not looked at: its words would cost more than all of it.
 const ZEROS_MIN: f64 = 0.5;
@@ -256,11 +257,11 @@ impl Site {
                 let step = &mut program.steps[*producer];
                 let written = step.results.iter().position(|id| *id == x);
                 if let (FlowOp::Kernel(k), Some(written)) = (&mut step.op, written) {
-                    k.writes[written].layout = layout.clone();
+                    Arc::make_mut(k).writes[written].layout = layout.clone();
                 }
             }
             Some(Turned { layout, by: None }) => {
-                let op = FlowOp::Kernel(Box::new(copy(&program.containers[x], layout)));
+                let op = FlowOp::Kernel(Arc::new(copy(&program.containers[x], layout)));
                 let known = program.steps.iter().find(|step| step.args == [x] && step.op == op);
                 let id = known.map(|step| step.results[0]).unwrap_or_else(|| {
                     let made = Container { layout: layout.clone(), ..program.containers[x].clone() };
@@ -275,7 +276,7 @@ impl Site {
         let Some(k) = kernel(&program.steps[at]) else { return };
         let (kernel, args) = self.product(program, k, args, [values, columns, starts]);
         let step = &mut program.steps[at];
-        (step.op, step.args) = (FlowOp::Kernel(Box::new(kernel)), args);
+        (step.op, step.args) = (FlowOp::Kernel(Arc::new(kernel)), args);
     }
 
     /// The kernel over the words, with what followed the sum behind it.

@@ -14,6 +14,7 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Sums of one kernel: each has a tile of its own while the others are summed.
 const SUMS_MAX: usize = 4;
@@ -143,7 +144,7 @@ fn apply(program: &mut Program, site: &Parts) {
     }
     let (split, args) = tidy(split, step.args.clone());
     let results = parts.values().copied().collect();
-    program.steps[*at] = Step { op: FlowOp::Kernel(Box::new(split)), args, results, origins: step.origins.clone() };
+    program.steps[*at] = Step { op: FlowOp::Kernel(Arc::new(split)), args, results, origins: step.origins.clone() };
     for &reader in readers {
         read_from_parts(program, reader, *old, &parts);
     }
@@ -171,5 +172,5 @@ fn read_from_parts(program: &mut Program, reader: usize, old: Id, parts: &BTreeM
     k.reads = reads;
     let (k, args) = tidy(k, args);
     let step = &mut program.steps[reader];
-    (step.op, step.args) = (FlowOp::Kernel(Box::new(k)), args);
+    (step.op, step.args) = (FlowOp::Kernel(Arc::new(k)), args);
 }

@@ -7,6 +7,7 @@ use sardonyx_dialects::flow::program::Consumers;
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Source, Step};
 use sardonyx_dialects::sdx::SymbolKind;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The kernel of a step, if it is one.
 pub fn kernel(step: &Step) -> Option<&Kernel> {
@@ -138,14 +139,15 @@ pub fn drop_dead(program: &mut Program) {
 /// Drops stores to results, and what only they needed. The operands before.
 fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
     let FlowOp::Kernel(kernel) = &mut step.op else { return step.args.clone() };
+    let kernel = Arc::make_mut(kernel);
     kernel.stores.retain(|s| kept.contains(&s.memlet.container));
     for store in &mut kernel.stores {
         store.memlet.container = kept.iter().position(|&k| k == store.memlet.container).unwrap_or(0);
     }
     kernel.writes = kept.iter().map(|&i| kernel.writes[i].clone()).collect();
     step.results = kept.iter().map(|&i| step.results[i]).collect();
-    let (tidied, args) = tidy((**kernel).clone(), step.args.clone());
-    **kernel = tidied;
+    let (tidied, args) = tidy(kernel.clone(), step.args.clone());
+    *kernel = tidied;
     std::mem::replace(&mut step.args, args)
 }
 

@@ -16,6 +16,7 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Layout, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use std::sync::Arc;
 
 const NARROW: DType = DType::F16;
 const WIDE: DType = DType::F32;
@@ -33,7 +34,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
                 continue;
             }
             let (new, args) = tidy(widened(old, &reads, &writes), step.args.clone());
-            (program.steps[at].op, program.steps[at].args) = (FlowOp::Kernel(Box::new(new)), args);
+            (program.steps[at].op, program.steps[at].args) = (FlowOp::Kernel(Arc::new(new)), args);
         }
         for (container, _) in program.containers.iter_mut().zip(wide).filter(|(_, wide)| *wide) {
             container.dtype = WIDE;
@@ -54,7 +55,7 @@ fn widen_inputs(program: &mut Program) {
         let Some(&first) = readers.first() else { continue };
         // The rounding of what is f16 already makes the result one of f16, as all results here are.
         let id = program.container(from.clone());
-        let op = FlowOp::Kernel(Box::new(rounding(from.clone(), from)));
+        let op = FlowOp::Kernel(Arc::new(rounding(from.clone(), from)));
         for reader in readers {
             let step = &mut program.steps[reader];
             step.args.iter_mut().filter(|arg| **arg == input).for_each(|arg| *arg = id);

@@ -6,6 +6,7 @@ use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Layout, Program, 
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::{drop_dead, tidy};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 fn kernels(p: &Program) -> impl Iterator<Item = &Kernel> {
     p.steps.iter().filter_map(|s| match &s.op {
@@ -37,6 +38,7 @@ fn mapped(p: &Program, by: &dyn Fn(&Dim) -> Dim) -> Program {
     out.containers.iter_mut().for_each(container);
     for step in &mut out.steps {
         let FlowOp::Kernel(k) = &mut step.op else { continue };
+        let k = Arc::make_mut(k);
         k.reads.iter_mut().chain(&mut k.writes).for_each(container);
         k.outer.iter_mut().chain(&mut k.inner).chain(&mut k.deep).for_each(|d| *d = by(d));
         k.stores.iter_mut().flat_map(|s| &mut s.memlet.index).for_each(|d| *d = by(d));
@@ -222,6 +224,7 @@ fn simpler(p: &Program, step: usize, k: usize) -> Vec<Instead> {
 fn with_statement(p: &Program, step: usize, k: usize, instead: Instead) -> Program {
     let mut out = p.clone();
     let Step { op: FlowOp::Kernel(kernel), args, .. } = &mut out.steps[step] else { return out };
+    let kernel = Arc::make_mut(kernel);
     match instead {
         Instead::Body(body) => kernel.body[k].body = body,
         Instead::Statement(other) => {
@@ -234,8 +237,8 @@ fn with_statement(p: &Program, step: usize, k: usize, instead: Instead) -> Progr
             }
         }
     }
-    let (tidied, tidied_args) = tidy((**kernel).clone(), args.clone());
-    (**kernel, *args) = (tidied, tidied_args);
+    let (tidied, tidied_args) = tidy(kernel.clone(), args.clone());
+    (*kernel, *args) = (tidied, tidied_args);
     out
 }
 

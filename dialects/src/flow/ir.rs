@@ -10,6 +10,7 @@ use crate::sdx::ir as sdx_ir;
 use sardonyx_base::plan::{HostCall, HostResult};
 use sardonyx_base::{Dim, Error, Result};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 type Reading<T> = std::result::Result<T, String>;
 
@@ -353,7 +354,7 @@ impl Program {
 
 fn read_op(op: Operation) -> Reading<FlowOp> {
     Ok(match op.name().as_str() {
-        "flow.kernel" => FlowOp::Kernel(Box::new(read_kernel(op)?)),
+        "flow.kernel" => FlowOp::Kernel(Arc::new(read_kernel(op)?)),
         "flow.param" => FlowOp::Param { source: read_source(op)?, window: read_window(op.attr("window"))? },
         "flow.const" => {
             let result = op.results().first().map(|r| r.ty()).ok_or("it has no result")?;

@@ -8,6 +8,7 @@ use crate::sdx::{Check, Symbol};
 use sardonyx_base::plan::HostCall;
 use sardonyx_base::{Dim, Tensor};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Index into [`Program::containers`].
 pub type Id = usize;
@@ -26,7 +27,8 @@ pub enum FlowOp {
     Bind {
         symbol: String,
     },
-    Kernel(Box<Kernel>),
+    /// Shared: programs that a search compares differ in a few of their kernels.
+    Kernel(Arc<Kernel>),
     /// Rust code of the runtime gives the results.
     Host(HostCall<String>),
 }

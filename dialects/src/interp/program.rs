@@ -237,6 +237,7 @@ mod tests {
     use crate::scalar::ScalarFn;
     use crate::sdx::{Symbol, SymbolKind};
     use sardonyx_base::{Dim, Encoding};
+    use std::sync::Arc;
 
     fn container(dtype: DType, dims: &[&str], encoding: Encoding) -> Container {
         let dims = dims.iter().map(|d| Dim::parse(d).unwrap()).collect();
@@ -329,7 +330,7 @@ mod tests {
         p.steps = vec![
             step(FlowOp::Bind { symbol: "n".into() }, &[count], &[]),
             step(FlowOp::View, &[x], &[view]),
-            step(FlowOp::Kernel(Box::new(kernel)), &[view], &[y]),
+            step(FlowOp::Kernel(Arc::new(kernel)), &[view], &[y]),
         ];
         p
     }

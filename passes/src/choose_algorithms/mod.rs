@@ -26,6 +26,7 @@ use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, 
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use splits::{Call, Policy, Split, best};
+use std::sync::Arc;
 use winograd::{Filters, Site};
 
 /// Batches beyond this are computed by calls of one algorithm.
@@ -293,7 +294,7 @@ fn apply(program: &mut Program, site: &Site, step: &Step, way: &Way) {
         match algorithm {
             Algorithm::Winograd => site.apply(program, Some(&part), filters, &results, &step.origins),
             Algorithm::Direct => {
-                let op = FlowOp::Kernel(Box::new(direct(site, &part)));
+                let op = FlowOp::Kernel(Arc::new(direct(site, &part)));
                 program.steps.push(Step { op, args: step.args.clone(), results: results.clone(), ..step.clone() });
             }
         }
@@ -305,7 +306,7 @@ fn apply(program: &mut Program, site: &Site, step: &Step, way: &Way) {
             parts.iter().map(|(first, results)| (*first, &program.containers[results[at]])).collect();
         let kernel = joined(&program.containers[*id], &pieces);
         let args = parts.iter().map(|(_, results)| results[at]).collect();
-        program.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args, results: vec![*id], ..step.clone() });
+        program.steps.push(Step { op: FlowOp::Kernel(Arc::new(kernel)), args, results: vec![*id], ..step.clone() });
     }
 }
 

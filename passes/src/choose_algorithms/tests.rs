@@ -8,6 +8,7 @@ use sardonyx_dialects::flow::{Layout, Source};
 use sardonyx_dialects::interp::run_program;
 use sardonyx_dialects::scalar::ReduceFn;
 use sardonyx_kernels::Target;
+use std::sync::Arc;
 
 const F: DType = DType::F32;
 
@@ -75,7 +76,7 @@ fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Te
         stores: vec![Store { memlet: Memlet { container: 0, index: vec![v(0), v(1), v(2), v(3)] }, value }],
     };
     sort_outer(&mut kernel);
-    p.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args: body.args, results: vec![y], origins: vec![] });
+    p.steps.push(Step { op: FlowOp::Kernel(Arc::new(kernel)), args: body.args, results: vec![y], origins: vec![] });
     let minus = p.container(container(&[s.n, s.o, s.h, s.w], Layout::RowMajor));
     let mut body = Draft::default();
     let value = body.load(&p, y, (0..4).map(v).collect(), None);
@@ -90,7 +91,7 @@ fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Te
         body: body.body,
         stores: vec![store],
     };
-    let (op, args) = (FlowOp::Kernel(Box::new(kernel)), body.args);
+    let (op, args) = (FlowOp::Kernel(Arc::new(kernel)), body.args);
     p.steps.push(Step { op, args, results: vec![minus], origins: vec![] });
     p.inputs = vec![("x".into(), x), ("z".into(), z)];
     p.outputs = vec![("minus".into(), minus)];
@@ -159,7 +160,7 @@ fn other_kernels_are_left_alone() {
         }
         let at = CONVOLUTION;
         if let FlowOp::Kernel(k) = &mut p.steps[at].op {
-            edit(k);
+            edit(Arc::make_mut(k));
         }
         Site::of(&p, &p.steps[at], &p.producers()).is_some()
     };

@@ -21,6 +21,7 @@ use sardonyx_dialects::flow::{
 };
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{plain_load, products};
+use std::sync::Arc;
 
 /// A convolution that can be computed so. Variables by their numbers.
 pub struct Site {
@@ -254,7 +255,7 @@ impl Site {
         };
         let stores = values.into_iter().enumerate().map(store).collect();
         let kernel = body.map(matrices.dims[1..].to_vec(), vec![matrices], stores);
-        let (op, origins) = (FlowOp::Kernel(Box::new(kernel)), origins.to_vec());
+        let (op, origins) = (FlowOp::Kernel(Arc::new(kernel)), origins.to_vec());
         program.steps.push(Step { op, args: vec![rows_id], results: vec![result], origins });
         result
     }
@@ -267,7 +268,7 @@ impl Site {
         let u = program.containers[u_id].clone();
         let [v_id, m_id] = [v.clone(), m.clone()].map(|c| program.container(c));
         let mut step = |kernel: Kernel, args: Vec<Id>, results: Vec<Id>| {
-            let op = FlowOp::Kernel(Box::new(kernel));
+            let op = FlowOp::Kernel(Arc::new(kernel));
             program.steps.push(Step { op, args, results, origins: origins.to_vec() });
         };
         step(self.pieces(part, v.clone()), vec![self.args[self.image.container]], vec![v_id]);
@@ -291,6 +292,7 @@ impl Site {
         let containers: Vec<Container> = results.iter().map(|id| program.containers[*id].clone()).collect();
         for step in program.steps.iter_mut().filter(|_| !odd.is_empty()) {
             let FlowOp::Kernel(kernel) = &mut step.op else { continue };
+            let kernel = Arc::make_mut(kernel);
             for (read, id) in kernel.reads.iter_mut().zip(&step.args) {
                 if let Some(at) = results.iter().position(|result| result == id) {
                     *read = containers[at].clone();

@@ -6,10 +6,10 @@ use crate::steps::{Uses, kernel};
 use crate::{fuse_attention, fuse_epilogues, fuse_reductions, inline_maps};
 use sardonyx_dialects::flow::{Body, Class, Merging, Program, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// By the numbers of steps.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Move {
     /// A map goes into all its readers.
     Inline { producer: usize },
@@ -26,7 +26,7 @@ pub enum Move {
 /// All moves, in the order of their consumers.
 pub fn moves(program: &Program) -> Vec<Move> {
     let uses = Uses::of(program);
-    let mut out = vec![];
+    let (mut out, mut seen) = (vec![], HashSet::new());
     for consumer in 0..program.steps.len() {
         if kernel(&program.steps[consumer]).is_none() {
             continue;
@@ -42,7 +42,8 @@ pub fn moves(program: &Program) -> Vec<Move> {
                 Move::Rows { producer, consumer },
             ];
             for m in candidates {
-                if !out.contains(&m) && m.is_legal(program, &uses) {
+                // Another consumer may have asked for it: it is as legal as it was then.
+                if seen.insert(m.clone()) && m.is_legal(program, &uses) {
                     out.push(m);
                 }
             }

@@ -13,6 +13,7 @@ use crate::splice::{Splice, bare_var, from_data, own_vars, tidy};
 use crate::steps::{Uses, kernel};
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
+use std::sync::Arc;
 
 pub const RULE: Rule = Rule::of_class(Equality::Exact, "padding");
 
@@ -67,8 +68,8 @@ fn cut(program: &Program, (reduction, map): (usize, usize), padded: &Padded) -> 
     let (first, first_args) = first_part(k, args, place, (dims, &inside))?;
     let id = out.container(first.writes[0].clone());
     let (second, second_args) = second_part(k, args, place, (padded, id, first.writes[0].clone()));
-    out.steps[map] = Step { op: FlowOp::Kernel(Box::new(second)), args: second_args, ..program.steps[map].clone() };
-    let op = FlowOp::Kernel(Box::new(first));
+    out.steps[map] = Step { op: FlowOp::Kernel(Arc::new(second)), args: second_args, ..program.steps[map].clone() };
+    let op = FlowOp::Kernel(Arc::new(first));
     out.steps.insert(map, Step { op, args: first_args, results: vec![id], origins: origins.clone() });
     let space = fuse_epilogues::matches(&out, &Uses::of(&out), reduction, map).ok()?;
     merge_into(&mut out, reduction, map, space);

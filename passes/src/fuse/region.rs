@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// A map with more readers than this stays, so that it doesn't make one region of a whole network.
 const READERS_MAX: usize = 4;
 
+/// A larger region is searched in parts, one after the other: each move that is tried takes as long as its region is large.
+const STEPS_MAX: usize = 128;
+
 /// The containers that each region's steps write, in the order of the regions' first steps. Regions of one step are
 /// left out.
 pub fn regions(program: &Program) -> Vec<BTreeSet<Id>> {
@@ -33,8 +36,9 @@ pub fn regions(program: &Program) -> Vec<BTreeSet<Id>> {
     }
     let mut regions: Vec<Vec<usize>> = members.into_values().filter(|m| m.len() > 1).collect();
     regions.sort();
-    let written = |steps: Vec<usize>| steps.iter().flat_map(|&s| program.steps[s].results.iter().copied()).collect();
-    regions.into_iter().map(written).collect()
+    let parts = regions.iter().flat_map(|region| region.chunks(STEPS_MAX));
+    let written = |steps: &[usize]| steps.iter().flat_map(|&s| program.steps[s].results.iter().copied()).collect();
+    parts.map(written).collect()
 }
 
 /// A path leads around through what merges with neither.

@@ -11,10 +11,11 @@ use crate::rewrite::Rewrites;
 use crate::steps::{Uses, kernel};
 use sardonyx_base::Result;
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{Program, Step};
+use sardonyx_dialects::flow::{FlowOp, Program, Step};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
+use std::sync::Arc;
 
 /// Regions of more steps are not explored.
 const STEPS_MAX: usize = 8;
@@ -93,7 +94,7 @@ impl Known {
 
     fn find(&self, step: &Step) -> Option<&KnownStep> {
         let known = &self.steps[*self.places.get(&step.results)?];
-        (known.step == *step).then_some(known)
+        is_same(&known.step, step).then_some(known)
     }
 
     /// The cost of a program that some of the steps are in still.
@@ -115,6 +116,16 @@ impl Known {
         let places = steps.iter().enumerate().map(|(at, known)| (known.step.results.clone(), at)).collect();
         let cost = steps.iter().map(|known| known.cost).fold(0, u64::saturating_add);
         Known { steps, places, cost, names }
+    }
+}
+
+/// Steps of programs that come of each other share the kernels that no move has changed.
+fn is_same(a: &Step, b: &Step) -> bool {
+    match (&a.op, &b.op) {
+        (FlowOp::Kernel(one), FlowOp::Kernel(other)) if Arc::ptr_eq(one, other) => {
+            (&a.args, &a.results, &a.origins) == (&b.args, &b.results, &b.origins)
+        }
+        _ => a == b,
     }
 }
 

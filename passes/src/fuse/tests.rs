@@ -12,6 +12,7 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::Target;
+use std::sync::Arc;
 
 const F: DType = DType::F32;
 
@@ -64,7 +65,7 @@ impl Draft {
             body,
         };
         kernel.check().unwrap();
-        let op = FlowOp::Kernel(Box::new(kernel));
+        let op = FlowOp::Kernel(Arc::new(kernel));
         self.program.steps.push(Step { op, args: args.to_vec(), results: vec![result], origins: vec![] });
         self.values.push(result);
     }

@@ -22,6 +22,7 @@ use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::contract::rows_of_cell;
 use sardonyx_kernels::device_spec::BYTE_SHIFT;
 use sardonyx_kernels::products;
+use std::sync::Arc;
 
 /// So many products of a byte by a code of four bits, 16 times as large in registers, stay within i32.
 const PRODUCTS_MAX: i64 = 1 << 16;
@@ -317,7 +318,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     let mut new = Kernel { inner, deep, reads: draft.reads, body: draft.body, ..old.clone() };
     renumber_stores(&mut new, &map);
     let (kernel, args) = tidy(new, draft.args);
-    program.steps[at].op = FlowOp::Kernel(Box::new(kernel));
+    program.steps[at].op = FlowOp::Kernel(Arc::new(kernel));
     program.steps[at].args = args;
 }
 

@@ -14,6 +14,7 @@ use sardonyx_dialects::flow::{
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::device_spec::{BYTE_SHIFT, ByteProducts};
 use sardonyx_kernels::products;
+use std::sync::Arc;
 
 pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Written) {
     let bytes = bytes_of(program, at, &site.left, written);
@@ -28,7 +29,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     let scales = write_scale(program, &site.left, written);
     let found = contraction(program, (at, taken), site, (bytes, scales), &parameters, row_sums);
     let Some((kernel, args)) = found else { return };
-    program.steps[at].op = FlowOp::Kernel(Box::new(kernel));
+    program.steps[at].op = FlowOp::Kernel(Arc::new(kernel));
     program.steps[at].args = args;
 }
 
@@ -78,6 +79,7 @@ pub fn zero_of(program: &Program, factor: &Factor, taken: impl Fn(DType) -> (DTy
 fn write_bytes(program: &mut Program, left: &Factor, taken: ByteProducts) -> Id {
     let plain = program.containers[left.id].clone();
     let FlowOp::Kernel(maker) = &mut program.steps[left.maker].op else { return left.id };
+    let maker = Arc::make_mut(maker);
     let (dtype, shift) = taken.left(maker.body[left.bytes.byte].dtype);
     let container = Container { dtype, ..plain };
     // The zero point, which is what was 0.
@@ -106,6 +108,7 @@ fn write_beside(program: &mut Program, maker: usize, container: Container, index
     let id = program.container(container.clone());
     let step = &mut program.steps[maker];
     if let FlowOp::Kernel(kernel) = &mut step.op {
+        let kernel = Arc::make_mut(kernel);
         kernel.stores.push(Store { memlet: Memlet { container: kernel.writes.len(), index }, value });
         kernel.writes.push(container);
         step.results.push(id);
@@ -298,7 +301,7 @@ pub fn computed(
     };
     let (kernel, args) = tidy(kernel, draft.args);
     let id = program.container(container);
-    program.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args, results: vec![id], origins });
+    program.steps.push(Step { op: FlowOp::Kernel(Arc::new(kernel)), args, results: vec![id], origins });
     id
 }
 

@@ -22,6 +22,7 @@ use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Memlet, Progr
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_kernels::{Target, packable};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let layouts = rewrites.options().layouts;
@@ -83,6 +84,7 @@ fn set(program: &mut Program, id: Id, layout: &Layout) {
     for step in &mut program.steps {
         let (args, results) = (&step.args, &step.results);
         let FlowOp::Kernel(k) = &mut step.op else { continue };
+        let k = Arc::make_mut(k);
         let reads = k.reads.iter_mut().zip(args);
         let mut own: Vec<_> = reads.chain(k.writes.iter_mut().zip(results)).filter(|(_, i)| **i == id).collect();
         own.iter_mut().for_each(|(c, _)| c.layout = layout.clone());

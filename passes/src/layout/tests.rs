@@ -9,6 +9,7 @@ use sardonyx_dialects::flow::{Container, Source, Statement, Step, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::Target;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 const F: DType = DType::F32;
 
@@ -53,7 +54,7 @@ impl Draft {
             body,
         };
         kernel.check().unwrap();
-        let op = FlowOp::Kernel(Box::new(kernel));
+        let op = FlowOp::Kernel(Arc::new(kernel));
         self.0.steps.push(Step { op, args: args.to_vec(), results: vec![result], origins: vec![] });
         result
     }

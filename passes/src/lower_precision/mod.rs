@@ -25,6 +25,7 @@ use sardonyx_kernels::Words;
 use sardonyx_kernels::target::Class as TargetClass;
 use sardonyx_kernels::{Lowered, lower, products};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     if rewrites.options().precision == Precision::F32 {
@@ -35,7 +36,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         let class = rewrites.options().target.class();
         let find = |program: &Program, step: usize| find(program, step, class);
         rewrites.each_step(program, find, |program, at, site| match site {
-            Site::Attention(kernel) => program.steps[at].op = FlowOp::Kernel(Box::new(kernel)),
+            Site::Attention(kernel) => program.steps[at].op = FlowOp::Kernel(Arc::new(kernel)),
             Site::Contraction(contraction) => apply(program, at, contraction, &mut rounded),
         })?;
         round_where_made(program, &rounded);
@@ -172,13 +173,13 @@ fn apply(program: &mut Program, step: usize, site: Contraction, rounded: &mut BT
         let from = program.containers[left].clone();
         let to = Container { dtype: DType::BF16, ..from.clone() };
         let id = program.container(to.clone());
-        let op = FlowOp::Kernel(Box::new(rounding(from, to)));
+        let op = FlowOp::Kernel(Arc::new(rounding(from, to)));
         program.steps.push(Step { op, args: vec![left], results: vec![id], origins });
         id
     });
     args.push(id);
     let (kernel, args) = tidy(site.kernel, args);
-    (program.steps[step].op, program.steps[step].args) = (FlowOp::Kernel(Box::new(kernel)), args);
+    (program.steps[step].op, program.steps[step].args) = (FlowOp::Kernel(Arc::new(kernel)), args);
 }
 
 /// to[i] = from[i], rounded
@@ -288,7 +289,7 @@ impl Root {
         for name in self.names(program, &uses) {
             program.containers[name].dtype = DType::BF16;
         }
-        program.steps[self.maker].op = FlowOp::Kernel(Box::new(kernel));
+        program.steps[self.maker].op = FlowOp::Kernel(Arc::new(kernel));
         true
     }
 
@@ -303,7 +304,7 @@ impl Root {
         let Some(container) = kernel.writes.last().cloned() else { return false };
         let id = program.container(container);
         let maker = &mut program.steps[self.maker];
-        maker.op = FlowOp::Kernel(Box::new(kernel));
+        maker.op = FlowOp::Kernel(Arc::new(kernel));
         maker.results.push(id);
         beside.insert(self.id, id);
         true

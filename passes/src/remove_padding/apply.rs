@@ -16,6 +16,7 @@ use sardonyx_dialects::flow::{
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Leaves out the rows, or nothing where a kernel would become one of another class.
 pub fn apply(program: &Program, proof: &Proof, origins: &[String]) -> Option<Program> {
@@ -157,7 +158,7 @@ impl<'a> Packing<'a> {
 
     fn step(&mut self, kernel: Kernel, args: Vec<Id>, results: Vec<Id>, origins: Vec<String>) {
         let (kernel, args) = tidy(kernel, args);
-        self.program.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args, results, origins });
+        self.program.steps.push(Step { op: FlowOp::Kernel(Arc::new(kernel)), args, results, origins });
     }
 
     /// The container of rows that stands for one of all positions.
@@ -298,7 +299,7 @@ impl<'a> Packing<'a> {
         let (new, args) = tidy(new, args);
         let fits = new.class() == k.class() && new.check().is_ok();
         self.program.steps.push(Step {
-            op: FlowOp::Kernel(Box::new(new)),
+            op: FlowOp::Kernel(Arc::new(new)),
             args,
             results,
             origins: step.origins.clone(),

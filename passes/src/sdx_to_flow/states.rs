@@ -11,6 +11,7 @@ use sardonyx_dialects::flow::{Container, FlowOp, Layout, Memlet, State, Step, St
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value, ir};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The layouts of the pasts and of the results of a graph's states, and by the result what counts the kept positions.
 #[derive(Default)]
@@ -134,7 +135,7 @@ impl Converter<'_> {
         b.kernel.stores.push(Store { memlet: Memlet { container: 0, index }, value });
         b.kernel.writes.push(result.clone());
         let id = self.program.container(result);
-        let (op, origins) = (FlowOp::Kernel(Box::new(b.kernel)), node.origins.clone());
+        let (op, origins) = (FlowOp::Kernel(Arc::new(b.kernel)), node.origins.clone());
         self.program.steps.push(Step { op, args: b.args, results: vec![id], origins });
         id
     }

@@ -12,6 +12,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 use sardonyx_kernels::Target;
+use std::sync::Arc;
 
 fn program(text: &str) -> Program {
     let context = registry::context();
@@ -44,7 +45,7 @@ fn two_kernels() -> Program {
 
 fn kernel(p: &mut Program, step: usize) -> &mut Kernel {
     match &mut p.steps[step].op {
-        FlowOp::Kernel(k) => k,
+        FlowOp::Kernel(k) => Arc::make_mut(k),
         other => panic!("{other:?} is no kernel"),
     }
 }

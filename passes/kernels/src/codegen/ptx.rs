@@ -9,6 +9,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_dialects::flow::{FlowOp, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Plan};
+use std::sync::Arc;
 
 /// The kernels of a plan for one target.
 pub struct PtxModule {
@@ -83,7 +84,7 @@ fn flow_kernels(module: Operation) -> Result<Vec<(String, sardonyx_dialects::flo
         }
         for step in Program::read(function)?.steps {
             if let FlowOp::Kernel(kernel) = step.op {
-                found.push((format!("k{}", found.len()), *kernel));
+                found.push((format!("k{}", found.len()), Arc::unwrap_or_clone(kernel)));
             }
         }
     }
