@@ -116,13 +116,13 @@ fn clients_that_vanish_are_not_computed() {
     wait_for(&server, "left", 10);
     wait_for(&server, "execution_count", 1);
     // The call of a client that vanishes meanwhile ends long before it is done.
-    let (_dir, server) = serve(&slow(20_000), &[]);
+    let (_dir, server) = serve(&slow(80_000), &[]);
     let running = begin(&server, &slow_request());
     wait_for(&server, "running", 1);
     drop(running);
     let began = Instant::now();
     wait_for(&server, "execution_count", 1);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     wait_for(&server, "running", 0);
 }
 

@@ -5,12 +5,14 @@
 //! of the whole, which `cargo xtask test --suite hostile` runs. `hostile one KIND SEED` tries a single mutant here.
 
 mod artifacts;
+mod bombs;
 mod clusters;
 mod corpus;
 mod models;
 mod watch;
 mod worker;
 
+use bombs::Bombs;
 use clusters::{Plans, Topologies};
 use libtest_mimic::{Arguments, Trial};
 
@@ -43,6 +45,7 @@ enum Outcome {
 static KINDS: &[Kind] = &[
     Kind { name: "artifacts", n_share: 300, n_whole: 10_000, open: artifacts::open, check: artifacts::check },
     Kind { name: "models", n_share: 300, n_whole: 10_000, open: models::open, check: models::check },
+    Kind { name: "bombs", n_share: 10, n_whole: 600, open: Bombs::open, check: Bombs::check },
     Kind { name: "topologies", n_share: 300, n_whole: 10_000, open: Topologies::open, check: Topologies::check },
     Kind { name: "plans", n_share: 200, n_whole: 10_000, open: Plans::open, check: Plans::check },
 ];

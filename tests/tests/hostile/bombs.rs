@@ -1,0 +1,119 @@
+//! a small model that asks for much: long chains, shared operands, very many operands, dimensions that double
+
+use crate::watch::Tally;
+use crate::{Outcome, Subject};
+use prost::Message;
+use sardonyx::compile::{Request, compile};
+use sardonyx::onnx::proto::{AttributeProto, attribute_type};
+use sardonyx_base::{DType, Fault};
+use sardonyx_tests::damage::Random;
+use sardonyx_tests::onnx::Net;
+use std::path::Path;
+use tempfile::TempDir;
+
+pub struct Bombs {
+    folder: TempDir,
+    last: Vec<u8>,
+}
+
+/// Long chains take a debug build as much longer.
+const SCALE: usize = if cfg!(debug_assertions) { 64 } else { 1 };
+const NODES_MAX: usize = 20_000 / SCALE;
+
+static UNARY: &[&str] =
+    &["Neg", "Sin", "Relu", "Exp", "Sigmoid", "Softmax", "Tanh", "Abs", "Sqrt", "Identity", "Transpose", "Floor"];
+static BINARY: &[&str] = &["Add", "Mul", "Max", "Min", "Sub", "Div", "Pow"];
+
+impl Bombs {
+    pub fn open() -> Box<dyn Subject> {
+        Box::new(Bombs { folder: tempfile::tempdir().expect("a temporary folder"), last: vec![] })
+    }
+
+    /// Most are legal, however much they ask for.
+    pub fn check(tally: &Tally) {
+        let compiled = tally.count(|w| w.ends_with("compiled"));
+        assert!(compiled * 3 > tally.total(), "{compiled} compiled, of {}", tally.total());
+    }
+}
+
+impl Subject for Bombs {
+    fn attempt(&mut self, seed: u64) -> Outcome {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xb0b);
+        let (family, net) = bomb(&mut random);
+        self.last = net.model.encode_to_vec();
+        let [model, output] = ["model.onnx", "out.sdx"].map(|name| self.folder.path().join(name));
+        std::fs::write(&model, &self.last).expect("a temporary folder takes a model");
+        let _ = std::fs::remove_file(&output);
+        match compile(&Request::new(&model, &output)) {
+            Ok(_) => Outcome::Fine(format!("{family} compiled")),
+            Err(e) if e.fault != Fault::User => Outcome::Fault(format!("{family}: {e}")),
+            Err(e) => Outcome::Fine(format!("{family} refused {}", e.code)),
+        }
+    }
+
+    fn keep(&self, path: &Path) {
+        std::fs::write(path, &self.last).expect("a temporary folder takes a model");
+    }
+}
+
+fn one<'a>(of: &[&'a str], random: &mut Random) -> &'a str {
+    of[random.below(of.len())]
+}
+
+fn bomb(random: &mut Random) -> (&'static str, Net) {
+    let x = Net::new().input("x", DType::F32, "n 6");
+    let n = NODES_MAX >> random.below(4);
+    match random.below(5) {
+        0 => {
+            let op = one(UNARY, random);
+            ("chain", chain(x, n, |t, _| (op.to_string(), t(0))))
+        }
+        1 => {
+            let op = one(BINARY, random);
+            ("chain with x", chain(x, n, |t, _| (op.to_string(), format!("{} x", t(0)))))
+        }
+        2 => {
+            let (op, back, n) = (one(BINARY, random), random.below(8), (n / 20).max(2));
+            ("shared", chain(x, n, |t, i| (op.to_string(), format!("{} {}", t(0), t(back.min(i))))))
+        }
+        3 => ("joined", joined(x, n, random)),
+        _ => {
+            let doublings = 1 + random.below(70);
+            let net = chain(x, doublings, |t, _| ("Concat".into(), format!("{0} {0}", t(0))));
+            ("doubled", with_axis(net, random.below(2) as i64))
+        }
+    }
+}
+
+/// `step` gives the operator and its operands; `t(k)` is the value k steps before.
+fn chain(mut net: Net, n: usize, mut step: impl FnMut(&dyn Fn(usize) -> String, usize) -> (String, String)) -> Net {
+    for i in 0..n {
+        let before = |k: usize| if i == k { "x".to_string() } else { format!("t{}", i - 1 - k) };
+        let (op, operands) = step(&before, i);
+        net = net.node(&format!("/{i}"), &op, &operands, &format!("t{i}"));
+    }
+    net.output(&format!("t{}", n - 1))
+}
+
+fn with_axis(mut net: Net, axis: i64) -> Net {
+    for node in &mut net.graph().node {
+        let r#type = attribute_type::INT;
+        node.attribute.push(AttributeProto { name: "axis".into(), i: axis, r#type, ..Default::default() });
+    }
+    net
+}
+
+/// Very many operands of one node.
+fn joined(net: Net, n: usize, random: &mut Random) -> Net {
+    let op = one(&["Concat", "Sum", "Max", "Min", "Mean"], random);
+    let distinct = random.below(3);
+    let mut net = net;
+    for i in 0..distinct {
+        net = net.node(&format!("/s{i}"), "Sin", "x", &format!("s{i}"));
+    }
+    let operand = |i: usize| if distinct == 0 { "x".into() } else { format!("s{}", i % distinct) };
+    let operands: Vec<String> = (0..n.max(2) / if op == "Concat" { 1 } else { 8 }).map(operand).collect();
+    let net = net.node("/all", op, &operands.join(" "), "y");
+    let net = if op == "Concat" { net.int("axis", random.below(2) as i64) } else { net };
+    net.output("y")
+}
