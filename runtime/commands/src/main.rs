@@ -8,7 +8,7 @@ use sardonyx_run::{self as commands, Command, CompletionsArgs};
 #[command(name = "sardonyx-run", version, about)]
 enum Cli {
     #[command(flatten)]
-    Command(Command),
+    Command(Box<Command>),
     /// Write the completions of this program's command line for a shell
     Completions(CompletionsArgs),
 }
