@@ -265,6 +265,7 @@ fn names_it(line: &str, text: &str) -> bool {
 
 /// Files that hold `unsafe`, each with its reason.
 static UNSAFE: &[(&str, &str)] = &[
+    ("compiler/src/commands/supervise.rs", "limits a process and hands it a pipe"),
     ("compiler/src/onnx/external.rs", "maps model files"),
     ("compiler/tests/onnx/main.rs", "an allocator that remembers the largest request"),
     ("dialects/src/hooks.rs", "called from C++"),
@@ -318,6 +319,7 @@ static UNSAFE: &[(&str, &str)] = &[
     ("runtime/src/device/sim.rs", "keeps to the declarations, with nothing unsafe within"),
     ("runtime/src/memory.rs", "aligned memory"),
     ("runtime/src/pool.rs", "lends a closure to threads that end before it does"),
+    ("runtime/tests/limits.rs", "drops a session in a process that was forked"),
     ("tests/tests/hostile/worker.rs", "an allocator that counts, limits and clocks of the process"),
     ("tests/tests/ranks/faults.rs", "sends signals to ranks"),
 ];
