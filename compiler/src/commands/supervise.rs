@@ -52,7 +52,7 @@ impl Resource {
     }
 }
 
-/// What the process that does the work was told.
+/// The process that does the work knows this from the one that watches it.
 pub struct Work {
     stages: File,
     pub given_up: Vec<GivenUp>,
@@ -84,7 +84,7 @@ impl GivenUp {
     }
 }
 
-/// Of the try with this number, where it is of one.
+/// Stages and ends carry the number of their try, as those of a try that was ended may come late.
 enum Event {
     Stage(usize, String),
     /// The process that does the work has ended, or is about to.
@@ -92,7 +92,7 @@ enum Event {
     Signal(i32),
 }
 
-/// How one try ended.
+/// One try ends in one of these ways.
 enum Outcome {
     Exit(i32),
     /// The stage it was in, and how long each took.
@@ -109,6 +109,7 @@ pub fn supervised(limits: &Limits, outputs: &[&Path]) -> Result<i32> {
     let (sender, events) = channel();
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| cannot_start(&e))?;
     watch_signals(signals, sender.clone())?;
+    let clear = || outputs.iter().for_each(|output| remove_leftovers(output));
     let mut given_up: Vec<GivenUp> = vec![];
     loop {
         let folder = tempfile::tempdir().ok();
@@ -119,18 +120,18 @@ pub fn supervised(limits: &Limits, outputs: &[&Path]) -> Result<i32> {
             Outcome::Exit(code) => return Ok(code),
             Outcome::Signal(signal) => {
                 drop(folder);
-                outputs.iter().for_each(|output| remove_leftovers(output));
+                clear();
                 // Ends this process as the signal would have.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
                 return Ok(128 + signal);
             }
             Outcome::Killed(signal, stage) => {
-                outputs.iter().for_each(|output| remove_leftovers(output));
+                clear();
                 return Err(Error::defect(format!("signal {signal} ended the compilation in stage `{stage}`")));
             }
             Outcome::OutOf(resource, stage, took) => (resource, stage, took),
         };
-        outputs.iter().for_each(|output| remove_leftovers(output));
+        clear();
         let Some(next) = to_give_up(resource, &stage, &took, &given_up) else {
             return Err(refused(limits, resource, &stage));
         };
@@ -289,7 +290,7 @@ fn attend(
     }
 }
 
-/// What an exit status means. Where memory is limited, what fails to get some ends the process in one way or another.
+/// An exit status says how a try ended. Where memory is limited, what fails to get some ends the process in one way or another.
 fn ended(status: ExitStatus, limits: &Limits, stage: String, took: BTreeMap<String, Duration>) -> Outcome {
     let limited = limits.memory_limit.is_some() || is_limited();
     match (status.code(), status.signal()) {
@@ -302,7 +303,7 @@ fn ended(status: ExitStatus, limits: &Limits, stage: String, took: BTreeMap<Stri
     }
 }
 
-/// Whether this process was started with a limit on its memory.
+/// Tells whether this process was started with a limit on its memory.
 fn is_limited() -> bool {
     let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
     limits.into_iter().any(|resource| {

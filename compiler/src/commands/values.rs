@@ -48,7 +48,7 @@ pub fn score_drop(text: &str) -> std::result::Result<f64, String> {
     number.ok_or_else(|| "it is no difference of 0 or more".to_string())
 }
 
-/// How much of the machine a compilation may take.
+/// A compilation may take so much of the machine.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Limits {
     /// Give the compilation up after this time. Before that, stages that take long are left out, and named; `none` is no limit
