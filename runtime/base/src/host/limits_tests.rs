@@ -281,11 +281,11 @@ fn every_operation_has_its_cases() {
 
 #[test]
 fn every_operation_ends_at_the_deadline() {
-    let most = Duration::from_millis(if cfg!(debug_assertions) { 500 } else { 100 });
+    let most = Duration::from_secs(2);
     for case in cases() {
         let args = (case.args)(case.sizes[0]);
         let begun = Instant::now();
-        let ran = run(&case, &args, &Deadline(begun + Duration::from_millis(20)));
+        let ran = run(&case, &args, &Deadline(begun + Duration::from_millis(2)));
         let took = begun.elapsed();
         let code = ran.map_err(|e| e.code).err();
         println!("{:50} {:5.1} ms {code:?}", case.op.to_string(), took.as_secs_f64() * 1e3);
