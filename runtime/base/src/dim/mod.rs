@@ -237,31 +237,37 @@ impl Dim {
         if self.overflow || divisor.overflow || divisor.terms.is_empty() {
             return None;
         }
-        let (lead, lead_c) = divisor.leading()?;
-        let mut rest = self.clone();
-        let mut quotient = Dim::constant(0);
+        // By degree first: products keep that order, so the largest monomial is the one to divide first.
+        let graded = |(m, &c): (&Monomial, &i64)| ((m.len(), m.clone()), c);
+        let mut below: Vec<_> = divisor.terms.iter().map(graded).collect();
+        below.sort();
+        let ((_, lead), lead_c) = below.pop()?;
+        let mut rest: BTreeMap<(usize, Monomial), i64> = self.terms.iter().map(graded).collect();
+        let mut quotient = BTreeMap::new();
         let rounds = self.terms.len().min(DIVISION_MAX / divisor.terms.len());
         for _ in 0..=rounds {
-            let Some((monomial, c)) = rest.leading() else { return Some(quotient) };
-            let left = monomial_div(monomial, lead)?;
+            let Some(((_, monomial), c)) = rest.pop_last() else {
+                return Some(Dim { terms: quotient, overflow: false });
+            };
+            let left = monomial_div(&monomial, &lead)?;
             // `None` also for i64::MIN by -1, whose quotient is no i64.
             if c.checked_rem(lead_c)? != 0 {
                 return None;
             }
-            let q = Dim { terms: BTreeMap::from([(left, c / lead_c)]), overflow: false };
-            rest = rest - q.clone() * divisor.clone();
-            quotient = quotient + q;
-            if rest.overflow {
-                return None;
+            let q = c / lead_c;
+            for ((_, monomial), c) in &below {
+                let mut product: Monomial = left.iter().chain(monomial).cloned().collect();
+                product.sort();
+                let key = (product.len(), product);
+                let taken = q.checked_mul(*c)?;
+                match rest.remove(&key).unwrap_or(0).checked_sub(taken)? {
+                    0 => {}
+                    c => drop(rest.insert(key, c)),
+                }
             }
+            quotient.insert(left, q);
         }
-        rest.terms.is_empty().then_some(quotient)
-    }
-
-    /// The largest monomial, by degree first: products keep that order, so it is the one to divide first.
-    fn leading(&self) -> Option<(&Monomial, i64)> {
-        let (monomial, c) = self.terms.iter().max_by_key(|(monomial, _)| (monomial.len(), *monomial))?;
-        Some((monomial, *c))
+        rest.is_empty().then_some(Dim { terms: quotient, overflow: false })
     }
 
     /// The value under an assignment of the symbols; an error names a symbol without a value, or the overflow.
