@@ -1,6 +1,6 @@
 //! The kernels that are broken: flow kernels as they are emitted, with inputs and the results they must give
 
-use crate::build::{Builder, layer_norm, mixed, product, scores, softmax};
+use crate::build::{Builder, Groups, byte_products, grouped, layer_norm, mixed, product, scores, softmax};
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::interp::run_kernel;
@@ -23,7 +23,8 @@ pub struct Subject {
 
 pub struct Call {
     pub symbols: Vec<(&'static str, i64)>,
-    pub reads: Vec<Tensor>,
+    /// The bytes of the operands, as the kernel finds them.
+    pub reads: Vec<Vec<u8>>,
     /// How far after a boundary of 256 bytes buffers begin.
     pub offset: u64,
     pub expected: Vec<Tensor>,
@@ -87,6 +88,9 @@ pub fn subjects() -> Vec<Subject> {
         subject("gemm-bf16", gemm(DType::BF16), GEMM, 4e-3),
         subject("gemm-f16", gemm(DType::F16), GEMM, 1e-3),
         subject("gemm-constant", full("128", "96"), &[&[("m", 70)], &[("m", 5)], &[("m", 600)]], 6e-5),
+        subject("gemm-bytes", bytes("70", "134"), &[&[("m", 40)], &[("m", 7)], &[("m", 300)]], 0.0),
+        subject("gemm-codes", codes([DType::I8, DType::I4], 33, 128), &[&[("m", 40)], &[("m", 3)]], 1e-3),
+        subject("gemm-codes-f32", codes([DType::F32, DType::I4], 70, 32), &[&[("m", 40)], &[("m", 3)]], 2e-4),
         subject("scores", scores(3, 32), HEADS, 2e-5),
         subject("mixed", mixed(3, 32), HEADS, 2e-5),
     ]
@@ -114,7 +118,8 @@ fn call(kernel: &Kernel, symbols: Sizes, seed: u64) -> Call {
     }
     let expected = run_kernel(kernel, &value, &reads).unwrap();
     let offset = value("offset").map_or(0, |offset| offset as u64);
-    Call { symbols: symbols.to_vec(), reads, offset, expected }
+    let encoded = kernel.reads.iter().zip(&reads).map(|(c, read)| c.encoding.encoded(read).unwrap()).collect();
+    Call { symbols: symbols.to_vec(), reads: encoded, offset, expected }
 }
 
 struct Random(u64);
@@ -125,7 +130,7 @@ impl Random {
         self.0 >> 33
     }
 
-    /// Floats in -1..1, the short ones such that products are exact; indices of a table of eleven.
+    /// Floats in -1..1, the short ones such that products are exact; codes of all values; indices of a table of eleven.
     fn tensor(&mut self, dtype: DType, dims: Vec<usize>) -> Tensor {
         let n: usize = dims.iter().product();
         let mut unit = |_| self.next() as f64 / (1u64 << 30) as f64 - 1.0;
@@ -135,6 +140,12 @@ impl Random {
             DType::F16 => Tensor::from_vec(dims, (0..n).map(|i| half::f16::from_f64(eighths(unit(i)))).collect()),
             DType::BF16 => Tensor::from_vec(dims, (0..n).map(|i| half::bf16::from_f64(eighths(unit(i)))).collect()),
             DType::I64 => Tensor::from_vec(dims, (0..n).map(|_| self.next() as i64 % 11).collect()),
+            DType::I32 => Tensor::from_vec(dims, (0..n).map(|_| self.next() as i32 % 1000).collect()),
+            DType::I8 => Tensor::from_vec(dims, (0..n).map(|_| self.next() as i8).collect()),
+            DType::I4 => {
+                let codes: Vec<u8> = (0..n).map(|_| (((self.next() << 4) as i8) >> 4) as u8).collect();
+                Tensor::new(dtype, dims, codes.into()).unwrap()
+            }
             other => panic!("no operands of {other}"),
         }
     }
@@ -209,4 +220,16 @@ fn full(n: &str, k: &str) -> Kernel {
     let y = b.apply(ScalarFn::Add, &[y, residual]);
     b.store(y, &["m", n], &["%0", "%1"]);
     b.0
+}
+
+/// Bytes by bytes, summed in i32.
+fn bytes(n: &str, k: &str) -> Kernel {
+    let (mut b, sums) = byte_products([DType::I8, DType::I8], "m", n, k, 1);
+    b.store(sums[0], &["m", n], &["%0", "%1"]);
+    b.0
+}
+
+/// By codes of four bits, two groups of them along the sum.
+fn codes(types: [DType; 2], n: i64, size: i64) -> Kernel {
+    grouped(types, &Groups { m: "m", n, groups: 2, size }, true)
 }

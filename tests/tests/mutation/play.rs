@@ -63,9 +63,9 @@ fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<
     }
     let mut memory = Memory::new();
     let mut addresses = vec![];
-    for (i, tensor) in call.reads.iter().enumerate() {
-        let address = memory.alloc(tensor.bytes().len() + call.offset as usize, &format!("b{i}")) + call.offset;
-        memory.write(address, tensor.bytes())?;
+    for (i, bytes) in call.reads.iter().enumerate() {
+        let address = memory.alloc(bytes.len() + call.offset as usize, &format!("b{i}")) + call.offset;
+        memory.write(address, bytes)?;
         addresses.push(address);
     }
     let mut room = |t: &Tensor| memory.alloc(t.bytes().len() + call.offset as usize, "result") + call.offset;

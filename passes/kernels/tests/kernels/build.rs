@@ -215,6 +215,76 @@ pub fn window(words: Words, [h, w]: [i64; 2], channels: i64) -> Kernel {
     b.0
 }
 
+/// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose sums in i32 are what is left.
+pub fn byte_products(types: [DType; 2], m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
+    let mut b = Builder::new(&[m, n], &[k]);
+    let x = b.load(types[0], &[m, k], &["%0", "%2"]);
+    let x = b.convert(x, DType::I32);
+    let found = (0..sums).map(|_| {
+        let w = panels_of_bytes(&mut b, types[1], &[k, n], &["%2", "%1"]);
+        b.dot(x, w)
+    });
+    let found = found.collect();
+    (b, found)
+}
+
+pub fn panels_of_bytes(b: &mut Builder, dtype: DType, shape: &[&str], index: &[&str]) -> usize {
+    let w = b.load(dtype, shape, index);
+    b.0.reads.last_mut().unwrap().encoding = Encoding::Panels { width: 32, depth: 4 };
+    b.convert(w, DType::I32)
+}
+
+/// Groups along the sum of a product.
+pub struct Groups {
+    pub m: &'static str,
+    pub n: i64,
+    pub groups: i64,
+    pub size: i64,
+}
+
+fn panels(b: &mut Builder, dtype: DType, shape: [i64; 2], index: &[&str], depth: usize) -> usize {
+    let shape = shape.map(|d| d.to_string());
+    let w = b.load(dtype, &[&shape[0], &shape[1]], index);
+    b.0.reads.last_mut().unwrap().encoding = Encoding::Panels { width: 32, depth };
+    w
+}
+
+/// Σg s[g, n] · Σj x[m, g·G + j] · w[g·G + j, n], and t[g, n] · r[m, g] for each group where `added`.
+pub fn sum_of_groups(b: &mut Builder, x: usize, types: [DType; 2], s: &Groups, added: bool) -> usize {
+    let wide = if types[0] == DType::F32 { DType::F32 } else { DType::I32 };
+    let depth = if types[1] == DType::I4 { 8 } else { 4 };
+    let k = format!("{}*%2 + %3", s.size);
+    let w = panels(b, types[1], [s.groups * s.size, s.n], &[&k, "%1"], depth);
+    let w = b.convert(w, wide);
+    let part = b.dot(x, w);
+    let part = if wide == DType::I32 { b.convert(part, DType::F32) } else { part };
+    let scale = panels(b, DType::F32, [s.groups, s.n], &["%2", "%1"], 1);
+    let mut part = b.apply(ScalarFn::Mul, &[part, scale]);
+    if added {
+        let least = panels(b, DType::F32, [s.groups, s.n], &["%2", "%1"], 1);
+        let row = b.load(wide, &[s.m, &s.groups.to_string()], &["%0", "%2"]);
+        let row = if wide == DType::I32 { b.convert(row, DType::F32) } else { row };
+        let more = b.apply(ScalarFn::Mul, &[least, row]);
+        part = b.apply(ScalarFn::Add, &[part, more]);
+    }
+    b.reduce(ReduceFn::Add, part)
+}
+
+pub fn builder_of_groups(types: [DType; 2], s: &Groups) -> (Builder, usize) {
+    let [n, groups, size, k] = [s.n, s.groups, s.size, s.groups * s.size].map(|d| d.to_string());
+    let mut b = Builder::new(&[s.m, &n], &[&groups]).deep(&[&size]);
+    let x = b.load(types[0], &[s.m, &k], &["%0", &format!("{size}*%2 + %3")]);
+    let x = if types[0] == DType::F32 { x } else { b.convert(x, DType::I32) };
+    (b, x)
+}
+
+pub fn grouped(types: [DType; 2], s: &Groups, added: bool) -> Kernel {
+    let (mut b, x) = builder_of_groups(types, s);
+    let y = sum_of_groups(&mut b, x, types, s, added);
+    b.store(y, &[s.m, &s.n.to_string()], &["%0", "%1"]);
+    b.0
+}
+
 pub fn softmax(rows: &[&str], n: &str) -> Kernel {
     let mut b = Builder::new(rows, &[n]);
     let shape: Vec<&str> = rows.iter().copied().chain([n]).collect();

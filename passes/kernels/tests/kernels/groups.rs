@@ -1,66 +1,16 @@
 //! Contractions by codes that have a scale for each group along the sum: f32 or bytes by codes of 4 and 8 bits, f32 by floats
 
-use crate::build::Builder;
+use crate::build::{Groups, builder_of_groups as builder, grouped, sum_of_groups as sum};
 use crate::check;
 use crate::harness::Case;
 use sardonyx_base::minifloat::decode;
-use sardonyx_base::{DType, Encoding, Tensor};
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Class, Kernel};
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Target, Words, lower};
 
 /// What is multiplied: f32 or bytes by i4 or i8, f32 by floats of 8 bits.
 type Types = [DType; 2];
-
-struct Sizes {
-    m: &'static str,
-    n: i64,
-    groups: i64,
-    size: i64,
-}
-
-fn panels(b: &mut Builder, dtype: DType, shape: [i64; 2], index: &[&str], depth: usize) -> usize {
-    let shape = shape.map(|d| d.to_string());
-    let w = b.load(dtype, &[&shape[0], &shape[1]], index);
-    b.0.reads.last_mut().unwrap().encoding = Encoding::Panels { width: 32, depth };
-    w
-}
-
-/// Σg s[g, n] · Σj x[m, g·G + j] · w[g·G + j, n], and t[g, n] · r[m, g] for each group where `added`.
-fn sum(b: &mut Builder, x: usize, types: Types, s: &Sizes, added: bool) -> usize {
-    let wide = if types[0] == DType::F32 { DType::F32 } else { DType::I32 };
-    let depth = if types[1] == DType::I4 { 8 } else { 4 };
-    let k = format!("{}*%2 + %3", s.size);
-    let w = panels(b, types[1], [s.groups * s.size, s.n], &[&k, "%1"], depth);
-    let w = b.convert(w, wide);
-    let part = b.dot(x, w);
-    let part = if wide == DType::I32 { b.convert(part, DType::F32) } else { part };
-    let scale = panels(b, DType::F32, [s.groups, s.n], &["%2", "%1"], 1);
-    let mut part = b.apply(ScalarFn::Mul, &[part, scale]);
-    if added {
-        let least = panels(b, DType::F32, [s.groups, s.n], &["%2", "%1"], 1);
-        let row = b.load(wide, &[s.m, &s.groups.to_string()], &["%0", "%2"]);
-        let row = if wide == DType::I32 { b.convert(row, DType::F32) } else { row };
-        let more = b.apply(ScalarFn::Mul, &[least, row]);
-        part = b.apply(ScalarFn::Add, &[part, more]);
-    }
-    b.reduce(ReduceFn::Add, part)
-}
-
-fn builder(types: Types, s: &Sizes) -> (Builder, usize) {
-    let [n, groups, size, k] = [s.n, s.groups, s.size, s.groups * s.size].map(|d| d.to_string());
-    let mut b = Builder::new(&[s.m, &n], &[&groups]).deep(&[&size]);
-    let x = b.load(types[0], &[s.m, &k], &["%0", &format!("{size}*%2 + %3")]);
-    let x = if types[0] == DType::F32 { x } else { b.convert(x, DType::I32) };
-    (b, x)
-}
-
-fn grouped(types: Types, s: &Sizes, added: bool) -> Kernel {
-    let (mut b, x) = builder(types, s);
-    let y = sum(&mut b, x, types, s, added);
-    b.store(y, &[s.m, &s.n.to_string()], &["%0", "%1"]);
-    b.0
-}
 
 /// With all codes that there are, and bytes of all sizes.
 fn case(name: &str, kernel: Kernel, m: i64) -> Case {
@@ -116,7 +66,7 @@ fn sizes_around_the_blocks() {
                 if m > 13 && n != 33 && n != 70 {
                     continue;
                 }
-                let s = Sizes { m: "m", n, groups, size };
+                let s = Groups { m: "m", n, groups, size };
                 let name = format!("{types:?} {m} by {n}, {groups} of {size}");
                 cases.push(blocked(&name, types, grouped(types, &s, false), m));
             }
@@ -130,7 +80,7 @@ fn what_is_added_and_several_sums() {
     let mut cases = vec![];
     for types in ALL {
         for m in [1i64, 2, 13, 50] {
-            let s = Sizes { m: "m", n: 70, groups: 3, size: 32 };
+            let s = Groups { m: "m", n: 70, groups: 3, size: 32 };
             let name = format!("{types:?} {m}");
             cases.push(blocked(&format!("added {name}"), types, grouped(types, &s, true), m));
             let (mut b, x) = builder(types, &s);
@@ -149,7 +99,7 @@ fn every_float_is_decoded_exactly() {
     let mut cases = vec![];
     for dtype in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ] {
         let types = [DType::F32, dtype];
-        let s = Sizes { m: "m", n: 32, groups: 1, size: 8 };
+        let s = Groups { m: "m", n: 32, groups: 1, size: 8 };
         let number = |code: u8| decode(dtype, code.into()).is_some_and(f64::is_finite);
         let codes: Vec<u8> = (0..=u8::MAX).map(|code| if number(code) { code } else { 0 }).collect();
         let unit = (0..64).map(|i| f32::from(u8::from(i / 8 == i % 8))).collect();
@@ -166,7 +116,7 @@ fn every_float_is_decoded_exactly() {
 fn groups_of_parts_of_cells() {
     let mut cases = vec![];
     for types in ALL {
-        let s = Sizes { m: "m", n: 40, groups: 3, size: 6 };
+        let s = Groups { m: "m", n: 40, groups: 3, size: 6 };
         let kernel = grouped(types, &s, true);
         assert_eq!(lower(&kernel).unwrap().words(), None, "{types:?}");
         cases.extend([1, 7].map(|m| case(&format!("{types:?} {m}"), kernel.clone(), m)));
@@ -182,7 +132,7 @@ fn left_factors_with_a_sign() {
     for code in [DType::I4, DType::I8] {
         for (m, n, groups, size) in [(3i64, 40i64, 3i64, 32i64), (40, 33, 2, 128), (20, 96, 3, 64), (70, 70, 1, 100)] {
             let types = [DType::I8, code];
-            let kernel = grouped(types, &Sizes { m: "m", n, groups, size }, true);
+            let kernel = grouped(types, &Groups { m: "m", n, groups, size }, true);
             assert!(lower(&kernel).unwrap().for_gpu(gpu).plan.is_on_tensor_cores(), "{types:?}");
             cases.push(case(&format!("{types:?} {m} by {n}, {groups} of {size}"), kernel, m));
         }
@@ -193,7 +143,7 @@ fn left_factors_with_a_sign() {
 /// An infinity of the left factor has no parts in tf32.
 #[test]
 fn infinities_come_out_as_they_are() {
-    let kernel = grouped([DType::F32, DType::I4], &Sizes { m: "m", n: 40, groups: 2, size: 32 }, false);
+    let kernel = grouped([DType::F32, DType::I4], &Groups { m: "m", n: 40, groups: 2, size: 32 }, false);
     let mut case = case("infinities", kernel, 20);
     let mut values: Vec<f32> = case.reads[0].to_vec().unwrap();
     (values[70], values[200], values[700]) = (f32::INFINITY, f32::NEG_INFINITY, f32::MAX);

@@ -1,35 +1,16 @@
 //! Contractions of bytes with packed groups of four, summed in i32: by the instruction where this CPU has it, and by
 //! products of 16 bits
 
-use crate::build::{Builder, window};
+use crate::build::{Builder, byte_products as products, panels_of_bytes as panels, window};
 use crate::check;
 use crate::harness::Case;
-use sardonyx_base::{DType, Encoding, Tensor};
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Target, Words, lower};
 
 /// The types that CPUs multiply.
 const TYPES: [DType; 2] = [DType::U8, DType::I8];
-
-/// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose sums in i32 are what is left.
-fn products(types: [DType; 2], m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
-    let mut b = Builder::new(&[m, n], &[k]);
-    let x = b.load(types[0], &[m, k], &["%0", "%2"]);
-    let x = b.convert(x, DType::I32);
-    let found = (0..sums).map(|_| {
-        let w = panels(&mut b, types[1], &[k, n], &["%2", "%1"]);
-        b.dot(x, w)
-    });
-    let found = found.collect();
-    (b, found)
-}
-
-fn panels(b: &mut Builder, dtype: DType, shape: &[&str], index: &[&str]) -> usize {
-    let w = b.load(dtype, shape, index);
-    b.0.reads.last_mut().unwrap().encoding = Encoding::Panels { width: 32, depth: 4 };
-    b.convert(w, DType::I32)
-}
 
 fn plain(m: &str, n: &str, k: &str) -> Kernel {
     let (mut b, sums) = products(TYPES, m, n, k, 1);
