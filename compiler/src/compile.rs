@@ -22,6 +22,7 @@ use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
+use sardonyx_format::SecretKey;
 use sardonyx_kernels::Target;
 use sardonyx_passes::calibrated::Calibrated;
 use sardonyx_passes::options::RANKS_MAX;
@@ -100,6 +101,8 @@ pub struct Request<'a> {
     pub measure: bool,
     /// The pooling and the tokenizer of a model that makes embeddings.
     pub embedder: Option<Embedder>,
+    /// What the artifact is signed with, and the file that holds it.
+    pub sign: Option<(SecretKey, PathBuf)>,
     /// Where the caller writes a report, which is no file that is read either.
     pub report: Option<PathBuf>,
 }
@@ -125,6 +128,7 @@ impl<'a> Request<'a> {
             score: None,
             measure: true,
             embedder: None,
+            sign: None,
             report: None,
         }
     }
@@ -202,6 +206,7 @@ fn refuse_replacing_inputs(request: &Request, files: &BTreeSet<PathBuf>) -> Resu
     let embedder = request.embedder.iter().flat_map(|embedder| &embedder.files);
     read.extend(embedder.map(|file| ("read for texts and pooling", file.as_path())));
     read.extend(request.calibrate.iter().map(|data| ("among the data of --calibrate", data.as_path())));
+    read.extend(request.sign.iter().map(|(_, file)| ("the key of --sign", file.as_path())));
     std::iter::once(&request.output).chain(&request.report).try_for_each(|output| refuse_replacing(output, &read))
 }
 
@@ -466,6 +471,7 @@ fn write(
         kinds: &model.graph.kinds(),
         targets: &request.targets,
         most: None,
+        sign: request.sign.as_ref().map(|(key, _)| key),
         attached: &request.embedder.as_ref().map(Embedder::attached).unwrap_or_default(),
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
     };

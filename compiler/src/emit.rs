@@ -14,7 +14,7 @@ use sardonyx_dialects::flow::{Container, Layout, State};
 use sardonyx_dialects::params::Part;
 use sardonyx_dialects::plan::{Action, Entry, Plan};
 use sardonyx_dialects::sdx::{Axis, Symbol, SymbolKind, mesh};
-use sardonyx_format::ArtifactWriter;
+use sardonyx_format::{ArtifactWriter, SecretKey};
 use sardonyx_kernels::Target;
 use sardonyx_kernels::codegen;
 use sardonyx_kernels::codegen::ptx::PtxModule;
@@ -96,6 +96,7 @@ pub struct Product<'a> {
     pub targets: &'a [Target],
     /// The highest level of CPUs that there is code for; all of them where absent.
     pub most: Option<Level>,
+    pub sign: Option<&'a SecretKey>,
     /// Files that go along: names and bytes.
     pub attached: &'a [(&'static str, Vec<u8>)],
     /// The entry points that calls of `main` may run.
@@ -140,6 +141,7 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
     }
     let weights_bytes = writer.weights_bytes();
     product.attached.iter().for_each(|(name, bytes)| writer.attach(name, bytes.clone()));
+    product.sign.into_iter().for_each(|key| writer.sign(key.clone()));
     product.selftest.into_iter().for_each(|test| writer.selftest(test));
     let machine = codes.iter().find_map(|code| code.machine.as_ref());
     let mut manifest = manifest(&symbols, product.model_hash, machine.map(|(levels, _)| levels.as_slice()));

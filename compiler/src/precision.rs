@@ -4,11 +4,12 @@ use crate::calibrate::{Data, data::Sample};
 use crate::compile::{Request, compile_read};
 use crate::entries::Entries;
 use crate::selftest;
+use crate::session::own;
 use sardonyx_base::compare::{Difference, Relative, Tolerance, compare};
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_passes::Options;
-use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{Model, Session, SessionOptions};
 use std::path::Path;
 
 /// What a lower precision came to.
@@ -162,7 +163,7 @@ pub fn write_measured<T>(
 }
 
 fn session(artifact: &Path) -> Result<Session> {
-    Model::load(artifact, &LoadOptions::default().selftest(false))?.session(&SessionOptions::default())
+    Model::load(artifact, &own().selftest(false))?.session(&SessionOptions::default())
 }
 
 fn measure(artifact: &Path, by: Yardstick) -> Measured {

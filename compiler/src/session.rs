@@ -8,7 +8,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::Target;
 use sardonyx_passes::Rewrites;
-use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions, Trust};
 use std::collections::BTreeMap;
 
 /// Of the least level of CPUs: what it computes is the same on any of them, whatever number of threads there is.
@@ -25,11 +25,18 @@ pub fn session(plan: Plan, params: &ParamStore) -> Result<Session> {
         kinds: &BTreeMap::new(),
         targets: &[Target::cpu()],
         most: Level::all().next(),
+        sign: None,
         attached: &[],
         specialized: &[],
     };
     emit::write(&path, &product, &emit::build(&product)?)?;
-    let options = LoadOptions::default().selftest(false).cpu(Level::all().next());
+    let options = own().selftest(false).cpu(Level::all().next());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     Model::load(&path, &options)?.session(&SessionOptions::default().threads(threads))
+}
+
+/// To load what this program has just written.
+pub fn own() -> LoadOptions {
+    // SAFETY: the code in the file is what the compiler has generated.
+    LoadOptions::new(unsafe { Trust::file() })
 }

@@ -186,6 +186,15 @@ typedef struct sdx_load_options {
   int32_t verify;
   // Other than 0: the artifact's own test is left out.
   int32_t no_selftest;
+  // Other than 0: the file is trusted whatever it is. Its code is executed and can do all that the process can. Without
+  // this, `pin` or `key` says what may be loaded.
+  int32_t trust;
+  // The seal of the artifact, 64 hexadecimal digits as `sardonyx inspect` prints them, or NULL.
+  const char *pin;
+  // The public key of Ed25519 that has signed it, as PEM or 64 hexadecimal digits, or NULL.
+  const char *key;
+  // Other than 0: the file is read into memory, and not mapped.
+  int32_t copied;
 } sdx_load_options;
 
 // An input or an output of an entry point. Strings live as long as the model.
@@ -292,8 +301,10 @@ int32_t sdx_error_exit_status(const struct sdx_error *error);
 
 void sdx_error_free(struct sdx_error *error);
 
-// Loads a file, which must not be changed in place while it is loaded. `options` may be NULL.
-struct sdx_error *sdx_model_load(const char *path, const struct sdx_load_options *options, struct sdx_model **model);
+// Loads a file, which must not be changed in place while it is loaded unless it is copied. `options` say what is trusted.
+struct sdx_error *sdx_model_load(const char *path,
+                                 const struct sdx_load_options *options,
+                                 struct sdx_model **model);
 
 // Loads the bytes of a file. With `release` they are used in place, and `release(user)` is called, by any thread, when
 // nobody needs them any more, which may be before this function returns; without it they are copied. `name` stands for

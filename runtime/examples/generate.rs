@@ -7,7 +7,7 @@
 
 use clap::Parser;
 use sardonyx_base::{Error, Result, Tensor};
-use sardonyx_runtime::{Cache, LoadOptions, Model, RunOptions, Session, SessionOptions};
+use sardonyx_runtime::{Cache, LoadOptions, Model, RunOptions, Session, SessionOptions, Trust};
 use std::path::PathBuf;
 
 #[derive(Parser)]
@@ -34,7 +34,8 @@ fn main() {
 
 /// Shows every new token as soon as it is known.
 pub fn generate(args: &Args, show: &mut dyn FnMut(i64)) -> Result<()> {
-    let model = Model::load(&args.model, &LoadOptions::default())?;
+    // SAFETY: whoever starts this trusts the file, whose code is executed.
+    let model = Model::load(&args.model, &LoadOptions::new(unsafe { Trust::file() }))?;
     let session = model.session(&SessionOptions::default())?;
     // Entry points for the two kinds of call are faster; `main` does both.
     let entry = |name| if model.entry(name).is_ok() { name } else { "main" };

@@ -2,11 +2,13 @@
 //!
 //!     cargo run --release -p sardonyx-runtime --no-default-features --example smallest -- MODEL.sdx
 
-use sardonyx_runtime::{LoadOptions, Model, Result, SessionOptions, Tensor};
+use sardonyx_runtime::{LoadOptions, Model, Result, SessionOptions, Tensor, Trust};
 
 fn main() -> Result<()> {
     let path = std::env::args().nth(1).unwrap_or_default();
-    let session = Model::load(path, &LoadOptions::default())?.session(&SessionOptions::default())?;
+    // SAFETY: whoever starts this trusts the file, whose code is executed; `Trust::pin` and `Trust::key` need no such word.
+    let options = LoadOptions::new(unsafe { Trust::file() });
+    let session = Model::load(path, &options)?.session(&SessionOptions::default())?;
     let ids = Tensor::from_vec(vec![1, 4], vec![101i64, 7592, 2088, 102]);
     let ones = Tensor::from_vec(vec![1, 4], vec![1i64; 4]);
     let zeros = Tensor::from_vec(vec![1, 4], vec![0i64; 4]);

@@ -9,7 +9,8 @@
 //! use std::time::{Duration, Instant};
 //!
 //! # fn main() -> sardonyx_runtime::Result<()> {
-//! let model = Model::load("model.sdx", &LoadOptions::default())?;
+//! let seal = "9f2c…"; // as `sardonyx inspect` prints it
+//! let model = Model::load("model.sdx", &LoadOptions::new(Trust::pin(seal)?))?;
 //! let session = model.session(&SessionOptions::default().threads(2))?;
 //!
 //! // Tensors that own their bytes, in and out:
@@ -38,7 +39,8 @@
 //! ```no_run
 //! # use sardonyx_runtime::{LoadOptions, Model, Result, RunOptions, SessionOptions, TensorView};
 //! # fn main() -> Result<()> {
-//! let session = Model::load("decoder.sdx", &LoadOptions::default())?.session(&SessionOptions::default())?;
+//! let options = LoadOptions::new(Trust::key(&std::fs::read_to_string("maker.pem").unwrap())?);
+//! let session = Model::load("decoder.sdx", &options)?.session(&SessionOptions::default())?;
 //! let mut cache = session.cache("decode", 512)?;
 //! for (entry, ids) in [("prefill", &[1i64, 42, 7][..]), ("decode", &[99])] {
 //!     // What the cache holds is neither an input nor an output of the call.
@@ -59,7 +61,8 @@
 //! ```no_run
 //! # use sardonyx_runtime::{DeviceName, LoadOptions, Model, Result};
 //! # fn main() -> Result<()> {
-//! let on = |device: DeviceName| LoadOptions::default().device(device);
+//! # let trust = Trust::default();
+//! let on = |device: DeviceName| LoadOptions::new(trust.clone()).device(device);
 //! let model = Model::load("model.sdx", &on("cuda:0".parse()?))
 //!     .or_else(|_| Model::load("model.sdx", &on(DeviceName::Sim("sm_80".into()))))?;
 //! if let Some(report) = model.device_report() {
@@ -73,8 +76,8 @@
 //!
 //! A server gives its requests to a [`SessionPool`], which computes them in order of arrival.
 //! `examples/embed.rs` is a whole server in small, `examples/generate.rs` generates tokens. A call computes the same
-//! numbers whatever the threads and the calls before, in place or not. An artifact holds native code: a hash finds
-//! damage, not malice, so load only what you would also execute.
+//! numbers whatever the threads and the calls before, in place or not. An artifact holds native code, so whoever loads one
+//! says by [`Trust`] which files may be: the one with this seal, those that a key has signed, or, `unsafe`, any.
 
 mod bind;
 mod cache;
@@ -113,4 +116,4 @@ pub use bytes::Bytes;
 pub use sardonyx_base::{
     DType, Dim, Error, ErrorKind, Fault, Kind, Result, Tensor, TensorBuffer, TensorView, Value, cpu,
 };
-pub use sardonyx_format::{Artifact, Verify};
+pub use sardonyx_format::{Artifact, PublicKey, Seal, Trust, Verify};

@@ -12,17 +12,20 @@ use bytes::Bytes;
 use sardonyx_base::cpu::Level;
 use sardonyx_base::plan::Manifest;
 use sardonyx_base::{Error, Result};
-use sardonyx_format::artifact::{Artifact, Verify};
+use sardonyx_format::artifact::{Artifact, Reading, Trust, Verify};
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// `LoadOptions::default().device(device).verify(Verify::Lazy)`
+/// `LoadOptions::new(Trust::pin(SEAL)?).device(device)`
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoadOptions {
+    /// Which artifacts may be loaded: their code is run.
+    pub trust: Trust,
+    /// Read the file into memory, where nobody can change it any more, and do not map it.
+    pub copied: bool,
     pub verify: Verify,
     /// Where to run it. Constants are brought there once and shared by all sessions.
     pub device: DeviceName,
@@ -38,6 +41,23 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
+    pub fn new(trust: Trust) -> LoadOptions {
+        LoadOptions {
+            trust,
+            copied: false,
+            verify: Verify::default(),
+            device: DeviceName::Cpu,
+            cpu: None,
+            selftest: true,
+            ranks: None,
+            transport: Transport::Threads,
+        }
+    }
+
+    pub fn copied(self, copied: bool) -> LoadOptions {
+        LoadOptions { copied, ..self }
+    }
+
     pub fn verify(self, verify: Verify) -> LoadOptions {
         LoadOptions { verify, ..self }
     }
@@ -75,19 +95,6 @@ pub enum Transport {
     Mpi,
 }
 
-impl Default for LoadOptions {
-    fn default() -> LoadOptions {
-        LoadOptions {
-            verify: Verify::default(),
-            device: DeviceName::Cpu,
-            cpu: None,
-            selftest: true,
-            ranks: None,
-            transport: Transport::Threads,
-        }
-    }
-}
-
 /// What keeps the constants alive: the mapped file, or memory of the device.
 struct Constants {
     _mapped: Option<Bytes>,
@@ -114,11 +121,12 @@ struct Loaded {
 }
 
 impl Model {
-    /// Errors: E0002 unreadable, E0401 damaged, E0402 another format version, E0403 no code for the device, E0404 wrong
+    /// Errors: E0002 unreadable, E0409 not trusted, E0401 damaged, E0402 another format version, E0403 no code for the device, E0404 wrong
     /// results in the self-test, E0405 a device that is not there, E0407 where it is made for other ranks.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
         let file = path.as_ref().display().to_string();
-        Model::tested(Artifact::open(path, options.verify)?, options, &file).map_err(|e| e.file(&file))
+        let reading = Reading { verify: options.verify, copied: options.copied, trust: Some(&options.trust) };
+        Model::tested(Artifact::open_for(path, &reading)?, options, &file).map_err(|e| e.file(&file))
     }
 
     /// As [`load`](Model::load), from the bytes of a file: of an object store, of `include_bytes!`, of a caller's own mapping
@@ -126,7 +134,8 @@ impl Model {
     /// `name` stands for the file in messages. Further errors: E0002 where other processes would have to load it too.
     pub fn from_bytes(bytes: impl Into<Bytes>, name: &str, options: &LoadOptions) -> Result<Model> {
         let load = || {
-            let mut artifact = Artifact::read(bytes.into(), options.verify)?;
+            let reading = Reading { verify: options.verify, copied: false, trust: Some(&options.trust) };
+            let mut artifact = Artifact::read(bytes.into(), &reading)?;
             if !artifact.weights.as_ptr().addr().is_multiple_of(ALIGNMENT) {
                 let n = artifact.weights.len();
                 artifact.weights = Bytes::from_owner(AlignedBuf::from_slice(&artifact.weights)?).slice(..n);
@@ -148,8 +157,15 @@ impl Model {
     }
 
     /// As one rank of several, which another one tells what to do.
-    pub(crate) fn load_rank(path: &Path, options: &LoadOptions, rank: usize) -> Result<Model> {
-        let (file, artifact) = (path.display().to_string(), Artifact::open(path, options.verify)?);
+    /// `identity` says which artifact the other one has. Errors: E0407 where it is not this one.
+    pub(crate) fn load_rank(path: &Path, options: &LoadOptions, rank: usize, identity: &[u8]) -> Result<Model> {
+        let file = path.display().to_string();
+        let reading = Reading { verify: options.verify, copied: options.copied, trust: None };
+        let artifact = Artifact::open_for(path, &reading)?;
+        if artifact.identity() != identity {
+            let message = format!("{file} is not the artifact that the first rank has");
+            return Err(Error::user("E0407", message).help("give every rank the same file"));
+        }
         let plan = artifact.plan_of(options.device.class());
         let program = program::verify(&artifact.manifest, plan, artifact.weights.len(), rank);
         let place = comm::place_on_host(rank);
@@ -173,6 +189,7 @@ impl Model {
             (1..n).try_for_each(|rank| program(rank).map(|program| programs.push(program)))?;
         }
         let place = if options.transport == Transport::Mpi { comm::place_on_host(0) } else { 0 };
+        let identity = artifact.identity();
         let mut models = Model::of_ranks(artifact, options, file, (place, programs))?;
         let first = models.remove(0);
         if n == 1 {
@@ -183,7 +200,7 @@ impl Model {
             Transport::Processes | Transport::Mpi => {
                 let start = if options.transport == Transport::Mpi { comm::over_mpi } else { comm::in_processes };
                 let world = start(&mesh)?;
-                let load = Load::new(Path::new(file), options, first.hash());
+                let load = Load::new(Path::new(file), options, identity);
                 world.tell(Order { load: Some(load), ..Order::default() })?;
                 world
             }
@@ -257,15 +274,6 @@ impl Model {
 
     pub(crate) fn world(&self) -> Option<&World> {
         self.0.world.as_ref()
-    }
-
-    /// Of the manifest, which has the hashes of all else.
-    pub(crate) fn hash(&self) -> u64 {
-        let mut hash = DefaultHasher::new();
-        let Manifest { files, model_hash, .. } = &self.0.manifest;
-        files.iter().for_each(|file| (&file.name, &file.blake3, file.bytes).hash(&mut hash));
-        model_hash.hash(&mut hash);
-        hash.finish()
     }
 
     pub fn manifest(&self) -> &Manifest {

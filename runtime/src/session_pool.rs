@@ -156,7 +156,7 @@ pub struct PoolStatistics {
 ///
 /// # fn reply(_: u16, _: &str) {}
 /// # fn main() -> sardonyx_runtime::Result<()> {
-/// let model = Model::load("model.sdx", &LoadOptions::default())?;
+/// let model = Model::load("model.sdx", &LoadOptions::new(Trust::pin("9f2c…")?))?;
 /// let pool = model.session_pool(&PoolOptions::default().waiting_max(100))?;
 /// // For each request that arrives:
 /// let ids = Tensor::from_vec(vec![1, 4], vec![101i64, 7592, 2088, 102]);

@@ -5,7 +5,7 @@ mod common;
 use common::{Builder, decoder, slow, two_layers};
 use sardonyx_base::plan::messages::{Bind, SymbolKind, step::Action};
 use sardonyx_base::{DType, Dim, ErrorKind, Tensor, TensorBuffer, TensorView};
-use sardonyx_runtime::{Bytes, LoadOptions, Model, Port, RunOptions, Session, SessionOptions};
+use sardonyx_runtime::{Bytes, Model, Port, RunOptions, Session, SessionOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -213,14 +213,14 @@ fn bytes_are_as_good_as_a_file() {
     // At every alignment that an object store may give them.
     for shift in [0, 1, 8, 64] {
         let bytes = Bytes::from([&vec![0; shift][..], &file].concat()).slice(shift..);
-        let model = Model::from_bytes(bytes, "m", &LoadOptions::default()).unwrap();
+        let model = Model::from_bytes(bytes, "m", &common::trusted()).unwrap();
         assert_eq!(session(&model, 1).run(&[("x", x.clone())]).unwrap()["y"].as_slice(), Some(&[20f32][..]), "{shift}");
     }
-    let e = Model::from_bytes(&b"PK"[..], "m", &LoadOptions::default()).err().unwrap();
+    let e = Model::from_bytes(&b"PK"[..], "m", &common::trusted()).err().unwrap();
     assert_eq!((e.kind(), e.file.as_deref()), (ErrorKind::Artifact, Some("m")));
     let mut damaged = file.clone();
     damaged[0] ^= 1;
-    assert_eq!(Model::from_bytes(damaged, "m", &LoadOptions::default()).err().unwrap().code, "E0401");
+    assert_eq!(Model::from_bytes(damaged, "m", &common::trusted()).err().unwrap().code, "E0401");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use sardonyx_base::{DType, Error, Result, Tensor, TensorBuffer, TensorView};
 use sardonyx_runtime::{LoadOptions, Model, RunOptions, Session, SessionOptions};
 
 fn on(device: &str) -> LoadOptions {
-    LoadOptions::default().device(device.parse().unwrap())
+    common::trusted().device(device.parse().unwrap())
 }
 
 fn session(model: &Model) -> Session {

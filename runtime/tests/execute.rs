@@ -5,7 +5,7 @@ mod common;
 use common::{Builder, lazy, two_layers};
 use sardonyx_base::plan::messages::{Bind, Check, Copy, SymbolKind, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor, cpu::Level};
-use sardonyx_runtime::{LoadOptions, Model, Outputs, SessionOptions};
+use sardonyx_runtime::{Model, Outputs, SessionOptions};
 
 fn session(model: &Model, threads: usize) -> sardonyx_runtime::Session {
     model.session(&SessionOptions::default().threads(threads)).unwrap()
@@ -251,7 +251,7 @@ fn the_best_variant_runs_unless_a_lower_one_is_asked_for() {
     let variant = b.kernel("variant", &[true], 0, "0");
     b.launch(variant, &[y], &[], "3");
     let level = |cpu| {
-        let model = b.load_with(&LoadOptions::default().cpu(cpu)).unwrap();
+        let model = b.load_with(&common::trusted().cpu(cpu)).unwrap();
         session(&model, 2).run(&[]).unwrap()[0].1.to_vec::<u8>().unwrap()
     };
     assert_eq!(level(Level::from_name("v3")), [3; 3]);

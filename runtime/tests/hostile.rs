@@ -6,7 +6,7 @@ use common::{Builder, decoder, edit, joining_decoder, two_layers};
 use sardonyx_base::plan::messages::{buffer::Place, step::Action, *};
 use sardonyx_base::{DType, Tensor};
 use sardonyx_format::Verify;
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{Model, SessionOptions};
 
 #[test]
 fn every_cut_and_a_flip_of_every_small_byte_is_found() {
@@ -16,7 +16,7 @@ fn every_cut_and_a_flip_of_every_small_byte_is_found() {
     let good = std::fs::read(&path).unwrap();
     let load = |bytes: &[u8], verify| {
         std::fs::write(&path, bytes).unwrap();
-        Model::load(&path, &LoadOptions::default().verify(verify)).map(drop).map_err(|e| e.code)
+        Model::load(&path, &common::trusted().verify(verify)).map(drop).map_err(|e| e.code)
     };
     assert_eq!(load(&good, Verify::Full), Ok(()));
     for n in 0..64 {
@@ -48,11 +48,29 @@ fn weights_are_not_read_at_load_when_verification_is_lazy() {
     assert_eq!(at % 4096, 0);
     bytes[at + 3] ^= 0x80;
     std::fs::write(&path, bytes).unwrap();
-    let load = |verify| Model::load(&path, &LoadOptions::default().verify(verify));
+    let load = |verify| Model::load(&path, &common::trusted().verify(verify));
     assert_eq!(load(Verify::Full).err().unwrap().code, "E0401");
     let session = load(Verify::Lazy).unwrap().session(&SessionOptions::default()).unwrap();
     let out = session.run(&[("x", Tensor::zeros(DType::F32, vec![1, 8]))]).unwrap();
     assert_eq!(out[0].1.to_vec::<f32>().unwrap(), [3.0 * 0.5 * 6.0]);
+}
+
+/// What happens to the file afterwards is of no effect where it was copied.
+#[test]
+fn a_copy_outlives_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sdx");
+    two_layers().write(&path);
+    let session =
+        |path| Model::load(path, &common::trusted().copied(true)).unwrap().session(&SessionOptions::default());
+    let (overwritten, cut) = (session(&path).unwrap(), session(&path).unwrap());
+    let x = Tensor::from_vec(vec![1, 8], vec![0.5f32; 8]);
+    let wanted = overwritten.run(&[("x", x.clone())]).unwrap();
+    let len = std::fs::metadata(&path).unwrap().len() as usize;
+    std::fs::write(&path, vec![0xff; len]).unwrap();
+    assert_eq!(overwritten.run(&[("x", x.clone())]).unwrap()[0].1, wanted[0].1);
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+    assert_eq!(cut.run(&[("x", x)]).unwrap()[0].1, wanted[0].1);
 }
 
 #[test]

@@ -140,7 +140,6 @@ fn a_session_works_and_ends_in_a_process_that_was_forked() {
 #[cfg(feature = "sim")]
 #[test]
 fn a_simulated_launch_that_never_ends_is_left() {
-    use sardonyx_runtime::LoadOptions;
     let mut b = Builder::new();
     b.symbol("n", SymbolKind::Input, 0, None);
     let (x, y) = (b.input("x", DType::F32, &["n"], "4*n"), b.output("y", DType::F32, &["n"], "4*n"));
@@ -149,7 +148,7 @@ fn a_simulated_launch_that_never_ends_is_left() {
     b.for_gpus();
     b.without_cpu = true;
     b.ptx[0].1 = b.ptx[0].1.replacen("  mov.u32 %r0, %ctaid.x;", "AGAIN:\n  mov.u32 %r0, %ctaid.x;\n  bra AGAIN;", 1);
-    let options = LoadOptions::default().device("sim:sm_80".parse().unwrap());
+    let options = common::trusted().device("sim:sm_80".parse().unwrap());
     let model = b.load_with(&options).unwrap();
     let session = model.session(&SessionOptions::default()).unwrap();
     let x = Tensor::from_vec(vec![3], vec![1f32; 3]);

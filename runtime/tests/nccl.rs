@@ -9,7 +9,7 @@ use common::{Builder, again, driver, nccl};
 use sardonyx_base::plan::NEEDS_MESH;
 use sardonyx_base::plan::messages::{Host, HostResult, MeshAxis, Operand, SymbolKind, step::Action};
 use sardonyx_base::{DType, Tensor, TensorView};
-use sardonyx_runtime::{LoadOptions, RunOptions, Session, SessionOptions};
+use sardonyx_runtime::{RunOptions, Session, SessionOptions};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ fn inputs(batch: usize) -> Vec<(&'static str, Tensor)> {
 }
 
 fn session(n: u32, device: &str) -> Session {
-    let options = LoadOptions::default().device(device.parse().unwrap());
+    let options = common::trusted().device(device.parse().unwrap());
     meeting(n).load_with(&options).unwrap().session(&SessionOptions::default()).unwrap()
 }
 

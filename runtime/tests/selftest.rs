@@ -6,7 +6,6 @@ use common::{Builder, two_layers};
 use sardonyx_base::plan::{Canary, ExpectedOutput, SelfTest};
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_format::Verify;
-use sardonyx_runtime::LoadOptions;
 
 /// x = 0.5 everywhere gives 20.
 fn with_test(y: &[f32]) -> Builder {
@@ -28,7 +27,7 @@ fn refused(b: &Builder) -> Box<Error> {
 }
 
 fn without(b: &Builder) -> Result<sardonyx_runtime::Model> {
-    b.load_with(&LoadOptions::default().selftest(false))
+    b.load_with(&common::trusted().selftest(false))
 }
 
 #[test]
@@ -53,7 +52,7 @@ fn wrong_results_are_a_refusal_unless_the_test_is_left_out() {
 fn a_weight_that_changed_is_found_where_no_hash_is_checked() {
     let mut b = with_test(&[20.0, 20.0]);
     b.weights[3] ^= 0x40;
-    let off = LoadOptions::default().verify(Verify::Off);
+    let off = common::trusted().verify(Verify::Off);
     assert_eq!(b.load_with(&off).err().unwrap().code, "E0404");
 }
 

@@ -5,9 +5,7 @@ mod common;
 use common::{lazy, slow, two_layers};
 use sardonyx_base::plan::messages::{MeshAxis, SymbolKind};
 use sardonyx_base::{ErrorKind, Result, Tensor};
-use sardonyx_runtime::{
-    LoadOptions, Model, Outputs, PoolOptions, PoolStatistics, Request, RunOptions, SessionOptions, SessionPool,
-};
+use sardonyx_runtime::{Model, Outputs, PoolOptions, PoolStatistics, Request, RunOptions, SessionOptions, SessionPool};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -309,7 +307,7 @@ fn eight_threads_load_run_cancel_and_drop_and_every_request_is_answered_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.sdx");
     two_layers().write(&path);
-    let shared = Model::load(&path, &LoadOptions::default()).unwrap().session_pool(&PoolOptions::default()).unwrap();
+    let shared = Model::load(&path, &common::trusted()).unwrap().session_pool(&PoolOptions::default()).unwrap();
     is_shared(&shared);
     let plain = shared.model().session(&SessionOptions::default()).unwrap();
     let expected: Arc<Vec<Outputs>> = Arc::new((0..64).map(|b| plain.run(&[("x", rows(b))]).unwrap()).collect());
@@ -320,7 +318,7 @@ fn eight_threads_load_run_cancel_and_drop_and_every_request_is_answered_once() {
             s.spawn(move || {
                 let mut random = Random(thread + 1);
                 while Instant::now() < end {
-                    let model = Model::load(path, &LoadOptions::default()).unwrap();
+                    let model = Model::load(path, &common::trusted()).unwrap();
                     let session = SessionOptions::default().threads(1 + random.below(2));
                     let options = PoolOptions::default().sessions(1 + random.below(3)).waiting_max(random.below(9));
                     let own = model.session_pool(&options.session(session)).unwrap();

@@ -5,9 +5,10 @@
 
 use sardonyx_base::{DType, Tensor};
 use sardonyx_format::tensor_io::Synthetic;
-use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{Model, Session, SessionOptions};
 use sardonyx_tests::onnx::encoder;
 use sardonyx_tests::programs::compile;
+use sardonyx_tests::trust::trusted;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ fn main() {
     let (path, artifact) = (folder.path().join("m.onnx"), folder.path().join("m.sdx"));
     std::fs::write(&path, encoder().bytes()).expect("room for a model");
     compile(&path, &artifact, &[]);
-    let model = Model::load(&artifact, &LoadOptions::default()).expect("the model loads");
+    let model = Model::load(&artifact, &trusted()).expect("the model loads");
     let session = || model.session(&SessionOptions::default()).expect("a session of one thread");
     let sessions = [session(), session()];
     let names = model.entry("main").expect("an entry point").inputs.iter().map(|p| p.name.as_str());

@@ -22,6 +22,7 @@ pub fn emit(path: &Path, plan: &Plan, params: &ParamStore, targets: &[Target]) -
         kinds: &Default::default(),
         targets,
         most: None,
+        sign: None,
         attached: &[],
         specialized: &[],
     };

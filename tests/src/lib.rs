@@ -1,6 +1,5 @@
 //! What the suites share: models checked, plans emitted, our programs, small ONNX models, prepared and cut models, damaged
-//! bytes, PTX in libraries, the workspace's sources
-//! and modules
+//! bytes, PTX in libraries, the workspace's sources and modules, what is trusted
 
 pub mod checked;
 pub mod cut;
@@ -16,4 +15,5 @@ pub mod programs;
 pub mod schemas;
 pub mod sdx;
 pub mod sources;
+pub mod trust;
 pub mod wire;

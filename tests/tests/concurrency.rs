@@ -4,11 +4,12 @@
 
 use sardonyx_base::{DType, Error, Result, Tensor, TensorView};
 use sardonyx_format::tensor_io::Synthetic;
-use sardonyx_runtime::{LoadOptions, Model, Outputs, RunOptions, Session, SessionOptions};
+use sardonyx_runtime::{Model, Outputs, RunOptions, Session, SessionOptions};
 use sardonyx_tests::damage::Random;
 use sardonyx_tests::onnx::encoder;
 use sardonyx_tests::prepared::prepared;
 use sardonyx_tests::programs::compile;
+use sardonyx_tests::trust::trusted;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -38,7 +39,7 @@ impl Subject {
         let folder = tempfile::tempdir().unwrap();
         let artifact = folder.path().join("m.sdx");
         compile(model, &artifact, &[]);
-        let model = Model::load(&artifact, &LoadOptions::default()).unwrap();
+        let model = Model::load(&artifact, &trusted()).unwrap();
         let alone = model.session(&SessionOptions::default()).unwrap();
         let ports = &model.entry("main").unwrap().inputs;
         let mut cases = vec![];

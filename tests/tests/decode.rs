@@ -7,8 +7,9 @@ use sardonyx::entries::Entries;
 use sardonyx_base::{DType, Result, Tensor};
 use sardonyx_kernels::Target;
 use sardonyx_passes::{KvCache, Named, Options};
-use sardonyx_runtime::{Cache, DeviceName, LoadOptions, Model, RunOptions, Session, SessionOptions};
+use sardonyx_runtime::{Cache, DeviceName, Model, RunOptions, Session, SessionOptions};
 use sardonyx_tests::prepared::model;
+use sardonyx_tests::trust::trusted;
 use std::path::Path;
 use std::time::Instant;
 
@@ -22,7 +23,7 @@ fn compiled(name: &str, entries: Entries, path: &Path) -> Model {
     let source = model(name);
     let request = Request { entries, ..Request::new(&source, path) };
     compile(&request).unwrap_or_else(|e| panic!("{name}: {e}"));
-    Model::load(path, &LoadOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"))
+    Model::load(path, &trusted()).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
 /// With two threads, so that what the other session computes with one shows that the number does not matter.
@@ -277,7 +278,7 @@ fn caches_in_few_bits_decode_as_one_call_does() {
         let path = folder.path().join(format!("{}.sdx", format.name()));
         let options = Options { kv_cache: format, ..Options::default() };
         compile(&Request { options, ..Request::new(&source, &path) }).unwrap_or_else(|e| panic!("{format:?}: {e}"));
-        let model = Model::load(&path, &LoadOptions::default()).expect("an artifact");
+        let model = Model::load(&path, &trusted()).expect("an artifact");
         let (one, two) = (session(&model, 1), session(&model, 2));
         let together = batch.whole(&one, 12);
         let mut cache = two.cache("decode", 16).expect("a cache");
@@ -311,7 +312,7 @@ fn a_simulated_gpu_decodes_in_place_as_the_cpu_does() {
     let (source, path) = (model("skel_llama_tiny_kv_dyn23"), folder.path().join("m.sdx"));
     let targets = Target::all().collect();
     compile(&Request { targets, ..Request::new(&source, &path) }).unwrap_or_else(|e| panic!("{e}"));
-    let load = |device| Model::load(&path, &LoadOptions::default().device(device)).expect("an artifact");
+    let load = |device| Model::load(&path, &trusted().device(device)).expect("an artifact");
     let models = [DeviceName::Cpu, DeviceName::Sim("sm_80".into())].map(load);
     let batch = Batch { rows: vec![(0, 0), (3, 2)] };
     let logits = models.each_ref().map(|model| {

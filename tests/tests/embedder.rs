@@ -4,8 +4,9 @@ use sardonyx::compile::{Report, Request, compile};
 use sardonyx::embedder::{Embedder, Flags, Pooling, model_file};
 use sardonyx_base::{DType, Tensor};
 use sardonyx_passes::{Named, Options};
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::onnx::Net;
+use sardonyx_tests::trust::trusted;
 use std::path::Path;
 
 const WIDTH: usize = 8;
@@ -55,7 +56,7 @@ fn compiled(model: &Path, embedder: Option<Embedder>) -> (Model, Report) {
     let options = Options { remarks: true, ..Options::default() };
     let report =
         compile(&Request { embedder, options, ..Request::new(model, &path) }).unwrap_or_else(|e| panic!("{e}"));
-    (Model::load(&path, &LoadOptions::default()).unwrap_or_else(|e| panic!("{e}")), report)
+    (Model::load(&path, &trusted()).unwrap_or_else(|e| panic!("{e}")), report)
 }
 
 fn ids(text: usize) -> Vec<i64> {

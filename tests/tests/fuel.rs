@@ -4,8 +4,9 @@ use sardonyx::compile::{Request, compile};
 use sardonyx::pipeline::STAGES;
 use sardonyx_base::Tensor;
 use sardonyx_passes::{Options, PASSES};
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::prepared::model;
+use sardonyx_tests::trust::trusted;
 use std::path::Path;
 
 /// The outputs for fixed tokens, how many rewrites there were, and how many launches were left.
@@ -16,7 +17,7 @@ fn outputs(folder: &Path, fuel: Option<usize>) -> (Vec<(String, Tensor)>, usize,
     request.options = Options { fuel, ..Options::default() };
     let report = compile(&request).unwrap();
     let launches = report.summary.unwrap().first.entries[0].launches;
-    let loaded = Model::load(&path, &LoadOptions::default()).unwrap();
+    let loaded = Model::load(&path, &trusted()).unwrap();
     let session = loaded.session(&SessionOptions::default()).unwrap();
     let tokens = |value: &dyn Fn(i64) -> i64| Tensor::from_vec(vec![1, 5], (0..5).map(value).collect::<Vec<i64>>());
     let given = |name: &str| match name.contains("mask") {

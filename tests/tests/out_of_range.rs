@@ -4,8 +4,9 @@ use sardonyx::compile::{Request, compile};
 use sardonyx::onnx::proto::{AttributeProto, NodeProto, OperatorSetIdProto, TensorProto, attribute_type};
 use sardonyx_base::{DType, Error, Tensor};
 use sardonyx_kernels::Target;
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{DeviceName, Model, Session, SessionOptions};
 use sardonyx_tests::onnx::Net;
+use sardonyx_tests::trust::trusted;
 
 /// A model of one node, one operand of which takes values within its range and outside.
 struct Row {
@@ -318,7 +319,7 @@ fn sessions(net: &Net) -> Result<[Session; 2], Box<Error>> {
     let targets = vec![Target::cpu(), Target::from_name("cuda:sm_80").expect("a known target")];
     compile(&Request { targets, selftest: false, ..Request::new(&model, &artifact) })?;
     let session = |device| -> Result<Session, Box<Error>> {
-        let model = Model::load(&artifact, &LoadOptions::default().selftest(false).device(device))?;
+        let model = Model::load(&artifact, &trusted().selftest(false).device(device))?;
         model.session(&SessionOptions::default().threads(1))
     };
     Ok([session(DeviceName::Cpu)?, session(DeviceName::Sim("sm_80".into()))?])

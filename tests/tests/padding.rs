@@ -3,8 +3,9 @@
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx_base::Tensor;
 use sardonyx_passes::{MaskedRows, Options};
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::prepared::model;
+use sardonyx_tests::trust::trusted;
 use std::path::Path;
 
 /// The three exporters' masks: a bias that is added, a choice, and an operator's.
@@ -15,7 +16,7 @@ fn compiled(name: &str, masked_rows: MaskedRows, path: &Path) -> (Model, Report)
     let options = Options { masked_rows, remarks: true, ..Options::default() };
     let request = Request { selftest: false, options, ..Request::new(&source, path) };
     let report = compile(&request).unwrap_or_else(|e| panic!("{name}: {e}"));
-    (Model::load(path, &LoadOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}")), report)
+    (Model::load(path, &trusted()).unwrap_or_else(|e| panic!("{name}: {e}")), report)
 }
 
 fn of_pass(report: &Report) -> usize {

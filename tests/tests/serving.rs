@@ -9,9 +9,10 @@ use common::Server;
 use sardonyx::compile::{Request, compile};
 use sardonyx::embedder::{Embedder, Flags, Pooling};
 use sardonyx_base::Tensor;
-use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{Model, Session, SessionOptions};
 use sardonyx_tests::prepared::{model, workspace};
 use sardonyx_tests::programs::profile_folder;
+use sardonyx_tests::trust::trusted;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -94,7 +95,7 @@ fn served(server: &Server, request: usize, ids: &[i64]) -> Vec<f32> {
 fn every_answer_has_the_bits_of_the_text_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = embedder(folder.path());
-    let session = Model::load(&path, &LoadOptions::default()).unwrap().session(&SessionOptions::default()).unwrap();
+    let session = Model::load(&path, &trusted()).unwrap().session(&SessionOptions::default()).unwrap();
     let expected: Vec<Vec<f32>> = (0..REQUESTS).map(|request| alone(&session, &ids(request))).collect();
     for args in [["--sessions", "1"], ["--sessions", "2"]] {
         let server = Server::start_program(&server(), &path, &args);

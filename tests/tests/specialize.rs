@@ -3,8 +3,9 @@
 use sardonyx::compile::{Request, compile};
 use sardonyx::entries::parse_specialized;
 use sardonyx_base::Tensor;
-use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{Model, Session, SessionOptions};
 use sardonyx_tests::prepared::model;
+use sardonyx_tests::trust::trusted;
 
 /// The kernels that a call launches, and its result.
 fn call(session: &Session, batch: usize, seq: usize) -> (Vec<String>, Vec<f32>) {
@@ -29,7 +30,7 @@ fn the_tightest_sizes_that_fit_are_run() {
     let (source, path) = (model("skel_minilm_l6_dyn18"), folder.path().join("model.sdx"));
     let specialized = parse_specialized(&["batch=1".into(), "batch=1,seq=16".into()]).unwrap();
     compile(&Request { specialized, selftest: false, ..Request::new(&source, &path) }).unwrap();
-    let model = Model::load(&path, &LoadOptions::default()).unwrap();
+    let model = Model::load(&path, &trusted()).unwrap();
     let session = model.session(&SessionOptions::default().threads(2)).unwrap();
     let (general, _) = call(&session, 2, 16);
     let (by_batch, _) = call(&session, 1, 17);

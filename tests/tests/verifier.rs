@@ -6,10 +6,11 @@
 use prost::Message;
 use sardonyx_base::plan::messages::{Copy, File, Host, Launch, Manifest, Plan, Step, buffer::Place, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor};
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, Outputs, SessionOptions};
+use sardonyx_runtime::{DeviceName, Model, Outputs, SessionOptions};
 use sardonyx_tests::onnx::{Net, small};
 use sardonyx_tests::programs::compile;
 use sardonyx_tests::sdx::Parts;
+use sardonyx_tests::trust::trusted;
 use std::sync::OnceLock;
 
 /// An artifact of [`small`], as messages.
@@ -168,7 +169,7 @@ fn changed_of(good: &Parts, change: fn(&mut Change), device: DeviceName) -> Resu
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.sdx");
     std::fs::write(&path, parts.archive()).unwrap();
-    Model::load(&path, &LoadOptions::default().selftest(false).device(device))
+    Model::load(&path, &trusted().selftest(false).device(device))
 }
 
 fn call(model: &Model) -> Result<Outputs> {
@@ -215,7 +216,7 @@ fn a_lookup_in_a_table_without_rows_is_refused() {
     let (path, artifact) = (folder.path().join("m.onnx"), folder.path().join("m.sdx"));
     std::fs::write(&path, net.bytes()).unwrap();
     compile(&path, &artifact, &[]);
-    let session = Model::load(&artifact, &LoadOptions::default()).unwrap().session(&Default::default()).unwrap();
+    let session = Model::load(&artifact, &trusted()).unwrap().session(&Default::default()).unwrap();
     let call = |n: usize, k: usize| {
         let (table, ids) = (Tensor::zeros(DType::F32, vec![n, 1000]), Tensor::zeros(DType::I64, vec![k]));
         session.run(&[("table", table), ("ids", ids)]).map(|out| out[0].1.dims().to_vec())

@@ -8,10 +8,11 @@ use crate::layers::{Bound, Layers};
 use crate::meaning::Named;
 use crate::onnx::read_model;
 use crate::reduce::{Failure, PassTest, Reduced, filecheck, reduce};
+use crate::session::own;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_run::{DataSet, find_sets};
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{Model, SessionOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -79,7 +80,7 @@ fn code(args: &BisectArgs, search: &Bisect, data: Option<(Named, Named)>, out: &
     let mut request = Request::new(&args.model, &artifact);
     (request.dims, request.entries, request.selftest) = (search.dims.clone(), Entries::NONE, false);
     compile(&request)?;
-    let session = Model::load(&artifact, &LoadOptions::default())?.session(&SessionOptions::default())?;
+    let session = Model::load(&artifact, &own())?.session(&SessionOptions::default())?;
     let layers = Layers::read(&args.model, &search.dims)?;
     let inputs = match data {
         Some((inputs, _)) => inputs,

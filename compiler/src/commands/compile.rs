@@ -20,6 +20,7 @@ use regex_lite::Regex;
 use sardonyx_base::cpu::{self, Extension};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
+use sardonyx_format::SecretKey;
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{
@@ -176,6 +177,10 @@ pub struct CompileArgs {
     /// Leave out the call with known results that loading the artifact repeats
     #[arg(long)]
     pub no_selftest: bool,
+    /// Sign the artifact with this secret key of Ed25519, as `openssl genpkey -algorithm ed25519` writes it: `run --key` with the
+    /// public one loads no other
+    #[arg(long, value_name = "SECRET.pem", conflicts_with = "stop_after")]
+    pub sign: Option<PathBuf>,
     /// Write what each kernel moves, and what the model would without the optimiser, as one JSON object
     #[arg(long, value_name = "FILE.json", conflicts_with = "stop_after")]
     pub report: Option<PathBuf>,
@@ -233,6 +238,7 @@ fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> R
         error_budget: args.error_budget,
         score: args.score.clone().zip(args.drop).map(|(command, drop)| Score { command, drop }),
         measure: true,
+        sign: args.sign.as_deref().map(secret_key).transpose()?,
         report: args.report.clone(),
         calibrate: args.calibrate.clone(),
         sparsify: args.sparsify.clone(),
@@ -284,6 +290,12 @@ fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> R
             padding_line(&report).filter(|_| embeds).map_or(Ok(()), |line| say(out, &line))
         }
     }
+}
+
+fn secret_key(path: &Path) -> Result<(SecretKey, PathBuf)> {
+    let named = |e: Box<Error>| e.file(path.display().to_string());
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))?;
+    Ok((SecretKey::from_pem(&text).map_err(named)?, path.into()))
 }
 
 /// What is counted for a report, where one is asked for: on the first target's device, where none is named.

@@ -4,11 +4,12 @@ use crate::compile::{Request, compile};
 use crate::entries::Entries;
 use crate::layers::{Bound, Values};
 use crate::meaning::{Function, Named, call, functions, made_params, n_calls};
+use crate::session::own;
 use melior::Context;
 use melior::ir::Module;
 use melior::ir::operation::OperationLike;
 use sardonyx_base::{Error, Fault, Result, Tensor};
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{Model, SessionOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
@@ -92,7 +93,7 @@ pub fn model_fails(content: &[u8], folder: &Path) -> Result<Option<&'static str>
     if let Err(e) = compile(&request) {
         return failed(e);
     }
-    let session = Model::load(&artifact, &LoadOptions::default())?.session(&SessionOptions::default())?;
+    let session = Model::load(&artifact, &own())?.session(&SessionOptions::default())?;
     let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let outputs = match session.run(&given) {
         Ok(outputs) => outputs,

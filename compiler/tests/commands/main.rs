@@ -10,6 +10,7 @@ mod explain;
 mod limits;
 mod plan;
 mod sparsify;
+mod trust;
 
 use build::*;
 use prost::Message;

@@ -248,6 +248,12 @@ pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
         "look for the first rank that the message names; the others stopped because of it",
     ),
     (
+        "E0409",
+        Artifact,
+        "the artifact is not one that the caller trusts",
+        "compare what `sardonyx inspect` says of it with what its maker says",
+    ),
+    (
         "E0501",
         Check,
         "a result differs from what was expected",

@@ -97,6 +97,8 @@ int main(int argc, char **argv) {
     sdx_error *error;
     int status;
     size_t tokens = argc < 3 ? 0 : (size_t)argc - 2;
+    // Whoever starts this trusts the file, whose code is executed; a pin or a key would do too.
+    sdx_load_options trusting = {sizeof trusting, NULL, 0, 0, 1, NULL, NULL, 0};
     int64_t *ids;
 
     if (tokens == 0) {
@@ -106,7 +108,7 @@ int main(int argc, char **argv) {
     ids = (int64_t *)malloc(tokens * sizeof *ids);
     for (size_t i = 0; i < tokens; i++) ids[i] = atoll(argv[i + 2]);
 
-    error = sdx_model_load(argv[1], NULL, &model);
+    error = sdx_model_load(argv[1], &trusting, &model);
     if (error == NULL) error = sdx_session_new(model, NULL, &session);
     status = error != NULL ? report(error) : embed(model, session, ids, tokens);
     sdx_session_free(session);

@@ -14,7 +14,8 @@ int main(int argc, char **argv) {
     sdx_session *session = NULL;
     sdx_outputs *outputs = NULL;
     sdx_tensor out = {sizeof out, NULL, 0, 0, NULL, NULL, 0};
-    sdx_error *error = sdx_model_load(argc > 1 ? argv[1] : "", NULL, &model);
+    sdx_load_options trusting = {sizeof trusting, NULL, 0, 0, 1, NULL, NULL, 0}; // or a pin, or a key
+    sdx_error *error = sdx_model_load(argc > 1 ? argv[1] : "", &trusting, &model);
     if (error == NULL) error = sdx_session_new(model, NULL, &session);
     if (error == NULL) error = sdx_run(session, &call, &outputs);
     if (error == NULL) error = sdx_outputs_at(outputs, 0, &out);

@@ -2,7 +2,7 @@
 
 use crate::border::{Handle, guard, handle, options, result, slice, structs, text, write, wrong};
 use crate::error::{c_string, sdx_error};
-use sardonyx_runtime::{Bytes, EntryPoint, LoadOptions, Model, Port, Result, Symbol, Verify};
+use sardonyx_runtime::{Bytes, EntryPoint, LoadOptions, Model, Port, Result, Symbol, Trust, Verify};
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::null;
 
@@ -25,6 +25,15 @@ pub struct sdx_load_options {
     pub verify: i32,
     /// Other than 0: the artifact's own test is left out.
     pub no_selftest: i32,
+    /// Other than 0: the file is trusted whatever it is. Its code is executed and can do all that the process can. Without
+    /// this, `pin` or `key` says what may be loaded.
+    pub trust: i32,
+    /// The seal of the artifact, 64 hexadecimal digits as `sardonyx inspect` prints them, or NULL.
+    pub pin: *const c_char,
+    /// The public key of Ed25519 that has signed it, as PEM or 64 hexadecimal digits, or NULL.
+    pub key: *const c_char,
+    /// Other than 0: the file is read into memory, and not mapped.
+    pub copied: i32,
 }
 
 /// An input or an output of an entry point. Strings live as long as the model.
@@ -126,7 +135,18 @@ impl Entry {
 unsafe fn load_options(given: *const sdx_load_options) -> Result<LoadOptions> {
     // SAFETY: as this function's, here and below.
     let given = unsafe { options(given) }?;
-    let mut load = LoadOptions::default().selftest(given.no_selftest == 0);
+    let mut trust = Trust::default();
+    if given.trust != 0 {
+        // SAFETY: the caller says so.
+        trust = unsafe { Trust::file() };
+    }
+    if !given.pin.is_null() {
+        trust = trust.or(Trust::pin(unsafe { text(given.pin, "sdx_load_options.pin") }?)?);
+    }
+    if !given.key.is_null() {
+        trust = trust.or(Trust::key(unsafe { text(given.key, "sdx_load_options.key") }?)?);
+    }
+    let mut load = LoadOptions::new(trust).selftest(given.no_selftest == 0).copied(given.copied != 0);
     if !given.device.is_null() {
         load = load.device(unsafe { text(given.device, "sdx_load_options.device") }?.parse()?);
     }
@@ -143,7 +163,7 @@ fn give(model: Model, out: *mut *mut sdx_model) {
     Handle::give(sdx_model { model, entries }, out);
 }
 
-/// Loads a file, which must not be changed in place while it is loaded. `options` may be NULL.
+/// Loads a file, which must not be changed in place while it is loaded unless it is copied. `options` say what is trusted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_load(
     path: *const c_char,

@@ -33,6 +33,8 @@ static void refused(sdx_error *error, const char *code, const char *message, int
 #define REFUSED(call, code, message) refused((call), code, message, __LINE__)
 #define WORKS(call) worked((call), __LINE__)
 
+static const sdx_load_options trusting = {sizeof trusting, NULL, 0, 0, 1, NULL, NULL, 0};
+
 static void worked(sdx_error *error, int line) {
     if (error != NULL) {
         fprintf(stderr, "line %d: %s\n", line, sdx_error_text(error));
@@ -88,7 +90,10 @@ static void models(const char *path, const char *decoder) {
     REFUSED(sdx_model_load(path, &options, &model), "E0001", "`struct_bytes` of `sdx_load_options` is 3");
     options.struct_bytes = sizeof options;
     REFUSED(sdx_model_load(path, (const sdx_load_options *)((const char *)&options + 1), &model), "E0001", "aligned");
+    options.verify = 1;
+    REFUSED(sdx_model_load(path, &options, &model), "E0001", "stands for the weights too");
     EXPECT(model == NULL);
+    options.trust = 1;
     WORKS(sdx_model_load(decoder, &options, &model));
     EXPECT(sdx_model_entry_count(model) == 2 && strcmp(sdx_model_entry_name(model, 1), "decode") == 0);
     EXPECT(sdx_model_entry_name(model, 2) == NULL && sdx_model_input(model, 1, 2) == NULL);
@@ -100,7 +105,20 @@ static void models(const char *path, const char *decoder) {
     EXPECT(sdx_model_symbol(model, 1, 1)->hi == -1);
     sdx_model_free(model);
 
-    WORKS(sdx_model_load(path, NULL, &model));
+    options.verify = 0;
+    options.trust = 0;
+    REFUSED(sdx_model_load(path, &options, &model), "E0409", "and the caller trusts nothing");
+    options.pin = "0123";
+    REFUSED(sdx_model_load(path, &options, &model), "E0001", "\"0123\" is not the seal of an artifact");
+    options.pin = "0000000000000000000000000000000000000000000000000000000000000000";
+    REFUSED(sdx_model_load(path, &options, &model), "E0409", "that is not the pinned one");
+    options.pin = NULL;
+    options.key = "no key";
+    REFUSED(sdx_model_load(path, &options, &model), "E0001", "is not a public key of Ed25519");
+    options.key = NULL;
+    options.trust = 1;
+    options.copied = 1;
+    WORKS(sdx_model_load(path, &options, &model));
     memset(&bytes, 0, sizeof bytes);
     bytes.struct_bytes = sizeof bytes;
     WORKS(sdx_model_call_bytes(model, NULL, names, sizes, 1, &bytes));
@@ -139,10 +157,10 @@ static void from_bytes(const char *path) {
     fclose(file);
     copy = (char *)malloc(n);
     memcpy(copy, all, n);
-    WORKS(sdx_model_from_bytes(all, n, NULL, NULL, NULL, NULL, &model));
+    WORKS(sdx_model_from_bytes(all, n, NULL, NULL, NULL, &trusting, &model));
     free(all);
     sdx_model_free(model);
-    WORKS(sdx_model_from_bytes(copy, n, release, copy, "a model", NULL, &model));
+    WORKS(sdx_model_from_bytes(copy, n, release, copy, "a model", &trusting, &model));
     EXPECT(n_released <= 1);
     sdx_model_free(model);
     EXPECT(n_released == 1);
@@ -161,7 +179,7 @@ static void errors(const char *path) {
     sdx_error *error;
     memset(&options, 0, sizeof options);
     options.struct_bytes = sizeof options;
-    WORKS(sdx_model_load(path, NULL, &model));
+    WORKS(sdx_model_load(path, &trusting, &model));
     options.threads = 100000;
     REFUSED(sdx_session_new(model, &options, &session), "E0001", "at most 1024");
     REFUSED(sdx_session_new(NULL, NULL, &session), "E0001", "`sdx_model` is null");
@@ -200,7 +218,7 @@ static void calls(const char *path) {
     memset(&options, 0, sizeof options);
     options.struct_bytes = sizeof options;
     options.threads = 2;
-    WORKS(sdx_model_load(path, NULL, &model));
+    WORKS(sdx_model_load(path, &trusting, &model));
     WORKS(sdx_session_new(model, &options, &session));
     // A model that is freed lives on in its sessions.
     sdx_model_free(model);
@@ -347,7 +365,7 @@ static void caches(const char *path) {
     sdx_call call = call_of(&in, 1);
     memset(&out, 0, sizeof out);
     out.struct_bytes = sizeof out;
-    WORKS(sdx_model_load(path, NULL, &model));
+    WORKS(sdx_model_load(path, &trusting, &model));
     WORKS(sdx_session_new(model, NULL, &session));
     REFUSED(sdx_cache_new(session, "none", 2, &cache), "E0301", "no entry point");
     REFUSED(sdx_cache_new(session, "decode", (size_t)-1, &cache), "E0301", "room");
@@ -431,8 +449,8 @@ static void threads(const char *path, const char *decoder) {
     pthread_t started[2];
     int i;
     memset(&shared, 0, sizeof shared);
-    WORKS(sdx_model_load(path, NULL, &models[0]));
-    WORKS(sdx_model_load(decoder, NULL, &models[1]));
+    WORKS(sdx_model_load(path, &trusting, &models[0]));
+    WORKS(sdx_model_load(decoder, &trusting, &models[1]));
     WORKS(sdx_session_new(models[0], NULL, &shared.session));
     WORKS(sdx_session_new(models[1], NULL, &shared.decoder));
     WORKS(sdx_cache_new(shared.decoder, "decode", 2, &shared.cache));

@@ -94,7 +94,7 @@ fn older_header() -> String {
         "  const struct sdx_cancel *cancel;\n",
         "  uint64_t timeout_ns;\n",
         "  int32_t pinned;\n",
-        "  int32_t no_selftest;\n",
+        "  int32_t copied;\n",
     ];
     for field in gone {
         assert_eq!(header.matches(field).count(), 1, "{field}");

@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
     memset(&given.call, 0, sizeof given.call);
     for (int i = 0; i < 24; i++) x[i] = 0.5f;
     load.struct_bytes = sizeof load;
+    load.trust = 1;
     options.struct_bytes = sizeof options;
     options.threads = 2;
     input.struct_bytes = sizeof input;

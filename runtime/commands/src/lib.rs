@@ -29,7 +29,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_base::cpu::Level;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::Verify;
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions, Transport, is_launched};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions, Transport, Trust, is_launched};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -74,6 +74,16 @@ pub struct ModelArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoadArgs {
+    /// Load only the artifact with this seal, as `inspect` prints it; several may be given. Without `--pin` and `--key` the file
+    /// that is named is trusted: its code is executed
+    #[arg(long, value_name = "SEAL")]
+    pub pin: Vec<String>,
+    /// Load only artifacts that this key of Ed25519 has signed, a PEM file with the public key; several may be given
+    #[arg(long, value_name = "PUBLIC.pem")]
+    pub key: Vec<PathBuf>,
+    /// Read the artifact into memory, where nobody can change it any more, in the place of mapping it
+    #[arg(long)]
+    pub copy: bool,
     /// How far to check the weights against their hash: all at load, not at load, or check no hash at all
     #[arg(long, default_value = "full", value_parser = verify_parser())]
     pub verify: Verify,
@@ -103,7 +113,8 @@ impl ModelArgs {
 
 impl LoadArgs {
     pub fn load(&self, model: &Path) -> Result<Model> {
-        let options = LoadOptions::default()
+        let options = LoadOptions::new(self.trust()?)
+            .copied(self.copy)
             .verify(self.verify)
             .device(self.device.clone())
             .cpu(self.cpu)
@@ -111,6 +122,19 @@ impl LoadArgs {
             .transport(self.transport.unwrap_or(if is_launched() { Transport::Mpi } else { Transport::Threads }))
             .ranks(self.ranks.map(std::num::NonZeroUsize::get));
         Model::load(model, &options)
+    }
+
+    fn trust(&self) -> Result<Trust> {
+        if self.pin.is_empty() && self.key.is_empty() {
+            // SAFETY: whoever names a file on the command line has it executed, as by any other command.
+            return Ok(unsafe { Trust::file() });
+        }
+        let key = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))?;
+            Trust::key(&text).map_err(|e| e.file(path.display().to_string()))
+        };
+        let all = self.pin.iter().map(|pin| Trust::pin(pin)).chain(self.key.iter().map(key));
+        all.collect::<Result<Vec<_>>>().map(|all| all.into_iter().fold(Trust::default(), Trust::or))
     }
 }
 
@@ -128,7 +152,7 @@ pub struct ThreadArgs {
     pub threads: Option<std::num::NonZeroUsize>,
     /// Keep each thread but the first on a processor of its own
     #[arg(long)]
-    pub pin: bool,
+    pub pin_threads: bool,
     /// Give a call up after this time: 250ms, 2s
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub deadline: Option<Duration>,
@@ -143,7 +167,7 @@ impl ThreadArgs {
         let threads = self.threads.map_or((processors / model.ranks()).max(1), std::num::NonZeroUsize::get);
         // More than can be addressed is no limit.
         let limit = self.memory_limit.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        let options = SessionOptions::default().threads(threads).pinned(self.pin);
+        let options = SessionOptions::default().threads(threads).pinned(self.pin_threads);
         model.session(&options.time_max(self.deadline).memory_bytes_max(limit))
     }
 }

@@ -4,4 +4,4 @@ pub mod artifact;
 pub mod file;
 pub mod tensor_io;
 
-pub use artifact::{Artifact, ArtifactWriter, Verify};
+pub use artifact::{Artifact, ArtifactWriter, PublicKey, Reading, Seal, SecretKey, Trust, Verify};

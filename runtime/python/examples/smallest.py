@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import sardonyx
 
-session = sardonyx.Model(sys.argv[1]).session(threads=2)
+session = sardonyx.Model(sys.argv[1], trust=True).session(threads=2)
 ids = np.array([[101, 7592, 2088, 102]])
 inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
 try:

@@ -1,6 +1,6 @@
 """Runs models that the Sardonyx compiler has written.
 
-    model = sardonyx.Model("model.sdx")
+    model = sardonyx.Model("model.sdx", pin="9f2c…")
     session = model.session(threads=2)
     outputs = session.run({"input_ids": ids, "attention_mask": mask})
 

@@ -59,12 +59,20 @@ class CallBytes:
     def scratch_per_thread(self) -> int: ...
 
 class Model:
-    """A loaded, verified artifact. `bytes` are used in place. It holds native code: load only what you would execute."""
+    """A loaded, verified artifact. `bytes` are used in place. It holds native code, which can do all that the process can.
+
+    So the artifact with the seal `pin`, as `sardonyx inspect` prints it, is loaded, or one that `key` has signed (a public
+    key of Ed25519, as PEM or 64 hexadecimal digits), or, with `trust=True`, whatever the file is.
+    """
 
     def __init__(
         self,
         path_or_bytes: Union[str, "os.PathLike[str]", bytes],
         *,
+        pin: Optional[str] = None,
+        key: Optional[str] = None,
+        trust: bool = False,
+        copy: bool = False,
         device: str = "cpu",
         verify: str = "full",
         selftest: bool = True,

@@ -5,7 +5,7 @@ use crate::session::Session;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use sardonyx_runtime::{self as runtime, Bytes, LoadOptions, Verify};
+use sardonyx_runtime::{self as runtime, Bytes, LoadOptions, Trust, Verify};
 use std::path::PathBuf;
 
 #[pyclass(frozen, module = "sardonyx")]
@@ -61,10 +61,15 @@ impl AsRef<[u8]> for Held {
 #[pymethods]
 impl Model {
     #[new]
-    #[pyo3(signature = (path_or_bytes, *, device = "cpu", verify = "full", selftest = true))]
+    #[pyo3(signature = (path_or_bytes, *, pin = None, key = None, trust = false, copy = false, device = "cpu", verify = "full", selftest = true))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
         py: Python<'_>,
         path_or_bytes: &Bound<'_, PyAny>,
+        pin: Option<&str>,
+        key: Option<&str>,
+        trust: bool,
+        copy: bool,
         device: &str,
         verify: &str,
         selftest: bool,
@@ -75,7 +80,12 @@ impl Model {
             "off" => Verify::Off,
             other => return Err(wrong(format!("verify is {other:?}, not \"full\", \"lazy\" or \"off\""))),
         };
-        let options = LoadOptions::default().device(device.parse().map_err(raised)?).verify(verify).selftest(selftest);
+        // SAFETY: the caller says so.
+        let any = if trust { unsafe { Trust::file() } } else { Trust::default() };
+        let given = pin.map(Trust::pin).into_iter().chain(key.map(Trust::key));
+        let trust = given.collect::<Result<Vec<_>, _>>().map_err(raised)?.into_iter().fold(any, Trust::or);
+        let device = device.parse().map_err(raised)?;
+        let options = LoadOptions::new(trust).copied(copy).device(device).verify(verify).selftest(selftest);
         let model = if let Ok(bytes) = path_or_bytes.cast::<PyBytes>() {
             let data = bytes.as_bytes();
             let held = Held { _object: bytes.clone().unbind(), start: data.as_ptr().addr(), len: data.len() };

@@ -28,14 +28,14 @@ def texts(batch=2, seq=16, seed=7):
 
 class Models(unittest.TestCase):
     def test_a_model_says_what_it_takes(self):
-        main = sardonyx.Model(ENCODER).entry_points[0]
+        main = sardonyx.Model(ENCODER, trust=True).entry_points[0]
         self.assertEqual(main.name, "main")
         self.assertEqual([(p.name, p.dtype, p.dims) for p in main.inputs][0], ("input_ids", "i64", ["batch", "seq"]))
         self.assertEqual((main.outputs[0].dtype, main.outputs[0].dims), ("f32", ["batch", "seq", 384]))
         self.assertEqual([(s.name, s.hi, s.is_data) for s in main.symbols], [("batch", None, False), ("seq", 512, False)])
 
     def test_the_bytes_of_a_call_are_known_before(self):
-        model = sardonyx.Model(ENCODER, verify="lazy")
+        model = sardonyx.Model(ENCODER, trust=True, verify="lazy")
         call = model.call_bytes(batch=8, seq=128)
         self.assertEqual(call.outputs, 8 * 128 * 384 * 4)
         self.assertGreater(call.arena, 8 * 128 * 384 * 4)
@@ -45,16 +45,16 @@ class Models(unittest.TestCase):
 
     def test_bytes_are_as_good_as_a_file(self):
         with open(ENCODER, "rb") as file:
-            model = sardonyx.Model(file.read())
+            model = sardonyx.Model(file.read(), trust=True)
         inputs = texts()
-        expected = sardonyx.Model(ENCODER).session().run(inputs)
+        expected = sardonyx.Model(ENCODER, trust=True).session().run(inputs)
         np.testing.assert_array_equal(model.session().run(inputs)["last_hidden_state"], expected["last_hidden_state"])
 
 
 class Calls(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.model = sardonyx.Model(ENCODER, verify="lazy", selftest=False)
+        cls.model = sardonyx.Model(ENCODER, trust=True, verify="lazy", selftest=False)
         cls.session = cls.model.session(threads=1)
 
     def test_results_are_those_of_the_command(self):
@@ -142,10 +142,10 @@ class Calls(unittest.TestCase):
         self.assertIn("has type i32, but i64 is expected", e.message)
         self.assertTrue(str(e).startswith("error[E0301]: ") and "\n  help: " in str(e) and e.help)
         with self.assertRaises(sardonyx.Error) as caught:
-            sardonyx.Model("nowhere.sdx")
+            sardonyx.Model("nowhere.sdx", trust=True)
         self.assertEqual((caught.exception.code, caught.exception.kind), ("E0002", "file"))
         with self.assertRaises(sardonyx.Error):
-            sardonyx.Model(b"PK")
+            sardonyx.Model(b"PK", trust=True)
         with self.assertRaises(TypeError):
             sardonyx.Model(7)
         with self.assertRaisesRegex(sardonyx.Error, "at most 1024"):
@@ -215,7 +215,7 @@ class Calls(unittest.TestCase):
 
 class Caches(unittest.TestCase):
     def test_a_cache_continues_what_a_call_over_all_positions_computes(self):
-        session = sardonyx.Model(DECODER).session()
+        session = sardonyx.Model(DECODER, trust=True).session()
         ids = np.array([[1, 42, 7, 99]], np.int64)
         names = {p.name for p in session_entry(session).inputs if not p.is_state}
         output = next(p.name for p in session_entry(session).outputs if not p.is_state)
@@ -242,7 +242,7 @@ class Caches(unittest.TestCase):
 
 
 def session_entry(_session):
-    return next(e for e in sardonyx.Model(DECODER).entry_points if e.name == "decode")
+    return next(e for e in sardonyx.Model(DECODER, trust=True).entry_points if e.name == "decode")
 
 
 class Compat(unittest.TestCase):
@@ -269,7 +269,7 @@ class Compat(unittest.TestCase):
         self.assertIsInstance(session.get_modelmeta().custom_metadata_map, dict)
         inputs = texts()
         found = session.run(None, inputs)
-        expected = sardonyx.Model(ENCODER).session().run(inputs)["last_hidden_state"]
+        expected = sardonyx.Model(ENCODER, trust=True).session().run(inputs)["last_hidden_state"]
         self.assertEqual(found[0].tobytes(), expected.tobytes())
         # Lists get the type of the input.
         lists = {name: array.tolist() for name, array in inputs.items()}

@@ -51,9 +51,11 @@ pub struct Load {
     pub device: String,
     #[prost(string, optional, tag = "4")]
     pub level: Option<String>,
-    /// Of the manifest, which has those of all else.
-    #[prost(uint64, tag = "5")]
-    pub hash: u64,
+    /// Which artifact it is.
+    #[prost(bytes, tag = "5")]
+    pub identity: Vec<u8>,
+    #[prost(bool, tag = "6")]
+    pub copied: bool,
 }
 
 /// Opens a session.

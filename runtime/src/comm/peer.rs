@@ -11,7 +11,7 @@ use crate::stop::RunOptions;
 use sardonyx_base::cpu::Level;
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{DType, Error, Result};
-use sardonyx_format::Verify;
+use sardonyx_format::{Trust, Verify};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -33,11 +33,11 @@ pub struct Peer {
 static VERIFY: [Verify; 3] = [Verify::Full, Verify::Lazy, Verify::Off];
 
 impl Load {
-    pub fn new(path: &std::path::Path, options: &LoadOptions, hash: u64) -> Load {
+    pub fn new(path: &std::path::Path, options: &LoadOptions, identity: Vec<u8>) -> Load {
         let verify = VERIFY.iter().position(|v| *v == options.verify).unwrap_or(0) as u32;
         let level = options.cpu.map(|level| level.name().to_string());
         let (path, device) = (path.as_os_str().as_bytes().to_vec(), options.device.to_string());
-        Load { path, verify, device, level, hash }
+        Load { path, verify, device, level, identity, copied: options.copied }
     }
 
     fn options(&self) -> Result<LoadOptions> {
@@ -48,7 +48,9 @@ impl Load {
             Some(name) => Some(Level::from_name(name).ok_or_else(unfit)?),
             None => None,
         };
-        Ok(LoadOptions::default().verify(verify).device(device).cpu(cpu).selftest(false))
+        // What the first rank trusts, this one does: it loads no other file.
+        let options = LoadOptions::new(Trust::default()).copied(self.copied);
+        Ok(options.verify(verify).device(device).cpu(cpu).selftest(false))
     }
 }
 
@@ -89,11 +91,8 @@ impl Peer {
     }
 
     fn load(&mut self, load: &Load) -> Result<()> {
-        let model = Model::load_rank(OsStr::from_bytes(&load.path).as_ref(), &load.options()?, self.link.rank())?;
-        if model.hash() != load.hash {
-            let message = format!("{} is not the artifact that the first rank has", model.file());
-            return Err(Error::user("E0407", message).help("give every rank the same file"));
-        }
+        let (path, rank) = (OsStr::from_bytes(&load.path).as_ref(), self.link.rank());
+        let model = Model::load_rank(path, &load.options()?, rank, &load.identity)?;
         self.model = Some(model);
         Ok(())
     }

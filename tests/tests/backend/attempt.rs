@@ -10,8 +10,9 @@ use sardonyx_base::Tensor;
 use sardonyx_base::compare::compare;
 use sardonyx_format::tensor_io::load_proto;
 use sardonyx_run::DataSet;
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{DeviceName, Model, SessionOptions};
 use sardonyx_tests::emitted::panic_text;
+use sardonyx_tests::trust::trusted;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -88,7 +89,7 @@ fn compile(
     let hosts = entries.flat_map(|e| &e.hosts).filter(|h| !h.calls);
     outcome.host = hosts.map(|h| h.op.split(' ').next().unwrap_or_default().to_string()).collect();
     outcome.compile = Some(outcome.compile.unwrap_or_default() + start.elapsed());
-    let options = LoadOptions::default().device(device.clone());
+    let options = trusted().device(device.clone());
     Model::load(artifact, &options).map_err(|e| format!("at load: {e}"))
 }
 

@@ -10,8 +10,9 @@ use sardonyx_base::{Dim, Error, Result, Tensor, TensorView};
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType};
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, RunOptions, SessionOptions};
+use sardonyx_runtime::{DeviceName, Model, RunOptions, SessionOptions};
 use sardonyx_tests::emitted::emit;
+use sardonyx_tests::trust::trusted;
 
 /// What the compiler does between the program and its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +97,7 @@ impl Compiled {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("case.sdx");
         emit(&path, &plan, &params, &sardonyx::targets::of_device(device))?;
-        let model = Model::load(&path, &LoadOptions::default().device(device.clone()))?;
+        let model = Model::load(&path, &trusted().device(device.clone()))?;
         Ok(Compiled { graph, params, model, threads: THREADS })
     }
 

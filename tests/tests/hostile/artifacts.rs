@@ -10,18 +10,19 @@ use sardonyx_format::{Artifact, Verify};
 use sardonyx_kernels::Target;
 use sardonyx_passes::Options;
 use sardonyx_runtime::program::{self, Entry, Program};
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, RunOptions, SessionOptions};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, RunOptions, SessionOptions, Trust};
 use sardonyx_tests::damage::{Random, damaged};
 use sardonyx_tests::schemas::{MANIFEST, PLAN, SELFTEST};
 use sardonyx_tests::sdx::{self, Parts};
+use sardonyx_tests::trust::trusted;
 use sardonyx_tests::wire::Tree;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 struct Artifacts {
-    /// Whole files, and the same taken apart.
-    good: Vec<(Vec<u8>, Parts)>,
+    /// Whole files, and the same taken apart, and their seals.
+    good: Vec<(Vec<u8>, Parts, Trust)>,
     folder: TempDir,
     last: Vec<u8>,
 }
@@ -42,7 +43,8 @@ pub fn open() -> Box<dyn Subject> {
             let bytes = std::fs::read(&output).expect("an artifact was written");
             if bytes.len() < 1 << 20 {
                 let parts = Parts::read(&bytes);
-                good.push((bytes, parts));
+                let seal = Artifact::open(&output, Verify::Lazy).expect("it is whole").seal.expect("and hashed");
+                good.push((bytes, parts, Trust::pin(&seal.digest.to_string()).expect("a seal")));
             }
         }
     };
@@ -53,7 +55,7 @@ pub fn open() -> Box<dyn Subject> {
     add(&corpus::heads().bytes(), None, vec![Target::cpu()], vec![2]);
     add(&corpus::heads().bytes(), None, vec![Target::cpu()], vec![2, 2]);
     let exchanges = |parts: &Parts| parts.plan.windows(9).any(|bytes| bytes == b"AllReduce");
-    assert_eq!(good.iter().filter(|(_, parts)| exchanges(parts)).count(), 2, "artifacts for several ranks");
+    assert_eq!(good.iter().filter(|(_, parts, _)| exchanges(parts)).count(), 2, "artifacts for several ranks");
     assert!(good.len() >= 5, "only {} of the good models compile", good.len());
     Box::new(Artifacts { good, folder, last: vec![] })
 }
@@ -70,11 +72,18 @@ pub fn check(tally: &Tally) {
 impl Subject for Artifacts {
     fn attempt(&mut self, seed: u64) -> Outcome {
         let mut random = Random(seed.wrapping_mul(0xDA94_2042_E4DD_58B5) ^ 0x05e1f);
-        let (bytes, parts) = &self.good[random.below(self.good.len())];
+        let (bytes, parts, pin) = &self.good[random.below(self.good.len())];
         let sealed = seed % 2 == 1;
         self.last = if sealed { resealed(parts, &mut random) } else { damaged(bytes, &mut random) };
         let path = self.folder.path().join("mutant.sdx");
         std::fs::write(&path, &self.last).expect("a temporary folder takes an artifact");
+        let whole = self.last == *bytes;
+        match Model::load(&path, &LoadOptions::new(pin.clone()).selftest(false)) {
+            Err(e) if matches!(e.code, "E0401" | "E0402" | "E0409") => {}
+            _ if whole => {}
+            Err(e) => return Outcome::Fault(format!("pinned, but refused by more than the pin: {e}")),
+            Ok(_) => return Outcome::Fault("pinned, but loaded".into()),
+        }
         let mut said = String::from(if sealed { "sealed" } else { "damaged" });
         match attempt(&path, seed, &mut said) {
             Ok(()) => Outcome::Fine(format!("{said}, called")),
@@ -97,7 +106,7 @@ fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> 
     drop(artifact);
     // The simulator takes longer.
     let device = if seed % 8 == 5 { DeviceName::Sim("sm_80".into()) } else { DeviceName::Cpu };
-    let options = LoadOptions::default().device(device).selftest(seed.is_multiple_of(3));
+    let options = trusted().device(device).selftest(seed.is_multiple_of(3));
     let model = Model::load(path, &options)?;
     said.push_str(", loaded");
     let options = SessionOptions::default().threads(1 + seed as usize % 2).memory_bytes_max(MEMORY_BYTES_MAX);

@@ -12,8 +12,9 @@ use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
-use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{Model, Session, SessionOptions};
 use sardonyx_tests::emitted::{emit, panic_text};
+use sardonyx_tests::trust::trusted;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -136,7 +137,7 @@ impl Compiled {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("programs.sdx");
         emit(&path, &plan, &params, &[Target::cpu()])?;
-        let model = Model::load(&path, &LoadOptions::default())?;
+        let model = Model::load(&path, &trusted())?;
         let session = model.session(&SessionOptions::default().threads(1))?;
         Ok(Compiled { graphs, texts, params, session })
     }

@@ -4,9 +4,10 @@ use super::places::pair;
 use prost::Message;
 use sardonyx_base::plan::messages::{Constant, Host, Manifest, Plan, Symbol, step::Action};
 use sardonyx_base::{Error, Tensor};
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::programs::compile;
 use sardonyx_tests::sdx::Parts;
+use sardonyx_tests::trust::trusted;
 
 struct Change {
     manifest: Manifest,
@@ -76,7 +77,7 @@ fn a_plan_that_was_changed_is_refused() {
         (parts.manifest, parts.plan) = (all.manifest.encode_to_vec(), all.plan.encode_to_vec());
         parts.rehash();
         std::fs::write(&artifact, parts.archive()).unwrap();
-        Model::load(&artifact, &LoadOptions::default().selftest(false))
+        Model::load(&artifact, &trusted().selftest(false))
     };
     let session = load(|_| {}).unwrap().session(&SessionOptions::default()).unwrap();
     let x = Tensor::from_vec(vec![2, 12], vec![1f32; 24]);

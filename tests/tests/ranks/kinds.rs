@@ -4,8 +4,9 @@ use sardonyx::compile::{Request, compile};
 use sardonyx::placement::Placement;
 use sardonyx_base::DType::F32;
 use sardonyx_base::Tensor;
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::onnx::Net;
+use sardonyx_tests::trust::trusted;
 use std::path::Path;
 
 /// A way to divide a model along one axis of a mesh.
@@ -149,7 +150,7 @@ fn run(folder: &Path, (net, dims): &(Net, Vec<usize>), plan: Option<&str>) -> Re
     let plan = plan.map(|_| Placement::read(&file)).transpose().map_err(|e| e.to_string())?;
     let report = compile(&Request { plan, ..Request::new(&model, &artifact) }).map_err(|e| e.to_string())?;
     let main = report.summary.unwrap().first.entries.remove(0);
-    let session = Model::load(&artifact, &LoadOptions::default()).map_err(|e| e.to_string())?;
+    let session = Model::load(&artifact, &trusted()).map_err(|e| e.to_string())?;
     let session = session.session(&SessionOptions::default()).map_err(|e| e.to_string())?;
     let x: Vec<f32> = (0..dims.iter().product()).map(|i| ((i * 5) % 13) as f32 * 0.125 - 0.75).collect();
     let outputs = session.run(&[("x", Tensor::from_vec(dims.clone(), x))]).map_err(|e| e.to_string())?;

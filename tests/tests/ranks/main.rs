@@ -7,10 +7,11 @@ mod kinds;
 mod pipeline;
 mod places;
 
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::checked::check_artifact;
 use sardonyx_tests::prepared::{data_sets, model};
 use sardonyx_tests::programs::{Outcome, compile, program};
+use sardonyx_tests::trust::trusted;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -70,7 +71,7 @@ fn artifact(folder: &Path, name: &str, ranks: usize) -> PathBuf {
 /// The bytes of all outputs for the first data set.
 fn outputs(artifact: &Path, name: &str, start: Start, ranks: usize) -> Vec<(String, Vec<u8>)> {
     let folder = tempfile::tempdir().unwrap();
-    let loaded = Model::load(artifact, &LoadOptions::default().selftest(false)).unwrap();
+    let loaded = Model::load(artifact, &trusted().selftest(false)).unwrap();
     let set = &data_sets(name)[0];
     let inputs = loaded.entry("main").unwrap().inputs.iter().enumerate();
     let inputs: Vec<String> =
@@ -113,7 +114,7 @@ fn caches_are_kept_by_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let name = "skel_gpt2_tiny_kv_dyn18";
     let load = |ranks| {
-        let model = Model::load(artifact(folder.path(), name, ranks), &LoadOptions::default()).unwrap();
+        let model = Model::load(artifact(folder.path(), name, ranks), &trusted()).unwrap();
         (model.session(&SessionOptions::default()).unwrap(), model)
     };
     let ((one, _), (two, _)) = (load(1), load(2));

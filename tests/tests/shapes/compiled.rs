@@ -6,8 +6,9 @@ use sardonyx_base::compare::{Tolerance, compare};
 use sardonyx_base::cpu::Level;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_run::{Command, InspectArgs};
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{DeviceName, Model, Session, SessionOptions};
 use sardonyx_tests::onnx::Net;
+use sardonyx_tests::trust::trusted;
 use std::path::{Path, PathBuf};
 
 pub struct Compiled {
@@ -24,7 +25,7 @@ impl Compiled {
         let dims = parse_dims(&dims.iter().map(|d| d.to_string()).collect::<Vec<_>>())?;
         let output = folder.path().join("m.sdx");
         compile(&Request { dims: dims.clone(), ..Request::new(path, &output) })?;
-        let model = Model::load(&output, &LoadOptions::default())?;
+        let model = Model::load(&output, &trusted())?;
         Ok(Compiled { model, reference: Reference::read(path, &dims)?, folder })
     }
 
@@ -41,7 +42,7 @@ impl Compiled {
 
     /// By the kernels for older processors.
     pub fn session_v3(&self) -> Session {
-        let options = LoadOptions::default().cpu(Level::from_name("v3"));
+        let options = trusted().cpu(Level::from_name("v3"));
         Model::load(self.artifact(), &options).unwrap().session(&SessionOptions::default()).unwrap()
     }
 

@@ -68,6 +68,13 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     }
     put!(out, "format      {}.{}", manifest.format_major, manifest.format_minor)?;
     put!(out, "producer    {}", manifest.producer)?;
+    if let Some(seal) = &artifact.seal {
+        put!(out, "seal        {}", seal.digest)?;
+        match seal.signer {
+            Some(key) => put!(out, "signed      by {key}")?,
+            None => put!(out, "signed      by nobody")?,
+        }
+    }
     if artifact.code.is_some() {
         put!(out, "code        {} {}", manifest.arch, manifest.variants.join(" "))?;
     }
@@ -148,6 +155,8 @@ fn report(artifact: &Artifact, program: &Program, entries: &[Entry], calls: &[Op
     Json::Object(vec![
         ("format", format!("{}.{}", manifest.format_major, manifest.format_minor).into()),
         ("producer", manifest.producer.as_str().into()),
+        ("seal", artifact.seal.as_ref().map(|seal| seal.digest.to_string()).into()),
+        ("signer", artifact.seal.as_ref().and_then(|seal| seal.signer).map(|key| key.to_string()).into()),
         ("arch", manifest.arch.as_str().into()),
         ("variants", Json::list(manifest.variants.iter().map(String::as_str))),
         ("targets", Json::list(targets.iter().map(String::as_str))),

@@ -13,12 +13,15 @@
 //!
 //! The archive comment is the seal: the BLAKE3 of every byte of the file but the data of `weights` and the digest
 //! itself. With the hash of `weights` in the manifest no bit can flip unnoticed, in headers and padding neither.
-//! A hash is not trust: the code entry is native code, and whoever can write the file can seal it.
+//! A hash is not trust: the code entry is native code, and whoever can write the file can seal it. So a caller says which
+//! seals or whose signatures it trusts. A signature of the seal stands after it: ` ed25519 KEY SIGNATURE`.
 
 mod read;
+mod trust;
 mod write;
 
-pub use read::{Artifact, Verify};
+pub use read::{Artifact, Reading, Verify};
+pub use trust::{PublicKey, Seal, SecretKey, Trust};
 pub use write::ArtifactWriter;
 
 pub const MANIFEST: &str = "manifest";
@@ -38,9 +41,10 @@ pub const ENTRY_ALIGNMENT: u16 = 64;
 /// Every constant begins at a multiple of this within `weights`.
 pub const CONSTANT_ALIGNMENT: u64 = 64;
 
-/// The comment is this, then 64 hexadecimal digits. A format that seals otherwise begins otherwise.
+/// The comment is this, then 64 hexadecimal digits, then perhaps a signature. A format that seals otherwise begins otherwise.
 const SEAL: &str = "sardonyx 1 blake3 ";
-const SEAL_BYTES: usize = SEAL.len() + 64;
+const DIGEST_BYTES: usize = 64;
+const SEAL_BYTES: usize = SEAL.len() + DIGEST_BYTES;
 
 /// The code for CPUs of an architecture: `cpu/x86_64.so`
 pub fn code_entry(arch: &str) -> String {
@@ -66,9 +70,9 @@ fn attached_name(entry: &str) -> Option<&str> {
     entry.strip_prefix(ATTACHED).filter(|name| !name.is_empty())
 }
 
-/// The seal of a file whose `weights` data is the given range.
-fn seal(file: &[u8], weights: &std::ops::Range<usize>) -> String {
+/// The seal of a file whose `weights` data is the given range, and whose digest begins here.
+fn seal(file: &[u8], weights: &std::ops::Range<usize>, digest_at: usize) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&file[..weights.start]).update(&file[weights.end..file.len() - 64]);
-    hasher.finalize().to_hex().to_string()
+    hasher.update(&file[..weights.start]).update(&file[weights.end..digest_at]);
+    hasher.finalize()
 }

@@ -1,16 +1,18 @@
 //! model.sdx  =>  manifest, plan, code and weights, checked; the file is mapped, not read
 
 use super::{
-    MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, attached_name, code_entry, plan_class,
-    ptx_target,
+    DIGEST_BYTES, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, Seal, Trust, WEIGHTS, WEIGHTS_ALIGNMENT, attached_name,
+    code_entry, plan_class, ptx_target,
 };
 use bytes::Bytes;
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut};
 use prost::Message;
 use sardonyx_base::plan::messages::Plan;
 use sardonyx_base::plan::{FORMAT_MAJOR, Manifest, NEEDS, SelfTest};
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
@@ -27,8 +29,20 @@ pub enum Verify {
     Off,
 }
 
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading<'a> {
+    pub verify: Verify,
+    /// Into memory, where nothing can change it any more, and not by a map of the file.
+    pub copied: bool,
+    /// Refuse files that are not trusted, before anything of them is decoded; absent where no code will be run.
+    pub trust: Option<&'a Trust>,
+}
+
 /// An open artifact. The bytes are views of the file, mapped or given, which must not be changed meanwhile.
 pub struct Artifact {
+    /// Absent where the file was not hashed.
+    pub seal: Option<Seal>,
     pub manifest: Manifest,
     pub plan: Plan,
     /// For classes of devices that have another plan.
@@ -48,20 +62,33 @@ pub struct Artifact {
 const PLAN_BYTES_MAX: usize = 256 << 20;
 
 impl Artifact {
+    /// To look at what it says.
     pub fn open(path: impl AsRef<Path>, verify: Verify) -> Result<Artifact> {
-        let path = path.as_ref();
-        Artifact::open_unnamed(path, verify).map_err(|e| e.file(path.display().to_string()))
+        Artifact::open_for(path, &Reading { verify, ..Reading::default() })
     }
 
-    fn open_unnamed(path: &Path, verify: Verify) -> Result<Artifact> {
-        Artifact::read(Bytes::from_owner(map_file(path)?), verify)
+    /// Errors: E0001 for a trust that covers weights which are not hashed, E0409 for what is not trusted.
+    pub fn open_for(path: impl AsRef<Path>, reading: &Reading) -> Result<Artifact> {
+        let path = path.as_ref();
+        let bytes = if reading.copied { read_file(path) } else { map_file(path).map(Bytes::from_owner) };
+        bytes.and_then(|bytes| Artifact::read(bytes, reading)).map_err(|e| e.file(path.display().to_string()))
     }
 
     /// From the bytes of a file, which are used in place.
-    pub fn read(file: Bytes, verify: Verify) -> Result<Artifact> {
+    pub fn read(file: Bytes, reading: &Reading) -> Result<Artifact> {
+        let verify = reading.verify;
+        let trust = reading.trust.filter(|trust| !trust.is_of_any_file());
+        if trust.is_some() && verify != Verify::Full {
+            let message = "a pin or a key stands for the weights too, which would not be hashed";
+            return Err(Error::user("E0001", message).help("leave `--verify` out, or trust the file"));
+        }
         let entries = Entries::find(&file)?;
-        if verify != Verify::Off {
-            entries.check_seal(&file)?;
+        let seal = match verify {
+            Verify::Off => None,
+            Verify::Full | Verify::Lazy => Some(entries.check_seal(&file)?),
+        };
+        if let (Some(trust), Some(seal)) = (trust, &seal) {
+            trust.check(seal)?;
         }
         let manifest_range = entries.range(MANIFEST)?;
         let manifest = Manifest::decode(&file[small(MANIFEST, manifest_range)?]);
@@ -109,7 +136,13 @@ impl Artifact {
         }
         let code = code.map(|range| file.slice(range));
         let ptx = ptx.into_iter().map(|(target, range)| (target, file.slice(range))).collect();
-        Ok(Artifact { manifest, plan, plans, code, ptx, weights: file.slice(weights), selftest, attached })
+        Ok(Artifact { seal, manifest, plan, plans, code, ptx, weights: file.slice(weights), selftest, attached })
+    }
+
+    /// Equal where two files are: the seal, or else what the manifest says of all entries.
+    pub fn identity(&self) -> Vec<u8> {
+        let of_manifest = || blake3::hash(&self.manifest.encode_to_vec());
+        self.seal.as_ref().map_or_else(of_manifest, |seal| seal.digest).as_bytes().to_vec()
     }
 
     /// Errors: E0401 where a range of the weights has another hash.
@@ -196,8 +229,25 @@ fn check_entry(manifest: &Manifest, name: &str, bytes: &[u8], hashed: bool) -> R
 }
 
 fn map_file(path: &Path) -> Result<Mmap> {
+    let file = open_file(path)?.0;
+    // SAFETY: the map is read only and private to readers; the documentation demands that nobody changes an artifact
+    // in place (our writer replaces it by renaming).
+    unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "read", &e))
+}
+
+/// Into pages of its own. Errors: E0304 where there is no memory.
+fn read_file(path: &Path) -> Result<Bytes> {
+    let (mut file, len) = open_file(path)?;
+    let no_room = |_| Error::user("E0304", format!("no memory for the {len} bytes of the artifact"));
+    let mut pages = MmapMut::map_anon(usize::try_from(len).unwrap_or(usize::MAX)).map_err(no_room)?;
+    file.read_exact(&mut pages).map_err(|e| Error::io(path, "read", &e))?;
+    Ok(Bytes::from_owner(pages))
+}
+
+/// The file and its length, which is not zero.
+fn open_file(path: &Path) -> Result<(File, u64)> {
     let fail = |e: std::io::Error| Error::io(path, "read", &e);
-    let file = std::fs::File::open(path).map_err(fail)?;
+    let file = File::open(path).map_err(fail)?;
     let kind = file.metadata().map_err(fail)?;
     if !kind.is_file() {
         return Err(Error::user("E0002", format!("{} is not a regular file", path.display())));
@@ -205,9 +255,7 @@ fn map_file(path: &Path) -> Result<Mmap> {
     if kind.len() == 0 {
         return Err(damaged(TOO_SHORT.into()));
     }
-    // SAFETY: the map is read only and private to readers; the documentation demands that nobody changes an artifact
-    // in place (our writer replaces it by renaming).
-    unsafe { Mmap::map(&file) }.map_err(fail)
+    Ok((file, kind.len()))
 }
 
 /// The mapped archive and where the data of `weights` is.
@@ -256,9 +304,9 @@ impl Entries {
         entry.map(|(_, range)| range.clone()).ok_or_else(|| damaged(format!("the entry `{name}` is missing")))
     }
 
-    fn check_seal(&self, file: &[u8]) -> Result<()> {
+    fn check_seal(&self, file: &[u8]) -> Result<Seal> {
         let weights = self.range(WEIGHTS)?;
-        let Some(digest) = self.comment.strip_prefix(SEAL.as_bytes()) else {
+        let Some(sealed) = self.comment.strip_prefix(SEAL.as_bytes()) else {
             // Another major version may seal in another way; say so where the manifest can be read.
             let manifest = self.range(MANIFEST).and_then(|r| small(MANIFEST, r));
             if let Some(manifest) = manifest.ok().and_then(|range| Manifest::decode(&file[range]).ok()) {
@@ -267,11 +315,15 @@ impl Entries {
             return Err(damaged("the archive is not sealed".into()));
         };
         // The seal is at the very end: what follows the archive would not be covered.
-        let intact = digest.len() == 64
-            && file.ends_with(&self.comment)
-            && weights.end <= file.len() - 64
-            && super::seal(file, &weights).as_bytes() == digest;
-        if intact { Ok(()) } else { Err(damaged("the file does not have the hash of its seal".into())) }
+        let digest_at = file.len() - sealed.len();
+        let (digest, rest) = sealed.split_at(sealed.len().min(DIGEST_BYTES));
+        let intact = || {
+            let whole = file.ends_with(&self.comment) && weights.end <= digest_at;
+            let found = whole.then(|| super::seal(file, &weights, digest_at))?;
+            (found.to_hex().as_bytes() == digest).then_some(found)
+        };
+        let found = intact().ok_or_else(|| damaged("the file does not have the hash of its seal".into()))?;
+        Seal::new(found, rest).ok_or_else(|| damaged("what follows the seal is no signature of it".into()))
     }
 }
 

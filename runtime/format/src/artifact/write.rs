@@ -1,8 +1,9 @@
 //! constants as they come, then plan, code, manifest  =>  model.sdx, whole or not at all
 
+use super::trust::SIGNATURE_BYTES;
 use super::{
-    ATTACHED, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, PLANS, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS,
-    WEIGHTS_ALIGNMENT, code_entry, ptx_entry,
+    ATTACHED, CONSTANT_ALIGNMENT, DIGEST_BYTES, ENTRY_ALIGNMENT, MANIFEST, PLAN, PLANS, SEAL, SEAL_BYTES, SELFTEST,
+    SecretKey, WEIGHTS, WEIGHTS_ALIGNMENT, code_entry, ptx_entry,
 };
 use crate::file::AtomicFile;
 use prost::Message;
@@ -28,6 +29,7 @@ pub struct ArtifactWriter {
     ptx: Vec<(String, String)>,
     plans: Vec<(String, Vec<u8>)>,
     attached: Vec<(String, Vec<u8>)>,
+    key: Option<SecretKey>,
 }
 
 impl ArtifactWriter {
@@ -47,6 +49,7 @@ impl ArtifactWriter {
             ptx: vec![],
             plans: vec![],
             attached: vec![],
+            key: None,
         })
     }
 
@@ -114,6 +117,11 @@ impl ArtifactWriter {
         self.attached.push((format!("{ATTACHED}{name}"), bytes));
     }
 
+    /// Has the file signed.
+    pub fn sign(&mut self, key: SecretKey) {
+        self.key = Some(key);
+    }
+
     /// Writes the rest and gives the file its name. `manifest.files` is filled in here; the other fields are written
     /// as given (see [`Manifest::current`]). An artifact for GPUs alone has no code for CPUs.
     pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: Option<&[u8]>) -> Result<()> {
@@ -141,11 +149,11 @@ impl ArtifactWriter {
             self.zip.start_file(name, options(ENTRY_ALIGNMENT)).map_err(|e| zip_error(&self.path, e))?;
             self.zip.write_all(bytes).map_err(|e| Error::io(&self.path, "write", &e))?;
         }
-        let comment = format!("{SEAL}{}", "0".repeat(64));
-        debug_assert_eq!(comment.len(), SEAL_BYTES);
+        let signature = if self.key.is_some() { SIGNATURE_BYTES } else { 0 };
+        let comment = format!("{SEAL}{}", "0".repeat(SEAL_BYTES - SEAL.len() + signature));
         self.zip.set_raw_comment(comment.into_bytes().into()).map_err(|e| zip_error(&self.path, e))?;
         let finished = self.zip.finish().map_err(|e| zip_error(&self.path, e))?;
-        seal(finished.file, &self.path)
+        seal(finished.file, &self.path, self.key.as_ref())
     }
 }
 
@@ -200,13 +208,15 @@ impl Seek for Quiet {
 }
 
 /// Reads the finished archive back, as any reader will, and puts the digest in the place kept for it.
-fn seal(mut file: AtomicFile, path: &str) -> Result<()> {
+fn seal(mut file: AtomicFile, path: &str, key: Option<&SecretKey>) -> Result<()> {
     let fail = |e: std::io::Error| Error::io(path, "write", &e);
     file.flush().map_err(fail)?;
     let (map, weights) = super::read::map_archive(file.temporary())?;
-    let digest = super::seal(&map, &weights);
-    file.seek(SeekFrom::End(-64)).map_err(fail)?;
-    file.write_all(digest.as_bytes()).map_err(fail)?;
+    let end = DIGEST_BYTES + key.map_or(0, |_| SIGNATURE_BYTES);
+    let digest = super::seal(&map, &weights, map.len() - end);
+    let signature = key.map_or(String::new(), |key| key.sign(&digest));
+    file.seek(SeekFrom::End(-(end as i64))).map_err(fail)?;
+    file.write_all(format!("{}{signature}", digest.to_hex()).as_bytes()).map_err(fail)?;
     file.commit()
 }
 

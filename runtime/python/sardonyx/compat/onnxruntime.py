@@ -309,13 +309,13 @@ class InferenceSession:
 
     def _load(self, given: Any, path: Optional[str]) -> Tuple[sardonyx.Model, ModelMetadata]:
         if path is not None and path.endswith(".sdx"):
-            model = sardonyx.Model(path)
+            model = sardonyx.Model(path, trust=True)
             return model, ModelMetadata(None, model.producer)
         data = _read(path) if path is not None else given
         if data[:4] == b"PK\x03\x04":
-            model = sardonyx.Model(data)
+            model = sardonyx.Model(data, trust=True)
             return model, ModelMetadata(None, model.producer)
-        model = sardonyx.Model(_compiled(data, path, self._options))
+        model = sardonyx.Model(_compiled(data, path, self._options), trust=True)
         return model, ModelMetadata(_onnx.Description(data), model.producer)
 
     def _take(self) -> sardonyx.Session:

@@ -1,0 +1,190 @@
+//! whom a caller trusts, and the seal of a file  =>  whether the file's code may be run
+
+use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey};
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use sardonyx_base::{Error, Result};
+use std::fmt;
+
+/// What is signed begins so, that no signature of something else stands for an artifact's.
+const SIGNED: &[u8] = b"sardonyx artifact 1\n";
+
+/// The comment of a file that is signed goes on so.
+const SIGNATURE: &str = " ed25519 ";
+
+/// Bytes that a signature adds to the comment: this word, the key, a space, the signature.
+pub(super) const SIGNATURE_BYTES: usize = SIGNATURE.len() + 64 + 1 + 128;
+
+/// What an artifact says of itself at its end.
+#[derive(Clone, Debug)]
+pub struct Seal {
+    /// The BLAKE3 of all of the file but the weights, whose own hash is part of it.
+    pub digest: blake3::Hash,
+    /// Whose signature the digest has.
+    pub signer: Option<PublicKey>,
+}
+
+/// A key of Ed25519 that signatures are compared with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PublicKey(VerifyingKey);
+
+/// A key of Ed25519 that artifacts are signed with.
+#[derive(Clone)]
+pub struct SecretKey(SigningKey);
+
+/// Which artifacts may be loaded; none by default. Loading runs native code from the file, which can do all that the process
+/// can.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    any: bool,
+    pins: Vec<blake3::Hash>,
+    keys: Vec<PublicKey>,
+}
+
+impl Trust {
+    /// The artifact with this seal, 64 hexadecimal digits as `sardonyx inspect` prints them. Errors: E0001.
+    pub fn pin(seal: &str) -> Result<Trust> {
+        let pin = blake3::Hash::from_hex(seal.trim()).map_err(|_| {
+            Error::user("E0001", format!("{:?} is not the seal of an artifact", brief(seal)))
+                .help("write the 64 hexadecimal digits that `sardonyx inspect` prints as `seal`")
+        })?;
+        Ok(Trust { pins: vec![pin], ..Trust::default() })
+    }
+
+    /// Artifacts that this key of Ed25519 has signed: a public key as PEM, or its 64 hexadecimal digits. Errors: E0001.
+    pub fn key(text: &str) -> Result<Trust> {
+        Ok(Trust { keys: vec![PublicKey::parse(text)?], ..Trust::default() })
+    }
+
+    /// What this one allows, and what the other one does.
+    pub fn or(mut self, other: Trust) -> Trust {
+        self.any |= other.any;
+        self.pins.extend(other.pins);
+        self.keys.extend(other.keys);
+        self
+    }
+
+    /// Whatever file there is.
+    ///
+    /// # Safety
+    ///
+    /// Whoever wrote the file may do all that this process can: its code is executed.
+    pub const unsafe fn file() -> Trust {
+        Trust { any: true, pins: vec![], keys: vec![] }
+    }
+
+    /// Whether any file may be loaded.
+    pub fn is_of_any_file(&self) -> bool {
+        self.any
+    }
+
+    /// Errors: E0409.
+    pub fn check(&self, seal: &Seal) -> Result<()> {
+        let is_signed = seal.signer.is_some_and(|signer| self.keys.contains(&signer));
+        if self.any || is_signed || self.pins.contains(&seal.digest) {
+            return Ok(());
+        }
+        let by = match seal.signer {
+            Some(signer) => format!("is signed by {signer}"),
+            None => "is not signed".into(),
+        };
+        let wanted = match (self.pins.as_slice(), self.keys.as_slice()) {
+            ([], []) => "and the caller trusts nothing",
+            (_, []) => "that is not the pinned one",
+            ([], _) => "and is trusted by its signature alone",
+            _ => "and neither is trusted",
+        };
+        Err(Error::user("E0409", format!("the artifact has the seal {}, {wanted}; it {by}", seal.digest)))
+    }
+}
+
+impl PublicKey {
+    fn parse(text: &str) -> Result<PublicKey> {
+        let text = text.trim();
+        let key = match hex::<32>(text) {
+            Some(bytes) => VerifyingKey::from_bytes(&bytes).ok(),
+            None => VerifyingKey::from_public_key_pem(text).ok(),
+        };
+        key.map(PublicKey).ok_or_else(|| {
+            Error::user("E0001", format!("{:?} is not a public key of Ed25519", brief(text))).help(
+                "give the PEM that `openssl pkey -in SECRET.pem -pubout` writes, or the 64 digits that `sardonyx inspect` prints",
+            )
+        })
+    }
+}
+
+impl SecretKey {
+    /// From the PEM that `openssl genpkey -algorithm ed25519` writes. Errors: E0001.
+    pub fn from_pem(text: &str) -> Result<SecretKey> {
+        SigningKey::from_pkcs8_pem(text.trim()).map(SecretKey).map_err(|e| {
+            Error::user("E0001", format!("the file has no secret key of Ed25519: {e}"))
+                .help("make one with `openssl genpkey -algorithm ed25519 -out SECRET.pem`")
+        })
+    }
+
+    /// What a file of this seal has after it.
+    pub(super) fn sign(&self, digest: &blake3::Hash) -> String {
+        let signature = self.0.sign(&signed(digest));
+        format!("{SIGNATURE}{} {}", PublicKey(self.0.verifying_key()), digits(&signature.to_bytes()))
+    }
+}
+
+impl Seal {
+    /// Of a file that has this digest, and these bytes after it. None where they are no signature of it.
+    pub(super) fn new(digest: blake3::Hash, rest: &[u8]) -> Option<Seal> {
+        if rest.is_empty() {
+            return Some(Seal { digest, signer: None });
+        }
+        let text = std::str::from_utf8(rest).ok()?.strip_prefix(SIGNATURE)?;
+        let (key, signature) = text.split_once(' ')?;
+        let key = VerifyingKey::from_bytes(&hex(key)?).ok()?;
+        key.verify_strict(&signed(&digest), &Signature::from_bytes(&hex(signature)?)).ok()?;
+        Some(Seal { digest, signer: Some(PublicKey(key)) })
+    }
+}
+
+fn signed(digest: &blake3::Hash) -> Vec<u8> {
+    [SIGNED, digest.as_bytes()].concat()
+}
+
+/// Digits in one case only, so that each signature has one form.
+fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digit = |c: u8| match c {
+        b'0'..=b'9' => Some(c - b'0'),
+        b'a'..=b'f' => Some(c - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    if text.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn brief(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&digits(self.0.as_bytes()))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey")
+    }
+}
