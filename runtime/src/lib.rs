@@ -5,7 +5,7 @@
 //! code, never a panic.
 //!
 //! ```no_run
-//! use sardonyx_runtime::{ErrorKind, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorBuffer, TensorView};
+//! use sardonyx_runtime::{ErrorKind, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorBuffer, TensorView, Trust};
 //! use std::time::{Duration, Instant};
 //!
 //! # fn main() -> sardonyx_runtime::Result<()> {
@@ -37,7 +37,7 @@
 //! [`Cache`] of the caller, to which calls of the model's entry points append:
 //!
 //! ```no_run
-//! # use sardonyx_runtime::{LoadOptions, Model, Result, RunOptions, SessionOptions, TensorView};
+//! # use sardonyx_runtime::{LoadOptions, Model, Result, RunOptions, SessionOptions, TensorView, Trust};
 //! # fn main() -> Result<()> {
 //! let options = LoadOptions::new(Trust::key(&std::fs::read_to_string("maker.pem").unwrap())?);
 //! let session = Model::load("decoder.sdx", &options)?.session(&SessionOptions::default())?;
@@ -59,7 +59,7 @@
 //! simulated GPU the numbers are exact and every access is checked; it takes its time.
 //!
 //! ```no_run
-//! # use sardonyx_runtime::{DeviceName, LoadOptions, Model, Result};
+//! # use sardonyx_runtime::{DeviceName, LoadOptions, Model, Result, Trust};
 //! # fn main() -> Result<()> {
 //! # let trust = Trust::default();
 //! let on = |device: DeviceName| LoadOptions::new(trust.clone()).device(device);

@@ -151,7 +151,7 @@ pub struct PoolStatistics {
 /// callbacks have returned, but for the one that drops it. [`finish`](SessionPool::finish) computes what waits first.
 ///
 /// ```no_run
-/// use sardonyx_runtime::{ErrorKind, LoadOptions, Model, PoolOptions, Request, RunOptions, Tensor};
+/// use sardonyx_runtime::{ErrorKind, LoadOptions, Model, PoolOptions, Request, RunOptions, Tensor, Trust};
 /// use std::time::{Duration, Instant};
 ///
 /// # fn reply(_: u16, _: &str) {}
