@@ -46,7 +46,7 @@ pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewri
         let chain = v.and_then(|v| report.explanations.nodes.get(v.index())).map_or(&[][..], |e| &e.chain);
         let mut found: Vec<usize> = chain.iter().map(|link| link.found).collect();
         if found.is_empty() {
-            found = report.found.get(was.index()).cloned().unwrap_or_default();
+            found = report.found.get(was.index()).map_or(vec![], |found| found.to_vec());
         }
         let numbers: Vec<usize> = found.iter().map(|n| first + n).collect();
         let none = (f64::NEG_INFINITY, f64::INFINITY);

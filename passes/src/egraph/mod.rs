@@ -41,6 +41,7 @@ use sardonyx_dialects::sdx::{Graph, Value};
 use sardonyx_kernels::Target;
 use saturate::Limits;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Sorted by topic; a rule's name is in one of them only.
 static TOPICS: &[&[Rule]] = &[
@@ -92,7 +93,7 @@ pub struct Report {
     pub equals: Vec<Option<Value>>,
     /// For each value of the old function the first one that it equals, and which equalities were found about it.
     pub first: Vec<Value>,
-    pub found: Vec<Vec<usize>>,
+    pub found: Vec<Arc<[usize]>>,
     /// What the elements of each value of the old function can be.
     pub bounds: Vec<(f64, f64)>,
 }
@@ -177,6 +178,7 @@ fn optimise_within(graph: &Graph, options: &Options, allow: Allow) -> Result<(Gr
     let mut found: BTreeMap<egg::Id, Vec<usize>> = BTreeMap::new();
     run.steps.iter().for_each(|step| found.entry(class(&step.class)).or_default().push(step.found));
     report.first = ids.iter().map(|id| of_class[&class(id)]).collect();
+    let found: BTreeMap<egg::Id, Arc<[usize]>> = found.into_iter().map(|(id, all)| (id, all.into())).collect();
     report.found = ids.iter().map(|id| found.get(&class(id)).cloned().unwrap_or_default()).collect();
     report.equals = rebuilt.nodes.iter().map(|(id, _)| of_class.get(&class(id)).copied()).collect();
     let range = |id: &egg::Id| egraph[class(id)].data.range;
