@@ -463,17 +463,14 @@ fn write(
     (canary, data): (&Canary, &Data),
 ) -> Result<(Summary, Option<Measured>)> {
     let product = Product {
-        planned,
-        params,
         model_hash: &model.hash,
         selftest: canary.test.as_ref().ok().filter(|_| request.selftest),
         precision: request.lowered(),
         kinds: &model.graph.kinds(),
-        targets: &request.targets,
-        most: None,
         sign: request.sign.as_ref().map(|(key, _)| key),
         attached: &request.embedder.as_ref().map(Embedder::attached).unwrap_or_default(),
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
+        ..Product::of(planned, params, &request.targets)
     };
     let built = emit::build(&product)?;
     let write = |path: &Path| emit::write(path, &product, &built);

@@ -103,6 +103,26 @@ pub struct Product<'a> {
     pub specialized: &'a [String],
 }
 
+impl<'a> Product<'a> {
+    /// Plans and what they read, and nothing along with them.
+    pub fn of(planned: &'a [Planned], params: &'a ParamStore, targets: &'a [Target]) -> Product<'a> {
+        static NO_KINDS: BTreeMap<String, Kind> = BTreeMap::new();
+        Product {
+            planned,
+            params,
+            model_hash: "",
+            selftest: None,
+            precision: None,
+            kinds: &NO_KINDS,
+            targets,
+            most: None,
+            sign: None,
+            attached: &[],
+            specialized: &[],
+        }
+    }
+}
+
 /// The code of a product and the values of its prepared parameters: what takes time, for all files that are written of it.
 pub struct Built {
     codes: Vec<Code>,

@@ -9,26 +9,14 @@ use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::Target;
 use sardonyx_passes::Rewrites;
 use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions, Trust};
-use std::collections::BTreeMap;
 
 /// Of the least level of CPUs: what it computes is the same on any of them, whatever number of threads there is.
 pub fn session(plan: Plan, params: &ParamStore) -> Result<Session> {
     let folder = tempfile::tempdir().map_err(|e| Error::defect(format!("no folder for an artifact: {e}")))?;
     let path = folder.path().join("inner.sdx");
     let planned = [Planned { target: Target::cpu(), plan, rewrites: Rewrites::default() }];
-    let product = Product {
-        planned: &planned,
-        params,
-        model_hash: "",
-        selftest: None,
-        precision: None,
-        kinds: &BTreeMap::new(),
-        targets: &[Target::cpu()],
-        most: Level::all().next(),
-        sign: None,
-        attached: &[],
-        specialized: &[],
-    };
+    let targets = [Target::cpu()];
+    let product = Product { most: Level::all().next(), ..Product::of(&planned, params, &targets) };
     emit::write(&path, &product, &emit::build(&product)?)?;
     let options = own().selftest(false).cpu(Level::all().next());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

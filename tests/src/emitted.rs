@@ -13,19 +13,8 @@ use std::path::Path;
 /// Without a self-test. All targets run the one plan.
 pub fn emit(path: &Path, plan: &Plan, params: &ParamStore, targets: &[Target]) -> Result<()> {
     let of = |target: Target| Planned { target, plan: plan.clone(), rewrites: Rewrites::default() };
-    let product = Product {
-        planned: &leads(targets).into_iter().map(of).collect::<Vec<_>>(),
-        params,
-        model_hash: "",
-        selftest: None,
-        precision: None,
-        kinds: &Default::default(),
-        targets,
-        most: None,
-        sign: None,
-        attached: &[],
-        specialized: &[],
-    };
+    let planned: Vec<Planned> = leads(targets).into_iter().map(of).collect();
+    let product = Product::of(&planned, params, targets);
     write(path, &product, &build(&product)?).map(drop)
 }
 
