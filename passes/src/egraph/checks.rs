@@ -111,7 +111,7 @@ mod tests {
         assert!(rewrites.allow("right", &["/mul".into()]) && rewrites.allow("wrong", &["/f".into()]));
         let first = vec![Value(0), Value(1), Value(2), Value(1)];
         let found = vec![vec![], vec![1], vec![0], vec![1]];
-        let report = Report { first, found, ..Report::default() };
+        let report = Report { first, found: found.into_iter().map(Into::into).collect(), ..Report::default() };
         let error = check(&g, &graph(ScalarFn::Exp), &report, 1, &mut rewrites).unwrap_err();
         assert!(error.message.starts_with("rewrite 2 (e-graph: wrong) changes what"), "{error}");
     }
