@@ -101,7 +101,7 @@ pub struct Request<'a> {
     pub measure: bool,
     /// The pooling and the tokenizer of a model that makes embeddings.
     pub embedder: Option<Embedder>,
-    /// What the artifact is signed with, and the file that holds it.
+    /// The key that signs the artifact, and the file that holds the key.
     pub sign: Option<(SecretKey, PathBuf)>,
     /// Where the caller writes a report, which is no file that is read either.
     pub report: Option<PathBuf>,
@@ -470,7 +470,7 @@ fn write(
         sign: request.sign.as_ref().map(|(key, _)| key),
         attached: &request.embedder.as_ref().map(Embedder::attached).unwrap_or_default(),
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
-        ..Product::of(planned, params, &request.targets)
+        ..Product::of_plans(planned, params, &request.targets)
     };
     let built = emit::build(&product)?;
     let write = |path: &Path| emit::write(path, &product, &built);

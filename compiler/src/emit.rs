@@ -105,7 +105,7 @@ pub struct Product<'a> {
 
 impl<'a> Product<'a> {
     /// Plans and what they read, and nothing along with them.
-    pub fn of(planned: &'a [Planned], params: &'a ParamStore, targets: &'a [Target]) -> Product<'a> {
+    pub fn of_plans(planned: &'a [Planned], params: &'a ParamStore, targets: &'a [Target]) -> Product<'a> {
         static NO_KINDS: BTreeMap<String, Kind> = BTreeMap::new();
         Product {
             planned,

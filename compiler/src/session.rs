@@ -16,7 +16,7 @@ pub fn session(plan: Plan, params: &ParamStore) -> Result<Session> {
     let path = folder.path().join("inner.sdx");
     let planned = [Planned { target: Target::cpu(), plan, rewrites: Rewrites::default() }];
     let targets = [Target::cpu()];
-    let product = Product { most: Level::all().next(), ..Product::of(&planned, params, &targets) };
+    let product = Product { most: Level::all().next(), ..Product::of_plans(&planned, params, &targets) };
     emit::write(&path, &product, &emit::build(&product)?)?;
     let options = own().selftest(false).cpu(Level::all().next());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

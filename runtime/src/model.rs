@@ -121,8 +121,8 @@ struct Loaded {
 }
 
 impl Model {
-    /// Errors: E0002 unreadable, E0409 not trusted, E0401 damaged, E0402 another format version, E0403 no code for the device, E0404 wrong
-    /// results in the self-test, E0405 a device that is not there, E0407 where it is made for other ranks.
+    /// Errors: E0002 unreadable, E0409 not trusted, E0401 damaged, E0402 another format version, E0403 no code for the
+    /// device, E0404 wrong results in the self-test, E0405 a device that is not there, E0407 where it is made for other ranks.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
         let file = path.as_ref().display().to_string();
         let reading = Reading { verify: options.verify, copied: options.copied, trust: Some(&options.trust) };

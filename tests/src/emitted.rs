@@ -14,7 +14,7 @@ use std::path::Path;
 pub fn emit(path: &Path, plan: &Plan, params: &ParamStore, targets: &[Target]) -> Result<()> {
     let of = |target: Target| Planned { target, plan: plan.clone(), rewrites: Rewrites::default() };
     let planned: Vec<Planned> = leads(targets).into_iter().map(of).collect();
-    let product = Product::of(&planned, params, targets);
+    let product = Product::of_plans(&planned, params, targets);
     write(path, &product, &build(&product)?).map(drop)
 }
 

@@ -133,8 +133,7 @@ impl LoadArgs {
             let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))?;
             Trust::key(&text).map_err(|e| e.file(path.display().to_string()))
         };
-        let all = self.pin.iter().map(|pin| Trust::pin(pin)).chain(self.key.iter().map(key));
-        all.collect::<Result<Vec<_>>>().map(|all| all.into_iter().fold(Trust::default(), Trust::or))
+        self.pin.iter().map(|pin| Trust::pin(pin)).chain(self.key.iter().map(key)).collect()
     }
 }
 

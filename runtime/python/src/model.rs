@@ -83,7 +83,7 @@ impl Model {
         // SAFETY: the caller says so.
         let any = if trust { unsafe { Trust::file() } } else { Trust::default() };
         let given = pin.map(Trust::pin).into_iter().chain(key.map(Trust::key));
-        let trust = given.collect::<Result<Vec<_>, _>>().map_err(raised)?.into_iter().fold(any, Trust::or);
+        let trust = any.or(given.collect::<Result<Trust, _>>().map_err(raised)?);
         let device = device.parse().map_err(raised)?;
         let options = LoadOptions::new(trust).copied(copy).device(device).verify(verify).selftest(selftest);
         let model = if let Ok(bytes) = path_or_bytes.cast::<PyBytes>() {

@@ -29,7 +29,7 @@ pub enum Verify {
     Off,
 }
 
-/// How a file is opened.
+/// The way in which a file is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading<'a> {
     pub verify: Verify,

@@ -5,7 +5,7 @@ use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use sardonyx_base::{Error, Result};
 use std::fmt;
 
-/// What is signed begins so, that no signature of something else stands for an artifact's.
+/// The first bytes of what is signed, so that no signature of something else stands for an artifact's.
 const SIGNED: &[u8] = b"sardonyx artifact 1\n";
 
 /// The comment of a file that is signed goes on so.
@@ -14,7 +14,7 @@ const SIGNATURE: &str = " ed25519 ";
 /// Bytes that a signature adds to the comment: this word, the key, a space, the signature.
 pub(super) const SIGNATURE_BYTES: usize = SIGNATURE.len() + 64 + 1 + 128;
 
-/// What an artifact says of itself at its end.
+/// The end of an artifact's file: its hash, and its signer.
 #[derive(Clone, Debug)]
 pub struct Seal {
     /// The BLAKE3 of all of the file but the weights, whose own hash is part of it.
@@ -55,7 +55,7 @@ impl Trust {
         Ok(Trust { keys: vec![PublicKey::parse(text)?], ..Trust::default() })
     }
 
-    /// What this one allows, and what the other one does.
+    /// The files that this one allows, and those that the other one does.
     pub fn or(mut self, other: Trust) -> Trust {
         self.any |= other.any;
         self.pins.extend(other.pins);
@@ -72,7 +72,7 @@ impl Trust {
         Trust { any: true, pins: vec![], keys: vec![] }
     }
 
-    /// Whether any file may be loaded.
+    /// True where any file may be loaded.
     pub fn is_of_any_file(&self) -> bool {
         self.any
     }
@@ -94,6 +94,13 @@ impl Trust {
             _ => "and neither is trusted",
         };
         Err(Error::user("E0409", format!("the artifact has the seal {}, {wanted}; it {by}", seal.digest)))
+    }
+}
+
+/// The files that any of them allows.
+impl FromIterator<Trust> for Trust {
+    fn from_iter<I: IntoIterator<Item = Trust>>(all: I) -> Trust {
+        all.into_iter().fold(Trust::default(), Trust::or)
     }
 }
 

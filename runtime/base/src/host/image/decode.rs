@@ -69,22 +69,22 @@ enum Refused {
 /// The image, whose size is compared with the limits before it is decoded.
 fn image(file: File, budget: &Budget) -> std::result::Result<DynamicImage, Refused> {
     let mut reader = ImageReader::new(file).with_guessed_format().map_err(|e| Refused::Image(e.into()))?;
-    let fits = |bytes: u64| {
-        let mut limits = Limits::default();
-        limits.max_alloc = Some(BYTES_MAX);
-        limits.reserve(bytes).map_err(Refused::Image)?;
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        budget.take(bytes).and_then(|()| budget.probe(bytes)).map_err(Refused::Limit)
-    };
-    if reader.format() == Some(ImageFormat::Jpeg) {
-        return jpeg(reader.into_inner(), fits);
-    }
     let mut limits = Limits::default();
     limits.max_alloc = Some(BYTES_MAX);
+    // What the pixels leave of the memory is the decoder's.
+    let rest = |pixels: u64| {
+        let mut rest = limits.clone();
+        rest.reserve(pixels).map_err(Refused::Image)?;
+        let bytes = usize::try_from(pixels).unwrap_or(usize::MAX);
+        budget.take(bytes).and_then(|()| budget.probe(bytes)).map_err(Refused::Limit).map(|()| rest)
+    };
+    if reader.format() == Some(ImageFormat::Jpeg) {
+        return jpeg(reader.into_inner(), |pixels| rest(pixels).map(drop));
+    }
     reader.limits(limits.clone());
     let mut decoder = reader.into_decoder().map_err(Refused::Image)?;
-    fits(decoder.total_bytes())?;
-    decoder.set_limits(limits).and_then(|()| DynamicImage::from_decoder(decoder)).map_err(Refused::Image)
+    let rest = rest(decoder.total_bytes())?;
+    decoder.set_limits(rest).and_then(|()| DynamicImage::from_decoder(decoder)).map_err(Refused::Image)
 }
 
 /// A JPEG image, by the decoder that `image` uses as well; `image` reads the file whole before it gives it to it, so that
