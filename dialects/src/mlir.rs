@@ -155,7 +155,14 @@ impl Context {
 
     pub fn element(self, t: DType) -> Type {
         let (_, name) = ELEMENTS[t as usize];
-        Type(unsafe { mlirTypeParseGet(self.0, string_ref(name)) })
+        let width = |prefix: &str| name.strip_prefix(prefix).and_then(|digits| digits.parse().ok());
+        // Asked for at each statement: the parser is for what is rare.
+        match (t, width("i"), width("ui")) {
+            (DType::F32, ..) => Type(unsafe { mlirF32TypeGet(self.0) }),
+            (_, Some(bits), _) => Type(unsafe { mlirIntegerTypeGet(self.0, bits) }),
+            (_, _, Some(bits)) => Type(unsafe { mlirIntegerTypeUnsignedGet(self.0, bits) }),
+            _ => self.parse_type(name),
+        }
     }
 
     pub fn parse_type(self, text: &str) -> Type {
@@ -342,8 +349,22 @@ impl Type {
     }
 
     pub fn as_element(self) -> Option<DType> {
-        let text = self.text();
+        // Asked for at each statement: the printer is for what is rare.
+        let text = match unsafe { (mlirTypeIsAF32(self.0), mlirTypeIsAInteger(self.0)) } {
+            (true, _) => return Some(DType::F32),
+            (_, true) => self.integer_text(),
+            (false, false) => self.text(),
+        };
         ELEMENTS.iter().find(|(_, name)| *name == text).map(|(t, _)| *t)
+    }
+
+    fn integer_text(self) -> String {
+        let sign = match unsafe { (mlirIntegerTypeIsSignless(self.0), mlirIntegerTypeIsUnsigned(self.0)) } {
+            (true, _) => "",
+            (_, true) => "u",
+            (false, false) => "s",
+        };
+        format!("{sign}i{}", unsafe { mlirIntegerTypeGetWidth(self.0) })
     }
 
     /// Dimensions and element type of an `!sdx.tensor` or a `!flow.container`.

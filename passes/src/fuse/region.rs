@@ -3,6 +3,7 @@
 use super::moves::may_meet;
 use crate::steps::{Uses, kernel, sort_steps};
 use petgraph::unionfind::UnionFind;
+use sardonyx_base::Result;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Class, FlowOp, Program, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -76,8 +77,7 @@ impl Region {
         let inside = |step: &Step| step.results.iter().any(|r| written.contains(r));
         let first = program.steps.iter().position(inside)?;
         let last = program.steps.iter().rposition(inside)?;
-        let mut builder = Builder::default();
-        (builder.program.symbols, builder.program.checks) = (program.symbols.clone(), program.checks.clone());
+        let mut builder = Builder::of(program);
         // Which of the region's containers each container outside was computed from.
         let mut from: HashMap<Id, BTreeSet<Id>> = HashMap::new();
         for step in &program.steps[first..=last] {
@@ -101,10 +101,7 @@ impl Region {
         let read_outside = program.steps.iter().filter(|s| !inside(s)).flat_map(|s| &s.args);
         let read_outside: BTreeSet<Id> =
             read_outside.chain(program.outputs.iter().map(|(_, id)| id)).copied().collect();
-        for id in written.intersection(&read_outside) {
-            let local = builder.local(program, *id);
-            builder.program.outputs.push((format!("o{}", builder.program.outputs.len()), local));
-        }
+        written.intersection(&read_outside).for_each(|id| builder.output(program, *id));
         Some(Region { program: builder.program, outside: builder.outside, written: written.clone() })
     }
 
@@ -116,12 +113,7 @@ impl Region {
 
     /// Replaces the region's steps by those of a program that it was made into.
     pub fn put_back(&self, program: &mut Program, merged: &Program) {
-        let global = |ids: &[Id]| ids.iter().map(|&id| self.outside[id]).collect::<Vec<_>>();
-        let steps = merged.steps.iter().filter(|s| kernel(s).is_some()).map(|s| Step {
-            args: global(&s.args),
-            results: global(&s.results),
-            ..s.clone()
-        });
+        let steps = merged.steps.iter().filter(|s| kernel(s).is_some()).map(|s| global(s, &self.outside));
         let inside = |step: &Step| step.results.iter().any(|r| self.written.contains(r));
         let last = program.steps.iter().rposition(inside).unwrap_or(0);
         let tail = program.steps.split_off(last + 1);
@@ -132,6 +124,38 @@ impl Region {
     }
 }
 
+/// Rewrites steps that follow each other, so many at a time, each such part as a program of its own.
+pub fn in_parts(
+    program: &mut Program,
+    part_steps: usize,
+    mut rewrite: impl FnMut(&mut Program) -> Result<()>,
+) -> Result<()> {
+    let consumers = program.consumers();
+    let outputs: BTreeSet<Id> = program.outputs.iter().map(|(_, id)| *id).collect();
+    let steps = std::mem::take(&mut program.steps);
+    for (at, part) in steps.chunks(part_steps).enumerate() {
+        let mut builder = Builder::of(program);
+        for step in part {
+            step.args.iter().for_each(|id| builder.read(program, *id, None));
+            builder.step(program, step);
+        }
+        let end = at * part_steps + part.len();
+        let is_read_later = |id: &&Id| outputs.contains(id) || consumers[**id].last().is_some_and(|&step| step >= end);
+        for id in part.iter().flat_map(|step| &step.results).filter(is_read_later) {
+            builder.output(program, *id);
+        }
+        rewrite(&mut builder.program)?;
+        program.steps.extend(builder.program.steps.iter().map(|step| global(step, &builder.outside)));
+    }
+    Ok(())
+}
+
+/// A step of a part, by the containers outside.
+fn global(step: &Step, outside: &[Id]) -> Step {
+    let ids = |ids: &[Id]| ids.iter().map(|&id| outside[id]).collect();
+    Step { args: ids(&step.args), results: ids(&step.results), ..step.clone() }
+}
+
 #[derive(Default)]
 struct Builder {
     program: Program,
@@ -140,6 +164,11 @@ struct Builder {
 }
 
 impl Builder {
+    fn of(program: &Program) -> Builder {
+        let (symbols, checks) = (program.symbols.clone(), program.checks.clone());
+        Builder { program: Program { symbols, checks, ..Program::default() }, ..Builder::default() }
+    }
+
     fn local(&mut self, program: &Program, id: Id) -> Id {
         if let Some(local) = self.locals.get(&id) {
             return *local;
@@ -165,6 +194,12 @@ impl Builder {
                 self.program.steps.push(Step { op: FlowOp::View, args, results, origins });
             }
         }
+    }
+
+    /// What is read outside.
+    fn output(&mut self, program: &Program, id: Id) {
+        let local = self.local(program, id);
+        self.program.outputs.push((format!("o{}", self.program.outputs.len()), local));
     }
 
     fn step(&mut self, program: &Program, step: &Step) {

@@ -3,10 +3,13 @@
 use super::cost::Costs;
 use super::moves::moves;
 use super::region::key;
-use super::{STATES_MAX, fuse, rules, search};
+use super::{STATES_MAX, Ways, fuse, region, rules, search};
+use crate::class::Class;
+use crate::options::Options;
 use crate::random::Random;
 use crate::rewrite::Rewrites;
 use crate::steps::kernel;
+use crate::validate::{Validation, compare_programs};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
@@ -167,7 +170,7 @@ fn what_is_found_costs_the_least_or_a_launch_more() {
     for seed in 0..600 {
         let start = random_program(seed);
         let mut fused = start.clone();
-        fuse(&mut fused, &costs, &mut Rewrites::default()).unwrap();
+        fuse(&mut fused, &costs, &mut Rewrites::default(), &mut Ways::new()).unwrap();
         let mut seen = std::collections::HashSet::new();
         let least = least(&start, &costs, &mut seen);
         let found = costs.program(&fused);
@@ -178,6 +181,29 @@ fn what_is_found_costs_the_least_or_a_launch_more() {
         ways += seen.len();
     }
     assert!(fewer > 400 && ways > 2000 && lost <= 6, "{fewer} {ways} {lost}");
+}
+
+/// What is rewritten in parts computes the same, and what is read over their ends stays.
+#[test]
+fn parts_compute_what_the_whole_does() {
+    let (mut fewer, mut parts, mut compared) = (0, 0, 0);
+    for seed in 0..100 {
+        let start = random_program(seed);
+        let mut fused = start.clone();
+        region::in_parts(&mut fused, 2, |part| {
+            parts += 1;
+            assert!(part.steps.len() <= 2 && !part.outputs.is_empty(), "seed {seed}: {}", key(part));
+            let mut rewrites = Rewrites::new(Options { validate: true, ..Options::default() });
+            fuse(part, &costs(), &mut rewrites, &mut Ways::new())
+        })
+        .unwrap();
+        fewer += usize::from(fused.steps.len() < start.steps.len());
+        let mut validation = Validation::default();
+        let part = |depth| compare_programs((&start, &fused), false, Class::Exact, seed, depth);
+        assert_eq!(validation.check(&part), None, "seed {seed}: {}\n{}", key(&start), key(&fused));
+        compared += validation.checked;
+    }
+    assert!(fewer > 20 && parts > 150 && compared > 80, "{fewer} {parts} {compared}");
 }
 
 /// With no room to look around, what the rules lead to counts.
