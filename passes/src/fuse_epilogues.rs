@@ -4,7 +4,7 @@
 //! that has the left factor in common, as in silu(x · g) * (x · u): then one kernel has both sums.
 
 use crate::class::Class as Equality;
-use crate::merge::{Match, STATEMENTS_MAX, correspond, merge_pairs};
+use crate::merge::{Match, STATEMENTS_MAX, correspond, merge_pairs, n_statements};
 use crate::miss::Miss;
 use crate::rewrite::{Rewrites, Rule};
 use crate::steps::{Uses, kernel, parameter, step_between};
@@ -30,7 +30,7 @@ pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize)
     if !are_two_sums && (p.class() == Class::Map || c.class() != Class::Map) {
         return Err(Miss::Unlike);
     }
-    if p.body.len() + c.body.len() > STATEMENTS_MAX {
+    if n_statements(p, c) > STATEMENTS_MAX {
         return Err(Miss::Statements);
     }
     // A map may have an inner space, where nothing reduces over it: its points are no rows.

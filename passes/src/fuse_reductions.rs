@@ -5,7 +5,7 @@
 //! row values would save nothing but a launch.
 
 use crate::class::Class as Equality;
-use crate::merge::{Match, STATEMENTS_MAX, correspond, fits, loads_of, merge_pairs};
+use crate::merge::{Match, STATEMENTS_MAX, correspond, fits, loads_of, merge_pairs, n_statements};
 use crate::miss::Miss;
 use crate::rewrite::{Rewrites, Rule};
 use crate::steps::{Uses, kernel, step_between};
@@ -28,7 +28,7 @@ pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize)
     if p.class() == Class::Contract || c.class() == Class::Contract {
         return Err(Miss::Unlike);
     }
-    if p.body.len() + c.body.len() > STATEMENTS_MAX {
+    if n_statements(p, c) > STATEMENTS_MAX {
         return Err(Miss::Statements);
     }
     let pairs = pair_units(p, c, correspond(p_step, c_step)?);

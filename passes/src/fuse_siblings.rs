@@ -3,7 +3,7 @@
 //! Neither reads the other's results, nor what is made of them. The keys and the values that a call appends to its states
 //! are siblings too, though they share no operand: at the same points they write what is new.
 
-use crate::merge::{Match, STATEMENTS_MAX, merge_into};
+use crate::merge::{Match, STATEMENTS_MAX, merge_into, n_statements};
 use crate::rewrite::{Rewrites, Site};
 use crate::splice::from_data;
 use crate::steps::{Uses, kernel, step_between};
@@ -55,7 +55,7 @@ fn matches(program: &Program, uses: &Uses, first: usize, (second, b): (usize, &K
     alike
         && a.outer == b.outer
         && a.inner == b.inner
-        && a.body.len() + b.body.len() <= STATEMENTS_MAX
+        && n_statements(a, b) <= STATEMENTS_MAX
         && gains()
         && !a_step.results.iter().any(|r| b_step.args.contains(r))
         && step_between(program, uses, first, second).is_none()

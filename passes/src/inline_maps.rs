@@ -6,7 +6,7 @@
 //! it reads once per query.
 
 use crate::class::Class as Equality;
-use crate::merge::STATEMENTS_MAX;
+use crate::merge::{STATEMENTS_MAX, n_statements};
 use crate::miss::Miss;
 use crate::rewrite::{Rewrites, Rule, Site as Changes};
 use crate::splice::{Splice, and_guards, bare_var, data_loads_per_row, from_data, own_vars, tidy};
@@ -133,7 +133,7 @@ fn check_legal(program: &Program, uses: &Uses, site: &Site) -> std::result::Resu
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
     refuse(Miss::Unlike, p.class() != Class::Map)?;
     refuse(Miss::OtherPlaces, !stores_identity(p))?;
-    refuse(Miss::Statements, p.body.len() + c.body.len() > STATEMENTS_MAX)?;
+    refuse(Miss::Statements, n_statements(p, c) > STATEMENTS_MAX)?;
     refuse(Miss::FromData, !keeps_range_checks(p, c_step, c, site.operand))?;
     if c.class() == Class::Contract {
         let other = uses.consumers[p_step.results[0]].iter().copied().find(|&other| other != site.consumer);

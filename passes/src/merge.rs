@@ -6,11 +6,23 @@ use crate::splice::{Splice, bare_var, data_loads_per_row, from_data, tidy};
 use crate::steps::{Uses, drop_dead, kernel, sort_steps, union};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::scalar::ScalarFn;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// More statements than this in one kernel would spill more than a separate kernel moves.
 pub const STATEMENTS_MAX: usize = 96;
+
+/// The statements of both kernels. A function that is computed in double precision becomes as many instructions as several
+/// others: registers are handed out to all instructions of a body together, which takes longer than they are many.
+pub fn n_statements(p: &Kernel, c: &Kernel) -> usize {
+    let length = |s: &Statement| match &s.body {
+        Body::Apply { f: ScalarFn::Pow, .. } => 16,
+        Body::Apply { f: ScalarFn::Atan | ScalarFn::Cos | ScalarFn::Log | ScalarFn::Rem | ScalarFn::Sin, .. } => 8,
+        _ => 1,
+    };
+    p.body.iter().chain(&c.body).map(length).sum()
+}
 
 /// How the variables of two kernels, one of which reads the other's results, correspond.
 pub struct Match {

@@ -19,6 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const SMALL: i64 = 1 << 16;
 /// As many bytes for each that is read, at most: 4 bits become 32.
 const EXPANDS: i64 = 8;
+/// A file is written within seconds: points that may be computed for it, and more of them for each byte of the parameters.
+const POINTS_MAX: i64 = 1 << 34;
+const POINTS_PER_BYTE: i64 = 256;
 
 pub fn prepare(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     run(module, rewrites, |constants, id| {
@@ -109,11 +112,13 @@ fn run(module: Operation, rewrites: &mut Rewrites, choose: impl Fn(&Constants, I
 /// Every container whose value follows from parameters, by its number.
 fn constants(program: &Program) -> Constants {
     let mut known = Constants::new();
+    let mut points_left = read_bytes(program).saturating_mul(POINTS_PER_BYTE).saturating_add(POINTS_MAX);
     for (at, step) in program.steps.iter().enumerate() {
         let (kernel, computes) = match &step.op {
             FlowOp::Param { source, window: None } if source.parts.is_empty() => (false, false),
             FlowOp::Const(_) | FlowOp::View => (false, false),
-            FlowOp::Kernel(k) if is_fixed(k) => {
+            FlowOp::Kernel(k) if is_fixed(k) && points(k) <= points_left => {
+                points_left -= points(k);
                 let moves = |body: &Body| matches!(body, Body::Load { .. } | Body::Index(_) | Body::Const(_));
                 (true, !k.body.iter().all(|s| moves(&s.body)))
             }
@@ -153,6 +158,18 @@ fn is_fixed(k: &Kernel) -> bool {
         Body::Const(_) | Body::Apply { .. } | Body::Convert(..) | Body::Reduce { .. } => true,
     });
     of_body && k.extents().all(|n| n.as_const().is_some()) && k.stores.iter().flat_map(|s| &s.memlet.index).all(own)
+}
+
+/// How often the innermost statement of a kernel of known extents runs.
+fn points(k: &Kernel) -> i64 {
+    k.extents().filter_map(Dim::as_const).fold(1, i64::saturating_mul)
+}
+
+/// Of all parameters together.
+fn read_bytes(program: &Program) -> i64 {
+    let is_param = |step: &&Step| matches!(step.op, FlowOp::Param { .. });
+    let params = program.steps.iter().filter(is_param).flat_map(|step| &step.results);
+    params.filter_map(|id| bytes(program, *id)).fold(0, i64::saturating_add)
 }
 
 /// Of a container whose elements lie one behind the other, and are known to be so many.

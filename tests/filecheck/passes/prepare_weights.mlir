@@ -73,3 +73,25 @@ func.func @moved(%x: !x) -> !y {
   return %1 : !y
 }
 
+// -----
+
+!x = !sdx.tensor<[m, 4], f32>
+!c = !sdx.tensor<[1048576, 1048576], f32>
+!e = !sdx.tensor<[4], f32>
+!w = !sdx.tensor<[4], f32>
+
+// What would take minutes is not done for the file: 2^40 products.
+
+// CHECK-LABEL: func.func @vast
+// CHECK-NOT: flow.param "@
+// CHECK: flow.kernel outer ["4"] inner ["1048576", "1048576"]
+// CHECK-NOT: module @prepared
+func.func @vast(%x: !x) -> !x {
+  %w = sdx.param "w" : !w
+  %n = sdx.const dense<1.5> : tensor<f32> : !sdx.tensor<[], f32>
+  %c = sdx.broadcast %n to [] : !sdx.tensor<[], f32> -> !c
+  %0 = sdx.contract "e,kr->e"(%w, %c) : (!w, !c) -> !e
+  %1 = sdx.broadcast %0 to [1] : !e -> !x
+  %2 = sdx.map "add"(%x, %1) : (!x, !x) -> !x
+  return %2 : !x
+}

@@ -1,10 +1,11 @@
-//! a small model that asks for much: long chains, shared operands, very many operands, dimensions that double
+//! a small model that asks for much: long chains, shared operands, very many operands, dimensions that double, constants and
+//! loops that are longer than any memory or time
 
 use crate::watch::Tally;
 use crate::{Outcome, Subject};
 use prost::Message;
 use sardonyx::compile::{Request, compile};
-use sardonyx::onnx::proto::{AttributeProto, attribute_type};
+use sardonyx::onnx::proto::{AttributeProto, GraphProto, attribute_type};
 use sardonyx_base::{DType, Fault};
 use sardonyx_tests::damage::Random;
 use sardonyx_tests::onnx::Net;
@@ -22,6 +23,19 @@ const NODES_MAX: usize = 20_000 / SCALE;
 
 static UNARY: &[&str] =
     &["Neg", "Sin", "Relu", "Exp", "Sigmoid", "Softmax", "Tanh", "Abs", "Sqrt", "Identity", "Transpose", "Floor"];
+/// Of a constant, with its other operands.
+static OF_CONSTANTS: &[(&str, &str)] = &[
+    ("ReduceSum", ""),
+    ("ReduceMax", ""),
+    ("ReduceMean", ""),
+    ("ArgMax", ""),
+    ("Gather", " one"),
+    ("CumSum", " one"),
+    ("Tile", " twos"),
+    ("Expand", " twos"),
+    ("NonZero", ""),
+    ("Exp", ""),
+];
 static BINARY: &[&str] = &["Add", "Mul", "Max", "Min", "Sub", "Div", "Pow"];
 
 impl Bombs {
@@ -63,7 +77,7 @@ fn one<'a>(of: &[&'a str], random: &mut Random) -> &'a str {
 fn bomb(random: &mut Random) -> (&'static str, Net) {
     let x = Net::new().input("x", DType::F32, "n 6");
     let n = NODES_MAX >> random.below(4);
-    match random.below(5) {
+    match random.below(7) {
         0 => {
             let op = one(UNARY, random);
             ("chain", chain(x, n, |t, _| (op.to_string(), t(0))))
@@ -77,6 +91,8 @@ fn bomb(random: &mut Random) -> (&'static str, Net) {
             ("shared", chain(x, n, |t, i| (op.to_string(), format!("{} {}", t(0), t(back.min(i))))))
         }
         3 => ("joined", joined(x, n, random)),
+        4 => ("constant", constant(x, random)),
+        5 => ("loops", loops(x, 1 + random.below(13), 1 + random.below(3))),
         _ => {
             let doublings = 1 + random.below(70);
             let net = chain(x, doublings, |t, _| ("Concat".into(), format!("{0} {0}", t(0))));
@@ -116,4 +132,40 @@ fn joined(net: Net, n: usize, random: &mut Random) -> Net {
     let net = net.node("/all", op, &operands.join(" "), "y");
     let net = if op == "Concat" { net.int("axis", random.below(2) as i64) } else { net };
     net.output("y")
+}
+
+/// Up to 2^62 elements of one value that no call changes, and an operator over all of them.
+fn constant(net: Net, random: &mut Random) -> Net {
+    let (op, others) = OF_CONSTANTS[random.below(OF_CONSTANTS.len())];
+    let sides = [0; 2].map(|_| 1_i64 << random.below(32));
+    let net = net.i64s("sides", &sides).i64s("one", &[1]).i64s("twos", &[2, 2]);
+    let net = net.node("/c", "ConstantOfShape", "sides", "c").node("/r", op, &format!("c{others}"), "r");
+    net.node("/f", "Cast", "r", "f").int("to", DType::F32.onnx_code().into()).node("/y", "Add", "x f", "y").output("y")
+}
+
+/// Loops in loops, each of up to 2^13 turns, that depend on nothing.
+fn loops(net: Net, turns: usize, depth: usize) -> Net {
+    let mut body = scope("i0", "c0", "v0").node("/add", "Add", "v0 half", "w0").output("w0");
+    for level in 1..depth {
+        let [i, c, v, w] = ["i", "c", "v", "w"].map(|name| format!("{name}{level}"));
+        let outer = scope(&i, &c, &v);
+        body = with_body(outer.node(&format!("/{level}"), "Loop", &format!("turns _ {v}"), &w), &mut body).output(&w);
+    }
+    let net = net.i64s("turns", &[1 << turns]).f32s("half", &[1]).node("/all", "Loop", "turns _ half", "r");
+    with_body(net, &mut body).node("/y", "Add", "x r", "y").output("y")
+}
+
+/// The body of a loop with one carried value, as far as it goes on for ever.
+fn scope(turn: &str, goes_on: &str, carried: &str) -> Net {
+    let net = Net::new().input(turn, DType::I64, "").input(goes_on, DType::Bool, "").input(carried, DType::F32, "1");
+    let next = format!("{goes_on}_next");
+    net.node(&format!("/{goes_on}"), "Identity", goes_on, &next).output(&next)
+}
+
+fn with_body(mut net: Net, body: &mut Net) -> Net {
+    let graph: GraphProto = std::mem::take(body.graph());
+    let (name, g, r#type) = ("body".into(), Some(Box::new(graph)), attribute_type::GRAPH);
+    let node = net.graph().node.last_mut().expect("the loop is there");
+    node.attribute.push(AttributeProto { name, g, r#type, ..Default::default() });
+    net
 }

@@ -15,6 +15,7 @@ mod worker;
 use bombs::Bombs;
 use clusters::{Plans, Topologies};
 use libtest_mimic::{Arguments, Trial};
+use std::time::Duration;
 
 /// One kind of mutants.
 struct Kind {
@@ -23,6 +24,10 @@ struct Kind {
     n_share: u64,
     /// Seeds in the whole suite.
     n_whole: u64,
+    /// Of a processor, for one mutant. Machines of tests are shared: the clock on the wall would measure the others.
+    time_max: Duration,
+    /// For one mutant, beside what is loaded once.
+    bytes_max: usize,
     /// Makes what all mutants of a worker share.
     open: fn() -> Box<dyn Subject>,
     /// What must be true of all outcomes together, so that the damage tests both sides.
@@ -42,12 +47,25 @@ enum Outcome {
     Fault(String),
 }
 
+const fn kind_of(
+    name: &'static str,
+    [n_share, n_whole]: [u64; 2],
+    subject: fn() -> Box<dyn Subject>,
+    check: fn(&watch::Tally),
+) -> Kind {
+    Kind { name, n_share, n_whole, time_max: Duration::from_secs(20), bytes_max: 1 << 30, open: subject, check }
+}
+
 static KINDS: &[Kind] = &[
-    Kind { name: "artifacts", n_share: 300, n_whole: 10_000, open: artifacts::open, check: artifacts::check },
-    Kind { name: "models", n_share: 300, n_whole: 10_000, open: models::open, check: models::check },
-    Kind { name: "bombs", n_share: 10, n_whole: 600, open: Bombs::open, check: Bombs::check },
-    Kind { name: "topologies", n_share: 300, n_whole: 10_000, open: Topologies::open, check: Topologies::check },
-    Kind { name: "plans", n_share: 200, n_whole: 10_000, open: Plans::open, check: Plans::check },
+    kind_of("artifacts", [300, 10_000], artifacts::open, artifacts::check),
+    kind_of("models", [300, 10_000], models::open, models::check),
+    Kind {
+        time_max: Duration::from_secs(30),
+        bytes_max: 2 << 30,
+        ..kind_of("bombs", [10, 600], Bombs::open, Bombs::check)
+    },
+    kind_of("topologies", [300, 10_000], Topologies::open, Topologies::check),
+    kind_of("plans", [200, 10_000], Plans::open, Plans::check),
 ];
 
 fn main() -> std::process::ExitCode {

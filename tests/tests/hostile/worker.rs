@@ -9,10 +9,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Of a processor, for one mutant. Machines of tests are shared: the clock on the wall would measure the others.
-const TIME_MAX: Duration = Duration::from_secs(20);
-const BYTES_MAX: usize = 1 << 30;
-
 /// Counts what is asked for through Rust.
 struct Counting;
 
@@ -66,10 +62,10 @@ pub fn run(kind: &Kind, seeds: Range<u64>) {
     let mut subject = (kind.open)();
     // What is loaded and started once is not the mutants'.
     let _ = catch_unwind(AssertUnwindSafe(|| subject.attempt(0)));
-    limit_address_space();
+    limit_address_space(kind.bytes_max);
     for seed in seeds {
         say(&format!("begin {seed}"));
-        let line = match attempt(subject.as_mut(), seed) {
+        let line = match attempt(kind, subject.as_mut(), seed) {
             Outcome::Fine(what) => format!("fine {seed} {what}"),
             Outcome::Fault(what) => {
                 let kept = std::env::temp_dir().join(format!("sardonyx-hostile-{}-{seed}", kind.name));
@@ -84,7 +80,7 @@ pub fn run(kind: &Kind, seeds: Range<u64>) {
 /// One mutant with all that is said about it.
 pub fn show(kind: &Kind, seed: u64) {
     let mut subject = (kind.open)();
-    match attempt(subject.as_mut(), seed) {
+    match attempt(kind, subject.as_mut(), seed) {
         Outcome::Fine(what) => println!("fine: {what}"),
         Outcome::Fault(what) => println!("fault: {what}"),
     }
@@ -97,7 +93,7 @@ fn largest() -> usize {
     LARGEST.load(Ordering::Relaxed)
 }
 
-fn attempt(subject: &mut dyn Subject, seed: u64) -> Outcome {
+fn attempt(kind: &Kind, subject: &mut dyn Subject, seed: u64) -> Outcome {
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     LARGEST.store(0, Ordering::Relaxed);
@@ -108,8 +104,8 @@ fn attempt(subject: &mut dyn Subject, seed: u64) -> Outcome {
     match outcome {
         Err(_) => Outcome::Fault(PANIC.lock().unwrap_or_else(|e| e.into_inner()).clone()),
         Ok(Outcome::Fault(what)) => Outcome::Fault(what),
-        Ok(Outcome::Fine(what)) if took > TIME_MAX => Outcome::Fault(format!("{what}, but took {took:?}")),
-        Ok(Outcome::Fine(what)) if largest().max(peak) > BYTES_MAX => {
+        Ok(Outcome::Fine(what)) if took > kind.time_max => Outcome::Fault(format!("{what}, but took {took:?}")),
+        Ok(Outcome::Fine(what)) if largest().max(peak) > kind.bytes_max => {
             Outcome::Fault(format!("{what}, but asked for {} bytes at once, {peak} together", largest()))
         }
         Ok(fine) => fine,
@@ -132,10 +128,10 @@ fn processor_time() -> Duration {
 }
 
 /// What does not come through Rust's allocator (LLVM, mappings) may grow by as much from here on.
-fn limit_address_space() {
+fn limit_address_space(bytes_max: usize) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("Linux says how large we are");
-    let bytes = pages * 4096 + BYTES_MAX as u64;
+    let bytes = pages * 4096 + bytes_max as u64;
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
     // SAFETY: the struct is ours.
     let done = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) };
