@@ -27,6 +27,7 @@ use regex_lite::Regex;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::Place;
+use sardonyx_passes::distribute::{Candidate, FoundBy};
 use sardonyx_passes::options::{PLANNED_RANKS_MAX, mesh_of_at_most};
 use sardonyx_passes::{MICRO_BATCHES_MAX, OperandPlace, Stages};
 use std::fmt::Write;
@@ -54,6 +55,12 @@ struct Rule {
 }
 
 impl Placement {
+    /// What the planner has found.
+    pub fn planned(found: &Candidate) -> Placement {
+        let Candidate { mesh, found_by, places, stages, .. } = found.clone();
+        Placement { mesh, seeds: found_by == FoundBy::Rules, operands: places, stages, ..Placement::default() }
+    }
+
     /// Errors: E0002, E0108 with what is wrong and where.
     pub fn read(path: &Path) -> Result<Placement> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))?;

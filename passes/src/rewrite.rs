@@ -429,7 +429,8 @@ impl Rewrites {
             if !is_flow(function) {
                 return Ok(None);
             }
-            let mut program = Program::read(function)?;
+            let before = Program::read(function)?;
+            let mut program = before.clone();
             rewrites.note_reducers(&program);
             rewrite(rewrites, &mut program)?;
             sort_steps(&mut program);
@@ -437,7 +438,8 @@ impl Rewrites {
             if let Some(review) = rewrites.review.filter(|review| review.always || rewrites.options.remarks) {
                 (review.tell)(&program, rewrites);
             }
-            program.write(function.context()).map(Some)
+            // Most passes leave most functions as they are, and to write one takes as long as to read it.
+            if program == before { Ok(None) } else { program.write(function.context()).map(Some) }
         })
     }
 }

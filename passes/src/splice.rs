@@ -4,7 +4,6 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::{rename, statements_in};
 use sardonyx_dialects::flow::{Body, Kernel, Level, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
-use std::collections::HashMap;
 
 /// An iteration variable that stands alone in an index expression.
 pub fn bare_var(d: &Dim) -> Option<usize> {
@@ -103,20 +102,28 @@ fn share_operands(kernel: &mut Kernel, args: &[usize]) {
 }
 
 fn share_statements(kernel: &mut Kernel) {
-    let mut seen: HashMap<String, usize> = HashMap::new();
     let mut map: Vec<usize> = vec![];
     let mut body: Vec<Statement> = vec![];
     for statement in &kernel.body {
         let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
-        let key = format!("{new:?} {}", statement.dtype);
-        let id = *seen.entry(key).or_insert_with(|| {
-            body.push(Statement { body: new, dtype: statement.dtype });
-            body.len() - 1
-        });
-        map.push(id);
+        let new = Statement { body: new, dtype: statement.dtype };
+        // There are few: to compare them is faster than to hash them.
+        map.push(body.iter().position(|known| is_same(known, &new)).unwrap_or(body.len()));
+        if map.last() == Some(&body.len()) {
+            body.push(new);
+        }
     }
     kernel.body = body;
     renumber_stores(kernel, &map);
+}
+
+/// Zeros of different signs differ.
+fn is_same(a: &Statement, b: &Statement) -> bool {
+    a.dtype == b.dtype
+        && match (&a.body, &b.body) {
+            (Body::Const(a), Body::Const(b)) => a.to_bits() == b.to_bits(),
+            (a, b) => a == b,
+        }
 }
 
 /// Stores of other statements, by the new number of each.

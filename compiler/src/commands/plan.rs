@@ -1,10 +1,12 @@
 //! plan MODEL --ranks N --topology F  =>  what each rank is to have, why, and what that takes
 
+mod chart;
+
 use super::say;
 use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::text;
-use crate::planner::{Plans, Wanted, in_words, plans};
+use crate::planner::{Plans, Wanted, bytes_on_links, in_words, plans};
 use crate::replaced::{files_of_model, refuse_replacing};
 use crate::sizes::parse_sizes;
 use sardonyx_base::host::Collective;
@@ -48,6 +50,9 @@ pub struct PlanArgs {
     /// The plan, for `compile --plan` [default: it is printed]
     #[arg(short, long, value_name = "PLAN.toml")]
     pub output: Option<PathBuf>,
+    /// Draw the candidates, why each lost, and what each link carries
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
     /// Print the candidates as one JSON object
     #[arg(long)]
     pub json: bool,
@@ -72,12 +77,15 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
     };
     let file = args.model.display().to_string();
     let model = read_model_without_data(&args.model).map_err(|e| e.file(&file))?;
-    if let Some(output) = &args.output {
+    for output in [&args.output, &args.svg].into_iter().flatten() {
         let mut read = files_of_model(&args.model, &model.files);
         read.push(("the topology", Path::new(&args.topology)));
         refuse_replacing(output, &read)?;
     }
-    let found = plans(&model, &wanted).map_err(|e| e.file(file))?;
+    if args.output.is_some() && args.output == args.svg {
+        return Err(Error::user("E0001", "the plan and its drawing are the same file").help("give two names"));
+    }
+    let found = plans(&model, &wanted).map_err(|e| e.file(&file))?;
     let best = &found.candidates[0];
     if !best.fits {
         return Err(nothing_fits(best, args.memory.unwrap_or(0)));
@@ -89,13 +97,13 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
         found.device,
         in_words(&found.sizes)
     );
+    if let Some(path) = &args.svg {
+        let links = bytes_on_links(&model, best, &wanted).map_err(|e| e.file(file))?;
+        write(path, &chart::chart(&found, &comment, args.memory, &links))?;
+    }
     let file = text(&best.mesh, best.found_by == FoundBy::Rules, (&best.places, best.stages.as_ref()), &comment);
     match (&args.output, args.json) {
-        (Some(path), _) => {
-            let mut to = AtomicFile::create(path)?;
-            to.write_all(file.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
-            to.commit()?;
-        }
+        (Some(path), _) => write(path, &file)?,
         (None, false) => say(out, &file)?,
         (None, true) => {}
     }
@@ -103,6 +111,12 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
         return say(out, &json(&found, &topology, args).to_string());
     }
     if args.output.is_some() { table(&found, &comment, args, out) } else { Ok(()) }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    let mut to = AtomicFile::create(path)?;
+    to.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
+    to.commit()
 }
 
 fn nothing_fits(least: &Candidate, limit: u64) -> Box<Error> {
@@ -148,7 +162,7 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
                     c.places.len().to_string(),
                 ];
                 let why = if i == 0 { "chosen".into() } else { lost(e, best, c.fits) };
-                say(out, &line(&cells, &why))?;
+                say(out, &line(&cells, &format!("{why}{}", chart::idle(e))))?;
             }
             Err(why) => say(out, &format!("  {:<28} cannot be split so: {why}", name(c)))?,
         }

@@ -208,8 +208,8 @@ fn blocks(entry: &Entry, sizes: &Sizes) -> Result<Vec<Block>> {
     Ok(blocks)
 }
 
-/// Escapes a text for the page.
-fn escaped(text: &str) -> String {
+/// Escapes a text for a page or a drawing.
+pub(crate) fn escaped(text: &str) -> String {
     let escape = |c: char| match c {
         '&' => "&amp;".to_string(),
         '<' => "&lt;".to_string(),

@@ -62,6 +62,38 @@ fn a_plan_needs_no_weights_and_computes_what_one_rank_does() {
     assert_eq!(run("one.sdx"), run("two.sdx"));
 }
 
+/// The numbers of the drawing are those of the report, and the links those of a simulation.
+#[test]
+fn candidates_are_drawn_beside_what_links_carry() {
+    let f = Folder::with(two_products());
+    let json = f.json(&[&PLAN[..], &["--json", "--svg", "p.svg", "--memory", "1G", "-o", "p.toml"]].concat());
+    let drawn = std::fs::read_to_string(f.path("p.svg")).unwrap();
+    assert!(drawn.starts_with("<svg xmlns=") && drawn.ends_with("</svg>\n"), "{drawn}");
+    // Every element is closed, and nothing comes from elsewhere.
+    let n = |what: &str| drawn.matches(what).count();
+    assert_eq!((n("<text"), n("<rect"), n("http")), (n("</text>"), n("/>") - n("<path"), 1), "{drawn}");
+    let candidates = json["candidates"].as_array().unwrap();
+    for c in candidates {
+        let ms = format!(">{:.3} ms", c["time_us"].as_f64().unwrap() / 1e3);
+        assert!(drawn.contains(&ms), "{ms} of {c}: {drawn}");
+        let bubble = c["bubble"].as_f64().map(|part| format!("{ms}, {:.0} % idle<", 100.0 * part));
+        assert!(bubble.is_none_or(|words| drawn.contains(&words)), "{c}: {drawn}");
+    }
+    assert_eq!((n(">chosen<"), n("class=\"compute\"")), (1, candidates.len() + 1), "{drawn}");
+    let simulated = f.json(&["simulate", "m.onnx", "--plan", "p.toml", "--topology", "one-host", "--json"]);
+    let links = simulated["links"].as_array().unwrap();
+    assert!(!links.is_empty() && n("class=\"link\"") == links.len(), "{simulated}: {drawn}");
+    for link in links {
+        let name = format!(">{}<", link["link"].as_str().unwrap().replace('>', "&gt;"));
+        assert!(drawn.contains(&name) && drawn.contains(&format!(">{}<", link["bytes"])), "{link}: {drawn}");
+    }
+
+    let (code, message) = f.bad(&[&PLAN[..], &["--svg", "m.onnx"]].concat());
+    assert!(code == 2 && message.contains("m.onnx"), "{message}");
+    let (code, message) = f.bad(&[&PLAN[..], &["--svg", "same", "-o", "same"]].concat());
+    assert!(code == 2 && message.contains("are the same file") && !exists(&f.path("same")), "{message}");
+}
+
 #[test]
 fn what_cannot_be_planned_is_said_and_nothing_is_written() {
     let f = Folder::with(two_products());

@@ -140,7 +140,7 @@ pub struct State {
     pub parts: Vec<Part>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
     pub name: String,
     pub containers: Vec<Container>,

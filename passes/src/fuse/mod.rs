@@ -35,7 +35,7 @@ const STATES_MAX: usize = 200;
 const STEPS_MAX: usize = 4096;
 
 /// The steps of a part. Nothing merges over its ends.
-const PART_STEPS: usize = 256;
+const PART_STEPS: usize = 128;
 
 /// The best way for each region so far, by its key.
 type Ways = HashMap<String, Way>;
