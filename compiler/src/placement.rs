@@ -55,7 +55,7 @@ struct Rule {
 }
 
 impl Placement {
-    /// What the planner has found.
+    /// The planner's candidate, as the file of it would be read.
     pub fn planned(found: &Candidate) -> Placement {
         let Candidate { mesh, found_by, places, stages, .. } = found.clone();
         Placement { mesh, seeds: found_by == FoundBy::Rules, operands: places, stages, ..Placement::default() }

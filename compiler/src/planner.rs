@@ -88,12 +88,10 @@ pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, with_eve
     Ok(Simulated { run, device, at: in_words(&sizes) })
 }
 
-/// What each link carries in a call of a model that is planned so, the busiest first. Errors: those of [`simulated`].
+/// The bytes that each link carries in a call of a model that is planned so, the busiest first. Errors: those of [`simulated`].
 pub fn bytes_on_links(model: &Model, plan: &Candidate, wanted: &Wanted) -> Result<Vec<(String, u64)>> {
     let Simulated { run, .. } = simulated(model, &Placement::planned(plan), wanted, false)?;
-    let mut links: Vec<_> = run.outcome.links.into_iter().collect();
-    links.sort_by_key(|(link, bytes)| (std::cmp::Reverse(*bytes), *link));
-    Ok(links.into_iter().map(|(link, bytes)| (link.to_string(), bytes)).collect())
+    Ok(run.outcome.busiest_links().into_iter().map(|(link, bytes)| (link.to_string(), bytes)).collect())
 }
 
 /// `batch=8 seq=128`

@@ -160,12 +160,12 @@ fn is_fixed(k: &Kernel) -> bool {
     of_body && k.extents().all(|n| n.as_const().is_some()) && k.stores.iter().flat_map(|s| &s.memlet.index).all(own)
 }
 
-/// How often the innermost statement of a kernel of known extents runs.
+/// The runs of the innermost statement of a kernel of known extents.
 fn points(k: &Kernel) -> i64 {
     k.extents().filter_map(Dim::as_const).fold(1, i64::saturating_mul)
 }
 
-/// Of all parameters together.
+/// The bytes of all parameters together.
 fn read_bytes(program: &Program) -> i64 {
     let is_param = |step: &&Step| matches!(step.op, FlowOp::Param { .. });
     let params = program.steps.iter().filter(is_param).flat_map(|step| &step.results);

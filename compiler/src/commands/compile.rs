@@ -4,7 +4,7 @@ use super::embedder::{EmbedderArgs, default_output, padding_line};
 use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
 use super::supervise::{GivenUp, Work, supervised};
 use super::values::{Limits, Mesh, budget, kept, named, passes_named, ranks, score_command, score_drop};
-use super::{Progress, say};
+use super::{Progress, say, write_whole};
 use crate::calibrate::Layer;
 use crate::calibrate::score::Score;
 use crate::compile::{Report, Request, compile_shown, parse_dims};
@@ -21,7 +21,6 @@ use sardonyx_base::cpu::{self, Extension};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::SecretKey;
-use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{
     Activations, Group, KvCache, Layouts, MaskedRows, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
@@ -331,12 +330,6 @@ fn report_json(args: &CompileArgs, report: &Report, movement: &Movement) -> Json
         ("validation", report.rewrites.validation().map_or(Json::Null, Validation::json)),
         ("remarks", report.rewrites.remarks_json(&|pass| args.remarks.as_ref().is_none_or(|r| r.is_match(pass)))),
     ])
-}
-
-fn write_whole(path: &Path, text: &str) -> Result<()> {
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
-    file.commit()
 }
 
 fn distinct(targets: &[Target]) -> Vec<Target> {

@@ -2,7 +2,7 @@
 
 use super::compile::host_json;
 use super::movement::{self, MovementArgs, movement_json, short};
-use super::say;
+use super::{say, write_whole};
 use crate::compile::parse_dims;
 use crate::explain::{Launches, Layers, Planned, launches, node};
 use crate::import::DimRange;
@@ -11,7 +11,6 @@ use crate::replaced::{files_of_model, refuse_replacing};
 use crate::report::Report;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
-use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -86,9 +85,7 @@ fn page(
     let found = planned.launches(question)?;
     let title = model.display().to_string();
     let text = Report::new(&planned, &found, &question.device)?.html(&title, &found);
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
-    file.commit()?;
+    write_whole(path, &text)?;
     say(out, &format!("{}: {} launches of {} kernels", path.display(), found.launches.len(), found.kernels.len()))
 }
 

@@ -2,7 +2,7 @@
 
 mod chart;
 
-use super::say;
+use super::{say, write_whole};
 use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::text;
@@ -13,7 +13,6 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{PRESETS, Topology};
-use sardonyx_format::file::AtomicFile;
 use sardonyx_passes::distribute::{Candidate, Estimate, Exchange, FoundBy};
 use sardonyx_run::values::byte_count;
 use std::io::Write;
@@ -77,9 +76,9 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
     };
     let file = args.model.display().to_string();
     let model = read_model_without_data(&args.model).map_err(|e| e.file(&file))?;
+    let mut read = files_of_model(&args.model, &model.files);
+    read.push(("the topology", Path::new(&args.topology)));
     for output in [&args.output, &args.svg].into_iter().flatten() {
-        let mut read = files_of_model(&args.model, &model.files);
-        read.push(("the topology", Path::new(&args.topology)));
         refuse_replacing(output, &read)?;
     }
     if args.output.is_some() && args.output == args.svg {
@@ -99,11 +98,11 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
     );
     if let Some(path) = &args.svg {
         let links = bytes_on_links(&model, best, &wanted).map_err(|e| e.file(file))?;
-        write(path, &chart::chart(&found, &comment, args.memory, &links))?;
+        write_whole(path, &chart::chart(&found, &comment, args.memory, &links))?;
     }
     let file = text(&best.mesh, best.found_by == FoundBy::Rules, (&best.places, best.stages.as_ref()), &comment);
     match (&args.output, args.json) {
-        (Some(path), _) => write(path, &file)?,
+        (Some(path), _) => write_whole(path, &file)?,
         (None, false) => say(out, &file)?,
         (None, true) => {}
     }
@@ -111,12 +110,6 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
         return say(out, &json(&found, &topology, args).to_string());
     }
     if args.output.is_some() { table(&found, &comment, args, out) } else { Ok(()) }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    let mut to = AtomicFile::create(path)?;
-    to.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
-    to.commit()
 }
 
 fn nothing_fits(least: &Candidate, limit: u64) -> Box<Error> {

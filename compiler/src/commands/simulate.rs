@@ -1,6 +1,6 @@
 //! simulate MODEL --plan PLAN --topology F  =>  what each rank does when, and what each link carries; no model: a schedule
 
-use super::say;
+use super::{say, write_whole};
 use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::Placement;
@@ -10,7 +10,6 @@ use crate::sizes::parse_sizes;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{Direction, Schedule, Timeline, Topology};
-use sardonyx_format::file::AtomicFile;
 use sardonyx_passes::distribute::Event;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -125,8 +124,7 @@ fn show(found: &Simulated, topology: &Topology, out: &mut dyn Write) -> Result<(
     if ranks > RANKS_SHOWN {
         say(out, &format!("  and {} ranks more", ranks - RANKS_SHOWN))?;
     }
-    let mut links: Vec<_> = outcome.links.iter().collect();
-    links.sort_by_key(|(link, bytes)| (std::cmp::Reverse(**bytes), **link));
+    let links = outcome.busiest_links();
     for (link, bytes) in links.iter().take(LINKS_SHOWN) {
         say(out, &format!("  {link}: {bytes} bytes"))?;
     }
@@ -220,7 +218,5 @@ fn write_trace(path: &Path, events: &[Event]) -> Result<()> {
     };
     let text =
         Json::Object(vec![("displayTimeUnit", "ns".into()), ("traceEvents", Json::list(events.iter().map(event)))]);
-    let mut to = AtomicFile::create(path)?;
-    to.write_all(text.to_string().as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
-    to.commit()
+    write_whole(path, &text.to_string())
 }

@@ -77,15 +77,12 @@ impl Region {
         let inside = |step: &Step| step.results.iter().any(|r| written.contains(r));
         let first = program.steps.iter().position(inside)?;
         let last = program.steps.iter().rposition(inside)?;
-        let mut builder = Builder::of(program);
+        let mut builder = Builder::with_symbols_of(program);
         // Which of the region's containers each container outside was computed from.
         let mut from: HashMap<Id, BTreeSet<Id>> = HashMap::new();
         for step in &program.steps[first..=last] {
             if inside(step) {
-                for id in &step.args {
-                    builder.read(program, *id, from.get(id));
-                }
-                builder.step(program, step);
+                builder.step(program, step, &from);
                 continue;
             }
             let reached: BTreeSet<Id> = (step.args.iter())
@@ -134,11 +131,9 @@ pub fn in_parts(
     let outputs: BTreeSet<Id> = program.outputs.iter().map(|(_, id)| *id).collect();
     let steps = std::mem::take(&mut program.steps);
     for (at, part) in steps.chunks(part_steps).enumerate() {
-        let mut builder = Builder::of(program);
-        for step in part {
-            step.args.iter().for_each(|id| builder.read(program, *id, None));
-            builder.step(program, step);
-        }
+        let mut builder = Builder::with_symbols_of(program);
+        // Nothing lies between its steps.
+        part.iter().for_each(|step| builder.step(program, step, &HashMap::new()));
         let end = at * part_steps + part.len();
         let is_read_later = |id: &&Id| outputs.contains(id) || consumers[**id].last().is_some_and(|&step| step >= end);
         for id in part.iter().flat_map(|step| &step.results).filter(is_read_later) {
@@ -164,7 +159,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn of(program: &Program) -> Builder {
+    fn with_symbols_of(program: &Program) -> Builder {
         let (symbols, checks) = (program.symbols.clone(), program.checks.clone());
         Builder { program: Program { symbols, checks, ..Program::default() }, ..Builder::default() }
     }
@@ -196,13 +191,15 @@ impl Builder {
         }
     }
 
-    /// What is read outside.
+    /// Makes a container an output, which something outside reads.
     fn output(&mut self, program: &Program, id: Id) {
         let local = self.local(program, id);
         self.program.outputs.push((format!("o{}", self.program.outputs.len()), local));
     }
 
-    fn step(&mut self, program: &Program, step: &Step) {
+    /// Adds a step and what it reads; `from` says which of the region's containers those outside were computed from.
+    fn step(&mut self, program: &Program, step: &Step, from: &HashMap<Id, BTreeSet<Id>>) {
+        step.args.iter().for_each(|id| self.read(program, *id, from.get(id)));
         let locals = |b: &mut Builder, ids: &[Id]| ids.iter().map(|id| b.local(program, *id)).collect::<Vec<_>>();
         let (args, results) = (locals(self, &step.args), locals(self, &step.results));
         self.program.steps.push(Step { op: step.op.clone(), args, results, origins: step.origins.clone() });

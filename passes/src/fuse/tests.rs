@@ -183,7 +183,7 @@ fn what_is_found_costs_the_least_or_a_launch_more() {
     assert!(fewer > 400 && ways > 2000 && lost <= 6, "{fewer} {ways} {lost}");
 }
 
-/// What is rewritten in parts computes the same, and what is read over their ends stays.
+/// A program that is rewritten in parts computes the same, and keeps the values that are read over their ends.
 #[test]
 fn parts_compute_what_the_whole_does() {
     let (mut fewer, mut parts, mut compared) = (0, 0, 0);

@@ -22,6 +22,15 @@ pub struct Outcome {
     pub links: BTreeMap<Link, u64>,
 }
 
+impl Outcome {
+    /// Each link with its bytes, those with the most first.
+    pub fn busiest_links(&self) -> Vec<(Link, u64)> {
+        let mut links: Vec<(Link, u64)> = self.links.iter().map(|(link, bytes)| (*link, *bytes)).collect();
+        links.sort_by_key(|(link, bytes)| (std::cmp::Reverse(*bytes), *link));
+        links
+    }
+}
+
 struct Message {
     ready: f64,
     from: usize,

@@ -69,7 +69,7 @@ pub fn chart(found: &Plans, comment: &str, memory: Option<u64>, links: &[(String
     out
 }
 
-/// Of a pipeline, whose ranks wait for each other.
+/// The ranks of a pipeline wait for each other: for this part of the time.
 pub fn idle(e: &Estimate) -> String {
     e.bubble.map_or(String::new(), |bubble| format!(", {:.0} % idle", 100.0 * bubble))
 }
