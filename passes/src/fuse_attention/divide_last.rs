@@ -62,8 +62,9 @@ fn matches(k: &Kernel, symbol_lo: &dyn Fn(&str) -> i64) -> Option<Site> {
     (0..k.body.len()).find_map(|sum| {
         let Body::Reduce { f: ReduceFn::Add, arg } = k.body[sum].body else { return None };
         let (a, b) = applied(k, arg, ScalarFn::Mul)?;
-        [(a, b), (b, a)].into_iter().find_map(|(weight, value)| {
-            let (p, f, by, nan_is_zero) = weight_of(k, &levels, weight)?;
+        let sides = [(a, b), (b, a)].into_iter();
+        let mut all = sides.flat_map(|(weight, value)| weights_of(k, &levels, weight).map(move |w| (weight, value, w)));
+        all.find_map(|(weight, value, (p, f, by, nan_is_zero))| {
             let kept = matches!(k.body[sum].dtype, DType::F32 | DType::F64 | DType::BF16);
             let whole = has_keys(k, symbol_lo) || (f == ScalarFn::Div && is_at_least(k, by));
             let at_least_one = !whole && f == ScalarFn::Div && is_softmax(k, p, by);
@@ -74,31 +75,42 @@ fn matches(k: &Kernel, symbol_lo: &dyn Fn(&str) -> i64) -> Option<Site> {
     })
 }
 
-/// (p, f, l, whether NaN becomes 0) of a weight f(p, l) with a value l per row.
-fn weight_of(k: &Kernel, levels: &[Level], weight: usize) -> Option<(usize, ScalarFn, usize, bool)> {
+/// (p, f, l, whether NaN becomes 0)
+type Weight = (usize, ScalarFn, usize, bool);
+
+/// What a weight f(p, l) with a value l per row can be taken for, the best first.
+fn weights_of(k: &Kernel, levels: &[Level], weight: usize) -> impl Iterator<Item = Weight> {
     let per_row = |(p, l): &(usize, usize)| levels[*p] == Level::Point && levels[*l] == Level::Row;
-    if let Some((p, l)) = applied(k, weight, ScalarFn::Div).filter(per_row) {
-        return Some((p, ScalarFn::Div, l, false));
-    }
-    if let Some((a, b)) = applied(k, weight, ScalarFn::Mul) {
-        let (p, l) = [(a, b), (b, a)].into_iter().find(per_row)?;
-        return Some((p, ScalarFn::Mul, l, false));
-    }
-    let Body::Apply { f: ScalarFn::Select, args } = &k.body[weight].body else { return None };
-    let [nan, zero, weight] = args[..] else { return None };
-    let asks = matches!(&k.body[nan].body, Body::Apply { f: ScalarFn::IsNan, args } if args[..] == [weight]);
+    let quotient = |weight: usize| applied(k, weight, ScalarFn::Div).filter(per_row);
     // A product with the reciprocal, which there is one of per row, is a quotient too.
-    let reciprocal = |(p, r): (usize, usize)| {
-        let (one, l) = applied(k, r, ScalarFn::Div)?;
-        matches!(k.body[one].body, Body::Const(1.0)).then_some((p, l))
+    let of_reciprocal = |weight: usize| {
+        let (a, b) = applied(k, weight, ScalarFn::Mul)?;
+        let reciprocal = |(p, r): (usize, usize)| {
+            let (one, l) = applied(k, r, ScalarFn::Div)?;
+            matches!(k.body[one].body, Body::Const(1.0)).then_some((p, l))
+        };
+        reciprocal((a, b)).or_else(|| reciprocal((b, a))).filter(per_row)
     };
     let product = || {
         let (a, b) = applied(k, weight, ScalarFn::Mul)?;
-        reciprocal((a, b)).or_else(|| reciprocal((b, a)))
+        [(a, b), (b, a)].into_iter().find(per_row)
     };
-    let (p, l) = applied(k, weight, ScalarFn::Div).or_else(product).filter(per_row)?;
-    let fits = asks && matches!(k.body[zero].body, Body::Const(0.0)) && is_softmax(k, p, l);
-    fits.then_some((p, ScalarFn::Div, l, true))
+    let without_nan = || {
+        let Body::Apply { f: ScalarFn::Select, args } = &k.body[weight].body else { return None };
+        let [nan, zero, weight] = args[..] else { return None };
+        let asks = matches!(&k.body[nan].body, Body::Apply { f: ScalarFn::IsNan, args } if args[..] == [weight]);
+        let (p, l) = quotient(weight).or_else(|| of_reciprocal(weight))?;
+        let fits = asks && matches!(k.body[zero].body, Body::Const(0.0)) && is_softmax(k, p, l);
+        fits.then_some((p, ScalarFn::Div, l, true))
+    };
+    let plain = |f: ScalarFn, found: Option<(usize, usize)>| found.map(|(p, l)| (p, f, l, false));
+    let all = [
+        plain(ScalarFn::Div, quotient(weight)),
+        plain(ScalarFn::Mul, product()),
+        plain(ScalarFn::Div, of_reciprocal(weight)),
+        without_nan(),
+    ];
+    all.into_iter().flatten()
 }
 
 /// The operands of a statement that applies a function of two.

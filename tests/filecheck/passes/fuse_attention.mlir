@@ -376,14 +376,17 @@ func.func @times_reciprocal_or_zero(%q: !q, %k: !q, %v: !q) -> !q {
 !p = !sdx.tensor<[s, t], f32>
 !r = !sdx.tensor<[s], f32>
 
-// There may be no keys, and nothing says that the reciprocal of their sum is finite then.
+// There may be no keys, whose sum has no finite reciprocal: it is divided by, and is kept from 0.
 
 // CHECK-LABEL: func.func @reciprocal_of_no_keys
 // CHECK: deep ["8"]
+// CHECK: %[[L:.*]] = flow.reduce "add" {{.*}}
+// CHECK: %[[L:.*]] = flow.reduce "add" {{.*}}
+// CHECK: %[[ONE:.*]] = flow.scalar 1.0
 // CHECK: %[[O:.*]] = flow.reduce "add" {{.*}}
-// CHECK: %[[O:.*]] = flow.reduce "add" {{.*}}
-// CHECK: %[[O:.*]] = flow.reduce "add" {{.*}}
-// CHECK-NEXT: flow.store %[[O]]
+// CHECK-NEXT: %[[KEPT:.*]] = flow.apply "max"(%[[L]], %[[ONE]])
+// CHECK-NEXT: %[[D:.*]] = flow.apply "div"(%[[O]], %[[KEPT]])
+// CHECK-NEXT: flow.store %[[D]]
 func.func @reciprocal_of_no_keys(%q: !q, %k: !k, %v: !k) -> !q {
   %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !k) -> !p
   %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
