@@ -13,6 +13,7 @@ use crate::program::{Action, Entry, Launch, Place, Program};
 use crate::session::{Session, State};
 use crate::shape::{Shape, bytes_of, step_name};
 use crate::stop::Stop;
+use sardonyx_base::host::HostOp;
 use sardonyx_base::plan::{Bind, Copy};
 use sardonyx_base::view::{TensorBuffer, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor, packed};
@@ -153,7 +154,8 @@ impl Call<'_> {
     }
 
     fn steps(&self, state: &mut State, shape: &mut Arc<Shape>, places: &mut Places) -> Result<()> {
-        let mut stage = 0;
+        // The step that has begun a collective.
+        let (mut stage, mut under_way) = (0, None);
         self.prepare(state, shape, stage, places)?;
         self.upload(state, shape, places)?;
         for (i, step) in self.entry.steps.iter().enumerate() {
@@ -171,6 +173,9 @@ impl Call<'_> {
                         "E0305" | "E0306" => e,
                         _ => e.node(step_name(step, i)),
                     })?;
+                    if let (Some(_), Some(rank)) = (under_way, self.session.rank()) {
+                        rank.go_on().map_err(|e| e.node(step_name(step, i)))?;
+                    }
                     if let Some(begun) = begun {
                         self.show(state, shape, (i, launch), (begun, Instant::now()))?;
                     }
@@ -195,7 +200,9 @@ impl Call<'_> {
                     self.prepare(state, shape, stage, places)?;
                 }
                 Action::Host(host) if host.call.op.exchange().is_some() => {
-                    self.exchange(state, shape, i, host).map_err(|e| e.node(step_name(step, i)))?;
+                    let at = under_way.take().unwrap_or(i);
+                    self.exchange(state, shape, at, host).map_err(|e| e.node(step_name(step, i)))?;
+                    under_way = matches!(host.call.op, HostOp::Begin(_)).then_some(i);
                 }
                 Action::Host(host) => {
                     self.settle(state)?;

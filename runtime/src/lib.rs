@@ -102,7 +102,7 @@ mod stop;
 pub use cache::Cache;
 pub use call::{Launched, Watch};
 pub use call_bytes::CallBytes;
-pub use comm::{Algorithm, Ranks, is_launched, serve_rank};
+pub use comm::{Algorithm, Ranks, Wire, is_launched, serve_rank};
 pub use describe::{EntryPoint, Port, Symbol};
 pub use device::{DeviceName, DeviceReport, Finding};
 pub use model::{LoadOptions, Model, Transport};

@@ -1,7 +1,7 @@
 //! a loaded, verified artifact, shared by sessions
 
 use crate::call_bytes::CallBytes;
-use crate::comm::{self, Load, Order, World};
+use crate::comm::{self, Load, Order, Wire, World};
 use crate::describe::EntryPoint;
 use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Memory};
 use crate::memory::{ALIGNMENT, AlignedBuf};
@@ -38,6 +38,8 @@ pub struct LoadOptions {
     pub ranks: Option<usize>,
     /// Where the other ranks are.
     pub transport: Transport,
+    /// Ranks of this host exchange as over such links.
+    pub wire: Option<Wire>,
 }
 
 impl LoadOptions {
@@ -51,6 +53,7 @@ impl LoadOptions {
             selftest: true,
             ranks: None,
             transport: Transport::Threads,
+            wire: None,
         }
     }
 
@@ -80,6 +83,10 @@ impl LoadOptions {
 
     pub fn transport(self, transport: Transport) -> LoadOptions {
         LoadOptions { transport, ..self }
+    }
+
+    pub fn wire(self, wire: impl Into<Option<Wire>>) -> LoadOptions {
+        LoadOptions { wire: wire.into(), ..self }
     }
 }
 
@@ -188,6 +195,10 @@ impl Model {
         if options.transport == Transport::Threads {
             (1..n).try_for_each(|rank| program(rank).map(|program| programs.push(program)))?;
         }
+        if options.wire.is_some() && options.transport == Transport::Mpi {
+            let message = "ranks that a launcher has started have links of their own: slower ones are not acted out";
+            return Err(Error::user("E0001", message).help("let the ranks be threads or processes"));
+        }
         let place = if options.transport == Transport::Mpi { comm::place_on_host(0) } else { 0 };
         let identity = artifact.identity();
         let mut models = Model::of_ranks(artifact, options, file, (place, programs))?;
@@ -196,10 +207,12 @@ impl Model {
             return Ok(first);
         }
         let world = match options.transport {
-            Transport::Threads => comm::on_threads(&mesh, models.into_iter().map(Some))?,
+            Transport::Threads => comm::on_threads(&mesh, models.into_iter().map(Some), options.wire)?,
             Transport::Processes | Transport::Mpi => {
-                let start = if options.transport == Transport::Mpi { comm::over_mpi } else { comm::in_processes };
-                let world = start(&mesh)?;
+                let world = match options.transport {
+                    Transport::Mpi => comm::over_mpi(&mesh)?,
+                    _ => comm::in_processes(&mesh, options.wire)?,
+                };
                 let load = Load::new(Path::new(file), options, identity);
                 world.tell(Order { load: Some(load), ..Order::default() })?;
                 world

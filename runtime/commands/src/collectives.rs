@@ -1,9 +1,10 @@
 //! `sardonyx-run collectives --ranks 2`  =>  how long collectives take among ranks
 
+use crate::values::wire;
 use crate::{put, transport_parser};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_base::Result;
-use sardonyx_runtime::{Algorithm, Ranks, Transport, is_launched};
+use sardonyx_runtime::{Algorithm, Ranks, Transport, Wire, is_launched};
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -22,6 +23,9 @@ pub struct CollectivesArgs {
     /// Where they are [default: mpi under a launcher, else threads]
     #[arg(long, value_name = "WHERE", value_parser = transport_parser())]
     pub transport: Option<Transport>,
+    /// Exchange as over links with this latency and so many bytes a second: 50us,1G
+    #[arg(long, value_name = "LATENCY,BYTES", value_parser = wire)]
+    pub links: Option<Wire>,
     /// Bytes of a result
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,1024,65536,1048576,16777216,67108864")]
     pub bytes: Vec<usize>,
@@ -36,7 +40,7 @@ pub struct CollectivesArgs {
     pub library: bool,
     #[cfg(feature = "topology")]
     #[arg(long, value_name = "FILE", help = crate::predicted::help())]
-    #[arg(conflicts_with_all = ["transport", "library", "algorithm", "times"])]
+    #[arg(conflicts_with_all = ["transport", "links", "library", "algorithm", "times"])]
     pub topology: Option<String>,
     /// How often each [default: for about a quarter of a second]
     #[arg(long, value_name = "N")]
@@ -57,7 +61,7 @@ pub fn collectives(args: &CollectivesArgs, out: &mut dyn Write) -> Result<()> {
         return crate::predicted::predicted(args, topology, out);
     }
     let here = if is_launched() { Transport::Mpi } else { Transport::Threads };
-    let ranks = Ranks::start(args.ranks.get(), args.transport.unwrap_or(here))?;
+    let ranks = Ranks::start(args.ranks.get(), args.transport.unwrap_or(here), args.links)?;
     let mut rows = vec![];
     let algorithm = (!args.library).then_some(args.algorithm);
     for op in &args.op {

@@ -29,7 +29,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_base::cpu::Level;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::Verify;
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions, Transport, Trust, is_launched};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions, Transport, Trust, Wire, is_launched};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -103,6 +103,10 @@ pub struct LoadArgs {
     /// launcher, else threads]
     #[arg(long, value_name = "WHERE", value_parser = transport_parser())]
     pub transport: Option<Transport>,
+    /// Have the ranks of this host exchange as over links with this latency and so many bytes a second, to try a plan:
+    /// 50us,1G
+    #[arg(long, value_name = "LATENCY,BYTES", value_parser = values::wire)]
+    pub links: Option<Wire>,
 }
 
 impl ModelArgs {
@@ -120,6 +124,7 @@ impl LoadArgs {
             .cpu(self.cpu)
             .selftest(!self.no_selftest)
             .transport(self.transport.unwrap_or(if is_launched() { Transport::Mpi } else { Transport::Threads }))
+            .wire(self.links)
             .ranks(self.ranks.map(std::num::NonZeroUsize::get));
         Model::load(model, &options)
     }

@@ -1,16 +1,19 @@
 //! words of the command line  =>  times and sizes, or what is wrong with them
 
+use sardonyx_runtime::Wire;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// A time above 0: `250ms`, `1.5s`, `2min`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let seconds = match unit {
+        "us" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
         "min" => 60.0,
-        "" => return Err("a time has a unit: ms, s or min".to_string()),
-        _ => return Err(format!("`{unit}` is no unit of time: ms, s and min are")),
+        "" => return Err("a time has a unit: us, ms, s or min".to_string()),
+        _ => return Err(format!("`{unit}` is no unit of time: us, ms, s and min are")),
     };
     let time = number.parse::<f64>().ok().and_then(|n| Duration::try_from_secs_f64(n * seconds).ok());
     time.filter(|time| !time.is_zero()).ok_or_else(|| "it is no time above 0".to_string())
@@ -29,6 +32,14 @@ pub fn byte_count(text: &str) -> Result<u64, String> {
     };
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
     bytes.ok_or_else(|| "it is no number of bytes".to_string())
+}
+
+/// A link's latency, and its bytes a second: `50us,1G`.
+pub fn wire(text: &str) -> Result<Wire, String> {
+    let parts = text.split_once(',').ok_or_else(|| "a link is a latency and bytes a second: 50us,1G".to_string());
+    let (latency, rate) = parts?;
+    let bytes_per_s = NonZeroU64::new(byte_count(rate)?).ok_or_else(|| "a link carries something".to_string())?;
+    Ok(Wire { latency: duration(latency)?, bytes_per_s })
 }
 
 /// A number and its unit.

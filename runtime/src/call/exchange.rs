@@ -9,7 +9,7 @@ use crate::program::Host;
 use crate::program::world::{Group, members};
 use crate::session::State;
 use crate::shape::{Shape, step_name};
-use sardonyx_base::host::{Budget, Collective, alone, cut, part};
+use sardonyx_base::host::{Budget, Collective, HostOp, alone, cut, part};
 use sardonyx_base::plan::Units;
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{Error, Result, Tensor};
@@ -32,6 +32,10 @@ impl Call<'_> {
             result: &result,
             algorithm: Algorithm::Direct,
         };
+        if self.memory != Memory::Host && matches!(host.call.op, HostOp::Begin(_)) {
+            // What a GPU exchanges is in the order of its stream: all of it where it is waited for.
+            return Ok(());
+        }
         #[cfg(feature = "cuda")]
         if self.memory != Memory::Host {
             let State { queue, meeting, staging, .. } = state;
@@ -58,9 +62,17 @@ impl Call<'_> {
         let (from, to) = (state.bases[from.buffer], state.bases[to.buffer]);
         if self.memory == Memory::Host {
             let pointer = |address| std::ptr::with_exposed_provenance_mut(address as usize);
+            let (from, to) = (pointer(from), pointer(to));
             // SAFETY: both buffers have these bytes (`Shape::step`), lie in memory of at least that size (`prepare`), and do
-            // not overlap (`Shape::flow`).
-            return unsafe { rank.exchange(&what, pointer(from), pointer(to), self.stop) };
+            // not overlap (`Shape::flow`). Between the two steps of a collective nothing writes the one or touches the
+            // other, and memory stays where it is (`Flow::come_to`).
+            return unsafe {
+                match host.call.op {
+                    HostOp::Begin(_) => rank.begin_exchange(&what, from, to),
+                    HostOp::Wait(_) => rank.end_exchange(&what, from, to, self.stop),
+                    _ => rank.exchange(&what, from, to, self.stop),
+                }
+            };
         }
         let zeros = |n| Budget::unlimited().filled(0u8, n);
         let (mut operand, mut result) = (zeros(operands[own].bytes())?, zeros(result.bytes())?);

@@ -28,11 +28,35 @@ pub struct Exchange<'a> {
 pub trait Link: Send + Sync {
     fn rank(&self) -> usize;
 
+    /// Brings the own operand to a collective, and does not wait. It is ended before another one is begun. Errors: E0408.
+    ///
+    /// # Safety
+    /// `from` has the bytes of the own operand and `to` those of the result; they do not overlap. Until the collective has
+    /// ended or the call has failed nobody writes the one or touches the other.
+    unsafe fn begin_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8) -> Result<()>;
+
+    /// Computes the result of the collective that was begun. Errors: E0305, E0306, E0408, with the rank that did not come.
+    ///
+    /// # Safety
+    /// It is the same collective, with the same operand and result.
+    unsafe fn end_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()>;
+
     /// Computes the result of a collective. Errors: E0305, E0306, E0408, with the rank that did not come.
     ///
     /// # Safety
-    /// `from` has the bytes of the own operand and `to` those of the result; they do not overlap, and nobody else uses them.
-    unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()>;
+    /// As for `begin_exchange`.
+    unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
+        // SAFETY: as the caller says; nobody has the memory between the two.
+        unsafe {
+            self.begin_exchange(what, from, to)?;
+            self.end_exchange(what, from, to, stop)
+        }
+    }
+
+    /// Sees to what was begun: some libraries move bytes only while they are called.
+    fn go_on(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Memory for the arena of calls, the same each time and grown in place, where others can read it; none where memory is
     /// not shared. Errors: E0304.

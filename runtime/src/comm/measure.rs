@@ -2,6 +2,7 @@
 
 use super::link::{Exchange, Link};
 use super::order::{Measure, Order};
+use super::wire::Wire;
 use super::world::World;
 use crate::memory::AlignedBuf;
 use crate::model::Transport;
@@ -19,10 +20,10 @@ pub struct Ranks {
 
 impl Ranks {
     /// Errors: E0304, E0407, E0408.
-    pub fn start(n: usize, transport: Transport) -> Result<Ranks> {
+    pub fn start(n: usize, transport: Transport, wire: Option<Wire>) -> Result<Ranks> {
         let world = match transport {
-            Transport::Threads => super::on_threads(&[n], (1..n).map(|_| None))?,
-            Transport::Processes => super::in_processes(&[n])?,
+            Transport::Threads => super::on_threads(&[n], (1..n).map(|_| None), wire)?,
+            Transport::Processes => super::in_processes(&[n], wire)?,
             Transport::Mpi => super::over_mpi(&[n])?,
         };
         world.link().expect_threads(1);

@@ -5,6 +5,7 @@
 //! | `link.rs` | what a transport does for a rank |
 //! | `segment.rs` | the memory that the ranks of one host share |
 //! | `shared.rs` | a collective over that memory: ranks read each other's operands where they lie |
+//! | `wire.rs` | links that are slower than memory, acted out |
 //! | `order.rs` | what the first rank tells the others to do |
 //! | `world.rs` | the first rank's calls, which all make together |
 //! | `peer.rs` | what the others do |
@@ -29,6 +30,7 @@ mod peer;
 mod processes;
 mod segment;
 mod shared;
+mod wire;
 mod world;
 
 use crate::model::Model;
@@ -47,11 +49,17 @@ pub use processes::serve_rank;
 pub use sardonyx_base::schedule::Algorithm;
 pub(crate) use sardonyx_base::schedule::{Operand, result, taken_bytes};
 pub(crate) use segment::AXES_MAX;
+pub use wire::Wire;
 pub(crate) use world::{CacheIds, World};
 
 /// The other ranks of a mesh on threads of this process; `peers` are their models.
-pub(crate) fn on_threads(mesh: &[usize], peers: impl Iterator<Item = Option<Model>>) -> Result<World> {
+pub(crate) fn on_threads(
+    mesh: &[usize],
+    peers: impl Iterator<Item = Option<Model>>,
+    wire: Option<Wire>,
+) -> Result<World> {
     let segment = Arc::new(Segment::private(mesh.iter().product())?);
+    wire.into_iter().for_each(|wire| segment.slow_down(wire));
     let rank = |at: usize| Shared::new(segment.clone(), at);
     let mut threads = vec![];
     for (at, model) in (1..).zip(peers) {
@@ -64,8 +72,9 @@ pub(crate) fn on_threads(mesh: &[usize], peers: impl Iterator<Item = Option<Mode
 }
 
 /// The other ranks of a mesh in processes, which have no model yet.
-pub(crate) fn in_processes(mesh: &[usize]) -> Result<World> {
+pub(crate) fn in_processes(mesh: &[usize], wire: Option<Wire>) -> Result<World> {
     let segment = Arc::new(Segment::shared(mesh.iter().product())?);
+    wire.into_iter().for_each(|wire| segment.slow_down(wire));
     let call = Arc::default();
     let start = |rank| processes::Process::start(&segment, rank, &call);
     let members = (1..segment.n_ranks).map(start).collect::<Result<_>>()?;

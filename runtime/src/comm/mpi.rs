@@ -19,7 +19,7 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::reduction::Reduction;
 use sardonyx_base::schedule::{Move, Rounds, Source};
 use sardonyx_base::view::TensorView;
-use sardonyx_base::{Error, Result};
+use sardonyx_base::{DType, Error, Result};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -70,7 +70,38 @@ struct State {
     failed: Option<(u32, usize, String)>,
     /// Sends that nobody may receive any more: they keep their bytes.
     left: Vec<Pending>,
+    /// The collective that has begun.
+    running: Option<Running>,
     finished: bool,
+}
+
+/// A collective under way.
+struct Running {
+    ranks: Vec<usize>,
+    own: usize,
+    dtype: DType,
+    /// By rank: what each does.
+    rounds: Vec<Rounds>,
+    /// The one under way.
+    round: usize,
+    from: *const u8,
+    to: *mut u8,
+    /// Of the own operand and of the result.
+    bytes: [usize; 2],
+    messages: Messages,
+}
+
+// SAFETY: whoever began the collective promised the memory to it until it ends, on whatever thread that is.
+unsafe impl Send for Running {}
+
+/// Those of a round.
+#[derive(Default)]
+struct Messages {
+    receives: Vec<Pending>,
+    /// By receive: the place in the group that it comes from, and what has come.
+    sources: Vec<usize>,
+    came: Vec<Option<Vec<u8>>>,
+    sends: Vec<Pending>,
 }
 
 /// A message under way. The library has the address of the bytes, which stay where they are.
@@ -200,25 +231,21 @@ impl Mpi {
                 check(&state)?;
             }
             drop(state);
-            match begun.elapsed() < LOOK {
-                true => std::thread::yield_now(),
-                false => std::thread::sleep(NAP.min(begun.elapsed() / 8)),
-            }
+            nap(begun);
         }
         Ok(done.into_iter().flatten().collect())
     }
 
     /// Gives up messages of a call that failed.
-    fn leave(&self, receives: Vec<Pending>, sends: Vec<Pending>) {
-        let mut state = self.state();
-        for mut one in receives {
+    fn leave(&self, state: &mut State, messages: Messages) {
+        for mut one in messages.receives {
             // SAFETY: the request is under way, or a null one, whose error does not matter.
             if one.request != 0 {
                 unsafe { (self.functions.cancel)(&mut one.request) };
             }
             state.left.push(one);
         }
-        state.left.extend(sends);
+        state.left.extend(messages.sends);
     }
 
     fn tag(&self) -> c_int {
@@ -228,6 +255,14 @@ impl Mpi {
     fn current(&self, state: &State) -> Option<(usize, String)> {
         let call = self.call.load(Ordering::Relaxed);
         state.failed.as_ref().filter(|(of, ..)| *of == call).map(|(_, rank, why)| (*rank, why.clone()))
+    }
+}
+
+/// Between looks: at first hardly, later for longer.
+fn nap(begun: Instant) {
+    match begun.elapsed() < LOOK {
+        true => std::thread::yield_now(),
+        false => std::thread::sleep(NAP.min(begun.elapsed() / 8)),
     }
 }
 
@@ -252,88 +287,188 @@ fn taken(round: Option<&Vec<Move>>, from: usize) -> impl Iterator<Item = &Move> 
     round.into_iter().flatten().filter(move |m| m.from.rank() == from)
 }
 
+impl Running {
+    /// Begins the messages of the round.
+    ///
+    /// # Safety
+    /// As for [`Link::begin_exchange`].
+    unsafe fn start(&mut self, mpi: &Mpi) -> Result<()> {
+        let Running { ranks, own, rounds, round, from, to, bytes, .. } = self;
+        let (own, round) = (*own, *round);
+        // SAFETY: as the caller says.
+        let (operand, made) = unsafe {
+            (std::slice::from_raw_parts(*from, bytes[0]), std::slice::from_raw_parts(to.cast_const(), bytes[1]))
+        };
+        let others = || (0..ranks.len()).filter(|at| *at != own);
+        let mut messages = Messages::default();
+        for at in others() {
+            let bytes: usize = taken(rounds[own].get(round), at).map(|m| m.bytes).sum();
+            if bytes > 0 {
+                messages.receives.push(mpi.receive(ranks[at], mpi.tag(), bytes)?);
+                messages.sources.push(at);
+                messages.came.push(None);
+            }
+        }
+        for at in others() {
+            let mut bytes = vec![];
+            for m in taken(rounds[at].get(round), own) {
+                bytes.extend_from_slice(match m.from {
+                    Source::Operand(_) => &operand[m.at..m.at + m.bytes],
+                    Source::Result(_) => &made[m.at..m.at + m.bytes],
+                });
+            }
+            if !bytes.is_empty() {
+                messages.sends.push(mpi.send(ranks[at], mpi.tag(), bytes)?);
+            }
+        }
+        self.messages = messages;
+        Ok(())
+    }
+
+    /// Does what can be done now; whether that is all.
+    ///
+    /// # Safety
+    /// As for [`Link::end_exchange`].
+    unsafe fn go_on(&mut self, mpi: &Mpi) -> Result<bool> {
+        let n = self.rounds.iter().map(Vec::len).max().unwrap_or(0);
+        while self.round < n {
+            let Messages { receives, came, sends, .. } = &mut self.messages;
+            let mut all = true;
+            for (one, came) in receives.iter_mut().zip(came).filter(|(_, came)| came.is_none()) {
+                match mpi.has_ended(one)? {
+                    true => *came = Some(std::mem::take(&mut one.bytes)),
+                    false => all = false,
+                }
+            }
+            for at in (0..sends.len()).rev() {
+                match mpi.has_ended(&mut sends[at])? {
+                    true => drop(sends.swap_remove(at)),
+                    false => all = false,
+                }
+            }
+            if !all {
+                return Ok(false);
+            }
+            // SAFETY: as the caller says.
+            unsafe { self.take() };
+            self.round += 1;
+            if self.round < n {
+                // SAFETY: as the caller says.
+                unsafe { self.start(mpi) }?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes what has come to its place.
+    ///
+    /// # Safety
+    /// As for [`Link::end_exchange`].
+    unsafe fn take(&mut self) {
+        let Running { own, dtype, rounds, round, from, to, bytes, messages, .. } = self;
+        // SAFETY: as the caller says.
+        let (operand, made) =
+            unsafe { (std::slice::from_raw_parts(*from, bytes[0]), std::slice::from_raw_parts_mut(*to, bytes[1])) };
+        let mut read: Vec<usize> = vec![0; messages.sources.len()];
+        for m in rounds[*own].get(*round).into_iter().flatten() {
+            let came = messages.sources.iter().position(|at| *at == m.from.rank());
+            let from = match came.and_then(|at| Some((at, messages.came[at].as_ref()?))) {
+                Some((at, came)) => {
+                    read[at] += m.bytes;
+                    &came[read[at] - m.bytes..read[at]]
+                }
+                None => &operand[m.at..m.at + m.bytes],
+            };
+            let into = &mut made[m.to..m.to + m.bytes];
+            match m.combine {
+                None => into.copy_from_slice(from),
+                Some(f) => f.combine(*dtype, into, from),
+            }
+        }
+    }
+
+    /// What is left to do when all have been combined.
+    fn finish(&mut self, op: &Collective) {
+        // SAFETY: the result has these bytes, and nobody else uses it before the collective has ended.
+        let made = unsafe { std::slice::from_raw_parts_mut(self.to, self.bytes[1]) };
+        op.finish(self.dtype, made, self.ranks.len(), self.own);
+    }
+
+    /// The ranks that a message is awaited of.
+    fn awaited(&self) -> String {
+        let Messages { sources, came, .. } = &self.messages;
+        let awaited = sources.iter().zip(came).filter(|(_, came)| came.is_none());
+        awaited.map(|(at, _)| self.ranks[*at].to_string()).collect::<Vec<String>>().join(" or ")
+    }
+}
+
 impl Link for Mpi {
     fn rank(&self) -> usize {
         self.rank
     }
 
-    unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
-        let Exchange { op, ranks, operands, own, result, algorithm, .. } = *what;
+    unsafe fn begin_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8) -> Result<()> {
         fitting(what)?;
+        let Exchange { op, ranks, operands, own, algorithm, .. } = *what;
+        let rounds = (0..ranks.len()).map(|at| algorithm.rounds(op, operands, at)).collect::<Option<_>>();
+        let rounds =
+            rounds.ok_or_else(|| Error::user("E0408", format!("{} is no algorithm for `{op}`", algorithm.name())))?;
+        let (ranks, dtype, bytes) = (ranks.to_vec(), operands[own].dtype, [operands[own].bytes(), what.result.bytes()]);
+        let mut state = self.state();
+        if let Some(lost) = state.running.take() {
+            // Of a call that failed.
+            self.leave(&mut state, lost.messages);
+        }
+        let mut running =
+            Running { ranks, own, dtype, rounds, round: 0, from, to, bytes, messages: Messages::default() };
         // SAFETY: as the caller says.
-        let (operand, made) = unsafe {
-            (
-                std::slice::from_raw_parts(from, operands[own].bytes()),
-                std::slice::from_raw_parts_mut(to, result.bytes()),
-            )
-        };
-        let n = ranks.len();
-        let all: Option<Vec<Rounds>> = (0..n).map(|at| algorithm.rounds(op, operands, at)).collect();
-        let all =
-            all.ok_or_else(|| Error::user("E0408", format!("{} is no algorithm for `{op}`", algorithm.name())))?;
-        for i in 0..all.iter().map(Vec::len).max().unwrap_or(0) {
-            let others = || (0..n).filter(|at| *at != own);
-            let (mut sends, mut receives, mut sources) = (vec![], vec![], vec![]);
-            let state = self.state();
-            for at in others() {
-                let bytes: usize = taken(all[own].get(i), at).map(|m| m.bytes).sum();
-                if bytes > 0 {
-                    receives.push(self.receive(ranks[at], self.tag(), bytes)?);
-                    sources.push(at);
-                }
+        unsafe { running.start(self) }?;
+        state.running = Some(running);
+        Ok(())
+    }
+
+    unsafe fn end_exchange(&self, what: &Exchange, _: *const u8, _: *mut u8, stop: &Stop) -> Result<()> {
+        let op = what.op;
+        let begun = Instant::now();
+        for looks in 0u32.. {
+            let mut state = self.state();
+            let State { running: Some(running), .. } = &mut *state else {
+                return Err(Error::defect(format!("`{op}` is waited for, and was not begun")));
+            };
+            // SAFETY: the memory is what it was when this was begun.
+            if unsafe { running.go_on(self) }? {
+                running.finish(op);
+                state.running = None;
+                return Ok(());
             }
-            for at in others() {
-                let mut bytes = vec![];
-                for m in taken(all[at].get(i), own) {
-                    bytes.extend_from_slice(match m.from {
-                        Source::Operand(_) => &operand[m.at..m.at + m.bytes],
-                        Source::Result(_) => &made[m.at..m.at + m.bytes],
-                    });
-                }
-                if !bytes.is_empty() {
-                    sends.push(self.send(ranks[at], self.tag(), bytes)?);
+            if looks % CHECK == CHECK - 1 {
+                let awaited = running.awaited();
+                self.look(&mut state)?;
+                let failed = self
+                    .current(&state)
+                    .map(|(failed, _)| Error::user("E0408", format!("rank {failed} failed before it came to `{op}`")));
+                let checked = failed.map_or(Ok(()), Err).and_then(|()| {
+                    stop.check()
+                        .map_err(|e| Error::user(e.code, format!("{}; `{op}` waited for rank {awaited}", e.message)))
+                });
+                if checked.is_err() {
+                    let lost = state.running.take();
+                    lost.into_iter().for_each(|lost| self.leave(&mut state, lost.messages));
+                    return checked;
                 }
             }
             drop(state);
-            let mut check = |state: &State| {
-                if let Some((failed, _)) = self.current(state) {
-                    return Err(Error::user("E0408", format!("rank {failed} failed before it came to `{op}`")));
-                }
-                stop.check().map_err(|e| {
-                    let awaited: Vec<String> = sources.iter().map(|at| ranks[*at].to_string()).collect();
-                    let message = format!("{}; `{op}` waited for rank {}", e.message, awaited.join(" or "));
-                    Error::user(e.code, message)
-                })
-            };
-            let came = match self.wait(&mut receives, &mut check) {
-                Ok(came) => came,
-                Err(e) => {
-                    self.leave(receives, sends);
-                    return Err(e);
-                }
-            };
-            let mut read: Vec<usize> = vec![0; sources.len()];
-            for m in all[own].get(i).into_iter().flatten() {
-                let from = match sources.iter().position(|at| *at == m.from.rank()) {
-                    Some(at) => {
-                        read[at] += m.bytes;
-                        &came[at][read[at] - m.bytes..read[at]]
-                    }
-                    None => &operand[m.at..m.at + m.bytes],
-                };
-                let into = &mut made[m.to..m.to + m.bytes];
-                match m.combine {
-                    None => into.copy_from_slice(from),
-                    Some(f) => f.combine(operands[own].dtype, into, from),
-                }
-            }
-            if let Err(e) = self.wait(&mut sends, &mut check) {
-                self.leave(vec![], sends);
-                return Err(e);
-            }
+            nap(begun);
         }
-        op.finish(operands[own].dtype, made, n, own);
         Ok(())
+    }
+
+    fn go_on(&self) -> Result<()> {
+        match &mut self.state().running {
+            // SAFETY: what was begun has not ended, so that nobody else uses its memory.
+            Some(running) => unsafe { running.go_on(self) }.map(drop),
+            None => Ok(()),
+        }
     }
 
     unsafe fn library(&self, op: &Collective, from: *const u8, to: *mut u8, elements: usize) -> Result<()> {

@@ -3,8 +3,10 @@
 //! One mapping for the world. A room is far larger than what anybody needs; memory is taken where it is touched. A rank's
 //! arena begins at the start of its room and grows in place; what it posts from elsewhere is copied to the second half.
 
+use super::wire::Wire;
 use sardonyx_base::{Error, Result};
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -69,6 +71,8 @@ pub struct Posted {
     /// Where in the segment its operand is, and its result will be.
     pub operand: u64,
     pub result: u64,
+    /// When, by the host's clock.
+    pub at_ns: u64,
 }
 
 /// What all ranks look at.
@@ -78,6 +82,9 @@ struct Header {
     order: Word,
     /// The call that failed and, in the lower bits, the rank that was first to fail, counted from 1.
     failed: AtomicU64,
+    /// The slow links that are acted out ([`Wire`]): nanoseconds, and bytes a second.
+    latency_ns: AtomicU64,
+    bytes_per_s: AtomicU64,
 }
 
 /// What one rank tells the others.
@@ -197,6 +204,19 @@ impl Segment {
     fn control(&self, rank: usize) -> *mut Control {
         assert!(rank < self.n_ranks);
         self.at(PAGE + rank * CONTROL).cast()
+    }
+
+    /// Has ranks exchange as over such links.
+    pub fn slow_down(&self, wire: Wire) {
+        let header = self.header();
+        header.latency_ns.store(u64::try_from(wire.latency.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        header.bytes_per_s.store(wire.bytes_per_s.get(), Ordering::SeqCst);
+    }
+
+    pub fn wire(&self) -> Option<Wire> {
+        let header = self.header();
+        let bytes_per_s = NonZeroU64::new(header.bytes_per_s.load(Ordering::Relaxed))?;
+        Some(Wire { latency: Duration::from_nanos(header.latency_ns.load(Ordering::Relaxed)), bytes_per_s })
     }
 
     pub fn order(&self) -> &Word {

@@ -3,13 +3,15 @@
 //! A rank posts where its operand is, and counts its phase on. When all others of its group have done so too, it reads
 //! theirs. What is small is copied to a slot beside the description, of which there are two: a rank fills one again only
 //! when all have met at the next collective, and so have read it. Of larger operands the arena itself is read, and the ranks
-//! wait for each other once more before they go on.
+//! wait for each other once more before they go on. Who begins an exchange posts, and goes on; the rest is done when the
+//! result is wanted.
 
 use super::link::fitting;
 use super::link::{Exchange, Link, Payload, laid};
 use super::order::{Order, heard, told};
 use super::processes::Process;
 use super::segment::{AXES_MAX, LANES, Posted, SENDS, SMALL_MAX, Segment};
+use super::wire::{Wire, now_ns, sleep_until};
 use crate::device::{Address, Block};
 use crate::stop::Stop;
 use prost::Message;
@@ -181,11 +183,39 @@ impl Shared {
         }
     }
 
-    /// One rank reads the operand of another one, where it lies; all but these two keep their own and wait for nobody.
+    /// The sender of a send says where its operand lies; it needs nobody for that.
     ///
     /// # Safety
-    /// As for `exchange`, whose operands fit.
-    unsafe fn send(
+    /// As for `begin_exchange`.
+    unsafe fn begin_send(&self, what: &Exchange, from: *const u8) -> Result<()> {
+        let Exchange { op, step, operands, own, .. } = *what;
+        if !matches!(op, Collective::Send { from: sender, .. } if *sender == own) {
+            return Ok(());
+        }
+        let (segment, bytes) = (&self.segment, operands[own].bytes());
+        let place = segment.place(self.rank, from, bytes);
+        let operand = place.map_or_else(|| self.staging(0, bytes), Ok)?;
+        if place.is_none() {
+            // SAFETY: the room has so many bytes, which nobody reads now: this rank leaves a send when it has been read.
+            unsafe { from.copy_to_nonoverlapping(segment.at(operand), bytes) };
+        }
+        let what = fingerprint(op, step, operands);
+        segment.post(self.rank, SENDS, 0, Posted { what, operand: operand as u64, result: 0, at_ns: now_ns() });
+        segment.phase(self.rank, SENDS).set(self.sent_at(step));
+        Ok(())
+    }
+
+    /// The phase that a rank with an operand counts to at a step; the next one is that the operand has been read.
+    fn sent_at(&self, step: usize) -> u32 {
+        self.sends_from.load(Ordering::Relaxed).wrapping_add(2 * step as u32 + 1)
+    }
+
+    /// The receiver reads the operand of the sender, where it lies, and the sender waits for that; all but these two keep
+    /// their own.
+    ///
+    /// # Safety
+    /// As for `end_exchange`, whose operands fit.
+    unsafe fn end_send(
         &self,
         what: &Exchange,
         [sender, receiver]: [usize; 2],
@@ -195,26 +225,11 @@ impl Shared {
     ) -> Result<()> {
         let Exchange { op, step, ranks, operands, own, .. } = *what;
         let (segment, bytes) = (&self.segment, operands[own].bytes());
-        let posted_at = self.sends_from.load(Ordering::Relaxed).wrapping_add(2 * step as u32 + 1);
-        let taken_at = posted_at.wrapping_add(1);
-        let description = fingerprint(op, step, operands);
-        if own == sender {
-            let place = segment.place(self.rank, from, bytes);
-            let operand = place.map_or_else(|| self.staging(0, bytes), Ok)?;
-            if place.is_none() {
-                // SAFETY: the room has so many bytes, which nobody reads now: this rank leaves a send when it has been read.
-                unsafe { from.copy_to_nonoverlapping(segment.at(operand), bytes) };
-            }
-            let posted = Posted { what: description, operand: operand as u64, result: 0 };
-            segment.post(self.rank, SENDS, 0, posted);
-            segment.phase(self.rank, SENDS).set(posted_at);
-            if own != receiver {
-                self.wait(op, SENDS, &[ranks[receiver]], taken_at, stop)?;
-            }
-        } else if own == receiver {
-            self.wait(op, SENDS, &[ranks[sender]], posted_at, stop)?;
+        let taken_at = self.sent_at(step).wrapping_add(1);
+        if own == receiver {
+            self.wait(op, SENDS, &[ranks[sender]], self.sent_at(step), stop)?;
             let posted = segment.posted(ranks[sender], SENDS, 0);
-            if posted.what != description {
+            if posted.what != fingerprint(op, step, operands) {
                 let message = format!("rank {} is at another collective than `{op}`", ranks[sender]);
                 return Err(Error::user("E0408", message).help("every rank must run the same artifact"));
             }
@@ -224,11 +239,24 @@ impl Shared {
             // SAFETY: the sender keeps these bytes until this rank has counted its phase on.
             unsafe { segment.at(posted.operand as usize).cast_const().copy_to_nonoverlapping(to, bytes) };
             segment.phase(self.rank, SENDS).set(taken_at);
-            return Ok(());
+            let takes = |wire: Wire| wire.takes_for(1, bytes as u64);
+            return self.arrives(op, posted.at_ns, takes, stop);
+        }
+        if own == sender {
+            self.wait(op, SENDS, &[ranks[receiver]], taken_at, stop)?;
         }
         // SAFETY: as the caller says.
         unsafe { from.copy_to_nonoverlapping(to, bytes) };
         Ok(())
+    }
+
+    /// Waits for what was sent at a moment, where links are slow.
+    fn arrives(&self, op: &Collective, at_ns: u64, takes: impl Fn(Wire) -> Duration, stop: &Stop) -> Result<()> {
+        let Some(wire) = self.segment.wire() else { return Ok(()) };
+        let takes = u64::try_from(takes(wire).as_nanos()).unwrap_or(u64::MAX);
+        sleep_until(at_ns.saturating_add(takes), || {
+            stop.check().map_err(|e| Error::user(e.code, format!("{}; `{op}` was on its way", e.message)))
+        })
     }
 
     /// Counts the own phase on.
@@ -282,22 +310,22 @@ impl Link for Shared {
         self.rank
     }
 
-    unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
+    unsafe fn begin_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8) -> Result<()> {
         let Exchange { op, step, ranks, operands, own, result, algorithm } = *what;
         if algorithm != Algorithm::Direct {
             let message = format!("ranks that share memory have no use for the algorithm {}", algorithm.name());
             return Err(Error::user("E0408", message).help("start the ranks with an MPI launcher"));
         }
-        let (axis, n) = (op.mesh(), ranks.len());
+        let axis = op.mesh();
         if axis >= AXES_MAX || ranks.iter().any(|rank| *rank >= self.segment.n_ranks) {
             return Err(sardonyx_base::host::alone(op));
         }
-        if let Collective::Send { from: sender, to: receiver, .. } = *op {
+        if let Collective::Send { .. } = *op {
             fitting(what)?;
             // SAFETY: as the caller says.
-            return unsafe { self.send(what, [sender, receiver], from, to, stop) };
+            return unsafe { self.begin_send(what, from) };
         }
-        let rounds = self.rounds(what)?;
+        self.rounds(what)?;
         let slot = (self.met[axis].fetch_add(1, Ordering::Relaxed) % 2) as usize;
         let segment = &self.segment;
         let place =
@@ -313,12 +341,30 @@ impl Link for Shared {
             unsafe { from.copy_to_nonoverlapping(segment.at(posted_at), bytes) };
         }
         let result_place = segment.place(self.rank, to, result_bytes);
-        let made_at = result_place.map_or_else(|| self.staging(1, result_bytes), Ok)?;
-        let posted =
-            Posted { what: fingerprint(op, step, operands), operand: posted_at as u64, result: made_at as u64 };
+        let made_at = result_place.map_or_else(|| self.staging(1, result_bytes), Ok)? as u64;
+        let posted = Posted {
+            what: fingerprint(op, step, operands),
+            operand: posted_at as u64,
+            result: made_at,
+            at_ns: now_ns(),
+        };
         segment.post(self.rank, axis, slot, posted);
+        self.next(axis);
+        Ok(())
+    }
+
+    unsafe fn end_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
+        let Exchange { op, ranks, operands, own, result, .. } = *what;
+        if let Collective::Send { from: sender, to: receiver, .. } = *op {
+            // SAFETY: as the caller says.
+            return unsafe { self.end_send(what, [sender, receiver], from, to, stop) };
+        }
+        let (segment, axis, n, result_bytes) = (&self.segment, op.mesh(), ranks.len(), result.bytes());
+        let rounds = self.rounds(what)?;
+        let slot = (self.met[axis].load(Ordering::Relaxed).wrapping_sub(1) % 2) as usize;
+        let posted = segment.posted(self.rank, axis, slot);
         let wait = |phase| self.wait(op, axis, ranks, phase, stop);
-        wait(self.next(axis))?;
+        wait(segment.phase(self.rank, axis).get())?;
         let all: Vec<Posted> = ranks.iter().map(|rank| segment.posted(*rank, axis, slot)).collect();
         if let Some(at) = all.iter().position(|p| p.what != posted.what) {
             let message = format!("rank {at} of {n} is at another collective than `{op}`");
@@ -331,14 +377,14 @@ impl Link for Shared {
         }
         // What the others would take in a second round they are given in the first.
         let gives = rounds.len() > 1;
-        let made: *mut u8 = if gives { segment.at(made_at) } else { to };
+        let made: *mut u8 = if gives { segment.at(posted.result as usize) } else { to };
         // SAFETY: the ranges were made from the sizes of operands and results, which lie in the segment; between two phases
         // nobody writes what another reads.
         unsafe { self.carry(&rounds[0], &all, operands[own].dtype, made, gives.then_some(own)) };
         if gives || operands.iter().any(|o| o.bytes() > SMALL_MAX) {
             wait(self.next(axis))?;
         }
-        if gives && result_place.is_none() {
+        if gives && made != to {
             // SAFETY: both have the bytes of the result; the others write there again only in the next collective, which they
             // enter when this rank has.
             unsafe { made.copy_to_nonoverlapping(to, result_bytes) };
@@ -347,7 +393,8 @@ impl Link for Shared {
             // SAFETY: the result is this rank's own again, of so many bytes.
             op.finish(operands[own].dtype, unsafe { std::slice::from_raw_parts_mut(to, result_bytes) }, n, own);
         }
-        Ok(())
+        let last = all.iter().map(|p| p.at_ns).max().unwrap_or(0);
+        self.arrives(op, last, |wire| wire.takes(&rounds, own), stop)
     }
 
     fn arena(&self, bytes: usize) -> Option<Result<Block>> {

@@ -2,11 +2,13 @@
 
 use super::needed::needed_steps;
 use super::verify::undeclared;
-use super::{Action, Buffer, Entry, Launch, Operand, Place, Port, Program, Symbol, states};
+use super::{Action, Buffer, Entry, Host, Launch, Operand, Place, Port, Program, Symbol, states};
+use sardonyx_base::host::HostOp;
 use sardonyx_base::plan::{self, Copy, SymbolKind, malformed, step_label};
 use sardonyx_base::solve::{Source, further, sources};
 use sardonyx_base::{DType, Dim, Kind, Result};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 pub struct EntryReader<'a> {
     pub(super) program: &'a Program,
@@ -215,6 +217,7 @@ impl<'a> EntryReader<'a> {
             let checked = checked.and_then(|()| states::check_step(self.program, plan, step));
             checked.map_err(|e| e.node(step_label(i, &step.origins)))?;
         }
+        flow.settled("the entry point ends")?;
         for port in &plan.outputs {
             if !flow.written[port.buffer] {
                 return Err(malformed(format!("nothing writes the output `{}`", port.name)));
@@ -228,6 +231,7 @@ impl<'a> EntryReader<'a> {
             Action::Launch(launch) => self.check_launch(launch, plan, flow),
             Action::Copy(copy) => flow.copy(copy, plan, self.stage),
             Action::Bind(bind) => {
+                flow.settled("a symbol is read")?;
                 flow.read(bind.buffer, plan, self.stage)?;
                 self.stage += 1;
                 Ok(())
@@ -273,6 +277,8 @@ pub struct Flow<'a> {
     opaque: Vec<bool>,
     /// From which stage on their sizes are known.
     stages: &'a [usize],
+    /// The collective that has begun, of which others read the operand and write the result.
+    under_way: Option<Host>,
 }
 
 impl<'a> Flow<'a> {
@@ -287,7 +293,7 @@ impl<'a> Flow<'a> {
             // A buffer that there is not is found where its step is read.
             opaque.get_mut(buffer).into_iter().for_each(|kind| *kind = true);
         }
-        Flow { written: entry.buffers.iter().map(is_given).collect(), opaque, stages }
+        Flow { written: entry.buffers.iter().map(is_given).collect(), opaque, stages, under_way: None }
     }
 }
 
@@ -335,6 +341,35 @@ impl Flow<'_> {
         self.write_any(to, entry, stage)
     }
 
+    /// One collective is under way at a time, within a stage: memory stays where it is.
+    pub fn come_to(&mut self, host: &Host) -> Result<()> {
+        match (&host.call.op, self.under_way.take()) {
+            (HostOp::Wait(op), Some(begun)) => {
+                let same =
+                    begun.call.op == HostOp::Begin(*op) && begun.args == host.args && begun.results == host.results;
+                if same { Ok(()) } else { Err(malformed(format!("`{}` has begun, not `{op}`", begun.call.op))) }
+            }
+            (HostOp::Wait(op), None) => Err(malformed(format!("`{op}` is waited for, and has not begun"))),
+            (op, begun) => {
+                self.under_way = begun;
+                self.settled(format!("`{op}`"))
+            }
+        }
+    }
+
+    pub fn go_from(&mut self, host: &Host) {
+        if matches!(host.call.op, HostOp::Begin(_)) {
+            self.under_way = Some(host.clone());
+        }
+    }
+
+    fn settled(&self, before: impl Display) -> Result<()> {
+        match &self.under_way {
+            None => Ok(()),
+            Some(begun) => Err(malformed(format!("`{}` is not waited for before {before}", begun.call.op))),
+        }
+    }
+
     fn holds(&self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
         self.usable(buffer, entry, stage)?;
         match self.written[buffer] {
@@ -358,6 +393,9 @@ impl Flow<'_> {
 
     fn write_any(&mut self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
         self.usable(buffer, entry, stage)?;
+        if self.under_way.iter().flat_map(|begun| &begun.args).any(|arg| arg.buffer == buffer) {
+            return Err(malformed(format!("buffer {buffer} is written while other ranks read it")));
+        }
         match &entry.buffers[buffer].place {
             Place::Input(_) | Place::Constant(_) => {
                 Err(malformed(format!("buffer {buffer} is an input or a constant, but is written")))
@@ -375,6 +413,9 @@ impl Flow<'_> {
             None => Err(malformed(format!("buffer {buffer} of {}", entry.buffers.len()))),
             Some(known) if *known > stage => {
                 Err(malformed(format!("buffer {buffer} is used before its size is known")))
+            }
+            Some(_) if self.under_way.iter().flat_map(|begun| &begun.results).any(|made| made.buffer == buffer) => {
+                Err(malformed(format!("buffer {buffer} is used while a collective makes it")))
             }
             Some(_) => Ok(()),
         }

@@ -28,6 +28,7 @@ impl EntryReader<'_> {
         }
         let ranks: Vec<usize> = host.args.iter().map(|arg| arg.dims.len()).collect();
         let exchange = op.exchange().is_some();
+        flow.come_to(host)?;
         self.stage += usize::from(!exchange);
         for (k, (result, value)) in host.call.results.iter().zip(&host.results).enumerate() {
             let (i, rank) = (result.index, value.dims.len());
@@ -47,6 +48,7 @@ impl EntryReader<'_> {
                 false => flow.make(value.buffer, entry)?,
             }
         }
+        flow.go_from(host);
         Ok(())
     }
 
@@ -119,7 +121,8 @@ fn check_ports(host: &Host, body: usize, entry: &Entry) -> Result<()> {
             (given, next.iter().copied().chain(stacked).collect())
         }
         HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => return Ok(()),
-        HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_) => return Ok(()),
+        HostOp::Array(_) | HostOp::Data(_) => return Ok(()),
+        HostOp::Collective(_) | HostOp::Begin(_) | HostOp::Wait(_) => return Ok(()),
     };
     if given != inputs {
         return Err(malformed(format!("its inputs are {inputs:?}, the operands {given:?}")));

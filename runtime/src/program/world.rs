@@ -5,6 +5,7 @@
 
 use super::{Action, Entry, Host, Operand, Program};
 use crate::comm::{self, Operand as Brought};
+use sardonyx_base::host::HostOp;
 use sardonyx_base::plan::{self, malformed, step_label};
 use sardonyx_base::{Dim, Error, Result};
 
@@ -121,6 +122,10 @@ pub fn exchanged_bytes(program: &Program, entry: &Entry, values: &[Option<i64>])
     for (step, _) in entry.steps.iter().zip(&entry.needed).filter(|(_, needed)| **needed) {
         let Action::Host(host) = &step.action else { continue };
         let (Some(op), [from]) = (host.call.op.exchange(), &host.args[..]) else { continue };
+        if matches!(host.call.op, HostOp::Begin(_)) {
+            // Counted where it is waited for.
+            continue;
+        }
         let group = Group::new(program, values, op.mesh(), from)?;
         bytes = bytes.saturating_add(comm::taken_bytes(op, &group.operands, group.own));
     }

@@ -2,7 +2,7 @@
 
 use super::places::pair;
 use prost::Message;
-use sardonyx_base::plan::messages::{Constant, Host, Manifest, Plan, Symbol, step::Action};
+use sardonyx_base::plan::messages::{Constant, Copy, Host, Manifest, Plan, Step, Symbol, step::Action};
 use sardonyx_base::{Error, Tensor};
 use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::programs::compile;
@@ -22,6 +22,21 @@ impl Change {
         hosts.last().unwrap()
     }
 
+    /// The exchange in two steps, and between them what is given for the first one, its operand and its result.
+    fn begun(&mut self, between: fn(Step, [u32; 2]) -> Vec<Step>) {
+        let steps = &mut self.plan.entries[0].body.as_mut().unwrap().steps;
+        let at = steps.iter().rposition(|s| matches!(s.action, Some(Action::Host(_)))).unwrap();
+        let Some(Action::Host(host)) = &steps[at].action else { unreachable!("a host step") };
+        let half = |what: &str| {
+            let host = Host { op: format!("{what} {}", host.op), ..host.clone() };
+            Step { action: Some(Action::Host(host)) }
+        };
+        let buffers = [host.args[0].buffer, host.results[0].value.as_ref().unwrap().buffer];
+        let (begin, wait) = (half("begin"), half("wait"));
+        let between = between(begin.clone(), buffers);
+        steps.splice(at..=at, [begin].into_iter().chain(between).chain([wait]));
+    }
+
     fn split(&mut self) -> &mut Constant {
         self.plan.constants.iter_mut().find(|c| !c.parts.is_empty()).unwrap()
     }
@@ -29,6 +44,10 @@ impl Change {
     fn coordinate(&mut self) -> &mut Symbol {
         self.manifest.symbols.iter_mut().find(|s| s.name.starts_with("rank")).unwrap()
     }
+}
+
+fn copy(from: u32, to: u32) -> Step {
+    Step { action: Some(Action::Copy(Copy { from, to })) }
 }
 
 type Row = (&'static str, &'static str, fn(&mut Change));
@@ -58,6 +77,22 @@ static ROWS: &[Row] = &[
     ("E0401", "is an input or a constant, but is written", |c| {
         let input = c.plan.entries[0].inputs[0].buffer;
         c.exchange().results[0].value.as_mut().unwrap().buffer = input;
+    }),
+    ("E0401", "is waited for, and has not begun", |c| c.exchange().op = "wait AllReduce mesh=0 by=add".into()),
+    ("E0401", "is used while a collective makes it", |c| c.exchange().op = format!("begin {}", c.exchange().op)),
+    ("E0401", "is not waited for before `begin AllReduce", |c| c.begun(|begin, _| vec![begin])),
+    ("E0401", "`begin AllReduce mesh=0 by=add` has begun, not `AllReduce mesh=0 by=max`", |c| {
+        c.begun(|_, _| vec![]);
+        c.exchange().op = "wait AllReduce mesh=0 by=max".into();
+    }),
+    ("E0401", "is used while a collective makes it", |c| c.begun(|_, [_, made]| vec![copy(made, made)])),
+    ("E0401", "is written while other ranks read it", |c| c.begun(|_, [brought, _]| vec![copy(brought, brought)])),
+    ("E0401", "is not waited for before `AllReduce", |c| {
+        let whole = c.exchange().clone();
+        c.begun(|_, _| vec![]);
+        let steps = &mut c.plan.entries[0].body.as_mut().unwrap().steps;
+        let at = steps.iter().rposition(|s| matches!(s.action, Some(Action::Host(_)))).unwrap();
+        steps.insert(at, Step { action: Some(Action::Host(whole)) });
     }),
     ("E0401", "the symbol `rank9` is not declared", |c| c.exchange().args[0].dims[0] = "rank9".into()),
 ];

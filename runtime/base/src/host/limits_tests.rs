@@ -263,7 +263,7 @@ fn names() -> Vec<&'static str> {
                 DataOp::TfIdf(_) => data(DataOp::ImageDecoder { pixels: Pixels::Rgb }),
                 DataOp::ImageDecoder { .. } => Some(HostOp::Collective(Collective::Barrier { mesh: 0 })),
             },
-            HostOp::Collective(_) => None,
+            HostOp::Collective(_) | HostOp::Begin(_) | HostOp::Wait(_) => None,
         }
     }
     let all = std::iter::successors(Some(HostOp::NonZero), next);

@@ -46,20 +46,33 @@ pub enum HostOp {
     /// x  =>  i64: [n] first places of the distinct elements, [len] which of them each element is, [n] how often they are
     /// there. With an axis slices are compared, without one the elements in row-major order. Sorted or in the order of
     /// first appearance.
-    Unique { axis: Option<usize>, sorted: bool },
+    Unique {
+        axis: Option<usize>,
+        sorted: bool,
+    },
     /// boxes [b, m, 4], scores [b, c, m], at most i64, overlap f32, score f32  =>  [n, 3] of (batch, class, box), i64
-    NonMaxSuppression { center: bool },
+    NonMaxSuppression {
+        center: bool,
+    },
     /// condition, operands of the first body, operands of the second  =>  the results of the body that runs
-    If { n_then: usize },
+    If {
+        n_then: usize,
+    },
     /// trip count, condition, carried, captured  =>  carried, stacked; the body: index, condition, carried, captured  =>
     /// condition, carried, to be stacked
-    Loop { n_carried: usize },
+    Loop {
+        n_carried: usize,
+    },
     /// What kernels would do in quadratic time.
     Array(ArrayOp),
     /// What no kernel can hold.
     Data(DataOp),
     /// What ranks do together.
     Collective(Collective),
+    /// The same in two steps, between which a rank does something else: nobody waits at the first, and the result is there
+    /// after the second.
+    Begin(Collective),
+    Wait(Collective),
 }
 
 impl fmt::Display for HostOp {
@@ -68,6 +81,8 @@ impl fmt::Display for HostOp {
             HostOp::Array(op) => return op.fmt(f),
             HostOp::Data(op) => return op.fmt(f),
             HostOp::Collective(op) => return op.fmt(f),
+            HostOp::Begin(op) => return write!(f, "{BEGIN}{op}"),
+            HostOp::Wait(op) => return write!(f, "{WAIT}{op}"),
             _ => {}
         }
         f.write_str(self.name())?;
@@ -80,7 +95,8 @@ impl fmt::Display for HostOp {
             HostOp::NonMaxSuppression { center } => write!(f, " center={}", u8::from(*center)),
             HostOp::If { n_then } => write!(f, " then={n_then}"),
             HostOp::Loop { n_carried } => write!(f, " carried={n_carried}"),
-            HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_) => Ok(()),
+            HostOp::Array(_) | HostOp::Data(_) => Ok(()),
+            HostOp::Collective(_) | HostOp::Begin(_) | HostOp::Wait(_) => Ok(()),
         }
     }
 }
@@ -95,7 +111,7 @@ impl HostOp {
             HostOp::Loop { .. } => "Loop",
             HostOp::Array(op) => op.name(),
             HostOp::Data(op) => op.name(),
-            HostOp::Collective(op) => op.name(),
+            HostOp::Collective(op) | HostOp::Begin(op) | HostOp::Wait(op) => op.name(),
         }
     }
 
@@ -107,8 +123,14 @@ impl HostOp {
         if let Some(op) = DataOp::parse(text) {
             return Some(HostOp::Data(op));
         }
-        if let Some(op) = Collective::parse(text) {
-            return Some(HostOp::Collective(op));
+        let (make, collective): (fn(Collective) -> HostOp, &str) =
+            match (text.strip_prefix(BEGIN), text.strip_prefix(WAIT)) {
+                (Some(rest), _) => (HostOp::Begin, rest),
+                (None, Some(rest)) => (HostOp::Wait, rest),
+                (None, None) => (HostOp::Collective, text),
+            };
+        if let Some(op) = Collective::parse(collective) {
+            return Some(make(op));
         }
         let mut words = text.split(' ');
         let name = words.next()?;
@@ -135,14 +157,15 @@ impl HostOp {
 
     /// What ranks do together. The dimensions of its result are known before: it has a place, as that of a kernel.
     pub fn exchange(&self) -> Option<&Collective> {
-        if let HostOp::Collective(op) = self { Some(op) } else { None }
+        if let HostOp::Collective(op) | HostOp::Begin(op) | HostOp::Wait(op) = self { Some(op) } else { None }
     }
 
     /// Entry points that it calls.
     pub fn n_bodies(&self) -> usize {
         match self {
             HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => 0,
-            HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_) => 0,
+            HostOp::Array(_) | HostOp::Data(_) => 0,
+            HostOp::Collective(_) | HostOp::Begin(_) | HostOp::Wait(_) => 0,
             HostOp::If { .. } => 2,
             HostOp::Loop { .. } => 1,
         }
@@ -157,7 +180,8 @@ impl HostOp {
             // Each box of each class and batch, once.
             HostOp::NonMaxSuppression { .. } => product(args.get(1)?),
             HostOp::If { .. } | HostOp::Loop { .. } => None,
-            HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_) => None,
+            HostOp::Array(_) | HostOp::Data(_) => None,
+            HostOp::Collective(_) | HostOp::Begin(_) | HostOp::Wait(_) => None,
         }
     }
 
@@ -172,14 +196,16 @@ impl HostOp {
             HostOp::Data(DataOp::ImageDecoder { .. }) => (!cfg!(feature = "image")).then_some("image"),
             HostOp::Data(DataOp::RegexFullMatch) => (!cfg!(feature = "regex")).then_some("regex"),
             HostOp::Data(_) | HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => None,
-            HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Array(_) | HostOp::Collective(_) => None,
+            HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Array(_) => None,
+            HostOp::Collective(_) | HostOp::Begin(_) | HostOp::Wait(_) => None,
         }
     }
 
     /// How many operands it takes; `None` where that is the bodies' matter.
     pub fn n_args(&self) -> Option<usize> {
         match self {
-            HostOp::NonZero | HostOp::Unique { .. } | HostOp::Collective(_) => Some(1),
+            HostOp::NonZero | HostOp::Unique { .. } => Some(1),
+            HostOp::Collective(_) | HostOp::Begin(_) | HostOp::Wait(_) => Some(1),
             HostOp::NonMaxSuppression { .. } => Some(5),
             HostOp::If { .. } | HostOp::Loop { .. } => None,
             HostOp::Array(op) => Some(op.n_args()),
@@ -194,7 +220,8 @@ impl HostOp {
             (HostOp::Unique { .. }, 0..3) => 1,
             (HostOp::NonZero | HostOp::NonMaxSuppression { .. } | HostOp::Unique { .. }, _) => return None,
             (HostOp::If { .. } | HostOp::Loop { .. }, _) => return None,
-            (HostOp::Array(_) | HostOp::Data(_) | HostOp::Collective(_), _) => return None,
+            (HostOp::Array(_) | HostOp::Data(_), _) => return None,
+            (HostOp::Collective(_) | HostOp::Begin(_) | HostOp::Wait(_), _) => return None,
         };
         (self.n_args() == Some(ranks.len())).then_some((DType::I64, rank))
     }
@@ -204,7 +231,9 @@ impl HostOp {
         match self {
             HostOp::Array(op) => i == 0 && op.admits(ranks, dtype, rank),
             HostOp::Data(op) => op.admits(i, ranks, dtype, rank),
-            HostOp::Collective(op) => i == 0 && ranks == [rank] && op.admits(dtype, rank),
+            HostOp::Collective(op) | HostOp::Begin(op) | HostOp::Wait(op) => {
+                i == 0 && ranks == [rank] && op.admits(dtype, rank)
+            }
             _ => self.is_call() || self.result(i, ranks) == Some((dtype, rank)),
         }
     }
@@ -231,7 +260,7 @@ impl HostOp {
             (HostOp::If { .. } | HostOp::Loop { .. }, _) => {
                 return Err(Error::defect(format!("`{self}` calls entry points, and was given none")));
             }
-            (HostOp::Collective(op), _) => return Err(alone(op)),
+            (HostOp::Collective(op) | HostOp::Begin(op) | HostOp::Wait(op), _) => return Err(alone(op)),
         };
         Ok(results)
     }
@@ -247,7 +276,7 @@ impl HostOp {
         match self {
             HostOp::If { n_then } => control::run_if(*n_then, args, bodies),
             HostOp::Loop { n_carried } => control::run_loop(*n_carried, args, wanted, bodies, budget),
-            HostOp::Collective(op) => match args {
+            HostOp::Collective(op) | HostOp::Begin(op) | HostOp::Wait(op) => match args {
                 [operand] => Ok(vec![bodies.exchange(op, operand)?]),
                 _ => Err(unfit(format!("`{op}` takes one operand, not {}", args.len()))),
             },
@@ -256,6 +285,10 @@ impl HostOp {
         }
     }
 }
+
+/// What the texts of the two steps of a collective begin with.
+const BEGIN: &str = "begin ";
+const WAIT: &str = "wait ";
 
 fn unfit(message: String) -> Box<Error> {
     Error::user("E0303", message)
@@ -291,10 +324,12 @@ mod tests {
             HostOp::NonMaxSuppression { center: true },
             HostOp::If { n_then: 3 },
             HostOp::Loop { n_carried: 2 },
+            HostOp::Begin(Collective::AllGather { mesh: 0, dim: 1 }),
+            HostOp::Wait(Collective::AllGather { mesh: 0, dim: 1 }),
         ] {
             assert_eq!(HostOp::parse(&op.to_string()), Some(op));
         }
-        for wrong in ["", "Unique", "NonZero x=1", "Unique sorted=2", "If then=-1", "If", "Nothing"] {
+        for wrong in ["", "Unique", "NonZero x=1", "Unique sorted=2", "If then=-1", "If", "Nothing", "begin NonZero"] {
             assert_eq!(HostOp::parse(wrong), None, "{wrong}");
         }
     }

@@ -23,10 +23,14 @@ pub const FORMAT_MINOR: u32 = 8;
 pub const FORMAT_MINOR_PLANS: u32 = 9;
 /// Of artifacts that several ranks run together.
 pub const FORMAT_MINOR_MESH: u32 = 10;
+/// Of those whose ranks compute while they exchange.
+pub const FORMAT_MINOR_OVERLAP: u32 = 11;
 /// What manifests may say that a reader must know.
-pub const NEEDS: [&str; 1] = [NEEDS_MESH];
+pub const NEEDS: [&str; 2] = [NEEDS_MESH, NEEDS_OVERLAP];
 /// The plan is for several ranks.
 pub const NEEDS_MESH: &str = "mesh";
+/// Collectives begin in one step and are waited for in another one.
+pub const NEEDS_OVERLAP: &str = "overlap";
 
 impl Manifest {
     /// A manifest of this format version for this architecture; the other fields are empty.

@@ -1,0 +1,77 @@
+//! links that are slower than the memory of a host, acted out: what a plan would take where its ranks are far from each other
+//!
+//! What a rank takes of others is there some time after all of them have brought theirs: a latency for each round, and its
+//! bytes at the link's rate. A rank that has begun an exchange and does something else meanwhile finds it done.
+
+use sardonyx_base::schedule::Rounds;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// A link as each rank of a host is to have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wire {
+    /// Of each round of messages.
+    pub latency: Duration,
+    pub bytes_per_s: NonZeroU64,
+}
+
+/// Until a moment is this near, a rank sleeps.
+const NEAR: Duration = Duration::from_micros(120);
+
+impl Wire {
+    /// How long the messages of a rank are on their way.
+    pub fn takes(&self, rounds: &Rounds, own: usize) -> Duration {
+        let others = |moves: &Vec<_>| moves.iter().any(|m: &sardonyx_base::schedule::Move| m.from.rank() != own);
+        let n = rounds.iter().filter(|moves| others(moves)).count();
+        let taken = rounds.iter().flatten().filter(|m| m.from.rank() != own);
+        self.takes_for(n as u32, taken.map(|m| m.bytes as u64).sum())
+    }
+
+    pub fn takes_for(&self, rounds: u32, bytes: u64) -> Duration {
+        let ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_s.get());
+        self.latency.saturating_mul(rounds).saturating_add(Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Nanoseconds of the clock that all processes of a host have.
+pub fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock writes its answer to the place given.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Waits until that clock shows so many nanoseconds. `check` says between why it should not.
+pub fn sleep_until<E>(at_ns: u64, mut check: impl FnMut() -> Result<(), E>) -> Result<(), E> {
+    loop {
+        let left = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
+        match left {
+            Duration::ZERO => return Ok(()),
+            left if left > NEAR => std::thread::sleep((left - NEAR).min(NAP)),
+            _ => std::thread::yield_now(),
+        }
+        check()?;
+    }
+}
+
+/// How long a rank does not look whether it should go on.
+const NAP: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sardonyx_base::DType;
+    use sardonyx_base::host::Collective;
+    use sardonyx_base::schedule::{Operand, direct};
+
+    #[test]
+    fn a_round_has_a_latency_and_bytes_have_a_rate() {
+        let wire = Wire { latency: Duration::from_micros(10), bytes_per_s: NonZeroU64::new(1_000_000).unwrap() };
+        let operands = vec![Operand { dtype: DType::F32, dims: vec![4096] }; 2];
+        let takes = |op: &str| wire.takes(&direct(&Collective::parse(op).unwrap(), &operands, 0), 0).as_micros();
+        // Half of 16 KiB to reduce, and half to gather.
+        assert_eq!(takes("AllReduce mesh=0 by=add"), 2 * 10 + 16_384);
+        assert_eq!(takes("AllGather mesh=0 dim=0"), 10 + 16_384);
+        assert_eq!(takes("Barrier mesh=0"), 0);
+    }
+}
