@@ -8,7 +8,7 @@ use crate::plans::Planned;
 use crate::prepare::{self, Store};
 use crate::requires::{Requires, requires};
 use sardonyx_base::plan::{self as file, Wire};
-use sardonyx_base::{Dim, Error, Kind, Result, Tensor};
+use sardonyx_base::{Dim, Error, HostOp, Kind, Result, Tensor};
 use sardonyx_dialects::flow::prepared::Prepared;
 use sardonyx_dialects::flow::{Container, Layout, State};
 use sardonyx_dialects::params::Part;
@@ -166,6 +166,10 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
     let machine = codes.iter().find_map(|code| code.machine.as_ref());
     let mut manifest = manifest(&symbols, product.model_hash, machine.map(|(levels, _)| levels.as_slice()));
     manifest.precision = product.precision.clone().unwrap_or_default();
+    if product.planned.iter().any(|made| overlaps(&made.plan)) {
+        manifest.format_minor = file::FORMAT_MINOR_OVERLAP;
+        manifest.needs.push(file::NEEDS_OVERLAP.to_string());
+    }
     let machine = machine.map(|(_, code)| code.as_slice());
     let (_, first) = plans.remove(0);
     plans.into_iter().for_each(|(class, plan)| writer.plan(class.name(), &plan.write()));
@@ -177,6 +181,13 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
         code_bytes: machine.map_or(0, |code| code.len()),
         ptx_bytes: codes.iter().flat_map(|code| &code.ptx).map(|(name, text)| (*name, text.len())).collect(),
     })
+}
+
+/// Whether something is begun that is waited for later.
+fn overlaps(plan: &Plan) -> bool {
+    let steps = plan.entries.iter().flat_map(|entry| &entry.steps);
+    let begins = |action: &Action| matches!(action, Action::Host(host) if matches!(host.call.op, HostOp::Begin(_)));
+    steps.into_iter().any(|step| begins(&step.action))
 }
 
 /// A plan's kernels: as the plan says them, and what runs.

@@ -38,6 +38,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("lower-precision", "lower-precision"),
     ("stage-operands", "stage-operands"),
     ("schedule", "schedule"),
+    ("overlap", "overlap"),
     ("plan-memory", "plan-memory"),
     (KERNELS, "lower-kernels"),
 ];
@@ -54,6 +55,7 @@ pub static OPTIONAL: &[&str] = &[
     "choose-algorithms",
     "skip-zeros",
     "stage-operands",
+    "overlap",
     SELFTEST,
 ];
 

@@ -27,6 +27,7 @@ mod narrow_caches;
 mod near_misses;
 mod onnx_to_sdx;
 pub mod options;
+mod overlap;
 mod pack_weights;
 mod placement;
 mod plan_memory;
@@ -61,7 +62,7 @@ pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_ra
 pub use options::{
     Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, Sparsity, mesh,
 };
-pub use placement::{MICRO_BATCHES_MAX, OperandPlace, Stages};
+pub use placement::{CHUNKS_MAX, MICRO_BATCHES_MAX, OperandPlace, Overlap, Stages};
 pub use registry::{PASSES, PassRow, context, run_pipeline, run_pipeline_with};
 pub use remark::{Missed, Remark};
 pub use rewrite::{Rewrite, Rewrites};

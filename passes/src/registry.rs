@@ -155,6 +155,11 @@ pub static PASSES: &[PassRow] = &[
         .only_for(target::Class::Cpu)
         .reviewed_by(slow_launches::REVIEW),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", crate::schedule::run),
+    rewriting(
+        "overlap",
+        "Has ranks compute what does not need a collective's result before they wait for it",
+        crate::overlap::run,
+    ),
     lowering("plan-memory", "Places buffers in one arena", crate::plan_memory::run),
     lowering(
         "lower-kernels",
