@@ -271,7 +271,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     let mut options = Options { mesh: mesh(model, request)?, ..request.options.clone() };
     if let Some(plan) = request.plan.as_ref().filter(|_| !options.mesh.is_empty()) {
         (options.places, options.seeds) = (plan.operands.clone(), plan.seeds);
-        options.stages = plan.stages.clone();
+        (options.stages, options.overlap) = (plan.stages.clone(), plan.overlap.clone());
     }
     if !options.mesh.is_empty() && options.quantize != Quantize::None {
         let message = "`--quantize` is not for several ranks: a rank's part of the codes is not in the file";

@@ -19,6 +19,14 @@
 //! micro_batches = 4                  # of a batch, one behind the other; 1 where it is not given
 //! ```
 //!
+//! ```toml
+//! [overlap]
+//! chunks = 4                         # a product whose result is exchanged is computed in so many parts, each exchanged while
+//!                                    # the next is computed
+//! nodes = ['/layer.3/MatMul']        # of these nodes; of all where it is not given
+//! micro_batches = 2                  # of a batch, which take turns: one computes while another one exchanges
+//! ```
+//!
 //! `sardonyx plan` writes `op = N` and `input = N`: an operand of the operations that stand for the node when the program is
 //! split, and `seeds = false`: what no rule places is on every rank.
 
@@ -29,7 +37,7 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::Place;
 use sardonyx_passes::distribute::{Candidate, FoundBy};
 use sardonyx_passes::options::{PLANNED_RANKS_MAX, mesh_of_at_most};
-use sardonyx_passes::{MICRO_BATCHES_MAX, OperandPlace, Stages};
+use sardonyx_passes::{CHUNKS_MAX, MICRO_BATCHES_MAX, OperandPlace, Overlap, Stages};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -43,6 +51,7 @@ pub struct Placement {
     /// Places of operands of operations.
     pub operands: Vec<OperandPlace>,
     pub stages: Option<Stages>,
+    pub overlap: Option<Overlap>,
     rules: Vec<Rule>,
     /// The file that it was read from.
     pub file: Option<PathBuf>,
@@ -57,8 +66,8 @@ struct Rule {
 impl Placement {
     /// The planner's candidate, as the file of it would be read.
     pub fn planned(found: &Candidate) -> Placement {
-        let Candidate { mesh, found_by, places, stages, .. } = found.clone();
-        Placement { mesh, seeds: found_by == FoundBy::Rules, operands: places, stages, ..Placement::default() }
+        let Candidate { mesh, found_by, places, stages, overlap, .. } = found.clone();
+        Placement { mesh, seeds: found_by == FoundBy::Rules, operands: places, stages, overlap, ..Placement::default() }
     }
 
     /// Errors: E0002, E0108 with what is wrong and where.
@@ -70,7 +79,7 @@ impl Placement {
 
     fn parse(text: &str) -> Result<Placement> {
         let table: Table = text.parse().map_err(|e| wrong(format!("it is no TOML: {e}")))?;
-        known(&table, &["mesh", "pipeline", "place", "seeds"], "the plan")?;
+        known(&table, &["mesh", "overlap", "pipeline", "place", "seeds"], "the plan")?;
         let sizes = table.get("mesh").and_then(Value::as_array).ok_or_else(|| wrong("`mesh` is missing: [2, 4]"))?;
         let size = |v: &Value| v.as_integer().filter(|n| (1..=PLANNED_RANKS_MAX).contains(n)).map(|n| n.to_string());
         let sizes: Option<Vec<String>> = sizes.iter().map(size).collect();
@@ -82,7 +91,8 @@ impl Placement {
             Some(value) => value.as_bool().ok_or_else(|| wrong("`seeds` is true or false"))?,
         };
         let stages = table.get("pipeline").map(|value| pipeline(value, &mesh)).transpose()?;
-        let mut plan = Placement { mesh, seeds, stages, ..Placement::default() };
+        let overlap = table.get("overlap").map(overlap).transpose()?;
+        let mut plan = Placement { mesh, seeds, stages, overlap, ..Placement::default() };
         let all = match table.get("place") {
             None => &vec![],
             Some(Value::Array(all)) => all,
@@ -214,26 +224,50 @@ fn pipeline(value: &Value, mesh: &[i64]) -> Result<Stages> {
     }
 }
 
+fn overlap(value: &Value) -> Result<Overlap> {
+    let table = value.as_table().ok_or_else(|| wrong("`overlap` is a table: `[overlap]`"))?;
+    known(table, &["chunks", "micro_batches", "nodes"], "the overlap")?;
+    let number = |key: &str, max: usize| {
+        let n = table.get(key).map_or(Some(1), Value::as_integer).and_then(|n| usize::try_from(n).ok());
+        let n = n.filter(|n| (1..=max).contains(n));
+        n.ok_or_else(|| wrong(format!("`{key}` of the overlap is no number from 1 to {max}")))
+    };
+    let (chunks, micro_batches) = (number("chunks", CHUNKS_MAX)?, number("micro_batches", MICRO_BATCHES_MAX)?);
+    if chunks == 1 && micro_batches == 1 {
+        return Err(wrong("the overlap has one chunk and one micro-batch, which leave nothing to overlap"));
+    }
+    let name = |name: &Value| name.as_str().filter(|name| !name.is_empty()).map(str::to_string);
+    let nodes = match table.get("nodes") {
+        None => Some(vec![]),
+        Some(names) => {
+            names.as_array().and_then(|all| all.iter().map(name).collect()).filter(|all: &Vec<_>| !all.is_empty())
+        }
+    };
+    let nodes = nodes.ok_or_else(|| wrong("`nodes` of the overlap is no list of nodes"))?;
+    Ok(Overlap { chunks, micro_batches, nodes })
+}
+
 /// A string of TOML, whose escapes JSON's are among.
 fn quoted(text: &str) -> Json {
     text.into()
 }
 
-/// A plan of operands and stages as a file.
-pub fn text(
-    mesh: &[i64],
-    seeds: bool,
-    (operands, stages): (&[OperandPlace], Option<&Stages>),
-    comment: &str,
-) -> String {
+/// A plan that was found as a file.
+pub fn text(found: &Candidate, comment: &str) -> String {
+    let (mesh, seeds) = (&found.mesh, found.found_by == FoundBy::Rules);
     let mut out: String = comment.lines().map(|line| format!("# {line}\n")).collect();
     let _ = writeln!(out, "mesh = {mesh:?}\nseeds = {seeds}");
-    if let Some(Stages { axis, begins, micro_batches }) = stages {
+    if let Some(Stages { axis, begins, micro_batches }) = &found.stages {
         let begins: Vec<String> = begins.iter().map(|name| quoted(name).to_string()).collect();
         let _ = writeln!(out, "\n[pipeline]\naxis = {axis}\nmicro_batches = {micro_batches}");
         let _ = writeln!(out, "begins = [{}]", begins.join(", "));
     }
-    for OperandPlace { node, op, operand, place } in operands {
+    if let Some(Overlap { chunks, micro_batches, nodes }) = &found.overlap {
+        let _ = writeln!(out, "\n[overlap]\nchunks = {chunks}\nmicro_batches = {micro_batches}");
+        let nodes: Vec<String> = nodes.iter().map(|name| quoted(name).to_string()).collect();
+        let _ = if nodes.is_empty() { Ok(()) } else { writeln!(out, "nodes = [{}]", nodes.join(", ")) };
+    }
+    for OperandPlace { node, op, operand, place } in &found.places {
         let node = quoted(node);
         let _ = writeln!(out, "\n[[place]]\nnode = {node}\nop = {op}\ninput = {operand}");
         if place.mesh != 0 {
@@ -285,14 +319,24 @@ mod tests {
         };
         let places = [place(0, 0, None), place(1, 1, Some((2, "3", "1"))), place(1, 0, Some((0, "1", "b*12")))];
         let stages = Stages { axis: 0, begins: vec!["a 'quoted' \"name\"".into()], micro_batches: 4 };
-        let text = text(&[2, 4], false, (&places, Some(&stages)), "two\nlines");
+        let overlap = Overlap { chunks: 4, micro_batches: 2, nodes: vec!["a".into(), "b \"quoted\"".into()] };
+        let found = Candidate {
+            mesh: vec![2, 4],
+            found_by: FoundBy::Search,
+            places: places.to_vec(),
+            stages: Some(stages.clone()),
+            overlap: Some(overlap.clone()),
+            estimate: Err("not estimated".into()),
+            fits: true,
+        };
+        let text = text(&found, "two\nlines");
         assert!(text.starts_with("# two\n# lines\nmesh = [2, 4]\nseeds = false\n"), "{text}");
         let plan = Placement::parse(&text).unwrap();
         assert_eq!(
             (plan.mesh.as_slice(), plan.seeds, plan.operands.as_slice()),
             ([2, 4].as_slice(), false, &places[..])
         );
-        assert_eq!(plan.stages, Some(stages));
+        assert_eq!((plan.stages, plan.overlap), (Some(stages), Some(overlap)));
     }
 
     #[test]
@@ -300,13 +344,19 @@ mod tests {
         for (text, message) in [
             ("mesh = 3", "`mesh` is missing: [2, 4]"),
             ("mesh = [5000]", "`mesh` is a list of 1 to 4096 ranks in all: [2, 4]"),
-            ("mesh = [2]\nspeed = 3", "the plan has `speed`; it may have mesh, pipeline, place, seeds"),
+            ("mesh = [2]\nspeed = 3", "the plan has `speed`; it may have mesh, overlap, pipeline, place, seeds"),
             ("mesh = [2]\n[pipeline]\nbegins = 1", "`begins` of the pipeline is no list of nodes"),
             ("mesh = [2]\n[pipeline]\naxis = 1\nbegins = ['a']", "`axis` of the pipeline is none of the 1 of the mesh"),
             (
                 "mesh = [2]\n[pipeline]\nbegins = ['a']\nmicro_batches = 65",
                 "`micro_batches` of the pipeline is no number from 1 to 64",
             ),
+            ("mesh = [2]\noverlap = 2", "`overlap` is a table: `[overlap]`"),
+            ("mesh = [2]\n[overlap]\nchunks = 65", "`chunks` of the overlap is no number from 1 to 64"),
+            ("mesh = [2]\n[overlap]\nmicro_batches = 0", "`micro_batches` of the overlap is no number from 1 to 64"),
+            ("mesh = [2]\n[overlap]", "the overlap has one chunk and one micro-batch, which leave nothing to overlap"),
+            ("mesh = [2]\n[overlap]\nchunks = 2\nnodes = [1]", "`nodes` of the overlap is no list of nodes"),
+            ("mesh = [2]\n[overlap]\nchunks = 2\nnodes = []", "`nodes` of the overlap is no list of nodes"),
             ("mesh = [3]\n[pipeline]\nbegins = ['a']", "the pipeline has 2 stages, axis 0 of the mesh 3 ranks"),
             ("mesh = [2]\n[[place]]\ndim = 1", "place 0 names no `node`"),
             ("mesh = [2]\n[[place]]\nnode = 'a'\nunit = 2", "place 0 has units and no `dim`"),

@@ -80,6 +80,7 @@ pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, with_eve
         places: placement.operands.clone(),
         seeds: placement.seeds,
         stages: placement.stages.clone(),
+        overlap: placement.overlap.clone(),
         params: Params::new(params.clone()),
         ..Options::default()
     };

@@ -4,7 +4,7 @@
 //! field with its default, and a row that says how its value is written.
 
 use crate::calibrated::{Calibrated, CodeType};
-use crate::placement::{OperandPlace, Stages};
+use crate::placement::{OperandPlace, Overlap, Stages};
 use regex_lite::Regex;
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_dialects::params::ParamValues;
@@ -49,6 +49,8 @@ pub struct Options {
     pub seeds: bool,
     /// The pipeline along one of the axes.
     pub stages: Option<Stages>,
+    /// What is computed in chunks that are exchanged meanwhile.
+    pub overlap: Option<Overlap>,
 }
 
 impl Default for Options {
@@ -75,6 +77,7 @@ impl Default for Options {
             places: vec![],
             seeds: true,
             stages: None,
+            overlap: None,
         }
     }
 }
@@ -279,6 +282,7 @@ static ROWS: &[Row] = &[
     Row { name: "layouts", set: |o, v| Layouts::from_name(v).map(|v| o.layouts = v) },
     Row { name: "masked-rows", set: |o, v| MaskedRows::from_name(v).map(|v| o.masked_rows = v) },
     Row { name: "mesh", set: |o, v| mesh(v).map(|v| o.mesh = v) },
+    Row { name: "overlap", set: |o, v| v.parse().ok().map(|v| o.overlap = Some(v)) },
     Row { name: "precision", set: |o, v| Precision::from_name(v).map(|v| o.precision = v) },
     Row { name: "quantize", set: |o, v| Quantize::from_name(v).map(|v| o.quantize = v) },
     Row { name: "seeds", set: |o, v| v.parse().ok().map(|v| o.seeds = v) },

@@ -13,7 +13,8 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{PRESETS, Topology};
-use sardonyx_passes::distribute::{Candidate, Estimate, Exchange, FoundBy};
+use sardonyx_passes::Overlap;
+use sardonyx_passes::distribute::{Candidate, Estimate, Exchange};
 use sardonyx_run::values::byte_count;
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -100,7 +101,7 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
         let links = bytes_on_links(&model, best, &wanted).map_err(|e| e.file(file))?;
         write_whole(path, &chart::chart(&found, &comment, args.memory, &links))?;
     }
-    let file = text(&best.mesh, best.found_by == FoundBy::Rules, (&best.places, best.stages.as_ref()), &comment);
+    let file = text(best, &comment);
     match (&args.output, args.json) {
         (Some(path), _) => write_whole(path, &file)?,
         (None, false) => say(out, &file)?,
@@ -128,11 +129,16 @@ fn nothing_fits(least: &Candidate, limit: u64) -> Box<Error> {
 fn name(c: &Candidate) -> String {
     let mesh: Vec<String> = c.mesh.iter().map(i64::to_string).collect();
     let mesh = mesh.join("x");
+    let chunks = match &c.overlap {
+        None => String::new(),
+        Some(Overlap { chunks, micro_batches: 1, .. }) => format!(", {chunks} chunks"),
+        Some(Overlap { micro_batches, .. }) => format!(", {micro_batches} in turns"),
+    };
     match &c.stages {
         // The stages of one rank each are not split.
         Some(stages) if c.mesh.len() == 1 => format!("{mesh} stages, {} at a time", stages.micro_batches),
         Some(stages) => format!("{mesh} stages, {}, {}", stages.micro_batches, c.found_by.name()),
-        None => format!("{mesh} by {}", c.found_by.name()),
+        None => format!("{mesh} by {}{chunks}", c.found_by.name()),
     }
 }
 
@@ -149,7 +155,7 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
                     name(c),
                     format!("{:.3}", e.time_us() / 1e3),
                     format!("{:.3}", e.compute_us / 1e3),
-                    format!("{:.3}", e.exchange_us / 1e3),
+                    format!("{:.3}", (e.exchange_us - e.hidden_us) / 1e3),
                     size(e.weight_bytes),
                     size(e.activation_bytes),
                     c.places.len().to_string(),
@@ -193,7 +199,8 @@ fn lost(e: &Estimate, best: Option<&Estimate>, fits: bool) -> String {
     if !fits {
         return "beyond the memory".into();
     }
-    let (compute, exchange) = (e.compute_us - best.compute_us, e.exchange_us - best.exchange_us);
+    let waits = |e: &Estimate| e.exchange_us - e.hidden_us;
+    let (compute, exchange) = (e.compute_us - best.compute_us, waits(e) - waits(best));
     match (e.time_us() - best.time_us(), compute > exchange) {
         (more, _) if more <= 0.0 => "as fast, with more places".into(),
         (_, true) => format!("computes {:.3} ms longer", compute / 1e3),
@@ -233,6 +240,9 @@ fn json(found: &Plans, topology: &Topology, args: &PlanArgs) -> Json {
             ("places", c.places.len().into()),
             ("fits", c.fits.into()),
         ];
+        if let Some(overlap) = &c.overlap {
+            all.extend([("chunks", overlap.chunks.into()), ("in_turns", overlap.micro_batches.into())]);
+        }
         if let Some(stages) = &c.stages {
             let begins = stages.begins.iter().map(String::as_str);
             all.extend([("micro_batches", stages.micro_batches.into()), ("stages", Json::list(begins))]);
@@ -242,6 +252,7 @@ fn json(found: &Plans, topology: &Topology, args: &PlanArgs) -> Json {
                 ("time_us", e.time_us().into()),
                 ("compute_us", e.compute_us.into()),
                 ("exchange_us", e.exchange_us.into()),
+                ("hidden_us", e.hidden_us.into()),
                 ("weight_bytes", e.weight_bytes.into()),
                 ("activation_bytes", e.activation_bytes.into()),
                 ("bubble", e.bubble.into()),

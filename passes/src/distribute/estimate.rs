@@ -7,7 +7,7 @@ use crate::shard::fixed_values;
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
 use sardonyx_base::{Dim, HostOp, Result};
-use sardonyx_dialects::sdx::{Graph, Op, SymbolKind, TensorType, Value};
+use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, TensorType, Value};
 use std::collections::BTreeMap;
 
 /// A plan's predicted time and bytes.
@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 pub struct Estimate {
     pub compute_us: f64,
     pub exchange_us: f64,
+    /// The part of that during which the rank computes.
+    pub hidden_us: f64,
     /// Of the first rank, which has no less than any.
     pub weight_bytes: f64,
     /// The most that lies between operations at one time, where nothing is fused.
@@ -37,7 +39,7 @@ pub struct Exchange {
 
 impl Estimate {
     pub fn time_us(&self) -> f64 {
-        self.compute_us + self.exchange_us
+        self.compute_us + self.exchange_us - self.hidden_us
     }
 
     pub fn bytes(&self) -> f64 {
@@ -127,20 +129,46 @@ impl<'g> Local<'g> {
 pub fn estimate(graph: &Graph, sizes: &Sizes, machine: &Machine) -> Result<Estimate> {
     let local = Local::new(graph, sizes)?;
     let mut out = Estimate::default();
-    let mut exchanges = Exchanges::default();
-    for (v, _) in graph.values() {
-        match local.time(v, machine)? {
-            Time::Compute(us) => out.compute_us += us,
+    let (mut exchanges, mut now, mut waited, mut under_way) = (Exchanges::default(), 0.0f64, 0.0f64, None);
+    let mut made = vec![0.0f64; graph.nodes.len()];
+    for (v, node) in graph.values() {
+        let time = local.time(v, machine)?;
+        if let Some((_, ends)) = under_way.take_if(|(of, _)| waits_for(graph, node, &time, *of)) {
+            now = now.max(ends);
+            waited = now;
+        }
+        match time {
+            Time::Compute(us) => {
+                out.compute_us += us;
+                now += us;
+                made[v.index()] = now;
+            }
             Time::Exchange(op, bytes, us) => {
                 out.exchange_us += us;
                 exchanges.add(&op, bytes, us);
+                let operand = made[graph.root(node.args[0]).index()];
+                under_way = Some((v, operand.max(waited) + us));
+                made[v.index()] = operand.max(waited) + us;
             }
         }
     }
+    let ends = under_way.map_or(now, |(_, ends)| now.max(ends));
+    out.hidden_us = out.compute_us + out.exchange_us - ends;
     out.weight_bytes = local.weight_bytes(&|_| true);
     out.activation_bytes = local.activation_bytes();
     out.exchanges = exchanges.largest_first();
     Ok(out)
+}
+
+/// Whether a node waits for the exchange that is under way, which began when its operand was made: it reads the result, or
+/// exchanges something itself (`overlap.rs`).
+pub fn waits_for(graph: &Graph, node: &Node, time: &Time, under_way: Value) -> bool {
+    let touches = |arg: &Value| graph.root(*arg) == under_way;
+    match time {
+        // What takes no time is a view, or nothing at all.
+        Time::Compute(us) => *us > 0.0 && node.args.iter().any(touches),
+        Time::Exchange(..) => true,
+    }
 }
 
 /// By kind and bytes.

@@ -26,8 +26,11 @@ pub use estimate::{Estimate, Exchange};
 pub use machine::{Machine, Times};
 pub use simulated::{Event, Run, simulated};
 
-use crate::placement::{OperandPlace, Stages};
-use crate::shard::{Ranks, Signature, State, States, follows, operation_numbers, split, with_operands_placed};
+use crate::placement::{OperandPlace, Overlap, Stages};
+use crate::shard::{
+    Ranks, Signature, State, States, batch, collective, follows, operation_numbers, overlapped, split,
+    with_operands_placed,
+};
 use crate::usual::Sizes;
 use sardonyx_base::{Dim, Result};
 use sardonyx_cluster::Topology;
@@ -60,6 +63,7 @@ pub struct Candidate {
     pub places: Vec<OperandPlace>,
     /// Of a pipeline along the first axis.
     pub stages: Option<Stages>,
+    pub overlap: Option<Overlap>,
     /// Or why it is none.
     pub estimate: std::result::Result<Estimate, String>,
     /// Bytes of a rank are within the limit.
@@ -75,7 +79,7 @@ impl Candidate {
         estimate: std::result::Result<Estimate, String>,
     ) -> Candidate {
         let fits = estimate.as_ref().is_ok_and(|e| task.memory.is_none_or(|limit| e.bytes() <= limit));
-        Candidate { mesh: mesh.to_vec(), found_by, places, stages, estimate, fits }
+        Candidate { mesh: mesh.to_vec(), found_by, places, stages, overlap: None, estimate, fits }
     }
 }
 
@@ -146,26 +150,56 @@ fn meshes_of_three(task: &Task) -> Vec<Vec<i64>> {
 fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     let machine = Machine::new(task.topology, task.rates, mesh, &task.times);
     let made = |found_by: FoundBy, places: Vec<OperandPlace>| {
-        let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules)
-            .and_then(|local| estimate::estimate(&local, task.sizes, &machine))
-            .map_err(|e| e.message);
-        Candidate::new(task, mesh, found_by, (places, None), estimate)
+        let local = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules);
+        let estimate = |local: &Graph| estimate::estimate(local, task.sizes, &machine);
+        let plain = local.as_ref().map_err(|e| e.message.clone());
+        let plain = plain.and_then(|local| estimate(local).map_err(|e| e.message));
+        let of = |estimate| Candidate::new(task, mesh, found_by, (places.clone(), None), estimate);
+        let chunked = match (&local, &plain) {
+            (Ok(local), Ok(plain)) => best_overlap((local, task.sizes), plain.time_us(), &estimate),
+            _ => None,
+        };
+        let chunked = chunked.map(|(overlap, e)| Candidate { overlap: Some(overlap), ..of(Ok(e)) });
+        chunked.into_iter().chain([of(plain)]).collect::<Vec<Candidate>>()
     };
-    let mut all = vec![made(FoundBy::Rules, vec![])];
+    let mut all = made(FoundBy::Rules, vec![]);
     let spaces = spaces(task, mesh)?;
     let searched = |us_per_byte: f64| searched(&machine, &spaces, us_per_byte);
-    all.push(made(FoundBy::Search, searched(0.0)?));
+    all.extend(made(FoundBy::Search, searched(0.0)?));
     if task.memory.is_some() && all.iter().all(|c| !c.fits) {
         for price in PRICES {
-            let candidate = made(FoundBy::SearchForMemory, searched(price)?);
-            let fits = candidate.fits;
-            all.push(candidate);
+            let found = made(FoundBy::SearchForMemory, searched(price)?);
+            let fits = found.iter().any(|c| c.fits);
+            all.extend(found);
             if fits {
                 break;
             }
         }
     }
     Ok(all)
+}
+
+/// Chunks and micro-batches that are tried.
+static OVERLAPS: [[usize; 2]; 6] = [[2, 1], [4, 1], [8, 1], [16, 1], [1, 2], [1, 4]];
+/// As much of the time as either has to save: each part is a launch of its own, and exchanged on its own.
+const WORTH: f64 = 0.03;
+
+/// The overlap with which a call is fastest, where that is faster than it is in one piece.
+fn best_overlap(
+    (local, sizes): (&Graph, &Sizes),
+    plain_us: f64,
+    estimate: &dyn Fn(&Graph) -> Result<Estimate>,
+) -> Option<(Overlap, Estimate)> {
+    let batch = batch(local).and_then(|d| d.eval(&|name| sizes.get(name).copied()).ok()).unwrap_or(1);
+    let tried = |[chunks, micro_batches]: [usize; 2]| {
+        let overlap = Overlap { chunks, micro_batches, nodes: vec![] };
+        let estimate = overlapped(local, &overlap).and_then(|(cut, _)| estimate(&cut)).ok()?;
+        Some((overlap, estimate))
+    };
+    let has_collectives = local.nodes.iter().any(|node| collective(node).is_some());
+    let all = OVERLAPS.into_iter().filter(|[_, n]| has_collectives && *n as i64 <= batch).filter_map(tried);
+    let best = all.min_by(|a, b| a.1.time_us().total_cmp(&b.1.time_us()))?;
+    (best.1.time_us() < plain_us * (1.0 - WORTH)).then_some(best)
 }
 
 /// The ways of all operations along each axis of a mesh.

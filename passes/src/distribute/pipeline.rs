@@ -225,6 +225,7 @@ fn estimate(
     Ok(Estimate {
         compute_us,
         exchange_us,
+        hidden_us: 0.0,
         weight_bytes: weights.fold(0.0, f64::max),
         activation_bytes: local.activation_bytes() * share,
         exchanges: kinds.largest_first(),

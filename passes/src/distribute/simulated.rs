@@ -4,15 +4,17 @@
 //! exchanges (`schedule::direct`), which share the links of the topology. Which rank needs what is what the runtime finds
 //! (`runtime/src/program/needed.rs`).
 
-use super::estimate::{Local, Time};
+use super::estimate::{Local, Time, waits_for};
 use super::machine::{Machine, Times};
+use crate::shard::collective;
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::{Operand, Rounds, direct};
 use sardonyx_base::{Dim, HostOp, Result};
 use sardonyx_cluster::{Outcome, Simulation, Topology, among};
-use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind};
+use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, Value};
 use sardonyx_kernels::Rates;
+use std::collections::BTreeMap;
 
 /// Up to so many ranks each computes parts of its own size; of more, all take what the first one does.
 const OWN_SIZES_MAX: usize = 64;
@@ -61,20 +63,23 @@ pub fn simulated(
     let locals = sizes[..sized].iter().map(|sizes| Local::with_coordinates(graph, sizes.clone()));
     let locals = locals.collect::<Result<Vec<Local>>>()?;
     let mut simulation = Simulation::new(topology, n);
+    // What each rank has begun: when that ends; when it last waited; when it had made what it brings to collectives.
+    let mut under_way: Option<(Value, Vec<f64>)> = None;
+    let mut waited = vec![0.0f64; n];
+    let operands = graph.nodes.iter().filter(|node| collective(node).is_some()).map(|node| graph.root(node.args[0]));
+    let mut made: BTreeMap<Value, Vec<f64>> = operands.map(|v| (v, vec![0.0; n])).collect();
     let mut run = Run { computed: vec![0.0; n], taken: vec![0; n], ..Run::default() };
     for (v, node) in graph.values() {
         let ranks = &takes[v.index()];
-        let begun: Vec<f64> = (0..n).map(|rank| simulation.ended(rank)).collect();
-        let exchange = match &node.op {
-            Op::Host(host) => {
-                if let HostOp::Collective(op) = &host.op {
-                    Some(*op)
-                } else {
-                    None
-                }
+        let time = locals[0].time(v, &machine)?;
+        if let Some((_, ends)) = under_way.take_if(|(of, _)| waits_for(graph, node, &time, *of)) {
+            for (rank, end) in ends.iter().enumerate() {
+                simulation.wait_until(rank, *end);
+                waited[rank] = simulation.ended(rank);
             }
-            _ => None,
-        };
+        }
+        let mut begun: Vec<f64> = (0..n).map(|rank| simulation.ended(rank)).collect();
+        let exchange = collective(node);
         match exchange {
             Some(op) => {
                 let schedules = schedules(graph, node, &op, (&mesh, &sizes), ranks)?;
@@ -82,7 +87,9 @@ pub fn simulated(
                     let moves = rounds.iter().flatten().filter(|m| m.from.rank() != rank);
                     run.taken[rank] += moves.map(|m| m.bytes as u64).sum::<u64>();
                 }
-                simulation.exchange(&schedules);
+                let operand = &made[&graph.root(node.args[0])];
+                begun = operand.iter().zip(&waited).map(|(made, waited)| made.max(*waited)).collect();
+                under_way = Some((v, simulation.begin(begun.clone(), &schedules)));
             }
             None => {
                 let times = locals.iter().map(|local| match local.time(v, &machine)? {
@@ -96,14 +103,22 @@ pub fn simulated(
                 }
             }
         }
+        if let Some(made) = made.get_mut(&v) {
+            let ends = under_way.as_ref().filter(|(of, _)| *of == v);
+            *made = ends.map_or_else(|| (0..n).map(|rank| simulation.ended(rank)).collect(), |(_, ends)| ends.clone());
+        }
         for rank in (0..n).filter(|rank| with_events && ranks[*rank]) {
-            let (start, end) = (begun[rank], simulation.ended(rank));
+            let ended = under_way.as_ref().filter(|(of, _)| *of == v).map(|(_, ends)| ends[rank]);
+            let (start, end) = (begun[rank], ended.unwrap_or_else(|| simulation.ended(rank)));
             if end > start {
                 let what = exchange.map_or_else(|| node.op.name().to_string(), |op| op.to_string());
                 let node = node.origins.first().cloned().unwrap_or_default();
                 run.events.push(Event { rank, start, end, node, what, is_exchange: exchange.is_some() });
             }
         }
+    }
+    if let Some((_, ends)) = under_way {
+        ends.iter().enumerate().for_each(|(rank, end)| simulation.wait_until(rank, *end));
     }
     run.ended = (0..n).map(|rank| simulation.ended(rank)).collect();
     run.outcome = simulation.outcome();

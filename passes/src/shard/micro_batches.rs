@@ -2,34 +2,41 @@
 //!
 //! A batch is cut over time as a program is split over ranks: by the same rules, along an axis that has no ranks. What ranks
 //! would exchange, one program has: parts are joined, partial sums added. Each micro-batch is through a stage of a pipeline
-//! before the next one, so that stages work on different ones at a time.
+//! before the next one, so that stages work on different ones at a time; where ranks share the work of each, micro-batches take
+//! turns, so that one computes while another one exchanges.
 
 use super::redistribute::{Local, States};
-use super::split::Ranks;
+use super::split::{Ranks, TIME};
 use crate::remark::Missed;
 use sardonyx_base::host::Collective;
 use sardonyx_base::reduction::Reduction;
 use sardonyx_base::{Dim, Error, HostOp, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Place, Value};
-use std::collections::BTreeMap;
-
-/// The number of no axis of any mesh.
-const TIME: usize = usize::MAX;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The batch: the first dimension of the first input that has one.
 pub fn batch(graph: &Graph) -> Option<Dim> {
     graph.inputs().find_map(|(_, _, ty)| ty.dims.first().filter(|d| !d.is_const(1)).cloned())
 }
 
-pub fn in_micro_batches(graph: &Graph, n: usize) -> Result<(Graph, Vec<Missed>)> {
+/// When it is the next micro-batch's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turns {
+    /// When one is through.
+    Whole,
+    /// When one has come to something that ranks exchange: the next one computes meanwhile.
+    AtCollectives,
+}
+
+pub fn in_micro_batches(graph: &Graph, n: usize, turns: Turns) -> Result<(Graph, Vec<Missed>)> {
     let Some(batch) = batch(graph) else {
         let missed = Missed::because("there are no micro-batches", "no input has a batch in its first dimension");
         return Ok((graph.clone(), vec![missed]));
     };
     let cut = with_batch_placed(graph, &batch)?;
     let parts = (0..n).map(|i| part(&cut, n, i)).collect::<Result<Vec<Graph>>>()?;
-    Merge::new(&parts).merged(&parts).map(|merged| (merged, vec![]))
+    Merge::new(&parts).merged(&parts, turns).map(|merged| (merged, vec![]))
 }
 
 fn with_batch_placed(graph: &Graph, batch: &Dim) -> Result<Graph> {
@@ -78,16 +85,23 @@ impl Merge {
         Merge { out, now, groups: BTreeMap::new() }
     }
 
-    fn merged(mut self, parts: &[Graph]) -> Result<Graph> {
+    fn merged(mut self, parts: &[Graph], turns: Turns) -> Result<Graph> {
         let n = parts[0].nodes.len();
         if parts.iter().any(|part| part.nodes.len() != n) {
             return Err(Error::defect("micro-batches have different programs"));
         }
         // From one value that all micro-batches make together to the next, one after the other.
+        let mut ends: BTreeSet<usize> = [n].into();
+        for (at, node) in parts[0].nodes.iter().enumerate() {
+            match turns {
+                _ if joint(node).is_some() => drop(ends.insert(at)),
+                Turns::Whole if goes_back(node) => drop(ends.insert(at)),
+                Turns::AtCollectives if collective(node).is_some() => drop(ends.insert(at + 1)),
+                Turns::Whole | Turns::AtCollectives => {}
+            }
+        }
         let mut begun = 0;
-        for at in
-            (0..n).filter(|at| joint(&parts[0].nodes[*at]).is_some() || goes_back(&parts[0].nodes[*at])).chain([n])
-        {
+        for at in ends {
             for (i, part) in parts.iter().enumerate() {
                 (begun..at).for_each(|v| self.push(parts, i, &part.nodes[v], v));
             }
@@ -165,17 +179,15 @@ impl Merge {
 
 /// What micro-batches would exchange if they were ranks.
 fn joint(node: &Node) -> Option<Collective> {
-    match &node.op {
-        Op::Host(host) => match host.op {
-            HostOp::Collective(op) if op.mesh() == TIME => Some(op),
-            _ => None,
-        },
-        _ => None,
-    }
+    collective(node).filter(|op| op.mesh() == TIME)
+}
+
+pub fn collective(node: &Node) -> Option<Collective> {
+    let Op::Host(host) = &node.op else { return None };
+    if let HostOp::Collective(op) = host.op { Some(op) } else { None }
 }
 
 /// An earlier stage would wait for what it gets back before it could go on with the next micro-batch.
 fn goes_back(node: &Node) -> bool {
-    let Op::Host(host) = &node.op else { return false };
-    matches!(host.op, HostOp::Collective(Collective::Send { from, to, .. }) if from > to)
+    matches!(collective(node), Some(Collective::Send { from, to, .. }) if from > to)
 }

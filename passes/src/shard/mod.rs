@@ -5,6 +5,7 @@
 //! is put between (`redistribute.rs`). The coordinate of a rank is a symbol, so that there is one program for all.
 
 mod algebra;
+mod chunks;
 mod micro_batches;
 mod places;
 mod redistribute;
@@ -14,7 +15,8 @@ mod split;
 mod stages;
 
 pub use algebra::{Signature, follows, signature};
-pub use micro_batches::batch;
+pub use chunks::overlapped;
+pub use micro_batches::{batch, collective};
 pub use places::{operation_numbers, with_operands_placed};
 pub use redistribute::fixed_values;
 pub use seed::head_units;
@@ -24,7 +26,7 @@ pub use stages::{everywhere, is_view, stages_of_values, with_sends};
 use crate::placement::Stages;
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
-use micro_batches::in_micro_batches;
+use micro_batches::{Turns, in_micro_batches};
 use places::with_places;
 use redistribute::Local;
 pub use redistribute::States;
@@ -36,7 +38,7 @@ use stages::check_ranks;
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let mesh = rewrites.options().mesh.clone();
     let (places, seeds) = (rewrites.options().places.clone(), rewrites.options().seeds);
-    let pipeline = rewrites.options().stages.clone();
+    let (pipeline, overlap) = (rewrites.options().stages.clone(), rewrites.options().overlap.clone());
     if let Some(stages) = &pipeline {
         check_ranks(stages, &mesh)?;
     }
@@ -55,6 +57,11 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             let (local, missed) = split_with(graph, &mesh, &seeded, &mut states)?;
             *graph = local;
             missed.into_iter().for_each(|missed| rewrites.missed(missed));
+            if let Some(overlap) = &overlap {
+                let (cut, missed) = overlapped(graph, overlap)?;
+                *graph = cut;
+                missed.into_iter().for_each(|missed| rewrites.missed(missed));
+            }
         }
         if graph.nodes.iter().any(|n| matches!(n.op, Op::Place(_))) {
             *graph = unplaced(graph)?;
@@ -69,7 +76,7 @@ fn piped(graph: &Graph, stages: &Stages, rewrites: &mut Rewrites) -> Result<Grap
     let stage_of = stages_of_values(graph, &stages.begins)?;
     let (mut piped, mut missed) = with_sends(graph, stages.axis, &stage_of)?;
     if stages.micro_batches > 1 {
-        let (cut, more) = in_micro_batches(&piped, stages.micro_batches)?;
+        let (cut, more) = in_micro_batches(&piped, stages.micro_batches, Turns::Whole)?;
         piped = cut;
         missed.extend(more);
     }

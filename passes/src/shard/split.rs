@@ -16,6 +16,27 @@ pub struct Ranks {
     pub coordinate: Dim,
 }
 
+/// The number of no axis of any mesh: along it are parts of the work of one rank, one after the other.
+pub const TIME: usize = usize::MAX;
+
+impl Ranks {
+    /// The first and the number of so many things that the rank has.
+    fn part(&self, n: &Dim) -> [Dim; 2] {
+        match self.coordinate.as_const().filter(|_| self.axis == TIME) {
+            Some(at) => part_in_time(n, self.size, at),
+            None => part_dims(n, self.size, &self.coordinate),
+        }
+    }
+}
+
+/// First and number of one of the parts that a rank does one after the other: as expressions, too, the numbers of all of them
+/// add up to what there is. The last one has what is left.
+pub fn part_in_time(n: &Dim, parts: i64, at: i64) -> [Dim; 2] {
+    let each = n.floordiv(&Dim::constant(parts));
+    let start = |at: i64| if at == parts { n.clone() } else { each.clone() * Dim::constant(at) };
+    [start(at), start(at + 1) - start(at)]
+}
+
 /// A dimension is `outer` runs of `count` units of `unit` elements, of which a rank has the same units of each run: as
 /// many as every other rank, but the last ranks may have fewer, or none. Heads of attention are such units.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,13 +83,13 @@ impl Split {
 
     /// The first unit of a rank.
     pub fn start(&self, ranks: &Ranks) -> Dim {
-        let [start, _] = part_dims(&self.count, ranks.size, &ranks.coordinate);
+        let [start, _] = ranks.part(&self.count);
         start
     }
 
     /// How many units a rank has.
     pub fn len(&self, ranks: &Ranks) -> Dim {
-        let [_, len] = part_dims(&self.count, ranks.size, &ranks.coordinate);
+        let [_, len] = ranks.part(&self.count);
         len
     }
 

@@ -44,12 +44,7 @@ pub fn stages_of_values(graph: &Graph, begins: &[String]) -> Result<Vec<usize>> 
 
 /// The program with sends, and what every rank has to compute nevertheless.
 pub fn with_sends(graph: &Graph, axis: usize, stage_of: &[usize]) -> Result<(Graph, Vec<Missed>)> {
-    let uses = find_caches::uses(graph);
-    let state = graph.outputs.iter().find(|(_, v)| find_caches::is_state(graph, &uses, *v));
-    if let Some((name, _)) = state {
-        let message = format!("the output `{name}` continues a cache, which a pipeline cannot hold yet");
-        return Err(Error::user("E0108", message).help("split the layers over the ranks instead: leave out the stages"));
-    }
+    check_no_state(graph, "cannot go through a pipeline")?;
     let groups = graph.nodes.iter().filter_map(|n| if let Op::Host(h) = &n.op { Some(h.group + 1) } else { None });
     let mut sends = Sends {
         graph,
@@ -81,6 +76,16 @@ pub fn with_sends(graph: &Graph, axis: usize, stage_of: &[usize]) -> Result<(Gra
         sends.out.outputs.push((name.clone(), v));
     }
     Ok((sends.out, missed))
+}
+
+/// Errors: E0108 where an output continues a cache, whose rows are not cut yet.
+pub fn check_no_state(graph: &Graph, cannot: &str) -> Result<()> {
+    let uses = find_caches::uses(graph);
+    let state = graph.outputs.iter().find(|(_, v)| find_caches::is_state(graph, &uses, *v));
+    let Some((name, _)) = state else { return Ok(()) };
+    let message = format!("the output `{name}` continues a cache, and what does {cannot} yet");
+    Err(Error::user("E0108", message)
+        .help("split the layers over the ranks instead: leave out stages and micro-batches"))
 }
 
 struct Sends<'g> {

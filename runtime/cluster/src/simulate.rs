@@ -73,6 +73,18 @@ impl<'t> Simulation<'t> {
         self.ended[rank]
     }
 
+    /// The rank does nothing before a moment.
+    pub fn wait_until(&mut self, rank: usize, us: f64) {
+        self.ended[rank] = self.ended[rank].max(us);
+    }
+
+    /// As [`exchange`](Simulation::exchange) from some moment of each rank on, while the ranks go on: when each has its result.
+    pub fn begin(&mut self, from: Vec<f64>, schedules: &[Rounds]) -> Vec<f64> {
+        let now = std::mem::replace(&mut self.ended, from);
+        self.exchange(schedules);
+        std::mem::replace(&mut self.ended, now)
+    }
+
     /// Ranks without rounds take no part.
     pub fn exchange(&mut self, schedules: &[Rounds]) {
         let mut last: Option<Step> = None;

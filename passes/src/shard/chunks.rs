@@ -1,0 +1,158 @@
+//! a contraction and the collective over its result, a number of chunks  =>  the same for one part of its rows after the other
+//!
+//! Or the whole program in micro-batches that take turns.
+//! What one part exchanges can be on its way while the next one is computed (`overlap.rs`). The rows are a dimension of the
+//! factor that is computed in the call: each part reads the weights as they are, and its sums are those of the whole.
+
+use super::micro_batches::{Turns, collective, in_micro_batches};
+use super::redistribute::fixed_values;
+use super::split::part_in_time;
+use super::stages::check_no_state;
+use crate::placement::Overlap;
+use crate::remark::Missed;
+use crate::usual::{self, USUAL};
+use sardonyx_base::host::Collective;
+use sardonyx_base::{Dim, Error, Result};
+use sardonyx_dialects::sdx::{Graph, Host, Node, Op, TensorType, Value};
+
+/// The program with what is computed during exchanges. Errors: E0108 where it grows a cache in place, or for a node that the
+/// overlap names and that has no such contraction.
+pub fn overlapped(graph: &Graph, overlap: &Overlap) -> Result<(Graph, Vec<Missed>)> {
+    let (cut, missed) = match overlap.micro_batches {
+        1 => (graph.clone(), vec![]),
+        n => {
+            check_no_state(graph, "cannot take turns")?;
+            in_micro_batches(graph, n, Turns::AtCollectives)?
+        }
+    };
+    if overlap.chunks > 1 { in_chunks(&cut, overlap).map(|cut| (cut, missed)) } else { Ok((cut, missed)) }
+}
+
+fn in_chunks(graph: &Graph, overlap: &Overlap) -> Result<Graph> {
+    let mut sites = sites(graph);
+    sites.retain(|site| overlap.is_for(&graph.node(site.collective).origins));
+    let is_cut = |name: &&String| sites.iter().any(|s| graph.node(s.collective).origins.contains(*name));
+    if let Some(name) = overlap.nodes.iter().find(|name| !is_cut(name)) {
+        let message =
+            format!("nothing of `{name}` can be computed while ranks exchange: no product with rows has a collective");
+        return Err(Error::user("E0108", message).help("leave the node out of `nodes` of `[overlap]`"));
+    }
+    let (out, next_group) = (Graph { nodes: vec![], outputs: vec![], ..graph.clone() }, groups(graph));
+    let mut chunked = Chunked { out, now: vec![], next_group };
+    for (v, node) in graph.values() {
+        let now = match sites.iter().find(|site| site.collective == v || site.contraction == v) {
+            // Nothing but its collective reads it.
+            Some(site) if site.contraction == v => chunked.now[node.args[0].index()],
+            Some(site) => chunked.chunks(graph, site, overlap.chunks)?,
+            None => {
+                let args = node.args.iter().map(|a| chunked.now[a.index()]).collect();
+                chunked.out.push(Node { args, ..node.clone() })
+            }
+        };
+        chunked.now.push(now);
+    }
+    chunked.out.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), chunked.now[v.index()])).collect();
+    Ok(chunked.out)
+}
+
+/// A contraction whose result nothing but a collective reads.
+struct Site {
+    contraction: Value,
+    collective: Value,
+    /// The dimension of both results that is cut, and that of the factor it comes from.
+    dim: usize,
+    factor: (usize, usize),
+}
+
+impl Site {
+    fn rows<'g>(&self, graph: &'g Graph) -> &'g Dim {
+        &graph.ty(self.contraction).dims[self.dim]
+    }
+}
+
+fn sites(graph: &Graph) -> Vec<Site> {
+    let mut readers = vec![0; graph.nodes.len()];
+    graph
+        .nodes
+        .iter()
+        .flat_map(|n| &n.args)
+        .chain(graph.outputs.iter().map(|(_, v)| v))
+        .for_each(|v| readers[v.index()] += 1);
+    let fixed = fixed_values(graph);
+    let dims: Vec<&[Dim]> = graph.inputs().map(|(_, _, ty)| ty.dims.as_slice()).collect();
+    let sizes = usual::usual(&graph.symbols, dims, USUAL);
+    let size = |d: &Dim| d.eval(&|name| sizes.get(name).copied()).unwrap_or(0);
+    let site = |(v, node): (Value, &Node)| {
+        let op = collective(node)?;
+        let [contraction] = node.args[..] else { return None };
+        let made = graph.node(contraction);
+        let Op::Contract(spec) = &made.op else { return None };
+        if readers[contraction.index()] != 1 {
+            return None;
+        }
+        let cuttable = |dim: &usize| match op {
+            Collective::AllReduce { .. } => true,
+            Collective::AllGather { dim: joined, .. } | Collective::ReduceScatter { dim: joined, .. } => *dim != joined,
+            _ => false,
+        };
+        let of_factor = |dim: usize| {
+            let letter = spec.result[dim];
+            let at = |side: &[char]| side.iter().position(|c| *c == letter);
+            match (at(&spec.left), at(&spec.right)) {
+                (Some(at), None) if !fixed[made.args[0].index()] => Some((0, at)),
+                (None, Some(at)) if !fixed[made.args[1].index()] => Some((1, at)),
+                _ => None,
+            }
+        };
+        let rows = (0..spec.result.len()).filter(cuttable).filter_map(|dim| Some((dim, of_factor(dim)?)));
+        // Of dimensions that are as long, the outer one: its parts lie one behind the other.
+        let (dim, factor) = rows.max_by_key(|(dim, _)| (size(&made.ty.dims[*dim]), std::cmp::Reverse(*dim)))?;
+        (!made.ty.dims[dim].is_const(1)).then_some(Site { contraction, collective: v, dim, factor })
+    };
+    graph.values().filter_map(site).collect()
+}
+
+fn groups(graph: &Graph) -> usize {
+    graph.nodes.iter().filter_map(|n| if let Op::Host(h) = &n.op { Some(h.group + 1) } else { None }).max().unwrap_or(0)
+}
+
+struct Chunked {
+    out: Graph,
+    now: Vec<Value>,
+    next_group: usize,
+}
+
+impl Chunked {
+    fn chunks(&mut self, graph: &Graph, site: &Site, n: usize) -> Result<Value> {
+        let (made, all) = (graph.node(site.contraction), graph.node(site.collective));
+        let Op::Host(host) = &all.op else { return Err(Error::defect("a collective that is no host operation")) };
+        let (operand, at) = site.factor;
+        let mut parts = vec![];
+        for i in 0..n as i64 {
+            let [start, rows] = part_in_time(site.rows(graph), n as i64, i);
+            let cut = |ty: &TensorType, dim: usize| {
+                let mut dims = ty.dims.clone();
+                dims[dim] = rows.clone();
+                TensorType::new(ty.dtype, dims)
+            };
+            let whole = graph.ty(made.args[operand]);
+            let mut starts = vec![Dim::constant(0); whole.rank()];
+            starts[at] = start;
+            let op = Op::Slice { starts, steps: vec![1; whole.rank()] };
+            let args = vec![self.now[made.args[operand].index()]];
+            let slice = self.out.push(Node { op, args, ty: cut(whole, at), origins: made.origins.clone() });
+            let mut args: Vec<Value> = made.args.iter().map(|a| self.now[a.index()]).collect();
+            args[operand] = slice;
+            let part = self.out.push(Node { args, ty: cut(&made.ty, site.dim), ..made.clone() });
+            let op = Op::Host(Box::new(Host { group: self.next_group, ..(**host).clone() }));
+            self.next_group += 1;
+            parts.push(self.out.push(Node {
+                op,
+                args: vec![part],
+                ty: cut(&all.ty, site.dim),
+                origins: all.origins.clone(),
+            }));
+        }
+        Ok(self.out.push(Node { op: Op::Concat { axis: site.dim }, args: parts, ..all.clone() }))
+    }
+}
