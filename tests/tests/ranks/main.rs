@@ -4,6 +4,7 @@ mod damage;
 mod faults;
 mod hosts;
 mod kinds;
+mod measured;
 mod overlap;
 mod pipeline;
 mod places;
