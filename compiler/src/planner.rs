@@ -47,7 +47,7 @@ pub fn plans(model: &Model, wanted: &Wanted) -> Result<Plans> {
         rates,
         ranks: wanted.ranks,
         memory: wanted.memory.map(|n| n as f64),
-        times: Times::default(),
+        times: Times::new(wanted.topology),
     };
     let candidates = plan(&task)?;
     Ok(Plans { candidates, sizes, device })
@@ -74,17 +74,16 @@ pub struct Simulated {
 pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, with_events: bool) -> Result<Simulated> {
     let (device, rates) = rates(wanted)?;
     wanted.topology.check_ranks(wanted.ranks)?;
-    let (_, sizes) = unsplit(model, wanted)?;
-    let planned = |params: &ParamStore| Options {
+    let (graph, sizes) = unsplit(model, wanted)?;
+    let options = Options {
         mesh: placement.mesh.clone(),
         places: placement.operands.clone(),
         seeds: placement.seeds,
         stages: placement.stages.clone(),
         overlap: placement.overlap.clone(),
-        params: Params::new(params.clone()),
         ..Options::default()
     };
-    let (local, _) = graph_after(model, &wanted.dims, "shard", planned)?;
+    let local = distribute::program_of_ranks(&graph, &options)?;
     let run = distribute::simulated(&local, &sizes, wanted.topology, rates, &placement.mesh, with_events)?;
     Ok(Simulated { run, device, at: in_words(&sizes) })
 }

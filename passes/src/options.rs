@@ -390,7 +390,9 @@ mod tests {
         let told = refused("speed=fast");
         assert!(
             told.contains("no option `speed`")
-                && told.contains("activations, assume-finite, group, kv-cache, layouts, masked-rows, mesh, precision"),
+                && told.contains(
+                    "activations, assume-finite, group, kv-cache, layouts, masked-rows, mesh, overlap, precision"
+                ),
             "{told}"
         );
     }

@@ -6,7 +6,7 @@ use super::space::products;
 use crate::shard::fixed_values;
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
-use sardonyx_base::{Dim, HostOp, Result};
+use sardonyx_base::{Dim, Error, HostOp, Result};
 use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, TensorType, Value};
 use std::collections::BTreeMap;
 
@@ -101,7 +101,12 @@ impl<'g> Local<'g> {
                 Collective::AllGather { .. } => self.bytes(v),
                 _ => self.bytes(node.args[0]),
             };
-            return Ok(Time::Exchange(*op, n, machine.exchange_us(op, n)?));
+            let us = machine.exchange_us(op, n)?;
+            if !us.is_finite() {
+                let message = format!("`{op}` has more messages among so many ranks than are simulated");
+                return Err(Error::user("E0108", message).help("give the mesh another axis"));
+            }
+            return Ok(Time::Exchange(*op, n, us));
         }
         let types: Vec<&TensorType> = node.args.iter().map(|arg| self.graph.ty(*arg)).collect();
         let operands: Vec<f64> = node.args.iter().map(|arg| self.elements[arg.index()]).collect();
@@ -133,7 +138,8 @@ pub fn estimate(graph: &Graph, sizes: &Sizes, machine: &Machine) -> Result<Estim
     let mut made = vec![0.0f64; graph.nodes.len()];
     for (v, node) in graph.values() {
         let time = local.time(v, machine)?;
-        if let Some((_, ends)) = under_way.take_if(|(of, _)| waits_for(graph, node, &time, *of)) {
+        let takes = if let Time::Compute(us) = time { Some(us) } else { None };
+        if let Some((_, ends)) = under_way.take_if(|(of, _)| waits_for(graph, node, takes, *of)) {
             now = now.max(ends);
             waited = now;
         }
@@ -161,14 +167,11 @@ pub fn estimate(graph: &Graph, sizes: &Sizes, machine: &Machine) -> Result<Estim
 }
 
 /// Whether a node waits for the exchange that is under way, which began when its operand was made: it reads the result, or
-/// exchanges something itself (`overlap.rs`).
-pub fn waits_for(graph: &Graph, node: &Node, time: &Time, under_way: Value) -> bool {
+/// exchanges something itself (`overlap.rs`). `takes` says how long it computes, if it does.
+pub fn waits_for(graph: &Graph, node: &Node, takes: Option<f64>, under_way: Value) -> bool {
     let touches = |arg: &Value| graph.root(*arg) == under_way;
-    match time {
-        // What takes no time is a view, or nothing at all.
-        Time::Compute(us) => *us > 0.0 && node.args.iter().any(touches),
-        Time::Exchange(..) => true,
-    }
+    // What takes no time is a view, or nothing at all.
+    takes.is_none_or(|us| us > 0.0 && node.args.iter().any(touches))
 }
 
 /// By kind and bytes.

@@ -3,7 +3,7 @@
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::operands_for;
 use sardonyx_base::{DType, Result};
-use sardonyx_cluster::{Groups, Topology, fastest_us};
+use sardonyx_cluster::{Fastest, Groups, Topology};
 use sardonyx_kernels::Rates;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,17 +11,24 @@ use std::collections::BTreeMap;
 const US: f64 = 1e6;
 
 /// Ranks of a mesh, rank r on device r of the topology; the last axis of the mesh runs fastest.
-pub struct Machine<'t> {
-    topology: &'t Topology,
+pub struct Machine<'m, 't> {
     /// Of one rank.
     rates: Rates,
     mesh: Vec<usize>,
-    times: &'t Times,
+    times: &'m Times<'t>,
 }
 
 /// The time of a collective of so many bytes in groups, as far as somebody asked: it is the same for all meshes.
-#[derive(Debug, Default)]
-pub struct Times(RefCell<BTreeMap<Asked, f64>>);
+pub struct Times<'t> {
+    known: RefCell<BTreeMap<Asked, f64>>,
+    fastest: RefCell<Fastest<'t>>,
+}
+
+impl<'t> Times<'t> {
+    pub fn new(topology: &'t Topology) -> Times<'t> {
+        Times { known: RefCell::default(), fastest: RefCell::new(Fastest::new(topology)) }
+    }
+}
 
 /// A collective; the ranks, the size and the stride of its groups; bytes as a power of two.
 type Asked = (Collective, [usize; 3], u32);
@@ -29,10 +36,10 @@ type Asked = (Collective, [usize; 3], u32);
 /// Bytes that are simulated, as powers of two; between two of them time is a straight line.
 const STEP: u32 = 2;
 
-impl<'t> Machine<'t> {
-    pub fn new(topology: &'t Topology, rates: Rates, mesh: &[i64], times: &'t Times) -> Machine<'t> {
+impl<'m, 't> Machine<'m, 't> {
+    pub fn new(rates: Rates, mesh: &[i64], times: &'m Times<'t>) -> Machine<'m, 't> {
         let mesh = mesh.iter().map(|n| usize::try_from(*n).unwrap_or(1)).collect();
-        Machine { topology, rates, mesh, times }
+        Machine { rates, mesh, times }
     }
 
     /// A rank takes so long for the work of an operation.
@@ -42,13 +49,16 @@ impl<'t> Machine<'t> {
         (launch + computed.max(work.bytes / self.rates.bytes_per_s)) * US
     }
 
-    /// What the fastest algorithm takes that ranks can run. Bytes are those of the whole: what each rank has of a reduction,
+    /// What the fastest algorithm takes that ranks can run; without end where all have more messages than are simulated. Bytes are those of the whole: what each rank has of a reduction,
     /// or gets of a gathering.
     pub fn exchange_us(&self, op: &Collective, bytes: f64) -> Result<f64> {
         let exponent = bytes.max(1.0).log2();
         let below = (exponent / f64::from(STEP)).floor() as u32 * STEP;
         let [low, high] = [below, below + STEP].map(|e| self.simulated(op, e));
         let (low, high) = (low?, high?);
+        if !(low.is_finite() && high.is_finite()) {
+            return Ok(f64::INFINITY);
+        }
         let [from, to] = [below, below + STEP].map(|e| f64::from(e).exp2());
         Ok(low + (high - low) * ((bytes - from) / (to - from)).max(0.0))
     }
@@ -60,12 +70,12 @@ impl<'t> Machine<'t> {
         let inner: usize = self.mesh.iter().skip(axis + 1).product();
         let groups = Groups { ranks: self.mesh.iter().product(), size: ranks, stride: inner };
         let key = (*op, [groups.ranks, groups.size, groups.stride], exponent);
-        if let Some(known) = self.times.0.borrow().get(&key) {
+        if let Some(known) = self.times.known.borrow().get(&key) {
             return Ok(*known);
         }
         let operands = operands_for(op, ranks, 1 << exponent.min(40));
-        let time = fastest_us(self.topology, op, &operands, groups)?.unwrap_or(f64::INFINITY);
-        self.times.0.borrow_mut().insert(key, time);
+        let time = self.times.fastest.borrow_mut().time_us(op, &operands, groups)?.unwrap_or(f64::INFINITY);
+        self.times.known.borrow_mut().insert(key, time);
         Ok(time)
     }
 }

@@ -26,9 +26,10 @@ pub use estimate::{Estimate, Exchange};
 pub use machine::{Machine, Times};
 pub use simulated::{Event, Run, simulated};
 
+use crate::options::Options;
 use crate::placement::{OperandPlace, Overlap, Stages};
 use crate::shard::{
-    Ranks, Signature, State, States, batch, collective, follows, operation_numbers, overlapped, split,
+    Ranks, Signature, State, States, batch, check_ranks, follows, operation_numbers, overlapped, sharded, split,
     with_operands_placed,
 };
 use crate::usual::Sizes;
@@ -52,7 +53,7 @@ pub struct Task<'t> {
     /// Bytes that a rank may have.
     pub memory: Option<f64>,
     /// Times of collectives, as far as they are known.
-    pub times: Times,
+    pub times: Times<'t>,
 }
 
 /// A plan that was considered.
@@ -120,6 +121,9 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
         all.extend(pipeline::candidates(task, &mesh, ways)?);
     }
     let time = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::time_us);
+    let best = all.iter().filter(|c| c.fits).map(time).fold(f64::INFINITY, f64::min);
+    let overlapped = all.iter().map(|c| with_overlap(task, c, best)).collect::<Result<Vec<_>>>()?;
+    all.extend(overlapped.into_iter().flatten());
     let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
     all.sort_by(|a, b| {
         // Where nothing fits, that which lacks least.
@@ -148,29 +152,22 @@ fn meshes_of_three(task: &Task) -> Vec<Vec<i64>> {
 }
 
 fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
-    let machine = Machine::new(task.topology, task.rates, mesh, &task.times);
+    let machine = Machine::new(task.rates, mesh, &task.times);
     let made = |found_by: FoundBy, places: Vec<OperandPlace>| {
-        let local = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules);
-        let estimate = |local: &Graph| estimate::estimate(local, task.sizes, &machine);
-        let plain = local.as_ref().map_err(|e| e.message.clone());
-        let plain = plain.and_then(|local| estimate(local).map_err(|e| e.message));
-        let of = |estimate| Candidate::new(task, mesh, found_by, (places.clone(), None), estimate);
-        let chunked = match (&local, &plain) {
-            (Ok(local), Ok(plain)) => best_overlap((local, task.sizes), plain.time_us(), &estimate),
-            _ => None,
-        };
-        let chunked = chunked.map(|(overlap, e)| Candidate { overlap: Some(overlap), ..of(Ok(e)) });
-        chunked.into_iter().chain([of(plain)]).collect::<Vec<Candidate>>()
+        let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules)
+            .and_then(|local| estimate::estimate(&local, task.sizes, &machine))
+            .map_err(|e| e.message);
+        Candidate::new(task, mesh, found_by, (places, None), estimate)
     };
-    let mut all = made(FoundBy::Rules, vec![]);
+    let mut all = vec![made(FoundBy::Rules, vec![])];
     let spaces = spaces(task, mesh)?;
     let searched = |us_per_byte: f64| searched(&machine, &spaces, us_per_byte);
-    all.extend(made(FoundBy::Search, searched(0.0)?));
+    all.push(made(FoundBy::Search, searched(0.0)?));
     if task.memory.is_some() && all.iter().all(|c| !c.fits) {
         for price in PRICES {
-            let found = made(FoundBy::SearchForMemory, searched(price)?);
-            let fits = found.iter().any(|c| c.fits);
-            all.extend(found);
+            let candidate = made(FoundBy::SearchForMemory, searched(price)?);
+            let fits = candidate.fits;
+            all.push(candidate);
             if fits {
                 break;
             }
@@ -184,22 +181,29 @@ static OVERLAPS: [[usize; 2]; 6] = [[2, 1], [4, 1], [8, 1], [16, 1], [1, 2], [1,
 /// As much of the time as either has to save: each part is a launch of its own, and exchanged on its own.
 const WORTH: f64 = 0.03;
 
-/// The overlap with which a call is fastest, where that is faster than it is in one piece.
-fn best_overlap(
-    (local, sizes): (&Graph, &Sizes),
-    plain_us: f64,
-    estimate: &dyn Fn(&Graph) -> Result<Estimate>,
-) -> Option<(Overlap, Estimate)> {
-    let batch = batch(local).and_then(|d| d.eval(&|name| sizes.get(name).copied()).ok()).unwrap_or(1);
+/// The same with the overlap with which a call is fastest, where that is faster than it is in one piece. Where it would not be
+/// the best with all its exchanges hidden, nothing is tried.
+fn with_overlap(task: &Task, plain: &Candidate, best_us: f64) -> Result<Option<Candidate>> {
+    let (Ok(estimate), None) = (&plain.estimate, &plain.stages) else { return Ok(None) };
+    let hidden = estimate.exchange_us - estimate.hidden_us;
+    if estimate.compute_us >= best_us || hidden < WORTH * estimate.time_us() {
+        return Ok(None);
+    }
+    let machine = Machine::new(task.rates, &plain.mesh, &task.times);
+    let local = local_program(task.graph, &plain.mesh, &plain.places, plain.found_by == FoundBy::Rules)?;
+    let batch = batch(&local).and_then(|d| d.eval(&|name| task.sizes.get(name).copied()).ok()).unwrap_or(1);
     let tried = |[chunks, micro_batches]: [usize; 2]| {
         let overlap = Overlap { chunks, micro_batches, nodes: vec![] };
-        let estimate = overlapped(local, &overlap).and_then(|(cut, _)| estimate(&cut)).ok()?;
-        Some((overlap, estimate))
+        let (cut, _) = overlapped(&local, &overlap).ok()?;
+        Some((overlap, estimate::estimate(&cut, task.sizes, &machine).ok()?))
     };
-    let has_collectives = local.nodes.iter().any(|node| collective(node).is_some());
-    let all = OVERLAPS.into_iter().filter(|[_, n]| has_collectives && *n as i64 <= batch).filter_map(tried);
-    let best = all.min_by(|a, b| a.1.time_us().total_cmp(&b.1.time_us()))?;
-    (best.1.time_us() < plain_us * (1.0 - WORTH)).then_some(best)
+    let all = OVERLAPS.into_iter().filter(|[_, n]| *n as i64 <= batch).filter_map(tried);
+    let found = all.min_by(|a, b| a.1.time_us().total_cmp(&b.1.time_us()));
+    let found = found.filter(|(_, e)| e.time_us() < estimate.time_us() * (1.0 - WORTH));
+    Ok(found.map(|(overlap, e)| {
+        let of = (plain.places.clone(), None);
+        Candidate { overlap: Some(overlap), ..Candidate::new(task, &plain.mesh, plain.found_by, of, Ok(e)) }
+    }))
 }
 
 /// The ways of all operations along each axis of a mesh.
@@ -245,10 +249,18 @@ fn pipelines(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
 /// What the ranks of a stage are to have along the second axis: they are taken for neighbours, as those of a mesh of them alone
 /// are.
 fn places_within_stages(task: &Task, size: i64) -> Result<Vec<OperandPlace>> {
-    let machine = Machine::new(task.topology, task.rates, &[size], &task.times);
+    let machine = Machine::new(task.rates, &[size], &task.times);
     let mut places = searched(&machine, &spaces(task, &[size])?, 0.0)?;
     places.iter_mut().for_each(|place| place.place.mesh += 1);
     Ok(places)
+}
+
+/// The program that all ranks run, as a plan's options say it. Errors: those of the pass `shard`.
+pub fn program_of_ranks(graph: &Graph, options: &Options) -> Result<Graph> {
+    if let Some(stages) = &options.stages {
+        check_ranks(stages, &options.mesh)?;
+    }
+    sharded(graph, options, &mut vec![States::new(); options.mesh.len()]).map(|(local, _)| local)
 }
 
 /// The program of each rank.

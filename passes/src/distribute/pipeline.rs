@@ -28,7 +28,7 @@ const WORTH: f64 = 0.03;
 
 /// The stages are along the first axis, each split along the others in one of the ways. None where the program is too short.
 pub fn candidates(task: &Task, mesh: &[i64], ways: Vec<(FoundBy, Vec<OperandPlace>)>) -> Result<Vec<Candidate>> {
-    let machine = Machine::new(task.topology, task.rates, mesh, &task.times);
+    let machine = Machine::new(task.rates, mesh, &task.times);
     let begins = begins(task, &machine, mesh[0] as usize)?;
     if begins.len() as i64 + 1 != mesh[0] {
         return Ok(vec![]);

@@ -18,15 +18,15 @@ pub type Choice = Vec<Vec<usize>>;
 const FORMS_MAX: usize = 3;
 const CANDIDATES_MAX: usize = 10;
 
-pub struct Search<'s, 'g> {
-    pub machine: &'s Machine<'s>,
+pub struct Search<'s, 't, 'g> {
+    pub machine: &'s Machine<'s, 't>,
     /// By axis.
     pub spaces: &'s [Space<'g>],
     /// What a byte of weights on each rank costs, in microseconds: 0 where memory is enough.
     pub us_per_byte: f64,
 }
 
-impl<'g> Search<'_, 'g> {
+impl<'g> Search<'_, '_, 'g> {
     fn graph(&self) -> &'g Graph {
         self.spaces[0].graph
     }

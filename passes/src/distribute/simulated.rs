@@ -10,11 +10,12 @@ use crate::shard::collective;
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::{Operand, Rounds, direct};
-use sardonyx_base::{Dim, HostOp, Result};
-use sardonyx_cluster::{Outcome, Simulation, Topology, among};
-use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, Value};
+use sardonyx_base::{Dim, Result};
+use sardonyx_cluster::{Group, Outcome, Simulation, Topology};
+use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, TensorType, Value};
 use sardonyx_kernels::Rates;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
 /// Up to so many ranks each computes parts of its own size; of more, all take what the first one does.
 const OWN_SIZES_MAX: usize = 64;
@@ -52,8 +53,8 @@ pub fn simulated(
     mesh: &[i64],
     with_events: bool,
 ) -> Result<Run> {
-    let times = Times::default();
-    let machine = Machine::new(topology, rates, mesh, &times);
+    let times = Times::new(topology);
+    let machine = Machine::new(rates, mesh, &times);
     let mesh: Vec<usize> = mesh.iter().map(|n| usize::try_from(*n).unwrap_or(1)).collect();
     let n: usize = mesh.iter().product();
     topology.check_ranks(n)?;
@@ -62,7 +63,7 @@ pub fn simulated(
     let sizes: Vec<Sizes> = (0..n).map(|rank| sizes_of_rank(graph, sizes, &mesh, rank)).collect();
     let locals = sizes[..sized].iter().map(|sizes| Local::with_coordinates(graph, sizes.clone()));
     let locals = locals.collect::<Result<Vec<Local>>>()?;
-    let mut simulation = Simulation::new(topology, n);
+    let (mut simulation, mut schedules) = (Simulation::new(topology, n), Schedules::default());
     // What each rank has begun: when that ends; when it last waited; when it had made what it brings to collectives.
     let mut under_way: Option<(Value, Vec<f64>)> = None;
     let mut waited = vec![0.0f64; n];
@@ -71,31 +72,45 @@ pub fn simulated(
     let mut run = Run { computed: vec![0.0; n], taken: vec![0; n], ..Run::default() };
     for (v, node) in graph.values() {
         let ranks = &takes[v.index()];
-        let time = locals[0].time(v, &machine)?;
-        if let Some((_, ends)) = under_way.take_if(|(of, _)| waits_for(graph, node, &time, *of)) {
+        let exchange = collective(node);
+        // By rank, of what they compute.
+        let times = match exchange {
+            Some(_) => vec![],
+            None => {
+                let times = locals.iter().map(|local| match local.time(v, &machine)? {
+                    Time::Compute(us) | Time::Exchange(_, _, us) => Ok(us),
+                });
+                times.collect::<Result<Vec<f64>>>()?
+            }
+        };
+        if let Some((_, ends)) = under_way.take_if(|(of, _)| waits_for(graph, node, times.first().copied(), *of)) {
             for (rank, end) in ends.iter().enumerate() {
                 simulation.wait_until(rank, *end);
                 waited[rank] = simulation.ended(rank);
             }
         }
-        let mut begun: Vec<f64> = (0..n).map(|rank| simulation.ended(rank)).collect();
-        let exchange = collective(node);
+        let mut begun: Vec<f64> = vec![];
+        if with_events {
+            begun.extend((0..n).map(|rank| simulation.ended(rank)));
+        }
         match exchange {
             Some(op) => {
-                let schedules = schedules(graph, node, &op, (&mesh, &sizes), ranks)?;
-                for (rank, rounds) in schedules.iter().enumerate() {
-                    let moves = rounds.iter().flatten().filter(|m| m.from.rank() != rank);
-                    run.taken[rank] += moves.map(|m| m.bytes as u64).sum::<u64>();
+                let groups = schedules.groups((op, graph.ty(node.args[0])), (&mesh, &sizes), ranks)?;
+                for (members, rounds) in &groups {
+                    for (own, (rank, rounds)) in members.iter().zip(rounds.iter()).enumerate() {
+                        let moves = rounds.iter().flatten().filter(|m| m.from.rank() != own);
+                        run.taken[*rank] += moves.map(|m| m.bytes as u64).sum::<u64>();
+                    }
                 }
+                let groups: Vec<Group> = groups.iter().map(|(members, rounds)| Group { members, rounds }).collect();
                 let operand = &made[&graph.root(node.args[0])];
-                begun = operand.iter().zip(&waited).map(|(made, waited)| made.max(*waited)).collect();
-                under_way = Some((v, simulation.begin(begun.clone(), &schedules)));
+                let from: Vec<f64> = operand.iter().zip(&waited).map(|(made, waited)| made.max(*waited)).collect();
+                if with_events {
+                    begun.clone_from(&from);
+                }
+                under_way = Some((v, simulation.begin(from, &groups)));
             }
             None => {
-                let times = locals.iter().map(|local| match local.time(v, &machine)? {
-                    Time::Compute(us) | Time::Exchange(_, _, us) => Ok(us),
-                });
-                let times = times.collect::<Result<Vec<f64>>>()?;
                 for rank in (0..n).filter(|rank| ranks[*rank]) {
                     let us = times[rank.min(sized - 1)];
                     simulation.compute(rank, us);
@@ -125,39 +140,47 @@ pub fn simulated(
     Ok(run)
 }
 
+/// Ranks. Many values have the same ones.
+type Ranks = Rc<[bool]>;
+
 /// By value, by rank: the rank computes it, or takes part in what exchanges it.
-fn taking_part(graph: &Graph, mesh: &[usize]) -> Vec<Vec<bool>> {
+fn taking_part(graph: &Graph, mesh: &[usize]) -> Vec<Ranks> {
     let n: usize = mesh.iter().product();
-    let is_send = |node: &Node| match &node.op {
-        Op::Host(host) => matches!(host.op, HostOp::Collective(Collective::Send { .. })),
-        _ => false,
-    };
+    let is_send = |node: &Node| matches!(collective(node), Some(Collective::Send { .. }));
+    let all: Ranks = vec![true; n].into();
     if !graph.nodes.iter().any(is_send) {
-        return vec![vec![true; n]; graph.nodes.len()];
+        return vec![all; graph.nodes.len()];
     }
-    let mut needed = vec![vec![false; n]; graph.nodes.len()];
-    for (_, v) in &graph.outputs {
-        needed[v.index()][0] = true;
-    }
-    let mut takes = vec![vec![false; n]; graph.nodes.len()];
-    for (v, node) in graph.nodes.iter().enumerate().rev() {
-        let reads = match &node.op {
-            Op::Host(host) => match &host.op {
-                HostOp::Collective(op) => {
-                    let [takes_part, reads] = op.taking_part(mesh, &needed[v]);
-                    takes[v] = takes_part;
-                    reads
-                }
-                _ => vec![true; n],
-            },
-            op if !op.binds().is_empty() => vec![true; n],
-            _ => needed[v].clone(),
-        };
-        if !takes[v].iter().any(|takes| *takes) {
-            takes[v].clone_from(&reads);
+    let mut known: HashSet<Ranks> = HashSet::new();
+    let mut shared = |ranks: Vec<bool>| match known.get(ranks.as_slice()) {
+        Some(same) => same.clone(),
+        None => {
+            let new: Ranks = ranks.into();
+            known.insert(new.clone());
+            new
         }
+    };
+    let none = shared(vec![false; n]);
+    let first = shared((0..n).map(|rank| rank == 0).collect());
+    let mut needed = vec![none.clone(); graph.nodes.len()];
+    graph.outputs.iter().for_each(|(_, v)| needed[v.index()] = first.clone());
+    let mut takes = vec![none; graph.nodes.len()];
+    for (v, node) in graph.nodes.iter().enumerate().rev() {
+        let (takes_part, reads) = match (&node.op, collective(node)) {
+            (_, Some(op)) => {
+                let [takes_part, reads] = op.taking_part(mesh, &needed[v]);
+                (Some(shared(takes_part)), shared(reads))
+            }
+            (Op::Host(_), None) => (None, all.clone()),
+            (op, None) if !op.binds().is_empty() => (None, all.clone()),
+            _ => (None, needed[v].clone()),
+        };
+        takes[v] = takes_part.filter(|ranks| ranks.iter().any(|takes| *takes)).unwrap_or_else(|| reads.clone());
         for arg in &node.args {
-            needed[arg.index()].iter_mut().zip(&reads).for_each(|(needed, reads)| *needed |= reads);
+            let has = &needed[arg.index()];
+            if !Rc::ptr_eq(has, &reads) {
+                needed[arg.index()] = shared(has.iter().zip(reads.iter()).map(|(has, reads)| *has || *reads).collect());
+            }
         }
     }
     takes
@@ -175,32 +198,41 @@ fn sizes_of_rank(graph: &Graph, sizes: &Sizes, mesh: &[usize], rank: usize) -> S
     sizes
 }
 
-/// By rank: what it does in a collective, where it takes part.
-fn schedules(
-    graph: &Graph,
-    node: &Node,
-    op: &Collective,
-    (mesh, sizes): (&[usize], &[Sizes]),
-    ranks: &[bool],
-) -> Result<Vec<Rounds>> {
-    let axis = op.mesh();
-    let stride: usize = mesh[axis + 1..].iter().product();
-    let ty = graph.ty(node.args[0]);
-    let brings = |rank: usize| {
-        let size = |d: &Dim| d.eval(&|name| sizes[rank].get(name).copied()).map(|n| usize::try_from(n).unwrap_or(0));
-        let dims = ty.dims.iter().map(size).collect::<Result<Vec<usize>>>()?;
-        Ok(Operand { dtype: ty.dtype, dims })
-    };
-    let mut all: Vec<Rounds> = vec![vec![]; sizes.len()];
-    for first in (0..sizes.len()).filter(|rank| (rank / stride).is_multiple_of(mesh[axis])) {
-        let members: Vec<usize> = (0..mesh[axis]).map(|at| first + at * stride).collect();
-        if !members.iter().any(|rank| ranks[*rank]) {
-            continue;
+/// What the members of groups do in collectives, by what they bring: as they did it before.
+#[derive(Default)]
+struct Schedules(HashMap<(Collective, Vec<Operand>), Rc<[Rounds]>>);
+
+/// The members of a group, and what they do by their places in it.
+type InGroup = (Vec<usize>, Rc<[Rounds]>);
+
+impl Schedules {
+    /// Of the groups that take part.
+    fn groups(
+        &mut self,
+        (op, ty): (Collective, &TensorType),
+        (mesh, sizes): (&[usize], &[Sizes]),
+        ranks: &[bool],
+    ) -> Result<Vec<InGroup>> {
+        let axis = op.mesh();
+        let stride: usize = mesh[axis + 1..].iter().product();
+        let brings = |rank: usize| {
+            let size =
+                |d: &Dim| d.eval(&|name| sizes[rank].get(name).copied()).map(|n| usize::try_from(n).unwrap_or(0));
+            let dims = ty.dims.iter().map(size).collect::<Result<Vec<usize>>>()?;
+            Ok(Operand { dtype: ty.dtype, dims })
+        };
+        let mut all = vec![];
+        for first in (0..sizes.len()).filter(|rank| (rank / stride).is_multiple_of(mesh[axis])) {
+            let members: Vec<usize> = (0..mesh[axis]).map(|at| first + at * stride).collect();
+            if !members.iter().any(|rank| ranks[*rank]) {
+                continue;
+            }
+            let operands = members.iter().map(|rank| brings(*rank)).collect::<Result<Vec<Operand>>>()?;
+            let rounds = self.0.entry((op, operands)).or_insert_with_key(|(op, operands)| {
+                (0..operands.len()).map(|own| direct(op, operands, own)).collect()
+            });
+            all.push((members, rounds.clone()));
         }
-        let operands = members.iter().map(|rank| brings(*rank)).collect::<Result<Vec<Operand>>>()?;
-        for (own, &rank) in members.iter().enumerate().filter(|(_, rank)| ranks[**rank]) {
-            all[rank] = among(&direct(op, &operands, own), &members);
-        }
+        Ok(all)
     }
-    Ok(all)
 }

@@ -100,8 +100,8 @@ fn what_is_chosen_is_what_a_search_through_all_ways_finds() {
         let (graph, topology) = (program(&mut random), topology(&mut random, ranks));
         let sizes = Sizes::new();
         let spaces = spaces(&graph, &sizes, ranks);
-        let times = Times::default();
-        let machine = Machine::new(&topology, rates(), &[ranks as i64], &times);
+        let times = Times::new(&topology);
+        let machine = Machine::new(rates(), &[ranks as i64], &times);
         let search = Search { machine: &machine, spaces: &spaces, us_per_byte: 0.0 };
         let costs = all_choices(&spaces[0]).into_iter().map(|choice| search.cost(0, &choice).unwrap());
         let least = costs.fold(f64::INFINITY, f64::min);
@@ -128,7 +128,7 @@ fn a_plan_is_within_the_memory_or_none_is_given() {
             rates: rates(),
             ranks: 4,
             memory,
-            times: Times::default(),
+            times: Times::new(&topology),
         };
         let free = plan(&task(None)).unwrap();
         assert!(free[0].fits && free.iter().all(|c| c.estimate.is_ok()), "{free:?}");
@@ -181,7 +181,7 @@ fn best_over_hosts(between_hosts_gb_s: f64) -> Candidate {
         rates: rates(),
         ranks: 4,
         memory,
-        times: Times::default(),
+        times: Times::new(&topology),
     };
     let all = plan(&task).unwrap();
     assert!(all[0].fits, "{all:?}");

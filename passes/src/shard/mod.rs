@@ -21,8 +21,9 @@ pub use places::{operation_numbers, with_operands_placed};
 pub use redistribute::fixed_values;
 pub use seed::head_units;
 pub use split::{Ranks, Split, State};
-pub use stages::{everywhere, is_view, stages_of_values, with_sends};
+pub use stages::{check_ranks, everywhere, is_view, stages_of_values, with_sends};
 
+use crate::options::Options;
 use crate::placement::Stages;
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
@@ -33,54 +34,60 @@ pub use redistribute::States;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value};
-use stages::check_ranks;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    let mesh = rewrites.options().mesh.clone();
-    let (places, seeds) = (rewrites.options().places.clone(), rewrites.options().seeds);
-    let (pipeline, overlap) = (rewrites.options().stages.clone(), rewrites.options().overlap.clone());
-    if let Some(stages) = &pipeline {
-        check_ranks(stages, &mesh)?;
+    let options = rewrites.options().clone();
+    if let Some(stages) = &options.stages {
+        check_ranks(stages, &options.mesh)?;
     }
-    let axis_of_stages = pipeline.as_ref().map(|stages| stages.axis);
-    let seeded: Vec<bool> = (0..mesh.len()).map(|axis| seeds && axis_of_stages != Some(axis)).collect();
-    let mut states = vec![States::new(); mesh.len()];
+    let mut states = vec![States::new(); options.mesh.len()];
     rewrites.graphs(module, |rewrites, graph| {
-        // What host operations call runs on every rank as it is.
-        if !graph.internal {
-            if !places.is_empty() {
-                *graph = with_places(graph, &places, rewrites)?;
-            }
-            if let Some(stages) = &pipeline {
-                *graph = piped(graph, stages, rewrites)?;
-            }
-            let (local, missed) = split_with(graph, &mesh, &seeded, &mut states)?;
-            *graph = local;
-            missed.into_iter().for_each(|missed| rewrites.missed(missed));
-            if let Some(overlap) = &overlap {
-                let (cut, missed) = overlapped(graph, overlap)?;
-                *graph = cut;
-                missed.into_iter().for_each(|missed| rewrites.missed(missed));
-            }
-        }
-        if graph.nodes.iter().any(|n| matches!(n.op, Op::Place(_))) {
-            *graph = unplaced(graph)?;
-        }
+        let missed;
+        (*graph, missed) = sharded(graph, &options, &mut states)?;
+        missed.into_iter().for_each(|missed| rewrites.missed(missed));
         Ok(())
     })
 }
 
+/// The program that all ranks of the mesh run, as the options say it, and what stays on every rank.
+pub fn sharded(graph: &Graph, options: &Options, states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
+    let (mut graph, mut missed) = (graph.clone(), vec![]);
+    // What host operations call runs on every rank as it is.
+    if !graph.internal {
+        let axis_of_stages = options.stages.as_ref().map(|stages| stages.axis);
+        let seeded = (0..options.mesh.len()).map(|axis| options.seeds && axis_of_stages != Some(axis));
+        if !options.places.is_empty() {
+            graph = with_places(&graph, &options.places, &mut missed)?;
+        }
+        if let Some(stages) = &options.stages {
+            graph = piped(&graph, stages, &mut missed)?;
+        }
+        let (local, more) = split_with(&graph, &options.mesh, &seeded.collect::<Vec<bool>>(), states)?;
+        graph = local;
+        missed.extend(more);
+        if let Some(overlap) = &options.overlap {
+            let (cut, more) = overlapped(&graph, overlap)?;
+            graph = cut;
+            missed.extend(more);
+        }
+    }
+    if graph.nodes.iter().any(|n| matches!(n.op, Op::Place(_))) {
+        graph = unplaced(&graph)?;
+    }
+    Ok((graph, missed))
+}
+
 /// The program with sends between stages, one micro-batch after the other.
-fn piped(graph: &Graph, stages: &Stages, rewrites: &mut Rewrites) -> Result<Graph> {
+fn piped(graph: &Graph, stages: &Stages, missed: &mut Vec<Missed>) -> Result<Graph> {
     check_no_place(graph, stages.axis)?;
     let stage_of = stages_of_values(graph, &stages.begins)?;
-    let (mut piped, mut missed) = with_sends(graph, stages.axis, &stage_of)?;
+    let (mut piped, more) = with_sends(graph, stages.axis, &stage_of)?;
+    missed.extend(more);
     if stages.micro_batches > 1 {
         let (cut, more) = in_micro_batches(&piped, stages.micro_batches, Turns::Whole)?;
         piped = cut;
         missed.extend(more);
     }
-    missed.into_iter().for_each(|missed| rewrites.missed(missed));
     Ok(piped)
 }
 

@@ -5,7 +5,6 @@
 
 use crate::placement::OperandPlace;
 use crate::remark::Missed;
-use crate::rewrite::Rewrites;
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -67,14 +66,14 @@ pub fn with_operands_placed(graph: &Graph, places: &[OperandPlace]) -> Result<Gr
 }
 
 /// The same for an entry point: one beside `main` may lack operations.
-pub fn with_places(graph: &Graph, places: &[OperandPlace], rewrites: &mut Rewrites) -> Result<Graph> {
+pub fn with_places(graph: &Graph, places: &[OperandPlace], missed: &mut Vec<Missed>) -> Result<Graph> {
     if graph.name == "main" {
         return with_operands_placed(graph, places);
     }
     let (out, unused) = placed(graph, places);
     for place in unused {
-        let missed = Missed::because("the plan is not of this entry point", &place.absence());
-        rewrites.missed(Missed { node: Some(place.node.clone()), ..missed });
+        let other = Missed::because("the plan is not of this entry point", &place.absence());
+        missed.push(Missed { node: Some(place.node.clone()), ..other });
     }
     Ok(out)
 }

@@ -1,7 +1,7 @@
 //! a collective, how many ranks, a topology  =>  what each algorithm takes on it, the fastest first
 
 use crate::cycles::edge_disjoint_cycles;
-use crate::simulate::{Outcome, simulate};
+use crate::simulate::{Group, Outcome, Simulation, simulate, simulate_groups};
 use crate::topology::{Kind, Topology};
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, result};
@@ -118,10 +118,32 @@ pub fn compare_in_groups(
     Ok(Comparison { candidates: all, left_out })
 }
 
-/// The time of the fastest algorithm that ranks can run, for those who ask often: an algorithm that cannot be faster than one
-/// that was simulated is not, and of many groups those are simulated that few messages belong to. None where all algorithms
-/// have too many messages. Errors: as those of [`compare_in_groups`].
-pub fn fastest_us(topology: &Topology, op: &Collective, operands: &[Operand], groups: Groups) -> Result<Option<f64>> {
+/// For those who ask often for the time of the fastest algorithm that ranks can run.
+pub struct Fastest<'t> {
+    topology: &'t Topology,
+    simulation: Simulation<'t>,
+}
+
+impl<'t> Fastest<'t> {
+    pub fn new(topology: &'t Topology) -> Fastest<'t> {
+        Fastest { topology, simulation: Simulation::new(topology, 0) }
+    }
+
+    /// An algorithm that cannot be faster than one that was simulated is not, or not to its end, and of many groups those are
+    /// simulated that few messages belong to. None where all algorithms have too many messages. Errors: as those of
+    /// [`compare_in_groups`].
+    pub fn time_us(&mut self, op: &Collective, operands: &[Operand], groups: Groups) -> Result<Option<f64>> {
+        let Fastest { topology, simulation } = self;
+        fastest_us(topology, simulation, (op, operands), groups)
+    }
+}
+
+fn fastest_us(
+    topology: &Topology,
+    simulation: &mut Simulation,
+    (op, operands): (&Collective, &[Operand]),
+    groups: Groups,
+) -> Result<Option<f64>> {
     check(topology, op, operands, groups)?;
     let Some(members) = groups.members().next() else { return Ok(None) };
     let first = |algorithm: Algorithm| Some((algorithm.rounds(op, operands, 0)?, algorithm));
@@ -129,7 +151,7 @@ pub fn fastest_us(topology: &Topology, op: &Collective, operands: &[Operand], gr
         .into_iter()
         .filter_map(first)
         .map(|(rounds, algorithm)| {
-            (least_us(topology, &among(&rounds, &members), members[0]), messages(&rounds, operands.len()), algorithm)
+            (least_us(topology, &rounds, &members), messages(&rounds, operands.len()), algorithm)
         })
         .filter(|(_, messages, _)| *messages <= MESSAGES_FEW)
         .collect();
@@ -139,15 +161,17 @@ pub fn fastest_us(topology: &Topology, op: &Collective, operands: &[Operand], gr
         if best.is_some_and(|best| least >= best) {
             continue;
         }
-        if let Some(outcome) = simulated(topology, (algorithm, op, operands), groups, MESSAGES_FEW) {
-            best = Some(best.map_or(outcome.time_us, |best| best.min(outcome.time_us)));
+        if let Some((members, rounds)) = in_groups((algorithm, op, operands), groups, MESSAGES_FEW) {
+            simulation.restart(groups.ranks);
+            best = simulation.exchange_before(&beside(&members, &rounds), best.unwrap_or(f64::INFINITY)).or(best);
         }
     }
     Ok(best)
 }
 
-/// No less than this passes until a rank with these rounds has its result: as long as if nobody else sent anything.
-fn least_us(topology: &Topology, rounds: &Rounds, rank: usize) -> f64 {
+/// No less than this passes until the first member, with these rounds, has its result: as long as if nobody else sent anything.
+fn least_us(topology: &Topology, rounds: &Rounds, members: &[usize]) -> f64 {
+    let rank = members[0];
     let overhead = topology.overhead_us.value;
     let of_message = |from: usize, bytes: usize| {
         let levels = topology.route(from, rank).into_iter().map(|link| &topology.level[link.level]);
@@ -157,8 +181,8 @@ fn least_us(topology: &Topology, rounds: &Rounds, rank: usize) -> f64 {
         latency + longest + 2.0 * overhead
     };
     let of_round = |moves: &Vec<Move>| {
-        let others = moves.iter().filter(|m| m.from.rank() != rank);
-        let arrives = others.map(|m| of_message(m.from.rank(), m.bytes)).fold(0.0, f64::max);
+        let others = moves.iter().filter(|m| m.from.rank() != 0);
+        let arrives = others.map(|m| of_message(members[m.from.rank()], m.bytes)).fold(0.0, f64::max);
         let combined: usize = moves.iter().filter(|m| m.combine.is_some()).map(|m| m.bytes).sum();
         arrives + combined as f64 / (topology.combine_gb_s.value * 1e3)
     };
@@ -186,20 +210,31 @@ fn simulated(
     groups: Groups,
     messages_max: usize,
 ) -> Option<Outcome> {
+    let (members, rounds) = in_groups((algorithm, op, operands), groups, messages_max)?;
+    Some(simulate_groups(topology, groups.ranks, &beside(&members, &rounds)))
+}
+
+/// The members of groups, and what each does by its place in its group.
+type InGroups = (Vec<Vec<usize>>, Vec<Rounds>);
+
+fn in_groups(
+    (algorithm, op, operands): (Algorithm, &Collective, &[Operand]),
+    groups: Groups,
+    messages_max: usize,
+) -> Option<InGroups> {
     let n = operands.len();
-    let schedules = (0..n).map(|rank| algorithm.rounds(op, operands, rank)).collect::<Option<Vec<Rounds>>>()?;
-    let messages = messages(schedules.first()?, n);
-    let mut everywhere: Vec<Rounds> = vec![vec![]; groups.ranks];
-    for members in groups.members().take((messages_max / messages.max(1)).max(1)) {
-        for (rounds, &rank) in schedules.iter().zip(&members) {
-            everywhere[rank] = among(rounds, &members);
-        }
-    }
-    Some(simulate(topology, &everywhere))
+    let rounds = (0..n).map(|rank| algorithm.rounds(op, operands, rank)).collect::<Option<Vec<Rounds>>>()?;
+    let messages = messages(rounds.first()?, n);
+    Some((groups.members().take((messages_max / messages.max(1)).max(1)).collect(), rounds))
+}
+
+/// All groups do the same.
+fn beside<'a>(members: &'a [Vec<usize>], rounds: &'a [Rounds]) -> Vec<Group<'a>> {
+    members.iter().map(|members| Group { members, rounds }).collect()
 }
 
 /// A schedule of places in a group as one of ranks.
-pub fn among(rounds: &Rounds, members: &[usize]) -> Rounds {
+fn among(rounds: &Rounds, members: &[usize]) -> Rounds {
     let source = |from: Source| match from {
         Source::Operand(place) => Source::Operand(members[place]),
         Source::Result(place) => Source::Result(members[place]),
@@ -360,6 +395,7 @@ mod tests {
         let groups = [(8, 8, 1), (64, 8, 1), (64, 8, 8), (16, 16, 1), (48, 12, 4)];
         for name in ["dgx-h100", "fat-tree", "hamming-mesh", "torus-2d", "dragonfly", "one-host"] {
             let t = Topology::preset(name).unwrap().unwrap();
+            let mut asked = Fastest::new(&t);
             for (ranks, size, stride) in groups.into_iter().filter(|(ranks, ..)| t.check_ranks(*ranks).is_ok()) {
                 let groups = Groups { ranks, size, stride };
                 for op in [ALL_REDUCE, "AllGather mesh=0 dim=0", "ReduceScatter mesh=0 by=add dim=0"] {
@@ -368,7 +404,7 @@ mod tests {
                         let operands = vec![Operand { dtype: DType::F32, dims: vec![elements] }; size];
                         let all = compare_in_groups(&t, &op, &operands, groups).unwrap().candidates;
                         let first = all.iter().find(|c| matches!(c.means, Means::Schedule(_))).unwrap();
-                        let fastest = fastest_us(&t, &op, &operands, groups).unwrap();
+                        let fastest = asked.time_us(&op, &operands, groups).unwrap();
                         assert_eq!(fastest, Some(first.outcome.time_us), "{name} {groups:?} {op} {elements}");
                     }
                 }

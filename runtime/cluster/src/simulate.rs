@@ -9,7 +9,7 @@
 use crate::route::Link;
 use crate::topology::Topology;
 use sardonyx_base::schedule::{Move, Rounds};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
@@ -39,10 +39,33 @@ struct Message {
     combined: usize,
 }
 
+/// A rank in a round: when it began, may send next, and may receive next; the bytes that it combines.
+#[derive(Clone, Default)]
+struct Turn {
+    began: f64,
+    sends: f64,
+    receives: f64,
+    combines: usize,
+}
+
+/// A group of ranks that exchange something.
+#[derive(Clone, Copy)]
+pub struct Group<'a> {
+    pub members: &'a [usize],
+    /// What each of them does, in their order. Others are named by their places in the group.
+    pub rounds: &'a [Rounds],
+}
+
 /// Rank r runs on device r; there are no more ranks than devices.
 pub fn simulate(topology: &Topology, schedules: &[Rounds]) -> Outcome {
-    let mut simulation = Simulation::new(topology, schedules.len());
-    simulation.exchange(schedules);
+    let members: Vec<usize> = (0..schedules.len()).collect();
+    simulate_groups(topology, schedules.len(), &[Group { members: &members, rounds: schedules }])
+}
+
+/// The same of groups beside each other, of so many ranks in all.
+pub fn simulate_groups(topology: &Topology, ranks: usize, groups: &[Group]) -> Outcome {
+    let mut simulation = Simulation::new(topology, ranks);
+    simulation.exchange(groups);
     simulation.outcome()
 }
 
@@ -52,14 +75,34 @@ pub struct Simulation<'t> {
     wires: Wires<'t>,
     /// When each rank has done what it was given so far.
     ended: Vec<f64>,
+    /// What those do that take part in a round.
+    turns: Vec<Turn>,
     messages: u64,
     bytes: u64,
 }
 
 impl<'t> Simulation<'t> {
     pub fn new(topology: &'t Topology, ranks: usize) -> Simulation<'t> {
-        let wires = Wires { topology, routes: HashMap::new(), numbers: HashMap::new(), all: vec![] };
-        Simulation { topology, wires, ended: vec![0.0; ranks], messages: 0, bytes: 0 }
+        let (routes, numbers) = (HashMap::new(), HashMap::new());
+        let wires = Wires { topology, routes, numbered: vec![], numbers, all: vec![], round: 0, used: vec![] };
+        let turns = vec![Turn::default(); ranks];
+        Simulation { topology, wires, ended: vec![0.0; ranks], turns, messages: 0, bytes: 0 }
+    }
+
+    /// As new, for so many ranks, with all that is known of the topology.
+    pub fn restart(&mut self, ranks: usize) {
+        self.ended.clear();
+        self.ended.resize(ranks, 0.0);
+        self.turns.resize(ranks, Turn::default());
+        self.wires.all.iter_mut().for_each(|wire| *wire = Wire { link: wire.link, free_at: 0.0, bytes: 0, round: 0 });
+        self.wires.round = 0;
+        (self.messages, self.bytes) = (0, 0);
+    }
+
+    /// When the last rank has its result, where that is before a moment.
+    pub fn exchange_before(&mut self, groups: &[Group], us: f64) -> Option<f64> {
+        let last = |ended: &[f64]| ended.iter().copied().fold(0.0, f64::max);
+        self.go_through(groups, &mut |ended| last(ended) < us).then(|| last(&self.ended)).filter(|time| *time < us)
     }
 
     /// Gives from when to when.
@@ -79,61 +122,72 @@ impl<'t> Simulation<'t> {
     }
 
     /// As [`exchange`](Simulation::exchange) from some moment of each rank on, while the ranks go on: when each has its result.
-    pub fn begin(&mut self, from: Vec<f64>, schedules: &[Rounds]) -> Vec<f64> {
+    pub fn begin(&mut self, from: Vec<f64>, groups: &[Group]) -> Vec<f64> {
         let now = std::mem::replace(&mut self.ended, from);
-        self.exchange(schedules);
+        self.exchange(groups);
         std::mem::replace(&mut self.ended, now)
     }
 
     /// Ranks without rounds take no part.
-    pub fn exchange(&mut self, schedules: &[Rounds]) {
-        let mut last: Option<Step> = None;
-        for round in 0..schedules.iter().map(Vec::len).max().unwrap_or(0) {
-            let again = last.take().filter(|step| step.steady_us.is_some() && is_repeated(schedules, round));
-            last = Some(match again {
-                Some(step) => self.repeat(step),
-                None => self.round(schedules, round),
-            });
-        }
+    pub fn exchange(&mut self, groups: &[Group]) {
+        self.go_through(groups, &mut |_| true);
     }
 
-    fn round(&mut self, schedules: &[Rounds], round: usize) -> Step {
+    /// All rounds, as long as `goes_on` is true of when each rank has ended the last one. Whether it was.
+    fn go_through(&mut self, groups: &[Group], goes_on: &mut dyn FnMut(&[f64]) -> bool) -> bool {
+        let mut last: Option<Step> = None;
+        for round in 0..groups.iter().flat_map(|group| group.rounds).map(Vec::len).max().unwrap_or(0) {
+            let again = last.take().filter(|step| step.steady_us.is_some() && is_repeated(groups, round));
+            last = Some(match again {
+                Some(step) => self.repeat(step),
+                None => self.round(groups, round),
+            });
+            if !goes_on(&self.ended) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn round(&mut self, groups: &[Group], round: usize) -> Step {
         let overhead = self.topology.overhead_us.value;
-        let (began, counts) = (self.ended.clone(), (self.messages, self.bytes));
-        let wires: Vec<(f64, u64)> = self.wires.all.iter().map(|wire| (wire.free_at, wire.bytes)).collect();
-        let mut messages = messages_of_round(schedules, round, &self.ended);
-        messages.sort_by(|a, b| a.ready.total_cmp(&b.ready).then((a.from, a.to).cmp(&(b.from, b.to))));
-        // When each rank may begin to send and to receive its next message.
-        let (mut sends, mut receives) = (self.ended.clone(), self.ended.clone());
-        let mut combines = vec![0; schedules.len()];
+        let counts = (self.messages, self.bytes);
+        let mut messages = messages_of_round(groups, round, &self.ended);
+        messages.sort_unstable_by(|a, b| a.ready.total_cmp(&b.ready).then((a.from, a.to).cmp(&(b.from, b.to))));
+        self.wires.begin_round();
+        let mut ranks: Vec<usize> = messages.iter().flat_map(|m| [m.from, m.to]).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        for rank in &ranks {
+            let now = self.ended[*rank];
+            self.turns[*rank] = Turn { began: now, sends: now, receives: now, combines: 0 };
+        }
         for m in &messages {
+            self.turns[m.to].combines += m.combined;
             if m.from == m.to {
-                combines[m.to] += m.combined;
                 continue;
             }
-            sends[m.from] = m.ready.max(sends[m.from]) + overhead;
-            let arrives = self.wires.carry(m, sends[m.from]);
-            receives[m.to] = receives[m.to].max(arrives) + overhead;
-            combines[m.to] += m.combined;
+            let sends = m.ready.max(self.turns[m.from].sends) + overhead;
+            self.turns[m.from].sends = sends;
+            let arrives = self.wires.carry(m, sends);
+            self.turns[m.to].receives = self.turns[m.to].receives.max(arrives) + overhead;
             self.messages += 1;
             self.bytes += m.bytes as u64;
         }
-        for (rank, ends) in self.ended.iter_mut().enumerate() {
-            let combining = combines[rank] as f64 / (self.topology.combine_gb_s.value * 1e3);
-            *ends = sends[rank].max(receives[rank]) + combining;
+        let mut takes = vec![];
+        for rank in &ranks {
+            let turn = &self.turns[*rank];
+            let combining = turn.combines as f64 / (self.topology.combine_gb_s.value * 1e3);
+            self.ended[*rank] = turn.sends.max(turn.receives) + combining;
+            takes.push(self.ended[*rank] - turn.began);
         }
-        let before = |wire: usize| wires.get(wire).copied().unwrap_or((f64::NAN, 0));
-        let used = self.wires.all.iter().enumerate().filter(|(i, wire)| wire.bytes > before(*i).1);
-        let used: Vec<(usize, u64, f64)> =
-            used.map(|(i, wire)| (i, wire.bytes - before(i).1, wire.free_at - before(i).0)).collect();
-        let ranks: BTreeSet<usize> = messages.iter().flat_map(|m| [m.from, m.to]).collect();
-        let takes = ranks.iter().map(|rank| self.ended[*rank] - began[*rank]);
-        let mut takes = takes.chain(used.iter().map(|(_, _, takes)| *takes));
-        let first = takes.next();
-        let same = |us: f64| first.is_some_and(|first| (us - first).abs() <= 1e-9 * first.abs());
-        let steady_us = first.filter(|_| takes.all(same));
+        let Wires { all, used, .. } = &self.wires;
+        takes.extend(used.iter().map(|before| all[before.wire].free_at - before.free_at));
+        let first = takes.first().copied();
+        let same = |us: &f64| first.is_some_and(|first| (us - first).abs() <= 1e-9 * first.abs());
+        let steady_us = first.filter(|_| takes.iter().all(same));
         let (messages, bytes) = (self.messages - counts.0, self.bytes - counts.1);
-        let wires = used.into_iter().map(|(wire, bytes, _)| (wire, bytes)).collect();
+        let wires = used.iter().map(|before| (before.wire, all[before.wire].bytes - before.bytes)).collect();
         Step { steady_us, messages, bytes, ranks, wires }
     }
 
@@ -152,7 +206,8 @@ impl<'t> Simulation<'t> {
 
     pub fn outcome(self) -> Outcome {
         let time_us = self.ended.into_iter().fold(0.0, f64::max);
-        let links = self.wires.all.into_iter().map(|wire| (wire.link, wire.bytes)).collect();
+        let used = self.wires.all.into_iter().filter(|wire| wire.bytes > 0);
+        let links = used.map(|wire| (wire.link, wire.bytes)).collect();
         Outcome { time_us, messages: self.messages, bytes: self.bytes, links }
     }
 }
@@ -165,14 +220,14 @@ struct Step {
     messages: u64,
     bytes: u64,
     /// Ranks that sent or received.
-    ranks: BTreeSet<usize>,
+    ranks: Vec<usize>,
     /// Numbers of links that were used, and their bytes.
     wires: Vec<(usize, u64)>,
 }
 
 /// Each rank takes as many bytes of the same ranks as in the round before.
-fn is_repeated(schedules: &[Rounds], round: usize) -> bool {
-    schedules.iter().all(|rounds| match (rounds.get(round - 1), rounds.get(round)) {
+fn is_repeated(groups: &[Group], round: usize) -> bool {
+    groups.iter().flat_map(|group| group.rounds).all(|rounds| match (rounds.get(round - 1), rounds.get(round)) {
         (Some(before), Some(now)) => {
             let same = |(a, b): (&Move, &Move)| {
                 (a.from.rank(), a.bytes, a.combine.is_some()) == (b.from.rank(), b.bytes, b.combine.is_some())
@@ -183,37 +238,70 @@ fn is_repeated(schedules: &[Rounds], round: usize) -> bool {
     })
 }
 
+/// Routes that are remembered.
+const ROUTES_MAX: usize = 1 << 19;
+
 /// The links that have carried something.
 struct Wires<'t> {
     topology: &'t Topology,
-    /// By the devices of a message: numbers of links.
-    routes: HashMap<(usize, usize), Vec<usize>>,
+    /// By the devices of a message: where numbers of links begin in the list, and how many there are.
+    routes: HashMap<(u32, u32), (u32, u32)>,
+    numbered: Vec<u32>,
     numbers: HashMap<Link, usize>,
     all: Vec<Wire>,
+    round: u64,
+    /// Those that the round uses, as they were before it.
+    used: Vec<Before>,
 }
 
 struct Wire {
     link: Link,
     free_at: f64,
     bytes: u64,
+    /// The last round that used it; 0 for none.
+    round: u64,
+}
+
+struct Before {
+    wire: usize,
+    /// No number where nothing had used it.
+    free_at: f64,
+    bytes: u64,
 }
 
 impl Wires<'_> {
+    fn begin_round(&mut self) {
+        self.round += 1;
+        self.used.clear();
+    }
+
     /// Gives when a message that begins now has arrived.
     fn carry(&mut self, m: &Message, now: f64) -> f64 {
-        let Wires { topology, routes, numbers, all } = self;
-        let route = routes.entry((m.from, m.to)).or_insert_with(|| {
-            let number = |link: Link| {
-                *numbers.entry(link).or_insert_with(|| {
-                    all.push(Wire { link, free_at: 0.0, bytes: 0 });
+        let Wires { topology, routes, numbered, numbers, all, round, used } = self;
+        if routes.len() >= ROUTES_MAX {
+            routes.clear();
+            numbered.clear();
+        }
+        let (first, n) = *routes.entry((m.from as u32, m.to as u32)).or_insert_with(|| {
+            let first = numbered.len();
+            for link in topology.route(m.from, m.to) {
+                let number = *numbers.entry(link).or_insert_with(|| {
+                    all.push(Wire { link, free_at: 0.0, bytes: 0, round: 0 });
                     all.len() - 1
-                })
-            };
-            topology.route(m.from, m.to).into_iter().map(number).collect()
+                });
+                numbered.push(number as u32);
+            }
+            (first as u32, (numbered.len() - first) as u32)
         });
         let (mut begins, mut latency, mut longest) = (now, 0.0, 0.0f64);
-        for &number in route.iter() {
+        for &number in &numbered[first as usize..][..n as usize] {
+            let number = number as usize;
             let wire = &mut all[number];
+            if wire.round != *round {
+                let free_at = if wire.round == 0 { f64::NAN } else { wire.free_at };
+                used.push(Before { wire: number, free_at, bytes: wire.bytes });
+                wire.round = *round;
+            }
             let level = &topology.level[wire.link.level];
             let takes = m.bytes as f64 / (level.gb_s.value * 1e3);
             begins = begins.max(wire.free_at);
@@ -226,22 +314,26 @@ impl Wires<'_> {
     }
 }
 
-fn messages_of_round(schedules: &[Rounds], round: usize, ended: &[f64]) -> Vec<Message> {
-    let mut messages = vec![];
-    for (to, rounds) in schedules.iter().enumerate() {
-        let mut taken: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
+fn messages_of_round(groups: &[Group], round: usize, ended: &[f64]) -> Vec<Message> {
+    let mut messages: Vec<Message> = vec![];
+    let all = groups.iter().flat_map(|group| group.members.iter().zip(group.rounds).map(move |of| (group.members, of)));
+    for (members, (&to, rounds)) in all {
+        let own = messages.len();
+        // Ranges are taken of the other ranks in one order again and again.
+        let mut next = own;
         for m in rounds.get(round).into_iter().flatten() {
-            let sums = taken.entry(m.from.rank()).or_default();
-            sums[0] += m.bytes;
-            sums[1] += if m.combine.is_some() { m.bytes } else { 0 };
+            let (from, combined) = (members[m.from.rank()], if m.combine.is_some() { m.bytes } else { 0 });
+            let is_next = messages.get(next).is_some_and(|known| known.from == from);
+            let known = if is_next { Some(next) } else { (own..messages.len()).find(|at| messages[*at].from == from) };
+            let at = known.unwrap_or_else(|| {
+                let ready = ended[from].max(ended[to]);
+                messages.push(Message { ready, from, to, bytes: 0, combined: 0 });
+                messages.len() - 1
+            });
+            messages[at].bytes += m.bytes;
+            messages[at].combined += combined;
+            next = if at + 1 < messages.len() { at + 1 } else { own };
         }
-        messages.extend(taken.into_iter().map(|(from, [bytes, combined])| Message {
-            ready: ended[from].max(ended[to]),
-            from,
-            to,
-            bytes,
-            combined,
-        }));
     }
     messages
 }
@@ -249,7 +341,6 @@ fn messages_of_round(schedules: &[Rounds], round: usize, ended: &[f64]) -> Vec<M
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::select::among;
     use sardonyx_base::DType;
     use sardonyx_base::host::Collective;
     use sardonyx_base::schedule::{Algorithm, Operand};
@@ -277,14 +368,13 @@ mod tests {
                     else {
                         continue;
                     };
-                    let ranks = size * stride;
-                    let mut all: Vec<Rounds> = vec![vec![]; ranks];
-                    for first in 0..stride {
-                        let members: Vec<usize> = (0..size).map(|i| first + i * stride).collect();
-                        own.iter().zip(&members).for_each(|(rounds, rank)| all[*rank] = among(rounds, &members));
-                    }
-                    let quick = simulate(&t, &all);
-                    let slow = simulate(&t, &all.iter().map(halved).collect::<Vec<_>>());
+                    let members: Vec<Vec<usize>> =
+                        (0..stride).map(|first| (0..size).map(|i| first + i * stride).collect()).collect();
+                    let of = |rounds: &[Rounds]| {
+                        let groups: Vec<Group> = members.iter().map(|members| Group { members, rounds }).collect();
+                        simulate_groups(&t, size * stride, &groups)
+                    };
+                    let (quick, slow) = (of(&own), of(&own.iter().map(halved).collect::<Vec<_>>()));
                     let what = format!("{name}, {size} by {stride}, {}", algorithm.name());
                     assert!((quick.time_us / slow.time_us - 1.0).abs() < 1e-6, "{what}: {quick:?} {slow:?}");
                     let counts = |o: &Outcome| (o.messages, o.bytes, o.links.clone());

@@ -8,7 +8,7 @@ use sardonyx::placement::Placement;
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::operands_for;
 use sardonyx_base::{Error, Fault, Result};
-use sardonyx_cluster::{Groups, PRESETS, Topology, compare, fastest_us};
+use sardonyx_cluster::{Fastest, Groups, PRESETS, Topology, compare};
 use sardonyx_tests::damage::{Random, damaged};
 use sardonyx_tests::onnx::{Net, encoder};
 use std::path::Path;
@@ -122,7 +122,7 @@ impl Subject for Topologies {
                 Err(e) => return refused(&e),
             };
             let mut times: Vec<f64> = all.candidates.iter().map(|c| c.outcome.time_us).collect();
-            match fastest_us(&topology, &op, &operands, Groups::one(ranks)) {
+            match Fastest::new(&topology).time_us(&op, &operands, Groups::one(ranks)) {
                 Ok(time) => times.extend(time),
                 Err(e) => return refused(&e),
             }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// What a rank brings to a collective.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
     pub dtype: DType,
     pub dims: Vec<usize>,
