@@ -110,7 +110,15 @@ fn mistakes_have_a_code_and_exit_2() {
         ),
         (
             &["run", "m.sdx", "--deadline", "5"],
-            "error[E0001]: invalid value '5' for '--deadline <TIME>': a time has a unit: ms, s or min",
+            "error[E0001]: invalid value '5' for '--deadline <TIME>': a time has a unit: us, ms, s or min",
+        ),
+        (
+            &["run", "m.sdx", "--links", "1ms"],
+            "error[E0001]: invalid value '1ms' for '--links <LATENCY,BYTES>': a link is a latency and bytes a second: 50us,1G",
+        ),
+        (
+            &["run", "m.sdx", "--links", "1ms,0"],
+            "error[E0001]: invalid value '1ms,0' for '--links <LATENCY,BYTES>': a link carries something",
         ),
         (&["run", "m.sdx", "--verify", "maybe"], "error[E0001]: invalid value 'maybe'"),
         (&["frobnicate"], "error[E0001]: unrecognized subcommand 'frobnicate'"),

@@ -6,6 +6,7 @@
 //! and the tags of the next call are others.
 
 mod library;
+mod running;
 
 pub use library::{launcher, place_on_host};
 
@@ -15,11 +16,11 @@ use super::order::{Order, Run, heard, told};
 use crate::stop::Stop;
 use library::{Abi, Functions, Handle, open};
 use prost::Message;
+use running::{Messages, Running};
 use sardonyx_base::host::Collective;
 use sardonyx_base::reduction::Reduction;
-use sardonyx_base::schedule::{Move, Rounds, Source};
 use sardonyx_base::view::TensorView;
-use sardonyx_base::{DType, Error, Result};
+use sardonyx_base::{Error, Result};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -73,35 +74,6 @@ struct State {
     /// The collective that has begun.
     running: Option<Running>,
     finished: bool,
-}
-
-/// A collective under way.
-struct Running {
-    ranks: Vec<usize>,
-    own: usize,
-    dtype: DType,
-    /// By rank: what each does.
-    rounds: Vec<Rounds>,
-    /// The one under way.
-    round: usize,
-    from: *const u8,
-    to: *mut u8,
-    /// Of the own operand and of the result.
-    bytes: [usize; 2],
-    messages: Messages,
-}
-
-// SAFETY: whoever began the collective promised the memory to it until it ends, on whatever thread that is.
-unsafe impl Send for Running {}
-
-/// Those of a round.
-#[derive(Default)]
-struct Messages {
-    receives: Vec<Pending>,
-    /// By receive: the place in the group that it comes from, and what has come.
-    sources: Vec<usize>,
-    came: Vec<Option<Vec<u8>>>,
-    sends: Vec<Pending>,
 }
 
 /// A message under way. The library has the address of the bytes, which stay where they are.
@@ -282,126 +254,6 @@ fn message(bytes: usize) -> Result<c_int> {
     }
 }
 
-/// What a rank takes of another one in a round, in order.
-fn taken(round: Option<&Vec<Move>>, from: usize) -> impl Iterator<Item = &Move> {
-    round.into_iter().flatten().filter(move |m| m.from.rank() == from)
-}
-
-impl Running {
-    /// Begins the messages of the round.
-    ///
-    /// # Safety
-    /// As for [`Link::begin_exchange`].
-    unsafe fn start(&mut self, mpi: &Mpi) -> Result<()> {
-        let Running { ranks, own, rounds, round, from, to, bytes, .. } = self;
-        let (own, round) = (*own, *round);
-        // SAFETY: as the caller says.
-        let (operand, made) = unsafe {
-            (std::slice::from_raw_parts(*from, bytes[0]), std::slice::from_raw_parts(to.cast_const(), bytes[1]))
-        };
-        let others = || (0..ranks.len()).filter(|at| *at != own);
-        let mut messages = Messages::default();
-        for at in others() {
-            let bytes: usize = taken(rounds[own].get(round), at).map(|m| m.bytes).sum();
-            if bytes > 0 {
-                messages.receives.push(mpi.receive(ranks[at], mpi.tag(), bytes)?);
-                messages.sources.push(at);
-                messages.came.push(None);
-            }
-        }
-        for at in others() {
-            let mut bytes = vec![];
-            for m in taken(rounds[at].get(round), own) {
-                bytes.extend_from_slice(match m.from {
-                    Source::Operand(_) => &operand[m.at..m.at + m.bytes],
-                    Source::Result(_) => &made[m.at..m.at + m.bytes],
-                });
-            }
-            if !bytes.is_empty() {
-                messages.sends.push(mpi.send(ranks[at], mpi.tag(), bytes)?);
-            }
-        }
-        self.messages = messages;
-        Ok(())
-    }
-
-    /// Does what can be done now; whether that is all.
-    ///
-    /// # Safety
-    /// As for [`Link::end_exchange`].
-    unsafe fn go_on(&mut self, mpi: &Mpi) -> Result<bool> {
-        let n = self.rounds.iter().map(Vec::len).max().unwrap_or(0);
-        while self.round < n {
-            let Messages { receives, came, sends, .. } = &mut self.messages;
-            let mut all = true;
-            for (one, came) in receives.iter_mut().zip(came).filter(|(_, came)| came.is_none()) {
-                match mpi.has_ended(one)? {
-                    true => *came = Some(std::mem::take(&mut one.bytes)),
-                    false => all = false,
-                }
-            }
-            for at in (0..sends.len()).rev() {
-                match mpi.has_ended(&mut sends[at])? {
-                    true => drop(sends.swap_remove(at)),
-                    false => all = false,
-                }
-            }
-            if !all {
-                return Ok(false);
-            }
-            // SAFETY: as the caller says.
-            unsafe { self.take() };
-            self.round += 1;
-            if self.round < n {
-                // SAFETY: as the caller says.
-                unsafe { self.start(mpi) }?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// Takes what has come to its place.
-    ///
-    /// # Safety
-    /// As for [`Link::end_exchange`].
-    unsafe fn take(&mut self) {
-        let Running { own, dtype, rounds, round, from, to, bytes, messages, .. } = self;
-        // SAFETY: as the caller says.
-        let (operand, made) =
-            unsafe { (std::slice::from_raw_parts(*from, bytes[0]), std::slice::from_raw_parts_mut(*to, bytes[1])) };
-        let mut read: Vec<usize> = vec![0; messages.sources.len()];
-        for m in rounds[*own].get(*round).into_iter().flatten() {
-            let came = messages.sources.iter().position(|at| *at == m.from.rank());
-            let from = match came.and_then(|at| Some((at, messages.came[at].as_ref()?))) {
-                Some((at, came)) => {
-                    read[at] += m.bytes;
-                    &came[read[at] - m.bytes..read[at]]
-                }
-                None => &operand[m.at..m.at + m.bytes],
-            };
-            let into = &mut made[m.to..m.to + m.bytes];
-            match m.combine {
-                None => into.copy_from_slice(from),
-                Some(f) => f.combine(*dtype, into, from),
-            }
-        }
-    }
-
-    /// What is left to do when all have been combined.
-    fn finish(&mut self, op: &Collective) {
-        // SAFETY: the result has these bytes, and nobody else uses it before the collective has ended.
-        let made = unsafe { std::slice::from_raw_parts_mut(self.to, self.bytes[1]) };
-        op.finish(self.dtype, made, self.ranks.len(), self.own);
-    }
-
-    /// The ranks that a message is awaited of.
-    fn awaited(&self) -> String {
-        let Messages { sources, came, .. } = &self.messages;
-        let awaited = sources.iter().zip(came).filter(|(_, came)| came.is_none());
-        awaited.map(|(at, _)| self.ranks[*at].to_string()).collect::<Vec<String>>().join(" or ")
-    }
-}
-
 impl Link for Mpi {
     fn rank(&self) -> usize {
         self.rank
@@ -409,20 +261,18 @@ impl Link for Mpi {
 
     unsafe fn begin_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8) -> Result<()> {
         fitting(what)?;
-        let Exchange { op, ranks, operands, own, algorithm, .. } = *what;
-        let rounds = (0..ranks.len()).map(|at| algorithm.rounds(op, operands, at)).collect::<Option<_>>();
-        let rounds =
-            rounds.ok_or_else(|| Error::user("E0408", format!("{} is no algorithm for `{op}`", algorithm.name())))?;
-        let (ranks, dtype, bytes) = (ranks.to_vec(), operands[own].dtype, [operands[own].bytes(), what.result.bytes()]);
+        let mut running = Running::new(what, from, to)?;
         let mut state = self.state();
         if let Some(lost) = state.running.take() {
             // Of a call that failed.
             self.leave(&mut state, lost.messages);
         }
-        let mut running =
-            Running { ranks, own, dtype, rounds, round: 0, from, to, bytes, messages: Messages::default() };
         // SAFETY: as the caller says.
-        unsafe { running.start(self) }?;
+        let begun = unsafe { running.start(self) };
+        if begun.is_err() {
+            self.leave(&mut state, running.messages);
+            return begun;
+        }
         state.running = Some(running);
         Ok(())
     }
