@@ -9,7 +9,7 @@ use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::interp::{self, Setting};
 use sardonyx_dialects::mlir::{Block, Context};
 use sardonyx_dialects::sdx::{Graph, Node, Op, Place, Value};
-use sardonyx_passes::{Class, Options, Rewrites, Stages};
+use sardonyx_passes::{Class, Options, Overlap, Rewrites, Stages};
 use std::ops::Range;
 
 static MESHES: [&[i64]; 6] = [&[2], &[3], &[4], &[2, 2], &[8], &[2, 3]];
@@ -19,7 +19,8 @@ pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Resu
     let mesh = MESHES[seed as usize % MESHES.len()];
     let stages = stages(&case.graph, mesh[0], seed);
     let graph = placed(&case.graph, usize::from(stages.is_some())..mesh.len(), seed);
-    let options = Options { mesh: mesh.to_vec(), stages, ..Options::default() };
+    let overlap = if stages.is_none() { overlap(&case.graph, seed) } else { None };
+    let options = Options { mesh: mesh.to_vec(), stages, overlap, ..Options::default() };
     let mut rewrites = Rewrites::new(options);
     let mut module = Module::new(Location::unknown(context));
     let body = Block(module.body().to_raw());
@@ -79,6 +80,15 @@ fn stages(graph: &Graph, ranks: i64, seed: u64) -> Option<Stages> {
     let is_pipeline = seed.is_multiple_of(3) && names.len() as i64 == ranks && !appends;
     let micro_batches = if r.below(2) == 0 { 1 } else { 2 + r.below(3) };
     is_pipeline.then(|| Stages { axis: 0, begins: names.split_off(1), micro_batches })
+}
+
+/// Half of the others compute while they exchange: products in chunks, micro-batches in turns, or both.
+fn overlap(graph: &Graph, seed: u64) -> Option<Overlap> {
+    let mut r = Random::new(seed ^ 0x0e71_a900);
+    let appends = graph.nodes.iter().any(|node| matches!(node.op, Op::Append { .. }));
+    let [chunks, micro_batches] = [3, 2].map(|max| 1 + r.below(max));
+    let micro_batches = if appends { 1 } else { micro_batches };
+    (chunks * micro_batches > 1 && r.below(2) == 0).then(|| Overlap { chunks, micro_batches, nodes: vec![] })
 }
 
 /// The graph, with places for some of its values.
