@@ -9,7 +9,7 @@ use super::machine::{Machine, Times};
 use crate::shard::collective;
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
-use sardonyx_base::schedule::{Operand, Rounds, direct};
+use sardonyx_base::schedule::{Move, Operand, Rounds, direct};
 use sardonyx_base::{Dim, Result};
 use sardonyx_cluster::{Group, Outcome, Simulation, Topology};
 use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, TensorType, Value};
@@ -229,10 +229,23 @@ impl Schedules {
             }
             let operands = members.iter().map(|rank| brings(*rank)).collect::<Result<Vec<Operand>>>()?;
             let rounds = self.0.entry((op, operands)).or_insert_with_key(|(op, operands)| {
-                (0..operands.len()).map(|own| direct(op, operands, own)).collect()
+                (0..operands.len()).map(|own| in_messages(direct(op, operands, own))).collect()
             });
             all.push((members, rounds.clone()));
         }
         Ok(all)
     }
+}
+
+/// What is taken of one rank in a round is one message, of however many ranges: a gather along an inner dimension has millions.
+fn in_messages(rounds: Rounds) -> Rounds {
+    let merged = |moves: Vec<Move>| {
+        let mut all: BTreeMap<(usize, bool), Move> = BTreeMap::new();
+        for m in moves {
+            let known = all.entry((m.from.rank(), m.combine.is_some())).or_insert(Move { bytes: 0, ..m });
+            known.bytes += m.bytes;
+        }
+        all.into_values().collect()
+    };
+    rounds.into_iter().map(merged).collect()
 }
