@@ -183,7 +183,7 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
     })
 }
 
-/// Whether something is begun that is waited for later.
+/// Says whether a plan has collectives that begin in one step and are waited for in another one.
 fn overlaps(plan: &Plan) -> bool {
     let steps = plan.entries.iter().flat_map(|entry| &entry.steps);
     let begins = |action: &Action| matches!(action, Action::Host(host) if matches!(host.call.op, HostOp::Begin(_)));

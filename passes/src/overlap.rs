@@ -2,9 +2,9 @@
 //! plan.host "wait …"
 //!
 //! A rank that has what it brings to a collective need not wait for the others before it needs what they have. Up to the next
-//! collective, what does not need the result goes before what does. A collective begins when its operand is made and ends before its result is read or its operand written
-//! over; one is under way at a time, and none while a symbol gets its value, when memory may be moved. Both steps touch both
-//! buffers, so that memory is planned for the time between.
+//! collective, what does not need the result goes before what does. A collective begins when its operand is made and ends
+//! before its result is read or its operand written over; one is under way at a time, and none while a symbol gets its value,
+//! when memory may be moved. Both steps touch both buffers, so that memory is planned for the time between.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{HostOp, Result};
@@ -18,18 +18,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     for entry in plan.entries.iter_mut().filter(|entry| !entry.internal) {
         changed |= overlap(&mut entry.steps, &written, rewrites);
     }
-    if !changed {
-        return Ok(());
-    }
-    let Some(block) = module.block(0) else { return Ok(()) };
-    for op in block.operations().into_iter().filter(|op| op.name().starts_with("plan.")) {
-        op.detach();
-        op.erase();
-    }
-    for op in plan.write(module.context())? {
-        block.push(op);
-    }
-    Ok(())
+    if changed { plan.replace(module) } else { Ok(()) }
 }
 
 const RULE: &str = "compute meanwhile";

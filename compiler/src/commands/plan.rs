@@ -155,7 +155,7 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
                     name(c),
                     format!("{:.3}", e.time_us() / 1e3),
                     format!("{:.3}", e.compute_us / 1e3),
-                    format!("{:.3}", (e.exchange_us - e.hidden_us) / 1e3),
+                    format!("{:.3}", e.waits_us() / 1e3),
                     size(e.weight_bytes),
                     size(e.activation_bytes),
                     c.places.len().to_string(),
@@ -199,8 +199,7 @@ fn lost(e: &Estimate, best: Option<&Estimate>, fits: bool) -> String {
     if !fits {
         return "beyond the memory".into();
     }
-    let waits = |e: &Estimate| e.exchange_us - e.hidden_us;
-    let (compute, exchange) = (e.compute_us - best.compute_us, waits(e) - waits(best));
+    let (compute, exchange) = (e.compute_us - best.compute_us, e.waits_us() - best.waits_us());
     match (e.time_us() - best.time_us(), compute > exchange) {
         (more, _) if more <= 0.0 => "as fast, with more places".into(),
         (_, true) => format!("computes {:.3} ms longer", compute / 1e3),

@@ -83,6 +83,17 @@ impl Plan {
         }
     }
 
+    /// Puts the plan in the place of the one that the module holds.
+    pub fn replace(&self, module: Operation) -> Result<()> {
+        let Some(block) = module.block(0) else { return Ok(()) };
+        for op in block.operations().into_iter().filter(|op| op.name().starts_with("plan.")) {
+            op.detach();
+            op.erase();
+        }
+        self.write(module.context())?.into_iter().for_each(|op| block.push(op));
+        Ok(())
+    }
+
     /// Reads the plan of a module; `None` where it holds no entry.
     pub fn read(module: Operation) -> Result<Option<Plan>> {
         let mut plan = Plan { prepared: prepared::read(module)?, ..Plan::default() };

@@ -54,6 +54,13 @@ pub fn viewed(node: &Node) -> Option<Value> {
 }
 
 impl Graph {
+    /// A number that no host operation's results have yet.
+    pub fn next_group(&self) -> usize {
+        let groups =
+            self.nodes.iter().filter_map(|n| if let Op::Host(host) = &n.op { Some(host.group + 1) } else { None });
+        groups.max().unwrap_or(0)
+    }
+
     /// The value that is no view behind a value.
     pub fn root(&self, mut v: Value) -> Value {
         while let Some(of) = viewed(self.node(v)) {

@@ -3,10 +3,10 @@
 use super::machine::{Machine, bytes, same_kind};
 use super::search::work;
 use super::space::products;
-use crate::shard::fixed_values;
+use crate::shard::{collective, fixed_values};
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
-use sardonyx_base::{Dim, Error, HostOp, Result};
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, TensorType, Value};
 use std::collections::BTreeMap;
 
@@ -39,7 +39,12 @@ pub struct Exchange {
 
 impl Estimate {
     pub fn time_us(&self) -> f64 {
-        self.compute_us + self.exchange_us - self.hidden_us
+        self.compute_us + self.waits_us()
+    }
+
+    /// How long a rank waits for what others bring.
+    pub fn waits_us(&self) -> f64 {
+        self.exchange_us - self.hidden_us
     }
 
     pub fn bytes(&self) -> f64 {
@@ -94,9 +99,7 @@ impl<'g> Local<'g> {
             return Ok(Time::Compute(0.0));
         }
         let node = self.graph.node(v);
-        if let Op::Host(host) = &node.op
-            && let HostOp::Collective(op) = &host.op
-        {
+        if let Some(op) = &collective(node) {
             let n = match op {
                 Collective::AllGather { .. } => self.bytes(v),
                 _ => self.bytes(node.args[0]),
@@ -166,7 +169,7 @@ pub fn estimate(graph: &Graph, sizes: &Sizes, machine: &Machine) -> Result<Estim
     Ok(out)
 }
 
-/// Whether a node waits for the exchange that is under way, which began when its operand was made: it reads the result, or
+/// Says whether a node waits for the exchange that is under way, which began when its operand was made: it reads the result, or
 /// exchanges something itself (`overlap.rs`). `takes` says how long it computes, if it does.
 pub fn waits_for(graph: &Graph, node: &Node, takes: Option<f64>, under_way: Value) -> bool {
     let touches = |arg: &Value| graph.root(*arg) == under_way;

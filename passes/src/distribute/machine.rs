@@ -49,7 +49,7 @@ impl<'m, 't> Machine<'m, 't> {
         (launch + computed.max(work.bytes / self.rates.bytes_per_s)) * US
     }
 
-    /// What the fastest algorithm takes that ranks can run; without end where all have more messages than are simulated. Bytes are those of the whole: what each rank has of a reduction,
+    /// Microseconds of the fastest algorithm that ranks can run; infinite where all have more messages than are simulated. Bytes are those of the whole: what each rank has of a reduction,
     /// or gets of a gathering.
     pub fn exchange_us(&self, op: &Collective, bytes: f64) -> Result<f64> {
         let exponent = bytes.max(1.0).log2();

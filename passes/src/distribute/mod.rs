@@ -185,8 +185,7 @@ const WORTH: f64 = 0.03;
 /// the best with all its exchanges hidden, nothing is tried.
 fn with_overlap(task: &Task, plain: &Candidate, best_us: f64) -> Result<Option<Candidate>> {
     let (Ok(estimate), None) = (&plain.estimate, &plain.stages) else { return Ok(None) };
-    let hidden = estimate.exchange_us - estimate.hidden_us;
-    if estimate.compute_us >= best_us || hidden < WORTH * estimate.time_us() {
+    if estimate.compute_us >= best_us || estimate.waits_us() < WORTH * estimate.time_us() {
         return Ok(None);
     }
     let machine = Machine::new(task.rates, &plain.mesh, &task.times);

@@ -198,7 +198,7 @@ fn sizes_of_rank(graph: &Graph, sizes: &Sizes, mesh: &[usize], rank: usize) -> S
     sizes
 }
 
-/// What the members of groups do in collectives, by what they bring: as they did it before.
+/// Keeps the rounds of collectives, by the collective and what each member of a group brings.
 #[derive(Default)]
 struct Schedules(HashMap<(Collective, Vec<Operand>), Rc<[Rounds]>>);
 
@@ -206,7 +206,7 @@ struct Schedules(HashMap<(Collective, Vec<Operand>), Rc<[Rounds]>>);
 type InGroup = (Vec<usize>, Rc<[Rounds]>);
 
 impl Schedules {
-    /// Of the groups that take part.
+    /// Gives the groups that take part in a collective, each with its rounds.
     fn groups(
         &mut self,
         (op, ty): (Collective, &TensorType),
@@ -237,7 +237,7 @@ impl Schedules {
     }
 }
 
-/// What is taken of one rank in a round is one message, of however many ranges: a gather along an inner dimension has millions.
+/// Joins the ranges that are taken of one rank in a round to one message: a gather along an inner dimension has millions.
 fn in_messages(rounds: Rounds) -> Rounds {
     let merged = |moves: Vec<Move>| {
         let mut all: BTreeMap<(usize, bool), Move> = BTreeMap::new();

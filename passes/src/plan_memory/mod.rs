@@ -27,15 +27,7 @@ const ALIGNMENT: i64 = 64;
 pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     let Some(mut plan) = Plan::read(module)? else { return Ok(()) };
     plan.entries.iter_mut().for_each(place);
-    let Some(block) = module.block(0) else { return Ok(()) };
-    for op in block.operations().into_iter().filter(|op| op.name().starts_with("plan.")) {
-        op.detach();
-        op.erase();
-    }
-    for op in plan.write(module.context())? {
-        block.push(op);
-    }
-    Ok(())
+    plan.replace(module)
 }
 
 /// First and last step that touch each buffer.

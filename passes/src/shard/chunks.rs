@@ -37,7 +37,7 @@ fn in_chunks(graph: &Graph, overlap: &Overlap) -> Result<Graph> {
             format!("nothing of `{name}` can be computed while ranks exchange: no product with rows has a collective");
         return Err(Error::user("E0108", message).help("leave the node out of `nodes` of `[overlap]`"));
     }
-    let (out, next_group) = (Graph { nodes: vec![], outputs: vec![], ..graph.clone() }, groups(graph));
+    let (out, next_group) = (Graph { nodes: vec![], outputs: vec![], ..graph.clone() }, graph.next_group());
     let mut chunked = Chunked { out, now: vec![], next_group };
     for (v, node) in graph.values() {
         let now = match sites.iter().find(|site| site.collective == v || site.contraction == v) {
@@ -110,10 +110,6 @@ fn sites(graph: &Graph) -> Vec<Site> {
         (!made.ty.dims[dim].is_const(1)).then_some(Site { contraction, collective: v, dim, factor })
     };
     graph.values().filter_map(site).collect()
-}
-
-fn groups(graph: &Graph) -> usize {
-    graph.nodes.iter().filter_map(|n| if let Op::Host(h) = &n.op { Some(h.group + 1) } else { None }).max().unwrap_or(0)
 }
 
 struct Chunked {

@@ -52,8 +52,7 @@ pub type States = BTreeMap<String, Option<Split>>;
 
 impl<'g> Local<'g> {
     pub fn new(graph: &'g Graph, ranks: Ranks, states: &'g mut States) -> Local<'g> {
-        let groups = graph.nodes.iter().filter_map(|n| if let Op::Host(h) = &n.op { Some(h.group + 1) } else { None });
-        let next_group = groups.max().unwrap_or(0);
+        let next_group = graph.next_group();
         let out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
         let (placed, wholes, splits) = (vec![], HashMap::new(), HashMap::new());
         let (fixed, uses) = (fixed_values(graph), find_caches::uses(graph));

@@ -45,7 +45,6 @@ pub fn stages_of_values(graph: &Graph, begins: &[String]) -> Result<Vec<usize>> 
 /// The program with sends, and what every rank has to compute nevertheless.
 pub fn with_sends(graph: &Graph, axis: usize, stage_of: &[usize]) -> Result<(Graph, Vec<Missed>)> {
     check_no_state(graph, "cannot go through a pipeline")?;
-    let groups = graph.nodes.iter().filter_map(|n| if let Op::Host(h) = &n.op { Some(h.group + 1) } else { None });
     let mut sends = Sends {
         graph,
         axis,
@@ -54,7 +53,7 @@ pub fn with_sends(graph: &Graph, axis: usize, stage_of: &[usize]) -> Result<(Gra
         out: Graph { nodes: vec![], outputs: vec![], ..graph.clone() },
         at_home: vec![],
         elsewhere: BTreeMap::new(),
-        next_group: groups.max().unwrap_or(0),
+        next_group: graph.next_group(),
     };
     let mut missed = vec![];
     for (v, node) in graph.values() {

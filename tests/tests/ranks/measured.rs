@@ -55,7 +55,7 @@ fn number(json: &str, key: &str) -> f64 {
     at.split([',', '}']).next().unwrap().parse().unwrap()
 }
 
-fn told(command: &mut Command) -> String {
+fn printed_by(command: &mut Command) -> String {
     let outcome = Outcome::of(command);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
     outcome.stdout
@@ -84,7 +84,7 @@ fn plans_are_measured_in_the_order_in_which_they_are_simulated() {
         let path = at(&format!("planned{i}.toml"));
         let mut command = Command::new(program("sardonyx"));
         command.arg("plan").arg(&source).args(["--ranks", "2", "--at", sizes]).arg("--topology").arg(&topology);
-        told(command.arg("-o").arg(&path));
+        printed_by(command.arg("-o").arg(&path));
         plans.push((format!("planned for {sizes}"), path));
     }
     for (i, (name, rest)) in PLANS.iter().enumerate() {
@@ -99,7 +99,7 @@ fn plans_are_measured_in_the_order_in_which_they_are_simulated() {
         compile(&source, &artifact(plan), &["--plan", plan.to_str().unwrap()]);
         let mut command = Command::new(program("sardonyx"));
         command.arg("simulate").arg(&source).args(["--at", AT[0], "--json"]).arg("--plan").arg(plan);
-        simulated.push(number(&told(command.arg("--topology").arg(&topology)), "time_us") / 1e3);
+        simulated.push(number(&printed_by(command.arg("--topology").arg(&topology)), "time_us") / 1e3);
     }
     let mut measured = vec![f64::INFINITY; plans.len()];
     // In turns, so that a moment in which the machine is busy meets all.
@@ -108,7 +108,7 @@ fn plans_are_measured_in_the_order_in_which_they_are_simulated() {
             let model = artifact(plan);
             let mut arguments = vec!["bench", model.to_str().unwrap(), "--links", LINKS, "--min-time", "1", "--json"];
             AT[0].split(',').for_each(|size| arguments.extend(["--dim", size]));
-            *best = best.min(number(&told(&mut started(Start::Threads, 2, &arguments)), "median_ms"));
+            *best = best.min(number(&printed_by(&mut started(Start::Threads, 2, &arguments)), "median_ms"));
         }
     }
     for (((name, _), simulated), measured) in plans.iter().zip(&simulated).zip(&measured) {
