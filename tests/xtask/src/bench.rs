@@ -1,7 +1,7 @@
 //! `cargo xtask bench`  =>  README's table of speed: our time beside ONNX Runtime's and OpenVINO's, called in turns
 
 use crate::context::{Context, Failure, Result, output, run, write};
-use crate::{models, setup, tables};
+use crate::{models, serving, setup, tables};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,6 +48,11 @@ const ROUNDS: usize = 5;
 
 /// `cargo xtask bench [LABEL…]`: all rows and the table, or those whose labels contain a word, printed.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
+    if let Some((first, rest)) = args.split_first()
+        && first == "serving"
+    {
+        return serving::command(context, rest);
+    }
     let wanted = |r: &&Row| args.is_empty() || args.iter().any(|a| r.label.contains(a.as_str()));
     let rows: Vec<&Row> = ROWS.iter().filter(wanted).collect();
     if rows.is_empty() {
@@ -128,8 +133,8 @@ fn line(row: &Row, times: &Value) -> Option<String> {
     ))
 }
 
-/// Machine, date, versions, commands, and the table's head.
-fn heading() -> String {
+/// The processor's name, and its vector units.
+pub fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field =
         |name: &str| cpu.lines().find(|l| l.starts_with(name)).and_then(|l| l.split_once(": ")).map_or("", |l| l.1);
@@ -139,16 +144,21 @@ fn heading() -> String {
         (false, true) => "AVX-512, no AMX",
         (false, false) => "AVX2",
     };
+    format!("{} ({vectors})", field("model name"))
+}
+
+/// Machine, date, versions, commands, and the table's head.
+fn heading() -> String {
     let date = output(Command::new("date").arg("+%F")).unwrap_or_default();
     format!(
-        "{} ({vectors}), {THREADS} threads, {}; {}. Milliseconds, medians of turns; each artifact is compiled once \
+        "{}, {THREADS} threads, {}; {}. Milliseconds, medians of turns; each artifact is compiled once \
          (`sardonyx compile MODEL.onnx`) with all dimensions open and measured by `sardonyx bench MODEL.sdx --threads {THREADS}`, \
          the peers get static shapes. Half padding: lengths from an eighth to seven eighths of the maximum, `--masked-rows zero`. \
          Bold where a peer is faster. Of the peak: what our products are of the multiply-adds of f32 that a loop in registers does in \
          the same time, measured in the same runs; Winograd's algorithm counts those that it does. bf16 is `--precision bf16`; its errors are relative (L2) to ONNX Runtime's f32.\n\n\
          | model | Sardonyx | ONNX Runtime | OpenVINO | ratio to the best | of the peak | bf16: Sardonyx | OpenVINO | ratio | error | OpenVINO's |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
-        field("model name"),
+        machine(),
         date.trim(),
         PACKAGES[..2].join(", "),
     )

@@ -7,8 +7,10 @@ mod docs;
 mod embedding;
 mod fetch;
 mod gpu;
+mod load;
 mod messages;
 mod models;
+mod serving;
 mod setup;
 mod splice;
 mod suite;
@@ -37,8 +39,8 @@ static COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        args: "[LABEL…]",
-        about: "measure beside ONNX Runtime and OpenVINO in turns, and write README's table of speed",
+        args: "[serving] [LABEL…]",
+        about: "measure beside ONNX Runtime and OpenVINO in turns, or servers over them, and write README's table of it",
         run: bench::command,
     },
     Command {

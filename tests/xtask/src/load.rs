@@ -1,0 +1,193 @@
+//! bodies of requests, a rate, a seed  =>  latencies from the moments at which an open loop wanted to send
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A server, and the requests that it is sent in turn.
+pub struct Load {
+    pub address: SocketAddr,
+    pub path: &'static str,
+    pub bodies: Vec<String>,
+}
+
+/// As many can wait for their answers at the same time; further ones are late, which counts.
+const CONNECTIONS: usize = 256;
+
+/// What became of the requests that were meant to be sent within a time.
+#[derive(Debug, Default)]
+pub struct Served {
+    /// Milliseconds, sorted, of what was answered well.
+    latencies: Vec<f64>,
+    failed: usize,
+    seconds: f64,
+}
+
+impl Served {
+    /// Answers per second from the first moment to the last answer.
+    pub fn rate(&self) -> f64 {
+        self.latencies.len() as f64 / self.seconds
+    }
+
+    pub fn failed(&self) -> usize {
+        self.failed
+    }
+
+    /// The latency that a share of all requests has at most; what failed is later than any.
+    pub fn percentile(&self, share: f64) -> f64 {
+        let all = self.latencies.len() + self.failed;
+        let at = ((all as f64 * share).ceil() as usize).max(1) - 1;
+        self.latencies.get(at).copied().unwrap_or(f64::INFINITY)
+    }
+}
+
+/// Equal numbers for equal seeds, on every machine.
+pub struct Seeded(u64);
+
+impl Seeded {
+    pub fn new(seed: u64) -> Seeded {
+        Seeded(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// xorshift64*
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        ((self.next() >> 11) as usize) % n
+    }
+
+    /// Between two events of a Poisson process, in seconds.
+    fn gap(&mut self, rate: f64) -> f64 {
+        let uniform = ((self.next() >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+        -uniform.ln() / rate
+    }
+}
+
+/// The moments at which requests are sent, from a Poisson process.
+fn moments(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
+    let mut random = Seeded::new(seed);
+    let mut at = 0.0;
+    let gaps = std::iter::from_fn(|| {
+        at += random.gap(rate);
+        (at < seconds).then(|| Duration::from_secs_f64(at))
+    });
+    gaps.collect()
+}
+
+impl Load {
+    /// Sends at moments that do not wait for answers, and waits for all of them.
+    pub fn open(&self, rate: f64, seconds: f64, seed: u64) -> Served {
+        let moments = moments(rate, seconds, seed);
+        self.sent(CONNECTIONS.min(moments.len()), |i| moments.get(i).copied())
+    }
+
+    /// Each connection sends again as soon as it has its answer.
+    pub fn closed(&self, connections: usize, seconds: f64) -> Served {
+        let (began, is_over) = (Instant::now(), AtomicBool::new(false));
+        self.sent(connections, |_| {
+            let now = began.elapsed();
+            is_over.fetch_or(now.as_secs_f64() > seconds, Ordering::Relaxed);
+            (!is_over.load(Ordering::Relaxed)).then_some(now)
+        })
+    }
+
+    fn sent(&self, connections: usize, moment: impl Fn(usize) -> Option<Duration> + Sync) -> Served {
+        let (next, served) = (AtomicUsize::new(0), Mutex::new(Served::default()));
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..connections {
+                scope.spawn(|| {
+                    let mut connection = None;
+                    let mut own = Served::default();
+                    loop {
+                        let i = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(wanted) = moment(i) else { break };
+                        std::thread::sleep(wanted.saturating_sub(began.elapsed()));
+                        match self.ask(&mut connection, &self.bodies[i % self.bodies.len()]) {
+                            Ok((200, _)) => {
+                                own.latencies.push((began.elapsed().saturating_sub(wanted)).as_secs_f64() * 1e3);
+                            }
+                            Ok(_) | Err(_) => own.failed += 1,
+                        }
+                    }
+                    let mut served = served.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    served.latencies.extend(own.latencies);
+                    served.failed += own.failed;
+                });
+            }
+        });
+        let mut served = served.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        served.seconds = began.elapsed().as_secs_f64();
+        served.latencies.sort_by(f64::total_cmp);
+        served
+    }
+
+    /// The answer to one request, over a connection that is kept, or a new one.
+    pub fn ask(&self, kept: &mut Option<BufReader<TcpStream>>, body: &str) -> std::io::Result<(u16, Vec<u8>)> {
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => {
+                let stream = TcpStream::connect(self.address)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+                BufReader::new(stream)
+            }
+        };
+        let (path, length) = (self.path, body.len());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        );
+        connection.get_mut().write_all((head + body).as_bytes())?;
+        let answer = answer(&mut connection)?;
+        *kept = Some(connection);
+        Ok(answer)
+    }
+}
+
+/// Status and body of an answer whose length is said before it.
+fn answer(connection: &mut BufReader<TcpStream>) -> std::io::Result<(u16, Vec<u8>)> {
+    let malformed = || std::io::Error::other("the answer is malformed");
+    let mut line = String::new();
+    connection.read_line(&mut line)?;
+    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(malformed)?;
+    let mut length = None;
+    loop {
+        line.clear();
+        connection.read_line(&mut line)?;
+        match line.trim_end().split_once(':') {
+            None if line.trim_end().is_empty() => break,
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.trim().parse().ok(),
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length.ok_or_else(malformed)?];
+    connection.read_exact(&mut body)?;
+    Ok((status, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_as_many_as_the_rate_says() {
+        let all = moments(100.0, 50.0, 1);
+        assert!((4700..5300).contains(&all.len()), "{}", all.len());
+        assert_eq!(all, moments(100.0, 50.0, 1));
+        assert!(all.windows(2).all(|w| w[0] <= w[1]));
+    }
+
+    #[test]
+    fn what_failed_is_later_than_any() {
+        let served = Served { latencies: (1..=98).map(f64::from).collect(), failed: 2, seconds: 2.0 };
+        assert_eq!((served.percentile(0.5), served.percentile(0.98), served.rate()), (50.0, 98.0, 49.0));
+        assert!(served.percentile(0.99).is_infinite());
+    }
+}
