@@ -84,6 +84,19 @@ enum Names {
     Several(Vec<String>),
 }
 
+/// Of `generation_config.json`, or `config.json` where that says nothing.
+#[derive(Deserialize)]
+struct Generation {
+    eos_token_id: Option<Ids>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Ids {
+    One(i64),
+    Several(Vec<i64>),
+}
+
 #[derive(Deserialize)]
 struct DenseConfig {
     activation_function: Option<String>,
@@ -155,6 +168,14 @@ pub fn embedder_folder(folder: &Path) -> Result<Embedder> {
             let error = Error::user("E0103", "`default_prompt_name` names no prompt");
             return Err(error.file(reading.name("config_sentence_transformers.json")));
         }
+    }
+    for name in ["generation_config.json", "config.json"] {
+        made.eos_token_ids = match reading.json::<Generation>(&beside(name))?.and_then(|read| read.eos_token_id) {
+            Some(Ids::One(id)) => vec![id],
+            Some(Ids::Several(ids)) => ids,
+            None => continue,
+        };
+        break;
     }
     let path = [beside("tokenizer.json"), "tokenizer.json".to_string()].map(|name| folder.join(name));
     if let Some(path) = path.into_iter().find(|path| path.is_file()) {

@@ -84,6 +84,8 @@ pub struct Embedder {
     /// Texts that go before a text, by the name of their purpose.
     pub prompts: BTreeMap<String, String>,
     pub default_prompt: Option<String>,
+    /// The tokens that end a text of a decoder.
+    pub eos_token_ids: Vec<i64>,
     /// The files that it was read from.
     pub files: Vec<PathBuf>,
 }
@@ -156,6 +158,7 @@ impl Embedder {
             ("lower_case", self.lower_case.into()),
             ("prompts", Json::List(self.prompts.iter().map(prompt).collect())),
             ("default_prompt", self.default_prompt.clone().into()),
+            ("eos_token_ids", Json::list(self.eos_token_ids.iter().copied())),
         ])
     }
 }

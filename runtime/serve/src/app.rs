@@ -1,6 +1,7 @@
 //! what all requests share: the models, the room for bodies, whether the server still accepts work
 
 use crate::body::Room;
+use crate::completions;
 use crate::embeddings::{openai, tei};
 use crate::grpc;
 use crate::kserve;
@@ -58,7 +59,8 @@ impl App {
 
 pub fn router(app: Arc<App>) -> Router {
     let unknown = async || Refusal::not_found("there is nothing at this path", "`/v2` is the root of the protocol");
-    let router = Router::new().merge(kserve::routes()).merge(openai::routes()).merge(tei::routes());
+    let router =
+        Router::new().merge(kserve::routes()).merge(openai::routes()).merge(tei::routes()).merge(completions::routes());
     let router = router.merge(grpc::routes());
     let router = router.route("/metrics", get(metrics)).fallback(unknown);
     router.layer(from_fn_with_state(app.clone(), watch)).with_state(app)

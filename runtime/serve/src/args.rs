@@ -54,6 +54,12 @@ pub struct ComputeArgs {
     /// Memory that one call may take beside the weights, in MiB; a request that needs more is refused
     #[arg(long, value_name = "MIB", default_value = "4096")]
     pub call_memory_max: NonZeroUsize,
+    /// Texts of a decoder that grow at the same time; others wait
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub sequences_max: NonZeroUsize,
+    /// Memory of the keys and values of a decoder's texts, in MiB
+    #[arg(long, value_name = "MIB", default_value = "4096")]
+    pub cache_memory_max: NonZeroUsize,
     /// The most positions (sequences times their length, or rows) that requests are stacked up to
     #[arg(long, value_name = "N", default_value = "4096")]
     pub batch_positions_max: NonZeroUsize,

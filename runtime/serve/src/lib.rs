@@ -1,4 +1,4 @@
-//! MODEL.sdx | FOLDER  =>  a server: KServe's protocol and embeddings of texts over HTTP, and KServe's over gRPC
+//! MODEL.sdx | FOLDER  =>  a server: KServe's protocol, embeddings and completions of texts over HTTP, and KServe's over gRPC
 //!
 //! A request goes through these files: `connections` (bytes of a peer), `app` (routes), `body` (limits), `kserve` (its tensors),
 //! `served` (the model), `queue` (its turn), `stacking` (those that one call computes), and back.
@@ -6,6 +6,7 @@
 mod app;
 mod args;
 mod body;
+mod completions;
 mod connections;
 mod embedder;
 mod embeddings;
@@ -22,6 +23,7 @@ mod served;
 mod server;
 mod stacking;
 mod statistics;
+mod texts;
 
 pub use args::ServeArgs;
 pub use server::serve;

@@ -1,6 +1,7 @@
 //! requests, queues and calls  =>  /metrics, in the text form of OpenMetrics; and a line of JSON per request
 
 use crate::app::App;
+use crate::completions::Decoder;
 use crate::refusal::Refused;
 use crate::server::log;
 use crate::statistics::Times;
@@ -145,6 +146,9 @@ fn of_models(app: &App) -> Registry {
     let positions = counters(registry_, "positions", "Positions that were computed");
     let padding = counters(registry_, "padding_positions", "Positions of padding, which the model left out");
     let ended = counters(registry_, "uncomputed", "Requests that left the queue, by reason");
+    let sequences = gauges(registry_, "sequences", "Texts of a decoder, by whether they wait or grow");
+    let cached = gauges(registry_, "cache_bytes", "Memory of the keys and values of a decoder's texts");
+    let generated = counters(registry_, "generated_tokens", "Tokens that a decoder has added");
     let phases = Family::<Labels, Counter<f64, AtomicU64>>::default();
     registry_.register("phase_seconds", "Time of all requests in each phase", phases.clone());
     let phase_counts = counters(registry_, "phase_count", "How often each phase was gone through");
@@ -164,6 +168,12 @@ fn of_models(app: &App) -> Registry {
         padding.get_or_create(&label()).inc_by(counts.padding);
         for (reason, n) in [("expired", queue.expired), ("left", queue.left), ("refused", queue.refused)] {
             ended.get_or_create(&with("reason", reason)).inc_by(n);
+        }
+        if let Some(decoder) = served.decoder.as_ref().map(Decoder::counts) {
+            sequences.get_or_create(&with("state", "waiting")).set(decoder.waiting as f64);
+            sequences.get_or_create(&with("state", "running")).set(decoder.running as f64);
+            cached.get_or_create(&label()).set(decoder.cached_bytes as f64);
+            generated.get_or_create(&label()).inc_by(decoder.generated as u64);
         }
         let times: [(&str, Times); 4] = [
             ("decode", counts.decoded),

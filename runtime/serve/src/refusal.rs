@@ -73,7 +73,7 @@ impl Refusal {
         Refusal { dialect, ..self }
     }
 
-    fn body(&self) -> Value {
+    pub fn body(&self) -> Value {
         let Error { code, message, .. } = &*self.error;
         let help = self.error.remedy();
         let text = format!("[{code}] {message}{}", help.map(|help| format!("; {help}")).unwrap_or_default());

@@ -1,6 +1,7 @@
 //! a loaded model  =>  its queue, its sessions, and answers to requests
 
 use crate::args::ServeArgs;
+use crate::completions::Decoder;
 use crate::embedder::Embedder;
 use crate::metrics::Metrics;
 use crate::ports::Ports;
@@ -10,6 +11,7 @@ use crate::stacking::{Share, Stacking, cut, stack};
 use crate::statistics::Statistics;
 use sardonyx_base::{Error, ErrorKind, Result, Tensor};
 use sardonyx_runtime::{Outputs, Request, RunOptions, SessionPool};
+use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,6 +27,8 @@ pub struct Served {
     pub statistics: Statistics,
     /// There is one for a model that makes embeddings of texts.
     pub embedder: Option<Embedder>,
+    /// There is one for a model that adds to texts.
+    pub decoder: Option<Decoder>,
     pool: SessionPool,
 }
 
@@ -38,11 +42,12 @@ impl Served {
         let pool = args.compute.pool(&model);
         let stacking = Stacking::of(&model, &ports, &pool.session, args.compute.batch_positions_max.get());
         let embedder = Embedder::load(&model, &ports, args.tokenizer.as_deref())?;
+        let decoder = Decoder::load(&model, || model.session(&pool.session), args)?;
         let pool = model.session_pool(&pool)?;
         let limits = &args.limits;
         let queue = Queue::new(limits.waiting_max.get(), limits.waiting_positions_max.get(), pool.sessions());
         let statistics = Statistics::new(metrics.positions_of(name));
-        Ok(Served { name: name.into(), version, ports, stacking, queue, statistics, embedder, pool })
+        Ok(Served { name: name.into(), version, ports, stacking, queue, statistics, embedder, decoder, pool })
     }
 
     /// Puts the inputs of several requests into the queue, and waits for all of them. Whoever drops the future leaves the queue.
@@ -86,6 +91,11 @@ impl Served {
         json["refused"] = counts.refused.into();
         json["expired"] = counts.expired.into();
         json["left"] = counts.left.into();
+        if let Some(decoder) = &self.decoder {
+            let counts = decoder.counts();
+            json["sequences"] = json!({ "waiting": counts.waiting, "running": counts.running,
+                                        "generated": counts.generated, "cached_bytes": counts.cached_bytes });
+        }
         json
     }
 

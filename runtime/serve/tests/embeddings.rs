@@ -1,4 +1,4 @@
-//! texts  =>  embeddings, over the interfaces of OpenAI and text-embeddings-inference: the bits of a direct call, in every batch
+//! texts  =>  embeddings and scores, over the interfaces of OpenAI and text-embeddings-inference: the bits of a direct call, in every batch
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -37,7 +37,8 @@ fn tokenizer() -> Vec<u8> {
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [template("[CLS]"), { "Sequence": { "id": "A", "type_id": 0 } }, template("[SEP]")],
-            "pair": [template("[CLS]"), { "Sequence": { "id": "A", "type_id": 0 } }, template("[SEP]")],
+            "pair": [template("[CLS]"), { "Sequence": { "id": "A", "type_id": 0 } }, template("[SEP]"),
+                     { "Sequence": { "id": "B", "type_id": 1 } }, template("[SEP]")],
             "special_tokens": {
                 "[CLS]": { "id": "[CLS]", "ids": [1], "tokens": ["[CLS]"] },
                 "[SEP]": { "id": "[SEP]", "ids": [2], "tokens": ["[SEP]"] },
@@ -49,8 +50,13 @@ fn tokenizer() -> Vec<u8> {
     tokenizer.to_string().into_bytes()
 }
 
-/// Sums rows of a table over the tokens that the mask keeps. Where `packed`, it says that what is masked is not computed.
 fn model(packed: bool) -> Builder {
+    summing(packed, "sentence_embedding", WIDTH)
+}
+
+/// Sums rows of a table over the tokens that the mask keeps. Where `packed`, it says that what is masked is not computed.
+fn summing(packed: bool, output: &str, width: usize) -> Builder {
+    let width_text = width.to_string();
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(64));
     b.symbol("seq", SymbolKind::Input, 1, Some(12));
@@ -59,14 +65,14 @@ fn model(packed: bool) -> Builder {
     }
     let ids = b.input("input_ids", DType::I64, &["batch", "seq"], "8*batch*seq");
     let mask = b.input("attention_mask", DType::I64, &["batch", "seq"], "8*batch*seq");
-    let y = b.output("sentence_embedding", DType::F32, &["batch", "4"], "16*batch");
-    let table: Vec<f32> = (0..WORDS.len() * WIDTH).map(|i| 1.0 / (i as f32 + 1.5)).collect();
+    let y = b.output(output, DType::F32, &["batch", &width_text], &format!("{}*batch", 4 * width));
+    let table: Vec<f32> = (0..WORDS.len() * width).map(|i| 1.0 / (i as f32 + 1.5)).collect();
     let table = b.constant(&table);
     let embed = b.kernel("embed", &[false, false, false, true], 3, "0");
-    b.launch(embed, &[table, ids, mask, y], &["seq", "4", "10"], "batch");
+    b.launch(embed, &[table, ids, mask, y], &["seq", &width_text, "10"], "batch");
     b.attached.push(("tokenizer.json".into(), tokenizer()));
     let prompts = [json!({ "name": "query", "text": "the cat " })];
-    let settings = json!({ "version": 1, "output": "sentence_embedding", "pooling": ["mean"], "normalized": false,
+    let settings = json!({ "version": 1, "output": output, "pooling": ["mean"], "normalized": false,
                            "max_tokens": 8, "lower_case": true, "prompts": prompts, "default_prompt": null });
     b.attached.push(("embedder.json".into(), settings.to_string().into_bytes()));
     b
@@ -227,6 +233,40 @@ fn the_interface_of_text_embeddings_inference() {
     assert_eq!(tokens, json!([cat]));
     let bare = server.post_json("/tokenize", &json!({ "inputs": "cat", "add_special_tokens": false })).json();
     assert_eq!(bare, json!([[token(4, "cat", false, 0, 3)]]));
+}
+
+/// A word's score is 1 / (its number + 1.5), and a pair's the sum over the tokens of both texts.
+#[test]
+fn texts_are_ranked_by_their_scores_beside_a_query() {
+    let (_dir, server) = serve(&summing(true, "logits", 1));
+    let raw = |ids: &[usize]| ids.iter().fold(0f32, |sum, id| sum + 1.0 / (*id as f32 + 1.5));
+    let request =
+        json!({ "query": "The", "texts": ["sill", "cat", "cat cat"], "raw_scores": true, "return_text": true });
+    let ranks = server.post_json("/rerank", &request).json();
+    let wanted = [
+        (2, "cat cat", raw(&[1, 3, 2, 4, 4, 2])),
+        (1, "cat", raw(&[1, 3, 2, 4, 2])),
+        (0, "sill", raw(&[1, 3, 2, 9, 2])),
+    ];
+    for (rank, (index, text, score)) in ranks.as_array().unwrap().iter().zip(wanted) {
+        assert_eq!((&rank["index"], &rank["text"]), (&json!(index), &json!(text)));
+        assert_eq!(rank["score"].as_f64().unwrap() as f32, score);
+    }
+    let ranks = server.post_json("/rerank", &json!({ "query": "the", "texts": ["cat"] })).json();
+    assert_eq!(ranks[0]["score"].as_f64().unwrap() as f32, 1.0 / (1.0 + (-wanted[1].2).exp()));
+    assert!(ranks[0]["index"] == 0 && ranks[0].get("text").is_none());
+    assert_eq!(server.get("/info").json()["model_type"]["reranker"]["id2label"]["0"], "LABEL_0");
+    let long = json!({ "query": "the", "texts": ["cat ".repeat(20)], "truncate": false });
+    assert!(server.post_json("/rerank", &long).refused(413).contains("more than 8 tokens"));
+    assert!(
+        server.post_json("/rerank", &json!({ "query": "the", "texts": [] })).refused(400).contains("`texts` is empty")
+    );
+    assert!(server.post_json("/rerank", &json!({ "texts": ["cat"] })).refused(400).contains("query"));
+    let refused = server.post_json("/v1/embeddings", &json!({ "model": "m", "input": "cat" }));
+    assert!(refused.status == 400 && refused.text().contains("makes no embeddings"), "{}", refused.text());
+    let (_dir, server) = serve(&model(false));
+    let refused = server.post_json("/rerank", &json!({ "query": "the", "texts": ["cat"] }));
+    assert!(refused.refused(400).contains("no model makes scores"));
 }
 
 #[test]

@@ -137,3 +137,24 @@ KERNEL(embed) {
             y[b * width + d] = sum;
         }
 }
+
+// present[b, past + s] = ids[b, s], one item per new position; p0 = seq, p1 = past, p2 = room
+KERNEL(remember) {
+    const int64_t *ids = (const int64_t *)a->buffers[0];
+    float *present = (float *)a->buffers[1];
+    int64_t seq = a->params[0], past = a->params[1], room = a->params[2];
+    for (int64_t i = a->begin; i < a->end; i++) present[i / seq * room + past + i % seq] = (float)ids[i];
+}
+
+// logits[b, s, v] = -((v - n) mod p3) for the sum n of present[b, :] up to the position: the likeliest token is the sum of
+// all; one item per new position; p0 = seq, p1 = past, p2 = room, p3 = tokens that there are
+KERNEL(logits) {
+    const float *present = (const float *)a->buffers[0];
+    float *y = (float *)a->buffers[1];
+    int64_t seq = a->params[0], past = a->params[1], room = a->params[2], width = a->params[3];
+    for (int64_t i = a->begin; i < a->end; i++) {
+        int64_t n = 0;
+        for (int64_t t = 0; t <= past + i % seq; t++) n += (int64_t)present[i / seq * room + t];
+        for (int64_t v = 0; v < width; v++) y[i * width + v] = -(float)(((v - n) % width + width) % width);
+    }
+}

@@ -1,16 +1,17 @@
-//! texts or token ids  =>  embeddings, each its own job: those of one request and of others are computed together
+//! texts or token ids  =>  embeddings and scores, each its own job: those of one request and of others are computed together
 
 mod base64;
 pub mod openai;
 pub mod tei;
 
 use crate::app::App;
-use crate::embedder::{Embedder, Input};
+use crate::embedder::{Embedder, Input, Tokens};
 use crate::refusal::{Answer, Refusal};
 use crate::served::Served;
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
+use sardonyx_base::Tensor;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -32,14 +33,14 @@ struct Embeddings {
 }
 
 /// The body of a request, and when its answer is due.
-struct Asking {
-    body: crate::body::Received,
-    began: Instant,
-    deadline: Instant,
+pub struct Asking {
+    pub body: crate::body::Received,
+    pub began: Instant,
+    pub deadline: Instant,
 }
 
 impl Asking {
-    async fn new(app: &App, request: Request<Body>) -> Answer<Asking> {
+    pub async fn new(app: &App, request: Request<Body>) -> Answer<Asking> {
         let began = Instant::now();
         app.check_accepting()?;
         let deadline = began + app.registry.args().limits.timeout;
@@ -48,7 +49,7 @@ impl Asking {
         Ok(Asking { body, began, deadline })
     }
 
-    fn json<'a, T: Deserialize<'a>>(&'a self, help: &str) -> Answer<T> {
+    pub fn json<'a, T: Deserialize<'a>>(&'a self, help: &str) -> Answer<T> {
         json(&self.body.bytes, help)
     }
 }
@@ -58,7 +59,7 @@ fn json<'a, T: Deserialize<'a>>(bytes: &'a Bytes, help: &str) -> Answer<T> {
 }
 
 /// A text, a list of texts, a list of token ids, or a list of such lists.
-fn inputs(text: &RawValue, field: &str) -> Answer<Vec<Input>> {
+pub fn inputs(text: &RawValue, field: &str) -> Answer<Vec<Input>> {
     let wrong = |e: serde_json::Error| {
         let help = format!("send `{field}` as a text, a list of texts, a list of token ids, or a list of such lists");
         Refusal::bad_request(format!("`{field}` is malformed: {e}"), &help)
@@ -83,7 +84,7 @@ fn inputs(text: &RawValue, field: &str) -> Answer<Vec<Input>> {
 }
 
 fn embedder(served: &Served) -> Answer<&Embedder> {
-    served.embedder.as_ref().ok_or_else(|| {
+    served.embedder.as_ref().filter(|embedder| !embedder.is_reranker()).ok_or_else(|| {
         let message = format!("the model `{}` makes no embeddings of texts", served.name);
         Refusal::bad_request(message, "call `/v2/models/…/infer`, or compile the model with `--pooling`")
     })
@@ -97,24 +98,39 @@ async fn embed(app: &App, served: &Arc<Served>, asking: &Asking, wanted: Wanted)
 
 async fn embed_inputs(app: &App, served: &Arc<Served>, asking: &Asking, wanted: &Wanted) -> Answer<Embeddings> {
     let embedder = embedder(served)?;
+    let tokens = |input: &Input| embedder.tokens(input, wanted.prompt.as_deref(), wanted.whole);
+    let jobs = tokens_of(app, served, asking, &wanted.inputs, tokens)?;
+    let tokens = jobs.iter().map(Tokens::len).sum();
+    let done = compute(served, embedder, asking, &jobs).await?;
+    let vector = |tensor: &Tensor| embedder.embedding(tensor, wanted.dimensions, wanted.normalize);
+    Ok(Embeddings { vectors: done.iter().map(vector).collect::<Answer<_>>()?, tokens })
+}
+
+fn tokens_of<I>(
+    app: &App,
+    served: &Served,
+    asking: &Asking,
+    inputs: &[I],
+    tokens: impl Fn(&I) -> Answer<Tokens>,
+) -> Answer<Vec<Tokens>> {
     let most = app.registry.args().limits.waiting_max.get();
-    if wanted.inputs.len() > most {
-        let message = format!("{} inputs are given, and at most {most} are allowed", wanted.inputs.len());
+    if inputs.len() > most {
+        let message = format!("{} inputs are given, and at most {most} are allowed", inputs.len());
         let status = axum::http::StatusCode::PAYLOAD_TOO_LARGE;
         return Err(Refusal::new(status, "too-large", message, "send several requests"));
     }
     let decoding = Instant::now();
-    let prompt = wanted.prompt.as_deref();
-    let ids = |input| embedder.ids(input, prompt, wanted.whole);
-    let ids: Vec<Vec<u32>> =
-        app.heavy(asking.body.bytes.len(), || wanted.inputs.iter().map(ids).collect::<Answer<_>>())?;
+    let tokens = app.heavy(asking.body.bytes.len(), || inputs.iter().map(tokens).collect());
     served.statistics.decoded(decoding.elapsed());
-    let tokens = ids.iter().map(Vec::len).sum();
-    let jobs = ids.iter().map(|ids| embedder.job(ids)).collect();
-    let done = served.compute(jobs, asking.deadline).await?;
-    let vector = |done: &crate::queue::Done| match done.first() {
-        Some((_, tensor)) => embedder.embedding(tensor, wanted.dimensions, wanted.normalize),
+    tokens
+}
+
+/// What the model says of each input.
+async fn compute(served: &Arc<Served>, embedder: &Embedder, asking: &Asking, inputs: &[Tokens]) -> Answer<Vec<Tensor>> {
+    let done = served.compute(inputs.iter().map(|tokens| embedder.job(tokens)).collect(), asking.deadline).await?;
+    let first = |done: crate::queue::Done| match done.into_iter().next() {
+        Some((_, tensor)) => Ok(tensor),
         None => Err(sardonyx_base::Error::defect("a call without an output").into()),
     };
-    Ok(Embeddings { vectors: done.iter().map(vector).collect::<Answer<_>>()?, tokens })
+    done.into_iter().map(first).collect()
 }

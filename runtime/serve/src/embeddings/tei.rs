@@ -1,8 +1,8 @@
-//! /embed, /tokenize, /info, /health: the interface that clients of text-embeddings-inference speak
+//! /embed, /rerank, /tokenize, /info, /health: the interface that clients of text-embeddings-inference speak
 
-use super::{Asking, Wanted, embed, embedder, inputs};
+use super::{Asking, Wanted, compute, embed, embedder, inputs, tokens_of};
 use crate::app::App;
-use crate::embedder::Input;
+use crate::embedder::{Embedder, Input, Tokens};
 use crate::json::{bytes_response, json_response};
 use crate::refusal::{Answer, Dialect, Refusal};
 use crate::served::Served;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/embed", post(async |State(app), request| told(embed_texts(app, request).await)))
+        .route("/rerank", post(async |State(app), request| told(rerank(app, request).await)))
         .route("/tokenize", post(async |State(app), request| told(tokenize(app, request).await)))
         .route("/info", get(async |State(app)| told(info(app))))
         .route("/health", get(health))
@@ -29,16 +30,28 @@ fn told<T>(answer: Answer<T>) -> Answer<T> {
 }
 
 /// The interface names no model, so there must be one.
-fn only_embedder(app: &App) -> Answer<Arc<Served>> {
+fn only(app: &App, is_wanted: impl Fn(&Embedder) -> bool, makes: &str, help: &str) -> Answer<Arc<Served>> {
     let models = app.registry.models();
-    let mut embedders = models.values().filter(|served| served.embedder.is_some());
-    match (embedders.next(), embedders.next()) {
+    let mut wanted = models.values().filter(|served| served.embedder.as_ref().is_some_and(&is_wanted));
+    match (wanted.next(), wanted.next()) {
         (Some(only), None) => Ok(only.clone()),
-        (None, _) => Err(Refusal::bad_request("no model makes embeddings of texts", "call `/v2/models/…/infer`")),
-        (Some(_), Some(_)) => {
-            Err(Refusal::bad_request("several models make embeddings", "name one: call `/v1/embeddings` with `model`"))
-        }
+        (None, _) => Err(Refusal::bad_request(format!("no model makes {makes}"), "call `/v2/models/…/infer`")),
+        (Some(_), Some(_)) => Err(Refusal::bad_request(format!("several models make {makes}"), help)),
     }
+}
+
+fn only_embedder(app: &App) -> Answer<Arc<Served>> {
+    let help = "name one: call `/v1/embeddings` with `model`";
+    only(app, |embedder| !embedder.is_reranker(), "embeddings of texts", help)
+}
+
+fn only_reranker(app: &App) -> Answer<Arc<Served>> {
+    only(app, Embedder::is_reranker, "scores of pairs of texts", "serve them on addresses of their own")
+}
+
+/// The one model that takes texts.
+fn only_reader(app: &App) -> Answer<Arc<Served>> {
+    only(app, |_| true, "embeddings or scores of texts", "serve them on addresses of their own")
 }
 
 async fn health(State(app): State<Arc<App>>) -> Answer<StatusCode> {
@@ -46,16 +59,20 @@ async fn health(State(app): State<Arc<App>>) -> Answer<StatusCode> {
 }
 
 fn info(app: Arc<App>) -> Answer<Response> {
-    let served = only_embedder(&app)?;
-    let embedder = embedder(&served)?;
+    let served = only_reader(&app)?;
+    let embedder = reader(&served)?;
+    let kind = match embedder.is_reranker() {
+        true => json!({ "reranker": { "id2label": { "0": "LABEL_0" }, "label2id": { "LABEL_0": 0 } } }),
+        false => json!({ "embedding": { "pooling": embedder.pooling() } }),
+    };
     let (args, limits) = (app.registry.args(), &app.registry.args().limits);
     Ok(json_response(&json!({
         "model_id": served.name,
         "model_sha": null,
         "model_dtype": "float32",
-        "model_type": { "embedding": { "pooling": embedder.pooling() } },
+        "model_type": kind,
         "max_concurrent_requests": limits.waiting_max,
-        "max_input_length": embedder.max_tokens,
+        "max_input_length": embedder.texts.max_tokens,
         "max_batch_tokens": args.compute.batch_positions_max,
         "max_client_batch_size": limits.waiting_max,
         "auto_truncate": true,
@@ -96,6 +113,55 @@ async fn embed_texts(app: Arc<App>, request: Request) -> Answer<Response> {
 }
 
 #[derive(Deserialize)]
+struct RerankBody {
+    query: String,
+    texts: Vec<String>,
+    #[serde(default)]
+    raw_scores: bool,
+    #[serde(default)]
+    return_text: bool,
+    truncate: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct Rank<'a> {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    score: f32,
+}
+
+/// The texts in the order of their scores beside the query, of which equal ones keep theirs.
+async fn rerank(app: Arc<App>, request: Request) -> Answer<Response> {
+    let asking = Asking::new(&app, request).await?;
+    let body: RerankBody = asking.json("send an object with `query` and `texts`")?;
+    let served = only_reranker(&app)?;
+    let embedder = reader(&served)?;
+    if body.texts.is_empty() {
+        return Err(Refusal::bad_request("`texts` is empty", "send at least one text"));
+    }
+    let pair =
+        |text: &String| embedder.texts.encode_pair(&body.query, text, body.truncate == Some(false)).map(Tokens::from);
+    let tokens = tokens_of(&app, &served, &asking, &body.texts, pair)?;
+    let answer = compute(&served, embedder, &asking, &tokens).await;
+    served.statistics.answered(asking.began.elapsed(), answer.is_ok());
+    let scores =
+        answer?.into_iter().map(|tensor| embedder.score(&tensor, body.raw_scores)).collect::<Answer<Vec<f32>>>()?;
+    let text = |index: usize| body.return_text.then(|| body.texts[index].as_str());
+    let mut ranks: Vec<Rank> =
+        scores.into_iter().enumerate().map(|(index, score)| Rank { index, text: text(index), score }).collect();
+    ranks.sort_by(|a, b| b.score.total_cmp(&a.score));
+    bytes_response(&ranks)
+}
+
+fn reader(served: &Served) -> Answer<&Embedder> {
+    served
+        .embedder
+        .as_ref()
+        .ok_or_else(|| sardonyx_base::Error::defect("a model that reads texts has no tokens").into())
+}
+
+#[derive(Deserialize)]
 struct TokenizeBody<'a> {
     #[serde(borrow)]
     inputs: &'a RawValue,
@@ -115,12 +181,12 @@ struct Token<'a> {
 async fn tokenize(app: Arc<App>, request: Request) -> Answer<Response> {
     let asking = Asking::new(&app, request).await?;
     let body: TokenizeBody = asking.json("send an object with `inputs`")?;
-    let served = only_embedder(&app)?;
-    let embedder = embedder(&served)?;
+    let served = only_reader(&app)?;
+    let embedder = reader(&served)?;
     let texts = inputs(body.inputs, "inputs")?;
     let encode = |input: &Input| match input {
         Input::Text(text) => {
-            embedder.encode(text, body.prompt_name.as_deref(), false, body.add_special_tokens.unwrap_or(true))
+            embedder.texts.encode(text, body.prompt_name.as_deref(), false, body.add_special_tokens.unwrap_or(true))
         }
         Input::Ids(_) => Err(Refusal::bad_request("`inputs` are token ids already", "send texts")),
     };
