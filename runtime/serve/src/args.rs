@@ -63,6 +63,9 @@ pub struct ComputeArgs {
     /// The most positions (sequences times their length, or rows) that requests are stacked up to
     #[arg(long, value_name = "N", default_value = "4096")]
     pub batch_positions_max: NonZeroUsize,
+    /// Seconds that a batch should take at most, at the rate so far; a request alone may take longer
+    #[arg(long, value_name = "SECONDS", default_value = "0.05", value_parser = seconds)]
+    pub batch_time_max: Duration,
 }
 
 #[derive(Clone, Debug, clap::Args)]

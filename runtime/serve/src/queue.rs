@@ -3,6 +3,7 @@
 //! There is no timer: a session that is free takes what waits. A job whose client has gone, or whose time is over, leaves the
 //! queue at once, and a call stops when nobody waits for it any more.
 
+use crate::pace::Pace;
 use crate::refusal::{Answer, Refusal};
 use axum::http::StatusCode;
 use sardonyx_base::{Result, Tensor};
@@ -57,6 +58,8 @@ pub struct Queue {
     positions_max: usize,
     /// Calls at the same time.
     calls_max: usize,
+    /// A call of several jobs should not take longer.
+    call_time: Duration,
     state: Mutex<State>,
 }
 
@@ -66,8 +69,7 @@ struct State {
     positions: usize,
     calls: usize,
     counts: Counts,
-    /// The rate of the calls so far, of which recent ones count more.
-    positions_per_second: f64,
+    pace: Pace,
 }
 
 /// Counts of a queue at one moment.
@@ -83,8 +85,8 @@ pub struct Counts {
 }
 
 impl Queue {
-    pub fn new(jobs_max: usize, positions_max: usize, calls_max: usize) -> Queue {
-        Queue { jobs_max, positions_max, calls_max, state: Mutex::default() }
+    pub fn new(jobs_max: usize, positions_max: usize, calls_max: usize, call_time: Duration) -> Queue {
+        Queue { jobs_max, positions_max, calls_max, call_time, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -139,7 +141,8 @@ impl Queue {
         }
     }
 
-    /// Takes the oldest job, and the oldest of those that `fits` says can be stacked with it, where a session is free.
+    /// Takes the oldest job, and the oldest of those that `fits` says can be stacked with it, where a session is free: no more
+    /// than the call should have time for, at the rate so far.
     pub fn take(&self, limits: Option<Limits>, fits: impl Fn(&Job, &Job) -> bool) -> Option<(Vec<Job>, Arc<Call>)> {
         let mut state = self.lock();
         if state.calls >= self.calls_max {
@@ -157,6 +160,8 @@ impl Queue {
         };
         let mut jobs = vec![first];
         if let Some(limits) = limits.filter(|_| !jobs[0].is_alone) {
+            let in_time = state.pace.positions_within(self.call_time);
+            let limits = Limits { positions: limits.positions.min(in_time), ..limits };
             let (mut rows, mut positions) = (jobs[0].rows, jobs[0].positions);
             let mut at = 0;
             while at < state.waiting.len() && rows < limits.rows && positions < limits.positions {
@@ -188,11 +193,7 @@ impl Queue {
     pub fn call_ended(&self, positions: usize, took: Duration) {
         let mut state = self.lock();
         state.calls -= 1;
-        let rate = positions as f64 / took.as_secs_f64().max(1e-6);
-        state.positions_per_second = match state.positions_per_second {
-            0.0 => rate,
-            before => 0.9 * before + 0.1 * rate,
-        };
+        state.pace.add(positions, took);
     }
 
     /// Nobody waits for the job any more: it leaves the queue, or its call ends when all others have left too.
@@ -232,7 +233,7 @@ impl State {
     }
 
     fn seconds_to_drain(&self) -> u64 {
-        let seconds = self.positions as f64 / self.positions_per_second.max(1.0);
+        let seconds = self.positions as f64 / self.pace.positions_per_second().max(1.0);
         (seconds.ceil() as u64).clamp(1, 60)
     }
 }
@@ -261,6 +262,13 @@ mod tests {
         }
     }
 
+    /// After a call that was as quick as any.
+    fn queue(jobs_max: usize, positions_max: usize, calls_max: usize) -> Queue {
+        let queue = Queue::new(jobs_max, positions_max, calls_max, Duration::from_secs(1));
+        [10, 20].iter().for_each(|positions| queue.lock().pace.add(*positions, Duration::ZERO));
+        queue
+    }
+
     fn later() -> Instant {
         Instant::now() + Duration::from_secs(60)
     }
@@ -273,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_taken_together_in_order_and_within_limits() {
-        let queue = Queue::new(10, 1000, 9);
+        let queue = queue(10, 1000, 9);
         queue.push([2, 4, 1, 1, 1].map(|rows| job(rows, later())).into()).unwrap();
         // Four rows more would be too many positions; those behind them still fit.
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [2, 1, 1, 1]);
@@ -285,8 +293,25 @@ mod tests {
     }
 
     #[test]
+    fn a_call_has_no_more_than_there_is_time_for() {
+        let queue = Queue::new(10, 1000, 9, Duration::from_millis(50));
+        let push = || queue.push([1, 1, 1, 1].map(|rows| job(rows, later())).into()).unwrap();
+        push();
+        // Nothing is known of the rate yet.
+        assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1, 1]);
+        push();
+        // 500 positions in a second.
+        [10, 30].iter().for_each(|n| queue.lock().pace.add(*n, Duration::from_millis(2 * *n as u64)));
+        assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1]);
+        // A job alone may take longer.
+        queue.push([9, 1].map(|rows| job(rows, later())).into()).unwrap();
+        assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1]);
+        assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [9]);
+    }
+
+    #[test]
     fn no_more_wait_than_may_and_no_more_calls_run() {
-        let queue = Queue::new(2, 40, 1);
+        let queue = queue(2, 40, 1);
         queue.push(vec![job(1, later())]).unwrap();
         let _running = queue.take(LIMITS, |_, _| true).unwrap();
         queue.push(vec![job(1, later()), job(1, later())]).unwrap();
@@ -304,7 +329,7 @@ mod tests {
 
     #[test]
     fn those_who_leave_are_not_computed() {
-        let queue = Queue::new(10, 1000, 1);
+        let queue = queue(10, 1000, 1);
         let (a, b, late) = (job(1, later()), job(2, later()), job(3, Instant::now()));
         let (ticket_a, ticket_b) = (a.ticket.clone(), b.ticket.clone());
         let c = job(4, later());
@@ -323,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_call_goes_on_as_long_as_one_waits() {
-        let queue = Queue::new(10, 1000, 1);
+        let queue = queue(10, 1000, 1);
         let jobs = [1, 1].map(|rows| job(rows, later()));
         let tickets = [0, 1].map(|i| jobs[i].ticket.clone());
         queue.push(jobs.into()).unwrap();
