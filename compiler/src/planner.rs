@@ -9,7 +9,7 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_cluster::Topology;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::{DeviceSpec, Rates};
-use sardonyx_passes::distribute::{self, Candidate, Run, Task, Times, plan};
+use sardonyx_passes::distribute::{self, Candidate, Noise, Run, Task, Times, plan};
 use sardonyx_passes::{Options, Params};
 use std::collections::BTreeMap;
 
@@ -65,13 +65,23 @@ fn unsplit(model: &Model, wanted: &Wanted) -> Result<(Graph, Sizes)> {
 /// A simulated call of a planned model.
 pub struct Simulated {
     pub run: Run,
+    /// The times of further calls in microseconds, each with noise of its own, sorted.
+    pub noisy_us: Vec<f64>,
     pub device: String,
     /// The sizes of the call in words.
     pub at: String,
 }
 
+/// What is simulated beside the call of a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside {
+    pub events: bool,
+    /// The share of noise, and the number of calls with it.
+    pub noise: Option<(f64, usize)>,
+}
+
 /// The program that a plan makes of a model, on all ranks. Errors: those of [`plans`], and of compiling with the plan.
-pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, with_events: bool) -> Result<Simulated> {
+pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, beside: Beside) -> Result<Simulated> {
     let (device, rates) = rates(wanted)?;
     wanted.topology.check_ranks(wanted.ranks)?;
     let (graph, sizes) = unsplit(model, wanted)?;
@@ -84,13 +94,18 @@ pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, with_eve
         ..Options::default()
     };
     let local = distribute::program_of_ranks(&graph, &options)?;
-    let run = distribute::simulated(&local, &sizes, wanted.topology, rates, &placement.mesh, with_events)?;
-    Ok(Simulated { run, device, at: in_words(&sizes) })
+    let run =
+        |events, noise| distribute::simulated(&local, &sizes, wanted.topology, rates, &placement.mesh, events, noise);
+    let (share, calls) = beside.noise.unwrap_or_default();
+    let noisy = |seed| Ok(run(false, Some(Noise::new(share, seed)))?.outcome.time_us);
+    let mut noisy_us = (0..calls as u64).map(noisy).collect::<Result<Vec<f64>>>()?;
+    noisy_us.sort_by(f64::total_cmp);
+    Ok(Simulated { run: run(beside.events, None)?, noisy_us, device, at: in_words(&sizes) })
 }
 
 /// The bytes that each link carries in a call of a model that is planned so, the busiest first. Errors: those of [`simulated`].
 pub fn bytes_on_links(model: &Model, plan: &Candidate, wanted: &Wanted) -> Result<Vec<(String, u64)>> {
-    let Simulated { run, .. } = simulated(model, &Placement::planned(plan), wanted, false)?;
+    let Simulated { run, .. } = simulated(model, &Placement::planned(plan), wanted, Beside::default())?;
     Ok(run.outcome.busiest_links().into_iter().map(|(link, bytes)| (link.to_string(), bytes)).collect())
 }
 

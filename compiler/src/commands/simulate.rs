@@ -4,7 +4,7 @@ use super::{say, write_whole};
 use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::Placement;
-use crate::planner::{Simulated, Wanted, simulated};
+use crate::planner::{Beside, Simulated, Wanted, simulated};
 use crate::replaced::{files_of_model, refuse_replacing};
 use crate::sizes::parse_sizes;
 use sardonyx_base::json::Json;
@@ -12,6 +12,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{Direction, Schedule, Timeline, Topology};
 use sardonyx_passes::distribute::Event;
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -38,6 +39,12 @@ pub struct SimulateArgs {
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
+    /// Simulate further calls in which what ranks compute takes longer at random, by so much on the average: 5%
+    #[arg(long, value_name = "SHARE", value_parser = share, requires = "plan")]
+    pub noise: Option<f64>,
+    /// How many calls with noise
+    #[arg(long, value_name = "N", default_value = "20", requires = "noise")]
+    pub calls: NonZeroUsize,
     /// Without a model: a pipeline's schedule: forward, gpipe, 1f1b, interleaved:CHUNKS or chimera
     #[arg(long, value_name = "NAME", conflicts_with = "model", requires_all = ["stages", "micro_batches"])]
     pub schedule: Option<String>,
@@ -56,6 +63,14 @@ pub struct SimulateArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+fn share(text: &str) -> std::result::Result<f64, String> {
+    let share = text.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok()).map(|percent| percent / 100.0);
+    share
+        .or_else(|| text.parse().ok())
+        .filter(|share| (0.0..=100.0).contains(share))
+        .ok_or_else(|| "it is a share: 5%".into())
 }
 
 fn times(text: &str) -> std::result::Result<(f64, f64), String> {
@@ -96,22 +111,36 @@ fn of_plan(path: &Path, plan: &Path, topology: &str, args: &SimulateArgs, out: &
                 refuse_replacing(trace, &read)?;
             }
             placement.apply(&mut model)?;
-            simulated(&model, &placement, &wanted, args.trace.is_some())
+            let noise = args.noise.map(|share| (share, args.calls.get()));
+            simulated(&model, &placement, &wanted, Beside { events: args.trace.is_some(), noise })
         })
         .map_err(|e| e.file(file))?;
     if let Some(path) = &args.trace {
         write_trace(path, &found.run.events)?;
     }
-    if args.json { say(out, &json(&found, &topology).to_string()) } else { show(&found, &topology, out) }
+    if args.json { say(out, &json(&found, &topology).to_string()) } else { show(&found, &topology, args.noise, out) }
 }
 
-fn show(found: &Simulated, topology: &Topology, out: &mut dyn Write) -> Result<()> {
+fn show(found: &Simulated, topology: &Topology, noise: Option<f64>, out: &mut dyn Write) -> Result<()> {
     let (run, outcome) = (&found.run, &found.run.outcome);
     let ranks = run.ended.len();
     let (name, device) = (&topology.name, &found.device);
     say(out, &format!("{ranks} ranks on `{name}`, {device}, {}: simulated, not measured", found.at))?;
     let (ms, messages) = (outcome.time_us / 1e3, outcome.messages);
     say(out, &format!("{ms:.3} ms, {messages} messages of {} bytes in all", outcome.bytes))?;
+    if let (Some(noise), [.., slowest]) = (noise, &found.noisy_us[..]) {
+        let (n, [median, most]) = (found.noisy_us.len(), [0.5, 0.95].map(|share| percentile(&found.noisy_us, share)));
+        let percent = 100.0 * noise;
+        say(
+            out,
+            &format!(
+                "with {percent} % of noise, {n} calls: median {:.3} ms, 95 of 100 within {:.3} ms, the slowest {:.3} ms",
+                median / 1e3,
+                most / 1e3,
+                slowest / 1e3
+            ),
+        )?;
+    }
     // The first ranks stand for many.
     for rank in 0..ranks.min(RANKS_SHOWN) {
         let busy = 100.0 * run.computed[rank] / outcome.time_us.max(f64::MIN_POSITIVE);
@@ -132,6 +161,12 @@ fn show(found: &Simulated, topology: &Topology, out: &mut dyn Write) -> Result<(
         Some(more) if more > 0 => say(out, &format!("  and {more} links more")),
         _ => Ok(()),
     }
+}
+
+/// The number that a share of the sorted ones has at most.
+fn percentile(sorted: &[f64], share: f64) -> f64 {
+    let at = ((sorted.len() as f64 * share).ceil() as usize).max(1) - 1;
+    sorted.get(at).copied().unwrap_or(0.0)
 }
 
 const RANKS_SHOWN: usize = 16;
@@ -157,6 +192,7 @@ fn json(found: &Simulated, topology: &Topology) -> Json {
         ("time_us", outcome.time_us.into()),
         ("messages", outcome.messages.into()),
         ("bytes", outcome.bytes.into()),
+        ("noisy_us", Json::list(found.noisy_us.iter().copied())),
         ("ranks", Json::list((0..run.ended.len()).map(rank))),
         ("links", Json::list(outcome.links.iter().map(link))),
     ])

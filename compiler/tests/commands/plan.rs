@@ -81,6 +81,13 @@ fn candidates_are_drawn_beside_what_links_carry() {
     }
     assert_eq!((n(">chosen<"), n("class=\"compute\"")), (1, candidates.len() + 1), "{drawn}");
     let simulated = f.json(&["simulate", "m.onnx", "--plan", "p.toml", "--topology", "one-host", "--json"]);
+    let noisy = f.good(&["simulate", "m.onnx", "--plan", "p.toml", "--topology", "one-host", "--noise", "10%"]);
+    assert!(noisy.contains("\nwith 10 % of noise, 20 calls: median "), "{noisy}");
+    let noisy = ["simulate", "m.onnx", "--plan", "p.toml", "--topology", "one-host", "--json", "--noise", "0.5"];
+    let times: Vec<f64> =
+        f.json(&noisy)["noisy_us"].as_array().unwrap().iter().map(|us| us.as_f64().unwrap()).collect();
+    let quiet = simulated["time_us"].as_f64().unwrap();
+    assert!(times.len() == 20 && times.is_sorted() && times[0] > quiet && times[19] > times[0], "{times:?}, {quiet}");
     let links = simulated["links"].as_array().unwrap();
     assert!(!links.is_empty() && n("class=\"link\"") == links.len(), "{simulated}: {drawn}");
     for link in links {

@@ -24,7 +24,7 @@ mod space;
 
 pub use estimate::{Estimate, Exchange};
 pub use machine::{Machine, Times};
-pub use simulated::{Event, Run, simulated};
+pub use simulated::{Event, Noise, Run, simulated};
 
 use crate::options::Options;
 use crate::placement::{OperandPlace, Overlap, Stages};

@@ -9,6 +9,7 @@ use super::machine::{Machine, Times};
 use crate::shard::collective;
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
+use sardonyx_base::random::Random;
 use sardonyx_base::schedule::{Move, Operand, Rounds, direct};
 use sardonyx_base::{Dim, Result};
 use sardonyx_cluster::{Group, Outcome, Simulation, Topology};
@@ -44,6 +45,24 @@ pub struct Run {
     pub taken: Vec<u64>,
 }
 
+/// Ranks are kept from computing now and then, by the system or by others on their machine.
+pub struct Noise {
+    share: f64,
+    random: Random,
+}
+
+impl Noise {
+    /// What a rank computes takes longer by this share on the average, exponentially distributed. Equal seeds make equal calls.
+    pub fn new(share: f64, seed: u64) -> Noise {
+        Noise { share, random: Random::new(seed) }
+    }
+
+    /// A factor for the next stretch of computing.
+    fn next(&mut self) -> f64 {
+        1.0 - self.share * (1.0 - self.random.fraction()).ln()
+    }
+}
+
 /// `graph` is split over the mesh. `with_events`: what every rank does is kept.
 pub fn simulated(
     graph: &Graph,
@@ -52,6 +71,7 @@ pub fn simulated(
     rates: Rates,
     mesh: &[i64],
     with_events: bool,
+    mut noise: Option<Noise>,
 ) -> Result<Run> {
     let times = Times::new(topology);
     let machine = Machine::new(rates, mesh, &times);
@@ -112,7 +132,7 @@ pub fn simulated(
             }
             None => {
                 for rank in (0..n).filter(|rank| ranks[*rank]) {
-                    let us = times[rank.min(sized - 1)];
+                    let us = times[rank.min(sized - 1)] * noise.as_mut().map_or(1.0, Noise::next);
                     simulation.compute(rank, us);
                     run.computed[rank] += us;
                 }

@@ -1,33 +1,9 @@
 //! symbols with their ranges and checks  =>  small sizes;   element type, dimensions, bounds  =>  a random tensor
 
+use sardonyx_base::random::Random;
 use sardonyx_base::{DType, Dim, Tensor, minifloat, packed};
 use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 use std::collections::BTreeMap;
-
-/// The same numbers on every machine (splitmix64).
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
-    }
-
-    /// In 0 .. 1.
-    fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// What is declared, and what dimensions mention without: those are inputs' dimensions too.
 pub fn symbols<'d>(

@@ -2,9 +2,10 @@
 
 use super::compare::{differs, says_something};
 use super::cut::{Cut, Made, cut};
-use super::sample::{DRAWS, Draw, Random, Sizes, sizes, symbols, tensor};
+use super::sample::{DRAWS, Draw, Sizes, sizes, symbols, tensor};
 use super::{Part, Verdict};
 use crate::class::Class;
+use sardonyx_base::random::Random;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};

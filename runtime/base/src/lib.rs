@@ -13,6 +13,7 @@ pub mod json;
 pub mod minifloat;
 pub mod packed;
 pub mod plan;
+pub mod random;
 pub mod reduction;
 pub mod schedule;
 pub mod solve;

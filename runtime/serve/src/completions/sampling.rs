@@ -1,5 +1,6 @@
 //! the scores of all tokens  =>  the one that comes next
 
+use sardonyx_base::random::Random;
 use sardonyx_base::{Error, Result, Tensor};
 
 /// How a token is drawn.
@@ -16,12 +17,12 @@ pub struct Sampling {
 /// The draws of one text.
 pub struct Sampler {
     sampling: Sampling,
-    state: u64,
+    random: Random,
 }
 
 impl Sampler {
     pub fn new(sampling: Sampling) -> Sampler {
-        Sampler { sampling, state: sampling.seed }
+        Sampler { sampling, random: Random::new(sampling.seed) }
     }
 
     /// Of `[1, positions, tokens]` the token that follows the last position. Errors: E0303 for scores that are no numbers.
@@ -57,7 +58,7 @@ impl Sampler {
             weights.truncate(kept.map_or(weights.len(), |last| last + 1));
             total = weights.iter().map(|(_, w)| w).sum();
         }
-        let mut left = self.uniform() * total;
+        let mut left = self.random.fraction() * total;
         for (token, weight) in &weights {
             left -= weight;
             if left < 0.0 {
@@ -66,15 +67,6 @@ impl Sampler {
         }
         // Rounding may leave a rest.
         weights.last().map_or(0, |(token, _)| *token)
-    }
-
-    /// In [0, 1), by splitmix64.
-    fn uniform(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
