@@ -3,6 +3,8 @@
 //! Every command takes its parsed arguments and writes to the given output; errors are values.
 
 mod bench;
+#[cfg(feature = "topology")]
+mod calibrate;
 mod call_bytes;
 mod check;
 mod collectives;
@@ -17,6 +19,8 @@ mod show;
 pub mod values;
 
 pub use bench::{BenchArgs, bench};
+#[cfg(feature = "topology")]
+pub use calibrate::{CalibrateArgs, calibrate};
 pub use check::{BF16_OF_MAX, CODES_RELATIVE, CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
 pub use collectives::{CollectivesArgs, collectives};
 pub use completions::{CompletionsArgs, completions};
@@ -47,6 +51,9 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Measure collectives among ranks, or predict them on a described cluster
     Collectives(CollectivesArgs),
+    /// Measure the links between ranks, and write them as a topology
+    #[cfg(feature = "topology")]
+    Calibrate(CalibrateArgs),
 }
 
 impl Command {
@@ -58,6 +65,8 @@ impl Command {
             Command::Bench(args) => bench(args, out).map(|()| 0),
             Command::Inspect(args) => inspect(args, out).map(|()| 0),
             Command::Collectives(args) => collectives(args, out).map(|()| 0),
+            #[cfg(feature = "topology")]
+            Command::Calibrate(args) => calibrate(args, out).map(|()| 0),
         }
     }
 }
@@ -188,12 +197,14 @@ fn verify_parser() -> impl TypedValueParser<Value = Verify> {
     })
 }
 
+/// By the names that users give them.
+static TRANSPORTS: [(&str, Transport); 3] =
+    [("threads", Transport::Threads), ("processes", Transport::Processes), ("mpi", Transport::Mpi)];
+
 fn transport_parser() -> impl TypedValueParser<Value = Transport> {
-    PossibleValuesParser::new(["threads", "processes", "mpi"]).map(|s| match s.as_str() {
-        "processes" => Transport::Processes,
-        "mpi" => Transport::Mpi,
-        _ => Transport::Threads,
-    })
+    let known = |name: &str| TRANSPORTS.iter().find(|(known, _)| *known == name);
+    PossibleValuesParser::new(TRANSPORTS.map(|(name, _)| name))
+        .map(move |name| known(&name).map_or(Transport::Threads, |(_, transport)| *transport))
 }
 
 fn level_parser() -> impl TypedValueParser<Value = Level> {

@@ -232,6 +232,27 @@ fn collectives_are_predicted_on_described_clusters() {
     assert!(code == 2 && message.contains("65 ranks on the 64 devices of `torus-2d`"), "{message}");
 }
 
+/// The links are acted out, so that their figures are known.
+#[test]
+fn links_between_ranks_are_measured() {
+    let f = Folder::new();
+    let calibrate = |ranks| ["calibrate", "--ranks", ranks, "--links", "3ms,1G", "-o", "links.toml"];
+    let table = f.good(&calibrate("2"));
+    assert_eq!(table.lines().count(), 7, "{table}");
+    let text = std::fs::read_to_string(f.path("links.toml")).unwrap();
+    let figure = |name: &str| -> f64 {
+        let rest = text.split(&format!("\n{name} = {{ value = ")).nth(1).unwrap();
+        rest[..rest.find(',').unwrap()].parse().unwrap()
+    };
+    // A machine with other work takes longer, never less.
+    assert!((1500.0..3500.0).contains(&figure("latency_us")) && (0.4..1.5).contains(&figure("gb_s")), "{text}");
+    let predicted = f.good(&["collectives", "--ranks", "2", "--bytes", "8", "--topology", "links.toml"]);
+    assert!(predicted.starts_with("predicted on `calibrated`"), "{predicted}");
+    let (code, message) = f.bad(&calibrate("1"));
+    assert!(code == 2 && message.contains("one rank has no links"), "{message}");
+    assert_eq!(f.bad(&["calibrate", "--ranks", "2", "-o", "absent/links.toml"]).0, 2);
+}
+
 #[test]
 fn inspect_evaluates_the_memory_of_a_call() {
     let f = Folder::new();
