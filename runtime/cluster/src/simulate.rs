@@ -239,7 +239,7 @@ fn is_repeated(groups: &[Group], round: usize) -> bool {
 }
 
 /// Routes that are remembered.
-const ROUTES_MAX: usize = 1 << 19;
+const ROUTES_MAX: usize = 1 << 22;
 
 /// The links that have carried something.
 struct Wires<'t> {
@@ -317,22 +317,21 @@ impl Wires<'_> {
 fn messages_of_round(groups: &[Group], round: usize, ended: &[f64]) -> Vec<Message> {
     let mut messages: Vec<Message> = vec![];
     let all = groups.iter().flat_map(|group| group.members.iter().zip(group.rounds).map(move |of| (group.members, of)));
+    // By place in the group: the message that a rank takes of it, where that is one of its own.
+    let mut places: Vec<usize> = vec![];
     for (members, (&to, rounds)) in all {
         let own = messages.len();
-        // Ranges are taken of the other ranks in one order again and again.
-        let mut next = own;
+        places.resize(members.len().max(places.len()), 0);
         for m in rounds.get(round).into_iter().flatten() {
-            let (from, combined) = (members[m.from.rank()], if m.combine.is_some() { m.bytes } else { 0 });
-            let is_next = messages.get(next).is_some_and(|known| known.from == from);
-            let known = if is_next { Some(next) } else { (own..messages.len()).find(|at| messages[*at].from == from) };
-            let at = known.unwrap_or_else(|| {
-                let ready = ended[from].max(ended[to]);
-                messages.push(Message { ready, from, to, bytes: 0, combined: 0 });
-                messages.len() - 1
-            });
-            messages[at].bytes += m.bytes;
-            messages[at].combined += combined;
-            next = if at + 1 < messages.len() { at + 1 } else { own };
+            let (place, combined) = (m.from.rank(), if m.combine.is_some() { m.bytes } else { 0 });
+            let from = members[place];
+            if !messages.get(places[place]).is_some_and(|known| places[place] >= own && known.from == from) {
+                places[place] = messages.len();
+                messages.push(Message { ready: ended[from].max(ended[to]), from, to, bytes: 0, combined: 0 });
+            }
+            let message = &mut messages[places[place]];
+            message.bytes += m.bytes;
+            message.combined += combined;
         }
     }
     messages
