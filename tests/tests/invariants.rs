@@ -304,6 +304,7 @@ static UNSAFE: &[(&str, &str)] = &[
     ("runtime/format/src/artifact/trust.rs", "declares what trust in any file means"),
     ("runtime/python/src/arrays.rs", "lends the memory of NumPy arrays to calls"),
     ("runtime/python/src/model.rs", "lends the bytes of a Python object to a model, and trusts what its caller does"),
+    ("runtime/serve/src/gentle.rs", "has a thread give way to others"),
     ("runtime/src/call.rs", "launches kernels and copies buffers by their addresses"),
     ("runtime/src/call/exchange.rs", "lends buffers by their addresses to what exchanges them between ranks"),
     (

@@ -113,7 +113,8 @@ impl Registry {
         let entry = known.entry(name.into()).or_default();
         // Taken before the file is read: what comes later is another file.
         entry.stamp = Stamp::of(path);
-        let loaded = Served::load(name, entry.version + 1, path, &self.args, &self.metrics);
+        let is_serving = !self.models.load().is_empty();
+        let loaded = Served::load((name, entry.version + 1), path, &self.args, &self.metrics, is_serving);
         self.metrics.loaded(name, loaded.is_ok());
         let served = loaded.inspect_err(|error| entry.failure = Some(error.message.clone()))?;
         (entry.version, entry.failure) = (served.version, None);

@@ -3,6 +3,7 @@
 use crate::args::ServeArgs;
 use crate::completions::Decoder;
 use crate::embedder::Embedder;
+use crate::gentle::gently;
 use crate::metrics::Metrics;
 use crate::ports::Ports;
 use crate::queue::{Call, Done, Job, Queue, Ticket};
@@ -10,7 +11,7 @@ use crate::refusal::{Answer, Refusal};
 use crate::stacking::{Share, Stacking, cut, stack};
 use crate::statistics::Statistics;
 use sardonyx_base::{Error, ErrorKind, Result, Tensor};
-use sardonyx_runtime::{Outputs, Request, RunOptions, SessionPool};
+use sardonyx_runtime::{Model, Outputs, PoolOptions, Request, RunOptions, SessionPool};
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,19 +34,22 @@ pub struct Served {
 }
 
 impl Served {
-    /// Loads an artifact, and tests it as it says. Errors: those of `Model::load` and `Model::session_pool`.
-    pub fn load(name: &str, version: u64, path: &Path, args: &ServeArgs, metrics: &Metrics) -> Result<Served> {
-        let model = args.load.load(path)?;
-        let entry = model.entry_points().into_iter().next();
-        let entry = entry.ok_or_else(|| Error::user("E0401", "the model has no entry point").file(model.file()))?;
-        let ports = Ports::new(entry);
-        let pool = args.compute.pool(&model);
-        let stacking = Stacking::of(&model, &ports, &pool.session, args.compute.batch_positions_max.get());
-        let embedder = Embedder::load(&model, &ports, args.tokenizer.as_deref())?;
+    /// Loads an artifact, and tests it as it says: where others are served, on a thread that gives way to theirs. Errors: those
+    /// of `Model::load` and `Model::session_pool`.
+    pub fn load(
+        (name, version): (&str, u64),
+        path: &Path,
+        args: &ServeArgs,
+        metrics: &Metrics,
+        is_serving: bool,
+    ) -> Result<Served> {
+        let tested = || Tested::load(path, args);
+        let Tested { model, ports, pool, stacking, embedder } = if is_serving { gently(tested) } else { tested() }?;
         let decoder = Decoder::load(&model, || model.session(&pool.session), args)?;
         let pool = model.session_pool(&pool)?;
         let limits = &args.limits;
-        let queue = Queue::new(limits.waiting_max.get(), limits.waiting_positions_max.get(), pool.sessions());
+        let (jobs, positions) = (limits.waiting_max.get(), limits.waiting_positions_max.get());
+        let queue = Queue::new(jobs, positions, pool.sessions(), args.compute.batch_time_max);
         let statistics = Statistics::new(metrics.positions_of(name));
         Ok(Served { name: name.into(), version, ports, stacking, queue, statistics, embedder, decoder, pool })
     }
@@ -164,6 +168,28 @@ impl Served {
             Err(error) if jobs.len() > 1 && is_of_one(error.kind()) => self.queue.push_back(jobs),
             Err(error) => jobs.into_iter().for_each(|job| drop(job.reply.send(Err(error.clone())))),
         }
+    }
+}
+
+/// A model that is ready for sessions, whose threads are not those that it was tested on.
+struct Tested {
+    model: Model,
+    ports: Ports,
+    pool: PoolOptions,
+    stacking: Option<Stacking>,
+    embedder: Option<Embedder>,
+}
+
+impl Tested {
+    fn load(path: &Path, args: &ServeArgs) -> Result<Tested> {
+        let model = args.load.load(path)?;
+        let entry = model.entry_points().into_iter().next();
+        let entry = entry.ok_or_else(|| Error::user("E0401", "the model has no entry point").file(model.file()))?;
+        let ports = Ports::new(entry);
+        let pool = args.compute.pool(&model);
+        let stacking = Stacking::of(&model, &ports, &pool.session, args.compute.batch_positions_max.get());
+        let embedder = Embedder::load(&model, &ports, args.tokenizer.as_deref())?;
+        Ok(Tested { model, ports, pool, stacking, embedder })
     }
 }
 

@@ -28,7 +28,8 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<i32> {
 }
 
 async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32> {
-    let mut ends = Ends::new()?;
+    // Before anyone is told that there is a server: an early signal would end it.
+    let (mut ends, hangup) = (Ends::new()?, listen_for(SignalKind::hangup())?);
     let cannot = |e| {
         let error = Error::user("E0002", format!("cannot listen on {}: {e}", args.listen));
         error.help("choose another address with `--listen`; port 0 takes a free one")
@@ -42,7 +43,7 @@ async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32
     let alive = Arc::new(());
     let connections_max = args.limits.connections_max.get();
     let accepting = tokio::spawn(accept(listener, router(app.clone()), connections_max, ending, alive.clone()));
-    let refreshing = tokio::spawn(refresh(app.clone()));
+    let refreshing = tokio::spawn(refresh(app.clone(), hangup));
     ends.wait().await;
     refreshing.abort();
     app.end();
@@ -57,8 +58,7 @@ async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Loads models whose files were replaced: soon after, and at SIGHUP at once.
-async fn refresh(app: Arc<App>) {
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+async fn refresh(app: Arc<App>, mut hangup: Signal) {
     loop {
         let all = tokio::select! {
             _ = hangup.recv() => true,
@@ -92,6 +92,10 @@ async fn drain(alive: &Arc<()>, most: Duration, ends: &mut Ends) -> bool {
     true
 }
 
+fn listen_for(kind: SignalKind) -> Result<Signal> {
+    signal(kind).map_err(|e| Error::user("E0304", format!("cannot wait for signals: {e}")))
+}
+
 /// The signals that end a server.
 struct Ends {
     terminate: Signal,
@@ -100,10 +104,9 @@ struct Ends {
 
 impl Ends {
     fn new() -> Result<Ends> {
-        let listen = |kind| signal(kind).map_err(|e| Error::user("E0304", format!("cannot wait for signals: {e}")));
         // A command ends when nobody reads its output; a server goes on when a client vanishes while it writes.
-        let _ = listen(SignalKind::pipe())?;
-        Ok(Ends { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        let _ = listen_for(SignalKind::pipe())?;
+        Ok(Ends { terminate: listen_for(SignalKind::terminate())?, interrupt: listen_for(SignalKind::interrupt())? })
     }
 
     async fn wait(&mut self) {

@@ -49,9 +49,9 @@ fn only_reranker(app: &App) -> Answer<Arc<Served>> {
     only(app, Embedder::is_reranker, "scores of pairs of texts", "serve them on addresses of their own")
 }
 
-/// The one model that takes texts.
+/// The model whose tokens and limits are meant: the one that makes embeddings, where there is one.
 fn only_reader(app: &App) -> Answer<Arc<Served>> {
-    only(app, |_| true, "embeddings or scores of texts", "serve them on addresses of their own")
+    only_embedder(app).or_else(|none| only_reranker(app).map_err(|_| none))
 }
 
 async fn health(State(app): State<Arc<App>>) -> Answer<StatusCode> {
