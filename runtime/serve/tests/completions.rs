@@ -3,76 +3,15 @@
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
 mod common;
+#[path = "common/models.rs"]
+mod models;
 
-use artifacts::{Builder, edit};
+use artifacts::Builder;
 use common::Server;
-use sardonyx_base::DType;
-use sardonyx_base::plan::messages::{State, SymbolKind};
+use models::{decoder, decoder_with_texts};
 use serde_json::{Value, json};
 use std::io::Write;
 use tempfile::TempDir;
-
-/// In the order of their numbers; the last one ends a text.
-static WORDS: &[&str] = &["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "end"];
-
-/// The sum of all tokens so far is the likeliest next one, modulo the number of tokens.
-fn decoder() -> Builder {
-    let mut b = Builder::new();
-    b.symbol("batch", SymbolKind::Input, 1, Some(4));
-    b.symbol("seq", SymbolKind::Input, 1, Some(100));
-    b.symbol("past", SymbolKind::Input, 0, Some(100));
-    b.symbol("room_in", SymbolKind::Capacity, 0, Some(100));
-    b.symbol("room_out", SymbolKind::Capacity, 0, Some(100));
-    let carry = b.kernel("carry", &[false, true], 4, "0");
-    let remember = b.kernel("remember", &[false, true], 3, "0");
-    let logits = b.kernel("logits", &[false, true], 4, "0");
-    for (name, past) in [("prefill", "0"), ("decode", "past")] {
-        let all = format!("{past} + seq");
-        let ids = b.input("input_ids", DType::I64, &["batch", "seq"], "8*batch*seq");
-        b.input("attention_mask", DType::I64, &["batch", &all], &format!("8*batch*({all})"));
-        let old = b.input("past_key", DType::F32, &["batch", past, "1"], "4*batch*room_in");
-        let new = b.output("present_key", DType::F32, &["batch", &all, "1"], "4*batch*room_out");
-        let y = b.output("logits", DType::F32, &["batch", "seq", "12"], "48*batch*seq");
-        if name == "decode" {
-            b.launch(carry, &[old, new], &[past, "1", "room_in", "room_out"], &format!("batch*{past}"));
-            edit(&mut b, 0, |l| l.carries = Some(0));
-        }
-        b.launch(remember, &[ids, new], &["seq", past, "room_out"], "batch*seq");
-        b.launch(logits, &[new, y], &["seq", past, "room_out", "12"], "batch*seq");
-        let (input_capacity, output_capacity) = ("room_in".into(), "room_out".into());
-        b.entry.states = vec![State {
-            input: 2,
-            output: 0,
-            axis: 1,
-            input_capacity,
-            output_capacity,
-            kept: String::new(),
-            units: vec![],
-        }];
-        b.entry.name = name.into();
-        if name == "prefill" {
-            b.next_entry("decode");
-        }
-    }
-    b
-}
-
-fn with_texts() -> Builder {
-    let vocab: serde_json::Map<String, Value> =
-        WORDS.iter().enumerate().map(|(id, word)| (word.to_string(), id.into())).collect();
-    let end = json!({ "id": 11, "content": "end", "single_word": false, "lstrip": false, "rstrip": false,
-                      "normalized": false, "special": true });
-    let tokenizer = json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [end], "normalizer": null,
-        "pre_tokenizer": { "type": "Whitespace" }, "post_processor": null,
-        "decoder": null,
-        "model": { "type": "WordLevel", "vocab": vocab, "unk_token": "zero" },
-    });
-    let mut b = decoder();
-    b.attached.push(("tokenizer.json".into(), tokenizer.to_string().into_bytes()));
-    b.attached.push(("embedder.json".into(), json!({ "version": 1, "eos_token_ids": [11] }).to_string().into_bytes()));
-    b
-}
 
 fn serve(model: &Builder, args: &[&str]) -> (TempDir, Server) {
     let dir = tempfile::tempdir().unwrap();
@@ -105,7 +44,7 @@ fn ids(choice: &Value) -> Vec<u32> {
 
 #[test]
 fn the_likeliest_tokens_follow_a_prompt() {
-    let (_dir, server) = serve(&with_texts(), &[]);
+    let (_dir, server) = serve(&decoder_with_texts(), &[]);
     // 1 + 2 = 3, then 6, 12 mod 12 = 0, 0, …
     let answer = complete(&server, json!({ "prompt": "one two", "max_tokens": 3, "return_token_ids": true }));
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -125,7 +64,7 @@ fn the_likeliest_tokens_follow_a_prompt() {
 
 #[test]
 fn a_text_ends_at_a_string_or_a_token() {
-    let (_dir, server) = serve(&with_texts(), &[]);
+    let (_dir, server) = serve(&decoder_with_texts(), &[]);
     let answer = complete(&server, json!({ "prompt": "one", "max_tokens": 9, "stop": "four" })).json();
     assert_eq!(
         (&answer["choices"][0]["text"], &answer["choices"][0]["finish_reason"]),
@@ -148,7 +87,7 @@ fn events(answer: &common::Response) -> Vec<Value> {
 
 #[test]
 fn a_stream_has_the_pieces_of_the_whole() {
-    let (_dir, server) = serve(&with_texts(), &[]);
+    let (_dir, server) = serve(&decoder_with_texts(), &[]);
     let request = json!({ "prompt": ["one", "five"], "n": 2, "max_tokens": 6, "temperature": 1.5, "seed": 3 });
     let whole = complete(&server, request.clone()).json();
     let mut streamed = request;

@@ -3,80 +3,17 @@
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
 mod common;
+#[path = "common/models.rs"]
+mod models;
 
 use artifacts::Builder;
 use common::Server;
+use models::{WORDS, embedder, reranker, tokenizer};
 use sardonyx_base::plan::messages::SymbolKind;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_runtime::SessionOptions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-static WORDS: &[&str] = &["[UNK]", "[CLS]", "[SEP]", "the", "cat", "sleeps", "on", "a", "warm", "sill"];
-
-const WIDTH: usize = 4;
-
-fn tokenizer() -> Vec<u8> {
-    let vocab: serde_json::Map<String, Value> =
-        WORDS.iter().enumerate().map(|(id, word)| (word.to_string(), id.into())).collect();
-    let special = |id: usize| {
-        let flags =
-            json!({ "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true });
-        let mut token = json!({ "id": id, "content": WORDS[id] });
-        token.as_object_mut().unwrap().extend(flags.as_object().unwrap().clone());
-        token
-    };
-    let template = |id: &str| json!({ "SpecialToken": { "id": id, "type_id": 0 } });
-    let tokenizer = json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": [special(0), special(1), special(2)],
-        "normalizer": null,
-        "pre_tokenizer": { "type": "Whitespace" },
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [template("[CLS]"), { "Sequence": { "id": "A", "type_id": 0 } }, template("[SEP]")],
-            "pair": [template("[CLS]"), { "Sequence": { "id": "A", "type_id": 0 } }, template("[SEP]"),
-                     { "Sequence": { "id": "B", "type_id": 1 } }, template("[SEP]")],
-            "special_tokens": {
-                "[CLS]": { "id": "[CLS]", "ids": [1], "tokens": ["[CLS]"] },
-                "[SEP]": { "id": "[SEP]", "ids": [2], "tokens": ["[SEP]"] },
-            },
-        },
-        "decoder": null,
-        "model": { "type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]" },
-    });
-    tokenizer.to_string().into_bytes()
-}
-
-fn model(packed: bool) -> Builder {
-    summing(packed, "sentence_embedding", WIDTH)
-}
-
-/// Sums rows of a table over the tokens that the mask keeps. Where `packed`, it says that what is masked is not computed.
-fn summing(packed: bool, output: &str, width: usize) -> Builder {
-    let width_text = width.to_string();
-    let mut b = Builder::new();
-    b.symbol("batch", SymbolKind::Input, 1, Some(64));
-    b.symbol("seq", SymbolKind::Input, 1, Some(12));
-    if packed {
-        b.symbol("rows", SymbolKind::Data, 0, None);
-    }
-    let ids = b.input("input_ids", DType::I64, &["batch", "seq"], "8*batch*seq");
-    let mask = b.input("attention_mask", DType::I64, &["batch", "seq"], "8*batch*seq");
-    let y = b.output(output, DType::F32, &["batch", &width_text], &format!("{}*batch", 4 * width));
-    let table: Vec<f32> = (0..WORDS.len() * width).map(|i| 1.0 / (i as f32 + 1.5)).collect();
-    let table = b.constant(&table);
-    let embed = b.kernel("embed", &[false, false, false, true], 3, "0");
-    b.launch(embed, &[table, ids, mask, y], &["seq", &width_text, "10"], "batch");
-    b.attached.push(("tokenizer.json".into(), tokenizer()));
-    let prompts = [json!({ "name": "query", "text": "the cat " })];
-    let settings = json!({ "version": 1, "output": output, "pooling": ["mean"], "normalized": false,
-                           "max_tokens": 8, "lower_case": true, "prompts": prompts, "default_prompt": null });
-    b.attached.push(("embedder.json".into(), settings.to_string().into_bytes()));
-    b
-}
 
 fn serve(model: &Builder) -> (TempDir, Server) {
     let dir = tempfile::tempdir().unwrap();
@@ -88,7 +25,7 @@ fn serve(model: &Builder) -> (TempDir, Server) {
 
 /// The embedding that the runtime gives when it is called directly with these ids alone.
 fn expected(ids: &[i64]) -> Vec<f32> {
-    let session = model(false).load().unwrap().session(&SessionOptions::default()).unwrap();
+    let session = embedder(false).load().unwrap().session(&SessionOptions::default()).unwrap();
     let tensor = |values: Vec<i64>| Tensor::from_vec(vec![1, ids.len()], values);
     let inputs = [("input_ids", tensor(ids.to_vec())), ("attention_mask", tensor(vec![1; ids.len()]))];
     session.run(&inputs).unwrap()["sentence_embedding"].to_vec::<f32>().unwrap()
@@ -107,7 +44,7 @@ fn openai(server: &Server, mut request: Value) -> Value {
 
 #[test]
 fn texts_ids_floats_and_base64_agree() {
-    let (_dir, server) = serve(&model(false));
+    let (_dir, server) = serve(&embedder(false));
     let answer = openai(&server, json!({ "input": "The cat sleeps" }));
     assert_eq!(answer["usage"], json!({ "prompt_tokens": 5, "total_tokens": 5 }));
     assert_eq!((&answer["object"], &answer["model"]), (&json!("list"), &json!("m")));
@@ -131,7 +68,7 @@ fn texts_ids_floats_and_base64_agree() {
 
 #[test]
 fn fewer_dimensions_are_the_first_ones() {
-    let (_dir, server) = serve(&model(false));
+    let (_dir, server) = serve(&embedder(false));
     let wanted = expected(&[1, 4, 2]);
     let answer = openai(&server, json!({ "input": "cat", "dimensions": 2 }));
     assert_eq!(floats(&answer["data"][0]["embedding"]), wanted[..2]);
@@ -144,7 +81,7 @@ fn fewer_dimensions_are_the_first_ones() {
 #[test]
 fn an_embedding_has_the_same_bits_in_every_batch() {
     for packed in [false, true] {
-        let (_dir, server) = serve(&model(packed));
+        let (_dir, server) = serve(&embedder(packed));
         let texts: Vec<String> = (0..100).map(|i| WORDS[3..][..1 + i % 5].join(" ")).collect();
         let together = openai(&server, json!({ "input": texts }));
         for (i, embedding) in together["data"].as_array().unwrap().iter().enumerate() {
@@ -160,7 +97,7 @@ fn an_embedding_has_the_same_bits_in_every_batch() {
 }
 
 /// A number for each token, and padding that the model says it leaves out.
-fn tokens_model(packed: bool) -> Builder {
+fn tokens_embedder(packed: bool) -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(64));
     b.symbol("seq", SymbolKind::Input, 1, Some(12));
@@ -181,7 +118,7 @@ fn vectors_of_tokens_are_averaged_where_the_model_does_not() {
     for packed in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let (path, file) = (dir.path().join("m.sdx"), dir.path().join("tokenizer.json"));
-        tokens_model(packed).write(&path);
+        tokens_embedder(packed).write(&path);
         std::fs::write(&file, tokenizer()).unwrap();
         let server = Server::start(&path, &["--tokenizer", &file.display().to_string()]);
         // (1 + 3 + 4 + 2) / 4, and (1 + 5 + 2) / 3
@@ -201,7 +138,7 @@ fn vectors_of_tokens_are_averaged_where_the_model_does_not() {
 
 #[test]
 fn the_interface_of_text_embeddings_inference() {
-    let (_dir, server) = serve(&model(false));
+    let (_dir, server) = serve(&embedder(false));
     assert_eq!(server.get("/health").status, 200);
     let info = server.get("/info").json();
     assert_eq!((&info["model_id"], &info["max_input_length"]), (&json!("m"), &json!(8)));
@@ -238,7 +175,7 @@ fn the_interface_of_text_embeddings_inference() {
 /// A word's score is 1 / (its number + 1.5), and a pair's the sum over the tokens of both texts.
 #[test]
 fn texts_are_ranked_by_their_scores_beside_a_query() {
-    let (_dir, server) = serve(&summing(true, "logits", 1));
+    let (_dir, server) = serve(&reranker());
     let raw = |ids: &[usize]| ids.iter().fold(0f32, |sum, id| sum + 1.0 / (*id as f32 + 1.5));
     let request =
         json!({ "query": "The", "texts": ["sill", "cat", "cat cat"], "raw_scores": true, "return_text": true });
@@ -264,14 +201,14 @@ fn texts_are_ranked_by_their_scores_beside_a_query() {
     assert!(server.post_json("/rerank", &json!({ "texts": ["cat"] })).refused(400).contains("query"));
     let refused = server.post_json("/v1/embeddings", &json!({ "model": "m", "input": "cat" }));
     assert!(refused.status == 400 && refused.text().contains("makes no embeddings"), "{}", refused.text());
-    let (_dir, server) = serve(&model(false));
+    let (_dir, server) = serve(&embedder(false));
     let refused = server.post_json("/rerank", &json!({ "query": "the", "texts": ["cat"] }));
     assert!(refused.refused(400).contains("no model makes scores"));
 }
 
 #[test]
 fn refusals_have_the_form_of_the_interface() {
-    let (_dir, server) = serve(&model(false));
+    let (_dir, server) = serve(&embedder(false));
     let openai = |request: Value, status: u16| {
         let answer = server.post_json("/v1/embeddings", &request);
         assert_eq!(answer.status, status, "{}", answer.text());

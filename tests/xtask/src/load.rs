@@ -16,11 +16,39 @@ pub struct Load {
 /// As many can wait for their answers at the same time; further ones are late, which counts.
 const CONNECTIONS: usize = 256;
 
+/// Sorted milliseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies(Vec<f64>);
+
+impl Latencies {
+    pub fn new(mut all: Vec<f64>) -> Latencies {
+        all.sort_by(f64::total_cmp);
+        Latencies(all)
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The latency that a share of them has at most.
+    pub fn percentile(&self, share: f64) -> f64 {
+        self.of(share, self.count())
+    }
+
+    /// Of so many requests, of which those without an answer are later than any.
+    fn of(&self, share: f64, requests: usize) -> f64 {
+        let at = ((requests as f64 * share).ceil() as usize).max(1) - 1;
+        self.0.get(at).copied().unwrap_or(f64::INFINITY)
+    }
+}
+
 /// What became of the requests that were meant to be sent within a time.
 #[derive(Debug, Default)]
 pub struct Served {
-    /// Milliseconds, sorted, of what was answered well.
-    latencies: Vec<f64>,
+    /// From the moments at which they were meant to be sent.
+    accepted: Latencies,
+    /// From the moments at which they were sent.
+    refused: Latencies,
     failed: usize,
     seconds: f64,
 }
@@ -28,18 +56,25 @@ pub struct Served {
 impl Served {
     /// Answers per second from the first moment to the last answer.
     pub fn rate(&self) -> f64 {
-        self.latencies.len() as f64 / self.seconds
+        self.accepted.count() as f64 / self.seconds
     }
 
     pub fn failed(&self) -> usize {
         self.failed
     }
 
-    /// The latency that a share of all requests has at most; what failed is later than any.
+    pub fn accepted(&self) -> &Latencies {
+        &self.accepted
+    }
+
+    /// Those that were told to come later.
+    pub fn refused(&self) -> &Latencies {
+        &self.refused
+    }
+
+    /// The latency that a share of all requests has at most; what is not answered well is later than any.
     pub fn percentile(&self, share: f64) -> f64 {
-        let all = self.latencies.len() + self.failed;
-        let at = ((all as f64 * share).ceil() as usize).max(1) - 1;
-        self.latencies.get(at).copied().unwrap_or(f64::INFINITY)
+        self.accepted.of(share, self.accepted.count() + self.refused.count() + self.failed)
     }
 }
 
@@ -99,34 +134,36 @@ impl Load {
     }
 
     fn sent(&self, connections: usize, moment: impl Fn(usize) -> Option<Duration> + Sync) -> Served {
-        let (next, served) = (AtomicUsize::new(0), Mutex::new(Served::default()));
+        let (next, all) = (AtomicUsize::new(0), Mutex::new((vec![], vec![], 0)));
         let began = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..connections {
                 scope.spawn(|| {
                     let mut connection = None;
-                    let mut own = Served::default();
+                    let (mut accepted, mut refused, mut failed) = (vec![], vec![], 0);
                     loop {
                         let i = next.fetch_add(1, Ordering::Relaxed);
                         let Some(wanted) = moment(i) else { break };
                         std::thread::sleep(wanted.saturating_sub(began.elapsed()));
-                        match self.ask(&mut connection, &self.bodies[i % self.bodies.len()]) {
-                            Ok((200, _)) => {
-                                own.latencies.push((began.elapsed().saturating_sub(wanted)).as_secs_f64() * 1e3);
-                            }
-                            Ok(_) | Err(_) => own.failed += 1,
+                        let sent = began.elapsed();
+                        let answer = self.ask(&mut connection, &self.bodies[i % self.bodies.len()]);
+                        let since = |then| began.elapsed().saturating_sub(then).as_secs_f64() * 1e3;
+                        match answer {
+                            Ok((200, _)) => accepted.push(since(wanted)),
+                            Ok((429, _)) => refused.push(since(sent)),
+                            Ok(_) | Err(_) => failed += 1,
                         }
                     }
-                    let mut served = served.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    served.latencies.extend(own.latencies);
-                    served.failed += own.failed;
+                    let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    all.0.extend(accepted);
+                    all.1.extend(refused);
+                    all.2 += failed;
                 });
             }
         });
-        let mut served = served.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        served.seconds = began.elapsed().as_secs_f64();
-        served.latencies.sort_by(f64::total_cmp);
-        served
+        let (accepted, refused, failed) = all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let seconds = began.elapsed().as_secs_f64();
+        Served { accepted: Latencies::new(accepted), refused: Latencies::new(refused), failed, seconds }
     }
 
     /// The answer to one request, over a connection that is kept, or a new one.
@@ -186,8 +223,10 @@ mod tests {
 
     #[test]
     fn what_failed_is_later_than_any() {
-        let served = Served { latencies: (1..=98).map(f64::from).collect(), failed: 2, seconds: 2.0 };
+        let accepted = Latencies::new((1..=98).map(f64::from).collect());
+        let served = Served { accepted, refused: Latencies::new(vec![1.0]), failed: 1, seconds: 2.0 };
         assert_eq!((served.percentile(0.5), served.percentile(0.98), served.rate()), (50.0, 98.0, 49.0));
+        assert_eq!((served.refused().count(), served.accepted().percentile(1.0)), (1, 98.0));
         assert!(served.percentile(0.99).is_infinite());
     }
 }

@@ -6,7 +6,7 @@ use crate::load::{Load, Seeded};
 use crate::{fetch, models, setup, tables};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -210,7 +210,7 @@ fn figures(name: &str, mut command: Command, port: u16, path: &'static str, row:
     // Nobody cuts texts off.
     wait(name, &load, &of_length(256), 256)?;
     let alone = Load { address: running.address, path, bodies: vec![of_length(16)] };
-    let p50 = alone.closed(1, 3.0).percentile(0.5);
+    let p50 = alone.closed(1, 3.0).accepted().percentile(0.5);
     load.closed(64, row.seconds / 3.0);
     let most = load.closed(64, row.seconds).rate();
     let mut best = (0.0, f64::INFINITY);
@@ -218,8 +218,9 @@ fn figures(name: &str, mut command: Command, port: u16, path: &'static str, row:
         let served = load.open(most * share, row.seconds, seed);
         let (rate, p99) = (served.rate(), served.percentile(0.99));
         eprintln!(
-            "serving: {name}: {:.1} offered, {rate:.1} answered, {} failed, p99 {p99:.0} ms",
+            "serving: {name}: {:.1} offered, {rate:.1} answered, {} refused, {} failed, p99 {p99:.0} ms",
             most * share,
+            served.refused().count(),
             served.failed()
         );
         if p99 <= row.bound_ms {
@@ -261,10 +262,12 @@ fn free_port() -> Result<u16> {
 
 fn line(row: &Row, figures: &Figures, ours: &Figures) -> String {
     let Figures { name, start, p50, most, rate, p99 } = figures;
-    let ratio = |of: f64, than: f64| format!("{:.2}", of / than);
-    let (of_rate, of_most) = (ratio(ours.rate, *rate), ratio(ours.most, *most));
     let label = row.label;
-    format!("| {label} | {name} | {rate:.1} | {of_rate} | {p99:.0} | {most:.1} | {of_most} | {p50:.1} | {start:.2} |")
+    let within = match *rate > 0.0 {
+        true => format!("{rate:.1} | {:.2} | {p99:.0}", ours.rate / rate),
+        false => "none | - | -".into(),
+    };
+    format!("| {label} | {name} | {within} | {most:.1} | {:.2} | {p50:.1} | {start:.2} |", ours.most / most)
 }
 
 fn heading() -> String {
@@ -299,5 +302,7 @@ mod tests {
         let (ours, peer) = (figures("sardonyx-serve", 100.0), figures("mosec", 40.0));
         let wanted = "| MiniLM-L6 | mosec | 40.0 | 2.50 | 200 | 120.0 | 1.00 | 1.5 | 0.10 |";
         assert_eq!(line(&ROWS[0], &peer, &ours), wanted);
+        let wanted = "| MiniLM-L6 | mosec | none | - | - | 120.0 | 1.00 | 1.5 | 0.10 |";
+        assert_eq!(line(&ROWS[0], &figures("mosec", 0.0), &ours), wanted);
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod grpc;
+
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -98,10 +100,18 @@ impl Server {
         self.child.try_wait().unwrap().is_none()
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the process has mapped.
+    pub fn maps(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap()
+    }
+
     /// Files that the process has mapped although they are gone.
     pub fn mapped_and_deleted(&self) -> Vec<String> {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap();
-        maps.lines().filter(|line| line.ends_with(".sdx (deleted)")).map(str::to_string).collect()
+        self.maps().lines().filter(|line| line.ends_with(".sdx (deleted)")).map(str::to_string).collect()
     }
 
     /// Files and connections that the process has open.
