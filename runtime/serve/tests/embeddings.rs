@@ -229,6 +229,8 @@ fn refusals_have_the_form_of_the_interface() {
     assert!(openai(json!({ "model": "m", "input": "a".repeat(1 << 21) }), 413).contains("bytes"));
     let tei = server.post_json("/embed", &json!({ "inputs": "cat", "prompt_name": "passage" }));
     assert!(tei.refused(400).contains("its prompts are: query"));
+    let tei = server.post_json("/embed", &json!({ "inputs": "cat", "truncation_direction": "Left" }));
+    assert!(tei.refused(400).contains("`truncation_direction` may be `Right`"));
     let tei = server.post_json("/tokenize", &json!({ "inputs": [1, 2] }));
     assert!(tei.refused(400).contains("token ids already"));
     let dir = tempfile::tempdir().unwrap();

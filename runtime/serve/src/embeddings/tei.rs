@@ -74,11 +74,14 @@ fn info(app: Arc<App>) -> Answer<Response> {
         "max_concurrent_requests": limits.waiting_max,
         "max_input_length": embedder.texts.max_tokens,
         "max_batch_tokens": args.compute.batch_positions_max,
+        "max_batch_requests": null,
         "max_client_batch_size": limits.waiting_max,
         "auto_truncate": true,
         "embedding_dimension": embedder.width(),
         "tokenization_workers": 1,
         "version": env!("CARGO_PKG_VERSION"),
+        "sha": null,
+        "docker_label": null,
     })))
 }
 
@@ -88,13 +91,26 @@ struct EmbedBody<'a> {
     inputs: &'a RawValue,
     normalize: Option<bool>,
     truncate: Option<bool>,
+    truncation_direction: Option<String>,
     prompt_name: Option<String>,
     dimensions: Option<usize>,
+}
+
+/// Texts that are too long lose their ends.
+fn check_direction(direction: Option<&str>) -> Answer<()> {
+    match direction {
+        None | Some("right" | "Right") => Ok(()),
+        Some(_) => Err(Refusal::bad_request(
+            "`truncation_direction` may be `Right`",
+            "cut the beginning of texts off yourself",
+        )),
+    }
 }
 
 async fn embed_texts(app: Arc<App>, request: Request) -> Answer<Response> {
     let asking = Asking::new(&app, request).await?;
     let body: EmbedBody = asking.json("send an object with `inputs`")?;
+    check_direction(body.truncation_direction.as_deref())?;
     let served = only_embedder(&app)?;
     let normalize = body.normalize.unwrap_or(true);
     if !normalize && embedder(&served)?.is_normalized() {
@@ -121,6 +137,7 @@ struct RerankBody {
     #[serde(default)]
     return_text: bool,
     truncate: Option<bool>,
+    truncation_direction: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -135,6 +152,7 @@ struct Rank<'a> {
 async fn rerank(app: Arc<App>, request: Request) -> Answer<Response> {
     let asking = Asking::new(&app, request).await?;
     let body: RerankBody = asking.json("send an object with `query` and `texts`")?;
+    check_direction(body.truncation_direction.as_deref())?;
     let served = only_reranker(&app)?;
     let embedder = reader(&served)?;
     if body.texts.is_empty() {

@@ -12,7 +12,7 @@ use crate::served::Served;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub static EXTENSIONS: &[&str] = &["binary_tensor_data", "model_repository", "sc
 pub fn routes() -> Router<Arc<App>> {
     let mut router = repository::routes()
         .route("/v2", get(server))
-        .route("/v2/health/live", get(async || StatusCode::OK))
+        .route("/v2/health/live", get(async || json_response(&json!({ "live": true }))))
         .route("/v2/health/ready", get(server_ready))
         .route("/v2/models/stats", get(all_statistics));
     for model in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
@@ -58,15 +58,15 @@ async fn server() -> Response {
     json_response(&json!({ "name": "sardonyx-serve", "version": version, "extensions": EXTENSIONS }))
 }
 
-async fn server_ready(State(app): State<Arc<App>>) -> Answer<StatusCode> {
+async fn server_ready(State(app): State<Arc<App>>) -> Answer<Response> {
     app.check_ready()?;
-    Ok(StatusCode::OK)
+    Ok(json_response(&json!({ "ready": true })))
 }
 
-async fn model_ready(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Answer<StatusCode> {
+async fn model_ready(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Answer<Response> {
     app.check_ready()?;
-    named.find(&app)?;
-    Ok(StatusCode::OK)
+    let served = named.find(&app)?;
+    Ok(json_response(&json!({ "name": served.name, "ready": true })))
 }
 
 async fn metadata(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Answer<Response> {
