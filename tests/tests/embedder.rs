@@ -152,6 +152,8 @@ fn write_folder(folder: &Path) -> (Vec<f32>, Vec<f32>) {
         "config_sentence_transformers.json",
         r#"{"prompts": {"query": "query: ", "passage": ""}, "default_prompt_name": "query"}"#,
     );
+    write("config.json", r#"{"eos_token_id": 3}"#);
+    write("generation_config.json", r#"{"eos_token_id": [7, 2]}"#);
     write("tokenizer.json", r#"{"version": "1.0", "model": {"type": "WordLevel", "vocab": {}}}"#);
     let weight: Vec<f32> = (0..4 * 16).map(|i| ((i * 5) % 11) as f32 * 0.03 - 0.15).collect();
     let bias: Vec<f32> = (0..4).map(|i| i as f32 * 0.1).collect();
@@ -201,7 +203,7 @@ fn a_folder_becomes_its_steps_and_takes_its_tokenizer_along() {
         settings,
         serde_json::json!({
             "version": 1, "output": "sentence_embedding", "pooling": ["cls", "mean"], "normalized": true,
-            "max_tokens": 12, "lower_case": true, "default_prompt": "query",
+            "max_tokens": 12, "lower_case": true, "default_prompt": "query", "eos_token_ids": [7, 2],
             "prompts": [{"name": "passage", "text": ""}, {"name": "query", "text": "query: "}],
         })
     );
