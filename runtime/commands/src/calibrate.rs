@@ -4,15 +4,15 @@
 //! caches the smaller ones are faster. What a reduction takes longer than moving the same bytes is combining. A ring passes as many messages one after the other as a direct exchange sends at once, which tells
 //! what a message costs its rank from how long it is on its way; two ranks cannot tell, nor those that share memory.
 
-use crate::values::wire;
-use crate::{TRANSPORTS, put, transport_parser};
+use crate::collectives::RanksArgs;
+use crate::{TRANSPORTS, put};
 use sardonyx_base::cpu::Level;
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::operands_for;
 use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{Means, Topology, compare};
 use sardonyx_format::file::AtomicFile;
-use sardonyx_runtime::{Algorithm, Ranks, Transport, Wire, is_launched};
+use sardonyx_runtime::{Algorithm, Transport};
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -23,15 +23,8 @@ use std::path::PathBuf;
   {bin} calibrate --ranks 2 --transport processes -o here.toml
   mpirun -n 8 {bin} calibrate --ranks 8 -o cluster.toml")]
 pub struct CalibrateArgs {
-    /// How many ranks there are
-    #[arg(long, value_name = "N")]
-    pub ranks: NonZeroUsize,
-    /// Where they are [default: mpi under a launcher, else threads]
-    #[arg(long, value_name = "WHERE", value_parser = transport_parser())]
-    pub transport: Option<Transport>,
-    /// Exchange as over links with this latency and so many bytes a second: 50us,1G
-    #[arg(long, value_name = "LATENCY,BYTES", value_parser = wire)]
-    pub links: Option<Wire>,
+    #[command(flatten)]
+    pub meeting: RanksArgs,
     /// The topology to write
     #[arg(short, long, value_name = "FILE.toml")]
     pub output: PathBuf,
@@ -69,7 +62,9 @@ impl Figures {
         // All but a rank's own part comes from others.
         let moved = |bytes: usize| bytes as f64 * others / ranks as f64;
         let rate = |at: usize| moved(SIZES[at]) / (times.gather[at] - times.gather[0]).max(1e-3) * 1e-3;
-        let gb_s = (rate(1) * rate(2)).sqrt();
+        // Where the latency is most of a time, the little that it takes longer is noise.
+        let is_seen = times.gather[1] > 2.0 * times.gather[0];
+        let gb_s = if is_seen { (rate(1) * rate(2)).sqrt() } else { rate(2) };
         let (combining, bytes) = (times.scatter[2] - times.gather[2], moved(SIZES[2]));
         let combine_gb_s = if combining > bytes * 1e-3 / UNSEEN_GB_S { bytes / combining * 1e-3 } else { UNSEEN_GB_S };
         // direct = n o + 2 l, and ring = (n - 1) (2 o + 2 l): n messages are sent or received one after the other, or one in each
@@ -110,12 +105,11 @@ impl Figures {
 
 /// Errors: E0001 for a single rank, E0002 for the file, and those of ranks that do not meet.
 pub fn calibrate(args: &CalibrateArgs, out: &mut dyn Write) -> Result<()> {
-    let n = args.ranks.get();
+    let n = args.meeting.ranks.get();
     if n < 2 {
         return Err(Error::user("E0001", "one rank has no links").help("give `--ranks 2` or more"));
     }
-    let transport = args.transport.unwrap_or(if is_launched() { Transport::Mpi } else { Transport::Threads });
-    let ranks = Ranks::start(n, transport, args.links)?;
+    let (transport, ranks) = (args.meeting.transport(), args.meeting.start()?);
     let median = |op: &str, bytes: usize, algorithm: Algorithm| -> Result<f64> {
         let times = (200_000_000 / bytes).clamp(9, 200) as u32;
         let mut took = ranks.measure(op, bytes, times, Some(algorithm))?;

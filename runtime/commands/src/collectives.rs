@@ -9,14 +9,9 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Measures collectives of f32 among ranks, or predicts them on a described cluster
+/// Ranks among which something is measured.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Examples:
-  {bin} collectives --ranks 2 --transport processes
-  mpirun -n 2 {bin} collectives --ranks 2 --library --bytes 8,65536
-  mpirun -n 4 {bin} collectives --ranks 4 --algorithm bruck --op 'AllGather mesh=0 dim=0'
-  {bin} collectives --ranks 64 --topology dgx-h100 --bytes 1048576 --json")]
-pub struct CollectivesArgs {
+pub struct RanksArgs {
     /// How many ranks there are
     #[arg(long, value_name = "N")]
     pub ranks: NonZeroUsize,
@@ -26,6 +21,29 @@ pub struct CollectivesArgs {
     /// Exchange as over links with this latency and so many bytes a second: 50us,1G
     #[arg(long, value_name = "LATENCY,BYTES", value_parser = wire)]
     pub links: Option<Wire>,
+}
+
+impl RanksArgs {
+    /// Errors: those of ranks that do not meet.
+    pub fn start(&self) -> Result<Ranks> {
+        Ranks::start(self.ranks.get(), self.transport(), self.links)
+    }
+
+    pub fn transport(&self) -> Transport {
+        self.transport.unwrap_or(if is_launched() { Transport::Mpi } else { Transport::Threads })
+    }
+}
+
+/// Measures collectives of f32 among ranks, or predicts them on a described cluster
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} collectives --ranks 2 --transport processes
+  mpirun -n 2 {bin} collectives --ranks 2 --library --bytes 8,65536
+  mpirun -n 4 {bin} collectives --ranks 4 --algorithm bruck --op 'AllGather mesh=0 dim=0'
+  {bin} collectives --ranks 64 --topology dgx-h100 --bytes 1048576 --json")]
+pub struct CollectivesArgs {
+    #[command(flatten)]
+    pub meeting: RanksArgs,
     /// Bytes of a result
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,1024,65536,1048576,16777216,67108864")]
     pub bytes: Vec<usize>,
@@ -60,8 +78,7 @@ pub fn collectives(args: &CollectivesArgs, out: &mut dyn Write) -> Result<()> {
     if let Some(topology) = &args.topology {
         return crate::predicted::predicted(args, topology, out);
     }
-    let here = if is_launched() { Transport::Mpi } else { Transport::Threads };
-    let ranks = Ranks::start(args.ranks.get(), args.transport.unwrap_or(here), args.links)?;
+    let ranks = args.meeting.start()?;
     let mut rows = vec![];
     let algorithm = (!args.library).then_some(args.algorithm);
     for op in &args.op {
@@ -81,7 +98,7 @@ pub fn collectives(args: &CollectivesArgs, out: &mut dyn Write) -> Result<()> {
             format!("{{\"collective\": \"{op}\", \"bytes\": {bytes}, {times}}}")
         };
         let all: Vec<String> = rows.iter().map(row).collect();
-        return put!(out, "{{\"ranks\": {}, \"collectives\": [{}]}}", args.ranks, all.join(", "));
+        return put!(out, "{{\"ranks\": {}, \"collectives\": [{}]}}", args.meeting.ranks, all.join(", "));
     }
     for (op, bytes, median, least) in rows {
         put!(out, "{op:<26} {bytes:>10} bytes  median {median:>12.3} us  least {least:>12.3} us")?;

@@ -18,7 +18,7 @@ pub fn help() -> String {
 /// `name` is a file, or a topology that is built in. Errors: E0001, E0002, E0108, E0202, E0303.
 pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Result<()> {
     let topology = Topology::named(name)?;
-    let ranks = args.ranks.get();
+    let ranks = args.meeting.ranks.get();
     let mut rows = vec![];
     for text in &args.op {
         let op = Collective::from_user(text)?;

@@ -78,8 +78,9 @@ impl Embedder {
     /// `None` where the model takes no tokens, or has no output that could be an embedding. Errors: E0401 for attached files
     /// that are damaged, E0002 for a tokenizer that cannot be read.
     pub fn load(model: &Model, ports: &Ports, fallback: Option<&Path>) -> Result<Option<Embedder>> {
-        let texts = Texts::load(model, fallback)?;
-        let Some((roles, output)) = roles(ports).zip(output(ports, &texts.settings)) else { return Ok(None) };
+        let settings = Settings::attached(model)?;
+        let Some((roles, output)) = roles(ports).zip(output(ports, &settings)) else { return Ok(None) };
+        let texts = Texts::load(model, settings, fallback)?;
         let length = ports.inputs()[0].dims.get(1).and_then(|dim| dim.as_symbol());
         let symbol = ports.entry.symbols.iter().find(|symbol| Some(symbol.name.as_str()) == length);
         let most = symbol.and_then(|symbol| usize::try_from(symbol.hi?).ok());

@@ -42,6 +42,14 @@ struct Prompt {
     text: String,
 }
 
+impl Settings {
+    /// Those of a model, as they are usual where it has none. Errors: E0401 where they are damaged.
+    pub fn attached(model: &Model) -> Result<Settings> {
+        let settings = model.attached(SETTINGS).map(serde_json::from_slice::<Settings>).transpose();
+        Ok(settings.map_err(|e| damaged(SETTINGS, &e).file(model.file()))?.unwrap_or_default())
+    }
+}
+
 /// What a model says of texts.
 pub struct Texts {
     pub tokenizer: Option<Tokenizer>,
@@ -51,11 +59,9 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Errors: E0401 for attached files that are damaged, E0002 for a tokenizer that cannot be read.
-    pub fn load(model: &Model, fallback: Option<&Path>) -> Result<Texts> {
+    /// Errors: E0401 for an attached tokenizer that is damaged, E0002 for one that cannot be read.
+    pub fn load(model: &Model, settings: Settings, fallback: Option<&Path>) -> Result<Texts> {
         let damaged = |name: &str, e: &dyn std::fmt::Display| damaged(name, e).file(model.file());
-        let settings = model.attached(SETTINGS).map(serde_json::from_slice::<Settings>).transpose();
-        let settings = settings.map_err(|e| damaged(SETTINGS, &e))?.unwrap_or_default();
         let attached = model.attached(TOKENIZER).map(Tokenizer::from_bytes).transpose();
         let tokenizer = match (attached.map_err(|e| damaged(TOKENIZER, &e))?, fallback) {
             (Some(attached), _) => Some(attached),

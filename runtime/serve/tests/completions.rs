@@ -6,20 +6,10 @@ mod common;
 #[path = "common/models.rs"]
 mod models;
 
-use artifacts::Builder;
 use common::Server;
-use models::{decoder, decoder_with_texts};
+use models::{decoder, decoder_with_texts, serve};
 use serde_json::{Value, json};
 use std::io::Write;
-use tempfile::TempDir;
-
-fn serve(model: &Builder, args: &[&str]) -> (TempDir, Server) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.sdx");
-    model.write(&path);
-    let server = Server::start(&path, args);
-    (dir, server)
-}
 
 /// The tokens that follow: sums modulo 12, up to the end.
 fn following(prompt: &[u32], most: usize) -> Vec<u32> {

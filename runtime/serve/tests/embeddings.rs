@@ -8,20 +8,10 @@ mod models;
 
 use artifacts::Builder;
 use common::Server;
-use models::{WORDS, embedder, reranker, tokenizer};
-use sardonyx_base::plan::messages::SymbolKind;
+use models::{WORDS, embedder, of_tokens, reranker, serve, tokenizer};
 use sardonyx_base::{DType, Tensor};
 use sardonyx_runtime::SessionOptions;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-
-fn serve(model: &Builder) -> (TempDir, Server) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.sdx");
-    model.write(&path);
-    let server = Server::start(&path, &[]);
-    (dir, server)
-}
 
 /// The embedding that the runtime gives when it is called directly with these ids alone.
 fn expected(ids: &[i64]) -> Vec<f32> {
@@ -44,7 +34,7 @@ fn openai(server: &Server, mut request: Value) -> Value {
 
 #[test]
 fn texts_ids_floats_and_base64_agree() {
-    let (_dir, server) = serve(&embedder(false));
+    let (_dir, server) = serve(&embedder(false), &[]);
     let answer = openai(&server, json!({ "input": "The cat sleeps" }));
     assert_eq!(answer["usage"], json!({ "prompt_tokens": 5, "total_tokens": 5 }));
     assert_eq!((&answer["object"], &answer["model"]), (&json!("list"), &json!("m")));
@@ -68,7 +58,7 @@ fn texts_ids_floats_and_base64_agree() {
 
 #[test]
 fn fewer_dimensions_are_the_first_ones() {
-    let (_dir, server) = serve(&embedder(false));
+    let (_dir, server) = serve(&embedder(false), &[]);
     let wanted = expected(&[1, 4, 2]);
     let answer = openai(&server, json!({ "input": "cat", "dimensions": 2 }));
     assert_eq!(floats(&answer["data"][0]["embedding"]), wanted[..2]);
@@ -81,7 +71,7 @@ fn fewer_dimensions_are_the_first_ones() {
 #[test]
 fn an_embedding_has_the_same_bits_in_every_batch() {
     for packed in [false, true] {
-        let (_dir, server) = serve(&embedder(packed));
+        let (_dir, server) = serve(&embedder(packed), &[]);
         let texts: Vec<String> = (0..100).map(|i| WORDS[3..][..1 + i % 5].join(" ")).collect();
         let together = openai(&server, json!({ "input": texts }));
         for (i, embedding) in together["data"].as_array().unwrap().iter().enumerate() {
@@ -98,14 +88,7 @@ fn an_embedding_has_the_same_bits_in_every_batch() {
 
 /// A number for each token, and padding that the model says it leaves out.
 fn tokens_embedder(packed: bool) -> Builder {
-    let mut b = Builder::new();
-    b.symbol("batch", SymbolKind::Input, 1, Some(64));
-    b.symbol("seq", SymbolKind::Input, 1, Some(12));
-    if packed {
-        b.symbol("rows", SymbolKind::Data, 0, None);
-    }
-    let ids = b.input("input_ids", DType::I64, &["batch", "seq"], "8*batch*seq");
-    b.input("attention_mask", DType::I64, &["batch", "seq"], "8*batch*seq");
+    let (mut b, ids, _) = of_tokens(packed);
     let y = b.output("last_hidden_state", DType::F32, &["batch", "seq", "1"], "4*batch*seq");
     let table = b.constant(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
     let gather = b.kernel("gather", &[false, false, true], 1, "0");
@@ -138,7 +121,7 @@ fn vectors_of_tokens_are_averaged_where_the_model_does_not() {
 
 #[test]
 fn the_interface_of_text_embeddings_inference() {
-    let (_dir, server) = serve(&embedder(false));
+    let (_dir, server) = serve(&embedder(false), &[]);
     assert_eq!(server.get("/health").status, 200);
     let info = server.get("/info").json();
     assert_eq!((&info["model_id"], &info["max_input_length"]), (&json!("m"), &json!(8)));
@@ -175,7 +158,7 @@ fn the_interface_of_text_embeddings_inference() {
 /// A word's score is 1 / (its number + 1.5), and a pair's the sum over the tokens of both texts.
 #[test]
 fn texts_are_ranked_by_their_scores_beside_a_query() {
-    let (_dir, server) = serve(&reranker());
+    let (_dir, server) = serve(&reranker(), &[]);
     let raw = |ids: &[usize]| ids.iter().fold(0f32, |sum, id| sum + 1.0 / (*id as f32 + 1.5));
     let request =
         json!({ "query": "The", "texts": ["sill", "cat", "cat cat"], "raw_scores": true, "return_text": true });
@@ -201,14 +184,14 @@ fn texts_are_ranked_by_their_scores_beside_a_query() {
     assert!(server.post_json("/rerank", &json!({ "texts": ["cat"] })).refused(400).contains("query"));
     let refused = server.post_json("/v1/embeddings", &json!({ "model": "m", "input": "cat" }));
     assert!(refused.status == 400 && refused.text().contains("makes no embeddings"), "{}", refused.text());
-    let (_dir, server) = serve(&embedder(false));
+    let (_dir, server) = serve(&embedder(false), &[]);
     let refused = server.post_json("/rerank", &json!({ "query": "the", "texts": ["cat"] }));
     assert!(refused.refused(400).contains("no model makes scores"));
 }
 
 #[test]
 fn refusals_have_the_form_of_the_interface() {
-    let (_dir, server) = serve(&embedder(false));
+    let (_dir, server) = serve(&embedder(false), &[]);
     let openai = |request: Value, status: u16| {
         let answer = server.post_json("/v1/embeddings", &request);
         assert_eq!(answer.status, status, "{}", answer.text());

@@ -3,6 +3,8 @@
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
 mod common;
+#[path = "common/models.rs"]
+mod models;
 
 use artifacts::two_layers;
 use common::{Server, read_response, request, rows_request};
@@ -12,11 +14,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 fn serve(args: &[&str]) -> (TempDir, Server) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.sdx");
-    two_layers().write(&path);
-    let server = Server::start(&path, args);
-    (dir, server)
+    models::serve(&two_layers(), args)
 }
 
 const INFER: &str = "/v2/models/m/infer";

@@ -3,21 +3,15 @@
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
 mod common;
+#[path = "common/models.rs"]
+mod models;
 
 use artifacts::{Builder, two_layers};
 use common::{Server, rows_data, rows_request};
+use models::serve;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_runtime::SessionOptions;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-
-fn serve(model: &Builder, args: &[&str]) -> (TempDir, Server) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.sdx");
-    model.write(&path);
-    let server = Server::start(&path, args);
-    (dir, server)
-}
 
 /// The outputs that the runtime gives when it is called directly.
 fn expected(rows: usize, seed: usize) -> Vec<f32> {

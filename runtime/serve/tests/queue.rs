@@ -3,6 +3,8 @@
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
 mod common;
+#[path = "common/models.rs"]
+mod models;
 
 use artifacts::{Builder, slow, two_layers};
 use common::{Server, read_response, request, rows_data, rows_request};
@@ -15,12 +17,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// Each call on one thread.
 fn serve(model: &Builder, args: &[&str]) -> (TempDir, Server) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.sdx");
-    model.write(&path);
-    let server = Server::start(&path, &[args, &["--threads", "1"]].concat());
-    (dir, server)
+    models::serve(model, &[args, &["--threads", "1"]].concat())
 }
 
 const INFER: &str = "/v2/models/m/infer";

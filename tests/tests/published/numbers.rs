@@ -2,20 +2,16 @@
 
 use half::bf16;
 
-/// splitmix64: the same numbers on every machine.
-pub struct Random(u64);
+/// The same numbers on every machine.
+pub struct Random(sardonyx_base::random::Random);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
-        Random(seed)
+        Random(sardonyx_base::random::Random::new(seed))
     }
 
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.bits()
     }
 
     /// In -1..1.

@@ -24,7 +24,7 @@ fn run(session: &Session, batch: &[Vec<u32>]) {
     session.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
 }
 
-fn of(stats: &Value, name: &str) -> f64 {
+fn count(stats: &Value, name: &str) -> f64 {
     stats[name].as_f64().unwrap()
 }
 
@@ -72,8 +72,8 @@ fn serving_takes_little_more_than_the_calls() {
     let clients = all.closed(24, 20.0);
     assert_eq!(clients.failed(), 0);
     let (after, cpu) = (statistics(&server), cpu_seconds(&server.id().to_string()) - cpu);
-    let rows = of(&after, "inference_count") - of(&stats, "inference_count");
-    let batch = (rows / (of(&after, "execution_count") - of(&stats, "execution_count"))).round() as usize;
+    let rows = count(&after, "inference_count") - count(&stats, "inference_count");
+    let batch = (rows / (count(&after, "execution_count") - count(&stats, "execution_count"))).round() as usize;
     // As many texts of the same, in batches of the same size.
     let mut left = rows as usize;
     let own = cpu_seconds("self");

@@ -32,11 +32,11 @@ impl Latencies {
 
     /// The latency that a share of them has at most.
     pub fn percentile(&self, share: f64) -> f64 {
-        self.of(share, self.count())
+        self.percentile_of(share, self.count())
     }
 
     /// Of so many requests, of which those without an answer are later than any.
-    fn of(&self, share: f64, requests: usize) -> f64 {
+    fn percentile_of(&self, share: f64, requests: usize) -> f64 {
         let at = ((requests as f64 * share).ceil() as usize).max(1) - 1;
         self.0.get(at).copied().unwrap_or(f64::INFINITY)
     }
@@ -74,7 +74,7 @@ impl Served {
 
     /// The latency that a share of all requests has at most; what is not answered well is later than any.
     pub fn percentile(&self, share: f64) -> f64 {
-        self.accepted.of(share, self.accepted.count() + self.refused.count() + self.failed)
+        self.accepted.percentile_of(share, self.accepted.count() + self.refused.count() + self.failed)
     }
 }
 

@@ -6,12 +6,11 @@
 use super::sampling::{Sampler, Sampling};
 use crate::args::ServeArgs;
 use crate::refusal::{Answer, Refusal};
-use crate::texts::Texts;
+use crate::texts::{Settings, Texts};
 use axum::http::StatusCode;
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_runtime::{Cache, Model, RunOptions, Session};
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -95,8 +94,8 @@ impl Line {
 impl Decoder {
     /// `None` where the model keeps no keys and values, or wants more than tokens. Errors: those of `Texts::load`, E0304.
     pub fn load(model: &Model, session: impl FnOnce() -> Result<Session>, args: &ServeArgs) -> Result<Option<Decoder>> {
-        let Some(entries) = Entries::of(model) else { return Ok(None) };
-        let texts = Texts::load(model, args.tokenizer.as_deref().map(Path::new))?.bounded(None)?;
+        let Some(entries) = Entries::find(model) else { return Ok(None) };
+        let texts = Texts::load(model, Settings::attached(model)?, args.tokenizer.as_deref())?.bounded(None)?;
         let line = Arc::<Line>::default();
         let worker = Worker {
             session: session()?,
@@ -153,7 +152,7 @@ const LOGITS: &str = "logits";
 static INPUTS: [&str; 3] = ["attention_mask", "input_ids", "position_ids"];
 
 impl Entries {
-    fn of(model: &Model) -> Option<Entries> {
+    fn find(model: &Model) -> Option<Entries> {
         let fits = |name: &&str| {
             let Ok(entry) = model.entry(name) else { return false };
             let takes = |name: &str, dtype: DType| INPUTS.contains(&name) && dtype == DType::I64;

@@ -3,9 +3,20 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use crate::artifacts::{Builder, edit};
+use crate::common::Server;
 use sardonyx_base::DType;
 use sardonyx_base::plan::messages::{State, SymbolKind};
 use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A server of one model, `m`, whose file lasts as long as the folder.
+pub fn serve(model: &Builder, args: &[&str]) -> (TempDir, Server) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sdx");
+    model.write(&path);
+    let server = Server::start(&path, args);
+    (dir, server)
+}
 
 pub static WORDS: &[&str] = &["[UNK]", "[CLS]", "[SEP]", "the", "cat", "sleeps", "on", "a", "warm", "sill"];
 
@@ -52,9 +63,8 @@ pub fn reranker() -> Builder {
     summing(true, "logits", 1)
 }
 
-/// Sums rows of a table over the tokens that the mask keeps. Where `packed`, it says that what is masked is not computed.
-fn summing(packed: bool, output: &str, width: usize) -> Builder {
-    let width_text = width.to_string();
+/// A model of token ids and their mask, with the buffers of both. Where `packed`, it says that what is masked is not computed.
+pub fn of_tokens(packed: bool) -> (Builder, u32, u32) {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(64));
     b.symbol("seq", SymbolKind::Input, 1, Some(12));
@@ -63,6 +73,13 @@ fn summing(packed: bool, output: &str, width: usize) -> Builder {
     }
     let ids = b.input("input_ids", DType::I64, &["batch", "seq"], "8*batch*seq");
     let mask = b.input("attention_mask", DType::I64, &["batch", "seq"], "8*batch*seq");
+    (b, ids, mask)
+}
+
+/// Sums rows of a table over the tokens that the mask keeps. Where `packed`, it says that what is masked is not computed.
+fn summing(packed: bool, output: &str, width: usize) -> Builder {
+    let width_text = width.to_string();
+    let (mut b, ids, mask) = of_tokens(packed);
     let y = b.output(output, DType::F32, &["batch", &width_text], &format!("{}*batch", 4 * width));
     let table: Vec<f32> = (0..WORDS.len() * width).map(|i| 1.0 / (i as f32 + 1.5)).collect();
     let table = b.constant(&table);
