@@ -12,9 +12,6 @@ pub struct Pace {
     positions_seconds: f64,
 }
 
-/// The positions of the first call, before anything is known.
-const FIRST_POSITIONS: usize = 256;
-
 /// The share that older calls keep with each new one.
 const KEPT: f64 = 0.95;
 
@@ -30,24 +27,52 @@ impl Pace {
     }
 
     /// Positions of a call that takes no longer than `most`, or twice its fixed time where that is longer: a call of one
-    /// request would take most of it, too. As long as all calls had the same size, the next may have the double.
-    pub fn positions_within(&self, most: Duration) -> usize {
-        if self.calls == 0.0 {
-            return FIRST_POSITIONS;
-        }
-        let mean = self.positions / self.calls;
+    /// request would take most of it, too. As long as all calls had the same size, none of their time counts as fixed.
+    fn positions_within(&self, most: Duration) -> usize {
+        let (mean, time) = (self.positions / self.calls, self.seconds / self.calls);
         let variance = self.positions_squared / self.calls - mean * mean;
-        if variance <= 1e-3 * mean * mean {
-            return (2.0 * mean) as usize;
-        }
-        let each = (self.positions_seconds / self.calls - mean * self.seconds / self.calls) / variance;
-        let fixed = (self.seconds / self.calls - each * mean).max(0.0);
+        let each = match variance <= 1e-3 * mean * mean {
+            true => time / mean,
+            false => (self.positions_seconds / self.calls - mean * time) / variance,
+        };
+        let fixed = (time - each * mean).max(0.0);
         // Where a call takes as long whatever its size, this is as many as there are.
         ((most.as_secs_f64() - fixed).max(fixed) / each.max(0.0)) as usize
     }
 
     pub fn positions_per_second(&self) -> f64 {
         self.positions / self.seconds.max(1e-6)
+    }
+}
+
+/// How many positions a call of several requests may have: a power of two, that changes one step at a time and not with each
+/// doubt about the pace. The largest call decides how much memory a session takes, so it should not become a little larger
+/// every other minute.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSize {
+    pub positions: usize,
+}
+
+impl Default for CallSize {
+    /// Before anything is known.
+    fn default() -> CallSize {
+        CallSize { positions: 256 }
+    }
+}
+
+impl CallSize {
+    /// After a call of so many positions: what takes too long is given up at once, and more is tried where calls of the size so
+    /// far leave it plenty of time.
+    pub fn follow(&mut self, positions: usize, pace: &Pace, most: Duration) {
+        if positions == 0 {
+            return;
+        }
+        let within = pace.positions_within(most);
+        if within < self.positions {
+            self.positions = 1 << within.max(1).ilog2();
+        } else if positions > self.positions / 2 && within / 5 >= self.positions / 2 {
+            self.positions *= 2;
+        }
     }
 }
 
@@ -64,8 +89,7 @@ mod tests {
     #[test]
     fn a_line_through_the_calls_tells_how_large_the_next_may_be() {
         let within = |calls: &[(usize, f64)]| after(calls).positions_within(Duration::from_millis(50));
-        assert_eq!(within(&[]), FIRST_POSITIONS);
-        assert_eq!(within(&[(16, 0.001)]), 32);
+        assert_eq!(within(&[(16, 0.001)]), 800);
         // 10 ms and 0.1 ms for each.
         assert!((399..=400).contains(&within(&[(100, 0.02), (300, 0.04), (200, 0.03)])));
         // 80 ms whatever the size, but 1 ms for each: twice the fixed time is worth it.
@@ -80,5 +104,29 @@ mod tests {
         let pace = after(&calls);
         assert!((9000.0..10_001.0).contains(&pace.positions_per_second()), "{}", pace.positions_per_second());
         assert!((450..=510).contains(&pace.positions_within(Duration::from_millis(50))));
+    }
+
+    #[test]
+    fn a_call_size_stays_where_the_pace_varies_by_a_quarter() {
+        let mut size = CallSize::default();
+        let mut settle = |positions_per_second: f64| {
+            let mut pace = Pace::default();
+            (0..20).for_each(|_| {
+                let positions = size.positions;
+                pace.add(positions, Duration::from_secs_f64(positions as f64 / positions_per_second));
+                size.follow(positions, &pace, Duration::from_millis(50));
+            });
+            size.positions
+        };
+        // 650 positions in 50 ms, a quarter less and a quarter more.
+        assert_eq!([13_000.0, 10_500.0, 16_000.0, 13_000.0].map(&mut settle), [512; 4]);
+        assert_eq!([26_000.0, 20_800.0, 31_900.0].map(&mut settle), [1024; 3]);
+        assert_eq!([5_000.0, 6_200.0, 13_000.0].map(&mut settle), [128, 128, 512]);
+        // Small calls say nothing of larger ones.
+        let mut pace = Pace::default();
+        pace.add(10, Duration::from_micros(1));
+        let mut size = CallSize::default();
+        size.follow(10, &pace, Duration::from_millis(50));
+        assert_eq!(size.positions, 256);
     }
 }

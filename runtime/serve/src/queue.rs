@@ -3,7 +3,7 @@
 //! There is no timer: a session that is free takes what waits. A job whose client has gone, or whose time is over, leaves the
 //! queue at once, and a call stops when nobody waits for it any more.
 
-use crate::pace::Pace;
+use crate::pace::{CallSize, Pace};
 use crate::refusal::{Answer, Refusal};
 use axum::http::StatusCode;
 use sardonyx_base::{Result, Tensor};
@@ -70,6 +70,7 @@ struct State {
     calls: usize,
     counts: Counts,
     pace: Pace,
+    call_size: CallSize,
 }
 
 /// Counts of a queue at one moment.
@@ -160,8 +161,7 @@ impl Queue {
         };
         let mut jobs = vec![first];
         if let Some(limits) = limits.filter(|_| !jobs[0].is_alone) {
-            let in_time = state.pace.positions_within(self.call_time);
-            let limits = Limits { positions: limits.positions.min(in_time), ..limits };
+            let limits = Limits { positions: limits.positions.min(state.call_size.positions), ..limits };
             let (mut rows, mut positions) = (jobs[0].rows, jobs[0].positions);
             let mut at = 0;
             while at < state.waiting.len() && rows < limits.rows && positions < limits.positions {
@@ -192,8 +192,10 @@ impl Queue {
     /// After a call that `take` gave jobs for.
     pub fn call_ended(&self, positions: usize, took: Duration) {
         let mut state = self.lock();
-        state.calls -= 1;
-        state.pace.add(positions, took);
+        let State { calls, pace, call_size, .. } = &mut *state;
+        *calls -= 1;
+        pace.add(positions, took);
+        call_size.follow(positions, pace, self.call_time);
     }
 
     /// Nobody waits for the job any more: it leaves the queue, or its call ends when all others have left too.
@@ -265,7 +267,7 @@ mod tests {
     /// After a call that was as quick as any.
     fn queue(jobs_max: usize, positions_max: usize, calls_max: usize) -> Queue {
         let queue = Queue::new(jobs_max, positions_max, calls_max, Duration::from_secs(1));
-        [10, 20].iter().for_each(|positions| queue.lock().pace.add(*positions, Duration::ZERO));
+        [10, 20].iter().for_each(|positions| queue.lock().pace.add(*positions, Duration::from_micros(1)));
         queue
     }
 
@@ -300,9 +302,9 @@ mod tests {
         // Nothing is known of the rate yet.
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1, 1]);
         push();
-        // 500 positions in a second.
-        [10, 30].iter().for_each(|n| queue.lock().pace.add(*n, Duration::from_millis(2 * *n as u64)));
-        assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1]);
+        // 33 positions in 50 ms.
+        queue.call_ended(40, Duration::from_millis(60));
+        assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1]);
         // A job alone may take longer.
         queue.push([9, 1].map(|rows| job(rows, later())).into()).unwrap();
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1]);
