@@ -42,7 +42,6 @@ static PACKAGES: &[SystemPackage] = &[
     SystemPackage { name: "libmlir-22-dev", probe: Probe::Llvm("lib/libMLIRCAPIIR.a") },
     SystemPackage { name: "libpolly-22-dev", probe: Probe::Llvm("lib/libPolly.a") },
     SystemPackage { name: "libzstd-dev", probe: Probe::Header("zstd.h") },
-    SystemPackage { name: "lld-22", probe: Probe::Llvm("bin/ld.lld") },
     SystemPackage { name: "llvm-22-dev", probe: Probe::Llvm("lib/libLLVMCore.a") },
     SystemPackage { name: "llvm-22-tools", probe: Probe::Llvm("bin/FileCheck") },
     SystemPackage { name: "mlir-22-tools", probe: Probe::Llvm("bin/mlir-tblgen") },
@@ -102,6 +101,16 @@ fn ensure_programs(programs: &[(&str, &'static str)]) -> Result<()> {
 /// What the suite of embedding starts.
 pub fn ensure_embedding() -> Result<()> {
     ensure_programs(&[("valgrind", "valgrind")])?;
+    ensure_venv()
+}
+
+/// What makes a Debian of its own in a folder.
+pub fn ensure_bare_debian() -> Result<()> {
+    ensure_programs(&[("mmdebstrap", "mmdebstrap")])
+}
+
+/// Python's environments.
+pub fn ensure_venv() -> Result<()> {
     match output(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
         Some(_) => Ok(()),
         None => install(&["python3-venv"]),
@@ -122,7 +131,8 @@ pub fn ensure_pip() -> Result<()> {
     }
 }
 
-fn llvm_prefix() -> PathBuf {
+/// Where LLVM and MLIR 22 are installed.
+pub fn llvm_prefix() -> PathBuf {
     std::env::var_os(PREFIX_VARIABLE).unwrap_or_else(|| PREFIX_DEFAULT.into()).into()
 }
 
@@ -196,7 +206,7 @@ fn is_debian_like(os_release: &str) -> bool {
 fn by_hand(why: &str, packages: &[&str]) -> Box<Failure> {
     let all: Vec<&str> = PACKAGES.iter().map(|p| p.name).collect();
     Failure::user(format!("{why}; these cannot be installed: {}", packages.join(" "))).help(format!(
-        "install LLVM, MLIR, Clang, LLD and Polly of version 22 with development files (Debian calls them {}); \
+        "install LLVM, MLIR, Clang and Polly of version 22 with development files (Debian calls them {}); \
          the project looks for them under {PREFIX_VARIABLE}, by default {PREFIX_DEFAULT}",
         all.join(" ")
     ))
@@ -222,16 +232,20 @@ mod tests {
     fn a_prefix_with_a_probed_file_has_its_package() {
         let prefix = tempfile::tempdir().unwrap();
         std::fs::create_dir(prefix.path().join("bin")).unwrap();
-        std::fs::write(prefix.path().join("bin/ld.lld"), "").unwrap();
+        std::fs::write(prefix.path().join("bin/FileCheck"), "").unwrap();
         let missing = missing(prefix.path());
-        assert!(!missing.contains(&"lld-22") && missing.contains(&"clang-22"));
+        assert!(!missing.contains(&"llvm-22-tools") && missing.contains(&"clang-22"));
     }
 
     #[test]
     fn an_incomplete_prefix_is_the_users_and_nothing_is_installed_for_it() {
-        let failure = incomplete(Path::new("/opt/llvm"), &["lld-22"]);
+        let failure = incomplete(Path::new("/opt/llvm"), &["llvm-22-tools"]);
         assert_eq!(failure.code, 2);
-        assert!(failure.to_string().starts_with("error: /opt/llvm lacks what Debian has in these packages: lld-22\n"));
+        assert!(
+            failure
+                .to_string()
+                .starts_with("error: /opt/llvm lacks what Debian has in these packages: llvm-22-tools\n")
+        );
     }
 
     #[test]
@@ -244,17 +258,17 @@ mod tests {
 
     #[test]
     fn only_a_version_is_a_candidate() {
-        assert_eq!(candidate("lld-22:\n  Installed: (none)\n  Candidate: 1:22.1.8-1\n"), Some("1:22.1.8-1"));
-        assert_eq!(candidate("lld-22:\n  Installed: (none)\n  Candidate: (none)\n"), None);
+        assert_eq!(candidate("llvm-22-tools:\n  Installed: (none)\n  Candidate: 1:22.1.8-1\n"), Some("1:22.1.8-1"));
+        assert_eq!(candidate("llvm-22-tools:\n  Installed: (none)\n  Candidate: (none)\n"), None);
         assert_eq!(candidate(""), None);
     }
 
     #[test]
     fn the_advice_names_packages_version_and_variable() {
-        let failure = by_hand("this is neither Debian nor Ubuntu", &["lld-22"]);
+        let failure = by_hand("this is neither Debian nor Ubuntu", &["llvm-22-tools"]);
         let text = failure.to_string();
         assert_eq!(failure.code, 2);
-        assert!(text.contains("cannot be installed: lld-22") && text.contains("version 22"), "{text}");
+        assert!(text.contains("cannot be installed: llvm-22-tools") && text.contains("version 22"), "{text}");
         assert!(text.contains("MLIR_SYS_220_PREFIX") && text.contains("libmlir-22-dev"), "{text}");
     }
 }
