@@ -8,7 +8,7 @@ use crate::explain::{Launches, Layers, Planned, launches, node};
 use crate::import::DimRange;
 use crate::movement::{Question, Row, sum};
 use crate::replaced::{files_of_model, refuse_replacing};
-use crate::report::Report;
+use crate::report::{Report, measure};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_kernels::Target;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
   {bin} explain model.onnx --dim seq=128
   {bin} explain model.onnx --at batch=8,seq=512 --device sm_80
   {bin} explain model.onnx --explain-node /layer.0/attention/query/MatMul
-  {bin} explain model.onnx --at batch=8,seq=128 --html model.html
+  {bin} explain model.onnx --at batch=8,seq=128 --html model.html --measure
   {bin} explain a.onnx b.onnx --json")]
 pub struct ExplainArgs {
     /// The models
@@ -40,6 +40,9 @@ pub struct ExplainArgs {
     /// Write a page about one model: its launches as a graph, under the roofline and in the arena
     #[arg(long, value_name = "FILE.html", conflicts_with_all = ["json", "explain_node"])]
     pub html: Option<PathBuf>,
+    /// Compile the model for this CPU, and show what its launches take beside what is predicted
+    #[arg(long, requires = "html", conflicts_with = "device")]
+    pub measure: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -84,7 +87,12 @@ fn page(
     let planned = Planned::new(model, dims)?;
     let found = planned.launches(question)?;
     let title = model.display().to_string();
-    let text = Report::new(&planned, &found, &question.device)?.html(&title, &found);
+    let mut report = Report::new(&planned, &found, &question.device)?;
+    if args.measure {
+        let kernels: Vec<&str> = report.launches.iter().map(|launch| launch.kernel.as_str()).collect();
+        report.measured = Some(measure(model, dims, &found.movement.sizes, &kernels)?);
+    }
+    let text = report.html(&title, &found);
     write_whole(path, &text)?;
     say(out, &format!("{}: {} launches of {} kernels", path.display(), found.launches.len(), found.kernels.len()))
 }

@@ -4,8 +4,10 @@
 //! together: a launch, its box, its point under the roofline, its ONNX nodes.
 
 mod layout;
+mod measured;
 mod svg;
 
+pub use self::measured::{Measured, measure};
 use crate::explain::{Launches, Layers, Planned};
 use crate::movement::{Row, sum};
 use crate::sizes::{Sizes, value};
@@ -26,6 +28,8 @@ pub struct Report {
     pub operations_per_s: f64,
     pub bytes_per_s: f64,
     pub total_us: f64,
+    /// What launches took on this machine, where that was asked for.
+    pub measured: Option<Measured>,
 }
 
 /// A launch, with numbers at the sizes of the report.
@@ -78,7 +82,8 @@ impl Report {
         let blocks = entry.map(|entry| blocks(entry, &found.movement.sizes)).transpose()?.unwrap_or_default();
         let total_us = launches.iter().map(|l| l.predicted_us).sum();
         let (operations_per_s, bytes_per_s) = (rates.contract_ops_per_s, rates.bytes_per_s);
-        Ok(Report { launches, edges, layers: found.layers, blocks, operations_per_s, bytes_per_s, total_us })
+        let layers = found.layers;
+        Ok(Report { launches, edges, layers, blocks, operations_per_s, bytes_per_s, total_us, measured: None })
     }
 
     /// The launches that are drawn: of a layer that repeats itself the first one.
@@ -90,6 +95,10 @@ impl Report {
     /// The number of launches that one stands for.
     pub fn times(&self, launch: usize) -> usize {
         self.layers.filter(|l| (l.first..l.first + l.length).contains(&launch)).map_or(1, |l| l.times)
+    }
+
+    fn measured_us(&self, launch: usize) -> Option<f64> {
+        self.measured.as_ref().and_then(|measured| measured.us.get(launch).copied())
     }
 
     /// The launch that stands for another one.
@@ -118,6 +127,10 @@ impl Report {
         let (before, after) = (sum(&found.movement.before), sum(&found.movement.after));
         let at: Vec<String> = found.movement.sizes.iter().map(|(name, n)| format!("{name} = {n}")).collect();
         let percent = |part: i64, of: i64| if of == 0 { 100.0 } else { 100.0 * part as f64 / of as f64 };
+        let measured = self.measured.as_ref().map(|m| {
+            let (ms, threads) = (m.us.iter().sum::<f64>() / 1e3, m.threads);
+            ("measured", format!("{ms:.3} ms on this machine, threads: {threads}, medians of {} calls", m.calls))
+        });
         let figures = [
             ("launches", format!("{} of {} kernels", self.launches.len(), found.kernels.len())),
             ("predicted", format!("{:.3} ms on {}", self.total_us / 1e3, found.movement.device)),
@@ -140,15 +153,27 @@ impl Report {
             ),
             ("sizes", at.join(", ")),
         ];
-        let figures: String =
-            figures.iter().map(|(name, text)| format!("<dt>{name}</dt><dd>{}</dd>", escaped(text))).collect();
+        let figures: String = figures
+            .iter()
+            .chain(&measured)
+            .map(|(name, text)| format!("<dt>{name}</dt><dd>{}</dd>", escaped(text)))
+            .collect();
         let layer = self.layers.map_or(String::new(), |l| {
             format!("Launches {} to {} are drawn once: they repeat {} times.", l.first, l.first + l.length - 1, l.times)
         });
+        let (points, column) = match &self.measured {
+            None => ("As the device is described; nothing here was measured.", ""),
+            Some(_) => (
+                "Filled as the device is described, dashed as measured on this machine.",
+                "<th class=\"measured\" data-key=\"measured\">measured µs</th>",
+            ),
+        };
         let parts = [
             ("TITLE", escaped(title)),
             ("FIGURES", figures),
             ("LAYER", layer),
+            ("POINTS", points.into()),
+            ("MEASURED", column.into()),
             ("GRAPH", svg::graph(self)),
             ("ROOFLINE", svg::roofline(self)),
             ("ARENA", svg::arena(self)),
@@ -169,6 +194,7 @@ impl Report {
                 ("bound", l.bound.into()),
                 ("operations", l.operations.into()),
                 ("us", l.predicted_us.into()),
+                ("measured", self.measured_us(i).map_or(Json::Null, Json::from)),
                 ("drawn", self.drawn(i).into()),
             ])
         };

@@ -130,19 +130,24 @@ pub fn roofline(report: &Report) -> String {
     for (i, intensity, speed) in points {
         let launch = &report.launches[i];
         let radius = 4.0 + 10.0 * (launch.predicted_us * report.times(i) as f64 / report.total_us.max(1e-12)).sqrt();
-        let _ = writeln!(
-            out,
-            "<circle class=\"{}\" data-launch=\"{i}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius:.1}\"><title>{i} {}</title></circle>",
-            launch.class,
-            x(intensity),
-            y(speed),
-            escaped(&launch.kernel)
-        );
+        let (x, y, kernel) = (x(intensity), &y, escaped(&launch.kernel));
+        let mut circle = |class: &str, speed: f64, what: &str| {
+            let _ = writeln!(
+                out,
+                "<circle class=\"{class}\" data-launch=\"{i}\" cx=\"{x:.1}\" cy=\"{:.1}\" r=\"{radius:.1}\"><title>{i} {kernel}, {what}</title></circle>",
+                y(speed),
+            );
+        };
+        circle(&launch.class, speed, "predicted");
+        if let Some(us) = report.measured_us(i).filter(|us| *us > 0.0) {
+            let measured = launch.operations as f64 / us * 1e6;
+            circle(&format!("{} measured", launch.class), measured.max(10f64.powf(y0)), "measured");
+        }
     }
     let _ = writeln!(
         out,
         "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\">operations for each byte</text>\
-         <text class=\"axis start\" x=\"4\" y=\"14\">operations a second, predicted</text></svg>",
+         <text class=\"axis start\" x=\"4\" y=\"14\">operations a second</text></svg>",
         width / 2.0,
         height - 3.0
     );

@@ -90,3 +90,26 @@ fn the_page_has_every_launch_and_nothing_from_elsewhere() {
     let (code, said) = folder.bad(&["explain", "m.onnx", "--html", "m.onnx"]);
     assert!(code == 2 && said.contains("error[E0001]"), "{said}");
 }
+
+/// What was measured stands beside what is predicted, in columns and points of its own.
+#[test]
+fn a_measured_page_has_a_time_for_each_launch() {
+    let folder = Folder::with(stack());
+    folder.good(&["explain", "m.onnx", "--html", "p.html"]);
+    folder.good(&["explain", "m.onnx", "--html", "m.html", "--measure"]);
+    let [predicted, measured] = ["p.html", "m.html"].map(|name| std::fs::read_to_string(folder.path(name)).unwrap());
+    let times = |page: &str| -> Vec<Option<f64>> {
+        let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+        let data: serde_json::Value = serde_json::from_str(data).unwrap();
+        data.as_array().unwrap().iter().map(|launch| launch["measured"].as_f64()).collect()
+    };
+    assert_eq!(times(&predicted), [None; 4]);
+    assert!(times(&measured).iter().all(|us| us.is_some_and(|us| us > 0.0 && us < 1e6)));
+    assert!(!predicted.contains("measured µs") && predicted.contains("nothing here was measured"));
+    assert!(measured.contains("measured µs</th>") && measured.contains("<dt>measured</dt>"));
+    let circles = |page: &str| (page.matches("<circle").count(), page.matches(" measured\" data-launch").count());
+    assert_eq!((circles(&predicted), circles(&measured)), ((2, 0), (4, 2)));
+    let (code, said) = folder.bad(&["explain", "m.onnx", "--html", "m.html", "--measure", "--device", "sm_80"]);
+    assert!(code == 2 && said.contains("--device"), "{said}");
+    assert_eq!(folder.bad(&["explain", "m.onnx", "--measure"]).0, 2);
+}

@@ -83,6 +83,12 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Vec<(S
     Ok(out)
 }
 
+/// Random inputs of an entry point at these sizes, each as `--dim` takes it.
+pub fn made_up(model: &Model, entry: &str, sizes: &[String]) -> Result<Vec<(String, Tensor)>> {
+    let args = InputArgs { dim: sizes.to_vec(), ..InputArgs::default() };
+    gather(model, &args, &Wanted { entry, cache_len: None, missing: Missing::MakeUp })
+}
+
 /// Errors: E0001, E0204 for a name that the model does not have.
 pub fn check_names(program: &Program, arguments: &[String]) -> Result<()> {
     arguments.iter().try_for_each(|argument| meaning(program, parse_dim(argument)?.0).map(drop))
