@@ -10,6 +10,7 @@ mod gpu;
 mod load;
 mod messages;
 mod models;
+mod package;
 mod serving;
 mod setup;
 mod splice;
@@ -84,6 +85,12 @@ static COMMANDS: &[Command] = &[
         args: "[--all | MODEL…]",
         about: "lay graphs, data sets and weights together under target/models",
         run: models::command,
+    },
+    Command {
+        name: "package",
+        args: "[--check]",
+        about: "pack programs, library and wheels that need no LLVM into target/package/dist; use them in a bare Debian 12",
+        run: package::command,
     },
     Command { name: "setup", args: "", about: "install the missing Debian or Ubuntu packages", run: setup::command },
     Command {

@@ -69,6 +69,12 @@ static SUITES: &[Suite] = &[
         cargo: &["test", "-p", "sardonyx-runtime", "--test", "nccl", "--", "--ignored", "nccl_itself", "--exact"],
     },
     Suite {
+        name: "package",
+        about: "programs, library and wheels, built and used in a bare Debian 12 without compiler or LLVM; release build",
+        prepare: models::ensure_default,
+        cargo: &["run", "-p", "xtask", "--", "package", "--check"],
+    },
+    Suite {
         name: "properties",
         about: "20,000 random programs, of every operation in every element type, beside the interpreter; release build",
         prepare: |_| Ok(()),

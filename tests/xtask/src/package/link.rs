@@ -1,0 +1,131 @@
+//! An installed LLVM  =>  a folder that looks like it, in which what asks for its shared libraries gets archives
+//!
+//! A linker script may stand where a shared library is looked for. So no crate has to know that a package is being built, and
+//! the compiler that is shipped needs nothing of LLVM, of the C++ library or of the compiler's own library where it runs.
+
+use crate::context::{Failure, Result, Scratch, output, run, write};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// For what the compiler emits code. LLVM's other targets are left out: a pass that the compiler never runs would make them all
+/// part of it.
+const TARGETS: [&str; 2] = ["NVPTX", "X86"];
+
+/// What LLVM has for each of its targets: the ends of its functions' names, and of its archives'.
+const PARTS: [&str; 7] = ["AsmParser", "AsmPrinter", "Disassembler", "Target", "TargetInfo", "TargetMC", "TargetMCA"];
+const ARCHIVES: [&str; 7] = ["AsmParser", "CodeGen", "Desc", "Disassembler", "Info", "TargetMCA", "Utils"];
+
+/// The folder `llvm` under `home`.
+pub fn prefix(installed: &Path, home: &Path) -> Result<PathBuf> {
+    let place = home.join("llvm");
+    let scratch = Scratch::beside(&place)?;
+    let (bin, lib) = (scratch.path().join("bin"), scratch.path().join("lib"));
+    [&bin, &lib].iter().try_for_each(|dir| crate::context::create_dir(dir))?;
+    link(&installed.join("include"), &scratch.path().join("include"))?;
+    for program in files(&installed.join("bin"))? {
+        if program.file_name().is_some_and(|name| name != "llvm-config") {
+            link(&program, &bin.join(program.file_name().unwrap_or_default()))?;
+        }
+    }
+    let config = installed.join("bin/llvm-config");
+    script(&bin.join("llvm-config"), &config, &place.join("lib"))?;
+
+    let built = output(Command::new(&config).arg("--targets-built")).unwrap_or_default();
+    let absent: Vec<&str> = built.split_whitespace().filter(|target| !TARGETS.contains(target)).collect();
+    let stubs = stubs(&absent, scratch.path(), &place)?;
+    let mut archives = vec![];
+    for path in files(&installed.join("lib"))? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(stem) = name.strip_prefix("lib").and_then(|name| name.strip_suffix(".a")) else { continue };
+        if stem.starts_with("MLIRCAPI") {
+            link(&path, &lib.join(&name))?;
+        }
+        if (stem.starts_with("MLIR") || stem.starts_with("LLVM")) && is_linked(stem, &absent) {
+            archives.push(path);
+        }
+    }
+    archives.extend([stubs, of_compiler("libz.a")?, of_compiler("libzstd.a")?]);
+    group(&lib.join("libMLIR.so"), &archives)?;
+    // All of them are named above, and libffi serves what is left out.
+    ["libLLVM.so", "libLLVM-22.so", "libffi.so"].iter().try_for_each(|name| group(&lib.join(name), &[]))?;
+    group(&lib.join("libstdc++.so"), &[of_compiler("libstdc++.a")?])?;
+    group(&lib.join("libgcc_s.so"), &[of_compiler("libgcc_eh.a")?, of_compiler("libgcc.a")?])?;
+    scratch.keep(&place)?;
+    Ok(place)
+}
+
+/// Whether the archive is none of a target that is left out, nor LLVM's interpreter, the only one that needs libffi.
+fn is_linked(stem: &str, absent: &[&str]) -> bool {
+    let part = |target: &&str| stem.strip_prefix("LLVM").and_then(|rest| rest.strip_prefix(*target));
+    stem != "LLVMInterpreter" && !absent.iter().filter_map(part).any(|part| ARCHIVES.contains(&part))
+}
+
+/// An archive of functions that do nothing, in place of those that would begin with what is left out.
+fn stubs(absent: &[&str], folder: &Path, place: &Path) -> Result<PathBuf> {
+    let targets = absent.iter().flat_map(|target| PARTS.map(|part| format!("LLVMInitialize{target}{part}")));
+    let functions = targets.chain(["LLVMLinkInInterpreter".into()]).map(|name| format!("void {name}(void) {{}}\n"));
+    let (source, object, archive) = (folder.join("stubs.c"), folder.join("stubs.o"), folder.join("lib/libstubs.a"));
+    write(&source, |file| file.write_all(functions.collect::<String>().as_bytes()))?;
+    run(Command::new("cc").args(["-O1", "-c"]).arg(&source).arg("-o").arg(&object))?;
+    run(Command::new("ar").arg("crs").arg(&archive).arg(&object))?;
+    Ok(place.join("lib/libstubs.a"))
+}
+
+/// A library that the C compiler has.
+fn of_compiler(name: &str) -> Result<PathBuf> {
+    let said = output(Command::new("cc").arg(format!("-print-file-name={name}"))).unwrap_or_default();
+    let path = PathBuf::from(said.trim());
+    match path.is_absolute() && path.exists() {
+        true => Ok(path),
+        false => {
+            Err(Failure::user(format!("the C compiler finds no {name}"))
+                .help("install g++, zlib1g-dev and libzstd-dev"))
+        }
+    }
+}
+
+fn group(path: &Path, archives: &[PathBuf]) -> Result<()> {
+    let names: Vec<String> = archives.iter().map(|path| path.display().to_string()).collect();
+    let text = match names.as_slice() {
+        [] => "/* nothing */\n".to_string(),
+        names => format!("GROUP({})\n", names.join(" ")),
+    };
+    write(path, |file| file.write_all(text.as_bytes()))
+}
+
+/// An `llvm-config` that says that the libraries lie in `lib`.
+fn script(path: &Path, config: &Path, lib: &Path) -> Result<()> {
+    let (config, lib) = (config.display(), lib.display());
+    let text = format!(
+        "#!/bin/sh\nfor word; do\n  [ \"$word\" = --libdir ] && echo '{lib}' && exit\ndone\nexec '{config}' \"$@\"\n"
+    );
+    write(path, |file| file.write_all(text.as_bytes()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(|e| Failure::io(path, "write", e))
+}
+
+fn link(to: &Path, path: &Path) -> Result<()> {
+    symlink(to, path).map_err(|e| Failure::io(path, "write", e))
+}
+
+/// What is in a folder, sorted.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let list = fs::read_dir(folder).and_then(|all| all.map(|e| Ok(e?.path())).collect::<std::io::Result<Vec<_>>>());
+    let mut files = list.map_err(|e| Failure::io(folder, "list", e))?;
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_of_targets_without_code_are_left_out() {
+        let linked = |stem: &str| is_linked(stem, &["ARM", "AArch64"]);
+        assert!(linked("LLVMX86CodeGen") && linked("MLIRIR") && linked("LLVMCore") && linked("MLIRArmSMEDialect"));
+        assert!(!linked("LLVMARMCodeGen") && !linked("LLVMAArch64Desc") && !linked("LLVMInterpreter"));
+    }
+}

