@@ -22,8 +22,8 @@
 // Structs that the library returns pointers to may grow at their ends.
 //
 // Handles are made and freed by this library; freeing NULL does nothing. A model, its sessions and its caches may be freed
-// in any order. Models, sessions and cancel flags may be used by several threads at once: the calls of one session take
-// turns, so give each thread a session of its own. A cache that a call is using is refused to others (E0301).
+// in any order. Models, sessions, pools and cancel flags may be used by several threads at once: the calls of one session take
+// turns, so give each thread a session of its own, or all of them a pool. A cache that a call is using is refused to others (E0301).
 //
 // Wrong arguments are errors: NULL where something is needed, handles of another type, misaligned structs, text that is
 // not UTF-8, sizes that do not follow from each other, buffers that overlap. What cannot be detected is undefined:
@@ -122,6 +122,9 @@ typedef struct sdx_model sdx_model;
 
 // Tensors that a call returned.
 typedef struct sdx_outputs sdx_outputs;
+
+// A fixed number of sessions, which share a queue.
+typedef struct sdx_pool sdx_pool;
 
 // Runs one call at a time.
 typedef struct sdx_session sdx_session;
@@ -232,6 +235,34 @@ typedef struct sdx_call_bytes {
   size_t made;
   size_t scratch_per_thread;
 } sdx_call_bytes;
+
+// All zeros are the default.
+typedef struct sdx_pool_options {
+  size_t struct_bytes;
+  // Each runs one call at a time; 0 for as many as the processors that this process may use allow.
+  size_t sessions;
+  // Calls that may wait while every session is busy; 0 for 128.
+  size_t waiting_max;
+  // Threads of each session; 0 is 1.
+  size_t threads;
+  // Bytes that each call may take, as in `sdx_session_options`; 0 for no limit.
+  size_t memory_bytes_max;
+} sdx_pool_options;
+
+// Counts at one moment. Every call that was ever submitted is in one of them; those of `served` that failed are in `failed` too.
+typedef struct sdx_pool_statistics {
+  size_t struct_bytes;
+  uint64_t waiting;
+  uint64_t running;
+  uint64_t served;
+  uint64_t failed;
+  // Not accepted, because as many waited as may, or after `sdx_pool_finish`.
+  uint64_t refused;
+  // Not computed, because their time was over while they waited.
+  uint64_t expired;
+  // Not computed, because they were cancelled while they waited.
+  uint64_t cancelled;
+} sdx_pool_statistics;
 
 // All zeros are the default.
 typedef struct sdx_session_options {
@@ -345,9 +376,38 @@ struct sdx_error *sdx_model_call_bytes(const struct sdx_model *model,
                                        struct sdx_call_bytes *call);
 
 // `options` may be NULL.
+struct sdx_error *sdx_pool_new(const struct sdx_model *model,
+                               const struct sdx_pool_options *options,
+                               struct sdx_pool **pool);
+
+// Accepts a call and returns at once. `done` is called once, by a thread of the pool, with an error or with outputs, the other
+// being NULL; it frees what it gets, should be short, and must not unwind. Inputs are copied before this function returns, and time in the queue
+// is part of `timeout_ns`. The call has neither buffers nor a cache. Where the call is not accepted, the error says why (E0308:
+// too many wait), and `done` is not called.
+struct sdx_error *sdx_pool_submit(const struct sdx_pool *pool,
+                                  const struct sdx_call *call,
+                                  void (*done)(void *user, struct sdx_error *error, struct sdx_outputs *outputs),
+                                  void *user);
+
+// Fills in `statistics`, whose `struct_bytes` the caller has set.
+struct sdx_error *sdx_pool_statistics_get(const struct sdx_pool *pool, struct sdx_pool_statistics *statistics);
+
+// Gives the memory of idle sessions back to the system; the next call of each takes it anew. `bytes` may be NULL.
+struct sdx_error *sdx_pool_trim(const struct sdx_pool *pool, size_t *bytes);
+
+// Refuses calls from now on, and returns when all that were accepted are computed and answered. Not from `done`.
+struct sdx_error *sdx_pool_finish(const struct sdx_pool *pool);
+
+// Calls that run end as usual, those that wait are answered with E0309; all are answered when this returns.
+void sdx_pool_free(struct sdx_pool *pool);
+
+// `options` may be NULL.
 struct sdx_error *sdx_session_new(const struct sdx_model *model,
                                   const struct sdx_session_options *options,
                                   struct sdx_session **session);
+
+// Gives the memory of an idle session back to the system; the next call takes it anew. `bytes` may be NULL.
+struct sdx_error *sdx_session_trim(const struct sdx_session *session, size_t *bytes);
 
 void sdx_session_free(struct sdx_session *session);
 

@@ -53,6 +53,15 @@ impl<'a> TensorView<'a> {
     pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
         values_of_bytes(self.dtype, self.data)
     }
+
+    /// A copy that belongs to nobody else. Errors: E0304 where there is no memory for it.
+    pub fn to_tensor(&self) -> Result<Tensor> {
+        let mut bytes = vec![];
+        let refuse = |_| Error::user("E0304", format!("cannot allocate {} bytes", self.data.len()));
+        bytes.try_reserve_exact(self.data.len()).map_err(refuse)?;
+        bytes.extend_from_slice(self.data);
+        Tensor::new(self.dtype, self.dims.to_vec(), bytes.into())
+    }
 }
 
 impl<'a> From<&'a Tensor> for TensorView<'a> {

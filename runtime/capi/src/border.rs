@@ -176,6 +176,18 @@ pub unsafe fn write<T: Struct>(value: T, to: *mut T) -> Result<()> {
     Ok(())
 }
 
+/// Writes a number where the caller wants it.
+///
+/// SAFETY: null, or a pointer to memory that may be written.
+pub unsafe fn write_if<T>(to: *mut T, value: T, name: &str) -> Result<()> {
+    if !to.is_null() {
+        check(to, name)?;
+        // SAFETY: as this function's.
+        unsafe { to.write(value) };
+    }
+    Ok(())
+}
+
 /// The structs of an array of the caller: where each is.
 ///
 /// SAFETY: `n` structs of one size, one behind the other.

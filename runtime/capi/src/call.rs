@@ -36,7 +36,7 @@ pub struct sdx_call {
 structs!(sdx_call);
 
 /// SAFETY: what the call says of its memory is true.
-unsafe fn run_options(call: &sdx_call, returns: bool) -> Result<RunOptions> {
+pub unsafe fn run_options(call: &sdx_call, returns: bool) -> Result<RunOptions> {
     let mut options = RunOptions::default();
     if call.timeout_ns > 0 {
         options = options.deadline(Instant::now().checked_add(Duration::from_nanos(call.timeout_ns)));

@@ -10,6 +10,7 @@ pub mod cache;
 pub mod call;
 pub mod error;
 pub mod model;
+pub mod pool;
 pub mod session;
 pub mod tensor;
 

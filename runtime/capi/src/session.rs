@@ -52,6 +52,15 @@ pub unsafe extern "C" fn sdx_session_new(
     })
 }
 
+/// Gives the memory of an idle session back to the system; the next call takes it anew. `bytes` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdx_session_trim(session: *const sdx_session, bytes: *mut usize) -> *mut sdx_error {
+    guard(|| {
+        let given_back = unsafe { sdx_session::get(session) }?.session.trim();
+        unsafe { border::write_if(bytes, given_back, "bytes") }
+    })
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_session_free(session: *mut sdx_session) {
     unsafe { sdx_session::free(session) }

@@ -468,6 +468,107 @@ static void threads(const char *path, const char *decoder) {
     sdx_session_free(shared.decoder);
 }
 
+struct answers {
+    pthread_mutex_t lock;
+    int n_right, n_expired, n_other;
+};
+
+// The answer to a call whose x are all 2, with a time or without.
+static void answered(void *user, sdx_error *error, sdx_outputs *outputs) {
+    struct answers *answers = (struct answers *)user;
+    sdx_tensor y;
+    memset(&y, 0, sizeof y);
+    y.struct_bytes = sizeof y;
+    pthread_mutex_lock(&answers->lock);
+    if (error == NULL && sdx_outputs_find(outputs, "y", &y) == NULL && ((const float *)y.data)[2] == 44) {
+        answers->n_right++;
+    } else if (sdx_error_kind(error) == SDX_KIND_DEADLINE) {
+        answers->n_expired++;
+    } else {
+        answers->n_other++;
+    }
+    pthread_mutex_unlock(&answers->lock);
+    sdx_error_free(error);
+    sdx_outputs_free(outputs);
+}
+
+static void pools(const char *path) {
+    sdx_model *model = NULL;
+    sdx_pool *pool = NULL;
+    sdx_pool_options options;
+    sdx_pool_statistics counts;
+    struct answers answers;
+    float x[24], y[3];
+    size_t dims[2] = {3, 8}, bytes = 0;
+    sdx_tensor in = input("x", dims, 2, x, 24);
+    sdx_buffer buffer;
+    sdx_call call = call_of(&in, 1);
+    int i, n_full = 0;
+    memset(&answers, 0, sizeof answers);
+    memset(&options, 0, sizeof options);
+    memset(&counts, 0, sizeof counts);
+    memset(&buffer, 0, sizeof buffer);
+    pthread_mutex_init(&answers.lock, NULL);
+    WORKS(sdx_model_load(path, &trusting, &model));
+    options.struct_bytes = sizeof options;
+    options.sessions = 2000;
+    REFUSED(sdx_pool_new(model, &options, &pool), "E0001", "2000 sessions");
+    REFUSED(sdx_pool_new(NULL, NULL, &pool), "E0001", "`sdx_model` is null");
+    options.sessions = 2;
+    options.waiting_max = 1000;
+    WORKS(sdx_pool_new(model, &options, &pool));
+    sdx_model_free(model);
+    for (i = 0; i < 600; i++) {
+        int k;
+        for (k = 0; k < 24; k++) x[k] = 2;
+        // Every third is late before it begins.
+        call.timeout_ns = i % 3 == 0 ? 1 : 0;
+        WORKS(sdx_pool_submit(pool, &call, answered, &answers));
+        // Inputs have been copied.
+        for (k = 0; k < 24; k++) x[k] = 7;
+    }
+    call.timeout_ns = 0;
+    REFUSED(sdx_pool_submit(pool, &call, NULL, NULL), "E0001", "`done` is null");
+    buffer.struct_bytes = sizeof buffer;
+    buffer.name = "y";
+    buffer.dtype = SDX_F32;
+    buffer.data = y;
+    buffer.bytes = sizeof y;
+    call.buffers = &buffer;
+    call.n_buffers = 1;
+    REFUSED(sdx_pool_submit(pool, &call, answered, &answers), "E0001", "neither buffers nor a cache");
+    call.n_buffers = 0;
+    WORKS(sdx_pool_finish(pool));
+    EXPECT(answers.n_right == 400 && answers.n_expired == 200 && answers.n_other == 0);
+    REFUSED(sdx_pool_submit(pool, &call, answered, &answers), "E0309", "");
+    counts.struct_bytes = sizeof counts;
+    WORKS(sdx_pool_statistics_get(pool, &counts));
+    EXPECT(counts.served + counts.expired == 600 && counts.waiting + counts.running + counts.cancelled == 0);
+    EXPECT(counts.refused == 1);
+    WORKS(sdx_pool_trim(pool, &bytes));
+    WORKS(sdx_pool_trim(pool, NULL));
+    EXPECT(bytes > 0);
+    REFUSED(sdx_pool_trim(NULL, NULL), "E0001", "`sdx_pool` is null");
+    sdx_pool_free(pool);
+    sdx_pool_free(NULL);
+
+    // More than may wait are refused; what was accepted is answered when the pool is freed.
+    options.sessions = 1;
+    options.waiting_max = 1;
+    WORKS(sdx_model_load(path, &trusting, &model));
+    WORKS(sdx_pool_new(model, &options, &pool));
+    memset(&answers.n_right, 0, 3 * sizeof answers.n_right);
+    for (i = 0; i < 200; i++) {
+        sdx_error *error = sdx_pool_submit(pool, &call, answered, &answers);
+        n_full += error != NULL && sdx_error_kind(error) == SDX_KIND_QUEUE_FULL;
+        sdx_error_free(error);
+    }
+    sdx_pool_free(pool);
+    EXPECT(answers.n_right + answers.n_other + answers.n_expired + n_full == 200);
+    sdx_model_free(model);
+    pthread_mutex_destroy(&answers.lock);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     EXPECT(sdx_version()[0] != 0 && sdx_abi_version() == 0);
@@ -477,6 +578,7 @@ int main(int argc, char **argv) {
     calls(argv[1]);
     caches(argv[2]);
     threads(argv[1], argv[2]);
+    pools(argv[1]);
     printf("%d failed\n", n_failed);
     return n_failed == 0 ? 0 : 1;
 }

@@ -6,11 +6,12 @@
 
 Arrays are read and written where they lie: an input is copied only where it is not contiguous, and an output is an array
 over the memory that the call wrote. Loading and calls release the interpreter's lock; the calls of one session take turns,
-so give each thread a session of its own. Sessions share the weights.
+so give each thread a session of its own, or all of them a pool: `model.pool().submit({...})` is a future. Sessions share
+the weights.
 """
 
 from ._error import Error
-from ._native import Cache, CallBytes, Cancel, EntryPoint, Model, Port, Session, Symbol, __version__
+from ._native import Cache, CallBytes, Cancel, EntryPoint, Model, Pool, Port, Session, Symbol, __version__
 
 __all__ = [
     "Cache",
@@ -19,6 +20,7 @@ __all__ = [
     "EntryPoint",
     "Error",
     "Model",
+    "Pool",
     "Port",
     "Session",
     "Symbol",

@@ -1,4 +1,5 @@
 import os
+from concurrent.futures import Future
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 import numpy.typing as npt
@@ -88,6 +89,15 @@ class Model:
     def session(
         self, *, threads: int = 1, pinned: bool = False, memory_bytes_max: Optional[int] = None
     ) -> Session: ...
+    def pool(
+        self,
+        *,
+        sessions: Optional[int] = None,
+        threads: int = 1,
+        waiting_max: int = 128,
+        memory_bytes_max: Optional[int] = None,
+    ) -> Pool:
+        """As many sessions as the processors allow, where `sessions` is absent."""
 
 class Cancel:
     """Given to calls, it ends them (E0306) once it is set, by any thread."""
@@ -123,5 +133,29 @@ class Session:
         """Arrays, and what speaks DLPack, by name of the input. `outputs` are those to return, all where it is absent.
         `out` has arrays that outputs are written to. `timeout` is in seconds (E0305)."""
     def cache(self, capacity: int, *, entry: str = "main") -> Cache: ...
+    def trim(self) -> int:
+        """Gives the memory of the idle session back to the system; returns the number of bytes."""
     @property
     def threads(self) -> int: ...
+
+class Pool:
+    """Sessions that take calls from one bounded queue, in order of arrival."""
+
+    def submit(
+        self,
+        inputs: Dict[str, Any],
+        outputs: Optional[Sequence[str]] = None,
+        *,
+        entry: str = "main",
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancel] = None,
+    ) -> "Future[Dict[str, npt.NDArray[Any]]]":
+        """Copies the inputs and returns at once; `asyncio.wrap_future` awaits the answer. More than may wait are refused
+        (E0308). Time in the queue is part of `timeout`."""
+    def trim(self) -> int:
+        """Gives the memory of idle sessions back to the system; returns the number of bytes."""
+    def finish(self) -> None:
+        """Refuses calls from now on, and returns when all that were accepted are answered."""
+    def statistics(self) -> Dict[str, int]: ...
+    @property
+    def sessions(self) -> int: ...

@@ -6,6 +6,7 @@
 mod arrays;
 mod error;
 mod model;
+mod pool;
 mod session;
 
 use pyo3::prelude::*;
@@ -21,6 +22,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;
     module.add_class::<session::Cache>()?;
     module.add_class::<session::Cancel>()?;
+    module.add_class::<pool::Pool>()?;
     module.add_class::<arrays::Owner>()?;
     module.add_function(wrap_pyfunction!(arrays::_input_address, module)?)
 }

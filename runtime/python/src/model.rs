@@ -1,6 +1,7 @@
 //! loading, and what a model says of its entry points
 
 use crate::error::{detached, raised, wrong};
+use crate::pool::Pool;
 use crate::session::Session;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -139,6 +140,18 @@ impl Model {
         memory_bytes_max: Option<usize>,
     ) -> PyResult<Session> {
         Session::open(py, &self.0, threads, pinned, memory_bytes_max)
+    }
+
+    #[pyo3(signature = (*, sessions = None, threads = 1, waiting_max = 128, memory_bytes_max = None))]
+    fn pool(
+        &self,
+        py: Python<'_>,
+        sessions: Option<usize>,
+        threads: usize,
+        waiting_max: usize,
+        memory_bytes_max: Option<usize>,
+    ) -> PyResult<Pool> {
+        Pool::open(py, &self.0, sessions, (threads, waiting_max, memory_bytes_max))
     }
 }
 

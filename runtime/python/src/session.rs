@@ -49,13 +49,7 @@ impl Session {
         cancel: Option<&Cancel>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let options = run_options(outputs, timeout, cancel)?;
-        let mut names: Vec<String> = vec![];
-        let mut given: Vec<Input<'py>> = vec![];
-        for (name, value) in inputs.iter() {
-            let name: String = name.extract()?;
-            given.push(Input::new(&name, &value)?);
-            names.push(name);
-        }
+        let (names, given) = gathered(inputs)?;
         let views = given.iter().map(Input::view).collect::<PyResult<Vec<TensorView>>>()?;
         let views: Vec<(&str, TensorView)> = names.iter().map(String::as_str).zip(views).collect();
         let targets = out.map_or(Ok(vec![]), |out| targets(out, &given))?;
@@ -83,13 +77,33 @@ impl Session {
         self.0.cache(entry, capacity).map(|cache| Cache(Mutex::new(cache))).map_err(raised)
     }
 
+    /// Gives the memory of the idle session back to the system; returns the number of bytes.
+    fn trim(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.0.trim())
+    }
+
     #[getter]
     fn threads(&self) -> usize {
         self.0.threads()
     }
 }
 
-fn run_options(outputs: Option<Vec<String>>, timeout: Option<f64>, cancel: Option<&Cancel>) -> PyResult<RunOptions> {
+/// The names of inputs, and what is given for each.
+pub fn gathered<'py>(inputs: &Bound<'py, PyDict>) -> PyResult<(Vec<String>, Vec<Input<'py>>)> {
+    let (mut names, mut given) = (vec![], vec![]);
+    for (name, value) in inputs.iter() {
+        let name: String = name.extract()?;
+        given.push(Input::new(&name, &value)?);
+        names.push(name);
+    }
+    Ok((names, given))
+}
+
+pub fn run_options(
+    outputs: Option<Vec<String>>,
+    timeout: Option<f64>,
+    cancel: Option<&Cancel>,
+) -> PyResult<RunOptions> {
     let mut options = RunOptions::default().cancel(cancel.map(|cancel| cancel.0.clone()));
     if let Some(names) = outputs {
         options = options.outputs(names);

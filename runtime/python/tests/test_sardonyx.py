@@ -1,5 +1,6 @@
 """`cargo xtask test --suite embedding` runs these, with the paths below in the environment."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -211,6 +212,69 @@ class Calls(unittest.TestCase):
 
         one, two = seconds(sessions[:1]), seconds(sessions)
         print(f"two threads make {2 * one / two:.2f} times the calls of one")
+
+
+class Pools(unittest.TestCase):
+    def test_answers_are_those_of_a_session(self):
+        model = sardonyx.Model(ENCODER, trust=True, verify="lazy", selftest=False)
+        pool = model.pool(sessions=2)
+        self.assertEqual(pool.sessions, 2)
+        inputs = [texts(batch=1, seq=8 + i, seed=i) for i in range(24)]
+        futures = [pool.submit(one) for one in inputs]
+        for one in inputs:
+            one["input_ids"][:] = 0  # They were copied.
+        session = model.session()
+        for i, future in enumerate(futures):
+            expected = session.run(texts(batch=1, seq=8 + i, seed=i))["last_hidden_state"]
+            np.testing.assert_array_equal(future.result(60)["last_hidden_state"], expected)
+        self.assertEqual(pool.statistics()["served"], 24)
+        self.assertGreater(pool.trim() + session.trim(), 0)
+
+    def test_what_cannot_be_computed_says_why(self):
+        pool = sardonyx.Model(ENCODER, trust=True, verify="lazy", selftest=False).pool(sessions=1, waiting_max=2)
+        long, codes = texts(batch=4, seq=256), []
+        futures = [pool.submit(long)]
+        for _ in range(20):
+            try:
+                futures.append(pool.submit(long, timeout=1e-9))
+            except sardonyx.Error as error:
+                codes.append(error.code)
+        self.assertEqual(set(codes), {"E0308"})
+        self.assertEqual(futures[0].result(60)["last_hidden_state"].shape, (4, 256, 384))
+        for future in futures[1:]:
+            self.assertEqual(future.exception(60).code, "E0305")
+        with self.assertRaises(sardonyx.Error) as caught:
+            pool.submit({}).result(60)
+        self.assertEqual(caught.exception.code, "E0301")
+        pool.finish()
+        with self.assertRaises(sardonyx.Error) as caught:
+            pool.submit(long)
+        self.assertEqual(caught.exception.code, "E0309")
+
+    def test_an_event_loop_awaits_it(self):
+        pool = sardonyx.Model(ENCODER, trust=True, verify="lazy", selftest=False).pool()
+
+        async def several():
+            return await asyncio.gather(*(asyncio.wrap_future(pool.submit(texts(seed=i))) for i in range(8)))
+
+        self.assertEqual(len(asyncio.run(several())), 8)
+
+    def test_a_pool_that_nobody_holds_answers_and_ends(self):
+        future = sardonyx.Model(ENCODER, trust=True, verify="lazy", selftest=False).pool(sessions=1).submit(texts())
+        try:
+            self.assertIn("last_hidden_state", future.result(60))
+        except sardonyx.Error as error:
+            self.assertEqual(error.code, "E0309")
+
+    def test_a_process_may_end_with_a_pool(self):
+        program = (
+            "import sardonyx, numpy as np, sys\n"
+            "pool = sardonyx.Model(sys.argv[1], trust=True, verify='lazy').pool(sessions=1)\n"
+            "ids = np.full((4, 128), 2000)\n"
+            "inputs = {'input_ids': ids, 'attention_mask': ids * 0 + 1, 'token_type_ids': ids * 0}\n"
+            "futures = [pool.submit(inputs) for _ in range(9)]\n"
+        )
+        subprocess.run([sys.executable, "-c", program, ENCODER], check=True, timeout=120)
 
 
 class Caches(unittest.TestCase):
