@@ -12,6 +12,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
+use sardonyx_base::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,6 +20,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     pub registry: Registry,
     pub room: Room,
+    #[cfg(feature = "otlp")]
+    pub traces: Option<crate::traces::Traces>,
     is_ending: AtomicBool,
 }
 
@@ -26,10 +29,18 @@ pub struct App {
 const HEAVY_BYTES: usize = 64 << 10;
 
 impl App {
-    pub fn new(registry: Registry, metrics: Arc<Metrics>) -> App {
+    /// Within the server's runtime. Errors: E0001 for options that are wrong.
+    pub fn new(registry: Registry, metrics: Arc<Metrics>) -> Result<App> {
         let limits = &registry.args().limits;
         let room = Room::new(limits.bodies_max.get().saturating_mul(1 << 10), limits.body_bytes_max());
-        App { metrics, registry, room, is_ending: AtomicBool::new(false) }
+        Ok(App {
+            #[cfg(feature = "otlp")]
+            traces: registry.args().otlp.as_deref().map(crate::traces::Traces::new).transpose()?,
+            metrics,
+            registry,
+            room,
+            is_ending: AtomicBool::new(false),
+        })
     }
 
     /// From now on the server is not ready, and takes no more work.

@@ -33,6 +33,10 @@ pub struct ServeArgs {
     /// Write a line of JSON for each request to the standard error output
     #[arg(long)]
     pub log_json: bool,
+    /// Send a span for each request to a collector of OpenTelemetry, over gRPC: http://127.0.0.1:4317
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
     /// Let clients load and unload models of the folder, and list them
     #[arg(long)]
     pub allow_load: bool,

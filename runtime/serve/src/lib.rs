@@ -26,6 +26,8 @@ mod server;
 mod stacking;
 mod statistics;
 mod texts;
+#[cfg(feature = "otlp")]
+mod traces;
 
 pub use args::ServeArgs;
 pub use server::serve;

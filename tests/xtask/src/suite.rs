@@ -114,8 +114,11 @@ static SUITES: &[Suite] = &[
     },
     Suite {
         name: "serving",
-        about: "MiniLM behind sardonyx-serve: bits of 12,000 answers, clients of others, overload, 100 reloads, 8 minutes, 20,000 mutants; release build",
-        prepare: models::ensure_default,
+        about: "MiniLM behind sardonyx-serve: bits of 12,000 answers, two ranks, clients of others, a collector of traces, overload, 100 reloads, 8 minutes, 20,000 mutants; release build",
+        prepare: |context| {
+            models::ensure_default(context)?;
+            setup::ensure_launchers()
+        },
         cargo: &[
             "test",
             "--release",
@@ -123,12 +126,16 @@ static SUITES: &[Suite] = &[
             "sardonyx-tests",
             "-p",
             "sardonyx-serve",
+            "--features",
+            "sardonyx-serve/otlp",
             "--test",
             "serving",
             "--test",
             "mutants",
+            "--test",
+            "traces",
             "--",
-            "--ignored",
+            "--include-ignored",
             "--nocapture",
             // Times are those of one server at a time.
             "--test-threads=1",
