@@ -129,7 +129,8 @@ impl Registry {
         self.models.store(Arc::new(models));
     }
 
-    /// Loads the models that are served and whose files were replaced; with `all` also files that are new in the folder.
+    /// Loads the models that are served and whose files were replaced, or of which a rank has failed; with `all` also files that
+    /// are new in the folder.
     /// Returns what went wrong; such a file is not tried again until it changes.
     pub fn refresh(&self, all: bool) -> Vec<Error> {
         let mut known = self.lock();
@@ -143,7 +144,7 @@ impl Registry {
             let is_wanted = models.contains_key(&name) || (all && !known.contains_key(&name));
             let stamp = Stamp::of(&path);
             let has_changed = stamp.is_some() && known.get(&name).is_none_or(|known| known.stamp != stamp);
-            if is_wanted && has_changed {
+            if is_wanted && (has_changed || models.get(&name).is_some_and(|served| served.takes_loading())) {
                 failed.extend(self.replace(&mut known, &name, &path).err().map(|error| *error));
             }
         }

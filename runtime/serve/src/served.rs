@@ -15,6 +15,7 @@ use sardonyx_runtime::{Model, Outputs, PoolOptions, Request, RunOptions, Session
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
@@ -30,6 +31,8 @@ pub struct Served {
     pub embedder: Option<Embedder>,
     /// There is one for a model that adds to texts.
     pub decoder: Option<Decoder>,
+    /// A rank has failed: no call succeeds any more.
+    has_lost_ranks: AtomicBool,
     pool: SessionPool,
 }
 
@@ -51,7 +54,13 @@ impl Served {
         let (jobs, positions) = (limits.waiting_max.get(), limits.waiting_positions_max.get());
         let queue = Queue::new(jobs, positions, pool.sessions(), args.compute.batch_time_max);
         let statistics = Statistics::new(metrics.positions_of(name));
-        Ok(Served { name: name.into(), version, ports, stacking, queue, statistics, embedder, decoder, pool })
+        let (name, has_lost_ranks) = (name.into(), AtomicBool::new(false));
+        Ok(Served { name, version, ports, stacking, queue, statistics, embedder, decoder, has_lost_ranks, pool })
+    }
+
+    /// Whether the model has to be loaded again; told once for each time that it fails.
+    pub fn takes_loading(&self) -> bool {
+        self.has_lost_ranks.swap(false, Ordering::Relaxed)
     }
 
     /// Puts the inputs of several requests into the queue, and waits for all of them. Whoever drops the future leaves the queue.
@@ -155,6 +164,9 @@ impl Served {
         let shares: Vec<Share> = jobs.iter().map(|job| Share::of(&job.inputs)).collect();
         let pads = self.stacking.as_ref().is_some_and(|stacking| stacking.pads);
         let parts = result.and_then(|outputs| cut(outputs, &shares, &self.ports, pads));
+        if parts.as_ref().is_err_and(|error| error.kind() == ErrorKind::Ranks) {
+            self.has_lost_ranks.store(true, Ordering::Relaxed);
+        }
         self.statistics.call_ended(&shares, positions, pads, took);
         match parts {
             Ok(parts) => {

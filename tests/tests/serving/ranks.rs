@@ -67,10 +67,10 @@ fn launcher(folder: &Path) -> PathBuf {
     path
 }
 
-/// Nobody waits for ever for a rank that is gone.
+/// Nobody waits for ever for a rank that is gone, and the model is loaded again.
 #[test]
 #[ignore = "cargo xtask test --suite serving"]
-fn a_rank_that_ends_is_an_error_to_clients() {
+fn a_rank_that_ends_is_an_error_to_clients_and_another_one_begins() {
     let folder = tempfile::tempdir().unwrap();
     let path = minilm_on(folder.path(), 2);
     let mut server = serve(&path, &["--transport", "processes", "--timeout", "20"]);
@@ -84,7 +84,12 @@ fn a_rank_that_ends_is_an_error_to_clients() {
     assert!(answer.status >= 500, "{}: {}", answer.status, answer.text());
     assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
     println!("after {:?}: {} {}", before.elapsed(), answer.status, answer.text());
-    assert!(server.is_alive());
+    let until = Instant::now() + Duration::from_secs(20);
+    while ask().status != 200 {
+        assert!(Instant::now() < until, "the model was not loaded again");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    answers_are_right(&server, &path);
     server.signal(15);
-    server.wait();
+    assert_eq!(server.wait(), 0);
 }
