@@ -5,6 +5,7 @@
 
 mod app;
 mod args;
+mod asking;
 mod body;
 mod completions;
 mod connections;

@@ -7,8 +7,8 @@ mod stops;
 pub use decoder::Decoder;
 
 use crate::app::App;
+use crate::asking::{Asking, inputs};
 use crate::embedder::Input;
-use crate::embeddings::{Asking, inputs};
 use crate::json::json_response;
 use crate::refusal::{Answer, Dialect, Refusal};
 use crate::served::Served;

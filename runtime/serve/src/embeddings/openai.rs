@@ -1,8 +1,9 @@
 //! POST /v1/embeddings, GET /v1/models: the interface that clients of OpenAI's speak
 
 use super::base64::base64;
-use super::{Asking, Wanted, embed, inputs};
+use super::{Wanted, embed};
 use crate::app::App;
+use crate::asking::{Asking, inputs};
 use crate::json::{bytes_response, json_response};
 use crate::refusal::{Answer, Dialect, Refusal};
 use axum::Router;

@@ -1,7 +1,8 @@
 //! /embed, /rerank, /tokenize, /info, /health: the interface that clients of text-embeddings-inference speak
 
-use super::{Asking, Wanted, compute, embed, embedder, inputs, tokens_of};
+use super::{Wanted, compute, embed, embedder, tokens_of};
 use crate::app::App;
+use crate::asking::{Asking, inputs};
 use crate::embedder::{Embedder, Input, Tokens};
 use crate::json::{bytes_response, json_response};
 use crate::refusal::{Answer, Dialect, Refusal};
