@@ -67,7 +67,7 @@ fn a_collector_gets_the_traces_of_clients() {
     let (trace, parent) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
     let header = format!("00-{trace}-{parent}-01");
     let infer = |body: &str| server.post("/v2/models/m/infer", &[("traceparent", &header)], body.as_bytes()).status;
-    let x = vec!["1"; 8].join(", ");
+    let x = ["1"; 8].join(", ");
     let input = format!(r#"{{"inputs": [{{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [{x}]}}]}}"#);
     assert_eq!((infer(&input), infer("nothing"), server.get("/v2").status), (200, 400, 200));
     server.signal(15);

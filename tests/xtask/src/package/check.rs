@@ -48,10 +48,12 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     unshare.args(["--mount", "sh", "-c", inside]).arg(&root).args([&folder(), MODEL]).env_clear();
     run(unshare.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))?;
     let server = work.join(folder()).join("bin/sardonyx-serve");
-    match fs::metadata(&server).map_err(|e| Failure::io(&server, "read", e))?.len() {
-        bytes if bytes <= SERVER_BYTES_MAX => Ok(println!("package: the server has {:.1} MB", bytes as f64 / 1e6)),
-        bytes => Err(Failure::check(format!("the server has {bytes} bytes, of which {SERVER_BYTES_MAX} are allowed"))),
+    let bytes = fs::metadata(&server).map_err(|e| Failure::io(&server, "read", e))?.len();
+    if bytes > SERVER_BYTES_MAX {
+        return Err(Failure::check(format!("the server has {bytes} bytes, of which {SERVER_BYTES_MAX} are allowed")));
     }
+    println!("package: the server has {:.1} MB", bytes as f64 / 1e6);
+    Ok(())
 }
 
 /// The example in C, built here against what was packed, as its user would.
