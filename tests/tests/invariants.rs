@@ -289,6 +289,7 @@ static UNSAFE: &[(&str, &str)] = &[
     ("runtime/capi/src/error.rs", "functions that C calls"),
     ("runtime/capi/src/lib.rs", "functions that C calls"),
     ("runtime/capi/src/model.rs", "functions that C calls, and bytes that C lends"),
+    ("runtime/capi/src/pool.rs", "functions that C calls, and one of C that is called"),
     ("runtime/capi/src/session.rs", "functions that C calls"),
     ("runtime/capi/src/tensor.rs", "functions that C calls, and tensors that C lends"),
     ("runtime/commands/src/bench/peak.rs", "runs instructions that the CPU was asked for"),

@@ -10,6 +10,8 @@ pub struct Pace {
     seconds: f64,
     positions_squared: f64,
     positions_seconds: f64,
+    /// The positions of the smallest call.
+    smallest: f64,
 }
 
 /// The share that older calls keep with each new one.
@@ -18,6 +20,7 @@ const KEPT: f64 = 0.95;
 impl Pace {
     pub fn add(&mut self, positions: usize, took: Duration) {
         let (n, t) = (positions as f64, took.as_secs_f64());
+        self.smallest = if self.calls == 0.0 { n } else { self.smallest.min(n) };
         let kept = |sum: f64, new: f64| KEPT * sum + new;
         self.calls = kept(self.calls, 1.0);
         self.positions = kept(self.positions, n);
@@ -27,14 +30,15 @@ impl Pace {
     }
 
     /// Positions of a call that takes no longer than `most`, or twice its fixed time where that is longer: a call of one
-    /// request would take most of it, too. As long as all calls had the same size, none of their time counts as fixed.
+    /// request would take most of it, too. As long as calls have the same size, none of their time counts as fixed, but the next may
+    /// have twice the positions of the smallest.
     fn positions_within(&self, most: Duration) -> usize {
         let (mean, time) = (self.positions / self.calls, self.seconds / self.calls);
         let variance = self.positions_squared / self.calls - mean * mean;
-        let each = match variance <= 1e-3 * mean * mean {
-            true => time / mean,
-            false => (self.positions_seconds / self.calls - mean * time) / variance,
-        };
+        if variance <= 1e-3 * mean * mean {
+            return (most.as_secs_f64() / time * mean).max(2.0 * self.smallest) as usize;
+        }
+        let each = (self.positions_seconds / self.calls - mean * time) / variance;
         let fixed = (time - each * mean).max(0.0);
         // Where a call takes as long whatever its size, this is as many as there are.
         ((most.as_secs_f64() - fixed).max(fixed) / each.max(0.0)) as usize
@@ -89,7 +93,7 @@ mod tests {
     #[test]
     fn a_line_through_the_calls_tells_how_large_the_next_may_be() {
         let within = |calls: &[(usize, f64)]| after(calls).positions_within(Duration::from_millis(50));
-        assert_eq!(within(&[(16, 0.001)]), 800);
+        assert_eq!([within(&[(16, 0.001)]), within(&[(16, 1.0)])], [800, 32]);
         // 10 ms and 0.1 ms for each.
         assert!((399..=400).contains(&within(&[(100, 0.02), (300, 0.04), (200, 0.03)])));
         // 80 ms whatever the size, but 1 ms for each: twice the fixed time is worth it.
@@ -111,8 +115,8 @@ mod tests {
         let mut size = CallSize::default();
         let mut settle = |positions_per_second: f64| {
             let mut pace = Pace::default();
-            (0..20).for_each(|_| {
-                let positions = size.positions;
+            (0..20).for_each(|i| {
+                let positions = size.positions >> (i % 2);
                 pace.add(positions, Duration::from_secs_f64(positions as f64 / positions_per_second));
                 size.follow(positions, &pace, Duration::from_millis(50));
             });

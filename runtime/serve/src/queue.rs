@@ -303,6 +303,8 @@ mod tests {
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1, 1]);
         push();
         // 33 positions in 50 ms.
+        queue.call_ended(20, Duration::from_millis(30));
+        queue.lock().calls += 1;
         queue.call_ended(40, Duration::from_millis(60));
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1]);
         // A job alone may take longer.

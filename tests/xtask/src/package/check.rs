@@ -20,7 +20,7 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     setup::ensure_bare_debian()?;
     let root = places.home.join("root");
     // Its last step is a mark, so that half of one is made again.
-    let (mark, work) = (root.join("made"), root.join("work"));
+    let (mark, work) = (root.join("made"), root.join("packed"));
     if !mark.exists() {
         remove(&root)?;
         run(Command::new("mmdebstrap").args(["--variant=minbase", "--include=python3-venv", "bookworm"]).arg(&root))?;
@@ -43,7 +43,7 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
         .iter()
         .try_for_each(|(name, text)| fs::write(work.join(name), text).map_err(|e| Failure::io(&work, "write to", e)))?;
     // In a namespace of its own, with which the mounts vanish: kernels are loaded by way of /proc.
-    let inside = "mount --bind /proc \"$0/proc\" && mount --bind /dev \"$0/dev\" && exec chroot \"$0\" sh /work/check.sh \"$1\" \"$2\"";
+    let inside = "mount --bind /proc \"$0/proc\" && mount --bind /dev \"$0/dev\" && exec chroot \"$0\" sh /packed/check.sh \"$1\" \"$2\"";
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "sh", "-c", inside]).arg(&root).args([&folder(), MODEL]).env_clear();
     run(unshare.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))?;
