@@ -28,7 +28,7 @@ pub struct Report {
     pub operations_per_s: f64,
     pub bytes_per_s: f64,
     pub total_us: f64,
-    /// What launches took on this machine, where that was asked for.
+    /// The times of the launches on this machine, for a report that was asked for them.
     pub measured: Option<Measured>,
 }
 

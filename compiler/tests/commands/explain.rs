@@ -91,7 +91,7 @@ fn the_page_has_every_launch_and_nothing_from_elsewhere() {
     assert!(code == 2 && said.contains("error[E0001]"), "{said}");
 }
 
-/// What was measured stands beside what is predicted, in columns and points of its own.
+/// Measured times stand beside predicted ones, in columns and points of their own.
 #[test]
 fn a_measured_page_has_a_time_for_each_launch() {
     let folder = Folder::with(stack());

@@ -50,7 +50,7 @@ pub struct sdx_pool_statistics {
 
 structs!(sdx_pool_options, sdx_pool_statistics);
 
-/// What a caller gives to its own function.
+/// The pointer that a caller wants back in its own function.
 struct User(*mut c_void);
 
 // SAFETY: the caller says that its function may be called by any thread with it.

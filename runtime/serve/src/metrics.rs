@@ -90,15 +90,15 @@ pub async fn watch(State(app): State<Arc<App>>, request: Request, next: Next) ->
     #[cfg(feature = "otlp")]
     let (headers, at) = (app.traces.is_some().then(|| request.headers().clone()), SystemTime::now());
     let response = next.run(request).await;
-    let (took, status) = (began.elapsed().as_secs_f64(), response.status().as_u16());
+    let (took, status) = (began.elapsed(), response.status().as_u16());
     let reason = response.extensions().get::<Refused>().map(|refused| refused.0);
     #[cfg(feature = "otlp")]
     if let (Some(traces), Some(headers)) = (&app.traces, headers) {
         use crate::traces::Answered;
-        let took = began.elapsed();
         let answered = Answered { method: method.as_str(), route: &route, status, reason, began: at, took };
         traces.answered(&headers, &answered);
     }
+    let took = took.as_secs_f64();
     app.metrics.answered(&route, status, reason, took);
     if app.registry.args().log_json {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());

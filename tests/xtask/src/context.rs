@@ -127,6 +127,14 @@ pub fn create_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| Failure::io(path, "create", e))
 }
 
+/// The paths in a folder, sorted.
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let list = fs::read_dir(folder).and_then(|all| all.map(|e| Ok(e?.path())).collect::<std::io::Result<Vec<_>>>());
+    let mut files = list.map_err(|e| Failure::io(folder, "list", e))?;
+    files.sort();
+    Ok(files)
+}
+
 /// Reads a whole file; the message names it.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(|e| Failure::io(path, "read", e))

@@ -1,6 +1,6 @@
 //! Relocatable objects  =>  one shared object without imports
 //!
-//! What LLVM makes of kernels is code and constants, joined by distances between them. They lie one behind the other in two
+//! Objects of kernels hold code and constants, which know distances to each other. They lie one behind the other in two
 //! segments, one that is read and one that is executed; the distances are filled in, and nothing is left for the loader to do.
 
 use object::elf;
@@ -13,7 +13,7 @@ use object::{
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 
-/// What the loader maps at a time. Each segment begins on a page of its own, and in the file where the last one ends.
+/// The loader maps pages. Each segment begins on a page of its own, and in the file where the last one ends.
 const PAGE: u64 = 4096;
 
 const SONAME: &[u8] = b"kernels.so";
@@ -34,7 +34,7 @@ struct Piece<'d> {
     address: u64,
 }
 
-/// What an object defines for others and for the loader.
+/// A symbol that other objects and the loader may look up.
 struct Export {
     piece: usize,
     value: u64,
@@ -119,19 +119,18 @@ impl Input<'_> {
                 let (piece, value) = self.place(symbol, exports)?;
                 let to = pieces[piece].address.wrapping_add(value).wrapping_add_signed(relocation.addend());
                 let distance = to.wrapping_sub(pieces[own].address.wrapping_add(offset)) as i64;
+                let (all, fits) = (distance.to_le_bytes(), i32::try_from(distance).is_ok());
                 let bytes = match r_type {
-                    elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => {
-                        i32::try_from(distance).ok().map(|distance| distance.to_le_bytes().to_vec())
+                    elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 if fits => &all[..4],
+                    elf::R_X86_64_PC64 => &all[..],
+                    _ => {
+                        let what = format!("has a relocation of type {r_type} over {distance} bytes");
+                        return Err(defect(self.name, what));
                     }
-                    elf::R_X86_64_PC64 => Some(distance.to_le_bytes().to_vec()),
-                    _ => None,
                 };
-                let bytes = bytes.ok_or_else(|| {
-                    defect(self.name, format!("has a relocation of type {r_type} over {distance} bytes"))
-                })?;
                 let at =
                     usize::try_from(offset).ok().and_then(|at| data[own].get_mut(at..at.checked_add(bytes.len())?));
-                at.ok_or_else(|| defect(self.name, "has a relocation outside its section"))?.copy_from_slice(&bytes);
+                at.ok_or_else(|| defect(self.name, "has a relocation outside its section"))?.copy_from_slice(bytes);
             }
         }
         Ok(())

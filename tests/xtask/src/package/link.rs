@@ -3,7 +3,7 @@
 //! A linker script may stand where a shared library is looked for. So no crate has to know that a package is being built, and
 //! the compiler that is shipped needs nothing of LLVM, of the C++ library or of the compiler's own library where it runs.
 
-use crate::context::{Failure, Result, Scratch, output, run, write};
+use crate::context::{Failure, Result, Scratch, create_dir, files, output, run, write};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -23,7 +23,7 @@ pub fn prefix(installed: &Path, home: &Path) -> Result<PathBuf> {
     let place = home.join("llvm");
     let scratch = Scratch::beside(&place)?;
     let (bin, lib) = (scratch.path().join("bin"), scratch.path().join("lib"));
-    [&bin, &lib].iter().try_for_each(|dir| crate::context::create_dir(dir))?;
+    [&bin, &lib].iter().try_for_each(|dir| create_dir(dir))?;
     link(&installed.join("include"), &scratch.path().join("include"))?;
     for program in files(&installed.join("bin"))? {
         if program.file_name().is_some_and(|name| name != "llvm-config") {
@@ -108,14 +108,6 @@ fn script(path: &Path, config: &Path, lib: &Path) -> Result<()> {
 
 fn link(to: &Path, path: &Path) -> Result<()> {
     symlink(to, path).map_err(|e| Failure::io(path, "write", e))
-}
-
-/// What is in a folder, sorted.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let list = fs::read_dir(folder).and_then(|all| all.map(|e| Ok(e?.path())).collect::<std::io::Result<Vec<_>>>());
-    let mut files = list.map_err(|e| Failure::io(folder, "list", e))?;
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod link;
 mod notices;
 
 use crate::bench::environment;
-use crate::context::{Context, Failure, Result, Scratch, create_dir, read, run, sha256, write};
+use crate::context::{Context, Failure, Result, Scratch, create_dir, files, read, run, sha256, write};
 use crate::setup;
 use std::fs;
 use std::io::Write;
@@ -181,13 +181,9 @@ fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> R
 
 /// As `sha256sum` writes them.
 fn sums(dist: &Path) -> Result<String> {
-    let list =
-        fs::read_dir(dist).and_then(|entries| entries.map(|e| Ok(e?.path())).collect::<std::io::Result<Vec<_>>>());
-    let mut files = list.map_err(|e| Failure::io(dist, "list", e))?;
-    files.sort();
     let line = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().display();
         Ok(format!("{}  {name}\n", sha256(&read(path)?)))
     };
-    files.iter().map(line).collect()
+    files(dist)?.iter().map(line).collect()
 }

@@ -1,9 +1,9 @@
 //! The crates that are part of what is shipped  =>  their names, licences and copyright notices
 
-use crate::context::{Context, Failure, Result, output, read};
+use crate::context::{Context, Failure, Result, files, output, read};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is linked beside crates.
 const LIBRARIES: &str = "\
@@ -28,7 +28,7 @@ pub fn of_dependencies(context: &Context) -> Result<String> {
         let name = format!("{} {}", word("name"), word("version"));
         list.insert(format!("{name}   {}\n", word("license")));
         let manifest = word("manifest_path");
-        for path in licences(Path::new(&manifest).parent().unwrap_or(Path::new("."))) {
+        for path in licences(Path::new(&manifest).parent().unwrap_or(Path::new(".")))? {
             texts.entry(read(&path)?).or_default().insert(name.clone());
         }
     }
@@ -43,16 +43,11 @@ pub fn of_dependencies(context: &Context) -> Result<String> {
 }
 
 /// Files whose names say that they are licences or notices.
-fn licences(folder: &Path) -> Vec<std::path::PathBuf> {
+fn licences(folder: &Path) -> Result<Vec<PathBuf>> {
     let is_one =
         |name: &str| ["LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT"].iter().any(|word| name.starts_with(word));
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries
-        .map(|entry| entry.path())
-        .filter(|path| {
-            path.is_file() && path.file_name().is_some_and(|name| is_one(&name.to_string_lossy().to_uppercase()))
-        })
-        .collect();
-    paths.sort();
-    paths
+    let is_licence = |path: &PathBuf| {
+        path.is_file() && path.file_name().is_some_and(|name| is_one(&name.to_string_lossy().to_uppercase()))
+    };
+    Ok(files(folder)?.into_iter().filter(is_licence).collect())
 }
