@@ -3,6 +3,7 @@
 //! The smallest weights become 0 (magnitude pruning). Nothing is trained: the error of the outputs is
 //! measured, and `--error-budget` refuses what is too far off.
 
+mod groups;
 mod rule;
 
 pub use rule::{Choice, Rule};
@@ -153,6 +154,13 @@ fn kept(rule: Rule, weights: &[&Weights], values: &[Vec<f32>]) -> Vec<Vec<bool>>
         }
         Rule::Neighbours { n, m } => {
             let each = |(weights, values): (&&Weights, &Vec<f32>)| neighbours(weights.dims[1], values, n, m);
+            weights.iter().zip(values).map(each).collect()
+        }
+        Rule::Groups(sizes) => {
+            // A rule has sizes that there is a format for.
+            let each = |(weights, values): (&&Weights, &Vec<f32>)| {
+                groups::kept(weights.dims, values, sizes).unwrap_or_else(|| vec![true; values.len()])
+            };
             weights.iter().zip(values).map(each).collect()
         }
         Rule::Blocks { part, rows, columns } => {

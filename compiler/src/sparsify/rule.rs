@@ -1,12 +1,15 @@
-//! `2:4`, `global:0.9`, `block:0.8,1x4`, `REGEX=RULE`  =>  which weights become 0
+//! `2:4`, `2:4:16`, `global:0.9`, `block:0.8,1x4`, `REGEX=RULE`  =>  which weights become 0
 
 use regex_lite::Regex;
+use sardonyx_dialects::flow::sparse::{PATTERNS_MAX, patterns};
 
 /// A choice of weights that stay, by how large they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// The `n` largest of each `m` neighbours along the sum.
     Neighbours { n: usize, m: usize },
+    /// n of m neighbouring results of each number that is multiplied; each choice of n of m for as many numbers, about g of a chunk.
+    Groups([usize; 3]),
     /// All but this part of the weights of all products that have the rule, the smallest.
     Global(f64),
     /// All but this part of the blocks of a product's weights: so many results by so many neighbours along the sum.
@@ -24,6 +27,15 @@ pub struct Choice {
 
 /// Neighbours of a group, and a side of a block, at most.
 const SIDE_MAX: usize = 1 << 10;
+
+/// Columns of a group are fewer.
+const COLUMNS_MAX: usize = 1 << 15;
+
+/// Returns true where matrices have a form with such sizes.
+fn is_format([n, m, g]: [usize; 3]) -> bool {
+    let columns = patterns(n, m).and_then(|patterns| patterns.len().checked_mul(g));
+    columns.is_some_and(|columns| (1..COLUMNS_MAX).contains(&columns))
+}
 
 impl Rule {
     pub fn parse(text: &str) -> Result<Rule, String> {
@@ -45,10 +57,19 @@ impl Rule {
             let (rows, columns) = sides(block, 'x').ok_or_else(form)?;
             return part(share).map(|part| Rule::Blocks { part, rows, columns });
         }
+        if let [n, m, g] = text.split(':').collect::<Vec<&str>>()[..] {
+            let sizes = [n, m, g].map(|n| n.parse::<usize>().unwrap_or(0));
+            return is_format(sizes).then_some(Rule::Groups(sizes)).ok_or_else(|| {
+                format!(
+                    "`{text}` is no rule: of N:M:G, as 2:4:16, N is at most 4 and less than M, of which there are at most \
+                     {PATTERNS_MAX} choices, which a group of fewer than {COLUMNS_MAX} columns has G times each"
+                )
+            });
+        }
         match sides(text, ':') {
             Some((n, m)) if n < m => Ok(Rule::Neighbours { n, m }),
             _ => Err(format!(
-                "`{text}` is no rule: write N:M with 0 < N < M, as 2:4; global:PART, as global:0.9; or \
+                "`{text}` is no rule: write N:M with 0 < N < M, as 2:4; N:M:G, as 2:4:16; global:PART, as global:0.9; or \
                  block:PART,ROWSxCOLUMNS, as block:0.8,1x4"
             )),
         }
@@ -78,6 +99,7 @@ mod tests {
     fn rules_are_what_they_say() {
         let rule = |text: &str| Rule::parse(text);
         assert_eq!(rule("2:4"), Ok(Rule::Neighbours { n: 2, m: 4 }));
+        assert_eq!(rule("2:4:16"), Ok(Rule::Groups([2, 4, 16])));
         assert_eq!(rule("global:0.9"), Ok(Rule::Global(0.9)));
         assert_eq!(rule("block:0.8,1x4"), Ok(Rule::Blocks { part: 0.8, rows: 1, columns: 4 }));
         for wrong in [
@@ -95,6 +117,13 @@ mod tests {
             "block:0.5,0x4",
             "block:2,1x4",
             "2:4000",
+            "2:4:0",
+            "4:4:1",
+            "2:4:16:1",
+            "5:8:1",
+            "2:16:1",
+            "2:4:32768",
+            "2:4:99999999999999999999",
         ] {
             assert!(rule(wrong).is_err(), "{wrong}");
         }

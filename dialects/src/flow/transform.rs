@@ -3,7 +3,7 @@
 //! To add a transform: a variant and its row here, and the pass that asks for it.
 
 use super::kernel::Container;
-use super::sparse::{Matrix, Part};
+use super::sparse::{Format, Part};
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
 
@@ -21,8 +21,8 @@ pub enum Transform {
     RowSums,
     /// w[…, n]  =>  Σ w[…, n] for each n.
     ColumnSums,
-    /// A part of the words of a sparse matrix.
-    Sparse(Part, Matrix),
+    /// A container of a sparse matrix.
+    Sparse(Part, Format),
 }
 
 /// Type and dimensions of a parameter, where they are known.
@@ -30,7 +30,7 @@ pub type Taken = Option<(DType, Vec<usize>)>;
 
 struct Row {
     transform: Transform,
-    /// As the IR writes it; a sparse matrix follows the name of its part.
+    /// As the IR writes it; a sparse matrix has its format behind the name of its part.
     name: &'static str,
     /// The container of the result, for a parameter in row-major order; none where it takes no such parameter.
     gives: fn(&Container) -> Option<Container>,
@@ -110,14 +110,15 @@ impl Transform {
         let plain = ROWS.iter().find(|row| row.name == text).map(|row| row.transform);
         plain.or_else(|| {
             let (part, sizes) = text.split_once(' ')?;
-            Some(Transform::Sparse(Part::from_name(part)?, Matrix::from_text(sizes)?))
+            let (part, format) = (Part::from_name(part)?, Format::from_text(sizes)?);
+            format.parts().contains(&part).then_some(Transform::Sparse(part, format))
         })
     }
 
     /// The container of the result, for a parameter in row-major order; none where it takes no such parameter.
     pub fn gives(self, parameter: &Container) -> Option<Container> {
         match self {
-            Transform::Sparse(part, matrix) => matrix.is_of(parameter).then(|| matrix.container(part)),
+            Transform::Sparse(part, format) => format.container(part).filter(|_| format.is_of(parameter)),
             _ => (self.row()?.gives)(parameter),
         }
     }
@@ -126,7 +127,7 @@ impl Transform {
     /// none where they do not say.
     pub fn takes(self, dtype: DType, dims: &[usize], elements: Option<usize>) -> Taken {
         match self {
-            Transform::Sparse(_, matrix) => Some((DType::F32, matrix.parameter_dims())),
+            Transform::Sparse(_, format) => Some((format.dtype(), format.grid().parameter_dims())),
             _ => (self.row()?.takes)(dtype, dims, elements),
         }
     }
@@ -134,7 +135,7 @@ impl Transform {
     /// Errors: E0901 for a parameter that it does not take.
     pub fn compute(self, parameter: &Tensor) -> Result<Tensor> {
         match self {
-            Transform::Sparse(part, matrix) => matrix.part(part, parameter),
+            Transform::Sparse(part, format) => format.part(part, parameter),
             _ => (self.row().ok_or_else(|| Error::defect("a transform has no row"))?.compute)(parameter),
         }
     }
@@ -143,7 +144,7 @@ impl Transform {
 impl fmt::Display for Transform {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Transform::Sparse(_, matrix) => write!(f, "{} {matrix}", self.name()),
+            Transform::Sparse(_, format) => write!(f, "{} {format}", self.name()),
             _ => f.write_str(self.name()),
         }
     }

@@ -286,14 +286,14 @@ fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r:
     }
     for p in sides {
         for step in &p.steps {
-            let FlowOp::Param { source: Source { names, transform: Some(Transform::Sparse(_, matrix)), .. }, .. } =
+            let FlowOp::Param { source: Source { names, transform: Some(Transform::Sparse(_, format)), .. }, .. } =
                 &step.op
             else {
                 continue;
             };
             // Random numbers are no zeros, of which sparse weights are made.
             let drawn = out.params.get_mut(&names[0])?;
-            *drawn = matrix.thinned(drawn)?;
+            *drawn = format.thinned(drawn)?;
         }
     }
     Some(out)

@@ -37,6 +37,7 @@ pub use groups::rows_of_cell;
 pub use plan::{
     Fold, Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, in_words, is_one_instruction, widened,
 };
+pub use quads::quad_product;
 
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Val};
 use super::cpu::CpuPlan;

@@ -33,6 +33,17 @@ pub fn quad_products(
     next
 }
 
+/// sums + Σ a · b over the four bytes in each word, without a sign in `a` and with one in `b`.
+pub fn quad_product(asm: &mut Mlir, level: Level, sums: Val, a: Val, b: Val) -> Val {
+    if level.has(Extension::Quads) {
+        return asm.isa.dot_quads(asm, sums, a, b);
+    }
+    let (a, b) = (halves(asm, a, Bin::ShRUI), halves(asm, b, Bin::ShRSI));
+    let [first, second] = [0, 1].map(|i| asm.isa.dot_words(asm, a[i], b[i]));
+    let both = asm.bin(Bin::AddI, first, second);
+    asm.bin(Bin::AddI, sums, both)
+}
+
 /// Four bytes of A, which lie at any address; those that are not there are 0.
 fn word(asm: &mut Mlir, address: Val, rest: Option<i64>) -> Val {
     let Some(rest) = rest else { return asm.load(address, Ty::I32, 1) };

@@ -17,6 +17,7 @@ mod ptx_movement;
 mod quads;
 mod scalar;
 mod sparse;
+mod sparse_groups;
 mod staged;
 mod tiles;
 mod two_sums;

@@ -1,9 +1,12 @@
-//! Σk x[t, k] · w[n, k], w mostly 0  =>  Σj < length[n] value[first[n] + j] · x[t, column[first[n] + j]]
+//! Σk x[t, k] · w[n, k], w mostly 0  =>  the sum over what a sparse format stores of w, as Σj value[n, j] · x[t, column[n, j]]
 //!
-//! Zeros that are in the file are left out of what is multiplied, where that is estimated faster: nothing is pruned here. A
+//! Zeros that are in the file are left out of what is multiplied, where that is estimated faster: nothing is pruned here. The
+//! formats are those that `Format::all` finds, and the fastest is taken. A
 //! product with 0 is 0 for finite numbers alone, so somebody has to say that the others are (`assume-finite`). Lanes run along
 //! a variable that only the other factor has, whose elements must be neighbours in memory: where they are not, the other
 //! factor is copied first.
+
+mod sums;
 
 use crate::class::Class as Equality;
 use crate::draft::Draft;
@@ -17,26 +20,32 @@ use crate::steps::kernel;
 use sardonyx_base::{DType, Dim, Encoding, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::sparse::{Matrix, Part};
+use sardonyx_dialects::flow::sparse::{self, Format, Grid};
 use sardonyx_dialects::flow::{
     Body, Class, Container, FlowOp, Kernel, Layout, Memlet, Program, Source, Step, Store, Transform,
 };
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::params::ParamValues;
-use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::ReduceFn;
 use sardonyx_kernels::{Pace, lower, products};
 use std::fmt;
 use std::sync::Arc;
 
 /// A matrix with fewer zeros is not looked at: its words would cost more than all of it.
 const ZEROS_MIN: f64 = 0.5;
-/// The most words that a row may have is a multiple of these.
-const LENGTHS: i64 = 32;
 /// Words that a row costs beside its own.
 const ROW_WORDS: f64 = 6.0;
+/// Products that it costs to add a row's sums to those of the chunks before, and to copy a column's vectors.
+const ADDED: f64 = 3.0;
+const COPIED: f64 = 2.0;
+/// Rows of a work item whose sums one copy of a column's vectors is for.
+const ROWS: f64 = 128.0;
 
-const RULE: Rule = Rule::of_class(Equality::FiniteOnly, "words");
+const WORDS: Rule = Rule::of_class(Equality::FiniteOnly, "words");
+const GROUPS: Rule = Rule::of_class(Equality::FiniteOnly, "groups");
+/// Integers have no infinity.
+const QUADS: Rule = Rule::of_class(Equality::Exact, "quads");
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     if rewrites.options().sparsity == Sparsity::Off {
@@ -50,15 +59,16 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         while next < program.steps.len() {
             let at = next;
             next += 1;
-            let Some(site) = Site::matched(program, at, &rewrites.options().params) else { continue };
-            let prices = site.prices(program, at, &costs);
+            let sites = Site::matched(program, at, &rewrites.options().params).unwrap_or_default();
+            let priced = sites.into_iter().map(|site| (site.prices(program, at, &costs), site));
+            let Some((prices, site)) = priced.min_by_key(|(prices, _)| prices.sparse) else { continue };
             let origins = &program.steps[at].origins;
             if prices.sparse >= prices.dense {
                 rewrites.missed(Missed { node: origins.first().cloned(), ..site.missed(&prices) });
-            } else if !rewrites.options().assume_finite {
+            } else if site.rule().class == Some(Equality::FiniteOnly) && !rewrites.options().assume_finite {
                 held.add(origins, &prices);
             } else {
-                rewrites.apply(program, RULE, &[at], |program| site.apply(program, at))?;
+                rewrites.apply(program, site.rule(), &[at], |program| site.apply(program, at))?;
             }
         }
         held.tell(rewrites);
@@ -69,7 +79,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 /// A product with a matrix of which most is 0.
 struct Site {
     source: Source,
-    matrix: Matrix,
+    format: Format,
+    /// The part of its elements that is not 0.
+    density: f64,
     /// The variable of its rows.
     n: usize,
     /// The other factor, and which of its dimensions the sum goes along.
@@ -81,6 +93,7 @@ struct Site {
 }
 
 /// A layout for a factor, and who makes it.
+#[derive(Clone)]
 struct Turned {
     layout: Layout,
     /// The step that writes it so, where nobody else reads it; else it is copied.
@@ -141,12 +154,13 @@ impl Held {
 }
 
 impl Site {
-    fn matched(program: &Program, at: usize, params: &dyn ParamValues) -> Option<Site> {
+    /// A product in each of the formats that its weights can be stored in.
+    fn matched(program: &Program, at: usize, params: &dyn ParamValues) -> Option<Vec<Site>> {
         let step = &program.steps[at];
         let k = kernel(step).filter(|k| k.class() == Class::Contract && k.inner.len() == 1)?;
         let [[a, b]] = products(k)?[..] else { return None };
         let sum = k.body.iter().position(|s| matches!(s.body, Body::Reduce { .. }))?;
-        let f32s = k.body[sum].dtype == DType::F32 && [a, b].iter().all(|s| k.body[*s].dtype == DType::F32);
+        let [a, b] = [a, b].map(|s| k.narrow(s));
         let producers = program.producers();
         let weights = |s: usize| {
             let memlet = k.plain_load(s)?;
@@ -175,7 +189,9 @@ impl Site {
             (0..memlet.index.len()).filter(|d| own_vars(&memlet.index[*d]).contains(&v)).collect()
         };
         let &[axis] = &moved(x, summed)[..] else { return None };
-        let fits = f32s
+        let dtypes = (k.body[sum].dtype, container.dtype, k.reads[x.container].dtype);
+        let kinds = [(DType::F32, DType::F32, DType::F32), (DType::I32, DType::I8, DType::U8)];
+        let fits = kinds.contains(&dtypes)
             && container.is_plain()
             && rest.is_const(0)
             && vars.iter().all(|v| [n, summed].contains(v))
@@ -186,34 +202,51 @@ impl Site {
         if !fits || params_are_few(sizes) {
             return None;
         }
-        let values = interp::joined(&source, params).ok()?.to_vec::<f32>()?;
-        let matrix = Matrix::found(sizes, strides, &values)?;
-        let zeros = 1.0 - matrix.words as f64 / matrix.elements() as f64;
-        let mut site = Site { source, matrix, n, x: x.clone(), axis, sum, turned: None };
-        let layout = site.layout(k)?;
-        site.turned =
-            layout.map(|layout| Turned { layout, by: multiplies_words(program, at, step.args[site.x.container]) });
-        (zeros >= ZEROS_MIN && matrix.words > 0).then_some(site)
-    }
-
-    /// The layout in which lanes are neighbours, where the other factor has another one now; none where there are no lanes.
-    fn layout(&self, k: &Kernel) -> Option<Option<Layout>> {
-        let container = &k.reads[self.x.container];
-        let bare = |v: usize| v < k.outer.len() && v != self.n && !k.outer[v].is_const(1);
-        let lanes = |d: usize| bare_var(&self.x.index[d]).is_some_and(bare);
-        let strides = container.strides();
-        if (0..strides.len()).any(|d| strides[d].is_const(1) && lanes(d)) {
-            return Some(None);
-        }
-        if container.encoding != Encoding::Plain || !(0..strides.len()).any(lanes) {
+        let values = interp::joined(&source, params).ok()?;
+        let elements = sparse::elements(&values)?;
+        let words = elements.iter().filter(|value| **value != 0.0).count();
+        let density = words as f64 / elements.len().max(1) as f64;
+        if words == 0 || density > 1.0 - ZEROS_MIN {
             return None;
         }
-        let others = (0..strides.len()).filter(|d| *d != self.axis);
-        Some(Some(Layout::Order([self.axis].into_iter().chain(others).collect())))
+        let x = x.clone();
+        // Words of bytes are copied by the kernel that multiplies them.
+        let turned = if values.dtype() == DType::F32 { layout(k, &x, (n, axis))? } else { None };
+        let turned = turned.map(|layout| Turned { layout, by: multiplies_words(program, at, step.args[x.container]) });
+        let [[rows, columns], [row_stride, column_stride]] = [sizes, strides];
+        let formats = Format::all(Grid { rows, columns, row_stride, column_stride }, &values).into_iter();
+        let site = |format| Site {
+            source: source.clone(),
+            format,
+            density,
+            n,
+            x: x.clone(),
+            axis,
+            sum,
+            turned: turned.clone(),
+        };
+        Some(formats.map(site).collect())
     }
 
-    fn density(&self) -> f64 {
-        self.matrix.words as f64 / self.matrix.elements() as f64
+    fn rule(&self) -> Rule {
+        match self.format {
+            Format::Words(words) if words.depth > 1 => QUADS,
+            Format::Words(_) => WORDS,
+            Format::Groups(_) => GROUPS,
+        }
+    }
+
+    /// The part of a dense product's arithmetic that there is, of as fast a kind.
+    fn part(&self) -> f64 {
+        let grid = self.format.grid();
+        let stored = self.format.stored() as f64 / grid.elements() as f64;
+        match &self.format {
+            Format::Words(_) => stored + ROW_WORDS / grid.columns as f64,
+            Format::Groups(groups) => {
+                let flushed = groups.patterns().map_or(0, |patterns| patterns.len()) as f64 + groups.n as f64 - 1.0;
+                stored + ADDED * flushed / (groups.m * groups.width) as f64 + COPIED / ROWS
+            }
+        }
     }
 
     fn prices(&self, program: &Program, at: usize, costs: &Costs) -> Prices {
@@ -224,31 +257,30 @@ impl Site {
         let pace = made.and_then(|k| lower(k).ok()).map_or(Pace::UNKNOWN, |lowered| lowered.pace());
         let Some(k) = kernel(&program.steps[at]) else { return Prices { dense, sparse: u64::MAX } };
         let [moved, computed] = costs.work(k, program, Pace::FULL);
-        // The words take more room than as many elements would: each has its column.
-        let part = self.density() + ROW_WORDS / self.matrix.columns as f64;
         let copied = self.turned.as_ref().filter(|turned| turned.by.is_none());
         let copy = copied.map_or(0, |turned| {
             costs.kernel(&copy(&program.containers[program.steps[at].args[self.x.container]], &turned.layout), program)
         });
-        let sparse = costs.launch() as f64 + moved + computed * part / pace.share + copy as f64;
+        let sparse = costs.launch() as f64 + moved + computed * self.part() / pace.share + copy as f64;
         Prices { dense, sparse: sparse as u64 }
     }
 
     fn missed(&self, prices: &Prices) -> Missed {
-        let zeros = format!("{:.1} % of `{}` are 0", 100.0 * (1.0 - self.density()), self.source.name());
+        let zeros = format!("{:.1} % of `{}` are 0", 100.0 * (1.0 - self.density), self.source.name());
         Missed::because("leaving out the zeros would take longer", &format!("{zeros}, {prices}"))
     }
 
     fn apply(&self, program: &mut Program, at: usize) {
         let origins = program.steps[at].origins.clone();
-        let param = |program: &mut Program, part: Part| {
-            let id = program.container(self.matrix.container(part));
-            let source = Source { transform: Some(Transform::Sparse(part, self.matrix)), ..self.source.clone() };
+        let mut parts = vec![];
+        for part in self.format.parts() {
+            let Some(container) = self.format.container(*part) else { continue };
+            let id = program.container(container);
+            let source = Source { transform: Some(Transform::Sparse(*part, self.format)), ..self.source.clone() };
             let op = FlowOp::Param { source, window: None };
             program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
-            id
-        };
-        let [values, columns, starts] = Part::ALL.map(|part| param(program, part));
+            parts.push(id);
+        }
         let mut args = program.steps[at].args.clone();
         let x = args[self.x.container];
         match &self.turned {
@@ -274,57 +306,48 @@ impl Site {
             None => {}
         }
         let Some(k) = kernel(&program.steps[at]) else { return };
-        let (kernel, args) = self.product(program, k, args, [values, columns, starts]);
+        let (kernel, args) = self.product(program, k, args, &parts);
         let step = &mut program.steps[at];
         (step.op, step.args) = (FlowOp::Kernel(Arc::new(kernel)), args);
     }
 
-    /// The kernel over the words, with what followed the sum behind it.
-    fn product(
-        &self,
-        program: &Program,
-        k: &Kernel,
-        args: Vec<Id>,
-        [values, columns, starts]: [Id; 3],
-    ) -> (Kernel, Vec<Id>) {
+    /// The kernel over what is stored, with what followed the sum behind it.
+    fn product(&self, program: &Program, k: &Kernel, args: Vec<Id>, parts: &[Id]) -> (Kernel, Vec<Id>) {
         let mut reads = k.reads.clone();
         reads[self.x.container] = program.containers[args[self.x.container]].clone();
+        let dtype = reads[self.x.container].dtype;
         let mut body = Draft { reads, args, ..Draft::default() };
         let (row, summed) = (Kernel::var(self.n), k.outer.len());
-        let start = |body: &mut Draft, row: Dim| {
-            let start = body.load(program, starts, vec![row], None);
-            body.push(Body::Convert(start, Conversion::Value), DType::I64)
-        };
-        let first = start(&mut body, row.clone());
-        let end = start(&mut body, row + Dim::constant(1));
-        let place = Kernel::value(first) + Kernel::var(summed);
-        let length = body.apply(ScalarFn::Sub, &[end, first], DType::I64);
-        let word = body.var(summed);
-        let inside = body.apply(ScalarFn::Lt, &[word, length], DType::Bool);
-        let column = body.load(program, columns, vec![place.clone()], Some(inside));
-        let column = body.push(Body::Convert(column, Conversion::Value), DType::I64);
-        let value = body.load(program, values, vec![place], Some(inside));
-        let mut index = self.x.index.clone();
-        index[self.axis] = Kernel::value(column);
-        let memlet = Memlet { container: self.x.container, index };
-        let x = body.push(Body::Load { memlet, guard: Some(inside) }, DType::F32);
-        let product = body.apply(ScalarFn::Mul, &[value, x], DType::F32);
-        let zero = body.push(Body::Const(0.0), DType::F32);
-        let chosen = body.apply(ScalarFn::Select, &[inside, product, zero], DType::F32);
-        let sum = body.push(Body::Reduce { f: ReduceFn::Add, arg: chosen }, DType::F32);
+        let factor = sums::Factor { memlet: &self.x, axis: self.axis, dtype };
+        let made = sums::sum(&self.format, &mut body, program, parts, (row, summed), &factor);
+        let sum = body.push(Body::Reduce { f: ReduceFn::Add, arg: made.arg }, k.body[self.sum].dtype);
         let map = body.follow(k, (self.sum, sum), &|_| None);
         let renamed = |d: &Dim| rename(d, &|_| None, &|k| map[k]);
         let stores = k.stores.iter().map(|store| {
             let index = store.memlet.index.iter().map(renamed).collect();
             Store { memlet: Memlet { container: store.memlet.container, index }, value: map[store.value] }
         });
-        // Rows that are nearly as long share a kernel.
-        let longest = ((self.matrix.longest + LENGTHS - 1).div_euclid(LENGTHS) * LENGTHS).min(self.matrix.columns);
-        let (stores, inner) = (stores.collect(), vec![Dim::constant(longest)]);
+        let (stores, inner) = (stores.collect(), made.inner);
         let (outer, writes) = (k.outer.clone(), k.writes.clone());
         let Draft { reads, args, body } = body;
         tidy(Kernel { outer, inner, deep: vec![], reads, writes, body, stores }, args)
     }
+}
+
+/// The layout in which lanes are neighbours, where the other factor has another one now; none where there are no lanes.
+fn layout(k: &Kernel, x: &Memlet, (n, axis): (usize, usize)) -> Option<Option<Layout>> {
+    let container = &k.reads[x.container];
+    let bare = |v: usize| v < k.outer.len() && v != n && !k.outer[v].is_const(1);
+    let lanes = |d: usize| bare_var(&x.index[d]).is_some_and(bare);
+    let strides = container.strides();
+    if (0..strides.len()).any(|d| strides[d].is_const(1) && lanes(d)) {
+        return Some(None);
+    }
+    if container.encoding != Encoding::Plain || !(0..strides.len()).any(lanes) {
+        return None;
+    }
+    let others = (0..strides.len()).filter(|d| *d != axis);
+    Some(Some(Layout::Order([axis].into_iter().chain(others).collect())))
 }
 
 /// The step that makes a container, where it multiplies with words, which it stores either way round as fast, and where no other

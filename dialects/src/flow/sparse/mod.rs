@@ -1,0 +1,321 @@
+//! w[r, c], mostly 0  =>  containers of what is not 0, in one of a table of formats
+//!
+//! To add a format: a variant and a row here, a file with its containers, and the kernel that `skip-zeros` makes of it.
+
+mod groups;
+mod words;
+
+pub use groups::{Groups, PATTERNS_MAX, patterns};
+pub use words::Words;
+
+use super::kernel::Container;
+use sardonyx_base::{DType, Result, Tensor};
+use std::fmt;
+
+/// A matrix in the elements of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Grid {
+    pub rows: i64,
+    pub columns: i64,
+    /// Elements of the parameter from one to the next.
+    pub row_stride: i64,
+    pub column_stride: i64,
+}
+
+/// A format, and the sizes of a matrix in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    Words(Words),
+    Groups(Groups),
+}
+
+/// A container of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    Values,
+    /// The column of each value, or of each few.
+    Columns,
+    /// For each row the number of its first word, and behind them that of all words.
+    Starts,
+    /// For each row of a block the patterns that it is in.
+    Patterns,
+}
+
+struct PartRow {
+    part: Part,
+    name: &'static str,
+}
+
+static PARTS: &[PartRow] = &[
+    PartRow { part: Part::Values, name: "sparse_values" },
+    PartRow { part: Part::Columns, name: "sparse_columns" },
+    PartRow { part: Part::Starts, name: "sparse_starts" },
+    PartRow { part: Part::Patterns, name: "sparse_patterns" },
+];
+
+struct FormatRow {
+    /// The type of the parameters that it is for.
+    dtype: DType,
+    /// How a matrix can be stored in it, if it can.
+    found: fn(Grid, &[f32]) -> Option<Format>,
+    from_text: fn(Grid, &[&str]) -> Option<Format>,
+}
+
+static FORMATS: &[FormatRow] = &[
+    FormatRow {
+        dtype: DType::F32,
+        found: |grid, values| Words::found(grid, 1, values).map(Format::Words),
+        from_text: |grid, text| Words::from_text(grid, text).map(Format::Words),
+    },
+    FormatRow {
+        dtype: DType::I8,
+        found: |grid, values| Words::found(grid, 4, values).map(Format::Words),
+        from_text: |grid, text| Words::from_text(grid, text).map(Format::Words),
+    },
+    FormatRow {
+        dtype: DType::F32,
+        found: |grid, values| Groups::found(grid, values).map(Format::Groups),
+        from_text: |grid, text| Groups::from_text(grid, text).map(Format::Groups),
+    },
+];
+
+impl Part {
+    pub fn name(self) -> &'static str {
+        PARTS.iter().find(|row| row.part == self).map_or("", |row| row.name)
+    }
+
+    pub fn from_name(name: &str) -> Option<Part> {
+        PARTS.iter().find(|row| row.name == name).map(|row| row.part)
+    }
+}
+
+impl Grid {
+    /// Returns true where the rows, or the columns, lie one behind the other.
+    fn has_plain_strides(&self) -> bool {
+        [(self.columns, 1), (1, self.rows)].contains(&(self.row_stride, self.column_stride))
+    }
+
+    /// Elements of the parameter.
+    pub fn elements(&self) -> i64 {
+        self.rows.saturating_mul(self.columns)
+    }
+
+    /// Returns true where so many values are the elements of such a matrix, and can be counted.
+    fn holds(&self, values: &[f32]) -> bool {
+        self.has_plain_strides()
+            && self.rows.checked_mul(self.columns) == i64::try_from(values.len()).ok()
+            && values.len() <= i32::MAX as usize
+    }
+
+    /// Dimensions of a parameter that it is of, as far as it tells.
+    pub fn parameter_dims(&self) -> Vec<usize> {
+        let dims = if self.column_stride == 1 { [self.rows, self.columns] } else { [self.columns, self.rows] };
+        dims.map(|n| usize::try_from(n).unwrap_or(0)).to_vec()
+    }
+
+    fn is_of(&self, parameter: &Container) -> bool {
+        let elements = parameter.dims.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_const()?));
+        parameter.is_plain() && elements == Some(self.elements())
+    }
+
+    fn place(&self, row: i64, column: i64) -> usize {
+        (row * self.row_stride + column * self.column_stride) as usize
+    }
+
+    /// A parameter with zeros where `stays` gives false.
+    fn thinned(&self, parameter: &Tensor, stays: impl Fn(i64, i64) -> bool) -> Option<Tensor> {
+        let mut values = elements(parameter).filter(|values| values.len() as i64 == self.elements())?;
+        for (row, column) in (0..self.rows).flat_map(|row| (0..self.columns).map(move |column| (row, column))) {
+            if !stays(row, column) {
+                values[self.place(row, column)] = 0.0;
+            }
+        }
+        Some(stored(parameter.dtype(), parameter.dims().to_vec(), values))
+    }
+}
+
+/// `64x128 strides 128,1`
+impl fmt::Display for Grid {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Grid { rows, columns, row_stride, column_stride } = self;
+        write!(f, "{rows}x{columns} strides {row_stride},{column_stride}")
+    }
+}
+
+impl Format {
+    /// Every format that a matrix of a parameter can be stored in.
+    pub fn all(grid: Grid, parameter: &Tensor) -> Vec<Format> {
+        let own = FORMATS.iter().filter(|row| row.dtype == parameter.dtype());
+        let values = elements(parameter).unwrap_or_default();
+        own.filter_map(|row| (row.found)(grid, &values)).collect()
+    }
+
+    /// The type of the parameters that it is for.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Format::Words(words) => words.dtype(),
+            Format::Groups(_) => DType::F32,
+        }
+    }
+
+    pub fn is_of(&self, parameter: &Container) -> bool {
+        parameter.dtype == self.dtype() && self.grid().is_of(parameter)
+    }
+
+    /// Takes what `to_string` writes, where the sizes fit each other.
+    pub fn from_text(text: &str) -> Option<Format> {
+        let all: Vec<&str> = text.split(' ').collect();
+        let [dims, "strides", strides, rest @ ..] = &all[..] else { return None };
+        let ((rows, columns), (row_stride, column_stride)) = (pair(dims, 'x')?, pair(strides, ',')?);
+        let grid = Grid { rows, columns, row_stride, column_stride };
+        let fits = [rows, columns].iter().all(|n| (0..=i32::MAX as i64).contains(n)) && grid.has_plain_strides();
+        FORMATS.iter().filter(|_| fits).find_map(|row| (row.from_text)(grid, rest))
+    }
+
+    pub fn grid(&self) -> &Grid {
+        match self {
+            Format::Words(words) => &words.grid,
+            Format::Groups(groups) => &groups.grid,
+        }
+    }
+
+    /// Its containers, in the order in which a kernel reads them.
+    pub fn parts(&self) -> &'static [Part] {
+        match self {
+            Format::Words(_) => &[Part::Values, Part::Columns, Part::Starts],
+            Format::Groups(_) => &[Part::Values, Part::Columns, Part::Patterns],
+        }
+    }
+
+    /// Values that are stored, of which some may be 0.
+    pub fn stored(&self) -> i64 {
+        match self {
+            Format::Words(words) => words.words * words.depth,
+            Format::Groups(groups) => groups.slots() * groups.n,
+        }
+    }
+
+    /// None for a part that is not one of its own.
+    pub fn container(&self, part: Part) -> Option<Container> {
+        match self {
+            Format::Words(words) => words.container(part),
+            Format::Groups(groups) => groups.container(part),
+        }
+    }
+
+    /// Errors: E0901 for a parameter that this format does not hold.
+    pub fn part(&self, part: Part, parameter: &Tensor) -> Result<Tensor> {
+        match self {
+            Format::Words(words) => words.part(part, parameter),
+            Format::Groups(groups) => groups.part(part, parameter),
+        }
+    }
+
+    /// A parameter with zeros in the place of elements that the format has no room for.
+    pub fn thinned(&self, parameter: &Tensor) -> Option<Tensor> {
+        match self {
+            Format::Words(words) => words.thinned(parameter),
+            Format::Groups(groups) => groups.thinned(parameter),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Format::Words(words) => words.fmt(f),
+            Format::Groups(groups) => groups.fmt(f),
+        }
+    }
+}
+
+/// The elements of a parameter that formats are for, all of which f32 has.
+pub fn elements(parameter: &Tensor) -> Option<Vec<f32>> {
+    let bytes = |bytes: Vec<i8>| bytes.into_iter().map(f32::from).collect();
+    parameter.to_vec::<f32>().or_else(|| parameter.to_vec::<i8>().map(bytes))
+}
+
+fn stored(dtype: DType, dims: Vec<usize>, all: Vec<f32>) -> Tensor {
+    match dtype {
+        DType::I8 => Tensor::from_vec(dims, all.into_iter().map(|v| v as i8).collect()),
+        _ => Tensor::from_vec(dims, all),
+    }
+}
+
+/// Two numbers with a mark between them.
+fn pair(text: &str, mark: char) -> Option<(i64, i64)> {
+    let (a, b) = text.split_once(mark)?;
+    Some((a.parse().ok()?, b.parse().ok()?))
+}
+
+/// The least type of columns, or of patterns, that are so many.
+fn number_dtype(n: i64) -> DType {
+    match n {
+        ..=0x100 => DType::U8,
+        ..=0x10000 => DType::U16,
+        _ => DType::I32,
+    }
+}
+
+fn numbers(dtype: DType, dims: Vec<usize>, all: Vec<i64>) -> Tensor {
+    match dtype {
+        DType::U8 => Tensor::from_vec(dims, all.into_iter().map(|n| n as u8).collect()),
+        DType::U16 => Tensor::from_vec(dims, all.into_iter().map(|n| n as u16).collect()),
+        _ => Tensor::from_vec(dims, all.into_iter().map(|n| n as i32).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_what_its_text_says() {
+        let w: Vec<f32> = (0..64).map(|i| if i % 4 == 1 { i as f32 } else { 0.0 }).collect();
+        for grid in [
+            Grid { rows: 8, columns: 8, row_stride: 8, column_stride: 1 },
+            Grid { rows: 8, columns: 8, row_stride: 1, column_stride: 8 },
+        ] {
+            let bytes = Tensor::from_vec(vec![8, 8], w.iter().map(|v| *v as i8).collect());
+            let w = Tensor::from_vec(vec![8, 8], w.clone());
+            let found = [&w, &bytes].map(|w| Format::all(grid, w).into_iter().map(move |format| (w, format)));
+            let found: Vec<(&Tensor, Format)> = found.into_iter().flatten().collect();
+            assert!(found.len() >= 2);
+            for (w, format) in found {
+                assert_eq!(Format::from_text(&format.to_string()), Some(format), "{format}");
+                for part in format.parts() {
+                    let made = format.part(*part, w).unwrap();
+                    let container = format.container(*part).unwrap();
+                    let dims: Vec<i64> = container.dims.iter().filter_map(|d| d.as_const()).collect();
+                    assert_eq!(made.dtype(), container.dtype);
+                    assert_eq!(made.dims().iter().map(|d| *d as i64).collect::<Vec<_>>(), dims, "{format}");
+                }
+            }
+        }
+        for wrong in [
+            "3x4 strides 4,2 words 4 longest 3",
+            "3x4 strides 4,1 words 4 longest 5",
+            "3x-4 strides 4,1",
+            "",
+            "3x4 strides 4,1 words 10 longest 3",
+            "3x6 strides 6,1 quads 3 longest 1",
+            "3x4 strides 4,1 quads 3 longest 2",
+            "3x4 strides 4,1 groups 2:4:16",
+            "3x4 strides 4,1 groups 0:4:16 of 4",
+            "3x4 strides 4,1 groups 4:4:16 of 4",
+            "3x4 strides 4,1 groups 2:4:0 of 4",
+            "3x4 strides 4,1 groups 8:16:1 of 4",
+            "3x4 strides 4,1 groups 2:4:1 of 7",
+        ] {
+            assert_eq!(Format::from_text(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn parts_and_formats_are_found_by_name() {
+        for row in PARTS {
+            assert_eq!(Part::from_name(row.part.name()), Some(row.part));
+        }
+        assert_eq!(Part::from_name("values"), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! w[r, c], mostly 0  =>  its words row by row: values, the column of each, and where each row begins
+//!
+//! A word is a number of f32, or four neighbouring bytes of a row, which have a column of words together. A row may have words
+//! that are 0: what it has fewer than the matrix says follows its last one.
+
+use super::{Grid, Part, elements, number_dtype, numbers, stored};
+use crate::flow::kernel::Container;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
+use std::fmt;
+
+/// A matrix, and how many of its elements are words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Words {
+    pub grid: Grid,
+    /// Elements of a word: 1 of f32, or 4 of i8.
+    pub depth: i64,
+    /// Words of all rows together, and the most that one row has.
+    pub words: i64,
+    pub longest: i64,
+}
+
+/// What words of so many elements are called.
+static KINDS: &[(i64, &str)] = &[(1, "words"), (4, "quads")];
+
+/// `64x128 strides 128,1 words 900 longest 17`
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Words { grid, depth, words, longest } = self;
+        let kind = KINDS.iter().find(|(other, _)| other == depth).map_or("", |(_, kind)| kind);
+        write!(f, "{grid} {kind} {words} longest {longest}")
+    }
+}
+
+impl Words {
+    /// Takes what `to_string` writes behind the grid, where the sizes fit each other.
+    pub fn from_text(grid: Grid, text: &[&str]) -> Option<Words> {
+        let &[kind, words, "longest", longest] = text else { return None };
+        let &(depth, _) = KINDS.iter().find(|(_, other)| *other == kind)?;
+        let (words, longest): (i64, i64) = (words.parse().ok()?, longest.parse().ok()?);
+        let matrix = Words { grid, depth, words, longest };
+        let fits = [words.checked_mul(depth)?, longest].iter().all(|n| (0..=i32::MAX as i64).contains(n))
+            && grid.columns % depth == 0
+            && longest <= matrix.columns()
+            && words <= grid.rows.saturating_mul(longest);
+        fits.then_some(matrix)
+    }
+
+    /// A matrix of words of so many elements, with as many words as are not 0; none where these are no elements of it, or more than
+    /// can be counted.
+    pub fn found(grid: Grid, depth: i64, values: &[f32]) -> Option<Words> {
+        if !grid.holds(values) || grid.columns % depth != 0 {
+            return None;
+        }
+        let matrix = Words { grid, depth, words: 0, longest: 0 };
+        let lengths: Vec<i64> = (0..grid.rows).map(|row| matrix.nonzero(values, row).count() as i64).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        Some(Words { words: lengths.iter().sum(), longest, ..matrix })
+    }
+
+    /// Columns of words.
+    pub fn columns(&self) -> i64 {
+        self.grid.columns.checked_div(self.depth).unwrap_or(0)
+    }
+
+    /// The columns of a row whose words are not 0.
+    fn nonzero<'v>(&self, values: &'v [f32], row: i64) -> impl Iterator<Item = i64> + use<'v> {
+        let (grid, depth) = (self.grid, self.depth);
+        let is_zero = move |column: i64| values[grid.place(row, column)] == 0.0;
+        (0..self.columns()).filter(move |word| !(word * depth..(word + 1) * depth).all(is_zero))
+    }
+
+    pub fn dtype(&self) -> DType {
+        if self.depth == 1 { DType::F32 } else { DType::I8 }
+    }
+
+    /// Columns are numbered in 16 bits where that is enough.
+    fn column_dtype(&self) -> DType {
+        number_dtype(self.columns().max(1 << 16))
+    }
+
+    pub fn container(&self, part: Part) -> Option<Container> {
+        let (dtype, n) = match part {
+            Part::Values => (self.dtype(), self.words * self.depth),
+            Part::Columns => (self.column_dtype(), self.words),
+            Part::Starts => (DType::I32, self.grid.rows + 1),
+            Part::Patterns => return None,
+        };
+        Some(Container::plain(dtype, vec![Dim::constant(n)]))
+    }
+
+    /// A parameter with zeros in the place of elements that the matrix has no words for.
+    pub fn thinned(&self, parameter: &Tensor) -> Option<Tensor> {
+        let columns = self.columns();
+        let each = self.longest.min(self.words.checked_div(self.grid.rows).unwrap_or(0));
+        // The words of a row lie behind those of the row before.
+        let stays = |row: i64, word: i64| (word + columns - row * each % columns) % columns < each;
+        self.grid.thinned(parameter, |row, column| stays(row, column / self.depth))
+    }
+
+    /// Errors: E0901 for a parameter that has more words, of a row or of all.
+    pub fn part(&self, part: Part, parameter: &Tensor) -> Result<Tensor> {
+        let defect = || Error::defect("what is made sparse has other words than its matrix");
+        let values = elements(parameter).filter(|values| self.grid.holds(values)).ok_or_else(defect)?;
+        // The row and the column of each, none for one that is 0.
+        let mut words: Vec<Option<(i64, i64)>> = vec![];
+        let mut starts = vec![0i32];
+        for row in 0..self.grid.rows {
+            let first = words.len();
+            words.extend(self.nonzero(&values, row).map(|column| Some((row, column))));
+            if (words.len() - first) as i64 > self.longest || words.len() as i64 > self.words {
+                return Err(defect());
+            }
+            // Rows are filled up with zeros until there are as many words as the matrix says.
+            let left = self.words - words.len() as i64;
+            let own = (words.len() - first) as i64;
+            let rows_left = (self.grid.rows - row - 1).saturating_mul(self.longest);
+            let more = (left - rows_left).clamp(0, self.longest - own);
+            words.extend((0..more).map(|_| None));
+            starts.push(words.len() as i32);
+        }
+        if words.len() as i64 != self.words {
+            return Err(defect());
+        }
+        let value = |word: Option<(i64, i64)>, i: i64| {
+            word.map_or(0.0, |(row, column)| values[self.grid.place(row, column * self.depth + i)])
+        };
+        Ok(match part {
+            Part::Values => {
+                let all: Vec<f32> = words
+                    .iter()
+                    .flat_map(|word| (0..self.depth).map(move |i| (*word, i)))
+                    .map(|(w, i)| value(w, i))
+                    .collect();
+                stored(self.dtype(), vec![all.len()], all)
+            }
+            Part::Columns => {
+                let columns = words.iter().map(|word| word.map_or(0, |(_, column)| column)).collect();
+                numbers(self.column_dtype(), vec![words.len()], columns)
+            }
+            Part::Starts => Tensor::from_vec(vec![starts.len()], starts),
+            Part::Patterns => return Err(defect()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const W: [f32; 12] = [0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 5.0, 0.0, 6.0, 7.0];
+
+    fn found([rows, columns]: [i64; 2], [row_stride, column_stride]: [i64; 2]) -> Option<Words> {
+        Words::found(Grid { rows, columns, row_stride, column_stride }, 1, &W)
+    }
+
+    #[test]
+    fn words_lie_row_by_row() {
+        let w = Tensor::from_vec(vec![3, 4], W.to_vec());
+        let by_rows = found([3, 4], [4, 1]).unwrap();
+        assert_eq!((by_rows.words, by_rows.longest), (4, 3));
+        let parts = |m: Words| {
+            let part = |part| m.part(part, &w).unwrap();
+            let (values, columns) = (part(Part::Values).to_vec::<f32>(), part(Part::Columns).to_vec::<u16>());
+            (values.unwrap(), columns.unwrap(), part(Part::Starts).to_vec::<i32>().unwrap())
+        };
+        assert_eq!(parts(by_rows), (vec![2.0, 5.0, 6.0, 7.0], vec![1, 0, 2, 3], vec![0, 1, 1, 4]));
+        let by_columns = found([4, 3], [1, 4]).unwrap();
+        assert_eq!(parts(by_columns), (vec![5.0, 2.0, 6.0, 7.0], vec![2, 0, 2, 2], vec![0, 1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn rows_are_filled_up_to_the_words_that_a_matrix_says() {
+        let w = Tensor::from_vec(vec![3, 4], W.to_vec());
+        let more = Words { words: 8, ..found([3, 4], [4, 1]).unwrap() };
+        let starts = more.part(Part::Starts, &w).unwrap().to_vec::<i32>().unwrap();
+        assert_eq!(starts, [0, 2, 5, 8]);
+        let fewer = Words { words: 3, ..more };
+        assert_eq!(fewer.part(Part::Values, &w).unwrap_err().code, "E0901");
+        let shorter = Words { longest: 2, ..more };
+        assert_eq!(shorter.part(Part::Values, &w).unwrap_err().code, "E0901");
+    }
+
+    #[test]
+    fn a_thinned_parameter_has_no_more_words_than_the_matrix() {
+        let w = Tensor::from_vec(vec![3, 4], (1..13).map(|i| i as f32).collect());
+        let matrix = found([3, 4], [4, 1]).unwrap();
+        assert_eq!(matrix.part(Part::Values, &w).unwrap_err().code, "E0901");
+        let thinned = matrix.thinned(&w).unwrap();
+        assert_eq!(thinned.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 0.0, 0.0, 6.0, 0.0, 0.0, 0.0, 0.0, 11.0, 0.0]);
+        assert_eq!(matrix.part(Part::Starts, &thinned).unwrap().to_vec::<i32>().unwrap(), [0, 1, 2, 4]);
+    }
+
+    #[test]
+    fn four_bytes_of_a_row_are_a_word() {
+        let mut bytes = vec![0i8; 24];
+        (bytes[1], bytes[12], bytes[15], bytes[23]) = (-3, 7, -128, 1);
+        let all: Vec<f32> = bytes.iter().map(|b| f32::from(*b)).collect();
+        let matrix = Words::found(Grid { rows: 3, columns: 8, row_stride: 8, column_stride: 1 }, 4, &all).unwrap();
+        assert_eq!(matrix.to_string(), "3x8 strides 8,1 quads 3 longest 1");
+        let w = Tensor::from_vec(vec![3, 8], bytes);
+        let part = |part| matrix.part(part, &w).unwrap();
+        assert_eq!(part(Part::Values).to_vec::<i8>().unwrap(), [0, -3, 0, 0, 7, 0, 0, -128, 0, 0, 0, 1]);
+        assert_eq!(part(Part::Columns).to_vec::<u16>().unwrap(), [0, 1, 1]);
+        assert_eq!(part(Part::Starts).to_vec::<i32>().unwrap(), [0, 1, 2, 3]);
+        let thinned = matrix.thinned(&Tensor::from_vec(vec![3, 8], vec![1i8; 24])).unwrap();
+        assert_eq!(matrix.part(Part::Starts, &thinned).unwrap(), part(Part::Starts));
+        let odd = Grid { rows: 4, columns: 6, row_stride: 6, column_stride: 1 };
+        assert_eq!(Words::found(odd, 4, &all), None);
+    }
+
+    #[test]
+    fn a_matrix_is_what_its_text_says() {
+        let matrix = found([3, 4], [4, 1]).unwrap();
+        assert_eq!(matrix.to_string(), "3x4 strides 4,1 words 4 longest 3");
+        assert_eq!(found([3, 4], [3, 1]), None);
+        assert_eq!(found([3, 5], [5, 1]), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! y[n, t] = f(Σ value[c, n / m, q, u] · x[width · c + column[c, n / m, q / n, u], t])  =>  a column's vectors times n values at once
+//!
+//! A column of the matrix has values in n of m rows, and columns are sorted by which rows those are (n:m:g). The vectors of a
+//! column are loaded once for all its rows, whose sums stay in registers while the pattern does. The other factor's rows of a
+//! chunk of columns are copied next to each other, so that they stay in fast memory for all blocks of rows.
+
+mod emit;
+
+use super::product::{Product, load};
+use super::tile;
+use crate::asm::Mlir;
+use crate::cpu::CpuPlan;
+use crate::cx::Cx;
+use crate::def::*;
+use crate::nest::Nest;
+use crate::pace::Pace;
+use crate::words::Words;
+use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::flow::sparse::patterns;
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use std::sync::Arc;
+
+/// Rows of a work item, at most.
+const ROWS_MAX: i64 = 128;
+/// Columns of a chunk, at most.
+const WIDTH_MAX: i64 = 1 << 10;
+
+/// The share of a dense contraction's rate at which stored values are multiplied.
+const SHARE: f64 = 0.8;
+
+/// The parts of a product with n:m:g.
+#[derive(Debug)]
+pub struct Plan {
+    product: Product,
+    value: Access,
+    column: Access,
+    /// Elements of the values, and of the columns, from one chunk to the next, and from one block of rows to the next.
+    value_strides: [i64; 2],
+    column_strides: [i64; 2],
+    /// For each pattern, the rows of a block that it has.
+    patterns: Vec<Vec<usize>>,
+    /// What says so in memory: for each row of a block, its values among those of all patterns.
+    table: Access,
+    numbers: Vec<u8>,
+    m: i64,
+    /// Columns of a pattern, of a chunk, and of the matrix.
+    g: i64,
+    width: i64,
+    n_columns: Size,
+    chunks: i64,
+}
+
+pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
+    Some(Arc::new(Plan::matched(def)?))
+}
+
+impl Plan {
+    fn matched(def: &KernelDef) -> Option<Plan> {
+        if def.inner.is_empty() || !def.deep.is_empty() {
+            return None;
+        }
+        let mut sums = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
+            Op::Reduce { f, arg } => Some((k, f, arg, s.dtype)),
+            _ => None,
+        });
+        let (Some((sum, ReduceFn::Add, product, DType::F32)), None) = (sums.next(), sums.next()) else { return None };
+        let Op::Apply { f: ScalarFn::Mul, args } = &def.body[product].op else { return None };
+        let &[value, x] = &args[..] else { return None };
+        let plain = |k: usize| load(def, k).and_then(|(access, guard)| guard.is_none().then_some(access));
+        let number = |k: usize| match def.body[k].op {
+            Op::Convert(from, Conversion::Value) => plain(from),
+            _ => None,
+        };
+        let (value, x) = (plain(value)?, plain(x)?);
+        // value[c, n / m, $pattern, u]: computed are the block of rows and the pattern.
+        let [value_block, value_pattern] = &value.computed[..] else { return None };
+        let pattern = value_pattern.expr.symbols().iter().find_map(|s| own(s, '$'))?;
+        let table = number(pattern)?;
+        let [x_column] = &x.computed[..] else { return None };
+        let found = x_column.expr.symbols().iter().find_map(|s| own(s, '$'))?;
+        let column = number(found)?;
+        let [column_block, column_pattern] = &column.computed[..] else { return None };
+        let [table_row] = &table.computed[..] else { return None };
+
+        let places = value_pattern.limit?.as_const()?;
+        let n_patterns = column_pattern.limit?.as_const()?;
+        let n = places.checked_div(n_patterns)?;
+        let each = table_row.stride.as_const()?;
+        let m = places.checked_div(each)?;
+        let g = value_pattern.stride.as_const()?;
+        let patterns = patterns(usize::try_from(n).ok()?, usize::try_from(m).ok()?)?;
+        let row = table_row.expr.symbols().iter().find_map(|s| own(s, '%'))?;
+        let (row_dim, pattern_dim) = (var(row), Dim::symbol(&format!("${pattern}")));
+        let by = |n: i64| Dim::constant(n);
+        let inner = def.outer.len()..def.n_vars();
+        let moved = |access: &Access| inner.clone().filter(|v| access.moves_with(*v)).collect::<Vec<usize>>();
+        // Variables of one turn are left out.
+        let (chunk_var, width) =
+            match inner.clone().find(|v| x_column.expr.symbols().iter().any(|s| own(s, '%') == Some(*v))) {
+                Some(v) => (Some(v), x_column.expr.linear_in(&format!("%{v}"))?.0.as_const()?),
+                None => (None, x_column.limit?.as_const()?),
+            };
+        let chunks = chunk_var.map_or(Some(1), |v| def.extent(v).as_const())?;
+        let place_var = (g > 1).then(|| inner.clone().find(|v| value.stride(*v).is(1))).flatten();
+        let pattern_var = (each > 1).then(|| inner.clone().find(|v| table.stride(*v).is(1))).flatten();
+        let vars: Vec<usize> = [chunk_var, pattern_var, place_var].into_iter().flatten().collect();
+        let steps = |access: &Access, block: &Computed| -> Option<[i64; 2]> {
+            let chunk = chunk_var.map_or(Some(0), |v| access.stride(v).as_const())?;
+            Some([chunk, block.stride.as_const()?])
+        };
+        let is_moved_by = |access: &Access, by: &[Option<usize>]| {
+            let (mut found, mut by) = (moved(access), by.iter().flatten().copied().collect::<Vec<usize>>());
+            (found.sort_unstable(), by.sort_unstable());
+            found == by && access.coords[0].offset.is(0) && (0..def.outer.len()).all(|v| !access.moves_with(v))
+        };
+        let chunk_part = chunk_var.map_or(Dim::constant(0), |v| var(v) * by(width));
+        let ok = patterns.len() as i64 == n_patterns
+            && (patterns.len() * n as usize) as i64 == each * m
+            && vars.len() == inner.len()
+            && row < def.outer.len()
+            && table_row.expr == row_dim.modulo(&by(m))
+            && [value_block, column_block].iter().all(|block| block.expr == row_dim.floordiv(&by(m)))
+            && value_pattern.expr == pattern_dim
+            && column_pattern.expr == pattern_dim.floordiv(&by(n))
+            && column_pattern.stride.is(g)
+            && x_column.expr == chunk_part + Dim::symbol(&format!("${found}"))
+            && is_moved_by(value, &[chunk_var, place_var])
+            && is_moved_by(column, &[chunk_var, place_var])
+            && is_moved_by(table, &[pattern_var])
+            && place_var.is_none_or(|v| column.stride(v).is(1) && def.extent(v).is(g))
+            && pattern_var.is_none_or(|v| def.extent(v).is(each))
+            && [&def.reads[table.buffer], &def.reads[value.buffer], &def.reads[x.buffer]].map(|s| s.dtype)
+                == [DType::U8, DType::F32, DType::F32]
+            && matches!(def.reads[column.buffer].dtype, DType::U8 | DType::U16)
+            && (1..=WIDTH_MAX).contains(&width);
+        let product = Product::matched(def, row, sum, x).filter(|_| ok)?;
+        let of_row = |row: i64| {
+            let numbers = patterns.iter().flatten().enumerate();
+            numbers.filter(move |(_, other)| **other as i64 == row).map(|(at, _)| at as u8)
+        };
+        Some(Plan {
+            product,
+            value_strides: steps(value, value_block)?,
+            column_strides: steps(column, column_block)?,
+            value: value.clone(),
+            column: column.clone(),
+            table: table.clone(),
+            numbers: (0..m).flat_map(of_row).collect(),
+            patterns,
+            m,
+            g,
+            width,
+            n_columns: x_column.limit?,
+            chunks,
+        })
+    }
+
+    /// Rows of a work item: whole blocks.
+    fn rows(&self) -> i64 {
+        ROWS_MAX.div_euclid(self.m) * self.m
+    }
+}
+
+fn var(v: usize) -> Dim {
+    Dim::symbol(&format!("%{v}"))
+}
+
+impl CpuPlan for Plan {
+    fn grid(&self, def: &KernelDef) -> Dim {
+        self.product.grid(def, self.rows())
+    }
+
+    /// The tile of sums, and the other factor's vectors of a chunk of columns.
+    fn scratch_bytes(&self, _: &KernelDef) -> Dim {
+        Dim::constant(tile::bytes(self.rows()) + 4 * tile::LANES * self.width)
+    }
+
+    fn nest(&self, def: &KernelDef, _: &[i64]) -> Nest {
+        self.product.nest(def, self.rows())
+    }
+
+    fn pace(&self, def: &KernelDef) -> Pace {
+        self.product.pace(def, SHARE, self.product.has_vectors())
+    }
+
+    fn words(&self) -> Option<Words> {
+        Some(Words::Singles)
+    }
+
+    fn emit(&self, cx: &Cx<Mlir>, asm: &mut Mlir) {
+        emit::emit(cx, asm, self);
+    }
+}

@@ -1,0 +1,97 @@
+//! What a product with a sparse matrix has beside the matrix: the other factor, and the variables that results have
+
+use super::tile::LANES;
+use crate::def::*;
+use crate::nest::{Loop, Nest};
+use crate::pace::{self, Pace};
+use sardonyx_base::Dim;
+
+/// The share of a dense contraction's rate where the other factor's neighbours are apart in memory.
+const SHARE_APART: f64 = 0.05;
+
+#[derive(Debug)]
+pub struct Product {
+    /// The variable of the matrix's rows.
+    pub n: usize,
+    /// The variable that lanes run along.
+    pub lane: usize,
+    /// The other outer variables.
+    pub others: Vec<usize>,
+    /// The other factor, whose only computed part is the column.
+    pub x: Access,
+    /// The statement that is the sum.
+    pub sum: usize,
+}
+
+impl Product {
+    /// Finds the variables of a sum, where what follows it is computed for each outer point.
+    pub fn matched(def: &KernelDef, n: usize, sum: usize, x: &Access) -> Option<Product> {
+        let (deps, n_outer) = (def.dependences(), def.outer.len());
+        let per_point = |k: usize| deps[k] & def.inner_vars() == 0;
+        let ok = after(def, sum).into_iter().all(per_point)
+            && def
+                .stores
+                .iter()
+                .all(|w| per_point(w.value) && (n_outer..def.n_vars()).all(|v| !w.access.moves_with(v)))
+            && def.reads.iter().all(|s| s.panels.is_none())
+            && !x.moves_with(n)
+            && (n_outer..def.n_vars()).all(|v| x.stride(v).is(0));
+        let others = |v: &usize| *v != n;
+        let lane = (0..n_outer).rev().find(|v| others(v) && x.stride(*v).is(1));
+        let lane = lane.or_else(|| (0..n_outer).rev().find(others)).filter(|_| ok)?;
+        let others = (0..n_outer).filter(|v| ![n, lane].contains(v)).collect();
+        Some(Product { n, lane, others, x: x.clone(), sum })
+    }
+
+    /// Returns true where results are contiguous along the rows of the matrix, and not along lanes.
+    pub fn stores_along_rows(&self, def: &KernelDef) -> bool {
+        def.stores.iter().all(|w| w.access.stride(self.n).is(1) && !w.access.stride(self.lane).is(1))
+    }
+
+    pub fn has_vectors(&self) -> bool {
+        self.x.stride(self.lane).is(1)
+    }
+
+    /// Work items of so many rows.
+    pub fn grid(&self, def: &KernelDef, rows: i64) -> Dim {
+        let others = self.others.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
+        let blocks = |v: usize, size: i64| def.extent(v).dim().ceildiv(&Dim::constant(size));
+        others * blocks(self.lane, LANES) * blocks(self.n, rows)
+    }
+
+    pub fn nest(&self, def: &KernelDef, rows: i64) -> Nest {
+        let mut loops = Loop::each(self.others.iter().copied());
+        loops.push(Loop::Var { var: self.lane, step: LANES });
+        loops.push(Loop::Var { var: self.n, step: rows });
+        loops.extend(Loop::each([self.n].into_iter().chain(def.outer.len()..def.n_vars()).chain([self.lane])));
+        Nest { loops, passes: vec![1; def.body.len()] }
+    }
+
+    /// Pace of code that reaches this share of a dense contraction's rate, where lanes are loaded as vectors.
+    pub fn pace(&self, def: &KernelDef, share: f64, has_vectors: bool) -> Pace {
+        let share = if has_vectors { share } else { SHARE_APART };
+        Pace { share: share * def.used_lanes(self.lane, pace::LANES), scattered: 0.0 }
+    }
+}
+
+/// The access and the guard of a load.
+pub fn load(def: &KernelDef, k: usize) -> Option<(&Access, Option<usize>)> {
+    match &def.body[k].op {
+        Op::Load { access, guard } => Some((access, *guard)),
+        _ => None,
+    }
+}
+
+/// The statements of the epilogue but for the sum and what it is made of.
+pub fn after(def: &KernelDef, sum: usize) -> Vec<usize> {
+    let (mut open, mut seen) = (def.stores.iter().map(|w| w.value).collect::<Vec<_>>(), vec![]);
+    open.extend(def.stores.iter().flat_map(|w| access_values(&w.access)));
+    while let Some(k) = open.pop() {
+        if k != sum && !seen.contains(&k) {
+            seen.push(k);
+            open.extend(def.operands(k));
+        }
+    }
+    seen.sort();
+    seen
+}

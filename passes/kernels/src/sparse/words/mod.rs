@@ -1,0 +1,185 @@
+//! y[n, t] = f(Σj < length[n] value[first[n] + j] · x[column[first[n] + j], t])  =>  each word of a row times a vector of t
+//!
+//! The words of a row lie one behind the other, with the column of each. A word is a number, or four bytes, which are multiplied
+//! with four bytes of each lane at once: those are copied first, so that the words of neighbouring lanes are neighbours.
+
+mod emit;
+
+use super::product::{Product, load};
+use super::tile;
+use crate::asm::Mlir;
+use crate::cpu::CpuPlan;
+use crate::cx::Cx;
+use crate::def::*;
+use crate::nest::Nest;
+use crate::pace::Pace;
+use crate::words::Words;
+use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use std::sync::Arc;
+
+/// Rows of a work item, of words that are a number, and of those that are four bytes.
+const ROWS: i64 = 64;
+const ROWS_OF_QUADS: i64 = 128;
+
+/// The share of a dense contraction's rate at which words are multiplied: each needs a load of its own.
+const SHARE: f64 = 0.6;
+const SHARE_OF_QUADS: f64 = 0.4;
+
+/// Words of all columns, at most, where they are copied.
+const COPIED_MAX: i64 = 1 << 13;
+/// Words that are copied together.
+const COPIED: i64 = 16;
+
+/// The parts of a product with word rows.
+#[derive(Debug)]
+pub struct Plan {
+    product: Product,
+    /// Elements of a word.
+    depth: i64,
+    /// The place of a row's first word; the words of a row end where those of the next one begin.
+    first: Access,
+    column: Access,
+    value: Access,
+    /// The numbers of words, of their elements, and of columns of elements.
+    n_words: Size,
+    n_values: Size,
+    n_columns: Size,
+}
+
+pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
+    Some(Arc::new(Plan::matched(def)?))
+}
+
+impl Plan {
+    /// Finds the parts in a kernel with one sum, of products under the guard that the row has so many words.
+    fn matched(def: &KernelDef) -> Option<Plan> {
+        let depth = match def.inner[..] {
+            [_] => 1,
+            [_, depth] if depth.is(4) => 4,
+            _ => return None,
+        };
+        if !def.deep.is_empty() {
+            return None;
+        }
+        let j = def.outer.len();
+        let mut sums = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
+            Op::Reduce { f, arg } => Some((k, f, arg, s.dtype)),
+            _ => None,
+        });
+        let (Some((sum, ReduceFn::Add, chosen, dtype)), None) = (sums.next(), sums.next()) else { return None };
+        let Op::Apply { f: ScalarFn::Select, args } = &def.body[chosen].op else { return None };
+        let &[inside, product, zero] = &args[..] else { return None };
+        if !matches!(def.body[zero].op, Op::Const(0)) {
+            return None;
+        }
+        let Op::Apply { f: ScalarFn::Mul, args } = &def.body[product].op else { return None };
+        let narrow = |k: usize| match def.body[k].op {
+            Op::Convert(from, Conversion::Value) if depth > 1 => from,
+            _ => k,
+        };
+        let &[value, x] = &args[..] else { return None };
+        let (value, x) = (narrow(value), narrow(x));
+        let load = |k: usize| load(def, k);
+        // j < end - first
+        let Op::Apply { f: ScalarFn::Lt, args } = &def.body[inside].op else { return None };
+        let &[word, length] = &args[..] else { return None };
+        let Op::Apply { f: ScalarFn::Sub, args } = &def.body[length].op else { return None };
+        let &[end, first] = &args[..] else { return None };
+        let word_var = Dim::symbol(&format!("%{j}"));
+        let place = Dim::symbol(&format!("${first}")) + word_var.clone();
+        let start = |k: usize| match def.body[k].op {
+            Op::Convert(start, Conversion::Value) => load(start),
+            _ => None,
+        };
+        let ((first, None), (end, None)) = (start(first)?, start(end)?) else { return None };
+        // depth · word + the element of the word
+        let of_elements = |word: Dim| match depth {
+            1 => word,
+            _ => word * Dim::constant(depth) + Dim::symbol(&format!("%{}", j + 1)),
+        };
+        let of_word = |access: &Access, expr: &Dim| match &access.computed[..] {
+            [c] if c.expr == *expr && c.stride.is(1) => c.limit.filter(|_| is_still(access)),
+            _ => None,
+        };
+        let ((value, Some(guarded)), (x, Some(read))) = (load(value)?, load(x)?) else { return None };
+        let [row] = &x.computed[..] else { return None };
+        let n_columns = row.limit?;
+        let number = row.expr.symbols().iter().find_map(|s| own(s, '$'))?;
+        let Op::Convert(column, Conversion::Value) = def.body[number].op else { return None };
+        let (column, Some(under)) = load(column)? else { return None };
+        let (n_words, n_values) = (of_word(column, &place)?, of_word(value, &of_elements(place.clone()))?);
+        let dtypes = [&def.reads[column.buffer], &def.reads[value.buffer], &def.reads[x.buffer]].map(|s| s.dtype);
+        let is_index = |access: &Access| def.reads[access.buffer].dtype == DType::I32 && access.computed.is_empty();
+        let is_kind = match depth {
+            1 => dtypes[1..] == [DType::F32; 2] && dtype == DType::F32,
+            _ => {
+                let words = n_columns.as_const().unwrap_or(i64::MAX).div_euclid(depth);
+                dtypes[1..] == [DType::I8, DType::U8] && dtype == DType::I32 && row.stride.is(1) && words <= COPIED_MAX
+            }
+        };
+        let ok = matches!(&def.body[word].op, Op::Index(d) if *d == word_var)
+            && row.expr == of_elements(Dim::symbol(&format!("${number}")))
+            && [guarded, read, under] == [inside; 3]
+            && matches!(dtypes[0], DType::U16 | DType::I32)
+            && is_kind
+            && is_index(first)
+            && is_index(end);
+        let moves = |access: &Access| (0..j).filter(|v| access.moves_with(*v)).collect::<Vec<_>>();
+        let &[n] = &moves(first)[..] else { return None };
+        let starts = |access: &Access, offset: i64| {
+            access.coords[0].offset.is(offset) && access.stride(n).is(1) && moves(access) == [n]
+        };
+        let product = Product::matched(def, n, sum, x).filter(|_| ok && starts(first, 0) && starts(end, 1))?;
+        let [first, column, value] = [first, column, value].map(Access::clone);
+        Some(Plan { product, depth, first, column, value, n_words, n_values, n_columns })
+    }
+}
+
+/// Returns true for an access that variables move only through its computed part.
+fn is_still(access: &Access) -> bool {
+    access.coords[0].offset.is(0) && access.coords[0].strides.iter().all(|s| s.is(0))
+}
+
+impl Plan {
+    fn rows(&self) -> i64 {
+        if self.depth == 1 { ROWS } else { ROWS_OF_QUADS }
+    }
+}
+
+impl CpuPlan for Plan {
+    fn grid(&self, def: &KernelDef) -> Dim {
+        self.product.grid(def, self.rows())
+    }
+
+    /// The tile of sums, and the words of all columns where they are copied.
+    fn scratch_bytes(&self, _: &KernelDef) -> Dim {
+        let tile = Dim::constant(tile::bytes(self.rows()));
+        match self.depth {
+            1 => tile,
+            depth => {
+                let groups = self.n_columns.dim().ceildiv(&Dim::constant(depth * COPIED));
+                tile + groups * Dim::constant(4 * tile::LANES * COPIED)
+            }
+        }
+    }
+
+    fn nest(&self, def: &KernelDef, _: &[i64]) -> Nest {
+        self.product.nest(def, self.rows())
+    }
+
+    fn pace(&self, def: &KernelDef) -> Pace {
+        match self.depth {
+            1 => self.product.pace(def, SHARE, self.product.has_vectors()),
+            _ => self.product.pace(def, SHARE_OF_QUADS, true),
+        }
+    }
+
+    fn words(&self) -> Option<Words> {
+        Some(if self.depth == 1 { Words::Singles } else { Words::Quads })
+    }
+
+    fn emit(&self, cx: &Cx<Mlir>, asm: &mut Mlir) {
+        emit::emit(cx, asm, self);
+    }
+}
