@@ -6,18 +6,20 @@
 mod auto;
 pub mod data;
 mod gptq;
+pub mod hessian;
 mod histogram;
 mod knapsack;
 pub mod score;
-mod walk;
+pub mod walk;
 
 use crate::import::{DimRange, ParamStore};
 use crate::module::graph_after;
 use crate::onnx::Model;
 use auto::Choice;
 use data::Sample;
-use gptq::{Seen, error_of_rows, errors_of_bytes, relative, rounded};
+use gptq::{error_of_rows, errors_of_bytes, rounded};
 use half::bf16;
+use hessian::{Seen, relative};
 use knapsack::Candidate;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::{Graph, Value};
@@ -114,7 +116,7 @@ pub fn calibrate(
     }
     let products = products(&graph, options);
     let Some(judge) = judge.filter(|_| options.quantize == Quantize::Auto) else {
-        let mut walk = Walk::new(&graph, params, &samples, &products);
+        let mut walk = Walk::new(&graph, params, &samples, factors(&products));
         let (found, layers) = rounder.all(&mut walk, &products)?;
         let calibrated = Calibrated::new(found, is_random);
         let data = Data { samples, is_unseen: false };
@@ -133,7 +135,7 @@ pub fn calibrate(
         );
         return Err(error.help("give two or more with `--calibrate`"));
     }
-    let mut walk = Walk::new(&graph, params.clone(), &seen, &products);
+    let mut walk = Walk::new(&graph, params.clone(), &seen, factors(&products));
     let (choices, layers) = rounder.candidates(&mut walk, &products, options)?;
     let params: ParamStore = params.into_iter().chain(rounder.made.clone()).collect();
     let (chosen, demand) = match judge {
@@ -167,7 +169,7 @@ fn ranges(
         let help = "`--calibrate` with int8 is for convolutions, with activations of int8: leave it out";
         return Err(Error::user("E0001", message).help(help));
     }
-    let walk = Walk::new(graph, params, samples, &[]);
+    let walk = Walk::new(graph, params, samples, []);
     let values: Vec<Value> = images.iter().map(|(v, _)| *v).collect();
     let found = images.iter().zip(walk.ranges(&values)?).map(|((_, meaning), range)| (*meaning, range)).collect();
     Ok(Calibrated::new(HashMap::new(), is_random).with_ranges(found))
@@ -297,6 +299,11 @@ fn choice(meaning: Meaning, roundings: Vec<Option<Rounding>>, layers: &[Layer]) 
         (rounding, Candidate { cost: layer.bytes, lost: layer.error * layer.error })
     };
     Choice { meaning, candidates: roundings.into_iter().zip(layers).map(one).collect() }
+}
+
+/// The values that weights are multiplied with.
+fn factors(products: &[Product]) -> impl Iterator<Item = Value> {
+    products.iter().map(|p| p.left.0)
 }
 
 /// Products one after the other whose weights are multiplied with the same.

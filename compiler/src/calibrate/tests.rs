@@ -43,7 +43,7 @@ fn each_part_runs_behind_products_that_are_rounded() {
         found.iter().map(|p| (p.code, p.size)).collect::<Vec<_>>(),
         [(CodeType::Int(4), 32), (CodeType::BYTES, 64)]
     );
-    let mut walk = Walk::new(&graph, params.clone(), &samples, &found);
+    let mut walk = Walk::new(&graph, params.clone(), &samples, factors(&found));
     let of_values = |values: &[Tensor]| -> Vec<f64> {
         let mut sums = vec![0.0; 64 * 64];
         for row in
