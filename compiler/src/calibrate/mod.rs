@@ -93,7 +93,8 @@ pub fn calibrate(
     use Quantize::{Auto, Fp8, Int3, Int4, Int8};
     if !matches!(options.quantize, Int8 | Int4 | Int3 | Fp8 | Auto) {
         let message = "`--calibrate` is for int8, int4, int3, fp8 and for a choice: nothing else is rounded by data";
-        let help = "give `--quantize int8`, `int4`, `int3`, `fp8` or `auto`, or leave out `--calibrate`";
+        let help =
+            "give `--quantize int8`, `int4`, `int3`, `fp8` or `auto`, or `--sparsify`, or leave out `--calibrate`";
         return Err(Error::user("E0001", message).help(help));
     }
     let asked = |params: &ParamStore| Options {
