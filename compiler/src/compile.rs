@@ -16,7 +16,7 @@ use crate::plans::{Made, Planned, Times, Way};
 use crate::precision::{self, Accept, Errors, Lowered, Measured, Reference, Yardstick};
 use crate::replaced::{files_of_model, refuse_replacing};
 use crate::selftest;
-use crate::sparsify::{Choice, Pruned, Saliency, name_worst, sparsify};
+use crate::sparsify::{Choice, Pruned, Saliency, Sparsified, name_worst, sparsify};
 use melior::Context;
 use melior::ir::Module;
 use sardonyx_base::plan::SelfTest;
@@ -287,8 +287,19 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     contradictions::refuse(request, &options)?;
     let options = Options { assume_finite: options.assume_finite || !request.sparsify.is_empty(), ..options };
     let request = &Request { options, ..request.clone() };
-    if request.calibrate.is_empty() || !request.sparsify.is_empty() {
-        return compile_calibrated(model, request, None, show);
+    let mut prepared = Prepared::default();
+    if !request.sparsify.is_empty() {
+        show("sparsify");
+        let start = Instant::now();
+        let by = (request.saliency(), &request.calibrate[..]);
+        prepared.sparsified = Some(sparsify(model, &request.dims, &request.options, &request.sparsify, by)?);
+        prepared.times.push(("sparsify", start.elapsed()));
+    }
+    // Data by which weights are pruned may round nothing.
+    let prunes_alone =
+        prepared.sparsified.is_some() && matches!(request.options.quantize, Quantize::None | Quantize::Lossless);
+    if request.calibrate.is_empty() || prunes_alone {
+        return compile_prepared(model, request, prepared, show);
     }
     show("calibrate");
     let start = Instant::now();
@@ -296,11 +307,22 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         Some(score) => scored(model, request, score)?,
         None => {
             let judge = request.error_budget.map(Judge::Budget);
-            (calibrate(model, &request.dims, &request.options, &request.calibrate, judge)?, None)
+            let pruned = prepared.sparsified.as_ref().map(|made| &made.params);
+            (calibrate(model, &request.dims, &request.options, (&request.calibrate, pruned), judge)?, None)
         }
     };
-    let report = compile_calibrated(model, request, Some((made, start.elapsed())), show)?;
+    prepared.calibration = Some(made);
+    prepared.times.push(("calibrate", start.elapsed()));
+    let report = compile_prepared(model, request, prepared, show)?;
     Ok(Report { scores, ..report })
+}
+
+/// What became of the weights before the passes see them.
+#[derive(Default)]
+struct Prepared {
+    sparsified: Option<Sparsified>,
+    calibration: Option<Calibration>,
+    times: Times,
 }
 
 /// The choice that the user's command lets pass, and what it says of f32 and of that.
@@ -317,27 +339,29 @@ fn scored(model: &Model, request: &Request, score: &Score) -> Result<(Calibratio
         ..request.clone()
     };
     let plain = Request { options: Options { quantize: Quantize::None, ..tried.options.clone() }, ..tried.clone() };
-    compile_calibrated(model, &plain, None, &mut |_| {})?;
+    compile_prepared(model, &plain, Prepared::default(), &mut |_| {})?;
     let before = score.measure(&output)?;
     let mut last = before;
     let mut passes = |calibrated: Calibrated, params: &ParamStore| {
         let made = Calibration { calibrated, params: params.clone(), layers: vec![], data: Data::default() };
-        compile_calibrated(model, &tried, Some((made, Duration::ZERO)), &mut |_| {})?;
+        let prepared = Prepared { calibration: Some(made), ..Prepared::default() };
+        compile_prepared(model, &tried, prepared, &mut |_| {})?;
         last = score.measure(&output)?;
         Ok(last >= before - score.drop)
     };
     let judge = Judge::Artifact(&mut passes);
-    let made = calibrate(model, &request.dims, &request.options, &request.calibrate, Some(judge))?;
+    let made = calibrate(model, &request.dims, &request.options, (&request.calibrate, None), Some(judge))?;
     Ok((made, Some([before, last])))
 }
 
-fn compile_calibrated(
+fn compile_prepared(
     model: &Model,
     request: &Request,
-    calibration: Option<(Calibration, Duration)>,
+    prepared: Prepared,
     show: &mut dyn FnMut(&'static str),
 ) -> Result<Report> {
-    let calibrated = calibration.as_ref().map(|(made, _)| made.calibrated.clone()).unwrap_or_default();
+    let Prepared { sparsified, calibration, mut times } = prepared;
+    let calibrated = calibration.as_ref().map(|made| made.calibrated.clone()).unwrap_or_default();
     let options = Options { calibrated, ..request.options.clone() };
     let request = &Request { options, ..request.clone() };
     let context = sardonyx_passes::context();
@@ -347,21 +371,15 @@ fn compile_calibrated(
     show("entries");
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
-    let mut times = vec![("entries", start.elapsed())];
+    times.push(("entries", start.elapsed()));
     let (mut dense, mut pruned, mut data) = (None, vec![], Data::default());
-    if !request.sparsify.is_empty() {
-        show("sparsify");
-        let start = Instant::now();
-        let by = (request.saliency(), &request.calibrate[..]);
-        let made = sparsify(model, &request.dims, &request.options, &request.sparsify, by)?;
+    if let Some(made) = sparsified {
         dense = Some(params.clone());
         params.extend(made.params);
         (pruned, data) = (made.pruned, Data { samples: made.samples, is_unseen: false });
-        times.push(("sparsify", start.elapsed()));
     }
     let mut layers = vec![];
-    if let Some((made, time)) = calibration {
-        times.push(("calibrate", time));
+    if let Some(made) = calibration {
         params.extend(made.params);
         (layers, data) = (made.layers, made.data);
     }

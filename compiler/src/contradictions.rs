@@ -28,10 +28,9 @@ pub fn refuse(request: &Request, options: &Options) -> Result<()> {
         let error = Error::user("E0001", "`--score` judges a choice of precisions, and none is to be made");
         return Err(error.help("give `--quantize auto`, or leave out `--score`"));
     }
-    if !request.sparsify.is_empty() && !request.calibrate.is_empty() && options.quantize != Quantize::None {
-        let message =
-            "`--quantize` with `--calibrate` is not for pruned weights: rounding would make zeros other numbers";
-        let help = "leave out `--quantize`, or leave out `--calibrate` and prune by `--saliency magnitude`";
+    if !request.sparsify.is_empty() && is_auto {
+        let message = "`--quantize auto` is not for `--sparsify`: its error budget would be that of rounding alone";
+        let help = "give the codes, for example `--quantize int4`, or leave out `--sparsify`";
         return Err(Error::user("E0001", message).help(help));
     }
     if let (Some(saliency @ (Saliency::Obd | Saliency::Obs)), []) = (request.saliency, &request.calibrate[..]) {

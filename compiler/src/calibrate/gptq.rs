@@ -29,8 +29,23 @@ pub struct Rounded {
     pub damping: f64,
 }
 
+/// Which codes a weight that is 0 may get.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Zeros {
+    /// Any one: it makes good what others lost.
+    Change,
+    /// 0 alone: it was pruned.
+    Stay,
+}
+
 /// Weights[outer, k, inner] as codes, with a scale for each `size` of them along k.
-pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], code: CodeType, size: usize) -> Rounded {
+pub fn rounded(
+    seen: &Seen,
+    weights: &[f32],
+    parts: [usize; 3],
+    (code, size): (CodeType, usize),
+    zeros: Zeros,
+) -> Rounded {
     let [outer, k, inner] = parts;
     let columns: Vec<usize> = (0..outer * inner).collect();
     let start = |c: usize| c / inner * k * inner + c % inner;
@@ -40,7 +55,7 @@ pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], code: CodeType, 
         for (lane, c) in chunk.iter().enumerate() {
             (0..k).for_each(|i| x[i][lane] = f64::from(weights[start(*c) + i * inner]));
         }
-        Chunk::new(seen, x, code, size)
+        Chunk::new(seen, x, (code, size), zeros)
     });
     let groups = k / size;
     let mut out = Rounded {
@@ -126,7 +141,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn new(seen: &Seen, mut x: Vec<[f64; COLUMNS]>, code: CodeType, size: usize) -> Chunk {
+    fn new(seen: &Seen, mut x: Vec<[f64; COLUMNS]>, (code, size): (CodeType, usize), zeros: Zeros) -> Chunk {
         let k = x.len();
         let whole = squares(&seen.products, &x);
         let scales: Vec<[f32; COLUMNS]> = (0..k / size)
@@ -138,12 +153,14 @@ impl Chunk {
                 })
             })
             .collect();
+        let stays: Vec<[bool; COLUMNS]> = x.iter().map(|w| w.map(|w| w == 0.0 && zeros == Zeros::Stay)).collect();
         let mut found = vec![[0f32; COLUMNS]; k];
         let mut lost = [0f64; COLUMNS];
         seen.sweep(&mut x, 0..k, &mut lost, |place, weights| {
             std::array::from_fn(|lane| {
                 let s = f64::from(scales[place / size][lane]);
-                let code = if s == 0.0 { 0.0 } else { nearest(weights[lane] / s, code) };
+                let is_zero = s == 0.0 || stays[place][lane];
+                let code = if is_zero { 0.0 } else { nearest(weights[lane] / s, code) };
                 found[place][lane] = code as f32;
                 code * s
             })
@@ -218,7 +235,13 @@ mod tests {
     use sardonyx_base::DType;
 
     fn round(products: &[f64], weights: &[f32], parts: [usize; 3], bits: u32, size: usize) -> Rounded {
-        rounded(&Seen::new(products.to_vec(), parts[1]).unwrap(), weights, parts, CodeType::Int(bits), size)
+        rounded(
+            &Seen::new(products.to_vec(), parts[1]).unwrap(),
+            weights,
+            parts,
+            (CodeType::Int(bits), size),
+            Zeros::Change,
+        )
     }
 
     fn weights(n: usize) -> Vec<f32> {
@@ -255,7 +278,7 @@ mod tests {
             let w: Vec<f32> = numbers(k, 20 + seed).into_iter().map(|x| x as f32).collect();
             for code in [CodeType::Int(4), CodeType::Float(DType::F8E4M3FN)] {
                 let seen = Seen::new(h.clone(), k).unwrap();
-                let found = rounded(&seen, &w, [1, k, 1], code, 16);
+                let found = rounded(&seen, &w, [1, k, 1], (code, 16), Zeros::Change);
                 assert_eq!(found.codes, by_elimination(&h, &w, k, &found.scales, &seen.order, code));
             }
         }
@@ -292,6 +315,27 @@ mod tests {
         let transposed: Vec<f32> = (0..k * n).map(|at| w[at % k * n + at / k]).collect();
         let other = round(&h, &transposed, [n, k, 1], 4, 32);
         assert_eq!(other.codes[5 * k + 7], found.codes[7 * n + 5]);
+    }
+
+    #[test]
+    fn pruned_weights_stay_0_and_the_others_make_good_what_rounding_loses() {
+        let (k, n) = (64, 24);
+        let h = products(k, 200);
+        let w: Vec<f32> =
+            weights(k * n).into_iter().enumerate().map(|(at, w)| if at / n % 2 == 0 { 0.0 } else { w }).collect();
+        let seen = Seen::new(h.clone(), k).unwrap();
+        let found = rounded(&seen, &w, [1, k, n], (CodeType::Int(4), 32), Zeros::Stay);
+        assert!(w.iter().zip(&found.codes).all(|(w, code)| *w != 0.0 || *code == 0));
+        let changed = rounded(&seen, &w, [1, k, n], (CodeType::Int(4), 32), Zeros::Change);
+        assert!(w.iter().zip(&changed.codes).any(|(w, code)| *w == 0.0 && *code != 0));
+        let apart: Vec<f64> = (0..k * k).map(|at| if at / k == at % k { h[at] } else { 0.0 }).collect();
+        let nearest = rounded(&Seen::new(apart, k).unwrap(), &w, [1, k, n], (CodeType::Int(4), 32), Zeros::Stay);
+        let lost = |q: &Rounded| -> f64 {
+            let lost: Vec<[f64; COLUMNS]> =
+                (0..k).map(|i| std::array::from_fn(|l| f64::from(w[i * n + l] - q.weights[i * n + l]))).collect();
+            squares(&h, &lost).iter().sum()
+        };
+        assert!(lost(&found) < lost(&nearest), "{} {}", lost(&found), lost(&nearest));
     }
 
     #[test]

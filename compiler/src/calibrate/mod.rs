@@ -17,7 +17,7 @@ use crate::module::graph_after;
 use crate::onnx::Model;
 use auto::Choice;
 use data::Sample;
-use gptq::{error_of_rows, errors_of_bytes, rounded};
+use gptq::{Zeros, error_of_rows, errors_of_bytes, rounded};
 use half::bf16;
 use hessian::{Seen, relative};
 use knapsack::Candidate;
@@ -81,13 +81,13 @@ pub enum Judge<'a> {
     Artifact(&'a mut dyn FnMut(Calibrated, &ParamStore) -> Result<bool>),
 }
 
-/// `judge`: of a choice by layer. Errors: E0001 where no weights are rounded by data; E0301 for data that the model does not
+/// `judge`: of a choice by layer. `pruned`: parameters with zeros that stay, in the place of the model's. Errors: E0001 where no weights are rounded by data; E0301 for data that the model does not
 /// take; E0501 where the judge lets nothing pass.
 pub fn calibrate(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
     options: &Options,
-    data: &[PathBuf],
+    (data, pruned): (&[PathBuf], Option<&ParamStore>),
     judge: Option<Judge>,
 ) -> Result<Calibration> {
     use Quantize::{Auto, Fp8, Int3, Int4, Int8};
@@ -97,8 +97,12 @@ pub fn calibrate(
             "give `--quantize int8`, `int4`, `int3`, `fp8` or `auto`, or `--sparsify`, or leave out `--calibrate`";
         return Err(Error::user("E0001", message).help(help));
     }
+    let with_pruned = |params: &ParamStore| -> ParamStore {
+        let changed = pruned.into_iter().flatten().map(|(name, t)| (name.clone(), t.clone()));
+        params.clone().into_iter().chain(changed).collect()
+    };
     let asked = |params: &ParamStore| Options {
-        params: Params::new(params.clone()),
+        params: Params::new(with_pruned(params)),
         fuel: None,
         remarks: false,
         validate: false,
@@ -107,11 +111,17 @@ pub fn calibrate(
         ..options.clone()
     };
     let (graph, params) = graph_after(model, dims, STAGE, asked)?;
+    let params = with_pruned(&params);
     let samples = data::samples(data, &graph)?;
     let is_random = data::is_random(data);
-    let mut rounder = Rounder { graph: &graph, made: ParamStore::new() };
+    let zeros = if pruned.is_some() { Zeros::Stay } else { Zeros::Change };
+    let mut rounder = Rounder { graph: &graph, made: ParamStore::new(), zeros };
     if options.quantize == Quantize::Int8 {
-        let calibrated = ranges(&graph, (params, &samples), options, is_random)?;
+        // Data by which weights are pruned may round nothing.
+        let calibrated = match pruned.is_some() && images(&graph, options).is_empty() {
+            true => Calibrated::default(),
+            false => ranges(&graph, (params, &samples), options, is_random)?,
+        };
         let data = Data { samples, is_unseen: false };
         return Ok(Calibration { calibrated, params: ParamStore::new(), layers: vec![], data });
     }
@@ -190,6 +200,7 @@ fn at_fault(error: Box<Error>, layers: &[Vec<Layer>]) -> Box<Error> {
 struct Rounder<'a> {
     graph: &'a Graph,
     made: ParamStore,
+    zeros: Zeros,
 }
 
 impl Rounder<'_> {
@@ -267,7 +278,7 @@ impl Rounder<'_> {
     /// The weights of a product as parameters, and as what they stand for.
     fn codes(&mut self, seen: &Seen, walk: &Walk, product: &Product) -> Result<(Codes, Layer, Tensor)> {
         let weights = walk.weights(product)?;
-        let result = rounded(seen, &floats(&weights)?, product.parts, product.code, product.size);
+        let result = rounded(seen, &floats(&weights)?, product.parts, (product.code, product.size), self.zeros);
         let [codes, scale] = ["codes", "scales"].map(|what| format!("@{what}{}", self.made.len() / 2));
         let (axis, groups) = (product.axis, product.parts[1] / product.size);
         let with = |sizes: &[usize]| {

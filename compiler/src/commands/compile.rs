@@ -140,7 +140,8 @@ pub struct CompileArgs {
     pub sparsify: Vec<Choice>,
     /// Which weights `--sparsify` makes 0: those of the least magnitude; by the data of `--calibrate`, those of the least w² · Σ x²
     /// (`obd`), or those that the product loses least by where the weights that stay make good what the others did (`obs`, as
-    /// SparseGPT). By data, global:0.9 is this part of each product. [default: obs with `--calibrate`, else magnitude]
+    /// SparseGPT). By data, global:0.9 is this part of each product. With `--quantize`, zeros stay 0 where data rounds
+    /// the others. [default: obs with `--calibrate`, else magnitude]
     #[arg(long, value_name = "WHICH", requires = "sparsify", value_parser = named::<Saliency>())]
     pub saliency: Option<Saliency>,
     /// Leave the zeros of weights that are mostly 0 out of products where that is estimated faster (which needs

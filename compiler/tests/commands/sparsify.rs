@@ -56,7 +56,7 @@ fn waves(wave: f32) -> TensorProto {
 fn weights_are_pruned_by_what_they_are_multiplied_with() {
     let f = Folder::with(two_products(1));
     [0.1, 0.17, 0.31].into_iter().enumerate().for_each(|(i, wave)| f.data(&format!("data/set_{i}"), waves(wave)));
-    for rule in ["2:4", "global:0.5", "block:0.5,2x4"] {
+    for rule in ["2:4", "global:0.5"] {
         let report = |saliency: &str| {
             let prune = ["compile", "m.onnx", "--sparsify", rule, "--calibrate", "data", "-o", "p.sdx", "--json"];
             let report = f.json(&[&prune[..], &["--saliency", saliency]].concat());
@@ -96,6 +96,29 @@ fn weights_are_pruned_by_what_they_are_multiplied_with() {
 }
 
 #[test]
+fn weights_that_stay_are_rounded_by_data_and_zeros_are_codes_of_0() {
+    let f = Folder::with(two_products(1));
+    [0.1, 0.17, 0.31].into_iter().enumerate().for_each(|(i, wave)| f.data(&format!("data/set_{i}"), waves(wave)));
+    let error = |more: &[&'static str]| {
+        let prune = ["compile", "m.onnx", "--sparsify", "2:4", "-o", "q.sdx", "--json", "--calibrate", "data"];
+        let report = f.json(&[&prune[..], more].concat());
+        f.good(&["run", "q.sdx", "--input", "x=random"]);
+        let n_layers = report["layers"].as_array().map_or(0, Vec::len);
+        (report["precision"]["errors"][0]["relative_l2"].as_f64().unwrap(), n_layers)
+    };
+    let int4 = ["--quantize", "int4", "--activations", "f32", "--saliency"];
+    let (pruned, n_layers) = error(&[]);
+    assert_eq!(n_layers, 0);
+    let (obs, n_layers) = error(&[&int4[..], &["obs"]].concat());
+    assert_eq!(n_layers, 2);
+    let (magnitude, _) = error(&[&int4[..], &["magnitude"]].concat());
+    assert!(pruned < obs && obs < 0.7 * magnitude, "{pruned} {obs} {magnitude}");
+    // Rows of activations have scales of their own: the data prunes alone.
+    let (_, n_layers) = error(&["--quantize", "int8"]);
+    assert_eq!(n_layers, 0);
+}
+
+#[test]
 fn zeros_that_are_in_the_file_wait_for_finite_numbers() {
     let f = Folder::with(two_products(20));
     let told = f.good(&["compile", "m.onnx", "-o", "dense.sdx"]);
@@ -128,9 +151,9 @@ fn rules_that_say_nothing_are_refused() {
         assert!(code == 2 && message.contains("E0001") && message.contains(what), "{rule}: {message}");
         assert!(!exists(&f.path("no.sdx")));
     }
-    let both = ["compile", "m.onnx", "--sparsify", "2:4", "--quantize", "int4", "--calibrate", "random"];
-    let (code, message) = f.bad(&both);
-    assert!(code == 2 && message.contains("`--quantize` with `--calibrate` is not for pruned weights"), "{message}");
+    let auto = ["--quantize", "auto", "--calibrate", "random", "--error-budget", "0.5"];
+    let (code, message) = f.bad(&[&["compile", "m.onnx", "--sparsify", "2:4"], &auto[..]].concat());
+    assert!(code == 2 && message.contains("`--quantize auto` is not for `--sparsify`"), "{message}");
     for saliency in ["obd", "obs"] {
         let (code, message) = f.bad(&["compile", "m.onnx", "--sparsify", "2:4", "--saliency", saliency]);
         let needed = format!("error[E0001]: `--saliency {saliency}` needs data that weights are multiplied with");
