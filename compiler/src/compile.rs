@@ -2,6 +2,7 @@
 
 use crate::calibrate::score::Score;
 use crate::calibrate::{Calibration, Data, Judge, Layer, calibrate};
+use crate::contradictions;
 use crate::embedder::Embedder;
 use crate::emit::{self, HostSummary, Product, Summary, host_operations};
 use crate::entries::{Entries, EntrySpec, Skipped, propose};
@@ -15,7 +16,7 @@ use crate::plans::{Made, Planned, Times, Way};
 use crate::precision::{self, Accept, Errors, Lowered, Measured, Reference, Yardstick};
 use crate::replaced::{files_of_model, refuse_replacing};
 use crate::selftest;
-use crate::sparsify::{Choice, Pruned, sparsify};
+use crate::sparsify::{Choice, Pruned, Saliency, Sparsified, name_worst, sparsify};
 use melior::Context;
 use melior::ir::Module;
 use sardonyx_base::plan::SelfTest;
@@ -26,7 +27,7 @@ use sardonyx_format::SecretKey;
 use sardonyx_kernels::Target;
 use sardonyx_passes::calibrated::Calibrated;
 use sardonyx_passes::options::RANKS_MAX;
-use sardonyx_passes::{Activations, KvCache, MaskedRows, Options, Params, Quantize, Rewrites};
+use sardonyx_passes::{KvCache, MaskedRows, Named, Options, Params, Quantize, Rewrites};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -93,7 +94,9 @@ pub struct Request<'a> {
     pub error_budget: Option<f64>,
     /// Rules by which weights become 0.
     pub sparsify: Vec<Choice>,
-    /// Files and folders with inputs that weights are rounded by; none where there are none.
+    /// What weights matter by; by default `obs` where there is data, else their magnitude.
+    pub saliency: Option<Saliency>,
+    /// Files and folders with inputs that weights are rounded or pruned by; none where there are none.
     pub calibrate: Vec<PathBuf>,
     /// What a choice of precisions is judged by, in the place of an error budget.
     pub score: Option<Score>,
@@ -124,6 +127,7 @@ impl<'a> Request<'a> {
             plan: None,
             error_budget: None,
             sparsify: vec![],
+            saliency: None,
             calibrate: vec![],
             score: None,
             measure: true,
@@ -135,10 +139,17 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
+    fn saliency(&self) -> Saliency {
+        let by_default = if self.calibrate.is_empty() { Saliency::Magnitude } else { Saliency::Obs };
+        self.saliency.unwrap_or(by_default)
+    }
+
     /// Names the changes to precision and weights, as manifests and reports do; none where there are none.
     fn lowered(&self) -> Option<String> {
         let sparsified = self.sparsify.iter().map(|choice| format!("sparsify={}", choice.text));
-        let all: Vec<String> = self.options.lowered().into_iter().chain(sparsified).collect();
+        let saliency = Some(self.saliency()).filter(|s| !self.sparsify.is_empty() && *s != Saliency::Magnitude);
+        let saliency = saliency.map(|saliency| format!("saliency={}", saliency.name()));
+        let all: Vec<String> = self.options.lowered().into_iter().chain(sparsified).chain(saliency).collect();
         (!all.is_empty()).then(|| all.join(" "))
     }
 }
@@ -273,40 +284,22 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         (options.places, options.seeds) = (plan.operands.clone(), plan.seeds);
         (options.stages, options.overlap) = (plan.stages.clone(), plan.overlap.clone());
     }
-    if !options.mesh.is_empty() && options.quantize != Quantize::None {
-        let message = "`--quantize` is not for several ranks: a rank's part of the codes is not in the file";
-        return Err(
-            Error::user("E0001", message).help("leave out `--quantize`, or compile for one rank with `--ranks 1`")
-        );
-    }
-    if options.quantize == Quantize::Fp8 && options.activations() == Activations::Int8 {
-        let message = "`--activations int8` is not for fp8: floats are multiplied with floats";
-        return Err(Error::user("E0001", message).help("leave out `--activations`, or give `--quantize int8`"));
-    }
-    let is_auto = options.quantize == Quantize::Auto;
-    let judged = request.error_budget.is_some() || request.score.is_some();
-    if is_auto && (request.calibrate.is_empty() || !judged) {
-        let message = "`--quantize auto` chooses by what layers lose on data, within an error budget";
-        let help = "give `--calibrate DATA` and `--error-budget X`, for example 0.03, or `--score COMMAND`";
-        return Err(Error::user("E0001", message).help(help));
-    }
-    if request.score.is_some() && !is_auto {
-        let error = Error::user("E0001", "`--score` judges a choice of precisions, and none is to be made");
-        return Err(error.help("give `--quantize auto`, or leave out `--score`"));
-    }
+    contradictions::refuse(request, &options)?;
     let options = Options { assume_finite: options.assume_finite || !request.sparsify.is_empty(), ..options };
-    if !request.sparsify.is_empty() && !request.calibrate.is_empty() {
-        let message =
-            "`--sparsify` and `--calibrate` are not for one compilation: data would be multiplied with all weights";
-        return Err(Error::user("E0001", message).help("leave out one of them"));
-    }
-    if !request.sparsify.is_empty() && !options.mesh.is_empty() {
-        let message = "`--sparsify` is not for several ranks";
-        return Err(Error::user("E0001", message).help("leave it out, or compile for one rank with `--ranks 1`"));
-    }
     let request = &Request { options, ..request.clone() };
-    if request.calibrate.is_empty() {
-        return compile_calibrated(model, request, None, show);
+    let mut prepared = Prepared::default();
+    if !request.sparsify.is_empty() {
+        show("sparsify");
+        let start = Instant::now();
+        let by = (request.saliency(), &request.calibrate[..]);
+        prepared.sparsified = Some(sparsify(model, &request.dims, &request.options, &request.sparsify, by)?);
+        prepared.times.push(("sparsify", start.elapsed()));
+    }
+    // Data by which weights are pruned may round nothing.
+    let prunes_alone =
+        prepared.sparsified.is_some() && matches!(request.options.quantize, Quantize::None | Quantize::Lossless);
+    if request.calibrate.is_empty() || prunes_alone {
+        return compile_prepared(model, request, prepared, show);
     }
     show("calibrate");
     let start = Instant::now();
@@ -314,11 +307,22 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         Some(score) => scored(model, request, score)?,
         None => {
             let judge = request.error_budget.map(Judge::Budget);
-            (calibrate(model, &request.dims, &request.options, &request.calibrate, judge)?, None)
+            let pruned = prepared.sparsified.as_ref().map(|made| &made.params);
+            (calibrate(model, &request.dims, &request.options, (&request.calibrate, pruned), judge)?, None)
         }
     };
-    let report = compile_calibrated(model, request, Some((made, start.elapsed())), show)?;
+    prepared.calibration = Some(made);
+    prepared.times.push(("calibrate", start.elapsed()));
+    let report = compile_prepared(model, request, prepared, show)?;
     Ok(Report { scores, ..report })
+}
+
+/// What became of the weights before the passes see them.
+#[derive(Default)]
+struct Prepared {
+    sparsified: Option<Sparsified>,
+    calibration: Option<Calibration>,
+    times: Times,
 }
 
 /// The choice that the user's command lets pass, and what it says of f32 and of that.
@@ -335,27 +339,29 @@ fn scored(model: &Model, request: &Request, score: &Score) -> Result<(Calibratio
         ..request.clone()
     };
     let plain = Request { options: Options { quantize: Quantize::None, ..tried.options.clone() }, ..tried.clone() };
-    compile_calibrated(model, &plain, None, &mut |_| {})?;
+    compile_prepared(model, &plain, Prepared::default(), &mut |_| {})?;
     let before = score.measure(&output)?;
     let mut last = before;
     let mut passes = |calibrated: Calibrated, params: &ParamStore| {
         let made = Calibration { calibrated, params: params.clone(), layers: vec![], data: Data::default() };
-        compile_calibrated(model, &tried, Some((made, Duration::ZERO)), &mut |_| {})?;
+        let prepared = Prepared { calibration: Some(made), ..Prepared::default() };
+        compile_prepared(model, &tried, prepared, &mut |_| {})?;
         last = score.measure(&output)?;
         Ok(last >= before - score.drop)
     };
     let judge = Judge::Artifact(&mut passes);
-    let made = calibrate(model, &request.dims, &request.options, &request.calibrate, Some(judge))?;
+    let made = calibrate(model, &request.dims, &request.options, (&request.calibrate, None), Some(judge))?;
     Ok((made, Some([before, last])))
 }
 
-fn compile_calibrated(
+fn compile_prepared(
     model: &Model,
     request: &Request,
-    calibration: Option<(Calibration, Duration)>,
+    prepared: Prepared,
     show: &mut dyn FnMut(&'static str),
 ) -> Result<Report> {
-    let calibrated = calibration.as_ref().map(|(made, _)| made.calibrated.clone()).unwrap_or_default();
+    let Prepared { sparsified, calibration, mut times } = prepared;
+    let calibrated = calibration.as_ref().map(|made| made.calibrated.clone()).unwrap_or_default();
     let options = Options { calibrated, ..request.options.clone() };
     let request = &Request { options, ..request.clone() };
     let context = sardonyx_passes::context();
@@ -365,20 +371,15 @@ fn compile_calibrated(
     show("entries");
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
-    let mut times = vec![("entries", start.elapsed())];
-    let (mut dense, mut pruned) = (None, vec![]);
-    if !request.sparsify.is_empty() {
-        show("sparsify");
-        let start = Instant::now();
-        let (changed, products) = sparsify(model, &request.dims, &request.options, &request.sparsify)?;
+    times.push(("entries", start.elapsed()));
+    let (mut dense, mut pruned, mut data) = (None, vec![], Data::default());
+    if let Some(made) = sparsified {
         dense = Some(params.clone());
-        params.extend(changed);
-        pruned = products;
-        times.push(("sparsify", start.elapsed()));
+        params.extend(made.params);
+        (pruned, data) = (made.pruned, Data { samples: made.samples, is_unseen: false });
     }
-    let (mut layers, mut data) = (vec![], Data::default());
-    if let Some((made, time)) = calibration {
-        times.push(("calibrate", time));
+    let mut layers = vec![];
+    if let Some(made) = calibration {
         params.extend(made.params);
         (layers, data) = (made.layers, made.data);
     }
@@ -433,7 +434,8 @@ fn compile_calibrated(
     };
     show("codegen");
     let start = Instant::now();
-    let (summary, measured) = write(model, request, &planned, &params, (&canary, &data))?;
+    let (summary, measured) =
+        write(model, request, &planned, &params, (&canary, &data)).map_err(|e| name_worst(e, &pruned))?;
     times.push(("codegen", start.elapsed()));
     let Planned { rewrites, .. } = planned.remove(0);
     let lowered = measured.map(|measured| {

@@ -4,6 +4,7 @@ pub mod bisect;
 pub mod calibrate;
 pub mod commands;
 pub mod compile;
+mod contradictions;
 pub mod embedder;
 pub mod emit;
 pub mod entries;

@@ -3,7 +3,7 @@
 use crate::quantize::sites::{Site, constants, site};
 use sardonyx_base::{DType, Result, Tensor};
 use sardonyx_dialects::interp;
-use sardonyx_dialects::sdx::{Graph, Op, Value};
+use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The weights of a product, in the order in which it sums them.
@@ -15,6 +15,8 @@ pub struct Weights {
     pub params: BTreeMap<String, usize>,
     /// Rows, each of which is summed by itself, of so many columns.
     pub dims: [usize; 2],
+    /// What they are multiplied with, and its axes that are summed over, in the order of the columns.
+    pub factor: (Value, Vec<usize>),
     value: Value,
     summed: Vec<usize>,
 }
@@ -26,7 +28,7 @@ const NUMBERS_MAX: usize = 1 << 52;
 /// than products, as an embedding that is the head too, are not among them.
 pub fn weights(graph: &Graph) -> Vec<Weights> {
     let constant = constants(graph);
-    let mut found: Vec<(Value, Vec<usize>, &[String])> = vec![];
+    let mut found: Vec<(&Node, usize, Vec<usize>)> = vec![];
     let mut elsewhere: BTreeSet<&str> = BTreeSet::new();
     for (_, node) in graph.values() {
         let product = match site(graph, node, &constant) {
@@ -37,7 +39,7 @@ pub fn weights(graph: &Graph) -> Vec<Weights> {
         for (operand, arg) in node.args.iter().enumerate() {
             match &product {
                 Some((weights, summed)) if *weights == operand => {
-                    found.push((*arg, summed[operand].clone(), &node.origins));
+                    found.push((node, operand, summed[operand].clone()));
                 }
                 _ if moves => {}
                 _ => elsewhere.extend(parameters(graph, *arg).unwrap_or_default().into_iter().map(|(name, _)| name)),
@@ -48,14 +50,16 @@ pub fn weights(graph: &Graph) -> Vec<Weights> {
         elsewhere.extend(parameters(graph, *v).unwrap_or_default().into_iter().map(|(name, _)| name));
     });
     let mut out = vec![];
-    for (value, summed, origins) in found {
+    for (node, operand, summed) in found {
+        let value = node.args[operand];
         let params = parameters(graph, value).filter(|all| all.iter().all(|(name, _)| !elsewhere.contains(name)));
         let Some(params) = params else { continue };
         let Some(dims) = graph.ty(value).static_dims() else { continue };
         let columns: usize = summed.iter().map(|axis| dims[*axis]).product();
         let rows = dims.iter().product::<usize>().checked_div(columns).unwrap_or(0);
         let params = params.into_iter().map(|(name, n)| (name.to_string(), n)).collect();
-        out.push(Weights { origins: origins.to_vec(), params, dims: [rows, columns], value, summed });
+        let Some(factor) = factor(node, operand, &summed) else { continue };
+        out.push(Weights { origins: node.origins.clone(), params, dims: [rows, columns], factor, value, summed });
     }
     out
 }
@@ -78,6 +82,16 @@ impl Weights {
         };
         Ok(rows_first(numbers.dims(), &self.summed).into_iter().map(place).collect())
     }
+}
+
+/// The other factor of a product, and which of its axes the summed ones of the weights are.
+fn factor(node: &Node, weights: usize, summed: &[usize]) -> Option<(Value, Vec<usize>)> {
+    let Op::Contract(spec) = &node.op else { return None };
+    let mut letters = [&spec.left, &spec.right];
+    letters.rotate_left(weights);
+    let [own, others] = letters;
+    let axis = |axis: &usize| others.iter().position(|letter| *letter == own[*axis]);
+    Some((node.args[1 - weights], summed.iter().map(axis).collect::<Option<_>>()?))
 }
 
 /// Returns true for operations that move elements and compute nothing.

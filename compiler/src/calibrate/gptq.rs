@@ -4,18 +4,12 @@
 //! as what they are multiplied with moves together. Groups and their scales are fixed before; places go by how much they
 //! matter.
 
+use super::hessian::{COLUMNS, Seen, in_parallel, relative, squares};
 use half::bf16;
-use sardonyx_base::{Error, Result, minifloat};
+use sardonyx_base::minifloat;
 use sardonyx_passes::CodeType;
 use sardonyx_passes::quantize::SHARES;
 
-/// Columns that are rounded together.
-const COLUMNS: usize = 16;
-/// Places along the sum whose losses are handed on together.
-const BLOCK: usize = 64;
-/// The damping is this share of the diagonal's mean at first, and ten times more each time that there is no factor.
-const DAMPING: f64 = 0.01;
-const DAMPING_STEPS: usize = 6;
 /// Shares of a group's range that its scale is tried with.
 const SHRINK_STEPS: usize = 24;
 const SHRINK: f32 = 0.0125;
@@ -35,8 +29,23 @@ pub struct Rounded {
     pub damping: f64,
 }
 
+/// Which codes a weight that is 0 may get.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Zeros {
+    /// Any one: it makes good what others lost.
+    Change,
+    /// 0 alone: it was pruned.
+    Stay,
+}
+
 /// Weights[outer, k, inner] as codes, with a scale for each `size` of them along k.
-pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], code: CodeType, size: usize) -> Rounded {
+pub fn rounded(
+    seen: &Seen,
+    weights: &[f32],
+    parts: [usize; 3],
+    (code, size): (CodeType, usize),
+    zeros: Zeros,
+) -> Rounded {
     let [outer, k, inner] = parts;
     let columns: Vec<usize> = (0..outer * inner).collect();
     let start = |c: usize| c / inner * k * inner + c % inner;
@@ -46,7 +55,7 @@ pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], code: CodeType, 
         for (lane, c) in chunk.iter().enumerate() {
             (0..k).for_each(|i| x[i][lane] = f64::from(weights[start(*c) + i * inner]));
         }
-        Chunk::new(seen, x, code, size)
+        Chunk::new(seen, x, (code, size), zeros)
     });
     let groups = k / size;
     let mut out = Rounded {
@@ -123,52 +132,6 @@ fn step_of_bytes(weights: impl Iterator<Item = f32>) -> f32 {
     if largest > 0.0 { largest / 127.0 } else { 1.0 }
 }
 
-/// The relative error (L2), of the squares of what is lost and of the whole.
-pub fn relative(lost: f64, whole: f64) -> f64 {
-    if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
-}
-
-/// The other factor of products, as far as the data shows it.
-pub struct Seen {
-    /// [k, k]: the sums of the products of its places.
-    products: Vec<f64>,
-    /// The places, those that matter most first.
-    order: Vec<usize>,
-    /// U, upper, by rows, with UᵀU the inverse of the products in that order.
-    factor: Vec<f64>,
-    diagonal: Vec<f64>,
-    damping: f64,
-}
-
-impl Seen {
-    /// Errors: E0501 where the products have no factor.
-    pub fn new(products: Vec<f64>, k: usize) -> Result<Seen> {
-        // A place that was always 0 may have any code.
-        let diagonal: Vec<f64> = (0..k).map(|i| products[i * k + i]).collect();
-        let mean = diagonal.iter().sum::<f64>() / k.max(1) as f64;
-        if !mean.is_finite() {
-            return Err(Error::user("E0501", "what the weights are multiplied with is no number"));
-        }
-        let mut order: Vec<usize> = (0..k).collect();
-        order.sort_by(|a, b| diagonal[*b].total_cmp(&diagonal[*a]));
-        for step in 0..DAMPING_STEPS {
-            let damping = DAMPING * 10f64.powi(step as i32);
-            let more = if mean > 0.0 { damping * mean } else { 1.0 };
-            // Backwards, the lower factor is an upper one.
-            let at = |i: usize, j: usize| {
-                let (a, b) = (order[k - 1 - i], order[k - 1 - j]);
-                products[a * k + b] + if i == j { more } else { 0.0 }
-            };
-            if let Some(lower) = cholesky((0..k * k).map(|n| at(n / k, n % k)).collect(), k) {
-                let inverse = inverse(&lower, k);
-                let factor = (0..k * k).map(|n| inverse[k * k - 1 - n]).collect();
-                return Ok(Seen { products, order, factor, diagonal, damping });
-            }
-        }
-        Err(Error::user("E0501", "the products of what the weights are multiplied with have no Cholesky factor"))
-    }
-}
-
 /// Some columns: the numbers of codes[k] and scales[group] of each, and the square of what their products lose, and of what they were.
 struct Chunk {
     codes: Vec<[f32; COLUMNS]>,
@@ -178,7 +141,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn new(seen: &Seen, mut x: Vec<[f64; COLUMNS]>, code: CodeType, size: usize) -> Chunk {
+    fn new(seen: &Seen, mut x: Vec<[f64; COLUMNS]>, (code, size): (CodeType, usize), zeros: Zeros) -> Chunk {
         let k = x.len();
         let whole = squares(&seen.products, &x);
         let scales: Vec<[f32; COLUMNS]> = (0..k / size)
@@ -190,52 +153,20 @@ impl Chunk {
                 })
             })
             .collect();
+        let stays: Vec<[bool; COLUMNS]> = x.iter().map(|w| w.map(|w| w == 0.0 && zeros == Zeros::Stay)).collect();
         let mut found = vec![[0f32; COLUMNS]; k];
         let mut lost = [0f64; COLUMNS];
-        let mut handed = vec![[0f64; COLUMNS]; BLOCK];
-        for first in (0..k).step_by(BLOCK) {
-            let end = (first + BLOCK).min(k);
-            for i in first..end {
-                let place = seen.order[i];
-                let factor = &seen.factor[i * k..][..k];
-                for lane in 0..COLUMNS {
-                    let (w, s) = (x[place][lane], f64::from(scales[place / size][lane]));
-                    let code = if s == 0.0 { 0.0 } else { nearest(w / s, code) };
-                    found[place][lane] = code as f32;
-                    let error = (w - code * s) / factor[i];
-                    lost[lane] += error * error;
-                    handed[i - first][lane] = error;
-                }
-                for j in i + 1..end {
-                    let later = &mut x[seen.order[j]];
-                    (0..COLUMNS).for_each(|lane| later[lane] -= factor[j] * handed[i - first][lane]);
-                }
-            }
-            for j in end..k {
-                let later = &mut x[seen.order[j]];
-                for i in first..end {
-                    let by = seen.factor[i * k + j];
-                    (0..COLUMNS).for_each(|lane| later[lane] -= by * handed[i - first][lane]);
-                }
-            }
-        }
+        seen.sweep(&mut x, 0..k, &mut lost, |place, weights| {
+            std::array::from_fn(|lane| {
+                let s = f64::from(scales[place / size][lane]);
+                let is_zero = s == 0.0 || stays[place][lane];
+                let code = if is_zero { 0.0 } else { nearest(weights[lane] / s, code) };
+                found[place][lane] = code as f32;
+                code * s
+            })
+        });
         Chunk { codes: found, scales, lost, whole }
     }
-}
-
-/// wᵀ · products · w of each column.
-fn squares(products: &[f64], x: &[[f64; COLUMNS]]) -> [f64; COLUMNS] {
-    let k = x.len();
-    let mut sums = [0f64; COLUMNS];
-    for i in 0..k {
-        let mut row = [0f64; COLUMNS];
-        for (j, w) in x.iter().enumerate() {
-            let by = products[i * k + j];
-            (0..COLUMNS).for_each(|lane| row[lane] += by * w[lane]);
-        }
-        (0..COLUMNS).for_each(|lane| sums[lane] += row[lane] * x[i][lane]);
-    }
-    sums
 }
 
 /// The least code and the largest, as numbers.
@@ -296,148 +227,25 @@ fn scale(group: &[f32], matters: &[f64], code: CodeType) -> f32 {
     best.map_or(0.0, |(_, s)| s)
 }
 
-/// The lower factor L, by rows, with LLᵀ the matrix; none where it is not positive definite.
-fn cholesky(mut a: Vec<f64>, k: usize) -> Option<Vec<f64>> {
-    for first in (0..k).step_by(BLOCK) {
-        let end = (first + BLOCK).min(k);
-        for i in first..end {
-            for j in first..=i {
-                let sum = a[i * k + j] - dot(&a[i * k + first..i * k + j], &a[j * k + first..j * k + j]);
-                match i == j {
-                    true if sum > 0.0 && sum.is_finite() => a[i * k + i] = sum.sqrt(),
-                    true => return None,
-                    false => a[i * k + j] = sum / a[j * k + j],
-                }
-            }
-        }
-        let (done, rest) = a.split_at_mut(end * k);
-        let mut rows: Vec<&mut [f64]> = rest.chunks_mut(k).collect();
-        each_in_parallel(&mut rows, |_, row| {
-            for j in first..end {
-                let sum = row[j] - dot(&row[first..j], &done[j * k + first..j * k + j]);
-                row[j] = sum / done[j * k + j];
-            }
-        });
-        let panel: Vec<f64> = rows.iter().flat_map(|row| row[first..end].iter().copied()).collect();
-        let width = end - first;
-        each_in_parallel(&mut rows, |i, row| {
-            let own: Vec<f64> = row[first..end].to_vec();
-            (0..=i).for_each(|j| row[end + j] -= dot(&own, &panel[j * width..][..width]));
-        });
-    }
-    (0..k).for_each(|i| a[i * k + i + 1..(i + 1) * k].fill(0.0));
-    Some(a)
-}
-
-/// The inverse of a lower matrix.
-fn inverse(lower: &[f64], k: usize) -> Vec<f64> {
-    let starts: Vec<usize> = (0..k).step_by(COLUMNS).collect();
-    let columns = in_parallel(&starts, |&first| {
-        let mut x = vec![[0f64; COLUMNS]; k];
-        for i in first..k {
-            let mut sum = [0f64; COLUMNS];
-            if i - first < COLUMNS {
-                sum[i - first] = 1.0;
-            }
-            for j in first..i {
-                let by = lower[i * k + j];
-                (0..COLUMNS).for_each(|lane| sum[lane] -= by * x[j][lane]);
-            }
-            x[i] = sum.map(|s| s / lower[i * k + i]);
-        }
-        x
-    });
-    let mut out = vec![0.0; k * k];
-    for (first, x) in starts.iter().zip(columns) {
-        for (i, row) in x.iter().enumerate() {
-            let width = COLUMNS.min(k - first);
-            out[i * k + first..][..width].copy_from_slice(&row[..width]);
-        }
-    }
-    out
-}
-
-/// In eight sums, which are added in order.
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let mut sums = [0f64; 8];
-    let ((a8, a), (b8, b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    for (x, y) in a8.iter().zip(b8) {
-        (0..8).for_each(|i| sums[i] += x[i] * y[i]);
-    }
-    sums.iter().sum::<f64>() + a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>()
-}
-
-fn threads(n: usize) -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(n.max(1))
-}
-
-/// The results in order, whatever the threads do.
-fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let mut out: Vec<Option<R>> = items.iter().map(|_| None).collect();
-    each_in_parallel(&mut out.iter_mut().collect::<Vec<_>>(), |i, place| **place = Some(f(&items[i])));
-    out.into_iter().flatten().collect()
-}
-
-fn each_in_parallel<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sync) {
-    let n = threads(items.len());
-    let mut shares: Vec<Vec<(usize, &mut T)>> = (0..n).map(|_| vec![]).collect();
-    items.iter_mut().enumerate().for_each(|(i, item)| shares[i % n].push((i, item)));
-    std::thread::scope(|scope| {
-        for share in shares {
-            scope.spawn(|| share.into_iter().for_each(|(i, item)| f(i, item)));
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::hessian::tests::{numbers, products};
+    use super::super::hessian::{cholesky, inverse};
     use super::*;
     use sardonyx_base::DType;
 
-    fn numbers(n: usize, seed: u32) -> Vec<f64> {
-        let mut state = seed;
-        let mut next = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            f64::from(state >> 8) / f64::from(1 << 24) - 0.5
-        };
-        (0..n).map(|_| next()).collect()
-    }
-
-    /// XᵀX of rows whose places move together.
-    fn products(k: usize, rows: usize) -> Vec<f64> {
-        let (base, mix) = (numbers(rows * 8, 1), numbers(8 * k, 2));
-        let own = numbers(rows * k, 3);
-        let x =
-            |r: usize, i: usize| (0..8).map(|m| base[r * 8 + m] * mix[m * k + i]).sum::<f64>() + 0.1 * own[r * k + i];
-        (0..k * k).map(|n| (0..rows).map(|r| x(r, n / k) * x(r, n % k)).sum()).collect()
-    }
-
     fn round(products: &[f64], weights: &[f32], parts: [usize; 3], bits: u32, size: usize) -> Rounded {
-        rounded(&Seen::new(products.to_vec(), parts[1]).unwrap(), weights, parts, CodeType::Int(bits), size)
+        rounded(
+            &Seen::new(products.to_vec(), parts[1]).unwrap(),
+            weights,
+            parts,
+            (CodeType::Int(bits), size),
+            Zeros::Change,
+        )
     }
 
     fn weights(n: usize) -> Vec<f32> {
         numbers(n, 9).into_iter().map(|x| x as f32).collect()
-    }
-
-    #[test]
-    fn the_factor_is_that_of_the_inverse() {
-        let k = 150;
-        let h = products(k, 400);
-        let seen = Seen::new(h.clone(), k).unwrap();
-        let mean = (0..k).map(|i| h[i * k + i]).sum::<f64>() / k as f64;
-        // UᵀU · (H + damping) = 1
-        for i in [0, 3, 77, 149] {
-            for j in [0, 77, 149] {
-                let inverse = |a: usize, b: usize| {
-                    (0..=a.min(b)).map(|m| seen.factor[m * k + a] * seen.factor[m * k + b]).sum::<f64>()
-                };
-                let damped =
-                    |a: usize, b: usize| h[seen.order[a] * k + seen.order[b]] + if a == b { 0.01 * mean } else { 0.0 };
-                let one: f64 = (0..k).map(|m| inverse(i, m) * damped(m, j)).sum();
-                assert!((one - f64::from(u8::from(i == j))).abs() < 1e-8, "{i} {j} {one}");
-            }
-        }
     }
 
     /// The same by elimination: each place that is done leaves the inverse.
@@ -470,7 +278,7 @@ mod tests {
             let w: Vec<f32> = numbers(k, 20 + seed).into_iter().map(|x| x as f32).collect();
             for code in [CodeType::Int(4), CodeType::Float(DType::F8E4M3FN)] {
                 let seen = Seen::new(h.clone(), k).unwrap();
-                let found = rounded(&seen, &w, [1, k, 1], code, 16);
+                let found = rounded(&seen, &w, [1, k, 1], (code, 16), Zeros::Change);
                 assert_eq!(found.codes, by_elimination(&h, &w, k, &found.scales, &seen.order, code));
             }
         }
@@ -507,6 +315,27 @@ mod tests {
         let transposed: Vec<f32> = (0..k * n).map(|at| w[at % k * n + at / k]).collect();
         let other = round(&h, &transposed, [n, k, 1], 4, 32);
         assert_eq!(other.codes[5 * k + 7], found.codes[7 * n + 5]);
+    }
+
+    #[test]
+    fn pruned_weights_stay_0_and_the_others_make_good_what_rounding_loses() {
+        let (k, n) = (64, 24);
+        let h = products(k, 200);
+        let w: Vec<f32> =
+            weights(k * n).into_iter().enumerate().map(|(at, w)| if at / n % 2 == 0 { 0.0 } else { w }).collect();
+        let seen = Seen::new(h.clone(), k).unwrap();
+        let found = rounded(&seen, &w, [1, k, n], (CodeType::Int(4), 32), Zeros::Stay);
+        assert!(w.iter().zip(&found.codes).all(|(w, code)| *w != 0.0 || *code == 0));
+        let changed = rounded(&seen, &w, [1, k, n], (CodeType::Int(4), 32), Zeros::Change);
+        assert!(w.iter().zip(&changed.codes).any(|(w, code)| *w == 0.0 && *code != 0));
+        let apart: Vec<f64> = (0..k * k).map(|at| if at / k == at % k { h[at] } else { 0.0 }).collect();
+        let nearest = rounded(&Seen::new(apart, k).unwrap(), &w, [1, k, n], (CodeType::Int(4), 32), Zeros::Stay);
+        let lost = |q: &Rounded| -> f64 {
+            let lost: Vec<[f64; COLUMNS]> =
+                (0..k).map(|i| std::array::from_fn(|l| f64::from(w[i * n + l] - q.weights[i * n + l]))).collect();
+            squares(&h, &lost).iter().sum()
+        };
+        assert!(lost(&found) < lost(&nearest), "{} {}", lost(&found), lost(&nearest));
     }
 
     #[test]

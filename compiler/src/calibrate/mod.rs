@@ -6,18 +6,20 @@
 mod auto;
 pub mod data;
 mod gptq;
+pub mod hessian;
 mod histogram;
 mod knapsack;
 pub mod score;
-mod walk;
+pub mod walk;
 
 use crate::import::{DimRange, ParamStore};
 use crate::module::graph_after;
 use crate::onnx::Model;
 use auto::Choice;
 use data::Sample;
-use gptq::{Seen, error_of_rows, errors_of_bytes, relative, rounded};
+use gptq::{Zeros, error_of_rows, errors_of_bytes, rounded};
 use half::bf16;
+use hessian::{Seen, relative};
 use knapsack::Candidate;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::{Graph, Value};
@@ -79,23 +81,28 @@ pub enum Judge<'a> {
     Artifact(&'a mut dyn FnMut(Calibrated, &ParamStore) -> Result<bool>),
 }
 
-/// `judge`: of a choice by layer. Errors: E0001 where no weights are rounded by data; E0301 for data that the model does not
+/// `judge`: of a choice by layer. `pruned`: parameters with zeros that stay, in the place of the model's. Errors: E0001 where no weights are rounded by data; E0301 for data that the model does not
 /// take; E0501 where the judge lets nothing pass.
 pub fn calibrate(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
     options: &Options,
-    data: &[PathBuf],
+    (data, pruned): (&[PathBuf], Option<&ParamStore>),
     judge: Option<Judge>,
 ) -> Result<Calibration> {
     use Quantize::{Auto, Fp8, Int3, Int4, Int8};
     if !matches!(options.quantize, Int8 | Int4 | Int3 | Fp8 | Auto) {
         let message = "`--calibrate` is for int8, int4, int3, fp8 and for a choice: nothing else is rounded by data";
-        let help = "give `--quantize int8`, `int4`, `int3`, `fp8` or `auto`, or leave out `--calibrate`";
+        let help =
+            "give `--quantize int8`, `int4`, `int3`, `fp8` or `auto`, or `--sparsify`, or leave out `--calibrate`";
         return Err(Error::user("E0001", message).help(help));
     }
+    let with_pruned = |params: &ParamStore| -> ParamStore {
+        let changed = pruned.into_iter().flatten().map(|(name, t)| (name.clone(), t.clone()));
+        params.clone().into_iter().chain(changed).collect()
+    };
     let asked = |params: &ParamStore| Options {
-        params: Params::new(params.clone()),
+        params: Params::new(with_pruned(params)),
         fuel: None,
         remarks: false,
         validate: false,
@@ -104,17 +111,23 @@ pub fn calibrate(
         ..options.clone()
     };
     let (graph, params) = graph_after(model, dims, STAGE, asked)?;
+    let params = with_pruned(&params);
     let samples = data::samples(data, &graph)?;
     let is_random = data::is_random(data);
-    let mut rounder = Rounder { graph: &graph, made: ParamStore::new() };
+    let zeros = if pruned.is_some() { Zeros::Stay } else { Zeros::Change };
+    let mut rounder = Rounder { graph: &graph, made: ParamStore::new(), zeros };
     if options.quantize == Quantize::Int8 {
-        let calibrated = ranges(&graph, (params, &samples), options, is_random)?;
+        // Data by which weights are pruned may round nothing.
+        let calibrated = match pruned.is_some() && images(&graph, options).is_empty() {
+            true => Calibrated::default(),
+            false => ranges(&graph, (params, &samples), options, is_random)?,
+        };
         let data = Data { samples, is_unseen: false };
         return Ok(Calibration { calibrated, params: ParamStore::new(), layers: vec![], data });
     }
     let products = products(&graph, options);
     let Some(judge) = judge.filter(|_| options.quantize == Quantize::Auto) else {
-        let mut walk = Walk::new(&graph, params, &samples, &products);
+        let mut walk = Walk::new(&graph, params, &samples, factors(&products));
         let (found, layers) = rounder.all(&mut walk, &products)?;
         let calibrated = Calibrated::new(found, is_random);
         let data = Data { samples, is_unseen: false };
@@ -133,7 +146,7 @@ pub fn calibrate(
         );
         return Err(error.help("give two or more with `--calibrate`"));
     }
-    let mut walk = Walk::new(&graph, params.clone(), &seen, &products);
+    let mut walk = Walk::new(&graph, params.clone(), &seen, factors(&products));
     let (choices, layers) = rounder.candidates(&mut walk, &products, options)?;
     let params: ParamStore = params.into_iter().chain(rounder.made.clone()).collect();
     let (chosen, demand) = match judge {
@@ -167,7 +180,7 @@ fn ranges(
         let help = "`--calibrate` with int8 is for convolutions, with activations of int8: leave it out";
         return Err(Error::user("E0001", message).help(help));
     }
-    let walk = Walk::new(graph, params, samples, &[]);
+    let walk = Walk::new(graph, params, samples, []);
     let values: Vec<Value> = images.iter().map(|(v, _)| *v).collect();
     let found = images.iter().zip(walk.ranges(&values)?).map(|((_, meaning), range)| (*meaning, range)).collect();
     Ok(Calibrated::new(HashMap::new(), is_random).with_ranges(found))
@@ -187,6 +200,7 @@ fn at_fault(error: Box<Error>, layers: &[Vec<Layer>]) -> Box<Error> {
 struct Rounder<'a> {
     graph: &'a Graph,
     made: ParamStore,
+    zeros: Zeros,
 }
 
 impl Rounder<'_> {
@@ -264,7 +278,7 @@ impl Rounder<'_> {
     /// The weights of a product as parameters, and as what they stand for.
     fn codes(&mut self, seen: &Seen, walk: &Walk, product: &Product) -> Result<(Codes, Layer, Tensor)> {
         let weights = walk.weights(product)?;
-        let result = rounded(seen, &floats(&weights)?, product.parts, product.code, product.size);
+        let result = rounded(seen, &floats(&weights)?, product.parts, (product.code, product.size), self.zeros);
         let [codes, scale] = ["codes", "scales"].map(|what| format!("@{what}{}", self.made.len() / 2));
         let (axis, groups) = (product.axis, product.parts[1] / product.size);
         let with = |sizes: &[usize]| {
@@ -297,6 +311,11 @@ fn choice(meaning: Meaning, roundings: Vec<Option<Rounding>>, layers: &[Layer]) 
         (rounding, Candidate { cost: layer.bytes, lost: layer.error * layer.error })
     };
     Choice { meaning, candidates: roundings.into_iter().zip(layers).map(one).collect() }
+}
+
+/// The values that weights are multiplied with.
+fn factors(products: &[Product]) -> impl Iterator<Item = Value> {
+    products.iter().map(|p| p.left.0)
 }
 
 /// Products one after the other whose weights are multiplied with the same.

@@ -20,9 +20,9 @@ func.func @main(%x: !sdx.tensor<[m, 64], f32> {sdx.name = "x"}) -> !sdx.tensor<[
   return %3 : !sdx.tensor<[m, 96], f32>
 }"#;
 
-fn read() -> Graph {
+fn read(text: &str) -> Graph {
     let context = sardonyx_passes::context();
-    let module = melior::ir::Module::parse(&context, TEXT).unwrap();
+    let module = melior::ir::Module::parse(&context, text).unwrap();
     let root: Operation = crate::module::operation(&module);
     Graph::read_whole(root.block(0).unwrap().operations()[0], root).unwrap()
 }
@@ -33,7 +33,7 @@ fn random(dims: &[usize], seed: u64) -> Tensor {
 
 #[test]
 fn each_part_runs_behind_products_that_are_rounded() {
-    let graph = read();
+    let graph = read(TEXT);
     let params = ParamStore::from([("u".into(), random(&[64, 64], 1)), ("w".into(), random(&[64, 96], 2))]);
     let sample = |rows: usize| Sample { name: rows.to_string(), inputs: vec![("x".into(), random(&[rows, 64], 3))] };
     let samples = [sample(5), sample(2)];
@@ -43,7 +43,7 @@ fn each_part_runs_behind_products_that_are_rounded() {
         found.iter().map(|p| (p.code, p.size)).collect::<Vec<_>>(),
         [(CodeType::Int(4), 32), (CodeType::BYTES, 64)]
     );
-    let mut walk = Walk::new(&graph, params.clone(), &samples, &found);
+    let mut walk = Walk::new(&graph, params.clone(), &samples, factors(&found));
     let of_values = |values: &[Tensor]| -> Vec<f64> {
         let mut sums = vec![0.0; 64 * 64];
         for row in
@@ -64,4 +64,29 @@ fn each_part_runs_behind_products_that_are_rounded() {
     let part = Graph { outputs: vec![("y".into(), found[1].left.0)], ..graph.clone() };
     let expected = samples.iter().map(|s| interp::run(&part, &changed, &s.inputs).unwrap().remove(0).1);
     assert!(near(&walk.factor(found[1].left).unwrap().products, &of_values(&expected.collect::<Vec<_>>())));
+}
+
+/// A product that sums over two axes, which its weights have the other way round.
+static TWO_AXES: &str = r#"
+func.func @main(%x: !sdx.tensor<[m, 4, 6], f32> {sdx.name = "x"}) -> !sdx.tensor<[m, 200], f32> attributes {sdx.symbols = ["input m 0.."]} {
+  %w = sdx.param "w" : !sdx.tensor<[6, 4, 200], f32>
+  %0 = sdx.contract "mab,ban->mn"(%x, %w) : (!sdx.tensor<[m, 4, 6], f32>, !sdx.tensor<[6, 4, 200], f32>) -> !sdx.tensor<[m, 200], f32>
+  return %0 : !sdx.tensor<[m, 200], f32>
+}"#;
+
+#[test]
+fn sums_over_two_axes_are_in_the_order_of_the_weights() {
+    let graph = read(TWO_AXES);
+    let found = sardonyx_passes::weights::weights(&graph);
+    let (x, axes) = &found[0].factor;
+    assert_eq!((found.len(), found[0].dims, &axes[..]), (1, [200, 24], &[2, 1][..]));
+    let samples = [Sample { name: "x".into(), inputs: vec![("x".into(), random(&[7, 4, 6], 3))] }];
+    let mut walk = Walk::new(&graph, ParamStore::new(), &samples, [*x]);
+    let products = walk.products(*x, axes).unwrap();
+    let values = samples[0].inputs[0].1.to_vec::<f32>().unwrap();
+    let place = |row: usize, k: usize| f64::from(values[row * 24 + k % 4 * 6 + k / 4]);
+    for (at, product) in products.iter().enumerate() {
+        let sum: f64 = (0..7).map(|row| place(row, at / 24) * place(row, at % 24)).sum();
+        assert!((product - sum).abs() < 1e-5, "{at}: {product} {sum}");
+    }
 }

@@ -23,10 +23,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The stage that takes a graph on from where it is a graph.
 const FIRST: &str = "sdx-to-flow";
-/// What a part gives beside values.
-const PRODUCTS: &str = "products";
-const LOST: &str = "lost";
-
 /// What weights are multiplied with, over all samples.
 pub struct Factor {
     /// [k, k]: Σ xᵀx.
@@ -52,7 +48,13 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(graph: &'a Graph, params: ParamStore, samples: &'a [Sample], products: &[Product]) -> Walk<'a> {
+    /// `factors`: the values whose products with weights are asked for.
+    pub fn new(
+        graph: &'a Graph,
+        params: ParamStore,
+        samples: &'a [Sample],
+        factors: impl IntoIterator<Item = Value>,
+    ) -> Walk<'a> {
         let n = graph.nodes.len();
         let (mut consumers, mut free) = (vec![vec![]; n], vec![]);
         for (v, node) in graph.values() {
@@ -61,7 +63,7 @@ impl<'a> Walk<'a> {
             free.push(!open && node.args.iter().all(|arg| free[arg.index()]));
         }
         let mut needed = vec![false; n];
-        products.iter().for_each(|p| needed[p.left.0.index()] = true);
+        factors.into_iter().for_each(|v| needed[v.index()] = true);
         for (v, node) in graph.values().collect::<Vec<_>>().into_iter().rev() {
             if needed[v.index()] {
                 node.args.iter().for_each(|arg| needed[arg.index()] = true);
@@ -109,18 +111,38 @@ impl<'a> Walk<'a> {
         self.rounded.insert(product.node, (product.operand, name));
     }
 
-    /// What products of a value see, where they sum over this axis. Sums over the samples are f64, in their order.
+    /// From here on the parameter has this value.
+    pub fn set(&mut self, name: &str, value: Tensor) {
+        self.params.insert(name.to_string(), value);
+    }
+
+    /// What products of a value see, where they sum over this axis.
     pub fn factor(&mut self, (value, axis): (Value, usize)) -> Result<Factor> {
+        let sums =
+            self.sums(value, |graph, x| Ok(vec![products(graph, x, &[axis])?, lost_as_bytes(graph, x, axis)?]))?;
+        let [products, lost] = <[Vec<f64>; 2]>::try_from(sums).map_err(|_| no_sums())?;
+        Ok(Factor { products, lost: lost.first().copied().unwrap_or(0.0) })
+    }
+
+    /// [k, k]: Σ xᵀx, where products sum over these axes of x, the last one innermost.
+    pub fn products(&mut self, value: Value, axes: &[usize]) -> Result<Vec<f64>> {
+        self.sums(value, |graph, x| Ok(vec![products(graph, x, axes)?]))?.pop().ok_or_else(no_sums)
+    }
+
+    /// The sums over the samples, in f64 and in their order, of what `made` computes from a value.
+    fn sums(
+        &mut self,
+        value: Value,
+        made: impl FnOnce(&mut Graph, Value) -> Result<Vec<Value>>,
+    ) -> Result<Vec<Vec<f64>>> {
         let part = self.part(value);
         let after: Vec<Value> = part.iter().copied().filter(|v| self.is_read_later(*v, &part)).collect();
-        let (mut graph, map) = self.graph_of(&part)?;
+        let (mut graph, map) = self.graph_of(&part, &[value])?;
         graph.outputs = after.iter().map(|v| (name(*v), map[v])).collect();
-        let x = map[&value];
-        let products = graph.add_as(Op::Contract(square(graph.ty(x).rank(), axis)), &[x, x], None, &[])?;
-        let lost = lost_as_bytes(&mut graph, x, axis)?;
-        graph.outputs.extend([(LOST.to_string(), lost), (PRODUCTS.to_string(), products)]);
+        let summed = made(&mut graph, map[&value])?;
+        graph.outputs.extend(summed.iter().enumerate().map(|(i, v)| (format!("@sum{i}"), *v)));
         let session = code(&graph, &self.params, FIRST, Options::default())?;
-        let mut factor = Factor { products: vec![], lost: 0.0 };
+        let mut sums = vec![vec![]; summed.len()];
         let mut known: BTreeMap<Value, Vec<Tensor>> = BTreeMap::new();
         for (i, sample) in self.samples.iter().enumerate() {
             let held = self.held.iter().filter(|(v, _)| map.contains_key(v)).map(|(v, ts)| (name(*v), ts[i].clone()));
@@ -128,25 +150,22 @@ impl<'a> Walk<'a> {
             for (v, (_, tensor)) in after.iter().zip(&outputs) {
                 known.entry(*v).or_default().push(tensor.clone());
             }
-            let products = outputs.last().and_then(|(_, t)| t.to_vec::<f32>());
-            let products = products.ok_or_else(|| Error::defect("a part of a graph gives no products"))?;
-            factor.products.resize(products.len(), 0.0);
-            factor.products.iter_mut().zip(products).for_each(|(sum, p)| *sum += f64::from(p));
-            let lost = outputs.iter().find(|(name, _)| name == LOST).and_then(|(_, t)| t.get_f64(0));
-            factor.lost += lost.unwrap_or(0.0);
+            for (sum, (_, tensor)) in sums.iter_mut().zip(outputs.iter().skip(after.len())) {
+                add(sum, &tensor.to_vec::<f32>().ok_or_else(no_sums)?);
+            }
         }
         self.held.extend(known);
         part.iter().for_each(|v| self.done[v.index()] = true);
         let (graph, done, consumers, needed) = (self.graph, &self.done, &self.consumers, &self.needed);
         let waits = |v: &Value| consumers[v.index()].iter().any(|c| needed[c.index()] && !done[c.index()]);
         self.held.retain(|v, _| !matches!(graph.node(*v).op, Op::Input { .. }) && waits(v));
-        Ok(factor)
+        Ok(sums)
     }
 
     /// The range of each value in which bytes lose least of it, over all samples.
     pub fn ranges(&self, values: &[Value]) -> Result<Vec<Range>> {
         let part: BTreeSet<Value> = values.iter().flat_map(|v| self.part(*v)).collect();
-        let (mut graph, map) = self.graph_of(&part)?;
+        let (mut graph, map) = self.graph_of(&part, values)?;
         graph.outputs = values.iter().map(|v| (name(*v), map[v])).collect();
         let session = code(&graph, &self.params, FIRST, Options::default())?;
         let mut seen = vec![Histogram::default(); values.len()];
@@ -177,8 +196,8 @@ impl<'a> Walk<'a> {
         !is_input && !self.free[v.index()] && self.consumers[v.index()].iter().any(later)
     }
 
-    /// The part with what is known as inputs beside the model's own, which say the sizes.
-    fn graph_of(&self, part: &BTreeSet<Value>) -> Result<(Graph, HashMap<Value, Value>)> {
+    /// The part with what is known and read, there or by the caller, as inputs beside the model's own, which say the sizes.
+    fn graph_of(&self, part: &BTreeSet<Value>, wanted: &[Value]) -> Result<(Graph, HashMap<Value, Value>)> {
         let whole = self.graph;
         let mut graph = Graph {
             name: MAIN.into(),
@@ -192,7 +211,7 @@ impl<'a> Walk<'a> {
             map.insert(v, graph.push(whole.node(v).clone()));
         }
         let read: BTreeSet<Value> = part.iter().flat_map(|v| whole.node(*v).args.iter().copied()).collect();
-        for v in self.held.keys().filter(|v| read.contains(v) || part.is_empty()) {
+        for v in self.held.keys().filter(|v| read.contains(v) || wanted.contains(v)) {
             let op = Op::Input { name: name(*v), parts: vec![] };
             map.insert(*v, graph.push(Node { op, args: vec![], ..whole.node(*v).clone() }));
         }
@@ -221,16 +240,31 @@ fn lost_as_bytes(graph: &mut Graph, x: Value, axis: usize) -> Result<Value> {
     graph.add_as(Op::Reduce { f: ReduceFn::Add, axes }, &[squares], None, &[])
 }
 
+fn no_sums() -> Box<Error> {
+    Error::defect("a part of a graph gives no sums")
+}
+
+fn add(sums: &mut Vec<f64>, values: &[f32]) {
+    sums.resize(values.len(), 0.0);
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(*value));
+}
+
 fn name(v: Value) -> String {
     format!("@{}", v.0)
 }
 
-/// Sums over all axes but one.
-fn square(rank: usize, axis: usize) -> ContractSpec {
+/// [k, k]: xᵀx, where these axes of x, the last one innermost, are one of k places.
+fn products(graph: &mut Graph, x: Value, axes: &[usize]) -> Result<Value> {
+    graph.add_as(Op::Contract(square(graph.ty(x).rank(), axes)), &[x, x], None, &[])
+}
+
+/// Sums over all axes but these.
+fn square(rank: usize, axes: &[usize]) -> ContractSpec {
     let left: Vec<char> = ('a'..='z').take(rank).collect();
     let mut right = left.clone();
-    right[axis] = 'Z';
-    ContractSpec { result: vec![left[axis], 'Z'], left, right }
+    axes.iter().for_each(|axis| right[*axis] = left[*axis].to_ascii_uppercase());
+    let result = [&left, &right].iter().flat_map(|letters| axes.iter().map(|axis| letters[*axis])).collect();
+    ContractSpec { result, left, right }
 }
 
 /// Code for a graph, from a stage on.

@@ -14,7 +14,7 @@ use crate::movement::{Movement, Question};
 use crate::pipeline::{SELFTEST, Watch};
 use crate::placement::Placement;
 use crate::precision::{Lowered, OnData, OutputError, worst};
-use crate::sparsify::{Choice, Pruned};
+use crate::sparsify::{Choice, Pruned, Saliency};
 use crate::targets;
 use regex_lite::Regex;
 use sardonyx_base::cpu::{self, Extension};
@@ -84,8 +84,9 @@ pub struct CompileArgs {
     pub keep: Vec<Regex>,
     /// Inputs that int4, int3 and fp8 weights are rounded by: `.npz` files with an array for each input, `test_data_set_*` folders, or
     /// folders of them. Each weight makes good what those before it lost of the products with these inputs. With int8, inputs
-    /// that say the ranges of what convolutions read. `random` makes inputs up
-    #[arg(long, value_name = "DATA", num_args = 1.., requires = "quantize")]
+    /// that say the ranges of what convolutions read. With `--sparsify`, inputs that weights are pruned by (`--saliency`). `random`
+    /// makes inputs up
+    #[arg(long, value_name = "DATA", num_args = 1..)]
     pub calibrate: Vec<PathBuf>,
     /// The relative error (L2) that an output may have by lower precision, on inputs made for that, or for `--quantize auto` on
     /// data; above it nothing is written
@@ -137,6 +138,12 @@ pub struct CompileArgs {
     /// several times, and the first rule that is for a node counts. Implies `--assume-finite`
     #[arg(long, value_name = "RULE|REGEX=RULE", value_parser = Choice::parse)]
     pub sparsify: Vec<Choice>,
+    /// Which weights `--sparsify` makes 0: those of the least magnitude; by the data of `--calibrate`, those of the least w² · Σ x²
+    /// (`obd`), or those that the product loses least by where the weights that stay make good what the others did (`obs`, as
+    /// SparseGPT). By data, global:0.9 is this part of each product. With `--quantize`, zeros stay 0 where data rounds
+    /// the others. [default: obs with `--calibrate`, else magnitude]
+    #[arg(long, value_name = "WHICH", requires = "sparsify", value_parser = named::<Saliency>())]
+    pub saliency: Option<Saliency>,
     /// Leave the zeros of weights that are mostly 0 out of products where that is estimated faster (which needs
     /// `--assume-finite`), or multiply them like any number
     #[arg(long, value_name = "WHICH", default_value = "auto", value_parser = named::<Sparsity>())]
@@ -241,6 +248,7 @@ fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> R
         report: args.report.clone(),
         calibrate: args.calibrate.clone(),
         sparsify: args.sparsify.clone(),
+        saliency: args.saliency,
         plan: args.plan.as_deref().map(Placement::read).transpose()?,
         movement: question(args, &output)?,
         options: Options {
@@ -451,7 +459,8 @@ fn on_what(lowered: &Lowered) -> String {
 const SHOWN: usize = 5;
 
 fn pruned_lines(report: &Report) -> Vec<String> {
-    let mut lines: Vec<String> = worst(&report.pruned, SHOWN, |p| p.error).into_iter().map(Pruned::to_string).collect();
+    let mut lines: Vec<String> =
+        worst(&report.pruned, SHOWN, Pruned::loss).into_iter().map(Pruned::to_string).collect();
     let rest = report.pruned.len() - lines.len();
     lines.extend((rest > 0).then(|| format!("pruned: {rest} more products, none further off; `--json` has all")));
     lines

@@ -1,20 +1,24 @@
-//! |w| of a block of rows by a chunk of columns  =>  which n of m rows each column keeps, each choice for as many columns
+//! scores of a block of rows by a chunk of columns  =>  which n of m rows each column keeps, each choice for as many columns
 //!
-//! Columns get their patterns greedily, the largest sum of |w| first, until a pattern has no place left; then two columns change
-//! places as long as that keeps more (STen).
+//! Columns get their patterns greedily, the largest sum of scores first, until a pattern has no place left; then two or three
+//! columns change places as long as that keeps more (STen).
 
 use sardonyx_dialects::flow::sparse::{Grid, Groups};
 
-/// Rounds of exchanges: few are needed, and a sum that goes up and down by rounding must not go on forever.
-const ROUNDS: usize = 16;
+/// Exchanges of a chunk, at most.
+const ROUNDS: usize = 1 << 10;
+/// An exchange that gains less, as a part of the largest score, is none: sums are rounded.
+const GAIN_MIN: f64 = 1e-9;
 
-/// Marks the weights of a matrix, row by row, that stay; none for sizes that no format has.
-pub fn kept([rows, columns]: [usize; 2], values: &[f32], sizes: [usize; 3]) -> Option<Vec<bool>> {
-    let [rows, columns] = [i64::try_from(rows).ok()?, i64::try_from(columns).ok()?];
-    let grid = Grid { rows, columns, row_stride: columns, column_stride: 1 };
-    let form = Groups::shaped(grid, sizes.map(|n| i64::try_from(n).unwrap_or(0)))?;
-    let patterns = form.patterns()?;
-    let mut kept = vec![false; values.len()];
+/// Marks the weights of a matrix that stay, row by row, by scores that add up. A rule has sizes that there is a form for; with others all
+/// weights stay.
+pub fn kept([rows, columns]: [usize; 2], scores: &[f32], sizes: [usize; 3]) -> Vec<bool> {
+    let found = form([rows, columns], sizes);
+    let Some((form, patterns)) = found.and_then(|form| Some((form, form.patterns()?))) else {
+        return vec![true; scores.len()];
+    };
+    let [rows, columns] = [form.grid.rows, form.grid.columns];
+    let mut kept = vec![false; scores.len()];
     for row0 in (0..rows).step_by(form.m as usize) {
         for column0 in (0..columns).step_by(form.width as usize) {
             let at = |row: usize, column: usize| {
@@ -22,7 +26,7 @@ pub fn kept([rows, columns]: [usize; 2], values: &[f32], sizes: [usize; 3]) -> O
                 (row < rows).then_some((row * columns + column) as usize)
             };
             let n_columns = (columns - column0).min(form.width) as usize;
-            let size = |row: usize, column: usize| at(row, column).map_or(0.0, |at| f64::from(values[at].abs()));
+            let size = |row: usize, column: usize| at(row, column).map_or(0.0, |at| f64::from(scores[at]));
             let energy = |column: usize, rows: &[usize]| rows.iter().map(|row| size(*row, column)).sum();
             let energies: Vec<Vec<f64>> =
                 (0..n_columns).map(|column| patterns.iter().map(|rows| energy(column, rows)).collect()).collect();
@@ -31,51 +35,83 @@ pub fn kept([rows, columns]: [usize; 2], values: &[f32], sizes: [usize; 3]) -> O
             }
         }
     }
-    Some(kept)
+    kept
+}
+
+/// Columns of a chunk: what stays of one depends on no other.
+pub fn width(dims: [usize; 2], sizes: [usize; 3]) -> usize {
+    form(dims, sizes).map_or(dims[1], |form| form.width as usize)
+}
+
+fn form([rows, columns]: [usize; 2], sizes: [usize; 3]) -> Option<Groups> {
+    let [rows, columns] = [i64::try_from(rows).ok()?, i64::try_from(columns).ok()?];
+    let grid = Grid { rows, columns, row_stride: columns, column_stride: 1 };
+    Groups::shaped(grid, sizes.map(|n| i64::try_from(n).unwrap_or(0)))
 }
 
 /// The pattern of each column, at most `g` columns each, by what each keeps in each.
-fn assigned(energies: &[Vec<f64>], g: usize) -> Vec<usize> {
-    let n_patterns = energies.first().map_or(0, Vec::len);
+fn assigned(scores: &[Vec<f64>], g: usize) -> Vec<usize> {
+    let n_patterns = scores.first().map_or(0, Vec::len);
     let mut pairs: Vec<(usize, usize)> =
-        (0..energies.len()).flat_map(|column| (0..n_patterns).map(move |pattern| (column, pattern))).collect();
-    pairs.sort_by(|a, b| energies[b.0][b.1].total_cmp(&energies[a.0][a.1]));
-    let (mut found, mut left) = (vec![None; energies.len()], vec![g; n_patterns]);
+        (0..scores.len()).flat_map(|column| (0..n_patterns).map(move |pattern| (column, pattern))).collect();
+    pairs.sort_by(|a, b| scores[b.0][b.1].total_cmp(&scores[a.0][a.1]));
+    let (mut found, mut left) = (vec![None; scores.len()], vec![g; n_patterns]);
     for (column, pattern) in pairs {
         if found[column].is_none() && left[pattern] > 0 {
             (found[column], left[pattern]) = (Some(pattern), left[pattern] - 1);
         }
     }
     let mut found: Vec<usize> = found.into_iter().map(Option::unwrap_or_default).collect();
-    for _ in 0..ROUNDS {
-        if !improve(energies, &mut found, &mut left) {
-            break;
-        }
-    }
+    let largest = scores.iter().flatten().copied().fold(0.0, f64::max);
+    let mut rounds = 0..ROUNDS;
+    while rounds.next().is_some() && improve(scores, &mut found, &mut left, GAIN_MIN * largest) {}
     found
 }
 
-/// Moves columns to patterns with a place left, and exchanges those of two columns, where that keeps more.
-fn improve(energies: &[Vec<f64>], found: &mut [usize], left: &mut [usize]) -> bool {
-    let mut improved = false;
-    for a in 0..found.len() {
-        for pattern in 0..left.len() {
-            if left[pattern] > 0 && energies[a][pattern] > energies[a][found[a]] {
-                left[found[a]] += 1;
-                left[pattern] -= 1;
-                found[a] = pattern;
-                improved = true;
-            }
-        }
-        for b in 0..a {
-            let (p, q) = (found[a], found[b]);
-            if energies[a][q] + energies[b][p] > energies[a][p] + energies[b][q] {
-                (found[a], found[b]) = (q, p);
-                improved = true;
+/// The column of a pattern that gains most by going to another, and what it gains.
+type Move = Option<(f64, usize)>;
+
+/// Moves the columns of up to three patterns, one each, to the next pattern, the last one's to a place that is left or to the first
+/// pattern, where that keeps more.
+fn improve(scores: &[Vec<f64>], found: &mut [usize], left: &mut [usize], gain_min: f64) -> bool {
+    let n = left.len();
+    let mut moves: Vec<Vec<Move>> = vec![vec![None; n]; n];
+    for (column, from) in found.iter().enumerate() {
+        for to in (0..n).filter(|to| to != from) {
+            let gain = scores[column][to] - scores[column][*from];
+            let best = &mut moves[*from][to];
+            if best.is_none_or(|(other, _)| gain > other) {
+                *best = Some((gain, column));
             }
         }
     }
-    improved
+    // Behind the last of them, in a place that is left, or back in the first pattern.
+    let close = |last: usize, first: usize| {
+        let open = (left[last] > 0).then_some((0.0, None));
+        let back = moves[last][first].map(|(gain, column)| (gain, Some(column)));
+        [open, back].into_iter().flatten().max_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let (mut best, mut cycle) = (0.0, None);
+    let pairs = (0..n).flat_map(|p| (0..n).map(move |q| (p, q)));
+    for (p, q, (first, a)) in pairs.filter_map(|(p, q)| Some((p, q, moves[p][q]?))) {
+        if let Some((last, end)) = close(q, p).filter(|(last, _)| first + last > best) {
+            (best, cycle) = (first + last, Some([Some((a, q)), end.map(|c| (c, p)), None]));
+        }
+        for (r, (second, b)) in (0..n).filter(|r| *r != p).filter_map(|r| Some((r, moves[q][r]?))) {
+            if let Some((last, end)) = close(r, p).filter(|(last, _)| first + second + last > best) {
+                (best, cycle) = (first + second + last, Some([Some((a, q)), Some((b, r)), end.map(|c| (c, p))]));
+            }
+        }
+    }
+    let Some(cycle) = cycle.filter(|_| best > gain_min) else { return false };
+    for (column, to) in cycle.into_iter().flatten() {
+        left[found[column]] += 1;
+        found[column] = to;
+    }
+    for (_, to) in cycle.into_iter().flatten() {
+        left[to] -= 1;
+    }
+    true
 }
 
 #[cfg(test)]
@@ -95,23 +131,29 @@ mod tests {
     fn energy(values: &[f32], kept: &[bool]) -> f64 {
         let sum = |all: bool| -> f64 {
             let some = values.iter().zip(kept).filter(|(_, kept)| all || **kept);
-            some.map(|(v, _)| f64::from(v.abs())).sum()
+            some.map(|(v, _)| f64::from(*v)).sum()
         };
         sum(false) / sum(true)
     }
 
-    /// The parts of Σ|w| that STen's format keeps of normal numbers.
+    /// The parts of Σ|w| that STen's conversion keeps of normal numbers, and what n of m keep without patterns.
     #[test]
     fn as_much_is_kept_as_published() {
-        let values = normal(96 * 960, 1);
-        for (sizes, part) in
-            [([2, 4, 1], 0.686), ([2, 4, 4], 0.722), ([2, 4, 16], 0.735), ([2, 6, 4], 0.5675), ([2, 6, 16], 0.578)]
-        {
-            let kept = energy(&values, &kept([96, 960], &values, sizes).unwrap());
-            assert!((kept - part).abs() < 0.015, "{sizes:?}: {kept}");
+        let values: Vec<f32> = normal(96 * 960, 1).into_iter().map(f32::abs).collect();
+        let (four, six) = (0.7448, 0.586);
+        for (sizes, part, free) in [
+            ([2, 4, 1], 0.686, four),
+            ([2, 4, 4], 0.722, four),
+            ([2, 4, 16], 0.735, four),
+            ([2, 6, 1], 0.541, six),
+            ([2, 6, 4], 0.5675, six),
+            ([2, 6, 16], 0.578, six),
+        ] {
+            let kept = energy(&values, &kept([96, 960], &values, sizes));
+            assert!(kept > part - 0.005 && kept < free + 0.005, "{sizes:?}: {kept}");
         }
         for sizes in [[2, 4, 1 << 14], [4, 8, 1], [0, 4, 1], [2, 4, 0]] {
-            assert_eq!(kept([4, 8], &[1.0; 32], sizes), None, "{sizes:?}");
+            assert_eq!(kept([4, 8], &[1.0; 32], sizes), [true; 32], "{sizes:?}");
         }
     }
 

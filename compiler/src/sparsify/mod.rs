@@ -1,27 +1,44 @@
-//! weights, rules  =>  the same weights, of which the smallest are 0
+//! weights, rules  =>  the same weights, of which those that matter least are 0
 //!
-//! The smallest weights become 0 (magnitude pruning). Nothing is trained: the error of the outputs is
-//! measured, and `--error-budget` refuses what is too far off.
+//! Weights matter by their magnitude, or by what they are multiplied with on data; with `obs` those that stay make good what the others
+//! did. Nothing is trained: the error of the outputs is measured, and `--error-budget` refuses what is too far off.
 
 mod groups;
+mod mask;
+mod obs;
 mod rule;
 
-pub use rule::{Choice, Rule};
+pub use rule::{Choice, Rule, Saliency};
 
+use crate::calibrate::data::{Sample, samples};
+use crate::calibrate::hessian::{Seen, relative};
+use crate::calibrate::walk::Walk;
 use crate::import::{DimRange, ParamStore};
 use crate::module::graph_after;
 use crate::onnx::Model;
+use crate::precision::worst;
+use mask::{largest, part_of};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::weights::{Weights, weights};
 use sardonyx_passes::{Options, Params};
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 /// The stage behind which products and their weights are found.
 const STAGE: &str = "simplify";
+
+/// The weights that became 0, and what was asked for.
+pub struct Sparsified {
+    /// The parameters that changed.
+    pub params: ParamStore,
+    /// What each product lost, in their order.
+    pub pruned: Vec<Pruned>,
+    /// The calls of the data; none where there is none.
+    pub samples: Vec<Sample>,
+}
 
 /// The loss of a product's weights by pruning.
 #[derive(Clone, Debug)]
@@ -30,8 +47,10 @@ pub struct Pruned {
     pub rule: String,
     /// The part of the weights that is 0 now.
     pub zeros: f64,
-    /// Euclidean length of what was left out over that of all.
-    pub error: f64,
+    /// The relative error (L2) of the product on the data, behind products that are pruned already; none where there is no data.
+    pub error: Option<f64>,
+    /// And of the weights themselves.
+    pub weight_error: f64,
 }
 
 impl Pruned {
@@ -40,50 +59,86 @@ impl Pruned {
             ("origins", Json::list(self.origins.iter().map(String::as_str))),
             ("rule", self.rule.as_str().into()),
             ("zeros", self.zeros.into()),
-            ("weight_error", self.error.into()),
+            ("error", self.error.into()),
+            ("weight_error", self.weight_error.into()),
         ])
+    }
+}
+
+impl Pruned {
+    /// The loss by which products are compared.
+    pub fn loss(&self) -> f64 {
+        self.error.unwrap_or(self.weight_error)
     }
 }
 
 impl fmt::Display for Pruned {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Pruned { origins, rule, zeros, error } = self;
+        let Pruned { origins, rule, zeros, error, weight_error } = self;
+        let product = error.map_or(String::new(), |error| format!("{error:.4} off on the data, "));
         let zeros = 100.0 * zeros;
-        write!(f, "pruned: weights {error:.4} off, {zeros:.1} % are 0 by {rule}: {}", origins.join(" + "))
+        write!(
+            f,
+            "pruned: {product}weights {weight_error:.4} off, {zeros:.1} % are 0 by {rule}: {}",
+            origins.join(" + ")
+        )
     }
 }
 
-/// The parameters that change, and what became of each product. Errors: E0001 for a rule that is for no product.
+/// Names the products that lose most to an error that is about the outputs.
+pub fn name_worst(mut error: Box<Error>, pruned: &[Pruned]) -> Box<Error> {
+    if error.code != "E0501" || pruned.is_empty() {
+        return error;
+    }
+    let name = |p: &Pruned| format!("{} ({:.2e})", p.origins.join(" + "), p.loss());
+    let names: Vec<String> = worst(pruned, SHOWN, Pruned::loss).into_iter().map(name).collect();
+    let before = error.help.clone().unwrap_or_default();
+    error.help = Some(format!("{before}; these layers lose most by `--sparsify`: {}", names.join(", ")));
+    error
+}
+
+/// Layers that a diagnostic names.
+const SHOWN: usize = 3;
+
+/// The parameters that change, and what became of each product. Errors: E0001 for a rule that is for no product; E0301 for data that
+/// the model does not take.
 pub fn sparsify(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
     options: &Options,
     choices: &[Choice],
-) -> Result<(ParamStore, Vec<Pruned>)> {
+    (saliency, data): (Saliency, &[PathBuf]),
+) -> Result<Sparsified> {
     let asked = |params: &ParamStore| Options {
         params: Params::new(params.clone()),
         target: options.target,
         ..Options::default()
     };
     let (graph, params) = graph_after(model, dims, STAGE, asked)?;
-    let found = weights(&graph);
-    let mut made = Made { graph: &graph, params, changed: ParamStore::new() };
-    let mut report = vec![];
-    for (at, choice) in choices.iter().enumerate() {
+    let all = weights(&graph);
+    let mut found = vec![];
+    for weights in &all {
         // The first rule that is for a product counts.
-        let is_own = |w: &&Weights| choices.iter().position(|c| c.is_for(&w.origins)) == Some(at);
-        let own: Vec<&Weights> = found.iter().filter(is_own).collect();
-        if own.is_empty() {
-            return Err(no_product(choice, &found));
-        }
-        let values = own.iter().map(|w| made.values(w)).collect::<Result<Vec<Vec<f32>>>>()?;
-        let kept = kept(choice.rule, &own, &values);
-        for ((weights, before), kept) in own.iter().zip(&values).zip(&kept) {
-            made.prune(weights, kept)?;
-            report.push(pruned(weights, choice, before, kept));
-        }
+        let choice = choices.iter().find(|c| c.is_for(&weights.origins));
+        found.extend(choice.map(|choice| Found { weights, choice }));
     }
-    Ok((made.changed, report))
+    if let Some(choice) = choices.iter().find(|c| !found.iter().any(|f| std::ptr::eq(f.choice, *c))) {
+        return Err(no_product(choice, &all));
+    }
+    let samples = samples(data, &graph)?;
+    let walk = Walk::new(&graph, params.clone(), &samples, found.iter().map(|f| f.weights.factor.0));
+    let walk = (!samples.is_empty()).then_some(walk);
+    let (changed, taken) = (ParamStore::new(), BTreeMap::new());
+    let mut made = Made { graph: &graph, params, changed, taken, walk, saliency };
+    let pruned = made.prune(&found, choices)?;
+    let params = made.changed;
+    Ok(Sparsified { params, pruned, samples })
+}
+
+/// Weights of a product, and the rule for them.
+struct Found<'a> {
+    weights: &'a Weights,
+    choice: &'a Choice,
 }
 
 fn no_product(choice: &Choice, found: &[Weights]) -> Box<Error> {
@@ -97,13 +152,100 @@ fn no_product(choice: &Choice, found: &[Weights]) -> Box<Error> {
     Error::user("E0001", message).help(help)
 }
 
+/// What weights are multiplied with, as far as a saliency asks for it.
+enum Known {
+    Nothing,
+    /// [k, k]: Σ xᵀx.
+    Products(Vec<f64>),
+    Factor(Seen),
+}
+
+impl Known {
+    fn products(&self) -> Option<&[f64]> {
+        match self {
+            Known::Nothing => None,
+            Known::Products(products) => Some(products),
+            Known::Factor(seen) => Some(&seen.products),
+        }
+    }
+}
+
 struct Made<'g> {
     graph: &'g Graph,
     params: ParamStore,
     changed: ParamStore,
+    /// The elements of parameters that some product's weights are.
+    taken: BTreeMap<String, Vec<bool>>,
+    /// Goes through the products where there is data.
+    walk: Option<Walk<'g>>,
+    saliency: Saliency,
 }
 
 impl Made<'_> {
+    /// Prunes products in their order, each behind those that are pruned already.
+    fn prune(&mut self, found: &[Found], choices: &[Choice]) -> Result<Vec<Pruned>> {
+        let mut masks = match self.saliency {
+            Saliency::Magnitude => self.masks(found, choices)?,
+            Saliency::Obd | Saliency::Obs => vec![],
+        }
+        .into_iter();
+        let mut report = vec![];
+        for same in found.chunk_by(|a, b| a.weights.factor == b.weights.factor) {
+            let known = self.known(same[0].weights)?;
+            for Found { weights, choice } in same {
+                let places = weights.places(self.graph)?;
+                let before = self.values(weights, &places)?;
+                let is_own = self.take(weights, &places);
+                let (dims, rule) = (weights.dims, choice.rule);
+                let after = match (&known, masks.next()) {
+                    (_, Some(kept)) => left_out(&before, &kept),
+                    // What another product reads too is not changed for this one.
+                    (Known::Factor(seen), None) if is_own => obs::prune(seen, &before, dims, rule),
+                    (Known::Factor(Seen { products, .. }) | Known::Products(products), None) => {
+                        obs::prune_by_diagonal(products, &before, dims, rule)
+                    }
+                    (Known::Nothing, None) => {
+                        return Err(Error::defect("weights are pruned by data, and there is none"));
+                    }
+                };
+                self.set(weights, &places, &after)?;
+                let error = known.products().map(|products| obs::product_error(products, &before, &after, dims));
+                report.push(pruned((weights, choice), (&before, &after), error));
+            }
+        }
+        Ok(report)
+    }
+
+    /// Marks the weights of each product that stay, by magnitude.
+    fn masks(&self, found: &[Found], choices: &[Choice]) -> Result<Vec<Vec<bool>>> {
+        let mut masks: Vec<Vec<bool>> = vec![vec![]; found.len()];
+        for choice in choices {
+            let own: Vec<usize> = (0..found.len()).filter(|i| std::ptr::eq(found[*i].choice, choice)).collect();
+            let weights: Vec<&Weights> = own.iter().map(|i| found[*i].weights).collect();
+            let values = |w: &&Weights| self.values(w, &w.places(self.graph)?);
+            let values = weights.iter().map(values).collect::<Result<Vec<_>>>()?;
+            own.into_iter().zip(largest_of_all(choice.rule, &weights, &values)).for_each(|(i, kept)| masks[i] = kept);
+        }
+        Ok(masks)
+    }
+
+    fn known(&mut self, weights: &Weights) -> Result<Known> {
+        let Some(walk) = &mut self.walk else { return Ok(Known::Nothing) };
+        let (factor, axes) = &weights.factor;
+        let products = walk.products(*factor, axes)?;
+        match self.saliency {
+            Saliency::Magnitude | Saliency::Obd => Ok(Known::Products(products)),
+            Saliency::Obs => {
+                let seen = Seen::in_order(products, (0..weights.dims[1]).collect());
+                let named = |e: Box<Error>| match weights.origins.first() {
+                    Some(origin) => e.node(origin),
+                    None => e,
+                };
+                seen.map(Known::Factor).map_err(named)
+            }
+        }
+    }
+
     fn value(&self, name: &str) -> Result<Vec<f32>> {
         let tensor = self.changed.get(name).or_else(|| self.params.get(name));
         let values = tensor.and_then(Tensor::to_vec::<f32>);
@@ -111,130 +253,71 @@ impl Made<'_> {
     }
 
     /// Gives the weights of a product row by row.
-    fn values(&self, weights: &Weights) -> Result<Vec<f32>> {
+    fn values(&self, weights: &Weights, places: &[(usize, usize)]) -> Result<Vec<f32>> {
         let params = weights.params.keys().map(|name| self.value(name)).collect::<Result<Vec<_>>>()?;
-        Ok(weights.places(self.graph)?.into_iter().map(|(param, at)| params[param][at]).collect())
+        Ok(places.iter().map(|(param, at)| params[*param][*at]).collect())
     }
 
-    fn prune(&mut self, weights: &Weights, kept: &[bool]) -> Result<()> {
+    /// Notes that these elements are a product's weights. Returns true if they were no other's before.
+    fn take(&mut self, weights: &Weights, places: &[(usize, usize)]) -> bool {
+        let mut is_own = true;
+        for (at, (name, n)) in weights.params.iter().enumerate() {
+            let taken = self.taken.entry(name.clone()).or_insert_with(|| vec![false; *n]);
+            for (_, element) in places.iter().filter(|(param, _)| *param == at) {
+                is_own &= !std::mem::replace(&mut taken[*element], true);
+            }
+        }
+        is_own
+    }
+
+    fn set(&mut self, weights: &Weights, places: &[(usize, usize)], values: &[f32]) -> Result<()> {
         let mut params = weights.params.keys().map(|name| self.value(name)).collect::<Result<Vec<_>>>()?;
-        for ((param, at), _) in weights.places(self.graph)?.into_iter().zip(kept).filter(|(_, kept)| !**kept) {
-            params[param][at] = 0.0;
+        for ((param, at), value) in places.iter().zip(values) {
+            params[*param][*at] = *value;
         }
         for (name, values) in weights.params.keys().zip(params) {
             let dims = self.params.get(name).map_or(vec![], |t| t.dims().to_vec());
-            self.changed.insert(name.clone(), Tensor::from_vec(dims, values));
+            let tensor = Tensor::from_vec(dims, values);
+            if let Some(walk) = &mut self.walk {
+                walk.set(name, tensor.clone());
+            }
+            self.changed.insert(name.clone(), tensor);
         }
         Ok(())
     }
 }
 
-fn pruned(weights: &Weights, choice: &Choice, before: &[f32], kept: &[bool]) -> Pruned {
-    let energy = |of: &dyn Fn(bool) -> bool| -> f64 {
-        let all = before.iter().zip(kept).filter(|(_, kept)| of(**kept));
-        all.map(|(v, _)| f64::from(*v).powi(2)).sum()
-    };
-    let zeros = before.iter().zip(kept).filter(|(v, kept)| !**kept || **v == 0.0).count();
-    let all = energy(&|_| true);
+fn left_out(values: &[f32], kept: &[bool]) -> Vec<f32> {
+    values.iter().zip(kept).map(|(v, kept)| if *kept { *v } else { 0.0 }).collect()
+}
+
+fn pruned((weights, choice): (&Weights, &Choice), (before, after): (&[f32], &[f32]), error: Option<f64>) -> Pruned {
+    let lost = before.iter().zip(after).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+    let whole = before.iter().map(|v| f64::from(*v).powi(2)).sum();
+    let n_zeros = after.iter().filter(|v| **v == 0.0).count();
     Pruned {
         origins: weights.origins.clone(),
         rule: choice.text.clone(),
-        zeros: zeros as f64 / before.len().max(1) as f64,
-        error: if all > 0.0 { (energy(&|kept| !kept) / all).sqrt() } else { 0.0 },
+        zeros: n_zeros as f64 / after.len().max(1) as f64,
+        error,
+        weight_error: relative(lost, whole),
     }
 }
 
-/// Marks the weights of each product that stay.
-fn kept(rule: Rule, weights: &[&Weights], values: &[Vec<f32>]) -> Vec<Vec<bool>> {
+/// Marks the weights of each product that stay, where the smallest are left out: of a part of all, those of all products.
+fn largest_of_all(rule: Rule, weights: &[&Weights], values: &[Vec<f32>]) -> Vec<Vec<bool>> {
+    let sizes = |values: &[f32]| -> Vec<f32> { values.iter().map(|v| v.abs()).collect() };
+    let each = |score: &dyn Fn(&[f32]) -> Vec<f32>| {
+        weights.iter().zip(values).map(|(w, values)| mask::kept(rule, w.dims, &score(values))).collect()
+    };
     match rule {
         Rule::Global(part) => {
-            let sizes: Vec<f32> = values.iter().flatten().map(|v| v.abs()).collect();
-            let mut stays = largest(&sizes, part).into_iter();
+            let all: Vec<f32> = values.iter().flat_map(|values| sizes(values)).collect();
+            let mut stays = largest(&all, part_of(all.len(), part)).into_iter();
             values.iter().map(|values| stays.by_ref().take(values.len()).collect()).collect()
         }
-        Rule::Neighbours { n, m } => {
-            let each = |(weights, values): (&&Weights, &Vec<f32>)| neighbours(weights.dims[1], values, n, m);
-            weights.iter().zip(values).map(each).collect()
-        }
-        Rule::Groups(sizes) => {
-            // A rule has sizes that there is a format for.
-            let each = |(weights, values): (&&Weights, &Vec<f32>)| {
-                groups::kept(weights.dims, values, sizes).unwrap_or_else(|| vec![true; values.len()])
-            };
-            weights.iter().zip(values).map(each).collect()
-        }
-        Rule::Blocks { part, rows, columns } => {
-            let each = |(weights, values): (&&Weights, &Vec<f32>)| blocks(weights.dims, values, part, [rows, columns]);
-            weights.iter().zip(values).map(each).collect()
-        }
-    }
-}
-
-/// Marks the numbers that stay when this part of them, the smallest, is left out; of equal ones the first are.
-fn largest(sizes: &[f32], part: f64) -> Vec<bool> {
-    let n_left_out = (part * sizes.len() as f64).round() as usize;
-    let mut sorted = sizes.to_vec();
-    let Some((below, threshold, _)) =
-        (n_left_out < sizes.len()).then(|| sorted.select_nth_unstable_by(n_left_out, f32::total_cmp))
-    else {
-        return vec![false; sizes.len()];
-    };
-    let threshold = *threshold;
-    let mut n_equal = below.iter().filter(|size| **size == threshold).count();
-    let is_kept = |size: &f32| match size.total_cmp(&threshold) {
-        Ordering::Less => false,
-        Ordering::Greater => true,
-        Ordering::Equal => {
-            let left_out = n_equal > 0;
-            n_equal -= usize::from(left_out);
-            !left_out
-        }
-    };
-    sizes.iter().map(is_kept).collect()
-}
-
-/// Marks the `n` largest of each `m` along a row, and as large a part of a shorter group at its end.
-fn neighbours(columns: usize, values: &[f32], n: usize, m: usize) -> Vec<bool> {
-    let group = |group: &[f32]| {
-        let sizes: Vec<f32> = group.iter().map(|v| v.abs()).collect();
-        let kept = (n * group.len()).div_ceil(m);
-        largest(&sizes, 1.0 - kept as f64 / group.len() as f64)
-    };
-    values.chunks(columns.max(1)).flat_map(|row| row.chunks(m).flat_map(group)).collect()
-}
-
-/// Marks the weights of all blocks but this part of them, those with the least energy.
-fn blocks([rows, columns]: [usize; 2], values: &[f32], part: f64, size: [usize; 2]) -> Vec<bool> {
-    let across = columns.div_ceil(size[1]);
-    let block = |at: usize| at / columns.max(1) / size[0] * across + at % columns.max(1) / size[1];
-    let mut energies = vec![0f32; rows.div_ceil(size[0]) * across];
-    values.iter().enumerate().for_each(|(at, v)| energies[block(at)] += v * v);
-    let kept = largest(&energies, part);
-    (0..values.len()).map(|at| kept[block(at)]).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_largest_of_neighbours_stay() {
-        let row = [1.0, -4.0, 3.0, 0.5, 0.0, 0.0, 0.0, 0.0, 7.0, 8.0];
-        let kept = neighbours(10, &row, 2, 4);
-        assert_eq!(kept, [false, true, true, false, false, false, true, true, false, true]);
-    }
-
-    #[test]
-    fn blocks_are_kept_whole() {
-        let matrix = [1.0, 1.0, 9.0, 0.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0];
-        let expected = [false, false, true, true, true, true, true, false, false, false];
-        assert_eq!(blocks([2, 5], &matrix, 0.5, [1, 2]), expected);
-        assert_eq!(blocks([2, 5], &matrix, 0.34, [2, 2])[4..5], [false]);
-    }
-
-    #[test]
-    fn a_part_is_that_part() {
-        assert_eq!(largest(&[3.0, 1.0, 1.0, 2.0], 0.5), [true, false, false, true]);
-        assert!(largest(&[], 0.5).is_empty());
+        Rule::Neighbours { .. } | Rule::Groups(_) => each(&sizes),
+        // Energies add up over a block.
+        Rule::Blocks { .. } => each(&|values| values.iter().map(|v| v * v).collect()),
     }
 }

@@ -2,18 +2,35 @@
 
 use regex_lite::Regex;
 use sardonyx_dialects::flow::sparse::{PATTERNS_MAX, patterns};
+use sardonyx_passes::Named;
 
-/// A choice of weights that stay, by how large they are.
+/// A choice of weights that stay, by their scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// The `n` largest of each `m` neighbours along the sum.
     Neighbours { n: usize, m: usize },
     /// n of m neighbouring results of each number that is multiplied; each choice of n of m for as many numbers, about g of a chunk.
     Groups([usize; 3]),
-    /// All but this part of the weights of all products that have the rule, the smallest.
+    /// All but this part of the weights of all products that have the rule, by magnitude; by data, of each of these products.
     Global(f64),
     /// All but this part of the blocks of a product's weights: so many results by so many neighbours along the sum.
     Blocks { part: f64, rows: usize, columns: usize },
+}
+
+/// The score of a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saliency {
+    /// |w|
+    Magnitude,
+    /// w² · Σ x², over the data (optimal brain damage).
+    Obd,
+    /// What the product loses on the data where the weights behind it make good what they can (optimal brain surgeon).
+    Obs,
+}
+
+impl Named for Saliency {
+    const NAMES: &'static [(&'static str, Saliency)] =
+        &[("magnitude", Saliency::Magnitude), ("obd", Saliency::Obd), ("obs", Saliency::Obs)];
 }
 
 /// A rule, and the ONNX nodes that it is for: all where there is no pattern.

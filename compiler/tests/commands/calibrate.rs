@@ -9,13 +9,13 @@ fn rows(wave: f32) -> Vec<f32> {
     (0..2 * N).map(|i| (wave * (i % N) as f32).sin() + 0.1 * ((i * 37 % 11) as f32 / 11.0 - 0.5)).collect()
 }
 
-fn tensor(name: &str, dims: &[i64], values: Vec<f32>) -> TensorProto {
+pub fn tensor(name: &str, dims: &[i64], values: Vec<f32>) -> TensorProto {
     TensorProto { name: name.into(), data_type: 1, dims: dims.to_vec(), float_data: values, ..Default::default() }
 }
 
 impl Folder {
     /// The inputs of a call, as `DIR/input_0.pb`.
-    fn data(&self, dir: &str, input: TensorProto) {
+    pub fn data(&self, dir: &str, input: TensorProto) {
         std::fs::create_dir_all(self.path(dir)).unwrap();
         std::fs::write(self.path(dir).join("input_0.pb"), input.encode_to_vec()).unwrap();
     }

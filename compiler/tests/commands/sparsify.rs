@@ -1,5 +1,6 @@
 //! `compile --sparsify`, and zeros that are in the file: what is pruned, what is left out, and what is refused
 
+use super::calibrate::tensor;
 use super::*;
 
 /// Rows of the input, and rows and columns of each matrix.
@@ -44,6 +45,79 @@ fn the_smallest_weights_are_left_out_and_what_that_costs_is_measured() {
     assert!(code == 2 && message.contains("E0501") && !exists(&f.path("no.sdx")), "{message}");
 }
 
+/// Inputs whose columns move together, some of them more than others.
+fn waves(wave: f32) -> TensorProto {
+    let value = |row: f32, column: f32| (1.0 + column % 7.0) * (wave * row + 0.05 * column).sin();
+    let values = (0..ROWS * N).map(|at| value((at / N) as f32, (at % N) as f32) + 0.1 * ((at * 37 % 11) as f32 / 11.0));
+    tensor("x", &[ROWS, N], values.collect())
+}
+
+#[test]
+fn weights_are_pruned_by_what_they_are_multiplied_with() {
+    let f = Folder::with(two_products(1));
+    [0.1, 0.17, 0.31].into_iter().enumerate().for_each(|(i, wave)| f.data(&format!("data/set_{i}"), waves(wave)));
+    for rule in ["2:4", "global:0.5"] {
+        let report = |saliency: &str| {
+            let prune = ["compile", "m.onnx", "--sparsify", rule, "--calibrate", "data", "-o", "p.sdx", "--json"];
+            let report = f.json(&[&prune[..], &["--saliency", saliency]].concat());
+            assert_eq!(report["precision"]["measured_on"], "3 calls of the data");
+            let pruned = report["pruned"].as_array().unwrap().clone();
+            assert!(pruned.len() == 2 && pruned.iter().all(|p| p["zeros"].as_f64().unwrap() > 0.45), "{pruned:?}");
+            let errors: Vec<f64> = pruned.iter().map(|p| p["error"].as_f64().unwrap()).collect();
+            (report["precision"]["errors"][0]["relative_l2"].as_f64().unwrap(), errors)
+        };
+        let (magnitude, of_magnitude) = report("magnitude");
+        let (obd, _) = report("obd");
+        let (obs, of_obs) = report("obs");
+        assert!(obs < 0.5 * magnitude && obs < obd, "{rule}: {obs} {obd} {magnitude}");
+        assert!(of_obs[0] < of_magnitude[0] && of_obs[1] < of_magnitude[1], "{rule}: {of_obs:?} {of_magnitude:?}");
+    }
+    // Where the last product alone is pruned, its error is that of the output.
+    let both = f.json(&["compile", "m.onnx", "--sparsify", "2:4", "-o", "l.sdx", "--json"]);
+    let rule = format!("{}=2:4", both["pruned"][1]["origins"][0].as_str().unwrap());
+    let report = f.json(&["compile", "m.onnx", "--sparsify", &rule, "--calibrate", "data", "-o", "l.sdx", "--json"]);
+    let (output, product) = (&report["precision"]["errors"][0]["relative_l2"], &report["pruned"][0]["error"]);
+    let [output, product] = [output, product].map(|error| error.as_f64().unwrap());
+    assert!((output - product).abs() < 1e-4 * product, "{output} {product}");
+    let by_default = ["compile", "m.onnx", "--sparsify", "2:4", "--calibrate", "data"];
+    let with = |more: &[&'static str]| [&by_default[..], more].concat();
+    let out = f.good(&with(&["-o", "d.sdx"]));
+    assert!(
+        out.contains("\nprecision: sparsify=2:4 saliency=obs ") && out.contains(" off on the data, weights 0."),
+        "{out}"
+    );
+    assert!(f.good(&["inspect", "d.sdx"]).contains("\nprecision   sparsify=2:4 saliency=obs\n"));
+    f.good(&with(&["--saliency", "obs", "-o", "s.sdx"]));
+    assert_eq!(std::fs::read(f.path("d.sdx")).unwrap(), std::fs::read(f.path("s.sdx")).unwrap());
+    f.good(&["run", "d.sdx", "--input", "x=random"]);
+    let (code, message) = f.bad(&with(&["--error-budget", "1e-6", "-o", "no.sdx"]));
+    assert!(code == 2 && message.contains("E0501") && !exists(&f.path("no.sdx")), "{message}");
+    assert!(message.contains("these layers lose most by `--sparsify`: "), "{message}");
+}
+
+#[test]
+fn weights_that_stay_are_rounded_by_data_and_zeros_are_codes_of_0() {
+    let f = Folder::with(two_products(1));
+    [0.1, 0.17, 0.31].into_iter().enumerate().for_each(|(i, wave)| f.data(&format!("data/set_{i}"), waves(wave)));
+    let error = |more: &[&'static str]| {
+        let prune = ["compile", "m.onnx", "--sparsify", "2:4", "-o", "q.sdx", "--json", "--calibrate", "data"];
+        let report = f.json(&[&prune[..], more].concat());
+        f.good(&["run", "q.sdx", "--input", "x=random"]);
+        let n_layers = report["layers"].as_array().map_or(0, Vec::len);
+        (report["precision"]["errors"][0]["relative_l2"].as_f64().unwrap(), n_layers)
+    };
+    let int4 = ["--quantize", "int4", "--activations", "f32", "--saliency"];
+    let (pruned, n_layers) = error(&[]);
+    assert_eq!(n_layers, 0);
+    let (obs, n_layers) = error(&[&int4[..], &["obs"]].concat());
+    assert_eq!(n_layers, 2);
+    let (magnitude, _) = error(&[&int4[..], &["magnitude"]].concat());
+    assert!(pruned < obs && obs < 0.7 * magnitude, "{pruned} {obs} {magnitude}");
+    // Rows of activations have scales of their own: the data prunes alone.
+    let (_, n_layers) = error(&["--quantize", "int8"]);
+    assert_eq!(n_layers, 0);
+}
+
 #[test]
 fn zeros_that_are_in_the_file_wait_for_finite_numbers() {
     let f = Folder::with(two_products(20));
@@ -77,7 +151,17 @@ fn rules_that_say_nothing_are_refused() {
         assert!(code == 2 && message.contains("E0001") && message.contains(what), "{rule}: {message}");
         assert!(!exists(&f.path("no.sdx")));
     }
-    let both = ["compile", "m.onnx", "--sparsify", "2:4", "--quantize", "int4", "--calibrate", "random"];
-    let (code, message) = f.bad(&both);
-    assert!(code == 2 && message.contains("`--sparsify` and `--calibrate` are not for one compilation"), "{message}");
+    let auto = ["--quantize", "auto", "--calibrate", "random", "--error-budget", "0.5"];
+    let (code, message) = f.bad(&[&["compile", "m.onnx", "--sparsify", "2:4"], &auto[..]].concat());
+    assert!(code == 2 && message.contains("`--quantize auto` is not for `--sparsify`"), "{message}");
+    for saliency in ["obd", "obs"] {
+        let (code, message) = f.bad(&["compile", "m.onnx", "--sparsify", "2:4", "--saliency", saliency]);
+        let needed = format!("error[E0001]: `--saliency {saliency}` needs data that weights are multiplied with");
+        assert!(code == 2 && message.contains(&needed) && message.contains("help: give inputs"), "{message}");
+    }
+    let (code, message) = f.bad(&["compile", "m.onnx", "--saliency", "magnitude"]);
+    assert!(code == 2 && message.contains("--sparsify"), "{message}");
+    let (code, message) = f.bad(&["compile", "m.onnx", "--calibrate", "random"]);
+    assert!(code == 2 && message.contains("or `--sparsify`"), "{message}");
+    assert!(!exists(&f.path("m.sdx")));
 }

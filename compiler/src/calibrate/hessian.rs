@@ -1,0 +1,258 @@
+//! Σ xᵀx over data  =>  the Cholesky factor of its inverse, and the sweep in which later places make good what earlier ones lose
+//!
+//! The weights of a row change one place along the sum after the other. What the product loses by a change is made good by the places
+//! behind it, as far as what they are multiplied with moves together (OBS, as GPTQ and SparseGPT compute it).
+
+use sardonyx_base::{Error, Result};
+use std::ops::Range;
+
+/// Rows of weights that change together.
+pub const COLUMNS: usize = 16;
+/// Places along the sum whose losses are handed on together.
+const BLOCK: usize = 64;
+/// The damping is this share of the diagonal's mean at first, and ten times more each time that there is no factor.
+const DAMPING: f64 = 0.01;
+const DAMPING_STEPS: usize = 6;
+
+/// The relative error (L2), of the squares of what is lost and of the whole.
+pub fn relative(lost: f64, whole: f64) -> f64 {
+    if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
+}
+
+/// The other factor of products, as far as the data shows it.
+pub struct Seen {
+    /// [k, k]: the sums of the products of its places.
+    pub products: Vec<f64>,
+    /// The places as a sweep takes them.
+    pub order: Vec<usize>,
+    /// U, upper, by rows, with UᵀU the inverse of the products in that order.
+    pub factor: Vec<f64>,
+    pub diagonal: Vec<f64>,
+    pub damping: f64,
+}
+
+impl Seen {
+    /// Takes the places that matter most first. Errors: E0501 where the products have no factor.
+    pub fn new(products: Vec<f64>, k: usize) -> Result<Seen> {
+        let mut order: Vec<usize> = (0..k).collect();
+        order.sort_by(|a, b| products[b * k + b].total_cmp(&products[a * k + a]));
+        Seen::in_order(products, order)
+    }
+
+    /// Takes the places in this order. Errors: E0501 where the products have no factor.
+    pub fn in_order(products: Vec<f64>, order: Vec<usize>) -> Result<Seen> {
+        let k = order.len();
+        // A place that was always 0 may have any weight.
+        let diagonal: Vec<f64> = (0..k).map(|i| products[i * k + i]).collect();
+        let mean = diagonal.iter().sum::<f64>() / k.max(1) as f64;
+        if !mean.is_finite() {
+            return Err(Error::user("E0501", "what the weights are multiplied with is no number"));
+        }
+        for step in 0..DAMPING_STEPS {
+            let damping = DAMPING * 10f64.powi(step as i32);
+            let more = if mean > 0.0 { damping * mean } else { 1.0 };
+            // Backwards, the lower factor is an upper one.
+            let at = |i: usize, j: usize| {
+                let (a, b) = (order[k - 1 - i], order[k - 1 - j]);
+                products[a * k + b] + if i == j { more } else { 0.0 }
+            };
+            if let Some(lower) = cholesky((0..k * k).map(|n| at(n / k, n % k)).collect(), k) {
+                let inverse = inverse(&lower, k);
+                let factor = (0..k * k).map(|n| inverse[k * k - 1 - n]).collect();
+                return Ok(Seen { products, order, factor, diagonal, damping });
+            }
+        }
+        Err(Error::user("E0501", "the products of what the weights are multiplied with have no Cholesky factor"))
+    }
+    /// Gives the places `range` of the order new weights, one after the other, and lets all behind them make good what that loses:
+    /// `put` takes a place and its weights, and gives the new ones. Adds to `lost` the squares of what the products lose.
+    pub fn sweep(
+        &self,
+        x: &mut [[f64; COLUMNS]],
+        range: Range<usize>,
+        lost: &mut [f64; COLUMNS],
+        mut put: impl FnMut(usize, &[f64; COLUMNS]) -> [f64; COLUMNS],
+    ) {
+        let k = x.len();
+        let mut handed = vec![[0f64; COLUMNS]; BLOCK];
+        for first in range.clone().step_by(BLOCK) {
+            let end = (first + BLOCK).min(range.end);
+            for i in first..end {
+                let place = self.order[i];
+                let factor = &self.factor[i * k..][..k];
+                let new = put(place, &x[place]);
+                for lane in 0..COLUMNS {
+                    let error = (x[place][lane] - new[lane]) / factor[i];
+                    lost[lane] += error * error;
+                    handed[i - first][lane] = error;
+                }
+                x[place] = new;
+                for j in i + 1..end {
+                    let later = &mut x[self.order[j]];
+                    (0..COLUMNS).for_each(|lane| later[lane] -= factor[j] * handed[i - first][lane]);
+                }
+            }
+            for j in end..k {
+                let later = &mut x[self.order[j]];
+                for i in first..end {
+                    let by = self.factor[i * k + j];
+                    (0..COLUMNS).for_each(|lane| later[lane] -= by * handed[i - first][lane]);
+                }
+            }
+        }
+    }
+}
+
+/// wᵀ · products · w of each column.
+pub fn squares(products: &[f64], x: &[[f64; COLUMNS]]) -> [f64; COLUMNS] {
+    let k = x.len();
+    let mut sums = [0f64; COLUMNS];
+    for i in 0..k {
+        let mut row = [0f64; COLUMNS];
+        for (j, w) in x.iter().enumerate() {
+            let by = products[i * k + j];
+            (0..COLUMNS).for_each(|lane| row[lane] += by * w[lane]);
+        }
+        (0..COLUMNS).for_each(|lane| sums[lane] += row[lane] * x[i][lane]);
+    }
+    sums
+}
+
+/// The lower factor L, by rows, with LLᵀ the matrix; none where it is not positive definite.
+pub fn cholesky(mut a: Vec<f64>, k: usize) -> Option<Vec<f64>> {
+    for first in (0..k).step_by(BLOCK) {
+        let end = (first + BLOCK).min(k);
+        for i in first..end {
+            for j in first..=i {
+                let sum = a[i * k + j] - dot(&a[i * k + first..i * k + j], &a[j * k + first..j * k + j]);
+                match i == j {
+                    true if sum > 0.0 && sum.is_finite() => a[i * k + i] = sum.sqrt(),
+                    true => return None,
+                    false => a[i * k + j] = sum / a[j * k + j],
+                }
+            }
+        }
+        let (done, rest) = a.split_at_mut(end * k);
+        let mut rows: Vec<&mut [f64]> = rest.chunks_mut(k).collect();
+        each_in_parallel(&mut rows, |_, row| {
+            for j in first..end {
+                let sum = row[j] - dot(&row[first..j], &done[j * k + first..j * k + j]);
+                row[j] = sum / done[j * k + j];
+            }
+        });
+        let panel: Vec<f64> = rows.iter().flat_map(|row| row[first..end].iter().copied()).collect();
+        let width = end - first;
+        each_in_parallel(&mut rows, |i, row| {
+            let own: Vec<f64> = row[first..end].to_vec();
+            (0..=i).for_each(|j| row[end + j] -= dot(&own, &panel[j * width..][..width]));
+        });
+    }
+    (0..k).for_each(|i| a[i * k + i + 1..(i + 1) * k].fill(0.0));
+    Some(a)
+}
+
+/// The inverse of a lower matrix.
+pub fn inverse(lower: &[f64], k: usize) -> Vec<f64> {
+    let starts: Vec<usize> = (0..k).step_by(COLUMNS).collect();
+    let columns = in_parallel(&starts, |&first| {
+        let mut x = vec![[0f64; COLUMNS]; k];
+        for i in first..k {
+            let mut sum = [0f64; COLUMNS];
+            if i - first < COLUMNS {
+                sum[i - first] = 1.0;
+            }
+            for j in first..i {
+                let by = lower[i * k + j];
+                (0..COLUMNS).for_each(|lane| sum[lane] -= by * x[j][lane]);
+            }
+            x[i] = sum.map(|s| s / lower[i * k + i]);
+        }
+        x
+    });
+    let mut out = vec![0.0; k * k];
+    for (first, x) in starts.iter().zip(columns) {
+        for (i, row) in x.iter().enumerate() {
+            let width = COLUMNS.min(k - first);
+            out[i * k + first..][..width].copy_from_slice(&row[..width]);
+        }
+    }
+    out
+}
+
+/// In eight sums, which are added in order.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0f64; 8];
+    let ((a8, a), (b8, b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (x, y) in a8.iter().zip(b8) {
+        (0..8).for_each(|i| sums[i] += x[i] * y[i]);
+    }
+    sums.iter().sum::<f64>() + a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>()
+}
+
+fn threads(n: usize) -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(n.max(1))
+}
+
+/// The results in order, whatever the threads do.
+pub fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let mut out: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    each_in_parallel(&mut out.iter_mut().collect::<Vec<_>>(), |i, place| **place = Some(f(&items[i])));
+    out.into_iter().flatten().collect()
+}
+
+pub fn each_in_parallel<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sync) {
+    let n = threads(items.len());
+    if n == 1 {
+        return items.iter_mut().enumerate().for_each(|(i, item)| f(i, item));
+    }
+    let mut shares: Vec<Vec<(usize, &mut T)>> = (0..n).map(|_| vec![]).collect();
+    items.iter_mut().enumerate().for_each(|(i, item)| shares[i % n].push((i, item)));
+    std::thread::scope(|scope| {
+        for share in shares {
+            scope.spawn(|| share.into_iter().for_each(|(i, item)| f(i, item)));
+        }
+    });
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn numbers(n: usize, seed: u32) -> Vec<f64> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f64::from(state >> 8) / f64::from(1 << 24) - 0.5
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    /// XᵀX of rows whose places move together.
+    pub fn products(k: usize, rows: usize) -> Vec<f64> {
+        let (base, mix) = (numbers(rows * 8, 1), numbers(8 * k, 2));
+        let own = numbers(rows * k, 3);
+        let x =
+            |r: usize, i: usize| (0..8).map(|m| base[r * 8 + m] * mix[m * k + i]).sum::<f64>() + 0.1 * own[r * k + i];
+        (0..k * k).map(|n| (0..rows).map(|r| x(r, n / k) * x(r, n % k)).sum()).collect()
+    }
+
+    #[test]
+    fn the_factor_is_that_of_the_inverse() {
+        let k = 150;
+        let h = products(k, 400);
+        let seen = Seen::new(h.clone(), k).unwrap();
+        let mean = (0..k).map(|i| h[i * k + i]).sum::<f64>() / k as f64;
+        // UᵀU · (H + damping) = 1
+        for i in [0, 3, 77, 149] {
+            for j in [0, 77, 149] {
+                let inverse = |a: usize, b: usize| {
+                    (0..=a.min(b)).map(|m| seen.factor[m * k + a] * seen.factor[m * k + b]).sum::<f64>()
+                };
+                let damped =
+                    |a: usize, b: usize| h[seen.order[a] * k + seen.order[b]] + if a == b { 0.01 * mean } else { 0.0 };
+                let one: f64 = (0..k).map(|m| inverse(i, m) * damped(m, j)).sum();
+                assert!((one - f64::from(u8::from(i == j))).abs() < 1e-8, "{i} {j} {one}");
+            }
+        }
+    }
+}
