@@ -133,8 +133,9 @@ pub struct CompileArgs {
     /// columns of contractions innermost (channels last); the others are to compare with
     #[arg(long, value_name = "WHICH", default_value = "chosen", value_parser = named::<Layouts>())]
     pub layouts: Layouts,
-    /// Make weights of products 0: the N largest of each M along the sum stay (2:4), or all but a part of all weights (global:0.9),
-    /// or all but a part of each product's blocks (block:0.8,1x4). REGEX=RULE is for the nodes whose names match; may be given
+    /// Make weights of products 0: the N largest of each M along the sum stay (2:4), or N of M neighbouring results, each choice
+    /// for about as many columns of a group (2:4:16, which is fast), or all but a part of all weights (global:0.9), or of each
+    /// product's blocks (block:0.8,1x4). REGEX=RULE is for the nodes whose names match; may be given
     /// several times, and the first rule that is for a node counts. Implies `--assume-finite`
     #[arg(long, value_name = "RULE|REGEX=RULE", value_parser = Choice::parse)]
     pub sparsify: Vec<Choice>,
@@ -144,7 +145,7 @@ pub struct CompileArgs {
     /// the others. [default: obs with `--calibrate`, else magnitude]
     #[arg(long, value_name = "WHICH", requires = "sparsify", value_parser = named::<Saliency>())]
     pub saliency: Option<Saliency>,
-    /// Leave the zeros of weights that are mostly 0 out of products where that is estimated faster (which needs
+    /// Leave the zeros of weights that are mostly 0 out of products where that is estimated faster (which, for floats, needs
     /// `--assume-finite`), or multiply them like any number
     #[arg(long, value_name = "WHICH", default_value = "auto", value_parser = named::<Sparsity>())]
     pub sparsity: Sparsity,

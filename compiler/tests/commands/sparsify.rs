@@ -138,6 +138,66 @@ fn zeros_that_are_in_the_file_wait_for_finite_numbers() {
 }
 
 #[test]
+fn groups_are_stored_by_their_patterns() {
+    let f = Folder::with(two_products(1));
+    let out = f.good(&["compile", "m.onnx", "--sparsify", "2:4:16", "-o", "g.sdx", "--list-rewrites"]);
+    assert_eq!(out.matches("skip-zeros: groups, in main, at ").count(), 2, "{out}");
+    f.good(&["compile", "m.onnx", "-o", "dense.sdx"]);
+    let bytes = |name: &str| f.json(&["inspect", name, "--json"])["constants_bytes"].as_u64().unwrap() as f64;
+    let part = bytes("g.sdx") / bytes("dense.sdx");
+    assert!(part < 0.58, "{part}");
+    assert!(f.good(&["run", "g.sdx", "--input", "x=random"]).contains("y f32 [128, 256]"));
+}
+
+/// y = dequantised x · dequantised w + b, of whose words of four bytes one in `one_in` is not 0.
+fn quantised_product(one_in: usize) -> GraphProto {
+    let scalar = |name: &str, data_type: i32, raw_data: Vec<u8>| TensorProto {
+        name: name.into(),
+        data_type,
+        raw_data: raw_data.into(),
+        ..Default::default()
+    };
+    let byte = |i: usize| {
+        let word = i / N as usize / 4 * N as usize + i % N as usize;
+        if word.is_multiple_of(one_in) { (i * 37 % 255) as u8 } else { 0 }
+    };
+    let w = TensorProto { dims: vec![N, N], ..scalar("w", 3, (0..(N * N) as usize).map(byte).collect()) };
+    let scales: Vec<u8> = (0..N).flat_map(|i| (0.01 + i as f32 / 1e4).to_le_bytes()).collect();
+    let nodes = vec![
+        node("QuantizeLinear", "x xs xz", "q"),
+        node("DequantizeLinear", "q xs xz", "d"),
+        node("DequantizeLinear", "w ws wz", "v"),
+        node("MatMul", "d v", "y"),
+    ];
+    GraphProto {
+        initializer: vec![
+            w,
+            TensorProto { dims: vec![N], ..scalar("ws", 1, scales) },
+            TensorProto { dims: vec![N], ..scalar("wz", 3, vec![0; N as usize]) },
+            scalar("xs", 1, 0.02f32.to_le_bytes().to_vec()),
+            scalar("xz", 2, vec![120]),
+        ],
+        input: vec![f32_value("x", &[ROWS, N])],
+        output: vec![f32_value("y", &[ROWS, N])],
+        ..graph("", "", nodes)
+    }
+}
+
+#[test]
+fn words_of_bytes_that_are_0_are_left_out_by_themselves_and_sums_are_the_same() {
+    let f = Folder::with(quantised_product(7));
+    let out = f.good(&["compile", "m.onnx", "-o", "sparse.sdx", "--list-rewrites"]);
+    assert_eq!(out.matches("skip-zeros: quads, in main, at ").count(), 1, "{out}");
+    f.good(&["compile", "m.onnx", "--sparsity", "off", "-o", "dense.sdx"]);
+    let run = |name: &str| {
+        let folder = name.replace('.', "-");
+        f.good(&["run", name, "--input", "x=random", "--output-dir", &folder]);
+        std::fs::read(f.path(&format!("{folder}/y.npy"))).unwrap()
+    };
+    assert_eq!(run("sparse.sdx"), run("dense.sdx"));
+}
+
+#[test]
 fn rules_that_say_nothing_are_refused() {
     let f = Folder::with(two_products(1));
     for (rule, what) in [
