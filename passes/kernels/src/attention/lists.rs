@@ -26,15 +26,15 @@ pub struct Lists {
     key: usize,
     inside: usize,
     length: usize,
-    /// What keys are checked against.
-    limit: Size,
+    /// What keys are checked against, each once.
+    limits: Vec<Size>,
 }
 
 impl Lists {
     /// The kernel of one run, where every load by a key is at `key[first + j]` and guarded by `j < length`.
     pub fn found(def: &KernelDef) -> Option<Lists> {
-        let j = def.outer.len();
-        let by_key = |k: usize| def.dependences()[k] >> j & 1 == 1;
+        let (j, deps) = (def.outer.len(), def.dependences());
+        let by_key = |k: usize| deps[k] >> j & 1 == 1;
         let (inside, place, length) = bounds(def)?;
         let key = (0..def.body.len()).find(|k| is_listed(def, *k, inside))?;
         let (row, rows) = rows_with_one_list(def, length)?;
@@ -46,15 +46,15 @@ impl Lists {
         let mut new = def.clone();
         // What is chosen where there is no such key goes: in a run all are there.
         let mut is = (0..def.body.len()).collect::<Vec<usize>>();
-        let mut limit = None;
+        let mut limits: Vec<Size> = vec![];
         for k in others {
             match &mut new.body[k].op {
                 Op::Load { access, guard } if by_key(k) => {
-                    let found = take_key(access, (j, key), &by_key)?;
-                    if guard.take() != Some(inside) || limit.is_some_and(|l| l != found) {
+                    let limit = take_key(access, (j, key), &by_key)?;
+                    if guard.take() != Some(inside) {
                         return None;
                     }
-                    limit = Some(found);
+                    limits.extend(Some(limit).filter(|limit| !limits.contains(limit)));
                 }
                 Op::Apply { f: ScalarFn::Select, args } if args[0] == inside => is[k] = is[args[1]],
                 Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } => {}
@@ -71,7 +71,7 @@ impl Lists {
         new.body[inside].op = Op::Const(1f64.to_bits());
         new.body[key].op = Op::Index(Dim::symbol(&format!("%{j}")));
         let fits = (1..=CHUNK).contains(&rows);
-        fits.then_some(Lists { def: new, row, rows, key, inside, length, limit: limit? })
+        fits.then_some(Lists { def: new, row, rows, key, inside, length, limits })
     }
 }
 
@@ -187,10 +187,13 @@ impl Item<'_> {
             (asm.bin(Bin::AndI, there, same), vec![next])
         })[0];
         let n = asm.bin(Bin::SubI, next, at);
-        let limit = cx.size(asm, lists.limit);
-        let left = asm.bin(Bin::SubI, limit, n);
-        let (behind, before) = (asm.cmpi(CmpI::Sgt, first, left), asm.cmpi(CmpI::Slt, first, zero));
-        let wrong = asm.bin(Bin::OrI, behind, before);
+        let mut wrong = asm.cmpi(CmpI::Slt, first, zero);
+        for limit in &lists.limits {
+            let limit = cx.size(asm, *limit);
+            let left = asm.bin(Bin::SubI, limit, n);
+            let behind = asm.cmpi(CmpI::Sgt, first, left);
+            wrong = asm.bin(Bin::OrI, wrong, behind);
+        }
         let (fresh, always) = (asm.cmpi(CmpI::Eq, at, zero), asm.cmpi(CmpI::Eq, zero, zero));
         asm.if_else(
             wrong,

@@ -387,6 +387,8 @@ fn listed(rows: i64, s: &str, most: &str) -> Kernel {
     let x = b.apply(ScalarFn::Mul, &[x, scale]);
     let mask = b.guarded(F, &[s, "t"], &["%2", &at], Some(inside));
     let x = b.apply(ScalarFn::Add, &[x, mask]);
+    let bias = b.guarded(F, &["t"], &[&at], Some(inside));
+    let x = b.apply(ScalarFn::Add, &[x, bias]);
     let (hidden, none) = (b.constant(f64::NEG_INFINITY, F), b.constant(0.0, F));
     let seen = b.apply(ScalarFn::Select, &[inside, x, hidden]);
     let max = b.reduce(ReduceFn::Max, seen);
