@@ -419,13 +419,13 @@ fn tables(case: Case, lists: &[Vec<i64>]) -> Case {
 /// Runs of one key, of parts of a panel, of more than a block; in any order, and none.
 #[test]
 fn lists_of_keys() {
-    let lists = |some: &[&[std::ops::Range<i64>]]| -> Vec<Vec<i64>> {
-        some.iter().map(|runs| runs.iter().cloned().flatten().collect()).collect()
+    let lists = |some: &[&[(i64, i64)]]| -> Vec<Vec<i64>> {
+        some.iter().map(|runs| runs.iter().flat_map(|(first, end)| *first..*end).collect()).collect()
     };
     let all: Vec<(i64, i64, i64, Vec<Vec<i64>>)> = vec![
-        (20, 45, 70, lists(&[&[0..70], &[3..4, 20..57], &[69..70]])),
-        (96, 100, 560, lists(&[&[0..560], &[500..513, 0..3, 520..553]])),
-        (24, 48, 40, lists(&[&[], &[1..3, 7..8, 30..40]])),
+        (20, 45, 70, lists(&[&[(0, 70)], &[(3, 4), (20, 57)], &[(69, 70)]])),
+        (96, 100, 560, lists(&[&[(0, 560)], &[(500, 513), (0, 3), (520, 553)]])),
+        (24, 48, 40, lists(&[&[], &[(1, 3), (7, 8), (30, 40)]])),
     ];
     let mut cases = vec![];
     for (rows, s, t, lists) in all {
@@ -439,6 +439,34 @@ fn lists_of_keys() {
         }
     }
     check_on(&cases, executed);
+}
+
+/// Keys are checked before anything is read by them, and places of the list before keys are.
+#[test]
+fn false_lists_set_the_status() {
+    let symbols = [("b", 1), ("s", 40), ("most", 30), ("t", 35), ("blocks", 3), ("listed", 50)];
+    let good: Vec<Vec<i64>> = vec![(0..20).collect(), (5..35).collect()];
+    let kernel = listed(24, "s", "most");
+    let with = |name: &str, lists: &[Vec<i64>]| tables(case(name, kernel.clone(), &symbols), lists);
+    let key = |at: usize, value: i64| {
+        let mut lists = good.clone();
+        lists[1][at] = value;
+        with(&format!("key {at} is {value}"), &lists)
+    };
+    let start = |values: [i64; 3]| {
+        let starts = Tensor::from_vec(vec![3], values.to_vec());
+        with(&format!("lists begin at {values:?}"), &good).read(0, starts)
+    };
+    let bad = [key(0, -1), key(3, 35), key(29, i64::MAX), key(0, i64::MIN), start([0, 25, 51]), start([-1, 20, 50])];
+    let cases: Vec<Case> = [with("good", &good)].into_iter().chain(bad).collect();
+    let lowered = lower(&cases[0].kernel).unwrap();
+    let library = Library::new(&build_shared_object(&[("k".into(), &lowered)]).unwrap());
+    for level in levels() {
+        for (i, case) in cases.iter().enumerate() {
+            let (_, status) = run(library.kernel("k", level), &lowered, case, i64::MAX / 2);
+            assert_eq!(status, i64::from(i > 0), "{} {}", case.name, level.name());
+        }
+    }
 }
 
 /// What a cache holds in the place of f32.
