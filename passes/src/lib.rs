@@ -43,6 +43,7 @@ pub mod schedule;
 mod sdx_to_flow;
 mod shard;
 mod simplify;
+mod skip_masked_keys;
 mod skip_zeros;
 mod slow_launches;
 mod splice;

@@ -129,6 +129,13 @@ pub static PASSES: &[PassRow] = &[
         "Computes what else is made of parameters alone when the artifact is written",
         crate::prepare_weights::expand,
     ),
+    of_class(
+        Class::FiniteOnly,
+        "skip-masked-keys",
+        "Has attention go over lists of the keys that a constant mask lets each block of rows see",
+        crate::skip_masked_keys::run,
+    )
+    .only_for(target::Class::Cpu),
     rewriting("choose-layouts", "Orders dimensions in memory as the kernels around want them", crate::layout::run),
     of_class(
         Class::FiniteOnly,

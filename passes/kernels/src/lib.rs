@@ -37,6 +37,7 @@ pub mod usual;
 mod words;
 mod work;
 
+pub use attention::{CHUNK as ATTENTION_ROWS, WIDTH as ATTENTION_KEYS};
 pub use cpu::CpuPlan;
 pub use def::KernelDef;
 pub use device_spec::DeviceSpec;

@@ -8,7 +8,7 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
 /// A score that is at most this is hidden: its weight beside one that is not is 0 in f32, unless scores themselves are
 /// thousands.
-const HIDDEN_MAX: f64 = -1e4;
+pub const HIDDEN_MAX: f64 = -1e4;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Known {

@@ -11,6 +11,8 @@ mod apply;
 mod known;
 mod proof;
 
+pub(crate) use known::HIDDEN_MAX;
+
 use crate::options::MaskedRows;
 use crate::remark::Missed;
 use crate::rewrite::{Rewrites, Rule};

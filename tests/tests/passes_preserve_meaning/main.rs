@@ -37,6 +37,7 @@ static PIPELINE: &[&str] = &[
     "remove-padding",
     "int8-contractions",
     "expand-weights",
+    "skip-masked-keys",
     "choose-layouts",
     "choose-algorithms",
     "skip-zeros",

@@ -147,9 +147,9 @@ impl Item<'_> {
             before
         };
         // Nothing is there before the first block.
-        let (first, none) = (asm.cmpi(CmpI::Eq, keys.j0, zero), asm.zero(ty));
+        let none = asm.zero(ty);
         let count = size as usize * masks.len();
-        let before = asm.if_else(first, &vec![ty; count], |_| vec![none; count], faded);
+        let before = asm.if_else(keys.fresh, &vec![ty; count], |_| vec![none; count], faded);
         let sums = asm.for_loop((zero, n_words, one), &before, |asm, j, sums| {
             let columns = match values {
                 Values::At(values, step) => {

@@ -11,6 +11,7 @@
 mod block;
 mod class;
 mod finish;
+mod lists;
 mod operands;
 mod plan;
 mod segments;
@@ -25,7 +26,8 @@ use super::eval::Point;
 use super::scalar;
 use crate::cpu::CpuPlan;
 use crate::def::KernelDef;
-use plan::{CHUNK, Plan, STATE_STEP, TILE, WIDTH};
+pub use plan::{CHUNK, WIDTH};
+use plan::{Plan, STATE_STEP, TILE, Walked};
 use sardonyx_base::Dim;
 use sardonyx_base::cpu::Extension;
 use std::sync::Arc;
@@ -85,6 +87,8 @@ enum State {
 struct Keys {
     j0: Val,
     n: Val,
+    /// Whether the rows have had no keys before these.
+    fresh: Val,
 }
 
 /// Rows of a work item that are in registers together, from `row` on.
@@ -100,8 +104,10 @@ pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
 
 fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     tiles::around(cx, asm, plan, |asm| {
-        if let Some(segments) = &plan.segments {
-            return segments::emit(cx, asm, plan, segments);
+        match &plan.walked {
+            Walked::All => {}
+            Walked::Segments(segments) => return segments::emit(cx, asm, plan, segments),
+            Walked::Lists(lists) => return lists::emit(cx, asm, plan, lists),
         }
         let (one, none) = (asm.i64(1), asm.i64(-1));
         asm.for_loop((cx.launch.begin, cx.launch.end, one), &[none], |asm, item, kept| {
@@ -109,6 +115,19 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
             vec![item.run(asm, kept[0])]
         });
     });
+}
+
+/// The same function for the kernel of one run of keys.
+fn runs_of<'a>(cx: &Cx<Mlir>, def: &'a KernelDef) -> Cx<'a, Mlir> {
+    Cx {
+        def,
+        deps: def.dependences(),
+        params: cx.params.clone(),
+        reads: cx.reads.clone(),
+        writes: cx.writes.clone(),
+        status: cx.status,
+        launch: cx.launch,
+    }
 }
 
 impl<'a> Item<'a> {
@@ -237,8 +256,11 @@ impl<'a> Item<'a> {
 
     /// How many rows work items have.
     fn row_counts(&self) -> Vec<i64> {
-        let group = self.plan.group();
-        match self.plan.n_rows(self.cx.def).as_const() {
+        let (group, n_rows) = (self.plan.group(), self.plan.n_rows(self.cx.def).as_const());
+        if let Some(rows) = self.plan.rows_of_list() {
+            return n_rows.map_or((1..=rows).collect(), |n| vec![rows, n % rows]);
+        }
+        match n_rows {
             Some(n) if n <= CHUNK => vec![n],
             Some(n) => (group..=CHUNK).step_by(group as usize).flat_map(|c| [c, c - group + n % group]).collect(),
             None => (1..=CHUNK).collect(),
@@ -281,6 +303,12 @@ fn is_alone(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, rows: Val) -> Val {
 /// The rows of chunk number `chunk`: as many groups as in the others, or one more or less.
 fn chunk(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val, Val) {
     let n_rows = plan.n_rows(cx.def);
+    if let Some(rows) = plan.rows_of_list() {
+        let (rows, n_rows) = (asm.i64(rows), cx.dim(asm, &n_rows));
+        let first = asm.bin(Bin::MulI, chunk, rows);
+        let left = asm.bin(Bin::SubI, n_rows, first);
+        return (first, asm.bin(Bin::MinSI, left, rows));
+    }
     let n_groups = cx.dim(asm, &n_rows.ceildiv(&Dim::constant(plan.group())));
     let (n_rows, one, group) = (cx.dim(asm, &n_rows), asm.i64(1), asm.i64(plan.group()));
     let behind = asm.bin(Bin::AddI, chunk, one);

@@ -1,5 +1,6 @@
 //! Which statement is the score, the largest one, the weights, the mixture: the parts of attention
 
+use super::lists::Lists;
 use super::segments::Segments;
 use crate::contract::{is_one_instruction, tiles};
 use crate::def::*;
@@ -72,16 +73,30 @@ pub struct Plan {
     pub divisor: Option<usize>,
     /// sum / a number of the row, where the kernel itself divides behind the sum, and that number.
     pub quotient: Option<(usize, usize)>,
-    /// Where keys begin and end by tables; then the rest is about the kernel of one run of rows.
-    pub segments: Option<Box<Segments>>,
+    pub walked: Walked,
+}
+
+/// The keys that a row has; where they are not all, the rest of a plan is about the kernel of one run.
+#[derive(Clone, Debug)]
+pub enum Walked {
+    All,
+    /// They begin and end by tables.
+    Segments(Box<Segments>),
+    /// They are listed per block of rows.
+    Lists(Box<Lists>),
 }
 
 /// The parts, or `None` where the kernel has no form that this emitter takes.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
-    let Some(segments) = Segments::of(def) else { return whole(def) };
-    let plan = whole(&segments.def)?;
-    // Each row of a run has keys of its own number only.
-    (segments.moved_by(def) & !plan.row_vars() == 0).then(|| Plan { segments: Some(Box::new(segments)), ..plan })
+    if let Some(segments) = Segments::of(def) {
+        let plan = whole(&segments.def)?;
+        // Each row of a run has keys of its own number only.
+        let fits = segments.moved_by(def) & !plan.row_vars() == 0;
+        return fits.then(|| Plan { walked: Walked::Segments(Box::new(segments)), ..plan });
+    }
+    let Some(lists) = Lists::found(def) else { return whole(def) };
+    let plan = whole(&lists.def)?;
+    (plan.rows == [lists.row]).then(|| Plan { walked: Walked::Lists(Box::new(lists)), ..plan })
 }
 
 /// Statements that are written out once per register.
@@ -195,7 +210,7 @@ fn whole(def: &KernelDef) -> Option<Plan> {
         sum,
         divisor,
         quotient,
-        segments: None,
+        walked: Walked::All,
     })
 }
 
@@ -360,7 +375,15 @@ impl Plan {
     }
 
     pub fn n_chunks(&self, def: &KernelDef) -> Dim {
-        self.n_rows(def).ceildiv(&Dim::constant(CHUNK))
+        self.n_rows(def).ceildiv(&Dim::constant(self.rows_of_list().unwrap_or(CHUNK)))
+    }
+
+    /// How many rows have one list of keys, where they have lists.
+    pub fn rows_of_list(&self) -> Option<i64> {
+        match &self.walked {
+            Walked::All | Walked::Segments(_) => None,
+            Walked::Lists(lists) => Some(lists.rows),
+        }
     }
 
     /// Rows that are scored together, at most, by any level.

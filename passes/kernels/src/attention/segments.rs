@@ -4,8 +4,8 @@
 //! chunk of rows, whatever sequences they are of. Which rows go together is found where the kernel runs, by comparing
 //! what they say of their keys: nothing is taken for granted of the tables.
 
-use super::plan::{BLOCK, Plan};
-use super::{Item, Keys, is_alone};
+use super::plan::{BLOCK, Plan, Walked};
+use super::{Item, Keys, is_alone, runs_of};
 use crate::asm::{Asm, Bin, CmpI, Mlir, Val};
 use crate::cx::Cx;
 use crate::def::*;
@@ -88,15 +88,7 @@ impl Segments {
 }
 
 pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, segments: &Segments) {
-    let run = Cx {
-        def: &segments.def,
-        deps: segments.def.dependences(),
-        params: cx.params.clone(),
-        reads: cx.reads.clone(),
-        writes: cx.writes.clone(),
-        status: cx.status,
-        launch: cx.launch,
-    };
+    let run = runs_of(cx, &segments.def);
     let (one, zero, none) = (asm.i64(1), asm.i64(0), asm.i64(-1));
     asm.for_loop((cx.launch.begin, cx.launch.end, one), &[none], |asm, item, kept| {
         let chunk = Item::new(&run, asm, plan, item);
@@ -166,9 +158,9 @@ impl Item<'_> {
     pub fn run(&self, asm: &mut Mlir, kept: Val) -> Val {
         let (zero, block, none) = (asm.i64(0), asm.i64(BLOCK), asm.i64(-1));
         // The number of computed keys does not tell runs apart.
-        let keys = match (&self.plan.segments, &self.plan.keys) {
-            (Some(_), None) => none,
-            (None, _) | (Some(_), Some(_)) => self.keys_number(asm),
+        let keys = match (&self.plan.walked, &self.plan.keys) {
+            (Walked::Segments(_) | Walked::Lists(_), None) => none,
+            (Walked::All, _) | (Walked::Segments(_) | Walked::Lists(_), Some(_)) => self.keys_number(asm),
         };
         self.begin(asm);
         let other = asm.cmpi(CmpI::Ne, keys, kept);
@@ -179,7 +171,8 @@ impl Item<'_> {
         asm.for_loop((zero, self.n_keys, block), &[], |asm, j0, _| {
             let left = asm.bin(Bin::SubI, self.n_keys, j0);
             let n = asm.bin(Bin::MinSI, left, block);
-            self.block(asm, Keys { j0, n }, other);
+            let fresh = asm.cmpi(CmpI::Eq, j0, zero);
+            self.block(asm, Keys { j0, n, fresh }, other);
             vec![]
         });
         self.finish(asm);

@@ -51,8 +51,8 @@ impl Item<'_> {
         let (zero, one, lanes) = (asm.i64(0), asm.i64(1), asm.i64(ty.lanes as i64));
         let (width, end) = (asm.i64(WIDTH), asm.i64(step));
         // Nothing is there before the first block.
-        let others = asm.cmpi(CmpI::Ne, keys.j0, zero);
-        let faded = asm.select(others, group.n, zero);
+        let faded = asm.select(keys.fresh, zero, group.n);
+        let others = asm.cmpi(CmpI::Sgt, faded, zero);
         asm.for_loop((zero, faded, one), &[], |asm, i, _| {
             let row = asm.bin(Bin::AddI, group.row, i);
             let fade = self.state(asm, State::Fade, row);

@@ -3,7 +3,7 @@
 //! Only what walks over the keys is done row by row; a row's own numbers are computed for all rows of the group at
 //! once, on lanes that are rows: one after the other they would wait for each other.
 
-use super::plan::{SCORE_STEP, SQUARE_MAX, WIDTH};
+use super::plan::{SCORE_STEP, SQUARE_MAX, WIDTH, Walked};
 use super::{Group, Item, Keys, State, at, has_masks, hoist, plus, round_up};
 use crate::asm::{Asm, Bin, CmpF, CmpI, Elem, Mlir, Ty, Val};
 use crate::contract::transpose;
@@ -148,7 +148,7 @@ impl Item<'_> {
     /// Whether blocks have no keys but those of whole panels.
     fn whole_panels(&self) -> bool {
         let extent = self.cx.def.extent(self.plan.j).as_const();
-        extent.is_some_and(|n| n % WIDTH == 0) && self.plan.segments.is_none()
+        extent.is_some_and(|n| n % WIDTH == 0) && matches!(self.plan.walked, Walked::All)
     }
 
     /// partial[i] = what `body` makes of row i of the group and its scores.

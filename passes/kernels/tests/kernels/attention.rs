@@ -372,6 +372,103 @@ fn runs_of_rows() {
     check_on(&cases, executed);
 }
 
+/// Attention over keys that are listed for each block of so many rows, with a mask that is added.
+fn listed(rows: i64, s: &str, most: &str) -> Kernel {
+    let mut b = Builder::new(&["b", "2", s, "40"], &[most]).deep(&["32"]);
+    let first = b.load(DType::I64, &["blocks"], &[&format!("%2 floordiv {rows}")]);
+    let end = b.again(0, &[&format!("%2 floordiv {rows} + 1")]);
+    let (length, place) = (b.apply(ScalarFn::Sub, &[end, first]), b.index("%4"));
+    let inside = b.apply(ScalarFn::Lt, &[place, length]);
+    let key = b.guarded(DType::I64, &["listed"], &["$0 + %4"], Some(inside));
+    let at = format!("${key}");
+    let q = b.load(F, &["b", "2", s, "32"], &["%0", "%1", "%2", "%5"]);
+    let k = b.guarded(F, &["b", "2", "t", "32"], &["%0", "%1", &at, "%5"], Some(inside));
+    let (x, scale) = (b.dot(q, k), b.constant(0.3, F));
+    let x = b.apply(ScalarFn::Mul, &[x, scale]);
+    let mask = b.guarded(F, &[s, "t"], &["%2", &at], Some(inside));
+    let x = b.apply(ScalarFn::Add, &[x, mask]);
+    let bias = b.guarded(F, &["t"], &[&at], Some(inside));
+    let x = b.apply(ScalarFn::Add, &[x, bias]);
+    let (hidden, none) = (b.constant(f64::NEG_INFINITY, F), b.constant(0.0, F));
+    let seen = b.apply(ScalarFn::Select, &[inside, x, hidden]);
+    let max = b.reduce(ReduceFn::Max, seen);
+    let below = b.apply(ScalarFn::Sub, &[x, max]);
+    let power = b.apply(ScalarFn::Exp, &[below]);
+    let seen = b.apply(ScalarFn::Select, &[inside, power, none]);
+    let total = b.reduce(ReduceFn::Add, seen);
+    let v = b.guarded(F, &["b", "2", "t", "40"], &["%0", "%1", &at, "%3"], Some(inside));
+    let mixed = b.apply(ScalarFn::Mul, &[power, v]);
+    let mixed = b.apply(ScalarFn::Select, &[inside, mixed, none]);
+    let sum = b.reduce(ReduceFn::Add, mixed);
+    let y = b.apply(ScalarFn::Div, &[sum, total]);
+    b.store(y, &["b", s, "80"], &["%0", "%2", "40*%1 + %3"]);
+    b.0
+}
+
+/// The two operands that say which keys each block has.
+fn tables(case: Case, lists: &[Vec<i64>]) -> Case {
+    let mut starts = vec![0i64];
+    starts.extend(lists.iter().scan(0, |at, list| {
+        *at += list.len() as i64;
+        Some(*at)
+    }));
+    let keys = lists.concat();
+    case.read(0, Tensor::from_vec(vec![starts.len()], starts)).read(1, Tensor::from_vec(vec![keys.len()], keys))
+}
+
+/// Runs of one key, of parts of a panel, of more than a block; in any order, and none.
+#[test]
+fn lists_of_keys() {
+    let lists = |some: &[&[(i64, i64)]]| -> Vec<Vec<i64>> {
+        some.iter().map(|runs| runs.iter().flat_map(|(first, end)| *first..*end).collect()).collect()
+    };
+    let all: Vec<(i64, i64, i64, Vec<Vec<i64>>)> = vec![
+        (20, 45, 70, lists(&[&[(0, 70)], &[(3, 4), (20, 57)], &[(69, 70)]])),
+        (96, 100, 560, lists(&[&[(0, 560)], &[(500, 513), (0, 3), (520, 553)]])),
+        (24, 48, 40, lists(&[&[], &[(1, 3), (7, 8), (30, 40)]])),
+    ];
+    let mut cases = vec![];
+    for (rows, s, t, lists) in all {
+        let (longest, n) = (lists.iter().map(Vec::len).max().unwrap() as i64, lists.concat().len() as i64);
+        let symbols =
+            [("b", 2), ("s", s), ("most", longest), ("t", t), ("blocks", lists.len() as i64 + 1), ("listed", n)];
+        let (known, most) = (s.to_string(), longest.to_string());
+        for kernel in [listed(rows, "s", "most"), listed(rows, &known, &most)] {
+            cases.push(tables(case(&format!("lists {rows}"), kernel.clone(), &symbols), &lists));
+            cases.push(tables(rounded(&format!("rounded lists {rows}"), kernel, &symbols), &lists));
+        }
+    }
+    check_on(&cases, executed);
+}
+
+/// Keys are checked before anything is read by them, and places of the list before keys are.
+#[test]
+fn false_lists_set_the_status() {
+    let symbols = [("b", 1), ("s", 40), ("most", 30), ("t", 35), ("blocks", 3), ("listed", 50)];
+    let good: Vec<Vec<i64>> = vec![(0..20).collect(), (5..35).collect()];
+    let kernel = listed(24, "s", "most");
+    let with = |name: &str, lists: &[Vec<i64>]| tables(case(name, kernel.clone(), &symbols), lists);
+    let key = |at: usize, value: i64| {
+        let mut lists = good.clone();
+        lists[1][at] = value;
+        with(&format!("key {at} is {value}"), &lists)
+    };
+    let start = |values: [i64; 3]| {
+        let starts = Tensor::from_vec(vec![3], values.to_vec());
+        with(&format!("lists begin at {values:?}"), &good).read(0, starts)
+    };
+    let bad = [key(0, -1), key(3, 35), key(29, i64::MAX), key(0, i64::MIN), start([0, 25, 51]), start([-1, 20, 50])];
+    let cases: Vec<Case> = [with("good", &good)].into_iter().chain(bad).collect();
+    let lowered = lower(&cases[0].kernel).unwrap();
+    let library = Library::new(&build_shared_object(&[("k".into(), &lowered)]).unwrap());
+    for level in levels() {
+        for (i, case) in cases.iter().enumerate() {
+            let (_, status) = run(library.kernel("k", level), &lowered, case, i64::MAX / 2);
+            assert_eq!(status, i64::from(i > 0), "{} {}", case.name, level.name());
+        }
+    }
+}
+
 /// What a cache holds in the place of f32.
 #[derive(Clone, Copy, Debug)]
 enum Held {
