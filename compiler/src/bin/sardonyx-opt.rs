@@ -44,7 +44,7 @@ struct Options {
     /// An option of the passes, such as `precision=bf16`; a line `// OPTION: precision=bf16` in a part is for that part
     #[arg(long, value_name = "NAME=VALUE")]
     option: Vec<String>,
-    /// Give parameters of f32 values for passes that compute with them: one in N is a number, the others are 0
+    /// Give parameters of f32 and i8 values for passes that compute with them: one in N is a number, the others are 0
     #[arg(long, value_name = "N")]
     one_in: Option<usize>,
     /// Check each rewrite on random operands at small sizes; what was checked goes to standard error
@@ -150,12 +150,15 @@ fn sparse_params(module: &Module, n: usize) -> Result<Params> {
     let mut values = BTreeMap::new();
     for function in functions(module)? {
         for (name, (dtype, dims)) in function.params() {
-            if dtype == DType::F32 {
-                // Neighbouring rows have their numbers in other columns.
-                let value = |i: usize| if i.is_multiple_of(n.max(1)) { 1.0 + (i % 7) as f32 } else { 0.0 };
-                let count = dims.iter().product();
-                values.insert(name, Tensor::from_vec(dims, (0..count).map(value).collect()));
-            }
+            // Neighbouring rows have their numbers in other columns.
+            let value = |i: usize| if i.is_multiple_of(n.max(1)) { 1 + (i % 7) as i8 } else { 0 };
+            let all = 0..dims.iter().product();
+            let made = match dtype {
+                DType::F32 => Tensor::from_vec(dims, all.map(|i| f32::from(value(i))).collect()),
+                DType::I8 => Tensor::from_vec(dims, all.map(value).collect()),
+                _ => continue,
+            };
+            values.insert(name, made);
         }
     }
     Ok(Params::new(values))

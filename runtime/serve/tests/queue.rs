@@ -184,8 +184,8 @@ fn requests_that_wait_are_computed_together_with_the_bits_of_each_alone() {
     assert_eq!(read_response(&mut first).status, 200);
     let stats = server.get("/v2/models/m/stats").json()["model_stats"][0].clone();
     assert_eq!(stats["inference_count"], 25);
-    // 24 rows in batches of at most 16, beside the first call.
-    assert!(stats["execution_count"].as_u64().unwrap() <= 5, "{stats}");
+    // Beside the first call there are 12 requests. A call may have twice the rows of the ones before, unless those took long.
+    assert!(stats["execution_count"].as_u64().unwrap() <= 8, "{stats}");
 }
 
 /// y[b] = table[index[b]], of a table of four rows.

@@ -34,10 +34,9 @@ const INPUT_BYTES_MAX: usize = 16 << 20;
 pub fn open() -> Box<dyn Subject> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut good = vec![];
-    let mut add = |model: &[u8], external: Option<&Path>, targets: Vec<Target>, mesh: Vec<i64>| {
+    let mut add = |model: &[u8], external: Option<&Path>, targets: Vec<Target>, options: Options| {
         let (model_path, output) = (external.unwrap_or(folder.path()).join("model.onnx"), folder.path().join("m.sdx"));
         std::fs::write(&model_path, model).expect("a temporary folder takes a model");
-        let options = Options { mesh, ..Options::default() };
         // Not all are for compiling: some only test the reader of models.
         if compile(&Request { targets, options, ..Request::new(&model_path, &output) }).is_ok() {
             let bytes = std::fs::read(&output).expect("an artifact was written");
@@ -49,11 +48,19 @@ pub fn open() -> Box<dyn Subject> {
         }
     };
     for base in corpus::bases() {
-        add(&base.model, Some(base.folder.path()), Target::all().collect(), vec![]);
+        add(&base.model, Some(base.folder.path()), Target::all().collect(), Options::default());
     }
     // Ranks and their caches.
-    add(&corpus::heads().bytes(), None, vec![Target::cpu()], vec![2]);
-    add(&corpus::heads().bytes(), None, vec![Target::cpu()], vec![2, 2]);
+    for mesh in [vec![2], vec![2, 2]] {
+        let options = Options { mesh, ..Options::default() };
+        add(&corpus::heads().bytes(), None, vec![Target::cpu()], options);
+    }
+    let options = Options { assume_finite: true, ..Options::default() };
+    add(&corpus::pruned().bytes(), None, vec![Target::cpu()], options);
+    // Dense, its weights have 290 kB.
+    let (_, sparse, _) = good.last().expect("the pruned model compiles");
+    let is_pruned = sparse.plan.windows(6).any(|bytes| bytes == b"/quads");
+    assert!(is_pruned && sparse.weights.len() < 64 << 10, "artifacts of sparse weights");
     let exchanges = |parts: &Parts| parts.plan.windows(9).any(|bytes| bytes == b"AllReduce");
     assert_eq!(good.iter().filter(|(_, parts, _)| exchanges(parts)).count(), 2, "artifacts for several ranks");
     assert!(good.len() >= 5, "only {} of the good models compile", good.len());

@@ -325,6 +325,44 @@ fn sparse() -> Net {
         .output("y")
 }
 
+/// Products whose weights are mostly 0: words, groups, and words of four bytes.
+pub fn pruned() -> Net {
+    let matrix = |name: &str, data_type: i32, [rows, columns]: [i64; 2], value: fn(i64, i64) -> i64| {
+        let all = (0..rows).flat_map(|row| (0..columns).map(move |column| value(row, column)));
+        let numbers = TensorProto { name: name.into(), data_type, dims: vec![rows, columns], ..Default::default() };
+        match data_type {
+            1 => TensorProto { float_data: all.map(|v| v as f32).collect(), ..numbers },
+            _ => TensorProto { int32_data: all.map(|v| v as i32).collect(), ..numbers },
+        }
+    };
+    let number = |name: &str, data_type: i32, float_data: Vec<f32>, int32_data: Vec<i32>| TensorProto {
+        name: name.into(),
+        data_type,
+        float_data,
+        int32_data,
+        ..Default::default()
+    };
+    let scattered = |k: i64, n: i64| if ((128 * k + n) * 2654435761 >> 7) % 12 == 0 { 1 + k % 5 } else { 0 };
+    let grouped = |k: i64, n: i64| if n % 8 == k % 8 { 1 + (k + n) % 3 } else { 0 };
+    let bytes = |k: i64, n: i64| if (k / 4 + n) % 8 == 0 { (k * 7 + n) % 255 - 127 } else { 0 };
+    Net::new()
+        .input("x", DType::F32, "n 256")
+        .tensor(matrix("scattered", 1, [256, 128], scattered))
+        .tensor(matrix("grouped", 1, [128, 256], grouped))
+        .tensor(matrix("bytes", 3, [256, 128], bytes))
+        .tensor(number("ws", 1, vec![0.01], vec![]))
+        .tensor(number("wz", 3, vec![], vec![0]))
+        .tensor(number("xs", 1, vec![0.02], vec![]))
+        .tensor(number("xz", 2, vec![], vec![120]))
+        .node("/words", "MatMul", "x scattered", "a")
+        .node("/groups", "MatMul", "a grouped", "b")
+        .node("/q", "QuantizeLinear", "b xs xz", "q")
+        .node("/d", "DequantizeLinear", "q xs xz", "d")
+        .node("/w", "DequantizeLinear", "bytes ws wz", "w")
+        .node("/quads", "MatMul", "d w", "y")
+        .output("y")
+}
+
 fn movement() -> Net {
     Net::new()
         .input("x", DType::F32, "n 6")
