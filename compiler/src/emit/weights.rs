@@ -25,7 +25,7 @@ pub struct Weights<'a> {
 #[derive(PartialEq, Eq, Hash)]
 enum Stored {
     /// Parameters; those that lie in another way by their dimensions too.
-    Param(Source, Option<(Option<Window>, Vec<Dim>, String)>),
+    Param(Box<Source>, Option<(Option<Window>, Vec<Dim>, String)>),
     Value(DType, Vec<u8>),
     /// By rank: which of those that are stored it has.
     Parts(Vec<usize>),
@@ -107,7 +107,7 @@ impl Weights<'_> {
         let (source, container) = of_rank(source, container, &self.mesh, rank);
         let lies = || (window.clone(), container.dims.clone(), container.storage());
         let packed = (window.is_some() || !container.is_plain()).then(lies);
-        let key = Stored::Param(source.clone(), packed);
+        let key = Stored::Param(Box::new(source.clone()), packed);
         self.stored(key, &self.name(&source), &container, |weights| weights.param(&source, window.as_ref(), &container))
     }
 

@@ -342,7 +342,7 @@ pub fn pruned() -> Net {
         int32_data,
         ..Default::default()
     };
-    let scattered = |k: i64, n: i64| if ((128 * k + n) * 2654435761 >> 7) % 12 == 0 { 1 + k % 5 } else { 0 };
+    let scattered = |k: i64, n: i64| if (((128 * k + n) * 2654435761) >> 7) % 12 == 0 { 1 + k % 5 } else { 0 };
     let grouped = |k: i64, n: i64| if n % 8 == k % 8 { 1 + (k + n) % 3 } else { 0 };
     let bytes = |k: i64, n: i64| if (k / 4 + n) % 8 == 0 { (k * 7 + n) % 255 - 127 } else { 0 };
     Net::new()

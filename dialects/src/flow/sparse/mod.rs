@@ -250,10 +250,12 @@ fn pair(text: &str, mark: char) -> Option<(i64, i64)> {
 
 /// The least type of columns, or of patterns, that are so many.
 fn number_dtype(n: i64) -> DType {
-    match n {
-        ..=0x100 => DType::U8,
-        ..=0x10000 => DType::U16,
-        _ => DType::I32,
+    if n <= 1 << 8 {
+        DType::U8
+    } else if n <= 1 << 16 {
+        DType::U16
+    } else {
+        DType::I32
     }
 }
 

@@ -93,7 +93,6 @@ impl Plan {
         let (row_dim, pattern_dim) = (var(row), Dim::symbol(&format!("${pattern}")));
         let by = |n: i64| Dim::constant(n);
         let inner = def.outer.len()..def.n_vars();
-        let moved = |access: &Access| inner.clone().filter(|v| access.moves_with(*v)).collect::<Vec<usize>>();
         // Variables of one turn are left out.
         let (chunk_var, width) =
             match inner.clone().find(|v| x_column.expr.symbols().iter().any(|s| own(s, '%') == Some(*v))) {
@@ -108,10 +107,10 @@ impl Plan {
             let chunk = chunk_var.map_or(Some(0), |v| access.stride(v).as_const())?;
             Some([chunk, block.stride.as_const()?])
         };
+        let set = |vars: &mut dyn Iterator<Item = usize>| vars.fold(0u64, |set, v| set | 1 << v);
         let is_moved_by = |access: &Access, by: &[Option<usize>]| {
-            let (mut found, mut by) = (moved(access), by.iter().flatten().copied().collect::<Vec<usize>>());
-            (found.sort_unstable(), by.sort_unstable());
-            found == by && access.coords[0].offset.is(0) && (0..def.outer.len()).all(|v| !access.moves_with(v))
+            let moving = set(&mut (0..def.n_vars()).filter(|v| access.moves_with(*v)));
+            moving == set(&mut by.iter().flatten().copied()) && access.coords[0].offset.is(0)
         };
         let chunk_part = chunk_var.map_or(Dim::constant(0), |v| var(v) * by(width));
         let ok = patterns.len() as i64 == n_patterns
