@@ -94,7 +94,7 @@ pub struct Request<'a> {
     pub error_budget: Option<f64>,
     /// Rules by which weights become 0.
     pub sparsify: Vec<Choice>,
-    /// What weights matter by; by default `obs` where there is data, else their magnitude.
+    /// The score by which `sparsify` keeps weights: by default `obs` where there is data, else their magnitude.
     pub saliency: Option<Saliency>,
     /// Files and folders with inputs that weights are rounded or pruned by; none where there are none.
     pub calibrate: Vec<PathBuf>,
@@ -317,7 +317,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     Ok(Report { scores, ..report })
 }
 
-/// What became of the weights before the passes see them.
+/// The weights as pruning and calibration leave them, before the passes see them.
 #[derive(Default)]
 struct Prepared {
     sparsified: Option<Sparsified>,

@@ -116,7 +116,7 @@ impl<'a> Walk<'a> {
         self.params.insert(name.to_string(), value);
     }
 
-    /// What products of a value see, where they sum over this axis.
+    /// The statistics of a value that products sum over along this axis: Σ xᵀx, and the loss of it in bytes.
     pub fn factor(&mut self, (value, axis): (Value, usize)) -> Result<Factor> {
         let sums =
             self.sums(value, |graph, x| Ok(vec![products(graph, x, &[axis])?, lost_as_bytes(graph, x, axis)?]))?;

@@ -34,7 +34,7 @@ const STAGE: &str = "simplify";
 pub struct Sparsified {
     /// The parameters that changed.
     pub params: ParamStore,
-    /// What each product lost, in their order.
+    /// The loss of each product, in their order.
     pub pruned: Vec<Pruned>,
     /// The calls of the data; none where there is none.
     pub samples: Vec<Sample>,
@@ -152,7 +152,7 @@ fn no_product(choice: &Choice, found: &[Weights]) -> Box<Error> {
     Error::user("E0001", message).help(help)
 }
 
-/// What weights are multiplied with, as far as a saliency asks for it.
+/// The statistics of a product's other factor that a saliency asks for.
 enum Known {
     Nothing,
     /// [k, k]: Σ xᵀx.

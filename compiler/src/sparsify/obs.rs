@@ -62,7 +62,7 @@ fn prune_strips(seen: &Seen, chunks: &mut [Lanes], rows: usize, rule: Rule) {
     }
 }
 
-/// What is left out of each strip, so that it is the rule's part of all strips up to there.
+/// A count of the blocks that strips leave out, so that it is the rule's part of all strips up to there.
 struct Strips {
     rule: Rule,
     n_blocks: usize,

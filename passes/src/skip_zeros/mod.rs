@@ -214,7 +214,8 @@ impl Site {
         let turned = if values.dtype() == DType::F32 { layout(k, &x, (n, axis))? } else { None };
         let turned = turned.map(|layout| Turned { layout, by: multiplies_words(program, at, step.args[x.container]) });
         let [[rows, columns], [row_stride, column_stride]] = [sizes, strides];
-        let formats = Format::all(Grid { rows, columns, row_stride, column_stride }, &values).into_iter();
+        let formats =
+            Format::all(Grid { rows, columns, row_stride, column_stride }, values.dtype(), &elements).into_iter();
         let site = |format| Site {
             source: source.clone(),
             format,
@@ -319,7 +320,7 @@ impl Site {
         let mut body = Draft { reads, args, ..Draft::default() };
         let (row, summed) = (Kernel::var(self.n), k.outer.len());
         let factor = sums::Factor { memlet: &self.x, axis: self.axis, dtype };
-        let made = sums::sum(&self.format, &mut body, program, parts, (row, summed), &factor);
+        let made = sums::Writer { body: &mut body, program, parts, row, summed, factor }.sum(&self.format);
         let sum = body.push(Body::Reduce { f: ReduceFn::Add, arg: made.arg }, k.body[self.sum].dtype);
         let map = body.follow(k, (self.sum, sum), &|_| None);
         let renamed = |d: &Dim| rename(d, &|_| None, &|k| map[k]);

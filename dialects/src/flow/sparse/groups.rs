@@ -51,6 +51,15 @@ pub fn patterns(n: usize, m: usize) -> Option<Vec<Vec<usize>>> {
     (found.len() <= PATTERNS_MAX).then_some(found)
 }
 
+/// For each of `m` rows the places of its values among those of all patterns.
+pub fn places_of_rows(patterns: &[Vec<usize>], m: usize) -> Vec<u8> {
+    let places = |row: usize| {
+        let values = patterns.iter().flatten().enumerate();
+        values.filter(move |(_, other)| **other == row).map(|(at, _)| at as u8)
+    };
+    (0..m).flat_map(places).collect()
+}
+
 /// Sets of `n` of `m` numbers, each with one number that the set before it has not.
 fn revolving(n: usize, m: usize) -> Vec<Vec<usize>> {
     if n == 0 || n == m {
@@ -210,7 +219,7 @@ impl Groups {
         let container = self.container(part).ok_or_else(defect)?;
         let dims = container.dims.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect();
         if part == Part::Patterns {
-            return Ok(Tensor::from_vec(dims, self.pattern_numbers(&patterns)));
+            return Ok(Tensor::from_vec(dims, places_of_rows(&patterns, self.m as usize)));
         }
         let (mut stored, mut columns) = (vec![], vec![]);
         for [chunk, block] in self.places() {
@@ -232,15 +241,6 @@ impl Groups {
             Part::Columns => numbers(container.dtype, dims, columns),
             Part::Starts | Part::Patterns => return Err(defect()),
         })
-    }
-
-    /// For each row of a block the patterns that it is in: the pattern times n, and which of its values the row's are.
-    fn pattern_numbers(&self, patterns: &[Vec<usize>]) -> Vec<u8> {
-        let of_row = |row: usize| {
-            let values = patterns.iter().flatten().enumerate();
-            values.filter(move |(_, other)| **other == row).map(|(at, _)| at as u8)
-        };
-        (0..self.m as usize).flat_map(of_row).collect()
     }
 }
 

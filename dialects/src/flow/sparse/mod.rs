@@ -5,7 +5,7 @@
 mod groups;
 mod words;
 
-pub use groups::{Groups, PATTERNS_MAX, patterns};
+pub use groups::{Groups, PATTERNS_MAX, patterns, places_of_rows};
 pub use words::Words;
 
 use super::kernel::Container;
@@ -143,11 +143,10 @@ impl fmt::Display for Grid {
 }
 
 impl Format {
-    /// Every format that a matrix of a parameter can be stored in.
-    pub fn all(grid: Grid, parameter: &Tensor) -> Vec<Format> {
-        let own = FORMATS.iter().filter(|row| row.dtype == parameter.dtype());
-        let values = elements(parameter).unwrap_or_default();
-        own.filter_map(|row| (row.found)(grid, &values)).collect()
+    /// Every format that a matrix can be stored in, of a parameter of this type with these elements.
+    pub fn all(grid: Grid, dtype: DType, values: &[f32]) -> Vec<Format> {
+        let own = FORMATS.iter().filter(|row| row.dtype == dtype);
+        own.filter_map(|row| (row.found)(grid, values)).collect()
     }
 
     /// The type of the parameters that it is for.
@@ -280,7 +279,8 @@ mod tests {
         ] {
             let bytes = Tensor::from_vec(vec![8, 8], w.iter().map(|v| *v as i8).collect());
             let w = Tensor::from_vec(vec![8, 8], w.clone());
-            let found = [&w, &bytes].map(|w| Format::all(grid, w).into_iter().map(move |format| (w, format)));
+            let all = |w: &Tensor| Format::all(grid, w.dtype(), &elements(w).unwrap());
+            let found = [&w, &bytes].map(|w| all(w).into_iter().map(move |format| (w, format)));
             let found: Vec<(&Tensor, Format)> = found.into_iter().flatten().collect();
             assert!(found.len() >= 2);
             for (w, format) in found {

@@ -5,6 +5,7 @@
 //! the list.
 
 use super::plan::{BLOCK, CHUNK, Plan};
+use super::segments::read_others;
 use super::{Item, Keys, runs_of};
 use crate::asm::{Asm, Bin, CmpI, Mlir, Val};
 use crate::cx::Cx;
@@ -61,13 +62,7 @@ impl Lists {
                 Op::Convert(_, _) | Op::Reduce { .. } => {}
             }
         }
-        for step in &mut new.body {
-            match &mut step.op {
-                Op::Apply { args, .. } => args.iter_mut().for_each(|a| *a = is[*a]),
-                Op::Convert(a, _) | Op::Reduce { arg: a, .. } => *a = is[*a],
-                Op::Load { .. } | Op::Const(_) | Op::Index(_) => {}
-            }
-        }
+        read_others(&mut new, &is);
         new.body[inside].op = Op::Const(1f64.to_bits());
         new.body[key].op = Op::Index(Dim::symbol(&format!("%{j}")));
         let fits = (1..=CHUNK).contains(&rows);

@@ -66,13 +66,7 @@ impl Segments {
             }
         }
         let (first, limit) = first?;
-        for step in &mut new.body {
-            match &mut step.op {
-                Op::Apply { args, .. } => args.iter_mut().for_each(|a| *a = is[*a]),
-                Op::Convert(a, _) | Op::Reduce { arg: a, .. } => *a = is[*a],
-                Op::Load { .. } | Op::Const(_) | Op::Index(_) => {}
-            }
-        }
+        read_others(&mut new, &is);
         new.body[inside].op = Op::Const(1f64.to_bits());
         for given in [first, length] {
             new.body[given].op = Op::Const(0);
@@ -84,6 +78,17 @@ impl Segments {
     pub fn moved_by(&self, def: &KernelDef) -> VarSet {
         let deps = def.dependences();
         deps[self.first] | deps[self.length]
+    }
+}
+
+/// Has statements read `is[k]` in the place of statement `k`, but for what places and guards are made of.
+pub fn read_others(def: &mut KernelDef, is: &[usize]) {
+    for step in &mut def.body {
+        match &mut step.op {
+            Op::Apply { args, .. } => args.iter_mut().for_each(|a| *a = is[*a]),
+            Op::Convert(a, _) | Op::Reduce { arg: a, .. } => *a = is[*a],
+            Op::Load { .. } | Op::Const(_) | Op::Index(_) => {}
+        }
     }
 }
 

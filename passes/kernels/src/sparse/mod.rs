@@ -3,6 +3,7 @@
 //! Lanes run along a variable that only the other factor has and whose elements are neighbours in memory: a value of the matrix is
 //! broadcast, and its column names a row of vectors. A work item is a block of rows by a block of lanes.
 
+mod columns;
 mod groups;
 mod product;
 mod tile;

@@ -339,18 +339,8 @@ fn runs_of_rows() {
     let q = b.load(F, &["rows", "64"], &["%0", "32*%1 + %4"]);
     let k = b.guarded(F, &["rows", "64"], &["$0 + %3", "32*%1 + %4"], Some(inside));
     let x = b.dot(q, k);
-    let (hidden, none) = (b.constant(f64::NEG_INFINITY, F), b.constant(0.0, F));
-    let seen = b.apply(ScalarFn::Select, &[inside, x, hidden]);
-    let max = b.reduce(ReduceFn::Max, seen);
-    let below = b.apply(ScalarFn::Sub, &[x, max]);
-    let power = b.apply(ScalarFn::Exp, &[below]);
-    let seen = b.apply(ScalarFn::Select, &[inside, power, none]);
-    let total = b.reduce(ReduceFn::Add, seen);
-    let v = b.guarded(F, &["rows", "80"], &["$0 + %3", "40*%1 + %2"], Some(inside));
-    let mixed = b.apply(ScalarFn::Mul, &[power, v]);
-    let mixed = b.apply(ScalarFn::Select, &[inside, mixed, none]);
-    let sum = b.reduce(ReduceFn::Add, mixed);
-    let y = b.apply(ScalarFn::Div, &[sum, total]);
+    let y =
+        softmax_inside(&mut b, inside, x, |b| b.guarded(F, &["rows", "80"], &["$0 + %3", "40*%1 + %2"], Some(inside)));
     b.store(y, &["rows", "80"], &["%0", "40*%1 + %2"]);
     let mut cases = vec![];
     for lengths in [vec![1i64], vec![17, 1, 40, 3], vec![100, 33], vec![5; 30]] {
@@ -372,6 +362,22 @@ fn runs_of_rows() {
     check_on(&cases, executed);
 }
 
+/// softmax(x) · v of those keys that there are, which follow each other in the inner space.
+fn softmax_inside(b: &mut Builder, inside: usize, x: usize, v: impl FnOnce(&mut Builder) -> usize) -> usize {
+    let (hidden, none) = (b.constant(f64::NEG_INFINITY, F), b.constant(0.0, F));
+    let seen = b.apply(ScalarFn::Select, &[inside, x, hidden]);
+    let max = b.reduce(ReduceFn::Max, seen);
+    let below = b.apply(ScalarFn::Sub, &[x, max]);
+    let power = b.apply(ScalarFn::Exp, &[below]);
+    let seen = b.apply(ScalarFn::Select, &[inside, power, none]);
+    let total = b.reduce(ReduceFn::Add, seen);
+    let v = v(b);
+    let mixed = b.apply(ScalarFn::Mul, &[power, v]);
+    let mixed = b.apply(ScalarFn::Select, &[inside, mixed, none]);
+    let sum = b.reduce(ReduceFn::Add, mixed);
+    b.apply(ScalarFn::Div, &[sum, total])
+}
+
 /// Attention over keys that are listed for each block of so many rows, with a mask that is added.
 fn listed(rows: i64, s: &str, most: &str) -> Kernel {
     let mut b = Builder::new(&["b", "2", s, "40"], &[most]).deep(&["32"]);
@@ -389,18 +395,9 @@ fn listed(rows: i64, s: &str, most: &str) -> Kernel {
     let x = b.apply(ScalarFn::Add, &[x, mask]);
     let bias = b.guarded(F, &["t"], &[&at], Some(inside));
     let x = b.apply(ScalarFn::Add, &[x, bias]);
-    let (hidden, none) = (b.constant(f64::NEG_INFINITY, F), b.constant(0.0, F));
-    let seen = b.apply(ScalarFn::Select, &[inside, x, hidden]);
-    let max = b.reduce(ReduceFn::Max, seen);
-    let below = b.apply(ScalarFn::Sub, &[x, max]);
-    let power = b.apply(ScalarFn::Exp, &[below]);
-    let seen = b.apply(ScalarFn::Select, &[inside, power, none]);
-    let total = b.reduce(ReduceFn::Add, seen);
-    let v = b.guarded(F, &["b", "2", "t", "40"], &["%0", "%1", &at, "%3"], Some(inside));
-    let mixed = b.apply(ScalarFn::Mul, &[power, v]);
-    let mixed = b.apply(ScalarFn::Select, &[inside, mixed, none]);
-    let sum = b.reduce(ReduceFn::Add, mixed);
-    let y = b.apply(ScalarFn::Div, &[sum, total]);
+    let y = softmax_inside(&mut b, inside, x, |b| {
+        b.guarded(F, &["b", "2", "t", "40"], &["%0", "%1", &at, "%3"], Some(inside))
+    });
     b.store(y, &["b", s, "80"], &["%0", "%2", "40*%1 + %3"]);
     b.0
 }

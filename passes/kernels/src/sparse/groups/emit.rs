@@ -1,9 +1,9 @@
 //! A block of rows by a block of lanes  =>  its sums, pattern by pattern of a chunk of columns
 
 use super::Plan;
-use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Mlir, Ty, Val};
-use crate::cx::{Cx, whole_steps};
-use crate::scalar;
+use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
+use crate::cx::Cx;
+use crate::sparse::columns::Columns;
 use crate::sparse::tile::{self, Strip, Tile};
 
 /// Bytes of the other factor's vectors that stay in fast memory while a chunk is multiplied.
@@ -87,10 +87,10 @@ impl Item<'_, '_> {
         asm.bin(Bin::AddI, chunk, block)
     }
 
-    fn columns(&self, asm: &mut Mlir, chunk: Val, block: Val) -> Val {
-        let elem = scalar::stored(self.tile.cx.def.reads[self.plan.column.buffer].dtype);
+    /// The columns of a block's part of a chunk, and behind it of those of the blocks that follow.
+    fn columns(&self, asm: &mut Mlir, chunk: Val, block: Val) -> Columns {
         let at = self.part(asm, self.plan.column_strides, chunk, block);
-        asm.element(self.tile.cx.reads[self.plan.column.buffer], at, elem)
+        Columns::new(self.tile.cx, &self.plan.column).from(asm, at)
     }
 
     /// Columns of a chunk: the last one has what is left.
@@ -105,30 +105,12 @@ impl Item<'_, '_> {
     /// are none.
     fn named_chunks(&self, asm: &mut Mlir, chunks: Val) -> Val {
         let (zero, one) = (asm.i64(0), asm.i64(1));
-        let elem = scalar::stored(self.tile.cx.def.reads[self.plan.column.buffer].dtype);
         let of_block = asm.i64(self.plan.patterns.len() as i64 * self.plan.g);
         let n = asm.bin(Bin::MulI, self.n_blocks, of_block);
         let good = asm.int(1, Ty::I1);
         let good = asm.for_loop((zero, chunks, one), &[good], |asm, chunk, good| {
-            let from = self.columns(asm, chunk, zero);
-            let whole = whole_steps(asm, zero, n, CHECKED as i64);
-            let (step, start) = (asm.i64(CHECKED as i64), asm.zero(Ty::new(elem, CHECKED)));
-            let largest = asm.for_loop((zero, whole, step), &[start], |asm, at, largest| {
-                let address = asm.element(from, at, elem);
-                let columns = asm.load(address, Ty::new(elem, CHECKED), elem.bits() / 8);
-                vec![asm.bin(Bin::MaxUI, largest[0], columns)]
-            })[0];
-            let mut all = asm.zero(Ty::new(elem, 1));
-            for lane in 0..CHECKED {
-                let one = asm.extract(largest, lane);
-                all = asm.bin(Bin::MaxUI, all, one);
-            }
-            let all = asm.for_loop((whole, n, one), &[all], |asm, at, all| {
-                let address = asm.element(from, at, elem);
-                let column = asm.load(address, Ty::new(elem, 1), elem.bits() / 8);
-                vec![asm.bin(Bin::MaxUI, all[0], column)]
-            })[0];
-            let (all, width) = (asm.cast(Cast::ExtUI, all, Elem::I64), self.width(asm, chunk));
+            let columns = self.columns(asm, chunk, zero);
+            let (all, width) = (columns.largest(asm, (zero, n), CHECKED), self.width(asm, chunk));
             let inside = asm.cmpi(CmpI::Slt, all, width);
             vec![asm.bin(Bin::AndI, good[0], inside)]
         })[0];
@@ -197,7 +179,7 @@ impl Item<'_, '_> {
         // [set][row of the pattern][vector]
         let mut sums = vec![asm.zero(strip.ty()); sets * n * vectors];
         for (at, pattern) in plan.patterns.iter().enumerate() {
-            sums = self.pattern(asm, strip, at, [columns, values], sums);
+            sums = self.pattern(asm, strip, at, (columns, values), sums);
             let next = plan.patterns.get(at + 1);
             let changes = |place: usize, row: usize| next.is_none_or(|next| next[place] != row);
             for (place, row) in pattern.iter().enumerate().filter(|(place, row)| changes(*place, **row)) {
@@ -223,21 +205,20 @@ impl Item<'_, '_> {
         asm: &mut Mlir,
         strip: &Strip,
         pattern: usize,
-        [columns, values]: [Val; 2],
+        (columns, values): (Columns, Val),
         sums: Vec<Val>,
     ) -> Vec<Val> {
         let of_set = self.plan.patterns[pattern].len() * strip.vectors as usize;
         let sets = (sums.len() / of_set) as i64;
         let whole = self.plan.g - self.plan.g % sets;
-        let elem = scalar::stored(self.tile.cx.def.reads[self.plan.column.buffer].dtype);
         let first = asm.i64(pattern as i64 * self.plan.g);
-        let columns = asm.element(columns, first, elem);
+        let columns = columns.from(asm, first);
         let add = |asm: &mut Mlir, from: Val, n: i64, sums: &[Val]| {
             let mut next = sums.to_vec();
             for (set, sums) in next.chunks_mut(of_set).take(n as usize).enumerate() {
                 let set = asm.i64(set as i64);
                 let at = asm.bin(Bin::AddI, from, set);
-                self.column_products(asm, strip, (pattern, at), [columns, values], sums);
+                self.column_products(asm, strip, (pattern, at), (columns, values), sums);
             }
             next
         };
@@ -252,14 +233,11 @@ impl Item<'_, '_> {
         asm: &mut Mlir,
         strip: &Strip,
         (pattern, at): (usize, Val),
-        [columns, values]: [Val; 2],
+        (columns, values): (Columns, Val),
         sums: &mut [Val],
     ) {
         let n = self.plan.patterns[pattern].len();
-        let elem = scalar::stored(self.tile.cx.def.reads[self.plan.column.buffer].dtype);
-        let address = asm.element(columns, at, elem);
-        let column = asm.load(address, Ty::new(elem, 1), elem.bits() / 8);
-        let column = asm.cast(Cast::ExtUI, column, Elem::I64);
+        let column = columns.number(asm, at);
         let from = self.copied(asm, strip, column);
         let mut x = vec![];
         for i in 0..strip.vectors as usize {

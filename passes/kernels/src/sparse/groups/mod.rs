@@ -16,7 +16,7 @@ use crate::nest::Nest;
 use crate::pace::Pace;
 use crate::words::Words;
 use sardonyx_base::{DType, Dim};
-use sardonyx_dialects::flow::sparse::patterns;
+use sardonyx_dialects::flow::sparse::{patterns, places_of_rows};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use std::sync::Arc;
 
@@ -133,10 +133,6 @@ impl Plan {
             && matches!(def.reads[column.buffer].dtype, DType::U8 | DType::U16)
             && (1..=WIDTH_MAX).contains(&width);
         let product = Product::matched(def, row, sum, x).filter(|_| ok)?;
-        let of_row = |row: i64| {
-            let numbers = patterns.iter().flatten().enumerate();
-            numbers.filter(move |(_, other)| **other as i64 == row).map(|(at, _)| at as u8)
-        };
         Some(Plan {
             product,
             value_strides: steps(value, value_block)?,
@@ -144,7 +140,7 @@ impl Plan {
             value: value.clone(),
             column: column.clone(),
             table: table.clone(),
-            numbers: (0..m).flat_map(of_row).collect(),
+            numbers: places_of_rows(&patterns, m as usize),
             patterns,
             m,
             g,

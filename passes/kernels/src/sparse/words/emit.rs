@@ -5,7 +5,7 @@ use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Mlir, Ty, Val};
 use crate::contract::{quad_product, transpose};
 use crate::cx::{Cx, whole_steps};
 use crate::def::Size;
-use crate::scalar;
+use crate::sparse::columns::Columns;
 use crate::sparse::tile::{self, Strip, Tile};
 
 /// Vectors of one row's sums: as many as leave registers for a word and what it is multiplied with.
@@ -14,6 +14,7 @@ const VECTORS: u32 = 8;
 struct Item<'i, 'd> {
     plan: &'i Plan,
     tile: Tile<'i, 'd>,
+    columns: Columns,
     /// The other factor's words of four bytes, a row of vectors for each column of words.
     copied: Val,
 }
@@ -24,7 +25,7 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
         let tile = Tile::new(cx, asm, &plan.product, at, plan.rows());
         let behind = asm.i64(tile::bytes(plan.rows()));
         let copied = asm.element(cx.launch.scratch, behind, Elem::I8);
-        let item = Item { plan, tile, copied };
+        let item = Item { plan, tile, columns: Columns::new(cx, &plan.column), copied };
         let end = item.checked_end(asm);
         let each = |asm: &mut Mlir, strip: Strip| item.strip(asm, &strip, end);
         match plan.depth > 1 || plan.product.has_vectors() {
@@ -43,18 +44,6 @@ impl Item<'_, '_> {
         let address = asm.element(self.tile.cx.reads[self.plan.first.buffer], row, Elem::I32);
         let start = asm.load(address, Ty::I32, 4);
         asm.cast(Cast::ExtSI, start, Elem::I64)
-    }
-
-    fn column(&self, asm: &mut Mlir, word: Val, lanes: u32) -> Val {
-        let access = &self.plan.column;
-        let elem = scalar::stored(self.tile.cx.def.reads[access.buffer].dtype);
-        let address = asm.element(self.tile.cx.reads[access.buffer], word, elem);
-        asm.load(address, Ty::new(elem, lanes), elem.bits() / 8)
-    }
-
-    /// A column's number in 64 bits. One below 0 is beyond all.
-    fn wide(&self, asm: &mut Mlir, column: Val) -> Val {
-        asm.cast(Cast::ExtUI, column, Elem::I64)
     }
 
     /// Whole words of so many elements.
@@ -78,27 +67,7 @@ impl Item<'_, '_> {
         let inside = asm.bin(Bin::AndI, begins, ends);
         let inside = asm.bin(Bin::AndI, inside, sorted);
         let end = asm.select(inside, end, first);
-        let lanes = cx.lanes();
-        let whole = whole_steps(asm, first, end, lanes as i64);
-        let elem = scalar::stored(cx.def.reads[plan.column.buffer].dtype);
-        let largest = asm.zero(Ty::new(elem, lanes));
-        let step = asm.i64(lanes as i64);
-        let largest = asm.for_loop((first, whole, step), &[largest], |asm, word, largest| {
-            let columns = self.column(asm, word, lanes);
-            vec![asm.bin(Bin::MaxUI, largest[0], columns)]
-        })[0];
-        let mut all = asm.zero(Ty::I64);
-        for lane in 0..lanes {
-            let one = asm.extract(largest, lane);
-            let one = self.wide(asm, one);
-            all = asm.bin(Bin::MaxSI, all, one);
-        }
-        let one = asm.i64(1);
-        let all = asm.for_loop((whole, end, one), &[all], |asm, word, all| {
-            let column = self.column(asm, word, 1);
-            let column = self.wide(asm, column);
-            vec![asm.bin(Bin::MaxSI, all[0], column)]
-        })[0];
+        let all = self.columns.largest(asm, (first, end), cx.lanes());
         let named = asm.cmpi(CmpI::Slt, all, n_columns);
         let is_empty = asm.cmpi(CmpI::Eq, first, end);
         let named = asm.bin(Bin::OrI, named, is_empty);
@@ -141,8 +110,7 @@ impl Item<'_, '_> {
 
     /// Adds one word times the vectors of its column.
     fn times_word(&self, asm: &mut Mlir, strip: &Strip, word: Val, x: Val, sums: &[Val]) -> Vec<Val> {
-        let column = self.column(asm, word, 1);
-        let column = self.wide(asm, column);
+        let column = self.columns.number(asm, word);
         let value = asm.element(self.tile.cx.reads[self.plan.value.buffer], word, Elem::F32);
         let value = asm.load(value, Ty { lanes: 1, ..strip.ty() }, 4);
         let value = asm.widen(value, strip.lanes);
