@@ -14,6 +14,7 @@ use crate::pipeline::{self, Event, Watch};
 use crate::placement::Placement;
 use crate::plans::{Made, Planned, Times, Way};
 use crate::precision::{self, Accept, Errors, Lowered, Measured, Reference, Yardstick};
+use crate::prepare;
 use crate::replaced::{files_of_model, refuse_replacing};
 use crate::selftest;
 use crate::sparsify::{Choice, Pruned, Saliency, Sparsified, name_worst, sparsify};
@@ -418,7 +419,8 @@ fn compile_prepared(
             Ok(())
         },
     };
-    let options = Options { params: Params::new(params.clone()), ..request.options.clone() };
+    let options =
+        Options { params: Params::new(params.clone()).prepared_by(prepare::values), ..request.options.clone() };
     let mut planned = match made.plans(module, Rewrites::new(options))? {
         Made::Plans(planned) => planned,
         Made::Stopped(ir, rewrites) => return Ok(Report { stopped_at: Some(ir), ..Report::of(times, *rewrites) }),

@@ -7,8 +7,10 @@ use crate::calibrated::{Calibrated, CodeType};
 use crate::placement::{OperandPlace, Overlap, Stages};
 use regex_lite::Regex;
 use sardonyx_base::{DType, Error, Result, Tensor};
+use sardonyx_dialects::flow::prepared::Prepared;
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_kernels::Target;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -82,26 +84,42 @@ impl Default for Options {
     }
 }
 
+/// Gives the values of prepared parameters, or of some of them, faster than the interpreter does.
+pub type Preparer = fn(&Prepared, &dyn ParamValues) -> Result<BTreeMap<String, Tensor>>;
+
 /// The values of the model's parameters, for passes that compute with them; IR that comes without a model has none.
 #[derive(Clone, Default)]
-pub struct Params(Option<Arc<dyn ParamValues + Send + Sync>>);
+pub struct Params {
+    values: Option<Arc<dyn ParamValues + Send + Sync>>,
+    preparer: Option<Preparer>,
+}
 
 impl Params {
     pub fn new(values: impl ParamValues + Send + Sync + 'static) -> Params {
-        Params(Some(Arc::new(values)))
+        Params { values: Some(Arc::new(values)), preparer: None }
+    }
+
+    /// The same values, of which prepared parameters are made so.
+    pub fn prepared_by(self, preparer: Preparer) -> Params {
+        Params { preparer: Some(preparer), ..self }
+    }
+
+    /// The values of prepared parameters that the preparer makes. Errors: those of the preparer.
+    pub fn prepare(&self, prepared: &Prepared) -> Result<BTreeMap<String, Tensor>> {
+        self.preparer.map_or_else(|| Ok(BTreeMap::new()), |preparer| preparer(prepared, self))
     }
 }
 
 impl ParamValues for Params {
     fn value(&self, name: &str) -> Result<Tensor> {
         let absent = || Error::defect(format!("the parameter `{name}` has no value here"));
-        self.0.as_ref().ok_or_else(absent)?.value(name)
+        self.values.as_ref().ok_or_else(absent)?.value(name)
     }
 }
 
 impl fmt::Debug for Params {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Params(..)" } else { "Params" })
+        f.write_str(if self.values.is_some() { "Params(..)" } else { "Params" })
     }
 }
 
@@ -201,6 +219,8 @@ pub enum Sparsity {
     /// Their zeros are left out of products where that is estimated faster.
     #[default]
     Auto,
+    /// Their zeros are left out wherever a format stores them, for who compares.
+    Always,
     /// They are multiplied like any number.
     Off,
 }
@@ -264,7 +284,8 @@ impl Named for MaskedRows {
 }
 
 impl Named for Sparsity {
-    const NAMES: &'static [(&'static str, Sparsity)] = &[("auto", Sparsity::Auto), ("off", Sparsity::Off)];
+    const NAMES: &'static [(&'static str, Sparsity)] =
+        &[("auto", Sparsity::Auto), ("always", Sparsity::Always), ("off", Sparsity::Off)];
 }
 
 struct Row {

@@ -146,7 +146,7 @@ pub struct CompileArgs {
     #[arg(long, value_name = "WHICH", requires = "sparsify", value_parser = named::<Saliency>())]
     pub saliency: Option<Saliency>,
     /// Leave the zeros of weights that are mostly 0 out of products where that is estimated faster (which, for floats, needs
-    /// `--assume-finite`), or multiply them like any number
+    /// `--assume-finite`), wherever a format stores them, or multiply them like any number
     #[arg(long, value_name = "WHICH", default_value = "auto", value_parser = named::<Sparsity>())]
     pub sparsity: Sparsity,
     /// Weights are multiplied with finite numbers alone, whatever the inputs: a product with a weight that is 0 is 0

@@ -1,7 +1,7 @@
 //! `2:4`, `2:4:16`, `global:0.9`, `block:0.8,1x4`, `REGEX=RULE`  =>  which weights become 0
 
 use regex_lite::Regex;
-use sardonyx_dialects::flow::sparse::{PATTERNS_MAX, patterns};
+use sardonyx_dialects::flow::sparse::{M_MAX, N_MAX, PATTERNS_MAX, patterns};
 use sardonyx_passes::Named;
 
 /// A choice of weights that stay, by their scores.
@@ -78,8 +78,8 @@ impl Rule {
             let sizes = [n, m, g].map(|n| n.parse::<usize>().unwrap_or(0));
             return is_format(sizes).then_some(Rule::Groups(sizes)).ok_or_else(|| {
                 format!(
-                    "`{text}` is no rule: of N:M:G, as 2:4:16, N is at most 4 and less than M, of which there are at most \
-                     {PATTERNS_MAX} choices, which a group of fewer than {COLUMNS_MAX} columns has G times each"
+                    "`{text}` is no rule: of N:M:G, as 2:4:16, N is at most {N_MAX} and less than M, which is at most \
+                     {M_MAX}, and there are at most {PATTERNS_MAX} choices of N of M rows, which a group of fewer than {COLUMNS_MAX} columns has G times each"
                 )
             });
         }

@@ -183,18 +183,30 @@ fn quantised_product(one_in: usize) -> GraphProto {
     }
 }
 
+/// The bytes of the output for a random input.
+fn result(f: &Folder, artifact: &str) -> Vec<u8> {
+    let folder = artifact.replace('.', "-");
+    f.good(&["run", artifact, "--input", "x=random", "--output-dir", &folder]);
+    std::fs::read(f.path(&format!("{folder}/y.npy"))).unwrap()
+}
+
 #[test]
 fn words_of_bytes_that_are_0_are_left_out_by_themselves_and_sums_are_the_same() {
     let f = Folder::with(quantised_product(7));
     let out = f.good(&["compile", "m.onnx", "-o", "sparse.sdx", "--list-rewrites"]);
     assert_eq!(out.matches("skip-zeros: quads, in main, at ").count(), 1, "{out}");
     f.good(&["compile", "m.onnx", "--sparsity", "off", "-o", "dense.sdx"]);
-    let run = |name: &str| {
-        let folder = name.replace('.', "-");
-        f.good(&["run", name, "--input", "x=random", "--output-dir", &folder]);
-        std::fs::read(f.path(&format!("{folder}/y.npy"))).unwrap()
-    };
-    assert_eq!(run("sparse.sdx"), run("dense.sdx"));
+    assert_eq!(result(&f, "sparse.sdx"), result(&f, "dense.sdx"));
+}
+
+#[test]
+fn codes_of_pruned_weights_are_left_out_too() {
+    let f = Folder::with(two_products(1));
+    let prune = ["compile", "m.onnx", "--sparsify", "block:0.8,1x4", "--quantize", "int8", "--list-rewrites", "-o"];
+    let out = f.good(&[&prune[..], &["sparse.sdx"]].concat());
+    assert_eq!(out.matches("skip-zeros: quads, in main, at ").count(), 2, "{out}");
+    f.good(&[&prune[..], &["dense.sdx", "--sparsity", "off"]].concat());
+    assert_eq!(result(&f, "sparse.sdx"), result(&f, "dense.sdx"));
 }
 
 #[test]

@@ -6,8 +6,10 @@
 //! a variable that only the other factor has, whose elements must be neighbours in memory: where they are not, the other
 //! factor is copied first.
 
+mod known;
 mod sums;
 
+use self::known::Known;
 use crate::class::Class as Equality;
 use crate::draft::Draft;
 use crate::fuse::Costs;
@@ -19,6 +21,7 @@ use crate::splice::{bare_var, own_vars, tidy};
 use crate::steps::kernel;
 use sardonyx_base::{DType, Dim, Encoding, Result};
 use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::prepared;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::sparse::{self, Format, Grid};
 use sardonyx_dialects::flow::{
@@ -26,7 +29,6 @@ use sardonyx_dialects::flow::{
 };
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::scalar::ReduceFn;
 use sardonyx_kernels::{Pace, lower, products};
 use std::fmt;
@@ -52,6 +54,8 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         return Ok(());
     }
     let costs = Costs::new(rewrites.options().target);
+    let is_forced = rewrites.options().sparsity == Sparsity::Always;
+    let known = Known::new(prepared::read(module)?, &rewrites.options().params);
     rewrites.programs(module, |rewrites, program| {
         let mut held = Held::default();
         let mut next = 0;
@@ -59,11 +63,11 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         while next < program.steps.len() {
             let at = next;
             next += 1;
-            let sites = Site::matched(program, at, &rewrites.options().params).unwrap_or_default();
+            let sites = Site::matched(program, at, &known).unwrap_or_default();
             let priced = sites.into_iter().map(|site| (site.prices(program, at, &costs), site));
             let Some((prices, site)) = priced.min_by_key(|(prices, _)| prices.sparse) else { continue };
             let origins = &program.steps[at].origins;
-            if prices.sparse >= prices.dense {
+            if prices.sparse >= prices.dense && !is_forced {
                 rewrites.missed(Missed { node: origins.first().cloned(), ..site.missed(&prices) });
             } else if site.rule().class == Some(Equality::FiniteOnly) && !rewrites.options().assume_finite {
                 held.add(origins, &prices);
@@ -155,7 +159,7 @@ impl Held {
 
 impl Site {
     /// A product in each of the formats that its weights can be stored in.
-    fn matched(program: &Program, at: usize, params: &dyn ParamValues) -> Option<Vec<Site>> {
+    fn matched(program: &Program, at: usize, known: &Known) -> Option<Vec<Site>> {
         let step = &program.steps[at];
         let k = kernel(step).filter(|k| k.class() == Class::Contract && k.inner.len() == 1)?;
         let [[a, b]] = products(k)?[..] else { return None };
@@ -202,7 +206,10 @@ impl Site {
         if !fits || params_are_few(sizes) {
             return None;
         }
-        let values = interp::joined(&source, params).ok()?;
+        if !source.names.iter().all(|name| known.may_be_sparse(name)) {
+            return None;
+        }
+        let values = interp::joined(&source, known).ok()?;
         let elements = sparse::elements(&values)?;
         let words = elements.iter().filter(|value| **value != 0.0).count();
         let density = words as f64 / elements.len().max(1) as f64;

@@ -53,6 +53,9 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     {
         return serving::command(context, rest);
     }
+    if args == ["sparsity"] {
+        return sparsity(context);
+    }
     let wanted = |r: &&Row| args.is_empty() || args.iter().any(|a| r.label.contains(a.as_str()));
     let rows: Vec<&Row> = ROWS.iter().filter(wanted).collect();
     if rows.is_empty() {
@@ -75,6 +78,16 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let path = context.root.join("README.md");
     let page = tables::filled(&tables::text(&path)?, "speed", &(heading() + &lines.join("\n") + "\n"))?;
     write(&path, |out| std::io::Write::write_all(out, page.as_bytes()))
+}
+
+/// `cargo xtask bench sparsity`: which of a dense and a sparse product is chosen, and which is faster, over a grid.
+fn sparsity(context: &Context) -> Result<()> {
+    setup::ensure()?;
+    let python = environment(context, "sparsity-tools", &["onnx==1.23.2", "numpy"])?;
+    run(&mut context.cargo(["build", "--release", "-p", "sardonyx", "--bin", "sardonyx"]))?;
+    let mut command = Command::new(python);
+    command.arg(context.root.join("tests/xtask/src/sparsity.py")).arg(context.target.join("release/sardonyx"));
+    run(command.arg(context.target.join("sparsity")).arg(ROUNDS.to_string()))
 }
 
 /// The Python of an environment, `target/NAME`, that has the packages.

@@ -40,8 +40,8 @@ static COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        args: "[serving] [LABEL…]",
-        about: "measure beside ONNX Runtime and OpenVINO in turns, or servers over them, and write README's table of it",
+        args: "[serving | sparsity] [LABEL…]",
+        about: "measure beside ONNX Runtime and OpenVINO in turns, or servers over them (and write README's table), or dense beside sparse products",
         run: bench::command,
     },
     Command {

@@ -24,8 +24,8 @@ pub struct Groups {
 /// The most patterns that a format may have: a kernel has code for each.
 pub const PATTERNS_MAX: usize = 32;
 /// The most rows of a block, and of those the most that a column may have.
-const M_MAX: i64 = 16;
-const N_MAX: i64 = 4;
+pub const M_MAX: i64 = 16;
+pub const N_MAX: i64 = 4;
 /// Columns of a chunk are numbered below this.
 const WIDTH_MAX: i64 = (1 << 15) - 1;
 /// Places of a pattern that are tried: the chunks of the first ones stay in fast memory.

@@ -5,7 +5,7 @@
 mod groups;
 mod words;
 
-pub use groups::{Groups, PATTERNS_MAX, patterns, places_of_rows};
+pub use groups::{Groups, M_MAX, N_MAX, PATTERNS_MAX, patterns, places_of_rows};
 pub use words::Words;
 
 use super::kernel::Container;

@@ -12,7 +12,7 @@ use crate::cpu::CpuPlan;
 use crate::cx::Cx;
 use crate::def::*;
 use crate::nest::Nest;
-use crate::pace::Pace;
+use crate::pace::{self, Pace};
 use crate::words::Words;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -23,8 +23,10 @@ const ROWS: i64 = 64;
 const ROWS_OF_QUADS: i64 = 128;
 
 /// The share of a dense contraction's rate at which words are multiplied: each needs a load of its own.
-const SHARE: f64 = 0.6;
-const SHARE_OF_QUADS: f64 = 0.4;
+const SHARE: f64 = 0.5;
+const SHARE_OF_QUADS: f64 = 0.45;
+/// Of that, where a word is multiplied with one vector alone, whose sum waits for that of the word before.
+const SHARE_OF_ONE_VECTOR: f64 = 0.6;
 
 /// Words of all columns, at most, where they are copied.
 const COPIED_MAX: i64 = 1 << 13;
@@ -169,9 +171,11 @@ impl CpuPlan for Plan {
     }
 
     fn pace(&self, def: &KernelDef) -> Pace {
+        let is_one = def.extent(self.product.lane).as_const().is_some_and(|n| n <= pace::LANES);
+        let part = if is_one { SHARE_OF_ONE_VECTOR } else { 1.0 };
         match self.depth {
-            1 => self.product.pace(def, SHARE, self.product.has_vectors()),
-            _ => self.product.pace(def, SHARE_OF_QUADS, true),
+            1 => self.product.pace(def, part * SHARE, self.product.has_vectors()),
+            _ => self.product.pace(def, part * SHARE_OF_QUADS, true),
         }
     }
 
