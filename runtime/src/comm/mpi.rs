@@ -42,6 +42,9 @@ const MESSAGE_MAX: usize = 1 << 30;
 const LAST: u32 = u32::MAX;
 /// How long a rank waits for that.
 const END: Duration = Duration::from_secs(2);
+/// How long `MPI_Finalize` may take. MPICH before 4.2 over UCX can wait there for a rank that waits in a barrier of the launcher,
+/// where it no longer looks after its connections.
+const FINALIZE: Duration = Duration::from_secs(10);
 /// How long a rank looks for messages before it sleeps between looks.
 const LOOK: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_micros(200);
@@ -228,6 +231,17 @@ impl Mpi {
         let call = self.call.load(Ordering::Relaxed);
         state.failed.as_ref().filter(|(of, ..)| *of == call).map(|(_, rank, why)| (*rank, why.clone()))
     }
+}
+
+/// Does something on a thread of its own, and goes on after a while if that has not ended. Has it?
+fn within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
+    let (ended, end) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name("leaving MPI".to_string()).spawn(move || {
+        work();
+        // Nobody may wait any more.
+        let _ = ended.send(());
+    });
+    thread.is_ok() && end.recv_timeout(limit).is_ok()
 }
 
 /// Between looks: at first hardly, later for longer.
@@ -507,11 +521,29 @@ impl Mpi {
             std::thread::yield_now();
         }
         if left.is_empty() && receives.is_empty() {
+            let finalize = self.functions.finalize;
             // SAFETY: nothing is under way, and nothing is called afterwards.
-            unsafe { (self.functions.finalize)() };
+            let work = move || {
+                unsafe { finalize() };
+            };
+            if !within(FINALIZE, work) {
+                let limit = FINALIZE.as_secs();
+                eprintln!("warning: MPI_Finalize has not returned after {limit} s; the process ends without it");
+            }
         } else {
             // The library has their bytes until the process ends.
             std::mem::forget((left, receives));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hangs_keeps_nobody() {
+        assert!(within(Duration::from_secs(60), || ()));
+        assert!(!within(Duration::from_millis(20), || std::thread::sleep(Duration::from_secs(3600))));
     }
 }
