@@ -4,6 +4,7 @@
 //! `cargo test -p sardonyx-tests --test filecheck NAME` runs the files whose path contains NAME.
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use sardonyx_tests::programs::program;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,32 +38,13 @@ fn trial(root: &Path, file: PathBuf, tools: Result<Vec<PathBuf>, String>) -> Tri
 
 /// The folders that the RUN lines find their programs in.
 fn tools() -> Result<Vec<PathBuf>, String> {
-    let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let profile = own.ancestors().nth(2).ok_or("the test's executable is not in target/PROFILE/deps")?;
-    build(profile)?;
+    let optimiser = program("sardonyx-opt");
+    let ours = optimiser.parent().ok_or("a program lies in a folder")?;
     let prefix = std::env::var("MLIR_SYS_220_PREFIX").unwrap_or_else(|_| "/usr/lib/llvm-22".into());
     let llvm = Path::new(&prefix).join("bin");
     match ["FileCheck", "not", "split-file"].iter().find(|tool| !llvm.join(tool).exists()) {
         Some(tool) => Err(format!("{} has no `{tool}`: install LLVM's tools", llvm.display())),
-        None => Ok(vec![profile.into(), llvm]),
-    }
-}
-
-/// Builds the binaries in the profile of this test: stale ones would test yesterday's passes.
-fn build(profile: &Path) -> Result<(), String> {
-    let name = match profile.file_name().and_then(|n| n.to_str()) {
-        Some("debug") => "dev",
-        Some(name) => name,
-        None => return Err(format!("{} names no profile", profile.display())),
-    };
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "sardonyx", "--bins", "--profile", name]);
-    command.arg("--target-dir").arg(profile.parent().unwrap_or(profile));
-    let output = command.output().map_err(|e| format!("cargo does not run: {e}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("the binaries do not build:\n{}", String::from_utf8_lossy(&output.stderr))),
+        None => Ok(vec![ours.into(), llvm]),
     }
 }
 

@@ -8,6 +8,9 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Set for the tests of a whole workspace, which has been built with its programs; `tests/src/programs.rs` reads it, too.
+pub const PROGRAMS_ARE_BUILT: &str = "SARDONYX_PROGRAMS_ARE_BUILT";
+
 /// The folders every chore works in.
 pub struct Context {
     pub root: PathBuf,

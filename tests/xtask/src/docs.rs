@@ -1,6 +1,6 @@
 //! sardonyx.proto, dialects/td, the operator table, models  =>  messages.rs, dialects/docs/*.md, compiler/OPERATORS.md, README's launches
 
-use crate::context::{Context, Failure, Result};
+use crate::context::{Context, Failure, PROGRAMS_ARE_BUILT, Result};
 use crate::{messages, tables};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,6 +78,11 @@ fn pages(context: &Context) -> Result<Vec<(PathBuf, String)>> {
 
 /// A command of the compiler, of this build.
 fn sardonyx(context: &Context, command: &str) -> Command {
+    if std::env::var_os(PROGRAMS_ARE_BUILT).is_some() {
+        let mut built = Command::new(context.target.join("debug/sardonyx"));
+        built.arg(command).current_dir(&context.root);
+        return built;
+    }
     context.cargo(["run", "--quiet", "-p", "sardonyx", "--bin", "sardonyx", "--", command])
 }
 

@@ -1,6 +1,6 @@
 //! `cargo xtask test`  =>  setup, models with their weights, then the tests of one row of [`SUITES`]
 
-use crate::context::{Context, Failure, Result, run};
+use crate::context::{Context, Failure, PROGRAMS_ARE_BUILT, Result, run};
 use crate::{fetch, models, setup};
 
 /// One suite: what it needs beside the packages, and how cargo is asked for it.
@@ -164,8 +164,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     println!("test: cargo {} {}", suite.cargo.join(" "), rest.join(" "));
     let mut cargo = context.cargo(suite.cargo);
     if builds_programs(suite, rest) {
-        // Read by `tests/src/programs.rs`.
-        cargo.env("SARDONYX_PROGRAMS_ARE_BUILT", "1");
+        cargo.env(PROGRAMS_ARE_BUILT, "1");
     }
     run(cargo.args(rest))
 }
