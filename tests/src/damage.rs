@@ -16,8 +16,17 @@ impl Random {
     }
 }
 
-/// Flips, overwrites, cuts, inserts, removes or repeats. Half of the results keep their length.
+/// Flips, overwrites, cuts, inserts, removes or repeats. Half of the results keep their length; none is what it was.
 pub fn damaged(good: &[u8], random: &mut Random) -> Vec<u8> {
+    loop {
+        let bytes = touched(good, random);
+        if bytes != good {
+            return bytes;
+        }
+    }
+}
+
+fn touched(good: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = good.to_vec();
     if random.below(2) == 0 {
         for _ in 0..1 + random.below(3) {
