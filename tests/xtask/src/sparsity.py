@@ -3,8 +3,9 @@
 usage: sparsity.py PROGRAM FOLDER ROUNDS
 
 A grid of densities, ways to prune and sizes. Each product is compiled with all zeros multiplied, with zeros left out wherever a
-format stores the weights, and as the compiler chooses; the first two are called in turns on two threads, as the description of the device has it. Prints a line for
-each point, and one for all together. A point where both are within 3 % counts for either choice.
+format stores the weights, and as the compiler chooses; the first two are called in turns on two threads, which the description
+of the device has. Prints a line for each point, and one for all together. A point where both are within 3 % counts for either
+choice.
 """
 
 import json
