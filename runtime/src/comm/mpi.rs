@@ -42,8 +42,8 @@ const MESSAGE_MAX: usize = 1 << 30;
 const LAST: u32 = u32::MAX;
 /// How long a rank waits for that.
 const END: Duration = Duration::from_secs(2);
-/// How long `MPI_Finalize` may take. MPICH before 4.2 over UCX can wait there for a rank that waits in a barrier of the launcher,
-/// where it no longer looks after its connections.
+/// `MPI_Finalize` has this long to return. MPICH before 4.2 over UCX can wait there for a rank that waits in a barrier of the
+/// launcher, where it no longer looks after its connections.
 const FINALIZE: Duration = Duration::from_secs(10);
 /// How long a rank looks for messages before it sleeps between looks.
 const LOOK: Duration = Duration::from_micros(100);
@@ -233,7 +233,7 @@ impl Mpi {
     }
 }
 
-/// Does something on a thread of its own, and goes on after a while if that has not ended. Has it?
+/// Whether `work`, on a thread of its own, ends in time. Where it does not, it keeps nobody.
 fn within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (ended, end) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("leaving MPI".to_string()).spawn(move || {
@@ -522,13 +522,13 @@ impl Mpi {
         }
         if left.is_empty() && receives.is_empty() {
             let finalize = self.functions.finalize;
-            // SAFETY: nothing is under way, and nothing is called afterwards.
             let work = move || {
+                // SAFETY: nothing is under way, and nothing is called afterwards.
                 unsafe { finalize() };
             };
             if !within(FINALIZE, work) {
                 let limit = FINALIZE.as_secs();
-                eprintln!("warning: MPI_Finalize has not returned after {limit} s; the process ends without it");
+                eprintln!("warning: the process ends without MPI_Finalize, which has {limit} s to return");
             }
         } else {
             // The library has their bytes until the process ends.
