@@ -108,6 +108,7 @@ fn false_words_set_the_status() {
         start(0, -1),
         start(5, n),
         start(7, 0),
+        start(7, i32::MIN),
     ];
     let all = [good].into_iter().chain(bad).enumerate();
     let cases: Vec<Case> =

@@ -89,7 +89,8 @@ impl Item<'_, '_> {
         asm.for_loop((zero, self.tile.n_rows, one), &[begin], |asm, row, begin| {
             let next = asm.bin(Bin::AddI, row, one);
             let end = self.start(asm, next);
-            // Rows whose words are out of order have none: the block's own are all that were looked at.
+            // Rows whose words are out of order fail the launch and have none, and the next one begins where they did: the
+            // block's own words are all that were looked at.
             let sorted = asm.cmpi(CmpI::Sle, begin[0], end);
             let within = asm.cmpi(CmpI::Sle, end, block_end);
             let good = asm.bin(Bin::AndI, sorted, within);
@@ -97,14 +98,15 @@ impl Item<'_, '_> {
             let sums = vec![asm.zero(strip.ty()); strip.vectors as usize];
             let sums = asm
                 .for_loop((begin[0], stop, one), &sums, |asm, word, sums| self.times_word(asm, strip, word, x, sums));
-            let bad = asm.cmpi(CmpI::Sgt, begin[0], end);
+            let yes = asm.int(1, Ty::I1);
+            let bad = asm.bin(Bin::XorI, good, yes);
             asm.if_then(bad, |asm| asm.raise(self.tile.cx.status));
             let to = self.tile.sums(asm, strip, row);
             for (i, sum) in sums.into_iter().enumerate() {
                 let to = strip.vector(asm, to, i);
                 asm.store(sum, to, 4);
             }
-            vec![end]
+            vec![stop]
         });
     }
 
