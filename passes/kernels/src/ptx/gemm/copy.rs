@@ -219,9 +219,10 @@ impl<'a> Stream<'a> {
 
     /// Bytes of a unit of so many elements that begins at a column.
     fn bytes_left(&self, asm: &mut Ptx, left: Val, column: Val, elements: i64) -> Val {
-        let rest = asm.bin(Bin::SubI, left, column);
-        let (zero, most) = (asm.int(0, Ty::I32), asm.int(elements, Ty::I32));
-        let rest = asm.bin(Bin::MaxSI, rest, zero);
+        // Not max(left - column, 0): where ptxas 12.9 to 13.5 finds late that `left` is a constant, it makes max(column - left, 0)
+        // of that for sm_90.
+        let (end, most) = (asm.bin(Bin::MaxSI, left, column), asm.int(elements, Ty::I32));
+        let rest = asm.bin(Bin::SubI, end, column);
         let rest = asm.bin(Bin::MinSI, rest, most);
         shift(asm, Bin::ShLI, rest, log2(self.operand.element_bytes))
     }
