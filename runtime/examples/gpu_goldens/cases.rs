@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 /// The kernels; every entry takes the addresses of its input and of its output.
 pub static PTX: &str = include_str!("../../../testdata/goldens/probe.ptx");
 
+/// Those that only a GPU of compute capability 9.0 has.
+pub static PTX_SM_90A: &str = include_str!("../../../testdata/goldens/probe_sm_90a.ptx");
+
 /// Words that a lane reads and writes: a value, or six registers of factors and four of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -31,12 +34,21 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn warps(&self) -> usize {
-        self.inputs.len() / self.shape.words().0 / 32
+    pub fn is_of_warpgroups(&self) -> bool {
+        self.entry.starts_with("wgmma")
+    }
+
+    /// Of a block.
+    pub fn threads(&self) -> u32 {
+        if self.is_of_warpgroups() { 128 } else { 32 }
+    }
+
+    pub fn blocks(&self) -> u32 {
+        (self.inputs.len() / self.shape.words().0) as u32 / self.threads()
     }
 
     pub fn n_outputs(&self) -> usize {
-        self.warps() * 32 * self.shape.words().1
+        self.inputs.len() / self.shape.words().0 * self.shape.words().1
     }
 }
 
@@ -75,17 +87,22 @@ type Factor = fn(&mut Random) -> u32;
 pub fn cases() -> Vec<Case> {
     let mut random = Random(20);
     let unary = UNARY.map(|entry| Case { entry: entry.into(), shape: Shape::Unary, inputs: floats(&mut random) });
-    let matrix: [(&str, Factor); 4] = [
-        ("mma_bf16", |r| pair(r, |v| bf16::from_f32(v).to_bits())),
-        ("mma_f16", |r| pair(r, |v| f16::from_f32(v).to_bits())),
-        ("mma_tf32", |r| r.wide(8).to_bits() & !0x1fff),
+    let matrix: [(&str, Factor); 9] = [
+        ("mma_bf16", bf16_pair),
+        ("mma_f16", f16_pair),
+        ("mma_tf32", tf32),
         ("mma_s8", |r| r.bits() as u32),
+        ("wgmma_bf16", bf16_pair),
+        ("wgmma_f16", f16_pair),
+        ("wgmma_tf32", tf32),
+        ("wgmma_e4m3", |r| u32::from_le_bytes(std::array::from_fn(|_| e4m3(r.bits() as u8)))),
+        ("wgmma_s8", |r| r.bits() as u32),
     ];
     let matrix = matrix.map(|(entry, factor)| {
         let lane = |random: &mut Random| -> Vec<u32> {
             let factors: Vec<u32> = (0..6).map(|_| factor(random)).collect();
-            let sum =
-                (0..4).map(|_| if entry == "mma_s8" { random.bits() as u32 >> 8 } else { random.wide(8).to_bits() });
+            let is_whole = entry.ends_with("s8");
+            let sum = (0..4).map(|_| if is_whole { random.bits() as u32 >> 8 } else { random.wide(8).to_bits() });
             factors.into_iter().chain(sum.collect::<Vec<_>>()).collect()
         };
         let inputs = (0..PRODUCTS * 32).flat_map(|_| lane(&mut random)).collect();
@@ -100,6 +117,23 @@ fn floats(random: &mut Random) -> Vec<u32> {
     let seams = SEAMS.iter().map(|v| v.to_bits());
     let others = (SEAMS.len()..n).map(|i| if i < n / 2 { random.wide(3) * 4.0 } else { random.wide(60) }.to_bits());
     seams.chain(others).collect()
+}
+
+fn bf16_pair(random: &mut Random) -> u32 {
+    pair(random, |v| bf16::from_f32(v).to_bits())
+}
+
+fn f16_pair(random: &mut Random) -> u32 {
+    pair(random, |v| f16::from_f32(v).to_bits())
+}
+
+fn tf32(random: &mut Random) -> u32 {
+    random.wide(8).to_bits() & !0x1fff
+}
+
+/// A number in the place of NaN.
+fn e4m3(bits: u8) -> u8 {
+    if bits & 0x7f == 0x7f { bits ^ 1 } else { bits }
 }
 
 fn pair(random: &mut Random, narrow: fn(f32) -> u16) -> u32 {

@@ -4,7 +4,7 @@
 
 mod cases;
 
-use cases::{Case, PTX, cases, to_json};
+use cases::{Case, PTX, PTX_SM_90A, cases, to_json};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
@@ -19,7 +19,7 @@ fn main() {
         eprintln!("error: there is no CUDA driver on this machine");
         std::process::exit(2);
     }
-    // SAFETY: `PTX` declares entries that read and write as much as a case says.
+    // SAFETY: both texts declare entries that read and write as much as a case says.
     let recorded = unsafe { record() }.map_err(|e| format!("the GPU's driver: {e:?}"));
     let written =
         recorded.and_then(|text| std::fs::write(&file, text).map_err(|e| format!("cannot write {file}: {e}")));
@@ -30,7 +30,7 @@ fn main() {
 }
 
 /// # Safety
-/// The entries of `PTX` must be those that [`cases`] names, with its shapes.
+/// The entries of both texts must be those that [`cases`] names, with its shapes.
 unsafe fn record() -> Result<String, DriverError> {
     result::init()?;
     let gpu = result::device::get(0)?;
@@ -40,11 +40,18 @@ unsafe fn record() -> Result<String, DriverError> {
         let context = result::primary_ctx::retain(gpu)?;
         result::ctx::set_current(context)?;
     }
-    let text = CString::new(PTX).expect("PTX has no zero byte");
-    // SAFETY: the text ends with a zero.
-    let module = unsafe { result::module::load_data(text.as_ptr().cast::<c_void>())? };
+    let major = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+    // SAFETY: the device exists.
+    let has_warpgroups = unsafe { result::device::get_attribute(gpu, major)? } == 9;
+    let load = |ptx: &str| {
+        let text = CString::new(ptx).expect("PTX has no zero byte");
+        // SAFETY: the text ends with a zero.
+        unsafe { result::module::load_data(text.as_ptr().cast::<c_void>()) }
+    };
+    let (module, of_warpgroups) = (load(PTX)?, has_warpgroups.then(|| load(PTX_SM_90A)).transpose()?);
     let mut answers = vec![];
     for case in cases() {
+        let Some(module) = (if case.is_of_warpgroups() { of_warpgroups } else { Some(module) }) else { continue };
         // SAFETY: as the caller promises.
         let outputs = unsafe { answer(module, &case)? };
         answers.push((case, outputs));
@@ -64,8 +71,8 @@ unsafe fn answer(module: sys::CUmodule, case: &Case) -> Result<Vec<u32>, DriverE
             (result::malloc_sync(4 * case.inputs.len())?, result::malloc_sync(4 * case.n_outputs())?);
         result::memcpy_htod_sync(from, &case.inputs)?;
         let mut arguments = [(&raw mut from).cast::<c_void>(), (&raw mut to).cast::<c_void>()];
-        let grid = (case.warps() as u32, 1, 1);
-        result::launch_kernel(function, grid, (32, 1, 1), 0, std::ptr::null_mut(), &mut arguments)?;
+        let (grid, block) = ((case.blocks(), 1, 1), (case.threads(), 1, 1));
+        result::launch_kernel(function, grid, block, 0, std::ptr::null_mut(), &mut arguments)?;
         result::memcpy_dtoh_sync(&mut outputs, to)?;
         result::free_sync(from)?;
         result::free_sync(to)?;

@@ -1,11 +1,11 @@
 //! mma.sync: d[m,n] = a[m,k] · b[k,n] + c[m,n] of one warp, operands in the registers of its 32 lanes
 //!
-//! Floating-point products are exact and summed with C in f64, and the sum is rounded once to D: so the result does
-//! not depend on an order of summation that the ISA leaves open, and lies within what it allows. Devices align the
-//! products of a group to the largest and cut off low bits, so theirs may differ in the last places. Integer tiles
+//! Products of 16-bit floats and tf32 are summed with C in f32 as an H100 sums them (`cut`), those of 8-bit floats and sums of f16
+//! in f64, rounded once to D: the ISA leaves the order of a summation and its rounding open. Integer tiles
 //! are multiplied in f32, which holds every sum of products exactly, and added to C in integers.
 
 use super::Lanes;
+use super::cut;
 use super::float::canonical;
 use super::format::f16_to_f32;
 use super::fragments::{Element, N, Number, for_accumulators, gather_a, gather_b, multiply};
@@ -149,7 +149,11 @@ impl Mma {
         } else {
             let a = self.a_tile::<f64, M, K, HALF>(a_element, a, metadata);
             let mut sums = read_floats::<M>(c, c_f16);
-            multiply(&a, &gather_b::<f64, K>(b_element, b), &mut sums);
+            let b = gather_b::<f64, K>(b_element, b);
+            match c_f16 || d_f16 || b_element.bits() == 8 {
+                true => multiply(&a, &b, &mut sums),
+                false => cut::multiply(&a, &b, &mut sums),
+            }
             write_floats::<M>(&sums, d, d_f16);
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod convert;
 pub mod counting;
+pub mod cut;
 pub mod exact;
 pub mod float;
 pub mod format;

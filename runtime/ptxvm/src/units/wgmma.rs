@@ -1,12 +1,13 @@
 //! wgmma.mma_async of one warp: a[16,k] · b[k,n] + d[16,n], operands as pieces of 16 bytes, sums in registers
 //!
 //! A warpgroup computes 64 rows; warp `w` of it rows `16w..16w+15`, which depend on no other warp. Every type has 32
-//! bytes of k in a row, two pieces. Sums are taken as `mma` takes them: exact products, f64, one rounding.
+//! bytes of k in a row, two pieces. Sums are taken as `mma` takes them.
 
 use super::Lanes;
+use super::cut;
 use super::float::canonical;
 use super::format::f16_to_f32;
-use super::fragments::Element;
+use super::fragments::{Element, N};
 use super::packed::Half;
 
 /// Rows of one warp.
@@ -94,6 +95,11 @@ impl Wgmma {
 
     /// `a[row][k]` and `b[column][k]` row by row; `d` is replaced.
     pub fn run(&self, a: &[f64], b: &[f64], scale: Scale, d: &mut [Lanes]) {
+        match (self.sum, self.k()) {
+            (Sum::F32, 16) => return self.run_cut::<16>(a, b, scale, d),
+            (Sum::F32, 8) => return self.run_cut::<8>(a, b, scale, d),
+            (_, _) => {}
+        }
         let k = self.k();
         let mut products = vec![0.0; ROWS * self.n];
         for (a, sums) in a.chunks_exact(k).zip(products.chunks_exact_mut(self.n)) {
@@ -103,6 +109,27 @@ impl Wgmma {
         }
         for (lane, i) in (0..32).flat_map(|lane| (0..self.n / 2).map(move |i| (lane, i))) {
             self.add(products[self.index_of(lane, i)], scale.d, (lane, i), d);
+        }
+    }
+
+    /// Sums of f32, eight columns at a time.
+    fn run_cut<const K: usize>(&self, a: &[f64], b: &[f64], scale: Scale, d: &mut [Lanes]) {
+        let a: [[f64; K]; ROWS] = std::array::from_fn(|row| std::array::from_fn(|k| scale.product * a[row * K + k]));
+        for first in (0..self.n).step_by(N) {
+            let b: [[f64; N]; K] = std::array::from_fn(|k| std::array::from_fn(|n| b[(first + n) * K + k]));
+            let mut sums = [[0.0; N]; ROWS];
+            let own = (0..32).flat_map(|lane| (0..4).map(move |i| (lane, first / 2 + i)));
+            if scale.d {
+                for (lane, i) in own.clone() {
+                    let (row, column) = place(lane, i);
+                    sums[row][column - first] = f64::from(f32::from_bits(d[i][lane]));
+                }
+            }
+            cut::multiply(&a, &b, &mut sums);
+            for (lane, i) in own {
+                let (row, column) = place(lane, i);
+                d[i][lane] = canonical(sums[row][column - first] as f32).to_bits();
+            }
         }
     }
 
