@@ -31,7 +31,9 @@ fn packed_factors() {
     let mut cases = vec![];
     for n in [32i64, 64, 70, 96, 130] {
         for m in [0i64, 1, 2, 3, 16, 17, 49, 50] {
-            cases.push(packed_case(&format!("{m} by {n}"), gated("m", &n.to_string(), "24"), &[("m", m)], 24));
+            let case = packed_case(&format!("{m} by {n}"), gated("m", &n.to_string(), "24"), &[("m", m)], 24);
+            // Two sums that tensor cores cut off, multiplied.
+            cases.push(case.within(4e-6, 4e-6));
         }
     }
     check(cases);

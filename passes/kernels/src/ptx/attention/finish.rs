@@ -157,6 +157,10 @@ impl Block<'_> {
             let mut point = point.clone();
             point.vars[roles.j] = Some(j);
             deep_sums(cx, asm, &mut point, &[roles.power, roles.value]);
+            // Tensor cores cut off: what they found the largest may be less than the same score by ordinary arithmetic.
+            let (score, max) = (point.eval(cx, asm, roles.score), point.values[roles.max].expect("set at the end"));
+            let above = asm.cmpf(CmpF::Ogt, score, max);
+            point.values[roles.score] = Some(asm.select(above, max, score));
             let (p, v) = (point.eval(cx, asm, roles.power), point.eval(cx, asm, roles.value));
             vec![asm.fma(p, v, sum[0])]
         })[0]

@@ -279,6 +279,16 @@ impl Sums {
         Sums { of: (0..rows).map(|_| (0..columns).map(|_| sum()).collect()).collect() }
     }
 
+    /// Adds the sums of parts, which begin again at 0.
+    pub fn take(&self, asm: &mut Ptx, parts: &Sums) {
+        for (sum, part) in self.of.iter().flatten().zip(parts.of.iter().flatten()) {
+            let total = asm.bin(Bin::AddF, *sum, *part);
+            asm.set(*sum, total);
+            let zero = asm.zero(part.ty);
+            asm.set(*part, zero);
+        }
+    }
+
     /// Adds the products of some steps of one stage, which has these tiles: A's, then each B's.
     pub fn add(&self, asm: &mut Ptx, factors: Factors, readers: &[Reader], tiles: &[Val], steps: Range<i64>) {
         for step in steps {

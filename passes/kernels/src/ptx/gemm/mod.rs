@@ -32,6 +32,9 @@ use mma::{Reader, STEP_BYTES, Sums};
 /// Rows of tiles that go over all columns together: their A and a column of B stay in the second-level cache.
 const GROUP: i64 = 8;
 
+/// Products of f32 that tensor cores sum before ordinary arithmetic takes what they have: they cut off where that rounds.
+const TERMS: i64 = 128;
+
 /// What the parts of a block's code have in common.
 pub struct Block<'a> {
     cx: &'a Cx<'a, Ptx>,
@@ -205,6 +208,8 @@ impl Block<'_> {
         }
         let elem = if folded.is_some() { Elem::F32 } else { gemm.factors.sum() };
         let sums = Sums::zeros(asm, gemm, elem);
+        let is_long = gemm.k_extent().as_const().is_none_or(|k| k > TERMS);
+        let parts = (gemm.factors.is_split() && folded.is_none() && is_long).then(|| Sums::zeros(asm, gemm, elem));
         let end = asm.int(shape.stages * stage_bytes, Ty::I32);
         let end = asm.bin(Bin::AddI, base, end);
         let step = asm.int(stage_bytes, Ty::I32);
@@ -238,17 +243,29 @@ impl Block<'_> {
             tiles.push(asm.bin(Bin::AddI, tiles[tiles.len() - 1], *behind));
         }
         match folded {
-            None => sums.add(asm, gemm.factors, readers, &tiles, 0..shape.k_bytes / STEP_BYTES),
+            None => {
+                let sums = parts.as_ref().unwrap_or(&sums);
+                sums.add(asm, gemm.factors, readers, &tiles, 0..shape.k_bytes / STEP_BYTES);
+            }
             Some(folded) => self.add_groups(asm, folded, (readers, &tiles), piece, &sums),
         }
         next_stage(asm, read);
         next_stage(asm, write);
         let next = asm.bin(Bin::AddI, piece, one);
         asm.set(piece, next);
+        if let Some(parts) = &parts {
+            let others = asm.int(TERMS / gemm.k_tile() - 1, Ty::I32);
+            let others = asm.bin(Bin::AndI, piece, others);
+            let is_whole = asm.cmpi(CmpI::Eq, others, zero);
+            asm.if_then(is_whole, |asm| sums.take(asm, parts));
+        }
         let more = asm.cmpi(CmpI::Ult, piece, pieces);
         let more = asm.name(more, 0);
         asm.line(&format!("@{more} bra {head};"));
         asm.place_label(&done);
+        if let Some(parts) = &parts {
+            sums.take(asm, parts);
+        }
         sums
     }
 }
