@@ -40,15 +40,17 @@ impl Call {
 type Sizes = &'static [(&'static str, i64)];
 
 pub fn subjects() -> Vec<Subject> {
-    // Rows of 16 bytes, of 4 and of any number of bytes; fewer and more steps than a pipeline is deep; many blocks.
-    const GEMM: &[Sizes] = &[
+    // Rows of 16 bytes, of 4 and of any number of bytes; fewer and more steps than a pipeline is deep.
+    const FEW_BLOCKS: &[Sizes] = &[
         &[("m", 40), ("n", 64), ("k", 208)],
         &[("m", 33), ("n", 37), ("k", 67)],
         &[("m", 70), ("n", 42), ("k", 134)],
         &[("m", 20), ("n", 42), ("k", 32)],
-        &[("m", 600), ("n", 72), ("k", 8)],
         &[("m", 24), ("n", 40), ("k", 48), ("offset", 8)],
+        &[("m", 600), ("n", 72), ("k", 8)],
     ];
+    // Many blocks take other tiles.
+    let gemm_sizes = [FEW_BLOCKS, &[&[("m", 330), ("n", 520), ("k", 136)]]].concat();
     // Rows that are kept by one warp, by several, and that are too long to be kept.
     const ROWS: &[Sizes] = &[
         &[("b", 3), ("n", 70)],
@@ -61,7 +63,7 @@ pub fn subjects() -> Vec<Subject> {
         &[("b", 2), ("n", 3001), ("spike", 2999)],
     ];
     const HEADS: &[Sizes] =
-        &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 140)], &[("b", 1), ("s", 1100), ("t", 36)]];
+        &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 300)], &[("b", 1), ("s", 1100), ("t", 130)]];
     const MAP: &[Sizes] =
         &[&[("n", 2000)], &[("n", 256)], &[("n", 1003)], &[("n", 502)], &[("n", 1200), ("offset", 8)]];
     const TABLE: &[Sizes] = &[
@@ -84,9 +86,9 @@ pub fn subjects() -> Vec<Subject> {
         ),
         subject("columns", columns(), &[&[("m", 45), ("n", 70)]], 2e-5),
         subject("sum", sum(), &[&[("n", 3000)], &[("n", 3001)], &[("n", 2002)], &[("n", 1200), ("offset", 8)]], 2e-4),
-        subject("gemm-f32", gemm(DType::F32), GEMM, 4e-5),
-        subject("gemm-bf16", gemm(DType::BF16), GEMM, 4e-3),
-        subject("gemm-f16", gemm(DType::F16), GEMM, 1e-3),
+        subject("gemm-f32", gemm(DType::F32), &gemm_sizes, 4e-5),
+        subject("gemm-bf16", gemm(DType::BF16), &gemm_sizes, 4e-3),
+        subject("gemm-f16", gemm(DType::F16), FEW_BLOCKS, 1e-3),
         subject("gemm-constant", full("128", "96"), &[&[("m", 70)], &[("m", 5)], &[("m", 600)]], 6e-5),
         subject("gemm-bytes", bytes("70", "134"), &[&[("m", 40)], &[("m", 7)], &[("m", 300)]], 0.0),
         subject("gemm-codes", codes([DType::I8, DType::I4], 33, 128), &[&[("m", 40)], &[("m", 3)]], 1e-3),

@@ -5,15 +5,24 @@ use ptxvm::{Launch, Memory, Module, Options, Params, Report};
 use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::interp::run_kernel;
-use sardonyx_kernels::{Lowered, lower, ptx};
+use sardonyx_kernels::ptx::attention::Flash;
+use sardonyx_kernels::ptx::{GpuKernel, GpuPlan, Traffic};
+use sardonyx_kernels::{Lowered, Target, lower, ptx};
 
 /// What a launch gave.
 pub struct Outcome {
     pub values: Vec<f64>,
     pub report: Report,
-    /// Of the launch.
-    pub params: Vec<i64>,
+    /// What the launch is said to move.
+    pub stated: Vec<Traffic>,
     pub lowered: Lowered,
+}
+
+/// No more rows than these are few.
+const ROWS: i64 = 16;
+
+fn target() -> Target {
+    Target::from_ptx("sm_80").unwrap()
 }
 
 /// A problem with its operands.
@@ -62,7 +71,20 @@ impl Case {
     /// The same with another text.
     pub fn run_changed(&self, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
-        let mut ptx = lowered.for_gpu(sardonyx_kernels::Target::from_ptx("sm_80").unwrap()).emit("k").unwrap();
+        let plan = lowered.for_gpu(target()).plan;
+        self.run_plan(lowered.clone(), plan, change)
+    }
+
+    /// With blocks of many rows, however few blocks these are; none where there are few rows, or no tensor cores.
+    pub fn run_many(&self, change: &dyn Fn(String) -> String) -> Option<Outcome> {
+        let lowered = lower(&self.kernel).unwrap();
+        let many = Flash::of_many(&lowered.def).filter(|_| self.problem.queries > ROWS)?;
+        Some(self.run_plan(lowered, Box::new(many), change))
+    }
+
+    fn run_plan(&self, lowered: Lowered, plan: Box<dyn GpuPlan>, change: &dyn Fn(String) -> String) -> Outcome {
+        let kernel = GpuKernel { def: &lowered.def, target: target(), plan };
+        let mut ptx = kernel.emit("k").unwrap();
         ptx.text = change(ptx.text);
         let symbol = |s: &str| self.problem.symbol(s);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&symbol).unwrap()).collect();
@@ -83,11 +105,7 @@ impl Case {
         list = params.iter().fold(list.u64(out), |list, p| list.i64(*p)).u64(status);
         let mut report = Report::default();
         if grid > 0 {
-            let module = Module::parse(&ptx::module(
-                sardonyx_kernels::Target::from_ptx("sm_80").unwrap(),
-                std::slice::from_ref(&ptx),
-            ))
-            .unwrap();
+            let module = Module::parse(&ptx::module(target(), std::slice::from_ref(&ptx))).unwrap();
             let mut launch = Launch::new("k", grid as u32, ptx.launch.block, list.build());
             launch.shared_bytes = ptx.launch.shared_bytes;
             report = ptxvm::run(&module, &mut memory, &launch, &Options::default()).unwrap();
@@ -95,7 +113,9 @@ impl Case {
         let mut read = vec![0; bytes];
         memory.read(out, &mut read).unwrap();
         let values = numbers(&Tensor::new(result.dtype, dims, read.into()).unwrap());
-        Outcome { values, report, params, lowered }
+        let stated = kernel.movement(&params);
+        drop(kernel);
+        Outcome { values, report, stated, lowered }
     }
 }
 

@@ -10,7 +10,7 @@ use problem::{After, Lie, PLAIN, Problem};
 use ptxvm::Kind;
 use sardonyx_base::DType;
 use sardonyx_kernels::Target;
-use sardonyx_kernels::ptx::gemm::{Factors, Gemm, SHAPES, Shape};
+use sardonyx_kernels::ptx::gemm::{Factors, Gemm, SHAPES, SLICED, Shape};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 const LIES: [Lie; 5] = [Lie::K(0), Lie::Rows(0), Lie::K(3), Lie::Rows(5), Lie::Apart];
@@ -19,6 +19,10 @@ const AFTERS: [After; 4] = [After::Nothing, After::BiasGelu, After::Residual, Af
 /// Elements of k that a tile has at a time.
 fn k_tile(shape: &Shape, dtype: DType) -> i64 {
     shape.k_bytes / (dtype.bits() as i64 / 8)
+}
+
+fn all_shapes() -> impl Iterator<Item = &'static Shape> {
+    SHAPES.iter().chain(SLICED)
 }
 
 fn name(p: &Problem, shape: &Shape) -> String {
@@ -89,23 +93,23 @@ fn all_extents(shape: &'static Shape, dtype: DType) {
 
 #[test]
 fn extents_around_the_tiles_of_f32() {
-    SHAPES.iter().for_each(|s| all_extents(s, DType::F32));
+    all_shapes().for_each(|s| all_extents(s, DType::F32));
 }
 
 #[test]
 fn extents_around_the_tiles_of_f16() {
-    SHAPES.iter().for_each(|s| all_extents(s, DType::F16));
+    all_shapes().for_each(|s| all_extents(s, DType::F16));
 }
 
 #[test]
 fn extents_around_the_tiles_of_bf16() {
-    SHAPES.iter().for_each(|s| all_extents(s, DType::BF16));
+    all_shapes().for_each(|s| all_extents(s, DType::BF16));
 }
 
 #[test]
 fn every_pair_of_layouts() {
     for dtype in DTYPES {
-        for shape in [&SHAPES[2], &SHAPES[6]] {
+        for shape in [&SHAPES[2], &SHAPES[6], &SLICED[0], &SLICED[1]] {
             for a in LIES {
                 for b in LIES {
                     let k = 2 * k_tile(shape, dtype) + 8;
@@ -122,7 +126,7 @@ fn every_pair_of_layouts() {
 
 #[test]
 fn packed_constants() {
-    for shape in SHAPES {
+    for shape in all_shapes() {
         for (n, k) in [(shape.n, 64), (shape.n - 1, 33), (shape.n + 33, 17), (2 * shape.n + 1, 100)] {
             for symbolic in [false, true] {
                 let sizes = [shape.m + 3, n, k];
@@ -188,10 +192,11 @@ fn grouped_heads() {
     }
 }
 
-/// Launches with few rows take smaller tiles, in the same entry.
+/// Launches with few rows or few blocks take smaller tiles, in the same entry.
 #[test]
 fn few_rows_and_many_in_one_entry() {
-    for (dtype, n, k) in [(DType::F32, 200, 70), (DType::F32, 4096, 40), (DType::BF16, 200, 72), (DType::F16, 4096, 40)]
+    for (dtype, n, k) in
+        [(DType::F32, 200, 140), (DType::F32, 4096, 40), (DType::BF16, 200, 72), (DType::F16, 4096, 132)]
     {
         for (m, b) in [(1, Lie::Panels), (16, Lie::Rows(0)), (17, Lie::Panels), (2, Lie::K(0)), (30, Lie::Rows(4))] {
             let b = if b == Lie::Panels && dtype != DType::F32 { Lie::Rows(0) } else { b };
@@ -203,17 +208,23 @@ fn few_rows_and_many_in_one_entry() {
             assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
             assert!(outcome.values == case.expected(), "{p:?}");
             let gemm = Gemm::of(&outcome.lowered.def).unwrap();
-            assert!(gemm.few.is_some(), "{p:?}");
+            assert!(gemm.few.is_some() && gemm.small.is_some() == (k > 100), "{p:?}");
             stated(&p, &outcome, 0.02);
         }
     }
+    // As many blocks of large tiles as there must be.
+    let p = Problem { dtype: DType::F16, sizes: [385, 4096, 40], batch: 1, symbolic: true, fixed: true, ..PLAIN };
+    let case = Case::new(p, Fill::Whole);
+    let outcome = case.run(None);
+    assert!(outcome.report.findings.is_empty() && outcome.values == case.expected(), "{p:?}");
+    stated(&p, &outcome, 0.02);
 }
 
 /// Where lines begin on whole chunks, neither copies nor fragments wait for banks.
 #[test]
 fn no_bank_conflicts() {
     for dtype in DTYPES {
-        for shape in SHAPES {
+        for shape in all_shapes() {
             for a in [Lie::K(0), Lie::Rows(0)] {
                 for b in [Lie::K(0), Lie::Rows(0), Lie::Panels] {
                     if b == Lie::Panels && dtype != DType::F32 {
@@ -303,7 +314,7 @@ fn stated_for(p: &Problem, outcome: &Outcome, tolerance: f64, target: &str) {
 /// bf16 factors of sums of f32, the right one a constant in panels of pairs.
 #[test]
 fn factors_that_are_widened() {
-    for (turn, shape) in SHAPES.iter().enumerate() {
+    for (turn, shape) in all_shapes().enumerate() {
         let k = k_tile(shape, DType::BF16);
         for (i, k) in [2, k - 1, k, k + 1, 3 * k - 3, 4 * k].into_iter().enumerate() {
             for a in [Lie::K(0), Lie::Rows(2)] {
@@ -327,7 +338,7 @@ fn factors_that_are_widened() {
 #[test]
 fn bytes_of_every_sign() {
     let signs = [DType::I8, DType::U8].map(|left| [DType::I8, DType::U8].map(|right| [left, right])).concat();
-    for (turn, shape) in SHAPES.iter().enumerate() {
+    for (turn, shape) in all_shapes().enumerate() {
         for (i, k) in
             [1, shape.k_bytes - 1, shape.k_bytes, 2 * shape.k_bytes + 16, 4 * shape.k_bytes + 4].into_iter().enumerate()
         {

@@ -21,17 +21,17 @@ use sardonyx_base::Dim;
 pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> Form {
     let (tiles, variables, shared_bytes) = Form::shared(flash.shared_bytes());
     let tiles = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
-    match (&flash.few, flash.roles.i) {
-        (Some(few), Some(i)) => {
-            let (rows, most) = (cx.extent(asm, i), asm.i64(ROWS));
-            let is_few = asm.cmpi(CmpI::Sle, rows, most);
+    match &flash.few {
+        Some(few) => {
+            let (chosen, zero) = (cx.dim(asm, &flash.is_chosen(cx.def)), asm.i64(0));
+            let is_few = asm.cmpi(CmpI::Eq, chosen, zero);
             let one_of = |asm: &mut Ptx, flash: &Flash| {
                 block(cx, asm, flash, tiles);
                 vec![]
             };
             asm.if_else(is_few, &[], |asm| one_of(asm, few), |asm| one_of(asm, flash));
         }
-        (_, _) => block(cx, asm, flash, tiles),
+        None => block(cx, asm, flash, tiles),
     }
     let launch = GpuLaunch { shared_bytes, ..GpuLaunch::plain(flash.grid(cx.def), flash.threads() as u32) };
     Form { launch, variables, wide: true }

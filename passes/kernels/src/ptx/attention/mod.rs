@@ -19,7 +19,7 @@ use crate::cx::Cx;
 use crate::def::KernelDef;
 use crate::target::Target;
 use plain::Plain;
-use plan::Flash;
+pub use plan::Flash;
 
 /// On tensor cores where its form is the usual one.
 pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {

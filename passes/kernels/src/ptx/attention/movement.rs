@@ -20,8 +20,8 @@ enum Per {
 
 impl Flash {
     pub fn traffic(&self, launch: &Launch) -> Vec<Traffic> {
-        if let (Some(few), Some(i)) = (&self.few, self.roles.i)
-            && launch.extent(i) <= ROWS
+        if let Some(few) = &self.few
+            && launch.dim(&self.is_chosen(launch.def)) == 0
         {
             return few.traffic(launch);
         }

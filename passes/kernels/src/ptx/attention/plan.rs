@@ -1,5 +1,6 @@
 //! attention in its usual form  =>  how blocks compute it: rows of queries, pieces of keys, what lies in shared memory
 
+use super::super::gemm::BLOCKS_MIN;
 use super::super::gemm::mma::Factors;
 use super::super::gemm::operand::{Inner, Lines, Operand};
 use super::roles::Roles;
@@ -35,7 +36,7 @@ pub struct Flash {
     pub q: Tile,
     pub k: Tile,
     pub v: Tile,
-    /// What launches with few rows take instead, where the number of rows is known at the launch only. Results are the
+    /// What launches with few rows or few blocks take instead, where these numbers are known at the launch only. Results are the
     /// same.
     pub few: Option<Box<Flash>>,
 }
@@ -58,11 +59,33 @@ pub struct Tile {
 impl Flash {
     pub fn of(def: &KernelDef) -> Option<Flash> {
         let roles = Roles::of(def)?;
-        let queries = roles.i.map_or(Some(1), |i| def.extent(i).as_const());
-        let is_few = queries.is_some_and(|n| n <= ROWS);
+        let is_few = roles.i.map_or(Some(1), |i| def.extent(i).as_const()).is_some_and(|n| n <= ROWS);
         let flash = Flash::with(def, &roles, is_few)?;
-        let few = if queries.is_none() { Some(Box::new(Flash::with(def, &roles, true)?)) } else { None };
-        Some(Flash { few, ..flash })
+        if is_few {
+            return Some(flash);
+        }
+        let few = Flash::with(def, &roles, true)?;
+        Some(match flash.is_chosen(def).as_const() {
+            Some(0) => few,
+            Some(_) => flash,
+            None => Flash { few: Some(Box::new(few)), ..flash },
+        })
+    }
+
+    /// Without the blocks of few rows or few blocks, where there are more rows than few.
+    pub fn of_many(def: &KernelDef) -> Option<Flash> {
+        let roles = Roles::of(def)?;
+        let is_few = roles.i.is_none_or(|i| def.extent(i).as_const().is_some_and(|n| n <= ROWS));
+        if is_few { None } else { Flash::with(def, &roles, false) }
+    }
+
+    /// 1 where a launch takes these blocks, 0 where it takes those of few rows: there are no more rows, or too few blocks to keep a
+    /// large device busy, of which that makes four times as many.
+    pub fn is_chosen(&self, def: &KernelDef) -> Dim {
+        let one = Dim::constant(1);
+        let rows = self.roles.i.map_or(one.clone(), |i| def.extent(i).dim());
+        let more = rows.floordiv(&Dim::constant(ROWS + 1)).minimum(&one);
+        more * self.own_grid(def).floordiv(&Dim::constant(BLOCKS_MIN)).minimum(&one)
     }
 
     fn with(def: &KernelDef, roles: &Roles, is_few: bool) -> Option<Flash> {
@@ -150,11 +173,15 @@ impl Flash {
         (def.extent(self.roles.e).as_const().unwrap_or(1) + self.columns - 1) / self.columns
     }
 
-    pub fn grid(&self, def: &KernelDef) -> Dim {
+    fn own_grid(&self, def: &KernelDef) -> Dim {
         let batch = self.roles.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
-        let own = batch * self.tiles_i(def) * Dim::constant(self.tiles_e(def));
-        let (Some(few), Some(i)) = (&self.few, self.roles.i) else { return own };
-        let many = def.extent(i).dim().floordiv(&Dim::constant(ROWS + 1)).minimum(&Dim::constant(1));
+        batch * self.tiles_i(def) * Dim::constant(self.tiles_e(def))
+    }
+
+    pub fn grid(&self, def: &KernelDef) -> Dim {
+        let own = self.own_grid(def);
+        let Some(few) = &self.few else { return own };
+        let many = self.is_chosen(def);
         many.clone() * own + (Dim::constant(1) - many) * few.grid(def)
     }
 

@@ -145,6 +145,21 @@ impl<'a> Reader<'a> {
         Reader { operand, rows, places, codes }
     }
 
+    /// The same of a slice's steps only, by its number and how many these are.
+    pub fn part(mut self, asm: &mut Ptx, slice: Option<(Val, i64)>) -> Self {
+        let Some((slice, steps)) = slice else { return self };
+        let operand = self.operand;
+        // Lines of a step where rows are inside; eight of them exchange their pieces among each other.
+        let lines = if operand.element_bytes == 4 { 8 } else { 16 };
+        let (op, bytes) = match operand.inner {
+            Inner::K => (Bin::XorI, steps * STEP_BYTES),
+            Inner::Rows => (Bin::AddI, steps * lines * operand.pitch()),
+        };
+        let by = shift(asm, Bin::ShLI, slice, log2(bytes));
+        self.places = self.places.iter().map(|place| asm.bin(op, *place, by)).collect();
+        self
+    }
+
     /// The fragments of step `step` of the stage whose tile begins at `tile`, one per eight rows.
     fn fragments(&self, asm: &mut Ptx, tile: Val, step: i64) -> Vec<Fragment> {
         let (operand, pitch) = (self.operand, self.operand.pitch());
@@ -287,6 +302,48 @@ impl Sums {
             let zero = asm.zero(part.ty);
             asm.set(*part, zero);
         }
+    }
+
+    /// Adds what the other slices have to the first one's, through shared memory, where nothing else is of use any more.
+    pub fn gather(&self, asm: &mut Ptx, gemm: &Gemm, (warp, is_first): (Val, Val), tiles: Val) {
+        // Of copies nothing is under way: those of every piece were waited for.
+        asm.line("bar.sync 0;");
+        let all: Vec<Val> = self.of.iter().flatten().copied().collect();
+        // A line of 32 threads for each register.
+        let per_warp = all.len() as i64 * 4 * 128;
+        let lane = asm.special("%laneid");
+        let (lane, each) = (shift(asm, Bin::ShLI, lane, 2), asm.int(per_warp, Ty::I32));
+        let at = asm.bin(Bin::MulI, warp, each);
+        let at = asm.bin(Bin::AddI, at, tiles);
+        let at = asm.bin(Bin::AddI, at, lane);
+        let at = asm.name(at, 0);
+        let others = asm.int(1, Ty::new(Elem::I1, 1));
+        let others = asm.bin(Bin::XorI, is_first, others);
+        let place = |sum: usize, i: u32| (sum as i64 * 4 + i64::from(i)) * 128;
+        asm.if_then(others, |asm| {
+            for (n, sum) in all.iter().enumerate() {
+                for i in 0..4 {
+                    let value = asm.name(*sum, i);
+                    asm.line(&format!("st.shared.b32 [{at}+{}], {value};", place(n, i)));
+                }
+            }
+        });
+        asm.line("bar.sync 0;");
+        asm.if_then(is_first, |asm| {
+            for slice in 1..gemm.shape.slices {
+                let before = slice * gemm.shape.warps() * per_warp;
+                for (n, sum) in all.iter().enumerate() {
+                    let other = asm.register(sum.ty);
+                    for i in 0..4 {
+                        let value = asm.name(other, i);
+                        asm.line(&format!("ld.shared.b32 {value}, [{at}+{}];", before + place(n, i)));
+                    }
+                    let op = if sum.ty.elem == Elem::F32 { Bin::AddF } else { Bin::AddI };
+                    let total = asm.bin(op, *sum, other);
+                    asm.set(*sum, total);
+                }
+            }
+        });
     }
 
     /// Adds the products of some steps of one stage, which has these tiles: A's, then each B's.

@@ -2,8 +2,9 @@
 //!
 //! A block of threads computes one tile of one batch element. While it computes with one piece of k in shared memory,
 //! the next ones are being copied. f32 is computed as three products of tf32, 16-bit elements as they are, and summed in
-//! f32; bytes are summed in i32. The sum for one element is over ascending k, whatever else the launch computes. Of two
-//! sums, of one A by two B, a warp computes the same columns; its fragments of B are those of either one after the other.
+//! f32; bytes are summed in i32. The sum for one element is over ascending k, or over that in slices, which depends on how many
+//! blocks the launch has. Of two sums, of one A by two B, a warp computes the same columns; its fragments of B are those of
+//! either one after the other.
 
 pub(super) mod copy;
 mod epilogue;
@@ -16,7 +17,7 @@ mod plan;
 pub mod warpgroups;
 
 pub use mma::Factors;
-pub use plan::{FEW, Gemm, SHAPES, Shape};
+pub use plan::{BLOCKS_MIN, FEW, Gemm, SHAPES, SLICED, Shape};
 
 use super::movement::{Launch, Traffic};
 use super::{Form, GpuLaunch, GpuPlan};
@@ -27,7 +28,8 @@ use crate::eval::Point;
 use crate::target::Target;
 use copy::{Stream, log2, shift};
 use groups::Folded;
-use mma::{Reader, STEP_BYTES, Sums};
+use mma::{Reader, Sums};
+use sardonyx_base::Dim;
 
 /// Rows of tiles that go over all columns together: their A and a column of B stay in the second-level cache.
 const GROUP: i64 = 8;
@@ -64,21 +66,36 @@ impl GpuPlan for Gemm {
 
 fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm) -> Form {
     let bytes = gemm.shared_bytes();
+    let own = |asm: &mut Ptx| tile(cx, asm, gemm, bytes);
+    let many = |asm: &mut Ptx| match &gemm.small {
+        None => own(asm),
+        Some(small) => either(cx, asm, &gemm.has_blocks(cx.def), own, |asm| tile(cx, asm, small, bytes)),
+    };
     match &gemm.few {
-        None => tile(cx, asm, gemm, bytes),
-        Some(few) => {
-            let (rows, most) = (cx.extent(asm, gemm.m), asm.i64(FEW));
-            let is_few = asm.cmpi(CmpI::Sle, rows, most);
-            let one_of = |asm: &mut Ptx, gemm: &Gemm| {
-                tile(cx, asm, gemm, bytes);
-                vec![]
-            };
-            asm.if_else(is_few, &[], |asm| one_of(asm, few), |asm| one_of(asm, gemm));
-        }
+        None => many(asm),
+        Some(few) => either(cx, asm, &gemm.has_rows(cx.def), many, |asm| tile(cx, asm, few, bytes)),
     }
     let (_, variables, shared_bytes) = Form::shared(bytes);
     let launch = GpuLaunch { shared_bytes, ..GpuLaunch::plain(gemm.grid(cx.def), gemm.shape.threads() as u32) };
     Form { launch, variables, wide: true }
+}
+
+/// One of two, by a number of the launch that is 1 or 0.
+fn either(cx: &Cx<Ptx>, asm: &mut Ptx, which: &Dim, first: impl FnOnce(&mut Ptx), second: impl FnOnce(&mut Ptx)) {
+    let (which, zero) = (cx.dim(asm, which), asm.i64(0));
+    let is_second = asm.cmpi(CmpI::Eq, which, zero);
+    asm.if_else(
+        is_second,
+        &[],
+        |asm| {
+            second(asm);
+            vec![]
+        },
+        |asm| {
+            first(asm);
+            vec![]
+        },
+    );
 }
 
 /// The code of one block.
@@ -98,17 +115,39 @@ fn tile(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm, shared_bytes: i64) {
     let across = asm.int(gemm.shape.warps_n - 1, Ty::I32);
     let warp_n = asm.bin(Bin::AndI, warp, across);
     let warp_m = shift(asm, Bin::ShRUI, warp, log2(gemm.shape.warps_n));
+    let (warp_m, slice) = match gemm.shape.slices {
+        1 => (warp_m, None),
+        _ => {
+            let slice = shift(asm, Bin::ShRUI, warp_m, log2(gemm.shape.warps_m));
+            let down = asm.int(gemm.shape.warps_m - 1, Ty::I32);
+            (asm.bin(Bin::AndI, warp_m, down), Some(slice))
+        }
+    };
     let threads = gemm.shape.threads();
     let mut streams = vec![Stream::new(cx, asm, &gemm.a, &mut point, rows, threads)];
     streams.extend(gemm.b.iter().map(|b| Stream::new(cx, asm, b, &mut point, columns, threads)));
-    let mut readers = vec![Reader::new(asm, gemm.factors, &gemm.a, gemm.shape.warp_m(), warp_m)];
-    readers.extend(gemm.b.iter().map(|b| Reader::new(asm, gemm.factors, b, gemm.warp_columns(), warp_n)));
+    let part = slice.map(|slice| (slice, gemm.steps()));
+    let mut readers = vec![Reader::new(asm, gemm.factors, &gemm.a, gemm.shape.warp_m(), warp_m).part(asm, part)];
+    for b in &gemm.b {
+        readers.push(Reader::new(asm, gemm.factors, b, gemm.warp_columns(), warp_n).part(asm, part));
+    }
     let folded = gemm.groups.as_ref().map(|groups| {
         let at = block.first_of_thread(asm, (m0, n0), (warp_m, warp_n));
         Folded::new(asm, gemm, groups, &point, at)
     });
     let sums = block.pipeline(asm, &streams, &readers, folded.as_ref());
-    block.epilogue(asm, &point, &sums, (m0, n0), (warp_m, warp_n));
+    let finish = |asm: &mut Ptx| block.epilogue(asm, &point, &sums, (m0, n0), (warp_m, warp_n));
+    match slice {
+        None => finish(asm),
+        Some(slice) => {
+            let zero = asm.int(0, Ty::I32);
+            let is_first = asm.cmpi(CmpI::Eq, slice, zero);
+            let (tiles, _, _) = Form::shared(shared_bytes);
+            let tiles = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
+            sums.gather(asm, gemm, (warp, is_first), tiles);
+            asm.if_then(is_first, finish);
+        }
+    }
 }
 
 impl Block<'_> {
@@ -245,7 +284,7 @@ impl Block<'_> {
         match folded {
             None => {
                 let sums = parts.as_ref().unwrap_or(&sums);
-                sums.add(asm, gemm.factors, readers, &tiles, 0..shape.k_bytes / STEP_BYTES);
+                sums.add(asm, gemm.factors, readers, &tiles, 0..gemm.steps());
             }
             Some(folded) => self.add_groups(asm, folded, (readers, &tiles), piece, &sums),
         }

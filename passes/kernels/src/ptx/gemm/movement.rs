@@ -4,15 +4,20 @@
 //! by one warp instruction, or by several that take 32 units each.
 
 use super::operand::{Inner, Operand};
-use super::plan::{FEW, Gemm};
+use super::plan::Gemm;
 use crate::ptx::movement::{Launch, SECTOR_BYTES, Steps, Traffic};
+use sardonyx_base::Dim;
 
 /// Batch points whose first elements are looked at; the others are taken to lie like these.
 const BATCHES_MAX: i64 = 1024;
 
 pub fn requests(gemm: &Gemm, launch: &Launch) -> Vec<Traffic> {
-    if let Some(few) = gemm.few.as_ref().filter(|_| launch.extent(gemm.m) <= FEW) {
+    let is = |which: &Dim| launch.dim(which) == 1;
+    if let Some(few) = gemm.few.as_ref().filter(|_| !is(&gemm.has_rows(launch.def))) {
         return requests(few, launch);
+    }
+    if let Some(small) = gemm.small.as_ref().filter(|_| !is(&gemm.has_blocks(launch.def))) {
+        return requests(small, launch);
     }
     let mut traffic = vec![Traffic::default(); launch.buffers()];
     let tiles = |var: usize, size: i64| (launch.extent(var) + size - 1).div_euclid(size);

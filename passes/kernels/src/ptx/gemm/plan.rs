@@ -1,7 +1,7 @@
 //! contraction  =>  how a GPU computes it: which load is A and which B, how they lie, and one row of a table of tiles
 
 use super::groups::Groups;
-use super::mma::Factors;
+use super::mma::{Factors, STEP_BYTES};
 use super::operand::{Inner, Lines, Operand};
 use crate::contract::{Roles, candidates, in_words, widened};
 use crate::def::*;
@@ -21,10 +21,16 @@ pub struct Shape {
     pub warps_n: i64,
     /// Pieces of k in shared memory: one is computed with while the others are copied.
     pub stages: i64,
+    /// Grids of warps that each take a part of every piece; what they summed is added at the end.
+    pub slices: i64,
 }
 
 pub(super) const fn shape(m: i64, n: i64, k_bytes: i64, warps: (i64, i64), stages: i64) -> Shape {
-    Shape { m, n, k_bytes, warps_m: warps.0, warps_n: warps.1, stages }
+    Shape { m, n, k_bytes, warps_m: warps.0, warps_n: warps.1, stages, slices: 1 }
+}
+
+const fn sliced(m: i64, n: i64, k_bytes: i64, warps: (i64, i64), stages: i64, slices: i64) -> Shape {
+    Shape { slices, ..shape(m, n, k_bytes, warps, stages) }
 }
 
 /// The largest first. All fit 48 KiB of shared memory.
@@ -39,8 +45,11 @@ pub static SHAPES: &[Shape] = &[
     shape(16, 64, 128, (1, 4), 4),
 ];
 
+/// What launches with few blocks of a larger tile take: more blocks, whose warps wait for each other less often.
+pub static SLICED: &[Shape] = &[sliced(64, 64, 128, (2, 2), 3, 2), sliced(32, 32, 256, (1, 1), 3, 4)];
+
 /// Blocks that give most multiprocessors of a large device one.
-pub(super) const BLOCKS_MIN: i64 = 96;
+pub const BLOCKS_MIN: i64 = 96;
 
 /// Sums that share tiles: each has eight columns of a warp at least.
 const SUMS_MAX: usize = 2;
@@ -55,12 +64,17 @@ pub const FEW: i64 = 16;
 
 impl Shape {
     pub fn threads(&self) -> i64 {
-        self.warps_m * self.warps_n * 32
+        self.warps() * 32 * self.slices
+    }
+
+    /// Of a slice.
+    pub fn warps(&self) -> i64 {
+        self.warps_m * self.warps_n
     }
 
     /// Of a thread.
     fn sums(&self) -> i64 {
-        self.m * self.n / self.threads()
+        self.m * self.n / (self.warps() * 32)
     }
 
     pub fn warp_m(&self) -> i64 {
@@ -101,6 +115,8 @@ pub struct Gemm {
     pub shape: &'static Shape,
     /// What launches with few rows take instead, where the number of rows is known at the launch only.
     pub few: Option<Box<Gemm>>,
+    /// What launches take instead that have more rows, but would have few blocks.
+    pub small: Option<Box<Gemm>>,
 }
 
 impl Gemm {
@@ -108,10 +124,21 @@ impl Gemm {
     pub fn of(def: &KernelDef) -> Option<Gemm> {
         let (roles, groups) = Gemm::roles(def)?;
         let shape = select(def, &roles, groups.is_some())?;
-        let few = SHAPES.iter().find(|s| s.m == FEW && s.threads() == shape.threads());
-        let few = few.filter(|_| roles.m.is_some_and(|m| def.extent(m).as_const().is_none()));
-        let few = few.map(|few| Box::new(Gemm::with(def, (roles.clone(), groups.clone()), few)));
-        Some(Gemm { few, ..Gemm::with(def, (roles, groups), shape) })
+        let other = |shape| Gemm::with(def, (roles.clone(), groups.clone()), shape);
+        let gemm = other(shape);
+        let is_open = roles.m.is_some_and(|m| def.extent(m).as_const().is_none());
+        let of_threads = |s: &&Shape| s.threads() == shape.threads();
+        let few =
+            SHAPES.iter().find(|s| s.m == FEW && of_threads(s)).filter(|_| is_open).map(|few| Box::new(other(few)));
+        let is_sliced = |s: &&Shape| of_threads(s) && s.m * s.n <= shape.m * shape.n && gemm.takes_slices(s);
+        let small = SLICED.iter().find(is_sliced).filter(|_| is_open).map(|small| Box::new(other(small)));
+        Some(Gemm { few, small, ..gemm })
+    }
+
+    /// Whether a sum is long enough to be cut into slices, and its factors are those that were.
+    fn takes_slices(&self, shape: &Shape) -> bool {
+        let is_long = self.k_extent().as_const().is_none_or(|k| k * self.a.element_bytes >= 2 * shape.k_bytes);
+        is_long && self.groups.is_none() && self.factors != Factors::Codes && shape.n / self.sums.len() as i64 % 16 == 0
     }
 
     /// The same with a row of the table of one's own choice.
@@ -148,7 +175,7 @@ impl Gemm {
         let code_bits = factors.code_bits(types[1]);
         let b = |access: Access| Operand { code_bits, ..Operand::new(def, access, (n, columns), along_k) };
         let (sums, b) = sums.into_iter().map(|s| (s.reduce, b(s.b))).unzip();
-        Gemm { sums, factors, batch, m, n, k, a, b, groups, shape, few: None }
+        Gemm { sums, factors, batch, m, n, k, a, b, groups, shape, few: None, small: None }
     }
 
     /// Columns of a tile, in each of the sums.
@@ -169,13 +196,33 @@ impl Gemm {
         def.extent(self.n).dim().ceildiv(&Dim::constant(self.columns()))
     }
 
-    pub fn grid(&self, def: &KernelDef) -> Dim {
+    fn own_grid(&self, def: &KernelDef) -> Dim {
         let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
-        let own = batch * self.tiles_m(def) * self.tiles_n(def);
-        let Some(few) = &self.few else { return own };
-        let (few, many) = (few.grid(def), def.extent(self.m).dim().floordiv(&Dim::constant(FEW + 1)));
-        let many = many.minimum(&Dim::constant(1));
-        many.clone() * own + (Dim::constant(1) - many) * few
+        batch * self.tiles_m(def) * self.tiles_n(def)
+    }
+
+    pub fn grid(&self, def: &KernelDef) -> Dim {
+        let choice =
+            |is_first: Dim, first: Dim, second: Dim| is_first.clone() * first + (Dim::constant(1) - is_first) * second;
+        let own = self.own_grid(def);
+        let many = match &self.small {
+            Some(small) => choice(self.has_blocks(def), own, small.grid(def)),
+            None => own,
+        };
+        match &self.few {
+            Some(few) => choice(self.has_rows(def), many, few.grid(def)),
+            None => many,
+        }
+    }
+
+    /// 1 where a launch has more than few rows, else 0.
+    pub fn has_rows(&self, def: &KernelDef) -> Dim {
+        def.extent(self.m).dim().floordiv(&Dim::constant(FEW + 1)).minimum(&Dim::constant(1))
+    }
+
+    /// 1 where a launch has enough blocks of these tiles, else 0.
+    pub fn has_blocks(&self, def: &KernelDef) -> Dim {
+        self.own_grid(def).floordiv(&Dim::constant(BLOCKS_MIN)).minimum(&Dim::constant(1))
     }
 
     /// Bytes of one piece of k, of A and each B.
@@ -186,7 +233,7 @@ impl Gemm {
     /// Bytes of shared memory, whatever is launched.
     pub fn shared_bytes(&self) -> i64 {
         let own = self.shape.stages * self.stage_bytes();
-        own.max(self.few.as_ref().map_or(0, |few| few.shared_bytes()))
+        [&self.few, &self.small].into_iter().flatten().fold(own, |most, other| most.max(other.shared_bytes()))
     }
 
     /// Elements along k, and those of one stage.
@@ -196,6 +243,11 @@ impl Gemm {
 
     pub fn k_tile(&self) -> i64 {
         self.a.k_tile
+    }
+
+    /// Steps of k of a piece, in each slice.
+    pub fn steps(&self) -> i64 {
+        self.shape.k_bytes / STEP_BYTES / self.shape.slices
     }
 
     /// Columns of one sum that a thread has two neighbours of, eight apart.
@@ -265,7 +317,7 @@ mod tests {
 
     #[test]
     fn tiles_fit_static_shared_memory_and_their_warps() {
-        for s in SHAPES {
+        for s in SHAPES.iter().chain(SLICED) {
             assert!(s.stages * (s.m + s.n) * s.k_bytes <= 48 * 1024, "{s:?}");
             assert!(s.warp_m() % 16 == 0 && s.warp_n() % 16 == 0 && s.threads() <= 256, "{s:?}");
         }
