@@ -340,6 +340,7 @@ mod driven {
         for test in ["driven::copies_on_the_driver", "driven::on_the_driver", "driven::mistakes_on_the_driver"] {
             again(test, driver.path(), &[]);
         }
+        again("driven::lost_on_the_driver", driver.path(), &[("SARDONYX_TEST_LOST", "1")]);
     }
 
     #[test]
@@ -382,7 +383,18 @@ mod driven {
         b.entry.buffers[2].place = Some(Place::Arena("1000000000 - 1000000000 mod 64".into()));
         let session = session(&b.load_with(&on("cuda:0")).unwrap());
         let e = session.run(&[("x", x(vec![3], 0))]).unwrap_err();
-        assert_eq!((e.code, e.message.contains("out of memory")), ("E0304", true), "{e}");
+        let of_memory = "allocate 1000000012 bytes: out of memory; 268435456 of 1073741824 bytes are free";
+        assert_eq!((e.code, e.message.contains(of_memory)), ("E0304", true), "{e}");
+    }
+
+    #[test]
+    #[ignore = "needs the driver made for tests"]
+    fn lost_on_the_driver() {
+        let session = session(&layers().load_with(&on("cuda:0")).unwrap());
+        let e = session.run(&[("x", x(vec![3, 8], 0))]).unwrap_err();
+        assert_eq!(e.code, "E0410", "{e}");
+        assert!(e.message.starts_with("the GPU was lost when it was to "), "{e}");
+        assert!(e.remedy().is_some_and(|help| help.starts_with("end the process")), "{e}");
     }
 
     #[test]

@@ -254,6 +254,12 @@ pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
         "compare what `sardonyx inspect` says of it with what its maker says",
     ),
     (
+        "E0410",
+        Device,
+        "a device was lost: it takes no more work from this process",
+        "end the process and start another; if that loses the device too, look at what its driver says of it",
+    ),
+    (
         "E0501",
         Check,
         "a result differs from what was expected",

@@ -10,6 +10,7 @@ use crate::stop::Stop;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUresult};
 use sardonyx_base::{Error, Result};
 use std::ffi::{CStr, CString, c_void};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Driver handles of a context, a module and a stream are for any thread that has made the context its own.
@@ -27,11 +28,36 @@ struct Context {
     handle: Handle<sys::CUctx_st>,
 }
 
+/// While it is there, the context is this thread's. What was the thread's before becomes that again.
+struct Entered {
+    is_pushed: bool,
+    /// The driver keeps a stack for each thread.
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut ours = std::ptr::null_mut();
+        if self.is_pushed {
+            // SAFETY: the driver writes its answer to the place given; what was pushed here is on top.
+            let _ = unsafe { sys::cuCtxPopCurrent_v2(&mut ours) };
+        }
+    }
+}
+
 pub(super) struct Cuda {
     target: String,
     /// By kernel.
     functions: Vec<Function>,
     _module: Option<Module>,
+    /// For what belongs to no call.
+    copies: Ordered,
+    context: Arc<Context>,
+}
+
+/// A stream of the driver that waits for no other.
+struct Ordered {
+    handle: Handle<sys::CUstream_st>,
     context: Arc<Context>,
 }
 
@@ -62,7 +88,8 @@ impl Cuda {
                 (Some(module), functions)
             }
         };
-        Ok(Arc::new(Cuda { target, functions, _module: module, context }))
+        let copies = Ordered::new(&context)?;
+        Ok(Arc::new(Cuda { target, functions, _module: module, copies, context }))
     }
 }
 
@@ -94,9 +121,27 @@ fn check(result: CUresult, doing: &str) -> Result<()> {
         let _ = sys::cuGetErrorString(result, &mut text);
         if text.is_null() { format!("{result:?}") } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
     };
+    if LOST.contains(&result) {
+        return Err(Error::user("E0410", format!("the GPU was lost when it was to {doing}: {text}")));
+    }
     let code = if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY { "E0304" } else { "E0405" };
     Err(Error::user(code, format!("the GPU's driver cannot {doing}: {text}")))
 }
+
+/// Behind these the context refuses everything, and the driver makes no other for the process (CUDA Driver API, CUresult).
+static LOST: &[CUresult] = &[
+    CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
+    CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
+    CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUresult::CUDA_ERROR_ASSERT,
+    CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
+    CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+    CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    CUresult::CUDA_ERROR_INVALID_PC,
+    CUresult::CUDA_ERROR_LAUNCH_FAILED,
+];
 
 impl Context {
     /// Ranks of one host take the GPUs from the number on, in turn.
@@ -122,10 +167,18 @@ impl Context {
         Ok(Context { gpu, handle: Handle(handle) })
     }
 
-    /// Makes the context this thread's.
-    fn enter(&self) -> Result<()> {
-        // SAFETY: the context is retained until this is dropped.
-        check(unsafe { sys::cuCtxSetCurrent(self.handle.0) }, "enter the context")
+    /// Makes the context this thread's for as long as what is returned is there.
+    fn enter(&self) -> Result<Entered> {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the driver writes its answer to the place given; the context is retained until this is dropped.
+        unsafe {
+            check(sys::cuCtxGetCurrent(&mut current), "tell the context")?;
+            let is_pushed = current != self.handle.0;
+            if is_pushed {
+                check(sys::cuCtxPushCurrent_v2(self.handle.0), "enter the context")?;
+            }
+            Ok(Entered { is_pushed, _not_send: PhantomData })
+        }
     }
 
     /// 80 for sm_80.
@@ -154,7 +207,7 @@ impl Module {
     /// The driver compiles the text; what it says where it cannot is in the error.
     fn load(context: &Arc<Context>, text: &str) -> Result<Module> {
         let image = CString::new(text).map_err(|_| Error::defect("PTX with a zero byte"))?;
-        context.enter()?;
+        let _here = context.enter()?;
         let (mut handle, mut log) = (std::ptr::null_mut(), vec![0u8; LOG_BYTES]);
         let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
         // The driver takes a number where it takes a pointer.
@@ -179,7 +232,7 @@ impl Module {
         let mut handle = std::ptr::null_mut();
         let missing = || Error::user("E0401", format!("the PTX lacks the kernel `{}`", entry.symbol));
         let name = CString::new(entry.symbol.as_str()).map_err(|_| missing())?;
-        self.context.enter()?;
+        let _here = self.context.enter()?;
         // SAFETY: the module is loaded and the name ends with a zero.
         match unsafe { sys::cuModuleGetFunction(&mut handle, self.handle.0, name.as_ptr()) } {
             CUresult::CUDA_ERROR_NOT_FOUND => return Err(missing()),
@@ -197,7 +250,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
+        if let Ok(_here) = self.context.enter() {
             // SAFETY: loaded once, unloaded once; whoever has a function of it has the device, and so the module.
             let _ = unsafe { sys::cuModuleUnload(self.handle.0) };
         }
@@ -212,7 +265,7 @@ struct Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
+        if let Ok(_here) = self.context.enter() {
             // SAFETY: allocated once, freed once. The driver waits for what still uses it.
             let _ = unsafe { sys::cuMemFree_v2(self.address) };
         }
@@ -229,68 +282,82 @@ impl Device for Cuda {
     }
 
     fn allocate(self: Arc<Self>, bytes: usize, _: &dyn Fn() -> String) -> Result<Block> {
-        self.context.enter()?;
+        let _here = self.context.enter()?;
         let mut address = 0;
         // SAFETY: the driver writes the address to the place given.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes.max(1)) };
-        check(result, &format!("allocate {bytes} bytes"))?;
+        check(result, &format!("allocate {bytes} bytes")).map_err(|mut e| {
+            let (mut free, mut total) = (0, 0);
+            // SAFETY: the driver writes its answers to the places given.
+            if unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) } == CUresult::CUDA_SUCCESS {
+                e.message = format!("{}; {free} of {total} bytes are free", e.message);
+            }
+            e
+        })?;
         Ok(Block::new(address, bytes, Allocation { context: self.context.clone(), address }))
     }
 
     fn write(&self, to: &Block, bytes: &[u8]) -> Result<()> {
         let address = to.range(0, bytes.len())?;
-        self.context.enter()?;
-        // SAFETY: the range is within the block. Afterwards all streams may read it.
-        unsafe {
-            check(sys::cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), bytes.len()), "copy to the GPU")?;
-            check(sys::cuCtxSynchronize(), "copy to the GPU")
-        }
+        let _here = self.context.enter()?;
+        // SAFETY: the range is within the block, and the bytes are there until the copy is done. Afterwards all streams may read it.
+        let copied =
+            unsafe { sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), self.copies.handle.0) };
+        let waited = self.copies.wait();
+        check(copied, "copy to the GPU").and(waited)
     }
 
     fn read(&self, from: &Block, at: usize, to: &mut [u8]) -> Result<()> {
         let address = from.range(at, to.len())?;
-        self.context.enter()?;
-        // SAFETY: the range is within the block, and the copy is done when the driver returns.
-        check(unsafe { sys::cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), address, to.len()) }, "copy from the GPU")
+        let _here = self.context.enter()?;
+        // SAFETY: the range is within the block, and the bytes are there until the copy is done.
+        let copied =
+            unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), address, to.len(), self.copies.handle.0) };
+        let waited = self.copies.wait();
+        check(copied, "copy from the GPU").and(waited)
     }
 
     fn queue(self: Arc<Self>, _: Threads) -> Result<Box<dyn Queue>> {
-        self.context.enter()?;
+        let stream = Ordered::new(&self.context)?;
+        Ok(Box::new(Stream { stream, device: self, status: None, n_steps: 0, values: vec![] }))
+    }
+}
+
+impl Ordered {
+    fn new(context: &Arc<Context>) -> Result<Ordered> {
+        let _here = context.enter()?;
         let mut handle = std::ptr::null_mut();
         let flag = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the driver writes its answer to the place given.
         check(unsafe { sys::cuStreamCreate(&mut handle, flag) }, "make a stream")?;
-        let (handle, values) = (Handle(handle), vec![]);
-        Ok(Box::new(Stream { device: self, handle, status: None, n_steps: 0, values }))
+        Ok(Ordered { handle: Handle(handle), context: context.clone() })
+    }
+
+    fn wait(&self) -> Result<()> {
+        let _here = self.context.enter()?;
+        // SAFETY: the stream lives as long as this.
+        check(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "finish its work")
+    }
+}
+
+impl Drop for Ordered {
+    fn drop(&mut self) {
+        if let Ok(_here) = self.context.enter() {
+            // SAFETY: made once, destroyed once.
+            let _ = unsafe { sys::cuStreamDestroy_v2(self.handle.0) };
+        }
     }
 }
 
 struct Stream {
+    stream: Ordered,
     device: Arc<Cuda>,
-    handle: Handle<sys::CUstream_st>,
     /// A word for each step of a call.
     status: Option<Block>,
     /// Of the call that runs; 0 between calls.
     n_steps: usize,
     /// Arguments of the launch under construction.
     values: Vec<u64>,
-}
-
-impl Stream {
-    fn wait(&self) -> Result<()> {
-        self.device.context.enter()?;
-        // SAFETY: the stream lives as long as this.
-        check(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "finish its work")
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if self.device.context.enter().is_ok() {
-            // SAFETY: made once, destroyed once.
-            let _ = unsafe { sys::cuStreamDestroy_v2(self.handle.0) };
-        }
-    }
 }
 
 impl Queue for Stream {
@@ -300,9 +367,9 @@ impl Queue for Stream {
         }
         self.n_steps = n_steps;
         let Some(status) = self.status.as_ref().filter(|_| n_steps > 0) else { return Ok(()) };
-        self.device.context.enter()?;
+        let _here = self.device.context.enter()?;
         // SAFETY: the words are this queue's, and have that size.
-        check(unsafe { sys::cuMemsetD8Async(status.address(), 0, 8 * n_steps, self.handle.0) }, "clear memory")
+        check(unsafe { sys::cuMemsetD8Async(status.address(), 0, 8 * n_steps, self.stream.handle.0) }, "clear memory")
     }
 
     fn scratch_bytes(&self, _: usize) -> usize {
@@ -329,9 +396,9 @@ impl Queue for Stream {
         self.values.extend(work.params.iter().map(|p| *p as u64));
         self.values.push(status.range(8 * work.step, 8)?);
         let mut arguments: Vec<*mut c_void> = self.values.iter_mut().map(|v| (v as *mut u64).cast()).collect();
-        self.device.context.enter()?;
+        let _here = self.device.context.enter()?;
         let Entry { block, shared_bytes, .. } = function.entry;
-        let (kernel, stream) = (function.handle.0, self.handle.0);
+        let (kernel, stream) = (function.handle.0, self.stream.handle.0);
         // SAFETY: the arguments are as many as the entry declares, each of 8 bytes (`program::verify`, and what the PTX
         // declares); the driver copies them before it returns. The memory is there, as the caller says.
         let launched = unsafe {
@@ -342,9 +409,9 @@ impl Queue for Stream {
     }
 
     unsafe fn copy(&mut self, from: Address, to: Address, bytes: usize) -> Result<()> {
-        self.device.context.enter()?;
+        let _here = self.device.context.enter()?;
         // SAFETY: as the caller says.
-        check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.handle.0) }, "copy on the GPU")
+        check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream.handle.0) }, "copy on the GPU")
     }
 
     unsafe fn copy_rows(
@@ -357,7 +424,7 @@ impl Queue for Stream {
         if width == 0 || rows == 0 {
             return Ok(());
         }
-        self.device.context.enter()?;
+        let _here = self.device.context.enter()?;
         let what = sys::CUDA_MEMCPY2D {
             srcXInBytes: 0,
             srcY: 0,
@@ -377,38 +444,39 @@ impl Queue for Stream {
             Height: rows,
         };
         // SAFETY: as the caller says.
-        check(unsafe { sys::cuMemcpy2DAsync_v2(&what, self.handle.0) }, "copy on the GPU")
+        check(unsafe { sys::cuMemcpy2DAsync_v2(&what, self.stream.handle.0) }, "copy on the GPU")
     }
 
     fn stream(&self) -> Result<Option<super::Stream>> {
-        self.device.context.enter()?;
+        let here = self.device.context.enter()?;
         let mut id = sys::CUuuid { bytes: [0; 16] };
         // SAFETY: the driver writes its answer to the place given.
         check(unsafe { sys::cuDeviceGetUuid_v2(&mut id, self.device.context.gpu) }, "tell the GPU's number")?;
-        Ok(Some(super::Stream { handle: self.handle.0.cast(), gpu: id.bytes.map(|b| b as u8) }))
+        let (handle, gpu) = (self.stream.handle.0.cast(), id.bytes.map(|b| b as u8));
+        Ok(Some(super::Stream { handle, gpu, _context: Box::new(here) }))
     }
 
     fn is_idle(&mut self) -> Result<bool> {
-        self.device.context.enter()?;
+        let _here = self.device.context.enter()?;
         // SAFETY: the stream lives as long as this.
-        match unsafe { sys::cuStreamQuery(self.handle.0) } {
+        match unsafe { sys::cuStreamQuery(self.stream.handle.0) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             result => check(result, "finish its work").map(|()| true),
         }
     }
 
     unsafe fn upload(&mut self, from: &[u8], to: Address) -> Result<()> {
-        self.device.context.enter()?;
+        let _here = self.device.context.enter()?;
         // SAFETY: as the caller says.
-        let copied = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.handle.0) };
+        let copied = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.stream.handle.0) };
         check(copied, "copy to the GPU")
     }
 
     unsafe fn download(&mut self, from: Address, to: &mut [u8]) -> Result<()> {
-        self.device.context.enter()?;
+        let _here = self.device.context.enter()?;
         // SAFETY: as the caller says; the bytes are there once the stream has been waited for.
-        let copied = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.handle.0) };
-        let waited = self.wait();
+        let copied = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.stream.handle.0) };
+        let waited = self.stream.wait();
         check(copied, "copy from the GPU").and(waited)
     }
 
@@ -418,7 +486,7 @@ impl Queue for Stream {
         match self.status.as_ref().map(Block::address).filter(|_| n > 0) {
             // SAFETY: the status has a word for each step of the call.
             Some(status) => unsafe { self.download(status, &mut words) }?,
-            None => self.wait()?,
+            None => self.stream.wait()?,
         }
         Ok(words.chunks_exact(8).position(|word| word.iter().any(|b| *b != 0)))
     }

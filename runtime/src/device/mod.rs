@@ -131,7 +131,7 @@ pub(crate) trait Queue: Send {
         (0..rows).try_for_each(row)
     }
 
-    /// Where libraries can be given work too; the context is this thread's then.
+    /// Where libraries can be given work too.
     #[cfg(feature = "cuda")]
     fn stream(&self) -> Result<Option<Stream>> {
         Ok(None)
@@ -154,12 +154,13 @@ pub(crate) trait Queue: Send {
     fn finish(&mut self) -> Result<Option<usize>>;
 }
 
-/// A queue of a GPU.
+/// A queue of a GPU, whose context is this thread's as long as this is there.
 #[cfg(feature = "cuda")]
 pub(crate) struct Stream {
     pub handle: *mut std::ffi::c_void,
     /// The GPU's own number.
     pub gpu: [u8; 16],
+    _context: Box<dyn std::any::Any>,
 }
 
 /// A launch as the device sees it.
