@@ -13,7 +13,7 @@ use sardonyx_kernels::{Lowered, Target, lower, ptx};
 pub struct Outcome {
     pub values: Vec<f64>,
     pub report: Report,
-    /// What the launch is said to move.
+    /// The sectors that the launch is said to move.
     pub stated: Vec<Traffic>,
     pub lowered: Lowered,
 }

@@ -1,7 +1,8 @@
 //! wgmma.mma_async of one warp: a[16,k] · b[k,n] + d[16,n], operands as pieces of 16 bytes, sums in registers
 //!
 //! A warpgroup computes 64 rows; warp `w` of it rows `16w..16w+15`, which depend on no other warp. Every type has 32
-//! bytes of k in a row, two pieces. Sums are taken as `mma` takes them.
+//! bytes of k in a row, two pieces. Sums are taken as `mma` takes
+//! them, which no GPU has been asked yet (`testdata/goldens/probe_sm_90a.ptx`).
 
 use super::Lanes;
 use super::cut;

@@ -6,6 +6,7 @@
 //! gives depends on its own query and on the keys, in pieces from the first one on, and on no other row.
 
 use super::super::gemm::copy::{log2, shift};
+use super::super::gemm::either;
 use super::super::gemm::mma::Factors;
 use super::super::index::narrow;
 use super::super::{Form, GpuLaunch};
@@ -23,13 +24,8 @@ pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> Form {
     let tiles = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
     match &flash.few {
         Some(few) => {
-            let (chosen, zero) = (cx.dim(asm, &flash.is_chosen(cx.def)), asm.i64(0));
-            let is_few = asm.cmpi(CmpI::Eq, chosen, zero);
-            let one_of = |asm: &mut Ptx, flash: &Flash| {
-                block(cx, asm, flash, tiles);
-                vec![]
-            };
-            asm.if_else(is_few, &[], |asm| one_of(asm, few), |asm| one_of(asm, flash));
+            let of = |plan| move |asm: &mut Ptx| block(cx, asm, plan, tiles);
+            either(cx, asm, &flash.is_chosen(cx.def), of(flash), of(few));
         }
         None => block(cx, asm, flash, tiles),
     }

@@ -1,8 +1,8 @@
 //! attention in its usual form  =>  how blocks compute it: rows of queries, pieces of keys, what lies in shared memory
 
-use super::super::gemm::BLOCKS_MIN;
 use super::super::gemm::mma::Factors;
 use super::super::gemm::operand::{Inner, Lines, Operand};
+use super::super::gemm::{BLOCKS_MIN, choice, reaches};
 use super::roles::Roles;
 use crate::def::*;
 use sardonyx_base::Dim;
@@ -36,8 +36,7 @@ pub struct Flash {
     pub q: Tile,
     pub k: Tile,
     pub v: Tile,
-    /// What launches with few rows or few blocks take instead, where these numbers are known at the launch only. Results are the
-    /// same.
+    /// The plan of launches with few rows or few blocks, where these numbers are known at the launch only. Results are the same.
     pub few: Option<Box<Flash>>,
 }
 
@@ -82,10 +81,8 @@ impl Flash {
     /// 1 where a launch takes these blocks, 0 where it takes those of few rows: there are no more rows, or too few blocks to keep a
     /// large device busy, of which that makes four times as many.
     pub fn is_chosen(&self, def: &KernelDef) -> Dim {
-        let one = Dim::constant(1);
-        let rows = self.roles.i.map_or(one.clone(), |i| def.extent(i).dim());
-        let more = rows.floordiv(&Dim::constant(ROWS + 1)).minimum(&one);
-        more * self.own_grid(def).floordiv(&Dim::constant(BLOCKS_MIN)).minimum(&one)
+        let rows = self.roles.i.map_or(Dim::constant(1), |i| def.extent(i).dim());
+        reaches(&rows, ROWS + 1) * reaches(&self.own_grid(def), BLOCKS_MIN)
     }
 
     fn with(def: &KernelDef, roles: &Roles, is_few: bool) -> Option<Flash> {
@@ -181,8 +178,7 @@ impl Flash {
     pub fn grid(&self, def: &KernelDef) -> Dim {
         let own = self.own_grid(def);
         let Some(few) = &self.few else { return own };
-        let many = self.is_chosen(def);
-        many.clone() * own + (Dim::constant(1) - many) * few.grid(def)
+        choice(self.is_chosen(def), own, few.grid(def))
     }
 
     /// Steps of d of one matrix instruction, and of keys: 32 bytes each.

@@ -17,7 +17,8 @@ mod plan;
 pub mod warpgroups;
 
 pub use mma::Factors;
-pub use plan::{BLOCKS_MIN, FEW, Gemm, SHAPES, SLICED, Shape};
+pub(super) use plan::{BLOCKS_MIN, choice, reaches};
+pub use plan::{FEW, Gemm, SHAPES, SLICED, Shape};
 
 use super::movement::{Launch, Traffic};
 use super::{Form, GpuLaunch, GpuPlan};
@@ -80,8 +81,14 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm) -> Form {
     Form { launch, variables, wide: true }
 }
 
-/// One of two, by a number of the launch that is 1 or 0.
-fn either(cx: &Cx<Ptx>, asm: &mut Ptx, which: &Dim, first: impl FnOnce(&mut Ptx), second: impl FnOnce(&mut Ptx)) {
+/// The code of one of two, by a number of the launch that is 1 or 0.
+pub(super) fn either(
+    cx: &Cx<Ptx>,
+    asm: &mut Ptx,
+    which: &Dim,
+    first: impl FnOnce(&mut Ptx),
+    second: impl FnOnce(&mut Ptx),
+) {
     let (which, zero) = (cx.dim(asm, which), asm.i64(0));
     let is_second = asm.cmpi(CmpI::Eq, which, zero);
     asm.if_else(

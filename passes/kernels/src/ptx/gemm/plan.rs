@@ -45,7 +45,7 @@ pub static SHAPES: &[Shape] = &[
     shape(16, 64, 128, (1, 4), 4),
 ];
 
-/// What launches with few blocks of a larger tile take: more blocks, whose warps wait for each other less often.
+/// The tiles of launches that would have few blocks of larger ones: more blocks, whose warps wait for each other less often.
 pub static SLICED: &[Shape] = &[sliced(64, 64, 128, (2, 2), 3, 2), sliced(32, 32, 256, (1, 1), 3, 4)];
 
 /// Blocks that give most multiprocessors of a large device one.
@@ -67,7 +67,7 @@ impl Shape {
         self.warps() * 32 * self.slices
     }
 
-    /// Of a slice.
+    /// The warps of one slice.
     pub fn warps(&self) -> i64 {
         self.warps_m * self.warps_n
     }
@@ -115,7 +115,7 @@ pub struct Gemm {
     pub shape: &'static Shape,
     /// What launches with few rows take instead, where the number of rows is known at the launch only.
     pub few: Option<Box<Gemm>>,
-    /// What launches take instead that have more rows, but would have few blocks.
+    /// The plan of launches that have more rows, but would have few blocks.
     pub small: Option<Box<Gemm>>,
 }
 
@@ -135,7 +135,7 @@ impl Gemm {
         Some(Gemm { few, small, ..gemm })
     }
 
-    /// Whether a sum is long enough to be cut into slices, and its factors are those that were.
+    /// Whether k is long enough for slices of this shape, in a form of product that they are made for.
     fn takes_slices(&self, shape: &Shape) -> bool {
         let is_long = self.k_extent().as_const().is_none_or(|k| k * self.a.element_bytes >= 2 * shape.k_bytes);
         is_long && self.groups.is_none() && self.factors != Factors::Codes && shape.n / self.sums.len() as i64 % 16 == 0
@@ -202,8 +202,6 @@ impl Gemm {
     }
 
     pub fn grid(&self, def: &KernelDef) -> Dim {
-        let choice =
-            |is_first: Dim, first: Dim, second: Dim| is_first.clone() * first + (Dim::constant(1) - is_first) * second;
         let own = self.own_grid(def);
         let many = match &self.small {
             Some(small) => choice(self.has_blocks(def), own, small.grid(def)),
@@ -217,12 +215,12 @@ impl Gemm {
 
     /// 1 where a launch has more than few rows, else 0.
     pub fn has_rows(&self, def: &KernelDef) -> Dim {
-        def.extent(self.m).dim().floordiv(&Dim::constant(FEW + 1)).minimum(&Dim::constant(1))
+        reaches(&def.extent(self.m).dim(), FEW + 1)
     }
 
     /// 1 where a launch has enough blocks of these tiles, else 0.
     pub fn has_blocks(&self, def: &KernelDef) -> Dim {
-        self.own_grid(def).floordiv(&Dim::constant(BLOCKS_MIN)).minimum(&Dim::constant(1))
+        reaches(&self.own_grid(def), BLOCKS_MIN)
     }
 
     /// Bytes of one piece of k, of A and each B.
@@ -259,6 +257,16 @@ impl Gemm {
     pub fn is_whole(def: &KernelDef, var: usize, of: i64) -> bool {
         def.extent(var).as_const().is_some_and(|e| e % of == 0)
     }
+}
+
+/// 1 where a number of the launch is no less than this, else 0.
+pub fn reaches(n: &Dim, least: i64) -> Dim {
+    n.floordiv(&Dim::constant(least)).minimum(&Dim::constant(1))
+}
+
+/// One of two, by a number that is 1 or 0.
+pub fn choice(is_first: Dim, first: Dim, second: Dim) -> Dim {
+    is_first.clone() * first + (Dim::constant(1) - is_first) * second
 }
 
 /// The largest tile that wastes little and gives enough blocks; the smallest one where none does. What is known at launch
