@@ -20,6 +20,8 @@ use sardonyx_kernels::codegen;
 use sardonyx_kernels::codegen::ptx::PtxModule;
 use sardonyx_kernels::target::Class;
 use sardonyx_kernels::{Level, Lowered, levels_of, lower};
+use sardonyx_passes::plan_memory;
+use sardonyx_passes::usual::USUAL;
 use std::collections::BTreeMap;
 use std::path::Path;
 use weights::Weights;
@@ -56,6 +58,8 @@ pub struct EntrySummary {
     pub launches: usize,
     pub states: usize,
     pub arena_bytes: String,
+    /// The arena at default sizes: its symbols with their values, and the bytes. `None` if its size is constant.
+    pub arena_example: Option<(Vec<(String, i64)>, i64)>,
     /// Only host operations of others call it.
     pub internal: bool,
     pub hosts: Vec<HostSummary>,
@@ -246,12 +250,20 @@ fn plan(
     Ok(file::Plan { entries, constants: weights.of_plan(), kernels: code.kernels.clone() })
 }
 
+fn arena_example(entry: &Entry, arena_bytes: &Dim) -> Option<(Vec<(String, i64)>, i64)> {
+    let sizes = plan_memory::values(entry, USUAL);
+    let at = arena_bytes.symbols().into_iter().map(|name| Some((name.to_string(), *sizes.get(&*name)?)));
+    let at = at.collect::<Option<Vec<_>>>().filter(|at| !at.is_empty())?;
+    Some((at, arena_bytes.eval(&|name| sizes.get(name).copied()).ok()?))
+}
+
 fn summary(made: &Planned, code: &Code, written: &file::Plan) -> PlanSummary {
     let one = |(e, written): (&Entry, &file::Entry)| EntrySummary {
         name: e.name.clone(),
         launches: e.launches(),
         states: e.states.len(),
         arena_bytes: written.arena_bytes.to_string(),
+        arena_example: arena_example(e, &written.arena_bytes),
         internal: e.internal,
         hosts: host_operations(e),
     };

@@ -30,7 +30,7 @@ pub mod options;
 mod overlap;
 mod pack_weights;
 mod placement;
-mod plan_memory;
+pub mod plan_memory;
 mod prepare_weights;
 pub mod quantize;
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! compile MODEL.onnx -o MODEL.sdx  =>  the artifact and what it came to
 
-use super::embedder::{EmbedderArgs, default_output, padding_line};
-use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
+mod args;
+
+use super::embedder::{default_output, padding_line};
+use super::movement::{kernels_json, movement_json, operators_json};
 use super::supervise::{GivenUp, Work, supervised};
-use super::values::{Limits, Mesh, budget, kept, named, passes_named, ranks, score_command, score_drop};
 use super::{Progress, say, write_whole};
 use crate::calibrate::Layer;
 use crate::calibrate::score::Score;
@@ -14,191 +15,19 @@ use crate::movement::{Movement, Question};
 use crate::pipeline::{SELFTEST, Watch};
 use crate::placement::Placement;
 use crate::precision::{Lowered, OnData, OutputError, worst};
-use crate::sparsify::{Choice, Pruned, Saliency};
-use crate::targets;
-use regex_lite::Regex;
+use crate::sparsify::Pruned;
+pub use args::CompileArgs;
 use sardonyx_base::cpu::{self, Extension};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::SecretKey;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{
-    Activations, Group, KvCache, Layouts, MaskedRows, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
-    Sparsity, Validation,
-};
-use sardonyx_run::values::byte_count;
+use sardonyx_passes::{Options, Remark, Rewrite, Rewrites, Validation};
+use sardonyx_run::values::bytes_text;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Examples:
-  {bin} compile model.onnx -o model.sdx
-  {bin} compile model.onnx --dim batch=1..8 --dim seq=1..512 --json
-  {bin} compile model.onnx --target cpu --target cuda:sm_80
-  {bin} compile model.onnx --precision bf16
-  {bin} compile decoder.onnx --entry decode:seq=1 --entry start:seq=64,past=0
-  {bin} compile model.onnx --stop-after simplify -o model.mlir
-  {bin} compile model.onnx --time-passes --dump-dir stages
-  {bin} compile model.onnx --report report.json --at batch=8,seq=512
-  {bin} compile all-MiniLM-L6-v2 -o minilm.sdx
-  {bin} compile model.onnx --pooling mean --normalize --tokenizer tokenizer.json")]
-pub struct CompileArgs {
-    /// The model, or a folder in the layout of sentence-transformers: its pooling becomes part of the model, its tokenizer of the
-    /// artifact
-    #[arg(value_name = "MODEL.onnx|FOLDER")]
-    pub model: PathBuf,
-    #[command(flatten)]
-    pub embedder: EmbedderArgs,
-    /// Where to write; the model's name with .sdx by default
-    #[arg(short, long)]
-    pub output: Option<PathBuf>,
-    /// What to compile for; may be given several times
-    #[arg(long = "target", value_name = "TARGET", default_value = "cpu", value_parser = targets::parser())]
-    pub targets: Vec<Target>,
-    /// What contractions multiply: `bf16` rounds weights and what they are multiplied with, and the factors of attention; sums,
-    /// softmax and normalisation stay f32. The error against f32 is printed. For CPUs; those without AVX-512 BF16 convert
-    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>())]
-    pub precision: Precision,
-    /// Codes in the place of weights: whole numbers of so many bits, with a scale for each column or for each group of it; what
-    /// they are multiplied with becomes bytes in the call, with a scale for each row. `fp8` has floats of 8 bits (e4m3) in the place
-    /// of whole numbers, which are multiplied with f32. The error against f32 is printed. `lossless` loses nothing: weights that are
-    /// such numbers in f32 are found and stored so. `auto` stores each layer in f32, int8 or int4, in as few bytes as
-    /// `--error-budget` allows on the data of `--calibrate`
-    #[arg(long, value_name = "TYPE", default_value = "none", value_parser = named::<Quantize>())]
-    pub quantize: Quantize,
-    /// Weights along the sum that have one scale [default: channel, all of them, for int8 and fp8; 32 for fewer bits]
-    #[arg(long, value_name = "N", value_parser = named::<Group>(), requires = "quantize")]
-    pub group: Option<Group>,
-    /// The type that quantised weights are multiplied with: int8 is faster, f32 loses nothing [default: f32 for fp8 and lossless, else int8]
-    #[arg(long, value_name = "TYPE", value_parser = named::<Activations>(), requires = "quantize")]
-    pub activations: Option<Activations>,
-    /// The format in which a decoder keeps its caches: f32; bf16; int8, with a scale for each head and position; or block floating
-    /// point, bfp8 or bfp4: codes of so many bits, with an exponent for up to 32 elements of a head. The inputs and outputs that
-    /// are caches have these types, and scales or exponents beside them
-    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = named::<KvCache>())]
-    pub kv_cache: KvCache,
-    /// Nodes that are not quantised: REGEX=f32, the pattern of their names; may be given several times
-    #[arg(long, value_name = "REGEX=f32", value_parser = kept, requires = "quantize")]
-    pub keep: Vec<Regex>,
-    /// Inputs that int4, int3 and fp8 weights are rounded by: `.npz` files with an array for each input, `test_data_set_*` folders, or
-    /// folders of them. Each weight makes good what those before it lost of the products with these inputs. With int8, inputs
-    /// that say the ranges of what convolutions read. With `--sparsify`, inputs that weights are pruned by (`--saliency`). `random`
-    /// makes inputs up
-    #[arg(long, value_name = "DATA", num_args = 1..)]
-    pub calibrate: Vec<PathBuf>,
-    /// The relative error (L2) that an output may have by lower precision, on inputs made for that, or for `--quantize auto` on
-    /// data; above it nothing is written
-    #[arg(long, value_name = "X", value_parser = budget)]
-    pub error_budget: Option<f64>,
-    /// For `--quantize auto`, in the place of an error budget: a command of the shell that judges an artifact, whose path stands
-    /// for `{}`. The last line that it prints is a number, the larger the better
-    #[arg(long, value_name = "COMMAND", requires = "drop", conflicts_with = "error_budget", value_parser = score_command)]
-    pub score: Option<String>,
-    /// By how much the score may be less than that of f32
-    #[arg(long, value_name = "X", value_parser = score_drop, requires = "score")]
-    pub drop: Option<f64>,
-    /// Ranks that run the model together, each with a part of the weights: N, or NxM for a mesh of two axes
-    /// [default: what the model's device configuration says, else 1]
-    #[arg(long, value_name = "N", value_parser = ranks)]
-    pub ranks: Option<Mesh>,
-    /// A TOML file with the mesh and what its ranks are to have of the tensors of nodes: `mesh = [2]`, and for each rule
-    /// `[[place]]` with `node = 'REGEX'`, `output` or `input = N`, `axis = N` of the mesh, `dim = N` that is split, or none,
-    /// `unit = N` elements that stay together, `runs = N`
-    #[arg(long, value_name = "PLAN.toml")]
-    pub plan: Option<PathBuf>,
-    /// Range of a dimension symbol: NAME=N or NAME=LO..HI
-    #[arg(long = "dim", value_name = "NAME=RANGE")]
-    pub dims: Vec<String>,
-    /// A further entry point, with some dimension symbols fixed: NAME:DIM=N[,DIM=N]. Without any, a model with caches
-    /// gets `prefill`, where they begin empty, and `decode`, which adds one position
-    #[arg(long = "entry", value_name = "NAME:DIM=N")]
-    pub entries: Vec<String>,
-    /// Code of its own for these sizes: DIM=N[,DIM=N]. A call of `main` runs that for the most of its sizes
-    #[arg(long, value_name = "DIM=N")]
-    pub specialize: Vec<String>,
-    /// No entry point but `main`
-    #[arg(long, conflicts_with = "entries")]
-    pub no_entries: bool,
-    /// Refuse a model of which the host would compute something, whatever the device: a size that depends on data
-    #[arg(long)]
-    pub no_host: bool,
-    /// What outputs hold at positions that an attention mask leaves out: what the model says (`compute`), or 0 where that saves
-    /// computing them, because nobody reads them (`zero`). Rows of padding are not computed where no output has such a row, or
-    /// where it may be 0; `--remarks remove-padding` says why they are
-    #[arg(long, value_name = "WHAT", default_value = "compute", value_parser = named::<MaskedRows>())]
-    pub masked_rows: MaskedRows,
-    /// How tensors between kernels lie: as the kernels are estimated fastest together, all as the model has them, or with the
-    /// columns of contractions innermost (channels last); the others are to compare with
-    #[arg(long, value_name = "WHICH", default_value = "chosen", value_parser = named::<Layouts>())]
-    pub layouts: Layouts,
-    /// Make weights of products 0: the N largest of each M along the sum stay (2:4), or N of M neighbouring results, each choice
-    /// for about as many columns of a group (2:4:16, which is fast), or all but a part of all weights (global:0.9), or of each
-    /// product's blocks (block:0.8,1x4). REGEX=RULE is for the nodes whose names match; may be given
-    /// several times, and the first rule that is for a node counts. Implies `--assume-finite`
-    #[arg(long, value_name = "RULE|REGEX=RULE", value_parser = Choice::parse)]
-    pub sparsify: Vec<Choice>,
-    /// Which weights `--sparsify` makes 0: those of the least magnitude; by the data of `--calibrate`, those of the least w² · Σ x²
-    /// (`obd`), or those that the product loses least by where the weights that stay make good what the others did (`obs`, as
-    /// SparseGPT). By data, global:0.9 is this part of each product. With `--quantize`, zeros stay 0 where data rounds
-    /// the others. [default: obs with `--calibrate`, else magnitude]
-    #[arg(long, value_name = "WHICH", requires = "sparsify", value_parser = named::<Saliency>())]
-    pub saliency: Option<Saliency>,
-    /// Leave the zeros of weights that are mostly 0 out of products where that is estimated faster (which, for floats, needs
-    /// `--assume-finite`), wherever a format stores them, or multiply them like any number
-    #[arg(long, value_name = "WHICH", default_value = "auto", value_parser = named::<Sparsity>())]
-    pub sparsity: Sparsity,
-    /// Weights are multiplied with finite numbers alone, whatever the inputs: a product with a weight that is 0 is 0
-    #[arg(long)]
-    pub assume_finite: bool,
-    /// Bytes that may lie between the kernels of one convolution, for algorithms that need them to be faster: N, NKiB,
-    /// NMiB or NGiB. Where the batch is open, for one image
-    #[arg(long, value_name = "BYTES", value_parser = byte_count)]
-    pub workspace_limit: Option<u64>,
-    /// Stop after a stage and print the IR (to -o, or standard output)
-    #[arg(long, value_name = "STAGE")]
-    pub stop_after: Option<String>,
-    /// Print the IR to standard error after a stage; `all` for every one
-    #[arg(long, value_name = "STAGE")]
-    pub print_after: Vec<String>,
-    /// Write the IR after every stage into a folder
-    #[arg(long, value_name = "DIR")]
-    pub dump_dir: Option<PathBuf>,
-    /// Print the time of each stage
-    #[arg(long)]
-    pub time_passes: bool,
-    /// Apply the first N rewrites only, over all passes: a search for the one that breaks a model
-    #[arg(long, value_name = "N")]
-    pub fuel: Option<usize>,
-    /// Print the rewrites that were applied, numbered as `--fuel` counts them
-    #[arg(long)]
-    pub list_rewrites: bool,
-    /// Print why kernels that could be one are two, and which ONNX node is in the way: of the passes whose names match,
-    /// or `all`
-    #[arg(long, value_name = "REGEX", value_parser = passes_named)]
-    pub remarks: Option<Regex>,
-    /// Check each rewrite on random operands at small sizes, and fail at the first that is wrong
-    #[arg(long)]
-    pub validate: bool,
-    /// Leave out the call with known results that loading the artifact repeats
-    #[arg(long)]
-    pub no_selftest: bool,
-    /// Sign the artifact with this secret key of Ed25519, as `openssl genpkey -algorithm ed25519` writes it: `run --key` with the
-    /// public one loads no other
-    #[arg(long, value_name = "SECRET.pem", conflicts_with = "stop_after")]
-    pub sign: Option<PathBuf>,
-    /// Write what each kernel moves, and what the model would without the optimiser, as one JSON object
-    #[arg(long, value_name = "FILE.json", conflicts_with = "stop_after")]
-    pub report: Option<PathBuf>,
-    #[command(flatten)]
-    pub movement: MovementArgs,
-    #[command(flatten)]
-    pub limits: Limits,
-    /// Print one JSON object: file, counts, bytes, stage times
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Compiles in a process that this one watches. Gives the exit code.
 pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<i32> {
@@ -393,10 +222,10 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
         time.as_secs_f64()
     );
     say(out, &line)?;
-    say(out, &format!("arena: {} bytes", main.arena_bytes))?;
+    say(out, &format!("arena: {}", arena(main)))?;
     for e in others {
         let kind = if e.internal { "body" } else { "entry" };
-        say(out, &format!("{kind} {}: {} launches, arena: {} bytes", e.name, e.launches, e.arena_bytes))?;
+        say(out, &format!("{kind} {}: {} launches, arena: {}", e.name, e.launches, arena(e)))?;
     }
     for e in &s.first.entries {
         for host in e.hosts.iter().filter(|host| !host.calls) {
@@ -416,6 +245,17 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
     match &report.selftest_skipped {
         Some(why) => say(out, &format!("self-test: none, {why}")),
         None => Ok(()),
+    }
+}
+
+/// `1.1 MiB at batch=1, seq=128 (9216*batch*seq bytes)`
+fn arena(entry: &EntrySummary) -> String {
+    match &entry.arena_example {
+        None => entry.arena_bytes.parse().map_or(format!("{} bytes", entry.arena_bytes), bytes_text),
+        Some((at, bytes)) => {
+            let at: Vec<String> = at.iter().map(|(name, size)| format!("{name}={size}")).collect();
+            format!("{} at {} ({} bytes)", bytes_text(*bytes as u64), at.join(", "), entry.arena_bytes)
+        }
     }
 }
 

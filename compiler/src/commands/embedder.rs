@@ -7,21 +7,22 @@ use sardonyx_base::{Error, Result};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Embedders")]
 pub struct EmbedderArgs {
-    /// The model of a folder [default: onnx/model.onnx, model.onnx, or its only one]
+    /// The ONNX file in a folder [default: onnx/model.onnx, model.onnx, or its only one]
     #[arg(long, value_name = "FILE")]
     pub onnx: Option<PathBuf>,
-    /// How the vectors of a text's tokens become one, which is the only output then; several are put side by side
-    /// [default: what the folder says]
+    /// How the vectors of a text's tokens are pooled into one, which becomes the only output; several are concatenated
+    /// [default: as the folder says]
     #[arg(long, value_name = "WAY", value_parser = named::<Pooling>())]
     pub pooling: Vec<Pooling>,
     /// Scale embeddings to length 1
     #[arg(long)]
     pub normalize: bool,
-    /// The tokenizer that goes into the artifact, for those who serve it [default: the folder's]
+    /// The tokenizer to store in the artifact, for serving [default: the folder's]
     #[arg(long, value_name = "tokenizer.json")]
     pub tokenizer: Option<PathBuf>,
-    /// Tokens of a text beyond these are cut off [default: what the folder says]
+    /// Truncate texts to this many tokens [default: as the folder says]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pub max_tokens: Option<i64>,
 }

@@ -33,7 +33,6 @@ mod sparse;
 mod stages;
 pub mod target;
 mod turned;
-pub mod usual;
 mod words;
 mod work;
 

@@ -109,9 +109,9 @@ fn aligned(d: Dim) -> Dim {
     d.floordiv(&unit) * unit
 }
 
-/// Values of all symbols that sizes of buffers may depend on. What is read from data is taken to be as long as other
-/// dimensions.
-fn values(entry: &Entry, call: Usual) -> Sizes {
+/// Default values of all symbols that sizes of buffers may depend on. Sizes that are read from data are taken to be as large as
+/// other dimensions.
+pub fn values(entry: &Entry, call: Usual) -> Sizes {
     let inputs = entry.ports(true);
     let mut values = usual::usual(&entry.symbols, inputs.iter().map(|(_, _, c)| c.dims.as_slice()), call);
     usual::keep_checks(&entry.checks, &entry.symbols, &|_| false, &mut values);

@@ -1,5 +1,6 @@
 //! A user's mistake  =>  `error[E0101]: …  --> file, node …  help: …`, as a value
 
+use crate::json::Json;
 use std::fmt;
 
 /// Whose fault an error is; decides the exit code of the commands.
@@ -314,6 +315,19 @@ impl Error {
     /// What the user can do about it.
     pub fn remedy(&self) -> Option<&str> {
         self.help.as_deref().or_else(|| row(self.code).map(|(.., remedy)| *remedy))
+    }
+
+    /// The error as an object, for programs: `file`, `node` and `help` may be null.
+    pub fn json(&self) -> Json {
+        Json::Object(vec![
+            ("code", self.code.into()),
+            ("kind", self.kind().name().into()),
+            ("message", self.message.as_str().into()),
+            ("file", self.file.as_deref().into()),
+            ("node", self.node.as_deref().into()),
+            ("help", self.remedy().into()),
+            ("exit_code", i64::from(self.fault.exit_code()).into()),
+        ])
     }
 
     pub fn help(mut self: Box<Self>, help: impl Into<String>) -> Box<Error> {

@@ -19,6 +19,7 @@ pub mod schedule;
 pub mod solve;
 pub mod strings;
 pub mod tensor;
+pub mod usual;
 pub mod value;
 pub mod view;
 pub mod widen;

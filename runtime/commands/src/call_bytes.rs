@@ -16,10 +16,15 @@ pub fn call_bytes(program: &Program, entry: &Entry, dims: &[String]) -> Result<O
     inputs::call_bytes(program, entry, dims).map_err(|e| e.node(format!("entry point `{}`", entry.name)))
 }
 
+/// ` at batch=1, seq=128`, or nothing
+pub fn sizes(bytes: &CallBytes) -> String {
+    let at: Vec<String> = bytes.at.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) }
+}
+
 pub fn text(bytes: &CallBytes) -> String {
-    let CallBytes { at, is_exact, arena, live, outputs, made, scratch, exchanged, inputs, .. } = bytes;
-    let at: Vec<String> = at.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let at = if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) };
+    let CallBytes { is_exact, arena, live, outputs, made, scratch, exchanged, inputs, .. } = bytes;
+    let at = sizes(bytes);
     let most = if *is_exact { "" } else { "at most " };
     let made = if *made > 0 { format!("made by the host {made}, ") } else { String::new() };
     let exchanged = exchanged

@@ -1,8 +1,10 @@
 //! --input NAME=FILE|random|zeros|range:LO..HI, --inputs FILE.npz, --dim NAME=N  =>  tensors for a call
 
+use sardonyx_base::plan::SymbolKind;
+use sardonyx_base::usual::{USUAL, Usual, keep_checks};
 use sardonyx_base::{Dim, Error, Result, Tensor, solve};
 use sardonyx_format::tensor_io::{Synthetic, load_tensor, read_npz};
-use sardonyx_runtime::program::{Entry, Port, Program, Symbol};
+use sardonyx_runtime::program::{Entry, Port, Program};
 use sardonyx_runtime::{CallBytes, Model};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +26,8 @@ pub struct InputArgs {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     Refuse,
-    /// Random inputs, and the smallest dimension that is not 0.
+    /// Random inputs of the default sizes: a batch of 1, and 128 for other dimensions, within their ranges and as the model's
+    /// conditions need them.
     MakeUp,
 }
 
@@ -41,8 +44,16 @@ enum Given {
     Made(Synthetic),
 }
 
-/// The inputs of the entry point, in the model's order.
-pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Vec<(String, Tensor)>> {
+/// Tensors for a call.
+pub struct Gathered {
+    /// The inputs of the entry point, in the model's order.
+    pub inputs: Vec<(String, Tensor)>,
+    /// Sizes of dimensions that the command line leaves open, by symbol.
+    pub assumed: Vec<(String, i64)>,
+}
+
+/// Reads and generates the inputs of an entry point.
+pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Gathered> {
     let (program, entry, missing) = (model.program(), model.entry(wanted.entry)?, wanted.missing);
     let mut given = BTreeMap::new();
     if let Some(path) = &args.inputs {
@@ -58,8 +69,11 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Vec<(S
         };
         insert(&mut given, entry, name, value)?;
     }
-    let dims = Dims::collect(program, entry, &args.dim, &given, wanted.cache_len)?;
-    let mut out = Vec::new();
+    let mut dims = Dims::collect(program, entry, &args.dim, &given, wanted.cache_len)?;
+    // A call that continues a cache usually adds one position.
+    let usual = if wanted.cache_len.is_some() { Usual { other: 1, ..USUAL } } else { USUAL };
+    let assumed = if missing == Missing::MakeUp { dims.assume(entry, usual) } else { vec![] };
+    let mut inputs = Vec::new();
     for (i, port) in entry.inputs.iter().enumerate() {
         if wanted.cache_len.is_some() && entry.input_states[i].is_some() {
             match given.remove(&port.name) {
@@ -71,22 +85,22 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Vec<(S
         }
         let tensor = match (given.remove(&port.name), missing) {
             (Some(Given::File(tensor)), _) => tensor,
-            (Some(Given::Made(made)), _) => made.tensor(port.dtype, dims.shape(port, missing)?, i as u64)?,
-            (None, Missing::MakeUp) => Synthetic::Random.tensor(port.dtype, dims.shape(port, missing)?, i as u64)?,
+            (Some(Given::Made(made)), _) => made.tensor(port.dtype, dims.shape(port)?, i as u64)?,
+            (None, Missing::MakeUp) => Synthetic::Random.tensor(port.dtype, dims.shape(port)?, i as u64)?,
             (None, Missing::Refuse) => {
                 let help = format!("give `--input {}=FILE.npy` or `--input {}=random`", port.name, port.name);
                 return Err(Error::user("E0301", format!("the input `{}` is missing", port.name)).help(help));
             }
         };
-        out.push((port.name.clone(), tensor));
+        inputs.push((port.name.clone(), tensor));
     }
-    Ok(out)
+    Ok(Gathered { inputs, assumed })
 }
 
 /// Random inputs of an entry point at these sizes, each as `--dim` takes it.
 pub fn made_up(model: &Model, entry: &str, sizes: &[String]) -> Result<Vec<(String, Tensor)>> {
     let args = InputArgs { dim: sizes.to_vec(), ..InputArgs::default() };
-    gather(model, &args, &Wanted { entry, cache_len: None, missing: Missing::MakeUp })
+    Ok(gather(model, &args, &Wanted { entry, cache_len: None, missing: Missing::MakeUp })?.inputs)
 }
 
 /// Errors: E0001, E0204 for a name that the model does not have.
@@ -97,9 +111,14 @@ pub fn check_names(program: &Program, arguments: &[String]) -> Result<()> {
 /// The bytes of a call whose dimensions are said. Errors: E0001, E0204 for a size that is missing, E0301.
 pub fn call_bytes(program: &Program, entry: &Entry, arguments: &[String]) -> Result<Option<CallBytes>> {
     let dims = Dims::collect(program, entry, arguments, &BTreeMap::new(), None)?;
-    CallBytes::new(program, entry, &|symbol| {
-        dims.values.get(&symbol.name).copied().or_else(|| default(symbol, Missing::Refuse))
-    })
+    CallBytes::new(program, entry, &|symbol| dims.value(&symbol.name))
+}
+
+/// The bytes of a call of the default sizes; `None` where nothing bounds them, or where the default sizes break a condition.
+pub fn usual_bytes(program: &Program, entry: &Entry) -> Option<CallBytes> {
+    let mut dims = Dims { program, values: BTreeMap::new() };
+    dims.assume(entry, USUAL);
+    CallBytes::new(program, entry, &|symbol| dims.value(&symbol.name)).ok().flatten()
 }
 
 /// Names may hold `=`: the longest name of the model that fits wins.
@@ -203,11 +222,32 @@ impl<'a> Dims<'a> {
         }
     }
 
-    fn shape(&self, port: &Port, missing: Missing) -> Result<Vec<usize>> {
-        let value = |name: &str| {
-            let symbol = self.program.symbol_index.get(name).map(|&at| &self.program.symbols[at]);
-            self.values.get(name).copied().or_else(|| default(symbol?, missing))
+    /// Gives the symbols of the inputs that have no value yet the default one, and returns them.
+    fn assume(&mut self, entry: &Entry, usual: Usual) -> Vec<(String, i64)> {
+        let given = self.values.clone();
+        let inputs: Vec<&[Dim]> = entry.inputs.iter().map(|port| port.dims.as_slice()).collect();
+        let range = |name: &str| {
+            let symbol = &self.program.symbols[*self.program.symbol_index.get(name)?];
+            (symbol.kind == SymbolKind::Input).then_some((symbol.lo, symbol.hi))
         };
+        for name in inputs.iter().flat_map(|dims| dims.iter()).flat_map(|dim| dim.symbols()) {
+            if let Some(range) = range(&name).filter(|(lo, hi)| *hi != Some(*lo)) {
+                self.values.entry(name.to_string()).or_insert_with(|| usual.size(&name, range, &inputs));
+            }
+        }
+        let checks = entry.checks.iter().map(|check| (&check.left, &check.right));
+        keep_checks(checks, &range, &|name| given.contains_key(name), &mut self.values);
+        self.values.iter().filter(|(name, _)| !given.contains_key(*name)).map(|(n, size)| (n.clone(), *size)).collect()
+    }
+
+    /// The size of a symbol, if it is given or fixed.
+    fn value(&self, name: &str) -> Option<i64> {
+        let symbol = self.program.symbol_index.get(name).map(|&at| &self.program.symbols[at]);
+        self.values.get(name).copied().or_else(|| symbol?.hi.filter(|&hi| symbol.is_some_and(|s| s.lo == hi)))
+    }
+
+    fn shape(&self, port: &Port) -> Result<Vec<usize>> {
+        let value = |name: &str| self.value(name);
         let size = |dim: &Dim| {
             if let Some(unset) = dim.symbols().iter().find(|name| value(name).is_none()) {
                 let message = format!("the input `{}` needs a size for `{unset}`", port.name);
@@ -219,13 +259,6 @@ impl<'a> Dims<'a> {
             })
         };
         port.dims.iter().map(size).collect()
-    }
-}
-
-fn default(symbol: &Symbol, missing: Missing) -> Option<i64> {
-    match missing {
-        Missing::MakeUp if symbol.admits(symbol.lo.max(1)) => Some(symbol.lo.max(1)),
-        Missing::MakeUp | Missing::Refuse => symbol.hi.filter(|&hi| hi == symbol.lo),
     }
 }
 

@@ -31,6 +31,7 @@ pub use run::{RunArgs, run};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_base::cpu::Level;
+use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::Verify;
 use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions, Transport, Trust, Wire, is_launched};
@@ -244,14 +245,20 @@ pub fn parse<C: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> std::
         }
         DisplayHelpOnMissingArgumentOrSubcommand => {
             let help = format!("`{} --help` lists the commands", command.get_name());
-            eprintln!("{}", Error::user("E0001", "no command is given").help(help));
-            2
+            report(&Error::user("E0001", "no command is given").help(help))
         }
-        _ => {
-            eprintln!("{}", usage_error(&e.format(&mut command)));
-            2
-        }
+        _ => report(&usage_error(&e.format(&mut command))),
     })
+}
+
+/// Prints an error, where `--json` was given also as an object to standard output, and returns the exit code.
+fn report(error: &Error) -> i32 {
+    eprintln!("{error}");
+    if std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json") {
+        // A closed pipe changes nothing: the exit code tells of the error.
+        let _ = writeln!(std::io::stdout(), "{}", Json::Object(vec![("error", error.json())]));
+    }
+    error.fault.exit_code()
 }
 
 /// Puts the parser's message into the form of all our diagnostics.
@@ -259,7 +266,11 @@ fn usage_error(e: &clap::Error) -> Box<Error> {
     let text = e.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
     let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
-    let rest = rest.replace("\n\nFor more information, try '--help'.", "").replace("\n\n", "\n        ");
+    let rest = rest.replace("\n\nFor more information, try '--help'.", "");
+    // The tip to pass an unknown option as a value helps nobody who has misspelt one.
+    let lines = rest.split('\n').map(|line| line.trim().trim_start_matches("tip: "));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.contains("as a value, use")).collect();
+    let rest = lines.join("\n        ");
     let error = Error::user("E0001", message);
     if rest.is_empty() { error } else { error.help(rest) }
 }
@@ -277,14 +288,10 @@ pub fn execute(command: impl FnOnce(&mut dyn Write) -> Result<i32> + std::panic:
     });
     match result {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) => {
-            eprintln!("{error}");
-            error.fault.exit_code()
-        }
+        Ok(Err(error)) => report(&error),
         Err(_) => {
             let help = "please report it with the command that was run";
-            eprintln!("{}", Error::defect("the program failed where it should not have").help(help));
-            3
+            report(&Error::defect("the program failed where it should not have").help(help))
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<i32> {
     let model = args.model.load()?;
     let wanted = Wanted { entry: &args.entry.entry, cache_len: None, missing: Missing::Refuse };
-    let inputs = gather(&model, &args.inputs, &wanted).map_err(|e| e.file(model.file()))?;
+    let inputs = gather(&model, &args.inputs, &wanted).map_err(|e| e.file(model.file()))?.inputs;
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let outputs = args.threads.session(&model)?.run_entry(&args.entry.entry, &inputs)?;
     let files = match &args.output_dir {

@@ -34,6 +34,17 @@ pub fn byte_count(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "it is no number of bytes".to_string())
 }
 
+/// `512 bytes`, `72.0 KiB`, `1.1 MiB`
+pub fn bytes_text(bytes: u64) -> String {
+    let scaled = |shift: u32| bytes as f64 / (1u64 << shift) as f64;
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..0x10_0000 => format!("{:.1} KiB", scaled(10)),
+        0x10_0000..0x4000_0000 => format!("{:.1} MiB", scaled(20)),
+        _ => format!("{:.1} GiB", scaled(30)),
+    }
+}
+
 /// A link's latency, and its bytes a second: `50us,1G`.
 pub fn wire(text: &str) -> Result<Wire, String> {
     let parts = text.split_once(',').ok_or_else(|| "a link is a latency and bytes a second: 50us,1G".to_string());
@@ -58,6 +69,7 @@ mod tests {
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("2 min"), Ok(Duration::from_secs(120)));
         assert_eq!((byte_count("512"), byte_count("64KiB"), byte_count("2G")), (Ok(512), Ok(65536), Ok(2 << 30)));
+        assert_eq!([1023, 1024, 3 << 19, 5 << 30].map(bytes_text), ["1023 bytes", "1.0 KiB", "1.5 MiB", "5.0 GiB"]);
         for wrong in ["", "0s", "-1s", "s", "1h", "nan", "inf", "1e999s", "1s2", "250"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }

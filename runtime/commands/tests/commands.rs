@@ -196,12 +196,15 @@ fn bench_prints_json_with_the_median() {
     };
     assert!(0.0 < number("min_ms") && number("min_ms") <= number("q1_ms"));
     assert!(number("q1_ms") <= number("median_ms") && number("median_ms") <= number("q3_ms"));
+    assert!(number("q3_ms") <= number("p95_ms") && number("p95_ms") <= number("p99_ms"));
     assert!(number("iterations") >= 5.0);
     assert_eq!(number("threads"), 2.0);
     assert!((number("per_second") * number("median_ms") / 1e3 - 1.0).abs() < 1e-2);
     let made_up = f.good(&["bench", "m.sdx", "--min-time", "0.01"]);
     assert!(made_up.starts_with("inputs      x f32 [1, 8]\n"), "{made_up}");
+    assert!(made_up.contains("\nassumed     batch=1, as no size was given: --dim NAME=N\n"), "{made_up}");
     let sized = f.good(&["bench", "m.sdx", "--min-time", "0.01", "--dim", "batch=7"]);
+    assert!(!sized.contains("assumed"), "{sized}");
     assert!(sized.starts_with("inputs      x f32 [7, 8]\n"), "{sized}");
     assert_eq!(f.bad(&["bench", "m.sdx", "--min-time", "NaN"]).0, 2);
 }
@@ -256,7 +259,7 @@ fn links_between_ranks_are_measured() {
 #[test]
 fn inspect_evaluates_the_memory_of_a_call() {
     let f = Folder::new();
-    let formula = "  arena     128*((32*batch + 63) floordiv (64)) bytes, 2 buffers\n";
+    let formula = "  arena     128 bytes at batch=1 (128*((32*batch + 63) floordiv (64)) bytes)\n";
     let out = f.good(&["inspect", "m.sdx"]);
     assert!(out.contains(formula) && !out.contains("  peak "), "{out}");
     let peak = "  peak      256 bytes at batch=3, 256 live at one time; outputs 12, scratch 64 per thread\n";
@@ -296,19 +299,26 @@ fn inspect_shows_the_plan_without_loading_the_code() {
     b.manifest.arch = "aarch64".into();
     b.write(&f.path("other.sdx"));
     for name in ["m.sdx", "other.sdx"] {
-        let out = f.good(&["inspect", name]);
+        let (out, all) = (f.good(&["inspect", name]), f.good(&["inspect", name, "--steps"]));
         for line in [
+            "32 bytes of weights",
             "producer    test",
-            "symbol      batch in 0..1000, Input, from input `x`, dimension 0",
+            "symbol      batch in 0..1000: input `x`, dimension 0",
             "derived     twice = 2*batch in 0.., by /node",
             "  check     batch <= 500 (/node)",
-            "constants   1, 32 bytes",
+            "entry point main: 2 kernels in 3 launches",
             "  input     x f32 [batch, 8]",
             "  output    y f32 [batch]",
+        ] {
+            assert!(out.contains(line) && all.contains(line), "{line} in\n{out}");
+        }
+        for line in [
+            "constants   1, 32 bytes",
+            "file        weights 32 bytes, blake3 ",
             "  step 2    rowdot grid batch buffers [4, 2, 1] params [8] /node_2",
             "rowdot map, 3 buffers (1 written), 1 parameters, scratch 4*p0, 1 launches",
         ] {
-            assert!(out.contains(line), "{line} in\n{out}");
+            assert!(!out.contains(line) && all.contains(line), "{line} in\n{all}");
         }
     }
 }
@@ -365,9 +375,9 @@ fn entry_points_are_named_and_their_states_shown() {
     assert_eq!(message, wanted);
 
     let all = f.good(&["inspect", "d.sdx"]);
-    assert!(all.contains("\nentry point prefill\n") && all.contains("\nentry point decode\n"), "{all}");
-    assert!(all.contains("symbol      room_in in 0.., Capacity\n"), "{all}");
-    let one = f.good(&["inspect", "d.sdx", "--entry", "decode"]);
+    assert!(all.contains("\nentry point prefill: ") && all.contains("\nentry point decode: "), "{all}");
+    assert!(all.contains("symbol      room_in in 0..: capacity of a cache\n"), "{all}");
+    let one = f.good(&["inspect", "d.sdx", "--entry", "decode", "--steps"]);
     assert!(!one.contains("entry point prefill"), "{one}");
     for line in ["  state     past -> present, axis 1, room for room_in -> room_out\n", " /node_0 carries state 0\n"] {
         assert!(one.contains(line), "{line} in\n{one}");
@@ -423,13 +433,17 @@ fn bench_times_calls_in_place_with_so_many_positions_in_the_cache() {
     decoder().write(&f.path("d.sdx"));
     let bench = ["bench", "d.sdx", "--entry", "decode", "--min-time", "0.01"];
     let out = f.good(&[&bench[..], &["--cache-len", "5", "--capacity", "8", "--dim", "batch=2"]].concat());
-    assert!(out.starts_with("inputs      x f32 [2, 1, 4]\ncache       5 of 8 positions, 256 bytes\n"), "{out}");
+    assert!(out.starts_with("inputs      x f32 [2, 1, 4]\nassumed     seq=1, "), "{out}");
+    assert!(out.contains("\ncache       5 of 8 positions, 256 bytes\n"), "{out}");
     let out = f.good(&[&bench[..], &["--cache-len", "5", "--json"]].concat());
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["cache"], serde_json::json!({"len": 5, "capacity": 69, "bytes": 69 * 16}));
     assert_eq!((&report["entry"], &report["inputs"]["past"]), (&"decode".into(), &serde_json::Value::Null));
     let out = f.good(&[&bench[..], &["--dim", "past=5"]].concat());
-    assert!(out.starts_with("inputs      x f32 [1, 1, 4], past f32 [1, 5, 4]\nthreads"), "{out}");
+    assert!(
+        out.starts_with("inputs      x f32 [1, 128, 4], past f32 [1, 5, 4]\nassumed     batch=1 seq=128, "),
+        "{out}"
+    );
 
     let bad = |args: &[&str]| f.bad(&[&bench[..], args].concat());
     let full = "error[E0307]: 9 positions are needed, the cache has room for 8\n  --> d.sdx, node entry point `decode`";
@@ -499,4 +513,45 @@ fn npz_files_hold_several_inputs() {
     let (code, _) = f.bad(&["run", "m.sdx", "--inputs", "in.npz", "--dim", "batch=3"]);
     assert_eq!(code, 2);
     assert_eq!(half(1).dtype(), DType::F32);
+}
+
+/// What was meant is recognised: a model in the place of an artifact, a folder, a misspelt command.
+#[test]
+fn mistakes_are_met_with_what_was_meant() {
+    let f = Folder::new();
+    std::fs::write(f.path("m.onnx"), b"\x08\x09").unwrap();
+    std::fs::create_dir(f.path("folder")).unwrap();
+    for (file, what) in [("m.onnx", "is an ONNX model"), ("folder", "is a folder")] {
+        for command in ["run", "bench", "inspect"] {
+            let (code, shown) = f.bad(&[command, file]);
+            assert!(code == 2 && shown.contains(&format!("{file} {what}, not an artifact")), "{shown}");
+            assert!(
+                shown.contains(&format!("help: compile it first: `sardonyx compile {file} -o MODEL.sdx`")),
+                "{shown}"
+            );
+        }
+    }
+    let (code, shown) = f.bad(&["insect", "m.sdx"]);
+    assert!(code == 2 && shown.contains("a similar subcommand exists: 'inspect'"), "{shown}");
+    let (_, shown) = f.bad(&["inspect", "m.sdx", "--stesp"]);
+    assert!(shown.contains("a similar argument exists: '--steps'") && !shown.contains("as a value"), "{shown}");
+}
+
+/// With `--json` an error is an object on standard output, beside the text on standard error.
+#[test]
+fn errors_are_json_where_json_was_asked_for() {
+    let f = Folder::new();
+    for args in
+        [&["run", "m.sdx", "--json"][..], &["run", "m.sdx", "--nope", "--json"], &["inspect", "none.sdx", "--json"]]
+    {
+        let output = f.run(args);
+        let error = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["error"].clone();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let head = format!("error[{}]: {}", error["code"].as_str().unwrap(), error["message"].as_str().unwrap());
+        assert!(text.starts_with(&head) && text.contains(error["help"].as_str().unwrap()), "{text}\n{error}");
+        assert_eq!((output.status.code(), &error["exit_code"]), (Some(2), &2.into()));
+    }
+    let error = serde_json::from_slice::<serde_json::Value>(&f.run(&["run", "m.sdx", "--json"]).stdout).unwrap();
+    assert_eq!((&error["error"]["code"], &error["error"]["kind"]), (&"E0301".into(), &"input".into()));
+    assert!(f.run(&["run", "m.sdx"]).stdout.is_empty());
 }

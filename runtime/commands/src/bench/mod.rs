@@ -3,7 +3,7 @@
 mod kernels;
 mod peak;
 
-use super::inputs::{InputArgs, Missing, Wanted, gather};
+use super::inputs::{Gathered, InputArgs, Missing, Wanted, gather};
 use super::{EntryArgs, ModelArgs, ThreadArgs, put};
 use kernels::Kernels;
 use sardonyx_base::json::Json;
@@ -61,7 +61,7 @@ const TURN: Duration = Duration::from_millis(60);
 /// Room in the cache beyond what it holds, unless told otherwise: a call may append several positions.
 const SPARE_POSITIONS: usize = 64;
 
-/// Inputs that are not given are random, dimensions that are not given as small as they may be.
+/// Inputs that are not given are random, of the default sizes, which the report names.
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     if !(0.0..=86_400.0).contains(&args.min_time) {
         return Err(Error::user("E0001", format!("`--min-time {}` is not between 0 and 86400", args.min_time)));
@@ -74,7 +74,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let model = args.model.load()?;
     let entry = args.entry.entry.as_str();
     let wanted = Wanted { entry, cache_len: args.cache_len, missing: Missing::MakeUp };
-    let inputs = gather(&model, &args.inputs, &wanted).map_err(|e| e.file(model.file()))?;
+    let Gathered { inputs, assumed } = gather(&model, &args.inputs, &wanted).map_err(|e| e.file(model.file()))?;
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let session = args.threads.session(&model)?;
     let mut cache = args.cache(&session)?;
@@ -100,7 +100,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
         std::fs::write(path, text).map_err(|e| Error::io(path, "write", &e))?;
     }
     let (times, inputs, cache) = (&times[..], &inputs[..], cache.as_ref());
-    let report = Report { times, calls, entry, inputs, session: &session, cache, baseline, kernels };
+    let report = Report { times, calls, entry, inputs, assumed, session: &session, cache, baseline, kernels };
     if args.json { put!(out, "{}", report.json()) } else { put!(out, "{}", report.text()) }
 }
 
@@ -192,6 +192,7 @@ struct Report<'a> {
     calls: usize,
     entry: &'a str,
     inputs: &'a [(&'a str, Tensor)],
+    assumed: Vec<(String, i64)>,
     session: &'a Session,
     cache: Option<&'a (Cache<'static>, usize)>,
     baseline: Option<Baseline>,
@@ -216,18 +217,22 @@ impl Report<'_> {
             format!("{}: {{\"dtype\": \"{}\", \"dims\": {:?}}}", Json::from(*name), t.dtype(), t.dims())
         });
         let inputs: Vec<String> = inputs.collect();
+        let assumed: Vec<String> =
+            self.assumed.iter().map(|(n, size)| format!("{}: {size}", Json::from(n.as_str()))).collect();
         let cache = self.cache.map_or("null".to_string(), |(cache, len)| {
             format!("{{\"len\": {len}, \"capacity\": {}, \"bytes\": {}}}", cache.capacity(), cache.bytes())
         });
         format!(
-            "{{\"model\": {}, \"entry\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"min_ms\": {:.6}, \
-             \"iterations\": {}, \"calls\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"exchange\": {}, \"cpu\": \"{}\", \"inputs\": {{{}}}, \
+            "{{\"model\": {}, \"entry\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"p95_ms\": {:.6}, \"p99_ms\": {:.6}, \"min_ms\": {:.6}, \
+             \"iterations\": {}, \"calls\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"exchange\": {}, \"cpu\": \"{}\", \"inputs\": {{{}}}, \"assumed\": {{{}}}, \
              \"cache\": {cache}, \"baseline\": {}, \"kernels\": {}}}",
             Json::from(self.session.model().file()),
             Json::from(self.entry),
             self.quantile_ms(0.5),
             self.quantile_ms(0.25),
             self.quantile_ms(0.75),
+            self.quantile_ms(0.95),
+            self.quantile_ms(0.99),
             self.quantile_ms(0.0),
             self.times.len(),
             self.calls,
@@ -237,6 +242,7 @@ impl Report<'_> {
             self.session.exchange().map_or("null".into(), |how| Json::from(how.as_str()).to_string()),
             self.level(),
             inputs.join(", "),
+            assumed.join(", "),
             self.baseline.as_ref().map_or("null".into(), |b| {
                 let Baseline { file, median_ms, ratio } = b;
                 let file = Json::from(file.as_str());
@@ -252,6 +258,11 @@ impl Report<'_> {
         let cache = self.cache.map_or(String::new(), |(cache, len)| {
             format!("cache       {len} of {} positions, {} bytes\n", cache.capacity(), cache.bytes())
         });
+        let assumed: Vec<String> = self.assumed.iter().map(|(name, size)| format!("{name}={size}")).collect();
+        let assumed = match assumed.is_empty() {
+            true => String::new(),
+            false => format!("assumed     {}, as no size was given: --dim NAME=N\n", assumed.join(" ")),
+        };
         let code = match self.session.model().device_name() {
             DeviceName::Cpu => format!("threads     {}, code {}", self.session.threads(), self.level()),
             device @ (DeviceName::Sim(_) | DeviceName::Cuda(_)) => match self.session.exchange() {
@@ -260,12 +271,14 @@ impl Report<'_> {
             },
         };
         format!(
-            "inputs      {}\n{cache}{code}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
-             minimum     {:.4} ms\niterations  {}\nthroughput  {:.1} calls per second{}{}",
+            "inputs      {}\n{assumed}{cache}{code}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
+             p95, p99    {:.4}, {:.4} ms\nminimum     {:.4} ms\niterations  {}\nthroughput  {:.1} calls per second{}{}",
             inputs.join(", "),
             self.quantile_ms(0.5),
             self.quantile_ms(0.25),
             self.quantile_ms(0.75),
+            self.quantile_ms(0.95),
+            self.quantile_ms(0.99),
             self.quantile_ms(0.0),
             self.times.len(),
             1e3 / self.quantile_ms(0.5),

@@ -1,16 +1,20 @@
 //! an entry point of an artifact: ports, states, checks, steps  =>  text, JSON
 
+use crate::inputs::usual_bytes;
+use crate::values::bytes_text;
 use crate::{call_bytes, put};
 use sardonyx_base::Result;
 use sardonyx_base::json::Json;
 use sardonyx_base::plan::{Bind, Copy, Units};
 use sardonyx_runtime::CallBytes;
-use sardonyx_runtime::program::{Action, Entry, Place, Port, Program, Step, at_most, describe};
+use sardonyx_runtime::program::{Action, Entry, Launch, Place, Port, Program, Step, at_most, describe};
+use std::collections::BTreeSet;
 use std::io::Write;
 
 pub fn text(program: &Program, entry: &Entry, call: Option<&CallBytes>, out: &mut dyn Write) -> Result<()> {
     let kind = if entry.internal { "body" } else { "entry point" };
-    put!(out, "\n{kind} {}", entry.name)?;
+    let kernels: BTreeSet<usize> = launches(entry).map(|launch| launch.kernel).collect();
+    put!(out, "\n{kind} {}: {} kernels in {} launches", entry.name, kernels.len(), launches(entry).count())?;
     let tighter: Vec<&str> = entry.specialized.iter().map(|at| program.entries[*at].name.as_str()).collect();
     if !tighter.is_empty() {
         put!(out, "  sizes of  {} go there", tighter.join(", "))?;
@@ -28,8 +32,13 @@ pub fn text(program: &Program, entry: &Entry, call: Option<&CallBytes>, out: &mu
         let parts: String = state.units.iter().map(part).collect();
         put!(out, "  state     {old} -> {new}, axis {axis}, room for {old_room} -> {new_room}{parts}")?;
     }
-    let in_arena = entry.buffers.iter().filter(|b| matches!(b.place, Place::Arena(_))).count();
-    put!(out, "  arena     {} bytes, {in_arena} buffers", entry.arena_bytes)?;
+    match usual_bytes(program, entry).filter(|usual| !usual.at.is_empty()) {
+        Some(usual) => {
+            let (arena, at) = (bytes_text(usual.arena as u64), call_bytes::sizes(&usual));
+            put!(out, "  arena     {arena}{at} ({} bytes)", entry.arena_bytes)?;
+        }
+        None => put!(out, "  arena     {} bytes", entry.arena_bytes)?,
+    }
     if let Some(call) = call {
         put!(out, "  peak      {}", call_bytes::text(call))?;
     }
@@ -39,7 +48,18 @@ pub fn text(program: &Program, entry: &Entry, call: Option<&CallBytes>, out: &mu
             None => put!(out, "  check     {} == {} ({})", check.left, check.right, check.why)?,
         }
     }
+    Ok(())
+}
+
+pub fn steps(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<()> {
     entry.steps.iter().enumerate().try_for_each(|(i, step)| step_text(program, i, step, out))
+}
+
+fn launches(entry: &Entry) -> impl Iterator<Item = &Launch> {
+    entry.steps.iter().filter_map(|step| match &step.action {
+        Action::Launch(launch) => Some(launch),
+        Action::Copy(_) | Action::Bind(_) | Action::Host(_) => None,
+    })
 }
 
 fn step_text(program: &Program, i: usize, step: &Step, out: &mut dyn Write) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::call_bytes::call_bytes;
 use crate::device_name;
 use crate::inputs::check_names;
 use crate::put;
+use crate::values::bytes_text;
 use sardonyx_base::json::Json;
 use sardonyx_base::plan::{Canary, SelfTest, SymbolKind};
 use sardonyx_base::{Error, Result};
@@ -24,6 +25,7 @@ use std::path::PathBuf;
   {bin} inspect model.sdx
   {bin} inspect model.sdx --entry decode
   {bin} inspect model.sdx --dim batch=1 --dim seq=128
+  {bin} inspect model.sdx --steps
   {bin} inspect model.sdx --device sim:sm_80
   {bin} inspect model.sdx --json")]
 pub struct InspectArgs {
@@ -39,6 +41,9 @@ pub struct InspectArgs {
     /// Show the plan that this device would run, where the artifact has several
     #[arg(long, value_name = "NAME", default_value_t = DeviceName::Cpu, value_parser = device_name)]
     pub device: DeviceName,
+    /// Show everything: files and passes, kernels, and the steps of each entry point
+    #[arg(long)]
+    pub steps: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -66,6 +71,8 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     if args.json {
         return put!(out, "{}", report(&artifact, &program, entries, &calls));
     }
+    let constants: usize = program.constants.iter().map(|r| r.len()).sum();
+    put!(out, "artifact    {}, {} of weights", args.model.display(), bytes_text(constants as u64))?;
     put!(out, "format      {}.{}", manifest.format_major, manifest.format_minor)?;
     put!(out, "producer    {}", manifest.producer)?;
     if let Some(seal) = &artifact.seal {
@@ -79,15 +86,17 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         put!(out, "code        {} {}", manifest.arch, manifest.variants.join(" "))?;
     }
     for (target, text) in &artifact.ptx {
-        put!(out, "code        {target}, {} bytes of PTX", text.len())?;
+        put!(out, "code        {target}, {} of PTX", bytes_text(text.len() as u64))?;
     }
     if !manifest.precision.is_empty() {
         put!(out, "precision   {}", manifest.precision)?;
     }
-    put!(out, "pipeline    {}", manifest.pipeline)?;
-    put!(out, "model hash  {}", manifest.model_hash)?;
-    for file in &manifest.files {
-        put!(out, "entry       {} {} bytes, blake3 {}", file.name, file.bytes, hex(&file.blake3))?;
+    if args.steps {
+        put!(out, "pipeline    {}", manifest.pipeline)?;
+        put!(out, "model hash  {}", manifest.model_hash)?;
+        for file in &manifest.files {
+            put!(out, "file        {} {} bytes, blake3 {}", file.name, file.bytes, hex(&file.blake3))?;
+        }
     }
     if let Some(test) = &artifact.selftest {
         put!(out, "self-test   {}", describe_selftest(test))?;
@@ -95,18 +104,39 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     for symbol in &program.symbols {
         let from = program.entries.iter().find_map(|e| {
             let source = e.sources.iter().find(|s| *s.symbol == *symbol.name)?;
-            Some(format!(", from {}", origin(e, source)))
+            Some(origin(e, source))
         });
-        let from = from.unwrap_or_default();
-        put!(out, "symbol      {} in {}, {:?}{from}", symbol.name, symbol.range(), symbol.kind)?;
+        let from = from.unwrap_or_else(|| kind(symbol.kind).1.to_string());
+        put!(out, "symbol      {} in {}: {from}", symbol.name, symbol.range())?;
     }
     for d in &program.derived {
         put!(out, "derived     {} = {} in {}, by {}", d.name, d.equals, sardonyx_base::dim::range(d.lo, d.hi), d.why)?;
     }
-    let constants: usize = program.constants.iter().map(|r| r.len()).sum();
-    put!(out, "constants   {}, {constants} bytes", program.constants.len())?;
-    kernel::text(&program, out)?;
-    entries.iter().zip(&calls).try_for_each(|(entry, call)| entry::text(&program, entry, call.as_ref(), out))
+    if args.steps {
+        put!(out, "constants   {}, {constants} bytes", program.constants.len())?;
+        kernel::text(&program, out)?;
+    }
+    for (entry, call) in entries.iter().zip(&calls) {
+        entry::text(&program, entry, call.as_ref(), out)?;
+        if args.steps {
+            entry::steps(&program, entry, out)?;
+        }
+    }
+    match args.steps {
+        true => Ok(()),
+        false => put!(out, "\n`--steps` shows files, kernels and steps; `--dim NAME=N` the memory of a call"),
+    }
+}
+
+/// How JSON and text name what gives a symbol its value.
+fn kind(kind: SymbolKind) -> (&'static str, &'static str) {
+    match kind {
+        SymbolKind::Input => ("input", "a dimension of an input"),
+        SymbolKind::Data => ("data", "read from data during a call"),
+        SymbolKind::Capacity => ("capacity", "capacity of a cache"),
+        SymbolKind::Kept => ("kept", "positions of a cache that a call keeps in place"),
+        SymbolKind::Rank => ("rank", "coordinate of a rank in the mesh"),
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -130,15 +160,9 @@ fn report(artifact: &Artifact, program: &Program, entries: &[Entry], calls: &[Op
         ])
     });
     let symbols = program.symbols.iter().map(|s| {
-        let kind = match s.kind {
-            SymbolKind::Input => "input",
-            SymbolKind::Data => "data",
-            SymbolKind::Capacity => "capacity",
-            SymbolKind::Kept => "kept",
-            SymbolKind::Rank => "rank",
-        };
         let range = [("lo", s.lo.into()), ("hi", s.hi.into())];
-        Json::Object([("name", s.name.as_str().into()), ("kind", kind.into())].into_iter().chain(range).collect())
+        let named = [("name", s.name.as_str().into()), ("kind", kind(s.kind).0.into())];
+        Json::Object(named.into_iter().chain(range).collect())
     });
     let derived = program.derived.iter().map(|d| {
         Json::Object(vec![

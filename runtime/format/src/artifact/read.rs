@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
@@ -244,11 +245,24 @@ fn read_file(path: &Path) -> Result<Bytes> {
     Ok(Bytes::from_owner(pages))
 }
 
+fn is_archive(file: &File) -> bool {
+    let mut start = [0; 4];
+    file.read_exact_at(&mut start, 0).is_ok() && start == *b"PK\x03\x04"
+}
+
 /// The file and its length, which is not zero.
 fn open_file(path: &Path) -> Result<(File, u64)> {
     let fail = |e: std::io::Error| Error::io(path, "read", &e);
     let file = File::open(path).map_err(fail)?;
     let kind = file.metadata().map_err(fail)?;
+    let compile = || format!("compile it first: `sardonyx compile {} -o MODEL.sdx`", path.display());
+    if kind.is_dir() {
+        return Err(Error::user("E0002", format!("{} is a folder, not an artifact", path.display())).help(compile()));
+    }
+    if path.extension().is_some_and(|e| e == "onnx") && !is_archive(&file) {
+        let message = format!("{} is an ONNX model, not an artifact", path.display());
+        return Err(Error::user("E0401", message).help(compile()));
+    }
     if !kind.is_file() {
         return Err(Error::user("E0002", format!("{} is not a regular file", path.display())));
     }

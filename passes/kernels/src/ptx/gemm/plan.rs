@@ -5,8 +5,8 @@ use super::mma::{Factors, STEP_BYTES};
 use super::operand::{Inner, Lines, Operand};
 use crate::contract::{Roles, candidates, in_words, widened};
 use crate::def::*;
-use crate::usual::{LARGE, USUAL};
 use crate::words::Words;
+use sardonyx_base::usual::{LARGE, USUAL};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 

@@ -19,7 +19,7 @@ use crate::def::*;
 use crate::ptx::movement::{Launch, Traffic};
 use crate::ptx::{Form, GpuLaunch, GpuPlan};
 use crate::target::Target;
-use crate::usual::{LARGE, USUAL};
+use sardonyx_base::usual::{LARGE, USUAL};
 
 /// Threads that copy.
 const COPYING: i64 = 128;

@@ -1,0 +1,107 @@
+//! The sizes of a call that nobody has described: what every estimate, example and measurement takes for an open dimension
+
+use crate::Dim;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Values by symbol.
+pub type Sizes = BTreeMap<String, i64>;
+
+/// Default sizes of open dimensions.
+#[derive(Clone, Copy, Debug)]
+pub struct Usual {
+    /// Size of a symbol that occurs in the first dimension of an input: the batch.
+    pub first: i64,
+    pub other: i64,
+}
+
+/// The default call; [`CALLS`] adds a short and a large one.
+pub const USUAL: Usual = Usual { first: 1, other: 128 };
+pub const LARGE: Usual = Usual { first: 8, other: 512 };
+pub const CALLS: [Usual; 3] = [USUAL, Usual { other: 16, ..USUAL }, LARGE];
+
+impl Usual {
+    /// The default size of a symbol with this range, when the inputs have these dimensions.
+    pub fn size(self, name: &str, (lo, hi): (i64, Option<i64>), inputs: &[&[Dim]]) -> i64 {
+        let is_first = inputs.iter().filter_map(|dims| dims.first()).any(|d| d.symbols().contains(name));
+        let size = if is_first { self.first } else { self.other };
+        size.min(hi.unwrap_or(i64::MAX)).max(lo)
+    }
+}
+
+/// How far above a symbol's lower bound a value that satisfies a check is searched for.
+const SEARCHED: i64 = 4096;
+
+/// Changes sizes until the checks, pairs of dimensions that must be equal, hold: a side that is a single symbol takes the value of
+/// the other side, else all symbols of the check take one common value, else one of them does. Only symbols for which `range` gives
+/// bounds are searched, and symbols that are fixed never change.
+pub fn keep_checks<'a>(
+    checks: impl IntoIterator<Item = (&'a Dim, &'a Dim)>,
+    range: &dyn Fn(&str) -> Option<(i64, Option<i64>)>,
+    is_fixed: &dyn Fn(&str) -> bool,
+    sizes: &mut Sizes,
+) {
+    for check in checks {
+        for (free, other) in [(check.1, check.0), check] {
+            let value = |d: &Dim| d.eval(&|name| sizes.get(name).copied());
+            let (Ok(is), Ok(must)) = (value(free), value(other)) else { continue };
+            let name = free.as_symbol().filter(|n| !is_fixed(n));
+            if let Some(name) = name.filter(|_| is != must) {
+                sizes.insert(name.to_string(), must);
+            }
+        }
+        if holds(check, sizes, &[], 0) != Some(false) {
+            continue;
+        }
+        let names: BTreeSet<Arc<str>> = [check.0, check.1].into_iter().flat_map(|d| d.symbols()).collect();
+        let free = names.iter().filter_map(|name| Some((&**name, range(name).filter(|_| !is_fixed(name))?)));
+        let free: Vec<(&str, (i64, Option<i64>))> = free.collect();
+        let found = [free.as_slice()].into_iter().chain(free.chunks(1)).find_map(|symbols| {
+            let bounds = symbols.iter().map(|(_, bounds)| *bounds);
+            let (lo, hi) = bounds.fold((0, i64::MAX), |(lo, hi), b| (b.0.max(lo), b.1.unwrap_or(hi).min(hi)));
+            let names: Vec<&str> = symbols.iter().map(|(name, _)| *name).collect();
+            let mut values = lo.max(1)..=hi.min(lo.saturating_add(SEARCHED));
+            values.find(|value| holds(check, sizes, &names, *value) == Some(true)).map(|value| (names, value))
+        });
+        if let Some((names, value)) = found {
+            sizes.extend(names.iter().map(|n| (n.to_string(), value)));
+        }
+    }
+}
+
+/// Whether a check holds when these symbols have one value and all others their sizes; `None` if a size is unknown.
+fn holds(check: (&Dim, &Dim), sizes: &Sizes, names: &[&str], value: i64) -> Option<bool> {
+    let size = |name: &str| if names.contains(&name) { Some(value) } else { sizes.get(name).copied() };
+    let side = |d: &Dim| d.eval(&size).ok();
+    Some(side(check.0)? == side(check.1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_sought_that_keep_a_check() {
+        let sizes = |left: &str, right: &str, fixed: &str| {
+            let [left, right] = [left, right].map(|t| Dim::parse(t).unwrap());
+            let mut sizes: Sizes = [("a".to_string(), 1), ("b".to_string(), 128)].into();
+            let range = |name: &str| Some((if name == "a" { 0 } else { 2 }, None));
+            keep_checks([(&left, &right)], &range, &|name| name == fixed, &mut sizes);
+            (sizes["a"], sizes["b"])
+        };
+        assert_eq!(sizes("a*b", "49", ""), (7, 7));
+        assert_eq!(sizes("a*b", "51", ""), (1, 51));
+        assert_eq!(sizes("a*b", "49", "b"), (1, 128));
+        assert_eq!(sizes("a", "b + 1", ""), (129, 128));
+        assert_eq!(sizes("(256*a*b) floordiv 384", "256", "a"), (1, 384));
+        assert_eq!(sizes("a*b", "128", ""), (1, 128));
+    }
+
+    #[test]
+    fn the_first_dimension_of_an_input_is_the_batch() {
+        let dims = ["batch", "seq"].map(Dim::symbol);
+        let size = |name, range| USUAL.size(name, range, &[&dims]);
+        assert_eq!((size("batch", (0, None)), size("seq", (0, None))), (1, 128));
+        assert_eq!((size("batch", (2, None)), size("seq", (1, Some(64)))), (2, 64));
+    }
+}
