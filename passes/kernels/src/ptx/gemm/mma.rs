@@ -304,7 +304,7 @@ impl Sums {
         }
     }
 
-    /// Adds what the other slices have to the first one's, through shared memory, where nothing else is of use any more.
+    /// Adds the integer sums of the other slices to the first one's, through shared memory, where the tiles are no longer needed.
     pub fn gather(&self, asm: &mut Ptx, gemm: &Gemm, (warp, is_first): (Val, Val), tiles: Val) {
         // Of copies nothing is under way: those of every piece were waited for.
         asm.line("bar.sync 0;");
@@ -338,8 +338,7 @@ impl Sums {
                         let value = asm.name(other, i);
                         asm.line(&format!("ld.shared.b32 {value}, [{at}+{}];", before + place(n, i)));
                     }
-                    let op = if sum.ty.elem == Elem::F32 { Bin::AddF } else { Bin::AddI };
-                    let total = asm.bin(op, *sum, other);
+                    let total = asm.bin(Bin::AddI, *sum, other);
                     asm.set(*sum, total);
                 }
             }

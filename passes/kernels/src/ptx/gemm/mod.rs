@@ -2,8 +2,8 @@
 //!
 //! A block of threads computes one tile of one batch element. While it computes with one piece of k in shared memory,
 //! the next ones are being copied. f32 is computed as three products of tf32, 16-bit elements as they are, and summed in
-//! f32; bytes are summed in i32. The sum for one element is over ascending k, or over that in slices, which depends on how many
-//! blocks the launch has. Of two sums, of one A by two B, a warp computes the same columns; its fragments of B are those of
+//! f32; bytes are summed in i32. The sum for one element is over ascending k, whatever tile a launch takes; only sums of bytes,
+//! which are exact in any order, are divided among warps. Of two sums, of one A by two B, a warp computes the same columns; its fragments of B are those of
 //! either one after the other.
 
 pub(super) mod copy;
@@ -18,7 +18,7 @@ pub mod warpgroups;
 
 pub use mma::Factors;
 pub(super) use plan::{BLOCKS_MIN, choice, reaches};
-pub use plan::{FEW, Gemm, SHAPES, SLICED, Shape};
+pub use plan::{FEW, Gemm, SHAPES, SLICED, SMALL, Shape};
 
 use super::movement::{Launch, Traffic};
 use super::{Form, GpuLaunch, GpuPlan};

@@ -45,7 +45,11 @@ pub static SHAPES: &[Shape] = &[
     shape(16, 64, 128, (1, 4), 4),
 ];
 
-/// The tiles of launches that would have few blocks of larger ones: more blocks, whose warps wait for each other less often.
+/// Tiles of float products for launches that would have few blocks of larger tiles. K is not divided among warps: an element is
+/// summed in the same order in every tile, so its bits do not depend on how many rows a launch has.
+pub static SMALL: &[Shape] = &[shape(64, 64, 128, (2, 4), 3), shape(32, 32, 256, (2, 2), 3)];
+
+/// The same for products of bytes, whose sums are exact in any order: groups of warps share K.
 pub static SLICED: &[Shape] = &[sliced(64, 64, 128, (2, 2), 3, 2), sliced(32, 32, 256, (1, 1), 3, 4)];
 
 /// Blocks that give most multiprocessors of a large device one.
@@ -130,13 +134,14 @@ impl Gemm {
         let of_threads = |s: &&Shape| s.threads() == shape.threads();
         let few =
             SHAPES.iter().find(|s| s.m == FEW && of_threads(s)).filter(|_| is_open).map(|few| Box::new(other(few)));
-        let is_sliced = |s: &&Shape| of_threads(s) && s.m * s.n <= shape.m * shape.n && gemm.takes_slices(s);
-        let small = SLICED.iter().find(is_sliced).filter(|_| is_open).map(|small| Box::new(other(small)));
+        let is_small = |s: &&Shape| of_threads(s) && s.m * s.n <= shape.m * shape.n && gemm.takes_small(s);
+        let table = if matches!(gemm.factors, Factors::Bytes(_)) { SLICED } else { SMALL };
+        let small = table.iter().find(is_small).filter(|_| is_open).map(|small| Box::new(other(small)));
         Some(Gemm { few, small, ..gemm })
     }
 
-    /// Whether k is long enough for slices of this shape, in a form of product that they are made for.
-    fn takes_slices(&self, shape: &Shape) -> bool {
+    /// Whether K is long enough for a small tile of this shape, in a kind of product that small tiles support.
+    fn takes_small(&self, shape: &Shape) -> bool {
         let is_long = self.k_extent().as_const().is_none_or(|k| k * self.a.element_bytes >= 2 * shape.k_bytes);
         is_long && self.groups.is_none() && self.factors != Factors::Codes && shape.n / self.sums.len() as i64 % 16 == 0
     }
@@ -325,7 +330,7 @@ mod tests {
 
     #[test]
     fn tiles_fit_static_shared_memory_and_their_warps() {
-        for s in SHAPES.iter().chain(SLICED) {
+        for s in SHAPES.iter().chain(SMALL).chain(SLICED) {
             assert!(s.stages * (s.m + s.n) * s.k_bytes <= 48 * 1024, "{s:?}");
             assert!(s.warp_m() % 16 == 0 && s.warp_n() % 16 == 0 && s.threads() <= 256, "{s:?}");
         }
