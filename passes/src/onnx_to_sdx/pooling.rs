@@ -365,8 +365,10 @@ fn bin_maxima(b: &mut Builder, x: Value, ends: (Value, Value), bins: i64, scale:
     let rounded = |b: &mut Builder, v: Value| -> Result<Value> {
         let scaled = b.map_const(ScalarFn::Mul, v, scale)?;
         // Halves go away from zero.
-        let half = b.map_const(ScalarFn::Add, scaled, 0.5)?;
-        b.map1(ScalarFn::Floor, half)
+        let (sign, size) = (b.map1(ScalarFn::Sign, scaled)?, b.map1(ScalarFn::Abs, scaled)?);
+        let half = b.map_const(ScalarFn::Add, size, 0.5)?;
+        let whole = b.map1(ScalarFn::Floor, half)?;
+        b.map2(ScalarFn::Mul, whole, sign)
     };
     let (first, last) = (rounded(b, ends.0)?, rounded(b, ends.1)?);
     let size = b.map2(ScalarFn::Sub, last, first)?;
