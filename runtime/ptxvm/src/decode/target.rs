@@ -17,7 +17,8 @@ pub const SM_90A: Target = Target { sm: 90, specific: true };
 impl Target {
     /// The first name of a `.target` line; none for what is no `sm_`.
     fn parse(line: &str) -> Option<Target> {
-        let name = line.split(',').map(str::trim).find_map(|part| part.strip_prefix("sm_"))?;
+        // The reader of the line leaves out its commas.
+        let name = line.split([',', ' ']).map(str::trim).find_map(|part| part.strip_prefix("sm_"))?;
         let digits = name.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         Some(Target { sm: digits.parse().ok()?, specific: name.ends_with('a') })
     }
@@ -66,6 +67,7 @@ mod tests {
     fn features_of_one_device_are_on_no_other() {
         let parse = |line| Target::parse(line).unwrap();
         assert!(parse("sm_90a, debug").has(SM_90A) && parse("sm_100").has(SM_90));
+        assert!(parse("sm_90a debug").has(SM_90A) && !parse("texmode_unified sm_80").has(SM_90));
         assert!(!parse("sm_90").has(SM_90A) && !parse("sm_100a").has(SM_90A) && !parse("sm_89").has(SM_90));
         assert_eq!(Target::parse("texmode_unified"), None);
         assert_eq!((version("8.5"), version("8")), (Some((8, 5)), Some((8, 0))));
