@@ -13,6 +13,7 @@ use crate::movement::{Row, sum};
 use crate::sizes::{Sizes, value};
 use sardonyx_base::Result;
 use sardonyx_base::json::Json;
+use sardonyx_base::plan::is_product;
 use sardonyx_dialects::plan::{Action, Buffer, Entry};
 use sardonyx_kernels::{DeviceSpec, Rates};
 use std::collections::BTreeMap;
@@ -60,10 +61,7 @@ impl Report {
         let launch = |(launch, row): (&crate::explain::Launch, &Row)| {
             let (kernel, class) = &found.kernels[launch.kernel];
             let scheduled = row.scheduled.unwrap_or(row.words);
-            let computes = match class.as_str() {
-                "contract" | "attention" => rates.contract_ops_per_s,
-                _ => rates.vector_ops_per_s,
-            };
+            let computes = if is_product(class) { rates.contract_ops_per_s } else { rates.vector_ops_per_s };
             let seconds = (row.flops as f64 / computes).max(4.0 * scheduled as f64 / rates.bytes_per_s);
             Launch {
                 kernel: kernel.clone(),

@@ -513,3 +513,14 @@ pub fn rename(d: &Dim, var: &dyn Fn(usize) -> Option<Dim>, value: &dyn Fn(usize)
         (None, None) => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sardonyx_base::plan::is_product;
+
+    #[test]
+    fn artifacts_name_the_classes_that_multiply() {
+        assert!(Class::ALL.iter().all(|class| class.multiplies() == is_product(class.name())));
+    }
+}

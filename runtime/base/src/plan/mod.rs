@@ -32,6 +32,11 @@ pub const NEEDS_MESH: &str = "mesh";
 /// Collectives begin in one step and are waited for in another one.
 pub const NEEDS_OVERLAP: &str = "overlap";
 
+/// Whether most operations of a kernel of this class, as an artifact names it, are multiplications of matrices.
+pub fn is_product(class: &str) -> bool {
+    matches!(class, "attention" | "contract" | "groups")
+}
+
 impl Manifest {
     /// A manifest of this format version for this architecture; the other fields are empty.
     pub fn current(producer: &str) -> Manifest {

@@ -3,6 +3,7 @@
 use super::peak::Peak;
 use super::quantile;
 use sardonyx_base::json::Json;
+use sardonyx_base::plan::is_product;
 use sardonyx_base::{Result, Tensor};
 use sardonyx_runtime::{Launched, Session};
 use std::collections::BTreeMap;
@@ -127,7 +128,7 @@ impl Kernels {
 
     /// What contractions and attention compute in a call.
     fn products(&self) -> i64 {
-        self.rows.iter().filter(|r| matches!(r.class.as_str(), "contract" | "attention")).map(|r| r.flops).sum()
+        self.rows.iter().filter(|r| is_product(&r.class)).map(|r| r.flops).sum()
     }
 
     pub fn json(&self) -> String {
