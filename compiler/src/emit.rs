@@ -60,6 +60,8 @@ pub struct EntrySummary {
     pub arena_bytes: String,
     /// The arena at default sizes: its symbols with their values, and the bytes. `None` if its size is constant.
     pub arena_example: Option<(Vec<(String, i64)>, i64)>,
+    /// Bounds of the symbols that dimensions of inputs give their values.
+    pub ranges: BTreeMap<String, (i64, Option<i64>)>,
     /// Only host operations of others call it.
     pub internal: bool,
     pub hosts: Vec<HostSummary>,
@@ -258,12 +260,14 @@ fn arena_example(entry: &Entry, arena_bytes: &Dim) -> Option<(Vec<(String, i64)>
 }
 
 fn summary(made: &Planned, code: &Code, written: &file::Plan) -> PlanSummary {
+    let range = |(name, symbol): (&String, &Symbol)| (name.clone(), (symbol.lo, symbol.hi));
     let one = |(e, written): (&Entry, &file::Entry)| EntrySummary {
         name: e.name.clone(),
         launches: e.launches(),
         states: e.states.len(),
         arena_bytes: written.arena_bytes.to_string(),
         arena_example: arena_example(e, &written.arena_bytes),
+        ranges: e.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input).map(range).collect(),
         internal: e.internal,
         hosts: host_operations(e),
     };

@@ -11,6 +11,7 @@ use crate::calibrate::score::Score;
 use crate::compile::{Report, Request, compile_shown, parse_dims};
 use crate::emit::{EntrySummary, HostSummary, PlanSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
+use crate::import::DimRange;
 use crate::movement::{Movement, Question};
 use crate::pipeline::{SELFTEST, Watch};
 use crate::placement::Placement;
@@ -19,7 +20,7 @@ use crate::sparsify::Pruned;
 pub use args::CompileArgs;
 use sardonyx_base::cpu::{self, Extension};
 use sardonyx_base::json::Json;
-use sardonyx_base::{Error, Result};
+use sardonyx_base::{Error, Result, dim};
 use sardonyx_format::SecretKey;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{Options, Remark, Rewrite, Rewrites, Validation};
@@ -120,7 +121,7 @@ fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> R
         true => say(out, &json(args, &output, &report, &given_up, start.elapsed()).to_string()),
         false => {
             print_way(args, &report, out)?;
-            print(&output, &report, start.elapsed(), out)?;
+            print(&output, &request.dims, &report, start.elapsed(), out)?;
             for GivenUp { stage, out_of } in given_up {
                 say(out, &format!("without `{stage}`, which ran out of {}", out_of.name()))?;
             }
@@ -206,7 +207,13 @@ fn told<'a>(args: &'a CompileArgs, rewrites: &'a Rewrites) -> impl Iterator<Item
     applied.chain(remarks.map(Remark::to_string)).chain(checks)
 }
 
-fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) -> Result<()> {
+fn print(
+    output: &Path,
+    dims: &BTreeMap<String, DimRange>,
+    report: &Report,
+    time: Duration,
+    out: &mut dyn Write,
+) -> Result<()> {
     let Some(s) = &report.summary else { return Ok(()) };
     let [main, others @ ..] = s.first.entries.as_slice() else { return Ok(()) };
     let ptx = s.ptx_bytes.iter().map(|(target, bytes)| format!("{:.0} KiB of PTX for {target}", kib(*bytes)));
@@ -223,6 +230,7 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
     );
     say(out, &line)?;
     say(out, &format!("arena: {}", arena(main)))?;
+    narrowed(dims, &main.ranges).iter().try_for_each(|line| say(out, line))?;
     for e in others {
         let kind = if e.internal { "body" } else { "entry" };
         say(out, &format!("{kind} {}: {} launches, arena: {}", e.name, e.launches, arena(e)))?;
@@ -246,6 +254,17 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
         Some(why) => say(out, &format!("self-test: none, {why}")),
         None => Ok(()),
     }
+}
+
+/// The given ranges of dimensions of which the model takes only a part.
+fn narrowed(dims: &BTreeMap<String, DimRange>, taken: &BTreeMap<String, (i64, Option<i64>)>) -> Vec<String> {
+    let line = |(name, given): (&String, &DimRange)| {
+        let (lo, hi) = *taken.get(name)?;
+        let is_narrower = lo > given.lo || hi.is_some_and(|hi| given.hi.is_none_or(|given| given > hi));
+        let (limit, given) = (dim::range(lo, hi), dim::range(given.lo, given.hi));
+        is_narrower.then(|| format!("dimension {name}: the model limits it to {limit}; {given} was given"))
+    };
+    dims.iter().filter_map(line).collect()
 }
 
 /// `1.1 MiB at batch=1, seq=128 (9216*batch*seq bytes)`
@@ -435,4 +454,18 @@ fn entry_json(e: &EntrySummary) -> Json {
         ("internal", e.internal.into()),
         ("hosts", Json::List(e.hosts.iter().map(host_json).collect())),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_the_model_narrows_are_named() {
+        let given = parse_dims(&["seq=1..100000", "batch=1..8", "open=0..9"].map(String::from)).unwrap();
+        let taken = [("seq", (1, Some(512))), ("batch", (1, Some(8))), ("open", (0, None))];
+        let taken = taken.map(|(name, range)| (name.to_string(), range)).into();
+        let lines = narrowed(&given, &taken);
+        assert_eq!(lines, ["dimension seq: the model limits it to 1..512; 1..100000 was given"]);
+    }
 }
