@@ -4,7 +4,7 @@ use std::{env, path::Path, process::Command};
 
 static LEVELS: &[&str] = &["Onnx", "Sdx", "Flow", "Plan"];
 
-/// (generator, ending of its output, whether it is told the dialect for types)
+/// (generator, suffix of its output file)
 static GENERATORS: &[(&str, &str)] = &[
     ("-gen-dialect-decls", "Dialect.h.inc"),
     ("-gen-dialect-defs", "Dialect.cpp.inc"),
@@ -30,7 +30,7 @@ fn main() {
         }
     }
     let object = format!("{out}/Dialects.o");
-    // clang++, because g++ 12 loses traits across the shared library's boundary.
+    // clang++, because with g++ 12 traits are lost across the shared library's boundary.
     run(Command::new(format!("{prefix}/bin/clang++"))
         .args(["-std=c++17", "-O1", "-fPIC", "-fno-exceptions", "-fno-rtti", "-w", "-c", "cpp/Dialects.cpp"])
         .args([format!("-I{prefix}/include"), format!("-I{out}"), "-o".into(), object.clone()]));

@@ -1,4 +1,4 @@
-//! layers, width, heads  =>  a Transformer without weights: what `sardonyx plan` and `simulate` need of a model of any size
+//! layers, width, heads  =>  a Transformer without weight data, for `sardonyx plan` and `simulate` at any size
 //!
 //!     cargo run --release -p sardonyx --example skeleton -- 96 12288 96 gpt-175b.onnx
 
@@ -10,12 +10,12 @@ const VOCABULARY: i64 = 50304;
 #[derive(Default)]
 struct Skeleton {
     graph: GraphProto,
-    /// Bytes of all weights so far, which would be in one file.
+    /// Total bytes of all weights so far: the offset of the next one in the (absent) file of external data.
     bytes: i64,
 }
 
 impl Skeleton {
-    /// A weight whose values nobody has.
+    /// Adds a weight whose values are stored in an external file that does not exist.
     fn weight(&mut self, name: &str, dims: &[i64]) -> String {
         let length = 4 * dims.iter().product::<i64>();
         let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
@@ -39,7 +39,7 @@ impl Skeleton {
         self.graph.initializer.push(TensorProto { name, data_type: 7, dims, int64_data, ..Default::default() });
     }
 
-    /// Gives the name of the result, which is that of the node.
+    /// Adds a node and returns the name of its result, which equals the node's name.
     fn node(&mut self, name: &str, op_type: &str, input: &[&str], attribute: Vec<AttributeProto>) -> String {
         let (input, output) = (input.iter().map(|name| name.to_string()).collect(), vec![name.to_string()]);
         let (name, op_type) = (name.to_string(), op_type.to_string());
@@ -58,7 +58,7 @@ impl Skeleton {
         self.node(name, "MatMul", &[x, &weight], vec![])
     }
 
-    /// Queries, keys or values, by heads.
+    /// Projection to queries, keys or values, split by heads.
     fn heads(&mut self, name: &str, x: &str, width: i64, perm: &[i64]) -> String {
         let made = self.product(name, x, [width, width]);
         let by_heads = self.node(&format!("{name}/heads"), "Reshape", &[&made, "heads"], vec![]);

@@ -1,4 +1,4 @@
-//! sardonyx compile MODEL.onnx -o MODEL.sdx
+//! an ONNX model, a request  =>  an artifact (`sardonyx compile MODEL.onnx -o MODEL.sdx`)
 
 use crate::calibrate::score::Score;
 use crate::calibrate::{Calibration, Data, Judge, Layer, calibrate};
@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// `NAME=N` or `NAME=LO..HI`, either end optional.
+/// Parses `NAME=N` or `NAME=LO..HI`, either end of which is optional.
 pub fn parse_dim(text: &str) -> Result<(String, DimRange)> {
     let wrong = || {
         Error::user("E0204", format!("`--dim {text}` is not understood"))
@@ -57,7 +57,7 @@ pub fn parse_dim(text: &str) -> Result<(String, DimRange)> {
     }
 }
 
-/// The ranges of several `--dim` arguments.
+/// Parses the ranges of several `--dim` arguments.
 pub fn parse_dims(texts: &[String]) -> Result<BTreeMap<String, DimRange>> {
     let mut dims = BTreeMap::new();
     for text in texts {
@@ -77,37 +77,37 @@ pub struct Request<'a> {
     pub dims: BTreeMap<String, DimRange>,
     pub entries: Entries,
     pub watch: Watch,
-    /// What the artifact has code for: with a plan for each class of them, over the same constants.
+    /// The artifact has a plan for each class of these targets; the plans share the constants.
     pub targets: Vec<Target>,
-    /// What the passes are asked for; each target takes the place of `options.target`.
+    /// Options of the passes; `options.target` is replaced by each target.
     pub options: Options,
-    /// Put a call with known results into the artifact, which loading it repeats.
+    /// Whether the artifact gets a self-test: a call with known results that is repeated at load.
     pub selftest: bool,
-    /// Count what the program moves.
+    /// Counts the data that the program moves, if given.
     pub movement: Option<Question>,
-    /// Refuse models of which the host must compute something.
+    /// Refuses models that need the host to compute anything.
     pub no_host: bool,
-    /// Sizes that get code of their own, as entry points that calls of `main` run where they fit.
+    /// Sizes that get their own code, as entry points that `main` calls when its sizes match.
     pub specialized: Vec<EntrySpec>,
-    /// What ranks are to have of the tensors of nodes.
+    /// How the tensors of nodes are distributed over ranks.
     pub plan: Option<Placement>,
-    /// The relative error (L2) that an output of lower precision may have.
+    /// Bound on the relative error (L2) of outputs at lower precision.
     pub error_budget: Option<f64>,
-    /// Rules by which weights become 0.
+    /// Rules that decide which weights become 0.
     pub sparsify: Vec<Choice>,
-    /// The score by which `sparsify` keeps weights: by default `obs` where there is data, else their magnitude.
+    /// The saliency by which `sparsify` keeps weights: by default `obs` if there is data, else the magnitude.
     pub saliency: Option<Saliency>,
-    /// Files and folders with inputs that weights are rounded or pruned by; none where there are none.
+    /// Files and folders of inputs by which weights are rounded or pruned; may be empty.
     pub calibrate: Vec<PathBuf>,
-    /// What a choice of precisions is judged by, in the place of an error budget.
+    /// The command that judges a choice of precisions, instead of an error budget.
     pub score: Option<Score>,
-    /// Whether it is measured what a lower precision costs.
+    /// Whether to measure the error of a lower precision.
     pub measure: bool,
-    /// The pooling and the tokenizer of a model that makes embeddings.
+    /// Pooling and tokenizer, for a model that computes embeddings.
     pub embedder: Option<Embedder>,
-    /// The key that signs the artifact, and the file that holds the key.
+    /// The key that signs the artifact, and its file.
     pub sign: Option<(SecretKey, PathBuf)>,
-    /// Where the caller writes a report, which is no file that is read either.
+    /// File to which the caller writes a report; it must not be one of the input files.
     pub report: Option<PathBuf>,
 }
 
@@ -145,7 +145,7 @@ impl Request<'_> {
         self.saliency.unwrap_or(by_default)
     }
 
-    /// Names the changes to precision and weights, as manifests and reports do; none where there are none.
+    /// Describes the changes to precision and weights, as manifests and reports do; `None` if there are none.
     fn lowered(&self) -> Option<String> {
         let sparsified = self.sparsify.iter().map(|choice| format!("sparsify={}", choice.text));
         let saliency = Some(self.saliency()).filter(|s| !self.sparsify.is_empty() && *s != Saliency::Magnitude);
@@ -157,27 +157,27 @@ impl Request<'_> {
 
 #[derive(Default)]
 pub struct Report {
-    /// Absent where the compilation stopped at a stage; then the IR is here.
+    /// `None` if the compilation stopped after a stage; `stopped_at` then holds the IR.
     pub summary: Option<Summary>,
     pub stopped_at: Option<String>,
     pub times: Times,
-    /// Why the artifact has no self-test, where it has none.
+    /// Why the artifact has no self-test, if it has none.
     pub selftest_skipped: Option<String>,
-    /// Entry points that a model with caches might have had, and why it has not.
+    /// Entry points that a model with caches usually gets but this one cannot have, and why.
     pub entries_skipped: Vec<Skipped>,
-    /// What the entry point `main` moves, where that was asked for.
+    /// Data movement of the entry point `main`, if requested.
     pub movement: Option<Movement>,
-    /// What a precision below f32 came to, where one was asked for.
+    /// Errors of a precision below f32, if one was requested.
     pub lowered: Option<Lowered>,
     /// The loss of each product whose weights are pruned.
     pub pruned: Vec<Pruned>,
-    /// What each product lost that calibration rounded.
+    /// The errors of the products that calibration rounded.
     pub layers: Vec<Layer>,
-    /// What the user's command says of f32, and of this artifact.
+    /// The scores of the f32 artifact and of this one, by the user's command.
     pub scores: Option<[f64; 2]>,
-    /// What the passes applied, for the first class of targets.
+    /// Rewrites of the first target class.
     pub rewrites: Rewrites,
-    /// The same for each further class, with the first of its targets.
+    /// Rewrites of each further target class, with the first of its targets.
     pub others: Vec<(Target, Rewrites)>,
 }
 
@@ -187,7 +187,7 @@ impl Report {
     }
 }
 
-/// Puts the entry points beside `main` into its module. Gives those that a model with caches cannot have.
+/// Adds the entry points besides `main` to the module. Returns those that a model with caches cannot have.
 fn add_entries(context: &Context, module: &Module, model: &Model, request: &Request) -> Result<Vec<Skipped>> {
     let (specs, skipped) = match &request.entries {
         Entries::Automatic => propose(context, model, &request.dims)?,
@@ -201,7 +201,7 @@ fn add_entries(context: &Context, module: &Module, model: &Model, request: &Requ
     Ok(skipped)
 }
 
-/// The message says in which of several entry points.
+/// Adds the name of the entry point to the message.
 fn in_entry(name: &str, mut e: Box<Error>) -> Box<Error> {
     e.message = format!("in the entry point `{name}`: {}", e.message);
     e
@@ -211,7 +211,7 @@ pub fn compile(request: &Request) -> Result<Report> {
     compile_shown(request, &mut |_| {})
 }
 
-/// No output may replace a file that the compilation reads. `files` are those that lie beside the model.
+/// Refuses outputs that would replace a file the compilation reads. `files` are the external files of the model.
 fn refuse_replacing_inputs(request: &Request, files: &BTreeSet<PathBuf>) -> Result<()> {
     let mut read = files_of_model(request.model, files);
     read.extend(request.plan.iter().filter_map(|plan| Some(("the plan of the ranks", plan.file.as_deref()?))));
@@ -222,7 +222,7 @@ fn refuse_replacing_inputs(request: &Request, files: &BTreeSet<PathBuf>) -> Resu
     std::iter::once(&request.output).chain(&request.report).try_for_each(|output| refuse_replacing(output, &read))
 }
 
-/// All nodes that the host computes, in one diagnostic.
+/// Refuses plans with operations on the host; one diagnostic names all of their nodes.
 fn refuse_host(plan: &Plan) -> Result<()> {
     let all = plan.entries.iter().flat_map(host_operations).filter(|host| !host.calls);
     let found: Vec<HostSummary> = all.collect();
@@ -232,13 +232,13 @@ fn refuse_host(plan: &Plan) -> Result<()> {
     Err(Error::user("E0109", message).node(first).help("compile without --no-host, or export the model without them"))
 }
 
-/// How many ranks there are along each axis: as the request says, else as the plan or the model's device configuration.
+/// Number of ranks along each axis: from the request, else from the plan or the model's device configuration.
 fn mesh(model: &Model, request: &Request) -> Result<Vec<i64>> {
     let of_plan = request.plan.as_ref().map(|plan| plan.mesh.clone());
     let of_model = model.devices.map(|n| if n > 1 { vec![n] } else { vec![] });
     let said = of_plan.or(of_model);
     match (&request.options.mesh[..], said) {
-        // One rank: nothing is placed.
+        // A single rank: nothing is distributed.
         ([1], _) | ([], None) => Ok(vec![]),
         ([], Some(mesh)) if mesh.iter().product::<i64>() > RANKS_MAX => {
             let message = format!("the plan is for {} ranks; {RANKS_MAX} can run", mesh.iter().product::<i64>());
@@ -253,7 +253,7 @@ fn mesh(model: &Model, request: &Request) -> Result<Vec<i64>> {
     }
 }
 
-/// As `compile`, and tells the name of each stage as it begins.
+/// Like [`compile`]; `show` gets the name of each stage as it begins.
 pub fn compile_shown(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let file = request.model.display().to_string();
     compile_model(request, show).map_err(|e| e.file(file))
@@ -278,7 +278,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     Ok(report)
 }
 
-/// As `compile_shown`, of a model that is in memory; the request's path is not read.
+/// Like [`compile_shown`] for a model in memory; the request's path is not read.
 pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let mut options = Options { mesh: mesh(model, request)?, ..request.options.clone() };
     if let Some(plan) = request.plan.as_ref().filter(|_| !options.mesh.is_empty()) {
@@ -296,7 +296,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         prepared.sparsified = Some(sparsify(model, &request.dims, &request.options, &request.sparsify, by)?);
         prepared.times.push(("sparsify", start.elapsed()));
     }
-    // Data by which weights are pruned may round nothing.
+    // Data that is given for pruning need not be used for rounding as well.
     let prunes_alone =
         prepared.sparsified.is_some() && matches!(request.options.quantize, Quantize::None | Quantize::Lossless);
     if request.calibrate.is_empty() || prunes_alone {
@@ -318,7 +318,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     Ok(Report { scores, ..report })
 }
 
-/// The weights as pruning and calibration leave them, before the passes see them.
+/// The weights as changed by pruning and calibration, before any pass runs.
 #[derive(Default)]
 struct Prepared {
     sparsified: Option<Sparsified>,
@@ -326,7 +326,7 @@ struct Prepared {
     times: Times,
 }
 
-/// The choice that the user's command lets pass, and what it says of f32 and of that.
+/// The choice that the user's command accepts, and the scores of f32 and of that choice.
 fn scored(model: &Model, request: &Request, score: &Score) -> Result<(Calibration, Option<[f64; 2]>)> {
     let folder = tempfile::tempdir().map_err(|e| Error::io(Path::new("a temporary folder"), "make", &e))?;
     let output = folder.path().join("scored.sdx");
@@ -366,7 +366,7 @@ fn compile_prepared(
     let options = Options { calibrated, ..request.options.clone() };
     let request = &Request { options, ..request.clone() };
     let context = sardonyx_passes::context();
-    // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
+    // Errors are reported as our own diagnostics; MLIR's copies are only for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
     let (module, mut params) = lower_model(&context, model, &request.dims)?;
     show("entries");
@@ -388,14 +388,14 @@ fn compile_prepared(
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
     let mut watch = request.watch.clone();
     if request.no_host {
-        // How many rows there are is counted by the host.
+        // Removing padding needs the number of rows, which the host would count.
         watch.without.push("remove-padding");
     }
     if !request.options.mesh.is_empty() {
-        // How many rows there are would be counted by every rank for itself.
+        // Removing padding needs the number of rows, which every rank would count for itself.
         watch.without.push("remove-padding");
     }
-    // The code generator writes the kernels from the plan: the stage is for those who look at it.
+    // The code generator writes the kernels directly from the plan; the stage only shows them as IR.
     if !watch.shows(pipeline::KERNELS) {
         watch.without.push(pipeline::KERNELS);
     }
@@ -458,7 +458,7 @@ fn compile_prepared(
     })
 }
 
-/// Writes the artifact. Of a lower precision it is measured before it gets its name.
+/// Writes the artifact. One of lower precision is measured before it gets its final name.
 fn write(
     model: &Model,
     request: &Request,
@@ -481,7 +481,7 @@ fn write(
     if request.lowered().is_none() || !request.measure {
         return Ok((write(&request.output)?, None));
     }
-    // Data has what the model's inputs are.
+    // The data matches the artifact's inputs only if its caches are f32.
     let on_data = !data.samples.is_empty() && request.options.kv_cache == KvCache::F32;
     let reference = (on_data || canary.yardstick().is_err()).then(|| Reference::new(model, request));
     let reference = || reference.as_ref().map(|made| made.as_ref().map_err(String::clone));
@@ -494,25 +494,25 @@ fn write(
         data: reference().filter(|_| on_data).map(|reference| (data, reference)),
     };
     let accept = match (request.error_budget, request.options.quantize) {
-        // It was measured on data.
+        // The budget has been enforced during calibration, on data.
         (Some(_), Quantize::Auto) => Accept::All,
         (Some(budget), _) => Accept::Within(budget),
         (None, Quantize::None) if request.selftest && request.sparsify.is_empty() => Accept::Tolerable,
         (None, _) => Accept::All,
     };
     let (summary, measured) = precision::write_measured(&request.output, by, accept, write)?;
-    // The self-test expects the results of the pruned weights.
+    // The self-test expects the results of the pruned weights, so their error is no reason to widen it.
     let own = request.selftest && request.sparsify.is_empty();
     let test = canary.test.as_ref().ok().filter(|_| own);
     let Some(wider) = test.and_then(|test| widened(test, &measured.canary)) else {
         return Ok((summary, Some(measured)));
     };
-    // What the self-test allows is not what the model's errors are.
+    // Only the tolerances of the self-test change; the reported errors stay as measured.
     let product = Product { selftest: Some(&wider), ..product };
     Ok((emit::write(&request.output, &product, &built)?, Some(measured)))
 }
 
-/// The test with twice the errors that were measured, where codes have larger ones than it allows.
+/// The test with tolerances of at least twice the measured errors; `None` if it already allows these.
 fn widened(test: &SelfTest, errors: &Errors) -> Option<SelfTest> {
     let mut wider = test.clone();
     let errors = errors.as_ref().ok()?;
@@ -524,13 +524,13 @@ fn widened(test: &SelfTest, errors: &Errors) -> Option<SelfTest> {
     (wider != *test).then_some(wider)
 }
 
-/// A call with known results, which the artifact makes at load and a lower precision is measured by.
+/// A call with known results: the artifact repeats it at load, and errors of a lower precision are measured on it.
 struct Canary {
-    /// Or why there is none.
+    /// The self-test, or why there is none.
     test: std::result::Result<SelfTest, String>,
-    /// The same call of the model as it was, where its weights are pruned.
+    /// If weights are pruned: the same call of the model with its original weights.
     dense: Option<std::result::Result<SelfTest, String>>,
-    /// Inputs for an artifact of f32, where the interpreter is too slow or the test of no use.
+    /// Inputs for an f32 artifact, used as the reference if there is no self-test or it cannot be compared.
     calls: Vec<Vec<(String, Tensor)>>,
     time: Option<Duration>,
 }
@@ -542,7 +542,7 @@ impl Default for Canary {
 }
 
 impl Canary {
-    /// What a lower precision costs is measured by the same call.
+    /// Whether the call is needed, either as self-test or to measure the error of a lower precision.
     fn is_wanted(&self, request: &Request) -> bool {
         (request.selftest || request.measure && request.lowered().is_some()) && request.watch.stop_after.is_none()
     }
@@ -558,12 +558,12 @@ impl Canary {
         self.time = Some(start.elapsed());
     }
 
-    /// Gives the outputs that errors are measured by.
+    /// The expected outputs that errors are measured against.
     fn yardstick(&self) -> &std::result::Result<SelfTest, String> {
         self.dense.as_ref().unwrap_or(&self.test)
     }
 
-    /// Where rows are left out, the outputs are others than the model's.
+    /// Drops the test if rows are left out, because its outputs then differ from the model's.
     fn keep_comparable(&mut self, planned: &[Planned], request: &Request) {
         let removes = |made: &Planned| made.rewrites.applied().iter().any(|r| r.pass == "remove-padding");
         if request.options.masked_rows == MaskedRows::Zero && planned.iter().any(removes) {

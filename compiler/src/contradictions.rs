@@ -1,11 +1,11 @@
-//! a request, options  =>  a diagnostic where they contradict each other
+//! a request, options  =>  a diagnostic if they contradict each other
 
 use crate::compile::Request;
 use crate::sparsify::Saliency;
 use sardonyx_base::{Error, Result};
 use sardonyx_passes::{Activations, Named, Options, Quantize};
 
-/// Refuses what no compilation can be. Errors: E0001.
+/// Refuses combinations of options that no compilation supports. Errors: E0001.
 pub fn refuse(request: &Request, options: &Options) -> Result<()> {
     if !options.mesh.is_empty() && options.quantize != Quantize::None {
         let message = "`--quantize` is not for several ranks: a rank's part of the codes is not in the file";

@@ -26,17 +26,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use weights::Weights;
 
-/// What a compilation came to.
+/// Summary of a finished compilation.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The first class of targets has.
+    /// The plan of the first target class.
     pub first: PlanSummary,
-    /// Of each further class.
+    /// The plans of the further classes.
     pub others: Vec<PlanSummary>,
     pub weights_bytes: u64,
     /// Machine code for CPUs.
     pub code_bytes: usize,
-    /// Targets of GPUs, and bytes of their PTX.
+    /// GPU targets, and the bytes of their PTX.
     pub ptx_bytes: Vec<(&'static str, usize)>,
 }
 
@@ -46,8 +46,8 @@ pub struct PlanSummary {
     pub kernels: usize,
     /// `main` first.
     pub entries: Vec<EntrySummary>,
-    /// Memory accesses of all kernels, and how many the runtime cannot keep within their buffers by what the kernels
-    /// require of their launches: those rely on the plan being the compiler's.
+    /// Number of memory accesses in all kernels, and of those that no requirement checked at launch keeps within their
+    /// buffer. The latter are safe only in plans that come unchanged from the compiler.
     pub accesses: usize,
     pub unchecked: usize,
 }
@@ -67,12 +67,12 @@ pub struct EntrySummary {
     pub hosts: Vec<HostSummary>,
 }
 
-/// A step that the host makes.
+/// A step that the host executes.
 #[derive(Clone, Debug)]
 pub struct HostSummary {
-    /// With its attributes.
+    /// The operation with its attributes.
     pub op: String,
-    /// It computes nothing, but runs other entry points.
+    /// Whether the step computes nothing itself but runs other entry points.
     pub calls: bool,
     pub origins: Vec<String>,
 }
@@ -89,28 +89,28 @@ pub fn host_operations(entry: &Entry) -> Vec<HostSummary> {
     entry.steps.iter().filter_map(one).collect()
 }
 
-/// What a compilation made, to be written.
+/// Everything that goes into an artifact.
 pub struct Product<'a> {
     pub planned: &'a [Planned],
     pub params: &'a ParamStore,
     pub model_hash: &'a str,
     pub selftest: Option<&'a file::SelfTest>,
-    /// Where it is not the model's own.
+    /// Describes a precision that differs from the model's own.
     pub precision: Option<String>,
-    /// Of inputs and outputs that are no tensors, by name.
+    /// Kinds of the inputs and outputs that are not tensors, by name.
     pub kinds: &'a BTreeMap<String, Kind>,
     pub targets: &'a [Target],
-    /// The highest level of CPUs that there is code for; all of them where absent.
+    /// The highest CPU level to generate code for; `None` for all levels.
     pub most: Option<Level>,
     pub sign: Option<&'a SecretKey>,
-    /// Files that go along: names and bytes.
+    /// Files to attach: names and contents.
     pub attached: &'a [(&'static str, Vec<u8>)],
-    /// The entry points that calls of `main` may run.
+    /// Entry points that calls of `main` may run when their sizes match.
     pub specialized: &'a [String],
 }
 
 impl<'a> Product<'a> {
-    /// Plans and what they read, and nothing along with them.
+    /// Only plans and their parameters, with no attachments.
     pub fn of_plans(planned: &'a [Planned], params: &'a ParamStore, targets: &'a [Target]) -> Product<'a> {
         static NO_KINDS: BTreeMap<String, Kind> = BTreeMap::new();
         Product {
@@ -129,7 +129,7 @@ impl<'a> Product<'a> {
     }
 }
 
-/// The code of a product and the values of its prepared parameters: what takes time, for all files that are written of it.
+/// Code and prepared parameters of a product. They take most of the time, and are shared by all files written from it.
 pub struct Built {
     codes: Vec<Code>,
     prepared: Prepared,
@@ -149,7 +149,7 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
     let symbols = shared_symbols(product.planned.iter().flat_map(|made| &made.plan.entries))?;
     let mut writer = ArtifactWriter::create(path)?;
     if !mesh(&symbols).is_empty() {
-        // Each rank checks only what it has.
+        // Each rank checks only its own constants.
         writer.hash_constants();
     }
     let params = Store { params: product.params, prepared: &built.prepared, values: &built.values };
@@ -189,19 +189,19 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
     })
 }
 
-/// Says whether a plan has collectives that begin in one step and are waited for in another one.
+/// Whether a plan has collectives that are started in one step and awaited in another.
 fn overlaps(plan: &Plan) -> bool {
     let steps = plan.entries.iter().flat_map(|entry| &entry.steps);
     let begins = |action: &Action| matches!(action, Action::Host(host) if matches!(host.call.op, HostOp::Begin(_)));
     steps.into_iter().any(|step| begins(&step.action))
 }
 
-/// A plan's kernels: as the plan says them, and what runs.
+/// Kernels of a plan: their descriptions and their code.
 struct Code {
     kernels: Vec<file::Kernel>,
-    /// For CPUs, where they are a target: the levels that there is code for, and the code.
+    /// If the CPU is a target: the levels that there is code for, and the code.
     machine: Option<(Vec<Level>, Vec<u8>)>,
-    /// Targets of GPUs, and their PTX.
+    /// GPU targets, and their PTX.
     ptx: Vec<(&'static str, String)>,
     accesses: usize,
     unchecked: usize,
@@ -236,7 +236,7 @@ impl Code {
     }
 }
 
-/// The plan as the file has it; its constants are written on the way.
+/// The plan in the file's format; its constants are written to the file along the way.
 fn plan(
     plan: &Plan,
     code: &Code,
@@ -280,7 +280,7 @@ fn summary(made: &Planned, code: &Code, written: &file::Plan) -> PlanSummary {
     }
 }
 
-/// What the plan says of its kernels, and the code too.
+/// Descriptions of the kernels, as they appear in the plan and are compiled into the code.
 fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires], ptx: &[PtxModule]) -> Vec<file::Kernel> {
     let one = |(i, symbol): (usize, &String)| {
         let (l, r) = (&lowered[i], &required[i]);
@@ -300,9 +300,9 @@ fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires], ptx: &[PtxMo
     plan.kernels.iter().map(|(symbol, _)| symbol).enumerate().map(one).collect()
 }
 
-/// The symbols of entry points: where one is of several, its range holds the ranges of all. A name that is derived
-/// in one entry point may be a symbol of its own in another, or follow from others there: what fixes a symbol changes
-/// which names are equal. Then the symbol counts, or what the first entry point derives.
+/// Symbols of all entry points. The range of a symbol covers its ranges in all of them. A name that is derived in one
+/// entry point may be a free symbol in another, or be derived differently there, since fixing a symbol changes which
+/// names are equal. Then the free symbol wins, or else the derivation of the first entry point.
 fn shared_symbols<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> Result<BTreeMap<String, Symbol>> {
     let is_derived = |s: &Symbol| matches!(s.kind, SymbolKind::Derived { .. });
     let all = || entries.clone().flat_map(|e| &e.symbols);
@@ -356,7 +356,7 @@ fn entry(
     })
 }
 
-/// What an entry point demands of a symbol beyond what the symbol's shared range says.
+/// Checks for the bounds that an entry point has for a symbol beyond the symbol's shared range.
 fn narrower(name: &str, own: &Symbol, shared: &Symbol) -> Vec<file::Check> {
     if matches!(own.kind, SymbolKind::Derived { .. }) {
         return vec![];
@@ -386,7 +386,7 @@ fn state(entry: &Entry, state: &State) -> Result<file::State> {
     Ok(file::State { input, output, axis, input_capacity, output_capacity, kept, units })
 }
 
-/// What a rank has of a state, by the axis of the mesh.
+/// How a state is distributed over an axis of the mesh.
 fn units(entry: &Entry, part: &Part) -> Result<file::Units> {
     let axis = part.start.symbols().into_iter().find_map(|name| match entry.symbols.get(&*name)?.kind {
         SymbolKind::Rank { axis } => Some(axis),
@@ -397,7 +397,7 @@ fn units(entry: &Entry, part: &Part) -> Result<file::Units> {
     Ok(file::Units { mesh, dim: part.axis, outer, count, unit })
 }
 
-/// `levels` are those of CPUs that there is code for, where the artifact is for any: a plan that only copies runs on all.
+/// `levels` are the CPU levels with code, if the CPU is a target. A plan that only copies runs on all of them.
 fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, levels: Option<&[Level]>) -> file::Manifest {
     let mut manifest = file::Manifest::current(concat!("sardonyx ", env!("CARGO_PKG_VERSION")));
     match levels {
@@ -432,7 +432,7 @@ fn ports(entry: &Entry, inputs: bool, kinds: &BTreeMap<String, Kind>) -> Vec<fil
     let port = |(at, (buffer, name, container)): (usize, (usize, &str, &Container))| {
         let mut dims = container.dims.clone();
         let state = entry.states.iter().find(|s| at == if inputs { s.input } else { s.output });
-        // All ranks together.
+        // Ports have the size of all ranks together.
         for part in state.iter().flat_map(|s| &s.parts) {
             dims[part.axis] = Dim::constant(part.outer * part.count * part.unit);
         }

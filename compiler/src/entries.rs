@@ -1,4 +1,4 @@
-//! --entry decode:seq=1  =>  which symbols a further entry point fixes; or, where a model has caches, which are worth it
+//! --entry decode:seq=1  =>  an entry point with fixed symbols; by default, those that suit a model with caches
 
 use crate::import::{DimRange, declared_dims, import};
 use crate::module::{MAIN, graph, lower_model, module_of};
@@ -8,10 +8,10 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Op};
 use std::collections::BTreeMap;
 
-/// The entry points of an artifact beside `main`.
+/// The entry points of an artifact besides `main`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Entries {
-    /// Of a model with caches: `prefill`, where they begin empty, and `decode`, which adds one position.
+    /// For a model with caches: `prefill`, where they start empty, and `decode`, which adds one position.
     #[default]
     Automatic,
     Given(Vec<EntrySpec>),
@@ -21,17 +21,17 @@ impl Entries {
     pub const NONE: Entries = Entries::Given(vec![]);
 }
 
-/// The model with some of its symbols fixed.
+/// An entry point: the model with some of its symbols fixed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntrySpec {
     pub name: String,
     pub fixed: BTreeMap<String, i64>,
 }
 
-/// An entry point that a model with caches might have had, and why it has not.
+/// The name of an entry point that a model with caches usually gets but this one cannot have, and why.
 pub type Skipped = (String, String);
 
-/// `NAME:DIM=N[,DIM=N]`
+/// Parses `NAME:DIM=N[,DIM=N]`. Errors: E0001.
 pub fn parse_entry(text: &str) -> Result<EntrySpec> {
     let wrong = |what: &str| {
         Error::user("E0001", format!("`--entry {text}`: {what}"))
@@ -48,11 +48,11 @@ pub fn parse_entry(text: &str) -> Result<EntrySpec> {
     Ok(EntrySpec { name: name.into(), fixed })
 }
 
-/// `DIM=N[,DIM=N]`
+/// Parses `DIM=N[,DIM=N]`.
 fn parse_fixed(list: &str, wrong: &dyn Fn(&str) -> Box<Error>) -> Result<BTreeMap<String, i64>> {
     let mut fixed = BTreeMap::new();
     for one in list.split(',') {
-        // A symbol's name may have any characters but these.
+        // Split at the last `=`, since a symbol's name may contain any character except the comma.
         let (dim, n) = one.rsplit_once('=').ok_or_else(|| wrong(&format!("`{one}` is no DIM=N")))?;
         let n = n.trim().parse::<i64>().ok().filter(|n| *n >= 0);
         let n = n.ok_or_else(|| wrong(&format!("`{one}` gives no number of at least 0")))?;
@@ -63,8 +63,8 @@ fn parse_fixed(list: &str, wrong: &dyn Fn(&str) -> Box<Error>) -> Result<BTreeMa
     Ok(fixed)
 }
 
-/// The sizes of several `--specialize DIM=N[,DIM=N]`, each as an entry point that calls of `main` run where they fit:
-/// `main.batch1.seq128`.
+/// Parses several `--specialize DIM=N[,DIM=N]`. Each becomes an entry point, such as `main.batch1.seq128`, that calls
+/// of `main` run when its sizes match.
 pub fn parse_specialized(texts: &[String]) -> Result<Vec<EntrySpec>> {
     let mut out: Vec<EntrySpec> = vec![];
     for text in texts {
@@ -86,7 +86,7 @@ pub fn parse_specialized(texts: &[String]) -> Result<Vec<EntrySpec>> {
     Ok(out)
 }
 
-/// The entry points of several `--entry` arguments.
+/// Parses several `--entry` arguments.
 pub fn parse_entries(texts: &[String]) -> Result<Vec<EntrySpec>> {
     let mut out: Vec<EntrySpec> = vec![];
     for text in texts {
@@ -104,14 +104,14 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
 }
 
-/// Names of kernels and of their modules, beside which the entry points lie in a plan.
+/// Whether a name could be that of a kernel or a kernel module, which share the plan's namespace with entry points.
 fn is_reserved(name: &str) -> bool {
     let numbered = |mark: char| name.strip_prefix(mark).is_some_and(|n| n.parse::<u32>().is_ok());
     numbered('k') || numbered('v')
 }
 
 impl EntrySpec {
-    /// The ranges of an entry point's symbols: those of the command line, but for what it fixes.
+    /// Ranges of the entry point's symbols: those of the command line, narrowed to the fixed values.
     pub fn ranges(&self, dims: &BTreeMap<String, DimRange>) -> Result<BTreeMap<String, DimRange>> {
         let mut out = dims.clone();
         for (symbol, &n) in &self.fixed {
@@ -126,7 +126,7 @@ impl EntrySpec {
     }
 }
 
-/// The entry points that a model with caches is worth, and those that it cannot have.
+/// The entry points that a model with caches gets by default, and those that it cannot have.
 pub fn propose(
     context: &Context,
     model: &Model,
@@ -140,7 +140,7 @@ pub fn propose(
     sardonyx_passes::run_pipeline(context, &mut module, FIND)?;
     let graph = graph(&module)?;
     for (name, sizes, n) in [("prefill", state_dims(&graph, 0), 0), ("decode", state_dims(&graph, 1), 1)] {
-        // What is fixed already makes `main` such an entry point.
+        // If all sizes are fixed, `main` already is such an entry point.
         let sizes: Vec<Dim> = sizes.into_iter().filter(|d| d.as_const().is_none()).collect();
         if sizes.is_empty() {
             continue;
@@ -159,7 +159,7 @@ pub fn propose(
 
 const FIND: &str = "builtin.module(onnx-to-sdx,find-caches)";
 
-/// Some node takes an input of the model and gives an output of it. Without one there is no need to look closer.
+/// Whether some node uses an input of the model and produces an output of it, as every cache update does.
 fn may_have_states(model: &Model) -> bool {
     let graph = &model.graph;
     let is_input = |name: &String| graph.inputs.iter().any(|i| i.name == *name);
@@ -167,7 +167,7 @@ fn may_have_states(model: &Model) -> bool {
     graph.nodes.iter().any(|n| n.inputs.iter().flatten().any(is_input) && n.outputs.iter().flatten().any(is_output))
 }
 
-/// The dimensions of all states' pasts (operand 0), or of what they grow by (1).
+/// For all states, the size of the past (operand 0) or of the appended positions (operand 1).
 fn state_dims(graph: &Graph, operand: usize) -> Vec<Dim> {
     let of = |node: &sardonyx_dialects::sdx::Node| match node.op {
         Op::Append { axis } => Some(graph.ty(node.args[operand]).dims[axis].clone()),
@@ -176,8 +176,8 @@ fn state_dims(graph: &Graph, operand: usize) -> Vec<Dim> {
     graph.nodes.iter().filter_map(of).collect()
 }
 
-/// The declared symbols that have to be fixed for all of `sizes` to be `n`. An exporter may have given equal dimensions
-/// several names: inference has found that out, and every one of them gets its value.
+/// Declared symbols, with values, that make all of `sizes` equal `n`. Exporters may give equal dimensions several
+/// names; shape inference has unified them, and each of the names gets a value.
 fn fix(model: &Model, graph: &Graph, sizes: &[Dim], n: i64) -> Result<BTreeMap<String, i64>> {
     let value = |d: &Dim| d.substitute(&|s| sizes.contains(&Dim::symbol(s)).then(|| Dim::constant(n)));
     let mut fixed = BTreeMap::new();
@@ -199,7 +199,7 @@ fn fix(model: &Model, graph: &Graph, sizes: &[Dim], n: i64) -> Result<BTreeMap<S
     }
 }
 
-/// Whether the model has a meaning so.
+/// Imports the model with these sizes, to see whether it is valid.
 fn attempt(context: &Context, model: &Model, spec: &EntrySpec, dims: &BTreeMap<String, DimRange>) -> Result<()> {
     let (function, _) = import(context, model, &spec.name, &spec.ranges(dims)?)?;
     let mut module = module_of(context, function)?;

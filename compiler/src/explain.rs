@@ -1,4 +1,4 @@
-//! model.onnx  =>  its launches in order, and the layer among them: 72 launches = 5 + 6 × 11 + 1
+//! model.onnx  =>  its launches in order, and the repeated layer among them: 72 launches = 5 + 6 × 11 + 1
 
 use crate::emit::{HostSummary, host_operations};
 use crate::import::DimRange;
@@ -15,34 +15,34 @@ use sardonyx_passes::egraph::explain_node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The stage after which the order of the launches is settled, and the one after which buffers have their places.
+/// The stage after which the order of the launches is final, and the one after which buffers have their offsets.
 const STAGE: &str = "schedule";
 const STAGE_OF_MEMORY: &str = "plan-memory";
 
-/// The stage before the e-graph.
+/// The stage before the e-graph, whose rules are explained.
 const BEFORE_RULES: &str = "simplify";
 
 pub struct Launches {
     /// Symbol and class of each kernel.
     pub kernels: Vec<(String, String)>,
     pub launches: Vec<Launch>,
-    /// What the host computes or calls, in `main` and what it calls.
+    /// Operations of the host, in `main` and the entry points that it calls.
     pub hosts: Vec<HostSummary>,
-    /// Parameters that the artifact holds in another form than the model, by that form: transform, type and encoding.
+    /// Number of parameters stored in another format than the model's, by format: transform, type and encoding.
     pub stored: BTreeMap<String, usize>,
     pub layers: Option<Layers>,
-    /// Its `after` begins with a row for each launch.
+    /// Data movement; its `after` begins with a row for each launch.
     pub movement: Movement,
 }
 
 pub struct Launch {
-    /// Index into the kernels.
+    /// Index into `kernels`.
     pub kernel: usize,
-    /// The ONNX nodes that it computes.
+    /// ONNX nodes that the launch computes.
     pub origins: Vec<String>,
 }
 
-/// A sequence of launches that follows itself: the launches from `first` on are `times` times the same `length` kernels.
+/// A repetition: starting at `first`, the same sequence of `length` kernels is launched `times` times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
     pub first: usize,
@@ -50,33 +50,33 @@ pub struct Layers {
     pub times: usize,
 }
 
-/// Compiles as far as the order of the launches; weights are not looked at. Errors: also those of `Movement::of`.
+/// Compiles up to the order of the launches, without using weight values. Errors: also those of `Movement::of`.
 pub fn launches(model: &Path, dims: &BTreeMap<String, DimRange>, question: &Question) -> Result<Launches> {
     plan(model, dims, STAGE)
         .and_then(|planned| planned.launches(question))
         .map_err(|e| e.file(model.display().to_string()))
 }
 
-/// A program as it is compiled, and the plan that it became.
+/// A program during compilation, and the plan that it became.
 pub struct Planned {
     pub levels: Levels,
     pub plan: Plan,
 }
 
 impl Planned {
-    /// Compiles as far as the places of buffers; weights are not looked at.
+    /// Compiles up to the offsets of buffers, without using weight values.
     pub fn new(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Planned> {
         plan(model, dims, STAGE_OF_MEMORY).map_err(|e| e.file(model.display().to_string()))
     }
 
-    /// Errors: also those of `Movement::of`.
+    /// The launches and their data movement. Errors: also those of `Movement::of`.
     pub fn launches(&self, question: &Question) -> Result<Launches> {
         read(&self.plan, Movement::of(&self.levels, &self.plan, question)?)
     }
 }
 
-/// The operations that an ONNX node has become on the level of values, and the rules that made them so, a line each.
-/// Errors: E0001 where nothing comes from such a node.
+/// The `sdx` operations that an ONNX node has become, and the rules that produced them, one line each. Errors: E0001 if
+/// no operation comes from such a node.
 pub fn node(model: &Path, dims: &BTreeMap<String, DimRange>, name: &str) -> Result<Vec<String>> {
     let explained = || {
         let context = sardonyx_passes::context();
@@ -108,7 +108,7 @@ fn read(plan: &Plan, movement: Movement) -> Result<Launches> {
         Action::Launch(launch) => Some(Launch { kernel: launch.kernel, origins: step.origins.clone() }),
         Action::Copy(_) | Action::Bind(_) | Action::Host(_) => None,
     };
-    // What `main` calls is counted nowhere: how often it runs depends on data.
+    // Entry points that `main` calls are not counted, because how often they run depends on data.
     let steps = plan.entries.first().into_iter().flat_map(|entry| &entry.steps);
     let launches: Vec<Launch> = steps.filter_map(launch).collect();
     let hosts = plan.entries.iter().flat_map(host_operations).collect();
@@ -116,7 +116,7 @@ fn read(plan: &Plan, movement: Movement) -> Result<Launches> {
     Ok(Launches { kernels, layers: layers(&order), launches, hosts, stored: stored(plan), movement })
 }
 
-/// `winograd f32`, `f32 panels32`  =>  how many constants are that, each counted once.
+/// Number of distinct constants for each storage format, such as `winograd f32` or `f32 panels32`.
 fn stored(plan: &Plan) -> BTreeMap<String, usize> {
     let form = |buffer: &Buffer| match buffer {
         Buffer::Param { source, window, container } => {
@@ -136,7 +136,7 @@ fn stored(plan: &Plan) -> BTreeMap<String, usize> {
     })
 }
 
-/// What covers most of the launches by repeating itself, and of several such the shortest; of its places the first.
+/// The repetition that covers most launches; ties go to the shortest layer, then to its first position.
 pub fn layers(order: &[usize]) -> Option<Layers> {
     let mut best: Option<Layers> = None;
     for length in 1..=order.len() / 2 {
@@ -150,7 +150,7 @@ pub fn layers(order: &[usize]) -> Option<Layers> {
     best
 }
 
-/// The longest stretch in which each launch equals the one `length` later.
+/// The longest repetition with period `length`, if it has at least two full periods.
 fn repeated(order: &[usize], length: usize) -> Option<Layers> {
     let (mut longest, mut start) = (0..0, 0);
     for i in 0..order.len() - length {
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn layers_are_what_repeats() {
         assert_eq!(found(&[9, 1, 2, 3, 1, 2, 3, 1, 2, 3, 8]), Some((1, 3, 3)));
-        // Six twos cover more than two threes; a layer may hold a repetition of its own.
+        // Three repetitions of length 3 cover more than the pairs inside; a layer may contain a repetition itself.
         assert_eq!(found(&[5, 5, 6, 5, 5, 6, 5, 5, 6]), Some((0, 3, 3)));
         assert_eq!(found(&[7, 7, 7, 7]), Some((0, 1, 4)));
     }
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(found(&[1, 2, 3, 1]), None);
     }
 
-    /// Every length and place, by definition.
+    /// Compares with a brute-force search over every length and position.
     #[test]
     fn the_search_finds_what_trying_everything_finds() {
         for seed in 0..2000u64 {

@@ -1,7 +1,7 @@
 //! onnx::Model  =>  a module of `onnx.node` operations, and the store of its parameters
 //!
-//! Small constants go into the IR, where folding sees them; everything else is a named parameter whose bytes stay in
-//! the mapped files.
+//! Small constants become part of the IR, where they can be folded; everything else is a named parameter whose bytes
+//! stay in the mapped files.
 
 use crate::onnx::{Attribute, DimSpec, Graph, Model, ValueInfo, ValueType};
 use melior::Context as MlirContext;
@@ -14,34 +14,34 @@ use std::sync::Arc;
 /// Parameters by name.
 pub type ParamStore = BTreeMap<String, Tensor>;
 
-/// Element counts up to which a constant is in the IR: shapes and scalars, not weights.
+/// Constants of at most this many elements are stored in the IR: shapes and scalars, not weights.
 const INTEGERS_MAX: usize = 64;
 const FLOATS_MAX: usize = 4;
-/// A vector may say sizes too: the scales of a Resize.
+/// Limit for vectors of floats, which may determine sizes, such as the scales of a Resize.
 const FLOAT_VECTOR_MAX: usize = 16;
 
-/// Channels of which the zero points may be constants, where all are one.
+/// Longest vector of equal bytes, such as the zero points of channels, that is stored in the IR.
 const CHANNELS_MAX: usize = 1 << 16;
 
-/// Whether a vector is of bytes that are all the same, as zero points mostly are.
+/// Whether a tensor is a vector of bytes that are all equal, as zero points mostly are.
 fn is_one_byte(t: &Tensor) -> bool {
     let fits = matches!(t.dtype(), DType::I8 | DType::U8) && t.rank() == 1 && t.len() <= CHANNELS_MAX;
     fits && t.bytes().iter().all(|b| *b == t.bytes()[0])
 }
 
-/// Elements of a count that is in the IR.
+/// Longest sequence 0, 1, 2, … that is stored in the IR.
 const COUNT_MAX: usize = 1 << 12;
 
-/// Whether the elements are 0, 1, 2, …: positions, or what indices are compared with.
+/// Whether the elements are 0, 1, 2, …, as for positions or the indices of a mask.
 fn is_count(t: &Tensor) -> bool {
     let fits = matches!(t.dtype(), DType::I32 | DType::I64) && (2..=COUNT_MAX).contains(&t.len());
     fits && (0..t.len()).all(|i| t.get_i64(i) == Some(i as i64))
 }
 
-/// Whether every element is a number of at most [`BOUND`] in magnitude; of types without many of them nothing is said.
+/// Whether every element of a floating-point tensor is at most [`BOUND`] in magnitude; false for other types.
 fn is_bounded(t: &Tensor) -> bool {
-    // The bits of numbers without a sign are in the order of the numbers, and what is no number stands behind all others.
-    // All are looked at, without a branch: that is many at once.
+    // Without the sign, the bits of floats are ordered like their values, with infinities and NaNs at the end. All
+    // elements are visited, without a branch, so that the loop vectorises.
     fn none<const N: usize>(bytes: &[u8], is_beyond: impl Fn([u8; N]) -> bool) -> bool {
         !bytes.as_chunks::<N>().0.iter().fold(false, |some, b| some | is_beyond(*b))
     }
@@ -55,15 +55,15 @@ fn is_bounded(t: &Tensor) -> bool {
     }
 }
 
-/// What the command line says about a symbol: `--dim seq=1..512`.
+/// Range of a symbol on the command line: `--dim seq=1..512`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DimRange {
     pub lo: i64,
-    /// Unbounded where absent.
+    /// Upper bound, inclusive; `None` if there is none.
     pub hi: Option<i64>,
 }
 
-/// A detached function of the given name, and the parameters that it uses: the same whatever the ranges.
+/// Imports a model as a detached function. Also returns the parameters, which do not depend on `ranges`.
 pub fn import(
     context: &MlirContext,
     model: &Model,
@@ -82,23 +82,23 @@ struct Importer<'m> {
     cx: Context,
     values: HashMap<String, Val>,
     params: ParamStore,
-    /// Of values of the graph at hand, where they are declared.
+    /// Declared ranks of values of the current graph.
     ranks: HashMap<String, usize>,
-    /// Initializers whose values nobody has.
+    /// Initializers whose data is missing.
     lacking: &'m BTreeSet<String>,
 }
 
-/// A declared dimension, as the exporter wrote it. What it does not know gets a name of its own later.
+/// A dimension as the exporter declared it; `None` if it is unknown, in which case it gets a generated name later.
 fn input_dim(spec: &DimSpec) -> Option<Dim> {
     match spec {
         DimSpec::Fixed(n) => Some(Dim::constant(*n)),
-        // An exporter may write an expression where a name is expected.
+        // Exporters may write an expression where a name is expected.
         DimSpec::Named(name) => Some(Dim::parse(name).unwrap_or_else(|_| Dim::symbol(name))),
         DimSpec::Unknown => None,
     }
 }
 
-/// Ranks that the graph declares for its outputs, and those that follow for what leads to these element by element.
+/// Ranks that the graph declares for its outputs, propagated backwards through nodes that keep the rank.
 fn declared_ranks(graph: &Graph) -> HashMap<String, usize> {
     let rank = |o: &crate::onnx::ValueInfo| Some((o.name.clone(), o.tensor()?.1?.len()));
     let mut ranks: HashMap<String, usize> = graph.outputs.iter().filter_map(rank).collect();
@@ -144,7 +144,7 @@ fn input_types(graph: &Graph) -> Result<Vec<InputType>> {
     Ok(typed)
 }
 
-/// What an input that is no tensor holds; of a tensor nothing.
+/// Describes what an input that is not a tensor holds; empty for tensors.
 fn held(input: &ValueInfo) -> String {
     match input.kind() {
         Kind::Tensor => String::new(),
@@ -152,7 +152,7 @@ fn held(input: &ValueInfo) -> String {
     }
 }
 
-/// `sequence(f32:2)`: element type and rank.
+/// Type as text: element type and rank, as in `sequence(f32:2)`.
 fn held_text(ty: &ValueType) -> String {
     match ty {
         ValueType::Tensor { dtype, dims } => {
@@ -165,7 +165,7 @@ fn held_text(ty: &ValueType) -> String {
     }
 }
 
-/// `ids_1`: the second dimension of the input `ids`, by another name where that one is in use.
+/// A new symbol for an undeclared dimension: `ids_1` for the second of input `ids`, with `_` appended while taken.
 fn fresh(input: &str, axis: usize, taken: &mut BTreeSet<Arc<str>>) -> Dim {
     let mut name = format!("{input}_{axis}");
     while !taken.insert(name.as_str().into()) {
@@ -174,8 +174,8 @@ fn fresh(input: &str, axis: usize, taken: &mut BTreeSet<Arc<str>>) -> Dim {
     Dim::symbol(&name)
 }
 
-/// Where no input tells what an expression is made of, it is a name like any other: `a + b`, or `max-length`, which
-/// only looks like a difference.
+/// Replaces expressions that the inputs' shapes do not determine by plain symbols of the same text: `a + b`, or
+/// `max-length`, which only looks like a difference.
 fn name_unsolvable(inputs: &mut [InputType], declared: &[crate::onnx::ValueInfo]) {
     let found = solve::sources(inputs.iter().map(|(_, _, dims)| dims.as_slice()), &|_| true);
     let known: BTreeSet<Arc<str>> = found.into_iter().map(|s| s.symbol).collect();
@@ -191,12 +191,12 @@ fn name_unsolvable(inputs: &mut [InputType], declared: &[crate::onnx::ValueInfo]
     }
 }
 
-/// The dimensions of every input as the model declares them.
+/// Dimensions of every input as the model declares them.
 pub fn declared_dims(graph: &Graph) -> Result<Vec<Vec<Dim>>> {
     Ok(input_types(graph)?.into_iter().map(|(_, _, dims)| dims).collect())
 }
 
-/// The symbols of the inputs, with the ranges of the command line.
+/// The symbols of the inputs, with their ranges from the command line. Errors: E0204.
 fn declare_symbols(graph: &Graph, ranges: &BTreeMap<String, DimRange>) -> Result<BTreeMap<String, Symbol>> {
     let mut symbols = BTreeMap::new();
     for (_, _, dims) in input_types(graph)? {
@@ -226,7 +226,7 @@ fn declare_symbols(graph: &Graph, ranges: &BTreeMap<String, DimRange>) -> Result
 impl Importer<'_> {
     fn function(&mut self, name: &str, graph: &Graph, symbols: &BTreeMap<String, Symbol>) -> Result<Operation> {
         let cx = self.cx;
-        // A symbol of one value is that value.
+        // A symbol whose range is a single value is replaced by it.
         let fixed = |name: &str| symbols.get(name).filter(|s| s.hi == Some(s.lo)).map(|s| Dim::constant(s.lo));
         let inputs = input_types(graph)?;
         let mut types = vec![];
@@ -305,8 +305,7 @@ impl Importer<'_> {
             });
         }
         let mut attributes = vec![];
-        // An operator that no lowering reads is refused later, together with all others of its kind; until then what
-        // its attributes hold does not matter.
+        // Unsupported operators are refused later, all in one diagnostic; until then their attributes do not matter.
         let known = sardonyx_passes::is_supported(&node.domain, &node.op_type, node.opset);
         let (mut body_names, mut bodies) = (vec![], vec![]);
         for (name, value) in &node.attributes {
@@ -339,7 +338,7 @@ impl Importer<'_> {
         if !body_names.is_empty() {
             attrs.push(("body_names", cx.strs(&body_names)));
         }
-        // Absent outputs at the end are not asked for; one in the middle keeps its place.
+        // Trailing absent outputs are dropped; one in the middle keeps its position.
         let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
         let results = vec![unknown; wanted];
         let origins = [node.name.clone()];
@@ -356,7 +355,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// A block that sees the values around it.
+    /// The body of a subgraph; it can use the values of the enclosing graph.
     fn body(&mut self, graph: &Graph) -> Result<Block> {
         let cx = self.cx;
         let outer = self.values.clone();
@@ -382,7 +381,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// The name of a parameter: two graphs may each have an initializer of one name.
+    /// A unique name for a parameter, since two graphs may each have an initializer of the same name.
     fn param(&mut self, name: &str, tensor: &Tensor) -> String {
         let same = |known: &Tensor| {
             let place = |t: &Tensor| (t.bytes().as_ptr(), t.bytes().len());
@@ -408,7 +407,7 @@ impl Importer<'_> {
             Attribute::Ints(v) => cx.array(&v.iter().map(|x| cx.i64(*x)).collect::<Vec<_>>()),
             Attribute::Floats(v) => cx.array(&v.iter().map(|x| cx.f32(*x)).collect::<Vec<_>>()),
             Attribute::Strings(v) => cx.array(&v.iter().map(|s| text(s)).collect::<Vec<_>>()),
-            // The type of strings is not in the elements attribute.
+            // The elements attribute cannot represent strings.
             Attribute::Tensor(t) if t.dtype().is_opaque() => {
                 let strings = t.strings().unwrap_or_default().into_iter().map(text).collect::<Vec<_>>();
                 cx.array(&strings)
@@ -444,7 +443,7 @@ mod tests {
             assert_eq!(is_bounded(&narrow), bounded, "{v} in f32");
             let narrower = Tensor::from_vec(vec![2], vec![bf16::from_f64(0.5), bf16::from_f64(v)]);
             assert_eq!(is_bounded(&narrower), bounded, "{v} in bf16");
-            // All numbers of f16 are smaller.
+            // All finite f16 values are smaller.
             let half = Tensor::from_vec(vec![2], vec![f16::from_f64(0.5), f16::from_f64(v)]);
             assert_eq!(is_bounded(&half), v.is_finite() && f16::from_f64(v).is_finite(), "{v} in f16");
         }

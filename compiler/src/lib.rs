@@ -1,4 +1,4 @@
-//! model.onnx  =>  model.sdx: reading ONNX, the pipeline, machine code
+//! model.onnx  =>  model.sdx: ONNX reader, pass pipeline, code generation, and the commands around them
 
 pub mod bisect;
 pub mod calibrate;

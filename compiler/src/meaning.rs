@@ -1,4 +1,4 @@
-//! a function of values or of kernels  =>  what it computes in calls that are made up
+//! a function of the level `sdx` or `flow`  =>  the outputs that it computes for synthetic inputs
 
 use crate::selftest::{choices, choose_symbols};
 use melior::ir::Module;
@@ -12,7 +12,7 @@ use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
 use std::collections::BTreeMap;
 
-/// A function that the interpreter has a meaning for.
+/// A function that the interpreter can execute.
 #[derive(Clone, Debug)]
 pub enum Function {
     Values(Graph),
@@ -21,11 +21,11 @@ pub enum Function {
 
 pub type Named = Vec<(String, Tensor)>;
 
-/// Elements of a made-up tensor: what is larger is not for small calls.
+/// Largest number of elements of a synthetic tensor.
 const ELEMENTS_MAX: usize = 1 << 22;
 
 impl Function {
-    /// `None` for one of another level.
+    /// Reads a function; `None` if it is of another level.
     pub fn read(function: Operation) -> Result<Option<Function>> {
         let Some(block) = function.block(0) else { return Ok(None) };
         let all = |prefix: &str| {
@@ -40,7 +40,7 @@ impl Function {
         }
     }
 
-    /// A detached `func.func`.
+    /// Writes the function as a detached `func.func`.
     pub fn write(&self, cx: Context) -> Result<Operation> {
         match self {
             Function::Values(graph) => graph.write(cx),
@@ -62,7 +62,7 @@ impl Function {
         }
     }
 
-    /// Inputs, symbols and checks alone.
+    /// A graph of the inputs, symbols and checks alone.
     pub fn signature(&self) -> Graph {
         let input = |name: &str, ty: TensorType| Node {
             op: Op::Input { name: name.into(), parts: vec![] },
@@ -83,7 +83,7 @@ impl Function {
         }
     }
 
-    /// Type and dimensions of each parameter; where it is only packed from, as many elements as that reaches.
+    /// Type and dimensions of each parameter. If it is only read through a packing window, the elements it reaches.
     pub fn params(&self) -> BTreeMap<String, (DType, Vec<usize>)> {
         let known = |dtype: DType, dims: &[Dim]| {
             let dims: Option<Vec<usize>> = dims.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
@@ -104,7 +104,7 @@ impl Function {
                     let container = &p.containers[step.results[0]];
                     let Some(made) = known(container.dtype, &container.dims) else { continue };
                     let taken = source.transform.map_or(Some(made.clone()), |t| t.takes(made.0, &made.1, None));
-                    // Who reads the parameter itself tells.
+                    // If the result alone does not determine the parameter, another step has to.
                     let Some((dtype, dims)) = taken else { continue };
                     let dims = match window {
                         None => dims,
@@ -114,7 +114,7 @@ impl Function {
                                 _ => None,
                             };
                             let elements = elements.unwrap_or(0);
-                            // Parameters beside each other are matrices, whose rows are the longer stride.
+                            // Parameters packed side by side are matrices, whose row stride is the larger of the two.
                             let row = usize::try_from(w.stride_k.max(w.stride_n)).unwrap_or(1).max(1);
                             match source.names.len() {
                                 1 => vec![elements],
@@ -136,21 +136,21 @@ impl Function {
     }
 }
 
-/// Gives a packed parameter the axis that its sums are kept along.
+/// Completes a transformed parameter of which only the element count is known, from the transform's result.
 fn with_summed_axis(p: &Program, step: &Step, params: &mut BTreeMap<String, (DType, Vec<usize>)>) {
     let FlowOp::Param { source: Source { names, transform: Some(transform), .. }, .. } = &step.op else { return };
     let Container { dtype, dims: made, .. } = &p.containers[step.results[0]];
     let made: Option<Vec<usize>> = made.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
     let (Some(made), [name]) = (made, &names[..]) else { return };
     let Some((_, dims)) = params.get_mut(name).filter(|(_, dims)| dims.len() == 1) else { return };
-    // Those whose parameter follows from the result alone have told it.
+    // Parameters that are determined by the result alone are complete already.
     let open = transform.takes(*dtype, &made, None).is_none();
     if let Some((_, taken)) = transform.takes(*dtype, &made, Some(dims[0])).filter(|_| open) {
         *dims = taken;
     }
 }
 
-/// Dimensions of the parameters that make this tensor together: equal parts, and what is left over in the last.
+/// Dimensions of the parameters that are concatenated to this tensor: equal parts; the last takes the remainder.
 fn parts<'s>(source: &'s Source, dims: &[usize]) -> impl Iterator<Item = (&'s String, Vec<usize>)> {
     let (n, dims) = (source.names.len(), dims.to_vec());
     source.names.iter().enumerate().map(move |(i, name)| {
@@ -162,7 +162,7 @@ fn parts<'s>(source: &'s Source, dims: &[usize]) -> impl Iterator<Item = (&'s St
     })
 }
 
-/// The functions of a module that have a meaning.
+/// The functions of a module that the interpreter can execute.
 pub fn functions(module: &Module) -> Result<Vec<Function>> {
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let all = raw.block(0).map_or(vec![], |b| b.operations());
@@ -170,10 +170,10 @@ pub fn functions(module: &Module) -> Result<Vec<Function>> {
     found.filter_map(Result::transpose).collect()
 }
 
-/// Kinds of made-up numbers; a call is one of them at some sizes.
+/// Number of kinds of synthetic elements; each call uses one of them, at one choice of sizes.
 const KINDS: usize = 3;
 
-/// How many calls are made up for a function, the first ones the most telling.
+/// Number of synthetic calls for a function; the most revealing come first.
 pub fn n_calls(function: &Function) -> usize {
     KINDS * sizes(&function.signature()).len()
 }
@@ -182,7 +182,7 @@ fn sizes(signature: &Graph) -> Vec<BTreeMap<String, i64>> {
     let n = signature.symbols.values().filter(|s| s.kind == sardonyx_dialects::sdx::SymbolKind::Input).count();
     let mut out: Vec<BTreeMap<String, i64>> = vec![];
     for found in choices(n).iter().filter_map(|choice| choose_symbols(signature, &[], choice)) {
-        // Any further sizes would take longer than they tell.
+        // More sizes would cost more time than they are worth.
         if out.len() < 3 && !out.contains(&found) {
             out.push(found);
         }
@@ -190,8 +190,8 @@ fn sizes(signature: &Graph) -> Vec<BTreeMap<String, i64>> {
     out
 }
 
-/// The inputs of call `i`, of `n_calls`. Floats are eighths within -2..2 or, in every third call, within 0..4, so that
-/// sums and products of few of them are exact; integers and bools are 0 and 1, or all 1.
+/// Synthetic inputs of call `i` of `n_calls`. Floats are multiples of 1/8 in -2..2 or, in every third call, in 0..4, so
+/// that sums and products of a few of them are exact. Integers and bools are 0 and 1, or all 1.
 pub fn call(function: &Function, i: usize) -> Result<Named> {
     let signature = function.signature();
     let sizes = sizes(&signature);
@@ -205,7 +205,7 @@ pub fn call(function: &Function, i: usize) -> Result<Named> {
     signature.inputs().map(input).collect()
 }
 
-/// Parameters as call `i` has them: by name, as inputs of that name would be.
+/// Synthetic parameters of call `i`, made by name in the same way as inputs.
 pub fn made_params(function: &Function, i: usize) -> impl Fn(&str) -> Result<Tensor> + use<> {
     let known = function.params();
     move |name| {
@@ -216,7 +216,7 @@ pub fn made_params(function: &Function, i: usize) -> impl Fn(&str) -> Result<Ten
     }
 }
 
-/// Element `i` depends on the name, the kind and `i` alone.
+/// A synthetic tensor; element `i` depends only on the name, the kind and `i`.
 fn made(name: &str, kind: usize, dtype: DType, dims: Vec<usize>) -> Result<Tensor> {
     let n = element_count(&dims).filter(|n| *n <= ELEMENTS_MAX);
     let n = n.ok_or_else(|| Error::user("E0202", format!("`{name}` of {dims:?} is too large to be made up")))?;
@@ -235,7 +235,7 @@ fn made(name: &str, kind: usize, dtype: DType, dims: Vec<usize>) -> Result<Tenso
     let data = match dtype {
         DType::F32 => floats(&|v| (v as f32).to_le_bytes().to_vec()),
         DType::F64 => floats(&|v| v.to_le_bytes().to_vec()),
-        // The upper half of an f32 is a bf16, and eighths up to 4 need no more.
+        // The upper half of an f32 is a bf16, which represents multiples of 1/8 up to 4 exactly.
         DType::BF16 => floats(&|v| (v as f32).to_le_bytes()[2..].to_vec()),
         DType::F16 => floats(&|v| half_bits(v).to_le_bytes().to_vec()),
         dtype if dtype == DType::Bool || dtype.is_int() => {
@@ -250,7 +250,7 @@ fn made(name: &str, kind: usize, dtype: DType, dims: Vec<usize>) -> Result<Tenso
     Tensor::new(dtype, dims, data.into())
 }
 
-/// The f16 of an eighth within -4..4, which is exact.
+/// The f16 bits of a multiple of 1/8 in -4..4, which is exact.
 fn half_bits(v: f64) -> u16 {
     let single = (v as f32).to_bits();
     if v == 0.0 {
@@ -260,7 +260,7 @@ fn half_bits(v: f64) -> u16 {
     ((single >> 16) as u16 & 0x8000) | ((exponent as u16) << 10) | ((single >> 13) as u16 & 0x3ff)
 }
 
-/// `y = 1.500e0 -2.500e-1`, a line for each output of each function, in one made-up call.
+/// Describes the outputs of each function in one synthetic call, a line each, like `f: y f32[2] = 1.500e0 -2.500e-1`.
 pub fn describe(functions: &[Function], i: usize) -> Result<String> {
     let mut text = String::new();
     for function in functions {
@@ -274,10 +274,10 @@ pub fn describe(functions: &[Function], i: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Four digits: fewer than any allowed order of rounding changes.
+/// Prints four digits, which no permitted reordering of rounded operations changes.
 fn shown(tensor: &Tensor) -> String {
     let one = |i: usize| match tensor.dtype().is_float() {
-        // One zero: which sign a sum of nothing has is no matter here.
+        // Prints -0 as 0, because the sign of an empty sum does not matter here.
         true => tensor.get_f64(i).map(|v| format!(" {:.3e}", v + 0.0)),
         false => tensor.get_i64(i).map(|v| format!(" {v}")),
     };

@@ -1,4 +1,4 @@
-//! a model  =>  a module of MLIR at the value level, and the graph that is in one
+//! a model  =>  an MLIR module of `onnx` operations; and the `sdx` graph in a module
 
 use crate::import::{DimRange, ParamStore, import};
 use crate::onnx::Model;
@@ -11,10 +11,10 @@ use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::{Options, Rewrites};
 use std::collections::BTreeMap;
 
-/// The entry point that every artifact has: the model with the dimensions that `--dim` leaves open.
+/// The entry point that every artifact has: the model with all dimensions that `--dim` does not fix left symbolic.
 pub const MAIN: &str = "main";
 
-/// Reads a model and takes it to the value level; for those who interpret it or look at it.
+/// Imports a model as a module whose function is named [`MAIN`].
 pub fn lower_model<'c>(
     context: &'c Context,
     model: &Model,
@@ -24,7 +24,7 @@ pub fn lower_model<'c>(
     Ok((module_of(context, function)?, params))
 }
 
-/// The graph of a model after a stage of the pipeline, and its parameters, with which the options may be made.
+/// The graph of a model after a stage of the pipeline, and its parameters, from which `options` may be derived.
 pub fn graph_after(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
@@ -39,7 +39,7 @@ pub fn graph_after(
     Ok((graph(&module)?, params))
 }
 
-/// A new module of one function.
+/// Makes a new module of one function.
 pub fn module_of<'c>(context: &'c Context, function: Operation) -> Result<Module<'c>> {
     let module = Module::new(Location::unknown(context));
     sardonyx_passes::set_version(operation(&module));
@@ -55,7 +55,7 @@ pub fn body(module: &Module) -> Result<Block> {
     operation(module).block(0).ok_or_else(|| Error::defect("a module has no body"))
 }
 
-/// The value-level function of a module, with what it calls: the first one, where it has several entry points.
+/// The `sdx` function of a module with the functions it calls; with several entry points, the first.
 pub fn graph(module: &Module) -> Result<Graph> {
     let raw = operation(module);
     let functions = raw.block(0).map_or(vec![], |b| b.operations());

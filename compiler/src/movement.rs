@@ -1,4 +1,4 @@
-//! a program before and after optimisation, sizes, a device  =>  what each operator and each launch moves, and in all
+//! a program before and after optimisation, sizes, a device  =>  data moved by each operator and launch, and in total
 
 use crate::module::graph;
 use crate::pipeline::Event;
@@ -16,8 +16,7 @@ use sardonyx_passes::movement::scheduled::{lower_bound, scheduled};
 use sardonyx_passes::movement::{Count, FastMemory, Kind, Words, operator_flops, operator_words};
 use std::collections::HashMap;
 
-/// The stages after which a program is looked at: what the model says, with what is known at compile time computed; and
-/// what is launched.
+/// The stages after which the program is measured: as the model states it, with constants folded; and as launched.
 pub const BEFORE: &str = "fold-constants";
 pub const AFTER: &str = "pack-weights";
 
@@ -28,25 +27,25 @@ pub struct Levels {
     pub program: Program,
 }
 
-/// For what sizes a report is made, and for which device.
+/// Sizes and device for which movement is counted.
 #[derive(Clone, Debug)]
 pub struct Question {
     pub at: Sizes,
     pub device: DeviceSpec,
 }
 
-/// What an operator moves, or a launch.
+/// Data moved by an operator or a launch.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The kernel's symbol, `copy`, or the value level's operation.
+    /// Symbol of the kernel, `copy`, or name of the `sdx` operation.
     pub name: String,
     pub kind: Kind,
     pub origins: Vec<String>,
-    /// Algebraic words, and their value.
+    /// Algebraic words as a formula, and its value.
     pub formula: Count,
     pub words: i64,
     pub flops: i64,
-    /// What the emitted code requests and the fewest words that any code could; none of what is not emitted.
+    /// Words that the emitted code requests, and the least that any code could; `None` for operators.
     pub scheduled: Option<i64>,
     pub lower_bound: Option<i64>,
 }
@@ -61,7 +60,7 @@ pub struct Movement {
     pub after: Vec<Row>,
 }
 
-/// The sums of some rows.
+/// Totals over some rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub rows: usize,
@@ -72,7 +71,7 @@ pub struct Sum {
 }
 
 impl Levels {
-    /// To be told of every stage.
+    /// Records the program at the two stages; to be called for every event.
     pub fn see(&mut self, event: &Event) -> Result<()> {
         match event {
             Event::End(BEFORE, module) => self.graph = graph(module)?,
@@ -83,7 +82,7 @@ impl Levels {
     }
 }
 
-/// The flow-level function of a module: the first one, where it has several entry points.
+/// The `flow` function of a module; with several entry points, the first.
 pub fn program(module: &Module) -> Result<Program> {
     let raw = Operation(module.as_operation().to_raw());
     let function = raw.block(0).map_or(vec![], |b| b.operations()).into_iter().find(|op| op.name() == "func.func");
@@ -91,7 +90,7 @@ pub fn program(module: &Module) -> Result<Program> {
 }
 
 impl Movement {
-    /// `plan` is what the program became. Errors: those of `sizes` and of `FastMemory::of`.
+    /// `plan` is the plan made from the program. Errors: those of `sizes` and of `FastMemory::of`.
     pub fn of(levels: &Levels, plan: &Plan, question: &Question) -> Result<Movement> {
         let sizes = sizes(&levels.program, &question.at)?;
         let memory = FastMemory::of(&question.device)?;
@@ -112,7 +111,7 @@ pub fn sum<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Sum {
     })
 }
 
-/// The sum of the formulas of rows.
+/// Sum of the formulas of the rows.
 pub fn formula<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Dim {
     rows.into_iter().fold(Dim::constant(0), |sum, r| sum + r.formula.words.clone())
 }
@@ -177,13 +176,13 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
     }
 }
 
-/// The type in which a contraction sums.
+/// The accumulator type of a contraction.
 fn summed_type(kernel: &Kernel) -> DType {
     let reduce = kernel.body.iter().find(|s| matches!(s.body, Body::Reduce { .. }));
     reduce.map_or(DType::F32, |s| s.dtype)
 }
 
-/// Outputs that no kernel writes in their place.
+/// Rows for the outputs that are copied because no kernel writes them in place.
 fn copies(plan: &Plan, sizes: &Sizes) -> Result<Vec<Row>> {
     let Some(entry) = plan.entries.first() else { return Ok(vec![]) };
     let copied = entry.steps.iter().filter_map(|step| match &step.action {

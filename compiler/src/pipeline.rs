@@ -1,4 +1,4 @@
-//! The order of the passes from `onnx` to `plan`, and how a module is taken through them
+//! The order of the passes from `onnx` to `plan`, and the driver that runs a module through them
 
 use melior::Context;
 use melior::ir::Module;
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The stages in order: a name for `--stop-after` and `--print-after`, and what runs.
+/// The stages in order: the name for `--stop-after` and `--print-after`, and the passes to run.
 pub static STAGES: &[(&str, &str)] = &[
     ("import", ""),
     ("onnx-to-sdx", "onnx-to-sdx"),
@@ -44,7 +44,7 @@ pub static STAGES: &[(&str, &str)] = &[
     (KERNELS, "lower-kernels"),
 ];
 
-/// What may be left out: the result is right without it, and slower or not tested when it is loaded.
+/// Stages that may be left out: the result stays correct, but is slower or lacks the self-test.
 pub static OPTIONAL: &[&str] = &[
     "e-graph",
     "fuse",
@@ -61,13 +61,13 @@ pub static OPTIONAL: &[&str] = &[
     SELFTEST,
 ];
 
-/// No stage of its own: what is computed for it goes into the artifact.
+/// Not a stage in `STAGES`: the computation of the self-test's expected results.
 pub const SELFTEST: &str = "self-test";
 
-/// The first stage that asks what code is for: from here on each class of targets has a module of its own.
+/// The first stage that depends on the target: from here on each target class has its own module.
 const FIRST_OF_TARGET: &str = "e-graph";
 
-/// The stages before any target matters, and those of each class of targets.
+/// The stages that are shared by all targets, and those that run for each target class.
 pub fn parts() -> [Range<usize>; 2] {
     let fork = STAGES.iter().position(|(name, _)| *name == FIRST_OF_TARGET).unwrap_or(STAGES.len());
     [0..fork, fork..STAGES.len()]
@@ -76,13 +76,13 @@ pub fn parts() -> [Range<usize>; 2] {
 /// The stage that writes the kernels as MLIR.
 pub const KERNELS: &str = "lower-kernels";
 
-/// The whole as one pipeline string, for the manifest and for `sardonyx-opt`.
+/// All passes as one pipeline string, for the manifest and for `sardonyx-opt`.
 pub fn pipeline() -> String {
     let passes: Vec<&str> = STAGES.iter().map(|(_, p)| *p).filter(|p| !p.is_empty()).collect();
     format!("builtin.module({})", passes.join(","))
 }
 
-/// What to show on the way.
+/// What to show and what to skip while the stages run.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     /// Print the IR to standard error after these stages; `all` for every one.
@@ -90,20 +90,20 @@ pub struct Watch {
     /// Write the IR after every stage to `NN-stage.mlir` in this folder.
     pub dump_dir: Option<PathBuf>,
     pub stop_after: Option<String>,
-    /// Stages that do nothing, for those who compare with and without.
+    /// Stages to skip, for example to compare with and without them.
     pub without: Vec<&'static str>,
-    /// What is shown is made for this target, where another is beside it.
+    /// The target, if there are several; it is added to what is printed or dumped.
     pub of: Option<Target>,
     pub time_passes: bool,
 }
 
-/// What happens on the way, for those who show progress or read the module between stages.
+/// Events between stages, for callers that show progress or read the module.
 pub enum Event<'a, 'c> {
     Begin(&'static str),
     End(&'static str, &'a Module<'c>),
 }
 
-/// Runs the stages. Gives the time of each.
+/// Runs all stages. Returns the time of each.
 pub fn run<'c>(
     context: &'c Context,
     module: &mut Module<'c>,
@@ -113,7 +113,7 @@ pub fn run<'c>(
     run_with(context, module, watch, &mut Rewrites::default(), observe)
 }
 
-/// The same within the fuel of a compilation, which goes on counting what is applied.
+/// Like [`run`], with given options and fuel; the rewrites that are applied are added to `rewrites`.
 pub fn run_with<'c>(
     context: &'c Context,
     module: &mut Module<'c>,
@@ -125,7 +125,7 @@ pub fn run_with<'c>(
     run_stages(context, module, 0..STAGES.len(), watch, rewrites, observe)
 }
 
-/// The same for some of the stages, up to the one to stop after.
+/// Like [`run_with`] for a range of stages, ending with the one to stop after.
 pub fn run_stages<'c>(
     context: &'c Context,
     module: &mut Module<'c>,
@@ -154,14 +154,14 @@ pub fn run_stages<'c>(
 }
 
 impl Watch {
-    /// Whether anybody sees the IR after a stage.
+    /// Whether the IR after a stage is printed, dumped or returned.
     pub fn shows(&self, stage: &str) -> bool {
         self.dump_dir.is_some()
             || self.stop_after.as_deref() == Some(stage)
             || self.print_after.iter().any(|n| n == stage || n == "all")
     }
 
-    /// Errors: E0001 for stages that there are not.
+    /// Errors: E0001 for stages that do not exist.
     pub fn check(&self) -> Result<()> {
         for name in self.print_after.iter().filter(|n| *n != "all").chain(&self.stop_after) {
             if !STAGES.iter().any(|(s, _)| s == name) {

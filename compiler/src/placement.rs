@@ -1,4 +1,4 @@
-//! plan.toml  =>  the mesh, and what the ranks are to have of the tensors of nodes
+//! plan.toml  =>  the mesh, and how the tensors of nodes are distributed over its ranks
 //!
 //! ```toml
 //! mesh = [2, 4]
@@ -27,8 +27,8 @@
 //! micro_batches = 2                  # of a batch, which take turns: one computes while another one exchanges
 //! ```
 //!
-//! `sardonyx plan` writes `op = N` and `input = N`: an operand of the operations that stand for the node when the program is
-//! split, and `seeds = false`: what no rule places is on every rank.
+//! `sardonyx plan` writes `op = N` and `input = N`, which name an operand of one of the operations that the node has
+//! become when the program is split, and `seeds = false`: tensors that no rule places are replicated on every rank.
 
 use crate::onnx::{Model, Placed};
 use regex_lite::Regex;
@@ -42,18 +42,18 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// What a plan says, which is applied to a model before it is compiled.
+/// The content of a plan, which is applied to a model before it is compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     pub mesh: Vec<i64>,
-    /// Products and tables that no rule names are split where that is faster; else they are on every rank.
+    /// Whether products and tables without a rule are split where that is faster; otherwise they are on every rank.
     pub seeds: bool,
-    /// Places of operands of operations.
+    /// Distribution of operands of single operations.
     pub operands: Vec<OperandPlace>,
     pub stages: Option<Stages>,
     pub overlap: Option<Overlap>,
     rules: Vec<Rule>,
-    /// The file that it was read from.
+    /// The file that the plan was read from.
     pub file: Option<PathBuf>,
 }
 
@@ -64,13 +64,13 @@ struct Rule {
 }
 
 impl Placement {
-    /// The planner's candidate, as the file of it would be read.
+    /// The planner's candidate as a plan, equal to what its file would be read as.
     pub fn planned(found: &Candidate) -> Placement {
         let Candidate { mesh, found_by, places, stages, overlap, .. } = found.clone();
         Placement { mesh, seeds: found_by == FoundBy::Rules, operands: places, stages, overlap, ..Placement::default() }
     }
 
-    /// Errors: E0002, E0108 with what is wrong and where.
+    /// Reads a plan file. Errors: E0002; E0108 with the key that is wrong.
     pub fn read(path: &Path) -> Result<Placement> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))?;
         let plan = Placement::parse(&text).map_err(|e| e.file(path.display().to_string()))?;
@@ -118,7 +118,7 @@ impl Placement {
         Ok(plan)
     }
 
-    /// Errors: E0108 for a rule that no node fits, or that a node's tensors do not.
+    /// Adds the rules to a model's nodes. Errors: E0108 for a rule that matches no node, or a tensor that a node lacks.
     pub fn apply(&self, model: &mut Model) -> Result<()> {
         for rule in &self.rules {
             let mut found = false;
@@ -145,7 +145,7 @@ impl Placement {
     }
 }
 
-/// One table of the file.
+/// A `[[place]]` table of the file.
 enum Read {
     Rule(Rule),
     Operand(OperandPlace),
@@ -172,7 +172,7 @@ impl Read {
             let (Some(operand), false) = (number("input", 0)?, table.contains_key("output")) else {
                 return Err(wrong(format!("{name} is of an operation, and names no `input` of it")));
             };
-            // Sizes may be expressions of the model's symbols.
+            // Sizes may be expressions over the model's symbols.
             let size = |key: &str| match table.get(key).map(|v| (v.as_str(), v)) {
                 Some((Some(text), _)) => Dim::parse(text)
                     .map_err(|_| wrong(format!("`{key}` of {name} is no number and no expression of symbols"))),
@@ -247,12 +247,12 @@ fn overlap(value: &Value) -> Result<Overlap> {
     Ok(Overlap { chunks, micro_batches, nodes })
 }
 
-/// A string of TOML, whose escapes JSON's are among.
+/// A TOML string; JSON's escapes are valid in TOML.
 fn quoted(text: &str) -> Json {
     text.into()
 }
 
-/// A plan that was found as a file.
+/// The file content for a candidate of the planner.
 pub fn text(found: &Candidate, comment: &str) -> String {
     let (mesh, seeds) = (&found.mesh, found.found_by == FoundBy::Rules);
     let mut out: String = comment.lines().map(|line| format!("# {line}\n")).collect();

@@ -1,4 +1,4 @@
-//! a model, ranks on a described cluster  =>  plans, the best first
+//! a model, ranks of a described cluster  =>  candidate plans, the best first
 
 use crate::import::{DimRange, ParamStore};
 use crate::module::graph_after;
@@ -13,29 +13,29 @@ use sardonyx_passes::distribute::{self, Candidate, Noise, Run, Task, Times, plan
 use sardonyx_passes::{Options, Params};
 use std::collections::BTreeMap;
 
-/// The stage before a program is split.
+/// The stage before a program is split over ranks.
 const STAGE: &str = "simplify";
 
 pub struct Wanted<'t> {
     pub dims: BTreeMap<String, DimRange>,
-    /// Sizes of the call that is planned for.
+    /// Sizes of the call that the plan is made for.
     pub at: Sizes,
     pub topology: &'t Topology,
-    /// A rank computes on this, where that is not the topology's device.
+    /// The device of each rank, if not the topology's.
     pub device: Option<DeviceSpec>,
     pub ranks: usize,
     pub memory: Option<u64>,
 }
 
 pub struct Plans {
-    /// The best first.
+    /// Candidates, the best first.
     pub candidates: Vec<Candidate>,
     pub sizes: Sizes,
     pub device: String,
 }
 
-/// Errors: E0108 for a topology that is too small or names no device, E0406 for a device without a figure, E0204 and E0301
-/// for sizes that the model does not have.
+/// Plans a model. Errors: E0108 for a topology that is too small or names no device, E0406 for a device without a
+/// figure, E0204 and E0301 for sizes that the model does not have.
 pub fn plans(model: &Model, wanted: &Wanted) -> Result<Plans> {
     let (device, rates) = rates(wanted)?;
     wanted.topology.check_ranks(wanted.ranks)?;
@@ -65,22 +65,22 @@ fn unsplit(model: &Model, wanted: &Wanted) -> Result<(Graph, Sizes)> {
 /// A simulated call of a planned model.
 pub struct Simulated {
     pub run: Run,
-    /// The times of further calls in microseconds, each with noise of its own, sorted.
+    /// Times in microseconds of further calls, each with its own noise, in ascending order.
     pub noisy_us: Vec<f64>,
     pub device: String,
-    /// The sizes of the call in words.
+    /// Sizes of the call as text.
     pub at: String,
 }
 
-/// What is simulated beside the call of a plan.
+/// What to simulate in addition to the plain call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside {
     pub events: bool,
-    /// The share of noise, and the number of calls with it.
+    /// The share of noise, and the number of calls with noise.
     pub noise: Option<(f64, usize)>,
 }
 
-/// The program that a plan makes of a model, on all ranks. Errors: those of [`plans`], and of compiling with the plan.
+/// Simulates a call of a model that is split by a plan. Errors: those of [`plans`], and of compiling with the plan.
 pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, beside: Beside) -> Result<Simulated> {
     let (device, rates) = rates(wanted)?;
     wanted.topology.check_ranks(wanted.ranks)?;
@@ -103,19 +103,19 @@ pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, beside: 
     Ok(Simulated { run: run(beside.events, None)?, noisy_us, device, at: in_words(&sizes) })
 }
 
-/// The bytes that each link carries in a call of a model that is planned so, the busiest first. Errors: those of [`simulated`].
+/// Bytes that each link carries in a call with this plan, in descending order. Errors: those of [`simulated`].
 pub fn bytes_on_links(model: &Model, plan: &Candidate, wanted: &Wanted) -> Result<Vec<(String, u64)>> {
     let Simulated { run, .. } = simulated(model, &Placement::planned(plan), wanted, Beside::default())?;
     Ok(run.outcome.busiest_links().into_iter().map(|(link, bytes)| (link.to_string(), bytes)).collect())
 }
 
-/// `batch=8 seq=128`
+/// Sizes as text: `at batch=8 seq=128`.
 pub fn in_words(sizes: &Sizes) -> String {
     let all: Vec<String> = sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
     if all.is_empty() { "fixed sizes".into() } else { format!("at {}", all.join(" ")) }
 }
 
-/// The device of one rank in words, and its rates.
+/// Description of a rank's device, and its rates.
 fn rates(wanted: &Wanted) -> Result<(String, Rates)> {
     let of_topology = wanted.topology.device.as_ref();
     let (spec, cores) = match (&wanted.device, of_topology) {

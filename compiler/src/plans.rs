@@ -1,7 +1,7 @@
 //! a model's module, targets  =>  a plan for each class of the targets
 //!
-//! The stages run once as far as no target matters, and from there on once for each class. What was said, counted and
-//! spent until then counts for each of them, so that naming a further target changes nothing for the others.
+//! Stages that do not depend on the target run once, and the others once for each target class. Remarks, rewrite counts
+//! and fuel of the shared stages count for every class, so that adding a target changes nothing for the others.
 
 use crate::module::operation;
 use crate::pipeline::{self, Event, Watch};
@@ -15,31 +15,31 @@ use sardonyx_passes::Rewrites;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What the passes made for a class of targets.
+/// The result of the pipeline for a target class.
 pub struct Planned {
-    /// The first of the class, whose costs decided.
+    /// The first target of the class; its cost model was used.
     pub target: Target,
     pub plan: Plan,
     pub rewrites: Rewrites,
 }
 
 pub enum Made {
-    /// At least one.
+    /// One plan for each class; at least one.
     Plans(Vec<Planned>),
-    /// The stage to stop after was reached: the IR, of the first class.
+    /// The stage to stop after was reached: the IR, for the first class.
     Stopped(String, Box<Rewrites>),
 }
 
-/// What time each stage took, over all classes.
+/// Time that each stage took, summed over all classes.
 pub type Times = Vec<(&'static str, Duration)>;
 
-/// A module on its way through the stages.
+/// Context for taking a module through the stages.
 pub struct Way<'a, 'c> {
     pub context: &'c Context,
     pub watch: &'a Watch,
     pub targets: &'a [Target],
     pub times: &'a mut Times,
-    /// Told of the stages of the first class.
+    /// Called with the events of the first class.
     pub observe: &'a mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
 }
 
@@ -65,7 +65,8 @@ impl<'c> Way<'_, 'c> {
         Ok(Made::Plans(planned))
     }
 
-    /// Whether the stage to stop after is among them. `of` is the target, and which one, where there are several.
+    /// Runs some stages; returns whether the one to stop after was among them. `of`: target and index, if there are
+    /// several.
     fn stages(
         &mut self,
         module: &mut Module<'c>,

@@ -1,4 +1,4 @@
-//! an artifact of lower precision, canary inputs or data  =>  how far its outputs are from those of f32
+//! an artifact of lower precision, canary inputs or data  =>  the errors of its outputs against f32
 
 use crate::calibrate::{Data, data::Sample};
 use crate::compile::{Request, compile_read};
@@ -12,43 +12,43 @@ use sardonyx_passes::Options;
 use sardonyx_runtime::{Model, Session, SessionOptions};
 use std::path::Path;
 
-/// What a lower precision came to.
+/// Summary of a compilation at lower precision.
 #[derive(Clone, Debug)]
 pub struct Lowered {
     pub name: String,
-    /// Contractions, and attentions, whose factors are of it.
+    /// Number of contractions and attentions with operands of lower precision, plus that of pruned products.
     pub contractions: usize,
     pub measured: Measured,
 }
 
-/// How far the outputs are off.
+/// Errors of the outputs.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// On canary inputs.
+    /// Errors on the canary inputs.
     pub canary: Errors,
     pub data: Option<OnData>,
 }
 
-/// On the data that weights and scales follow from, or on what was kept apart of it.
+/// Errors on the calibration data, or on the part of it that was held out.
 #[derive(Clone, Debug)]
 pub struct OnData {
     pub calls: usize,
-    /// The calls are some that nothing was rounded by.
+    /// Whether the calls were held out, that is, not used for rounding.
     pub is_unseen: bool,
     pub errors: Errors,
 }
 
 impl Measured {
-    /// What counts: data says more of a model than canary inputs do.
+    /// The errors to report: those on data, if any, since they are more representative than canary inputs.
     pub fn errors(&self) -> &Errors {
         self.data.as_ref().map_or(&self.canary, |data| &data.errors)
     }
 }
 
-/// Of each output of numbers; or why that was not measured.
+/// An error for each output that is not an opaque value, or why it was not measured.
 pub type Errors = std::result::Result<Vec<OutputError>, String>;
 
-/// The `n` with the largest errors, the largest first.
+/// The `n` items with the largest errors, in descending order.
 pub fn worst<T>(all: &[T], n: usize, error: impl Fn(&T) -> f64) -> Vec<&T> {
     let mut worst: Vec<&T> = all.iter().collect();
     worst.sort_by(|a, b| error(b).total_cmp(&error(a)));
@@ -56,35 +56,35 @@ pub fn worst<T>(all: &[T], n: usize, error: impl Fn(&T) -> f64) -> Vec<&T> {
     worst
 }
 
-/// How far an output is from that of f32: the interpreter's, which sums in f64, or else an artifact's.
+/// Error of an output against f32: against the interpreter, which accumulates in f64, or else an f32 artifact.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputError {
     pub name: String,
     pub abs_max: f64,
-    /// Euclidean length of the difference over that of what is expected.
+    /// L2 norm of the difference, divided by that of the expected output.
     pub relative: f64,
-    /// What the self-test would say.
+    /// Whether the self-test would accept the output.
     pub tolerable: bool,
 }
 
-/// Which errors are taken.
+/// Which errors are accepted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Accept {
     All,
-    /// Those that the self-test will take.
+    /// Errors that the self-test accepts.
     Tolerable,
-    /// Up to a relative error (L2) of each output.
+    /// Bound on the relative error (L2) of each output.
     Within(f64),
 }
 
-/// An artifact of f32 of the same model, for what the interpreter would take too long for.
+/// An f32 artifact of the same model, for calls that the interpreter would take too long for.
 pub struct Reference {
     session: Session,
     _folder: tempfile::TempDir,
 }
 
 impl Reference {
-    /// The error says why there is none.
+    /// Compiles the reference. The error says why that failed.
     pub fn new(model: &crate::onnx::Model, request: &Request) -> std::result::Result<Reference, String> {
         let text = |e: Box<Error>| e.message;
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
@@ -94,7 +94,7 @@ impl Reference {
             entries: Entries::NONE,
             options: Options {
                 masked_rows: request.options.masked_rows,
-                // Inputs and outputs have its types.
+                // The types of inputs and outputs depend on it.
                 kv_cache: request.options.kv_cache,
                 ..Options::default()
             },
@@ -105,7 +105,7 @@ impl Reference {
         Ok(Reference { session: session(&path).map_err(text)?, _folder: folder })
     }
 
-    /// The first of some calls that it takes, with its outputs.
+    /// Runs the first of `calls` that the model accepts, and returns it with its outputs.
     pub fn test(&self, calls: &[Vec<(String, Tensor)>], options: &Options) -> std::result::Result<SelfTest, String> {
         let mut why = "there are no small inputs".to_string();
         for inputs in calls {
@@ -119,14 +119,14 @@ impl Reference {
     }
 }
 
-/// What an artifact is measured by. The errors say why there is none.
+/// The references that an artifact is measured against. The errors say why one is missing.
 pub struct Yardstick<'a> {
     pub canary: std::result::Result<&'a SelfTest, String>,
     pub data: Option<(&'a Data, std::result::Result<&'a Reference, String>)>,
 }
 
-/// Writes an artifact under another name beside `output`, measures it, and gives it its name. Errors: E0501 where it is
-/// further off than what is accepted.
+/// Writes an artifact to a temporary file beside `output`, measures it, and renames it to `output`. Errors: E0501 if an
+/// error is larger than accepted.
 pub fn write_measured<T>(
     output: &Path,
     by: Yardstick,
@@ -136,7 +136,7 @@ pub fn write_measured<T>(
     if let Yardstick { canary: Err(why), data: None } = by {
         return Ok((write(output)?, Measured { canary: Err(why), data: None }));
     }
-    // A link is followed, so that the file it names is replaced and not the link.
+    // Symbolic links are followed, so that the file and not the link is replaced.
     let target = std::fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
     let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let fail = |e: std::io::Error| Error::io(output, "write", &e);
@@ -147,7 +147,7 @@ pub fn write_measured<T>(
     let is_far = |e: &&OutputError| match accept {
         Accept::All => false,
         Accept::Tolerable => !e.tolerable,
-        // What is no number is too far.
+        // NaN counts as too far off.
         Accept::Within(budget) => e.relative.is_nan() || e.relative > budget,
     };
     if let Some(OutputError { name, abs_max, relative, .. }) = measured.errors().iter().flatten().find(is_far) {
@@ -194,7 +194,7 @@ fn on_canary(session: &Session, test: &SelfTest) -> Result<Vec<OutputError>> {
     Ok(errors)
 }
 
-/// Over all samples. Each is called and forgotten: their outputs together may be larger than memory.
+/// Errors over all samples. Outputs are compared sample by sample, since all of them together may exceed the memory.
 fn on_data(session: &Session, reference: &Reference, samples: &[Sample]) -> Result<Vec<OutputError>> {
     let mut errors: Vec<(String, f64, Relative)> = vec![];
     for sample in samples {

@@ -1,7 +1,7 @@
-//! programs of parameters  =>  their values: by the code that they compile to, or where they are small by the interpreter
+//! programs that compute parameters  =>  their values, by compiled code or, if they are small, by the interpreter
 //!
-//! Programs that differ in the names of parameters alone are one entry point of an artifact, whose inputs the parameters are.
-//! Its code is always that of the lowest level, so that the bytes are the same wherever the model is compiled.
+//! Programs that differ only in the names of their parameters share one entry point, whose inputs are the parameters.
+//! Its code is always that of the lowest CPU level, so that the bytes do not depend on the machine that compiles.
 
 use crate::module::{body, operation};
 use crate::session::session;
@@ -16,13 +16,13 @@ use sardonyx_dialects::plan::Plan;
 use sardonyx_runtime::RunOptions;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fewer elements than these are interpreted before code for them is there.
+/// Below this many elements, interpreting is faster than compiling.
 const ELEMENTS_MIN: i64 = 1 << 20;
 
-/// The pipeline of these programs: their kernels merge, and are launched in order.
+/// The pipeline for these programs: their kernels are fused and launched in order.
 const PIPELINE: &str = "builtin.module(fuse,schedule,plan-memory)";
 
-/// The values of prepared parameters, as far as they are worth code; the others are left to be interpreted.
+/// Values of prepared parameters, if they are worth compiling; otherwise empty, and they are left to the interpreter.
 pub fn values(prepared: &Prepared, params: &dyn ParamValues) -> Result<BTreeMap<String, Tensor>> {
     let work = prepared.values().flat_map(|p| &p.containers).filter_map(elements).fold(0, i64::saturating_add);
     if work < ELEMENTS_MIN { Ok(BTreeMap::new()) } else { compiled(prepared, params) }
@@ -68,7 +68,7 @@ fn input(i: usize) -> String {
     format!("p{i}")
 }
 
-/// The program with inputs in the place of parameters, and what they are.
+/// The program with its parameters turned into inputs, and the sources of these inputs.
 fn opened(program: &Program) -> (Program, Vec<Source>) {
     let (mut open, mut sources) = (Program { steps: vec![], ..program.clone() }, vec![]);
     for step in &program.steps {
@@ -83,7 +83,7 @@ fn opened(program: &Program) -> (Program, Vec<Source>) {
     (open, sources)
 }
 
-/// Each behind those that it is made of.
+/// The names in an order in which each comes after those that it is made of.
 fn in_order(prepared: &Prepared) -> Vec<&str> {
     fn visit<'p>(prepared: &'p Prepared, name: &'p str, seen: &mut BTreeSet<&'p str>, order: &mut Vec<&'p str>) {
         let Some((name, program)) = prepared.get_key_value(name).filter(|_| !seen.contains(name)) else { return };
@@ -100,7 +100,7 @@ fn in_order(prepared: &Prepared) -> Vec<&str> {
     order
 }
 
-/// Parameters, and those that are prepared: as values where code made them, else by their programs.
+/// Parameters and prepared parameters: the latter from `values` if present, else by interpreting their programs.
 pub struct Store<'a> {
     pub params: &'a dyn ParamValues,
     pub prepared: &'a Prepared,
@@ -123,7 +123,7 @@ mod tests {
     use sardonyx_format::tensor_io::Synthetic;
     use sardonyx_passes::{Options, Quantize, Rewrites};
 
-    /// Two products of one size and one of another.
+    /// Two products of the same size and one of another.
     static TEXT: &str = r#"
 func.func @main(%x: !sdx.tensor<[m, 64], f32>) -> !sdx.tensor<[m, 96], f32> {
   %u = sdx.param "u" : !sdx.tensor<[64, 64], f32>

@@ -1,4 +1,4 @@
-//! model.onnx  =>  what its value-level graph computes, by the interpreter: what compiled code is compared with
+//! model.onnx  =>  the outputs of its `sdx` graph by the interpreter, which compiled code is compared with
 
 use crate::import::{DimRange, ParamStore};
 use crate::module::graph_after;
@@ -26,7 +26,7 @@ impl Reference {
         read().map_err(|e: Box<Error>| e.file(model.display().to_string()))
     }
 
-    /// The outputs, in the model's order.
+    /// Interprets one call. Returns the outputs in the model's order.
     pub fn run(&self, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
         interp::run(&self.graph, &self.params, inputs)
     }

@@ -1,21 +1,21 @@
-//! an output, what is read  =>  E0001 where the output would replace a file that is read
+//! an output, the files that are read  =>  E0001 if the output would replace one of them
 
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// A file or a folder that a command reads, behind a sentence's end that says what it is.
+/// A file or folder that a command reads, with words that complete the sentence "the output … is …".
 pub type Read<'a> = (&'a str, &'a Path);
 
-/// A model's file, and those that lie beside it.
+/// The model's file and its external data files.
 pub fn files_of_model<'a>(path: &'a Path, files: &'a BTreeSet<PathBuf>) -> Vec<Read<'a>> {
     let external = files.iter().map(|file| ("external data of the model", file.as_path()));
     [("the model itself", path)].into_iter().chain(external).collect()
 }
 
-/// Refuses an output that names a file that is read, or one in a folder that is, by whatever path or link.
+/// Refuses an output that is a file being read, or is inside such a folder, whatever path or link leads to it.
 pub fn refuse_replacing(output: &Path, read: &[Read]) -> Result<()> {
-    // What is not there yet replaces nothing.
+    // A file that does not exist yet replaces nothing.
     let Ok(there) = output.canonicalize() else { return Ok(()) };
     let holds = |path: &Path| path.canonicalize().is_ok_and(|path| there == path || there.starts_with(path));
     match read.iter().find(|(_, path)| holds(path)) {

@@ -1,7 +1,7 @@
-//! what a kernel touches, every launch of it  =>  those requirements that all launches provably fulfil
+//! the accesses of a kernel, all of its launches  =>  the launch requirements that all of them provably fulfil
 //!
-//! The runtime checks them at every shape, so that a plan which was changed is refused instead of letting native code
-//! run out of bounds. One that cannot be proved here is left out: it might refuse a good call.
+//! The runtime checks these requirements for every call, so that a modified plan is refused instead of letting native
+//! code run out of bounds. A requirement that cannot be proved here is left out, as it might refuse a valid call.
 
 use sardonyx_base::dim::Atom;
 use sardonyx_base::plan::LaunchSymbol;
@@ -11,17 +11,17 @@ use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_kernels::{Footprint, KernelDef, Lowered};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The requirements of a kernel, as the artifact declares them.
+/// The requirements of a kernel, as declared in the artifact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requires {
     pub requires: Vec<Dim>,
     pub indexes: Vec<Dim>,
-    /// Accesses of the kernel, and how many of them no requirement keeps within their buffer.
+    /// Number of accesses of the kernel, and of those that no requirement keeps within their buffer.
     pub accesses: usize,
     pub unchecked: usize,
 }
 
-/// The requirements of kernel `kernel` of a plan.
+/// The requirements of the kernel with index `kernel` of a plan.
 pub fn requires(plan: &Plan, kernel: usize, lowered: &Lowered) -> Result<Requires> {
     let mut launches: Vec<Launch> = vec![];
     for entry in &plan.entries {
@@ -58,7 +58,7 @@ fn buffer_bytes(buffer: &Buffer) -> Result<Dim> {
     }
 }
 
-/// Every call sees to it that no more is kept than there is.
+/// The runtime checks that no more old positions are kept than exist: each past is `kept` plus a remainder.
 fn kept(entry: &Entry) -> BTreeMap<String, Dim> {
     let one = |state: &State| {
         let Layout::Capacity { axis, .. } = entry.ports(true).get(state.input)?.2.layout else { return None };
@@ -69,7 +69,7 @@ fn kept(entry: &Entry) -> BTreeMap<String, Dim> {
     entry.states.iter().filter_map(one).collect()
 }
 
-/// Every call sees to it that what is filled has room.
+/// The runtime checks for every call that capacities suffice: each capacity is the filled size plus a spare part.
 fn room(entry: &Entry) -> BTreeMap<String, Dim> {
     let ports = [true, false].into_iter().flat_map(|inputs| entry.ports(inputs));
     let one = |(_, _, c): (usize, &str, &Container)| match &c.layout {
@@ -87,11 +87,11 @@ struct Launch<'a> {
     bytes: Vec<Dim>,
     grid: &'a Dim,
     entry: &'a Entry,
-    /// Capacity symbols: what is filled, and some more.
+    /// Capacity symbols as the filled size plus a spare part.
     room: BTreeMap<String, Dim>,
-    /// Symbols of old positions: those that are kept, and others.
+    /// Symbols of past sizes as the kept positions plus a remainder.
     kept: BTreeMap<String, Dim>,
-    /// Symbols that are at least 1 wherever the launch has work.
+    /// Symbols that are at least 1 whenever the launch has any work.
     positive: BTreeSet<String>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Launch<'a> {
         let mut launch = Launch { params, bytes, grid, entry, room, kept, positive: BTreeSet::new() };
         for extent in &def.outer {
             let extent = launch.value(&extent.dim());
-            // A product that is not 0 has no factor that is.
+            // If a product is not 0, none of its factors is.
             if let (Some((monomial, _)), 1) = (extent.terms().next(), extent.terms().count()) {
                 let names =
                     monomial.iter().filter_map(|a| if let Atom::Symbol(s) = a { Some(s.to_string()) } else { None });
@@ -111,7 +111,7 @@ impl<'a> Launch<'a> {
         launch
     }
 
-    /// Over the symbols of the model.
+    /// An expression over launch symbols, rewritten to the symbols of the model.
     fn value(&self, d: &Dim) -> Dim {
         let own = d.substitute(&|s| match LaunchSymbol::parse(s)? {
             LaunchSymbol::Param(n) => self.params.get(n).cloned(),
@@ -126,14 +126,14 @@ impl<'a> Launch<'a> {
             return false;
         }
         let mut value = self.entry.checks.iter().fold(self.value(d), |value, c| match c.left.as_symbol() {
-            // The call was refused where they differ.
+            // The call has been refused if they differ.
             Some(name) => value.substitute(&|s| (s == name).then(|| c.right.clone())),
             None => value,
         });
         let minus_one = Dim::constant(-1);
         let atoms: Vec<Atom> = value.terms().flat_map(|(m, _)| m.to_vec()).collect();
         for atom in atoms {
-            // ⌊−1 / d⌋ is −1 whatever the divisor, which is positive.
+            // Divisors are positive, so ⌊−1 / d⌋ is −1.
             if matches!(&atom, Atom::FloorDiv(a, _) if **a == minus_one) {
                 value = value.replace(&atom, &minus_one);
             }

@@ -1,4 +1,4 @@
-//! value-level graph, parameters  =>  a call with known results, for the artifact to make at load
+//! an `sdx` graph, parameters  =>  a call with known results, which the artifact repeats at load
 
 use crate::import::ParamStore;
 use sardonyx_base::plan::{Canary, ExpectedOutput, SelfTest};
@@ -11,19 +11,19 @@ use sardonyx_passes::{Options, Precision, Quantize, usual};
 use sardonyx_run::{BF16_OF_MAX, CODES_RELATIVE};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The stage after which the graph is what the interpreter computes: all of it values, and few of them. What follows may
-/// change roundings, and is held to what this stage gave.
+/// The stage whose graph is interpreted: all of it in `sdx`, and already simplified. Later stages may change roundings,
+/// and are compared with the results of this one.
 pub const STAGE: &str = "simplify";
 
-/// Multiply-adds and elements that are worth interpreting: some seconds.
+/// Number of multiply-adds and elements worth interpreting, which takes some seconds.
 const WORK_MAX: i64 = 2_000_000_000;
-/// Elements of the largest value that is worth interpreting, weights apart: the interpreter has each in memory, some bytes for
-/// every element.
+/// Number of elements of the largest value worth interpreting, weights excepted: the interpreter keeps every value in
+/// memory, with some bytes for each element.
 const ELEMENTS_MAX: i64 = 1 << 27;
-/// The canaries and the expected outputs are bytes of every copy of the artifact.
+/// Bound on the bytes of the canary inputs and expected outputs, since every artifact contains them.
 const BYTES_MAX: usize = 16 << 20;
 
-/// `Err` says why there is no such call.
+/// Makes a self-test; `Err` says why that is not possible.
 pub fn make(graph: &Graph, params: &ParamStore, options: &Options) -> std::result::Result<SelfTest, String> {
     let n = graph.symbols.values().filter(|s| s.kind == SymbolKind::Input).count();
     if let Some(name) = rounded_sum(graph) {
@@ -51,16 +51,16 @@ pub fn make(graph: &Graph, params: &ParamStore, options: &Options) -> std::resul
         });
         match made {
             Ok(test) => return Ok(test),
-            // Some models demand of dimensions what no type says: another choice may do.
+            // Some models require sizes that no type expresses; another choice may satisfy them.
             Err(reason) => why = why.or(Some(reason)),
         }
     }
     Err(why.unwrap_or("no small dimensions satisfy what the model demands of them".into()))
 }
 
-/// Values for `n` symbols in alphabetical order, best first. Distinct ones tell dimensions apart that a fault may have
-/// mixed up; each is the sum of the two before, as a mask's length is of `past` and `seq`. Where the names are in
-/// another order, ones and twos can be such sums in any.
+/// Choices of values for `n` symbols in alphabetical order, the best first. The first has distinct values, to tell
+/// apart dimensions that a fault may have mixed up; each is the sum of the two before, as a mask's length is the sum of
+/// `past` and `seq`. For names in another order, the choices of ones and twos contain such sums too.
 pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
     let distinct = (0..n).map(|i| [1, 2, 3, 5, 8, 13][i % 6]).collect();
     let mixed = match n {
@@ -70,7 +70,7 @@ pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
     [vec![distinct], mixed, vec![vec![i64::MAX; n]]].concat()
 }
 
-/// Inputs of small calls, the best first, whatever work they are.
+/// Inputs of small calls, the best first, without a bound on the work.
 pub fn inputs(graph: &Graph) -> Vec<Vec<(String, Tensor)>> {
     let n = graph.symbols.values().filter(|s| s.kind == SymbolKind::Input).count();
     let (mut tried, mut found) = (BTreeSet::new(), vec![]);
@@ -82,7 +82,7 @@ pub fn inputs(graph: &Graph) -> Vec<Vec<(String, Tensor)>> {
     found
 }
 
-/// A call that gave these outputs.
+/// A self-test of a call with these outputs.
 pub fn of(inputs: &[(String, Tensor)], outputs: &[(String, Tensor)], options: &Options) -> SelfTest {
     SelfTest {
         inputs: inputs.iter().map(|(name, t)| Canary::new(name, t)).collect(),
@@ -122,8 +122,8 @@ fn call(
     Ok(test)
 }
 
-/// True where arithmetic rounds to 16 bits: a device may leave roundings out, which moves all elements of a deep net, so that
-/// outputs are compared by their lengths.
+/// Whether the graph computes in 16 bits. A device may leave out such roundings, which changes all elements of a deep
+/// network, so outputs are compared by their relative L2 error.
 fn computes_halves(graph: &Graph) -> bool {
     let rounds = |node: &Node| {
         let is_half = matches!(node.ty.dtype, DType::F16 | DType::BF16);
@@ -132,7 +132,7 @@ fn computes_halves(graph: &Graph) -> bool {
     graph.nodes.iter().any(rounds) || graph.bodies.values().any(computes_halves)
 }
 
-/// The bytes of those inputs and outputs whose sizes follow from the symbols.
+/// Bytes of the inputs and outputs whose sizes follow from the symbols.
 fn port_bytes(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> usize {
     let ports = graph.inputs().map(|(v, _, _)| v).chain(graph.outputs.iter().map(|(_, v)| *v));
     let bytes = |v: Value| {
@@ -143,7 +143,7 @@ fn port_bytes(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> usize {
     ports.filter_map(bytes).fold(0, usize::saturating_add)
 }
 
-/// The origin of a rounding to integers of what devices compute with an error of their own.
+/// The origin of a rounding to integers whose operand devices compute inexactly.
 fn rounded_sum(graph: &Graph) -> Option<String> {
     let mut inexact: Vec<bool> = vec![];
     for (_, node) in graph.values() {
@@ -169,8 +169,8 @@ fn rounded_sum(graph: &Graph) -> Option<String> {
     None
 }
 
-/// The functions that a graph calls ask this of its symbols, for each branch of its conditions that may be taken: which one
-/// is, data decide.
+/// Checks that called functions require of the graph's symbols: one list for each branch of its conditions, since data
+/// decides which one is taken.
 fn demands_of_bodies(graph: &Graph) -> Vec<Vec<Check>> {
     let calls: Vec<(&Host, &Node)> = graph
         .nodes
@@ -190,8 +190,8 @@ fn demands_of_bodies(graph: &Graph) -> Vec<Vec<Check>> {
     (0..branches).map(one).collect()
 }
 
-/// The operands of a call that the body's last inputs are: what comes before, such as the index of a turn, has no
-/// dimensions.
+/// The operands of a call that correspond to the body's last inputs; those before, such as an iteration number, are
+/// scalars.
 fn operands_of_body<'a>(op: &HostOp, branch: usize, args: &'a [Value]) -> &'a [Value] {
     match *op {
         HostOp::If { n_then } if branch == 0 => args.get(1..1 + n_then),
@@ -201,7 +201,7 @@ fn operands_of_body<'a>(op: &HostOp, branch: usize, args: &'a [Value]) -> &'a [V
     .unwrap_or_default()
 }
 
-/// The dimensions of a body's inputs are those of the operands, and its own checks hold.
+/// The dimensions of a body's inputs equal those of the operands, and the body's own checks hold.
 fn demands_of_body(graph: &Graph, body: &Graph, operands: &[Value]) -> Vec<Check> {
     let inputs: Vec<&TensorType> = body.inputs().map(|(_, _, ty)| ty).collect();
     let inputs = inputs.iter().skip(inputs.len().saturating_sub(operands.len()));
@@ -224,12 +224,12 @@ fn demands_of_body(graph: &Graph, body: &Graph, operands: &[Value]) -> Vec<Check
     ports.chain(own).filter(|c| c.left != c.right).collect()
 }
 
-/// A value for each symbol that inputs bind, in its range, which also keeps the demands where it can; `None` where the
-/// graph's checks do not hold.
+/// A value within its range for each symbol that inputs bind, which also satisfies the demands if possible; `None` if
+/// the graph's checks do not hold.
 pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -> Option<BTreeMap<String, i64>> {
     let inputs = graph.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input);
     let one = |(i, (name, s)): (usize, (&String, &Symbol))| {
-        // Without an upper bound the largest value is the smallest that is not 0.
+        // For a symbol without an upper bound, the choice of the largest value takes the smallest non-zero one.
         let hi = s.hi.unwrap_or(if choice[i] == i64::MAX { s.lo.max(1) } else { i64::MAX });
         (name.clone(), choice[i].max(s.lo).min(hi))
     };
@@ -239,7 +239,7 @@ pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -
     let eval = |d: &Dim| d.eval(&|name| values.get(name).copied());
     let holds = graph.checks.iter().all(|c| match (eval(&c.left), eval(&c.right)) {
         (Ok(left), Ok(right)) => left == right,
-        // It waits for a value from data; the interpreter will see.
+        // The check depends on data; the interpreter will decide.
         (Err(_), _) | (_, Err(_)) => true,
     });
     let in_range = |(name, s): (&String, &Symbol)| {
@@ -255,7 +255,7 @@ pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -
     (holds && sizes).then_some(values)
 }
 
-/// Multiply-adds of the contractions, and one for each element of any value.
+/// Work of a call: the multiply-adds of contractions, and one for each element of any other value.
 fn work(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> std::result::Result<i64, String> {
     let mut sum = 0i64;
     for (_, node) in graph.values() {
@@ -281,7 +281,7 @@ fn work(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> std::result::Resu
     Ok(sum)
 }
 
-/// Floats uniform in -1..1; integers 1, a valid index, mask and type wherever there are two of them.
+/// Inputs of a self-test: random floats in -1..1, and integers that are all 1, which is a valid index, mask or type.
 fn canary(dtype: DType, dims: Vec<usize>, seed: u64) -> Result<Tensor> {
     let n = sardonyx_base::tensor::element_count(&dims).filter(|&n| n <= BYTES_MAX);
     let n = n.ok_or_else(|| Error::user("E0202", format!("an input of {dims:?} is too large")))?;
@@ -299,7 +299,8 @@ fn expected(name: &str, tensor: &Tensor, options: &Options) -> ExpectedOutput {
     ExpectedOutput { tensor: Some(Canary::new(name, tensor)), rtol, atol, relative }
 }
 
-/// Relative to the largest value: what cancels to a small one has the error of the large ones it came from.
+/// Relative and absolute tolerance. The latter follows the largest element, since small ones may result from
+/// cancellation.
 fn tolerance(tensor: &Tensor, precision: Precision) -> (f64, f64) {
     if !tensor.dtype().is_float() {
         return (0.0, 0.0);
@@ -313,7 +314,7 @@ fn tolerance(tensor: &Tensor, precision: Precision) -> (f64, f64) {
     let largest = values.fold(0.0, |m: f64, v| m.max(v.abs()));
     match precision {
         Precision::F32 => (rtol, (0.1 * rtol * largest).max(1e-6)),
-        // Every value has the rounding of many: what tells a fault from that is the largest.
+        // Every value accumulates many roundings, so only errors relative to the largest element reveal a fault.
         Precision::Bf16 => (rtol, BF16_OF_MAX * largest),
     }
 }
@@ -388,7 +389,7 @@ mod tests {
         };
         g.checks.push(equal("m", "n"));
         assert_eq!(dims(&g).unwrap(), [2, 2]);
-        // What a check needs is not in the range of n.
+        // The value that the check requires is outside the range of n.
         let mut small = g.clone();
         small.symbols.get_mut("n").unwrap().hi = Some(1);
         assert_eq!(dims(&small).unwrap(), [1, 1]);
@@ -398,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_demand_that_no_type_says_is_found() {
-        // A gather of index n - 1 - k from m rows: out of range until m = n - k.
+        // A gather with index n - 1 - k from m rows, which is in range only for some choices.
         let mut g = product();
         let data = push(&mut g, Op::Input { name: "data".into(), parts: vec![] }, &[], &["m"], DType::F32);
         let i = push(&mut g, Op::Dims(vec![Dim::parse("n - 1 - k").unwrap()]), &[], &[], DType::I64);
@@ -408,7 +409,7 @@ mod tests {
         assert!(test.outputs.iter().any(|o| o.tensor.as_ref().unwrap().name == "picked"));
         let [m, k, n] = [test.inputs[0].dims[0], test.inputs[0].dims[1], test.inputs[1].dims[1]];
         assert!(n > k && n - 1 - k < m, "{m} {k} {n}");
-        // Three symbols: the distinct values, all of ones and twos, the largest.
+        // For three symbols: the distinct values, all choices of ones and twos, the largest values.
         assert_eq!(choices(3).len(), 1 + 8 + 1);
         assert!(choices(3)[1..9].contains(&vec![1, 2, 1]));
         assert_eq!(choices(9).len(), 4);
@@ -474,7 +475,7 @@ mod tests {
         let why = "a small call has a value of 268435456 elements, more than 134217728";
         assert_eq!(large("268435456").unwrap_err(), why);
         assert!(large("1024").is_ok());
-        // Index 1 of one row, and of two.
+        // Index 1 with a single row, and with two.
         let gather = |rows: &str| {
             let mut g = Graph::default();
             let data = push(&mut g, Op::Input { name: "data".into(), parts: vec![] }, &[], &[rows], DType::F32);

@@ -1,4 +1,4 @@
-//! `--at batch=8,seq=512`, a program  =>  a value for every symbol: those given, and defaults that keep its checks
+//! `--at batch=8,seq=512`, a program  =>  a value for every symbol: as given, or a default that satisfies its checks
 
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Layout, Program};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 pub use sardonyx_passes::usual::Sizes;
 
-/// `NAME=N` with commas between, as often as the option was given.
+/// Parses comma-separated `NAME=N` of all occurrences of the option. Errors: E0204.
 pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
     let mut sizes = Sizes::new();
     for part in texts.iter().flat_map(|t| t.split(',')) {
@@ -30,9 +30,9 @@ pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
     Ok(sizes)
 }
 
-/// The value of every symbol of a program. What is not given is 1 where it is the first dimension of an input and 128
-/// elsewhere, within its range, or what a check of the model asks for; capacities are full and nothing is kept.
-/// Errors: E0204 for a name that is no symbol, E0301 for a size out of range, E0201 for sizes that break a check.
+/// The value of every symbol of a program. By default, a symbol is 1 if it is the first dimension of an input and 128
+/// otherwise, limited to its range, or what a check of the model requires; capacities are full and nothing is kept.
+/// Errors: E0204 for a name that is not a symbol, E0301 for a size out of range, E0201 for sizes that violate a check.
 pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
     let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice()).collect();
     let mut out = sizes_of_call((&program.symbols, &program.checks), inputs, given)?;
@@ -48,7 +48,7 @@ pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
     Ok(out)
 }
 
-/// The same of symbols and checks, without capacities.
+/// Like [`sizes`] for symbols and checks, without capacities.
 pub fn sizes_of_call(
     (symbols, checks): (&BTreeMap<String, Symbol>, &[Check]),
     inputs: Vec<&[Dim]>,
@@ -88,7 +88,7 @@ pub fn value(d: &Dim, sizes: &Sizes) -> Result<i64> {
     d.eval(&|name| sizes.get(name).copied())
 }
 
-/// Gives a symbol that was not given what a check needs it to be.
+/// Adjusts the symbols that were not given so that the checks hold. Errors: E0201.
 fn keep_checks(
     (symbols, checks): (&BTreeMap<String, Symbol>, &[Check]),
     given: &Sizes,
@@ -112,7 +112,7 @@ mod tests {
     use sardonyx_base::DType;
     use sardonyx_dialects::flow::Container;
 
-    /// ids [batch, seq], mask [batch, total], past [batch, 2, past] with room for `room`; past + seq is total.
+    /// ids [batch, seq], mask [batch, total], past [batch, 2, past] with capacity `room`; past + seq equals total.
     fn decoder() -> Program {
         let mut p = Program::default();
         let symbol = |kind| Symbol { kind, lo: 0, hi: None };

@@ -1,10 +1,10 @@
-//! `--target cpu`, `--device cuda:0`  =>  what an artifact needs code for
+//! `--target cpu`, `--device cuda:0`  =>  the targets that an artifact needs code for
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_kernels::Target;
 use sardonyx_runtime::DeviceName;
 
-/// What a device can run. Every GPU runs the PTX of those before it.
+/// The targets that a device can run. A GPU also runs PTX of earlier targets, so a CUDA device gets all GPU targets.
 pub fn of_device(device: &DeviceName) -> Vec<Target> {
     match device {
         DeviceName::Cpu => vec![Target::cpu()],
@@ -13,7 +13,7 @@ pub fn of_device(device: &DeviceName) -> Vec<Target> {
     }
 }
 
-/// For command lines.
+/// Parser of target names for command lines.
 pub fn parser() -> impl TypedValueParser<Value = Target> {
     let known = PossibleValuesParser::new(Target::all().map(Target::name));
     known.try_map(|name| Target::from_name(&name).ok_or("is no target"))

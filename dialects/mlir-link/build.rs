@@ -1,7 +1,7 @@
-//! libMLIRCAPI*.a  =>  OUT_DIR/libMLIR-C.so, a linker script over them
+//! libMLIRCAPI*.a  =>  OUT_DIR/libMLIR-C.so, a linker script that groups them
 //!
-//! Debian ships libMLIR.so but no libMLIR-C.so, which mlir-sys asks for in shared mode.
-//! All archives but the execution engine's, which would need symbols that the shared library lacks.
+//! Debian ships libMLIR.so but no libMLIR-C.so, which mlir-sys requires in shared mode. The script contains all
+//! archives except the execution engine's, which needs symbols that the shared library lacks.
 
 use std::{env, fs, path::Path};
 
@@ -20,7 +20,7 @@ fn main() {
     fs::write(Path::new(&out).join("libMLIR-C.so"), script).expect("OUT_DIR is writable");
     println!("cargo:rustc-link-search=native={out}");
     println!("cargo:rustc-link-search=native={}", lib.display());
-    // Not if that variable changes: cargo sets it for its children from `.cargo/config.toml`, and a cargo that one of our
-    // tests runs would see a change and build everything again.
+    // The variable is deliberately not tracked: cargo sets it for child processes from `.cargo/config.toml`, so a cargo
+    // that one of our tests runs would see a change and rebuild everything.
     println!("cargo:rerun-if-changed=build.rs");
 }

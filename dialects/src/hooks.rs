@@ -1,4 +1,4 @@
-//! What `cpp/Dialects.cpp` calls: normalising dimensions, verifying operations. A panic must not cross into C++.
+//! Callbacks of `cpp/Dialects.cpp`: normalise dimensions, verify operations. A panic must not cross into C++.
 
 use crate::mlir::{Operation, owned};
 use mlir_sys::{MlirOperation, MlirStringCallback, MlirStringRef};
@@ -20,7 +20,7 @@ extern "C" fn sardonyx_normalize_dim(text: MlirStringRef, say: MlirStringCallbac
     ok
 }
 
-/// The normal form of a dimension in a type, or why it is none.
+/// The normal form of a dimension in a type, or the reason why it is invalid.
 fn dimension(text: &str) -> Result<String, String> {
     let dim = Dim::parse(text).map_err(|e| e.message)?;
     if dim.is_overflow() {

@@ -1,4 +1,4 @@
-//! The levels of the IR: what a program is made of, at each level, and what it means
+//! The levels of the IR: the data structures of each level, and their reference semantics
 
 use mlir_link as _;
 

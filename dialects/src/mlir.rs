@@ -1,8 +1,7 @@
-//! Thin handles over MLIR's C API: the reading and building that the levels need
+//! Thin handles over MLIR's C API, with the reading and building functions that the levels need
 //!
-//! Handles are plain copies of MLIR's own pointers and live as long as the context and module that they came from;
-//! code that keeps one longer is wrong, as in C++. That is the reason for `unsafe` in this file and for its absence
-//! elsewhere in this crate (but `hooks.rs`).
+//! Handles are plain copies of MLIR's pointers and live as long as the context and module that they came from; code
+//! that keeps one longer is wrong, as in C++. Therefore `unsafe` is confined to this file and `hooks.rs` in this crate.
 
 use mlir_sys::*;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor, packed};
@@ -31,7 +30,7 @@ unsafe extern "C" {
     fn sardonyxContainerLayout(t: MlirType) -> MlirStringRef;
 }
 
-/// Element types as MLIR spells them. Signless integers are signed ones of ONNX.
+/// Element types in MLIR's spelling. Signless integers represent ONNX's signed ones.
 static ELEMENTS: &[(DType, &str)] = &[
     (DType::F32, "f32"),
     (DType::U8, "ui8"),
@@ -67,8 +66,8 @@ fn string_ref(s: &str) -> MlirStringRef {
 }
 
 pub(crate) fn owned(s: MlirStringRef) -> String {
-    // MLIR strings are bytes; names from a model are UTF-8, anything else is shown as well as can be.
-    // The data of an empty string may be null, which a slice must not be.
+    // MLIR strings are bytes: names from a model are UTF-8, anything else is converted lossily. The data pointer of an
+    // empty string may be null, which is invalid for a slice.
     let bytes = if s.length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(s.data.cast::<u8>(), s.length) } };
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -128,7 +127,7 @@ impl Context {
         unsafe { mlirNamedAttributeGet(mlirIdentifierGet(self.0, string_ref(name)), attr.0) }
     }
 
-    /// An elements attribute; of strings and values that of their bytes, which [`Attr::as_constant`] reads.
+    /// An elements attribute; strings and values are stored as their bytes, which [`Attr::as_constant`] reads back.
     pub fn dense(self, t: &Tensor) -> Result<Attr> {
         if t.dtype().is_opaque() {
             return self.dense(&Tensor::from_vec(vec![t.bytes().len()], t.bytes().to_vec()));
@@ -141,7 +140,7 @@ impl Context {
             let values: Vec<i32> = t.bytes().iter().map(|b| (*b != 0) as i32).collect();
             return Ok(Attr(unsafe { mlirDenseElementsAttrBoolGet(shaped, values.len() as isize, values.as_ptr()) }));
         }
-        // MLIR wants the buffer aligned for the element, and nothing above an element's bits.
+        // MLIR requires the buffer to be aligned for the element, and the bits above those of an element to be 0.
         let aligned: Vec<u64> = match t.dtype().bits() {
             bits @ ..8 => aligned_copy(&t.bytes().iter().map(|b| b & ((1 << bits) - 1)).collect::<Vec<u8>>()),
             _ => aligned_copy(t.bytes()),
@@ -156,7 +155,7 @@ impl Context {
     pub fn element(self, t: DType) -> Type {
         let (_, name) = ELEMENTS[t as usize];
         let width = |prefix: &str| name.strip_prefix(prefix).and_then(|digits| digits.parse().ok());
-        // Asked for at each statement: the parser is for what is rare.
+        // The common types avoid the parser, because this is called for each statement.
         match (t, width("i"), width("ui")) {
             (DType::F32, ..) => Type(unsafe { mlirF32TypeGet(self.0) }),
             (_, Some(bits), _) => Type(unsafe { mlirIntegerTypeGet(self.0, bits) }),
@@ -183,7 +182,7 @@ impl Context {
         Type(unsafe { mlirFunctionTypeGet(self.0, i.len() as isize, i.as_ptr(), r.len() as isize, r.as_ptr()) })
     }
 
-    /// A location that is the names of ONNX nodes.
+    /// A location that names ONNX nodes.
     fn location(self, origins: &[String]) -> MlirLocation {
         let unknown = unsafe { mlirLocationUnknownGet(self.0) };
         let named = |n: &String| unsafe { mlirLocationNameGet(self.0, string_ref(n), unknown) };
@@ -197,7 +196,7 @@ impl Context {
         }
     }
 
-    /// Creates a detached operation; `regions` are blocks, one per region. An error is a defect of the caller.
+    /// Creates a detached operation; `regions` has one block per region. An error is a defect of the caller.
     pub fn build(self, parts: Parts<'_>) -> Result<Operation> {
         let operands: Vec<MlirValue> = parts.operands.iter().map(|v| v.0).collect();
         let results: Vec<MlirType> = parts.results.iter().map(|t| t.0).collect();
@@ -234,7 +233,7 @@ fn aligned_copy(bytes: &[u8]) -> Vec<u64> {
     out
 }
 
-/// What an operation is made of.
+/// The components of an operation to be built.
 #[derive(Default)]
 pub struct Parts<'a> {
     pub name: &'a str,
@@ -296,7 +295,7 @@ impl Attr {
         })
     }
 
-    /// A constant of a known type, as [`Context::dense`] has written it.
+    /// Reads a constant of a known type, as written by [`Context::dense`].
     pub fn as_constant(self, dtype: DType, dims: &[Dim]) -> Option<Tensor> {
         let stored = self.as_dense()?;
         if !dtype.is_opaque() {
@@ -349,7 +348,7 @@ impl Type {
     }
 
     pub fn as_element(self) -> Option<DType> {
-        // Asked for at each statement: the printer is for what is rare.
+        // The common types avoid the printer, because this is called for each statement.
         let text = match unsafe { (mlirTypeIsAF32(self.0), mlirTypeIsAInteger(self.0)) } {
             (true, _) => return Some(DType::F32),
             (_, true) => self.integer_text(),
@@ -400,14 +399,14 @@ impl Val {
         Type(unsafe { mlirValueGetType(self.0) })
     }
 
-    /// An identity that serves as a map key.
+    /// An identity for use as a map key.
     pub fn key(self) -> usize {
         self.0.ptr as usize
     }
 }
 
 impl Operation {
-    /// A detached operation from text, verified; `None` where it is malformed (MLIR has then reported why).
+    /// Parses and verifies a detached operation; `None` if it is malformed (MLIR has then reported why).
     pub fn parse(cx: Context, text: &str) -> Option<Operation> {
         let raw = unsafe { mlirOperationCreateParse(cx.0, string_ref(text), string_ref("generated")) };
         (!raw.ptr.is_null()).then_some(Operation(raw))
@@ -445,7 +444,7 @@ impl Operation {
         }
     }
 
-    /// The ONNX nodes that its location names.
+    /// Names of the ONNX nodes in its location.
     pub fn origins(self) -> Vec<String> {
         fn collect(at: MlirLocation, out: &mut Vec<String>) {
             unsafe {
@@ -467,7 +466,7 @@ impl Operation {
         out
     }
 
-    /// Reports an error at the operation's location, to whoever listens to the context.
+    /// Reports an error at the operation's location to the context's diagnostic handlers.
     pub fn emit_error(self, message: &str) {
         let text = std::ffi::CString::new(message.replace('\0', " ")).unwrap_or_default();
         unsafe { mlirEmitError(mlirOperationGetLocation(self.0), text.as_ptr()) }

@@ -1,12 +1,12 @@
-//! the name of a parameter  =>  its value: whoever computes with parameters asks here
+//! the name of a parameter  =>  its value: the interface through which all computations read parameters
 
 use crate::mlir::{Attr, Context};
 use sardonyx_base::{Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-/// The values of a model's parameters. The functions of one name are values too, such as those that a test makes up.
+/// The values of a model's parameters. A function of the name implements it too, for example in tests.
 pub trait ParamValues {
-    /// Errors: E0901 for a name that is no parameter's.
+    /// The value of a parameter. Errors: E0901 for an unknown name.
     fn value(&self, name: &str) -> Result<Tensor>;
 }
 
@@ -22,8 +22,9 @@ impl<F: Fn(&str) -> Result<Tensor>> ParamValues for F {
     }
 }
 
-/// What a rank has of a parameter along one axis: of each of `outer` runs of `count` units, the `len` units from `start`
-/// on. A unit is `unit` elements of the axis. A head of attention is a unit, for instance.
+/// The part of a parameter that a rank holds along one axis: the axis consists of `outer` runs of `count` units, and
+/// the rank holds `len` units of each run, beginning at `start`. A unit is `unit` elements, for example an attention
+/// head.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Part {
     pub axis: usize,
@@ -35,7 +36,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The part of a value. Errors: E0901 where the value has no such part.
+    /// Cuts this part out of a value. Errors: E0901 if the value has no such part.
     pub fn cut(&self, whole: &Tensor, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Tensor> {
         let (start, len) = (self.start.eval(symbols)?, self.len.eval(symbols)?);
         let wrong = || Error::defect(format!("{:?} has no part {start}..+{len} of {self:?}", whole.dims()));
@@ -55,7 +56,7 @@ impl Part {
     }
 }
 
-/// What a rank has of a parameter, by the parts that it is cut to one after the other.
+/// The value of a parameter that a rank holds, cut by each of `parts` in turn.
 pub fn value_of(
     values: &dyn ParamValues,
     name: &str,
@@ -65,7 +66,7 @@ pub fn value_of(
     parts.iter().try_fold(values.value(name)?, |value, part| part.cut(&value, symbols))
 }
 
-/// Six texts for each part.
+/// Writes six strings per part.
 pub fn write_parts(cx: Context, parts: &[Part]) -> Attr {
     let one = |p: &Part| {
         let numbers = [p.axis as i64, p.outer, p.count, p.unit].map(|n| n.to_string());
@@ -74,7 +75,7 @@ pub fn write_parts(cx: Context, parts: &[Part]) -> Attr {
     cx.strs(&parts.iter().flat_map(one).collect::<Vec<String>>())
 }
 
-/// `None` where the attribute says no parts.
+/// `None` if the attribute is not a list of parts.
 pub fn read_parts(attr: Attr) -> Option<Vec<Part>> {
     let texts = attr.as_strs()?;
     let (parts, rest) = texts.as_chunks::<6>();

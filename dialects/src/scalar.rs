@@ -2,7 +2,7 @@
 
 use sardonyx_base::DType;
 
-/// One scalar operation. Values of a body or of `sdx.map` are made of these and of conversions, nothing else.
+/// One scalar operation. Kernel bodies and `sdx.map` consist of these and of conversions only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScalarFn {
     Abs,
@@ -38,9 +38,9 @@ pub enum ScalarFn {
     Round,
     /// select(condition, a, b)
     Select,
-    /// By an amount from 0 to below the width; any other amount gives 0.
+    /// Left shift. An amount outside 0..width gives 0.
     Shl,
-    /// Of signed integers with copies of the sign; an amount outside 0..width leaves nothing but those.
+    /// Right shift, arithmetic for signed integers. An amount outside 0..width gives only copies of the sign bit, or 0.
     Shr,
     Sign,
     Sin,
@@ -50,7 +50,7 @@ pub enum ScalarFn {
     Xor,
 }
 
-/// Which element types a function takes.
+/// The element types that a function accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     Numbers,
@@ -63,7 +63,7 @@ pub enum Domain {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultType {
-    /// That of the last operand.
+    /// The type of the last operand.
     Same,
     Bool,
 }
@@ -169,17 +169,17 @@ impl Domain {
     }
 }
 
-/// What of an element a conversion keeps.
+/// What a conversion preserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Conversion {
     /// Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.
     Value,
-    /// Between types of one width.
+    /// Reinterprets the bits as a type of the same width.
     Bits,
 }
 
 impl Conversion {
-    /// Why a conversion between two types has no meaning.
+    /// An error with the reason if the conversion between the two types is undefined.
     pub fn check(self, from: DType, to: DType) -> Result<(), String> {
         match self {
             Conversion::Bits if from.bits() != to.bits() => Err(format!("{from} and {to} differ in their bits")),

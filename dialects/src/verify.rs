@@ -1,4 +1,4 @@
-//! operation  =>  ok, or the rule that it breaks: the one verifier of every level
+//! operation  =>  ok, or the rule that it breaks: the verifier for the operations of all levels
 
 use crate::mlir::Operation;
 use crate::sdx;

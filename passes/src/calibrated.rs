@@ -1,30 +1,30 @@
-//! what weights are  =>  what calibration made of them
+//! weights, by their definition  =>  how calibration chose to round them
 
 use sardonyx_base::DType;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Which weights, and the axis of them that is summed over.
+/// Identifies weights by a hash of the operations that define them, and by the axis over which they are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Meaning {
     pub value: u64,
     pub axis: usize,
 }
 
-/// What the code of a weight is.
+/// Type of the codes that stand for weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeType {
-    /// A whole number of so many bits, with a sign.
+    /// A signed integer of this many bits.
     Int(u32),
-    /// A float of 8 bits.
+    /// An 8-bit float.
     Float(DType),
 }
 
 impl CodeType {
     pub const BYTES: CodeType = CodeType::Int(8);
 
-    /// Of codes in containers.
+    /// Returns the element type of containers of codes.
     pub fn dtype(self) -> DType {
         match self {
             CodeType::Int(..=4) => DType::I4,
@@ -33,7 +33,7 @@ impl CodeType {
         }
     }
 
-    /// Of codes that calibration gives.
+    /// Returns the element type of the codes that calibration stores as parameters.
     pub fn parameter(self) -> DType {
         match self {
             CodeType::Int(_) => DType::I8,
@@ -41,7 +41,7 @@ impl CodeType {
         }
     }
 
-    /// Of the scales of groups.
+    /// Returns the element type of the scales of groups.
     pub fn scale(self) -> DType {
         match self {
             CodeType::Int(_) => DType::BF16,
@@ -50,7 +50,7 @@ impl CodeType {
     }
 }
 
-/// As reports call it: `int4`, `f8e4m3fn`.
+/// The name used in reports: `int4`, `f8e4m3fn`.
 impl fmt::Display for CodeType {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
@@ -60,36 +60,36 @@ impl fmt::Display for CodeType {
     }
 }
 
-/// The names of parameters: codes, whole numbers as bytes, and a scale for each group of them.
+/// Names of the parameters that hold codes (integers are stored as bytes) and the scale of each group of codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Codes {
     pub codes: String,
     pub scale: String,
     pub code: CodeType,
-    /// Weights of a group.
+    /// Number of weights in a group.
     pub size: i64,
 }
 
 /// How weights are rounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the nearest of 8 bits, with one scale along the sum.
+    /// Rounds to the nearest 8-bit code, with one scale along the reduction axis.
     Nearest,
-    /// As they were.
+    /// Uses codes and scales that calibration stored as parameters.
     Codes(Codes),
 }
 
-/// The least and the largest of a value's elements.
+/// The minimum and maximum of a value's elements.
 pub type Range = [f32; 2];
 
-/// The weights that are rounded as data says: those that were calibrated, or all that a choice by layer rounds. And the ranges of
-/// values that have one scale.
+/// The weights whose rounding was chosen from data (calibrated weights, or all weights that a choice by layer rounds),
+/// and the ranges of values that have a single scale.
 #[derive(Clone, Debug, Default)]
 pub struct Calibrated {
     found: Arc<HashMap<Meaning, Rounding>>,
-    /// By what the value is.
+    /// Ranges by the hash of the operations that define a value.
     ranges: Arc<HashMap<u64, Range>>,
-    /// Whether the data was made up.
+    /// Whether the calibration data was random.
     is_random: bool,
 }
 
@@ -102,7 +102,7 @@ impl Calibrated {
         Calibrated { ranges: Arc::new(ranges), ..self }
     }
 
-    /// As manifests and reports call it; none where nothing was calibrated.
+    /// Returns the name used in manifests and reports, or `None` if nothing was calibrated.
     pub fn name(&self) -> Option<&'static str> {
         (!self.found.is_empty() || !self.ranges.is_empty()).then_some(if self.is_random {
             "calibrated=random"

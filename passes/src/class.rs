@@ -1,16 +1,17 @@
 //! Classes of rewrites: exact, reassociating, narrowing, finite-only
 
-/// How equal two programs are, one of which is a rewrite of the other: FLOATING_POINT.md, "Classes of rewrites".
+/// How closely a rewritten program must agree with the original: FLOATING_POINT.md, "Classes of rewrites".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Equal bits for all inputs; of a NaN only that it is one.
+    /// Bitwise equal for all inputs, except that NaN payloads may differ.
     #[default]
     Exact,
-    /// Equal up to roundings, while nothing overflows or underflows; NaN and infinities in the same places.
+    /// Equal up to rounding, as long as nothing overflows or underflows; NaN and infinities occur at the same
+    /// positions.
     Reassociating,
-    /// Equal up to the rounding of factors to the precision that was asked for.
+    /// Equal up to rounding of operands to the requested precision.
     Narrowing,
-    /// As reassociating, for finite inputs and results alone.
+    /// As reassociating, but only for finite inputs and results.
     FiniteOnly,
 }
 

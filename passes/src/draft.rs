@@ -1,4 +1,4 @@
-//! load, apply, reduce …  =>  the body and the operands of a kernel in the making
+//! load, apply, reduce …  =>  the body and the operands of a kernel under construction
 
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
@@ -6,7 +6,7 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, Kernel, Level, Memlet, Program, Statement, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// A kernel in the making.
+/// A kernel under construction.
 #[derive(Default)]
 pub struct Draft {
     pub reads: Vec<Container>,
@@ -34,8 +34,8 @@ impl Draft {
         self.push(Body::Apply { f, args: args.to_vec() }, dtype)
     }
 
-    /// Appends what follows a sum of a kernel, with another value for the sum and other expressions for variables. Gives each
-    /// statement's new number.
+    /// Appends the statements that follow a reduction of kernel `k`, with another value in place of the reduction and
+    /// other expressions for variables. Returns each statement's new number.
     pub fn follow(&mut self, k: &Kernel, (old, sum): (usize, usize), var: &dyn Fn(usize) -> Option<Dim>) -> Vec<usize> {
         let levels = k.levels();
         let mut map: Vec<usize> = vec![];
@@ -46,14 +46,14 @@ impl Draft {
                     let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, var, &|k| map[k]));
                     self.push(new, statement.dtype)
                 }
-                // Only the sum needs it.
+                // Only the reduction uses it.
                 Level::Point | Level::Deep => sum,
             });
         }
         map
     }
 
-    /// The kernel that stores what was drafted at each outer point; none of it is a reduction.
+    /// Builds the kernel without reductions that executes the drafted body at each outer point.
     pub fn map(self, outer: Vec<Dim>, writes: Vec<Container>, stores: Vec<Store>) -> Kernel {
         let Draft { reads, body, .. } = self;
         Kernel { outer, inner: vec![], deep: vec![], reads, writes, body, stores }
@@ -67,7 +67,7 @@ impl Draft {
         self.push(Body::Index(Kernel::var(v)), DType::I64)
     }
 
-    /// At how many inner points a condition holds.
+    /// Appends the number of inner points at which a condition holds.
     pub fn count(&mut self, condition: usize) -> usize {
         let (one, zero) = (self.number(1), self.number(0));
         let number = self.apply(ScalarFn::Select, &[condition, one, zero], DType::I64);

@@ -1,7 +1,7 @@
-//! f16(g(f32(f16(x))))  =>  f16(g(x)): of roundings one behind the other in a kernel the last one stays
+//! f16(g(f32(f16(x))))  =>  f16(g(x)): of successive roundings in a kernel only the last is kept
 //!
-//! A kernel may keep in f32 what was rounded between two nodes (FLOATING_POINT.md). What is stored, compared or used as
-//! an index stays rounded.
+//! A kernel may keep a value in f32 that was rounded between two nodes (FLOATING_POINT.md). Values that are stored,
+//! compared or used as an index stay rounded.
 
 use crate::rewrite::Rewrites;
 use crate::splice::{renumber_stores, tidy};
@@ -25,7 +25,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// The kernel without those roundings; none where each is the last. Statements that nothing needs may be left.
+/// Returns the kernel without redundant roundings, or `None` if there are none. Dead statements may remain.
 pub fn without_roundings(k: &Kernel) -> Option<Kernel> {
     let rounded: Vec<Option<usize>> = (0..k.body.len()).map(|at| rounded(k, at)).collect();
     rounded.iter().flatten().next()?;
@@ -50,7 +50,7 @@ pub fn without_roundings(k: &Kernel) -> Option<Kernel> {
     Some(new)
 }
 
-/// x, where a statement is f32(f16(x)).
+/// Returns x if a statement is f32(f16(x)).
 fn rounded(k: &Kernel, at: usize) -> Option<usize> {
     let converted = |at: usize, to: DType| match k.body[at] {
         Statement { body: Body::Convert(from, Conversion::Value), dtype } if dtype == to => Some(from),
@@ -60,7 +60,7 @@ fn rounded(k: &Kernel, at: usize) -> Option<usize> {
     (k.body[from].dtype == DType::F32).then_some(from)
 }
 
-/// By statement: whether all that is made of it is rounded to f16 later on, whatever reads it.
+/// Whether, by statement, every use of the value is rounded to f16 later on.
 fn rounded_again(k: &Kernel) -> Vec<bool> {
     let mut again = vec![true; k.body.len()];
     for store in &k.stores {

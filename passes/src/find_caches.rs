@@ -1,8 +1,8 @@
-//! concat(past, x), where past is an input and the result an output  =>  append(past, x): a state that grows in place
+//! concat(past, x), where past is an input and the result an output  =>  append(past, x): a cache that grows in place
 //!
-//! A decoder takes the keys and values of earlier positions and gives them back with those of the new ones behind them.
-//! As an append, this is something that a call may do in the memory of the past, where only the new positions are
-//! written. So nothing else may read the past, and the result is one output: both then are one memory.
+//! A decoder takes the keys and values of earlier positions, and returns them with those of new positions appended.
+//! Expressed as an append, a call may work in the memory of the past and write the new positions only. Therefore
+//! nothing else may read the past, and the result must be exactly one output: input and output share memory.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::Result;
@@ -11,7 +11,7 @@ use sardonyx_dialects::sdx::{Graph, Op, Value};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.graphs(module, |rewrites, graph| {
-        // Nobody keeps memory for what host operations call.
+        // Functions called by host operations have no memory that persists between calls.
         if graph.internal {
             return Ok(());
         }
@@ -25,15 +25,15 @@ fn apply(graph: &mut Graph, v: Value, axis: usize) -> Value {
     v
 }
 
-/// The axis, where the value is a state: the concat of an input that nothing else uses and one more operand, and once
-/// an output.
+/// Returns the axis if the value is such a cache: the concat of an otherwise unused input and one more operand that is
+/// exactly one output.
 fn matches(graph: &Graph, uses: &[usize], v: Value) -> Option<usize> {
     let node = graph.node(v);
     let (Op::Concat { axis }, [_, _]) = (&node.op, node.args.as_slice()) else { return None };
     continues_input(graph, uses, v).then_some(*axis)
 }
 
-/// How often what is not dead uses each value.
+/// Returns the number of uses of each value by live nodes.
 pub fn uses(graph: &Graph) -> Vec<usize> {
     let live = graph.live();
     let mut uses = graph.uses();
@@ -42,12 +42,12 @@ pub fn uses(graph: &Graph) -> Vec<usize> {
     uses
 }
 
-/// Whether an append may go on in the memory of what it appends to.
+/// Whether an append may work in place, in the memory of its first operand.
 pub fn is_state(graph: &Graph, uses: &[usize], v: Value) -> bool {
     matches!(graph.node(v).op, Op::Append { .. }) && continues_input(graph, uses, v)
 }
 
-/// The first operand is an input that nothing else uses, and the value is an output once.
+/// Whether the first operand is an otherwise unused input and the value is exactly one output.
 fn continues_input(graph: &Graph, uses: &[usize], v: Value) -> bool {
     let past = graph.node(v).args[0];
     let outputs = graph.outputs.iter().filter(|(_, o)| *o == v).count();

@@ -1,7 +1,7 @@
 //! add(const 2, const 3)  =>  const 5;   gather(dims ["batch", "seq"], const 1)  =>  dims ["seq"]
 //!
-//! Values come from the interpreter, and for small integers from their expressions over the symbols: there is no
-//! second evaluator here.
+//! Values come from the interpreter, or for small integer tensors from their expressions over symbols. The pass has no
+//! evaluator of its own.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{DType, Dim, Result, Tensor};
@@ -10,7 +10,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 
-/// Beyond this many elements a constant stays an operation: the IR is no place for tables.
+/// Results with more elements are not folded, because the IR should not hold large tables.
 const ELEMENTS_MAX: usize = 1024;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -47,7 +47,7 @@ fn is_literal(op: &Op) -> bool {
     )
 }
 
-/// Known elements as an operation without operands; `None` where no such operation says it.
+/// Returns the operation without operands that gives these elements, or `None` if there is none.
 fn literal(values: &[Dim], ty: &TensorType) -> Option<Op> {
     if let (Some(numbers), Some(dims)) =
         (values.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>(), ty.static_dims())
@@ -62,7 +62,7 @@ fn literal(values: &[Dim], ty: &TensorType) -> Option<Op> {
     (ty.dtype == DType::I64 && ty.rank() <= 1).then(|| Op::Dims(values.to_vec()))
 }
 
-/// The value of an operation on small constants.
+/// Returns the value of an operation whose operands are small constants.
 fn evaluate(graph: &Graph, node: &Node, params: &dyn ParamValues) -> Result<Option<Tensor>> {
     let constants = node.args.iter().all(|a| matches!(graph.node(*a).op, Op::Const(_)));
     let small = node.ty.static_dims().is_some_and(|d| d.iter().product::<usize>() <= ELEMENTS_MAX);

@@ -1,10 +1,10 @@
 //! s = q·k; p = exp(s − max s); o = p·v / Σ p  =>  one kernel: the scores of a row are never written to memory
 //!
-//! Three kernels become one where nothing else reads what is between them: a contraction that makes the scores (with
-//! scale and mask as its epilogue), reductions over the rows of the scores that give the weights, and a contraction of
-//! the weights with the values. What the first one sums over becomes the deep space: a sum at each inner point.
+//! Three kernels become one if nothing else reads what they pass on: a contraction that computes the scores (with scale
+//! and mask as its epilogue), reductions over the rows of scores that give the weights, and a contraction of the
+//! weights with the values. The first one's K dimension becomes the deep space: a reduction at each inner point.
 //!
-//! What divides the weights of a row then divides the row's result (see `divide_last`).
+//! A division of a row's weights then becomes a division of the row's result (see `divide_last`).
 
 mod divide_last;
 mod remarks;
@@ -31,7 +31,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 
 pub const RULE: Rule = Rule::of_class(Equality::Reassociating, "attention");
 
-/// The steps that become one in place of the last of them, and what it then is.
+/// Three steps that become one in place of the last, and the fused kernel.
 pub struct Site {
     steps: [usize; 3],
     kernel: Kernel,
@@ -44,7 +44,7 @@ impl Changes for Site {
     }
 }
 
-/// The site that ends in the contraction of weights and values.
+/// Returns the site whose contraction of weights with values is step `sum`.
 pub fn find(program: &Program, uses: &Uses, sum: usize) -> Option<Site> {
     let c_step = &program.steps[sum];
     if kernel(c_step)?.class() != Class::Contract {
@@ -61,7 +61,8 @@ pub fn find(program: &Program, uses: &Uses, sum: usize) -> Option<Site> {
     })
 }
 
-/// The step of a class that makes a container which one other step reads, and nothing beside it.
+/// Returns the step of class `class` that produces container `id`, if that is its only result and has exactly one
+/// consumer.
 fn only_reader(program: &Program, uses: &Uses, id: usize, class: Class) -> Option<usize> {
     let at = uses.producers[id]?;
     let step = &program.steps[at];
@@ -74,7 +75,7 @@ pub fn apply(program: &mut Program, site: &Site) {
     let origins = origins_of(program, &site.steps);
     let step = &mut program.steps[site.steps[2]];
     (step.op, step.args, step.origins) = (FlowOp::Kernel(Arc::new(site.kernel.clone())), site.args.clone(), origins);
-    // Nothing reads the other two any more.
+    // The other two steps have no consumers left.
     drop_dead(program);
 }
 
@@ -85,15 +86,15 @@ fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Optio
     k = without_roundings(&k).unwrap_or(k);
     divide_last::apply(&mut k, &|s| program.symbol_lo(s));
     let (k, args) = tidy(k, args);
-    // An index from data may be checked once per point, and the points are others now.
+    // A data-dependent index may be checked once per point, and the iteration points have changed.
     let by_data = |b: &Body| matches!(b, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
     let fits =
         has_exponentials(&k) && k.class() == Class::Attention && k.check().is_ok() && k.body.len() <= STATEMENTS_MAX;
     (fits && !k.body.iter().any(|s| by_data(&s.body))).then_some((k, args))
 }
 
-/// p = exp(s − m), where m is one per row. Other normalisations between two contractions gain nothing here: there the
-/// rows are short, and the contractions run better on their own.
+/// Whether the kernel computes p = exp(s − m) with one m per row. Fusing other normalisations between two contractions
+/// gains nothing here: their rows are short, and the contractions run faster on their own.
 fn has_exponentials(k: &Kernel) -> bool {
     let levels = k.levels();
     let exponent = |s: &Statement| match &s.body {
@@ -106,7 +107,7 @@ fn has_exponentials(k: &Kernel) -> bool {
     })
 }
 
-/// The contraction's sum becomes one over the deep space.
+/// Fuses the scores into the weights: the contraction's reduction moves to the deep space.
 fn scores_in_weights(scores: &Step, weights: &Step) -> Option<(Kernel, Vec<usize>)> {
     let (p, c) = (kernel(scores)?, kernel(weights)?);
     let vars = read_at(p, the_load(scores, weights)?)?;
@@ -118,7 +119,7 @@ fn scores_in_weights(scores: &Step, weights: &Step) -> Option<(Kernel, Vec<usize
     (becomes_deep && nested.of_consumer.iter().all(|(was, now)| was == now)).then_some((nested.kernel, nested.args))
 }
 
-/// The rows of the weights are walked by the sum: its inner space is theirs.
+/// Fuses the weights into the weighted sum, whose inner space becomes the rows of the weights.
 fn weights_in_sum(weights: &Step, sum: &Step) -> Option<(Kernel, Vec<usize>)> {
     let (p, c) = (kernel(weights)?, kernel(sum)?);
     let (n_outer, n_walked) = (p.outer.len(), p.outer.len() + p.inner.len());
@@ -132,7 +133,7 @@ fn weights_in_sum(weights: &Step, sum: &Step) -> Option<(Kernel, Vec<usize>)> {
     (same_row && same_levels).then_some((nested.kernel, nested.args))
 }
 
-/// The one place at which a step reads another one's result.
+/// Returns the only load by which a step reads another step's result.
 fn the_load<'c>(producer: &Step, consumer: &'c Step) -> Option<&'c Memlet> {
     let loads = loads_of(producer, consumer);
     match loads.as_slice() {
@@ -141,7 +142,8 @@ fn the_load<'c>(producer: &Step, consumer: &'c Step) -> Option<&'c Memlet> {
     }
 }
 
-/// The variables of a producer at the point that is read: what is not stored by them has none.
+/// Returns the producer's variables at the point that is read; variables that do not index the stored result are
+/// `None`.
 fn read_at(p: &Kernel, read: &Memlet) -> Option<Vec<Option<Dim>>> {
     let mut vars: Vec<Option<Dim>> = p.extents().map(|e| e.is_const(1).then(|| Dim::constant(0))).collect();
     for (stored, read) in p.stores[0].memlet.index.iter().zip(&read.index) {
@@ -154,16 +156,16 @@ fn read_at(p: &Kernel, read: &Memlet) -> Option<Vec<Option<Dim>>> {
     Some(vars)
 }
 
-/// A kernel with another one in place of a load.
+/// A kernel with another kernel's body in place of a load.
 struct Nested {
     kernel: Kernel,
     args: Vec<usize>,
-    /// The level of each reduction's operand before and now.
+    /// The level of each reduction's operand, before and after.
     of_producer: Vec<(Level, Level)>,
     of_consumer: Vec<(Level, Level)>,
 }
 
-/// The consumer with the producer's body, its variables replaced, where it read the result.
+/// Builds the consumer with the producer's body, its variables replaced by `vars`, in place of loads of its result.
 fn nested(p_step: &Step, c_step: &Step, vars: &[Dim], deep: Vec<Dim>) -> Option<Nested> {
     let (p, c) = (kernel(p_step)?, kernel(c_step)?);
     let id = p_step.results[0];
@@ -199,7 +201,7 @@ fn nested(p_step: &Step, c_step: &Step, vars: &[Dim], deep: Vec<Dim>) -> Option<
     Some(Nested { args: [&c_step.args[..], &p_step.args].concat(), kernel, of_producer, of_consumer })
 }
 
-/// The operands of a kernel's reductions, and their levels.
+/// Returns the operands of a kernel's reductions, with their levels.
 fn reduced(k: &Kernel) -> Vec<(usize, Level)> {
     let levels = k.levels();
     let arg = |body: &Body| if let Body::Reduce { arg, .. } = body { Some((*arg, levels[*arg])) } else { None };

@@ -1,7 +1,7 @@
-//! y = reduce(x); z[i] = f(y[i])  =>  one kernel: what is elementwise on a reduction's result follows it in registers
+//! y = reduce(x); z[i] = f(y[i])  =>  one kernel: elementwise functions of a reduction's result become its epilogue
 //!
-//! The reader may permute the result: then the kernel writes in the reader's order. It may itself follow a contraction
-//! that has the left factor in common, as in silu(x · g) * (x · u): then one kernel has both sums.
+//! The consumer may permute the result: the kernel then writes in the consumer's order. The consumer may itself be a
+//! contraction that shares operand A, as in silu(x · g) * (x · u): one kernel then computes both contractions.
 
 use crate::class::Class as Equality;
 use crate::merge::{Match, STATEMENTS_MAX, correspond, merge_pairs, n_statements};
@@ -20,7 +20,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 
 pub const RULE: Rule = Rule::of_class(Equality::Exact, "epilogue");
 
-/// Sums of one kernel: more would need tiles that no device has room for.
+/// Maximum number of contractions in one kernel: the tiles of more would not fit the registers of any device.
 const SUMS_MAX: usize = 2;
 
 pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> std::result::Result<Match, Miss> {
@@ -33,12 +33,12 @@ pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize)
     if n_statements(p, c) > STATEMENTS_MAX {
         return Err(Miss::Statements);
     }
-    // A map may have an inner space, where nothing reduces over it: its points are no rows.
+    // A map may have an inner space over which nothing is reduced; its points are not rows.
     if !are_two_sums && !c.inner.is_empty() {
         return Err(Miss::OtherSpace);
     }
     let pairs = correspond(p_step, c_step)?;
-    // Only outer variables: the epilogue runs once per result, not once per summand.
+    // Only outer variables: the epilogue runs once per result, not once per reduction step.
     if pairs.iter().any(|&(cv, pv)| pv >= p.outer.len() || cv >= c.outer.len()) {
         return Err(Miss::OtherSpace);
     }
@@ -71,8 +71,9 @@ pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize)
     Ok(m)
 }
 
-/// Whether two contractions sum over the same points products that have one factor in common. It does not move with the
-/// columns of the result, so that what differs are matrices of columns; they lie alike, or will when they are packed.
+/// Whether two contractions reduce over the same points and have one operand in common. The common operand must not
+/// depend on the columns of the result, so only the matrices of columns differ; these have the same layout, or will
+/// have it once they are packed.
 fn are_sums_of_one(
     program: &Program,
     uses: &Uses,
@@ -104,7 +105,7 @@ fn are_sums_of_one(
     })
 }
 
-/// The two loads of each product of a contraction.
+/// Returns the two operand loads of each product in a contraction.
 fn factors(k: &Kernel) -> Vec<[&Memlet; 2]> {
     let load = |a: usize| match &k.body[a].body {
         Body::Load { memlet, guard: None } => Some(memlet),

@@ -1,8 +1,8 @@
-//! m = max(x); e = exp(x - m); s = sum(e); y = e / s  =>  one kernel that walks each row
+//! m = max(x); e = exp(x - m); s = sum(e); y = e / s  =>  one kernel that iterates over each row
 //!
-//! Two kernels become one where they iterate over the same rows and columns: a reduction and a map over the same
-//! points, before or after it, or two reductions. The reader must share points with the producer; reading only its
-//! row values would save nothing but a launch.
+//! Two kernels become one if they iterate over the same rows and columns: a reduction and a map over the same points,
+//! before or after it, or two reductions. The consumer must share points with the producer; if it read only the
+//! producer's row values, fusion would save nothing but a launch.
 
 use crate::class::Class as Equality;
 use crate::merge::{Match, STATEMENTS_MAX, correspond, fits, loads_of, merge_pairs, n_statements};
@@ -24,7 +24,7 @@ type Found = std::result::Result<Match, Miss>;
 pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Found {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
-    // A contraction has a generator of its own, which has no rows to share.
+    // Contractions have a code generator of their own, which has no rows to share.
     if p.class() == Class::Contract || c.class() == Class::Contract {
         return Err(Miss::Unlike);
     }
@@ -32,7 +32,7 @@ pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize)
         return Err(Miss::Statements);
     }
     let pairs = pair_units(p, c, correspond(p_step, c_step)?);
-    // A reduction over no dimensions has no inner space either, and must not get one.
+    // A reduction over no dimensions has no inner space, and must not get one.
     let m = match (p.inner.is_empty(), c.inner.is_empty()) {
         (false, true) if c.class() == Class::Map => map_after(p_step, p, c_step, c, pairs)?,
         (true, false) if p.class() == Class::Map => map_before(p, c, &pairs)?,
@@ -52,8 +52,8 @@ fn own_vars(k: &Kernel) -> Vec<Dim> {
     (0..k.n_vars()).map(Kernel::var).collect()
 }
 
-/// Variables of one kernel in terms of the other's; unit dimensions without a partner stand at 0. None where a variable
-/// of either side has no partner.
+/// Returns the variables of one kernel in terms of the other's; dimensions of extent 1 without a partner are 0. The
+/// result is `None` if another variable of either kernel has no partner.
 fn translate(from: &Kernel, to: &Kernel, pairs: &[(usize, usize)]) -> Option<Vec<Dim>> {
     let extent = |k: &Kernel, v: usize| k.outer.iter().chain(&k.inner).nth(v).cloned();
     let complete =
@@ -65,7 +65,8 @@ fn translate(from: &Kernel, to: &Kernel, pairs: &[(usize, usize)]) -> Option<Vec
     complete.then(|| (0..from.n_vars()).map(one).collect::<Option<Vec<_>>>()).flatten()
 }
 
-/// Pairs rows of 1 that are in one place: what both read there is then one load, though a broadcast says 0 for it.
+/// Pairs outer dimensions of extent 1 at the same position, so that loads which both kernels have become one, even if a
+/// broadcast indexes with 0 there.
 fn pair_units(p: &Kernel, c: &Kernel, mut pairs: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     for v in 0..p.outer.len().min(c.outer.len()) {
         let one = p.outer[v].is_const(1) && c.outer[v].is_const(1);
@@ -76,8 +77,8 @@ fn pair_units(p: &Kernel, c: &Kernel, mut pairs: Vec<(usize, usize)>) -> Vec<(us
     pairs
 }
 
-/// Pairs the reader's variables that are left over with the producer's inner ones, in order, where extents agree. One
-/// that stays without a partner is for `translate` to refuse.
+/// Pairs the consumer's unpaired variables with the producer's unpaired inner ones, in order; extents must agree.
+/// Variables that remain unpaired are rejected by `translate`.
 fn pair_inner(p: &Kernel, c: &Kernel, mut pairs: Vec<(usize, usize)>) -> Option<Vec<(usize, usize)>> {
     let extents = |k: &Kernel| k.outer.iter().chain(&k.inner).cloned().collect::<Vec<_>>();
     let (pe, ce) = (extents(p), extents(c));
@@ -90,7 +91,7 @@ fn pair_inner(p: &Kernel, c: &Kernel, mut pairs: Vec<(usize, usize)>) -> Option<
     Some(pairs)
 }
 
-/// The reader, in the producer's terms, reads a point that the producer computes or reads.
+/// Whether the consumer, in the producer's variables, reads a point that the producer computes or reads.
 fn shares_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, vars: &[Dim]) -> bool {
     let levels = p.levels();
     let reads_point_result = loads_of(p_step, c_step).iter().any(|(result, _, _)| {
@@ -111,7 +112,7 @@ fn shares_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, vars: &[D
     reads_point_result || same_load
 }
 
-/// reduce, then a map over the same points
+/// Matches a reduction followed by a map over the same points.
 fn map_after(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, pairs: Vec<(usize, usize)>) -> Found {
     let pairs = pair_inner(p, c, pairs).ok_or(Miss::OtherSpace)?;
     let consumer = translate(c, p, &pairs).ok_or(Miss::OtherSpace)?;
@@ -121,14 +122,14 @@ fn map_after(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, pairs: Vec<(u
     Ok(Match { outer: p.outer.clone(), inner: p.inner.clone(), producer: own_vars(p), consumer })
 }
 
-/// a map, then a reduction over its points
+/// Matches a map followed by a reduction over its points.
 fn map_before(p: &Kernel, c: &Kernel, pairs: &[(usize, usize)]) -> Found {
     let swapped: Vec<(usize, usize)> = pairs.iter().map(|&(cv, pv)| (pv, cv)).collect();
     let producer = translate(p, c, &swapped).ok_or(Miss::OtherSpace)?;
     Ok(Match { outer: c.outer.clone(), inner: c.inner.clone(), producer, consumer: own_vars(c) })
 }
 
-/// two reductions over the same columns of the same rows
+/// Matches two reductions over the same columns of the same rows.
 fn two_reductions(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, pairs: Vec<(usize, usize)>) -> Found {
     let pairs = pair_inner(p, c, pairs).ok_or(Miss::OtherSpace)?;
     let same_side = pairs.iter().all(|&(cv, pv)| (cv < c.outer.len()) == (pv < p.outer.len()));

@@ -1,7 +1,7 @@
-//! y = f(x); z = g(x)  =>  one kernel with two results: what two kernels read at the same points is read once
+//! y = f(x); z = g(x)  =>  one kernel with two results: operands that two kernels read at the same points are read once
 //!
-//! Neither reads the other's results, nor what is made of them. The keys and the values that a call appends to its states
-//! are siblings too, though they share no operand: at the same points they write what is new.
+//! Neither kernel depends on the other's results. The keys and values that a call appends to its caches are siblings,
+//! too, though they share no operand: they write the new positions at the same points.
 
 use crate::merge::{Match, STATEMENTS_MAX, merge_into, n_statements};
 use crate::rewrite::{Rewrites, Site};
@@ -27,7 +27,7 @@ impl Site for Siblings {
     }
 }
 
-/// A step before this one that it may join.
+/// Returns an earlier step that can be fused with this one.
 fn find(program: &Program, uses: &Uses, second: usize) -> Option<Siblings> {
     let step = &program.steps[second];
     let k = kernel(step)?;
@@ -44,7 +44,7 @@ fn matches(program: &Program, uses: &Uses, first: usize, (second, b): (usize, &K
     let (a_step, b_step) = (&program.steps[first], &program.steps[second]);
     let Some(a) = kernel(a_step) else { return false };
     let alike = match (a.class().merging(), b.class().merging()) {
-        // One order of points serves the results of both.
+        // One order of points must suit both results.
         (Merging::Points, Merging::Points) => a.stores[0].memlet.index == b.stores[0].memlet.index,
         (Merging::Rows, Merging::Rows) => true,
         (Merging::Points | Merging::Rows | Merging::Products | Merging::Whole, _) => false,
@@ -61,7 +61,7 @@ fn matches(program: &Program, uses: &Uses, first: usize, (second, b): (usize, &K
         && step_between(program, uses, first, second).is_none()
 }
 
-/// A load at the same place, of another element at every point.
+/// Whether both kernels have a load at the same index, which accesses a different element at every point.
 fn shares_points(a_step: &Step, a: &Kernel, b_step: &Step, b: &Kernel) -> bool {
     let extents: Vec<_> = a.extents().collect();
     let every_point = |m: &Memlet| {
@@ -85,7 +85,7 @@ fn shares_points(a_step: &Step, a: &Kernel, b_step: &Step, b: &Kernel) -> bool {
     loads(a, a_step).iter().any(|load| every_point(&load.1) && same(load))
 }
 
-/// Whether a step writes to the memory of a state.
+/// Whether a step writes to the memory of a cache that grows in place.
 fn continues_state(program: &Program, step: &Step) -> bool {
     program.states.iter().any(|s| step.results.contains(&program.outputs[s.output].1))
 }

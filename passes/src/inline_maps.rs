@@ -1,9 +1,9 @@
-//! y[i] = f(x[i]); z = g(y[p(i)])  =>  z = g(f(x[p(i)])): a map is computed where it is read
+//! y[i] = f(x[i]); z = g(y[p(i)])  =>  z = g(f(x[p(i)])): a map is computed where its result is read
 //!
-//! Index maps (transposes, slices, broadcasts, constants by position) go into every reader: they only change where a
-//! reader looks. Other maps go into their only reader, and only where it reads each point once, so that nothing is
-//! computed twice. A contraction reads its operands many times: it takes index maps alone. Attention takes maps for what
-//! it reads once per query.
+//! Index maps (transposes, slices, broadcasts, constants by position) are inlined into every consumer: they change only
+//! what a consumer indexes. Other maps are inlined into their only consumer, if it reads each point once, so that
+//! nothing is computed twice. A contraction reads its operands many times and takes index maps only. Attention also
+//! takes maps for operands that it reads once per query.
 
 use crate::class::Class as Equality;
 use crate::merge::{STATEMENTS_MAX, n_statements};
@@ -22,7 +22,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 
 pub const RULE: Rule = Rule::of_class(Equality::Exact, "inline");
 
-/// Step `producer` goes into step `consumer` in place of its operand.
+/// Step `producer` is inlined into step `consumer`, in place of its operand.
 pub struct Site {
     producer: usize,
     consumer: usize,
@@ -41,12 +41,12 @@ impl Changes for Site {
     }
 }
 
-/// A map that goes into the step at no cost, or at next to none.
+/// Returns a map that can be inlined into the step at little or no cost.
 pub fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
     find_site(program, uses, consumer, &|site| matches(program, uses, site).is_ok())
 }
 
-/// A map that goes into the step at no cost, whatever else merges: an index map, or another one into a map.
+/// Returns a map that can be inlined at no cost regardless of other fusions: an index map, or any map into a map.
 pub fn find_free(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
     let class = |step: usize| kernel(&program.steps[step]).map(Kernel::class);
     let index_map = |step: usize| kernel(&program.steps[step]).is_some_and(is_index_map);
@@ -64,20 +64,20 @@ fn find_site(program: &Program, uses: &Uses, consumer: usize, wanted: &dyn Fn(&S
     })
 }
 
-/// The sites where a step reads another one.
+/// Returns the sites at which a step reads another one.
 fn sites(program: &Program, producer: usize, consumer: usize) -> Vec<Site> {
     let (results, args) = (&program.steps[producer].results, &program.steps[consumer].args);
     let operands = (0..args.len()).filter(|&o| results.contains(&args[o]));
     operands.map(|operand| Site { producer, consumer, operand }).collect()
 }
 
-/// Whether the producer can be computed where the consumer reads it, at whatever cost.
+/// Whether the producer can be computed where the consumer reads it, regardless of cost.
 pub fn is_legal(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
     let sites = sites(program, producer, consumer);
     !sites.is_empty() && sites.iter().all(|site| check_legal(program, uses, site).is_ok())
 }
 
-/// Computes the producer, where that is legal, at the place where the consumer reads it.
+/// Inlines the producer into the consumer, if that is legal.
 pub fn inline_into(program: &mut Program, producer: usize, consumer: usize) {
     // A map has one result, and a kernel reads a container through one operand.
     if let Some(site) = sites(program, producer, consumer).first() {
@@ -85,7 +85,7 @@ pub fn inline_into(program: &mut Program, producer: usize, consumer: usize) {
     }
 }
 
-/// Why a producer is not computed in a consumer; `None` where it can be.
+/// Returns why a producer is not inlined into a consumer, or `None` if it can be.
 pub fn why_not(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Miss> {
     let sites = sites(program, producer, consumer);
     let misses: Vec<Miss> =
@@ -93,7 +93,7 @@ pub fn why_not(program: &Program, uses: &Uses, producer: usize, consumer: usize)
     (misses.len() == sites.len()).then(|| misses.first().copied().unwrap_or(Miss::Unlike))
 }
 
-/// Legal, and nothing is computed twice, or next to nothing.
+/// Succeeds if inlining is legal and recomputes little or nothing.
 fn matches(program: &Program, uses: &Uses, site: &Site) -> std::result::Result<(), Miss> {
     check_legal(program, uses, site)?;
     check_cheap(program, uses, site)
@@ -143,8 +143,8 @@ fn check_legal(program: &Program, uses: &Uses, site: &Site) -> std::result::Resu
     refuse(Miss::Repeated, !stores_points(p_step, p, c_step, c, site.operand))
 }
 
-/// What the consumer stores along its inner space still depends on the point there: an operand that is the same along
-/// a row would make it a row's value, which is stored once per row.
+/// Whether the values that the consumer stores along its inner space still depend on the point there. An operand that
+/// is constant along a row would turn them into row values, which are stored once per row.
 fn stores_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize) -> bool {
     if c.inner.is_empty() {
         return true;
@@ -153,8 +153,8 @@ fn stores_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: 
     merged.check().is_ok() && data_loads_per_row(&merged) <= data_loads_per_row(c)
 }
 
-/// An index from data is checked against the operand's dimension: the producer has a load that checks it against the
-/// same extent. (A slice has another extent, a broadcast does not look.)
+/// Whether range checks remain: a data-dependent index is checked against the operand's dimension, so the producer
+/// needs a load that checks it against the same extent. (A slice has another extent, a broadcast has no load.)
 fn keeps_range_checks(p: &Kernel, step: &Step, c: &Kernel, operand: usize) -> bool {
     let checks = |v: usize, s: &Statement| match &s.body {
         Body::Load { memlet, guard: None } => {
@@ -172,12 +172,13 @@ fn keeps_range_checks(p: &Kernel, step: &Step, c: &Kernel, operand: usize) -> bo
     })
 }
 
-/// One result, written at the iteration variables in order.
+/// Whether the map has one result, indexed by the iteration variables in order.
 fn stores_identity(p: &Kernel) -> bool {
     places_of_vars(p).is_some_and(|places| places.iter().copied().eq(0..p.outer.len()))
 }
 
-/// The dimension of a map's one result that each of its variables counts, where each dimension has a variable of its own.
+/// Returns, by variable, the dimension of the map's only result that it indexes; `None` unless each dimension has its
+/// own variable.
 pub fn places_of_vars(p: &Kernel) -> Option<Vec<usize>> {
     let [store] = p.stores.as_slice() else { return None };
     let place = |v: usize| store.memlet.index.iter().position(|d| *d == Kernel::var(v));
@@ -185,32 +186,33 @@ pub fn places_of_vars(p: &Kernel) -> Option<Vec<usize>> {
     places.filter(|_| store.memlet.index.len() == p.outer.len())
 }
 
-/// A contraction multiplies the operand, or else reads it after the sum.
+/// Whether the contraction multiplies the operand, rather than reading it after the reduction.
 fn is_factor(c: &Kernel, operand: usize) -> bool {
     let levels = c.levels();
     let reads = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == operand);
     c.body.iter().zip(levels).any(|(s, level)| level == Level::Point && reads(s))
 }
 
-/// One load at computed places. (A guard or an index from data would be statements too.)
+/// Whether the map is a single load at computed positions. (A guard or a data-dependent index would be statements,
+/// too.)
 fn is_plain_copy(p: &Kernel) -> bool {
     matches!(p.body.as_slice(), [one] if matches!(one.body, Body::Load { .. }))
 }
 
-/// What caches hold is made f32. Attention does that as often as it reads them, in registers: they are long, and to write all of
-/// them as f32 would be most of a step.
+/// Whether the map widens the contents of caches to f32. Attention repeats that in registers each time it reads them:
+/// caches are long, and writing all of them as f32 would dominate the time of a step.
 fn widens_cache(p: &Kernel) -> bool {
     p.reads.iter().any(|c| matches!(c.layout, Layout::Capacity { .. }) && c.dtype.bits() < 32)
 }
 
-/// Nothing is computed but places and truth values of places: at most one load reaches the result.
+/// Whether the map computes only positions and conditions on positions: at most one load reaches the result.
 fn is_index_map(p: &Kernel) -> bool {
     let loads = p.body.iter().filter(|s| matches!(s.body, Body::Load { .. })).count();
     is_plain_copy(p) || (loads == 0 && p.body.len() <= 8)
 }
 
-/// Where attention reads an operand: at deep level for every query once (the same for all keys), or at point level for
-/// every score once.
+/// Returns the level at which attention reads an operand: deep level, once per query (the same for all keys), or point
+/// level, once per score.
 fn places(step: &Step, c: &Kernel, operand: usize) -> Option<Level> {
     let levels = c.levels();
     let scored = |v: usize| c.level_of_var(v) == Level::Point;
@@ -230,7 +232,8 @@ fn places(step: &Step, c: &Kernel, operand: usize) -> Option<Level> {
     <[Level; 1]>::try_from(found).ok().map(|[level]| level)
 }
 
-/// Each load of the operand has every iteration variable of the consumer in its index, and windows do not overlap there.
+/// Whether each load of the operand is indexed by every iteration variable of the consumer, and by windows that do not
+/// overlap.
 fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
     let levels = c.levels();
     let extents: Vec<&Dim> = c.extents().collect();
@@ -252,7 +255,8 @@ fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
     })
 }
 
-/// Different values of the iteration variables in an index expression give different places, as digits of a number do.
+/// Whether different values of the iteration variables give different values of an index expression, like digits of a
+/// number.
 fn is_one_to_one(index: &Dim, extents: &[&Dim]) -> bool {
     let mut vars: Vec<usize> = own_vars(index).into_iter().filter(|&v| !extents[v].is_const(1)).collect();
     vars.sort_unstable();
@@ -261,10 +265,10 @@ fn is_one_to_one(index: &Dim, extents: &[&Dim]) -> bool {
         return true;
     }
     let step = |v: usize| index.linear_in(&format!("%{v}"))?.0.as_const().map(|c| (c.unsigned_abs(), v));
-    // Windows have constant steps; any other expression is of a reshape, which gives each place once.
+    // Windows have constant steps; any other expression comes from a reshape, which maps each position once.
     let Some(mut steps) = vars.into_iter().map(step).collect::<Option<Vec<_>>>() else { return true };
     steps.sort_unstable();
-    // The places from the smallest to the largest that the digits so far give.
+    // The difference between the largest and smallest value of the digits so far.
     let mut reach = 0u64;
     for (i, (step, v)) in steps.iter().enumerate() {
         if *step <= reach {
@@ -274,14 +278,14 @@ fn is_one_to_one(index: &Dim, extents: &[&Dim]) -> bool {
         let sum = largest.and_then(|n| n.checked_mul(*step)?.checked_add(reach));
         match sum {
             Some(sum) => reach = sum,
-            // The last digit may count as far as it likes.
+            // The last digit may be of any size.
             None => return i + 1 == steps.len(),
         }
     }
     true
 }
 
-/// The consumer with the producer's body in place of its loads of the operand, and its operands.
+/// Returns the consumer with the producer's body in place of its loads of the operand, and its new operands.
 pub fn inlined(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize) -> (Kernel, Vec<usize>) {
     let id = c_step.args[operand];
     let mut args = c_step.args.clone();

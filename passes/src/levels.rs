@@ -1,9 +1,9 @@
-//! Which level a function is of, and how the functions of a module are replaced
+//! The level of a function, and replacement of the functions of a module
 
 use sardonyx_base::Result;
 use sardonyx_dialects::mlir::Operation;
 
-/// Replaces each function of a module for which `rewrite` gives a new one.
+/// Replaces each function of a module for which `rewrite` returns a new one.
 pub fn rewrite_functions(
     module: Operation,
     mut rewrite: impl FnMut(Operation) -> Result<Option<Operation>>,
@@ -19,12 +19,12 @@ pub fn rewrite_functions(
     Ok(())
 }
 
-/// A function of the value level: all its operations are, and its arguments are tensors.
+/// Whether a function is of the value level: its operations are `sdx`, and its arguments are tensors.
 pub fn is_sdx(function: Operation) -> bool {
     is_level(function, "sdx.", "!sdx.tensor")
 }
 
-/// A function of kernels and containers.
+/// Whether a function consists of kernels and containers.
 pub fn is_flow(function: Operation) -> bool {
     is_level(function, "flow.", "!flow.container")
 }

@@ -1,4 +1,4 @@
-//! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
+//! All rewrites within a level or from one level to the next; a pipeline string selects them by name
 
 pub mod calibrated;
 mod choose_algorithms;

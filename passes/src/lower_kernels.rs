@@ -1,7 +1,8 @@
 //! plan.kernel @k0  =>  module @v4 { llvm.func @k0_v4 … }: each kernel in upstream dialects, for every CPU variant
 //!
-//! A variant with instructions that only some kernels use has these alone; the others run the code of the best variant
-//! before. The plan stays beside the modules. How a kernel is made is in `kernel/`; this pass is where the two levels meet.
+//! For a variant with instructions that only some kernels use, only these kernels are generated; the others run the
+//! code of the next lower variant. The plan is kept next to the modules. Code generation is in `kernels/`; this pass
+//! only connects the two levels.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{Error, Result};

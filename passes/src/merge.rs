@@ -1,4 +1,4 @@
-//! Two kernels that walk the same points  =>  one: which variables correspond, and the merged kernel
+//! Two kernels that iterate over the same points  =>  one: corresponding variables, and the merged kernel
 
 use crate::miss::Miss;
 use crate::rewrite::{Rewrites, Rule, Site};
@@ -10,11 +10,12 @@ use sardonyx_dialects::scalar::ScalarFn;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// More statements than this in one kernel would spill more than a separate kernel moves.
+/// With more statements, one kernel would spill more words than separate kernels move.
 pub const STATEMENTS_MAX: usize = 96;
 
-/// The statements of both kernels. A function that is computed in double precision becomes as many instructions as several
-/// others: registers are handed out to all instructions of a body together, which takes longer than they are many.
+/// Returns the number of statements of both kernels. Functions computed in double precision count as several, as they
+/// expand to many instructions, and the time of register allocation grows faster than the number of instructions of a
+/// body.
 pub fn n_statements(p: &Kernel, c: &Kernel) -> usize {
     let length = |s: &Statement| match &s.body {
         Body::Apply { f: ScalarFn::Pow, .. } => 16,
@@ -24,18 +25,18 @@ pub fn n_statements(p: &Kernel, c: &Kernel) -> usize {
     p.body.iter().chain(&c.body).map(length).sum()
 }
 
-/// How the variables of two kernels, one of which reads the other's results, correspond.
+/// How the variables of a producer and a consumer correspond.
 pub struct Match {
-    /// The merged kernel iterates as this one does.
+    /// Iteration space of the merged kernel.
     pub outer: Vec<Dim>,
     pub inner: Vec<Dim>,
-    /// Each variable of the producer and of the consumer in terms of the merged kernel's variables.
+    /// Each variable of the producer and of the consumer, in terms of the merged kernel's variables.
     pub producer: Vec<Dim>,
     pub consumer: Vec<Dim>,
 }
 
-/// Whether each of the two kernels keeps the rules in the merged space: one that repeats a row's value along what would
-/// become the inner space has no place there, because a row's value is written once per row.
+/// Whether both kernels stay valid in the merged space. A kernel that repeats a row value along the future inner space
+/// does not, because a row value is written once per row.
 pub fn fits(p: &Kernel, c: &Kernel, m: &Match) -> bool {
     let moved = |k: &Kernel, vars: &[Dim]| {
         let mut splice = Splice::new(vec![], k);
@@ -50,13 +51,13 @@ pub fn fits(p: &Kernel, c: &Kernel, m: &Match) -> bool {
     };
     let one = |k: &Kernel, vars: &[Dim]| {
         let moved = moved(k, vars);
-        // A kernel with an inner space keeps it; a map gets one.
+        // A kernel with an inner space keeps it; a map gets one and must not check data-dependent indices once per row.
         moved.check().is_ok() && (!k.inner.is_empty() || m.inner.is_empty() || data_loads_per_row(&moved) == 0)
     };
     one(p, &m.producer) && one(c, &m.consumer)
 }
 
-/// The loads that a consumer makes of a producer's results: (result, index).
+/// Returns the consumer's loads of the producer's results, as (result, memlet, whether it is guarded).
 pub fn loads_of<'c>(producer: &Step, consumer: &'c Step) -> Vec<(usize, &'c Memlet, bool)> {
     let Some(c) = kernel(consumer) else { return vec![] };
     let result = |container: usize| producer.results.iter().position(|r| *r == consumer.args[container]);
@@ -67,7 +68,7 @@ pub fn loads_of<'c>(producer: &Step, consumer: &'c Step) -> Vec<(usize, &'c Meml
     c.body.iter().filter_map(load).collect()
 }
 
-/// A step and one that it reads, with the correspondence of their variables.
+/// A producer and a consumer, with the correspondence of their variables.
 struct Pair {
     producer: usize,
     consumer: usize,
@@ -80,10 +81,10 @@ impl Site for Pair {
     }
 }
 
-/// Whether a producer and a consumer merge, and in which space.
+/// Returns the space in which a producer and a consumer are merged, or why they are not.
 pub type Matches = fn(&Program, &Uses, usize, usize) -> std::result::Result<Match, Miss>;
 
-/// Merges each step into a step that it reads, wherever `matches` gives the correspondence of producer and consumer.
+/// Merges each step into a step that it reads, if `matches` gives a correspondence.
 pub fn merge_pairs(program: &mut Program, rewrites: &mut Rewrites, rule: Rule, matches: Matches) -> Result<()> {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
@@ -94,13 +95,14 @@ pub fn merge_pairs(program: &mut Program, rewrites: &mut Rewrites, rule: Rule, m
     rewrites.sweep(program, rule, find, merge)
 }
 
-/// Merges a consumer, or a later step that reads no result, into the scope of `space`. All results of the producer
-/// stay (see `drop_dead`).
+/// Merges a consumer, or a later step that reads none of the producer's results, in the space of `space`. All results
+/// of the producer are kept until `drop_dead` removes unused ones.
 pub fn merge_into(program: &mut Program, producer: usize, consumer: usize, space: Match) {
     merge(program, &Pair { producer, consumer, space });
 }
 
-/// Merges a consumer into the scope of their match. All results of the producer stay (see `drop_dead`).
+/// Merges two kernels in their common space. All results of the producer are kept until `drop_dead` removes unused
+/// ones.
 fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pair) {
     let (p_step, c_step) = (program.steps[producer].clone(), program.steps[consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
@@ -145,8 +147,8 @@ fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pai
     drop_dead(program);
 }
 
-/// Correspondence of consumer variables to producer variables through the containers between them. None where an index
-/// is no bare variable, or two loads disagree.
+/// Returns pairs (consumer variable, producer variable) that index the same dimensions of the containers between the
+/// two. Fails if an index is not a bare variable, or if two loads disagree.
 pub fn correspond(producer: &Step, consumer: &Step) -> std::result::Result<Vec<(usize, usize)>, Miss> {
     let (Some(p), Some(c)) = (kernel(producer), kernel(consumer)) else { return Err(Miss::Unlike) };
     let mut pairs: Vec<(usize, usize)> = vec![];
@@ -161,14 +163,14 @@ pub fn correspond(producer: &Step, consumer: &Step) -> std::result::Result<Vec<(
         for ((s, l), extent) in store.memlet.index.iter().zip(&load.index).zip(&p.writes[result].dims) {
             match (bare_var(s), bare_var(l)) {
                 (Some(pv), Some(cv)) => pairs.push((cv, pv)),
-                // A dimension of 1 has one point, however it is named, unless the name is to be checked.
+                // A dimension of extent 1 has a single point, so its index is irrelevant unless it must be checked.
                 _ if extent.is_const(1) && !from_data(l) => {}
                 _ if from_data(l) => return Err(Miss::FromData),
                 _ => return Err(Miss::OtherPlaces),
             }
         }
     }
-    // Attention is made last, of kernels that are whole.
+    // Attention is formed last, from kernels that are complete.
     if p.class() == Class::Attention || c.class() == Class::Attention {
         return Err(Miss::Unlike);
     }

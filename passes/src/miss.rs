@@ -1,38 +1,38 @@
-//! Why a fusion does not make one kernel of two, in words
+//! Reasons why a fusion of two kernels fails, in words
 
 use crate::rewrite::Rewrites;
 use sardonyx_dialects::flow::Program;
 
-/// Why a rule does not make one kernel of a producer and a consumer.
+/// Why a rule does not fuse a producer with a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// The rule is about others: nothing to tell.
+    /// The rule does not apply to such kernels; nothing is reported.
     Unlike,
-    /// Another step reads the result too, which would be computed for each.
+    /// Another step also reads the result, which would be recomputed for each.
     ReadElsewhere(usize),
     Output,
     Statements,
     /// A contraction reads its operands many times.
     IntoContraction,
-    /// The reader needs a point more than once.
+    /// The consumer reads a point more than once.
     Repeated,
     FromData,
     Guarded,
-    /// A slice, a reversal, a reshape.
+    /// The consumer's indices differ, as for a slice, a reversal or a reshape.
     OtherPlaces,
     OtherSpace,
-    /// The reader has a reduction where the producer has rows.
+    /// The consumer reduces along a dimension that is a row of the producer.
     Crosswise,
-    /// They walk the same rows and share no point of them.
+    /// The kernels iterate over the same rows but share no point.
     NothingShared,
-    /// A view of the result, which changes its dimensions, is what the reader reads.
+    /// The consumer reads a view of the result with other dimensions.
     Reshaped(usize),
-    /// A third step needs the one and is needed by the other.
+    /// A third step depends on the producer, and the consumer depends on it.
     Between(usize),
 }
 
 impl Miss {
-    /// Stable words; none where there is nothing to tell.
+    /// Returns a stable description of the reason, or `None` if there is nothing to report.
     pub fn reason(self) -> Option<&'static str> {
         Some(match self {
             Miss::Unlike => return None,
@@ -52,7 +52,7 @@ impl Miss {
         })
     }
 
-    /// What the model's author could do, where that is plain.
+    /// Returns what the model's author could do, if that is clear.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
             Miss::Output => Some("leave the output out, if nobody needs it"),
@@ -66,7 +66,7 @@ impl Miss {
         }
     }
 
-    /// The node that is in the way: a third step's, or else one of the two.
+    /// Returns the node that prevents fusion: one of a third step if there is one, otherwise one of the two steps.
     pub fn in_the_way(
         self,
         program: &Program,
@@ -75,7 +75,7 @@ impl Miss {
         consumer: usize,
     ) -> Option<String> {
         let (p, c) = (&program.steps[producer].origins, &program.steps[consumer].origins);
-        // What comes first of a step's own nodes is next to what it reads.
+        // The first of a step's own nodes is the closest to its operands.
         let first = |step: usize, others: &[&Vec<String>]| {
             let origins = &program.steps[step].origins;
             origins.iter().find(|o| others.iter().all(|other| !other.contains(o))).or(origins.first()).cloned()

@@ -1,12 +1,14 @@
-//! append(past, x)  =>  decode(append(codes, encode(x))): a cache holds its rows in fewer bits, where that is asked for
+//! append(past, x)  =>  decode(append(codes, encode(x))): a cache stores its rows in fewer bits, on request
 //!
-//! New rows are rounded where they are written, and what reads the cache reads what they were rounded to, in the call that
-//! writes them too. So one call over all positions gives what many calls give. A state becomes one or two: codes, and beside
-//! them scales or exponents, which grow along the same axis. Entry points agree, because all are rewritten alike.
+//! New rows are rounded when they are written, and consumers of the cache read the rounded values, also in the call
+//! that writes them. So one call over all positions gives the same results as many calls. A cache becomes one or two:
+//! codes and, for some formats, scales or exponents, which grow along the same axis. Entry points stay consistent,
+//! because all are rewritten in the same way.
 //!
-//! int8 has a scale for each row: what a head has of one position. Block floating point has an exponent for each block of a
-//! row, that of its largest element, and codes of 8 or 4 bits in units of its lowest bit (arXiv 2403.20137). Two codes of 4 bits
-//! are one byte: an element of the first half of a block below, the same one of the second half above.
+//! int8 has a scale for each row, that is, for the elements of one head at one position. Block floating point has an
+//! exponent for each block of a row, that of its largest element, and codes of 8 or 4 bits in units of its lowest bit
+//! (arXiv 2403.20137). Two 4-bit codes form a byte: an element of the first half of a block in the low bits, the
+//! corresponding one of the second half in the high bits.
 
 use crate::calibrated::CodeType;
 use crate::find_caches::{is_state, uses};
@@ -20,16 +22,16 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Elements of a row that share an exponent, at most.
+/// Maximum number of elements of a row that share an exponent.
 const BLOCK: i64 = 32;
 
-/// Rows that are not made of blocks of so many elements are one block each.
+/// Rows that cannot be divided into blocks of at least this many elements form a single block.
 const BLOCK_MIN: i64 = 8;
 
-/// Bits of an f32 below its exponent.
+/// Number of fraction bits of an f32.
 const FRACTION_BITS: i32 = 23;
 
-/// The exponent of infinity and NaN.
+/// The biased exponent of infinity and NaN.
 const EXPONENT_MAX: i32 = 255;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -73,7 +75,7 @@ fn narrowed(graph: &Graph, caches: &BTreeMap<Value, Rows>) -> Result<Graph> {
     let mut inputs = names(graph.inputs().map(|(_, name, _)| name).collect());
     let mut outputs = names(graph.outputs.iter().map(|(name, _)| name.as_str()).collect());
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
-    // What a value is now, and the parts of a past or of a cache.
+    // The new value of each value, and the parts of each past and each cache.
     let (mut map, mut parts): (Vec<Value>, BTreeMap<Value, Vec<Value>>) = (vec![], BTreeMap::new());
     for (v, node) in graph.values() {
         let args: Vec<Value> = node.args.iter().map(|a| map[a.index()]).collect();
@@ -114,19 +116,19 @@ fn narrowed(graph: &Graph, caches: &BTreeMap<Value, Rows>) -> Result<Graph> {
     Ok(out)
 }
 
-/// How the rows of a cache are held.
+/// The storage format of a cache's rows.
 #[derive(Clone, Copy)]
 struct Rows {
     format: KvCache,
     /// The axis of a row's elements.
     along: usize,
-    /// How many elements a row has, and how many of them share an exponent.
+    /// Number of elements of a row, and how many of them share an exponent.
     length: i64,
     block: i64,
 }
 
 impl Rows {
-    /// The error is why a cache cannot have the format.
+    /// Errors: why a cache cannot have the format.
     fn for_state(graph: &Graph, v: Value, format: KvCache) -> std::result::Result<Rows, &'static str> {
         let (node, ty) = (graph.node(v), graph.ty(v));
         let Op::Append { axis } = node.op else { return Err("nothing is appended") };
@@ -136,7 +138,7 @@ impl Rows {
         if format == KvCache::Bf16 {
             return Ok(Rows { format, along: axis, length: 0, block: 1 });
         }
-        // Elements of a head are behind one another, or one position away.
+        // The elements of a head are along the last axis, or along the axis before if positions are last.
         let along = if axis + 1 == ty.rank() { axis.checked_sub(1) } else { Some(ty.rank() - 1) };
         let along = along.ok_or("the rows of a cache are single elements")?;
         let length =
@@ -149,7 +151,7 @@ impl Rows {
         }
     }
 
-    /// The name of a part's input or output: codes have the state's own.
+    /// Returns the name of a part's input or output; the codes keep the cache's own name.
     fn port(&self, part: usize, name: &str, taken: &mut BTreeSet<String>) -> String {
         if part == 0 {
             return name.to_string();
@@ -161,7 +163,7 @@ impl Rows {
         new
     }
 
-    /// The types of the parts.
+    /// Returns the types of the parts.
     fn types(&self, whole: &TensorType) -> Vec<TensorType> {
         let part = |dtype: DType, length: i64| {
             let mut dims = whole.dims.clone();
@@ -178,7 +180,7 @@ impl Rows {
         }
     }
 
-    /// Rows as parts.
+    /// Encodes rows as parts.
     fn encoded(&self, b: &mut Builder, x: Value) -> Result<Vec<Value>> {
         let types = self.types(&b.graph.ty(x).clone());
         match self.format {
@@ -193,12 +195,12 @@ impl Rows {
         }
     }
 
-    /// Of a code, with its sign.
+    /// Number of bits of a code, including its sign.
     fn bits(&self) -> i32 {
         if self.format == KvCache::Bfp4 { 4 } else { 8 }
     }
 
-    /// Codes in units of the lowest bit of each block's largest element, and the exponents of these units.
+    /// Returns codes in units of the lowest bit of each block's largest element, and the exponents of these units.
     fn encoded_blocks(&self, b: &mut Builder, x: Value, types: &[TensorType]) -> Result<Vec<Value>> {
         let blocks = self.split(b.graph.ty(x), &[self.length / self.block, self.block]);
         let x = b.add(Op::Reshape, &[x], Some(blocks.clone()))?;
@@ -207,7 +209,7 @@ impl Rows {
         let bits = b.bits(largest, DType::I32)?;
         let fraction = b.integer(FRACTION_BITS, bits)?;
         let exponent = b.map(ScalarFn::Shr, &[bits, fraction])?;
-        // What is no number stays none: its block is in units of infinity.
+        // NaN and infinity are preserved: the unit of their block is infinity.
         let (most, one) = (b.integer(EXPONENT_MAX, exponent)?, b.integer(1, exponent)?);
         let odd = b.map(ScalarFn::Eq, &[exponent, most])?;
         let below = b.integer(self.bits() - 2, exponent)?;
@@ -231,7 +233,7 @@ impl Rows {
         Ok(vec![codes, exponent])
     }
 
-    /// Codes of 4 bits of the two halves of each block in one byte.
+    /// Packs the 4-bit codes of the two halves of each block into bytes.
     fn paired(&self, b: &mut Builder, codes: Value) -> Result<Value> {
         let ty = b.graph.ty(codes).clone();
         let mut half = ty.clone();
@@ -251,7 +253,7 @@ impl Rows {
         b.convert(both, DType::U8)
     }
 
-    /// What the parts stand for.
+    /// Decodes the parts.
     fn decoded(&self, b: &mut Builder, parts: &[Value]) -> Result<Value> {
         if let KvCache::F32 | KvCache::Bf16 = self.format {
             return b.convert(parts[0], DType::F32);
@@ -272,11 +274,11 @@ impl Rows {
         b.map(ScalarFn::Mul, &[wide, unit])
     }
 
-    /// The codes of bytes, one per element.
+    /// Unpacks bytes into codes, one per element.
     fn apart(&self, b: &mut Builder, bytes: Value) -> Result<Value> {
         let bytes = self.repeated(b, bytes, self.block / 2)?;
         let bytes = b.convert(bytes, DType::I32)?;
-        // The code becomes the highest bits of a word, and then the lowest, with its sign before it.
+        // The code is shifted to the highest bits of a word, then back to the lowest ones with sign extension.
         let up = |i: i64| if i % self.block < self.block / 2 { 28 } else { 24 };
         let up = Tensor::from_vec(vec![self.length as usize], (0..self.length).map(up).collect::<Vec<i32>>());
         let up = b.add(Op::Const(up), &[], None)?;
@@ -286,7 +288,7 @@ impl Rows {
         b.map(ScalarFn::Shr, &[high, down])
     }
 
-    /// Each run of `n` neighbours as often as makes whole rows.
+    /// Repeats each run of `n` neighbouring elements until the rows have full length.
     fn repeated(&self, b: &mut Builder, x: Value, n: i64) -> Result<Value> {
         let ty = b.graph.ty(x).clone();
         let extent = ty.dims[self.along].as_const().unwrap_or(n);
@@ -304,7 +306,7 @@ impl Rows {
         b.add(Op::Reshape, &[x], Some(whole))
     }
 
-    /// With the axis of a row's elements as several.
+    /// Returns the type with the axis of a row's elements split into several axes.
     fn split(&self, ty: &TensorType, sizes: &[i64]) -> TensorType {
         let mut dims = ty.dims.clone();
         dims.splice(self.along..=self.along, sizes.iter().map(|n| Dim::constant(*n)));
@@ -312,7 +314,7 @@ impl Rows {
     }
 }
 
-/// 2^(exponent - 127)
+/// Returns 2^(exponent - 127).
 fn unit(b: &mut Builder, exponent: Value) -> Result<Value> {
     let fraction = b.integer(FRACTION_BITS, exponent)?;
     let bits = b.map(ScalarFn::Shl, &[exponent, fraction])?;
@@ -324,7 +326,7 @@ mod tests {
     use super::*;
     use sardonyx_dialects::interp;
 
-    /// What a cache of some format makes of rows that are appended to nothing: its parts, and what they stand for.
+    /// Appends rows to an empty cache of a format; returns its parts and the negated decoded rows.
     fn held(format: KvCache, rows: &[&[f32]]) -> Vec<Tensor> {
         let (n, length) = (rows.len(), rows[0].len());
         let ty = |n: usize| TensorType::new(DType::F32, [n, length].map(|n| Dim::constant(n as i64)));
@@ -364,7 +366,7 @@ mod tests {
     fn codes_are_in_units_of_the_largest_ones_lowest_bit() {
         let rows = [
             padded(&[1.5, -0.75, 0.01, 1.0 / 128.0]),
-            // All but the next power of two, which is no code; the largest unit that has an exponent; nothing.
+            // Just below the next power of two, which has no code; the largest unit with an exponent; all zeros.
             padded(&[-3.9999, 4e-3]),
             padded(&[f32::MAX, -1e38]),
             padded(&[]),
@@ -372,7 +374,7 @@ mod tests {
         ];
         let parts = held(KvCache::Bfp8, &rows.each_ref().map(Vec::as_slice));
         let codes = numbers(&parts[0]);
-        // Halves go to the even neighbour.
+        // Ties round to even.
         assert_eq!(codes[..4], [96.0, -48.0, 1.0, 0.0]);
         assert_eq!(codes[32..34], [-127.0, 0.0]);
         assert_eq!(codes[64..66], [127.0, -38.0]);
@@ -393,7 +395,7 @@ mod tests {
             assert_eq!(parts[0].len(), if bits == 8 { 96 } else { 48 });
             let (exponents, values) = (numbers(&parts[1]), numbers(&parts[2]));
             for (i, (x, v)) in row.iter().zip(values).enumerate() {
-                // Half a unit, or the last code's whole one.
+                // Half a unit, or a whole one at the last code.
                 let unit = 2f64.powf(exponents[i / 32] - 127.0);
                 assert!((f64::from(*x) + v).abs() <= unit * if i % 32 > 30 { 1.0 } else { 0.5 }, "{i}: {x} {v}");
                 assert_eq!(exponents[i / 32], [127.0, 127.0 + 6.0, 127.0 - 10.0][i / 32] - f64::from(bits - 2));
@@ -406,7 +408,7 @@ mod tests {
         let mut row = padded(&[1.5, -0.75]);
         (row[16], row[17]) = (-1.75, 0.25);
         let parts = held(KvCache::Bfp4, &[&row]);
-        // 6 and -7, -3 and 1.
+        // The codes 6 and -7, -3 and 1.
         assert_eq!(numbers(&parts[0])[..3], [0x96 as f64, 0x1d as f64, 0.0]);
         let values = numbers(&parts[2]);
         assert_eq!((&values[..2], &values[16..18]), (&[-1.5, 0.75][..], &[1.75, -0.25][..]));

@@ -1,7 +1,7 @@
-//! two kernels that stay two  =>  why, which ONNX node is in the way, and what would help
+//! two kernels that were not fused  =>  why, which ONNX node prevents it, and what would help
 //!
-//! Told are the misses of the last state of a program: where kernels that could be one by their classes are neighbours
-//! still, after all fusions that ran.
+//! Misses are reported for the final state of a program: kernels that could be fused by their classes but are still
+//! neighbours after all fusions.
 
 use crate::miss::Miss;
 use crate::remark::Missed;
@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 
 pub(crate) const REVIEW: Review = Review { tell, always: false };
 
-/// Tells of all neighbours in a program that could be one by their classes, in place of what was told of an earlier
-/// state of it.
+/// Reports all neighbours in a program that could be fused by their classes, replacing the reports on an earlier state
+/// of it.
 fn tell(program: &Program, rewrites: &mut Rewrites) {
     rewrites.take_back(&["inline-maps", "fuse-epilogues", "fuse-reductions"]);
     let uses = Uses::of(program);
@@ -32,7 +32,7 @@ fn tell(program: &Program, rewrites: &mut Rewrites) {
                 None => judge(program, &uses, producer, consumer),
             };
             let Some((pass, miss)) = judged else { continue };
-            // One of many readers stands for all.
+            // One of several consumers is reported for all.
             if !matches!(miss, Miss::ReadElsewhere(_)) || shared.insert(producer) {
                 tell_one(program, rewrites, pass, miss, (producer, consumer));
             }
@@ -40,7 +40,7 @@ fn tell(program: &Program, rewrites: &mut Rewrites) {
     }
 }
 
-/// The step that computes what a step shows, and the last view on the way.
+/// Returns the step whose result a step views, and the last view on the way.
 fn behind_views(program: &Program, uses: &Uses, source: usize) -> (usize, Option<usize>) {
     let step = &program.steps[source];
     match (&step.op, uses.sources(step).first()) {
@@ -83,7 +83,7 @@ fn tell_one(
     rewrites.missed_by(pass, missed);
 }
 
-/// The spaces, where they say more than the reason.
+/// Returns the iteration spaces, or the numbers of statements, if they explain the reason.
 fn detail(miss: Miss, p: &Step, c: &Step) -> Option<String> {
     let (p, c) = (kernel(p)?, kernel(c)?);
     match miss {
@@ -96,7 +96,7 @@ fn detail(miss: Miss, p: &Step, c: &Step) -> Option<String> {
     }
 }
 
-/// `[batch, seq] x [384]`
+/// Formats an iteration space, as in `[batch, seq] x [384]`.
 fn space(k: &Kernel) -> String {
     let list = |dims: &[Dim]| format!("[{}]", dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", "));
     match k.inner.is_empty() {
@@ -105,13 +105,13 @@ fn space(k: &Kernel) -> String {
     }
 }
 
-/// The pass that might have made one kernel of the two, and why it did not; none where one still can.
+/// Returns the pass that might have fused the two kernels, and why it did not; `None` if one still can or none applies.
 fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<(&'static str, Miss)> {
     let (p, c) = (kernel(&program.steps[producer])?, kernel(&program.steps[consumer])?);
     let inline = || inline_maps::why_not(program, uses, producer, consumer).map(|m| ("inline-maps", m));
     let epilogue = || Some(("fuse-epilogues", fuse_epilogues::matches(program, uses, producer, consumer).err()?));
     let rows = || Some(("fuse-reductions", fuse_reductions::matches(program, uses, producer, consumer).err()?));
-    // Of two rows that are far apart no one expects that they are one.
+    // Rows with other kernels between them are not expected to be fused.
     let apart = |(_, miss): &(&'static str, Miss)| match miss {
         Miss::Between(third) => kernel(&program.steps[*third]).is_some_and(|k| k.class() != Class::Contract),
         _ => true,
@@ -127,7 +127,7 @@ fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Op
         (Merging::Rows, Merging::Points) => Some(or(rows()?, epilogue()?)),
         (Merging::Rows, Merging::Rows) => rows().filter(apart),
         (Merging::Products | Merging::Rows, Merging::Products) | (Merging::Products, Merging::Rows) => None,
-        // What is whole is made last, of kernels that are whole; what was missed, its pass tells.
+        // Whole kernels are formed last, from complete kernels; their own pass reports what it missed.
         (Merging::Whole, _) | (Merging::Products | Merging::Rows, Merging::Whole) => None,
     }
 }

@@ -1,7 +1,7 @@
-//! `precision=bf16`, `layouts=columns`  =>  what one compilation asks of its passes
+//! `precision=bf16`, `layouts=columns`  =>  the options of one compilation
 //!
-//! A pass reads its options from the context that it is given ([`Rewrites::options`](crate::Rewrites::options)). To add one: a
-//! field with its default, and a row that says how its value is written.
+//! A pass reads its options from its context ([`Rewrites::options`](crate::Rewrites::options)). A new option needs a
+//! field with its default, and a row in `ROWS` that parses its value.
 
 use crate::calibrated::{Calibrated, CodeType};
 use crate::placement::{OperandPlace, Overlap, Stages};
@@ -16,42 +16,42 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the plan is made for: whose costs decide, and what its kernels can do.
+    /// The target of the plan: its costs guide passes, and its features limit kernels.
     pub target: Target,
     pub params: Params,
-    /// How many rewrites may be applied; any number where absent.
+    /// Maximum number of rewrites; unlimited if absent.
     pub fuel: Option<usize>,
-    /// Say what nearly was rewritten, and why it was not.
+    /// Whether to report rewrites that nearly applied, and why they did not.
     pub remarks: bool,
-    /// Check each rewrite by running what it changed, before and after.
+    /// Whether to check each rewrite by running the code that it changed, before and after.
     pub validate: bool,
     pub precision: Precision,
     pub quantize: Quantize,
-    /// Weights along the sum that have a scale of their own; as the type of the codes has it where absent.
+    /// Number of weights along K that share a scale; by default that of the code type.
     pub group: Option<Group>,
-    /// As the codes have it where absent.
+    /// By default those of the code type.
     pub activations: Option<Activations>,
-    /// ONNX nodes that are not quantised, by patterns of their names.
+    /// Patterns for the names of ONNX nodes that are not quantised.
     pub keep: Vec<Regex>,
-    /// The codes of weights that calibration rounded.
+    /// The roundings and ranges that calibration found.
     pub calibrated: Calibrated,
     pub kv_cache: KvCache,
     pub layouts: Layouts,
     pub masked_rows: MaskedRows,
     pub sparsity: Sparsity,
-    /// Weights are multiplied with finite numbers alone: a product with a weight that is 0 is 0.
+    /// Whether weights are assumed to be multiplied by finite numbers only, so that a product with a zero weight is 0.
     pub assume_finite: bool,
-    /// Bytes that may lie between the kernels of one convolution; any number where absent.
+    /// Maximum bytes of workspace between the kernels of one convolution; unlimited if absent.
     pub workspace_limit: Option<u64>,
-    /// How many ranks there are along each axis of the mesh; empty for one rank.
+    /// Number of ranks along each axis of the mesh; empty for one rank.
     pub mesh: Vec<i64>,
-    /// A plan says what ranks are to have of these operands.
+    /// Placements of operands given by a plan.
     pub places: Vec<OperandPlace>,
-    /// Products and tables are split that neither the model nor a plan has placed.
+    /// Whether contractions and tables that neither the model nor a plan places are split.
     pub seeds: bool,
-    /// The pipeline along one of the axes.
+    /// A pipeline along one of the axes.
     pub stages: Option<Stages>,
-    /// What is computed in chunks that are exchanged meanwhile.
+    /// Contractions computed in chunks, and micro-batches, to overlap computation with exchanges.
     pub overlap: Option<Overlap>,
 }
 
@@ -84,10 +84,10 @@ impl Default for Options {
     }
 }
 
-/// Gives the values of prepared parameters, or of some of them, faster than the interpreter does.
+/// Computes the values of some prepared parameters, faster than the interpreter does.
 pub type Preparer = fn(&Prepared, &dyn ParamValues) -> Result<BTreeMap<String, Tensor>>;
 
-/// The values of the model's parameters, for passes that compute with them; IR that comes without a model has none.
+/// The values of the model's parameters, for passes that compute with them; IR without a model has none.
 #[derive(Clone, Default)]
 pub struct Params {
     values: Option<Arc<dyn ParamValues + Send + Sync>>,
@@ -99,12 +99,12 @@ impl Params {
         Params { values: Some(Arc::new(values)), preparer: None }
     }
 
-    /// The same values, of which prepared parameters are made so.
+    /// Returns the same values, with `preparer` for prepared parameters.
     pub fn prepared_by(self, preparer: Preparer) -> Params {
         Params { preparer: Some(preparer), ..self }
     }
 
-    /// The values of prepared parameters that the preparer makes. Errors: those of the preparer.
+    /// Returns the values of those prepared parameters that the preparer computes. Errors: those of the preparer.
     pub fn prepare(&self, prepared: &Prepared) -> Result<BTreeMap<String, Tensor>> {
         self.preparer.map_or_else(|| Ok(BTreeMap::new()), |preparer| preparer(prepared, self))
     }
@@ -123,7 +123,7 @@ impl fmt::Debug for Params {
     }
 }
 
-/// In what the factors of contractions and of attention are.
+/// The type of the operands of contractions and attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     #[default]
@@ -131,8 +131,7 @@ pub enum Precision {
     Bf16,
 }
 
-/// What weights are rounded to: whole numbers of so many bits or small floats, with a scale for each column, or for each group
-/// of it.
+/// The code type of quantised weights: integers or small floats, with a scale for each column or each group of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Quantize {
     #[default]
@@ -140,16 +139,16 @@ pub enum Quantize {
     Int8,
     Int4,
     Int3,
-    /// Floats of 8 bits, of which 3 are mantissa: f8e4m3fn.
+    /// 8-bit floats with 3 mantissa bits: f8e4m3fn.
     Fp8,
-    /// Nothing: weights that lie on a grid of such numbers are stored so.
+    /// No rounding: weights that already lie on a grid of such numbers are stored as codes.
     Lossless,
-    /// What calibration chose for each layer.
+    /// The type that calibration chose for each layer.
     Auto,
 }
 
 impl Quantize {
-    /// None where it is no one code for all weights.
+    /// Returns `None` if there is no single code for all weights.
     pub fn code(self) -> Option<CodeType> {
         match self {
             Quantize::None | Quantize::Lossless => None,
@@ -161,71 +160,71 @@ impl Quantize {
     }
 }
 
-/// How many weights of a column have one scale.
+/// Number of weights of a column that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     Of(i64),
-    /// All.
+    /// All weights of a column.
     Channel,
 }
 
-/// What quantised weights are multiplied with.
+/// The type of the operands that quantised weights are multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activations {
-    /// Whole numbers of 8 bits, with a scale for each row.
+    /// 8-bit integers, with a scale for each row.
     Int8,
     F32,
 }
 
-/// In what a decoder's caches hold the keys and values of earlier positions.
+/// The format of a decoder's caches of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KvCache {
     #[default]
     F32,
     Bf16,
-    /// Whole numbers of 8 bits, with a scale for what a head has of a position.
+    /// 8-bit integers, with a scale for the elements of one head at one position.
     Int8,
-    /// Block floating point: codes of 8 bits, with an exponent for up to 32 of them.
+    /// Block floating point: 8-bit codes, with an exponent for up to 32 of them.
     Bfp8,
-    /// The same of 4 bits.
+    /// Block floating point with 4-bit codes.
     Bfp4,
 }
 
-/// Which layouts the containers between kernels get.
+/// How the layouts of the containers between kernels are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layouts {
-    /// Those in which the kernels are estimated fastest together.
+    /// The layouts with the least estimated total time of all kernels.
     #[default]
     Chosen,
     /// Row-major order: channels before lines and columns.
     RowMajor,
-    /// The columns of contractions innermost wherever they may be: channels last.
+    /// The columns of contractions innermost wherever possible: channels last.
     Columns,
 }
 
-/// What outputs hold at positions that an attention mask leaves out.
+/// The contents of outputs at positions that an attention mask leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaskedRows {
-    /// What the model says, which has to be computed.
+    /// The values that the model defines, which must be computed.
     #[default]
     Compute,
-    /// 0 where that saves computing them: nobody reads them.
+    /// 0 where that saves computing them, as no consumer reads them.
     Zero,
 }
 
-/// A way to multiply with weights that are mostly 0.
+/// How contractions treat weights that are mostly 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sparsity {
-    /// Their zeros are left out of products where that is estimated faster.
+    /// Skips zeros where that is estimated to be faster.
     #[default]
     Auto,
-    /// Their zeros are left out wherever a format stores them, for who compares.
+    /// Skips zeros wherever a format can store such weights, for comparisons.
     Always,
-    /// They are multiplied like any number.
+    /// Multiplies zeros like any other number.
     Off,
 }
 
-/// A value that is written as one of a few words.
+/// An option whose values have names.
 pub trait Named: Copy + PartialEq + Send + Sync + 'static {
     const NAMES: &'static [(&'static str, Self)];
 
@@ -290,11 +289,11 @@ impl Named for Sparsity {
 
 struct Row {
     name: &'static str,
-    /// Takes a value as it is written; none where it is no such value.
+    /// Parses and sets a value; returns `None` if the value is invalid.
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-/// Those that have a name in `sardonyx-opt --option NAME=VALUE`, sorted; the others are flags of their own there.
+/// Options that `sardonyx-opt --option NAME=VALUE` sets, sorted by name; the others have flags of their own there.
 static ROWS: &[Row] = &[
     Row { name: "activations", set: |o, v| Activations::from_name(v).map(|v| o.activations = Some(v)) },
     Row { name: "assume-finite", set: |o, v| v.parse().ok().map(|v| o.assume_finite = v) },
@@ -313,17 +312,17 @@ static ROWS: &[Row] = &[
     Row { name: "workspace-limit", set: |o, v| v.parse().ok().map(|v| o.workspace_limit = Some(v)) },
 ];
 
-/// More ranks than any collective is tested for.
+/// Maximum number of ranks of a compiled program; collectives are not tested with more.
 pub const RANKS_MAX: i64 = 1024;
-/// More ranks than a plan is found for.
+/// Maximum number of ranks that plans are searched for.
 pub const PLANNED_RANKS_MAX: i64 = 4096;
 
-/// `2x4`: as many ranks along each axis, which a program can be compiled for. One rank is no mesh.
+/// Parses the number of ranks along each axis, such as `2x4`, for compilation. A single rank gives an empty mesh.
 pub fn mesh(text: &str) -> Option<Vec<i64>> {
     mesh_of_at_most(text, RANKS_MAX)
 }
 
-/// The same of another number of ranks in all.
+/// As [`mesh`], for at most `most` ranks in all.
 pub fn mesh_of_at_most(text: &str, most: i64) -> Option<Vec<i64>> {
     let sizes: Vec<i64> =
         text.split('x').map(|n| n.parse().ok().filter(|n| (1..=most).contains(n))).collect::<Option<_>>()?;
@@ -332,7 +331,7 @@ pub fn mesh_of_at_most(text: &str, most: i64) -> Option<Vec<i64>> {
 }
 
 impl Options {
-    /// What of precision is not the model's own, as manifests and reports call it; none where nothing is.
+    /// Returns how precision deviates from the model's own, for manifests and reports, or `None` if it does not.
     pub fn lowered(&self) -> Option<String> {
         let bf16 = (self.precision != Precision::F32).then(|| self.precision.name());
         let codes = (self.quantize != Quantize::None).then(|| self.quantize.name());
@@ -345,7 +344,8 @@ impl Options {
         (!all.is_empty()).then(|| all.join(" "))
     }
 
-    /// Weights of a column that have one scale: of few bits only neighbours do.
+    /// Returns the number of weights of a column that share a scale; with few bits, only neighbouring weights do by
+    /// default.
     pub fn group(&self) -> Group {
         let usual = match self.quantize {
             Quantize::None | Quantize::Int8 | Quantize::Fp8 | Quantize::Lossless => Group::Channel,
@@ -359,8 +359,8 @@ impl Options {
         origins.iter().any(|origin| self.keep.iter().any(|keep| keep.is_match(origin)))
     }
 
-    /// What quantised weights are multiplied with: where those lose nothing, nothing else does unasked; floats are multiplied with
-    /// floats.
+    /// Returns the type by which quantised weights are multiplied. By default, lossless weights keep f32 activations so
+    /// that nothing is lost, and float weights are multiplied by floats.
     pub fn activations(&self) -> Activations {
         self.activations.unwrap_or(match self.quantize {
             Quantize::None | Quantize::Int8 | Quantize::Int4 | Quantize::Int3 | Quantize::Auto => Activations::Int8,
@@ -368,7 +368,7 @@ impl Options {
         })
     }
 
-    /// Takes `NAME=VALUE`. Errors: E0001 for an unknown name or a value that is none of its.
+    /// Sets an option from `NAME=VALUE`. Errors: E0001 for an unknown name or an invalid value.
     pub fn set(&mut self, text: &str) -> Result<()> {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let Some(row) = ROWS.iter().find(|row| row.name == name) else {

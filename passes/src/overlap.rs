@@ -1,10 +1,11 @@
-//! plan.host "AllReduce …" among steps that neither make its operand nor need its result  =>  plan.host "begin …", those steps,
-//! plan.host "wait …"
+//! plan.host "AllReduce …" among steps that neither produce its operand nor need its result  =>  plan.host "begin …",
+//! those steps, plan.host "wait …"
 //!
-//! A rank that has what it brings to a collective need not wait for the others before it needs what they have. Up to the next
-//! collective, what does not need the result goes before what does. A collective begins when its operand is made and ends
-//! before its result is read or its operand written over; one is under way at a time, and none while a symbol gets its value,
-//! when memory may be moved. Both steps touch both buffers, so that memory is planned for the time between.
+//! A rank whose operand of a collective is ready need not wait for the other ranks until it needs the result. Steps up
+//! to the next collective that do not need the result are moved before those that do. A collective begins when its
+//! operand has been computed, and ends before its result is read or its operand overwritten. At most one is under way
+//! at a time, and none while a symbol is bound, since that may move memory. Both steps touch both buffers, so that
+//! memory planning keeps these alive in between.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{HostOp, Result};
@@ -42,14 +43,15 @@ fn overlap(steps: &mut Vec<Step>, written: &[usize], rewrites: &mut Rewrites) ->
         let between = independent.into_iter().chain([wait]).chain(dependent);
         steps.splice(at - 1..behind, between);
         steps.insert(at - 1 - before, begin);
-        // Behind what waits.
+        // Continues after the wait.
         at += n + 1;
         changed = true;
     }
     changed
 }
 
-/// The steps that can run before the result of a collective is there, and those that cannot, both in their order.
+/// Splits steps into those that can run before the result of a collective is available, and those that cannot, keeping
+/// the order within each.
 fn parted(steps: &[Step], host: &Host, written: &[usize]) -> (Vec<Step>, Vec<Step>) {
     let (mut independent, mut dependent): (Vec<Step>, Vec<Step>) = (vec![], vec![]);
     for step in steps {
@@ -75,7 +77,7 @@ fn is_movable(step: &Step) -> bool {
     matches!(step.action, Action::Launch(_) | Action::Copy(_))
 }
 
-/// A collective as it is, and as two steps.
+/// Returns a collective, and the two steps into which it is split.
 fn halves(step: &Step) -> Option<(Host, [Step; 2])> {
     let Action::Host(host) = &step.action else { return None };
     let HostOp::Collective(op) = host.call.op else { return None };
@@ -86,7 +88,8 @@ fn halves(step: &Step) -> Option<(Host, [Step; 2])> {
     Some((host.clone(), [half(HostOp::Begin(op)), half(HostOp::Wait(op))]))
 }
 
-/// The buffers that a step writes; `written` says how many a kernel does, which come last.
+/// Returns the buffers that a step writes; `written` gives the number of results of each kernel, which are its last
+/// buffers.
 fn writes(step: &Step, written: &[usize]) -> Vec<usize> {
     match &step.action {
         Action::Launch(launch) => {

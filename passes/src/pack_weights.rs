@@ -1,7 +1,7 @@
-//! contract(x, param w[k, n])  =>  contract(x, param w in panels of 32 columns): constants lie as the kernel streams them
+//! contract(x, param w[k, n])  =>  contract(x, param w in panels of 32 columns): constants in streaming order
 //!
-//! A table that is multiplied with too, as the embedding of most language models is, has its rows looked up in the panels: the
-//! artifact holds it once.
+//! If a parameter is both multiplied and used as a lookup table, as the embedding of most language models is, rows are
+//! looked up in the panels, so that the artifact stores it once.
 
 use crate::rewrite::Found;
 use crate::rewrite::Rewrites;
@@ -23,7 +23,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// The kernel's packed form, and the parameter behind each of its factors.
+/// The kernel's packed form, and the parameter of each of its packed operands.
 type Site = (Vec<Source>, Packable);
 
 fn matches(program: &Program, step: usize, target: Target) -> Found<Site> {
@@ -51,12 +51,12 @@ fn apply(program: &mut Program, step: usize, (sources, site): Site) {
 /// A table whose rows are looked up, and the container that holds it in panels.
 struct Table {
     packed: Id,
-    /// Each kernel that reads it, with that operand.
+    /// Each kernel that reads it, with the operand index.
     readers: Vec<(usize, usize)>,
     window: Window,
 }
 
-/// The panels of a parameter, all of whose readers look up rows.
+/// Finds the panels of a parameter whose consumers all look up rows.
 fn looked_up(program: &Program, step: usize) -> Found<Table> {
     let FlowOp::Param { source, window: None } = &program.steps[step].op else { return Ok(None) };
     let plain = program.steps[step].results[0];
@@ -94,7 +94,7 @@ fn apply_panels(program: &mut Program, _: usize, table: Table) {
     }
 }
 
-/// Whether a window has each element of a parameter once.
+/// Whether a window contains each element of a parameter exactly once.
 fn is_whole(window: &Window, container: &Container) -> bool {
     let [Some(k), Some(n)] = [0, 1].map(|i| container.dims.get(i).and_then(Dim::as_const)) else { return false };
     let strides = (window.stride_k, window.stride_n);
@@ -102,7 +102,7 @@ fn is_whole(window: &Window, container: &Container) -> bool {
     once && k > 0 && n > 0
 }
 
-/// The kernel with an operand read from panels, each of whose loads looks up rows.
+/// Returns the kernel with an operand read from panels, if each load of the operand looks up rows.
 fn in_panels(kernel: &Kernel, operand: usize, panels: &Container, window: &Window) -> Option<Kernel> {
     let mut out = kernel.clone();
     let strides: Option<Vec<i64>> = kernel.reads[operand].strides().iter().map(Dim::as_const).collect();
@@ -121,7 +121,7 @@ fn in_panels(kernel: &Kernel, operand: usize, panels: &Container, window: &Windo
                 _ => (usize::from(window.stride_n == 1), strides[d]),
             };
             let from_data = index.symbols().iter().any(|s| s.starts_with('$'));
-            // It is checked against the size of its dimension, which is to be the same.
+            // The index is checked against its dimension, whose size must stay the same.
             if from_data && (step != 1 || panels.dims[column] != kernel.reads[operand].dims[d]) {
                 return None;
             }

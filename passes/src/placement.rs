@@ -1,20 +1,20 @@
-//! a plan's words: what ranks are to have of an operand, the stages of a pipeline, what is computed during exchanges
+//! parts of a plan: placement of operands on ranks, stages of a pipeline, computation during exchanges
 
 use sardonyx_dialects::sdx::Place;
 use std::str::FromStr;
 
-/// What ranks are to have of what an operation reads.
+/// How an operand of an operation is distributed over ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandPlace {
     pub node: String,
-    /// Which of the operations that stand for the node, from 0 on.
+    /// Index among the operations that implement the node.
     pub op: usize,
     pub operand: usize,
     pub place: Place,
 }
 
 impl OperandPlace {
-    /// The message where the program has no such operand.
+    /// Returns the message for a program without such an operand.
     pub fn absence(&self) -> String {
         format!("operation {} of the node has no operand {} that can be placed so", self.op, self.operand)
     }
@@ -24,20 +24,21 @@ impl OperandPlace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stages {
     pub axis: usize,
-    /// ONNX nodes: the first operation of each begins the next stage.
+    /// ONNX nodes; the first operation of each begins the next stage.
     pub begins: Vec<String>,
-    /// The batch is cut into so many, which go through the stages one behind the other.
+    /// Number of micro-batches, which pass through the stages one after the other.
     pub micro_batches: usize,
 }
 
-/// What is computed while something else is exchanged.
+/// How computation overlaps with exchanges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlap {
-    /// Contractions whose result is exchanged are computed in so many parts, each while the one before it is on its way.
+    /// Number of chunks in which contractions with exchanged results are computed; each is computed while the previous
+    /// one is being exchanged.
     pub chunks: usize,
-    /// The batch is cut into so many, which take turns: one computes while another one exchanges.
+    /// Number of micro-batches; one is computed while another one is being exchanged.
     pub micro_batches: usize,
-    /// ONNX nodes that are computed in chunks; all where none is named.
+    /// ONNX nodes that are computed in chunks; all if empty.
     pub nodes: Vec<String>,
 }
 
@@ -50,7 +51,7 @@ impl Overlap {
 impl FromStr for Overlap {
     type Err = ();
 
-    /// `4:/layer.1/MatMul,/layer.2/MatMul`: in 4 chunks; `1x2`: in 2 micro-batches.
+    /// Parses `4:/layer.1/MatMul,/layer.2/MatMul` (4 chunks) or `1x2` (2 micro-batches).
     fn from_str(text: &str) -> std::result::Result<Overlap, ()> {
         let (how, nodes) = text.split_once(':').unwrap_or((text, ""));
         let (chunks, micro_batches) = how.split_once('x').unwrap_or((how, "1"));
@@ -61,15 +62,15 @@ impl FromStr for Overlap {
     }
 }
 
-/// More chunks than any contraction gains by.
+/// Maximum number of chunks; no contraction gains from more.
 pub const CHUNKS_MAX: usize = 64;
-/// More micro-batches than any pipeline gains by.
+/// Maximum number of micro-batches; no pipeline gains from more.
 pub const MICRO_BATCHES_MAX: usize = 64;
 
 impl FromStr for Stages {
     type Err = ();
 
-    /// `0x4:/layer.1/MatMul,/layer.2/MatMul`: along axis 0, in 4 micro-batches.
+    /// Parses `0x4:/layer.1/MatMul,/layer.2/MatMul` (along axis 0, with 4 micro-batches).
     fn from_str(text: &str) -> std::result::Result<Stages, ()> {
         let (how, begins) = text.split_once(':').ok_or(())?;
         let (axis, micro_batches) = how.split_once('x').unwrap_or((how, "1"));

@@ -1,10 +1,10 @@
-//! kernels of parameters alone  =>  parameters that are computed when the artifact is written
+//! kernels that depend on parameters only  =>  parameters that are computed when the artifact is written
 //!
-//! `prepare-weights`, before kernels merge, takes what arithmetic makes of parameters where it is no larger than what it is
-//! made of, however that is made in turn: codes and scales, and not the weights that are made of them. Mere motion stays:
-//! constants are laid out for who reads them anyway. `expand-weights`, when contractions have taken the bytes that they
-//! multiply, takes the rest: what would be widened in every call is wide in the file. A part of a parameter that a rank alone
-//! has stays as it is.
+//! `prepare-weights` runs before fusion. It precomputes arithmetic results on parameters that are no larger than the
+//! values from which they are computed, directly or indirectly: codes and scales, but not the weights decoded from
+//! them. Pure data movement is left alone, as constants are laid out for their consumers anyway. `expand-weights` runs
+//! after contractions have been rewritten to multiply bytes, and precomputes the rest: values that each call would
+//! widen are stored widened. The part of a parameter that a single rank holds is not prepared.
 
 use crate::rewrite::Rewrites;
 use crate::steps::{drop_dead, kernel, origins_of, sort_steps};
@@ -15,11 +15,12 @@ use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Source, Step};
 use sardonyx_dialects::mlir::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is small is worth it whatever it is made of.
+/// Bytes that a precomputed result may have in addition to `EXPANDS` times the bytes of its parameters.
 const SMALL: i64 = 1 << 16;
-/// As many bytes for each that is read, at most: 4 bits become 32.
+/// Maximum ratio of the bytes of a result to those of its parameters: 4 bits may become 32.
 const EXPANDS: i64 = 8;
-/// A file is written within seconds: points that may be computed for it, and more of them for each byte of the parameters.
+/// Limits on the iteration points executed when a file is written, so that this takes seconds: a constant, plus a
+/// number per byte of the parameters.
 const POINTS_MAX: i64 = 1 << 34;
 const POINTS_PER_BYTE: i64 = 256;
 
@@ -31,7 +32,7 @@ pub fn prepare(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// The steps of no call: what they make is in the file in the end.
+/// Returns the steps that no call executes, because their results will be stored in the artifact.
 pub fn steps(program: &Program) -> BTreeSet<usize> {
     constants(program).into_values().filter(Constant::is_expanded).flat_map(|value| value.steps).collect()
 }
@@ -43,19 +44,19 @@ pub fn expand(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// What is known of a value that follows from parameters alone.
+/// Properties of a value that depends on parameters only.
 #[derive(Clone, Default)]
 struct Constant {
-    /// The steps that make it, parameters and all.
+    /// The steps that compute it, including its parameters.
     steps: BTreeSet<usize>,
-    /// What the last of them reads.
+    /// The operands of the last of these steps.
     args: Vec<Id>,
     bytes: i64,
-    /// Of the parameters, each once.
+    /// Bytes of its parameters, each counted once.
     read: i64,
-    /// The least that has to be there to make it: itself, or what makes what it is made of.
+    /// The fewest bytes from which it can be computed: its own, or those for its operands.
     least: i64,
-    /// A kernel makes it, and more than by moving elements.
+    /// Whether a kernel produces it, and whether any step does more than move elements.
     made: bool,
     computes: bool,
 }
@@ -68,7 +69,7 @@ impl Constant {
 
 type Constants = BTreeMap<Id, Constant>;
 
-/// Where the least has to be there for a value.
+/// Collects the values to store so that `id` can be computed from the fewest bytes.
 fn narrowest(constants: &Constants, id: Id, found: &mut BTreeSet<Id>) {
     let Some(value) = constants.get(&id).filter(|value| value.computes) else { return };
     if value.bytes == value.least {
@@ -84,7 +85,7 @@ fn run(module: Operation, rewrites: &mut Rewrites, choose: impl Fn(&Constants, I
         let constants = constants(program);
         let wanted = wanted(program, &constants);
         let chosen: BTreeSet<Id> = wanted.into_iter().flat_map(|id| choose(&constants, id)).collect();
-        // All of them first: what replaces one is no longer made of what another is.
+        // All programs are extracted first, because replacing one value removes it from the computation of others.
         let site = |id: Id| (id, alone(program, id, &constants[&id].steps));
         let sites: Vec<(Id, Program)> = chosen.into_iter().map(site).collect();
         for (id, small) in sites {
@@ -93,7 +94,7 @@ fn run(module: Operation, rewrites: &mut Rewrites, choose: impl Fn(&Constants, I
             let origins = origins_of(program, &steps);
             let applied = rewrites.apply(program, "when written", &steps, |program| {
                 program.prepared.insert(name.clone(), made.clone());
-                // Others may read what the step makes beside it.
+                // Other steps may read the step's other results.
                 let new = program.container(program.containers[id].clone());
                 program.steps.iter_mut().flat_map(|s| &mut s.args).filter(|arg| **arg == id).for_each(|arg| *arg = new);
                 program.outputs.iter_mut().filter(|(_, output)| *output == id).for_each(|(_, output)| *output = new);
@@ -109,7 +110,7 @@ fn run(module: Operation, rewrites: &mut Rewrites, choose: impl Fn(&Constants, I
     prepared::write(module, &all)
 }
 
-/// Every container whose value follows from parameters, by its number.
+/// Returns every container whose value depends on parameters only.
 fn constants(program: &Program) -> Constants {
     let mut known = Constants::new();
     let mut points_left = read_bytes(program).saturating_mul(POINTS_PER_BYTE).saturating_add(POINTS_MAX);
@@ -149,7 +150,7 @@ fn constants(program: &Program) -> Constants {
     known
 }
 
-/// Whether it does the same in every call, but for what it reads.
+/// Whether a kernel does the same in every call, apart from the contents of its operands.
 fn is_fixed(k: &Kernel) -> bool {
     let own = |d: &Dim| d.symbols().iter().all(|s| s.starts_with(['%', '$']));
     let of_body = k.body.iter().all(|s| match &s.body {
@@ -160,19 +161,19 @@ fn is_fixed(k: &Kernel) -> bool {
     of_body && k.extents().all(|n| n.as_const().is_some()) && k.stores.iter().flat_map(|s| &s.memlet.index).all(own)
 }
 
-/// The runs of the innermost statement of a kernel of known extents.
+/// Returns the number of iteration points of a kernel with constant extents.
 fn points(k: &Kernel) -> i64 {
     k.extents().filter_map(Dim::as_const).fold(1, i64::saturating_mul)
 }
 
-/// The bytes of all parameters together.
+/// Returns the total bytes of all parameters.
 fn read_bytes(program: &Program) -> i64 {
     let is_param = |step: &&Step| matches!(step.op, FlowOp::Param { .. });
     let params = program.steps.iter().filter(is_param).flat_map(|step| &step.results);
     params.filter_map(|id| bytes(program, *id)).fold(0, i64::saturating_add)
 }
 
-/// Of a container whose elements lie one behind the other, and are known to be so many.
+/// Returns the bytes of a contiguous container, or `None` if it is not contiguous or its size is not constant.
 fn bytes(program: &Program, id: Id) -> Option<i64> {
     let c = &program.containers[id];
     if c.dtype.is_opaque() || !c.is_plain() {
@@ -182,7 +183,7 @@ fn bytes(program: &Program, id: Id) -> Option<i64> {
     c.dims.iter().map(Dim::as_const).try_fold(each, |n, d| n.checked_mul(d?))
 }
 
-/// The constants that something else reads.
+/// Returns the constants that other steps or outputs use.
 fn wanted(program: &Program, constants: &Constants) -> Vec<Id> {
     let mut wanted: BTreeSet<Id> = program.outputs.iter().map(|(_, id)| *id).collect();
     for step in &program.steps {
@@ -196,13 +197,13 @@ fn wanted(program: &Program, constants: &Constants) -> Vec<Id> {
     wanted.into_iter().filter(|id| constants.contains_key(id)).collect()
 }
 
-/// A program of these steps, whose only output is that container.
+/// Returns a program of these steps, whose only output is the given container.
 fn alone(program: &Program, id: Id, steps: &BTreeSet<usize>) -> Program {
     let mut out = Program::default();
     let mut ids = BTreeMap::new();
     for at in steps {
         let mut step = Step { origins: vec![], ..program.steps[*at].clone() };
-        // Only the containers of these steps: there may be thousands of others.
+        // Copies only the containers of these steps; there may be thousands of others.
         for id in step.args.iter_mut().chain(&mut step.results) {
             *id = *ids.entry(*id).or_insert_with(|| out.container(program.containers[*id].clone()));
         }

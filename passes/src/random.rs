@@ -1,4 +1,4 @@
-//! seed  =>  numbers, the same on every machine
+//! seed  =>  numbers, equal on every machine
 
 /// A linear congruential generator, for tests.
 pub struct Random(u64);
@@ -23,7 +23,7 @@ impl Random {
         of[self.below(of.len())].clone()
     }
 
-    /// In −1 ..= 1.
+    /// Returns a number in −1 ..= 1.
     pub fn unit(&mut self) -> f64 {
         self.below(1 << 30) as f64 / (1u64 << 29) as f64 - 1.0
     }

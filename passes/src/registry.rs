@@ -1,4 +1,4 @@
-//! The table of passes, and how a pipeline string finds them beside MLIR's own
+//! The table of passes, and how pipeline strings refer to them along with MLIR's own
 
 use crate::class::Class;
 use crate::near_misses;
@@ -24,14 +24,14 @@ use std::sync::Once;
 pub struct PassRow {
     pub name: &'static str,
     pub summary: &'static str,
-    /// How equal a program is to what it was before the pass.
+    /// How closely the program after the pass agrees with the one before.
     pub class: Class,
-    /// It goes to the next level, or must be done for another reason. Of any other pass each rewrite could be left out,
-    /// and takes fuel.
+    /// Whether the pass lowers to the next level or must run for another reason. Each rewrite of any other pass is
+    /// optional and takes fuel.
     pub is_lowering: bool,
-    /// It does nothing in the plan of other devices.
+    /// The only class of devices for which the pass does anything.
     only_for: Option<target::Class>,
-    /// Told after it, where remarks are asked for.
+    /// Called after the pass if remarks are requested.
     review: Option<Review>,
     run: Run,
 }
@@ -182,7 +182,7 @@ const fn lowering(name: &'static str, summary: &'static str, run: Run) -> PassRo
     PassRow { name, summary, class: Class::Exact, is_lowering: true, only_for: None, review: None, run }
 }
 
-/// A pass of rewrites after which a program is exactly what it was.
+/// A pass whose rewrites are exact.
 const fn rewriting(name: &'static str, summary: &'static str, run: Run) -> PassRow {
     of_class(Class::Exact, name, summary, run)
 }
@@ -206,27 +206,28 @@ impl PassRow {
     }
 }
 
-/// What passes share with who runs the pipeline: MLIR's pass manager hands on neither arguments nor results.
+/// State shared between passes and the caller of the pipeline: MLIR's pass manager passes neither arguments nor
+/// results.
 #[derive(Default)]
 struct Scope {
     rewrites: Rewrites,
-    /// The error of the pass that failed last: MLIR's own report carries only text.
+    /// The error of the last pass that failed; MLIR's own report contains only text.
     failure: Option<Box<Error>>,
 }
 
 thread_local! {
-    /// That of the pipeline that runs on this thread, where one does.
+    /// The state of the pipeline running on this thread, if any.
     static SCOPE: RefCell<Scope> = RefCell::default();
 }
 
-/// MLIR takes the address of a row for the id of its pass, and demands that of it.
+/// MLIR uses the address of a row as the id of its pass, and requires this alignment.
 const _: () = assert!(align_of::<PassRow>() >= 8);
 
 unsafe extern "C" fn make(row: *mut c_void) -> MlirPass {
     let row = &PASSES[row as usize];
     let pass = move |op: melior::ir::OperationRef, pass: ExternalPass| {
         let module = Operation(melior::ir::operation::OperationLike::to_raw(&op));
-        // A panic must not cross into C++; it is a defect like others.
+        // A panic must not cross into C++; it is reported as a defect.
         let result = catch_unwind(AssertUnwindSafe(|| run(row, module)));
         let result = result.unwrap_or_else(|_| Err(Error::defect(format!("the pass {} failed", row.name))));
         if let Err(e) = result {
@@ -245,7 +246,7 @@ fn run(row: &PassRow, module: Operation) -> Result<()> {
         return Ok(());
     }
     SCOPE.with(|s| {
-        // Out of its cell while the pass runs, which may run a pipeline of its own.
+        // Taken out of the cell while the pass runs, because the pass may run a pipeline of its own.
         let mut rewrites = std::mem::take(&mut s.borrow_mut().rewrites);
         rewrites.begin(row.name, row.class, row.review);
         let result = (row.run)(module, &mut rewrites);
@@ -256,12 +257,12 @@ fn run(row: &PassRow, module: Operation) -> Result<()> {
 
 static REGISTER: Once = Once::new();
 
-/// A context with every dialect loaded and every pass registered, ours and MLIR's.
+/// Returns a context with every dialect loaded and every pass registered, both ours and MLIR's.
 pub fn context() -> Context {
     REGISTER.call_once(|| {
         register_all_passes();
         for index in 0..PASSES.len() {
-            // The callback gets the row's index in place of a pointer.
+            // The callback receives the row's index instead of a pointer.
             unsafe { sardonyxRegisterPass(make, index as *mut c_void) };
         }
     });
@@ -272,18 +273,18 @@ pub fn context() -> Context {
     context.append_dialect_registry(&registry);
     context.load_all_available_dialects();
     register_all_llvm_translations(&context);
-    // One thread: a pass reports its failure through a thread-local, and output must not depend on timing.
+    // Single-threaded: a pass reports its failure through a thread-local, and output must not depend on timing.
     unsafe { mlirContextEnableMultithreading(MlirContext { ptr: context.to_raw().ptr }, false) };
     context
 }
 
-/// Runs `builtin.module(…)` over a module; the error is the failing pass's own, or E0402 where the module was written
-/// by a newer compiler.
+/// Runs `builtin.module(…)` on a module. Errors: those of the failing pass, or E0402 if the module was written by a
+/// newer compiler.
 pub fn run_pipeline(context: &Context, module: &mut melior::ir::Module, pipeline: &str) -> Result<()> {
     run_pipeline_with(context, module, pipeline, &mut Rewrites::default())
 }
 
-/// The same within the fuel of a compilation, which goes on counting what its passes apply.
+/// As [`run_pipeline`], with the fuel of a compilation, which counts the rewrites that passes apply.
 pub fn run_pipeline_with(
     context: &Context,
     module: &mut melior::ir::Module,

@@ -1,18 +1,18 @@
-//! What was nearly rewritten: which node is in the way, why, and what would help
+//! Rewrites that nearly applied: which node prevents them, why, and what would help
 
 use sardonyx_base::json::Json;
 use std::fmt;
 
-/// A rewrite that nearly was.
+/// A rewrite that nearly applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missed {
-    /// Stable words, which say nothing of this model.
+    /// A stable description that is independent of the model.
     pub reason: &'static str,
-    /// The ONNX node in the way.
+    /// The ONNX node that prevents the rewrite.
     pub node: Option<String>,
-    /// The ONNX nodes that would have become one.
+    /// The ONNX nodes that would have been fused.
     pub origins: Vec<String>,
-    /// What the reason is in this model, such as dimensions.
+    /// Details for this model, such as dimensions.
     pub detail: Option<String>,
     pub remedy: Option<&'static str>,
 }
@@ -23,13 +23,13 @@ impl Missed {
     }
 }
 
-/// What a pass missed, and where.
+/// A missed rewrite, with its pass and function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
     pub pass: &'static str,
     pub function: String,
     pub missed: Missed,
-    /// `compile` prints it by itself: a user would want to know.
+    /// Whether `compile` prints it without `--remarks`, because it matters to users.
     pub unasked: bool,
 }
 
@@ -49,11 +49,11 @@ impl Remark {
     }
 }
 
-/// More names than these are a screen of text; the JSON has all.
+/// Maximum number of names printed; the JSON contains all.
 const SHOWN_MAX: usize = 8;
 
 impl fmt::Display for Remark {
-    /// `remark[fuse-epilogues]: the reader looks at other places: …`, in the form of an error.
+    /// Formats like an error: `remark[fuse-epilogues]: the reader looks at other places: …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Missed { reason, node, origins, detail, remedy } = &self.missed;
         write!(f, "remark[{}]: {reason}", self.pass)?;

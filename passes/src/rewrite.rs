@@ -1,7 +1,7 @@
-//! The context of passes: options, fuel, and the one way to apply a rewrite, which records, checks and tidies it
+//! The context of passes: options, fuel, and the only way to apply a rewrite, which records, checks and tidies it
 //!
-//! Fuel counts rewrites over a whole compilation, every pass and every function, so that a search over one number
-//! finds the rewrite that broke a program. A lowering, without which there is no program, takes no fuel.
+//! Fuel counts rewrites over a whole compilation, across passes and functions, so that a bisection over one number
+//! finds the rewrite that broke a program. Lowerings, without which there is no program, take no fuel.
 
 use crate::class::Class;
 use crate::levels::{is_flow, is_sdx, rewrite_functions};
@@ -17,29 +17,29 @@ use sardonyx_dialects::sdx::{Graph, Node, Value};
 use sardonyx_kernels::Target;
 use std::collections::BTreeSet;
 
-/// One rewrite that was applied.
+/// A rewrite that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// From 1 on, over the whole compilation: the least fuel that includes it.
+    /// Counted from 1 over the whole compilation: the least fuel that includes it.
     pub number: usize,
     pub pass: &'static str,
     pub rule: &'static str,
     /// The function, which is an entry point of the model.
     pub function: String,
-    /// The ONNX nodes that what was rewritten stands for.
+    /// The ONNX nodes implemented by the rewritten code.
     pub origins: Vec<String>,
 }
 
-/// Rewrites that a message names, where it is not known which of some is the wrong one.
+/// Maximum number of rewrites named in a message if it is unknown which one is wrong.
 const NAMED_MAX: usize = 8;
 
 /// A kind of rewrite.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     pub name: &'static str,
-    /// How equal a program is afterwards; as its pass says where absent.
+    /// How closely the rewritten program agrees with the original; by default the class of the pass.
     pub class: Option<Class>,
-    /// Whether validation checks it; not where it changes what a program means, as somebody asked.
+    /// Whether validation checks it; false if it changes a program's meaning on request.
     pub is_checked: bool,
 }
 
@@ -55,20 +55,20 @@ impl From<&'static str> for Rule {
     }
 }
 
-/// What a rule finds at one place: a site, nothing, or why it does not apply to what is nearly one.
+/// Result of matching a rule at a place: a site, nothing, or why it does not apply to a near match.
 pub type Found<S> = std::result::Result<Option<(Rule, S)>, Missed>;
 
-/// What a rewrite changes.
+/// The code that a rewrite changes.
 pub trait Site {
-    /// The steps that it makes one.
+    /// The steps that the rewrite combines.
     fn steps(&self) -> Vec<usize>;
 }
 
-/// Looks through what a pass made of a program, and tells what was missed.
+/// Examines a program after a pass, and reports what the pass missed.
 #[derive(Clone, Copy, Debug)]
 pub struct Review {
     pub(crate) tell: fn(&Program, &mut Rewrites),
-    /// Also where nobody asked for remarks.
+    /// Whether it also runs if no remarks are requested.
     pub(crate) always: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Rewrites {
     applied: Vec<Rewrite>,
     validation: Validation,
     remarks: Vec<Remark>,
-    /// The ONNX nodes that sum or compare over a dimension, as far as a pass has seen them alone.
+    /// ONNX nodes that reduce over a dimension, as seen in steps that implement a single node.
     reducers: BTreeSet<String>,
 }
 
@@ -92,22 +92,24 @@ impl Rewrites {
         Rewrites { options, ..Rewrites::default() }
     }
 
-    /// What the compilation asks of its passes.
+    /// Returns the options of the compilation.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// What goes on from here for one of several targets: with the numbers and the fuel of what was applied so far.
+    /// Returns a copy for one of several targets, which continues the numbering and the fuel of the rewrites applied so
+    /// far.
     pub fn of_target(&self, target: Target) -> Rewrites {
         Rewrites { options: Options { target, ..self.options.clone() }, ..self.clone() }
     }
 
-    /// The rewrites that were applied, in order.
+    /// Returns the applied rewrites, in order.
     pub fn applied(&self) -> &[Rewrite] {
         &self.applied
     }
 
-    /// Whether the rule may be applied to what stands for these ONNX nodes. Takes fuel; the rewrite must follow.
+    /// Whether the rule may be applied to code for these ONNX nodes. Takes fuel and records the rewrite, so the caller
+    /// must apply it.
     #[must_use]
     pub(crate) fn allow(&mut self, rule: &'static str, origins: &[String]) -> bool {
         if !self.has_fuel() {
@@ -118,19 +120,19 @@ impl Rewrites {
         true
     }
 
-    /// Whether one more rewrite would be allowed, for a pass that would search in vain.
+    /// Whether another rewrite would be allowed; without fuel, a pass can skip its search.
     pub(crate) fn has_fuel(&self) -> bool {
         self.options.fuel.is_none_or(|fuel| self.applied.len() < fuel)
     }
 
-    /// For a trial whose outcome may not be wanted: without limits, checks or anything applied.
+    /// Returns a context for a trial whose outcome may be discarded: without limits, checks or recorded rewrites.
     pub(crate) fn trial(&self) -> Rewrites {
         let options = Options { fuel: None, remarks: false, validate: false, ..self.options.clone() };
         let (pass, class, function) = (self.pass, self.class, self.function.clone());
         Rewrites { options, pass, class, function, ..Rewrites::default() }
     }
 
-    /// Takes over what a trial applied, where nothing limits or checks it; otherwise the trial has to be made again.
+    /// Takes over the rewrites of a trial if no fuel or validation applies; otherwise the caller must repeat them.
     pub(crate) fn take_over(&mut self, trial: &Rewrites) -> bool {
         if self.options.fuel.is_some() || self.options.validate {
             return false;
@@ -140,7 +142,7 @@ impl Rewrites {
         true
     }
 
-    /// How many rewrites each pass applied, in the order of their first ones.
+    /// Returns the number of rewrites of each pass, in the order of their first ones.
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
         let mut counts: Vec<(&'static str, usize)> = vec![];
         for r in &self.applied {
@@ -152,7 +154,7 @@ impl Rewrites {
         counts
     }
 
-    /// Those applied, as a list of objects.
+    /// Returns the applied rewrites as a list of objects.
     pub fn json(&self) -> Json {
         Json::List(self.applied.iter().map(Rewrite::json).collect())
     }
@@ -162,14 +164,14 @@ impl Rewrites {
         self.missed_by(self.pass, missed);
     }
 
-    /// The same of another pass, for what several passes might have done.
+    /// As `missed`, for another pass.
     pub(crate) fn missed_by(&mut self, pass: &'static str, missed: Missed) {
         if self.options.remarks {
             self.remark(Remark { pass, function: self.function.clone(), missed, unasked: false });
         }
     }
 
-    /// Records what `compile` prints by itself.
+    /// Records a remark that `compile` prints even if no remarks are requested.
     pub(crate) fn told_unasked(&mut self, pass: &'static str, missed: Missed) {
         self.remark(Remark { pass, function: self.function.clone(), missed, unasked: true });
     }
@@ -180,18 +182,18 @@ impl Rewrites {
         }
     }
 
-    /// The function that a pass is in.
+    /// Returns the function that is being rewritten.
     pub(crate) fn function(&self) -> &str {
         &self.function
     }
 
-    /// Forgets what was said of an earlier state of the function.
+    /// Removes remarks of these passes on an earlier state of the function.
     pub(crate) fn take_back(&mut self, passes: &[&str]) {
         let function = &self.function;
         self.remarks.retain(|r| r.function != *function || !passes.contains(&r.pass));
     }
 
-    /// Keeps in mind which nodes reduce, while each has steps of its own.
+    /// Records which nodes reduce, while each still has steps of its own.
     fn note_reducers(&mut self, program: &Program) {
         let reduces = |s: &&Step| s.origins.len() == 1 && kernel(s).is_some_and(|k| k.class() != KernelClass::Map);
         self.reducers.extend(program.steps.iter().filter(reduces).flat_map(|step| step.origins.iter().cloned()));
@@ -201,27 +203,27 @@ impl Rewrites {
         self.reducers.contains(origin)
     }
 
-    /// What was missed in the end.
+    /// Returns the remarks on missed rewrites.
     pub fn remarks(&self) -> &[Remark] {
         &self.remarks
     }
 
-    /// What was applied and what was missed, as a list of objects, of the passes that `shown` says. The equalities of the
-    /// e-graph are not among them: most are not used in the end (`--explain-node` shows those that are).
+    /// Returns applied and missed rewrites as a list of objects, for the passes selected by `shown`. Equalities of the
+    /// e-graph are left out, because most are not used in the end (`--explain-node` shows those that are).
     pub fn remarks_json(&self, shown: &dyn Fn(&str) -> bool) -> Json {
         let applied = self.applied.iter().filter(|r| r.pass != "e-graph" && shown(r.pass)).map(Rewrite::remark_json);
         let missed = self.remarks.iter().filter(|r| shown(r.pass)).map(Remark::json);
         Json::List(applied.chain(missed).collect())
     }
 
-    /// The checks, where there were to be any.
+    /// Returns the results of validation, if it is enabled.
     pub fn validation(&self) -> Option<&Validation> {
         self.options.validate.then_some(&self.validation)
     }
 
-    /// Applies a rule to some steps of a program, if there is fuel for it, and says whether it did. `rewrite` may leave
-    /// steps before what they need and results without readers (see `programs`). Errors: E0901 where the program then
-    /// computes something else.
+    /// Applies a rule to some steps of a program, if there is fuel for it, and returns whether it did. `rewrite` may
+    /// leave steps before their producers and results without consumers (see `programs`). Errors: E0901 if the program
+    /// then computes something else.
     pub(crate) fn apply(
         &mut self,
         program: &mut Program,
@@ -241,8 +243,8 @@ impl Rewrites {
         Ok(true)
     }
 
-    /// Applies what `matches` finds at each step, in the order of the steps; those that are added on the way are not
-    /// looked at. Errors: E0901.
+    /// Applies what `matches` finds at each step, in order; steps that are added meanwhile are not examined. Errors:
+    /// E0901.
     pub(crate) fn each_step<S>(
         &mut self,
         program: &mut Program,
@@ -262,8 +264,8 @@ impl Rewrites {
         Ok(())
     }
 
-    /// Applies a rule wherever `find` gives a site for a step, step by step, until a whole round changes nothing or the
-    /// fuel is used up. Errors: E0901.
+    /// Applies a rule wherever `find` gives a site for a step, until a whole round changes nothing or the fuel is used
+    /// up. Errors: E0901.
     pub(crate) fn sweep<S: Site>(
         &mut self,
         program: &mut Program,
@@ -287,7 +289,7 @@ impl Rewrites {
                 }
                 changed = true;
                 uses = Uses::of(program);
-                // Steps before it may be gone: go on where the step is now.
+                // Earlier steps may have been removed: continue at the step's current index.
                 at = result.and_then(|r| uses.producers[r]).unwrap_or(0).min(at);
             }
             if !changed {
@@ -296,8 +298,8 @@ impl Rewrites {
         }
     }
 
-    /// Puts another value in the place of a node's, if there is fuel for it: `write` gives that value, and adds to the
-    /// graph what it needs. `None` where it was not done. Errors: E0901 where the value is another one.
+    /// Replaces a node's value, if there is fuel for it: `write` adds the nodes of the new value to the graph and
+    /// returns it. Returns `None` if nothing was replaced. Errors: E0901 if the new value differs.
     pub(crate) fn replace(
         &mut self,
         graph: &mut Graph,
@@ -337,9 +339,9 @@ impl Rewrites {
         Ok(())
     }
 
-    /// Checks the last rewrite by two states of a program. Errors: E0901 where they compute different things.
+    /// Checks the last rewrite on the program before and after. Errors: E0901 if they compute different values.
     fn check_programs(&mut self, class: Class, mut before: Program, mut after: Program) -> Result<()> {
-        // What is inlined in both has the same numbers then.
+        // Gives containers inlined into both programs the same numbers.
         before.containers.extend(after.containers.iter().skip(before.containers.len()).cloned());
         let prepares = !after.prepared.is_empty();
         before.inline_prepared();
@@ -351,7 +353,7 @@ impl Rewrites {
         self.validation.check(&part).map_or(Ok(()), |what| Err(self.wrong(&[self.applied.len()], &what)))
     }
 
-    /// Checks the rewrites of some numbers, which made the second value of the first. Errors: E0901.
+    /// Checks the rewrites `numbers`, which replaced the first value by the second. Errors: E0901.
     pub(crate) fn check_values(
         &mut self,
         (graph, n_old): (&Graph, usize),
@@ -385,12 +387,12 @@ impl Rewrites {
         }
     }
 
-    /// What is applied from now on is that pass's.
+    /// Begins a pass, to which later rewrites are attributed.
     pub(crate) fn begin(&mut self, pass: &'static str, class: Class, review: Option<Review>) {
         (self.pass, self.class, self.review) = (pass, class, review);
     }
 
-    /// Replaces each function of a module for which `rewrite` gives a new one.
+    /// Replaces each function of a module for which `rewrite` returns a new one.
     fn functions(
         &mut self,
         module: Operation,
@@ -403,7 +405,7 @@ impl Rewrites {
         })
     }
 
-    /// Rewrites each function of values.
+    /// Rewrites each function of the value level.
     pub(crate) fn graphs(
         &mut self,
         module: Operation,
@@ -419,7 +421,7 @@ impl Rewrites {
         })
     }
 
-    /// Rewrites each function of kernels, and leaves its steps in order and without results that nothing reads.
+    /// Rewrites each function of kernels, then sorts its steps and removes unused results.
     pub(crate) fn programs(
         &mut self,
         module: Operation,
@@ -438,14 +440,14 @@ impl Rewrites {
             if let Some(review) = rewrites.review.filter(|review| review.always || rewrites.options.remarks) {
                 (review.tell)(&program, rewrites);
             }
-            // Most passes leave most functions as they are, and to write one takes as long as to read it.
+            // Most passes leave most functions unchanged, and writing one takes as long as reading it.
             if program == before { Ok(None) } else { program.write(function.context()).map(Some) }
         })
     }
 }
 
 impl Rewrite {
-    /// `12 fuse-epilogues: epilogue, in main, at /layer.0/add`
+    /// Formats the rewrite, as in `12 fuse-epilogues: epilogue, in main, at /layer.0/add`.
     pub fn line(&self) -> String {
         let Rewrite { number, pass, rule, function, origins } = self;
         let at = if origins.is_empty() { String::new() } else { format!(", at {}", origins.join(" ")) };

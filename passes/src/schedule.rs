@@ -1,4 +1,4 @@
-//! flow.kernel …  =>  plan.kernel @k0, plan.entry { plan.launch @k0 … }: order, buffers, one copy of equal kernels over all entry points
+//! flow.kernel …  =>  plan.kernel @k0, plan.entry { plan.launch @k0 … }: order, buffers, shared kernels
 
 use crate::levels::is_flow;
 use crate::rewrite::Rewrites;
@@ -34,14 +34,14 @@ pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
 struct Scheduler<'p> {
     program: &'p Program,
     entry: Entry,
-    /// Container to the container whose memory it shares, through views.
+    /// By container: the container whose memory it shares through views (its root).
     roots: Vec<usize>,
-    /// Root to buffer.
+    /// Buffer of each root.
     buffers: HashMap<usize, usize>,
-    /// The kernels of all entries.
+    /// The plan, with the kernels of all entry points.
     plan: &'p mut Plan,
     kernels: &'p mut HashMap<KernelDef, usize>,
-    /// Of all entries, in order.
+    /// Names of all entry points, in order.
     names: &'p [&'p str],
 }
 
@@ -95,7 +95,7 @@ impl Scheduler<'_> {
             let root = self.roots[*id];
             let by_kernel = producers[root].is_some_and(|s| matches!(self.program.steps[s].op, FlowOp::Kernel(_)));
             let b = self.buffer(Buffer::Output { name: name.clone(), container: self.program.containers[*id].clone() });
-            // The kernel writes an output directly; one that is an input, a constant or another output is copied.
+            // The kernel writes an output directly; an output that is an input, a constant or another output is copied.
             if by_kernel && !self.buffers.contains_key(&root) {
                 self.buffers.insert(root, b);
             }
@@ -183,7 +183,7 @@ impl Scheduler<'_> {
         Operand { buffer: self.buffers[&self.roots[id]], dtype, dims }
     }
 
-    /// A place in the arena for what has none yet.
+    /// Adds a buffer in the arena for a container that has none yet.
     fn arena(&mut self, id: usize) -> Result<()> {
         let root = self.roots[id];
         if self.buffers.contains_key(&root) {
@@ -199,7 +199,7 @@ impl Scheduler<'_> {
     }
 }
 
-/// Bytes that a container takes; none where that is not known before it is there.
+/// Returns the bytes of a container, 0 for opaque values. Errors: E0107 if its element type is not supported.
 pub fn bytes(container: &Container) -> Result<Dim> {
     match container.dtype.bytes() {
         0 if !container.dtype.is_opaque() => {

@@ -1,8 +1,8 @@
-//! sdx.map "exp"(%x)  =>  flow.kernel { load; apply "exp"; store }: one kernel per operation, movement made explicit
+//! sdx.map "exp"(%x)  =>  flow.kernel { load; apply "exp"; store }: one kernel per operation, explicit movement
 //!
-//! Values that are the same scalar everywhere (constants, symbols, functions of these) are no containers: they are
-//! copied into the kernels that use them. A reshape is a view; one that only adds or drops dimensions of 1 is an index
-//! map, because fusion sees through those.
+//! Values that are the same scalar everywhere (constants, symbols, functions of these) get no container: they are
+//! copied into the kernels that use them. A reshape is a view, unless it only adds or drops dimensions of extent 1:
+//! then it is an index map, which fusion can see through.
 
 mod reshapes;
 mod states;
@@ -33,7 +33,7 @@ pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// Where a value is.
+/// How a value is represented.
 #[derive(Clone)]
 enum Place {
     Container(usize),
@@ -46,9 +46,9 @@ struct Converter<'g> {
     program: Program,
     places: Vec<Place>,
     states: States,
-    /// Values that only contractions read.
+    /// By value: whether only contractions read it.
     only_contracted: Vec<bool>,
-    /// What a cache holds, element by element as it is read: as long as the cache, and in no memory of its own.
+    /// By value: whether it is computed elementwise from a cache, as long as the cache but without memory of its own.
     of_states: Vec<bool>,
     /// Containers of the results of host operations, by group and number.
     hosts: BTreeMap<(usize, usize), usize>,
@@ -190,7 +190,8 @@ impl Converter<'_> {
         }))
     }
 
-    /// The container of a result. The first of a group makes the step for all: their operands are the same.
+    /// Returns the container of a host operation's result. The first result of a group adds the step for all of them,
+    /// as their operands are the same.
     fn host(&mut self, host: &Host, node: &Node) -> Result<usize> {
         if let Some(&id) = self.hosts.get(&(host.group, host.result)) {
             return Ok(id);
@@ -222,7 +223,7 @@ impl Converter<'_> {
         found.copied().ok_or_else(|| Error::defect("a result of a host operation is in no group"))
     }
 
-    /// The statements of a value that is the same everywhere.
+    /// Returns the statements of a value that is the same everywhere.
     fn scalar(&self, node: &Node) -> Option<Vec<Statement>> {
         let of = |v: Value| match &self.places[v.index()] {
             Place::Scalar(s) => Some(s.clone()),
@@ -268,7 +269,7 @@ impl Converter<'_> {
         id
     }
 
-    /// The container of a value; scalars are written to one.
+    /// Returns the container of a value; scalars are written to one.
     fn materialise(&mut self, v: Value) -> Result<usize> {
         let statements = match &self.places[v.index()] {
             Place::Container(id) => return Ok(*id),
@@ -289,7 +290,7 @@ impl Converter<'_> {
         self.step(FlowOp::Kernel(Arc::new(b.kernel)), b.args, node)
     }
 
-    /// A statement that reads a value at an index; a scalar's statements are copied in instead.
+    /// Adds a statement that reads a value at an index; a scalar's statements are copied in instead.
     fn read(&mut self, b: &mut BodyBuilder, v: Value, index: Vec<Dim>, guard: Option<usize>) -> Result<usize> {
         if let Place::Scalar(statements) = &self.places[v.index()] {
             append(&mut b.kernel.body, statements);
@@ -318,23 +319,23 @@ impl Converter<'_> {
         Ok(self.finish(b, value, node))
     }
 
-    /// result[%…] = operand[index]
+    /// Adds the kernel result[%…] = operand[index].
     fn index_kernel(&mut self, node: &Node, index: Vec<Dim>) -> Result<usize> {
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
         let value = self.read(&mut b, node.args[0], index, None)?;
         Ok(self.finish(b, value, node))
     }
 
-    /// The index map of a reshape, where it is one that fusion should see through.
+    /// Returns the index map of a reshape that fusion should see through.
     fn reshape_index(&self, v: Value, node: &Node) -> Option<Vec<Dim>> {
         let from = &self.graph.ty(node.args[0]).dims;
         let of = |op: fn(&Op) -> bool| op(&self.graph.node(node.args[0]).op);
-        // A part of a value has no memory of its own that a view could be of; its readers look into the whole. That of a cache has
-        // room between its rows.
+        // A slice has no memory of its own of which a view could be taken; its consumers index the whole. The rows of a
+        // cache are not contiguous.
         let part = of(|op| matches!(op, Op::Slice { .. } | Op::Append { .. }));
         let split = part.then(|| splitting_reshape(from, &node.ty.dims)).flatten();
         unit_reshape(from, &node.ty.dims).or(split).or_else(|| {
-            // Repeated for its readers' sake only: these can as well look where it stands once.
+            // Values repeated only for their consumers: these can index the original instead.
             let repeated = of(|op| matches!(op, Op::Broadcast { .. }));
             let only_read = self.only_contracted[v.index()] || self.of_states[v.index()];
             (repeated && only_read).then(|| merging_reshape(from, &node.ty.dims)).flatten()
@@ -352,7 +353,7 @@ impl Converter<'_> {
         });
         let index = index.collect();
         let mut b = BodyBuilder::new(&node.ty.dims, &inner);
-        // A reduction reads points: a scalar operand is written out first.
+        // A reduction needs points, so a scalar operand is written to memory first.
         let id = self.materialise(node.args[0])?;
         b.args.push(id);
         b.kernel.reads.push(self.program.containers[id].clone());
@@ -394,13 +395,13 @@ impl Converter<'_> {
         let mut index = vars(0, axis);
         index.push(Kernel::value(at));
         index.extend(vars(axis + rank, node.ty.rank() - axis - rank));
-        // Memory even of what is the same everywhere: the load is what looks whether an index is in range.
+        // The table is in memory even if it is the same everywhere, because the load checks the index.
         let table = self.materialise(node.args[0])?;
         let value = self.load(&mut b, table, index, None);
         Ok(self.finish(b, value, node))
     }
 
-    /// A bool statement: lo <= %i + shift < hi for one dimension.
+    /// Adds a bool statement: lo <= at < hi for one dimension.
     fn inside(b: &mut BodyBuilder, at: Dim, lo: Option<Dim>, hi: Option<Dim>) -> Option<usize> {
         let index = b.push(Body::Index(at), DType::I64);
         let above = lo.map(|lo| {
@@ -442,7 +443,7 @@ impl Converter<'_> {
         Ok(self.finish(b, value, node))
     }
 
-    /// Parameters alone are put together when the artifact is written, not in every call.
+    /// Returns a source if all operands are parameters: they are concatenated when the artifact is written.
     fn joined_params(&self, axis: usize, node: &Node) -> Option<Source> {
         let name = |v: &Value| match &self.graph.node(*v).op {
             Op::Param { name, parts, .. } => Some((name.clone(), parts.clone())),
@@ -454,14 +455,14 @@ impl Converter<'_> {
         (names.len() > 1).then_some(Source { names, parts, axis, transform: None })
     }
 
-    /// select(i < n0, a[i], select(i < n0 + n1, b[i - n0], …))
+    /// Adds the kernel select(i < n0, a[i], select(i < n0 + n1, b[i - n0], …)).
     fn concat_kernel(&mut self, axis: usize, node: &Node) -> Result<usize> {
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
         let value = self.joined(&mut b, axis, &vars(0, node.ty.rank()), node)?;
         Ok(self.finish(b, value, node))
     }
 
-    /// What the operands have at a place of the whole, one behind the other.
+    /// Adds the value of concatenated operands at an index of the whole.
     fn joined(&mut self, b: &mut BodyBuilder, axis: usize, at: &[Dim], node: &Node) -> Result<usize> {
         let mut start = Dim::constant(0);
         let mut parts: Vec<(usize, usize)> = vec![];
@@ -481,7 +482,7 @@ impl Converter<'_> {
         Ok(value)
     }
 
-    /// A vector of symbolic values: select(i == 0, d0, select(i == 1, d1, …))
+    /// Adds a kernel for a vector of symbolic values: select(i == 0, d0, select(i == 1, d1, …)).
     fn dims_kernel(&mut self, values: &[Dim], node: &Node) -> usize {
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
         let at = b.push(Body::Index(Kernel::var(0)), DType::I64);
@@ -505,7 +506,7 @@ fn append(to: &mut Vec<Statement>, statements: &[Statement]) {
     to.extend(statements.iter().map(|s| Statement { body: s.body.shifted(base), dtype: s.dtype }));
 }
 
-/// Which values are computed of a cache element by element.
+/// Whether each value is computed elementwise from a cache.
 fn of_states(graph: &Graph, states: &States) -> Vec<bool> {
     let mut out: Vec<bool> = vec![];
     for (v, node) in graph.values() {
@@ -519,7 +520,7 @@ fn of_states(graph: &Graph, states: &States) -> Vec<bool> {
     out
 }
 
-/// Which values some contraction reads and nothing else.
+/// Whether each value is read by contractions only, and by at least one.
 fn only_contracted(graph: &Graph, live: &[bool]) -> Vec<bool> {
     let (mut by_contraction, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
     for (_, node) in graph.values().filter(|(v, _)| live[v.index()]) {

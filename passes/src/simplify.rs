@@ -1,7 +1,7 @@
 //! transpose(transpose(x))  =>  transpose(x);   pow(x, 2)  =>  x * x;   contract(transpose(x), y)  =>  contract(x, y)
 //!
-//! Each rule looks at one node of a graph whose operands are already simplified, and gives an existing value or
-//! another operation of the same type. All are exact: the result is the same to the bit, NaN and −0 included.
+//! Each rule examines one node of a graph whose operands are already simplified, and returns an existing value or
+//! another operation of the same type. All rules are exact: the result is bitwise equal, including NaN and −0.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::dim::product;
@@ -12,15 +12,15 @@ use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// What a node becomes; its type stays.
+/// The replacement of a node; its type stays the same.
 enum Rewrite {
     Value(Value),
     Node(Op, Vec<Value>),
-    /// New nodes, numbered on from the graph's last, and then the operation.
+    /// New nodes, numbered from the graph's end, followed by the operation.
     After(Vec<Node>, Op, Vec<Value>),
 }
 
-/// The site and what stands there afterwards, or `None` where the rule does not apply.
+/// Returns the replacement, or `None` if the rule does not apply.
 type Rule = fn(&Graph, &Node) -> Option<Rewrite>;
 
 /// Tried in order until one applies.
@@ -37,15 +37,15 @@ static RULES: &[(&str, Rule)] = &[
     ("transpose-into-contract", transpose_into_contract),
 ];
 
-/// What stands at the site afterwards: an operation of the same type and its operands.
+/// Returns the replacement, an operation of the same type and its operands, or `None`.
 pub type FurtherRule = fn(&Graph, &Node) -> Option<(Op, Vec<Value>)>;
 
 thread_local! {
     static FURTHER: RefCell<Vec<(&'static str, FurtherRule)>> = const { RefCell::new(vec![]) };
 }
 
-/// Runs something with one more rule on this thread, which is tried before the others: for those who test what finds
-/// wrong rules.
+/// Runs a function with an additional rule on this thread, which is tried before the others. For tests of the tools
+/// that find wrong rules.
 pub fn with_rule<T>(name: &'static str, rule: FurtherRule, run: impl FnOnce() -> T) -> T {
     struct Until;
     impl Drop for Until {
@@ -66,7 +66,8 @@ fn further(graph: &Graph, node: &Node) -> Option<(&'static str, Rewrite)> {
     FURTHER.with_borrow(|rules| rules.iter().find_map(one))
 }
 
-/// Rounds of all rules over a function; each makes it smaller, moves a map towards the inputs, or stops.
+/// Maximum number of rounds of all rules over a function; each round makes it smaller or moves a map towards the
+/// inputs, or is the last.
 const ROUNDS_MAX: usize = 8;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -117,7 +118,7 @@ fn apply(out: &mut Graph, node: &Node, rewrite: Rewrite) -> Value {
     out.push(Node { op, args, ..node.clone() })
 }
 
-/// reshape, transpose, broadcast, slice, convert, concat that move nothing.
+/// Removes reshape, transpose, broadcast, slice, convert and concat that change nothing.
 fn same_type_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
     let same = || node.args.len() == 1 && *g.ty(node.args[0]) == node.ty;
     let still = match &node.op {
@@ -155,8 +156,8 @@ fn compose_broadcasts(g: &Graph, node: &Node) -> Option<Rewrite> {
     Some(Rewrite::Node(Op::Broadcast { dims }, inner.args.clone()))
 }
 
-/// reshape(transpose(reshape(x[b, h, s, d], [b*h, s, d])), [b, h, d, s]) => transpose(x): dimensions that were merged, moved
-/// together and split again.
+/// reshape(transpose(reshape(x[b, h, s, d], [b*h, s, d])), [b, h, d, s]) => transpose(x): dimensions that were merged,
+/// transposed together and split again.
 fn split_merged_transpose(g: &Graph, node: &Node) -> Option<Rewrite> {
     let turned = matches!(node.op, Op::Reshape).then(|| g.node(node.args[0]))?;
     let Op::Transpose { perm } = &turned.op else { return None };
@@ -169,7 +170,7 @@ fn split_merged_transpose(g: &Graph, node: &Node) -> Option<Rewrite> {
     splits.then(|| Rewrite::Node(Op::Transpose { perm }, vec![x]))
 }
 
-/// Which neighbouring dimensions each merged one is the product of.
+/// Returns, for each merged dimension, the range of adjacent dimensions that it is the product of.
 fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
     let (mut groups, mut start) = (vec![], 0);
     for whole in merged {
@@ -180,7 +181,7 @@ fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
     (start == dims.len()).then_some(groups)
 }
 
-/// The one value that a constant, or a constant repeated by a broadcast, holds everywhere.
+/// Returns the single value of all elements of a constant, possibly broadcast or reshaped.
 pub fn splat(g: &Graph, v: Value) -> Option<f64> {
     let node = g.node(v);
     match &node.op {
@@ -195,7 +196,7 @@ fn splat_of(t: &Tensor) -> Option<f64> {
     (1..t.len()).all(|i| t.get_f64(i).is_some_and(|v| v.to_bits() == first.to_bits())).then_some(first)
 }
 
-/// x * 1, 1 * x, x / 1, x − 0 => x. Not x + 0, which turns −0 into 0.
+/// x * 1, 1 * x, x / 1, x − 0 => x; also x + 0 for integers only, because it turns a float −0 into 0.
 fn drop_neutral_operand(g: &Graph, node: &Node) -> Option<Rewrite> {
     let Op::Map(f) = &node.op else { return None };
     let is = |i: usize, c: f64| splat(g, node.args[i]).is_some_and(|v| v.to_bits() == c.to_bits());
@@ -223,8 +224,9 @@ fn decide_select(g: &Graph, node: &Node) -> Option<Rewrite> {
     Some(Rewrite::Value(node.args[if condition != 0.0 { 1 } else { 2 }]))
 }
 
-/// mul(transpose(x), transpose(y)) => transpose(mul(x, y)), for any function of tensors that are moved alike, and of scalars.
-/// Before the motion it joins what made `x`; behind it, it would keep the motion out of a contraction.
+/// mul(transpose(x), transpose(y)) => transpose(mul(x, y)), for any function of tensors that are moved in the same way,
+/// and of scalars. Before the movement, the function can be fused with the producer of `x`; after it, it would keep the
+/// movement out of a contraction.
 fn map_before_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
     let scalar = |v: Value| match &g.node(v).op {
         Op::Broadcast { dims } if dims.is_empty() => Some(g.node(v).args[0]),
@@ -259,7 +261,8 @@ fn map_before_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
     Some(Rewrite::After(new, motion.op.clone(), vec![map]))
 }
 
-/// contract "bhsd,bhdt->…"(x, transpose(y)) => contract "bhsd,bhtd->…"(x, y): a contraction reads any order.
+/// contract "bhsd,bhdt->…"(x, transpose(y)) => contract "bhsd,bhtd->…"(x, y): a contraction reads operands in any
+/// order.
 fn transpose_into_contract(g: &Graph, node: &Node) -> Option<Rewrite> {
     let Op::Contract(spec) = &node.op else { return None };
     let site = |v: Value, letters: &[char]| {

@@ -1,12 +1,12 @@
-//! softmaxj(q[i] · k[j] + mask[i, j]) · v[j], a constant mask  =>  the same over j of a list of keys per block of rows
+//! softmaxj(q[i] · k[j] + mask[i, j]) · v[j], a constant mask  =>  the same over j in a list of keys per block of rows
 //!
-//! What a mask hides from a whole block of rows is not computed. What it says is known when compiling: it is a parameter, a
-//! constant, or arithmetic with the numbers of rows and keys. Nothing else changes: the mask is still added, as a key of the
-//! list may be hidden from some rows of the block.
+//! Keys that a mask hides from a whole block of rows are not computed. The mask must be known at compile time: it is a
+//! parameter, a constant, or computed from row and key numbers. It is still added to the scores, as a listed key may be
+//! hidden from some rows of the block.
 //!
-//! A hidden key's weight is exp(x - max), which is 0 in f32 unless scaled scores of one row are thousands apart (see
-//! `HIDDEN_MAX`). 0 times the value of such a key is 0 for finite numbers alone, so this is finite-only. A row from which all
-//! keys are hidden alike has all of them in its list.
+//! The weight of a hidden key is exp(x - max), which is 0 in f32 unless scaled scores of one row differ by thousands
+//! (see `HIDDEN_MAX`). 0 times the value of such a key is 0 for finite values only, so the rule is finite-only. If all
+//! keys are equally hidden from a row, its list contains all of them.
 
 mod lists;
 mod mask;
@@ -33,7 +33,7 @@ use sardonyx_kernels::{ATTENTION_ROWS, lower};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Lists that leave more than this share of the work are not worth looking keys up.
+/// Maximum fraction of the work that lists may leave; otherwise looking up keys does not pay off.
 const SHARE_MAX: f64 = 0.9;
 
 const RULE: Rule = Rule::of_class(Equality::FiniteOnly, "lists of keys");
@@ -42,7 +42,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let costs = Costs::new(rewrites.options().target);
     let (params, prepared) = (rewrites.options().params.clone(), prepared::read(module)?);
     let values = Values { params: &params, prepared: &prepared };
-    // Layers share a mask.
+    // The layers of a model share a mask.
     let known: RefCell<Vec<(Mask, Option<Arc<Lists>>)>> = RefCell::default();
     rewrites.programs(module, |rewrites, program| {
         known.borrow_mut().clear();
@@ -100,7 +100,7 @@ impl Site {
         (step.op, step.args) = (FlowOp::Kernel(Arc::new(kernel)), args);
     }
 
-    /// The kernel whose inner variable is a place in the list of its block of rows.
+    /// Builds the kernel whose inner variable is a position in the list of its block of rows.
     fn listed(&self, program: &Program, k: &Kernel, args: Vec<Id>, [starts, keys]: [Id; 2]) -> (Kernel, Vec<Id>) {
         let (levels, place) = (k.levels(), k.outer.len());
         let mut body = Draft { reads: k.reads.clone(), args, ..Draft::default() };
@@ -148,7 +148,7 @@ impl Site {
     }
 }
 
-/// An expression that is linear in the number of a key, with that number from the list.
+/// Appends an expression that is linear in the key number, with the number taken from the list.
 fn index_by(body: &mut Draft, d: &Dim, (place, key): (usize, usize)) -> usize {
     let linear = d
         .linear_in(&format!("%{place}"))
@@ -159,7 +159,7 @@ fn index_by(body: &mut Draft, d: &Dim, (place, key): (usize, usize)) -> usize {
     body.apply(ScalarFn::Add, &[product, rest], DType::I64)
 }
 
-/// A constant of these numbers, one for all that are equal.
+/// Returns a constant with these numbers; equal ones are shared.
 fn constant(program: &mut Program, numbers: &[i64]) -> Id {
     let op = FlowOp::Const(TensorValue(Tensor::from_vec(vec![numbers.len()], numbers.to_vec())));
     if let Some(step) = program.steps.iter().find(|step| step.op == op) {

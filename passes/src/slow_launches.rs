@@ -1,6 +1,7 @@
-//! launches that are predicted far from what the device could do  =>  a remark each, which `compile` prints unasked
+//! launches predicted to be far below the rate of the device  =>  remarks that `compile` always prints
 //!
-//! A user judges by the file in hand: what will be slow is said when it is compiled, with the node and the reason.
+//! Slow launches are reported at compile time, with the node and the reason, so that users know what to expect of the
+//! file.
 
 use crate::fuse::Costs;
 use crate::prepare_weights;
@@ -10,17 +11,17 @@ use crate::steps::kernel;
 use sardonyx_dialects::flow::{Class, Kernel, Program};
 use sardonyx_kernels::{Pace, lower};
 
-/// The pass that these remarks are filed under.
+/// The pass name of these remarks.
 pub const NAME: &str = "slow-launches";
 
-/// A launch below this share of its function's time is not worth a line.
+/// Launches below this fraction of their function's time are not reported.
 const TIME_MIN: f64 = 0.02;
-/// A launch below this share of the device's rate for its words and operations is slow.
+/// Launches below this fraction of the device's rate for their words and operations are slow.
 const ROOFLINE_MIN: f64 = 0.1;
 
 pub(crate) const REVIEW: Review = Review { tell, always: true };
 
-/// Remarks on the launches of a program whose kernels are final, at the usual values of its symbols.
+/// Reports slow launches of a program whose kernels are final, at typical values of its symbols.
 fn tell(program: &Program, rewrites: &mut Rewrites) {
     rewrites.take_back(&[NAME]);
     let target = rewrites.options().target;
@@ -47,9 +48,9 @@ fn tell(program: &Program, rewrites: &mut Rewrites) {
 
 struct Launch {
     step: usize,
-    /// Picoseconds.
+    /// Predicted time in picoseconds.
     time: f64,
-    /// The share of the device's rate that its code is predicted to reach.
+    /// Fraction of the device's rate that its code is predicted to reach.
     roofline: f64,
     plain: bool,
 }

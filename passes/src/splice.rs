@@ -1,40 +1,41 @@
-//! Kernel bodies under rewriting: their variables, substitution into another kernel, and what is left over gone
+//! Rewriting of kernel bodies: their variables, substitution into another kernel, and removal of unused parts
 
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::{rename, statements_in};
 use sardonyx_dialects::flow::{Body, Kernel, Level, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// An iteration variable that stands alone in an index expression.
+/// Returns the variable if an index expression is a single iteration variable.
 pub fn bare_var(d: &Dim) -> Option<usize> {
     d.as_symbol()?.strip_prefix('%')?.parse().ok()
 }
 
-/// The iteration variables in an index expression.
+/// Returns the iteration variables in an index expression.
 pub fn own_vars(d: &Dim) -> Vec<usize> {
     d.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect()
 }
 
-/// An index that is read from data: it is checked when the kernel runs, and the check must survive.
+/// Whether an index depends on data. It is then checked at run time, and rewrites must preserve the check.
 pub fn from_data(d: &Dim) -> bool {
     d.symbols().iter().any(|s| s.starts_with('$'))
 }
 
-/// Loads by an index from data that are made once per row. Where the inner space is empty such a load is made although
-/// no point is there, so no rewrite may bring one about.
+/// Returns the number of loads with data-dependent indices that are executed once per row. Such a load is executed even
+/// if the inner space is empty, so no rewrite may introduce one.
 pub fn data_loads_per_row(k: &Kernel) -> usize {
     let row = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
     k.body.iter().zip(k.levels()).filter(|(s, level)| *level == Level::Row && row(s)).count()
 }
 
-/// A kernel's body under substitution: variables by `vars`, loads by `load` (the new statement's number).
+/// Substitutes a kernel's body into another: variables by `vars`, loads by `load`, which returns the number of the new
+/// statement.
 pub struct Splice<'k> {
     pub body: Vec<Statement>,
     from: &'k Kernel,
     map: Vec<usize>,
 }
 
-/// What becomes of a load: given its memlet and guard in new terms and its type, the number of the statement.
+/// Replaces a load: takes its translated memlet and guard and its type, and returns the number of the new statement.
 pub type Loads<'f, 'k> = &'f mut dyn FnMut(&mut Splice<'k>, Memlet, Option<usize>, DType) -> usize;
 
 impl<'k> Splice<'k> {
@@ -47,12 +48,12 @@ impl<'k> Splice<'k> {
         self.body.len() - 1
     }
 
-    /// Index expressions of the source kernel in the new one's terms.
+    /// Translates an index expression of the source kernel.
     pub fn index(&self, d: &Dim, vars: &[Dim]) -> Dim {
         rename(d, &|i| vars.get(i).cloned(), &|k| self.map[k])
     }
 
-    /// Copies all statements; `load` may replace a load by something else.
+    /// Copies all statements; `load` may replace loads.
     pub fn run(&mut self, vars: &[Dim], load: Loads<'_, 'k>) {
         for statement in &self.from.body {
             let id = match &statement.body {
@@ -75,7 +76,7 @@ impl<'k> Splice<'k> {
     }
 }
 
-/// Both guards, where there are two.
+/// Returns the conjunction of two optional guards.
 pub fn and_guards(splice: &mut Splice, a: Option<usize>, b: Option<usize>) -> Option<usize> {
     match (a, b) {
         (Some(a), Some(b)) => Some(splice.push(Body::Apply { f: ScalarFn::And, args: vec![a, b] }, DType::Bool)),
@@ -83,7 +84,7 @@ pub fn and_guards(splice: &mut Splice, a: Option<usize>, b: Option<usize>) -> Op
     }
 }
 
-/// A kernel with its operands: equal statements once, unused statements and operands gone.
+/// Returns a kernel and its operands with equal statements merged, and unused statements and operands removed.
 pub fn tidy(mut kernel: Kernel, args: Vec<usize>) -> (Kernel, Vec<usize>) {
     share_operands(&mut kernel, &args);
     share_statements(&mut kernel);
@@ -91,7 +92,7 @@ pub fn tidy(mut kernel: Kernel, args: Vec<usize>) -> (Kernel, Vec<usize>) {
     drop_unused_operands(kernel, args)
 }
 
-/// Two operands that are one container become one.
+/// Merges operands that are the same container.
 fn share_operands(kernel: &mut Kernel, args: &[usize]) {
     for statement in &mut kernel.body {
         if let Body::Load { memlet, .. } = &mut statement.body {
@@ -107,7 +108,7 @@ fn share_statements(kernel: &mut Kernel) {
     for statement in &kernel.body {
         let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
         let new = Statement { body: new, dtype: statement.dtype };
-        // There are few: to compare them is faster than to hash them.
+        // Bodies are short: comparing statements is faster than hashing them.
         map.push(body.iter().position(|known| is_same(known, &new)).unwrap_or(body.len()));
         if map.last() == Some(&body.len()) {
             body.push(new);
@@ -117,7 +118,7 @@ fn share_statements(kernel: &mut Kernel) {
     renumber_stores(kernel, &map);
 }
 
-/// Zeros of different signs differ.
+/// Compares statements; zeros of different signs differ.
 fn is_same(a: &Statement, b: &Statement) -> bool {
     a.dtype == b.dtype
         && match (&a.body, &b.body) {
@@ -126,7 +127,7 @@ fn is_same(a: &Statement, b: &Statement) -> bool {
         }
 }
 
-/// Stores of other statements, by the new number of each.
+/// Renumbers the statements in stores.
 pub fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
     for store in &mut kernel.stores {
         store.value = map[store.value];

@@ -1,8 +1,8 @@
-//! y[m, n] = Σk a·w; z[m, j] = f(y[m, j], y[m, h + j], …)  =>  one kernel with a sum for each part of the columns, and f behind
-//! them in registers
+//! y[m, n] = Σk a·w; z[m, j] = f(y[m, j], y[m, h + j], …)  =>  one kernel with an accumulator for each part of the
+//! columns, and f as its epilogue in registers
 //!
-//! The gates of a recurrent cell are such parts, of one product with all their weights. Each part has a result of its own
-//! first, of which readers read their own point; then they follow the sums as any epilogue does.
+//! The gates of a recurrent cell are such parts of a single contraction with all their weights. First each part becomes
+//! a separate result, of which consumers read their own point; then the consumers are fused like any other epilogue.
 
 use crate::fuse_epilogues;
 use crate::merge::{STATEMENTS_MAX, merge_pairs};
@@ -16,7 +16,7 @@ use sardonyx_dialects::mlir::Operation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Sums of one kernel: each has a tile of its own while the others are summed.
+/// Maximum number of accumulators of one kernel: each keeps a tile while the others are computed.
 const SUMS_MAX: usize = 4;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -31,12 +31,12 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// A product whose readers read parts of its columns.
+/// A contraction whose consumers read parts of its columns.
 struct Parts {
     steps: Vec<usize>,
     /// The variable of its columns.
     column: usize,
-    /// Columns of a part, and where those parts begin that are read.
+    /// Number of columns of a part, and the starts of the parts that are read.
     width: i64,
     starts: Vec<i64>,
 }
@@ -82,8 +82,8 @@ fn find(program: &Program, uses: &Uses, at: usize) -> Option<Parts> {
     fits.then(|| Parts { steps: [vec![at], readers].concat(), column, width, starts })
 }
 
-/// The columns of the parts that a map, or what follows another sum, reads of a container at its own points, and where the
-/// parts begin.
+/// Returns the number of columns of the parts of a container, and the starts of these parts, that a map or the epilogue
+/// of another contraction reads at its own points.
 fn read_parts(step: &Step, id: Id) -> Option<(i64, Vec<i64>)> {
     let k = kernel(step).filter(|k| k.class() == Class::Contract || k.class() == Class::Map && k.inner.is_empty())?;
     let (mut width, mut starts) = (None, vec![]);
@@ -105,13 +105,13 @@ fn read_parts(step: &Step, id: Id) -> Option<(i64, Vec<i64>)> {
     Some((width?, starts))
 }
 
-/// v and c of `%v + c`
+/// Returns v and c of `%v + c`.
 fn shifted_var(d: &Dim) -> Option<(usize, i64)> {
     let shift = d.terms().filter(|(monomial, _)| monomial.is_empty()).map(|(_, c)| c).sum::<i64>();
     Some((bare_var(&(d.clone() - Dim::constant(shift)))?, shift))
 }
 
-/// The loads of a kernel, and whether each has a guard.
+/// Returns the loads of a kernel, and whether each is guarded.
 fn loads(k: &Kernel) -> impl Iterator<Item = (&Memlet, bool)> {
     k.body.iter().filter_map(|s| match &s.body {
         Body::Load { memlet, guard } => Some((memlet, guard.is_some())),
@@ -150,7 +150,7 @@ fn apply(program: &mut Program, site: &Parts) {
     }
 }
 
-/// Lets a map read each part where that lies by itself.
+/// Makes a kernel read the separate results instead of parts of the old one.
 fn read_from_parts(program: &mut Program, reader: usize, old: Id, parts: &BTreeMap<i64, Id>) {
     let mut args = program.steps[reader].args.clone();
     let FlowOp::Kernel(k) = &program.steps[reader].op else { return };

@@ -1,8 +1,8 @@
-//! y = pad(f(x)); z = contract(y, w)  =>  z = contract(pad(f(x)), w): what pads a left factor is computed where it is read
+//! y = pad(f(x)); z = contract(y, w)  =>  z = contract(pad(f(x)), w): operand A is padded where it is read
 //!
-//! The kernel computes the window that a work item reads in its scratch memory, once for each strip of columns: only what costs
-//! little goes there. An image with a border would be written and read again otherwise, in a wider type than it is made of. An
-//! image of the type that is multiplied is copied by a kernel of its own, which measures no slower.
+//! The kernel computes the window that a work item reads in scratch memory, once for each strip of columns, so only
+//! cheap functions qualify. Otherwise a padded image would be written and read again, in a wider type than its source.
+//! An image that already has the type that is multiplied is padded by a separate kernel, which measures no slower.
 
 use crate::class::Class as Equality;
 use crate::inline_maps::{self, inlined};
@@ -14,7 +14,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::lower;
 
-/// More operations than this on each element would cost more than a copy of the image does.
+/// With more operations per element, recomputation costs more than a copy of the image.
 const OPERATIONS_MAX: usize = 4;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -34,7 +34,8 @@ fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<inline_maps::
     })
 }
 
-/// Whether a map has one result, at its own points, which is padded and wider than what it is made of by little work.
+/// Whether a map has one result, stored at its own points, that is padded, is wider than its source and takes few
+/// operations.
 fn is_cheap_padding(k: &Kernel) -> bool {
     let [store] = &k.stores[..] else { return false };
     let cheap = |body: &Body| match body {

@@ -1,4 +1,4 @@
-//! Programs under rewriting: who makes and reads what, steps put back in order, steps that nothing needs gone
+//! Programs under rewriting: producers and consumers, sorting of steps, and removal of dead steps
 
 use crate::splice::tidy;
 use sardonyx_base::host::Collective;
@@ -9,7 +9,7 @@ use sardonyx_dialects::sdx::SymbolKind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The kernel of a step, if it is one.
+/// Returns the kernel of a step, if it is one.
 pub fn kernel(step: &Step) -> Option<&Kernel> {
     match &step.op {
         FlowOp::Kernel(k) => Some(k),
@@ -17,7 +17,7 @@ pub fn kernel(step: &Step) -> Option<&Kernel> {
     }
 }
 
-/// Who makes and who reads each container, as of one state of the program.
+/// The producer and the consumers of each container, for one state of the program.
 pub struct Uses {
     pub producers: Vec<Option<usize>>,
     pub consumers: Consumers,
@@ -28,13 +28,13 @@ impl Uses {
         Uses { producers: program.producers(), consumers: program.consumers() }
     }
 
-    /// The steps whose results a step reads, in the order of its operands.
+    /// Returns the steps whose results a step reads, in the order of its operands.
     pub fn sources(&self, step: &Step) -> Vec<usize> {
         step.args.iter().filter_map(|&a| self.producers[a]).collect()
     }
 }
 
-/// The origins of several parts of one rewrite, each once.
+/// Returns the origins of several parts without duplicates.
 pub fn union<'a>(parts: impl IntoIterator<Item = &'a [String]>) -> Vec<String> {
     let mut out: Vec<String> = vec![];
     for origin in parts.into_iter().flatten() {
@@ -45,12 +45,12 @@ pub fn union<'a>(parts: impl IntoIterator<Item = &'a [String]>) -> Vec<String> {
     out
 }
 
-/// The origins of what stands for some steps together.
+/// Returns the origins of some steps together.
 pub fn origins_of(program: &Program, steps: &[usize]) -> Vec<String> {
     union(steps.iter().map(|&step| program.steps[step].origins.as_slice()))
 }
 
-/// The parameter behind a container, through views: whoever packs it reads the bytes, whatever dimensions they go under.
+/// Returns the parameter of a container, looking through views: packing reads the bytes regardless of their dimensions.
 pub fn parameter(program: &Program, producers: &[Option<usize>], id: usize) -> Option<Source> {
     let step = producers[id].map(|s| &program.steps[s])?;
     match &step.op {
@@ -61,7 +61,8 @@ pub fn parameter(program: &Program, producers: &[Option<usize>], id: usize) -> O
     }
 }
 
-/// A third step on a path from one step to a later one: the last of it. A binding leads to what mentions its symbol.
+/// Returns the last step on a path from one step to a later one through a third. A binding leads to all steps that use
+/// its symbol.
 pub fn step_between(program: &Program, uses: &Uses, from: usize, to: usize) -> Option<usize> {
     let consumers = &uses.consumers;
     let next = |step: usize| -> Vec<usize> {
@@ -89,9 +90,9 @@ pub fn step_between(program: &Program, uses: &Uses, from: usize, to: usize) -> O
     None
 }
 
-/// The data-dependent symbols that a step needs the values of.
+/// Returns the data-dependent symbols whose values a step needs.
 fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
-    // Most models have none; then nothing is looked through.
+    // Most models have none, so that nothing needs to be searched.
     if !program.symbols.values().any(|s| s.kind == SymbolKind::Data) {
         return BTreeSet::new();
     }
@@ -112,12 +113,13 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
     dims.into_iter().flat_map(Dim::symbols).filter(|s| needed(s)).map(|s| s.to_string()).collect()
 }
 
-/// Drops results that nothing needs: the kernel's stores to them, or the whole step.
+/// Removes unused results: a kernel's stores to them, or whole steps.
 pub fn drop_dead(program: &mut Program) {
     let mut readers = vec![0usize; program.containers.len()];
     program.outputs.iter().for_each(|(_, id)| readers[*id] += 1);
     program.steps.iter().flat_map(|s| &s.args).for_each(|&id| readers[id] += 1);
-    // Who reads comes later: the last first, so that those that it alone read are seen.
+    // Consumers come later: steps are processed from the last one, so that operands that only dead steps read are dead,
+    // too.
     let mut at = program.steps.len();
     while at > 0 {
         at -= 1;
@@ -136,7 +138,7 @@ pub fn drop_dead(program: &mut Program) {
     }
 }
 
-/// Drops stores to results, and what only they needed. The operands before.
+/// Keeps only the given results, and removes what only the others needed. Returns the previous operands.
 fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
     let FlowOp::Kernel(kernel) = &mut step.op else { return step.args.clone() };
     let kernel = Arc::make_mut(kernel);
@@ -151,8 +153,9 @@ fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
     std::mem::replace(&mut step.args, args)
 }
 
-/// Puts every step after what it needs, keeping the order where it may. In a pipeline weights that come late are read where
-/// the first step needs them: a step that waited for them would let those of the next micro-batch pass.
+/// Sorts every step after its producers, keeping the order where possible. In a pipeline, weights that occur late are
+/// moved to the first step that reads them: if that step waited for them, steps of the next micro-batch would overtake
+/// it.
 pub fn sort_steps(program: &mut Program) {
     let producers = program.producers();
     let is_pipeline = program.steps.iter().any(|step| match &step.op {
@@ -170,7 +173,7 @@ pub fn sort_steps(program: &mut Program) {
             let there = |arg: &usize| ready[*arg] || producers[*arg].is_some_and(comes);
             data_symbols(program, step).is_subset(&bound) && step.args.iter().all(there)
         };
-        // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
+        // A cycle would be a defect of a fusion; keeping the order lets the verifier report it.
         let at = (first..rest.len()).find(|&i| rest[i].as_ref().is_some_and(fits)).unwrap_or(first);
         let mut taken = vec![];
         take(&mut rest, (&producers, &ready), at, &mut taken);
@@ -183,7 +186,7 @@ pub fn sort_steps(program: &mut Program) {
     }
 }
 
-/// A step that reads a parameter, or looks at one otherwise.
+/// Whether a step is a parameter or a constant, or a view of one.
 fn is_weight(rest: &[Option<Step>], producers: &[Option<usize>], at: usize) -> bool {
     let Some(step) = &rest[at] else { return true };
     match step.op {
@@ -193,7 +196,7 @@ fn is_weight(rest: &[Option<Step>], producers: &[Option<usize>], at: usize) -> b
     }
 }
 
-/// Takes a step out of those that are left, behind the weights that it reads and that are left too.
+/// Removes a step from the remaining ones, preceded by the remaining weights that it reads.
 fn take(rest: &mut [Option<Step>], (producers, ready): (&[Option<usize>], &[bool]), at: usize, taken: &mut Vec<Step>) {
     let Some(step) = rest[at].take() else { return };
     for arg in step.args.iter().filter(|arg| !ready[**arg]) {

@@ -1,4 +1,4 @@
-//! the symbols of a program  =>  the sizes of a usual call, which keep its checks
+//! the symbols of a program  =>  the sizes of a typical call, which satisfy its checks
 
 use sardonyx_base::Dim;
 pub use sardonyx_base::usual::{CALLS, Sizes, USUAL, Usual};

@@ -1,9 +1,9 @@
-//! sardonyx.version = 1 : i64: saved IR says which version of the levels it is written in
+//! sardonyx.version = 1 : i64: the version of the IR in which a module is saved
 
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 
-/// Raised when a module that an older compiler would misread can be written.
+/// Incremented when modules can be written that an older compiler would misread.
 pub const IR_VERSION: i64 = 1;
 
 const ATTRIBUTE: &str = "sardonyx.version";
@@ -13,7 +13,7 @@ pub fn set_version(module: Operation) {
     module.set_attr(ATTRIBUTE, module.context().i64(IR_VERSION));
 }
 
-/// Refuses what a newer compiler wrote. A module without a version was written by hand, for this one.
+/// Rejects modules of a newer compiler. A module without a version was written by hand, for this version.
 pub(crate) fn check_version(module: Operation) -> Result<()> {
     let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(()) };
     match attr.as_i64() {

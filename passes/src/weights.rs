@@ -1,4 +1,4 @@
-//! a graph  =>  the weights that products alone read, and where in their parameters the elements lie
+//! a graph  =>  the weights that only contractions read, and the position of their elements in parameters
 
 use crate::quantize::sites::{Site, constants, site};
 use sardonyx_base::{DType, Result, Tensor};
@@ -6,26 +6,26 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The weights of a product, in the order in which it sums them.
+/// The weights of a contraction, in the order in which it reduces over them.
 #[derive(Clone, Debug)]
 pub struct Weights {
-    /// The ONNX nodes of the product.
+    /// The ONNX nodes of the contraction.
     pub origins: Vec<String>,
-    /// The parameters that they are parts of, with the elements of each.
+    /// The parameters that contain the weights, with their numbers of elements.
     pub params: BTreeMap<String, usize>,
-    /// Rows, each of which is summed by itself, of so many columns.
+    /// Number of rows, each reduced separately, and of columns.
     pub dims: [usize; 2],
-    /// What they are multiplied with, and its axes that are summed over, in the order of the columns.
+    /// The operand by which they are multiplied, and its reduction axes, in the order of the columns.
     pub factor: (Value, Vec<usize>),
     value: Value,
     summed: Vec<usize>,
 }
 
-/// Elements of all parameters of one product are numbered below this.
+/// Exclusive upper bound on the numbers given to the elements of a contraction's parameters.
 const NUMBERS_MAX: usize = 1 << 52;
 
-/// The weights of each product of f32 with a constant matrix that is parameters in some order. Weights that are read by anything else
-/// than products, as an embedding that is the head too, are not among them.
+/// Returns the weights of each f32 contraction with a constant matrix that consists of rearranged parameters. Weights
+/// that anything other than contractions reads, such as an embedding that is also the head, are left out.
 pub fn weights(graph: &Graph) -> Vec<Weights> {
     let constant = constants(graph);
     let mut found: Vec<(&Node, usize, Vec<usize>)> = vec![];
@@ -65,7 +65,7 @@ pub fn weights(graph: &Graph) -> Vec<Weights> {
 }
 
 impl Weights {
-    /// Gives for each weight, row by row, the parameter that it is in, by its place among them, and the element in it.
+    /// Returns for each weight, row by row, the index of its parameter in `params`, and the element within that.
     pub fn places(&self, graph: &Graph) -> Result<Vec<(usize, usize)>> {
         let params: Vec<(&str, usize)> = self.params.iter().map(|(name, n)| (name.as_str(), *n)).collect();
         let numbers = numbers(graph, self.value, &params)?;
@@ -84,7 +84,7 @@ impl Weights {
     }
 }
 
-/// The other factor of a product, and which of its axes the summed ones of the weights are.
+/// Returns the other operand of a contraction, and its axes that correspond to the weights' reduction axes.
 fn factor(node: &Node, weights: usize, summed: &[usize]) -> Option<(Value, Vec<usize>)> {
     let Op::Contract(spec) = &node.op else { return None };
     let mut letters = [&spec.left, &spec.right];
@@ -94,13 +94,13 @@ fn factor(node: &Node, weights: usize, summed: &[usize]) -> Option<(Value, Vec<u
     Some((node.args[1 - weights], summed.iter().map(axis).collect::<Option<_>>()?))
 }
 
-/// Returns true for operations that move elements and compute nothing.
+/// Whether an operation only moves elements.
 fn moves(op: &Op) -> bool {
     matches!(op, Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. })
 }
 
-/// The parameters that a value is made of by moving elements, sorted, with how many elements each has; none where it is made of
-/// anything else.
+/// Returns the parameters from which a value is obtained by moving elements, sorted, with their numbers of elements;
+/// `None` if it is computed in any other way.
 fn parameters(graph: &Graph, v: Value) -> Option<Vec<(&str, usize)>> {
     let mut found = BTreeMap::new();
     let mut open = vec![v];
@@ -118,7 +118,7 @@ fn parameters(graph: &Graph, v: Value) -> Option<Vec<(&str, usize)>> {
     (found.values().sum::<usize>() < NUMBERS_MAX).then(|| found.into_iter().collect())
 }
 
-/// The value, had each element of its parameters its number in the place of what it is.
+/// Returns the value with each element of its parameters replaced by the element's number.
 fn numbers(graph: &Graph, v: Value, params: &[(&str, usize)]) -> Result<Tensor> {
     let node = graph.node(v);
     if let Op::Param { name, .. } = &node.op {
@@ -133,7 +133,7 @@ fn numbers(graph: &Graph, v: Value, params: &[(&str, usize)]) -> Result<Tensor> 
     interp::evaluate(&node, &args, &|_| None)
 }
 
-/// The elements of a tensor, those last that differ in the summed axes alone.
+/// Returns the positions of a tensor's elements in an order in which the reduction axes vary fastest.
 fn rows_first(dims: &[usize], summed: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {

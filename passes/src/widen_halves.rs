@@ -1,9 +1,10 @@
-//! y = f(x), all of f16  =>  y = f16(f(f32(x))), and between kernels y lies in memory as f32
+//! y = f(x), all of f16  =>  y = f16(f(f32(x))), with y stored as f32 between kernels
 //!
-//! CPUs compute f16 as f32 (see FLOATING_POINT.md), so kernels are written so before anything looks at them: contractions,
-//! convolutions, attention and Winograd's algorithm are then those of f32. What a kernel of f16 made is rounded to f16 when it
-//! is stored, and stored as f32: a left factor is read one number at a time, each of which would be converted again for every
-//! panel. Parameters, inputs and outputs stay f16 in memory; a kernel that only moves what lies as f16 moves f16.
+//! CPUs compute f16 as f32 (see FLOATING_POINT.md), so kernels are written that way before other passes see them:
+//! contractions, convolutions, attention and Winograd's algorithm are then those of f32. The result of an f16 kernel is
+//! rounded to f16 when it is stored, but stored as f32, because operand A is read one element at a time and would be
+//! converted again for every panel. Parameters, inputs and outputs stay f16 in memory; a kernel that only moves f16
+//! elements moves them as f16.
 
 use crate::lower_precision::rounding;
 use crate::rewrite::Rewrites;
@@ -43,7 +44,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// Kernels read a copy of an input as f32, which those that read it once compute for themselves; a state stays where it is.
+/// Makes kernels read a copy of an input as f32, which may later be inlined into them; caches stay in place.
 fn widen_inputs(program: &mut Program) {
     for (_, input) in program.inputs.clone() {
         let from = program.containers[input].clone();
@@ -53,7 +54,7 @@ fn widen_inputs(program: &mut Program) {
         let computes = |step: &Step| kernel(step).is_some() && step.args.contains(&input);
         let readers: Vec<usize> = (0..program.steps.len()).filter(|at| computes(&program.steps[*at])).collect();
         let Some(&first) = readers.first() else { continue };
-        // The rounding of what is f16 already makes the result one of f16, as all results here are.
+        // Rounding a value that is f16 already makes the copy a result of f16, like all results here.
         let id = program.container(from.clone());
         let op = FlowOp::Kernel(Arc::new(rounding(from.clone(), from)));
         for reader in readers {
@@ -65,7 +66,7 @@ fn widen_inputs(program: &mut Program) {
     }
 }
 
-/// By container: whether it holds numbers of f16 as f32.
+/// Returns, by container, whether it stores f16 values as f32.
 fn wide_containers(program: &Program) -> Vec<bool> {
     let n = program.containers.len();
     let (fixed, mut wide, mut constant) = (fixed_containers(program), vec![false; n], vec![false; n]);
@@ -89,7 +90,7 @@ fn wide_containers(program: &Program) -> Vec<bool> {
     wide
 }
 
-/// By container: whether somebody outside of the kernels reads its memory, by this name or that of a view.
+/// Returns, by container, whether its memory is read by anything other than kernels, directly or through a view.
 fn fixed_containers(program: &Program) -> Vec<bool> {
     let mut fixed = vec![false; program.containers.len()];
     program.outputs.iter().for_each(|(_, id)| fixed[*id] = true);
@@ -100,13 +101,13 @@ fn fixed_containers(program: &Program) -> Vec<bool> {
             FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Kernel(_) => {}
         }
     }
-    // The other views of the same memory.
+    // Other views of the same memory.
     let views = |step: &&Step| matches!(step.op, FlowOp::View);
     program.steps.iter().filter(views).for_each(|step| fixed[step.results[0]] |= fixed[step.args[0]]);
     fixed
 }
 
-/// True where a kernel computes nothing of f16: it moves elements.
+/// Whether a kernel only moves f16 elements, without computing on them.
 fn only_moves(k: &Kernel) -> bool {
     k.body.iter().all(|s| match &s.body {
         Body::Load { .. } | Body::Const(_) | Body::Index(_) => true,
@@ -118,7 +119,8 @@ fn only_moves(k: &Kernel) -> bool {
     })
 }
 
-/// A body that is written, and the new number of each statement of the old one; that of f16 is an f32 with its value.
+/// A body under construction, and the new number of each old statement; f16 statements become f32 ones with the same
+/// value.
 struct Widening<'k> {
     old: &'k Kernel,
     body: Vec<Statement>,
@@ -135,7 +137,7 @@ impl Widening<'_> {
         self.push(Body::Convert(from, Conversion::Value), dtype)
     }
 
-    /// f32(f16(x))
+    /// Appends f32(f16(x)).
     fn rounded(&mut self, x: usize) -> usize {
         let narrow = self.convert(x, NARROW);
         self.convert(narrow, WIDE)
@@ -152,7 +154,7 @@ impl Widening<'_> {
                 self.convert(narrow, WIDE)
             }
             (Body::Const(value), true) => self.push(Body::Const(f16::from_f64(*value).to_f64()), WIDE),
-            // Computed in f64, of which f32 may be no step on the way to f16.
+            // Computed in f64: rounding to f32 before rounding to f16 could change the result.
             (Body::Apply { f: f @ ScalarFn::Rem, args }, true) => {
                 let args = args.iter().map(|arg| self.convert(self.map[*arg], NARROW)).collect();
                 let y = self.push(Body::Apply { f: *f, args }, NARROW);
@@ -180,7 +182,7 @@ impl Widening<'_> {
         }
     }
 
-    /// True where a product is one of those of a sum, which are not rounded.
+    /// Whether a product is only summed; such products are not rounded.
     fn is_only_summed(&self, k: usize) -> bool {
         let is_product = matches!(self.old.body[k].body, Body::Apply { f: ScalarFn::Mul, .. });
         let sums = |s: &Statement| matches!(s.body, Body::Reduce { f: ReduceFn::Add, .. });
@@ -189,7 +191,7 @@ impl Widening<'_> {
     }
 }
 
-/// True where a function of numbers of f16 is such a number, exactly.
+/// Whether a function of f16 numbers is always exactly an f16 number.
 fn keeps_values(f: ScalarFn) -> bool {
     use ScalarFn::*;
     match f {
@@ -199,7 +201,7 @@ fn keeps_values(f: ScalarFn) -> bool {
     }
 }
 
-/// The kernel in f32, of which those operands and results are f32 in memory.
+/// Returns the kernel in f32; the given operands and results are f32 in memory.
 fn widened(old: &Kernel, wide_reads: &[bool], wide_writes: &[bool]) -> Kernel {
     let mut new = Widening { old, body: vec![], map: vec![] };
     for k in 0..old.body.len() {

@@ -1,4 +1,4 @@
-//! `libsardonyx.so` is found at run time as `libsardonyx.so.0`: another number means another ABI
+//! Sets the soname: `libsardonyx.so` is loaded as `libsardonyx.so.0`, and an incompatible ABI gets another number
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! A server in small: one session, two threads, named inputs, a deadline
+//! A minimal server: one session shared by two threads, with named inputs and a deadline
 //!
 //!     cargo run --release -p sardonyx-runtime --example embed -- MODEL.sdx
 
@@ -17,11 +17,12 @@ fn main() {
 
 fn serve(path: &str) -> Result<()> {
     // A model is loaded and verified once; sessions and clones share its weights and its code.
-    // SAFETY: whoever starts this trusts the file, whose code is executed.
+    // SAFETY: the user who starts this program trusts the file, whose code is executed.
     let model = Model::load(path, &LoadOptions::new(unsafe { Trust::file() }))?;
     let session = &model.session(&SessionOptions::default().threads(1))?;
 
-    // A session may be shared: calls take turns. For calls side by side make one session per thread.
+    // A session may be shared between threads, but its calls run one at a time. For parallel calls, make one session
+    // per thread.
     std::thread::scope(|scope| {
         let both = [1, 2].map(|request| scope.spawn(move || answer(session, request)));
         both.into_iter().try_for_each(|thread| thread.join().map_err(|_| Error::defect("a thread failed"))?)
@@ -29,7 +30,7 @@ fn serve(path: &str) -> Result<()> {
 }
 
 fn answer(session: &Session, request: u64) -> Result<()> {
-    // The model says what it wants; a real server has data instead of random numbers.
+    // The model declares its inputs; a real server would pass data instead of random numbers.
     let entry = &session.model().entry_points()[0];
     let tensors: Vec<(&str, Tensor)> = entry
         .inputs
@@ -37,7 +38,7 @@ fn answer(session: &Session, request: u64) -> Result<()> {
         .map(|port| Ok((port.name.as_str(), made_up(entry, port, request)?)))
         .collect::<Result<_>>()?;
 
-    // Inputs are borrowed. `TensorView::of(&dims, &values)` borrows a slice of numbers just so.
+    // Inputs are borrowed. `TensorView::of(&dims, &values)` borrows a slice of numbers in the same way.
     let inputs: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor.into())).collect();
     let options = RunOptions::default().deadline(Instant::now() + Duration::from_secs(10));
     match session.run_with(&entry.name, &inputs, &mut [], &options) {
@@ -45,14 +46,14 @@ fn answer(session: &Session, request: u64) -> Result<()> {
             let first: Vec<f64> = (0..tensor.len().min(4)).filter_map(|i| tensor.get_f64(i)).collect();
             println!("request {request}: {name} {} {:?} {first:?}", tensor.dtype(), tensor.dims());
         }),
-        // Too late is no reason to end the server: the session works on.
+        // A missed deadline does not end the server: the session stays usable.
         Err(error) if error.kind() == ErrorKind::Deadline => println!("request {request}: {}", error.message),
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-/// Every symbol as small as it may be, but not 0.
+/// Returns a random tensor for an input port, with every symbol at its lower bound, but at least 1.
 fn made_up(entry: &EntryPoint, port: &Port, seed: u64) -> Result<Tensor> {
     let smallest = |name: &str| entry.symbols.iter().find(|s| s.name == name).map(|s| s.lo.max(1));
     let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval(&smallest)?.max(0) as usize)).collect();

@@ -1,4 +1,4 @@
-//! the inputs of a call  =>  values of the symbols; or a sentence that names the input and the dimension
+//! the inputs of a call  =>  values of the symbols; or an error that names the input and the dimension
 
 use crate::cache::Held;
 use crate::program::{Check, Entry, Port, Program};
@@ -11,17 +11,18 @@ use sardonyx_base::{Dim, Error, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// An input of a call.
+/// An input of a call, or the part of a cache that replaces it.
 pub enum Given<'a> {
     Tensor(TensorView<'a>),
-    /// The memory of a state: the filled positions are the size of the axis, other sizes may be open.
+    /// A state in a cache: the size of `axis` is the number of filled positions; sizes that are not known yet are
+    /// `None`.
     Held {
         axis: usize,
         sizes: Vec<Option<usize>>,
     },
 }
 
-/// The dimensions of all inputs; none where some are in a cache.
+/// Returns the dimensions of all inputs; `None` if some are in a cache.
 pub fn tensors<'a>(inputs: &'a [Given]) -> Option<Vec<&'a [usize]>> {
     let dims = |given: &'a Given| match given {
         Given::Tensor(tensor) => Some(tensor.dims()),
@@ -30,7 +31,7 @@ pub fn tensors<'a>(inputs: &'a [Given]) -> Option<Vec<&'a [usize]>> {
     inputs.iter().map(dims).collect()
 }
 
-/// Gives every input port its tensor, in the ports' order, or what the cache has for it.
+/// Returns, for every input port in order, its tensor, or what the cache holds for it. Errors: E0301.
 pub fn match_inputs<'a>(
     entry: &Entry,
     inputs: &[(&str, TensorView<'a>)],
@@ -55,7 +56,7 @@ pub fn match_inputs<'a>(
     entry.inputs.iter().zip(&entry.input_states).map(find).collect()
 }
 
-/// The caller's memory for each output port that has some, in the ports' order.
+/// Returns, for every output port in order, the caller's buffer if there is one. Errors: E0301.
 pub fn match_outputs<'a, 'b>(
     entry: &Entry,
     outputs: &'a mut [(&str, TensorBuffer<'b>)],
@@ -79,7 +80,7 @@ pub fn match_outputs<'a, 'b>(
     Ok(found)
 }
 
-/// Refuses names of outputs that there are not.
+/// Refuses names that are not outputs of the entry point.
 pub fn check_wanted(entry: &Entry, wanted: Option<&[String]>) -> Result<()> {
     let names: Vec<&str> = wanted.unwrap_or_default().iter().map(String::as_str).collect();
     check_names("output", &entry.outputs, &names)
@@ -102,7 +103,7 @@ fn known(kind: &str, ports: &[Port]) -> String {
     format!("the model's {kind}s are {}", names.join(", "))
 }
 
-/// Values by symbol index. Types, ranks, ranges and agreement are checked.
+/// Returns the values of the symbols, by index. Checks types, ranks, ranges, and that all inputs agree. Errors: E0301.
 pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[Given]) -> Result<Vec<Option<i64>>> {
     for (port, given) in entry.inputs.iter().zip(inputs) {
         if let Given::Tensor(tensor) = given {
@@ -114,7 +115,7 @@ pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[Given]) -> Resul
     let mut binding = Binding { program, entry, inputs, sources, values: vec![None; program.symbols.len()] };
     program.coordinates.iter().for_each(|(at, place)| binding.values[*at] = Some(*place));
     for source in sources {
-        // What a cache does not know yet is missed where it is needed.
+        // Sizes that a cache does not know yet are skipped; `check_held` reports symbols that stay without a value.
         let Some(size) = inputs[source.input].size(source.axis) else { continue };
         let value = source.value(size, &|name| binding.value(name));
         let value = value.ok_or_else(|| binding.unsolvable(source, size))?;
@@ -146,7 +147,7 @@ impl Given<'_> {
     }
 }
 
-/// Values of symbols, and the sentences about them.
+/// Values of symbols, with what error messages about them need.
 struct Binding<'a> {
     program: &'a Program,
     entry: &'a Entry,
@@ -168,7 +169,7 @@ impl Binding<'_> {
         self.told(dim, Error::user("E0301", message))
     }
 
-    /// All symbols and derived names that are out of their range, in one sentence.
+    /// Reports all symbols and derived names that are out of range in one error.
     fn check_ranges(&self) -> Result<()> {
         let (mut wrong, mut same) = (vec![], vec![]);
         for source in self.sources {
@@ -182,10 +183,10 @@ impl Binding<'_> {
             }
         }
         for derived in &self.program.derived {
-            // Another entry point may lack the symbols.
+            // The symbols may be missing because they belong to another entry point.
             let Ok(value) = derived.equals.eval(&|name| self.value(name)) else { continue };
             let inside = value >= derived.lo && derived.hi.is_none_or(|hi| value <= hi);
-            // Where it is but another name of a symbol, its range was joined to that one's.
+            // The range of a name that is only an alias of a symbol is part of that symbol's range.
             if !inside && derived.equals.as_symbol().is_none() {
                 let known = explain(self.program, self.entry, &self.values, [&derived.equals]);
                 let (name, equals) = (&derived.name, &derived.equals);
@@ -196,7 +197,7 @@ impl Binding<'_> {
         if wrong.is_empty() {
             return Ok(());
         }
-        // A range that a node narrowed is a condition of the call too, which names the node.
+        // If a node narrowed the range, the call also violates a check, which names the node.
         let value = |d: &Dim| d.eval(&|name| self.value(name)).ok();
         let broken =
             self.entry.checks.iter().find(|c| value(&c.left).zip(value(&c.right)).is_some_and(|(l, r)| l != r));
@@ -244,7 +245,7 @@ impl Binding<'_> {
         }
     }
 
-    /// Names what else of the model is this dimension, and the nodes that make it so.
+    /// Adds a help text that names the derived symbols equal to `dim`, and the nodes that require them.
     fn told(&self, dim: &Dim, error: Box<Error>) -> Box<Error> {
         let same = self.program.derived.iter().filter(|d| d.equals == *dim);
         let same: Vec<String> = same.map(|d| format!("the node {} needs `{}` = `{dim}`", d.why, d.name)).collect();
@@ -264,7 +265,7 @@ fn join(head: String, rest: &[String]) -> String {
     if rest.is_empty() { head } else { format!("{head}, where {}", rest.join(", ")) }
 }
 
-/// `input `mask`, dimension 1`, with the expression where the symbol was solved for.
+/// Describes a source: `input `mask`, dimension 1`, with the expression if the symbol was solved for.
 pub fn origin(entry: &Entry, source: &Source) -> String {
     let port = &entry.inputs[source.input];
     let expression = match source.is_bare() {
@@ -274,7 +275,8 @@ pub fn origin(entry: &Entry, source: &Source) -> String {
     format!("input `{}`, dimension {}{expression}", port.name, source.axis)
 }
 
-/// `` `past` = 5 (input `cache`, dimension 2), `seq` = 3 (input `ids`, dimension 1) ``: the symbols of expressions.
+/// Lists the symbols of expressions with their values and sources, such as
+/// `` `past` = 5 (input `cache`, dimension 2), `seq` = 3 (input `ids`, dimension 1) ``.
 pub fn explain<'d>(
     program: &Program,
     entry: &Entry,
@@ -290,7 +292,7 @@ pub fn explain<'d>(
     names.iter().filter_map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// A fact that the compiler assumed does not hold in this call.
+/// Returns the error for a check that this call violates.
 pub fn broken_check(
     program: &Program,
     entry: &Entry,
@@ -311,7 +313,7 @@ pub fn broken_check(
     Error::user(code, join(what, &[known])).node(&check.why)
 }
 
-/// a, where the check says a <= right.
+/// Returns `a` if the check has the form `max(a, right) = right`, that is, `a <= right`.
 pub fn at_most(check: &Check) -> Option<&Dim> {
     match check.left.as_atom()? {
         Atom::Max(a, b) if **b == check.right => Some(a),
@@ -345,8 +347,8 @@ fn check_held(
     Ok(())
 }
 
-/// Gives the symbols of states their values: in a call that does not work in place, what is filled is what has room, and
-/// nothing is kept.
+/// Sets the capacity symbols of states. With a cache, they are its capacity, and the kept positions are those that are
+/// filled; without one, the capacity is the size of the port, and no positions are kept. Errors: E0301.
 pub fn bind_capacities(
     program: &Program,
     entry: &Entry,
@@ -391,7 +393,7 @@ fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
         let message = format!("the input `{}` has type {}, but {} is expected", port.name, tensor.dtype(), port.dtype);
         return Err(Error::user("E0301", message));
     }
-    // One element is a scalar, whatever its rank: exporters declare `[]` what their users give as `[1]`.
+    // A tensor of one element passes as a scalar whatever its rank: exporters declare `[]` where users pass `[1]`.
     let scalar = port.dims.is_empty() && tensor.dims().iter().all(|n| *n == 1);
     if tensor.rank() != port.dims.len() && !scalar {
         let wanted = describe(&port.dims);
@@ -401,7 +403,7 @@ fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
     Ok(())
 }
 
-/// `[batch, seq, 384]`
+/// Formats dimensions: `[batch, seq, 384]`.
 pub fn describe(dims: &[Dim]) -> String {
     let dims: Vec<String> = dims.iter().map(Dim::to_string).collect();
     format!("[{}]", dims.join(", "))

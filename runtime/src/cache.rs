@@ -11,27 +11,27 @@ use sardonyx_base::view::{TensorBuffer, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 
-/// Memory for the states of a model, with room for `capacity` positions of which `len` are filled.
-/// [`Session::run_cached`](crate::Session::run_cached) appends to it without moving what it holds; any session of the
-/// model may, with any entry point that has these states.
+/// Memory for the states of a model: `capacity` positions, of which `len` are filled.
+/// [`Session::run_cached`](crate::Session::run_cached) appends to it without moving its content. It may be used with
+/// any session of the model, and with any entry point that has these states.
 ///
 /// Its memory is allocated by the first call, which knows the other dimensions (the batch), and counts towards
-/// [`SessionOptions::memory_bytes_max`](crate::SessionOptions); or it is the caller's, for `'a`. A call that fails
-/// leaves it as it was.
+/// [`SessionOptions::memory_bytes_max`](crate::SessionOptions); or the caller provides it for `'a`. A failed call
+/// leaves `len` unchanged.
 pub struct Cache<'a> {
     model: Model,
     capacity: usize,
     len: usize,
     slots: Vec<Slot>,
-    /// By slot; none where the memory is not the caller's.
+    /// The caller's memory, by slot; empty if the cache allocates its own.
     given: Vec<&'a mut [u8]>,
-    /// By slot; absent until dimensions are known.
+    /// By slot; absent until the dimensions are known.
     blocks: Option<Vec<SlotMemory>>,
-    /// By which other ranks know theirs.
+    /// Identifies the corresponding caches of the other ranks.
     id: Option<(u64, Arc<CacheIds>)>,
 }
 
-/// What a state is known by in every entry point of the model.
+/// Properties that identify a state in every entry point of the model.
 struct Slot {
     input: String,
     output: String,
@@ -41,9 +41,9 @@ struct Slot {
 }
 
 struct SlotMemory {
-    /// The dimension of the axis is the capacity.
+    /// Dimensions of the memory, with the capacity on the axis.
     dims: Vec<usize>,
-    /// Absent where the memory is the caller's.
+    /// Absent if the memory is the caller's.
     own: Option<Block>,
 }
 
@@ -64,18 +64,18 @@ impl<'a> Cache<'a> {
         Ok(Cache { model: model.clone(), capacity, len: 0, slots, given: Vec::new(), blocks: None, id: None })
     }
 
-    /// Other ranks have one like it, and forget theirs when this one is dropped.
+    /// Registers the cache, so that other ranks make corresponding ones, and drop them when this one is dropped.
     pub(crate) fn on_all_ranks(mut self, ids: &Arc<CacheIds>) -> Cache<'a> {
         self.id = Some((ids.give(), ids.clone()));
         self
     }
 
-    /// As the first rank's, whose number of filled positions this is.
+    /// Sets the number of filled positions to that of the first rank's cache.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity);
     }
 
-    /// Takes memory for all states or for none.
+    /// Uses the caller's memory, which must be given for all states. Errors: E0301.
     pub(crate) fn over(mut self, memory: Vec<(&str, TensorBuffer<'a>)>) -> Result<Cache<'a>> {
         if self.model.device().memory() != Memory::Host {
             let message = format!(
@@ -112,7 +112,7 @@ impl<'a> Cache<'a> {
         Ok(self)
     }
 
-    /// Positions that are filled.
+    /// Number of filled positions.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -121,35 +121,35 @@ impl<'a> Cache<'a> {
         self.len == 0
     }
 
-    /// Positions that there is room for.
+    /// Maximum number of positions.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Bytes of memory that it has allocated; 0 before the first call.
+    /// Number of bytes that the cache has allocated; 0 before the first call.
     pub fn bytes(&self) -> usize {
         self.blocks.iter().flatten().flat_map(|block| &block.own).map(Block::bytes).sum()
     }
 
-    /// Forgets the positions from `len` on; does nothing where there are no more than that.
+    /// Drops the positions from `len` on; does nothing if there are no more than that.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Forgets all positions. The next call may have another batch.
+    /// Drops all positions. The next call may have another batch size.
     pub fn clear(&mut self) {
         self.truncate(0);
     }
 
-    /// As if `len` positions of zeros had been appended: for measuring.
+    /// Makes the cache look as if `len` positions had been appended, for measurements. Errors: E0307.
     pub fn pretend(&mut self, len: usize) -> Result<()> {
         self.fits(len)?;
         self.len = len;
         Ok(())
     }
 
-    /// A copy of the filled positions of a state, by the name of its input or its output. Errors: E0301, where several ranks
-    /// have parts of it too.
+    /// Returns a copy of the filled positions of a state, given the name of its input or its output. Errors: E0301,
+    /// among others if each rank has only a part of it.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let at = self.slot(name)?;
         if !self.slots[at].units.is_empty() {
@@ -166,7 +166,7 @@ impl<'a> Cache<'a> {
         let outer: usize = dims[..slot.axis].iter().product();
         dims[slot.axis] = self.len;
         let mut data = vec![0; outer * self.len * inner];
-        // Nothing to read gives no rows, whatever their number.
+        // If there is nothing to read, `data` is empty, whatever the number of rows.
         for (row, to) in data.chunks_exact_mut((self.len * inner).max(1)).enumerate() {
             let start = row * self.capacity * inner;
             match &block.own {
@@ -194,7 +194,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// For every state of the entry point the slot that is its memory.
+    /// Returns, for every state of the entry point, the index of its slot. Errors: E0301.
     fn match_slots(&self, model: &Model, entry: &Entry) -> Result<Vec<usize>> {
         if !self.model.is(model) {
             return Err(Error::user("E0301", "the cache was made for another model").help("make one with this session"));
@@ -203,7 +203,7 @@ impl<'a> Cache<'a> {
             return Err(stateless(model.program(), entry));
         }
         let find = |(i, state): (usize, &State)| {
-            // Compilers list the states of all entry points in one order.
+            // Compilers list the states of all entry points in the same order, so this slot is tried first.
             let here = self.slots.get(i).filter(|slot| slot.is(entry, state)).map(|_| i);
             here.or_else(|| self.slots.iter().position(|slot| slot.is(entry, state)))
         };
@@ -252,16 +252,16 @@ fn stateless(program: &Program, entry: &Entry) -> Box<Error> {
     }
 }
 
-/// A cache during a call.
+/// A cache in use by a call.
 pub(crate) struct Held<'a, 'm> {
     cache: &'a mut Cache<'m>,
-    /// By state of the entry point.
+    /// Index of the slot, by state of the entry point.
     slots: Vec<usize>,
-    /// By slot, with the capacity on the axis. Filled in by `bind`.
+    /// Dimensions by slot, with the capacity on the axis. Set by `bind`.
     dims: Vec<Vec<usize>>,
-    /// By slot, its memory and how many bytes that has.
+    /// Address and size in bytes of the memory, by slot.
     places: Vec<(Address, usize)>,
-    /// What the call makes of it.
+    /// Number of filled positions after the call.
     new_len: usize,
 }
 
@@ -276,20 +276,22 @@ impl<'a, 'm> Held<'a, 'm> {
         self.cache.capacity
     }
 
-    /// What the other ranks are told of it. Errors: E0301 where they have none.
+    /// Returns the reference by which the other ranks find their caches. Errors: E0301 if the cache is not on all
+    /// ranks.
     pub fn known(&self) -> Result<CacheRef> {
         let unknown = || Error::user("E0301", "the cache is one of a single rank").help("make one with this session");
         let (id, _) = self.cache.id.as_ref().ok_or_else(unknown)?;
         Ok(CacheRef { id: *id, capacity: self.cache.capacity as u64, len: self.cache.len as u64 })
     }
 
-    /// What is known of the input of a state: how many positions are filled and, once any are, all other dimensions.
+    /// Returns what is known of the input of a state: the number of filled positions and, if that is not 0, all other
+    /// sizes.
     pub fn given(&self, entry: &Entry, state: usize) -> Given<'static> {
         let State { input, axis, .. } = entry.states[state];
         let (all, own) = (&entry.inputs[input].dims, &entry.own_inputs[input]);
         let blocks = self.cache.blocks.as_ref().filter(|_| self.cache.len > 0);
         let known = blocks.map(|blocks| &blocks[self.slots[state]].dims);
-        // Where a rank has a part, all of it is a number that the plan says.
+        // If each rank has a part of a dimension, its full size is not taken from here: it is a constant of the plan.
         let size = |i: usize| match i == axis {
             true => Some(self.cache.len),
             false => known?.get(i).copied().filter(|_| all[i] == own[i]),
@@ -297,7 +299,8 @@ impl<'a, 'm> Held<'a, 'm> {
         Given::Held { axis, sizes: (0..all.len()).map(size).collect() }
     }
 
-    /// With the symbols known: the memory that is needed, and whether the new positions fit.
+    /// Computes the dimensions of the memory from the values of the symbols. Errors: E0307 if the new positions do not
+    /// fit.
     pub fn bind(&mut self, program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<()> {
         let mut new_len = None;
         for (i, state) in entry.states.iter().enumerate() {
@@ -315,7 +318,7 @@ impl<'a, 'm> Held<'a, 'm> {
         self.cache.fits(self.new_len).map_err(|e| e.node(format!("entry point `{}`", entry.name)))
     }
 
-    /// Bytes that the call's memory limit has to allow for. Memory of the caller is not ours to count.
+    /// Number of bytes that count towards the call's memory limit; memory of the caller does not.
     pub fn bytes(&self) -> usize {
         match self.cache.given.is_empty() {
             true => (0..self.dims.len()).map(|at| self.size(at)).fold(0, usize::saturating_add),
@@ -323,21 +326,21 @@ impl<'a, 'm> Held<'a, 'm> {
         }
     }
 
-    /// Bytes that a slot needs.
+    /// Number of bytes that a slot needs.
     fn size(&self, at: usize) -> usize {
         bytes_of(self.cache.slots[at].dtype, &self.dims[at]).unwrap_or(usize::MAX)
     }
 
-    /// Makes the memory, where there is none or an empty one of other dimensions.
+    /// Allocates the memory, unless it is there with the right dimensions.
     pub fn allocate(&mut self) -> Result<()> {
         let fits = |blocks: &Vec<SlotMemory>| blocks.iter().map(|block| &block.dims).eq(&self.dims);
         if !self.cache.blocks.as_ref().is_some_and(fits) {
-            // The old one first: both at once may be too much.
+            // Frees the old memory first, because both at once may be too much.
             self.cache.blocks = None;
             let blocks: Result<Vec<SlotMemory>> = (0..self.dims.len()).map(|at| self.block(at)).collect();
             self.cache.blocks = Some(blocks?);
         }
-        // Once in a call: no reference to the memory is made while kernels have it.
+        // Only once per call: no reference to the memory may be made while kernels use it.
         if self.places.is_empty() {
             let own = self.cache.blocks.iter().flatten().flat_map(|block| &block.own);
             let given = self.cache.given.iter_mut().map(|bytes| (host_address(bytes.as_mut_ptr()), bytes.len()));
@@ -357,7 +360,7 @@ impl<'a, 'm> Held<'a, 'm> {
                 let device = self.cache.model.device();
                 let own = device.clone().allocate(needed, &|| format!("state `{}`", slot.output))?;
                 if self.cache.len > 0 && device.memory() != Memory::Host {
-                    // Positions that are there before any memory was are zeros (`pretend`).
+                    // Positions that exist before any memory does are zeros (`pretend`).
                     device.write(&own, &vec![0; needed])?;
                 }
                 Ok(SlotMemory { dims, own: Some(own) })
@@ -372,7 +375,8 @@ impl<'a, 'm> Held<'a, 'm> {
         }
     }
 
-    /// The memory of a state, for its input and its output alike; refused where the plan wants more than is there.
+    /// Returns the memory that the input and the output of a state share. Errors: E0401 if the plan needs more than
+    /// there is.
     pub fn place(&self, entry: &Entry, shape: &Shape, state: usize) -> Result<Address> {
         let State { input, output, .. } = entry.states[state];
         let wanted = [entry.inputs[input].buffer, entry.outputs[output].buffer].map(|buffer| shape.bytes[buffer]);
@@ -386,7 +390,7 @@ impl<'a, 'm> Held<'a, 'm> {
         }
     }
 
-    /// The call has gone its way: what it appended counts.
+    /// Counts the appended positions as filled, after the call has succeeded.
     pub fn grow(&mut self) {
         self.cache.len = self.new_len;
     }

@@ -25,17 +25,17 @@ pub(crate) struct Call<'a> {
     pub session: &'a Session,
     pub program: &'a Program,
     pub entry: &'a Entry,
-    /// In the order of the ports.
+    /// The inputs, in the order of the ports.
     pub inputs: &'a [Given<'a>],
     pub stop: &'a Stop<'a>,
     pub memory: Memory,
-    /// Who looks at each launch, and whether at what it has written.
+    /// Callback after each launch, and whether it receives the launch's results.
     pub watch: Option<(RefCell<Watch<'a>>, Look)>,
-    /// Bytes that the calls take meanwhile which this one is a part of.
+    /// Number of bytes that the enclosing calls have already taken.
     pub outside: usize,
 }
 
-/// What is looked at of a launch.
+/// What the callback receives of each launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Results,
@@ -44,28 +44,28 @@ pub(crate) enum Look {
 
 /// A launch that has just ended.
 pub struct Launched<'a> {
-    /// Among the steps of the entry point.
+    /// Index among the steps of the entry point.
     pub step: usize,
     pub kernel: &'a str,
-    /// What family the kernel is from.
+    /// Family of the kernel.
     pub class: &'a str,
     /// The ONNX nodes that it computes.
     pub origins: &'a [String],
-    /// The bytes of each buffer that it writes, in the kernel's order; none where only times are looked at.
+    /// The bytes of each buffer that it writes, in the kernel's order; empty if only times are requested.
     pub results: Vec<Vec<u8>>,
-    /// From when to when it ran: on a GPU, was begun.
+    /// Start and end of the launch; on a GPU, of its submission only.
     pub ran: (Instant, Instant),
-    /// Operations on floating-point numbers, and bytes that are read and written, each once; as the compiler counts.
+    /// Number of floating-point operations, and of bytes read and written, each byte once, as the compiler counts them.
     pub work: Option<(i64, i64)>,
 }
 
 pub type Watch<'a> = &'a mut dyn FnMut(Launched) -> Result<()>;
 
-/// An input's bytes, aligned to its element and with bools as 0 or 1.
+/// Bytes of an input, aligned to its element type, with bools as 0 or 1.
 enum InputBytes<'a> {
     InPlace(&'a [u8]),
     Copied(AlignedBuf),
-    /// They are in the cache.
+    /// The input is a state in the cache.
     Held,
 }
 
@@ -79,18 +79,18 @@ impl InputBytes<'_> {
     }
 }
 
-/// Where the inputs and outputs of a call are, by port.
+/// Locations of the inputs and outputs of a call, by port.
 struct Places<'a, 'b, 'c, 'd, 'e, 'f> {
     inputs: Vec<InputBytes<'d>>,
-    /// The memory of states, input and output in one.
+    /// The cache, which holds the inputs and outputs of states.
     held: Option<&'a mut Held<'e, 'f>>,
-    /// The caller's memory.
+    /// The caller's buffers for outputs.
     given: &'a mut [Option<&'b mut TensorBuffer<'c>>],
-    /// By output: whether other ranks have parts of it too.
+    /// By output: whether each rank has only a part of it.
     in_parts: Vec<bool>,
-    /// Ours, where there is none of the caller, or where kernels cannot write there.
+    /// By output: memory of the session, if the caller gave none, or kernels cannot write to the caller's.
     own: Vec<Option<Recycled>>,
-    /// By buffer: what host steps made.
+    /// By buffer: the results of host steps.
     made: Vec<Option<host::Made>>,
 }
 
@@ -99,7 +99,7 @@ impl Places<'_, '_, '_, '_, '_, '_> {
         self.held.is_some() && state.is_some()
     }
 
-    /// The caller's memory, where kernels of the host can write `bytes` bytes into it.
+    /// Returns the caller's memory for an output if kernels of the host can write `bytes` bytes into it.
     fn direct(&mut self, at: usize, dtype: DType, bytes: usize) -> Option<*mut u8> {
         if self.in_parts[at] {
             return None;
@@ -110,7 +110,7 @@ impl Places<'_, '_, '_, '_, '_, '_> {
     }
 }
 
-/// Bytes of values whose size no plan knows; memory that several of them are in counts once.
+/// Number of bytes of opaque values, which no plan knows; memory that several values share counts once.
 fn opaque_bytes(made: &[Option<host::Made>]) -> usize {
     let mut blocks: Vec<(*const u8, usize)> = vec![];
     blocks.extend(made.iter().flatten().filter_map(|made| made.opaque()).map(|bytes| (bytes.as_ptr(), bytes.len())));
@@ -141,10 +141,11 @@ impl Call<'_> {
         let ran = self.steps(state, &mut shape, &mut places).and_then(|()| self.settle(state));
         #[cfg(feature = "cuda")]
         if ran.is_err() {
-            // Nobody comes to what others were waited for with.
+            // Drops the communicators, so that `finish` does not wait for ranks that may never join a pending
+            // collective.
             state.meeting.renew();
         }
-        // However it went: what was begun uses the memory of this call.
+        // Even after an error, because work that is under way uses the memory of this call.
         let finished = state.queue.finish();
         ran?;
         if let Some(i) = finished? {
@@ -154,7 +155,7 @@ impl Call<'_> {
     }
 
     fn steps(&self, state: &mut State, shape: &mut Arc<Shape>, places: &mut Places) -> Result<()> {
-        // The step that has begun a collective.
+        // Index of the step that has begun a collective which is not waited for yet.
         let (mut stage, mut under_way) = (0, None);
         self.prepare(state, shape, stage, places)?;
         self.upload(state, shape, places)?;
@@ -164,12 +165,12 @@ impl Call<'_> {
                 continue;
             }
             match &step.action {
-                // In place the old positions are there already.
+                // With a cache, the old positions are already in place.
                 Action::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}
                 Action::Launch(launch) => {
                     let begun = self.watch.as_ref().map(|_| Instant::now());
                     self.launch(state, shape, (i, launch), Order::Any).map_err(|e| match e.code {
-                        // Not this step's fault.
+                        // A deadline or a cancellation is not caused by this step.
                         "E0305" | "E0306" => e,
                         _ => e.node(step_name(step, i)),
                     })?;
@@ -185,7 +186,7 @@ impl Call<'_> {
                 }
                 Action::Copy(Copy { from, to }) => {
                     let (from, to, n) = (state.bases[*from], state.bases[*to], shape.bytes[*from]);
-                    // SAFETY: both buffers have this size (`Shape::step`), lie in memory of at least their size
+                    // SAFETY: both buffers have this size (`Shape::step`), are in memory of at least their size
                     // (`prepare`), and do not overlap (`Shape::flow`; no copy writes a state, `states::check_step`).
                     unsafe { state.queue.copy(from, to, n) }?;
                 }
@@ -217,7 +218,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Refuses buffers of the caller that are too small, as soon as that is known.
+    /// Refuses buffers of the caller that are too small, as soon as the dimensions are known. Errors: E0301.
     fn check_sizes(&self, shape: &Shape, given: &[Option<&mut TensorBuffer<'_>>]) -> Result<()> {
         for ((port, dims), buffer) in self.entry.outputs.iter().zip(&shape.output_dims).zip(given) {
             let Some(buffer) = buffer else { continue };
@@ -231,7 +232,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Copies inputs only where they cannot be used in place.
+    /// Returns the bytes of every input; copies them only if they cannot be used in place.
     fn input_bytes(&self, shape: &Shape) -> Result<Vec<InputBytes<'_>>> {
         let mut all = Vec::with_capacity(self.inputs.len());
         for ((port, given), state) in self.entry.inputs.iter().zip(self.inputs).zip(&self.entry.input_states) {
@@ -259,13 +260,13 @@ impl Call<'_> {
         Ok(all)
     }
 
-    /// Gives every buffer of the stage its memory, and every launch its addresses.
+    /// Assigns memory to every buffer of the stage, and addresses to every launch.
     fn prepare(&self, state: &mut State, shape: &Shape, stage: usize, places: &mut Places) -> Result<()> {
         let spare = self.check_memory(state, shape, stage, places)?;
         if let Some(held) = &mut places.held {
             held.allocate()?;
         }
-        // A sequence that grows from call to call needs a little more each time: not a new arena each time.
+        // A sequence that grows a little with each call should not cause a new arena each time.
         self.grow_arena(state, shape.arena_bytes, spare.min(shape.arena_bytes / 4), stage > 0)?;
         state.queue.reserve(shape.scratch_bytes)?;
         state.bases.resize(self.entry.buffers.len(), 0);
@@ -293,7 +294,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// At least `bytes`. What is outgrown by little will be again: it gets up to `spare` bytes more, if they can be had.
+    /// Grows the arena to at least `bytes`. If it already has half of that, it will probably grow again, and gets up to
+    /// `spare` extra bytes if they can be allocated. With `keep`, its content is preserved.
     fn grow_arena(&self, state: &mut State, bytes: usize, spare: usize, keep: bool) -> Result<()> {
         let has = state.arena.as_ref().map_or(0, Block::bytes);
         if bytes <= has || self.memory == (Memory::Own { apart: true }) {
@@ -307,13 +309,13 @@ impl Call<'_> {
         }
         let allocate = |bytes| self.session.model.device().clone().allocate(bytes, &|| "the arena".into());
         let old = if keep { state.arena.take() } else { None };
-        // Where nothing is kept, the old one first: both at once may be too much.
+        // Unless it is kept, the old arena is freed first, because both at once may be too much.
         state.arena = None;
         let new = allocate(bytes.saturating_add(spare)).or_else(|_| allocate(bytes))?;
         if let Some(old) = old {
-            // SAFETY: the new block is larger than the old one, and nothing else knows it yet.
+            // SAFETY: the new block is larger than the old one, and nothing else uses it yet.
             unsafe { state.queue.copy(old.address(), new.address(), old.bytes()) }?;
-            // The old one is free to go only when that is done.
+            // The old arena must live until the copy is done.
             state.queue.finish()?;
         }
         state.arena = Some(new);
@@ -348,7 +350,7 @@ impl Call<'_> {
         Ok(host_address(start))
     }
 
-    /// Memory of the device for one buffer, kept from call to call unless buffers are to be apart.
+    /// Returns device memory for one buffer. It is reused by later calls, unless buffers are to be apart.
     fn block(&self, state: &mut State, shape: &Shape, i: usize) -> Result<Address> {
         let bytes = shape.bytes[i];
         if state.blocks.len() <= i {
@@ -367,7 +369,7 @@ impl Call<'_> {
         Ok(state.blocks[i].insert(block).address())
     }
 
-    /// Brings the inputs to a device that cannot read the caller's memory.
+    /// Copies the inputs to a device that cannot read the caller's memory.
     fn upload(&self, state: &mut State, shape: &Shape, places: &Places) -> Result<()> {
         if self.memory == Memory::Host {
             return Ok(());
@@ -375,7 +377,7 @@ impl Call<'_> {
         for (port, given) in self.entry.inputs.iter().zip(&places.inputs) {
             let bytes = match given {
                 InputBytes::Held => continue,
-                // No fewer than the buffer has (`input_bytes`).
+                // There are at least as many bytes as the buffer has (`input_bytes`).
                 InputBytes::InPlace(_) | InputBytes::Copied(_) => &given.bytes()[..shape.bytes[port.buffer]],
             };
             // SAFETY: the input's memory has the size of its buffer (`block`).
@@ -384,7 +386,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Bytes that the call may take beyond what it needs.
+    /// Returns how many bytes the call may take beyond those that it needs. Errors: E0304 if it needs more than the
+    /// limit.
     fn check_memory(&self, state: &mut State, shape: &Shape, stage: usize, places: &mut Places) -> Result<usize> {
         let Some(max) = self.session.memory_bytes_max else { return Ok(usize::MAX) };
         let mut total = shape.arena_bytes.saturating_add(state.queue.scratch_bytes(shape.scratch_bytes));
@@ -404,7 +407,7 @@ impl Call<'_> {
             if places.is_held(self.entry.output_states[at]) || self.entry.buffer_stages[port.buffer] > stage {
                 continue;
             }
-            // Memory of the caller is not ours to count.
+            // The caller's memory does not count.
             if !on_host || places.direct(at, port.dtype, bytes).is_none() {
                 total = total.saturating_add(bytes);
             }
@@ -415,7 +418,7 @@ impl Call<'_> {
     }
 
     fn launch(&self, state: &mut State, shape: &Shape, (i, launch): (usize, &Launch), order: Order) -> Result<()> {
-        // An empty tensor gives an empty grid.
+        // The grid is empty if a tensor is empty.
         if shape.grids[i] <= 0 {
             return Ok(());
         }
@@ -429,12 +432,12 @@ impl Call<'_> {
             scratch_bytes: shape.scratch_bytes,
             order,
         };
-        // SAFETY: number and kind of buffers and parameters are the kernel's (`program::verify`), each buffer has the
-        // size that the plan computes for it (`Shape`), and the memory is there (`prepare`). In place, a state's input
-        // and output are the same memory, which no reference of ours points into during the call; no launch has one to
-        // read and the other to write but those that carry, which are left out, and those that begin behind what is
-        // kept (`states::check_step`). That they do, and that what else writes a state writes only new positions, is
-        // the compiler's promise, as is all that kernels do.
+        // SAFETY: number and kind of buffers and parameters match the kernel (`program::verify`), each buffer has the
+        // size that the plan computes for it (`Shape`), and its memory is there (`prepare`). With a cache, a state's
+        // input and output are the same memory, to which no reference exists during the call. No launch reads the one
+        // and writes the other, except launches that carry old positions, which are skipped, and launches that begin
+        // behind the kept positions (`states::check_step`). The compiler guarantees that these do so, that other writes
+        // to a state only touch new positions, and that kernels stay within their buffers.
         unsafe { state.queue.launch(&work, self.stop) }
     }
 
@@ -452,7 +455,7 @@ impl Call<'_> {
         let written = launch.buffers.iter().zip(&kernel.writes).filter(|(_, writes)| **writes);
         for (&buffer, _) in written.filter(|_| *look == Look::Results) {
             let mut bytes = vec![0; shape.bytes[buffer]];
-            // SAFETY: the buffer lies in memory of at least its size (`prepare`).
+            // SAFETY: the buffer is in memory of at least its size (`prepare`).
             unsafe { state.queue.download(state.bases[buffer], &mut bytes) }?;
             results.push(bytes);
         }
@@ -461,7 +464,7 @@ impl Call<'_> {
         (watch.borrow_mut())(launched)
     }
 
-    /// Waits for what other ranks have to come to, if a GPU was given such.
+    /// Waits for the collectives that were enqueued on a GPU.
     fn settle(&self, state: &mut State) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(rank) = self.session.rank() {
@@ -476,7 +479,7 @@ impl Call<'_> {
         shape.advance(self.program, self.entry)
     }
 
-    /// Gives a symbol its value; refuses what is outside the symbol's range.
+    /// Sets the value of a symbol. Errors: E0303 if it is out of range.
     fn give(&self, shape: &mut Shape, symbol: &str, value: i64) -> Result<()> {
         let at = self.program.symbol_index[symbol];
         let declared = &self.program.symbols[at];
@@ -508,7 +511,7 @@ impl Call<'_> {
                 out.push(&port.name, made.into_tensor().with_dims(dims.clone())?);
                 continue;
             }
-            // The buffer may be an upper bound of what a data-dependent output turned out to be.
+            // The buffer size may be an upper bound for an output whose size depends on the data.
             let part = in_parts[at].then(|| shape.dims(self.program, &self.entry.own_outputs[at])).transpose()?;
             let bytes = bytes_of(port.dtype, part.as_ref().unwrap_or(dims)).unwrap_or(0);
             let mut own = own[at].take();
@@ -517,7 +520,8 @@ impl Call<'_> {
                     Some(buffer) if part.is_none() => &mut buffer.bytes_mut()[..bytes],
                     _ => own.insert(self.session.outputs.take(bytes)?).as_mut_slice(),
                 };
-                // SAFETY: the output's memory has the size of its buffer, which the dimensions fit (`Shape::output`).
+                // SAFETY: the output's memory has the size of its buffer, and the dimensions need no more
+                // (`Shape::output`).
                 unsafe { state.queue.download(state.bases[port.buffer], to) }?;
             }
             if let (Some(part_dims), Some(part)) = (part, &own) {

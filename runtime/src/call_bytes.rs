@@ -1,4 +1,4 @@
-//! an entry point and sizes of its symbols  =>  the bytes that such a call takes, and how few its arena could have
+//! an entry point and sizes of its symbols  =>  the bytes that such a call takes, and a lower bound for its arena
 
 use crate::bind::bind_capacities;
 use crate::memory::ALIGNMENT;
@@ -9,31 +9,33 @@ use sardonyx_base::dim::Bounds;
 use sardonyx_base::plan::LaunchSymbol;
 use sardonyx_base::{Dim, Error, Result};
 
-/// What a call takes beside the weights.
+/// Bytes that a call takes beside the weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallBytes {
-    /// The symbols that it depends on, with their values.
+    /// The symbols that the bytes depend on, with their values.
     pub at: Vec<(String, i64)>,
-    /// Whether a call takes just this. Otherwise sizes are read from data, and it takes no more than this.
+    /// Whether a call takes exactly this. Otherwise some sizes are read from data, and these are upper bounds.
     pub is_exact: bool,
     pub arena: usize,
-    /// The most that lives in the arena at one time, each buffer rounded up as the arena aligns it: no places need less.
+    /// Largest number of bytes alive in the arena at one time, each buffer rounded up to the arena's alignment. No
+    /// placement needs less.
     pub live: usize,
     pub outputs: usize,
-    /// What the host makes between launches, without what it needs to make it.
+    /// Values that the host computes between launches, without its temporary memory.
     pub made: usize,
-    /// Of each thread.
+    /// Scratch memory of each thread.
     pub scratch: usize,
-    /// What this rank takes of others, where there are some.
+    /// Bytes that this rank receives from other ranks, if there are several.
     pub exchanged: Option<usize>,
-    /// Those that the first rank gives each other one.
+    /// Bytes of the inputs, which the first rank sends to each other one.
     pub inputs: usize,
 }
 
 impl CallBytes {
-    /// Of a call whose symbols have these sizes; states have the room that they need. `None` where nothing bounds a size that
-    /// is read from data, or where the host runs bodies. Errors: E0204 for a size that is missing, E0301 for one out of range.
+    /// Returns the bytes of a call whose symbols have these sizes; states have the capacity that they need. `None` if a
+    /// size that is read from data has no bound (it never has with several ranks), or if the host runs bodies. Errors:
+    /// E0204 for a missing size, E0301 for one out of range.
     pub fn new(program: &Program, entry: &Entry, size: &dyn Fn(&Symbol) -> Option<i64>) -> Result<Option<CallBytes>> {
         let values = values(program, entry, size)?;
         let at = entry.bound.iter().filter_map(|&at| Some((program.symbols[at].name.clone(), values[at]?))).collect();
@@ -63,7 +65,7 @@ impl CallBytes {
     }
 }
 
-/// The symbols of a call, by index.
+/// Returns the values of a call's symbols, by index.
 fn values(program: &Program, entry: &Entry, size: &dyn Fn(&Symbol) -> Option<i64>) -> Result<Vec<Option<i64>>> {
     let mut values = vec![None; program.symbols.len()];
     program.coordinates.iter().for_each(|(at, place)| values[*at] = Some(*place));
@@ -107,7 +109,8 @@ impl Sizes {
         Ok(Sizes { is_exact: true, arena, scratch: shape.scratch_bytes, buffers: shape.bytes })
     }
 
-    /// The largest of all calls with these values, whatever the other symbols are. `None` where nothing bounds one of them.
+    /// Returns upper bounds over all calls with these values, whatever the other symbols are. `None` if one has no
+    /// bound.
     fn bounded(program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<Option<Sizes>> {
         let mut symbols = Symbols { program, bounds: values.iter().map(|v| v.map(|v| (v, v))).collect() };
         for step in &entry.steps {
@@ -129,7 +132,7 @@ impl Sizes {
     }
 }
 
-/// Between what the symbols of a call lie, by index.
+/// Bounds of a call's symbols, by index.
 struct Symbols<'a> {
     program: &'a Program,
     bounds: Vec<Option<Bounds>>,
@@ -144,7 +147,7 @@ impl Symbols<'_> {
         Ok(usize::try_from(self.bounds(dim)?.1).unwrap_or(0))
     }
 
-    /// Gives the symbols that a step reads from data their bounds; false where they have none.
+    /// Sets the bounds of the symbols that a step reads from data; returns false if one has no upper bound.
     fn bind(&mut self, step: &Step) -> Result<bool> {
         let size = match &step.action {
             Action::Host(host) => self.size_max(host)?,
@@ -165,7 +168,7 @@ impl Symbols<'_> {
         Ok(host.call.op.size_max(&args.collect::<Result<Vec<_>>>()?))
     }
 
-    /// Of each thread of a launch.
+    /// Returns the scratch bytes of each thread of a launch.
     fn scratch(&self, launch: &Launch, buffers: &[usize]) -> Result<usize> {
         let params = launch.params.iter().map(|param| self.bounds(param)).collect::<Result<Vec<Bounds>>>()?;
         let bytes =

@@ -1,4 +1,4 @@
-//! the bytes of a shared object  =>  callable kernels, without a file of their own
+//! the bytes of a shared object  =>  callable kernels, without a file on disk
 
 use crate::program::Kernel;
 use prost::Message;
@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 /// A loaded shared object.
 pub struct Library {
     handle: *mut libc::c_void,
-    /// Open as long as the library is loaded: the loader knows libraries by their path, `/proc/self/fd/N`, and would
-    /// take a second one of the same number for the first.
+    /// Stays open as long as the library is loaded: the loader identifies libraries by their path, `/proc/self/fd/N`,
+    /// and would mistake a second library with the same number for the first.
     _file: File,
 }
 
@@ -26,7 +26,7 @@ unsafe impl Sync for Library {}
 
 impl Library {
     pub fn load(code: &[u8], arch: &Arch) -> Result<Library> {
-        // A 64-bit little-endian shared object; anything else gets a sentence instead of the loader's.
+        // Must be a 64-bit little-endian shared object; the loader's message for anything else would be less clear.
         let kind = [[3, 0], arch.elf_machine.to_le_bytes()].concat();
         if code.get(..6) != Some(b"\x7fELF\x02\x01") || code.get(16..20) != Some(&kind) {
             return Err(Error::user("E0401", format!("the code is not a shared object for {}", arch.name)));
@@ -40,12 +40,12 @@ impl Library {
         if fd < 0 {
             return Err(fail(std::io::Error::last_os_error()));
         }
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         let mut file = unsafe { File::from_raw_fd(fd) };
         file.write_all(code).map_err(fail)?;
         let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let path = path.map_err(|e| Error::defect(e.to_string()))?;
-        // SAFETY: the path is zero-terminated. Loading runs the object's initialisers: the artifact is native code
+        // SAFETY: the path is zero-terminated. Loading runs the object's initializers: the artifact is native code
         // and trusted as such, as the documentation says.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
@@ -66,11 +66,12 @@ impl Library {
         Some(unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(self.address(name)?) })
     }
 
-    /// Refuses a plan whose kernels are not those that the code declares: how many buffers they take, which they
-    /// write, what they require of a launch is known to the code, and the plan repeats it.
+    /// Refuses a plan whose kernels differ from those that the code declares: the number of their buffers, which of
+    /// them they write, and their requirements on a launch are stored in the code, and repeated by the plan. Errors:
+    /// E0401.
     pub fn check_declared(&self, kernels: &[messages::Kernel]) -> Result<()> {
         let Some(table) = self.address(KERNELS_SYMBOL) else { return Ok(()) };
-        // SAFETY: the symbol is a length and as many bytes (`plan::KERNELS_SYMBOL`); the code is trusted.
+        // SAFETY: the symbol is a length followed by that many bytes (`plan::KERNELS_SYMBOL`); the code is trusted.
         let bytes = unsafe {
             let length = u64::from_le(table.cast::<u64>().read_unaligned());
             std::slice::from_raw_parts(table.cast::<u8>().add(8), length as usize)
@@ -78,7 +79,7 @@ impl Library {
         compare_declared(bytes, kernels)
     }
 
-    /// The kernels' functions for one level, in the plan's order: each the best that it has up to there.
+    /// Returns the kernels' functions in the plan's order: for each, the best level up to `level` that the code has.
     pub fn kernels(&self, kernels: &[Kernel], level: Level) -> Result<Vec<KernelFn>> {
         let find = |kernel: &Kernel| {
             let name = |level: Level| format!("{}_{}", kernel.symbol, level.name());
@@ -89,7 +90,7 @@ impl Library {
     }
 }
 
-/// Compares the kernels of a plan with what code declares: an encoded [`Plan`]. Errors: E0401.
+/// Compares the kernels of a plan with those that the code declares in an encoded [`Plan`]. Errors: E0401.
 pub fn compare_declared(declared: &[u8], kernels: &[messages::Kernel]) -> Result<()> {
     let wrong = |what: String| Error::user("E0401", what).help("compile the model again");
     let declared = Plan::decode(declared).map_err(|e| wrong(format!("the code's own kernels do not decode: {e}")))?;
@@ -103,7 +104,8 @@ pub fn compare_declared(declared: &[u8], kernels: &[messages::Kernel]) -> Result
     }
 }
 
-/// Whether all that the loader maps is there: it does not look, and touching a mapping beyond its file is fatal.
+/// Whether all segments end within the file: the loader does not check it, and touching a mapping beyond its file is
+/// fatal.
 fn is_whole(elf: &[u8]) -> bool {
     let number = |at: usize, bytes: usize| -> Option<usize> {
         let field = elf.get(at..at.checked_add(bytes)?)?;
@@ -132,7 +134,7 @@ fn loader_error() -> String {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: closed once; whoever holds a kernel of it also holds the library (see `Model`).
+        // SAFETY: closed once; all users of its kernels also hold the library (see `Model`).
         unsafe { libc::dlclose(self.handle) };
     }
 }
@@ -148,7 +150,7 @@ mod tests {
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         elf[16..20].copy_from_slice(&[3, 0, 62, 0]);
         let mut cut = elf.clone();
-        cut[32] = 8; // One program header, which ends behind the 64 bytes.
+        cut[32] = 8; // One program header, which ends beyond the 64 bytes.
         cut[54] = 56;
         cut[56] = 1;
         cut[8 + 32] = 100;

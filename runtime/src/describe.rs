@@ -1,4 +1,4 @@
-//! an entry point  =>  what a caller must know of it, without its plan
+//! an entry point  =>  what a caller needs to know of it, without its plan
 
 use crate::program::{self, Entry, Program};
 use sardonyx_base::plan::SymbolKind;
@@ -11,7 +11,7 @@ pub struct EntryPoint {
     pub name: String,
     pub inputs: Vec<Port>,
     pub outputs: Vec<Port>,
-    /// Those that occur in the dimensions above, by name.
+    /// The symbols that occur in the dimensions above.
     pub symbols: Vec<Symbol>,
 }
 
@@ -21,23 +21,23 @@ pub struct EntryPoint {
 pub struct Port {
     pub name: String,
     pub dtype: DType,
-    /// Expressions of the symbols: `batch`, `past + seq`, 384.
+    /// Expressions of symbols: `batch`, `past + seq`, 384.
     pub dims: Vec<Dim>,
-    /// A tensor, except where the model says otherwise.
+    /// A tensor, unless the model declares another kind.
     pub kind: Kind,
-    /// A [`Cache`](crate::Cache) can hold it from call to call.
+    /// Whether a [`Cache`](crate::Cache) can hold it from call to call.
     pub is_state: bool,
 }
 
-/// A dimension that is open.
+/// A symbol of a dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Symbol {
     pub name: String,
-    /// The smallest and the largest value that a call may have.
+    /// The smallest and the largest value that is allowed in a call.
     pub lo: i64,
     pub hi: Option<i64>,
-    /// It follows from the values of the inputs, and so is known only when a call ends.
+    /// Whether it depends on the values of the inputs, and so is only known when a call ends.
     pub is_data: bool,
 }
 

@@ -1,4 +1,4 @@
-//! an entry point and sizes of its symbols  =>  its shape, evaluated once and kept while there is room
+//! an entry point and sizes of its symbols  =>  its shape, evaluated once and kept while there is space
 
 use crate::program::Program;
 use crate::shape::Shape;
@@ -6,10 +6,10 @@ use sardonyx_base::Result;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The shapes that a session keeps: those used last, as far as their bytes fit.
+/// The shapes that a session keeps: the most recently used ones, up to `BYTES_MAX`.
 #[derive(Default)]
 pub struct KeptShapes {
-    /// By entry point, and by the values of `Entry.bound`.
+    /// Keys are the entry point, and the values of `Entry.bound`.
     shapes: BTreeMap<(usize, Vec<i64>), Kept>,
     bytes: usize,
     n_uses: u64,
@@ -18,21 +18,21 @@ pub struct KeptShapes {
 struct Kept {
     shape: Arc<Shape>,
     bytes: usize,
-    /// The number of the last use.
+    /// Value of `n_uses` at the last use.
     used: u64,
 }
 
-/// Bytes of shapes kept per session: some 300 of MiniLM, whose shapes take 3.5 KB each. Servers that pack requests by
-/// tokens see hundreds.
+/// Maximum bytes of shapes that a session keeps: about 300 shapes of MiniLM, at 3.5 KB each. Servers that pack requests
+/// by tokens see hundreds.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Shapes kept per session however large they are.
+/// Number of shapes that a session keeps however large they are.
 const SHAPES_MIN: usize = 8;
 
 impl KeptShapes {
-    /// Errors: those of [`Shape::new`].
+    /// Returns the shape of a call, which may be a kept one. Errors: those of [`Shape::new`].
     pub fn shape_for(&mut self, program: &Program, entry: usize, values: Vec<Option<i64>>) -> Result<Arc<Shape>> {
-        // A bound symbol has a value: an input has the dimension that binds it.
+        // Every bound symbol has a value, because an input has the dimension that binds it.
         let key = (entry, program.entries[entry].bound.iter().map(|&s| values[s].unwrap_or(-1)).collect::<Vec<i64>>());
         self.n_uses += 1;
         if let Some(kept) = self.shapes.get_mut(&key) {
@@ -49,7 +49,7 @@ impl KeptShapes {
         Ok(shape)
     }
 
-    /// Drops those that were used longest ago: a quarter of them at once, so that not every miss has to look at all.
+    /// Drops the least recently used shapes: a quarter at once, so that not every miss has to scan all.
     fn drop_oldest(&mut self) {
         let mut uses: Vec<u64> = self.shapes.values().map(|kept| kept.used).collect();
         let n = (uses.len().saturating_sub(SHAPES_MIN) / 4).max(1);

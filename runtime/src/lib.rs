@@ -1,8 +1,8 @@
-//! model.sdx  =>  outputs: the file format, devices, sessions. Knows nothing of ONNX models, MLIR or LLVM.
+//! model.sdx  =>  outputs: devices and sessions. Independent of ONNX, MLIR and LLVM.
 //!
-//! A [`Model`] is loaded and verified once and shared; a [`Session`] runs it. Inputs go by name, and their dimensions
-//! give the model's symbols (`batch`, `seq`) their values; whatever does not fit is an [`Error`] value with a stable
-//! code, never a panic.
+//! A [`Model`] is loaded and verified once and shared; a [`Session`] runs it. Inputs are passed by name, and their
+//! dimensions determine the model's symbols (`batch`, `seq`). Anything that does not fit is an [`Error`] value with a
+//! stable code, never a panic.
 //!
 //! ```no_run
 //! use sardonyx_runtime::{ErrorKind, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorBuffer, TensorView, Trust};
@@ -33,8 +33,8 @@
 //! # }
 //! ```
 //!
-//! A decoder continues what it computed before: the keys and values of all tokens so far. They stay in place, in a
-//! [`Cache`] of the caller, to which calls of the model's entry points append:
+//! A decoder continues from the keys and values of all earlier tokens. They stay in place, in a [`Cache`] of the
+//! caller, to which calls of the model's entry points append:
 //!
 //! ```no_run
 //! # use sardonyx_runtime::{LoadOptions, Model, Result, RunOptions, SessionOptions, TensorView, Trust};
@@ -54,9 +54,9 @@
 //! # }
 //! ```
 //!
-//! A model compiled with `--target cuda:sm_80` runs on a GPU as well, by the same calls: inputs are uploaded, outputs
-//! downloaded, constants and caches stay there. The driver is looked for when such a model is loaded, no sooner. On a
-//! simulated GPU the numbers are exact and every access is checked; it takes its time.
+//! A model compiled with `--target cuda:sm_80` also runs on a GPU, by the same calls: inputs are uploaded, outputs
+//! downloaded, and constants and caches stay on the GPU. The driver is loaded only when such a model is. A simulated
+//! GPU computes exact results and checks every access, but is slow.
 //!
 //! ```no_run
 //! # use sardonyx_runtime::{DeviceName, LoadOptions, Model, Result, Trust};
@@ -72,12 +72,12 @@
 //! # }
 //! ```
 //!
-//! The features `cuda` and `sim`, on by default, are these devices; without them the runtime is the CPU's alone.
+//! The features `cuda` and `sim`, on by default, enable these devices; without them the runtime only runs on the CPU.
 //!
-//! A server gives its requests to a [`SessionPool`], which computes them in order of arrival.
-//! `examples/embed.rs` is a whole server in small, `examples/generate.rs` generates tokens. A call computes the same
-//! numbers whatever the threads and the calls before, in place or not. An artifact holds native code, so whoever loads one
-//! says by [`Trust`] which files may be: the one with this seal, those that a key has signed, or, `unsafe`, any.
+//! A server passes its requests to a [`SessionPool`], which computes them in order of arrival. `examples/embed.rs` is a
+//! minimal server, and `examples/generate.rs` generates tokens. A call computes the same bits whatever the number of
+//! threads and the earlier calls, in place or not. An artifact contains native code, so its loader must state by
+//! [`Trust`] which files are allowed: the one with this seal, those signed by a key, or, `unsafe`, any.
 
 mod bind;
 mod cache;
@@ -111,7 +111,7 @@ pub use session::{Session, SessionOptions};
 pub use session_pool::{PoolOptions, PoolStatistics, Request, SessionPool};
 pub use stop::RunOptions;
 
-// What callers need of the crates below.
+// Items of the crates below that callers need.
 pub use bytes::Bytes;
 pub use sardonyx_base::{
     DType, Dim, Error, ErrorKind, Fault, Kind, Result, Tensor, TensorBuffer, TensorView, Value, cpu,

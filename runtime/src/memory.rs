@@ -1,4 +1,4 @@
-//! bytes that begin at a multiple of 64, or an error where there are none
+//! memory aligned to 64 bytes, or an error if there is none
 
 use bytes::Bytes;
 use sardonyx_base::{Error, Result};
@@ -6,11 +6,11 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A cache line, and the widest vector register.
+/// Size of a cache line, and of the widest vector register.
 pub const ALIGNMENT: usize = 64;
 
-/// Owned zero-initialised memory, aligned to 64 bytes. Large blocks come from the system directly, as huge pages
-/// where it has them, and cost nothing until they are touched.
+/// Owned zero-initialized memory, aligned to 64 bytes. Large blocks are mapped directly, in huge pages if the system
+/// has them, and take memory only once they are touched.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     bytes: usize,
@@ -65,22 +65,23 @@ impl AlignedBuf {
     }
 
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the block is owned, initialised and of this length.
+        // SAFETY: the block is owned, initialized and of this length.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
-    /// At least what was asked for, and not 0.
+    /// Returns the size in bytes: at least what was requested, and not 0.
     pub fn size(&self) -> usize {
         self.bytes
     }
 
-    /// For kernels, which share one block among threads; whoever dereferences it keeps to the plan's ranges.
+    /// Returns a pointer for kernels, which share a block among threads; its users must stay within the ranges of the
+    /// plan.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// At least `bytes`, with the content kept; the pointer changes where it grows. What is outgrown by little will be
-    /// again: it gets up to `spare` bytes more, if they can be had.
+    /// Grows to at least `bytes`, preserving the content; the pointer changes. If the size is already half of that, the
+    /// block will probably grow again, and gets up to `spare` extra bytes if they can be allocated.
     pub fn grow(&mut self, bytes: usize, spare: usize) -> Result<()> {
         if bytes > self.size() {
             let spare = if self.size() >= bytes / 2 { spare } else { 0 };
@@ -94,7 +95,7 @@ impl AlignedBuf {
 
 impl AsRef<[u8]> for AlignedBuf {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the block is owned, initialised and of this length.
+        // SAFETY: the block is owned, initialized and of this length.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }
@@ -110,37 +111,36 @@ impl Drop for AlignedBuf {
     }
 }
 
-/// Hands out memory for outputs and takes it back when the caller drops them: fresh pages cost more than many
-/// kernels.
+/// Provides memory for outputs, and takes it back when the caller drops them: fresh pages cost more than many kernels.
 #[derive(Clone, Default)]
 pub struct Recycler {
     free: Arc<Mutex<Vec<AlignedBuf>>>,
 }
 
-/// Blocks kept at most; beyond, memory goes back to the system.
+/// Maximum number of free blocks that are kept; further ones are freed.
 const FREE_MAX: usize = 16;
 
 impl Recycler {
     pub fn take(&self, bytes: usize) -> Result<Recycled> {
-        // Blocks much larger than needed stay for those who need them.
+        // A much larger block is left for outputs that need it.
         let fit = |b: &AlignedBuf| b.size() >= bytes && b.size() / 2 <= bytes.max(4096);
         let known = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             free.iter().position(fit).map(|at| free.swap_remove(at))
         };
-        // Nobody waits while the system looks for memory.
+        // The lock is released before the system allocates.
         let buf = known.map_or_else(|| AlignedBuf::new(bytes), Ok)?;
         Ok(Recycled { buf: Some(buf), bytes, home: self.free.clone() })
     }
 
-    /// Gives the memory that nobody uses back to the system, and returns how many bytes it was.
+    /// Frees the memory that is not in use. Returns the number of bytes.
     pub fn clear(&self) -> usize {
         let free = std::mem::take(&mut *self.free.lock().unwrap_or_else(PoisonError::into_inner));
         free.iter().map(AlignedBuf::size).sum()
     }
 }
 
-/// Memory for `bytes`, which returns to its recycler when dropped. Its content is undefined (but initialised).
+/// Memory of `bytes` bytes, which returns to its recycler when dropped. Its content is arbitrary, but initialized.
 pub struct Recycled {
     /// Empty only while being dropped.
     buf: Option<AlignedBuf>,

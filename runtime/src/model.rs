@@ -1,4 +1,4 @@
-//! a loaded, verified artifact, shared by sessions
+//! a loaded and verified artifact, shared by sessions
 
 use crate::call_bytes::CallBytes;
 use crate::comm::{self, Load, Order, Wire, World};
@@ -18,27 +18,28 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// `LoadOptions::new(Trust::pin(SEAL)?).device(device)`
+/// How to load an artifact: `LoadOptions::new(Trust::pin(SEAL)?).device(device)`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoadOptions {
-    /// Which artifacts may be loaded: their code is run.
+    /// Which artifacts may be loaded; their code is executed.
     pub trust: Trust,
-    /// Read the file into memory, where nobody can change it any more, and do not map it.
+    /// Whether the file is read into memory, where it can no longer change, instead of mapped.
     pub copied: bool,
     pub verify: Verify,
-    /// Where to run it. Constants are brought there once and shared by all sessions.
+    /// The device to run on. Constants are copied there once and shared by all sessions.
     pub device: DeviceName,
-    /// The highest variant to use; the best that this CPU runs where absent.
+    /// The highest variant of CPU code to use; if absent, the best that this CPU can run.
     pub cpu: Option<Level>,
-    /// Make the artifact's own call with known results, if it has one, on the device, and refuse the artifact where they
-    /// differ. It reads the weights, `Verify::Lazy` or not. A simulated device leaves it out: it takes too long there.
+    /// Whether to make the artifact's test call with known results, if it has one, and refuse the artifact if they
+    /// differ. The test reads the weights even with `Verify::Lazy`. It is skipped on a simulated device, which is too
+    /// slow.
     pub selftest: bool,
-    /// With how many ranks the caller means to run it: another artifact is refused.
+    /// Number of ranks that the artifact must be compiled for; others are refused.
     pub ranks: Option<usize>,
-    /// Where the other ranks are.
+    /// Where the other ranks run.
     pub transport: Transport,
-    /// Ranks of this host exchange as over such links.
+    /// Slower links to emulate between the ranks of this host.
     pub wire: Option<Wire>,
 }
 
@@ -90,26 +91,27 @@ impl LoadOptions {
     }
 }
 
-/// What the ranks of a model are, where it has several.
+/// How the ranks of a model run, if it has several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// Threads of this process.
     #[default]
     Threads,
-    /// Processes: this program, started again. It must call [`serve_rank`](crate::serve_rank) before all else.
+    /// Processes: this program, started again. It must call [`serve_rank`](crate::serve_rank) before anything else.
     Processes,
-    /// Processes that an MPI launcher has started, on any hosts; each calls [`serve_rank`](crate::serve_rank) before all else.
+    /// Processes that an MPI launcher has started, on any hosts; each must call [`serve_rank`](crate::serve_rank)
+    /// before anything else.
     Mpi,
 }
 
-/// What keeps the constants alive: the mapped file, or memory of the device.
+/// Keeps the constants alive: the mapped file, or memory of the device.
 struct Constants {
     _mapped: Option<Bytes>,
     _uploaded: Vec<Block>,
 }
 
-/// Cheap to clone; all clones and sessions share the weights and the code. The file must not be changed in place
-/// while it is loaded (replace it by renaming another over it, as the writer does).
+/// A loaded model. Cheap to clone: all clones and sessions share the weights and the code. The file must not be changed
+/// in place while it is loaded; replace it by renaming another over it, as the writer does.
 #[derive(Clone)]
 pub struct Model(Arc<Loaded>);
 
@@ -118,27 +120,29 @@ struct Loaded {
     program: Program,
     device: Arc<dyn Device>,
     device_name: DeviceName,
-    /// Where the device has them.
+    /// Addresses of the constants on the device.
     constants: Vec<Address>,
     _constants: Constants,
     file: String,
     attached: Vec<(String, Bytes)>,
-    /// The way of the first rank to the others.
+    /// First rank only: the connection to the others.
     world: Option<World>,
 }
 
 impl Model {
-    /// Errors: E0002 unreadable, E0409 not trusted, E0401 damaged, E0402 another format version, E0403 no code for the
-    /// device, E0404 wrong results in the self-test, E0405 a device that is not there, E0407 where it is made for other ranks.
+    /// Loads an artifact. Errors: E0002 unreadable, E0409 not trusted, E0401 damaged, E0402 another format version,
+    /// E0403 no code for the device, E0404 wrong results in the self-test, E0405 device unavailable, E0407 compiled for
+    /// another number of ranks.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
         let file = path.as_ref().display().to_string();
         let reading = Reading { verify: options.verify, copied: options.copied, trust: Some(&options.trust) };
         Model::tested(Artifact::open_for(path, &reading)?, options, &file).map_err(|e| e.file(&file))
     }
 
-    /// As [`load`](Model::load), from the bytes of a file: of an object store, of `include_bytes!`, of a caller's own mapping
-    /// ([`Bytes::from_owner`]). They are used in place; only weights that do not begin at a multiple of 64 are copied.
-    /// `name` stands for the file in messages. Further errors: E0002 where other processes would have to load it too.
+    /// As [`load`](Model::load), but from the bytes of a file: from an object store, `include_bytes!`, or the caller's
+    /// own mapping ([`Bytes::from_owner`]). They are used in place; only weights that are not aligned to 64 bytes are
+    /// copied. `name` stands for the file in messages. Further errors: E0002 if other processes would have to load the
+    /// file too.
     pub fn from_bytes(bytes: impl Into<Bytes>, name: &str, options: &LoadOptions) -> Result<Model> {
         let load = || {
             let reading = Reading { verify: options.verify, copied: false, trust: Some(&options.trust) };
@@ -163,8 +167,8 @@ impl Model {
         Ok(model)
     }
 
-    /// As one rank of several, which another one tells what to do.
-    /// `identity` says which artifact the other one has. Errors: E0407 where it is not this one.
+    /// Loads the model of a rank that is not the first. `identity` is that of the first rank's artifact. Errors: those
+    /// of [`load`](Model::load); E0407 if this is another artifact.
     pub(crate) fn load_rank(path: &Path, options: &LoadOptions, rank: usize, identity: &[u8]) -> Result<Model> {
         let file = path.display().to_string();
         let reading = Reading { verify: options.verify, copied: options.copied, trust: None };
@@ -225,7 +229,7 @@ impl Model {
         Ok(Model(first))
     }
 
-    /// A model for each rank that this process is, the first of which has this place among those of the host.
+    /// Returns a model for each rank in this process; `place` is the index of the first among the ranks of its host.
     fn of_ranks(
         artifact: Artifact,
         options: &LoadOptions,
@@ -243,7 +247,7 @@ impl Model {
             device::open(&options.device, &source)
         };
         let device = open(place)?;
-        // Ranks on GPUs have one each, as far as there are some.
+        // Each rank uses its own GPU, as far as there are enough.
         let others = match options.device {
             DeviceName::Cuda(_) => (1..programs.len()).map(|i| open(place + i)).collect::<Result<Vec<_>>>()?,
             DeviceName::Cpu | DeviceName::Sim(_) => vec![device.clone(); programs.len() - 1],
@@ -274,13 +278,13 @@ impl Model {
         Session::new(self.clone(), options)
     }
 
-    /// Sessions that serve requests of many callers. Errors: E0001 for a number of sessions or threads that no pool can
-    /// have, E0304 where a thread cannot be started.
+    /// Creates sessions that serve requests of many callers. Errors: E0001 for an invalid number of sessions or
+    /// threads, E0304 if a thread cannot be started.
     pub fn session_pool(&self, options: &PoolOptions) -> Result<SessionPool> {
         SessionPool::new(self, options)
     }
 
-    /// How many ranks run it together.
+    /// Returns the number of ranks that run the model together.
     pub fn ranks(&self) -> usize {
         self.0.program.mesh.iter().product()
     }
@@ -297,7 +301,7 @@ impl Model {
         &self.0.program
     }
 
-    /// What can be called, and how: `main` first, unless the model has no such entry point.
+    /// Returns the entry points that can be called: `main` first, if there is one.
     pub fn entry_points(&self) -> Vec<EntryPoint> {
         let program = self.program();
         let mut entries: Vec<&Entry> = program.entries.iter().filter(|e| !e.internal).collect();
@@ -305,9 +309,9 @@ impl Model {
         entries.into_iter().map(|entry| EntryPoint::new(program, entry)).collect()
     }
 
-    /// The bytes that a call takes beside the weights where the symbols of its inputs have these sizes; an upper bound where
-    /// sizes are read from data, `None` where there is none. Errors: E0204 for a size that is missing, E0301 for one that is
-    /// out of range, or for another name.
+    /// Returns the bytes that a call takes beside the weights if the symbols of its inputs have these sizes: an upper
+    /// bound if sizes are read from data, `None` if they have no bound. Errors: E0204 for a missing size, E0301 for a
+    /// size out of range or an unknown symbol.
     pub fn call_bytes(&self, entry: &str, sizes: &[(&str, i64)]) -> Result<Option<CallBytes>> {
         let (program, entry) = (self.program(), self.entry(entry)?);
         let is_bound = |name: &str| entry.sources.iter().any(|source| &*source.symbol == name);
@@ -322,7 +326,7 @@ impl Model {
         bytes.map_err(|e| e.file(self.file()))
     }
 
-    /// The entry point's inputs, outputs and steps.
+    /// Returns an entry point with its inputs, outputs and steps. Errors: E0301 for an unknown name.
     pub fn entry(&self, name: &str) -> Result<&Entry> {
         self.entry_index(name).map(|at| &self.0.program.entries[at])
     }
@@ -331,7 +335,7 @@ impl Model {
         self.0.program.entry_index(name).map_err(|e| e.file(&self.0.file))
     }
 
-    /// The variant of the CPU's kernels in use; none where the plan has no kernels, or on another device.
+    /// Returns the variant of CPU kernels in use; `None` if the plan has no kernels, or on another device.
     pub fn level(&self) -> Option<Level> {
         self.0.device.level()
     }
@@ -340,22 +344,23 @@ impl Model {
         &self.0.device_name
     }
 
-    /// What a simulated device has seen since the model was loaded; none on real ones, which check nothing.
+    /// Returns the report of a simulated device since the model was loaded; `None` on real devices, which check
+    /// nothing.
     pub fn device_report(&self) -> Option<DeviceReport> {
         self.0.device.report()
     }
 
-    /// Whether both are the same loaded artifact.
+    /// Whether both are the same loaded model.
     pub(crate) fn is(&self, other: &Model) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// A file that belongs to the model and that the artifact has in it, such as `tokenizer.json`.
+    /// Returns a file that is attached to the artifact, such as `tokenizer.json`.
     pub fn attached(&self, name: &str) -> Option<&[u8]> {
         self.0.attached.iter().find(|(given, _)| given == name).map(|(_, bytes)| bytes.as_ref())
     }
 
-    /// The names of the files that the artifact has in it beside the model.
+    /// Returns the names of the files that are attached to the artifact.
     pub fn attached_names(&self) -> impl Iterator<Item = &str> {
         self.0.attached.iter().map(|(name, _)| name.as_str())
     }
@@ -373,7 +378,7 @@ impl Model {
     }
 }
 
-/// What the ranks have of the weights, each range once. Errors: E0401.
+/// Verifies the hashes of the weights that these ranks need, each range once. Errors: E0401.
 fn checked(artifact: &Artifact, programs: &[Program]) -> Result<()> {
     let all = programs.iter().flat_map(|program| {
         let constants = program.constants.iter().zip(&program.hashes).zip(&program.needed);
@@ -386,7 +391,7 @@ fn checked(artifact: &Artifact, programs: &[Program]) -> Result<()> {
     Ok(())
 }
 
-/// Where the device has each constant, and the memory that it has been given for them.
+/// Returns the address of each constant on the device, and the memory that was allocated for them.
 fn place_constants(device: &Arc<dyn Device>, program: &Program, weights: &Bytes) -> Result<(Vec<Address>, Vec<Block>)> {
     if device.memory() == Memory::Host {
         // Kernels and copies never write to constants (`program::verify`).
@@ -396,7 +401,7 @@ fn place_constants(device: &Arc<dyn Device>, program: &Program, weights: &Bytes)
     let (mut addresses, mut blocks) = (vec![], vec![]);
     for (i, range) in program.constants.iter().enumerate() {
         if !program.needed[i] {
-            // No launch of this rank is given it.
+            // This rank never reads it.
             addresses.push(0);
             continue;
         }

@@ -1,9 +1,9 @@
-//! what a call returns: tensors by name, in the model's order
+//! the tensors that a call returns: by name, in the model's order
 
 use sardonyx_base::Tensor;
 use std::ops::{Deref, Index};
 
-/// The outputs that a call returns: those asked for, and that the caller gave no memory for.
+/// The outputs that a call returns: those that were requested, and for which the caller gave no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outputs(Vec<(String, Tensor)>);
 
@@ -12,13 +12,13 @@ impl Outputs {
         self.0.push((name.to_string(), tensor));
     }
 
-    /// `outputs.get("logits").and_then(|t| t.as_slice::<f32>())`
+    /// Returns an output by name: `outputs.get("logits").and_then(|t| t.as_slice::<f32>())`.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.0.iter().find(|(n, _)| n == name).map(|(_, tensor)| tensor)
     }
 }
 
-/// Panics where the call has not returned it.
+/// Panics if the call has not returned the output.
 impl Index<&str> for Outputs {
     type Output = Tensor;
 
@@ -27,7 +27,7 @@ impl Index<&str> for Outputs {
     }
 }
 
-/// In the order of the model's outputs.
+/// Indexes in the order of the model's outputs.
 impl Index<usize> for Outputs {
     type Output = (String, Tensor);
 
@@ -42,7 +42,7 @@ impl From<Outputs> for Vec<(String, Tensor)> {
     }
 }
 
-/// Names and tensors, in the model's order.
+/// A slice of names and tensors, in the model's order.
 impl Deref for Outputs {
     type Target = [(String, Tensor)];
 

@@ -1,11 +1,11 @@
 //! f on every thread: fork and join in well under a microsecond
 //!
 //! Workers spin between jobs and sleep only after a while without one: waking a sleeping thread takes far longer than
-//! most kernels. A worker that comes late (asleep, or not scheduled) is not waited for: a job is open only until the
-//! caller has run out of work, and only workers that joined before then are counted.
+//! most kernels. The caller does not wait for workers that are late (asleep, or not scheduled): a job is open only
+//! until the caller has run out of work, and only workers that joined before then are waited for.
 //!
-//! All pools of a process know of each other ([`Crowd`]): where more of their threads are awake than there are processors,
-//! workers sleep at once, and callers that together want more threads than that work alone, waking nobody.
+//! All pools of a process share a [`Crowd`]: if more of their threads are awake than there are processors, workers
+//! sleep at once, and a caller whose threads would exceed the processors works alone, without waking its workers.
 
 mod crowd;
 
@@ -17,24 +17,24 @@ use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Turns of the spin loop before a worker sleeps: some milliseconds, longer than the pause between two requests of a
-/// busy server.
+/// Iterations of the spin loop before a worker sleeps. They take some milliseconds, longer than the pause between two
+/// requests of a busy server.
 const SPIN: u32 = 200_000;
-/// And where more threads are awake than there are processors: there, spinning only keeps others from working. The clock of a
-/// limited spin is read as often.
+/// The same while more threads are awake than there are processors, where spinning only delays others. Also the
+/// interval at which a spin with a time limit reads the clock.
 const SPIN_CROWDED: u32 = 50;
 
-/// N threads, of which the caller is one.
+/// A number of threads, of which the caller is one.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// One job at a time.
+    /// Held during a job.
     busy: Mutex<()>,
     n_forks: u64,
 }
 
 struct Shared {
-    /// Number of the job, whether it is open, and how many workers are in it: see `OPEN` and `COUNT`.
+    /// Number of the job, whether it is open (`OPEN`), and how many workers are in it (`COUNT`).
     word: AtomicU64,
     job: Slot,
     stop: AtomicBool,
@@ -56,12 +56,12 @@ impl Affinity {
 
     fn only(processor: usize) -> Affinity {
         let mut set = Affinity::none();
-        // SAFETY: `processors` gave a number that the set has room for.
+        // SAFETY: `processors` returned the number, so the set has a bit for it.
         unsafe { libc::CPU_SET(processor, &mut set.0) };
         set
     }
 
-    /// Empty where the system does not say.
+    /// Returns the processors of the calling thread; none if the system does not report them.
     fn of_this_thread() -> Affinity {
         let mut set = Affinity::none();
         // SAFETY: writes at most as many bytes as the set has.
@@ -75,7 +75,7 @@ impl Affinity {
     }
 
     fn apply(&self, to: &JoinHandle<()>) -> std::io::Result<()> {
-        // SAFETY: the thread was not joined, and the set has the size that is given.
+        // SAFETY: the thread has not been joined, and the set has the given size.
         let code = unsafe { libc::pthread_setaffinity_np(to.as_pthread_t(), size_of::<libc::cpu_set_t>(), &self.0) };
         if code == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(code)) }
     }
@@ -87,31 +87,32 @@ const NUMBER: u64 = 1 << 32;
 
 type Job = *const (dyn Fn(usize) + Sync);
 
-/// Written by the caller while no job is open and no worker counted, read by workers that have been counted.
+/// Written by the caller while no job is open and no worker is counted; read by workers that are counted.
 struct Slot(std::cell::UnsafeCell<Option<Job>>);
 
-// SAFETY: the word orders all accesses, as said above.
+// SAFETY: the word orders all accesses, as described above.
 unsafe impl Send for Slot {}
 // SAFETY: as above.
 unsafe impl Sync for Slot {}
 
-/// The threads that a session asks for.
+/// The threads that a session requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads {
-    /// With the caller's.
+    /// Number of threads, including the caller.
     pub count: usize,
-    /// Each but the caller's stays on a processor of its own.
+    /// Whether each worker stays on one processor.
     pub pinned: bool,
-    /// The time that a worker spins before it sleeps; [`SPIN`] turns where absent.
+    /// Time that a worker spins before it sleeps; if absent, [`SPIN`] iterations.
     pub spin_max: Option<Duration>,
 }
 
 impl Threads {
-    /// The caller's alone.
+    /// Only the caller's thread.
     pub const ONE: Threads = Threads { count: 1, pinned: false, spin_max: None };
 }
 
-/// How often this process has come from a fork: threads of its parents are not there, whatever they held is held for ever.
+/// Number of forks that led to this process. A parent's threads do not exist here, and locks that they held stay
+/// locked.
 static N_FORKS: AtomicU64 = AtomicU64::new(0);
 
 fn n_forks() -> u64 {
@@ -119,7 +120,7 @@ fn n_forks() -> u64 {
         N_FORKS.fetch_add(1, Ordering::Relaxed);
     }
     static WATCHED: Once = Once::new();
-    // SAFETY: the handler only counts, as any code may in a new process. Where it is refused, a fork is not noticed.
+    // SAFETY: the handler only counts, which is allowed in a forked process. If registration fails, forks go unnoticed.
     WATCHED.call_once(|| _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) });
     N_FORKS.load(Ordering::Relaxed)
 }
@@ -155,7 +156,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Keeps each worker on one of the processors that this thread may use, the first being left to the caller.
+    /// Pins each worker to one of the processors that this thread may use; the first one is left to the caller.
     fn pin(&self) -> Result<()> {
         let allowed = Affinity::of_this_thread();
         let processors = allowed.processors();
@@ -173,12 +174,12 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Whether this is a process that was forked after the pool was made: the workers are not in it.
+    /// Whether this process was forked after the pool was created, so that the workers do not exist in it.
     fn is_of_parent(&self) -> bool {
         N_FORKS.load(Ordering::Relaxed) != self.n_forks
     }
 
-    /// Calls `f(0)` here and `f(i)` on those workers `i` that are there in time. Returns when all calls have.
+    /// Calls `f(0)` here, and `f(i)` on those workers `i` that join in time. Returns when all calls have returned.
     pub fn run(&self, f: &(dyn Fn(usize) + Sync)) {
         if self.workers.is_empty() || self.is_of_parent() {
             return f(0);
@@ -187,7 +188,7 @@ impl Pool {
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes; no worker uses `f` after this function has returned.
         let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(f) };
-        // SAFETY: no job is open and no worker is counted (the previous call saw to it), so nobody reads.
+        // SAFETY: no job is open and no worker is counted (the previous call ensured it), so nothing reads the slot.
         unsafe { *shared.job.0.get() = Some(job) };
         let number = shared.word.load(Ordering::Relaxed) / NUMBER;
         shared.word.store((number.wrapping_add(1) % NUMBER * NUMBER) | OPEN, Ordering::SeqCst);
@@ -200,8 +201,8 @@ impl Pool {
         f(0);
     }
 
-    /// Calls `f(worker, begin, end)` on pieces that make up `0..n`, each exactly once. Which worker gets which piece
-    /// is left to chance.
+    /// Calls `f(worker, begin, end)` on chunks that together cover `0..n`, each exactly once. Which worker gets which
+    /// chunk is unspecified.
     pub fn for_each(&self, n: i64, f: &(dyn Fn(usize, i64, i64) + Sync)) {
         let threads = self.threads() as i64;
         if threads == 1 || n <= 1 {
@@ -222,8 +223,9 @@ impl Pool {
         });
     }
 
-    /// As `for_each`, for work that is repeated: each worker begins with items of its own, the same in every call, from the
-    /// first on or from the last; then it takes what others have not begun. Asks `go_on` before each item.
+    /// As `for_each`, for work that is repeated: each worker begins with its own items, the same in every call, in
+    /// ascending order or, with `back`, in descending order; then it takes items of others. Calls `go_on` before each
+    /// item.
     pub fn for_each_again(
         &self,
         n: i64,
@@ -257,8 +259,8 @@ impl Pool {
         });
     }
 
-    /// As `for_each`, in smaller pieces on one thread too, and asks `go_on` before each: once it says no, the rest is
-    /// left out.
+    /// As `for_each`, but in smaller chunks, also on one thread, and calls `go_on` before each chunk: once it returns
+    /// false, the remaining chunks are skipped.
     pub fn for_each_while(&self, n: i64, go_on: &(dyn Fn() -> bool + Sync), f: &(dyn Fn(usize, i64, i64) + Sync)) {
         let threads = self.threads() as i64;
         let chunk = (n / (threads * 8)).max(1);
@@ -276,14 +278,14 @@ impl Pool {
     }
 }
 
-/// Threads up to which each has items of its own: their counters are made for each launch.
+/// Up to this many threads, each has its own items; their counters are on the stack of each launch.
 const PARTS_MAX: usize = 16;
 
-/// A counter on a cache line that no other one is on.
+/// A counter on its own cache line.
 #[repr(align(64))]
 struct OwnLine(AtomicI64);
 
-/// Closes the job and waits for those in it, even where `f` panics: they use its stack.
+/// Closes the job and waits for the workers in it, even if `f` panics, because they use its stack.
 struct Join<'a>(&'a Shared);
 
 impl Drop for Join<'_> {
@@ -292,7 +294,7 @@ impl Drop for Join<'_> {
         let mut turns = 0u32;
         while self.0.word.load(Ordering::Acquire) & COUNT != 0 {
             turns += 1;
-            // A worker that lost its processor needs ours.
+            // A worker that was preempted may need this processor.
             if turns.is_multiple_of(1024) { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
     }
@@ -305,7 +307,7 @@ impl Shared {
         while let Some(word) = self.wait(seen) {
             seen = word / NUMBER;
             if self.word.compare_exchange(word, word + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                // Another worker came between, or the job closed: look again.
+                // Another worker joined at the same time, or the job was closed: try again.
                 seen = seen.wrapping_sub(1);
                 continue;
             }
@@ -319,7 +321,7 @@ impl Shared {
         }
     }
 
-    /// The word of an open job other than `seen`; `None` when the pool ends.
+    /// Returns the word of an open job other than `seen`; `None` when the pool ends.
     fn wait(&self, seen: u64) -> Option<u64> {
         let ready = || {
             let word = self.word.load(Ordering::SeqCst);
@@ -345,7 +347,7 @@ impl Shared {
             }
             let mut guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
             self.asleep.fetch_add(1, Ordering::SeqCst);
-            // Announced before looking again: a caller either sees the sleeper or is seen.
+            // Announced before checking again, so that either the caller sees the sleeper, or the sleeper sees the job.
             self.crowd.word.fetch_sub(WORKER, Ordering::Relaxed);
             while ready().is_none() && !self.stop.load(Ordering::SeqCst) {
                 guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
@@ -367,14 +369,14 @@ impl Drop for Leave<'_> {
 impl Drop for Pool {
     fn drop(&mut self) {
         if self.is_of_parent() {
-            // There is nobody to wait for, and nobody who gives locks back.
+            // The workers do not exist here, and locks that they held stay locked.
             return std::mem::take(&mut self.workers).into_iter().for_each(std::mem::forget);
         }
         self.shared.stop.store(true, Ordering::SeqCst);
         drop(self.shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker's panic was a kernel's; there is nothing left to clean up.
+            // A worker only panics if a kernel does; nothing is left to clean up.
             let _ = worker.join();
         }
     }
@@ -423,7 +425,7 @@ mod tests {
             assert_eq!(done.swap(0, Ordering::Relaxed), 1000);
             pool.for_each_while(1000, &|| done.load(Ordering::Relaxed) < 300, &count);
             let stopped_at = done.load(Ordering::Relaxed);
-            // Pieces are an eighth of a thread's share; every thread may be in one when the answer changes.
+            // Chunks are an eighth of a thread's share; every thread may be in one when `go_on` changes.
             assert!((300..300 + 125 * 3).contains(&stopped_at), "{threads} threads: {stopped_at}");
         }
     }
@@ -455,7 +457,7 @@ mod tests {
 
     #[test]
     fn sleeping_workers_are_woken() {
-        // Other tests' pools are another crowd.
+        // A separate crowd, because pools of other tests run at the same time.
         let pool = among(2, Arc::new(Crowd::new(2)));
         for _ in 0..3 {
             while pool.shared.asleep.load(Ordering::SeqCst) == 0 {
@@ -472,7 +474,8 @@ mod tests {
         }
     }
 
-    /// Processor time that the worker of a pool of two takes in all, with a pause of 3 ms before each of 40 jobs that need it.
+    /// Returns the total processor time of the worker of a pool of two, over 40 jobs that need it, each after a pause
+    /// of 3 ms.
     fn worker_time(spin_max: Option<Duration>) -> Duration {
         let threads = Threads { count: 2, pinned: false, spin_max };
         let pool = Pool::among(threads, Arc::new(Crowd::new(8))).unwrap();
@@ -497,14 +500,14 @@ mod tests {
 
     fn time_of_this_thread() -> Duration {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes to the structure that it is given.
+        // SAFETY: writes to the given structure.
         assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
     #[test]
     fn workers_spin_no_longer_than_they_may() {
-        // The pauses last 120 ms together.
+        // The pauses take 120 ms in total.
         let [at_once, soon] = [Duration::ZERO, Duration::from_micros(200)].map(|max| worker_time(Some(max)));
         assert!(at_once < Duration::from_millis(30) && soon < Duration::from_millis(60), "{at_once:?}, {soon:?}");
         let long = worker_time(Some(Duration::from_secs(1)));
@@ -529,7 +532,7 @@ mod tests {
         });
         assert_eq!(*workers.lock().unwrap(), [0]);
         assert_eq!(pools[1].shared.asleep.load(Ordering::SeqCst), 1);
-        // Its word is as it was: one worker may be awake still.
+        // Workers of the first pool may still be awake.
         drop(pools);
         assert_eq!(crowd.word.load(Ordering::SeqCst), 0);
     }
@@ -550,7 +553,7 @@ mod tests {
         let pool = Pool::new(Threads { count: 3, pinned: true, spin_max: None }).unwrap();
         let before = Affinity::of_this_thread().processors();
         let seen = Mutex::new(vec![]);
-        // Workers may come late: until both have been there.
+        // Workers may join late, so this repeats until both have been seen.
         for _ in 0..100_000 {
             pool.run(&|worker| {
                 if worker > 0 {

@@ -1,4 +1,4 @@
-//! canary inputs  =>  the outputs that the compiler's interpreter computed for them, or a refusal
+//! canary inputs  =>  the outputs that the compiler's interpreter computed for them, or an error
 
 use crate::device::Memory;
 use crate::{Model, RunOptions, SessionOptions};
@@ -7,10 +7,10 @@ use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, TensorView};
 use std::time::{Duration, Instant};
 
-/// The compiler chooses inputs that take far less, on a device that is not simulated.
+/// Time limit. The compiler chooses inputs that take far less on a device that is not simulated.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Makes the one call of the self-test. Errors: E0404.
+/// Makes the call of the self-test, and compares its outputs. Errors: E0304, E0404.
 pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
     let inputs = test.inputs.iter().map(|c| Ok((c.name.as_str(), c.tensor()?))).collect::<Result<Vec<_>>>();
     let inputs = inputs.map_err(impossible)?;
@@ -36,7 +36,7 @@ pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
     Ok(())
 }
 
-/// The call could not be made. A lack of memory says nothing about the artifact.
+/// Converts the error of a call that failed. Lack of memory says nothing about the artifact, and stays as it is.
 fn impossible(e: Box<Error>) -> Box<Error> {
     match e.code {
         "E0304" => e,

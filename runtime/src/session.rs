@@ -1,4 +1,4 @@
-//! inputs  =>  outputs: what is kept from call to call, and one call after the other
+//! inputs  =>  outputs: one call after another, with the state that is kept between them
 
 use crate::bind::{bind_capacities, bind_symbols, check_wanted, match_inputs, match_outputs, tensors};
 use crate::cache::{Cache, Held};
@@ -21,25 +21,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// `SessionOptions::default().threads(2)`
+/// How a session runs: `SessionOptions::default().threads(2)`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SessionOptions {
-    /// At most [`THREADS_MAX`](SessionOptions::THREADS_MAX). The caller's thread is one of them; 1 never starts another. A GPU needs none.
+    /// Number of threads, at most [`THREADS_MAX`](SessionOptions::THREADS_MAX). The caller's thread is one of them;
+    /// with 1, no other is started. A GPU needs no more.
     pub threads: usize,
-    /// Each thread but the caller's stays on a processor of its own: those that the process may use, in their order, of
-    /// which the first is left to the caller. For a process that has its processors to itself.
+    /// Whether each thread but the caller's is pinned to one of the processors that the process may use, in their
+    /// order, where the first is left to the caller. For a process that has its processors to itself.
     pub pinned: bool,
-    /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together. Operations on the host
-    /// count with all that they allocate in proportion to their operands, while they run.
+    /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together. Operations on the
+    /// host count everything that they allocate in proportion to their operands, while they run.
     pub memory_bytes_max: Option<usize>,
-    /// The time for which each thread but the caller's waits for work awake before it sleeps, between the launches of a
-    /// call and after it. Where absent, 200,000 turns of a loop, which take some milliseconds. [`Duration::ZERO`]: threads sleep at
-    /// once, and each launch wakes them; that costs no processor time between calls, and makes calls of short launches
-    /// slower. Where more threads are awake than there are processors, threads sleep at once in any case. Callers, and ranks that wait
-    /// for each other, have no part in it.
+    /// How long each thread but the caller's spins for work before it sleeps, between the launches of a call and after
+    /// it. If absent, 200,000 iterations of a loop, which take some milliseconds. With [`Duration::ZERO`], threads
+    /// sleep at once and each launch wakes them: that takes no processor time between calls, but makes calls with short
+    /// launches slower. While more threads are awake than there are processors, threads sleep at once in any case. Does
+    /// not apply to callers, nor to ranks that wait for each other.
     pub spin_max: Option<Duration>,
-    /// How long a call may take that names no deadline of its own: E0305 then, as [`RunOptions::deadline`] says.
+    /// Time limit of calls without a deadline of their own; it ends them with E0305, as [`RunOptions::deadline`] does.
     pub time_max: Option<Duration>,
 }
 
@@ -50,7 +51,7 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    /// Beyond what any machine gains by; far more make the system end the process.
+    /// Maximum number of threads: more than any machine benefits from. Far more could make the system kill the process.
     pub const THREADS_MAX: usize = 1024;
 
     pub fn threads(self, threads: usize) -> SessionOptions {
@@ -73,7 +74,7 @@ impl SessionOptions {
         SessionOptions { time_max: time_max.into(), ..self }
     }
 
-    /// Errors: E0001 for a number of threads that no session can have.
+    /// Errors: E0001 for an invalid number of threads.
     pub fn check(&self) -> Result<()> {
         match self.threads {
             0 => Err(Error::user("E0001", "a session needs at least one thread")),
@@ -87,50 +88,52 @@ impl SessionOptions {
     }
 }
 
-/// Runs one call at a time (others wait, in no order); make one session per thread of a server, or give its requests to a
-/// [`SessionPool`](crate::SessionPool). Sessions share the model.
+/// Runs one call at a time; others wait, in no particular order. Make one session per thread of a server, or pass its
+/// requests to a [`SessionPool`](crate::SessionPool). Sessions share the model.
 pub struct Session {
     pub(crate) model: Model,
     threads: usize,
     pub(crate) memory_bytes_max: Option<usize>,
     time_max: Option<Duration>,
     pub(crate) outputs: Recycler,
-    /// Where the model has several ranks: the way to the others, and on the first one the number by which they know it.
+    /// If the model has several ranks: the link to the others, and on the first rank the id by which they identify the
+    /// session.
     rank: Option<Arc<dyn Link>>,
     number: Option<u64>,
-    /// Whether the last call of the ranks failed: they meet anew then.
+    /// Whether the last call on several ranks failed, so that they must join anew.
     failed: AtomicBool,
-    /// Absent while a call has it.
+    /// Absent during a call, which owns it.
     state: Mutex<Option<Box<State>>>,
     free: Condvar,
 }
 
-/// What is kept from call to call. None of it influences results.
+/// Data kept from call to call. None of it influences results.
 pub(crate) struct State {
     pub queue: Box<dyn Queue>,
-    /// In whose room the arena is, so that other ranks can read it.
+    /// The rank in whose shared memory the arena is allocated, so that other ranks can read it.
     pub rank: Option<Arc<dyn Link>>,
-    /// How the queue meets those of other ranks.
+    /// The communicators between GPUs of several ranks.
     #[cfg(feature = "cuda")]
     pub meeting: Meeting,
-    /// What others have brought, before it is in its place: in the last one, which is the largest.
+    /// Operands received from other ranks before they are moved into the result; the last block is the largest, and the
+    /// one in use.
     #[cfg(feature = "cuda")]
     pub staging: Vec<Block>,
-    /// Absent until a call needs one.
+    /// Absent until a call needs an arena.
     pub arena: Option<Block>,
-    /// By buffer: memory of a device that cannot use the caller's.
+    /// By buffer: memory on a device that cannot use the caller's.
     pub blocks: Vec<Option<Block>>,
     pub shapes: KeptShapes,
-    /// Per buffer, and per launch argument.
+    /// Addresses by buffer, and by launch argument.
     pub bases: Vec<Address>,
     pub pointers: Vec<Address>,
-    /// Bytes of the call at its last stage, where they are limited.
+    /// Bytes of the call at its current stage, if they are limited.
     pub taken: usize,
-    /// For entry points that this one's host steps call. Absent until one does.
+    /// State for entry points that host steps call. Absent until one does.
     pub nested: Option<Box<State>>,
 }
 
-/// How often a call that waits for another one looks whether it was cancelled.
+/// Interval at which a call that waits for another one checks whether it was cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(2);
 
 impl Session {
@@ -146,7 +149,7 @@ impl Session {
         Session::with(model, options, Some(rank), Some(session))
     }
 
-    /// Of a rank that is told what to do.
+    /// Creates the session of a rank other than the first.
     pub(crate) fn of_rank(model: Model, options: &SessionOptions, rank: Arc<dyn Link>) -> Result<Session> {
         rank.expect_threads(options.threads);
         Session::with(model, options, Some(rank), None)
@@ -178,17 +181,18 @@ impl Session {
         &self.model
     }
 
-    /// Of each rank.
+    /// Returns the number of threads of each rank.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Before the next call: its ranks meet anew.
+    /// Makes the ranks join anew before the next call.
     pub(crate) fn renew(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// How the ranks of GPUs exchange, once they have, and why: from GPU to GPU, or through the memory of their hosts.
+    /// Returns how ranks with GPUs exchange, and why: from GPU to GPU, or through the memory of their hosts. `None`
+    /// before they have.
     pub fn exchange(&self) -> Option<String> {
         #[cfg(feature = "cuda")]
         {
@@ -203,23 +207,23 @@ impl Session {
         self.rank.as_ref()
     }
 
-    /// Gives back what an idle session keeps from call to call, on its device too: intermediate values, scratch, memory of
-    /// outputs that were dropped, plans of shapes. Returns the number of bytes. The next call takes what it needs again,
-    /// which makes it slower, and computes the same. Blocks of 4 MiB and more go to the system at once, smaller
-    /// ones to the allocator of the process. During a call only memory of dropped outputs is given back; so it is where
-    /// the model has several ranks, whose memory the others know. Caches are the caller's.
+    /// Frees what an idle session keeps from call to call, also on its device: intermediate values, scratch, memory of
+    /// dropped outputs, evaluated shapes. Returns the number of bytes. The next call allocates again what it needs,
+    /// which makes it slower, with the same results. Blocks of 4 MiB and more return to the system at once, smaller
+    /// ones to the allocator of the process. During a call, and if the model has several ranks, which know each other's
+    /// memory, only the memory of dropped outputs is freed. Caches belong to the caller.
     pub fn trim(&self) -> usize {
         let outputs = self.outputs.clear();
         let idle = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Calls that begin meanwhile wait, as they do for another call.
+        // Calls that begin meanwhile wait as for another call.
         let Some(state) = idle else { return outputs };
         let mut entered = Entered { session: self, state: Some(state) };
         let is_known_to_others = self.rank.is_some();
         outputs + if is_known_to_others { 0 } else { entered.trim() }
     }
 
-    /// Runs the entry point `main`. Errors: E0301 for the inputs, E0303 where an index in the data is out of range,
-    /// E0304 where memory is short.
+    /// Runs the entry point `main`. Errors: E0301 for the inputs, E0303 if an index in the data is out of range, E0304
+    /// if memory is short.
     pub fn run(&self, inputs: &[(&str, Tensor)]) -> Result<Outputs> {
         self.run_entry("main", inputs)
     }
@@ -229,9 +233,9 @@ impl Session {
         self.run_with(entry, &views, &mut [], &RunOptions::default())
     }
 
-    /// As [`run`](Session::run), with borrowed inputs, with the caller's memory for those outputs that are named in
-    /// `outputs`, and until the deadline. Returns the outputs that have no such memory, in the model's order.
-    /// Further errors: E0301 for the buffers, E0305 past the deadline, E0306 cancelled.
+    /// As [`run`](Session::run), but with borrowed inputs, the caller's memory for those outputs that are named in
+    /// `outputs`, and a deadline. Returns the outputs without such memory, in the model's order. Further errors: E0301
+    /// for the buffers, E0305 past the deadline, E0306 cancelled.
     pub fn run_with(
         &self,
         entry: &str,
@@ -242,27 +246,26 @@ impl Session {
         self.call(entry, inputs, outputs, None, options, None)
     }
 
-    /// As [`run_entry`](Session::run_entry), and tells `watch` of each launch when it ran, in order.
+    /// As [`run_entry`](Session::run_entry), and reports to `watch` when each launch ran, in order.
     pub fn run_timed(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Outputs> {
         let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
         self.call(entry, &views, &mut [], None, &RunOptions::default(), Some((watch, Look::Times)))
     }
 
-    /// As [`run_entry`](Session::run_entry), and shows `watch` what each launch has written, in order: for those who look
-    /// for a fault.
+    /// As [`run_entry`](Session::run_entry), and passes the results of each launch to `watch`, in order, for debugging.
     pub fn run_watched(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Outputs> {
         let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
         self.call(entry, &views, &mut [], None, &RunOptions::default(), Some((watch, Look::Results)))
     }
 
-    /// An empty cache with room for `capacity` positions of the entry point's states. Errors: E0301.
+    /// Creates an empty cache for `capacity` positions of the entry point's states. Errors: E0301.
     pub fn cache(&self, entry: &str, capacity: usize) -> Result<Cache<'static>> {
         let entry = self.model.entry(entry)?;
         let cache = Cache::new(&self.model, entry, capacity).map(|cache| self.known(cache));
         cache.map_err(|e| e.file(self.model.file()))
     }
 
-    /// A cache that other ranks have too, where there are some.
+    /// Registers a cache with the other ranks, if there are any.
     fn known<'a>(&self, cache: Cache<'a>) -> Cache<'a> {
         match self.model.world() {
             Some(world) => cache.on_all_ranks(&world.caches),
@@ -270,9 +273,9 @@ impl Session {
         }
     }
 
-    /// As [`cache`](Session::cache), in memory of the caller: for every state, by the name of its input or output,
-    /// as many elements as its dimensions have with the capacity instead of the positions, or more. A call that needs
-    /// more is refused; what the memory held before does not matter. Errors: E0301.
+    /// As [`cache`](Session::cache), but in memory of the caller: for every state, under the name of its input or
+    /// output, at least as many elements as its dimensions have with the capacity in place of the positions. A call
+    /// that needs more is refused. The previous content of the memory does not matter. Errors: E0301.
     pub fn cache_over<'a>(
         &self,
         entry: &str,
@@ -285,8 +288,8 @@ impl Session {
     }
 
     /// As [`run_with`](Session::run_with), with the entry point's states in a cache: `inputs` and `outputs` are those
-    /// that are no states. The positions that the call computes are appended to the cache, which stays as it was
-    /// where the call fails. Further errors: E0301 where the cache does not fit the call, E0307 where it is full.
+    /// that are no states. The call appends the positions that it computes to the cache; if it fails, the cache stays
+    /// as it was. Further errors: E0301 if the cache does not fit the call, E0307 if it is full.
     pub fn run_cached(
         &self,
         entry: &str,
@@ -345,7 +348,7 @@ impl Session {
         }
         let shape = state.shapes.shape_for(program, at, values).map_err(named)?;
         let memory = self.model.device().memory();
-        // For as long as the call lasts, not as long as what it borrows.
+        // Reborrowed, so that the borrow ends with the call.
         let watch = watch.as_mut().map(|(watch, look)| (RefCell::new(&mut **watch as Watch), *look));
         let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory, watch, outside: 0 };
         let known = held.as_ref().map(Held::known);
@@ -366,12 +369,12 @@ impl Session {
         Ok(outputs)
     }
 
-    /// Waits for the state, no longer than the call may last.
+    /// Waits for the state, but no longer than the call may last.
     fn enter(&self, stop: &Stop) -> Result<Entered<'_>> {
         let options = stop.options();
         let mut slot = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // First of all: whoever was woken for a free state must take it, or nobody does.
+            // Checked first: a thread that was woken for a free state must take it, or no thread would.
             if let Some(state) = slot.take() {
                 return Ok(Entered { session: self, state: Some(state) });
             }
@@ -389,13 +392,13 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let (Some(world), Some(close)) = (self.model.world(), self.number) {
-            // Ranks that are gone have forgotten it anyway.
+            // Ranks that are gone have dropped it anyway.
             let _ = world.tell(Order { close: Some(close), ..Order::default() });
         }
     }
 }
 
-/// The state during a call; given back at its end, however it ends.
+/// Guard with the state during a call; returns it to the session at the end, even after a panic.
 struct Entered<'a> {
     session: &'a Session,
     /// Empty only while being dropped.
@@ -441,7 +444,7 @@ impl State {
         })
     }
 
-    /// Runs what a host step calls in the state of the next level: one queue does the work of all levels.
+    /// Calls `run` with the nested state, which uses the queue of this one meanwhile.
     pub fn nested<T>(&mut self, model: &Model, run: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut nested = match self.nested.take() {
             Some(nested) => nested,
@@ -454,7 +457,7 @@ impl State {
         ran
     }
 
-    /// Drops what calls allocate when they need it. Returns the number of bytes.
+    /// Drops everything that calls allocate on demand. Returns the number of bytes.
     fn trim(&mut self) -> usize {
         let nested = self.nested.take().map_or(0, |mut nested| nested.trim());
         let blocks = self.arena.take().into_iter().chain(std::mem::take(&mut self.blocks).into_iter().flatten());

@@ -17,11 +17,11 @@ use std::thread::{Builder, JoinHandle};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
-    /// The entry point; `main` unless set.
+    /// Name of the entry point, `main` by default.
     pub entry: String,
     /// Names and tensors. A clone of a [`Tensor`] shares its bytes.
     pub inputs: Vec<(String, Tensor)>,
-    /// Deadline and cancellation count from the submission on: time in the queue is part of the call.
+    /// Deadline and cancellation apply from the submission on: time in the queue is part of the call.
     pub options: RunOptions,
 }
 
@@ -45,20 +45,20 @@ impl Request {
     }
 }
 
-/// `PoolOptions::default().sessions(4).waiting_max(100)`
+/// How a pool runs: `PoolOptions::default().sessions(4).waiting_max(100)`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PoolOptions {
-    /// Number of sessions, each of which runs one call at a time. Where absent, as many as make the threads of all sessions
-    /// together no more than the processors that this process may use, and at least 1; on a device other than the CPU, and
-    /// of a model with several ranks, whose calls take turns, 1.
+    /// Number of sessions, each of which runs one call at a time. If absent, as many as have a processor for each of
+    /// their threads, but at least 1; on a device other than the CPU, and for a model with several ranks, whose calls
+    /// run one at a time, 1.
     pub sessions: Option<usize>,
-    /// Number of requests that may wait while every session is busy; one more is refused. 0: only a session that is free
-    /// takes a request.
+    /// Number of requests that may wait while every session is busy; further ones are refused. With 0, only a free
+    /// session accepts a request.
     pub waiting_max: usize,
-    /// Options of each session: with `memory_bytes_max`, all calls of the pool together take at most that many bytes
-    /// times the number of sessions. `pinned` is for a pool of one session: the threads of several would be kept on the
-    /// same processors.
+    /// Options of each session. With `memory_bytes_max`, all calls of the pool together take at most that many bytes
+    /// times the number of sessions. `pinned` is only allowed with one session: the threads of several would be pinned
+    /// to the same processors.
     pub session: SessionOptions,
 }
 
@@ -81,13 +81,13 @@ impl PoolOptions {
         PoolOptions { session, ..self }
     }
 
-    /// The number of sessions of a pool over this model. Errors: E0001 for a number that no pool can have.
+    /// Returns the number of sessions of a pool over this model. Errors: E0001 for an invalid number.
     fn sessions_for(&self, model: &Model) -> Result<usize> {
         self.session.check()?;
         let threads = self.session.threads.saturating_mul(model.ranks());
         let processors = || std::thread::available_parallelism().map_or(1, |n| n.get());
         let fitting = || match model.device_name() {
-            // Calls of several ranks take turns, whichever session they are of.
+            // Calls of several ranks run one at a time, whatever session they belong to.
             DeviceName::Cpu if model.ranks() == 1 => (processors() / threads).max(1),
             DeviceName::Cpu | DeviceName::Cuda(_) | DeviceName::Sim(_) => 1,
         };
@@ -110,45 +110,48 @@ impl PoolOptions {
     }
 }
 
-/// Counts of a pool at one moment. Every request that was ever submitted is in exactly one of them,
-/// `failed` and `panicked` aside.
+/// Counts of a pool at one moment. Every request that was ever submitted is counted exactly once, apart from `failed`
+/// and `panicked`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {
-    /// Requests that wait for a session.
+    /// Requests that are waiting for a session.
     pub waiting: usize,
-    /// Requests that a session computes.
+    /// Requests that a session is computing.
     pub running: usize,
-    /// Requests that a session has computed or tried to, whatever came of it.
+    /// Requests that a session has computed, whether they succeeded or failed.
     pub served: u64,
-    /// Those of `served` that ended with an error.
+    /// Those of `served` that failed.
     pub failed: u64,
-    /// Requests that were never accepted, because the queue was full or the pool closed.
+    /// Requests that were not accepted, because the queue was full or the pool closed, or that still waited when it was
+    /// dropped.
     pub refused: u64,
-    /// Requests whose deadline passed while they waited; they were not computed.
+    /// Requests whose deadline passed while they waited, so that they were not computed.
     pub expired: u64,
-    /// Requests that were cancelled while they waited; they were not computed.
+    /// Requests that were cancelled while they waited, so that they were not computed.
     pub cancelled: u64,
     /// Callbacks that panicked.
     pub panicked: u64,
 }
 
-/// A fixed number of sessions over one model, for servers. Requests wait in one bounded queue and begin in their order
-/// of arrival; each accepted request is answered exactly once, through its callback. The outputs are those of
+/// A fixed number of sessions over one model, for servers. Requests wait in one bounded queue and begin in order of
+/// arrival; each accepted request is answered exactly once, through its callback. The outputs are those of
 /// [`Session::run`], bit for bit.
 ///
-/// **Threads.** Each session has a thread of the pool as its caller, which sleeps while there is no request, and
-/// `threads - 1` workers beside it. So at most sessions × `threads` threads compute (on each rank of the model), by default
-/// as many as there are processors. With the default of one thread per session each processor computes a request of
-/// its own, which gives the most requests per second; one session with all processors as threads gives the shortest single
-/// call. One more thread sleeps until a waiting request has expired. Several pools of a process do not know of each
-/// other: they share the processors only if their numbers of sessions say so.
+/// **Threads.** A thread of the pool calls each session, and sleeps while there is no request; the session has `threads
+/// - 1` workers
+/// besides. So at most sessions × `threads` threads compute (on each rank of the model), by default as many as there
+/// are processors. With the default of one thread per session, each processor computes a separate request, which gives
+/// the most requests per second; one session with all processors as threads gives the shortest single call. One more
+/// thread sleeps until a waiting request has expired. Several pools of a process are not coordinated: their numbers of
+/// sessions must be chosen so that they share the processors.
 ///
-/// **Callbacks** run on threads of the pool and should be short: they hand the result on, or submit the next request. One
-/// that panics is counted, and the pool goes on.
+/// **Callbacks** run on threads of the pool and should be short: they pass the result on, or submit the next request.
+/// If one panics, it is counted, and the pool continues.
 ///
-/// **Dropping** the pool lets calls that are running end as usual, answers what waits with E0309, and returns when all
-/// callbacks have returned, but for the one that drops it. [`finish`](SessionPool::finish) computes what waits first.
+/// **Dropping** the pool lets running calls end as usual, answers waiting requests with E0309, and returns when all
+/// callbacks have returned, except one that drops the pool itself. [`finish`](SessionPool::finish) computes the waiting
+/// requests first.
 ///
 /// ```no_run
 /// use sardonyx_runtime::{ErrorKind, LoadOptions, Model, PoolOptions, Request, RunOptions, Tensor, Trust};
@@ -210,22 +213,22 @@ impl SessionPool {
         self.sessions.len()
     }
 
-    /// Accepts a request and returns at once; `done` is called exactly once, on a thread of the pool, with the outputs
-    /// or with an error of [`Session::run_with`]: E0305 where its deadline passed, E0306 where it was cancelled, both
-    /// also while it waits, E0309 where the pool was dropped before its turn. A request that is not accepted is answered by
-    /// the error that this function returns, and `done` is dropped without a call. Errors: E0308 where as many requests
-    /// wait as the pool admits, E0309 after [`finish`](SessionPool::finish).
+    /// Submits a request and returns at once; `done` is called exactly once, on a thread of the pool, with the outputs
+    /// or with an error of [`Session::run_with`]: E0305 if its deadline passed, or E0306 if it was cancelled, even
+    /// while it waited; E0309 if the pool was dropped before it was computed. If the request is not accepted, this
+    /// function returns the error, and `done` is dropped without being called. Errors: E0308 if as many requests wait
+    /// as the pool admits, E0309 after [`finish`](SessionPool::finish).
     pub fn submit(&self, request: Request, done: impl FnOnce(Result<Outputs>) + Send + 'static) -> Result<()> {
         let waiting = Waiting { request, done: Box::new(done) };
         self.queue.push(waiting).map_err(|e| e.file(self.model().file()))
     }
 
-    /// As [`submit`](SessionPool::submit), and waits for the answer. Further errors: E0001 from a callback of this pool, which would
-    /// wait for itself.
+    /// As [`submit`](SessionPool::submit), and waits for the result. Further errors: E0001 from a callback of this
+    /// pool, which would wait for itself.
     pub fn run(&self, request: Request) -> Result<Outputs> {
         self.check_outside("run")?;
         let (sender, receiver) = channel();
-        // The receiver lives until the answer is there.
+        // Sending cannot fail: the receiver lives until the result has arrived.
         self.submit(request, move |result| drop(sender.send(result)))?;
         receiver.recv().unwrap_or_else(|_| Err(Error::defect("a request of a pool was not answered")))
     }
@@ -234,12 +237,12 @@ impl SessionPool {
         self.queue.statistics()
     }
 
-    /// Trims the sessions that are idle, as [`Session::trim`] does. Returns the number of bytes that were given back.
+    /// Trims the sessions that are idle, as [`Session::trim`] does. Returns the number of bytes that were freed.
     pub fn trim(&self) -> usize {
         self.sessions.iter().map(|session| session.trim()).sum()
     }
 
-    /// Refuses requests from now on, and returns when all that were accepted are computed and their callbacks have
+    /// Refuses requests from now on, and returns when all accepted ones have been computed and their callbacks have
     /// returned. Errors: E0001 from a callback of this pool, which would wait for itself.
     pub fn finish(&self) -> Result<()> {
         self.check_outside("finish")?;
@@ -262,7 +265,7 @@ impl Drop for SessionPool {
     fn drop(&mut self) {
         self.queue.end();
         for thread in self.threads.drain(..) {
-            // A callback may own the last reference to its pool: its thread ends by itself.
+            // If a callback owns the last reference to its pool, this runs on its thread, which ends by itself.
             if thread.thread().id() != std::thread::current().id() {
                 // Panics are caught where they occur.
                 let _ = thread.join();
@@ -274,7 +277,7 @@ impl Drop for SessionPool {
 /// Runs requests in one session until the pool ends.
 fn serve(queue: &Queue, session: &Session) {
     while let Some(Waiting { request, done }) = queue.pop() {
-        // A session is as good as before after a panic: its state goes back when the call unwinds.
+        // A session stays usable after a panic: its state is returned when the call unwinds.
         let result = caught(|| request.run(session));
         queue.answer(done, result.unwrap_or_else(|| Err(Error::defect("a call panicked"))));
     }

@@ -1,7 +1,7 @@
 //! `Program` + values of the symbols  =>  sizes, offsets, parameters, grids: a plan made of plain numbers
 //!
-//! A shape is evaluated once and kept by the session. Where a plan reads symbols from data, the rest is evaluated
-//! after each such step ("stage"), on a copy.
+//! A shape is evaluated once and kept by the session. If a plan reads symbols from data, a copy of the shape is
+//! evaluated further after each such step, in "stages".
 
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
@@ -17,29 +17,29 @@ pub struct Shape {
     /// By buffer: its size, and its offset if it is in the arena.
     pub bytes: Vec<usize>,
     pub offsets: Vec<usize>,
-    /// All launches' parameters; `Entry::params` says which are those of a step.
+    /// The parameters of all launches; `Entry::params` gives the range of a step.
     pub params: Vec<i64>,
-    /// By step; 0 where it is no launch.
+    /// By step: the work items of a launch; 0 for other steps.
     pub grids: Vec<i64>,
-    /// By step: the blocks of a launch on a GPU; 0 elsewhere.
+    /// By step: the blocks of a launch on a GPU; 0 otherwise.
     pub blocks: Vec<u32>,
-    /// Filled in at the last stage.
+    /// Set in the last stage.
     pub output_dims: Vec<Vec<usize>>,
-    /// Needed by the stages so far.
+    /// Bytes that the stages so far need.
     pub arena_bytes: usize,
-    /// Needed by each thread, by the stages so far; a multiple of 64.
+    /// Bytes that each thread needs in the stages so far; a multiple of 64.
     pub scratch_bytes: usize,
-    /// Arena buffers that hold what was written to them, and the steps for which that is proved.
+    /// Arena buffers whose content is intact after the first `steps_done` steps.
     live: Vec<usize>,
     steps_done: usize,
     stages_done: usize,
 }
 
-/// A grid beyond this is no work that could ever end; below it, piece arithmetic cannot overflow.
+/// Maximum number of work items: more could never be finished, and below this, arithmetic on chunks cannot overflow.
 const GRID_MAX: i64 = 1 << 48;
 
 impl Shape {
-    /// Evaluates the first stage, and those behind it that bind no symbol.
+    /// Evaluates the first stage, and the following ones up to a step that binds a symbol.
     pub fn new(program: &Program, entry: &Entry, values: Vec<Option<i64>>) -> Result<Shape> {
         let mut shape = Shape {
             values,
@@ -59,7 +59,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Bytes of memory that the shape takes.
+    /// Number of bytes that the shape takes.
     pub fn kept_bytes(&self) -> usize {
         let words = self.bytes.capacity() + self.offsets.capacity() + self.params.capacity() + self.grids.capacity();
         let dims: usize = self.output_dims.iter().map(Vec::capacity).sum();
@@ -70,12 +70,13 @@ impl Shape {
             + self.output_dims.capacity() * size_of::<Vec<usize>>()
     }
 
-    /// True where the stage has been evaluated.
+    /// Whether the stage has been evaluated.
     pub fn has_reached(&self, stage: usize) -> bool {
         self.stages_done > stage
     }
 
-    /// Evaluates what the next stage's symbols make known, and the stages behind it that bind none: what they need is known.
+    /// Evaluates the next stage, whose symbols must have values, and the following ones up to a step that binds a
+    /// symbol.
     pub fn advance(&mut self, program: &Program, entry: &Entry) -> Result<()> {
         loop {
             self.next_stage(program, entry)?;
@@ -117,14 +118,14 @@ impl Shape {
         program.eval(&self.values, dim)
     }
 
-    /// Errors: E0204 where a symbol has no value yet, E0401 where a dimension is negative.
+    /// Evaluates dimensions. Errors: E0204 if a symbol has no value yet, E0401 if a dimension is negative.
     pub fn dims(&self, program: &Program, dims: &[Dim]) -> Result<Vec<usize>> {
         dims.iter().map(|d| self.eval_size(program, d)).collect()
     }
 
     fn eval_size(&self, program: &Program, dim: &Dim) -> Result<usize> {
         let value = self.eval(program, dim)?;
-        // Below isize::MAX, so that pointer arithmetic is sound.
+        // At most `isize::MAX`, so that pointer arithmetic is sound.
         usize::try_from(value).map_err(|_| broken(format!("`{dim}` is {value}, but a size is not negative")))
     }
 
@@ -150,7 +151,7 @@ impl Shape {
     }
 
     fn check_arena(&self, program: &Program, entry: &Entry, stage: usize) -> Result<()> {
-        // The declared size may wait for a later stage than the buffers.
+        // The declared size may become known in a later stage than the buffers.
         match self.eval(program, &entry.arena_bytes) {
             Err(_) if stage + 1 < entry.n_stages => Ok(()),
             Err(e) => Err(e),
@@ -169,7 +170,7 @@ impl Shape {
                 let part = |written: bool| launch.buffers.iter().zip(writes).filter(move |(_, w)| **w == written);
                 let reads: Vec<usize> = part(false).map(|(&b, _)| b).collect();
                 let writes: Vec<usize> = part(true).map(|(&b, _)| b).collect();
-                // A launch without work items touches nothing, and need not find anything.
+                // A launch without work items touches nothing, so its inputs need not be intact.
                 if self.grids[i] > 0 {
                     self.flow(entry, &reads, &writes)?;
                 } else {
@@ -212,7 +213,7 @@ impl Shape {
         }
     }
 
-    /// Its work items, and its blocks on a GPU.
+    /// Evaluates a launch. Returns its work items, and its blocks on a GPU.
     fn launch(&mut self, program: &Program, entry: &Entry, i: usize, launch: &Launch) -> Result<(i64, u32)> {
         let kernel = &program.kernels[launch.kernel];
         for (at, param) in entry.params(i).zip(&launch.params) {
@@ -236,15 +237,15 @@ impl Shape {
         Ok((grid, blocks?))
     }
 
-    /// Operations on floating-point numbers and bytes moved, as the compiler counts them.
+    /// Returns the floating-point operations and the bytes moved of a launch, as the compiler counts them.
     pub fn work(&self, kernel: &Kernel, entry: &Entry, i: usize, launch: &Launch) -> Option<(i64, i64)> {
         let own = Values { launch, params: &self.params[entry.params(i)], bytes: &self.bytes };
         let value = |d: &Dim| d.eval(&|name| own.value(None, name)).ok();
         value(kernel.flops.as_ref()?).zip(value(kernel.moved_bytes.as_ref()?))
     }
 
-    /// Proves that what a step reads is still there, and notes what its writes destroy: the memory plan is not
-    /// trusted, a wrong one would give wrong numbers.
+    /// Proves that the buffers that a step reads are intact, and records which ones its writes destroy. The memory plan
+    /// is not trusted: a wrong one would give wrong results.
     fn flow(&mut self, entry: &Entry, reads: &[usize], writes: &[usize]) -> Result<()> {
         let in_arena = |b: usize| matches!(entry.buffers[b].place, Place::Arena(_));
         for &read in reads.iter().filter(|&&b| in_arena(b) && self.bytes[b] > 0) {
@@ -286,7 +287,7 @@ impl Shape {
         }
     }
 
-    /// The dimensions of an output, of which this rank has so much.
+    /// Returns the dimensions of an output; `own` are those of this rank's part, which must fit the buffer.
     fn output(&self, program: &Program, port: &Port, own: &[Dim]) -> Result<Vec<usize>> {
         let name = || format!("output `{}`", port.name);
         let dims = self.dims(program, &port.dims).map_err(|e| e.node(name()))?;
@@ -302,11 +303,11 @@ impl Shape {
     }
 }
 
-/// What the expressions of a launch's kernel are over.
+/// Values of the symbols in a kernel's expressions, for one launch.
 struct Values<'a> {
     launch: &'a Launch,
     params: &'a [i64],
-    /// By buffer of the entry.
+    /// Sizes by buffer of the entry point.
     bytes: &'a [usize],
 }
 
@@ -319,7 +320,7 @@ impl Values<'_> {
         }
     }
 
-    /// Blocks of a launch on a GPU.
+    /// Returns the number of blocks of a launch on a GPU.
     fn blocks(&self, kernel: &Kernel, target: &KernelTarget) -> Result<u32> {
         let blocks = target.grid.eval(&|name| self.value(None, name))?;
         u32::try_from(blocks).ok().filter(|_| blocks <= plan::BLOCKS_MAX).ok_or_else(|| {
@@ -330,8 +331,8 @@ impl Values<'_> {
         })
     }
 
-    /// What keeps the kernel within its buffers: parameters, sizes and grid are the plan's, and native code trusts
-    /// them.
+    /// Checks the conditions that keep a kernel within its buffers: parameters, sizes and grid come from the plan, and
+    /// native code trusts them.
     fn check_required(&self, kernel: &Kernel, grid: i64) -> Result<()> {
         let value = |name: &str| self.value(Some(grid), name);
         for required in &kernel.requires {
@@ -355,7 +356,7 @@ pub fn bytes_of(dtype: DType, dims: &[usize]) -> Option<usize> {
     tensor::element_count(dims).and_then(|n| dtype.bytes_for(n))
 }
 
-/// The ONNX nodes that a step computes. A fused kernel has several, and any of them may be the one at fault.
+/// Names the ONNX nodes that a step computes. A fused kernel has several, and any of them may be at fault.
 pub fn step_name(step: &Step, i: usize) -> String {
     match step.origins.is_empty() {
         true => format!("step {i}"),

@@ -1,21 +1,21 @@
-//! deadline, cancellation  =>  whether a call goes on
+//! deadline, cancellation  =>  whether a call may continue
 
 use sardonyx_base::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
-/// When to give a call up, and what to return of it. Deadline and cancellation are looked at before it starts, between
-/// launches, between the pieces of a launch, and within host operations; the session can be used afterwards as before. On a
-/// GPU what was launched is waited for.
+/// When to stop a call, and which outputs to return. Deadline and cancellation are checked before the call starts,
+/// between launches, between chunks of a launch, and within host operations; the session stays usable afterwards. On a
+/// GPU, launches that were submitted are waited for.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// E0305 once it has passed; waiting for another call of the session counts.
+    /// Ends the call with E0305 once it has passed; time spent waiting for another call of the session counts.
     pub deadline: Option<Instant>,
-    /// E0306 once it is true; set by any thread, never by the session.
+    /// Ends the call with E0306 once it is true; set by any thread, never by the session.
     pub cancel: Option<Arc<AtomicBool>>,
-    /// The outputs to return, beside those that the caller gives memory for; all of them where absent.
+    /// Names of the outputs to return, beside those that the caller gives memory for; all if absent.
     pub outputs: Option<Vec<String>>,
 }
 
@@ -33,10 +33,10 @@ impl RunOptions {
     }
 }
 
-/// The options of one call.
+/// The stop conditions of one call.
 pub(crate) struct Stop<'a> {
     options: &'a RunOptions,
-    /// Why a piece of work was left out: the result is not whole, whatever the options say later.
+    /// Why a chunk of work was skipped: the result is incomplete, whatever the options say later.
     skipped: AtomicU8,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Stop<'a> {
         self.options
     }
 
-    /// True where a piece of work may begin; where not, it counts as left out.
+    /// Whether a chunk of work may begin; if not, it counts as skipped.
     pub fn go_on(&self) -> bool {
         match self.reason() {
             None => true,
@@ -105,7 +105,7 @@ mod tests {
         let stop = Stop::new(&options);
         assert!(!stop.go_on());
         assert_eq!(stop.check().unwrap_err().code, "E0306");
-        // Taken back too late: the result lacks a piece.
+        // Reset too late: the result lacks a chunk.
         flag.store(false, Ordering::Relaxed);
         assert_eq!(stop.check().unwrap_err().code, "E0306");
     }

@@ -1,7 +1,8 @@
 //! calls per second of one caller and of two, each with a session of one thread  =>  the ratio
 //!
-//! `cargo bench -p sardonyx-tests --bench callers`. Rounds alternate, so that a machine that slows down slows both; the
-//! median is over rounds. On two idle cores the ratio should be 1.8 or more: callers share nothing that they wait for.
+//! `cargo bench -p sardonyx-tests --bench callers`. Rounds of both alternate, so that a machine that slows down affects
+//! both; the result is the median over rounds. On two idle cores the ratio should be at least 1.8: callers share
+//! nothing that they wait for.
 
 use sardonyx_base::{DType, Tensor};
 use sardonyx_format::tensor_io::Synthetic;
@@ -40,7 +41,7 @@ fn main() {
     println!("ratio        {:.2} (median of {ROUNDS} pairs)", median(&mut ratios));
 }
 
-/// Calls per second of all callers together.
+/// Returns the calls per second of all callers together.
 fn rate(sessions: &[Session], inputs: &[(&str, Tensor)]) -> f64 {
     let start = Barrier::new(sessions.len());
     let calls: Vec<f64> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! checked("skel_minilm_l6_safetensors")  =>  compiled with symbolic dimensions, run on its data sets, what came of it
+//! checked("skel_minilm_l6_safetensors")  =>  compiled with symbolic dimensions, run on its data sets, and the report
 
 use crate::prepared::{data_sets, model};
 use sardonyx::compile::{Request, compile};
@@ -6,7 +6,8 @@ use sardonyx_run::{DataArgs, check_model};
 use sardonyx_runtime::{Model, SessionOptions};
 use std::path::Path;
 
-/// Nets with made-up weights, whose activations reach 10^3 and cancel: their outputs are judged by the largest one.
+/// Nets with random weights, whose activations reach 10^3 and cancel: the tolerance of an output is relative to its
+/// largest value.
 static CONVOLUTION_NETS: [&str; 5] = [
     "light_densenet121_seeded",
     "light_resnet50_seeded",
@@ -15,7 +16,7 @@ static CONVOLUTION_NETS: [&str; 5] = [
     "skel_resnet50_rand_ts17",
 ];
 
-/// Compiles without `--dim`: every symbol stays open. Returns what the check printed, or the refusal.
+/// Compiles without `--dim`, so that every symbol stays open. Returns the report of the check, or the error.
 pub fn checked(name: &str) -> Result<String, String> {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("m.sdx");
@@ -23,7 +24,7 @@ pub fn checked(name: &str) -> Result<String, String> {
     check_artifact(name, &output)
 }
 
-/// Runs an artifact of the model on its data sets; `Err` where one is outside the tolerance.
+/// Runs an artifact of the model on its data sets. Returns the report; `Err` if a data set is outside the tolerance.
 pub fn check_artifact(name: &str, artifact: &Path) -> Result<String, String> {
     let loaded = Model::load(artifact, &crate::trust::trusted()).map_err(|e| format!("at load: {e}"))?;
     let session = loaded.session(&SessionOptions::default().threads(2)).unwrap();

@@ -1,6 +1,6 @@
 //! bytes, random numbers  =>  the bytes with some damage, the same in every run
 
-/// splitmix64
+/// The splitmix64 generator.
 pub struct Random(pub u64);
 
 impl Random {
@@ -16,7 +16,8 @@ impl Random {
     }
 }
 
-/// Flips, overwrites, cuts, inserts, removes or repeats. Half of the results keep their length; none is what it was.
+/// Flips, overwrites, cuts, inserts, removes or repeats bytes. Half of the results keep their length; all differ from
+/// `good`.
 pub fn damaged(good: &[u8], random: &mut Random) -> Vec<u8> {
     loop {
         let bytes = touched(good, random);
@@ -40,7 +41,7 @@ fn touched(good: &[u8], random: &mut Random) -> Vec<u8> {
         let until = (at + 1 + random.below(32)).min(bytes.len());
         match random.below(4) {
             0 => bytes.truncate(at),
-            // The largest values of a varint: lengths and dimensions become enormous.
+            // The largest values of a varint make lengths and dimensions enormous.
             1 => drop(bytes.splice(at..at, [0xff; 9].into_iter().chain([0x01]).take(1 + random.below(10)))),
             2 => drop(bytes.drain(at..until)),
             _ => {

@@ -1,21 +1,21 @@
-//! a model of four layers  =>  the same with any number of them, each a copy of the second under names of its own
+//! a model of four layers  =>  the same model with more layers, each a copy of the second under new names
 
 use sardonyx::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use std::collections::BTreeSet;
 
-/// Where the names of a model's layers have their numbers.
+/// Where the names in a model contain the number of a layer.
 pub struct Layers {
-    /// As in `/model/layers.`, before the number.
+    /// Text before the number, such as `/model/layers.`.
     pub prefix: &'static str,
-    /// What a layer hands on, after its number and `/`.
+    /// Name of the value that a layer passes to the next, after its number and `/`.
     pub carried: &'static str,
-    /// Names of states before their number: inputs, and the outputs that they become.
+    /// Names of states before their number: of inputs, and of the outputs that continue them.
     pub states: &'static [&'static str],
     pub n: usize,
 }
 
 impl Layers {
-    /// With so many layers in all. `None` where the model has not these names.
+    /// Returns the model with `n` layers; `None` if it does not have these names.
     pub fn deepened(&self, model: &ModelProto, n: usize) -> Option<ModelProto> {
         let mut out = model.clone();
         let graph = out.graph.as_mut()?;
@@ -61,7 +61,7 @@ impl Layers {
         format!("{}{}", self.numbered(k), self.carried)
     }
 
-    /// What a name of the second layer is in layer `k`.
+    /// Returns the name in layer `k` that corresponds to a name of the second layer.
     fn renamed(&self, name: &str, k: usize, own: bool) -> String {
         let state = self.state(name, k);
         match name {

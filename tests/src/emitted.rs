@@ -10,7 +10,7 @@ use sardonyx_passes::Rewrites;
 use std::any::Any;
 use std::path::Path;
 
-/// Without a self-test. All targets run the one plan.
+/// Writes an artifact without a self-test. All targets run the same plan.
 pub fn emit(path: &Path, plan: &Plan, params: &ParamStore, targets: &[Target]) -> Result<()> {
     let of = |target: Target| Planned { target, plan: plan.clone(), rewrites: Rewrites::default() };
     let planned: Vec<Planned> = leads(targets).into_iter().map(of).collect();
@@ -18,7 +18,7 @@ pub fn emit(path: &Path, plan: &Plan, params: &ParamStore, targets: &[Target]) -
     write(path, &product, &build(&product)?).map(drop)
 }
 
-/// What a caught panic said.
+/// Returns the message of a caught panic.
 pub fn panic_text(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|t| t.to_string())).unwrap_or_default()

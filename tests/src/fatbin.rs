@@ -1,13 +1,13 @@
-//! a library with CUDA code in it  =>  the texts of its PTX modules, decompressed
+//! a library that contains CUDA code  =>  the texts of its PTX modules, decompressed
 
-/// Begins every fat binary.
+/// The first bytes of every fat binary.
 const MAGIC: [u8; 4] = 0xBA55_ED50_u32.to_le_bytes();
-/// An entry that holds PTX; others hold machine code.
+/// The kind of an entry that holds PTX; others hold machine code.
 const KIND_PTX: u16 = 1;
-/// The flag of an entry compressed as an LZ4 block.
+/// Flag of an entry that is compressed as an LZ4 block.
 const LZ4: u64 = 1 << 13;
 
-/// Every PTX module, in the order of the file.
+/// Returns every PTX module, in the order of the file.
 pub fn modules(library: &[u8]) -> Vec<String> {
     let mut texts = vec![];
     let mut at = 0;
@@ -40,12 +40,12 @@ fn entries_of(mut rest: &[u8]) -> Vec<String> {
     texts
 }
 
-/// Little-endian, `n` bytes from `at`.
+/// Reads a little-endian number of `n` bytes at `at`.
 fn number(bytes: &[u8], at: usize, n: usize) -> u64 {
     bytes[at..at + n].iter().rev().fold(0, |v, b| v << 8 | u64::from(*b))
 }
 
-/// One LZ4 block of `whole` bytes: a token, literals, then a distance back and a length, again and again.
+/// Decompresses an LZ4 block to `whole` bytes: repeatedly a token, literals, a distance back, and a length.
 fn lz4(block: &[u8], whole: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(whole);
     let mut bytes = block.iter().copied();
@@ -55,7 +55,7 @@ fn lz4(block: &[u8], whole: usize) -> Vec<u8> {
         let Some(low) = bytes.next() else { break };
         let back = usize::from(low) | usize::from(bytes.next().expect("a distance has two bytes")) << 8;
         let copied = length(usize::from(token & 15), &mut bytes) + 4;
-        // What is copied may begin within what it writes.
+        // The copied range may overlap its destination.
         for _ in 0..copied {
             out.push(out[out.len() - back]);
         }
@@ -79,9 +79,9 @@ fn length(nibble: usize, bytes: &mut impl Iterator<Item = u8>) -> usize {
 
 #[test]
 fn an_lz4_block_repeats_what_it_has_written() {
-    // "abc", then nine bytes from three back, then "x" as the last literals.
+    // "abc", then nine bytes copied from three bytes back, then "x" as the last literal.
     assert_eq!(lz4(&[0x35, b'a', b'b', b'c', 3, 0, 0x10, b'x'], 13), b"abcabcabcabcx");
-    // Lengths of 15 and more go on in further bytes.
+    // Lengths of 15 and more continue in further bytes.
     let long: Vec<u8> = [&[0xf0, 5][..], &[b'y'; 20]].concat();
     assert_eq!(lz4(&long, 20), [b'y'; 20]);
 }

@@ -1,5 +1,5 @@
-//! What the suites share: models checked, plans emitted, our programs, small ONNX models, prepared and cut models, damaged
-//! bytes, PTX in libraries, the workspace's sources and modules, what is trusted
+//! Helpers shared by the test suites: checked models, emitted plans, our programs, small ONNX models, prepared and cut
+//! models, damaged bytes, PTX in libraries, the sources and modules of the workspace, trust in test artifacts
 
 pub mod checked;
 pub mod cut;

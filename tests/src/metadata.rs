@@ -23,7 +23,8 @@ fn list(v: &Value) -> Vec<Value> {
 impl Metadata {
     pub fn read() -> Metadata {
         let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-        // Of this platform only: crates for others are not on a machine that has only built and tested the project.
+        // For this platform only: a machine that has only built and tested the project does not have the crates of
+        // others.
         cargo.args(["metadata", "--format-version", "1", "--locked"]).current_dir(workspace());
         cargo.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
         let output = cargo.output().expect("cargo runs");
@@ -35,7 +36,8 @@ impl Metadata {
         Metadata { names, members, nodes }
     }
 
-    /// Ids of what a package is built from: build scripts included, tests not.
+    /// Returns the ids of the packages that a package is built from, including those of build scripts, but not of
+    /// tests.
     fn direct(&self, id: &str) -> Vec<String> {
         let built = |d: &Value| list(&d["dep_kinds"]).iter().any(|k| k["kind"] != "dev");
         list(&self.nodes[id]["deps"]).iter().filter(|d| built(d)).map(|d| text(&d["pkg"])).collect()
@@ -46,20 +48,20 @@ impl Metadata {
         id.unwrap_or_else(|| panic!("the workspace has no crate {name}"))
     }
 
-    /// The crates of the workspace.
+    /// Returns the names of the crates of the workspace.
     pub fn members(&self) -> Vec<&str> {
         self.members.iter().map(|id| self.names[id].as_str()).collect()
     }
 
-    /// The crates of the workspace that a crate names itself.
+    /// Returns the crates of the workspace that a crate depends on directly.
     pub fn rooms_of(&self, name: &str) -> BTreeSet<&str> {
         let direct = self.direct(self.id(name));
         direct.iter().filter_map(|id| self.members.get(id)).map(|id| self.names[id].as_str()).collect()
     }
 }
 
-/// Everything that becomes part of a crate when it is built alone with these options: not what its tests, its build
-/// scripts and its macros need, nor features that other crates of the workspace turn on.
+/// Returns everything that becomes part of a crate when it is built alone with these options: without dependencies of
+/// its tests, build scripts and macros, and without features that other crates of the workspace turn on.
 pub fn tree(name: &str, options: &[&str]) -> BTreeSet<String> {
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     cargo.args(["tree", "--package", name, "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{lib}"]);

@@ -1,13 +1,13 @@
-//! The sources of a crate  =>  which of its modules use which, and the circles among them
+//! The sources of a crate  =>  which of its modules use which, and the cycles among them
 
 use crate::sources::files;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Per module, named from the crate's root (`contract::plan`; the root is empty), the modules that it uses.
+/// By module, named from the crate's root (`contract::plan`; the root is empty): the modules that it uses.
 pub struct Modules(BTreeMap<String, BTreeSet<String>>);
 
 impl Modules {
-    /// Of the crate with its sources in a folder such as `passes/kernels/src`, without its tests.
+    /// Reads the crate with its sources in a folder such as `passes/kernels/src`, without its tests.
     pub fn of_crate(folder: &str) -> Modules {
         let all = files("rs");
         let own = all.iter().filter_map(|(file, text)| Some((file.strip_prefix(folder)?.strip_prefix('/')?, text)));
@@ -22,7 +22,7 @@ impl Modules {
         Modules(texts.iter().map(|(module, text)| (module.clone(), used(module, text, &known))).collect())
     }
 
-    /// The same of the files and folders of the crate's own folder.
+    /// Returns the uses among the files and folders at the top level of the crate.
     pub fn rooms(&self) -> Modules {
         let room = |module: &String| module.split("::").next().unwrap_or_default().to_string();
         let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -38,7 +38,7 @@ impl Modules {
         self.0[module].iter()
     }
 
-    /// Modules that use each other, directly or through others, the largest circle first.
+    /// Returns the cycles of modules that use each other, directly or indirectly, the largest first.
     pub fn circles(&self) -> Vec<Vec<&String>> {
         let reach: BTreeMap<&String, BTreeSet<&String>> = self.0.keys().map(|m| (m, self.reached(m))).collect();
         let circle = |m| -> Vec<&String> { reach[m].iter().copied().filter(|n| reach[n].contains(m)).collect() };
@@ -69,7 +69,7 @@ fn is_path(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == ':'
 }
 
-/// The modules that a module's text names in `use` lines and paths.
+/// Returns the modules that a module's text names in `use` lines and paths.
 fn used(module: &str, text: &str, known: &BTreeSet<String>) -> BTreeSet<String> {
     let lines = text.lines().take_while(|l| !l.starts_with("#[cfg(test)]"));
     let code: String = lines.map(|l| l.split("//").next().unwrap_or("").to_string() + "\n").collect();
@@ -80,7 +80,7 @@ fn used(module: &str, text: &str, known: &BTreeSet<String>) -> BTreeSet<String> 
             expand("", tree, &mut paths);
         }
     }
-    // Paths from a root, and from what a `use` line brings in.
+    // Paths that begin with a root, or with a name that a `use` line imports.
     let roots = ["crate", "super"].map(String::from);
     let brought: Vec<String> = paths.iter().map(|path| path.trim_end_matches("::self").to_string()).collect();
     for root in roots.into_iter().chain(brought) {
@@ -118,7 +118,7 @@ fn expand(before: &str, tree: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// The innermost module of a path; none where it leads out of the crate.
+/// Returns the innermost module of a path; `None` if it is outside the crate.
 fn resolved(module: &str, path: &str, known: &BTreeSet<String>) -> Option<String> {
     let mut base: Vec<&str> = module.split("::").filter(|m| !m.is_empty()).collect();
     let mut rest: Vec<&str> = path.split("::").map(str::trim).collect();

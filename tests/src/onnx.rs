@@ -4,18 +4,18 @@ use prost::Message;
 use sardonyx::onnx::proto::*;
 use sardonyx_base::DType;
 
-/// A model under construction: IR version 8, opset 17.
+/// A model under construction, with IR version 8 and opset 17.
 #[derive(Clone)]
 pub struct Net {
     pub model: ModelProto,
 }
 
-/// A lone underscore stands for an absent value.
+/// Splits a list of names; a lone underscore stands for an absent value.
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(|w| if w == "_" { String::new() } else { w.to_string() }).collect()
 }
 
-/// `"batch 4 ?"`: a symbol, a number, an unknown dimension.
+/// Describes a value with dimensions such as `"batch 4 ?"`: a symbol, a number, an unknown dimension.
 fn value_info(name: &str, dtype: DType, dims: &str) -> ValueInfoProto {
     let dim = |word: &str| Dimension {
         value: match word.parse() {
@@ -52,7 +52,7 @@ impl Net {
         self
     }
 
-    /// Type and shape are left to inference.
+    /// Adds an output whose type and shape are inferred.
     pub fn output(mut self, name: &str) -> Net {
         self.graph().output.push(ValueInfoProto { name: name.into(), r#type: None });
         self
@@ -65,7 +65,7 @@ impl Net {
         self
     }
 
-    /// An attribute of the last node.
+    /// Adds an attribute to the last node.
     pub fn int(mut self, name: &str, i: i64) -> Net {
         let attribute = AttributeProto { name: name.into(), i, r#type: attribute_type::INT, ..Default::default() };
         self.graph().node.last_mut().expect("a node comes first").attribute.push(attribute);
@@ -95,7 +95,7 @@ impl Net {
         })
     }
 
-    /// Small numbers that differ from each other.
+    /// Adds a tensor of small numbers with a period of 17.
     pub fn f32s(self, name: &str, dims: &[i64]) -> Net {
         let n = dims.iter().product::<i64>();
         self.tensor(TensorProto {
@@ -107,7 +107,7 @@ impl Net {
         })
     }
 
-    /// An f32 tensor whose bytes are elsewhere.
+    /// Adds an f32 tensor whose bytes are in another file.
     pub fn external(self, name: &str, dims: &[i64], location: &str, offset: u64) -> Net {
         let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
         self.tensor(TensorProto {
@@ -125,7 +125,8 @@ impl Net {
     }
 }
 
-/// Two inputs that share `batch`, a matrix product, a softmax, a reduction and a gather: every kind of kernel.
+/// A model with every kind of kernel: two inputs that share `batch`, a matrix product, a softmax, a reduction and a
+/// gather.
 pub fn small() -> Net {
     Net::new()
         .input("x", DType::F32, "batch 8")
@@ -140,7 +141,7 @@ pub fn small() -> Net {
         .output("y")
 }
 
-/// One layer of a text encoder: lookup, normalisation, two heads of attention, a sum and a function.
+/// One layer of a text encoder: lookup, normalization, two heads of attention, a residual sum and an activation.
 pub fn encoder() -> Net {
     let head = |net: Net, name: &str| {
         let (w, a, r, t) = (format!("w{name}"), format!("a{name}"), format!("r{name}"), format!("t{name}"));

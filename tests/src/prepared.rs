@@ -1,4 +1,4 @@
-//! prepared("skel_minilm_l6_safetensors")  =>  the folder that `cargo xtask models` made
+//! prepared("skel_minilm_l6_safetensors")  =>  the folder that `cargo xtask models` has made
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub fn workspace() -> PathBuf {
     root.expect("tests is a folder of the workspace").to_path_buf()
 }
 
-/// Holds `model.onnx` and `test_data_set_N` folders.
+/// Returns the folder with `model.onnx` and `test_data_set_N` of a model.
 pub fn prepared(name: &str) -> PathBuf {
     let folder = workspace().join("target/models").join(name);
     assert!(folder.join("model.onnx").is_file(), "{name} is not prepared: run `cargo xtask models`");
@@ -26,20 +26,20 @@ pub fn model(name: &str) -> PathBuf {
     prepared(name).join("model.onnx")
 }
 
-/// `test_data_set_0`, `test_data_set_1`, …
+/// Returns the folders `test_data_set_0`, `test_data_set_1`, … of a model.
 pub fn data_sets(name: &str) -> Vec<PathBuf> {
     let folder = prepared(name);
     (0..).map(|i| folder.join(format!("test_data_set_{i}"))).take_while(|set| set.is_dir()).collect()
 }
 
-/// A file of a package that a suite needs, `NAME-VERSION`.
+/// Returns a file of a package that a suite needs; `package` is `NAME-VERSION`.
 pub fn fetched(package: &str, file: &str) -> PathBuf {
     let path = workspace().join("target/fetch").join(package).join(file);
     assert!(path.is_file(), "{package} is not fetched: run the suite with `cargo xtask test --suite NAME`");
     path
 }
 
-/// Names of the models that every run of the tests prepares, sorted.
+/// Returns the sorted names of the models that every run of the tests prepares.
 pub fn names() -> Vec<String> {
     let folders =
         std::fs::read_dir(workspace().join("target/models")).expect("models are prepared: `cargo xtask models`");

@@ -1,15 +1,15 @@
-//! program("sardonyx")  =>  the path of our binary, freshly built; run(…)  =>  exit code and text
+//! program("sardonyx")  =>  the path of our binary, freshly built; Outcome::of(command)  =>  exit code and text
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Set by who has built the whole workspace for this run of tests, the programs with it. To build them alone would be another
-/// build: cargo chooses features by what is built together.
+/// Set by a run of tests that has already built the whole workspace, including the programs. Building them alone would
+/// be another build, because cargo unifies features over everything that is built together.
 pub const BUILT: &str = "SARDONYX_PROGRAMS_ARE_BUILT";
 
-/// `sardonyx`, `sardonyx-opt` or `sardonyx-run`, in the profile of this test. The first call builds them, where this
-/// run has not: stale ones would test yesterday's program.
+/// Returns the path of `sardonyx`, `sardonyx-opt` or `sardonyx-run`, in the profile of this test. The first call builds
+/// them, unless this run has, so that no stale program is tested.
 pub fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = || if std::env::var_os(BUILT).is_some() { profile_folder() } else { build() };
@@ -18,7 +18,7 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
-/// `target/PROFILE`
+/// Returns the folder `target/PROFILE`.
 pub fn profile_folder() -> PathBuf {
     let own = std::env::current_exe().expect("a test knows its own path");
     own.ancestors().nth(2).expect("tests lie in target/PROFILE/deps").to_path_buf()
@@ -39,7 +39,7 @@ fn build() -> PathBuf {
     folder
 }
 
-/// What a program did. The code is 128 + N where signal N ended it.
+/// Result of a program. The code is 128 + N if signal N ended it.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: i32,
@@ -63,7 +63,7 @@ impl From<Output> for Outcome {
     }
 }
 
-/// Compiles a model that has to compile.
+/// Compiles a model, which must succeed.
 pub fn compile(model: &Path, output: &Path, arguments: &[&str]) {
     let mut command = Command::new(program("sardonyx"));
     let outcome = Outcome::of(command.arg("compile").arg(model).arg("-o").arg(output).args(arguments));

@@ -1,4 +1,4 @@
-//! The messages of ONNX models and of our artifacts, as far as the decoders know them, for structural changes
+//! Schemas of ONNX models and of our artifacts, as far as the decoders know them, for structural mutations
 
 use crate::wire::Kind::{Bytes, Fixed32, Fixed64, Message, Packed, Text, Varint};
 use crate::wire::Schema;

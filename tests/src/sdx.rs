@@ -11,16 +11,16 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 const SEAL: &str = "sardonyx 1 blake3 ";
 
-/// The code for CPUs of the only architecture that there is code for.
+/// The code for x86-64, the only CPU architecture that there is code for.
 const CODE: &str = "cpu/x86_64.so";
 
-/// The entries as bytes, whatever they say.
+/// The entries as bytes, valid or not.
 #[derive(Clone)]
 pub struct Parts {
     pub manifest: Vec<u8>,
     pub plan: Vec<u8>,
     pub code: Vec<u8>,
-    /// Names and bytes of what is for classes of devices: further plans, and PTX.
+    /// Names and bytes of the entries for certain devices: further plans, and PTX.
     pub others: Vec<(String, Vec<u8>)>,
     pub weights: Vec<u8>,
     pub selftest: Option<Vec<u8>>,
@@ -43,7 +43,7 @@ impl Parts {
         Parts { manifest, plan, code, others, weights, selftest: entry(SELFTEST) }
     }
 
-    /// Puts sizes and hashes of the other entries into the manifest, where it still decodes and lists them.
+    /// Updates sizes and hashes of the other entries in the manifest, as far as it still decodes and lists them.
     pub fn rehash(&mut self) {
         let Ok(mut manifest) = Manifest::decode(&self.manifest[..]) else { return };
         for file in &mut manifest.files {
@@ -62,7 +62,7 @@ impl Parts {
         self.manifest = manifest.encode_to_vec();
     }
 
-    /// The archive, with the seal of what it holds.
+    /// Returns the archive, with the right seal.
     pub fn archive(&self) -> Vec<u8> {
         let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
         let mut put = |name: &str, alignment: u16, bytes: &[u8]| {
@@ -84,7 +84,7 @@ impl Parts {
     }
 }
 
-/// Where the data of `weights` is. It is the first entry.
+/// Returns the range of the data of `weights`, which is the first entry.
 fn weights(file: &[u8]) -> Option<std::ops::Range<usize>> {
     let mut archive = ZipArchive::new(Cursor::new(file)).ok()?;
     let entry = archive.by_name(WEIGHTS).ok()?;
@@ -93,7 +93,7 @@ fn weights(file: &[u8]) -> Option<std::ops::Range<usize>> {
     (end + 64 <= file.len()).then_some(start..end)
 }
 
-/// Writes the seal of a file, whatever was changed in it; leaves it alone where no reader could find the weights.
+/// Writes the right seal into a file, whatever was changed in it; does nothing if no reader could find the weights.
 pub fn seal(file: &mut [u8]) {
     let Some(weights) = weights(file) else { return };
     let end = file.len() - 64;

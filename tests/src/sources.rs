@@ -1,4 +1,4 @@
-//! The Rust files of the workspace, as (path relative to the root, text), in order
+//! The Rust files of the workspace, as (path relative to the root, text), sorted by path
 
 use crate::prepared::workspace;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 /// Folders of the root that hold sources.
 static ROOMS: &[&str] = &["compiler", "dialects", "passes", "runtime", "tests"];
 
-/// Files whose name ends in `.EXTENSION`.
+/// Returns the files whose name ends in `.EXTENSION`.
 pub fn files(extension: &str) -> Vec<(String, String)> {
     let mut out = vec![];
     for room in ROOMS {

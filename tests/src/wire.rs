@@ -1,12 +1,12 @@
-//! bytes of a protobuf message + its schema  =>  a tree to change structurally, and bytes again, well-formed or not
+//! bytes of a protobuf message + its schema  =>  a tree to mutate structurally, and bytes again, well-formed or not
 
 use crate::damage::Random;
 
-/// What a field holds, which the bytes alone do not say.
+/// Type of a field, which the bytes alone do not tell.
 #[derive(Clone, Copy)]
 pub enum Kind {
     Varint,
-    /// A repeated integer, in one run of bytes.
+    /// A repeated integer, in one length-delimited field.
     Packed,
     Fixed32,
     Fixed64,
@@ -15,7 +15,7 @@ pub enum Kind {
     Message(&'static Schema),
 }
 
-/// The fields of a message by number.
+/// The known fields of a message, by number.
 pub struct Schema(pub &'static [(u32, Kind)]);
 
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub enum Value {
     Text(Vec<u8>),
     Bytes(Vec<u8>),
     Message(Tree),
-    /// Written as it is, without number or length.
+    /// Written as it is, without field number or length.
     Raw(Vec<u8>),
 }
 
@@ -38,7 +38,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// `None` where the bytes are no message. Fields that the schema lacks are kept as bytes.
+    /// Parses a message; `None` if the bytes are not one. Fields that the schema lacks are kept as bytes.
     pub fn parse(schema: &'static Schema, mut bytes: &[u8]) -> Option<Tree> {
         let mut fields = vec![];
         while !bytes.is_empty() {
@@ -91,7 +91,7 @@ impl Tree {
         out
     }
 
-    /// This message and all within it, outer ones first.
+    /// Counts this message and all messages within it.
     pub fn count(&self) -> usize {
         1 + self.messages().map(Tree::count).sum::<usize>()
     }
@@ -100,7 +100,7 @@ impl Tree {
         self.fields.iter().filter_map(|(_, v)| if let Value::Message(tree) = v { Some(tree) } else { None })
     }
 
-    /// Message `n` in the order of `count`.
+    /// Returns message `n` in preorder: this one is 0.
     pub fn nth(&mut self, mut n: usize) -> &mut Tree {
         if n == 0 {
             return self;
@@ -117,7 +117,7 @@ impl Tree {
         panic!("there are fewer messages");
     }
 
-    /// Every text, in order.
+    /// Returns every text, in order.
     pub fn texts(&self) -> Vec<Vec<u8>> {
         let own = self.fields.iter().flat_map(|(_, v)| match v {
             Value::Text(text) => vec![text.clone()],
@@ -127,7 +127,7 @@ impl Tree {
         own.collect()
     }
 
-    /// Every message of one kind.
+    /// Collects every message with this schema.
     fn of_schema(&self, schema: &'static Schema, found: &mut Vec<Tree>) {
         if std::ptr::eq(self.schema, schema) {
             found.push(self.clone());
@@ -135,8 +135,8 @@ impl Tree {
         self.messages().for_each(|tree| tree.of_schema(schema, found));
     }
 
-    /// One structural change. `words` are texts worth trying in this kind of file; with `rough`, changes that no
-    /// decoder accepts are among them.
+    /// Makes one structural change. `words` are texts that are worth trying in this kind of file; `rough` allows
+    /// changes that no decoder accepts.
     pub fn mutate(&mut self, random: &mut Random, words: &[&str], rough: bool) {
         let whole = self.clone();
         let n = random.below(self.count());
@@ -152,7 +152,7 @@ impl Tree {
             2 => tree.fields.insert(random.below(len), tree.fields[at].clone()),
             3 => tree.fields.swap(at, random.below(len)),
             4 => {
-                // Two fields exchange what they hold; between unlike ones that is a wrong type.
+                // Swaps the values of two fields; for fields of different types, the types become wrong.
                 let same = |i: &usize| tree.fields[*i].0 == tree.fields[at].0 || rough;
                 let others: Vec<usize> = (0..len).filter(same).collect();
                 let other = others[random.below(others.len())];
@@ -160,7 +160,7 @@ impl Tree {
                 (tree.fields[at].1, tree.fields[other].1) = (b, a);
             }
             5 => {
-                // Another message of its kind, from anywhere.
+                // Replaces a message by another one with the same schema, from anywhere in the tree.
                 if let Value::Message(inner) = &mut tree.fields[at].1 {
                     let mut found = vec![];
                     whole.of_schema(inner.schema, &mut found);
@@ -176,7 +176,7 @@ impl Tree {
     }
 }
 
-/// Another value of the same type.
+/// Changes a value to another one of the same type.
 fn change(value: &mut Value, whole: &Tree, random: &mut Random, words: &[&str]) {
     match value {
         Value::Varint(v) => *v = near(*v, random),
@@ -198,7 +198,7 @@ fn change(value: &mut Value, whole: &Tree, random: &mut Random, words: &[&str]) 
             let own = whole.texts();
             match random.below(5) {
                 0 => *text = words[random.below(words.len())].as_bytes().to_vec(),
-                // A mask of `{}` is the text itself: `batch*4` becomes `(batch*4) * 3`.
+                // `{}` in an edit stands for the text itself: `batch*4` becomes `(batch*4) * 3`.
                 1 => {
                     let (old, edits) = (String::from_utf8_lossy(text).into_owned(), EDITS);
                     *text = edits[random.below(edits.len())].replace("{}", &old).into_bytes();
@@ -225,7 +225,7 @@ fn change(value: &mut Value, whole: &Tree, random: &mut Random, words: &[&str]) 
     }
 }
 
-/// What a text may become; the first ones matter where it is a dimension expression.
+/// Edits of a text; the first ones are meant for dimension expressions.
 static EDITS: &[&str] = &[
     "({}) * 3",
     "({}) + 64",
@@ -263,7 +263,7 @@ fn number_of(random: &mut Random) -> u64 {
     }
 }
 
-/// A field whose length is a lie, whose number is none, or that opens groups without end.
+/// Returns bytes of a field with a wrong length, an invalid number, or endlessly nested groups.
 fn lie(random: &mut Random) -> Vec<u8> {
     match random.below(4) {
         0 => [vec![0x0a], varint(1 << random.below(64))].concat(),
@@ -273,7 +273,7 @@ fn lie(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// A field of bytes: number, length, content.
+/// Encodes a field of bytes: number, length, content.
 pub fn field(number: u32, bytes: &[u8]) -> Vec<u8> {
     [varint((number as u64) << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
 }

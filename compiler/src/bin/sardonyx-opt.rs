@@ -1,5 +1,5 @@
-//! sardonyx-opt FILE.mlir --pass-pipeline='builtin.module(…)' --emit ptx:sm_80: every pass by name, ours and MLIR's, and
-//! kernels as PTX, for FileCheck
+//! sardonyx-opt FILE.mlir --pass-pipeline='builtin.module(…)'  =>  the IR after any passes, ours and MLIR's, for
+//! FileCheck; with `--emit ptx:sm_80`, kernels as PTX
 
 use clap::Parser;
 use melior::diagnostic::{Diagnostic, DiagnosticSeverity};
@@ -85,7 +85,7 @@ pub fn main() {
     }));
 }
 
-/// The exit code: that of the worst part. What went wrong has been reported.
+/// Returns the exit code of the worst part. Failures have already been reported.
 fn run(options: &Options) -> Result<i32> {
     let text = read(&options.file)?;
     let parts: Vec<String> = match options.split_input_file {
@@ -128,7 +128,7 @@ fn run(options: &Options) -> Result<i32> {
         };
         let separator = if i > 0 { "// -----\n" } else { "" };
         let mut stdout = std::io::stdout().lock();
-        // A closed pipe (FileCheck that has seen enough) is no error.
+        // A closed pipe (FileCheck has seen enough) is not an error.
         let listed = rewrites.applied().iter().filter(|_| options.list_rewrites);
         let listed: String = listed.map(|r| format!("// rewrite {}\n", r.line())).collect();
         let _ = writeln!(stdout, "{separator}{listed}{out}");
@@ -136,7 +136,7 @@ fn run(options: &Options) -> Result<i32> {
     Ok(worst)
 }
 
-/// What the command line and a part of the file ask of the passes. Errors: E0001.
+/// Options of the passes, from the command line and from the `// OPTION:` lines of a part. Errors: E0001.
 fn asked(options: &Options, part: &str) -> Result<options::Options> {
     let (fuel, remarks, validate) = (options.fuel, options.remarks.is_some(), options.validate);
     let mut asked = options::Options { fuel, remarks, validate, ..options::Options::default() };
@@ -145,12 +145,12 @@ fn asked(options: &Options, part: &str) -> Result<options::Options> {
     Ok(asked)
 }
 
-/// Values for the parameters of f32 of a module's functions, of which one in `n` is not 0.
+/// Synthetic values for the f32 and i8 parameters of a module's functions: every `n`-th element is non-zero.
 fn sparse_params(module: &Module, n: usize) -> Result<Params> {
     let mut values = BTreeMap::new();
     for function in functions(module)? {
         for (name, (dtype, dims)) in function.params() {
-            // Neighbouring rows have their numbers in other columns.
+            // The flat index decides, so that adjacent rows usually have their non-zeros in different columns.
             let value = |i: usize| if i.is_multiple_of(n.max(1)) { 1 + (i % 7) as i8 } else { 0 };
             let all = 0..dims.iter().product();
             let made = match dtype {
@@ -183,7 +183,7 @@ fn print(module: &Module, options: &Options) -> Result<String> {
     module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))
 }
 
-/// The parts between lines of `// -----`, each after as many empty lines as precede it, so that positions stay true.
+/// The parts between lines of `// -----`, each padded with empty lines to keep line numbers in diagnostics correct.
 fn split(text: &str) -> Vec<String> {
     let mut line = 0;
     let part = |body: &str| {
@@ -194,10 +194,10 @@ fn split(text: &str) -> Vec<String> {
     text.split("// -----\n").map(part).collect()
 }
 
-/// `FILE:LINE:COLUMN: error: …`, as MLIR's own tools say it; MLIR calls the text that it was given `-`.
+/// Prints `FILE:LINE:COLUMN: error: …`, as MLIR's own tools do; MLIR names the text that it parses `-`.
 fn report(file: &str, d: &Diagnostic) {
     let message = d.to_string();
-    // The error of a pass of ours is reported whole, by who called the pass.
+    // Errors of our own passes are reported by the caller of the pass.
     if message.starts_with("error[E") {
         return;
     }

@@ -10,7 +10,7 @@ use sardonyx_run as commands;
 use sardonyx_run::{BenchArgs, CompletionsArgs, InspectArgs, RunArgs};
 use std::io::Write;
 
-/// Passes make and drop many small values: a fifth of a compilation went into the system's allocator.
+/// Passes allocate and free many small values, on which the system's allocator spends a fifth of the compile time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

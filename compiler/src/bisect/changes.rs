@@ -1,4 +1,4 @@
-//! two states of a program  =>  the operations that one of them has and the other has not
+//! two states of a program  =>  the operations that only one of them has
 
 use crate::meaning::Function;
 use sardonyx_base::Dim;
@@ -6,8 +6,8 @@ use sardonyx_dialects::flow::{Body, FlowOp, Kernel};
 use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::sdx::{Node, Op};
 
-/// `- add(mul, x) : …` for each that is gone, then `+ …` for each that is new. Operands are called by what gives them:
-/// the numbers of values change with every operation before them.
+/// `- add(mul, x) : …` for each removed operation, then `+ …` for each added one. Operands are named after the
+/// operation that defines them, because value numbers change with every earlier operation.
 pub fn changes(before: &[Function], after: &[Function]) -> Vec<String> {
     let all = |functions: &[Function]| functions.iter().flat_map(lines).collect::<Vec<String>>();
     let (old, new) = (all(before), all(after));
@@ -15,7 +15,7 @@ pub fn changes(before: &[Function], after: &[Function]) -> Vec<String> {
     gone.chain(without(&new, &old).into_iter().map(|line| format!("+ {line}"))).collect()
 }
 
-/// Each line as often as there are more of it.
+/// Multiset difference `of` - `other`: each line as many times as `of` has it more often.
 fn without<'l>(of: &'l [String], other: &[String]) -> Vec<&'l String> {
     let mut rest: Vec<&String> = other.iter().collect();
     let mut out = vec![];
@@ -30,7 +30,7 @@ fn without<'l>(of: &'l [String], other: &[String]) -> Vec<&'l String> {
     out
 }
 
-/// One line for each operation.
+/// One line for each operation or kernel.
 fn lines(function: &Function) -> Vec<String> {
     match function {
         Function::Values(g) => {

@@ -1,7 +1,8 @@
-//! model.onnx  =>  the first rewrite after which the program no longer means what the model means
+//! model.onnx  =>  the first rewrite after which the program no longer computes what the model does
 //!
-//! The program is interpreted after every stage, on one call. Before the first stage that changes its outcome all is
-//! well; within that stage, fuel is halved until one rewrite is left. What no stage changes is the code's fault, or none.
+//! The program is interpreted after every stage, on one call. The first stage that changes the outputs is searched
+//! further: fuel is halved until one rewrite is left. If no stage changes the outputs, any fault is in the generated
+//! code.
 
 mod changes;
 
@@ -18,9 +19,9 @@ use sardonyx_passes::{Options, Rewrite, Rewrites};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The stage whose outcome the others' are compared with: nothing has been rewritten yet.
+/// The import stage. Its result is the reference for all later stages, since nothing has been rewritten yet.
 const IMPORTED: &str = "onnx-to-sdx";
-/// The first stage after which the interpreter has nothing to say.
+/// First stage whose result the interpreter cannot execute.
 const SCHEDULED: &str = "schedule";
 
 pub struct Bisect<'a> {
@@ -29,42 +30,42 @@ pub struct Bisect<'a> {
     pub bound: Bound,
 }
 
-/// A stage that changed the outcome.
+/// A stage that changed the outputs.
 pub struct Guilty {
     pub stage: &'static str,
     /// Its passes, as a pipeline string.
     pub pipeline: &'static str,
-    /// What is wrong after it: an output, or the error with which it ended.
+    /// What is wrong after the stage: an output that differs, or the error with which it failed.
     pub what: String,
-    /// The rewrite; `None` where none is to blame, as in a lowering or a pass of MLIR's.
+    /// The rewrite; `None` if none is to blame, as in a lowering or one of MLIR's passes.
     pub rewrite: Option<Rewrite>,
-    /// All that the stage would have applied.
+    /// Number of rewrites that the whole stage applies.
     pub n_rewrites: usize,
     /// The functions before the stage, for `reduce`.
     pub before_stage: String,
-    /// The operations that the rewrite took away (`-`) and brought (`+`).
+    /// Operations that the rewrite removed (`-`) and added (`+`).
     pub changes: Vec<String>,
-    /// How often the pipeline ran.
+    /// Number of times the pipeline was run.
     pub n_runs: usize,
 }
 
-/// What the stages came to.
+/// Result of running the stages.
 #[derive(Default)]
 struct Run {
-    /// The first stage that changed the outcome, by its place in `STAGES`, and how.
+    /// First stage that changed the outputs, as an index into `STAGES`, and how.
     wrong: Option<(usize, String)>,
-    /// Rewrites that had been applied before each stage.
+    /// Number of rewrites applied before each stage.
     before: Vec<usize>,
     rewrites: Vec<Rewrite>,
-    /// The functions as text before each stage, and as they are after the last one that was run.
+    /// The functions as text before each stage, and in memory after the last stage that was checked.
     texts: Vec<String>,
     last: Vec<Function>,
 }
 
 impl Bisect<'_> {
-    /// `None` where every stage keeps the model's meaning. `data` is the call: inputs, and the outputs that are expected,
-    /// where they are known. Without it a call is made up. Errors: those of reading the model, E0301 where no call can be
-    /// made up.
+    /// Returns `None` if every stage keeps the model's meaning. `data` is the call: inputs and, if known, the expected
+    /// outputs. Without it, a synthetic call is used. Errors: those of reading the model; E0301 if no synthetic call
+    /// can be found.
     pub fn run(&self, data: Option<(Named, Named)>) -> Result<Option<Guilty>> {
         let search = || {
             let model = read_model(self.model)?;
@@ -76,14 +77,14 @@ impl Bisect<'_> {
         search().map_err(|e: Box<Error>| e.file(self.model.display().to_string()))
     }
 
-    /// The inputs of the call that is made up where no other is given.
+    /// Inputs of the synthetic call that is used when no data is given.
     pub fn made_up(&self) -> Result<Named> {
         let context = sardonyx_passes::context();
         context.attach_diagnostic_handler(|_| true);
         self.call(&context, &read_model(self.model)?, None).map(|(inputs, _)| inputs)
     }
 
-    /// The call, and its outcome by the import where no other is known.
+    /// The call and its expected outputs; if these are not given, the imported graph is interpreted to get them.
     fn call(&self, context: &Context, model: &Model, data: Option<(Named, Named)>) -> Result<(Named, Named)> {
         let (mut module, params) = lower_model(context, model, &self.dims)?;
         let watch = Watch { stop_after: Some(IMPORTED.into()), ..Watch::default() };
@@ -113,7 +114,7 @@ impl Bisect<'_> {
             n_runs += 1;
             self.stages(cx, model, Some(fuel), Some(at), inputs, wanted)
         };
-        // All is well with `low` rewrites, unless it is none of them that is to blame, and not with `high`.
+        // Invariant: `low` rewrites keep the outputs and `high` do not, unless the stage is wrong without any rewrite.
         let (mut low, mut high) = (whole.before[at], whole.rewrites.len());
         let n_rewrites = high - low;
         let mut without = run(low)?;
@@ -126,7 +127,7 @@ impl Bisect<'_> {
                 None => (low, without) = (middle, found),
             }
         }
-        // With exactly that many: what follows it in the stage is not to show.
+        // Run with exactly `high` rewrites, so that later rewrites of the stage do not appear among the changes.
         let with = if blameless { Run::default() } else { run(high)? };
         let what = with.wrong.as_ref().map_or(what, |(_, what)| what.clone());
         Ok(Some(Guilty {
@@ -141,7 +142,7 @@ impl Bisect<'_> {
         }))
     }
 
-    /// Runs the stages up to the first that changes the outcome. With `only`, looks after that one alone, the last.
+    /// Runs the stages up to the first that changes the outputs. With `only`, checks that stage alone and then stops.
     fn stages(
         &self,
         context: &Context,
@@ -165,7 +166,7 @@ impl Bisect<'_> {
                 }
             };
             if let Err(e) = ran {
-                // The import refuses what it does not support; that is no wrong rewrite.
+                // Errors up to the import mean an unsupported model, not a wrong rewrite.
                 if STAGES.iter().position(|(n, _)| *n == IMPORTED).is_some_and(|imported| at <= imported) {
                     return Err(e);
                 }
@@ -184,7 +185,7 @@ impl Bisect<'_> {
         Ok(run)
     }
 
-    /// What is wrong with the outputs.
+    /// Describes the first output that is missing or wrong, if any.
     fn compare(
         &self,
         functions: &[Function],

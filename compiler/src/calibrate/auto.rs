@@ -1,9 +1,8 @@
-//! candidates for each layer, a judge  =>  the fewest bytes of weights that it lets pass
+//! candidates for each layer, a judge  =>  the choice with the fewest bytes of weights that the judge accepts
 //!
-//! Each layer's loss is known of its product; the whole is judged: by the outputs' loss on calls that nothing was rounded by, or
-//! by what the user says of an artifact.
-//! Choices are tried from the smallest on, each with less than the one before may lose: a larger budget never has more
-//! bytes.
+//! The loss of each layer is known from its own product. The whole choice is judged by the loss of the outputs on
+//! held-out calls, or by the user's score of an artifact. Choices are tried from the smallest on, each with a tighter
+//! bound on the loss, so a larger budget never yields more bytes.
 
 use super::data::Sample;
 use super::knapsack::{Candidate, cheapest};
@@ -16,26 +15,26 @@ use sardonyx_passes::Options;
 use sardonyx_passes::calibrated::{Calibrated, Meaning, Rounding};
 use std::collections::HashMap;
 
-/// The stage that rounds.
+/// The stage that quantises.
 const STAGE: &str = "quantize";
-/// The bound on what may be lost shrinks so often, to so much of it, before nothing is rounded.
+/// Number of times the bound on the loss is reduced, by a factor of `STEP` each, before the search gives up.
 const STEPS: i32 = 48;
 const STEP: f64 = std::f64::consts::FRAC_1_SQRT_2;
 
-/// Weights, and the ways to store them.
+/// The weights of one product or table, and the alternatives for storing them.
 pub struct Choice {
     pub meaning: Meaning,
-    /// The first one rounds nothing.
+    /// The first candidate leaves the weights as they are.
     pub candidates: Vec<(Option<Rounding>, Candidate)>,
 }
 
-/// The roundings that are chosen, and which candidate of each they are.
+/// The chosen roundings, and the index of the candidate taken for each choice.
 pub struct Chosen {
     pub found: HashMap<Meaning, Rounding>,
     pub candidates: Vec<usize>,
 }
 
-/// `None` where the judge lets nothing pass that is rounded.
+/// Returns the smallest choice that `passes` accepts; `None` if it accepts none that rounds anything.
 pub fn choose(choices: &[Choice], passes: &mut dyn FnMut(Calibrated) -> Result<bool>) -> Result<Option<Chosen>> {
     let rows: Vec<Vec<Candidate>> = choices.iter().map(|c| c.candidates.iter().map(|(_, c)| *c).collect()).collect();
     let all: f64 = rows.iter().map(|row| row.iter().map(|c| c.lost).fold(0.0, f64::max)).sum();
@@ -58,7 +57,7 @@ pub fn choose(choices: &[Choice], passes: &mut dyn FnMut(Calibrated) -> Result<b
     Ok(None)
 }
 
-/// Lets pass what is at most `budget` off on calls.
+/// A judge that accepts a choice if the relative error of the outputs on the `unseen` calls is at most `budget`.
 pub fn within<'a>(
     (graph, params): (&'a Graph, &'a ParamStore),
     options: &'a Options,
@@ -78,7 +77,7 @@ fn outputs(graph: &Graph, params: &ParamStore, options: Options, samples: &[Samp
     samples.iter().map(run).collect()
 }
 
-/// The largest relative error (L2) of an output of numbers, over all calls.
+/// Largest relative error (L2) of any floating-point output, taken over all calls.
 fn error(expected: &[Vec<Tensor>], actual: &[Vec<Tensor>]) -> f64 {
     let n = expected.first().map_or(0, Vec::len);
     let of_output = |o: usize| {
@@ -89,6 +88,6 @@ fn error(expected: &[Vec<Tensor>], actual: &[Vec<Tensor>]) -> f64 {
         relative.error()
     };
     let errors = (0..n).filter(|o| expected[0][*o].dtype().is_float()).map(of_output);
-    // What is no number is too far.
+    // NaN counts as infinitely wrong.
     errors.fold(0.0, |most, e| if e.is_nan() { f64::INFINITY } else { most.max(e) })
 }

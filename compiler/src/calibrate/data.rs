@@ -1,4 +1,4 @@
-//! --calibrate DATA…  =>  the inputs of calls, by the model's names
+//! --calibrate DATA…  =>  the inputs of calls, by the model's input names
 
 use crate::selftest;
 use sardonyx_base::{Dim, Error, Kind, Result, Tensor};
@@ -8,14 +8,14 @@ use sardonyx_run::DataSet;
 use sardonyx_runtime::{Outputs, Session};
 use std::path::{Path, PathBuf};
 
-/// The inputs of one call, and where they are from.
+/// The inputs of one call, and the path that they come from.
 pub struct Sample {
     pub name: String,
     pub inputs: Vec<(String, Tensor)>,
 }
 
 impl Sample {
-    /// The outputs of a session for the sample's inputs and for more of them. Errors name the sample.
+    /// Runs a session on the sample's inputs and on the additional inputs `more`. Errors name the sample.
     pub fn outputs(&self, session: &Session, more: &[(String, Tensor)]) -> Result<Outputs> {
         let all = self.inputs.iter().chain(more);
         let inputs: Vec<(&str, Tensor)> = all.map(|(name, t)| (name.as_str(), t.clone())).collect();
@@ -23,15 +23,15 @@ impl Sample {
     }
 }
 
-/// In the place of data: inputs that are made up.
+/// Given in place of a path, this word requests synthetic inputs.
 const RANDOM: &str = "random";
 
 pub fn is_random(data: &[PathBuf]) -> bool {
     data.iter().any(|path| path.as_os_str() == RANDOM)
 }
 
-/// Each `.npz` file, those of a folder, and each `test_data_set_*` folder, is the inputs of one call. Errors: E0002 where there is
-/// none; E0301 for one that the model does not take.
+/// Reads the inputs of calls: one for each `.npz` file (given or in a folder) and each `test_data_set_*` folder.
+/// Errors: E0002 for a folder with neither; E0301 for inputs that do not fit the model.
 pub fn samples(data: &[PathBuf], graph: &Graph) -> Result<Vec<Sample>> {
     let mut samples = vec![];
     for path in data {
@@ -81,7 +81,7 @@ fn read(path: &Path, graph: &Graph) -> Result<Vec<Sample>> {
     Ok(found.iter().map(|path| read(path, graph)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// The inputs are those of the model, each once; a call checks that their sizes agree.
+/// Checks that the sample has exactly the model's inputs; whether symbolic sizes agree is checked by the call.
 fn check(sample: &Sample, graph: &Graph) -> Result<()> {
     let names: Vec<&str> = graph.inputs().map(|(_, name, _)| name).collect();
     let wrong =
@@ -109,7 +109,7 @@ fn fits(name: &str, tensor: &Tensor, ty: &TensorType) -> Result<()> {
     if tensor.dims().len() != ty.rank() || !ty.dims.iter().zip(tensor.dims()).all(size) {
         return wrong(format!("the value of `{name}` has the dimensions {:?}", tensor.dims()));
     }
-    // A mask may hold -inf.
+    // Infinities are allowed, because a mask may hold -inf.
     match (0..tensor.len()).find(|i| tensor.get_f64(*i).is_some_and(f64::is_nan)) {
         Some(at) => wrong(format!("element {at} of `{name}` is NaN")),
         None => Ok(()),

@@ -1,8 +1,8 @@
-//! weights, the products of what they are multiplied with  =>  codes that lose the least of the product
+//! weights, Σ xᵀx of the activations x  =>  quantised codes that minimise the error of the product x·w
 //!
-//! GPTQ: codes are found one place along the sum after the other, and what each loses the places behind it make good, as far
-//! as what they are multiplied with moves together. Groups and their scales are fixed before; places go by how much they
-//! matter.
+//! GPTQ: the weights of a column are rounded one position along K after the other, and the later positions compensate
+//! for the error of each, as far as their activations are correlated. Groups and their scales are fixed beforehand;
+//! positions are taken by decreasing importance.
 
 use super::hessian::{COLUMNS, Seen, in_parallel, relative, squares};
 use half::bf16;
@@ -10,35 +10,35 @@ use sardonyx_base::minifloat;
 use sardonyx_passes::CodeType;
 use sardonyx_passes::quantize::SHARES;
 
-/// Shares of a group's range that its scale is tried with.
+/// Number of scales tried for a group; each is smaller than the one before by `SHRINK` of the full range.
 const SHRINK_STEPS: usize = 24;
 const SHRINK: f32 = 0.0125;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rounded {
-    /// As the weights lie, a byte for each.
+    /// One byte for each weight, in the layout of the weights.
     pub codes: Vec<u8>,
-    /// Each group has one, in the place of the sum.
+    /// One scale for each group: `[outer, k / size, inner]`.
     pub scales: Vec<f32>,
-    /// The weights that the codes stand for.
+    /// The dequantised weights.
     pub weights: Vec<f32>,
-    /// Relative errors (L2) of the weights, and of the product with what was seen.
+    /// Relative errors (L2) of the weights, and of the product with the calibration data.
     pub weight_error: f64,
     pub product_error: f64,
-    /// The damping that a factor was found with.
+    /// The damping that was needed for the Cholesky factor to exist.
     pub damping: f64,
 }
 
 /// Which codes a weight that is 0 may get.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Zeros {
-    /// Any one: it makes good what others lost.
+    /// Any code, so that it can compensate for the error of other weights.
     Change,
-    /// 0 alone: it was pruned.
+    /// Only code 0, because the weight was pruned.
     Stay,
 }
 
-/// Weights[outer, k, inner] as codes, with a scale for each `size` of them along k.
+/// Rounds weights `[outer, k, inner]` to codes, with one scale for each `size` of them along K.
 pub fn rounded(
     seen: &Seen,
     weights: &[f32],
@@ -88,7 +88,7 @@ pub fn rounded(
     out
 }
 
-/// The relative errors (L2) of the product and of the weights, each column of which is rounded to the nearest of 8 bits.
+/// Relative errors (L2) of the product and of the weights if each column is rounded to the nearest of 8 bits.
 pub fn errors_of_bytes(seen: &Seen, weights: &[f32], parts: [usize; 3]) -> [f64; 2] {
     let [outer, k, inner] = parts;
     let columns: Vec<usize> = (0..outer * inner).collect();
@@ -113,7 +113,7 @@ pub fn errors_of_bytes(seen: &Seen, weights: &[f32], parts: [usize; 3]) -> [f64;
     })
 }
 
-/// The relative error (L2) of a table each row of which is rounded to the nearest of 8 bits.
+/// Relative error (L2) of a table if each row is rounded to the nearest of 8 bits.
 pub fn error_of_rows(table: &[f32], length: usize) -> f64 {
     let (mut lost, mut whole) = (0f64, 0f64);
     for row in table.chunks(length.max(1)) {
@@ -126,13 +126,14 @@ pub fn error_of_rows(table: &[f32], length: usize) -> f64 {
     relative(lost, whole)
 }
 
-/// The scale with which the largest weight is the largest code of 8 bits.
+/// The scale that maps the largest magnitude to the largest 8-bit code, 127.
 fn step_of_bytes(weights: impl Iterator<Item = f32>) -> f32 {
     let largest = weights.fold(0f32, |m, w| m.max(w.abs()));
     if largest > 0.0 { largest / 127.0 } else { 1.0 }
 }
 
-/// Some columns: the numbers of codes[k] and scales[group] of each, and the square of what their products lose, and of what they were.
+/// Up to `COLUMNS` columns: the values of `codes[k]`, `scales[group]`, and for each column the squared norm of the
+/// product's error and of the product itself.
 struct Chunk {
     codes: Vec<[f32; COLUMNS]>,
     scales: Vec<[f32; COLUMNS]>,
@@ -169,7 +170,7 @@ impl Chunk {
     }
 }
 
-/// The least code and the largest, as numbers.
+/// The values of the least and the largest code.
 fn limits(code: CodeType) -> (f64, f64) {
     match code {
         CodeType::Int(bits) => {
@@ -183,7 +184,7 @@ fn limits(code: CodeType) -> (f64, f64) {
     }
 }
 
-/// The number of the code that is nearest.
+/// The value of the nearest code.
 fn nearest(x: f64, code: CodeType) -> f64 {
     let (least, most) = limits(code);
     match code {
@@ -192,7 +193,7 @@ fn nearest(x: f64, code: CodeType) -> f64 {
     }
 }
 
-/// The code of a number, as memory has it.
+/// The stored byte of the code with this value.
 fn byte(number: f32, code: CodeType) -> u8 {
     match code {
         CodeType::Int(_) => (number as i8).cast_unsigned(),
@@ -200,8 +201,9 @@ fn byte(number: f32, code: CodeType) -> u8 {
     }
 }
 
-/// The scale with which a group loses the least, each place as it matters. Of whole numbers the largest weight, with its sign, or
-/// a share of it, is the code that has no other sign; the scale is a bf16.
+/// The bf16 or f32 scale that loses least in a group, with errors weighted by `matters`. For integers, the weight of
+/// largest magnitude, times a share, maps to the least code, which has no counterpart of the other sign; that scale is
+/// a bf16.
 fn scale(group: &[f32], matters: &[f64], code: CodeType) -> f32 {
     let high = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let low = group.iter().copied().fold(f32::INFINITY, f32::min);
@@ -248,7 +250,7 @@ mod tests {
         numbers(n, 9).into_iter().map(|x| x as f32).collect()
     }
 
-    /// The same by elimination: each place that is done leaves the inverse.
+    /// Reference implementation by elimination: each finished position is eliminated from the inverse.
     fn by_elimination(h: &[f64], w: &[f32], k: usize, scales: &[f32], order: &[usize], code: CodeType) -> Vec<u8> {
         let mean = (0..k).map(|i| h[i * k + i]).sum::<f64>() / k as f64;
         let damped: Vec<f64> = (0..k * k).map(|n| h[n] + if n / k == n % k { 0.01 * mean } else { 0.0 }).collect();

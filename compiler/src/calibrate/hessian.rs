@@ -1,48 +1,48 @@
-//! Σ xᵀx over data  =>  the Cholesky factor of its inverse, and the sweep in which later places make good what earlier ones lose
+//! Σ xᵀx over data  =>  the Cholesky factor of its inverse, and the sweep in which later weights compensate for errors
 //!
-//! The weights of a row change one place along the sum after the other. What the product loses by a change is made good by the places
-//! behind it, as far as what they are multiplied with moves together (OBS, as GPTQ and SparseGPT compute it).
+//! The weights of a column change one position along K after the other. The weights at later positions compensate for
+//! the error of the product, as far as their activations are correlated (OBS, as GPTQ and SparseGPT compute it).
 
 use sardonyx_base::{Error, Result};
 use std::ops::Range;
 
-/// Rows of weights that change together.
+/// Number of weight columns that are processed together.
 pub const COLUMNS: usize = 16;
-/// Places along the sum whose losses are handed on together.
+/// Positions along K whose errors are propagated to the later ones together.
 const BLOCK: usize = 64;
-/// The damping is this share of the diagonal's mean at first, and ten times more each time that there is no factor.
+/// Initial damping as a share of the diagonal's mean; it grows tenfold each time that the factorisation fails.
 const DAMPING: f64 = 0.01;
 const DAMPING_STEPS: usize = 6;
 
-/// The relative error (L2), of the squares of what is lost and of the whole.
+/// Relative error (L2) from the squared norms of the error and of the whole.
 pub fn relative(lost: f64, whole: f64) -> f64 {
     if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
 }
 
-/// The other factor of products, as far as the data shows it.
+/// Statistics over the data of the operand that weights are multiplied with.
 pub struct Seen {
-    /// [k, k]: the sums of the products of its places.
+    /// [k, k]: Σ xᵀx.
     pub products: Vec<f64>,
-    /// The places as a sweep takes them.
+    /// The order in which a sweep takes the positions along K.
     pub order: Vec<usize>,
-    /// U, upper, by rows, with UᵀU the inverse of the products in that order.
+    /// Upper triangular U, row-major, with UᵀU the inverse of the (damped) products in that order.
     pub factor: Vec<f64>,
     pub diagonal: Vec<f64>,
     pub damping: f64,
 }
 
 impl Seen {
-    /// Takes the places that matter most first. Errors: E0501 where the products have no factor.
+    /// Orders positions by decreasing `diagonal`, that is, by importance. Errors: E0501 if there is no Cholesky factor.
     pub fn new(products: Vec<f64>, k: usize) -> Result<Seen> {
         let mut order: Vec<usize> = (0..k).collect();
         order.sort_by(|a, b| products[b * k + b].total_cmp(&products[a * k + a]));
         Seen::in_order(products, order)
     }
 
-    /// Takes the places in this order. Errors: E0501 where the products have no factor.
+    /// Uses the given order of positions. Errors: E0501 if the products have no Cholesky factor.
     pub fn in_order(products: Vec<f64>, order: Vec<usize>) -> Result<Seen> {
         let k = order.len();
-        // A place that was always 0 may have any weight.
+        // The diagonal is 0 where the activation was always 0: there, any weight will do.
         let diagonal: Vec<f64> = (0..k).map(|i| products[i * k + i]).collect();
         let mean = diagonal.iter().sum::<f64>() / k.max(1) as f64;
         if !mean.is_finite() {
@@ -51,7 +51,7 @@ impl Seen {
         for step in 0..DAMPING_STEPS {
             let damping = DAMPING * 10f64.powi(step as i32);
             let more = if mean > 0.0 { damping * mean } else { 1.0 };
-            // Backwards, the lower factor is an upper one.
+            // With rows and columns reversed, the lower factor becomes an upper one.
             let at = |i: usize, j: usize| {
                 let (a, b) = (order[k - 1 - i], order[k - 1 - j]);
                 products[a * k + b] + if i == j { more } else { 0.0 }
@@ -64,8 +64,9 @@ impl Seen {
         }
         Err(Error::user("E0501", "the products of what the weights are multiplied with have no Cholesky factor"))
     }
-    /// Gives the places `range` of the order new weights, one after the other, and lets all behind them make good what that loses:
-    /// `put` takes a place and its weights, and gives the new ones. Adds to `lost` the squares of what the products lose.
+    /// Assigns new weights to the positions `range` of the order, one after the other, and lets all later positions
+    /// compensate for the error. `put` maps a position and its weights to the new ones. Adds the squared error of the
+    /// products to `lost`.
     pub fn sweep(
         &self,
         x: &mut [[f64; COLUMNS]],
@@ -103,7 +104,7 @@ impl Seen {
     }
 }
 
-/// wᵀ · products · w of each column.
+/// wᵀ · products · w for each column w of `x`.
 pub fn squares(products: &[f64], x: &[[f64; COLUMNS]]) -> [f64; COLUMNS] {
     let k = x.len();
     let mut sums = [0f64; COLUMNS];
@@ -118,7 +119,7 @@ pub fn squares(products: &[f64], x: &[[f64; COLUMNS]]) -> [f64; COLUMNS] {
     sums
 }
 
-/// The lower factor L, by rows, with LLᵀ the matrix; none where it is not positive definite.
+/// The lower Cholesky factor L, row-major, with LLᵀ = `a`; `None` if `a` is not positive definite.
 pub fn cholesky(mut a: Vec<f64>, k: usize) -> Option<Vec<f64>> {
     for first in (0..k).step_by(BLOCK) {
         let end = (first + BLOCK).min(k);
@@ -151,7 +152,7 @@ pub fn cholesky(mut a: Vec<f64>, k: usize) -> Option<Vec<f64>> {
     Some(a)
 }
 
-/// The inverse of a lower matrix.
+/// The inverse of a lower triangular matrix.
 pub fn inverse(lower: &[f64], k: usize) -> Vec<f64> {
     let starts: Vec<usize> = (0..k).step_by(COLUMNS).collect();
     let columns = in_parallel(&starts, |&first| {
@@ -179,7 +180,7 @@ pub fn inverse(lower: &[f64], k: usize) -> Vec<f64> {
     out
 }
 
-/// In eight sums, which are added in order.
+/// Dot product with eight partial sums, which are added in a fixed order.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0f64; 8];
     let ((a8, a), (b8, b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
@@ -193,7 +194,7 @@ fn threads(n: usize) -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(n.max(1))
 }
 
-/// The results in order, whatever the threads do.
+/// Maps `f` over the items on several threads; the results are in the order of the items.
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let mut out: Vec<Option<R>> = items.iter().map(|_| None).collect();
     each_in_parallel(&mut out.iter_mut().collect::<Vec<_>>(), |i, place| **place = Some(f(&items[i])));
@@ -227,7 +228,7 @@ pub mod tests {
         (0..n).map(|_| next()).collect()
     }
 
-    /// XᵀX of rows whose places move together.
+    /// XᵀX of rows whose positions are correlated.
     pub fn products(k: usize, rows: usize) -> Vec<f64> {
         let (base, mix) = (numbers(rows * 8, 1), numbers(8 * k, 2));
         let own = numbers(rows * k, 3);

@@ -1,22 +1,22 @@
-//! elements of a value  =>  the range in which bytes lose least of them
+//! elements of a value  =>  the range in which 8-bit codes lose least of them
 
 use sardonyx_passes::calibrated::Range;
 
 /// Bins on each side of 0.
 const BINS: usize = 2048;
-/// Bytes less one: steps of a range.
+/// Number of steps in a range of 8-bit codes.
 const STEPS: f64 = 255.0;
-/// Ends are tried in such steps of the largest element, down to a quarter of it.
+/// The ends of a range are tried in steps of 1/`ENDS` of the extreme element, down to a quarter of it.
 const ENDS: usize = 16;
 
-/// A histogram counts elements by their size. Its bins grow by doubling, so that each element is seen once.
+/// Counts elements by magnitude. Bins double in width when needed, so a single pass over the elements suffices.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    /// Each bin has this width, a power of two.
+    /// Width of each bin, a power of two.
     width: f64,
     below: Vec<u64>,
     above: Vec<u64>,
-    /// The least and the largest element.
+    /// The least and the largest element, each at least as far out as 0.
     ends: [f64; 2],
 }
 
@@ -27,7 +27,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Elements that are 0 have a code of their own in every range; those that are no numbers have none.
+    /// Counts elements. Zeros are skipped, as every range has a code for them; NaNs and infinities have no code.
     pub fn add(&mut self, elements: &[f32]) {
         let numbers = || elements.iter().map(|x| f64::from(*x)).filter(|x| x.is_finite() && *x != 0.0);
         let largest = numbers().fold(0.0, |most: f64, x| most.max(x.abs()));
@@ -52,7 +52,8 @@ impl Histogram {
         }
     }
 
-    /// Rounding to steps of s loses s²/12 of an element on average, and the end of the range what an element is beyond it.
+    /// The range with the least squared error: s²/12 for each element on average with steps of s, plus the clipping
+    /// error beyond its ends.
     pub fn range(&self) -> Range {
         let shares = || (0..=ENDS * 3 / 4).map(|i| 1.0 - i as f64 / ENDS as f64);
         let lost = |side: &[u64], end: f64| -> f64 {
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(range(&[f32::MIN_POSITIVE / 2.0, -f32::MAX]), [-f32::MAX, f32::MIN_POSITIVE / 2.0]);
     }
 
-    /// One of a million that is far away is not worth longer steps for all others.
+    /// A single outlier among a million elements does not justify longer steps for all others.
     #[test]
     fn what_is_far_away_is_cut_off() {
         let mut many: Vec<f32> = (0..1_000_000).map(|i| (i % 100) as f32 / 100.0).collect();

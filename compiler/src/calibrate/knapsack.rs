@@ -1,16 +1,16 @@
-//! candidates, what they may lose together  =>  the cheapest choice of one for each
+//! candidates, a bound on their total loss  =>  the cheapest choice of one candidate for each row
 
-/// What one way to store something costs, and the square of what it loses.
+/// Cost of one alternative for storing something, and its squared error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     pub cost: u64,
     pub lost: f64,
 }
 
-/// The number of a candidate for each row, the cheapest that lose at most so much together, and of those the ones that lose
-/// the least; none where the best lose more.
+/// The index of a candidate for each row, such that the total cost is least among all choices that lose at most `most`
+/// in total; ties go to the smaller loss. `None` if every choice loses more.
 pub fn cheapest(rows: &[Vec<Candidate>], most: f64) -> Option<Vec<usize>> {
-    // For each prefix what no other choice beats: dearer ones lose less.
+    // The Pareto front of each prefix of rows: by rising cost, each entry loses less than the one before.
     let mut fronts: Vec<Vec<Partial>> = vec![vec![Partial { cost: 0, lost: 0.0, before: 0, choice: 0 }]];
     for row in rows {
         let last = fronts.last()?;
@@ -43,7 +43,7 @@ pub fn cheapest(rows: &[Vec<Candidate>], most: f64) -> Option<Vec<usize>> {
     Some(chosen)
 }
 
-/// A choice for the rows so far: the last one, and which of the front before it goes on.
+/// A choice for a prefix of the rows: the last row's candidate, and the entry of the previous front that it extends.
 struct Partial {
     cost: u64,
     lost: f64,

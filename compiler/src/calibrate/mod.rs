@@ -1,7 +1,7 @@
-//! a model, data  =>  the codes of its weights, each rounded by what it is multiplied with
+//! a model, data  =>  the codes of its weights, each rounded with the activations it is multiplied with in mind
 //!
-//! The products are taken in order. What the weights of one are multiplied with comes from products that are rounded already,
-//! so that each makes good what those before it lost.
+//! Products are processed in order. The activations of each are computed with the products before it already rounded,
+//! so that each compensates for the errors of its predecessors.
 
 mod auto;
 pub mod data;
@@ -30,59 +30,60 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use walk::Walk;
 
-/// The stage behind which products are found, and rounded by the next one.
+/// The stage after which products are found; the next stage rounds them.
 const STAGE: &str = "e-graph";
 
-/// What calibration came to.
+/// Result of a calibration.
 pub struct Calibration {
     pub calibrated: Calibrated,
-    /// The codes and their scales.
+    /// The codes and their scales, as parameters.
     pub params: ParamStore,
     pub layers: Vec<Layer>,
-    /// The calls that the error of the outputs is measured on.
+    /// The calls on which the error of the outputs is measured.
     pub data: Data,
 }
 
-/// Calls that say how far outputs are off.
+/// Calls on which the error of the outputs is measured.
 #[derive(Default)]
 pub struct Data {
     pub samples: Vec<Sample>,
-    /// The samples are calls that nothing was rounded by.
+    /// Whether the samples were held out, that is, not used for rounding.
     pub is_unseen: bool,
 }
 
-/// What rounding weights lost.
+/// How the weights of one layer are stored, and the error of rounding them.
 #[derive(Clone, Debug)]
 pub struct Layer {
     /// The ONNX nodes.
     pub origins: Vec<String>,
-    /// None where the weights stay as they are.
+    /// `None` if the weights stay as they are.
     pub code: Option<CodeType>,
-    /// Weights of a group.
+    /// Number of weights in a group.
     pub size: usize,
-    /// Relative error (L2) of the product on the data, or of a table.
+    /// Relative error (L2) of the product on the data, or of the table.
     pub error: f64,
-    /// And of the weights themselves.
+    /// Relative error (L2) of the weights themselves.
     pub weight_error: f64,
-    /// The damping of the products of the data that they had a Cholesky factor with.
+    /// The damping with which the data's products have a Cholesky factor.
     pub damping: f64,
-    /// Of the weights as they are stored.
+    /// Bytes of the weights as stored.
     pub bytes: u64,
 }
 
-/// Which of so many calls are kept to measure with.
+/// One in this many calls is held out for measuring.
 const UNSEEN_OF: usize = 4;
 
-/// A judge lets choices by layer pass.
+/// Decides whether a choice of codes for each layer is accepted.
 pub enum Judge<'a> {
-    /// How far outputs may be off, on calls that nothing was rounded by.
+    /// Bound on the relative error of the outputs, on held-out calls.
     Budget(f64),
-    /// Whether an artifact with these roundings, of these codes, passes.
+    /// Whether an artifact with these roundings and these codes is accepted.
     Artifact(&'a mut dyn FnMut(Calibrated, &ParamStore) -> Result<bool>),
 }
 
-/// `judge`: of a choice by layer. `pruned`: parameters with zeros that stay, in the place of the model's. Errors: E0001 where no weights are rounded by data; E0301 for data that the model does not
-/// take; E0501 where the judge lets nothing pass.
+/// Rounds the weights of a model by data. `judge` decides on a choice by layer; `pruned` replaces parameters of the
+/// model by pruned ones, whose zeros stay. Errors: E0001 if this quantisation does not use data; E0301 for data that
+/// does not fit the model; E0501 if the judge accepts nothing.
 pub fn calibrate(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
@@ -106,7 +107,7 @@ pub fn calibrate(
         fuel: None,
         remarks: false,
         validate: false,
-        // Data has what the model's inputs are.
+        // The data matches the model's own inputs, including its f32 caches.
         kv_cache: KvCache::F32,
         ..options.clone()
     };
@@ -117,7 +118,7 @@ pub fn calibrate(
     let zeros = if pruned.is_some() { Zeros::Stay } else { Zeros::Change };
     let mut rounder = Rounder { graph: &graph, made: ParamStore::new(), zeros };
     if options.quantize == Quantize::Int8 {
-        // Data by which weights are pruned may round nothing.
+        // Data that is given for pruning need not be used for rounding as well.
         let calibrated = match pruned.is_some() && images(&graph, options).is_empty() {
             true => Calibrated::default(),
             false => ranges(&graph, (params, &samples), options, is_random)?,
@@ -166,7 +167,7 @@ pub fn calibrate(
     Ok(Calibration { calibrated: Calibrated::new(chosen.found, is_random), params: rounder.made, layers, data })
 }
 
-/// The ranges of what convolutions read. Errors: E0001 where there is none.
+/// Ranges of the inputs of convolutions. Errors: E0001 if there are none, or if activations stay in floating point.
 fn ranges(
     graph: &Graph,
     (params, samples): (ParamStore, &[Sample]),
@@ -186,7 +187,7 @@ fn ranges(
     Ok(Calibrated::new(HashMap::new(), is_random).with_ranges(found))
 }
 
-/// Names the layers that lose most where they lose least.
+/// Adds to the error the layers whose best rounding loses most.
 fn at_fault(error: Box<Error>, layers: &[Vec<Layer>]) -> Box<Error> {
     let least = |of: &Vec<Layer>| of.iter().skip(1).min_by(|a, b| a.error.total_cmp(&b.error)).cloned();
     let mut worst: Vec<Layer> = layers.iter().filter_map(least).collect();
@@ -196,7 +197,7 @@ fn at_fault(error: Box<Error>, layers: &[Vec<Layer>]) -> Box<Error> {
     error.help(format!("allow more with `--error-budget` or `--drop`; these layers lose most: {}", names.join(", ")))
 }
 
-/// Rounds weights, and keeps the codes.
+/// Rounds weights and collects their codes as parameters.
 struct Rounder<'a> {
     graph: &'a Graph,
     made: ParamStore,
@@ -204,7 +205,7 @@ struct Rounder<'a> {
 }
 
 impl Rounder<'_> {
-    /// Each behind those before it.
+    /// Rounds all products in order, each on activations computed with the ones before it rounded.
     fn all(&mut self, walk: &mut Walk, products: &[Product]) -> Result<(HashMap<Meaning, Rounding>, Vec<Layer>)> {
         let (mut found, mut layers) = (HashMap::new(), vec![]);
         for same in same_left(products) {
@@ -219,7 +220,7 @@ impl Rounder<'_> {
         Ok((found, layers))
     }
 
-    /// The ways to store the weights of each product and each table, and what each would come to.
+    /// The alternatives for storing the weights of each product and each table, and the cost and error of each.
     fn candidates(
         &mut self,
         walk: &mut Walk,
@@ -267,7 +268,7 @@ impl Rounder<'_> {
         Ok((choices, layers))
     }
 
-    /// What the weights of a product are multiplied with, and the relative error of that as bytes.
+    /// Statistics of the operand that a product's weights are multiplied with, and its relative error as 8-bit codes.
     fn seen(&self, walk: &mut Walk, product: &Product) -> Result<(Seen, f64)> {
         let (factor, k) = (walk.factor(product.left)?, product.parts[1]);
         let whole: f64 = (0..k).map(|i| factor.products[i * k + i]).sum();
@@ -275,7 +276,7 @@ impl Rounder<'_> {
         Ok((seen, relative(factor.lost, whole)))
     }
 
-    /// The weights of a product as parameters, and as what they stand for.
+    /// Rounds the weights of a product. Returns the names of the new parameters, a report, and the dequantised weights.
     fn codes(&mut self, seen: &Seen, walk: &Walk, product: &Product) -> Result<(Codes, Layer, Tensor)> {
         let weights = walk.weights(product)?;
         let result = rounded(seen, &floats(&weights)?, product.parts, (product.code, product.size), self.zeros);
@@ -313,12 +314,12 @@ fn choice(meaning: Meaning, roundings: Vec<Option<Rounding>>, layers: &[Layer]) 
     Choice { meaning, candidates: roundings.into_iter().zip(layers).map(one).collect() }
 }
 
-/// The values that weights are multiplied with.
+/// The operands that weights are multiplied with.
 fn factors(products: &[Product]) -> impl Iterator<Item = Value> {
     products.iter().map(|p| p.left.0)
 }
 
-/// Products one after the other whose weights are multiplied with the same.
+/// Groups of consecutive products that share their left operand.
 fn same_left(products: &[Product]) -> impl Iterator<Item = &[Product]> {
     products.chunk_by(|a, b| a.left == b.left)
 }

@@ -1,4 +1,4 @@
-//! --score COMMAND  =>  what a command of the user's says of an artifact
+//! --score COMMAND  =>  the score that a user's command gives to an artifact
 
 use sardonyx_base::{Error, Result};
 use std::path::Path;
@@ -7,16 +7,17 @@ use std::process::Command;
 /// Stands for the artifact's path in a command.
 pub const PLACE: &str = "{}";
 
-/// How an artifact is judged, and how much worse than in f32 it may be.
+/// The command that scores an artifact, and how much lower than that of the f32 artifact the score may be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
-    /// Of a shell. The last line that it prints is a number, the larger the better.
+    /// Run by `sh`. Its last non-empty line of output is a number; larger is better.
     pub command: String,
     pub drop: f64,
 }
 
 impl Score {
-    /// Errors: E0002 where there is no shell, E0501 where the command fails or its last line is no number.
+    /// Scores an artifact. Errors: E0002 if there is no shell; E0501 if the command fails or its last line is no
+    /// number.
     pub fn measure(&self, artifact: &Path) -> Result<f64> {
         let path = format!("'{}'", artifact.display().to_string().replace('\'', r"'\''"));
         let command = self.command.replace(PLACE, &path);

@@ -1,4 +1,4 @@
-//! What calibration sees of a small graph, beside the interpreter
+//! Statistics gathered by calibration on small graphs, compared with the interpreter
 
 use super::data::Sample;
 use super::walk::Walk;
@@ -8,7 +8,7 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_format::tensor_io::Synthetic;
 
-/// Two products, of which the second one reads what the first one gives beside what that reads.
+/// Two products: the left operand of the second is the tanh of the first one's result, plus the input.
 static TEXT: &str = r#"
 func.func @main(%x: !sdx.tensor<[m, 64], f32> {sdx.name = "x"}) -> !sdx.tensor<[m, 96], f32> attributes {sdx.symbols = ["input m 0.."]} {
   %u = sdx.param "u" : !sdx.tensor<[64, 64], f32>
@@ -57,7 +57,7 @@ fn each_part_runs_behind_products_that_are_rounded() {
     let given: Vec<Tensor> = samples.iter().map(|s| s.inputs[0].1.clone()).collect();
     assert!(near(&walk.factor(found[0].left).unwrap().products, &of_values(&given)));
     assert_eq!(walk.weights(&found[0]).unwrap(), params["u"]);
-    // Other weights, so that what reads them is seen to.
+    // Replaces the weights, to show that later parts use the new ones.
     let other = random(&[64, 64], 9);
     walk.round(&found[0], other.clone());
     let changed = ParamStore::from([("u".into(), other), ("w".into(), params["w"].clone())]);
@@ -66,7 +66,7 @@ fn each_part_runs_behind_products_that_are_rounded() {
     assert!(near(&walk.factor(found[1].left).unwrap().products, &of_values(&expected.collect::<Vec<_>>())));
 }
 
-/// A product that sums over two axes, which its weights have the other way round.
+/// A product that reduces over two axes, which are in the opposite order in its weights.
 static TWO_AXES: &str = r#"
 func.func @main(%x: !sdx.tensor<[m, 4, 6], f32> {sdx.name = "x"}) -> !sdx.tensor<[m, 200], f32> attributes {sdx.symbols = ["input m 0.."]} {
   %w = sdx.param "w" : !sdx.tensor<[6, 4, 200], f32>

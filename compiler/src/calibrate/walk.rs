@@ -1,7 +1,8 @@
-//! a graph, samples  =>  what weights are multiplied with, part of the graph after part
+//! a graph, samples  =>  statistics of the operands that weights are multiplied with, computed part by part
 //!
-//! A part is what lies between values that are known already and the next ones. It is compiled, run on each sample, and what
-//! later parts read of it is kept: the whole takes as long as one call for each sample.
+//! A part is the subgraph between values that are already known and the next one wanted. It is compiled and run on each
+//! sample, and the values that later parts use are kept, so that the whole takes about as long as one call for each
+//! sample.
 
 use super::data::Sample;
 use super::histogram::Histogram;
@@ -21,13 +22,13 @@ use sardonyx_passes::{Options, Params, Rewrites};
 use sardonyx_runtime::Session;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The stage that takes a graph on from where it is a graph.
+/// The stage from which on a part is compiled: it is an `sdx` graph that earlier stages have already rewritten.
 const FIRST: &str = "sdx-to-flow";
-/// What weights are multiplied with, over all samples.
+/// Statistics, over all samples, of an operand that weights are multiplied with.
 pub struct Factor {
     /// [k, k]: Σ xᵀx.
     pub products: Vec<f64>,
-    /// Σ (x − q)², where q is x as bytes with a scale for each row.
+    /// Σ (x − q)², where q is x as 8-bit codes with one scale for each row.
     pub lost: f64,
 }
 
@@ -35,20 +36,20 @@ pub struct Walk<'a> {
     graph: &'a Graph,
     samples: &'a [Sample],
     params: ParamStore,
-    /// By node: which operand is a parameter of this name, rounded.
+    /// For each product whose weights have been rounded: the index of that operand, and the parameter that replaces it.
     rounded: HashMap<Value, (usize, String)>,
     consumers: Vec<Vec<Value>>,
-    /// What some product's other factor is made of.
+    /// Whether some requested operand depends on the value.
     needed: Vec<bool>,
-    /// What is made of parameters and sizes alone: it is computed where it is read.
+    /// Whether the value depends on parameters and sizes alone; it is then recomputed in each part that uses it.
     free: Vec<bool>,
     done: Vec<bool>,
-    /// Of each sample, what is known and still read.
+    /// Known values that later parts still use, one tensor for each sample.
     held: BTreeMap<Value, Vec<Tensor>>,
 }
 
 impl<'a> Walk<'a> {
-    /// `factors`: the values whose products with weights are asked for.
+    /// `factors`: the values that are multiplied with weights and whose statistics will be requested.
     pub fn new(
         graph: &'a Graph,
         params: ParamStore,
@@ -73,12 +74,12 @@ impl<'a> Walk<'a> {
         Walk { graph, samples, params, rounded, consumers, needed, free, done: vec![false; n], held }
     }
 
-    /// The weights of a product, as they are in the model.
+    /// The weights of a product, as in the model.
     pub fn weights(&self, product: &Product) -> Result<Tensor> {
         self.value(product.weights)
     }
 
-    /// A value that follows from parameters.
+    /// Computes a value that depends on parameters alone.
     pub fn value(&self, v: Value) -> Result<Tensor> {
         let mut part = BTreeSet::new();
         let mut open = vec![v];
@@ -104,7 +105,7 @@ impl<'a> Walk<'a> {
         known.remove(&v).ok_or_else(|| Error::defect("a value is not made of what is before it"))
     }
 
-    /// From here on the product has these weights.
+    /// From here on the product uses these weights.
     pub fn round(&mut self, product: &Product, weights: Tensor) {
         let name = format!("@rounded{}", self.rounded.len());
         self.params.insert(name.clone(), weights);
@@ -116,7 +117,7 @@ impl<'a> Walk<'a> {
         self.params.insert(name.to_string(), value);
     }
 
-    /// The statistics of a value that products sum over along this axis: Σ xᵀx, and the loss of it in bytes.
+    /// Statistics of a value that is reduced along `axis`: Σ xᵀx, and the squared error of its 8-bit codes.
     pub fn factor(&mut self, (value, axis): (Value, usize)) -> Result<Factor> {
         let sums =
             self.sums(value, |graph, x| Ok(vec![products(graph, x, &[axis])?, lost_as_bytes(graph, x, axis)?]))?;
@@ -124,12 +125,12 @@ impl<'a> Walk<'a> {
         Ok(Factor { products, lost: lost.first().copied().unwrap_or(0.0) })
     }
 
-    /// [k, k]: Σ xᵀx, where products sum over these axes of x, the last one innermost.
+    /// [k, k]: Σ xᵀx, where x is reduced along `axes`, the last one innermost.
     pub fn products(&mut self, value: Value, axes: &[usize]) -> Result<Vec<f64>> {
         self.sums(value, |graph, x| Ok(vec![products(graph, x, axes)?]))?.pop().ok_or_else(no_sums)
     }
 
-    /// The sums over the samples, in f64 and in their order, of what `made` computes from a value.
+    /// Runs the next part, and sums what `made` computes from a value over the samples, in f64 and in sample order.
     fn sums(
         &mut self,
         value: Value,
@@ -162,7 +163,7 @@ impl<'a> Walk<'a> {
         Ok(sums)
     }
 
-    /// The range of each value in which bytes lose least of it, over all samples.
+    /// For each value, the range in which 8-bit codes lose least of it over all samples.
     pub fn ranges(&self, values: &[Value]) -> Result<Vec<Range>> {
         let part: BTreeSet<Value> = values.iter().flat_map(|v| self.part(*v)).collect();
         let (mut graph, map) = self.graph_of(&part, values)?;
@@ -177,7 +178,7 @@ impl<'a> Walk<'a> {
         Ok(seen.iter().map(Histogram::range).collect())
     }
 
-    /// What a value is computed from, as far as it is not known; and what binds sizes.
+    /// All values that `value` is computed from and that are not known yet, and the operations that bind sizes.
     fn part(&self, value: Value) -> BTreeSet<Value> {
         let binds = self.graph.values().filter(|(_, node)| !node.op.binds().is_empty()).map(|(v, _)| v);
         let mut open: Vec<Value> = binds.chain([value]).collect();
@@ -196,7 +197,8 @@ impl<'a> Walk<'a> {
         !is_input && !self.free[v.index()] && self.consumers[v.index()].iter().any(later)
     }
 
-    /// The part with what is known and read, there or by the caller, as inputs beside the model's own, which say the sizes.
+    /// The part as a graph of its own. Its inputs are those of the model, which determine the sizes, and the known
+    /// values that the part or `wanted` needs.
     fn graph_of(&self, part: &BTreeSet<Value>, wanted: &[Value]) -> Result<(Graph, HashMap<Value, Value>)> {
         let whole = self.graph;
         let mut graph = Graph {
@@ -253,12 +255,12 @@ fn name(v: Value) -> String {
     format!("@{}", v.0)
 }
 
-/// [k, k]: xᵀx, where these axes of x, the last one innermost, are one of k places.
+/// [k, k]: xᵀx, where `axes` of x, the last one innermost, together make up the k positions.
 fn products(graph: &mut Graph, x: Value, axes: &[usize]) -> Result<Value> {
     graph.add_as(Op::Contract(square(graph.ty(x).rank(), axes)), &[x, x], None, &[])
 }
 
-/// Sums over all axes but these.
+/// The contraction of a value with itself that sums over all axes except `axes`.
 fn square(rank: usize, axes: &[usize]) -> ContractSpec {
     let left: Vec<char> = ('a'..='z').take(rank).collect();
     let mut right = left.clone();
@@ -267,7 +269,7 @@ fn square(rank: usize, axes: &[usize]) -> ContractSpec {
     ContractSpec { result, left, right }
 }
 
-/// Code for a graph, from a stage on.
+/// Compiles a graph from the stage `first` on.
 pub fn code(graph: &Graph, params: &ParamStore, first: &str, options: Options) -> Result<Session> {
     let context = sardonyx_passes::context();
     context.attach_diagnostic_handler(|_| true);
@@ -277,7 +279,7 @@ pub fn code(graph: &Graph, params: &ParamStore, first: &str, options: Options) -
         body(&module)?.push(function.write(operation(&module).context())?);
     }
     let first = pipeline::STAGES.iter().position(|(name, _)| *name == first).unwrap_or(0);
-    // How many rows there are would be counted in each part.
+    // Removing padding needs the number of rows, which each part would count for itself.
     let watch = Watch { without: vec!["remove-padding", pipeline::KERNELS], ..Watch::default() };
     let mut rewrites = Rewrites::new(Options { params: Params::new(params.clone()), ..options });
     pipeline::run_stages(&context, &mut module, first..pipeline::STAGES.len(), &watch, &mut rewrites, &mut |_| Ok(()))?;

@@ -1,4 +1,4 @@
-//! bisect MODEL.onnx  =>  the first rewrite that changes what the model computes, and a test of it
+//! bisect MODEL.onnx  =>  the first rewrite that changes what the model computes, and a test for it
 
 use super::say;
 use crate::bisect::{Bisect, Guilty};
@@ -46,10 +46,10 @@ pub struct BisectArgs {
     pub json: bool,
 }
 
-/// The test that was written, or why there is none.
+/// The test that was written (path, text, number of trials while reducing), or why there is none.
 type Written = std::result::Result<(PathBuf, String, usize), String>;
 
-/// The exit code: 1 where something is wrong.
+/// Runs the command. The exit code is 1 if something is wrong.
 pub fn bisect(args: &BisectArgs, out: &mut dyn Write) -> Result<i32> {
     let dims = parse_dims(&args.dims)?;
     let bound = Bound { rtol: args.rtol, atol: args.atol };
@@ -64,7 +64,7 @@ pub fn bisect(args: &BisectArgs, out: &mut dyn Write) -> Result<i32> {
     Ok(1)
 }
 
-/// The inputs and expected outputs of a data set, the first where there are several.
+/// Inputs and expected outputs of a data set; if there are several, of the first.
 fn data(model: &Path, dir: &Path) -> Result<(Named, Named)> {
     let graph = read_model(model)?.graph;
     let named = |of: &[crate::onnx::ValueInfo]| of.iter().map(|v| (v.name.clone(), v.kind())).collect::<Vec<_>>();
@@ -73,7 +73,7 @@ fn data(model: &Path, dir: &Path) -> Result<(Named, Named)> {
     Ok((inputs, expected))
 }
 
-/// No pass changes what the model computes; the code may.
+/// Called if no pass changes what the model computes: compares the generated code with the interpreter.
 fn code(args: &BisectArgs, search: &Bisect, data: Option<(Named, Named)>, out: &mut dyn Write) -> Result<i32> {
     let dir = tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), "create a folder in", &e))?;
     let artifact = dir.path().join("model.sdx");
@@ -108,7 +108,7 @@ fn code(args: &BisectArgs, search: &Bisect, data: Option<(Named, Named)>, out: &
     Ok(!report.passed() as i32)
 }
 
-/// Reduces the program before the stage, and writes the test.
+/// Reduces the program before the guilty stage, and writes a test.
 fn write(args: &BisectArgs, guilty: &Guilty) -> Result<Written> {
     let context = sardonyx_passes::context();
     context.attach_diagnostic_handler(|_| true);

@@ -1,4 +1,4 @@
-//! check MODEL.onnx|MODEL.sdx --data DIR…  =>  differences of the compiled model, and of the interpreter beside it
+//! check MODEL.onnx|MODEL.sdx --data DIR…  =>  errors of the compiled model's outputs, and of the interpreter's
 
 use super::Progress;
 use super::layers::check_layers;
@@ -78,10 +78,10 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     let mut request = Request::new(&args.model, &artifact);
     request.dims = parse_dims(&args.dims)?;
     request.options.precision = args.precision;
-    // The check calls `main`.
+    // Only `main` is called.
     request.entries = Entries::NONE;
     request.targets = crate::targets::of_device(&args.load.device);
-    // A simulated device would leave it out.
+    // A simulated device would skip the self-test.
     request.selftest = !args.load.no_selftest && !args.load.device.is_simulated();
     let progress = Progress::on_terminal();
     compile_shown(&request, &mut |stage| progress.show(stage))?;
@@ -106,11 +106,11 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     }
 }
 
-/// By what the file is, not by what it is called: an artifact is an archive, and no ONNX model begins as one.
+/// Goes by the file's content, not only its name: an artifact is a ZIP archive, and no ONNX model begins like one.
 fn is_artifact(path: &Path) -> Result<bool> {
     let fail = |e: std::io::Error| Error::io(path, "read", &e);
     let mut start = [0; 4];
-    // Asked before it is opened: a pipe would wait for a writer.
+    // Checked before opening, because opening a pipe would wait for a writer.
     if !std::fs::metadata(path).map_err(fail)?.is_file() {
         return Err(Error::user("E0002", format!("{} is not a regular file", path.display())));
     }

@@ -1,4 +1,4 @@
-//! compile MODEL.onnx -o MODEL.sdx  =>  the artifact and what it came to
+//! compile MODEL.onnx -o MODEL.sdx  =>  the artifact, and a summary of the compilation
 
 mod args;
 
@@ -101,7 +101,7 @@ fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> R
             ..Options::default()
         },
     };
-    // The IR goes to standard error as well; a line that is rewritten would cut it.
+    // With `--print-after`, the IR goes to standard error too, and the redrawn progress line would garble it.
     let progress = if args.print_after.is_empty() { Progress::on_terminal() } else { Progress::none() };
     let report = compile_shown(&request, &mut |stage| {
         work.begin(stage);
@@ -136,7 +136,7 @@ fn secret_key(path: &Path) -> Result<(SecretKey, PathBuf)> {
     Ok((SecretKey::from_pem(&text).map_err(named)?, path.into()))
 }
 
-/// What is counted for a report, where one is asked for: on the first target's device, where none is named.
+/// What `--report` counts, if it is given. The default device is that of the first target.
 fn question(args: &CompileArgs, output: &Path) -> Result<Option<Question>> {
     let Some(report) = &args.report else {
         return match args.movement.at.is_empty() && args.movement.device.is_none() {
@@ -182,7 +182,7 @@ fn entries(args: &CompileArgs) -> Result<Entries> {
     }
 }
 
-/// What the stages took and what they did.
+/// Prints the time of each stage, and what the passes report.
 fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result<()> {
     let ms = |t: &Duration| t.as_secs_f64() * 1e3;
     let times = report.times.iter().filter(|_| args.time_passes);
@@ -198,7 +198,7 @@ fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result
     Ok(())
 }
 
-/// What is asked for of what the passes did.
+/// The requested lines about what the passes did: rewrites, remarks, validation.
 fn told<'a>(args: &'a CompileArgs, rewrites: &'a Rewrites) -> impl Iterator<Item = String> + 'a {
     let applied = rewrites.applied().iter().filter(|_| args.list_rewrites).map(Rewrite::line);
     let remarks = rewrites.remarks().iter();
@@ -281,7 +281,7 @@ fn arena(entry: &EntrySummary) -> String {
 /// What a lower precision came to, and what its code is.
 fn precision_lines(lowered: &Lowered) -> Vec<String> {
     let (name, n) = (lowered.name.as_str(), lowered.contractions);
-    // Bytes are multiplied in some way everywhere.
+    // 8-bit operands have native instructions everywhere.
     let native = cpu::has(Extension::Pairs) || !name.contains("bf16");
     let how = match native {
         true => String::new(),
@@ -306,7 +306,7 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
     lines
 }
 
-/// The inputs that errors were measured on.
+/// Describes the inputs on which errors were measured.
 fn on_what(lowered: &Lowered) -> String {
     match &lowered.measured.data {
         None => "canary inputs".to_string(),
@@ -315,7 +315,7 @@ fn on_what(lowered: &Lowered) -> String {
     }
 }
 
-/// Outputs and layers that are printed: those that lost most.
+/// Number of outputs, products and layers that are printed: those with the largest errors.
 const SHOWN: usize = 5;
 
 fn pruned_lines(report: &Report) -> Vec<String> {
@@ -436,7 +436,7 @@ pub(super) fn host_json(host: &HostSummary) -> Json {
     ])
 }
 
-/// The plan of a further class of targets.
+/// The plan of a further target class.
 fn plan_json(plan: &PlanSummary) -> Json {
     Json::Object(vec![
         ("class", plan.class.name().into()),

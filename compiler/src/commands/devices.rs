@@ -1,4 +1,4 @@
-//! devices [NAME|FILE.toml]  =>  the described devices and which of them are here, or the figures of one
+//! devices [NAME|FILE.toml]  =>  the list of described devices and which of them are present, or the figures of one
 
 use super::say;
 use sardonyx_base::json::Json;
@@ -37,7 +37,7 @@ pub fn devices(args: &DevicesArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// A known device, or one that a file describes. Errors: E0001, E0002, E0406.
+/// The description of a known device, or of one in a file. Errors: E0001, E0002, E0406.
 pub fn spec(device: &str) -> Result<DeviceSpec> {
     DeviceSpec::parse(&text(device)?, device)
 }
@@ -78,7 +78,7 @@ fn list(json: bool, out: &mut dyn Write) -> Result<()> {
     })
 }
 
-/// Whether this machine has such a device; none where it cannot be told.
+/// Whether this machine has such a device; `None` if that cannot be determined.
 fn present(spec: &DeviceSpec) -> Option<bool> {
     match &spec.cpu {
         Some(cpu) => {
@@ -87,7 +87,7 @@ fn present(spec: &DeviceSpec) -> Option<bool> {
             let has = |feature: &str| flags.split_whitespace().any(|flag| flag == feature.replace('-', "_"));
             Some(cpu.features.iter().all(|feature| has(feature)))
         }
-        // Which GPU it is, is known to its driver alone.
+        // Only the NVIDIA driver knows which GPU is installed, but without a driver there is none.
         None => (!Path::new("/proc/driver/nvidia/version").exists()).then_some(false),
     }
 }

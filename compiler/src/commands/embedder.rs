@@ -1,4 +1,4 @@
-//! flags of an embedder  =>  what makes embeddings of a model, and what is printed of it
+//! flags of an embedder  =>  the embedder of a model, and the line that is printed about padding
 
 use super::values::named;
 use crate::compile::Report;
@@ -28,7 +28,7 @@ pub struct EmbedderArgs {
 }
 
 impl EmbedderArgs {
-    /// The file of the model: itself, or the one of its folder. Errors: E0001, E0002.
+    /// Path of the ONNX file: `model` itself, or the model of that folder. Errors: E0001, E0002.
     pub fn model_file(&self, model: &Path) -> Result<PathBuf> {
         match (model.is_dir(), &self.onnx) {
             (true, None) => embedder::model_file(model),
@@ -41,7 +41,7 @@ impl EmbedderArgs {
         }
     }
 
-    /// Errors: E0001, E0002, E0103.
+    /// The embedder of a model or folder, if there is any. Errors: E0001, E0002, E0103.
     pub fn embedder(&self, model: &Path) -> Result<Option<Embedder>> {
         let flags = Flags {
             poolings: self.pooling.clone(),
@@ -53,19 +53,19 @@ impl EmbedderArgs {
     }
 }
 
-/// `model.onnx` => `model.sdx`, and the folder `bge-small-v1.5` => `bge-small-v1.5.sdx`, beside it
+/// Output path beside the model: `model.onnx` => `model.sdx`, and for a folder `bge-small-v1.5` => `bge-small-v1.5.sdx`
 pub fn default_output(model: &Path) -> PathBuf {
     if !model.is_dir() {
         return model.with_extension("sdx");
     }
-    // `.` and `..` have a name once they are resolved.
+    // `.` and `..` get a name when they are resolved.
     let folder = if model.file_name().is_some() { Ok(model.to_path_buf()) } else { model.canonicalize() };
     let folder = folder.unwrap_or_default();
     let name = folder.file_name().map_or("model".into(), |name| name.to_string_lossy());
     folder.with_file_name(format!("{name}.sdx"))
 }
 
-/// Why the positions of padding are computed, where they are.
+/// Explains why positions of padding are computed; `None` if they are not.
 pub fn padding_line(report: &Report) -> Option<String> {
     if report.rewrites.applied().iter().any(|rewrite| rewrite.pass == "remove-padding") {
         return None;

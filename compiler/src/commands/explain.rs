@@ -1,4 +1,4 @@
-//! explain MODEL.onnx…  =>  what each launch of the compiled model computes and moves, a repeated layer once
+//! explain MODEL.onnx…  =>  what each launch of the compiled model computes and moves; a repeated layer is shown once
 
 use super::compile::host_json;
 use super::movement::{self, MovementArgs, movement_json, short};
@@ -72,7 +72,7 @@ pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// Errors: E0001 for several models, or where the page would replace the model.
+/// Writes the HTML page. Errors: E0001 for several models, or if the page would replace the model.
 fn page(
     args: &ExplainArgs,
     dims: &BTreeMap<String, DimRange>,
@@ -119,7 +119,7 @@ fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {
     movement::print(&l.movement, out)
 }
 
-/// Number, kernel, class, algebraic words, ONNX nodes.
+/// One line for each launch: number, kernel, class, algebraic words, ONNX nodes.
 fn rows(l: &Launches, range: Range<usize>, out: &mut dyn Write) -> Result<()> {
     for (i, launch) in range.clone().zip(&l.launches[range]) {
         let (symbol, class) = &l.kernels[launch.kernel];

@@ -1,4 +1,4 @@
-//! check --layers MODEL.onnx --data DIR…  =>  a row for each node, the first that differs, the first NaN
+//! check --layers MODEL.onnx --data DIR…  =>  a row for each node, the first that differs, the first non-finite one
 
 use super::{CheckArgs, say};
 use crate::layers::{Apart, Bound, Fault, Finding, Layers, Report, Row, State};
@@ -41,7 +41,7 @@ pub fn check_layers(layers: &Layers, session: &Session, args: &CheckArgs, out: &
     Ok(summary)
 }
 
-/// What the data set expects of outputs for which no value is given.
+/// The given values, completed by the data set's expected outputs where no value is given.
 fn with_outputs(layers: &Layers, given: &[Option<Tensor>], expected: &[(String, Tensor)]) -> Vec<Option<Tensor>> {
     let mut wanted = given.to_vec();
     for (name, value) in &layers.values.outputs {

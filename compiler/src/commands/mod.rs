@@ -1,4 +1,4 @@
-//! compile, plan, simulate, check, bisect, reduce, devices, explain, ops: what needs the compiler; the other commands are the runtime's
+//! Commands that need the compiler: compile, plan, simulate, check, bisect, reduce, devices, explain, ops
 
 mod bisect;
 mod check;
@@ -34,7 +34,7 @@ use sardonyx_format::file::AtomicFile;
 use std::io::Write;
 use std::path::Path;
 
-/// The file is there whole, or is what it was.
+/// Writes a file atomically: on an error, the old file stays.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;

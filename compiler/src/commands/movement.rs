@@ -1,4 +1,4 @@
-//! Movement  =>  the table of the terminal, the object of a report
+//! data movement of a program  =>  the table on the terminal, the JSON objects of a report
 
 use super::say;
 use crate::movement::{Movement, Question, Row, Sum, formula, of_kind, sum};
@@ -8,7 +8,7 @@ use sardonyx_base::json::Json;
 use sardonyx_passes::movement::{Kind, Sure};
 use std::io::Write;
 
-/// What the two commands that report movement ask for.
+/// Sizes and device for which data movement is counted.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MovementArgs {
     /// Sizes at which movement is counted: NAME=N with commas between; without, 1 for the first dimension of inputs
@@ -21,7 +21,7 @@ pub struct MovementArgs {
 }
 
 impl MovementArgs {
-    /// Errors: E0204, E0001, E0406.
+    /// Parses the sizes and the device. Errors: E0204, E0001, E0406.
     pub fn question(&self, default_device: &str) -> Result<Question> {
         let device = self.device.as_deref().unwrap_or(default_device);
         Ok(Question { at: parse_sizes(&self.at)?, device: super::devices::spec(device)? })
@@ -38,7 +38,7 @@ pub fn short(n: i64) -> String {
     }
 }
 
-/// Words and operations per class, before and after.
+/// Prints a table of words and operations for each class, before and after optimisation.
 pub fn print(m: &Movement, out: &mut dyn Write) -> Result<()> {
     let at: Vec<String> = m.sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
     say(out, &format!("movement in words at {} on {}:", at.join(" "), m.device))?;
@@ -91,7 +91,7 @@ fn line(cells: &[String; 10]) -> String {
     others.iter().fold(format!("  {name:<13}"), |line, cell| format!("{line} {cell:>10}"))
 }
 
-/// `movement` of a report.
+/// The member `movement` of a report.
 pub fn movement_json(m: &Movement) -> Json {
     let (before, after) = (sum(&m.before), sum(&m.after));
     let classes = Kind::ALL.into_iter().map(|kind| {
@@ -135,7 +135,7 @@ fn sum_json(rows: &'static str, s: Sum, emitted: bool) -> Json {
     Json::Object(members)
 }
 
-/// `kernels` of a report: launches of one kernel that move the same, once, with how many there are.
+/// The member `kernels` of a report. Launches of a kernel with the same formula share an entry with their number.
 pub fn kernels_json(m: &Movement) -> Json {
     let mut groups: Vec<Vec<&Row>> = vec![];
     for row in &m.after {
@@ -148,7 +148,7 @@ pub fn kernels_json(m: &Movement) -> Json {
     Json::List(groups.iter().map(|group| row_json(group)).collect())
 }
 
-/// `operators` of a report: what each would move by itself.
+/// The member `operators` of a report: what each operator would move on its own.
 pub fn operators_json(m: &Movement) -> Json {
     Json::List(m.before.iter().map(|row| row_json(&[row])).collect())
 }
@@ -175,7 +175,7 @@ fn row_json(rows: &[&Row]) -> Json {
     Json::Object(members)
 }
 
-/// How a formula is to be understood.
+/// How exact a formula is, in words.
 fn sure(sure: Sure) -> &'static str {
     match sure {
         Sure::Exact => "exact",

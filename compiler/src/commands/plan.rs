@@ -1,4 +1,4 @@
-//! plan MODEL --ranks N --topology F  =>  what each rank is to have, why, and what that takes
+//! plan MODEL --ranks N --topology F  =>  how the model is split over the ranks, why, and its predicted time and memory
 
 mod chart;
 
@@ -63,7 +63,7 @@ fn topology_help() -> String {
     format!("The cluster: a TOML file, or {names}")
 }
 
-/// Errors: E0108 where nothing fits the memory, and those of [`plans`].
+/// Runs the command. Errors: E0108 if no plan fits the memory, and those of [`plans`].
 pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
     let topology = Topology::named(&args.topology)?;
     let device = args.device.as_deref().map(super::devices::spec).transpose()?;
@@ -135,14 +135,14 @@ fn name(c: &Candidate) -> String {
         Some(Overlap { micro_batches, .. }) => format!(", {micro_batches} in turns"),
     };
     match &c.stages {
-        // The stages of one rank each are not split.
+        // Stages of a single rank are not split any further.
         Some(stages) if c.mesh.len() == 1 => format!("{mesh} stages, {} at a time", stages.micro_batches),
         Some(stages) => format!("{mesh} stages, {}, {}", stages.micro_batches, c.found_by.name()),
         None => format!("{mesh} by {}{chunks}", c.found_by.name()),
     }
 }
 
-/// Candidates, why each but the first lost, and the collectives of the first.
+/// Prints all candidates, why each but the first lost, and the collectives of the first.
 fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
     say(out, comment)?;
     let head = ["plan", "ms", "compute", "exchange", "weights", "between", "places"];
@@ -177,7 +177,7 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
     }
 }
 
-/// Sends of one size together, whichever stages they are between.
+/// Exchanges by name and size. Sends of the same size count together, whichever stages they connect.
 fn by_name(exchanges: &[Exchange]) -> Vec<(String, f64, usize, f64)> {
     let mut all: Vec<(String, f64, usize, f64)> = vec![];
     for Exchange { op, bytes, count, time_us } in exchanges {
@@ -193,7 +193,7 @@ fn by_name(exchanges: &[Exchange]) -> Vec<(String, f64, usize, f64)> {
     all
 }
 
-/// The reason why a candidate is not the best.
+/// Why a candidate is not the best.
 fn lost(e: &Estimate, best: Option<&Estimate>, fits: bool) -> String {
     let Some(best) = best else { return String::new() };
     if !fits {

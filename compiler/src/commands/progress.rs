@@ -1,22 +1,22 @@
-//! the stage that runs  =>  one line on a terminal, once it takes long
+//! the current stage  =>  a progress line on a terminal, shown once a compilation takes long
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A compilation that is over sooner needs no progress.
+/// Compilations that finish sooner show no progress.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// Shows the last stage it was told of, from a thread of its own: a stage that takes long says nothing meanwhile.
-/// Dropping it clears the line.
+/// Shows the latest stage from its own thread, since a long stage does not report meanwhile. Dropping it clears the
+/// line.
 pub struct Progress {
-    /// Absent where nobody would see the line.
+    /// `None` if nothing is to be shown.
     running: Option<(Sender<&'static str>, JoinHandle<()>)>,
 }
 
 impl Progress {
-    /// On standard error, where that is a terminal.
+    /// Shows progress on standard error if that is a terminal.
     pub fn on_terminal() -> Progress {
         match std::io::stderr().is_terminal() {
             true => Progress::start(std::io::stderr(), DELAY),
@@ -30,14 +30,14 @@ impl Progress {
 
     fn start(out: impl Write + Send + 'static, delay: Duration) -> Progress {
         let (sender, receiver) = channel();
-        // Without a thread there is no progress, and nothing else is amiss.
+        // If no thread can be started, only the progress line is missing.
         let thread = std::thread::Builder::new().name("progress".into()).spawn(move || run(out, &receiver, delay));
         Progress { running: thread.ok().map(|thread| (sender, thread)) }
     }
 
     pub fn show(&self, stage: &'static str) {
         if let Some((sender, _)) = &self.running {
-            // The thread ends only with us.
+            // The thread runs until the sender is dropped.
             let _ = sender.send(stage);
         }
     }
@@ -63,7 +63,7 @@ fn run(mut out: impl Write, stages: &Receiver<&'static str>, delay: Duration) {
             Err(RecvTimeoutError::Disconnected) => break,
         }
         if start.elapsed() >= delay {
-            // A terminal that does not take the line is not worth a word.
+            // Errors of writing to the terminal do not matter.
             let _ = write!(out, "\r\x1b[K{current} …").and_then(|()| out.flush());
             shown = true;
         }

@@ -1,4 +1,4 @@
-//! reduce FILE.mlir|MODEL.onnx --test COMMAND  =>  the smallest file found that still fails, as a test where it can be
+//! reduce FILE.mlir|MODEL.onnx --test COMMAND  =>  the smallest file found that fails; with `--pass`, a FileCheck test
 
 use super::say;
 use crate::module::lower_model;
@@ -92,7 +92,7 @@ pub fn reduce(args: &ReduceArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// The file that fails must not be replaced by what is made of it.
+/// The result must not replace the file that fails.
 fn refuse_overwriting(file: &Path, output: &Path) -> Result<()> {
     match (file.canonicalize(), output.canonicalize()) {
         (Ok(a), Ok(b)) if a == b => {
@@ -107,11 +107,11 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", &e))
 }
 
-/// The model before the stage that has the first of the passes.
+/// The IR of the model before the stage that contains the first of the passes.
 fn before(context: &Context, path: &Path, passes: &str) -> Result<String> {
     let first = passes.split(',').next().unwrap_or_default();
     let at = STAGES.iter().position(|(_, of)| of.split(',').any(|pass| pass == first));
-    // What is no pass of a stage is run on the import.
+    // Passes that belong to no stage run right after the import.
     let at = at.filter(|at| *at >= 2).unwrap_or(2);
     let lowered = || {
         let (mut module, _) = lower_model(context, &read_model(path)?, &BTreeMap::new())?;
@@ -138,7 +138,7 @@ fn by_model(path: &Path, test: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<
     reduced.map_err(|e| e.file(path.display().to_string()))
 }
 
-/// Only what fails as the model itself does.
+/// Reduces by comparison with the interpreter; candidates must fail in the same way as the model itself.
 fn by_check(path: &Path, folder: &Path) -> Result<(Vec<u8>, usize)> {
     let mut wanted = None;
     by_model(path, &mut |content| {

@@ -1,4 +1,4 @@
-//! simulate MODEL --plan PLAN --topology F  =>  what each rank does when, and what each link carries; no model: a schedule
+//! simulate MODEL --plan PLAN --topology F  =>  timelines of ranks and traffic of links; without a model, a schedule
 
 use super::{say, write_whole};
 use crate::compile::parse_dims;
@@ -79,7 +79,7 @@ fn times(text: &str) -> std::result::Result<(f64, f64), String> {
     both.filter(|(f, _)| *f > 0.0).ok_or_else(|| "they are two numbers of microseconds: 1,2".into())
 }
 
-/// Errors: those of the planner, E0001 for a schedule that there is not, E0002 and E0108 for the files.
+/// Runs the command. Errors: those of the planner, E0001 for an unknown schedule, E0002 and E0108 for the files.
 pub fn simulate(args: &SimulateArgs, out: &mut dyn Write) -> Result<()> {
     match (&args.model, &args.plan, &args.topology, &args.schedule) {
         (Some(model), Some(plan), Some(topology), _) => of_plan(model, plan, topology, args, out),
@@ -141,7 +141,7 @@ fn show(found: &Simulated, topology: &Topology, noise: Option<f64>, out: &mut dy
             ),
         )?;
     }
-    // The first ranks stand for many.
+    // If there are many ranks, only the first are shown.
     for rank in 0..ranks.min(RANKS_SHOWN) {
         let busy = 100.0 * run.computed[rank] / outcome.time_us.max(f64::MIN_POSITIVE);
         let (ended, taken) = (run.ended[rank] / 1e3, run.taken[rank]);
@@ -163,7 +163,7 @@ fn show(found: &Simulated, topology: &Topology, noise: Option<f64>, out: &mut dy
     }
 }
 
-/// The number that a share of the sorted ones has at most.
+/// The smallest value that at least `share` of the sorted values do not exceed.
 fn percentile(sorted: &[f64], share: f64) -> f64 {
     let at = ((sorted.len() as f64 * share).ceil() as usize).max(1) - 1;
     sorted.get(at).copied().unwrap_or(0.0)
@@ -237,7 +237,7 @@ fn events(line: &Timeline) -> Vec<Event> {
     line.slots.iter().enumerate().flat_map(of_worker).collect()
 }
 
-/// A thread of the trace is a rank.
+/// Writes a Chrome trace, with one thread for each rank.
 fn write_trace(path: &Path, events: &[Event]) -> Result<()> {
     let event = |e: &Event| {
         let category = if e.is_exchange { "exchange" } else { "compute" };

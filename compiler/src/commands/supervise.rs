@@ -1,10 +1,11 @@
-//! compile within limits: a process that does the work, and one that ends it where it takes too much time or memory
+//! compile within limits: a child process does the work, and this one ends it if it exceeds its time or memory
 //!
-//! Memory that cannot be had ends a process, in LLVM's code as in ours, and a pass that does not come to its end cannot be asked
-//! to. So the command does its work in another process, which tells of each stage that it begins. Where that process runs out
-//! of memory or of its share of the time, a stage is given up without which the result is right too, and the work begins again
-//! without it: the stage in which the memory ended, or the one that took longest. Where there is none, the command ends with a
-//! diagnostic. A signal that ends the command removes what the work has left behind.
+//! A failed allocation kills the process, in LLVM's code as in ours, and a pass that does not terminate cannot be
+//! interrupted. So the command does its work in a child process, which reports each stage that it begins. If the child
+//! runs out of memory or of its share of the time, it is started again without one optional stage, which the result
+//! does not depend on for its correctness: the stage in which memory ran out, or the optional one that took longest. If
+//! there is no such stage, the command fails with a diagnostic. A signal that ends the command removes the files that
+//! the child has left behind.
 
 use super::values::Limits;
 use crate::pipeline::OPTIONAL;
@@ -22,15 +23,15 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// The descriptor on which the process that does the work tells of its stages.
+/// File descriptor on which the child reports its stages.
 const STAGES_VARIABLE: &str = "SARDONYX_COMPILE_STAGES";
-/// The stages that it leaves out, with what they ran out of: `fuse=time,e-graph=memory`.
+/// Stages that the child leaves out, with the resource that ran out: `fuse=time,e-graph=memory`.
 const GIVEN_UP_VARIABLE: &str = "SARDONYX_COMPILE_GIVEN_UP";
 
-/// The exit code of a program whose libraries cannot be loaded.
+/// Exit code of a program whose libraries cannot be loaded.
 const LOADER_FAILED: i32 = 127;
 
-/// A stage that is left out, and what ran out in it.
+/// A stage that is left out, and the resource that ran out in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenUp {
     pub stage: &'static str,
@@ -52,25 +53,25 @@ impl Resource {
     }
 }
 
-/// The process that does the work knows this from the one that watches it.
+/// What the child process gets from the supervising one.
 pub struct Work {
     stages: File,
     pub given_up: Vec<GivenUp>,
 }
 
 impl Work {
-    /// Absent where no other process watches this one.
+    /// Reads the environment; `None` if no process supervises this one.
     pub fn of_environment() -> Option<Work> {
         let descriptor = std::env::var(STAGES_VARIABLE).ok()?.parse().ok()?;
-        // SAFETY: this process was started with the descriptor open, for this alone, and asks once.
+        // SAFETY: this process was started with the descriptor open for this purpose only, and takes it only once.
         let stages = unsafe { File::from_raw_fd(descriptor) };
         let given_up = std::env::var(GIVEN_UP_VARIABLE).unwrap_or_default();
         Some(Work { stages, given_up: given_up.split(',').filter_map(GivenUp::parse).collect() })
     }
 
-    /// Tells which stage begins.
+    /// Reports that a stage begins.
     pub fn begin(&mut self, stage: &str) {
-        // Where nobody listens any more, this process is about to be ended.
+        // If the supervisor no longer reads, it is about to end this process.
         let _ = self.stages.write_all(format!("{stage}\n").as_bytes());
     }
 }
@@ -84,26 +85,26 @@ impl GivenUp {
     }
 }
 
-/// Stages and ends carry the number of their try, as those of a try that was ended may come late.
+/// Events carry the number of the attempt, since those of an earlier attempt may arrive late.
 enum Event {
     Stage(usize, String),
-    /// The process that does the work has ended, or is about to.
+    /// The child has ended, or is about to.
     End(usize),
     Signal(i32),
 }
 
-/// One try ends in one of these ways.
+/// How an attempt ended.
 enum Outcome {
     Exit(i32),
-    /// The stage it was in, and how long each took.
+    /// The resource that ran out, the stage at that time, and the time that each stage took.
     OutOf(Resource, String, BTreeMap<String, Duration>),
-    /// Neither we nor the lack of memory have ended it.
+    /// A signal that neither the supervisor nor a lack of memory explains, and the stage.
     Killed(i32, String),
     Signal(i32),
 }
 
-/// Runs this program with the same arguments in another process. Gives its exit code. `outputs` are the files that it writes.
-/// Errors: E0502 where a limit is passed, E0901 where it was ended by another signal.
+/// Runs this program with the same arguments in a child process. Returns its exit code. `outputs` are the files that it
+/// writes. Errors: E0502 if a limit is exceeded, E0901 if another signal ended the child.
 pub fn supervised(limits: &Limits, outputs: &[&Path]) -> Result<i32> {
     let begun = Instant::now();
     let (sender, events) = channel();
@@ -121,7 +122,7 @@ pub fn supervised(limits: &Limits, outputs: &[&Path]) -> Result<i32> {
             Outcome::Signal(signal) => {
                 drop(folder);
                 clear();
-                // Ends this process as the signal would have.
+                // Ends this process as the signal itself would have.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
                 return Ok(128 + signal);
             }
@@ -140,7 +141,7 @@ pub fn supervised(limits: &Limits, outputs: &[&Path]) -> Result<i32> {
     }
 }
 
-/// The stage to do without.
+/// The optional stage to leave out in the next attempt.
 fn to_give_up(
     resource: Resource,
     stage: &str,
@@ -181,7 +182,7 @@ fn watch_signals(mut signals: Signals, sender: Sender<Event>) -> Result<()> {
     thread.map(drop).map_err(|e| cannot_start(&e))
 }
 
-/// Starts the process, and a thread that reads its stages.
+/// Starts the child, and a thread that reads the stages it reports.
 fn start(limits: &Limits, scratch: Option<&Path>, given_up: &[GivenUp], sender: &Sender<Event>) -> Result<Child> {
     let program = std::env::current_exe().map_err(|e| cannot_start(&e))?;
     let (reader, writer) = pipe().map_err(|e| cannot_start(&e))?;
@@ -205,11 +206,11 @@ fn start(limits: &Limits, scratch: Option<&Path>, given_up: &[GivenUp], sender: 
     Ok(child)
 }
 
-/// The process keeps the pipe, has no more than the memory, and ends with this one.
+/// Makes the child keep the pipe, limits its memory, and lets it die with this process.
 fn confine(command: &mut Command, writer: &PipeWriter, memory: Option<u64>) {
     let (descriptor, parent) = (writer.as_raw_fd(), std::process::id());
     let kept = move || {
-        // SAFETY: these calls are for a process between fork and exec, and touch no memory but the limit on the stack.
+        // SAFETY: these calls are allowed between fork and exec, and touch no memory except the limit on the stack.
         unsafe {
             if libc::fcntl(descriptor, libc::F_SETFD, 0) != 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
             {
@@ -221,7 +222,7 @@ fn confine(command: &mut Command, writer: &PipeWriter, memory: Option<u64>) {
             }
             match libc::getppid() as u32 == parent {
                 true => Ok(()),
-                // It has ended meanwhile.
+                // The parent has ended in the meantime.
                 false => Err(std::io::ErrorKind::BrokenPipe.into()),
             }
         }
@@ -230,7 +231,8 @@ fn confine(command: &mut Command, writer: &PipeWriter, memory: Option<u64>) {
     unsafe { command.pre_exec(kept) };
 }
 
-/// Waits for the end of the process, and brings it about where `left` is over, or half of it with time well spent elsewhere.
+/// Waits for the child to end. Kills it when `left` is over; or at half of it, if optional stages took at least a
+/// quarter of the time so far and one of them can be left out.
 fn attend(
     mut child: Child,
     left: Option<Duration>,
@@ -243,7 +245,7 @@ fn attend(
     let mut took: BTreeMap<String, Duration> = BTreeMap::new();
     let mut share = left.map(|left| left / 2);
     let end = |child: &mut Child| {
-        // It may have ended by itself meanwhile; then there is nothing to do.
+        // The child may have ended by itself in the meantime; then there is nothing to do.
         let _ = child.kill();
         let _ = child.wait();
     };
@@ -256,7 +258,7 @@ fn attend(
             None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match event {
-            // Of a try that has been ended.
+            // From an earlier attempt.
             Ok(Event::Stage(number, _) | Event::End(number)) if number != given_up.len() => {}
             Ok(Event::Stage(_, next)) => {
                 *took.entry(std::mem::replace(&mut stage, next)).or_default() += since.elapsed();
@@ -281,7 +283,7 @@ fn attend(
                     optional * 4 >= begun.elapsed() && to_give_up(Resource::Time, &stage, &spent, given_up).is_some();
                 if is_over || saves {
                     end(&mut child);
-                    // Nothing is begun again when all the time is over.
+                    // Once all the time is over there is no further attempt.
                     return Outcome::OutOf(Resource::Time, stage, if is_over { BTreeMap::new() } else { spent });
                 }
                 share = None;
@@ -290,11 +292,11 @@ fn attend(
     }
 }
 
-/// An exit status says how a try ended. Where memory is limited, what fails to get some ends the process in one way or another.
+/// Interprets an exit status. Under a memory limit, a failed allocation may end the process in several ways.
 fn ended(status: ExitStatus, limits: &Limits, stage: String, took: BTreeMap<String, Duration>) -> Outcome {
     let limited = limits.memory_limit.is_some() || is_limited();
     match (status.code(), status.signal()) {
-        // The loader's own code: not even the program fits.
+        // The loader failed: there is not even memory for the program itself.
         (Some(LOADER_FAILED), _) if limited => Outcome::OutOf(Resource::Memory, stage, took),
         (Some(code), _) => Outcome::Exit(code),
         (None, Some(SIGKILL)) => Outcome::OutOf(Resource::Memory, stage, took),
@@ -303,12 +305,12 @@ fn ended(status: ExitStatus, limits: &Limits, stage: String, took: BTreeMap<Stri
     }
 }
 
-/// Tells whether this process was started with a limit on its memory.
+/// Whether this process was started with a memory limit.
 fn is_limited() -> bool {
     let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
     limits.into_iter().any(|resource| {
         let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: it fills in what it is given.
+        // SAFETY: the call only writes to `limit`.
         let known = unsafe { libc::getrlimit(resource, &mut limit) } == 0;
         known && limit.rlim_cur != libc::RLIM_INFINITY
     })

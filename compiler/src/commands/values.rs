@@ -1,4 +1,4 @@
-//! words of the command line  =>  values, or what is wrong with them
+//! arguments of the command line  =>  parsed values, or what is wrong with them
 
 use crate::calibrate::score::PLACE;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -7,19 +7,19 @@ use sardonyx_passes::{Named, mesh};
 use sardonyx_run::values::{byte_count, duration};
 use std::time::Duration;
 
-/// A pattern of passes' names.
+/// A pattern of pass names; `all` matches every one.
 pub fn passes_named(text: &str) -> std::result::Result<Regex, String> {
     let pattern = if text == "all" { "" } else { text };
     Regex::new(pattern).map_err(|e| format!("{e}; write `all`, the name of a pass, or a pattern of names"))
 }
 
-/// One of a few words.
+/// Parser for the names of an enumeration.
 pub fn named<T: Named>() -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(T::NAMES.iter().map(|row| row.0))
         .try_map(|name| T::from_name(&name).ok_or("is none of them"))
 }
 
-/// The number of ranks along each axis of a mesh; empty for one rank.
+/// Number of ranks along each axis of a mesh; empty for a single rank.
 #[derive(Clone, Debug)]
 pub struct Mesh(pub Vec<i64>);
 
@@ -27,7 +27,7 @@ pub fn ranks(text: &str) -> std::result::Result<Mesh, String> {
     mesh(text).map(Mesh).ok_or_else(|| "it is no number of ranks: 4, or 2x4, at most 1024 in all".to_string())
 }
 
-/// `.*embeddings.*=f32`
+/// Parses `.*embeddings.*=f32` to the pattern.
 pub fn kept(text: &str) -> std::result::Result<Regex, String> {
     let pattern = text.strip_suffix("=f32").ok_or_else(|| "write REGEX=f32".to_string())?;
     Regex::new(pattern).map_err(|e| e.to_string())
@@ -48,7 +48,7 @@ pub fn score_drop(text: &str) -> std::result::Result<f64, String> {
     number.ok_or_else(|| "it is no difference of 0 or more".to_string())
 }
 
-/// A compilation may take so much of the machine.
+/// Limits on the time and memory of a compilation.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Limits {
     /// Give the compilation up after this time. Before that, stages that take long are left out, and named; `none` is no limit

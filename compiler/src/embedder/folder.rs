@@ -1,4 +1,4 @@
-//! a folder in the layout of sentence-transformers  =>  what makes embeddings, and where the model is
+//! a folder in the layout of sentence-transformers  =>  its embedder, and the path of its model
 
 use super::{Embedder, Layer, Pooling};
 use safetensors::SafeTensors;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The model of a folder: `onnx/model.onnx`, `model.onnx`, or the only file of its kind. Errors: E0002.
+/// Path of the model in a folder: `onnx/model.onnx`, `model.onnx`, or the only ONNX file. Errors: E0002.
 pub fn model_file(folder: &Path) -> Result<PathBuf> {
     let usual = ["onnx/model.onnx", "model.onnx"].map(|name| folder.join(name));
     if let Some(path) = usual.into_iter().find(|path| path.is_file()) {
@@ -58,7 +58,7 @@ struct Prompts {
     default_prompt_name: Option<String>,
 }
 
-/// Older files have a word for each way, later ones a list of names.
+/// Older files have one flag for each pooling, newer ones a list of names.
 #[derive(Deserialize)]
 struct PoolingConfig {
     pooling_mode: Option<Names>,
@@ -84,7 +84,7 @@ enum Names {
     Several(Vec<String>),
 }
 
-/// Of `generation_config.json`, or `config.json` where that says nothing.
+/// From `generation_config.json`, or from `config.json` if that has no such entry.
 #[derive(Deserialize)]
 struct Generation {
     eos_token_id: Option<Ids>,
@@ -102,8 +102,8 @@ struct DenseConfig {
     activation_function: Option<String>,
 }
 
-/// Reads what the folder says; a folder without `modules.json` says nothing of pooling. Errors: E0002, and E0103 for what is
-/// damaged or asks for a step that does not exist here, with the file.
+/// Reads the settings of a folder; without `modules.json` there is no pooling. Errors, with the file: E0002, and E0103
+/// for damaged files and unsupported steps.
 pub fn embedder_folder(folder: &Path) -> Result<Embedder> {
     let mut reading = Reading { folder, files: vec![] };
     let modules: Option<Vec<Module>> = reading.json("modules.json")?;
@@ -143,7 +143,7 @@ pub fn embedder_folder(folder: &Path) -> Result<Embedder> {
                 });
             }
             "Normalize" => made.layers.push(Layer::Normalize),
-            // A rate of training.
+            // Dropout has an effect only in training.
             "Dropout" => {}
             other => {
                 let error = Error::user("E0103", format!("the step `{other}` is not supported"));
@@ -189,7 +189,7 @@ pub fn embedder_folder(folder: &Path) -> Result<Embedder> {
     Ok(made)
 }
 
-/// The bytes of a `tokenizer.json`. Errors: E0002, E0103 where it is none.
+/// Reads the bytes of a `tokenizer.json`. Errors: E0002; E0103 if it is not one.
 pub fn tokenizer(path: &Path) -> Result<Vec<u8>> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(path, "read", &e))?;
     let has_model = |value: serde_json::Value| value.get("model").is_some_and(serde_json::Value::is_object);
@@ -201,7 +201,7 @@ pub fn tokenizer(path: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// The number of tokens after which the tokenizer cuts.
+/// The number of tokens to which the tokenizer truncates.
 fn truncation(tokenizer: &[u8]) -> Option<i64> {
     let value: serde_json::Value = serde_json::from_slice(tokenizer).ok()?;
     value.get("truncation")?.get("max_length")?.as_i64().filter(|n| *n > 0)
@@ -235,7 +235,7 @@ impl PoolingConfig {
     }
 }
 
-/// By the name that sentence-transformers has for it.
+/// Looks up a pooling by its name in sentence-transformers.
 fn pooling_named(name: &str) -> Result<Pooling> {
     let ours = match name {
         "mean_sqrt_len_tokens" => "mean-sqrt-len",
@@ -250,7 +250,7 @@ fn pooling_named(name: &str) -> Result<Pooling> {
     })
 }
 
-/// `torch.nn.modules.activation.Tanh`, which is also what a file says that says nothing.
+/// ONNX operator of an activation such as `torch.nn.modules.activation.Tanh`, the default; `None` for the identity.
 fn activation(name: Option<&str>) -> Result<Option<&'static str>> {
     let name = name.unwrap_or("Tanh");
     match name.rsplit('.').next().unwrap_or_default() {
@@ -263,7 +263,7 @@ fn activation(name: Option<&str>) -> Result<Option<&'static str>> {
     }
 }
 
-/// A folder, and the files of it that were read.
+/// A folder, and those of its files that were read.
 struct Reading<'f> {
     folder: &'f Path,
     files: Vec<PathBuf>,
@@ -274,7 +274,7 @@ impl Reading<'_> {
         self.folder.join(file).display().to_string()
     }
 
-    /// Absent where there is no such file.
+    /// `None` if there is no such file.
     fn json<T: DeserializeOwned>(&mut self, file: &str) -> Result<Option<T>> {
         let path = self.folder.join(file);
         if !path.exists() {
@@ -321,7 +321,7 @@ impl Reading<'_> {
     }
 }
 
-/// The tensors of a file by name; none where the type is not supported.
+/// The tensors of a file by name; `None` for those of an unsupported type.
 struct Tensors {
     file: String,
     found: BTreeMap<String, Option<Tensor>>,

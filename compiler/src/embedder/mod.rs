@@ -1,8 +1,8 @@
-//! a folder of an embedder, or what flags say of a model  =>  pooling as nodes of the model, and the files that go along
+//! a sentence-transformers folder, or flags  =>  pooling as nodes of the model, and files to attach to the artifact
 //!
-//! Sentence-transformers keeps what makes embeddings of a model beside it: how vectors of tokens become one, what follows, and
-//! how texts become tokens. The former become operations of the graph, so that padding is left out and the self-test covers
-//! them; the tokenizer and the settings are attached to the artifact as `tokenizer.json` and `embedder.json`.
+//! Sentence-transformers stores the steps from a model to embeddings beside the model: pooling, the layers after it,
+//! and tokenisation. Pooling and layers become operations of the graph, so that padding is removed there too and the
+//! self-test covers them; tokenizer and settings are attached to the artifact as `tokenizer.json` and `embedder.json`.
 
 mod folder;
 mod pooling;
@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 
 pub use folder::{embedder_folder, model_file};
 
-/// The names of the attached files.
+/// Names of the attached files.
 pub const TOKENIZER: &str = "tokenizer.json";
 pub const SETTINGS: &str = "embedder.json";
-/// The version of the settings' form.
+/// Version of the settings' format.
 const SETTINGS_VERSION: i64 = 1;
 
-/// A way in which the vectors of a text's tokens become one.
+/// How the vectors of a text's tokens are combined into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pooling {
     Cls,
@@ -35,7 +35,7 @@ pub enum Pooling {
 }
 
 impl Named for Pooling {
-    /// In the order in which several are put side by side.
+    /// In the order in which several poolings are concatenated.
     const NAMES: &'static [(&'static str, Pooling)] = &[
         ("cls", Pooling::Cls),
         ("max", Pooling::Max),
@@ -53,14 +53,14 @@ pub enum Layer {
         /// `[out, in]`
         weight: Tensor,
         bias: Option<Tensor>,
-        /// An operator of ONNX; none for the identity.
+        /// ONNX operator; `None` for the identity.
         activation: Option<&'static str>,
     },
     LayerNorm {
         scale: Tensor,
         bias: Tensor,
     },
-    /// To length 1.
+    /// Scales to length 1.
     Normalize,
 }
 
@@ -70,27 +70,27 @@ impl Layer {
     }
 }
 
-/// The steps that make embeddings of a model's vectors, and the files that texts need.
+/// The steps that turn a model's vectors into embeddings, and the files that texts need.
 #[derive(Clone, Debug, Default)]
 pub struct Embedder {
-    /// Side by side where there are several; without any the model's outputs stay as they are.
+    /// Several are concatenated; with none, the model's outputs stay as they are.
     pub poolings: Vec<Pooling>,
     pub layers: Vec<Layer>,
     pub tokenizer: Option<Vec<u8>>,
-    /// Tokens of a text beyond these are cut off.
+    /// Number of tokens to which texts are truncated.
     pub max_tokens: Option<i64>,
-    /// Texts become lower case before they become tokens.
+    /// Whether texts are lower-cased before they are tokenised.
     pub lower_case: bool,
-    /// Texts that go before a text, by the name of their purpose.
+    /// Prefixes of texts, by the name of their purpose.
     pub prompts: BTreeMap<String, String>,
     pub default_prompt: Option<String>,
-    /// The tokens that end a text of a decoder.
+    /// Tokens that end a text of a decoder.
     pub eos_token_ids: Vec<i64>,
-    /// The files that it was read from.
+    /// Files that the settings were read from.
     pub files: Vec<PathBuf>,
 }
 
-/// Flags of an embedder, which go before what the folder says.
+/// Flags of an embedder, which take precedence over the folder.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
     pub poolings: Vec<Pooling>,
@@ -100,7 +100,7 @@ pub struct Flags {
 }
 
 impl Embedder {
-    /// There is none where neither folder nor flags say anything. Errors: E0001 for flags that lack others, E0002, E0103.
+    /// Returns `None` without any pooling or tokenizer. Errors: E0001 for flags that need others, E0002, E0103.
     pub fn new(folder: Option<&Path>, flags: &Flags) -> Result<Option<Embedder>> {
         let Flags { poolings, normalize, tokenizer, max_tokens } = flags;
         let mut made = folder.map(embedder_folder).transpose()?.unwrap_or_default();
@@ -127,8 +127,8 @@ impl Embedder {
         Ok(says.then_some(made))
     }
 
-    /// Makes the embedding the model's only output, where there is pooling, and bounds the open number of positions by the
-    /// number of tokens that a text may have, where `dims` says nothing of it. Errors: E0107.
+    /// With pooling, makes the embedding the model's only output. Bounds the symbolic number of positions by
+    /// `max_tokens`, unless `dims` already gives its range. Errors: E0107.
     pub fn apply(&mut self, model: &mut Model, dims: &mut BTreeMap<String, DimRange>) -> Result<()> {
         if !self.poolings.is_empty() {
             pooling::pool(&mut model.graph, &self.poolings, &self.layers)?;
@@ -139,7 +139,7 @@ impl Embedder {
         Ok(())
     }
 
-    /// The files that go into the artifact: names and bytes.
+    /// Names and contents of the files to store in the artifact.
     pub fn attached(&self) -> Vec<(&'static str, Vec<u8>)> {
         let tokenizer = self.tokenizer.iter().map(|bytes| (TOKENIZER, bytes.clone()));
         tokenizer.chain([(SETTINGS, format!("{}\n", self.settings()).into_bytes())]).collect()
@@ -163,7 +163,7 @@ impl Embedder {
     }
 }
 
-/// The symbol that is the number of positions of the mask, where it is open.
+/// The symbol for the number of positions in the mask, if it is a plain symbol.
 fn positions(graph: &Graph) -> Result<Option<String>> {
     let Some(at) = graph.inputs.iter().position(|input| input.name == pooling::MASK) else { return Ok(None) };
     let dims = declared_dims(graph)?;

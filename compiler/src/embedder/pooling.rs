@@ -1,20 +1,20 @@
-//! vectors of tokens [batch, positions, width]  =>  one vector for each text, as nodes of the model
+//! vectors of tokens [batch, positions, width]  =>  one vector for each text, computed by nodes added to the model
 
 use super::{Layer, Pooling};
 use crate::onnx::{Attribute, Graph, Initializer, Node, ValueInfo, ValueType};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-/// The output of a model that makes embeddings: `[batch, width]`, f32.
+/// Output of a model that computes embeddings: `[batch, width]`, f32.
 pub const OUTPUT: &str = "sentence_embedding";
-/// The input that says which positions are tokens.
+/// The input that tells tokens from padding.
 pub const MASK: &str = "attention_mask";
 
-/// The version of ONNX whose operators are used here, whatever that of the model.
+/// The opset of the nodes added here, independent of the model's.
 const OPSET: i64 = 18;
 
-/// Makes the embedding the only output. A model that has one already gets no second pooling. Errors: E0107 for a
-/// model that has no vectors of tokens or no mask.
+/// Makes the embedding the model's only output. A model that already has such an output is not pooled again. Errors:
+/// E0107 for a model without vectors of tokens or without a mask.
 pub fn pool(graph: &mut Graph, poolings: &[Pooling], layers: &[Layer]) -> Result<()> {
     let rank = |output: &ValueInfo| match &output.ty {
         Some(ValueType::Tensor { dims, .. }) => dims.as_ref().map(Vec::len),
@@ -52,14 +52,14 @@ pub fn pool(graph: &mut Graph, poolings: &[Pooling], layers: &[Layer]) -> Result
     Ok(())
 }
 
-/// Tokens and mask as numbers.
+/// Vectors of the tokens, and the mask, both as f32.
 struct Kept {
     tokens: String,
     /// `[batch, positions, 1]`: 1 for a token, 0 for padding.
     mask: String,
 }
 
-/// A graph that gets more nodes, and the beginning of their names, which no other name has.
+/// A graph to which nodes are added, and a prefix for their names that no other name starts with.
 struct Nodes<'g> {
     graph: &'g mut Graph,
     prefix: String,
@@ -114,7 +114,7 @@ impl<'g> Nodes<'g> {
         name
     }
 
-    /// A weight, whatever its type of floats.
+    /// A weight of any floating-point type, as f32.
     fn weight(&mut self, data: &Tensor) -> String {
         let weight = self.initializer(data.clone());
         self.cast(&weight)
@@ -134,14 +134,14 @@ impl<'g> Nodes<'g> {
 
     fn kept(&mut self, tokens: &str) -> Kept {
         let tokens = self.cast(tokens);
-        // Whatever number says that a position counts.
+        // Any non-zero number in the mask marks a token.
         let is_kept = self.node("Cast", &[MASK], &[("to", Attribute::Int(DType::Bool.onnx_code().into()))]);
         let mask = self.cast(&is_kept);
         let last = self.axes(&[2]);
         Kept { tokens, mask: self.node("Unsqueeze", &[mask, last], &[]) }
     }
 
-    /// The sum over the positions: `[batch, width]`.
+    /// The sum of a value over the positions: `[batch, width]`.
     fn sum(&mut self, value: &str) -> String {
         let axes = self.axes(&[1]);
         self.node("ReduceSum", &[value, &axes], &[("keepdims", Attribute::Int(0))])
@@ -152,7 +152,7 @@ impl<'g> Nodes<'g> {
         self.sum(&weighted)
     }
 
-    /// The sum of weights of a text, which is never 0.
+    /// The sum of the weights of a text, clamped to at least 1e-9, so that it can be a divisor.
     fn total(&mut self, weights: &str) -> String {
         let (sum, least) = (self.sum(weights), self.number(1e-9));
         self.node("Max", &[sum, least], &[])
@@ -236,7 +236,7 @@ impl<'g> Nodes<'g> {
         }
     }
 
-    /// Gives the embedding its name. Where the model uses that name for another value, that value gets a new one.
+    /// Names the embedding `OUTPUT`. If another value of the model has that name, that value is renamed.
     fn finish(mut self, embedding: String) {
         let other = self.fresh(OUTPUT);
         let renamed: BTreeMap<&str, &str> = [(OUTPUT, other.as_str())].into();

@@ -1,4 +1,4 @@
-//! the parameters and values of plans  =>  constants of a file, each stored once; where there is a mesh, by rank
+//! parameters and values of plans  =>  constants of a file, each stored once; with a mesh, also one part for each rank
 
 use crate::prepare::Store;
 use sardonyx_base::plan as file;
@@ -10,24 +10,24 @@ use sardonyx_dialects::sdx::{Axis, coordinates};
 use sardonyx_format::ArtifactWriter;
 use std::collections::HashMap;
 
-/// The constants of the artifact, each stored once whatever plans and entry points use it.
+/// The constants of the artifact, each stored once however many plans and entry points use it.
 pub struct Weights<'a> {
     pub writer: ArtifactWriter,
     params: Store<'a>,
     mesh: Vec<Axis>,
     stored: Vec<file::Constant>,
-    /// Where in `stored` it is, by the bytes that it has.
+    /// Index into `stored` of a constant, by its content.
     places: HashMap<Stored, usize>,
-    /// Those of the plan that is written, as indices into `stored`.
+    /// The constants of the plan that is being written, as indices into `stored`.
     used: Vec<usize>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
 enum Stored {
-    /// Parameters; those that lie in another way by their dimensions too.
+    /// A parameter; if it is packed or encoded, also its window, dimensions and storage.
     Param(Box<Source>, Option<(Option<Window>, Vec<Dim>, String)>),
     Value(DType, Vec<u8>),
-    /// By rank: which of those that are stored it has.
+    /// A constant that differs between ranks: for each rank, the index into `stored`.
     Parts(Vec<usize>),
 }
 
@@ -36,12 +36,12 @@ impl Weights<'_> {
         Weights { writer, params, mesh, stored: vec![], places: HashMap::new(), used: vec![] }
     }
 
-    /// The constants of the plan that was written.
+    /// The constants of the plan that was just written.
     pub fn of_plan(&mut self) -> Vec<file::Constant> {
         std::mem::take(&mut self.used).into_iter().map(|at| self.stored[at].clone()).collect()
     }
 
-    /// Size and place of a buffer; constants are written on the way.
+    /// Size and location of a buffer; a constant is written to the file if it is not there yet.
     pub fn place(&mut self, buffer: &Buffer) -> Result<file::Buffer> {
         let of = sardonyx_passes::schedule::bytes;
         let (bytes, place) = match buffer {
@@ -73,7 +73,7 @@ impl Weights<'_> {
         Ok(file::Buffer { bytes, place })
     }
 
-    /// The size of a constant's buffer: strings have what they have.
+    /// Size of a constant's buffer; opaque values have the size of their stored bytes.
     fn bytes(&self, i: usize, container: &Container) -> Result<Dim> {
         match container.dtype.is_opaque() {
             true => Ok(Dim::constant(self.stored[self.used[i]].bytes as i64)),
@@ -81,7 +81,7 @@ impl Weights<'_> {
         }
     }
 
-    /// Stores what each rank alone has, one rank behind the other: a rank reads one range of the file.
+    /// Stores the parts that belong to one rank next to each other, so that a rank reads a single range of the file.
     pub fn store_parts<'p>(&mut self, plans: impl Iterator<Item = &'p Plan> + Clone) -> Result<()> {
         for rank in coordinates(&self.mesh) {
             for buffer in plans.clone().flat_map(|plan| &plan.entries).flat_map(|entry| &entry.buffers) {
@@ -96,7 +96,7 @@ impl Weights<'_> {
         Ok(())
     }
 
-    /// The place of what a rank has of a parameter.
+    /// Index into `stored` of the part of a parameter that belongs to a rank.
     fn stored_part(
         &mut self,
         source: &Source,
@@ -111,7 +111,7 @@ impl Weights<'_> {
         self.stored(key, &self.name(&source), &container, |weights| weights.param(&source, window.as_ref(), &container))
     }
 
-    /// The name of a constant: those of the parameters that it is made of.
+    /// Name of a constant: the names of the parameters that it is made of.
     fn name(&self, source: &Source) -> String {
         let one = |name: &String| match self.params.prepared.get(name) {
             Some(program) => format!("made of {}", program.made_of().join(", ")),
@@ -120,7 +120,7 @@ impl Weights<'_> {
         source.names.iter().map(one).collect::<Vec<_>>().join(" + ")
     }
 
-    /// The number in the plan of a constant of which each rank has one of those that are stored.
+    /// Index in the plan of a constant for which each rank has its own stored part.
     fn parts(&mut self, at: Vec<usize>, c: &Container) -> usize {
         if at.iter().all(|part| *part == at[0]) {
             return self.used(at[0]);
@@ -150,7 +150,7 @@ impl Weights<'_> {
         self.used(at)
     }
 
-    /// The number of a constant in the plan.
+    /// Index in the plan of a stored constant.
     fn used(&mut self, at: usize) -> usize {
         let known = self.used.iter().position(|used| *used == at);
         known.unwrap_or_else(|| {
@@ -159,7 +159,7 @@ impl Weights<'_> {
         })
     }
 
-    /// The place of a constant among those that are stored; `write` stores it where it is not there yet.
+    /// Index of a constant in `stored`; `write` writes it if it is not stored yet.
     fn stored(
         &mut self,
         stored: Stored,
@@ -193,7 +193,7 @@ impl Weights<'_> {
     }
 }
 
-/// What a rank has of a parameter, with its coordinates put in.
+/// The part of a parameter that belongs to a rank, with the rank's coordinates substituted.
 fn of_rank(source: &Source, container: &Container, mesh: &[Axis], rank: &[usize]) -> (Source, Container) {
     let coordinate = |name: &str| {
         let at = mesh.iter().position(|axis| axis.symbol == name)?;
@@ -208,7 +208,7 @@ fn of_rank(source: &Source, container: &Container, mesh: &[Axis], rank: &[usize]
     (source, container)
 }
 
-/// The elements as they lie in memory.
+/// The elements in the order in which they are stored in memory.
 fn laid_out(t: &Tensor, layout: &Layout) -> Result<Tensor> {
     match layout {
         Layout::Order(order) => interp::transposed(t, order),
@@ -216,7 +216,7 @@ fn laid_out(t: &Tensor, layout: &Layout) -> Result<Tensor> {
     }
 }
 
-/// The matrix of the elements src[offset + i*stride_k + j*stride_n] in the container's type, as it is encoded.
+/// Writes the matrix of the elements src[offset + i*stride_k + j*stride_n] in the container's type and encoding.
 fn write_matrix(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Window) -> Result<u64> {
     let dims: Option<Vec<i64>> = c.dims.iter().map(Dim::as_const).collect();
     let (Some([k, n]), Layout::RowMajor) = (dims.as_deref(), &c.layout) else {

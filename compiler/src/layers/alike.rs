@@ -1,49 +1,49 @@
-//! a value, a tensor of the program  =>  whether the one holds the other: as it is, in another order, as a part
+//! a value, a tensor of the program  =>  whether the tensor holds the value: unchanged, permuted, or as a part
 //!
-//! A rewrite may write a value with its dimensions in another order, under other dimensions, or beside another value in
-//! one tensor. Which of these it did is nowhere written down; the numbers tell.
+//! A rewrite may store a value with its dimensions permuted or reshaped, or beside another value in one tensor.
+//! Rewrites keep no record of that, so the elements are compared.
 
 use sardonyx_base::{DType, Tensor};
 
-/// Ranks beyond this are compared only as they are: the orders would be too many.
+/// Tensors of higher rank are compared without permutation, because there would be too many orders.
 const RANK_MAX: usize = 5;
 
-/// A tensor as numbers, with what any order of the same numbers has in common.
+/// Elements of a tensor, with statistics that do not depend on their order.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     pub dtype: DType,
-    /// Those that are not 1.
+    /// Dimensions other than 1.
     pub dims: Vec<usize>,
     pub values: Vec<f64>,
     low: f64,
     high: f64,
-    /// Of the magnitudes.
+    /// Sum of the magnitudes.
     sum: f64,
     n_finite: usize,
-    /// What its smaller values are like.
+    /// A typical magnitude of the smaller elements, for the tolerance.
     scale: f64,
 }
 
-/// How far values may be apart. Relative to what the tensor's values are like as well: one that cancels to a small one
-/// has the error of what it came from.
+/// Tolerance of a comparison. It is also relative to the typical magnitude of the tensor, because an element that
+/// results from cancellation has the error of its larger operands.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     pub rtol: f64,
     pub atol: f64,
 }
 
-/// The largest differences.
+/// Differences between a value and a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Apart {
     pub abs_max: f64,
     pub rel_max: f64,
-    /// Elements that are not finite where the value is.
+    /// Elements that are not finite although the value's are.
     pub n_nonfinite: usize,
     pub n_outside: usize,
 }
 
 impl Numbers {
-    /// `None` for elements that are no real numbers of at least a byte.
+    /// `None` for elements that are not real numbers of at least one byte.
     pub fn read(t: &Tensor) -> Option<Numbers> {
         let values = (0..t.len()).map(|i| t.get_f64(i)).collect::<Option<Vec<f64>>>()?;
         let dims = t.dims().iter().copied().filter(|&d| d != 1).collect();
@@ -60,12 +60,12 @@ impl Numbers {
         Numbers { dtype, dims, values, low, high, sum, n_finite, scale }
     }
 
-    /// The differences element by element; `None` where the sizes differ.
+    /// Element-by-element differences; `None` if the element counts differ.
     pub fn apart_in_place(&self, held: &Numbers, bound: Bound) -> Option<Apart> {
         (self.values.len() == held.values.len()).then(|| apart(self, held, &Order::Same, bound))
     }
 
-    /// Each number once along the dimensions on which they do not depend; `None` where they depend on all.
+    /// Removes the dimensions along which all elements are equal; `None` if there are none.
     pub fn without_repeats(&self) -> Option<Numbers> {
         let (mut dims, mut values) = (self.dims.clone(), self.values.clone());
         for axis in (0..dims.len()).rev() {
@@ -89,7 +89,8 @@ impl Numbers {
     }
 }
 
-/// A few times the lower quartile of the magnitudes. Not the largest: one masked with -1e38 would make all others alike.
+/// 16 times the lower quartile of the non-zero magnitudes. A mask value of -1e38 would hide all differences in a
+/// maximum.
 fn scale(values: &[f64]) -> f64 {
     let mut magnitudes: Vec<f64> = values.iter().map(|v| v.abs()).filter(|v| *v > 0.0 && v.is_finite()).collect();
     let at = magnitudes.len() / 4;
@@ -97,7 +98,7 @@ fn scale(values: &[f64]) -> f64 {
 }
 
 impl Bound {
-    /// What holds for a value of this type: its own precision may be less than what was asked for.
+    /// Relative and absolute tolerance for a value of this type, which may itself be less precise than requested.
     fn of(self, value: &Numbers) -> (f64, f64) {
         let rtol = match value.dtype {
             DType::BF16 => self.rtol.max(6e-2),
@@ -113,19 +114,19 @@ impl Bound {
         same(wanted, got) || wanted.is_finite() && (wanted - got).abs() <= slack + rtol * wanted.abs()
     }
 
-    /// Whether a tensor is another to this bound, in its own order.
+    /// Whether two tensors are equal within the tolerance, without permutation.
     pub fn holds_for(self, wanted: &Tensor, got: &Tensor) -> bool {
         self.apart(wanted, got).is_some_and(|a| a.n_outside == 0)
     }
 
-    /// The differences; `None` where type or shape is another.
+    /// The differences; `None` if type or shape differ.
     pub fn apart(self, wanted: &Tensor, got: &Tensor) -> Option<Apart> {
         let alike = wanted.dtype() == got.dtype() && wanted.dims() == got.dims();
         let numbers = Numbers::read(wanted).zip(Numbers::read(got)).filter(|_| alike);
         numbers.and_then(|(w, g)| w.apart_in_place(&g, self))
     }
 
-    /// Whether some order of `held` may be `value`: false only where none is.
+    /// Quick test by statistics: false only if no order of `held` can match `value`.
     fn possible(self, value: &Numbers, held: &Numbers) -> bool {
         let ((rtol, slack), n) = (self.of(value), value.n_finite as f64);
         let near = |a: f64, b: f64, by: f64| (a - b).abs() <= by;
@@ -135,7 +136,7 @@ impl Bound {
             && value.dtype.is_float() == held.dtype.is_float()
             && near(value.low, held.low, each)
             && near(value.high, held.high, each)
-            // Sums are rounded too.
+            // Sums have rounding errors of their own.
             && near(value.sum, held.sum, n * slack + (rtol + 1e-12 * n) * value.sum)
     }
 }
@@ -144,7 +145,7 @@ fn same(a: f64, b: f64) -> bool {
     a == b || (a.is_nan() && b.is_nan())
 }
 
-/// The orders in which one of two tensors may lie in the other: whose dimensions are permuted, and how.
+/// How the elements of two tensors correspond: whose dimensions are permuted, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Order {
     Same,
@@ -159,7 +160,7 @@ fn orders(value: &Numbers, held: &Numbers) -> Vec<Order> {
     };
     let moved = |p: &Vec<usize>| p.iter().enumerate().any(|(i, &d)| i != d);
     let by_value = of(&value.dims).into_iter().filter(moved).map(Order::Value);
-    // A permutation of equal dimensions is among those of the value.
+    // If `held` has no more dimensions than the value, its permutations are those of the value.
     let finer = held.dims.len() > value.dims.len();
     let by_held = of(&held.dims).into_iter().filter(|p| finer && moved(p)).map(Order::Held);
     [Order::Same].into_iter().chain(by_value).chain(by_held).collect()
@@ -177,7 +178,7 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
     out
 }
 
-/// Pairs of (wanted, got) under an order, as long as `each` asks for more.
+/// Visits pairs of (wanted, got) elements in an order until `each` returns false.
 fn walk(value: &Numbers, held: &Numbers, order: &Order, each: &mut dyn FnMut(f64, f64) -> bool) {
     let (moved, dims, perm) = match order {
         Order::Same => {
@@ -212,7 +213,7 @@ fn walk(value: &Numbers, held: &Numbers, order: &Order, each: &mut dyn FnMut(f64
     }
 }
 
-/// The differences, where some order of `held` is the value.
+/// The differences, if some order of `held` matches the value.
 pub fn find(value: &Numbers, held: &Numbers, bound: Bound) -> Option<Apart> {
     if !bound.possible(value, held) {
         return None;
@@ -229,12 +230,12 @@ pub fn find(value: &Numbers, held: &Numbers, bound: Bound) -> Option<Apart> {
     Some(apart(value, held, &order, bound))
 }
 
-/// The same where the value is one of several that lie side by side along a dimension.
+/// Like [`find`], where the value may be one of several equal slices of `held` along a dimension.
 pub fn find_part(value: &Numbers, held: &Numbers, bound: Bound) -> Option<Apart> {
     parts(value.values.len(), held).iter().find_map(|part| find(value, part, bound))
 }
 
-/// The differences in the order in which they are least; `None` where the sizes differ.
+/// The differences in the order with the smallest total difference; `None` if element counts or kinds of types differ.
 pub fn nearest(value: &Numbers, held: &Numbers, bound: Bound) -> Option<Apart> {
     if value.values.len() != held.values.len() || value.dtype.is_float() != held.dtype.is_float() {
         return None;
@@ -268,7 +269,7 @@ fn apart(value: &Numbers, held: &Numbers, order: &Order, bound: Bound) -> Apart 
     out
 }
 
-/// The pieces of `n` elements that lie side by side along one dimension.
+/// All slices of `n` elements into which `held` can be split evenly along one dimension.
 fn parts(n: usize, held: &Numbers) -> Vec<Numbers> {
     let total = held.values.len();
     if n == 0 || n >= total || !total.is_multiple_of(n) {
@@ -304,7 +305,7 @@ mod tests {
         numbers(dims, (0..dims.iter().product::<usize>()).map(|i| (i as f32).sin()).collect())
     }
 
-    /// values[i] of `dims` in the order `perm`
+    /// The elements of `n` with its dimensions permuted by `perm`.
     fn moved(n: &Numbers, perm: &[usize]) -> Numbers {
         let mut values = vec![];
         let none = Numbers::new(n.dtype, n.dims.clone(), vec![0.0; n.values.len()]);
@@ -322,7 +323,7 @@ mod tests {
         for perm in permutations(3) {
             let held = moved(&value, &perm);
             assert!(find(&value, &held, BOUND).is_some(), "{perm:?}");
-            // Under other dimensions than those that moved, and the other way round.
+            // Reshaped, with the permutation on either side.
             let flat = Numbers { dims: vec![24], ..held.clone() };
             assert!(find(&value, &flat, BOUND).is_some(), "{perm:?}");
             assert!(find(&flat, &value, BOUND).is_some(), "{perm:?}");
@@ -373,7 +374,7 @@ mod tests {
         assert!(find(&value, &value, BOUND).is_some());
         assert!(find(&value, &numbers(&[4], vec![1.0, inf, f32::NAN, 2.0]), BOUND).is_none());
         assert!(find(&value, &numbers(&[4], vec![1.0, 0.0, f32::NAN, 2.0]), BOUND).is_none());
-        // What is small among large values may have their error, but not that of a mask; of integers everything counts.
+        // Small elements among large ones may have the error of these, but not that of a mask; integers are exact.
         let among = |large: f32, small: f32| numbers(&[5], vec![large, large, large, large, small]);
         assert!(find(&among(1e4, 0.001), &among(1e4, 0.5), BOUND).is_some());
         let masked = |v: f32| numbers(&[5], vec![0.1, 0.2, v, -1e38, -1e38]);

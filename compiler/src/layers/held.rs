@@ -1,4 +1,4 @@
-//! results of launches, statements of kernels  =>  which value of the ONNX graph each of them holds
+//! results of launches, statements of kernels  =>  the values of the ONNX graph that they hold
 
 use super::alike::{Apart, Bound, Numbers, find, find_part, nearest};
 use super::statements::{size, values};
@@ -7,40 +7,40 @@ use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::interp::KernelCall;
 use std::collections::{BTreeSet, HashMap};
 
-/// A launch as the device ran it.
+/// A launch as executed by the device.
 pub struct Launch {
     pub kernel: String,
     pub origins: Vec<String>,
-    /// Bytes of the buffers that it writes.
+    /// Contents of the buffers that the launch writes.
     pub results: Vec<Vec<u8>>,
-    /// The step of the program that it is.
+    /// Index of the program's step that the launch executes.
     pub step: Option<usize>,
 }
 
 /// Where a value was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Among the launches.
+    /// Index into the launches.
     pub launch: usize,
-    /// A statement gives it, which is kept nowhere in memory.
+    /// Whether the value is only computed by a statement inside the kernel and not stored in memory.
     pub inside: bool,
 }
 
 pub struct Held<'v> {
     values: &'v Values,
     wanted: Vec<Option<Numbers>>,
-    /// Of a value that says its numbers several times, each once.
+    /// The wanted values without repeated elements, for those that repeat them.
     once: Vec<Option<Numbers>>,
     bound: Bound,
-    /// By number of elements.
+    /// Values by number of elements.
     by_size: HashMap<usize, Vec<usize>>,
     found: Vec<Option<(Place, Apart)>>,
-    /// What holds no value.
+    /// Tensors in which no value was found.
     loose: Vec<(Place, Numbers)>,
-    /// Launches whose results have been shown, and those looked into.
+    /// Launches whose results have been examined, and those whose statements have been.
     shown: BTreeSet<usize>,
     entered: BTreeSet<usize>,
-    /// Launches whose results are not what their kernels mean.
+    /// Launches whose results differ from the interpretation of their kernels.
     wrong_code: BTreeSet<usize>,
 }
 
@@ -76,7 +76,7 @@ impl<'v> Held<'v> {
         self.wrong_code.contains(&launch)
     }
 
-    /// The steps of the launches for a node that have not been looked into.
+    /// Steps of the launches for a node whose statements have not been examined yet.
     pub fn unseen(&self, node: &str, launches: &[Launch]) -> Vec<usize> {
         let of = |(at, l): (usize, &Launch)| {
             let new = !self.entered.contains(&at) && l.origins.iter().any(|o| o == node);
@@ -85,7 +85,7 @@ impl<'v> Held<'v> {
         launches.iter().enumerate().filter_map(of).collect()
     }
 
-    /// What is nearest to a value among what holds none, in the launches for its node, of what `is` is true for.
+    /// Among the unmatched tensors of the launches for a value's node that satisfy `is`, the one nearest to the value.
     pub fn nearest(&self, at: usize, launches: &[Launch], is: &dyn Fn(&Numbers) -> bool) -> Option<(Place, Apart)> {
         let (wanted, node) = (self.wanted[at].as_ref()?, &self.values.all[at].node);
         let of_node = |(place, n): &&(Place, Numbers)| launches[place.launch].origins.contains(node) && is(n);
@@ -100,7 +100,7 @@ impl<'v> Held<'v> {
         }
     }
 
-    /// Evaluates the statements of a kernel on what the device gave it, and its results, which the device's should be.
+    /// Interprets a kernel on its inputs from the device: checks the device's results, and searches the statements.
     pub fn inside(&mut self, at: usize, launch: &Launch, call: &KernelCall, results: &[Tensor]) -> Result<()> {
         if !self.entered.insert(at) {
             return Ok(());
@@ -112,7 +112,7 @@ impl<'v> Held<'v> {
                 self.wrong_code.insert(at);
             }
         }
-        // Not what the device should have stored, but did not.
+        // Skips what the kernel should have stored but the device did not.
         let stored = |k: usize| self.is_wrong_code(at) && call.kernel.stores.iter().any(|s| s.value == k);
         let statements = values(call, &stored)?;
         statements.iter().for_each(|t| self.look(Place { launch: at, inside: true }, launch, t));
@@ -126,7 +126,7 @@ impl<'v> Held<'v> {
             let forms = [&self.wanted[at], &self.once[at]];
             let found = forms.into_iter().flatten().find_map(|wanted| find(wanted, &numbers, self.bound));
             holds |= found.is_some();
-            // The first place: what is computed again elsewhere is computed from other numbers.
+            // The first match counts: recomputations later are based on other inputs.
             self.found[at] = self.found[at].or(found.map(|apart| (place, apart)));
         }
         let values = &self.values.all;
@@ -143,7 +143,7 @@ impl<'v> Held<'v> {
     }
 }
 
-/// The device's bytes as the results that the kernel declares.
+/// The bytes written by the device, as tensors of the types that the kernel declares.
 pub fn containers(call: &KernelCall, launch: &Launch) -> Result<Vec<Tensor>> {
     let one = |(container, bytes): (&sardonyx_dialects::flow::Container, &Vec<u8>)| {
         let dims = container.dims.iter().map(|d| size(d, call.symbols)).collect::<Result<Vec<usize>>>()?;
@@ -155,7 +155,7 @@ pub fn containers(call: &KernelCall, launch: &Launch) -> Result<Vec<Tensor>> {
     call.kernel.writes.iter().zip(&launch.results).map(one).collect()
 }
 
-/// Statements times points.
+/// Number of statements times the size of the iteration space.
 pub fn work(call: &KernelCall) -> Result<usize> {
     let mut space = call.kernel.outer.iter().chain(&call.kernel.inner).chain(&call.kernel.deep);
     space.try_fold(call.kernel.body.len(), |n, d| Ok(n.saturating_mul(size(d, call.symbols)?)))

@@ -1,13 +1,14 @@
-//! model.onnx, inputs  =>  which node is the first whose value the compiled program has wrong
+//! model.onnx, inputs  =>  the first node whose value the compiled program gets wrong
 //!
-//! The program is the one that is compiled anyway: nothing is marked as an output, so no fusion is other than it was.
-//! Each launch's results are kept as the device wrote them. Then the program is gone through once more with these in
-//! place of computing, and every value of the ONNX graph is looked for: among the results, and inside the kernels, whose
-//! statements the interpreter evaluates on what the device gave them. A value is recognised by its numbers (`alike`):
-//! rewrites move, merge and split, and none has to keep a record of that.
+//! The program is compiled as usual: values do not become outputs, so fusion is not affected. The results of each
+//! launch are recorded as the device wrote them. The program is then replayed with these results, and every value of
+//! the ONNX graph is searched for: among the results, and inside the kernels, whose statements are interpreted on the
+//! device's inputs. Values are recognised by their elements (`alike`), so rewrites that move, merge and split values
+//! need not keep a record of that.
 //!
-//! A value that is nowhere is no fault by itself; a rewrite may have made do without it. It is one where a wrong output
-//! follows from it through values that are nowhere either. The first of these in topological order is where to look.
+//! A value that is not found need not be an error, as a rewrite may have made it unnecessary. It is suspect if a wrong
+//! output depends on it only through other values that are not found. The first suspect in topological order is where
+//! to look.
 
 mod alike;
 mod held;
@@ -33,10 +34,10 @@ use sardonyx_runtime::{Outputs, Session};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Statements times points of a kernel up to which it is looked into without a reason.
+/// Kernels of at most this much work (statements times points) are always interpreted.
 const WORK_MAX: usize = 100_000_000;
 
-/// Values in which nothing was found that are looked for: behind the fault none is.
+/// The search stops after this many replays without a match: after the faulty node nothing matches any more.
 const IN_VAIN_MAX: usize = 4;
 
 /// A model, and the program that it is compiled to.
@@ -53,7 +54,7 @@ impl Layers {
         Ok(Layers { values, program, params })
     }
 
-    /// Runs the compiled model and compares. `wanted` are the values to compare with, by index.
+    /// Runs the compiled model and compares it. `wanted` are the expected values, by index into `Values::all`.
     pub fn compare(
         &self,
         session: &Session,
@@ -66,7 +67,7 @@ impl Layers {
         let first = |call: &KernelCall| held::work(call).is_ok_and(|n| n <= WORK_MAX);
         self.replay(&launches, inputs, &mut held, &first)?;
         let wrong = verdict::wrong_outputs(&self.values, wanted, &outputs, bound);
-        // A wrong output leads to launches that are worth any work: those of the first value that is nowhere.
+        // If outputs are wrong, kernels are interpreted whatever their work, those of the first missing value first.
         let mut n_in_vain = 0;
         while n_in_vain < IN_VAIN_MAX {
             let suspects = verdict::suspects(&self.values, &held, &wrong);
@@ -79,7 +80,7 @@ impl Layers {
         Ok(verdict::report(&self.values, &held, &launches, wrong))
     }
 
-    /// What the device wrote in each launch, and gave.
+    /// The results of each launch on the device, and the outputs.
     fn launches(&self, session: &Session, inputs: &[(String, Tensor)]) -> Result<(Vec<Launch>, Outputs)> {
         let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         let mut launches = vec![];
@@ -92,7 +93,7 @@ impl Layers {
             });
             Ok(())
         })?;
-        // The plan has the steps in the program's order; it leaves out carrying over what is always empty.
+        // The plan keeps the order of the program's steps, but leaves out those that carry over an always empty state.
         let mut rest = launches.iter_mut().peekable();
         for (i, step) in self.program.steps.iter().enumerate() {
             let FlowOp::Kernel(kernel) = &step.op else { continue };
@@ -107,8 +108,8 @@ impl Layers {
         }
     }
 
-    /// Goes through the program with the device's results, shows them to `held`, and what is inside the kernels for
-    /// which `inside` is true.
+    /// Runs the program with the device's results, and shows these to `held`, together with the statements of the
+    /// kernels for which `inside` is true.
     fn replay(
         &self,
         launches: &[Launch],
@@ -132,7 +133,7 @@ impl Layers {
     }
 }
 
-/// The program as it is scheduled.
+/// The program just before it is scheduled.
 fn program(path: &Path, dims: &BTreeMap<String, DimRange>) -> Result<(Program, ParamStore)> {
     let model = read_model(path)?;
     let context = sardonyx_passes::context();

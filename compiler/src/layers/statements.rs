@@ -1,16 +1,16 @@
-//! a kernel, what it reads  =>  the values of its statements, each once for all points at which it is the same
+//! a kernel, its inputs  =>  the values of its statements, not repeated along dimensions without influence on them
 //!
-//! A sum over a row is the same at every column of the kernel's space, and no value of the model says it more than once.
+//! A reduction over a row is equal at every column of the iteration space, while the model has it as a value only once.
 
 use sardonyx_base::{Dim, Result, Tensor};
 use sardonyx_dialects::flow::kernel::Level;
 use sardonyx_dialects::flow::{Body, Class, Kernel};
 use sardonyx_dialects::interp::{KernelCall, run_statements};
 
-/// Elements of a statement over the whole space up to which it is evaluated at all.
+/// Statements with more values than this over the iteration space are not evaluated.
 const ELEMENTS_MAX: usize = 1 << 24;
 
-/// The statements' values but for those that `skip` names, which nobody wants to see.
+/// The values of all statements except those for which `skip` is true.
 pub fn values(call: &KernelCall, skip: &dyn Fn(usize) -> bool) -> Result<Vec<Tensor>> {
     let kernel = call.kernel;
     let extent = |dims: &[Dim]| -> Result<usize> {
@@ -21,7 +21,7 @@ pub fn values(call: &KernelCall, skip: &dyn Fn(usize) -> bool) -> Result<Vec<Ten
     let wanted = |k: usize, level: Level| {
         let fits = match level {
             Level::Row => rows <= ELEMENTS_MAX,
-            // The single products of a contraction are no value of anyone's.
+            // The individual products of a contraction correspond to no value of the model.
             Level::Point => !contract && rows.saturating_mul(points) <= ELEMENTS_MAX,
             Level::Deep => false,
         };
@@ -33,7 +33,7 @@ pub fn values(call: &KernelCall, skip: &dyn Fn(usize) -> bool) -> Result<Vec<Ten
     for (tensor, used) in all.into_iter().zip(&uses) {
         let Some(whole) = tensor else { continue };
         let once = distinct(&whole, used)?;
-        // A model may say a value as often as the kernel does, where that is asked of it (`Expand`).
+        // A model may contain the repeated value as well, if it has an `Expand`.
         if once.len() < whole.len() && whole.len() <= ELEMENTS_MAX / 64 {
             out.push(whole);
         }
@@ -83,7 +83,7 @@ fn variables(kernel: &Kernel) -> Vec<Vec<bool>> {
     all
 }
 
-/// The first element along every dimension on which the values do not depend.
+/// Keeps only the first element along every dimension that the values do not depend on.
 fn distinct(whole: &Tensor, used: &[bool]) -> Result<Tensor> {
     let kept: Vec<usize> = (0..whole.rank()).filter(|&d| used.get(d).copied().unwrap_or(true)).collect();
     if kept.len() == whole.rank() || whole.is_empty() {

@@ -1,4 +1,4 @@
-//! model.onnx, inputs  =>  every value of its graph, by the interpreter on the import or from given files
+//! model.onnx, inputs  =>  every value of its graph, interpreted after the import or read from files
 
 use crate::import::{DimRange, ParamStore};
 use crate::module::graph_after;
@@ -11,26 +11,26 @@ use sardonyx_passes::Options;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// No pass has touched the program yet.
+/// The stage after the import, before any rewrite.
 pub const STAGE: &str = "onnx-to-sdx";
 
-/// What a node of the ONNX graph gives.
+/// A result of a node of the ONNX graph.
 #[derive(Clone, Debug)]
 pub struct Value {
     pub name: String,
     pub node: String,
     pub op: String,
-    /// The values that the node reads, as indices into all of them; those of inputs and constants are not among them.
+    /// Indices of the values that the node uses; inputs and constants of the graph are not among them.
     pub reads: Vec<usize>,
-    /// It follows from the inputs' contents; what follows from their shapes alone is known when the model is compiled.
+    /// Whether the value depends on the contents of inputs, and not only on constants and shapes.
     pub varies: bool,
 }
 
-/// A model in which every value is an output.
+/// A model with every value as an output.
 pub struct Values {
     /// In topological order.
     pub all: Vec<Value>,
-    /// The model's own outputs, with their values where a node gives them.
+    /// The model's own outputs, with the index of the value if a node produces it.
     pub outputs: Vec<(String, Option<usize>)>,
     graph: Graph,
     params: ParamStore,
@@ -58,7 +58,7 @@ impl Values {
         Ok(Values { all, outputs, graph, params })
     }
 
-    /// The type of every value, by name.
+    /// Type of every value, by name.
     pub(crate) fn types(&self) -> HashMap<String, TensorType> {
         self.graph.outputs.iter().map(|(name, v)| (name.clone(), self.graph.ty(*v).clone())).collect()
     }
@@ -68,15 +68,15 @@ impl Values {
         &self.graph
     }
 
-    /// The values of one call, by index.
+    /// Interprets one call. Returns its values by index.
     pub fn interpret(&self, inputs: &[(String, Tensor)]) -> Result<Vec<Option<Tensor>>> {
         let outputs = interp::run(&self.graph, &self.params, inputs)?;
         let mut by_name: HashMap<String, Tensor> = outputs.into_iter().collect();
         Ok(self.all.iter().map(|v| by_name.remove(&v.name)).collect())
     }
 
-    /// What the files of a folder say instead: `NAME.npy` or `NAME.pb`, where `NAME` is a value's (in a file of ONNX the
-    /// name within counts, if there is one), and `/` of a name may be a folder or an underscore.
+    /// Reads values from the files of a folder instead: `NAME.npy` or `NAME.pb`, where `NAME` is that of a value, with
+    /// `/` as a subfolder or an underscore. The name inside a `.pb` file takes precedence, if there is one.
     pub fn given(&self, folder: &Path) -> Result<Vec<Option<Tensor>>> {
         let mut files = vec![];
         collect(folder, &mut files)?;
@@ -124,7 +124,7 @@ fn varying(graph: &Graph) -> Vec<bool> {
     out
 }
 
-/// A name as a file can have it.
+/// A value's name in the spelling that file names allow.
 fn plain(name: &str) -> String {
     name.trim_start_matches('/').chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
@@ -134,7 +134,7 @@ fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<()> {
     for entry in std::fs::read_dir(folder).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let path = entry.path();
-        // Not through links: a folder may hold itself that way.
+        // Symbolic links are not followed, since they may form cycles.
         if entry.file_type().map_err(fail)?.is_dir() {
             collect(&path, files)?;
         } else if path.extension().is_some_and(|e| e == "npy" || e == "pb") {

@@ -1,11 +1,11 @@
-//! what was found where, the outputs that are wrong  =>  a row for each value, and the first that is at fault
+//! the values that were found, the wrong outputs  =>  a row for each value, and the first value at fault
 
 use super::alike::{Apart, Bound, Numbers};
 use super::held::{Held, Launch, Place};
 use super::values::Values;
 use sardonyx_base::Tensor;
 
-/// A value of the ONNX graph that varies with the inputs' contents.
+/// A value of the ONNX graph that depends on the contents of inputs.
 pub struct Row {
     pub value: String,
     pub node: String,
@@ -19,39 +19,39 @@ pub enum State {
         inside: bool,
         apart: Apart,
     },
-    /// Nowhere in the program: a rewrite made do without it.
+    /// Not found in the program: a rewrite made the value unnecessary.
     Absent,
-    /// Nowhere either, and a wrong output follows from it.
+    /// Not found either, and a wrong output depends on it.
     Suspect,
 }
 
-/// Whose doing a wrong value is.
+/// The cause of a wrong value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The program means something else than the model: a rewrite, or the import.
+    /// The program differs from the model, by a rewrite or by the import.
     Meaning,
-    /// The device did something else than the kernel means.
+    /// The device computed something else than the kernel means.
     Code,
 }
 
-/// A value that is not what it should be, while all that it follows from is.
+/// A wrong value whose operands are all right.
 pub struct Finding {
     pub value: String,
     pub node: String,
     pub op: String,
-    /// The launch, and how far what is nearest to the value there is from it; absent where nothing has its size.
+    /// The launch with the tensor nearest to the value, and their differences; `None` if no tensor has its size.
     pub nearest: Option<(usize, Apart)>,
     pub fault: Fault,
 }
 
 pub struct Report {
     pub rows: Vec<Row>,
-    /// Symbol and nodes of each launch.
+    /// Kernel symbol and ONNX nodes of each launch.
     pub launches: Vec<(String, Vec<String>)>,
-    /// Outputs that differ, by how much.
+    /// Outputs that are wrong, with their differences.
     pub wrong: Vec<(String, Option<Apart>)>,
     pub first: Option<Finding>,
-    /// The first value that is not finite where it should be.
+    /// The first value in which infinities or NaNs appear although none are expected.
     pub first_nonfinite: Option<Finding>,
 }
 
@@ -61,7 +61,7 @@ pub struct WrongOutput {
     apart: Option<Apart>,
 }
 
-/// The outputs that are not as wanted. One that no node gives, or for which nothing is known, is not judged.
+/// The outputs that differ from the expected ones. Outputs that no node produces, or without a value, are skipped.
 pub fn wrong_outputs(
     values: &Values,
     wanted: &[Option<Tensor>],
@@ -83,7 +83,7 @@ pub fn wrong_outputs(
     wrong
 }
 
-/// Values that are nowhere and from which a wrong output follows through such values, in topological order.
+/// Values that were not found, and on which a wrong output depends through such values only, in topological order.
 pub fn suspects(values: &Values, held: &Held, wrong: &[WrongOutput]) -> Vec<usize> {
     let mut reached = vec![false; values.all.len()];
     let mut stack: Vec<usize> = wrong.iter().filter_map(|w| w.value).collect();
@@ -118,10 +118,10 @@ pub fn report(values: &Values, held: &Held, launches: &[Launch], wrong: Vec<Wron
     };
     let near: Vec<(usize, Option<(Place, Apart)>)> =
         suspects.iter().map(|&at| (at, held.nearest(at, launches, &|_| true))).collect();
-    // One that is there, but different, rather than one that a rewrite may have made do without.
+    // Prefers a value with a differing counterpart over one that a rewrite may have made unnecessary.
     let first = near.iter().find(|(_, nearest)| nearest.is_some()).or(near.first());
     let was_finite = |at: usize| held.wanted(at).is_some_and(Numbers::is_finite);
-    // Something finite may be nearer to what should be there.
+    // Only non-finite tensors count here, even if a finite one is nearer.
     let nonfinite = |at: usize| held.nearest(at, launches, &|n| !n.is_finite()).filter(|_| was_finite(at));
     let nonfinite = suspects.iter().find_map(|&at| Some((at, nonfinite(at)?)));
     Report {

@@ -1,4 +1,4 @@
-//! node.int("axis")  =>  the attribute with the type the operator wants, absent, or a diagnostic
+//! node.int("axis")  =>  the attribute with the type that the operator needs, `None` if absent, or a diagnostic
 
 use super::model::{Attribute, DimSpec, Graph, Node, ValueInfo, ValueType};
 use sardonyx_base::{DType, Error, Result, Tensor};
@@ -17,17 +17,17 @@ macro_rules! typed {
 }
 
 impl Node {
-    /// The name of input `i`, or `None` where it is absent.
+    /// The name of input `i`, or `None` if it is absent.
     pub fn input(&self, i: usize) -> Option<&str> {
         self.inputs.get(i)?.as_deref()
     }
 
-    /// The name of output `i`, or `None` where nobody asked for it.
+    /// The name of output `i`, or `None` if it is not requested.
     pub fn output(&self, i: usize) -> Option<&str> {
         self.outputs.get(i)?.as_deref()
     }
 
-    /// The subgraphs that it holds, in the order of their attributes' names.
+    /// The node's subgraphs, in the order of their attributes' names.
     pub fn subgraphs(&self) -> impl Iterator<Item = &Graph> {
         self.attributes.values().flat_map(|a| a.graphs())
     }
@@ -43,7 +43,7 @@ impl Node {
         bytes: String(v) -> &[u8] = v, "string";
     }
 
-    /// A string attribute that has to be UTF-8.
+    /// A string attribute, which has to be valid UTF-8.
     pub fn string(&self, name: &str) -> Result<Option<&str>> {
         let Some(bytes) = self.bytes(name)? else { return Ok(None) };
         let text = std::str::from_utf8(bytes);
@@ -63,7 +63,7 @@ impl Node {
 }
 
 impl ValueInfo {
-    /// Element type and shape, where it is declared to be a dense tensor.
+    /// Element type and shape, if the value is declared as a dense tensor.
     pub fn tensor(&self) -> Option<(DType, Option<&[DimSpec]>)> {
         match self.ty.as_ref()? {
             ValueType::Tensor { dtype, dims } => Some((*dtype, dims.as_deref())),

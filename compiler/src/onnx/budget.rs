@@ -1,9 +1,10 @@
-//! A bound on what a small file may expand to: inlined functions, names, sparse tensors
+//! Bounds on the memory that a small file may expand to: inlined functions, names, sparse tensors
 
 use sardonyx_base::{Error, Result};
 
-/// Memory that is made rather than mapped. A hostile file of a kilobyte could otherwise ask for terabytes, through
-/// functions that call functions ten times each, or through a sparse tensor with large dimensions.
+/// Remaining allowance for memory that is allocated rather than mapped. Otherwise, a hostile file of a kilobyte could
+/// request terabytes through functions that call others ten times each, or through a sparse tensor with large
+/// dimensions.
 pub struct Budget {
     left_bytes: u64,
 }
@@ -11,8 +12,8 @@ pub struct Budget {
 const BASE_BYTES: u64 = 256 << 20;
 const BYTES_PER_FILE_BYTE: u64 = 64;
 
-/// Graphs and function calls inside each other. Exporters nest to about 6; beyond this a file is hostile, and
-/// recursion over it could exhaust the stack.
+/// Largest nesting depth of graphs and function calls. Exporters nest about 6 levels; a file with more than this is
+/// hostile, and recursion over it could exhaust the stack.
 pub const NESTING_MAX: usize = 48;
 
 impl Budget {

@@ -7,7 +7,7 @@ pub fn is_constant(node: &Node) -> bool {
     node.op_type == "Constant" && node.domain.is_empty()
 }
 
-/// The value of a `Constant` node (ai.onnx 1 and later), which has exactly one of the attributes that can hold it.
+/// The value of a `Constant` node (ai.onnx 1 and later), which must have exactly one attribute that holds it.
 pub fn value(node: &Node) -> Result<Tensor> {
     let mut held = node.attributes.iter();
     let (Some((name, attribute)), None) = (held.next(), held.next()) else {

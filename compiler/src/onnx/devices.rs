@@ -1,10 +1,10 @@
-//! device configurations (IR 11)  =>  how many devices there are, and what each has of the tensors of a node
+//! device configurations (IR 11)  =>  the number of devices, and how the tensors of a node are split over them
 
 use super::model::Placed;
 use super::proto::{ModelProto, NodeProto, ShardedDimProto, ShardingSpecProto};
 use sardonyx_base::{Error, Result};
 
-/// The devices of a model's configuration. Errors: E0108 where there are several configurations.
+/// Number of devices in the model's configuration. Errors: E0108 if there are several configurations.
 pub fn devices(model: &ModelProto) -> Result<Option<i64>> {
     let [one] = &model.configuration[..] else {
         return match model.configuration.len() {
@@ -19,7 +19,7 @@ pub fn devices(model: &ModelProto) -> Result<Option<i64>> {
     }
 }
 
-/// What a node says of its tensors. Errors: E0108.
+/// How a node's tensors are distributed over the devices. Errors: E0108.
 pub fn places(proto: &NodeProto, model: &ModelProto) -> Result<Vec<Placed>> {
     let mut placed = vec![];
     for of in &proto.device_configurations {

@@ -1,4 +1,4 @@
-//! location, offset, length  =>  a slice of one mapping per file, never outside the model's folder
+//! location, offset, length  =>  a slice of a mapped file inside the model's folder
 
 use super::proto::TensorProto;
 use bytes::Bytes;
@@ -7,16 +7,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
-/// The files beside a model. Each is mapped once, however many tensors lie in it.
+/// The external data files of a model. Each is mapped once, however many tensors it holds.
 pub struct External {
-    /// With symbolic links resolved; `None` where the model did not come from a folder.
+    /// The model's folder with symbolic links resolved; `None` if the model was not read from a file.
     folder: Option<PathBuf>,
     mapped: HashMap<String, Bytes>,
-    /// Where a file is missing, its tensors are zeros that nobody reads.
+    /// Whether files may be missing; their tensors then become zeros, which no caller reads.
     may_lack: bool,
-    /// Those that were read, with symbolic links resolved.
+    /// The files that were read, with symbolic links resolved.
     pub files: BTreeSet<PathBuf>,
-    /// The tensors whose file is missing.
+    /// The tensors whose files are missing.
     pub lacking: BTreeSet<String>,
 }
 
@@ -26,12 +26,12 @@ impl External {
         Ok(External { folder: Some(folder), ..External::absent() })
     }
 
-    /// The same where files may be missing.
+    /// Like [`External::beside`], but files may be missing.
     pub fn perhaps_beside(folder: &Path) -> Result<External> {
         Ok(External { may_lack: true, ..External::beside(folder)? })
     }
 
-    /// For models that are not files: all external data is refused.
+    /// For models that do not come from a file: external data is refused.
     pub fn absent() -> External {
         External {
             folder: None,
@@ -42,7 +42,7 @@ impl External {
         }
     }
 
-    /// The bytes of a tensor that needs `bytes_needed` of them. Errors: E0105; E0302 where the stated length is another.
+    /// Reads a tensor of `bytes_needed` bytes. Errors: E0105; E0302 if the stated length differs.
     pub fn read(&mut self, proto: &TensorProto, bytes_needed: usize) -> Result<Bytes> {
         let name = &proto.name;
         let text = |key: &str| proto.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
@@ -107,7 +107,7 @@ impl External {
         !location.is_empty() && self.folder.as_ref().is_some_and(|folder| !folder.join(location).exists())
     }
 
-    /// The regular file that `location` names, symbolic links resolved, if it lies inside the folder.
+    /// Resolves `location` to a regular file, symbolic links included, and refuses files outside the folder.
     fn resolve(&self, name: &str, location: &str) -> Result<PathBuf> {
         let inside = "external data has to lie beside the model or below; move the file there and correct the location";
         let Some(folder) = &self.folder else {
@@ -138,7 +138,7 @@ impl External {
                 format!("initializer `{name}`: external data `{location}` is a link to outside the model's folder");
             return Err(refused(message, inside));
         }
-        // Before opening: to open a pipe would wait for its writer, and a device could do anything.
+        // Checked before opening, because opening a pipe would wait for a writer, and a device could do anything.
         match path.metadata() {
             Ok(metadata) if metadata.is_file() => Ok(path),
             Ok(_) | Err(_) => {
@@ -159,13 +159,14 @@ pub fn map_file(path: &Path) -> std::io::Result<Bytes> {
     if metadata.len() == 0 {
         return Ok(Bytes::new());
     }
-    // SAFETY: the mapping is private and read only. Whoever shortens the file while we read it ends the process with a
-    // bus error; that is the accepted price of not copying gigabytes, as in every tool that maps its input.
+    // SAFETY: the mapping is private and read-only. If another process truncates the file while it is read, this
+    // process gets a bus error; that is the accepted price of not copying gigabytes, as in every tool that maps its
+    // input.
     let map = unsafe { memmap2::Mmap::map(&file)? };
     Ok(Bytes::from_owner(map))
 }
 
-/// Pages that take no memory before somebody reads them.
+/// Anonymous zero pages, which take no memory until they are read.
 fn zeros(name: &str, bytes: usize) -> Result<Bytes> {
     if bytes == 0 {
         return Ok(Bytes::new());

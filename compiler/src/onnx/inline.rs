@@ -9,19 +9,19 @@ use bytes::Bytes;
 use sardonyx_base::{Error, Result, Tensor};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a node of a function body costs beyond its payload, once per call.
+/// Estimated bytes of a node of an inlined function body, beyond its payload.
 const NODE_BYTES: usize = 256;
 
-/// What the names of a body mean in one call.
+/// What the names in a function body refer to in one call.
 struct Binding<'m> {
     scope: HashMap<&'m str, Option<String>>,
-    /// Outputs that are another input or output under a second name: no node of the body can take the caller's name
-    /// for them, so they are copied.
+    /// Outputs that are also inputs of the function or outputs already bound: since no node of the body can define them
+    /// under the caller's name, they are copied.
     passed_on: Vec<(&'m str, String)>,
 }
 
 impl<'m> Reader<'m> {
-    /// Appends the body of `function` to `out` with the names of `call` put in.
+    /// Appends the body of `function` to `out`, with its names replaced by those of `call`.
     pub(super) fn inline(&mut self, function: &'m FunctionProto, call: Node, out: &mut Graph) -> Result<()> {
         let key = (opsets::domain(&function.domain), function.name.as_str(), function.overload.as_str());
         if self.calls.contains(&key) {
@@ -95,7 +95,7 @@ impl<'m> Reader<'m> {
         Ok(Binding { scope, passed_on })
     }
 
-    /// The value that the call gives for `ref_attr_name`, or its default.
+    /// The attribute that `ref_attr_name` refers to: the value given by the call, or the function's default.
     pub(super) fn referred_attribute(&mut self, proto: &AttributeProto, env: &Env) -> Result<Option<Attribute>> {
         let (name, target) = (&proto.name, &proto.ref_attr_name);
         if env.caller.is_none() {
@@ -113,7 +113,7 @@ impl<'m> Reader<'m> {
         self.budget.charge(weight_bytes(attribute), "inlining its functions")?;
         check_nesting(self.depth + attribute.graphs().iter().map(nesting).max().unwrap_or(0))?;
         let mut attribute = attribute.clone();
-        // A graph may be referred to twice; its nodes may not have the same names twice.
+        // A graph may be referred to twice, but node names must stay unique.
         attribute.graphs_mut().iter_mut().for_each(|graph| self.rename_nodes(graph));
         Ok(Some(attribute))
     }
@@ -126,7 +126,7 @@ impl<'m> Reader<'m> {
     }
 }
 
-/// What one more copy of a node of a function body takes; raw tensors are shared between the copies.
+/// Estimated bytes of another copy of a node of a function body; raw tensors are shared between copies.
 pub(super) fn cost_bytes(proto: &NodeProto, name: &str) -> usize {
     let names = proto.input.iter().chain(&proto.output).map(|name| NODE_BYTES / 4 + name.len()).sum::<usize>();
     let lists = proto.attribute.iter().map(|a| {
@@ -160,7 +160,7 @@ fn nesting(graph: &Graph) -> usize {
 
 fn weight_bytes(attribute: &Attribute) -> usize {
     let strings = |values: &[Vec<u8>]| values.iter().map(|s| s.len() + size_of::<Vec<u8>>()).sum::<usize>();
-    // The bytes of both are shared.
+    // The payloads of both kinds of tensors are shared.
     let tensor = |data: &Tensor| 8 * data.rank();
     NODE_BYTES
         + match attribute {

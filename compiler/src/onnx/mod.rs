@@ -1,4 +1,4 @@
-//! model.onnx  =>  a resolved, inlined, checked description of it; the payloads stay in the mapped files
+//! model.onnx  =>  a resolved, inlined and checked model; tensor payloads stay in the mapped files
 
 mod access;
 mod budget;
@@ -28,20 +28,20 @@ use reader::Reader;
 use sardonyx_base::{Error, Result};
 use std::path::Path;
 
-/// Reads a model file. Errors name the file and, where there is one, the node: E0002 unreadable, E0102 versions,
-/// E0103 not a model, E0104 malformed graph, E0105 external data, E0106 attributes, E0107 element types,
-/// E0202 sizes, E0302 tensor payloads.
+/// Reads a model file. Errors name the file and, if possible, the node: E0002 unreadable file, E0102 versions, E0103
+/// not a model, E0104 malformed graph, E0105 external data, E0106 attributes, E0107 element types, E0202 sizes, E0302
+/// tensor payloads.
 pub fn read_model(path: &Path) -> Result<Model> {
     read_beside(path, External::beside)
 }
 
-/// The same of a model whose external data may be missing, for those who look at no weight.
+/// Like [`read_model`], but external data may be missing; for callers that use no weight values.
 pub fn read_model_without_data(path: &Path) -> Result<Model> {
     read_beside(path, External::perhaps_beside)
 }
 
 fn read_beside(path: &Path, beside: fn(&Path) -> Result<External>) -> Result<Model> {
-    // Looking before opening: to open a pipe would wait for its writer.
+    // Checked before opening, because opening a pipe would wait for a writer.
     let metadata = path.metadata().map_err(|e| Error::io(path, "read", &e).help("check the path of the model"))?;
     if !metadata.is_file() {
         let message = format!("{} is not a regular file", path.display());
@@ -56,7 +56,7 @@ fn read_beside(path: &Path, beside: fn(&Path) -> Result<External>) -> Result<Mod
     model.map_err(|e| e.file(path.display().to_string()))
 }
 
-/// Reads a model that is not a file, and so has no folder in which external data could lie.
+/// Reads a model that is not a file, and so cannot have external data.
 pub fn parse_model(bytes: Bytes) -> Result<Model> {
     parse(bytes, External::absent())
 }
@@ -105,7 +105,7 @@ fn looks_like_text(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(4096)];
     let valid = match std::str::from_utf8(head) {
         Ok(text) => text,
-        // The cut at 4096 bytes may have gone through a character.
+        // The cut at 4096 bytes may have split a character.
         Err(e) if e.valid_up_to() + 4 > head.len() => std::str::from_utf8(&head[..e.valid_up_to()]).unwrap_or(""),
         Err(_) => return false,
     };

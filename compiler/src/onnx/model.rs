@@ -1,4 +1,4 @@
-//! What a model file says, resolved: typed attributes, inlined functions, nodes in topological order
+//! The content of a model file, resolved: typed attributes, inlined functions, nodes in topological order
 
 use super::proto::attribute_type;
 use sardonyx_base::{DType, Kind, Tensor};
@@ -8,36 +8,36 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub struct Model {
     pub ir_version: i64,
-    /// Version in force per domain; the default domain `ai.onnx` is written "".
+    /// Opset version in force for each domain; the default domain `ai.onnx` is written "".
     pub opsets: BTreeMap<String, i64>,
     pub graph: Graph,
     pub producer: String,
-    /// BLAKE3 of the model file in hexadecimal. External data is not part of it.
+    /// BLAKE3 of the model file in hexadecimal. External data is not included.
     pub hash: String,
-    /// How many devices the file says run it together; none where it says nothing.
+    /// Number of devices that run the model together, if the file has a device configuration.
     pub devices: Option<i64>,
-    /// The initializers whose external data is missing; only for those who asked for such a model.
+    /// Initializers whose external data is missing; empty unless the model was read with missing data allowed.
     pub lacking: BTreeSet<String>,
-    /// The files with external data, with symbolic links resolved.
+    /// Files of external data, with symbolic links resolved.
     pub files: BTreeSet<PathBuf>,
 }
 
-/// A graph whose names are checked: every name that is used is an input, an initializer or a node's output, of this
-/// graph or (in a subgraph) of an enclosing one; the innermost definition counts.
+/// A graph whose names have been checked: every name that is used is an input, an initializer or a node's output, of
+/// this graph or (in a subgraph) of an enclosing one; inner definitions hide outer ones.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub name: String,
-    /// Without those that an initializer gives a value.
+    /// Inputs, except those that have an initializer.
     pub inputs: Vec<ValueInfo>,
     pub outputs: Vec<ValueInfo>,
-    /// Those of the file in its order, then what `Constant` nodes hold.
+    /// Initializers in the order of the file, then the values of `Constant` nodes.
     pub initializers: Vec<Initializer>,
-    /// In topological order; the file's order wherever that is one.
+    /// Nodes in topological order, which is the file's order if that is topological.
     pub nodes: Vec<Node>,
 }
 
 impl Graph {
-    /// What inputs and outputs that are no tensors are made of, by name.
+    /// Kinds of the inputs and outputs that are not tensors, by name.
     pub fn kinds(&self) -> BTreeMap<String, Kind> {
         let ports = self.inputs.iter().chain(&self.outputs);
         ports.map(|p| (p.name.clone(), p.kind())).filter(|(_, kind)| *kind != Kind::Tensor).collect()
@@ -45,7 +45,7 @@ impl Graph {
 }
 
 impl ValueInfo {
-    /// A tensor where the file says nothing.
+    /// The kind of the value; tensor if the file does not declare a type.
     pub fn kind(&self) -> Kind {
         self.ty.as_ref().map_or(Kind::Tensor, ValueType::kind)
     }
@@ -65,7 +65,8 @@ impl ValueType {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueInfo {
     pub name: String,
-    /// `None` where the file says nothing, which it may in subgraphs and for outputs; inputs of the model have a type.
+    /// `None` if the file declares no type, as it may in subgraphs and for outputs; inputs of the model always have
+    /// one.
     pub ty: Option<ValueType>,
 }
 
@@ -81,18 +82,18 @@ pub enum ValueType {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DimSpec {
-    /// At least 1: files write 0 for dimensions that they do not know.
+    /// At least 1, as files write 0 for unknown dimensions.
     Fixed(i64),
-    /// A symbol, or an expression over symbols (`s15 + s70`) in the exporter's words.
+    /// A symbol, or an expression over symbols (`s15 + s70`), as the exporter wrote it.
     Named(String),
-    /// Each one its own unknown.
+    /// Unknown; two unknown dimensions need not be equal.
     Unknown,
 }
 
 #[derive(Clone, Debug)]
 pub struct Initializer {
     pub name: String,
-    /// Its bytes lie in the mapped model file, or in the mapped external file, where they can.
+    /// Its bytes stay in the mapped model file or external file if possible.
     pub data: Tensor,
 }
 
@@ -103,28 +104,28 @@ pub struct Node {
     pub op_type: String,
     /// "" for `ai.onnx`.
     pub domain: String,
-    /// `None` for an optional input that is absent.
+    /// `None` for an absent optional input.
     pub inputs: Vec<Option<String>>,
     pub outputs: Vec<Option<String>>,
     pub attributes: BTreeMap<String, Attribute>,
-    /// The version of `domain` in force where the node was written.
+    /// The version of `domain` in force where the node is defined.
     pub opset: i64,
     pub places: Vec<Placed>,
 }
 
-/// What the devices are to have of a tensor of a node.
+/// How a tensor of a node is distributed over the devices along one axis of the mesh.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
-    /// Of the inputs, or of the outputs.
+    /// Whether the tensor is an input of the node, or an output.
     pub input: bool,
     pub index: usize,
-    /// The axis of the mesh.
+    /// Axis of the mesh.
     pub axis: usize,
-    /// The dimension that is split, how many runs of units it is, and elements to a unit; absent where each has all.
+    /// The dimension that is split, the runs of units in it, and the elements of a unit; `None` if each device has all.
     pub split: Option<[i64; 3]>,
 }
 
-/// `in 1 0 2 1 32`: of input 1, along axis 0, dimension 2, one run of units of 32; `out 0 0`: all.
+/// `in 1 0 2 1 32`: input 1, axis 0, dimension 2, one run of units of 32; `out 0 0`: each device has all of output 0.
 impl std::fmt::Display for Placed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {}", if self.input { "in" } else { "out" }, self.index, self.axis)?;
@@ -139,7 +140,7 @@ pub enum Attribute {
     String(Vec<u8>),
     Tensor(Tensor),
     Graph(Box<Graph>),
-    /// Expanded to dense.
+    /// Expanded to a dense tensor.
     SparseTensor(Tensor),
     Type(ValueType),
     Floats(Vec<f32>),
@@ -152,7 +153,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// What it is called in messages.
+    /// Name of the attribute's type in messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Attribute::Float(_) => "float",
@@ -172,7 +173,7 @@ impl Attribute {
         }
     }
 
-    /// The number ONNX gives it in `AttributeProto.type`.
+    /// The type's number in `AttributeProto.type`.
     pub fn onnx_type(&self) -> i32 {
         match self {
             Attribute::Float(_) => attribute_type::FLOAT,
@@ -192,7 +193,7 @@ impl Attribute {
         }
     }
 
-    /// The graphs it holds, usually none.
+    /// The graphs in the attribute; usually none.
     pub fn graphs(&self) -> &[Graph] {
         match self {
             Attribute::Graph(graph) => std::slice::from_ref(graph),

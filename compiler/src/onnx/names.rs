@@ -1,19 +1,19 @@
-//! A wanted name  =>  one that nothing else has
+//! a desired name  =>  a unique name
 
 use super::proto::{GraphProto, NodeProto};
 use std::collections::{HashMap, HashSet};
 
-/// Hands out names once. Names of the file are reserved: a made-up name never takes one away from its owner.
+/// Allocates unique names. Names in the file are reserved, so that a generated name never collides with one of them.
 #[derive(Default)]
 pub struct Names {
     reserved: HashSet<String>,
     taken: HashSet<String>,
-    /// Where to go on counting, so that a thousand nodes of one name do not cost a million tries.
+    /// Next suffix to try for each base name, so that a thousand nodes of one name do not need a million attempts.
     next: HashMap<String, usize>,
 }
 
 impl Names {
-    /// For a name that stands in the file: the first to ask gets it.
+    /// Allocates a name that occurs in the file: the first caller gets the name itself.
     pub fn claim(&mut self, name: &str) -> String {
         match self.taken.insert(name.to_string()) {
             true => name.to_string(),
@@ -21,7 +21,7 @@ impl Names {
         }
     }
 
-    /// `base`, or `base_1`, `base_2`, … where that is taken.
+    /// Allocates `base`, or else the first free one of `base_1`, `base_2`, ….
     pub fn fresh(&mut self, base: &str) -> String {
         let free = |names: &Names, name: &str| !names.reserved.contains(name) && !names.taken.contains(name);
         let mut name = base.to_string();
@@ -41,7 +41,7 @@ impl Names {
     }
 }
 
-/// Reserves the names that the model's graph and its subgraphs use; function bodies are renamed, so theirs are free.
+/// Reserves the names in the model's graph and its subgraphs, but not in function bodies, which are renamed.
 pub fn reserve_all(graph: &GraphProto, nodes: &mut Names, values: &mut Names) {
     graph.input.iter().chain(&graph.output).for_each(|v| values.reserve(&v.name));
     graph.initializer.iter().for_each(|t| values.reserve(&t.name));

@@ -1,4 +1,4 @@
-//! opset_import  =>  version per domain, refused outside the supported range
+//! opset_import  =>  version for each domain; unsupported versions are refused
 
 use super::proto::OperatorSetIdProto;
 use sardonyx_base::{Error, Result};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 pub const IR_VERSIONS: RangeInclusive<i64> = 3..=14;
-/// Of the default domain. Other domains are accepted as they are: an operator decides what it makes of its version.
+/// Supported opsets of the default domain. Other domains may have any version, which their operators check themselves.
 pub const OPSETS: RangeInclusive<i64> = 1..=28;
 
 pub fn check_ir_version(version: i64) -> Result<()> {
@@ -18,7 +18,7 @@ pub fn check_ir_version(version: i64) -> Result<()> {
         .help("set the ir_version when saving the model with the onnx package, or export it again"))
 }
 
-/// The default domain has two spellings.
+/// The canonical name of a domain; the default domain has two spellings.
 pub fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }

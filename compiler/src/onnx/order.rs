@@ -1,11 +1,11 @@
-//! Nodes in any order  =>  topological order; undefined and duplicate names and cycles are refused
+//! nodes in any order  =>  topological order; undefined names, duplicate names and cycles are refused
 
 use super::model::{Attribute, Graph, Node};
 use sardonyx_base::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 
-/// Checks a model's graph with its subgraphs and sorts the nodes of each. Errors: E0104.
+/// Checks a model's graph and its subgraphs, and sorts the nodes of each. Errors: E0104.
 pub fn check(graph: &mut Graph) -> Result<()> {
     let mut outputs = HashSet::new();
     if let Some(output) = graph.outputs.iter().find(|o| !outputs.insert(o.name.as_str())) {
@@ -14,10 +14,10 @@ pub fn check(graph: &mut Graph) -> Result<()> {
     check_in(graph, None).map(drop)
 }
 
-/// The values of one graph: by which node of it, or [`GIVEN`].
+/// For each value of a graph, the index of the node that defines it, or [`GIVEN`].
 type Defined = HashMap<String, usize>;
 
-/// Defined by an input or an initializer.
+/// Marks values that are defined by an input or an initializer.
 const GIVEN: usize = usize::MAX;
 
 struct Scope<'a> {
@@ -31,7 +31,7 @@ impl Scope<'_> {
     }
 }
 
-/// Returns the names that the graph takes from the graphs around it.
+/// Checks and sorts a graph. Returns the names that it uses from enclosing graphs.
 fn check_in(graph: &mut Graph, outer: Option<&Scope>) -> Result<BTreeSet<String>> {
     let defined = definitions(graph)?;
     let scope = Scope { defined: &defined, outer };
@@ -87,7 +87,7 @@ fn definitions(graph: &Graph) -> Result<Defined> {
     Ok(defined)
 }
 
-/// Kahn's algorithm, the earliest ready node of the file first, so that a sorted file stays as it is.
+/// Kahn's algorithm. Ties go to the node that comes first in the file, so that a sorted file stays as it is.
 fn sort(graph: &mut Graph, needs: &[Vec<usize>]) -> Result<()> {
     if needs.iter().enumerate().all(|(i, from)| from.iter().all(|&j| j < i)) {
         return Ok(());
@@ -116,7 +116,7 @@ fn sort(graph: &mut Graph, needs: &[Vec<usize>]) -> Result<()> {
     Ok(())
 }
 
-/// Every node that could not be sorted waits for another such node: walking from one to the next must come round.
+/// Reports a cycle. Every unsorted node waits for another unsorted node, so following these must lead into a cycle.
 fn cycle(graph: &Graph, needs: &[Vec<usize>], missing: &[usize], start: usize) -> Box<Error> {
     let mut path = vec![];
     let mut seen: HashMap<usize, usize> = HashMap::new();
@@ -129,7 +129,7 @@ fn cycle(graph: &Graph, needs: &[Vec<usize>], missing: &[usize], start: usize) -
             None => return Error::defect("a node waits for nothing, but was not sorted"),
         }
     }
-    // Walked from user to producer; read in the direction of the data.
+    // The path goes from users to producers; the message shows the direction of the data.
     let mut names: Vec<&str> = path[seen[&at]..].iter().rev().map(|&i| graph.nodes[i].name.as_str()).collect();
     let first = names[0].to_string();
     let n_more = names.len().saturating_sub(NAMES_SHOWN);

@@ -1,7 +1,7 @@
 //! onnx.proto as prost messages: model, graph, node, attribute, type, function
 //!
-//! Only the fields that give a model its meaning are declared; documentation strings, metadata and training annotations are
-//! skipped while decoding, so that they cost nothing and cannot be at fault.
+//! Only the fields that affect a model's meaning are declared. Documentation strings, metadata and training annotations
+//! are skipped while decoding, so that they cost nothing and cannot cause errors.
 
 use bytes::Bytes;
 pub use sardonyx_format::tensor_io::proto::{Segment, StringStringEntryProto, TensorProto};
@@ -24,7 +24,7 @@ pub struct ModelProto {
     pub configuration: Vec<DeviceConfigurationProto>,
 }
 
-/// How many devices run the model together.
+/// Number of devices that run the model together.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DeviceConfigurationProto {
     #[prost(string, tag = "1")]
@@ -33,7 +33,7 @@ pub struct DeviceConfigurationProto {
     pub num_devices: i32,
 }
 
-/// What the devices of a configuration have of a node's tensors.
+/// How a node's tensors are distributed over the devices of a configuration.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeDeviceConfigurationProto {
     #[prost(string, tag = "1")]
@@ -62,7 +62,7 @@ pub struct ShardedDimProto {
     pub simple_sharding: Vec<SimpleShardedDimProto>,
 }
 
-/// A factor of a dimension, and into how many parts it is split.
+/// A factor of a dimension's size, and the number of shards it is split into.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SimpleShardedDimProto {
     #[prost(int64, optional, tag = "1")]
@@ -143,7 +143,7 @@ pub struct AttributeProto {
     pub tp: Option<Box<TypeProto>>,
     #[prost(message, repeated, tag = "15")]
     pub type_protos: Vec<TypeProto>,
-    /// Says which of the value fields counts; see [`attribute_type`].
+    /// Selects the value field that is used; see [`attribute_type`].
     #[prost(int32, tag = "20")]
     pub r#type: i32,
     #[prost(string, tag = "21")]

@@ -1,4 +1,4 @@
-//! GraphProto  =>  Graph: names in scope, opsets in force, calls of functions replaced by their bodies
+//! GraphProto  =>  Graph: names and opset versions resolved, calls of functions replaced by their bodies
 
 use super::budget::{Budget, check_nesting};
 use super::external::External;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// Domain, name, overload.
 pub(super) type FunctionKey<'m> = (&'m str, &'m str, &'m str);
 
-/// What is shared by all graphs of one model while it is read.
+/// State shared by all graphs of a model while it is read.
 pub(super) struct Reader<'m> {
     pub functions: HashMap<FunctionKey<'m>, &'m FunctionProto>,
     model: &'m ModelProto,
@@ -21,19 +21,19 @@ pub(super) struct Reader<'m> {
     pub budget: Budget,
     pub node_names: Names,
     pub value_names: Names,
-    /// The functions that are being inlined, outermost first.
+    /// The functions being inlined, outermost first.
     pub calls: Vec<FunctionKey<'m>>,
-    /// Subgraphs and calls that are open.
+    /// Number of enclosing subgraphs and calls.
     pub depth: usize,
 }
 
-/// What names and versions mean at one place: in the model's graph, or in one call of a function.
+/// How names and versions are resolved: in the model's graph, or in one call of a function.
 pub(super) struct Env<'m> {
-    /// The name of the call that is being inlined; `None` in the model's own graph, where names stand for themselves.
+    /// The name of the call being inlined; `None` in the model's own graph, where names stay as they are.
     pub caller: Option<String>,
-    /// Of a call: what the names of the function stand for, innermost subgraph last; `None` for an absent input.
+    /// In a call: what the function's names refer to, innermost subgraph last; `None` for an absent input.
     pub scopes: Vec<HashMap<&'m str, Option<String>>>,
-    /// Of a call: what `ref_attr_name` refers to.
+    /// In a call: the attributes that `ref_attr_name` can refer to.
     pub attributes: BTreeMap<String, Attribute>,
     pub opsets: BTreeMap<String, i64>,
 }
@@ -43,7 +43,7 @@ impl<'m> Env<'m> {
         Env { caller: None, scopes: vec![], attributes: BTreeMap::new(), opsets }
     }
 
-    /// What a use or definition of `name` refers to; "" is how ONNX writes an absent value.
+    /// The resolved name of a use or definition of `name`; `None` for "", which is how ONNX writes an absent value.
     pub fn value(&self, name: &str) -> Result<Option<String>> {
         let Some(caller) = &self.caller else { return Ok((!name.is_empty()).then(|| name.to_string())) };
         if name.is_empty() {
@@ -95,7 +95,7 @@ impl<'m> Reader<'m> {
         Ok(Reader { functions, model, external, budget, node_names, value_names, calls: vec![], depth: 0 })
     }
 
-    /// The model's own graph. `initializers` come apart from it so that each message is freed once it is read.
+    /// Reads the model's own graph. `initializers` is passed separately so that each message is freed once it is read.
     pub fn model_graph(
         &mut self,
         proto: &'m GraphProto,
@@ -126,7 +126,7 @@ impl<'m> Reader<'m> {
                 .initializers
                 .push(Initializer { name, data: sparse::dense(t, &mut self.external, &mut self.budget)? });
         }
-        // IR version 3 lists initializers as inputs too; later versions do so for defaults of inputs.
+        // IR version 3 lists all initializers as inputs too; in later versions such inputs have a default value.
         let given: HashSet<&str> = graph.initializers.iter().map(|i| i.name.as_str()).collect();
         for v in &proto.input {
             let name = env.required(&v.name, "an input")?;
@@ -155,8 +155,8 @@ impl<'m> Reader<'m> {
         graph
     }
 
-    /// Fresh names for what a subgraph of a function body defines. A name that is defined twice stays one name, so that
-    /// the check of the graph finds it.
+    /// Allocates new names for the values that a subgraph of a function body defines. A name that is defined twice is
+    /// mapped once, so that the check of the graph still detects the duplicate.
     fn declare(&mut self, proto: &'m GraphProto, env: &Env<'m>) -> Result<HashMap<&'m str, Option<String>>> {
         let inputs = proto.input.iter().map(|v| v.name.as_str());
         let initializers = proto.initializer.iter().map(|t| t.name.as_str());
@@ -171,7 +171,7 @@ impl<'m> Reader<'m> {
         Ok(scope)
     }
 
-    /// `caller/inner`, for a value of a function body.
+    /// A unique name of the form `caller/inner` for a value of a function body.
     pub fn fresh_value(&mut self, caller: &str, inner: &str) -> Result<String> {
         self.budget.charge(64 + 3 * (caller.len() + inner.len()), "inlining its functions")?;
         Ok(self.value_names.fresh(&format!("{caller}/{inner}")))
@@ -240,7 +240,7 @@ impl<'m> Reader<'m> {
         Ok(attributes)
     }
 
-    /// `None` where it refers to an attribute that the call does not give and that has no default.
+    /// Returns `None` for a reference to an attribute that the call does not give and that has no default.
     fn attribute(&mut self, proto: &'m AttributeProto, env: &mut Env<'m>) -> Result<Option<Attribute>> {
         if !proto.ref_attr_name.is_empty() {
             return self.referred_attribute(proto, env);
@@ -289,7 +289,7 @@ impl<'m> Reader<'m> {
     }
 
     fn tensor(&mut self, proto: &TensorProto, env: &Env) -> Result<Tensor> {
-        // In a function body the message stays for the next call, so what is made of it is made once per call.
+        // In a function body the message is kept for further calls, so each call makes its own copy of typed data.
         if env.caller.is_some() && proto.raw_data.is_empty() {
             self.budget.charge(prost::Message::encoded_len(proto), "inlining its functions")?;
         }
@@ -297,8 +297,8 @@ impl<'m> Reader<'m> {
     }
 }
 
-/// A gradient names the tensors that it is about, y and xs, in attributes: they become operands, so that they are there
-/// when it is computed.
+/// `Gradient` names the tensors y and xs in attributes. They are added as operands, so that they are available when the
+/// gradient is computed.
 fn name_operands(node: &mut Node, env: &Env) -> Result<()> {
     if (node.domain.as_str(), node.op_type.as_str()) != ("ai.onnx.preview.training", "Gradient") {
         return Ok(());

@@ -1,4 +1,4 @@
-//! SparseTensorProto  =>  the same tensor dense
+//! SparseTensorProto  =>  the same tensor in dense format
 
 use super::budget::Budget;
 use super::external::External;
@@ -6,13 +6,13 @@ use super::proto::SparseTensorProto;
 use super::tensor::{checked_dims, tensor_data};
 use sardonyx_base::{Error, Result, Tensor};
 
-/// Indices are `[n]` positions in row-major order or `[n, rank]` coordinates, strictly ascending as ONNX demands.
+/// Expands a sparse tensor. Indices are `[n]` row-major positions or `[n, rank]` coordinates, strictly ascending.
 pub fn dense(proto: &SparseTensorProto, external: &mut External, budget: &mut Budget) -> Result<Tensor> {
     let name = sparse_name(proto);
     expand(proto, external, budget).map_err(|e| if name.is_empty() { e } else { e.node(name) })
 }
 
-/// A sparse initializer bears the name of its values.
+/// The name of a sparse initializer, which is that of its values.
 pub fn sparse_name(proto: &SparseTensorProto) -> &str {
     proto.values.as_ref().map_or("", |v| &v.name)
 }
@@ -39,7 +39,7 @@ fn expand(proto: &SparseTensorProto, external: &mut External, budget: &mut Budge
     Tensor::new(values.dtype(), dims, out.into())
 }
 
-/// Row-major positions below `count`, ascending.
+/// Row-major positions of the values, strictly ascending and below `count`.
 fn positions(indices: &Tensor, n_values: usize, dims: &[usize], count: usize) -> Result<Vec<usize>> {
     let index_list = indices.to_vec::<i64>();
     let index_list = index_list.ok_or_else(|| malformed("the indices of a sparse tensor are not i64"))?;

@@ -1,4 +1,4 @@
-//! TensorProto  =>  type, dimensions and little-endian bytes, shared with the mapped file where they are raw
+//! TensorProto  =>  type, dimensions and little-endian bytes; raw data is shared with the mapped file
 
 use super::external::External;
 use super::proto::TensorProto;
@@ -8,14 +8,14 @@ use sardonyx_base::{DType, Error, Result, Tensor, packed, tensor::element_count}
 
 const EXTERNAL: i32 = 1;
 
-/// Reads one tensor. Errors: E0107 unknown type, E0202 impossible dimensions, E0302 payload of another length,
-/// E0105 external data.
+/// Reads one tensor. Errors: E0107 unknown type, E0202 impossible dimensions, E0302 payload of a wrong length, E0105
+/// external data.
 pub fn tensor_data(proto: &TensorProto, external: &mut External) -> Result<Tensor> {
-    // A tensor without a name belongs to a node, which the caller names.
+    // A tensor without a name belongs to a node, whose name the caller adds.
     convert(proto, external).map_err(|e| if proto.name.is_empty() { e } else { e.node(&proto.name) })
 }
 
-/// Refuses negative and enormous dimensions, also where another one is 0.
+/// Dimensions and element count. Refuses negative and enormous dimensions, even if another dimension is 0.
 pub fn checked_dims(dims: &[i64]) -> Result<(Vec<usize>, usize)> {
     let refuse = |why: &str| {
         Error::user("E0202", format!("a tensor has dimensions {}: {why}", shown(dims)))
@@ -32,7 +32,7 @@ pub fn checked_dims(dims: &[i64]) -> Result<(Vec<usize>, usize)> {
     count.map(|n| (dims, n)).ok_or_else(|| refuse("their product overflows"))
 }
 
-/// A hostile file may list a million dimensions; a message shows the first few.
+/// Dimensions for a message, which shows only the first few: a hostile file may list a million.
 fn shown(dims: &[i64]) -> String {
     match dims.len() {
         ..=8 => format!("{dims:?}"),
@@ -96,7 +96,7 @@ fn typed_len(proto: &TensorProto) -> usize {
         + proto.string_data.len()
 }
 
-/// The payload from the field that the element type prescribes; the others have to be empty.
+/// The payload from the typed field that the element type prescribes; all other typed fields have to be empty.
 fn typed(proto: &TensorProto, dtype: DType) -> Result<Bytes> {
     use DType::*;
     let (used, bytes) = match dtype {
@@ -107,7 +107,7 @@ fn typed(proto: &TensorProto, dtype: DType) -> Result<Bytes> {
         U32 => (proto.uint64_data.len(), narrow_u32(&proto.uint64_data)?),
         I32 => (proto.int32_data.len(), le_bytes(&proto.int32_data, |v| v.to_le_bytes())),
         U16 | I16 | F16 | BF16 => (proto.int32_data.len(), narrow::<2>(&proto.int32_data)?),
-        // One entry is one byte, for packed types too: two or four elements, the first in the low bits.
+        // One entry is one byte, also for packed types: it holds two or four elements, the first in the low bits.
         U8 | I8 | Bool | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | U4 | I4 | F4E2M1 | U2 | I2 => {
             (proto.int32_data.len(), narrow::<1>(&proto.int32_data)?)
         }
@@ -125,7 +125,7 @@ fn le_bytes<T: Copy, const N: usize>(values: &[T], to_le: impl Fn(T) -> [u8; N])
     out.into()
 }
 
-/// The low N bytes of each entry. Writers store negative numbers sign-extended and bit patterns zero-extended.
+/// The low N bytes of each entry. Writers sign-extend negative numbers and zero-extend bit patterns; both are valid.
 fn narrow<const N: usize>(values: &[i32]) -> Result<Bytes> {
     let bits = 8 * N as u32;
     let range = -(1i32 << (bits - 1))..(1i32 << bits);

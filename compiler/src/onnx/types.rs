@@ -1,10 +1,10 @@
-//! TypeProto  =>  ValueType; `?`, ``, 0 and -1 in a shape each become an unknown
+//! TypeProto  =>  ValueType; dimensions written as `?`, ``, 0 or -1 are unknown
 
 use super::model::{DimSpec, ValueInfo, ValueType};
 use super::proto::{DimensionValue, TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
 use sardonyx_base::{DType, Error, Result};
 
-/// Dimensions and element counts stay below 2^62, so that the arithmetic on them keeps its headroom.
+/// Dimensions and element counts stay below 2^62, so that arithmetic on them does not overflow.
 pub const SIZE_LIMIT: u64 = 1 << 62;
 
 pub fn value_info(proto: &ValueInfoProto, name: String) -> Result<ValueInfo> {
@@ -15,7 +15,7 @@ pub fn value_info(proto: &ValueInfoProto, name: String) -> Result<ValueInfo> {
     Ok(ValueInfo { name, ty })
 }
 
-/// `None` where the message leaves the type (or the element type) open.
+/// Returns `None` if the message leaves the type or the element type open.
 pub fn value_type(proto: &TypeProto) -> Result<Option<ValueType>> {
     use type_proto::Value::*;
     let Some(value) = &proto.value else { return Ok(None) };

@@ -1,17 +1,17 @@
-//! a reduced function, a pipeline  =>  the FileCheck file that the fault fails and a right compiler passes
+//! a reduced function, a pipeline  =>  a FileCheck file that fails with the fault and passes with a correct compiler
 //!
-//! The lines to be found are not those of the IR that a right pipeline gives, which nobody has yet, but what the function
-//! computes: the pipeline must not change that, however it rewrites.
+//! The expected lines are not the IR of a correct pipeline, which is not known yet, but the outputs that the function
+//! computes: no pipeline may change these, however it rewrites.
 
 use crate::meaning::{describe, functions};
 use melior::Context;
 use melior::ir::Module;
 use sardonyx_base::{Error, Result};
 
-/// A test longer than this is not small.
+/// Largest number of lines of a test that counts as small.
 pub const LINES_MAX: usize = 30;
 
-/// `about` says what the fault was, a line each; `call` is the made-up call that shows it.
+/// Makes the test. `about` describes the fault, one line each; `call` is the synthetic call that shows it.
 pub fn filecheck(context: &Context, function: &str, pipeline: &str, call: usize, about: &[String]) -> Result<String> {
     let module =
         Module::parse(context, function).ok_or_else(|| Error::defect("a reduced function cannot be read back"))?;
@@ -28,7 +28,7 @@ pub fn filecheck(context: &Context, function: &str, pipeline: &str, call: usize,
     Ok(text + "\n" + function)
 }
 
-/// FileCheck takes these for patterns.
+/// Escapes what FileCheck would read as a pattern.
 fn escaped(line: &str) -> String {
     line.replace("[[", "{{\\[\\[}}")
 }

@@ -1,4 +1,4 @@
-//! a function of values with a fault  =>  a smaller one that still has it
+//! an `sdx` function with a fault  =>  a smaller one that still has it
 
 use super::{Search, fresh, sizes};
 use sardonyx_base::{Dim, Tensor};
@@ -6,7 +6,7 @@ use sardonyx_dialects::sdx::infer::result_type;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};
 use std::collections::BTreeSet;
 
-/// Every rule of the level holds.
+/// Whether every node has the type that inference gives it.
 pub fn is_valid(g: &Graph) -> bool {
     g.values().all(|(_, node)| {
         let args: Vec<&TensorType> = node.args.iter().map(|a| g.ty(*a)).collect();
@@ -14,7 +14,7 @@ pub fn is_valid(g: &Graph) -> bool {
     })
 }
 
-/// Only what an output needs, inputs and symbols as well.
+/// Removes nodes, inputs, symbols and checks that no output needs.
 pub fn compact(g: &Graph) -> Graph {
     let live = g.live();
     let mut out = Graph { nodes: vec![], outputs: vec![], ..g.clone() };
@@ -34,7 +34,7 @@ pub fn compact(g: &Graph) -> Graph {
     out
 }
 
-/// Expressions among an operation's attributes.
+/// Dimension expressions among an operation's attributes.
 fn dims(node: &Node) -> &[Dim] {
     match &node.op {
         Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims,
@@ -65,7 +65,7 @@ fn dims_mut(node: &mut Node) -> &mut [Dim] {
     }
 }
 
-/// Tries a candidate without what no output needs; keeps it where it is valid and still has the fault.
+/// Tries a compacted candidate; keeps it if it is valid and still has the fault.
 fn accept(g: &mut Graph, search: &mut Search<Graph>, candidate: &Graph) -> bool {
     let candidate = compact(candidate);
     let good = is_valid(&candidate) && search.holds(&candidate);
@@ -94,14 +94,14 @@ pub fn reduce(g: &mut Graph, search: &mut Search<Graph>, hints: &[String]) {
     tidy(g, search);
 }
 
-/// The nodes in question, each as the only output, with more and more of what is before it.
+/// Each hinted node as the only output, with a growing number of the operations before it.
 pub fn near(g: &Graph, hints: &[String]) -> impl Iterator<Item = Graph> {
     let hinted = |(_, n): &(Value, &Node)| computed(n) && n.origins.iter().any(|o| hints.contains(o));
     let alone: Vec<Graph> = g.values().filter(hinted).map(|(v, _)| compact(&with_output(g, v))).collect();
     [1, 2, 3, 4, 8, 16].into_iter().flat_map(move |limit| alone.clone().into_iter().map(move |g| within(&g, limit)))
 }
 
-/// What is at least so many operations before the output as inputs.
+/// Replaces values at least `limit` operations before the output by inputs.
 fn within(g: &Graph, limit: usize) -> Graph {
     let far = distances(g);
     compact(&with_inputs(g, &|v, n| computed(n) && far[v.index()] >= limit))
@@ -111,7 +111,7 @@ fn computed(n: &Node) -> bool {
     !n.args.is_empty()
 }
 
-/// Numbers for the symbols, the smallest that do.
+/// Replaces symbols by small constants.
 pub fn fix_symbols(g: &mut Graph, search: &mut Search<Graph>) {
     for name in
         g.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input).map(|(n, _)| n.clone()).collect::<Vec<_>>()
@@ -142,7 +142,7 @@ fn with_output(g: &Graph, v: Value) -> Graph {
     Graph { outputs: vec![("y".into(), v)], ..g.clone() }
 }
 
-/// One value as the only output, as early as can be found: one of the nodes in question, or by halving.
+/// Makes one value the only output: a hinted node, or else the earliest one that bisection finds.
 fn one_output(g: &mut Graph, search: &mut Search<Graph>, hints: &[String]) {
     let whole = g.clone();
     let hinted = whole.values().filter(|(_, n)| computed(n) && n.origins.iter().any(|o| hints.contains(o)));
@@ -168,7 +168,7 @@ fn one_output(g: &mut Graph, search: &mut Search<Graph>, hints: &[String]) {
     }
 }
 
-/// An operand of the output as the output.
+/// Makes an operand of the output the output, as long as possible.
 fn hoist(g: &mut Graph, search: &mut Search<Graph>) {
     while let [(_, v)] = g.outputs.as_slice() {
         let whole = g.clone();
@@ -179,7 +179,7 @@ fn hoist(g: &mut Graph, search: &mut Search<Graph>) {
     }
 }
 
-/// Values replaced by inputs of their types.
+/// Replaces values by inputs of their types.
 fn with_inputs(g: &Graph, cut: &dyn Fn(Value, &Node) -> bool) -> Graph {
     let mut out = g.clone();
     let mut names = fresh(g.inputs().map(|(_, name, _)| name.to_string()).collect());
@@ -187,7 +187,7 @@ fn with_inputs(g: &Graph, cut: &dyn Fn(Value, &Node) -> bool) -> Graph {
         let name = names.next().unwrap_or_default();
         out.nodes[v.index()] = Node { op: Op::Input { name, parts: vec![] }, args: vec![], ..node.clone() };
     }
-    // Inputs come first.
+    // Inputs have to come first.
     let (mut order, mut rest): (Vec<usize>, Vec<usize>) = (vec![], vec![]);
     (0..out.nodes.len()).for_each(|i| match out.nodes[i].op {
         Op::Input { .. } => order.push(i),
@@ -205,11 +205,11 @@ fn with_inputs(g: &Graph, cut: &dyn Fn(Value, &Node) -> bool) -> Graph {
     Graph { nodes, outputs, ..out }
 }
 
-/// How many operations lie between each value and the nearest output.
+/// Number of operations between each value and the nearest output.
 fn distances(g: &Graph) -> Vec<usize> {
     let mut out = vec![usize::MAX; g.nodes.len()];
     g.outputs.iter().for_each(|(_, v)| out[v.index()] = 0);
-    // Whoever reads a value comes after it.
+    // Consumers come after producers.
     for i in (0..g.nodes.len()).rev() {
         let far = out[i].saturating_add(1);
         g.nodes[i].args.iter().for_each(|a| out[a.index()] = out[a.index()].min(far));
@@ -224,7 +224,7 @@ fn cut(g: &mut Graph, search: &mut Search<Graph>) {
             break;
         }
     }
-    // In pieces, the large ones first, and one by one in the end.
+    // Cuts ranges of values, large ranges first and single values last.
     let mut size = g.nodes.len() / 2;
     while size > 0 && !search.is_over() {
         let mut at = 0;
@@ -244,7 +244,7 @@ fn is_output(g: &Graph, v: Value) -> bool {
     g.outputs.iter().any(|(_, o)| *o == v)
 }
 
-/// An operand of the same type in place of a value.
+/// Replaces a value by an operand of the same type.
 fn bypass(g: &mut Graph, search: &mut Search<Graph>) {
     let mut at = 0;
     while at < g.nodes.len() && !search.is_over() {
@@ -262,7 +262,7 @@ fn bypass(g: &mut Graph, search: &mut Search<Graph>) {
     }
 }
 
-/// Inputs in place of parameters, and of constants that are more than a number.
+/// Replaces parameters, iotas and constants of several elements by inputs.
 fn leaves(g: &mut Graph, search: &mut Search<Graph>) {
     let whole = g.clone();
     let large = |n: &Node| match &n.op {
@@ -277,7 +277,7 @@ fn leaves(g: &mut Graph, search: &mut Search<Graph>) {
     }
 }
 
-/// Smaller numbers for the dimensions.
+/// Reduces the sizes of dimensions.
 fn shrink(g: &mut Graph, search: &mut Search<Graph>) {
     while !search.is_over() {
         let found: BTreeSet<i64> = g.nodes.iter().flat_map(|n| &n.ty.dims).filter_map(Dim::as_const).collect();
@@ -305,14 +305,14 @@ fn resized(g: &Graph, change: &[(i64, i64)]) -> Graph {
     out
 }
 
-/// The first elements, over and over.
+/// Repeats the first elements cyclically.
 fn resized_tensor(t: &Tensor, dims: Vec<usize>) -> Tensor {
     let wanted = dims.iter().product::<usize>() * (t.dtype().bytes());
     let bytes: Vec<u8> = t.bytes().iter().copied().cycle().take(wanted).collect();
     Tensor::new(t.dtype(), dims, bytes.into()).unwrap_or_else(|_| t.clone())
 }
 
-/// Names that say nothing, and neither checks nor origins.
+/// Replaces names by short ones, and drops checks and origins.
 fn tidy(g: &mut Graph, search: &mut Search<Graph>) {
     let mut plain = g.clone();
     plain.checks.clear();

@@ -1,8 +1,8 @@
 //! a file with a fault, a test for it  =>  the smallest file found that still fails
 //!
-//! A candidate takes something away: outputs, everything before a value (which becomes an input), an operation with an
-//! operand of its type, statements of a kernel, symbols, sizes. It is kept where the test says that the fault is still
-//! there. Nothing needs to know what the fault is.
+//! A candidate removes something: outputs, everything before a value (which becomes an input), an operation (replaced
+//! by an operand of its type), statements of a kernel, symbols, sizes. It is kept if the test says that the fault is
+//! still there. Nothing else needs to be known about the fault.
 
 mod filecheck;
 mod graph;
@@ -22,10 +22,10 @@ use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Context;
 use std::collections::BTreeSet;
 
-/// Tests that one reduction may take.
+/// Number of tests that one reduction may run.
 const TESTS_MAX: usize = 4000;
 
-/// A test, and how often it has been asked.
+/// A test, and the number of times it was run.
 pub struct Search<'t, T> {
     test: &'t mut dyn FnMut(&T) -> bool,
     n_tests: usize,
@@ -36,7 +36,7 @@ impl<'t, T> Search<'t, T> {
         Search { test, n_tests: 0 }
     }
 
-    /// Whether the fault is in there.
+    /// Whether the candidate has the fault; always false once the tests are used up.
     pub fn holds(&mut self, candidate: &T) -> bool {
         self.n_tests += 1;
         self.n_tests <= TESTS_MAX && (self.test)(candidate)
@@ -47,14 +47,14 @@ impl<'t, T> Search<'t, T> {
     }
 }
 
-/// What a reduction came to.
+/// Result of a reduction.
 pub struct Reduced {
     pub text: String,
     pub n_tests: usize,
 }
 
-/// Reduces a module of functions of values or of kernels. `hints` are ONNX nodes near which the fault is thought to be.
-/// Errors: E0001 where the file holds other functions, or where the test does not fail on it.
+/// Reduces a module of `sdx` or `flow` functions. `hints` are ONNX nodes near which the fault is likely to be. Errors:
+/// E0001 if the file holds no such function, or if the test does not fail on it.
 pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[String]) -> Result<Reduced> {
     let module = Module::parse(context, text).ok_or_else(|| {
         Error::user("E0103", "the file is no MLIR that can be read").help("`sardonyx-opt` says where")
@@ -68,7 +68,7 @@ pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[S
     let printed = |all: &[Function]| print(cx, all);
     let mut n_tests = 1;
     if !test.fails(&printed(&all)?)? {
-        // The whole may be too large to be called, or a fault too small to show at its end.
+        // The whole may be too large to interpret, or the fault may not be visible in its outputs.
         let fails = |all: &Vec<Function>| {
             n_tests += 1;
             printed(all).and_then(|text| test.fails(&text)).unwrap_or(false)
@@ -87,7 +87,7 @@ pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[S
     }
     for at in 0..all.len() {
         let others = all.clone();
-        // What cannot be printed or tested has no fault that anyone could see.
+        // Candidates that cannot be printed or tested are rejected.
         let mut fails = |function: Function| {
             let mut all = others.clone();
             all[at] = function;
@@ -111,7 +111,7 @@ pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[S
     Ok(Reduced { text: printed(&all)?, n_tests })
 }
 
-/// The surroundings of the nodes in question.
+/// Small functions cut out around the hinted nodes.
 fn near(all: &[Function], hints: &[String]) -> impl Iterator<Item = Vec<Function>> {
     let values = |f: &Function| match f {
         Function::Values(g) => Some(g.clone()),
@@ -121,12 +121,12 @@ fn near(all: &[Function], hints: &[String]) -> impl Iterator<Item = Vec<Function
     graphs.into_iter().flat_map(move |g| graph::near(&g, hints).collect::<Vec<_>>()).map(|g| vec![Function::Values(g)])
 }
 
-/// Names of new inputs.
+/// Unused names for new inputs.
 fn fresh(taken: BTreeSet<String>) -> impl Iterator<Item = String> {
     (0..).map(|n| format!("x{n}")).filter(move |name| !taken.contains(name))
 }
 
-/// The functions as text, one after the other.
+/// The functions as text. Errors: E0901 if one does not verify.
 fn print(cx: Context, all: &[Function]) -> Result<String> {
     let mut text = String::new();
     for function in all {
@@ -141,7 +141,7 @@ fn print(cx: Context, all: &[Function]) -> Result<String> {
     Ok(text)
 }
 
-/// Without attributes that are empty.
+/// Drops empty attributes from the text.
 fn plain(text: &str) -> String {
     let mut text = text.to_string();
     for empty in ["sdx.checks = []", "sdx.symbols = []"] {

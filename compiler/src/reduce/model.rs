@@ -14,11 +14,11 @@ use sardonyx_dialects::sdx::TensorType;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-/// A model as its file says it, and what is known of its values.
+/// A model as decoded from its file, with the types of its values.
 pub struct Whole {
     proto: ModelProto,
     types: HashMap<String, TensorType>,
-    /// Contents that lie in other files, by the initializer's name.
+    /// Initializer contents that are stored in other files, by the initializer's name.
     external: HashMap<String, Bytes>,
 }
 
@@ -27,7 +27,7 @@ impl Whole {
         let model = read_model(path)?;
         let bytes = std::fs::read(path).map_err(|e| Error::io(path, "read", &e))?;
         let proto = ModelProto::decode(&bytes[..]).map_err(|e| Error::user("E0103", e.to_string()))?;
-        // A model that is not imported can still lose outputs and attributes.
+        // A model that cannot be imported can still lose outputs and attributes.
         let types = Values::of(&model, &BTreeMap::new()).map_or_else(|_| HashMap::new(), |values| values.types());
         Ok(Whole { external: external(&model, &proto), proto, types })
     }
@@ -42,7 +42,7 @@ fn external(model: &Model, proto: &ModelProto) -> HashMap<String, Bytes> {
     initializers.map(|i| (i.name.clone(), i.data.bytes().clone())).collect()
 }
 
-/// The smallest model found, as a file of its own: it refers to no other.
+/// Returns the smallest model found, with all external data embedded, and the number of tests.
 pub fn reduce(whole: &Whole, test: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<(Vec<u8>, usize)> {
     let own = |proto: &ModelProto| embedded(proto, &whole.external).encode_to_vec();
     if !test(&own(&whole.proto))? {
@@ -84,7 +84,7 @@ impl Reducer<'_, '_, '_> {
         good
     }
 
-    /// Inputs in place of initializers.
+    /// Replaces initializers of two or more dimensions by inputs.
     fn parameters(&mut self, proto: &mut ModelProto, which: &dyn Fn(&String) -> bool) {
         let mut candidate = proto.clone();
         let Some(graph) = &mut candidate.graph else { return };
@@ -101,7 +101,7 @@ impl Reducer<'_, '_, '_> {
         }
     }
 
-    /// The earliest value that can be the only output, by halving.
+    /// Finds the earliest value that can be the only output, by bisection.
     fn one_output(&mut self, proto: &mut ModelProto) {
         let whole = proto.clone();
         let Some(graph) = &whole.graph else { return };
@@ -123,7 +123,7 @@ impl Reducer<'_, '_, '_> {
         }
     }
 
-    /// Inputs in place of what nodes give: large pieces first, in the end node by node.
+    /// Replaces results of nodes by inputs: large ranges of nodes first, single nodes last.
     fn cut(&mut self, proto: &mut ModelProto) {
         let n_nodes = |proto: &ModelProto| proto.graph.as_ref().map_or(0, |g| g.node.len());
         let mut size = n_nodes(proto).saturating_sub(1);
@@ -139,7 +139,7 @@ impl Reducer<'_, '_, '_> {
         }
     }
 
-    /// `None` where nothing is cut, or the type of a value is not known.
+    /// Returns `None` if no node is removed, or if the type of a value is unknown.
     fn without_nodes(&self, proto: &ModelProto, range: std::ops::Range<usize>) -> Option<ModelProto> {
         let mut out = proto.clone();
         let graph = out.graph.as_mut()?;
@@ -162,7 +162,7 @@ impl Reducer<'_, '_, '_> {
         changed.then_some(out)
     }
 
-    /// Numbers for the symbols.
+    /// Replaces symbols by small constants.
     fn fix_symbols(&mut self, proto: &mut ModelProto) {
         let mut names = BTreeSet::new();
         each_dimension(proto, &mut |value| {
@@ -232,7 +232,7 @@ fn with_output(proto: &ModelProto, output: ValueInfoProto) -> ModelProto {
     ModelProto { graph, ..proto.clone() }
 }
 
-/// Names that a node reads, those that its subgraphs take from outside among them.
+/// Names that a node reads, including those that its subgraphs use from outside.
 fn reads(node: &NodeProto) -> Vec<String> {
     let graphs = node.attribute.iter().flat_map(|a| a.g.iter().map(|g| &**g).chain(&a.graphs));
     let inner = graphs.flat_map(|g| {
@@ -242,12 +242,12 @@ fn reads(node: &NodeProto) -> Vec<String> {
     node.input.iter().cloned().chain(inner).collect()
 }
 
-/// Only what an output needs.
+/// Keeps only what an output needs.
 fn compact(mut proto: ModelProto) -> ModelProto {
     let Some(graph) = &mut proto.graph else { return proto };
     let mut needed: BTreeSet<String> = graph.output.iter().map(|o| o.name.clone()).collect();
     let mut kept: Vec<bool> = vec![false; graph.node.len()];
-    // A file may have its nodes in any order.
+    // The nodes of a file may be in any order.
     loop {
         let mut changed = false;
         for (i, node) in graph.node.iter().enumerate() {
@@ -269,14 +269,14 @@ fn compact(mut proto: ModelProto) -> ModelProto {
     let called: BTreeSet<(String, String)> = graph.node.iter().map(|n| (n.domain.clone(), n.op_type.clone())).collect();
     let nested = !proto.functions.is_empty()
         && proto.functions.iter().any(|f| called.contains(&(f.domain.clone(), f.name.clone())));
-    // Functions may call each other: all of them, or none.
+    // Functions may call each other, so all of them are kept or none.
     if !nested {
         proto.functions.clear();
     }
     proto
 }
 
-/// With the contents of other files in its own.
+/// Embeds the contents of external files.
 fn embedded(proto: &ModelProto, external: &HashMap<String, Bytes>) -> ModelProto {
     let mut out = proto.clone();
     for t in out.graph.iter_mut().flat_map(|g| &mut g.initializer) {

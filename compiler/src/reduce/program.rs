@@ -1,4 +1,4 @@
-//! a function of kernels with a fault  =>  a smaller one that still has it
+//! a `flow` function with a fault  =>  a smaller one that still has it
 
 use super::{Search, fresh, sizes};
 use sardonyx_base::Dim;
@@ -15,7 +15,7 @@ fn kernels(p: &Program) -> impl Iterator<Item = &Kernel> {
     })
 }
 
-/// Every expression of the program.
+/// Every dimension and index expression of the program.
 fn dims(p: &Program) -> Vec<&Dim> {
     let mut out: Vec<&Dim> = vec![];
     let touched = p.inputs.iter().map(|(_, id)| *id).chain(p.steps.iter().flat_map(|s| s.results.iter().copied()));
@@ -31,7 +31,7 @@ fn dims(p: &Program) -> Vec<&Dim> {
     out
 }
 
-/// The same program with every expression changed, those of types and of indices.
+/// The same program with `by` applied to every dimension and index expression.
 fn mapped(p: &Program, by: &dyn Fn(&Dim) -> Dim) -> Program {
     let mut out = p.clone();
     let container = |c: &mut Container| c.dims.iter_mut().for_each(|d| *d = by(d));
@@ -51,7 +51,7 @@ fn mapped(p: &Program, by: &dyn Fn(&Dim) -> Dim) -> Program {
     out
 }
 
-/// Only what an output needs, inputs and symbols as well.
+/// Removes steps, inputs, symbols and checks that no output needs.
 fn compact(p: &Program) -> Program {
     let mut out = p.clone();
     drop_dead(&mut out);
@@ -136,7 +136,7 @@ fn one_output(p: &mut Program, search: &mut Search<Program>, hints: &[String]) {
     }
 }
 
-/// Results of steps replaced by inputs of their types.
+/// Replaces results of steps by inputs of their types.
 fn with_inputs(p: &Program, cut: &dyn Fn(usize, &Step) -> bool) -> Program {
     let mut out = p.clone();
     let mut names = fresh(p.inputs.iter().map(|(name, _)| name.clone()).collect());
@@ -149,7 +149,7 @@ fn with_inputs(p: &Program, cut: &dyn Fn(usize, &Step) -> bool) -> Program {
     out
 }
 
-/// What can be an input: packed matrices and the memory of states cannot.
+/// Whether a step's results can become inputs; packed matrices, the memory of states and outputs cannot.
 fn may_go(p: &Program, step: &Step) -> bool {
     let plain = |id: &usize| p.containers[*id].is_plain() && !p.is_output(*id);
     !step.results.is_empty() && step.results.iter().all(plain)
@@ -174,7 +174,7 @@ fn cut(p: &mut Program, search: &mut Search<Program>) {
     }
 }
 
-/// Statements of kernels replaced by one of their operands, or by a number.
+/// Replaces statements of kernels by one of their operands, or by a constant.
 fn statements(p: &mut Program, search: &mut Search<Program>) {
     for at in 0..p.steps.len() {
         let mut k = n_statements(p, at);
@@ -186,7 +186,7 @@ fn statements(p: &mut Program, search: &mut Search<Program>) {
                     break;
                 }
             }
-            // Statements may be gone, this one's operands among them.
+            // Statements may have disappeared, among them operands of this one.
             k = k.min(n_statements(p, at));
         }
     }
@@ -199,7 +199,7 @@ fn n_statements(p: &Program, step: usize) -> usize {
     }
 }
 
-/// What statement `k` may be instead: an earlier one, or a body of its own.
+/// Replacements for a statement: an earlier statement, or a simpler body.
 enum Instead {
     Statement(usize),
     Body(Body),
@@ -250,7 +250,7 @@ fn shrink(p: &mut Program, search: &mut Search<Program>) {
         let extents = kernels(&whole).flat_map(|k| k.outer.iter().chain(&k.inner).chain(&k.deep));
         let found: BTreeSet<i64> =
             touched.flat_map(|id| &whole.containers[id].dims).chain(extents).filter_map(Dim::as_const).collect();
-        // Coefficients of index expressions are strides, which change with the sizes.
+        // Coefficients in index expressions are strides, which change with the sizes.
         let resized = |change: &Vec<(i64, i64)>| {
             let to = |c: i64| change.iter().find(|(from, _)| c == *from).map_or(c, |(_, to)| *to);
             mapped(&whole, &|d| d.terms().fold(Dim::constant(0), |sum, (atoms, c)| sum + Dim::term(atoms, to(c))))
@@ -261,7 +261,7 @@ fn shrink(p: &mut Program, search: &mut Search<Program>) {
     }
 }
 
-/// Names that say nothing, and neither checks nor origins.
+/// Replaces names by short ones, and drops checks and origins.
 fn plain(p: &mut Program, search: &mut Search<Program>) {
     let mut plain = Program { name: "reduced".into(), checks: vec![], ..p.clone() };
     plain.steps.iter_mut().for_each(|s| s.origins.clear());

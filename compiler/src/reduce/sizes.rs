@@ -1,8 +1,8 @@
-//! {384, 12, 32}  =>  384 → 6, 12 → 2, 32 → 3; …: smaller sizes to try, products and sums of others with these
+//! {384, 12, 32}  =>  384 → 6, 12 → 2, 32 → 3; …: smaller sizes to try, which keep products and sums among them
 
 use std::collections::BTreeSet;
 
-/// Each a set of (old, new), the boldest first.
+/// Changes to try, each a set of (old, new), the largest reductions first.
 pub fn changes(sizes: &BTreeSet<i64>) -> Vec<Vec<(i64, i64)>> {
     let large: Vec<i64> = sizes.iter().copied().filter(|n| *n > 1).rev().collect();
     let small = |n: i64| [1, 2, 3, 4].into_iter().filter(move |m| *m < n);
@@ -19,7 +19,7 @@ pub fn changes(sizes: &BTreeSet<i64>) -> Vec<Vec<(i64, i64)>> {
             }
         }
     }
-    // Alone, those that others are made of as well: they may be so by chance.
+    // Sizes are also changed alone, even products and sums of others, which may be so by coincidence.
     let alone = large.iter().flat_map(|&n| small(n).chain((n / 2 > 4).then_some(n / 2)).map(move |m| vec![(n, m)]));
     out.extend(alone);
     out

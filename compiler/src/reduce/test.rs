@@ -1,4 +1,4 @@
-//! a candidate  =>  whether the fault is still in it: by a command, or by what a pipeline does to its meaning
+//! a candidate  =>  whether it still has the fault, by a command or by what a pipeline does to its outputs
 
 use crate::compile::{Request, compile};
 use crate::entries::Entries;
@@ -18,21 +18,21 @@ use std::time::{Duration, Instant};
 pub trait Test {
     fn fails(&mut self, text: &str) -> Result<bool>;
 
-    /// What to do where it does not.
+    /// What to do if the test does not fail.
     fn help(&self) -> String;
 }
 
-/// A command line for `bash`: it gets the candidate's path for `%s`, or as its last argument, and ends with 0 where the
-/// fault is still there.
+/// A command line for `bash`. It gets the candidate's path in place of `%s`, or as its last argument, and exits with 0
+/// if the fault is still there.
 pub struct Command {
     pub line: String,
-    /// Where candidates are written.
+    /// The file that candidates are written to.
     pub file: PathBuf,
     pub timeout: Duration,
 }
 
 impl Command {
-    /// The same for content that is no text.
+    /// Like `fails`, for content that is not text.
     pub fn fails_on(&self, content: &[u8]) -> Result<bool> {
         std::fs::write(&self.file, content).map_err(|e| Error::io(&self.file, "write", &e))?;
         let path = format!("'{}'", self.file.display());
@@ -50,7 +50,7 @@ impl Command {
                 Some(status) => return Ok(status.success()),
                 None if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
                 None => {
-                    // It may have ended just now.
+                    // It may have ended in the meantime.
                     let _ = child.kill();
                     let _ = child.wait();
                     return Ok(false);
@@ -70,7 +70,7 @@ impl Test for Command {
     }
 }
 
-/// How a model fails that is compiled and called: `None` where it does what its import means, or is refused.
+/// The error code of a model that fails when compiled and called; `None` if it is right, or refused.
 pub fn model_fails(content: &[u8], folder: &Path) -> Result<Option<&'static str>> {
     let (path, artifact) = (folder.join("candidate.onnx"), folder.join("candidate.sdx"));
     std::fs::write(&path, content).map_err(|e| Error::io(&path, "write", &e))?;
@@ -108,19 +108,19 @@ pub fn model_fails(content: &[u8], folder: &Path) -> Result<Option<&'static str>
     Ok(values.outputs.iter().any(differs).then_some("E0501"))
 }
 
-/// A pipeline that changes what the functions compute, or that fails.
+/// The fault is there if a pipeline changes what the functions compute, or fails.
 pub struct PassTest<'c> {
     context: &'c Context,
     pipeline: String,
-    /// How the file itself fails, and in which call.
+    /// How the original file fails; candidates must fail in the same way.
     wanted: Option<Failure>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The first made-up call whose outputs are others.
+    /// The first synthetic call whose outputs change.
     Differs { call: usize },
-    /// The pipeline ends with an error of this code.
+    /// The pipeline fails with this error code.
     Error { code: &'static str },
 }
 
@@ -129,7 +129,7 @@ impl<'c> PassTest<'c> {
         PassTest { context, pipeline: format!("builtin.module({pipeline})"), wanted: None }
     }
 
-    /// How a text fails, where it does.
+    /// How a text fails, if it does.
     pub fn failure(&self, text: &str) -> Result<Option<Failure>> {
         let Some(mut module) = Module::parse(self.context, text) else { return Ok(None) };
         if !module.as_operation().verify() {
@@ -137,7 +137,7 @@ impl<'c> PassTest<'c> {
         }
         let before = functions(&module)?;
         let mut calls = calls(&before).peekable();
-        // A function that cannot be called has no meaning to change.
+        // A function that cannot be interpreted has no outputs to compare.
         if calls.peek().is_none() {
             return Ok(None);
         }
@@ -153,7 +153,7 @@ impl<'c> PassTest<'c> {
     }
 }
 
-/// A made-up call of a function and what came of it.
+/// A synthetic call of a function and its outputs.
 struct Called<'f> {
     function: &'f Function,
     call: usize,
@@ -161,7 +161,7 @@ struct Called<'f> {
     outputs: Named,
 }
 
-/// Calls that the functions do not refuse, one after the other.
+/// Synthetic calls that the interpreter accepts, in order.
 fn calls(functions: &[Function]) -> impl Iterator<Item = Called<'_>> {
     let one = |function, i| {
         let inputs = call(function, i).ok()?;
@@ -172,13 +172,13 @@ fn calls(functions: &[Function]) -> impl Iterator<Item = Called<'_>> {
 }
 
 impl Called<'_> {
-    /// The same call of what the function has become; with the parameters as it had them.
+    /// Repeats the call with the transformed function, with the same parameters.
     fn again(&self, now: &Function) -> Option<Named> {
         now.run(&made_params(self.function, self.call), &self.inputs).ok()
     }
 }
 
-/// Equal to what rounding in another order allows.
+/// Whether outputs are equal, up to rounding in another order.
 fn same(wanted: &Named, got: &Option<Named>) -> bool {
     let bound = Bound { rtol: 1e-3, atol: 1e-5 };
     let Some(got) = got else { return false };

@@ -1,17 +1,18 @@
-//! edges between things in an order  =>  a column and a row for each, so that every edge goes down
+//! a graph in topological order  =>  a row and a column for each node, so that every edge points down
 
-/// The place where a thing is drawn.
+/// The position where a node is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub row: usize,
     pub column: usize,
 }
 
-/// Rounds in which columns follow those of neighbours.
+/// Number of passes that reorder the columns by the columns of the neighbours.
 const ROUNDS: usize = 4;
 
-/// Each edge goes from an earlier thing to a later one. A row is one more than the lowest of those that lead to it; within a row,
-/// things are ordered by the columns of what they are joined with, so that fewer edges cross.
+/// Computes a layered layout. The row of a node is one more than the largest row of its predecessors. Within a row,
+/// nodes are ordered by the mean column of their neighbours, so that fewer edges cross. Edges have to go from an
+/// earlier node to a later one.
 pub fn layered(n: usize, edges: &[(usize, usize)]) -> Vec<Place> {
     let mut row = vec![0; n];
     let mut sorted: Vec<(usize, usize)> = edges.iter().copied().filter(|(from, to)| from < to && *to < n).collect();
@@ -35,7 +36,7 @@ pub fn layered(n: usize, edges: &[(usize, usize)]) -> Vec<Place> {
     number(&rows, &mut column);
     for _ in 0..ROUNDS {
         for things in &mut rows {
-            // Twice the mean column of the neighbours, in whole numbers: the same on every machine.
+            // Twice the mean column of the neighbours, in integers, so that the layout is the same on every machine.
             let mean = |i: &usize| match near[*i].len() {
                 0 => 2 * column[*i],
                 n => 2 * near[*i].iter().map(|other| column[*other]).sum::<usize>() / n,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Medians, and how they were come by.
+/// Median times of the launches, and how they were measured.
 pub struct Measured {
     /// Microseconds, in the order of the launches.
     pub us: Vec<f64>,
@@ -20,11 +20,11 @@ pub struct Measured {
     pub threads: usize,
 }
 
-/// Calls go on for so long.
+/// Least total time of the measured calls.
 const TIME: Duration = Duration::from_secs(1);
 
-/// Compiles the model anew, and calls it with random inputs. `kernels` are those of the launches, as they were planned. Errors:
-/// also E0001 for a model of which a call does not make just these launches.
+/// Compiles the model and calls it with random inputs. `kernels` are the kernels of the planned launches. Errors: also
+/// E0001 if a call does not make exactly these launches.
 pub fn measure(model: &Path, dims: &BTreeMap<String, DimRange>, sizes: &Sizes, kernels: &[&str]) -> Result<Measured> {
     let folder = tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), "create a folder in", &e))?;
     let artifact = folder.path().join("measured.sdx");
@@ -45,7 +45,7 @@ pub fn measure(model: &Path, dims: &BTreeMap<String, DimRange>, sizes: &Sizes, k
             if kernels.get(at) != Some(&launched.kernel) {
                 return Err(other());
             }
-            // The first call finds the memory untouched.
+            // The first call is a warm-up, which touches the memory for the first time.
             if calls > 0 {
                 seconds[at].push(launched.ran.1.duration_since(launched.ran.0).as_secs_f64());
             }

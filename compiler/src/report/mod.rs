@@ -1,7 +1,7 @@
-//! model.onnx, sizes, a device  =>  one HTML file that shows what each launch computes, moves and waits for
+//! model.onnx, sizes, a device  =>  an HTML file that shows what each launch computes, moves and is limited by
 //!
-//! Nothing is loaded from elsewhere: drawings are inline, their places are computed here, and a short script joins what belongs
-//! together: a launch, its box, its point under the roofline, its ONNX nodes.
+//! The file is self-contained: drawings are inline, and their coordinates are computed here. A short script links a
+//! launch with its box, its point under the roofline and its ONNX nodes.
 
 mod layout;
 mod measured;
@@ -18,22 +18,22 @@ use sardonyx_dialects::plan::{Action, Buffer, Entry};
 use sardonyx_kernels::{DeviceSpec, Rates};
 use std::collections::BTreeMap;
 
-/// The numbers and edges that the page draws.
+/// The figures and edges that the page shows.
 pub struct Report {
     pub launches: Vec<Launch>,
-    /// A launch, and a later one that reads what it writes.
+    /// Pairs of a launch and a later one that reads what it writes.
     pub edges: Vec<(usize, usize)>,
     pub layers: Option<Layers>,
     pub blocks: Vec<Block>,
-    /// The most that the described device does.
+    /// Peak rates of the described device.
     pub operations_per_s: f64,
     pub bytes_per_s: f64,
     pub total_us: f64,
-    /// The times of the launches on this machine, for a report that was asked for them.
+    /// Times of the launches on this machine, if they were requested.
     pub measured: Option<Measured>,
 }
 
-/// A launch, with numbers at the sizes of the report.
+/// A launch, with figures at the sizes of the report.
 pub struct Launch {
     pub kernel: String,
     pub class: String,
@@ -45,7 +45,7 @@ pub struct Launch {
     pub predicted_us: f64,
 }
 
-/// A buffer of the arena, from the first step that uses it to the last one.
+/// A buffer in the arena, from the first step that uses it to the last.
 pub struct Block {
     pub first: usize,
     pub last: usize,
@@ -84,13 +84,13 @@ impl Report {
         Ok(Report { launches, edges, layers, blocks, operations_per_s, bytes_per_s, total_us, measured: None })
     }
 
-    /// The launches that are drawn: of a layer that repeats itself the first one.
+    /// The launches that are drawn: of a repeated layer, only the first occurrence.
     pub fn shown(&self) -> Vec<usize> {
         let hidden = self.layers.map_or(0..0, |l| l.first + l.length..l.first + l.length * l.times);
         (0..self.launches.len()).filter(|i| !hidden.contains(i)).collect()
     }
 
-    /// The number of launches that one stands for.
+    /// Number of launches that a drawn launch represents.
     pub fn times(&self, launch: usize) -> usize {
         self.layers.filter(|l| (l.first..l.first + l.length).contains(&launch)).map_or(1, |l| l.times)
     }
@@ -99,7 +99,7 @@ impl Report {
         self.measured.as_ref().and_then(|measured| measured.us.get(launch).copied())
     }
 
-    /// The launch that stands for another one.
+    /// The drawn launch that represents a launch.
     fn drawn(&self, launch: usize) -> usize {
         match self.layers {
             Some(l) if (l.first..l.first + l.length * l.times).contains(&launch) => {
@@ -109,7 +109,7 @@ impl Report {
         }
     }
 
-    /// Edges between launches that are drawn, by their numbers among these; what goes from a layer to the next one is not.
+    /// Edges between drawn launches, as indices into `shown`, without those that lead from a layer to its repetition.
     fn edges_shown(&self) -> Vec<(usize, usize)> {
         let shown = self.shown();
         let number = |launch: usize| shown.binary_search(&self.drawn(launch)).ok();
@@ -120,7 +120,7 @@ impl Report {
         edges
     }
 
-    /// The whole file.
+    /// The complete HTML file.
     pub fn html(&self, title: &str, found: &Launches) -> String {
         let (before, after) = (sum(&found.movement.before), sum(&found.movement.after));
         let at: Vec<String> = found.movement.sizes.iter().map(|(name, n)| format!("{name} = {n}")).collect();
@@ -175,7 +175,7 @@ impl Report {
             ("GRAPH", svg::graph(self)),
             ("ROOFLINE", svg::roofline(self)),
             ("ARENA", svg::arena(self)),
-            // No text of a model ends the script.
+            // Keeps a text of the model from closing the script element.
             ("DATA", self.data().to_string().replace("</", "<\\/")),
         ];
         parts.iter().fold(PAGE.to_string(), |page, (name, text)| page.replace(&format!("{{{{{name}}}}}"), text))
@@ -200,7 +200,7 @@ impl Report {
     }
 }
 
-/// By the buffers that launches write and read.
+/// Edges between launches, by the buffers that they write and read.
 fn edges(planned: &Planned, entry: &Entry) -> Vec<(usize, usize)> {
     let mut writers: BTreeMap<usize, usize> = BTreeMap::new();
     let (mut edges, mut number) = (vec![], 0);
@@ -225,14 +225,14 @@ fn blocks(entry: &Entry, sizes: &Sizes) -> Result<Vec<Block>> {
     let mut blocks = vec![];
     for (buffer, [first, last]) in used {
         let Some(Buffer::Arena { bytes, offset: Some(offset) }) = entry.buffers.get(buffer) else { continue };
-        // A size that data decide is not known before the call.
+        // Sizes that depend on data are unknown before the call.
         let (Ok(offset), Ok(bytes)) = (value(offset, sizes), value(bytes, sizes)) else { continue };
         blocks.push(Block { first, last, offset, bytes });
     }
     Ok(blocks)
 }
 
-/// Escapes a text for a page or a drawing.
+/// Escapes a text for HTML or SVG.
 pub(crate) fn escaped(text: &str) -> String {
     let escape = |c: char| match c {
         '&' => "&amp;".to_string(),

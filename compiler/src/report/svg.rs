@@ -1,4 +1,4 @@
-//! launches, their edges, buffers of the arena  =>  drawings
+//! launches, their edges, buffers of the arena  =>  SVG drawings
 
 use super::layout::layered;
 use super::{Block, Launch, Report, escaped};
@@ -7,7 +7,7 @@ use std::fmt::Write;
 const BOX: (usize, usize) = (168, 34);
 const GAP: (usize, usize) = (18, 26);
 
-/// The launches, a repeated layer once, and what each reads of others.
+/// The graph of launches and their dependences, with a repeated layer drawn once.
 pub fn graph(report: &Report) -> String {
     let shown = report.shown();
     let edges = report.edges_shown();
@@ -16,7 +16,7 @@ pub fn graph(report: &Report) -> String {
     let rows = places.iter().map(|p| p.row + 1).max().unwrap_or(1);
     let in_row = |row: usize| places.iter().filter(|p| p.row == row).count();
     let center = |i: usize| {
-        // Rows with fewer boxes are in the middle.
+        // Rows with fewer boxes are centred.
         let left = (columns - in_row(places[i].row)) * (BOX.0 + GAP.0) / 2;
         let x = GAP.0 + left + places[i].column * (BOX.0 + GAP.0) + BOX.0 / 2;
         (x, GAP.1 + places[i].row * (BOX.1 + GAP.1) + BOX.1 / 2)
@@ -53,7 +53,7 @@ pub fn graph(report: &Report) -> String {
     out + "</svg>\n"
 }
 
-/// The last parts of a node's name that are short enough for a box.
+/// The last components of a node's name that fit into a box.
 fn last_part(name: &str) -> &str {
     const CHARS_MAX: usize = 26;
     let mut from = name.len();
@@ -71,7 +71,7 @@ fn last_part(name: &str) -> &str {
 const PLOT: (f64, f64) = (560.0, 320.0);
 const MARGIN: (f64, f64) = (56.0, 34.0);
 
-/// Operations for each byte and for each second, on logarithmic axes, under what the described device could do.
+/// The roofline: operations per byte and per second, on logarithmic axes, below the limits of the device.
 pub fn roofline(report: &Report) -> String {
     let points: Vec<(usize, f64, f64)> = (report.shown().into_iter())
         .filter_map(|i| {
@@ -161,7 +161,7 @@ fn power(e: i32) -> String {
     }
 }
 
-/// The arena: steps to the right, bytes upwards, a rectangle for each buffer while it is in use.
+/// The arena: steps on the horizontal axis, bytes on the vertical one, a rectangle for the lifetime of each buffer.
 pub fn arena(report: &Report) -> String {
     let (width, height) = (900.0, 260.0);
     let total = report.blocks.iter().map(|b| b.offset + b.bytes).max().unwrap_or(1).max(1) as f64;

@@ -1,17 +1,17 @@
-//! scores of a block of rows by a chunk of columns  =>  which n of m rows each column keeps, each choice for as many columns
+//! scores of a block of rows by a chunk of columns  =>  the n of m rows that each column keeps, patterns equally often
 //!
-//! Columns get their patterns greedily, the largest sum of scores first, until a pattern has no place left; then two or three
-//! columns change places as long as that keeps more (STen).
+//! Patterns are assigned to columns greedily, the largest sum of scores first, until a pattern has no columns left.
+//! Then two or three columns exchange patterns as long as that keeps a larger sum (STen).
 
 use sardonyx_dialects::flow::sparse::{Grid, Groups};
 
-/// Exchanges of a chunk, at most.
+/// Largest number of exchanges in a chunk.
 const ROUNDS: usize = 1 << 10;
-/// An exchange that gains less, as a part of the largest score, is none: sums are rounded.
+/// Least gain of an exchange, relative to the largest score, so that rounding errors do not count as gains.
 const GAIN_MIN: f64 = 1e-9;
 
-/// Marks the weights of a matrix that stay, row by row, by scores that add up. A rule has sizes that there is a form for; with others all
-/// weights stay.
+/// Marks the weights of a row-major matrix that stay, by additive scores. Rules are checked to have sizes that a format
+/// supports; for others all weights stay.
 pub fn kept([rows, columns]: [usize; 2], scores: &[f32], sizes: [usize; 3]) -> Vec<bool> {
     let found = form([rows, columns], sizes);
     let Some((form, patterns)) = found.and_then(|form| Some((form, form.patterns()?))) else {
@@ -38,7 +38,7 @@ pub fn kept([rows, columns]: [usize; 2], scores: &[f32], sizes: [usize; 3]) -> V
     kept
 }
 
-/// Columns of a chunk: what stays of one depends on no other.
+/// Number of columns in a chunk; chunks are pruned independently.
 pub fn width(dims: [usize; 2], sizes: [usize; 3]) -> usize {
     form(dims, sizes).map_or(dims[1], |form| form.width as usize)
 }
@@ -49,7 +49,7 @@ fn form([rows, columns]: [usize; 2], sizes: [usize; 3]) -> Option<Groups> {
     Groups::shaped(grid, sizes.map(|n| i64::try_from(n).unwrap_or(0)))
 }
 
-/// The pattern of each column, at most `g` columns each, by what each keeps in each.
+/// Assigns a pattern to each column, at most `g` columns to each. `scores[column][pattern]` is what a column keeps.
 fn assigned(scores: &[Vec<f64>], g: usize) -> Vec<usize> {
     let n_patterns = scores.first().map_or(0, Vec::len);
     let mut pairs: Vec<(usize, usize)> =
@@ -68,11 +68,11 @@ fn assigned(scores: &[Vec<f64>], g: usize) -> Vec<usize> {
     found
 }
 
-/// The column of a pattern that gains most by going to another, and what it gains.
+/// The column that gains most by moving from one pattern to another, with its gain.
 type Move = Option<(f64, usize)>;
 
-/// Moves the columns of up to three patterns, one each, to the next pattern, the last one's to a place that is left or to the first
-/// pattern, where that keeps more.
+/// Moves one column each of up to three patterns to the next pattern; the last one goes to a pattern with a free column
+/// or to the first pattern. Applies the best such move and returns true, if it gains more than `gain_min`.
 fn improve(scores: &[Vec<f64>], found: &mut [usize], left: &mut [usize], gain_min: f64) -> bool {
     let n = left.len();
     let mut moves: Vec<Vec<Move>> = vec![vec![None; n]; n];
@@ -85,7 +85,7 @@ fn improve(scores: &[Vec<f64>], found: &mut [usize], left: &mut [usize], gain_mi
             }
         }
     }
-    // Behind the last of them, in a place that is left, or back in the first pattern.
+    // How the chain of moves ends: at a pattern with a free column, or by a move back to the first pattern.
     let close = |last: usize, first: usize| {
         let open = (left[last] > 0).then_some((0.0, None));
         let back = moves[last][first].map(|(gain, column)| (gain, Some(column)));
@@ -118,7 +118,7 @@ fn improve(scores: &[Vec<f64>], found: &mut [usize], left: &mut [usize], gain_mi
 mod tests {
     use super::*;
 
-    /// Numbers of a normal distribution, as sums of twelve even ones.
+    /// Normally distributed numbers, as sums of twelve uniform ones.
     fn normal(n: usize, seed: u64) -> Vec<f32> {
         let mut state = seed;
         let mut unit = || {
@@ -136,7 +136,7 @@ mod tests {
         sum(false) / sum(true)
     }
 
-    /// The parts of Σ|w| that STen's conversion keeps of normal numbers, and what n of m keep without patterns.
+    /// The shares of Σ|w| that STen reports for normally distributed weights, and those of n of m without patterns.
     #[test]
     fn as_much_is_kept_as_published() {
         let values: Vec<f32> = normal(96 * 960, 1).into_iter().map(f32::abs).collect();
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// The most that any assignment keeps, of one column for each of six patterns.
+    /// The largest sum of any assignment of one column to each of six patterns.
     fn best(energies: &[Vec<f64>], column: usize, taken: u32) -> f64 {
         let open = (0..6).filter(|p| taken >> p & 1 == 0);
         let each = open.map(|p| energies[column][p] + best_of_rest(energies, column + 1, taken | 1 << p));

@@ -1,9 +1,9 @@
-//! scores of weights, a rule  =>  which weights stay
+//! scores of weights, a rule  =>  the weights that stay
 
 use super::{Rule, groups};
 use std::cmp::Ordering;
 
-/// Marks the numbers that stay when so many of them, the smallest, are left out; of equal ones the first are.
+/// Marks all scores except the `n_left_out` smallest; ties are left out in order, the first ones first.
 pub fn largest(scores: &[f32], n_left_out: usize) -> Vec<bool> {
     let mut sorted = scores.to_vec();
     let Some((below, threshold, _)) =
@@ -25,18 +25,18 @@ pub fn largest(scores: &[f32], n_left_out: usize) -> Vec<bool> {
     scores.iter().map(is_kept).collect()
 }
 
-/// This part of so many, as a whole number.
+/// A share of `n`, rounded to an integer.
 pub fn part_of(n: usize, part: f64) -> usize {
     (part * n as f64).round() as usize
 }
 
-/// Marks the `n` largest of each `m` along a row, and as large a part of a shorter group at its end.
+/// Marks the `n` largest of each `m` along a row; a shorter group at its end keeps the same share, rounded up.
 pub fn neighbours(columns: usize, scores: &[f32], n: usize, m: usize) -> Vec<bool> {
     let group = |group: &[f32]| largest(group, group.len() - (n * group.len()).div_ceil(m));
     scores.chunks(columns.max(1)).flat_map(|row| row.chunks(m).flat_map(group)).collect()
 }
 
-/// Blocks of so many rows and columns of a matrix.
+/// A matrix of size `dims`, divided into blocks of size `size` (rows, columns).
 #[derive(Clone, Copy)]
 pub struct Blocks {
     pub dims: [usize; 2],
@@ -52,7 +52,7 @@ impl Blocks {
         self.dims[1].div_ceil(self.size[1])
     }
 
-    /// Marks the weights of all blocks but so many, those with the least sums of scores.
+    /// Marks the weights of all blocks except the `n_left_out` with the smallest sums of scores.
     pub fn kept(self, scores: &[f32], n_left_out: usize) -> Vec<bool> {
         let columns = self.dims[1].max(1);
         let block = |at: usize| at / columns / self.size[0] * self.across() + at % columns / self.size[1];
@@ -63,7 +63,7 @@ impl Blocks {
     }
 }
 
-/// Marks the weights of one product that stay, by scores that add up over a block.
+/// Marks the weights of one product that stay, by scores that are additive over a block.
 pub fn kept(rule: Rule, dims: [usize; 2], scores: &[f32]) -> Vec<bool> {
     match rule {
         Rule::Neighbours { n, m } => neighbours(dims[1], scores, n, m),

@@ -1,7 +1,8 @@
-//! weights, rules  =>  the same weights, of which those that matter least are 0
+//! weights, rules  =>  the same weights, with the least important ones set to 0
 //!
-//! Weights matter by their magnitude, or by what they are multiplied with on data; with `obs` those that stay make good what the others
-//! did. Nothing is trained: the error of the outputs is measured, and `--error-budget` refuses what is too far off.
+//! The importance of a weight is its magnitude, or follows from its activations on data; with `obs`, the weights that
+//! stay compensate for the removed ones. Nothing is trained: the error of the outputs is measured, and `--error-budget`
+//! refuses large errors.
 
 mod groups;
 mod mask;
@@ -27,29 +28,29 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The stage behind which products and their weights are found.
+/// The stage after which products and their weights are found.
 const STAGE: &str = "simplify";
 
-/// The weights that became 0, and what was asked for.
+/// Result of pruning.
 pub struct Sparsified {
     /// The parameters that changed.
     pub params: ParamStore,
-    /// The loss of each product, in their order.
+    /// The loss of each pruned product, in the order of the products.
     pub pruned: Vec<Pruned>,
-    /// The calls of the data; none where there is none.
+    /// The calls of the data; empty if there is no data.
     pub samples: Vec<Sample>,
 }
 
-/// The loss of a product's weights by pruning.
+/// The loss of a product by the pruning of its weights.
 #[derive(Clone, Debug)]
 pub struct Pruned {
     pub origins: Vec<String>,
     pub rule: String,
-    /// The part of the weights that is 0 now.
+    /// Share of the weights that are 0 now.
     pub zeros: f64,
-    /// The relative error (L2) of the product on the data, behind products that are pruned already; none where there is no data.
+    /// Relative error (L2) of the product on the data, with earlier products already pruned; `None` without data.
     pub error: Option<f64>,
-    /// And of the weights themselves.
+    /// Relative error (L2) of the weights themselves.
     pub weight_error: f64,
 }
 
@@ -66,7 +67,7 @@ impl Pruned {
 }
 
 impl Pruned {
-    /// The loss by which products are compared.
+    /// The loss that products are ranked by: of the product, or else of the weights.
     pub fn loss(&self) -> f64 {
         self.error.unwrap_or(self.weight_error)
     }
@@ -85,7 +86,7 @@ impl fmt::Display for Pruned {
     }
 }
 
-/// Names the products that lose most to an error that is about the outputs.
+/// Adds the products that lose most to an error about the outputs (E0501).
 pub fn name_worst(mut error: Box<Error>, pruned: &[Pruned]) -> Box<Error> {
     if error.code != "E0501" || pruned.is_empty() {
         return error;
@@ -97,11 +98,10 @@ pub fn name_worst(mut error: Box<Error>, pruned: &[Pruned]) -> Box<Error> {
     error
 }
 
-/// Layers that a diagnostic names.
+/// Number of layers that a diagnostic names.
 const SHOWN: usize = 3;
 
-/// The parameters that change, and what became of each product. Errors: E0001 for a rule that is for no product; E0301 for data that
-/// the model does not take.
+/// Prunes the weights of a model. Errors: E0001 for a rule that matches no product; E0301 for data that does not fit.
 pub fn sparsify(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
@@ -118,7 +118,7 @@ pub fn sparsify(
     let all = weights(&graph);
     let mut found = vec![];
     for weights in &all {
-        // The first rule that is for a product counts.
+        // The first rule that matches a product applies.
         let choice = choices.iter().find(|c| c.is_for(&weights.origins));
         found.extend(choice.map(|choice| Found { weights, choice }));
     }
@@ -135,7 +135,7 @@ pub fn sparsify(
     Ok(Sparsified { params, pruned, samples })
 }
 
-/// Weights of a product, and the rule for them.
+/// Weights of a product, and the rule that applies to them.
 struct Found<'a> {
     weights: &'a Weights,
     choice: &'a Choice,
@@ -152,7 +152,7 @@ fn no_product(choice: &Choice, found: &[Weights]) -> Box<Error> {
     Error::user("E0001", message).help(help)
 }
 
-/// The statistics of a product's other factor that a saliency asks for.
+/// The statistics of a product's other operand that the saliency needs.
 enum Known {
     Nothing,
     /// [k, k]: Σ xᵀx.
@@ -174,15 +174,15 @@ struct Made<'g> {
     graph: &'g Graph,
     params: ParamStore,
     changed: ParamStore,
-    /// The elements of parameters that some product's weights are.
+    /// For each parameter, which of its elements are weights of a product that has been pruned.
     taken: BTreeMap<String, Vec<bool>>,
-    /// Goes through the products where there is data.
+    /// Computes statistics of the products, if there is data.
     walk: Option<Walk<'g>>,
     saliency: Saliency,
 }
 
 impl Made<'_> {
-    /// Prunes products in their order, each behind those that are pruned already.
+    /// Prunes the products in order; the data of each comes from products that are already pruned.
     fn prune(&mut self, found: &[Found], choices: &[Choice]) -> Result<Vec<Pruned>> {
         let mut masks = match self.saliency {
             Saliency::Magnitude => self.masks(found, choices)?,
@@ -199,7 +199,7 @@ impl Made<'_> {
                 let (dims, rule) = (weights.dims, choice.rule);
                 let after = match (&known, masks.next()) {
                     (_, Some(kept)) => left_out(&before, &kept),
-                    // What another product reads too is not changed for this one.
+                    // Weights that another product shares are not compensated for this one.
                     (Known::Factor(seen), None) if is_own => obs::prune(seen, &before, dims, rule),
                     (Known::Factor(Seen { products, .. }) | Known::Products(products), None) => {
                         obs::prune_by_diagonal(products, &before, dims, rule)
@@ -252,13 +252,13 @@ impl Made<'_> {
         values.ok_or_else(|| Error::defect(format!("`{name}` has no value of f32")))
     }
 
-    /// Gives the weights of a product row by row.
+    /// The weights of a product, row-major.
     fn values(&self, weights: &Weights, places: &[(usize, usize)]) -> Result<Vec<f32>> {
         let params = weights.params.keys().map(|name| self.value(name)).collect::<Result<Vec<_>>>()?;
         Ok(places.iter().map(|(param, at)| params[*param][*at]).collect())
     }
 
-    /// Notes that these elements are a product's weights. Returns true if they were no other's before.
+    /// Marks elements as weights of a product. Returns whether none of them belonged to another product before.
     fn take(&mut self, weights: &Weights, places: &[(usize, usize)]) -> bool {
         let mut is_own = true;
         for (at, (name, n)) in weights.params.iter().enumerate() {
@@ -304,7 +304,7 @@ fn pruned((weights, choice): (&Weights, &Choice), (before, after): (&[f32], &[f3
     }
 }
 
-/// Marks the weights of each product that stay, where the smallest are left out: of a part of all, those of all products.
+/// Marks the weights of each product that stay, by magnitude; a `global` rule compares all products together.
 fn largest_of_all(rule: Rule, weights: &[&Weights], values: &[Vec<f32>]) -> Vec<Vec<bool>> {
     let sizes = |values: &[f32]| -> Vec<f32> { values.iter().map(|v| v.abs()).collect() };
     let each = |score: &dyn Fn(&[f32]) -> Vec<f32>| {
@@ -317,7 +317,7 @@ fn largest_of_all(rule: Rule, weights: &[&Weights], values: &[Vec<f32>]) -> Vec<
             values.iter().map(|values| stays.by_ref().take(values.len()).collect()).collect()
         }
         Rule::Neighbours { .. } | Rule::Groups(_) => each(&sizes),
-        // Energies add up over a block.
+        // Squares add up over a block.
         Rule::Blocks { .. } => each(&|values| values.iter().map(|v| v * v).collect()),
     }
 }

@@ -1,25 +1,25 @@
-//! weights[rows, columns], the products of what they are multiplied with  =>  the weights that stay, and what they become
+//! weights[rows, columns], Σ xᵀx of the activations  =>  the pruned weights, adjusted to compensate for the others
 //!
-//! SparseGPT (Frantar, Alistarh 2023): the columns are taken in order, a strip of them after the other. When a strip is reached, its
-//! weights have a score each, the loss of the product where the weight were left out and those behind it made it good: w² / u²,
-//! where u is on the diagonal of the inverse Cholesky factor. The rule marks those that stay, and the sweep of GPTQ lets the columns
-//! behind make good what is left out.
+//! SparseGPT (Frantar, Alistarh 2023): the columns are processed in strips, in order. When a strip is reached, each of
+//! its weights gets as its score the loss of the product if the weight were removed and later ones compensated for it:
+//! w² / u², where u is on the diagonal of the inverse's Cholesky factor. The rule marks the weights that stay, and the
+//! sweep of GPTQ lets later columns compensate for the removed ones.
 
 use super::mask::{Blocks, kept, neighbours, part_of};
 use super::{Rule, groups};
 use crate::calibrate::hessian::{COLUMNS, Seen, each_in_parallel, in_parallel, relative, squares};
 
-/// Columns of a strip, and more where a block has more.
+/// Number of columns in a strip, rounded up to whole blocks.
 const STRIP: usize = 128;
 
-/// Some rows of weights: for each column, one of each.
+/// Up to `COLUMNS` rows of weights: for each column, one weight of each row.
 type Lanes = Vec<[f64; COLUMNS]>;
 
-/// The pruned weights, by rows. A part of all weights is left out of each strip alike.
+/// The pruned weights, row-major. A share of all weights is removed evenly from every strip.
 pub fn prune(seen: &Seen, weights: &[f32], dims: [usize; 2], rule: Rule) -> Vec<f32> {
     let [rows, columns] = dims;
     let mut chunks = in_lanes(weights, dims);
-    // Where rows do not compete for what stays, they need not wait for each other either.
+    // If rows do not compete with each other, they are processed independently.
     let n_chunks = match rule {
         Rule::Neighbours { .. } => 1,
         Rule::Groups(_) | Rule::Global(_) | Rule::Blocks { .. } => chunks.len().max(1),
@@ -62,7 +62,7 @@ fn prune_strips(seen: &Seen, chunks: &mut [Lanes], rows: usize, rule: Rule) {
     }
 }
 
-/// A count of the blocks that strips leave out, so that it is the rule's part of all strips up to there.
+/// Counts the blocks left out so far, so that their share of all strips up to now follows the rule.
 struct Strips {
     rule: Rule,
     n_blocks: usize,
@@ -85,7 +85,7 @@ impl Strips {
     }
 }
 
-/// The weights with zeros where the rule leaves some out, by w² · Σ x² (OBD).
+/// The weights with zeros where the rule removes them, by the saliency w² · Σ x² (OBD).
 pub fn prune_by_diagonal(products: &[f64], weights: &[f32], dims: [usize; 2], rule: Rule) -> Vec<f32> {
     let columns = dims[1];
     let score = |(at, w): (usize, &f32)| {
@@ -97,7 +97,7 @@ pub fn prune_by_diagonal(products: &[f64], weights: &[f32], dims: [usize; 2], ru
     weights.iter().zip(kept).map(|(w, kept)| if kept { *w } else { 0.0 }).collect()
 }
 
-/// The relative error (L2) of the product on the data, with new weights in the place of others.
+/// Relative error (L2) of the product on the data, if weights `before` are replaced by `after`.
 pub fn product_error(products: &[f64], before: &[f32], after: &[f32], dims: [usize; 2]) -> f64 {
     let lost: Vec<f32> = before.iter().zip(after).map(|(a, b)| a - b).collect();
     let energy = |weights: &[f32]| -> f64 {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn places_that_move_apart_are_pruned_by_magnitude() {
-        // One strip, so that a part of it is a part of all.
+        // A single strip, so that the share in a strip is that of all weights.
         let dims = [19, 99];
         let w = weights(19 * 99, 5);
         for rule in RULES {
@@ -163,7 +163,7 @@ mod tests {
         let dims = [24, 80];
         let mixed = products(80, 200);
         for seed in 0..4 {
-            // Places of other sizes, which move together.
+            // Correlated positions with different magnitudes.
             let scales: Vec<f64> = numbers(80, 50 + seed).into_iter().map(|x| 2.5 + 3.0 * x).collect();
             let h: Vec<f64> = (0..80 * 80).map(|at| mixed[at] * scales[at / 80] * scales[at % 80]).collect();
             let w = weights(24 * 80, 20 + seed);
@@ -172,7 +172,7 @@ mod tests {
                 let magnitude = error(&by_magnitude(&w, dims, rule));
                 let obd = error(&prune_by_diagonal(&h, &w, dims, rule));
                 let obs = error(&obs(&h, &w, dims, rule));
-                // Of columns that compete for patterns the sums of few weights decide, whose order says less.
+                // With groups, columns compete for patterns by sums of few weights, whose order is less reliable.
                 let is_ordered = obd < magnitude || matches!(rule, Rule::Groups(_));
                 assert!(obs < obd.min(magnitude) && is_ordered, "{rule:?}: {obs} {obd} {magnitude}");
                 assert!(obs < 0.5 * magnitude, "{rule:?}: {obs} {magnitude}");
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// What the product loses at least without one weight where those behind it may change, and the weights then, by elimination.
+    /// Least loss of the product without one weight if later ones may change, and these weights, by elimination.
     fn best_without(h: &[f64], w: &[f32], removed: usize) -> (f64, Vec<f64>) {
         let (k, later) = (w.len(), w.len() - removed - 1);
         // H[later, later] · change = w[removed] · H[later, removed]

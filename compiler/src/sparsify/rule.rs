@@ -4,27 +4,28 @@ use regex_lite::Regex;
 use sardonyx_dialects::flow::sparse::{M_MAX, N_MAX, PATTERNS_MAX, patterns};
 use sardonyx_passes::Named;
 
-/// A choice of weights that stay, by their scores.
+/// Which weights stay, by their scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// The `n` largest of each `m` neighbours along the sum.
+    /// The `n` largest of each `m` neighbours along K.
     Neighbours { n: usize, m: usize },
-    /// n of m neighbouring results of each number that is multiplied; each choice of n of m for as many numbers, about g of a chunk.
+    /// `[n, m, g]`: each position along K keeps n of m adjacent results; each pattern is used by about g positions of a
+    /// chunk.
     Groups([usize; 3]),
-    /// All but this part of the weights of all products that have the rule, by magnitude; by data, of each of these products.
+    /// Removes this share of the weights: by magnitude, of all products with the rule together; by data, of each.
     Global(f64),
-    /// All but this part of the blocks of a product's weights: so many results by so many neighbours along the sum.
+    /// Removes this share of the blocks of a product's weights, of `rows` results by `columns` neighbours along K.
     Blocks { part: f64, rows: usize, columns: usize },
 }
 
-/// The score of a weight.
+/// How the score of a weight is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saliency {
     /// |w|
     Magnitude,
     /// w² · Σ x², over the data (optimal brain damage).
     Obd,
-    /// What the product loses on the data where the weights behind it make good what they can (optimal brain surgeon).
+    /// Loss of the product on the data if later weights compensate for the removed one (optimal brain surgeon).
     Obs,
 }
 
@@ -33,22 +34,22 @@ impl Named for Saliency {
         &[("magnitude", Saliency::Magnitude), ("obd", Saliency::Obd), ("obs", Saliency::Obs)];
 }
 
-/// A rule, and the ONNX nodes that it is for: all where there is no pattern.
+/// A rule, and a pattern for the ONNX nodes it applies to; without a pattern, to all.
 #[derive(Clone, Debug)]
 pub struct Choice {
     pub pattern: Option<Regex>,
     pub rule: Rule,
-    /// As it was written.
+    /// The choice as written by the user.
     pub text: String,
 }
 
-/// Neighbours of a group, and a side of a block, at most.
+/// Largest group of neighbours, and largest side of a block.
 const SIDE_MAX: usize = 1 << 10;
 
-/// Columns of a group are fewer.
+/// Groups have fewer columns than this.
 const COLUMNS_MAX: usize = 1 << 15;
 
-/// Returns true where matrices have a form with such sizes.
+/// Whether a sparse format with these sizes exists.
 fn is_format([n, m, g]: [usize; 3]) -> bool {
     let columns = patterns(n, m).and_then(|patterns| patterns.len().checked_mul(g));
     columns.is_some_and(|columns| (1..COLUMNS_MAX).contains(&columns))
@@ -94,7 +95,7 @@ impl Rule {
 }
 
 impl Choice {
-    /// Takes `RULE` or `REGEX=RULE`.
+    /// Parses `RULE` or `REGEX=RULE`.
     pub fn parse(text: &str) -> Result<Choice, String> {
         let (pattern, rule) = match text.rsplit_once('=') {
             Some((pattern, rule)) => (Some(Regex::new(pattern).map_err(|e| e.to_string())?), rule),

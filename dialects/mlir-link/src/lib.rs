@@ -1,1 +1,1 @@
-//! Nothing to call: the build script makes `-lMLIR-C` resolvable (see `build.rs`).
+//! An empty crate whose build script makes `-lMLIR-C` resolvable (see `build.rs`).

@@ -1,10 +1,10 @@
-//! The rules of a kernel: what `flow.kernel` verifies
+//! Invariants of a kernel, checked by the verifier of `flow.kernel`
 
 use super::kernel::{Body, Kernel, Level, Memlet};
 use sardonyx_base::DType;
 
 impl Kernel {
-    /// Ok, or the rule that is broken.
+    /// Returns a description of the first broken rule, if any.
     pub fn check(&self) -> Result<(), String> {
         for (k, statement) in self.body.iter().enumerate() {
             self.check_statement(k).map_err(|e| format!("statement ${k} ({}): {e}", statement.dtype))?;

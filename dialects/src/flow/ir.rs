@@ -100,7 +100,7 @@ pub fn verify_kernel(op: Operation) -> Reading<()> {
     read_kernel(op).map(|_| ())
 }
 
-/// A detached `flow.kernel` over the given operands.
+/// Creates a detached `flow.kernel` over the given operands.
 pub fn write_kernel(cx: Context, kernel: &Kernel, operands: &[Val], origins: &[String]) -> Result<Operation> {
     let block = Block::new(cx, &[]);
     let mut values: Vec<Val> = vec![];
@@ -154,7 +154,7 @@ pub fn read_window(attr: Option<Attr>) -> Reading<Option<Window>> {
     }
 }
 
-/// `name`, and where there are several, those behind it and the axis.
+/// Reads `name`, for several parameters also `others` and `axis`, and the optional `parts` and `transform`.
 pub fn read_source(op: Operation) -> Reading<Source> {
     let mut names = vec![text_attr(op, "name")?];
     names.extend(op.attr("others").and_then(Attr::as_strs).unwrap_or_default());
@@ -197,7 +197,8 @@ pub fn write_window(cx: Context, w: &Window) -> Attr {
     cx.i64s(&[w.offset, w.stride_k, w.stride_n].into_iter().chain(digits).collect::<Vec<_>>())
 }
 
-/// The attributes of a host step, of this level and the next, with the names of its bodies. A binding is `"0 1 n"`: dimension 1 of result 0 is `n`.
+/// Attributes of a host step, at this level and the next, with the names of its bodies. The binding `"0 1 n"` says that
+/// dimension 1 of result 0 is `n`.
 pub fn write_host<'a, T>(cx: Context, host: &HostCall<T>, bodies: &[String]) -> Vec<(&'a str, Attr)> {
     let binds = host.results.iter().enumerate();
     let binds = binds.flat_map(|(i, r)| r.binds.iter().map(move |(axis, symbol)| format!("{i} {axis} {symbol}")));
@@ -226,8 +227,8 @@ pub fn read_host(op: Operation) -> Reading<HostCall<String>> {
     Ok(HostCall { op: host_op, bodies, results })
 }
 
-/// `"0 1 kept"`: output 1 continues input 0, of which `kept` positions stay where they are. What a rank has of both follows
-/// in an array: `["0 1 kept", ["1", "1", "4", "3", "rank0", "1"]]`.
+/// `"0 1 kept"`: output 1 continues input 0, of which `kept` positions stay unchanged. An array with the parts that a
+/// rank holds of both may follow: `["0 1 kept", ["1", "1", "4", "3", "rank0", "1"]]`.
 pub fn write_states(cx: Context, states: &[State]) -> Attr {
     let text = |s: &State| {
         let kept = s.kept.as_ref().map_or(String::new(), |kept| format!(" {kept}"));
@@ -292,7 +293,8 @@ impl Program {
         Ok(program)
     }
 
-    /// A program of a module and those that it calls: what there is to be run.
+    /// Reads a program that can be run: with the module's prepared parameters and the programs that its host steps
+    /// call.
     pub fn read_whole(function: Operation, module: Operation) -> Result<Program> {
         let mut program = Program::read(function)?;
         program.prepared = super::prepared::read(module)?;

@@ -1,20 +1,21 @@
 //! for %0.. in outer { for %k.. in inner { v = f(load …); s = reduce v; store … } }: one kernel as plain data
 //!
-//! A kernel's iteration space is `outer` × `inner` × `deep`. Each statement of the body gives one scalar. A statement
-//! is at *deep* level when it depends on a deep index, at *point* level when it depends on an inner index only, else at
-//! *row* level (once per outer point). `Reduce` turns a deep value into a point value by combining over the whole deep
-//! space, and a point value into a row value by combining over the inner space; later statements may use values of a
-//! level above at theirs. Contractions, softmax, layer normalisation and elementwise chains all have this one form
-//! without a deep space; attention has one: there a score is a sum at each inner point.
+//! A kernel's iteration space is `outer` × `inner` × `deep`. Each statement of the body yields one scalar. A statement
+//! is at *deep* level if it depends on a deep index, at *point* level if it depends on an inner but no deep index, else
+//! at *row* level (once per outer point). `Reduce` turns a deep value into a point value by combining over the whole
+//! deep space, and a point value into a row value by combining over the inner space; later statements may use values of
+//! a shallower level at each of their points. Contractions, softmax, layer normalisation and elementwise chains need no
+//! deep space; attention does: each score is a sum computed at an inner point.
 //!
-//! Index expressions are `Dim`s over the model's symbols and these own symbols: `%i` is iteration variable `i` (outer
-//! ones first, then inner ones, then deep ones), `$k` is the value of statement `k` (an i64: an index read from data).
+//! Index expressions are `Dim`s over the model's symbols and symbols of the kernel: `%i` is iteration variable `i`
+//! (outer ones first, then inner ones, then deep ones), `$k` is the value of statement `k` (an i64: an index read from
+//! data).
 
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_base::{DType, Dim, Encoding};
 use std::collections::BTreeSet;
 
-/// What is read or written: a point of a container, per container dimension.
+/// The element of a container that is read or written, by one index per dimension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Memlet {
     /// Index into the kernel's operands (reads) or results (writes).
@@ -25,14 +26,14 @@ pub struct Memlet {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// Reads an operand. Every index that contains a `$k` is checked against the container's dimension at run time;
-    /// the others are in range by construction, wherever `guard` (a bool statement, if present) is true; where it is
-    /// false nothing is read and the value is 0.
+    /// Reads an operand. An index that contains a `$k` is checked against the container's dimension at run time; other
+    /// indices are in range by construction wherever `guard` (if present, a bool statement) is true. Where the guard is
+    /// false, nothing is read and the value is 0.
     Load {
         memlet: Memlet,
         guard: Option<usize>,
     },
-    /// A constant of the statement's type; integers are exact up to 2^53 in magnitude, others use `Index`.
+    /// A constant of the statement's type. Integers beyond 2^53 in magnitude are not exact here and use `Index`.
     Const(f64),
     /// The value of an integer expression over symbols and iteration variables (type i64).
     Index(Dim),
@@ -42,8 +43,8 @@ pub enum Body {
     },
     /// Converts to the statement's type, as `sdx.convert` does.
     Convert(usize, Conversion),
-    /// Combines a deep value over the deep space, any other value over the inner space, in f32 for f32 (any order: see
-    /// the floating-point contract).
+    /// Combines a deep value over the deep space, any other value over the inner space; f32 accumulates in f32, in any
+    /// order (see the floating-point contract).
     Reduce {
         f: ReduceFn,
         arg: usize,
@@ -63,7 +64,7 @@ pub struct Store {
     pub value: usize,
 }
 
-/// Where a tensor's elements are.
+/// Type, dimensions and storage of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Container {
     pub dtype: DType,
@@ -72,56 +73,56 @@ pub struct Container {
     pub encoding: Encoding,
 }
 
-/// In which order a container's dimensions lie in memory, and how much room they have.
+/// Order of a container's dimensions in memory, and their capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     RowMajor,
-    /// Row-major in memory that has room for more along one axis: there `size`, a symbol of kind `Capacity`, counts in
-    /// strides and bytes in the dimension's place.
+    /// Row-major, with spare capacity along one axis: `size`, a symbol of kind `Capacity`, replaces the dimension in
+    /// the computation of strides and bytes.
     Capacity {
         axis: usize,
         size: Dim,
     },
-    /// Row-major in another order of the dimensions, the outermost first: `[0, 2, 3, 1]` puts channels last.
+    /// Row-major in a permuted order of the dimensions, outermost first: `[0, 2, 3, 1]` is channels-last.
     Order(Vec<usize>),
 }
 
-/// What a kernel is, by its operator class; follows from the body.
+/// Operator class of a kernel, derived from its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// No reduction.
     Map,
-    /// Reductions with elementwise neighbours.
+    /// Reductions that are no contraction, with elementwise operations before and after them.
     Normalise,
-    /// Sums of products of two loads, all with one factor in common; everything after them is an epilogue at row level.
-    /// Loads of bytes and of f16 may be widened before, and those of bf16 where one is of panels in which pairs of rows lie
-    /// side by side.
+    /// Sums of products of two loads that all share one operand; everything after them is an epilogue at row level. The
+    /// operands may be widened first: loads of bytes and f16, and loads of bf16 if one of the operands is packed in
+    /// panels that interleave pairs of rows.
     Contract,
-    /// Sums at each inner point, of which reductions are made.
+    /// Reductions over the inner space of values that are themselves sums over the deep space.
     Attention,
-    /// Sums of products of numbers by codes (bytes or less, widened) at each inner point, which are scaled and summed: a
-    /// contraction in groups that have scales of their own.
+    /// Sums over the deep space of products with codes (at most 8 bits, widened), which are scaled and summed over the
+    /// inner space: a contraction in groups with a scale per group.
     Groups,
 }
 
-/// What passes that merge kernels take a class for.
+/// How fusion passes treat the kernels of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merging {
-    /// Points that any reader can compute for itself.
+    /// Independent points, which any consumer can recompute.
     Points,
-    /// Rows: points of one outer point that follow each other.
+    /// Rows: consecutive points that share an outer point.
     Rows,
     /// Sums of products, whose results may get an epilogue.
     Products,
-    /// Made last, of kernels that are whole: nothing is merged into it or behind it.
+    /// Complete kernels that are formed last: nothing is fused into or after them.
     Whole,
 }
 
 impl Class {
     pub const ALL: [Class; 5] = [Class::Map, Class::Normalise, Class::Contract, Class::Attention, Class::Groups];
 
-    /// As artifacts and reports name it, what passes that merge kernels take it for, and whether its operations are
-    /// multiplications of a matrix.
+    /// The name in artifacts and reports, the treatment by fusion passes, and whether the operations are those of a
+    /// matrix multiplication.
     fn row(self) -> (&'static str, Merging, bool) {
         match self {
             Class::Map => ("map", Merging::Points, false),
@@ -151,7 +152,7 @@ pub struct Kernel {
     pub outer: Vec<Dim>,
     /// Extents of the reduced iteration variables, numbered after the outer ones.
     pub inner: Vec<Dim>,
-    /// Extents of the variables that are summed at each inner point, numbered after the inner ones; mostly none.
+    /// Extents of the variables that are reduced at each inner point, numbered after the inner ones; usually none.
     pub deep: Vec<Dim>,
     /// Containers that are read (operands) and written (results).
     pub reads: Vec<Container>,
@@ -161,7 +162,7 @@ pub struct Kernel {
 }
 
 impl Layout {
-    /// The dimensions of a container that is not packed as they lie in memory, the outermost first.
+    /// Dimensions of a container that is not packed, in memory order, outermost first.
     pub fn order(&self, rank: usize) -> Vec<usize> {
         match self {
             Layout::Order(order) => order.clone(),
@@ -171,18 +172,18 @@ impl Layout {
 }
 
 impl Container {
-    /// Each element by itself, in row-major order.
+    /// A container in row-major order with plain encoding.
     pub fn plain(dtype: DType, dims: Vec<Dim>) -> Container {
         Container { dtype, dims, layout: Layout::RowMajor, encoding: Encoding::Plain }
     }
 
-    /// Whether it is as [`Container::plain`] makes it.
+    /// Whether layout and encoding are those of [`Container::plain`].
     pub fn is_plain(&self) -> bool {
         self.layout == Layout::RowMajor && self.encoding == Encoding::Plain
     }
 
-    /// Layout and encoding by their names, of which those that [`Container::plain`] gives are left out: `panels32`, or
-    /// `order<1, 0>`. With neither it is `row_major`.
+    /// Names of layout and encoding without those that are the default of [`Container::plain`]: `panels32`, or
+    /// `order<1, 0>`. If both are the default, it is `row_major`.
     pub fn storage(&self) -> String {
         match (&self.layout, self.encoding) {
             (layout, Encoding::Plain) => layout.name(),
@@ -191,7 +192,7 @@ impl Container {
         }
     }
 
-    /// Takes what [`Container::storage`] says.
+    /// This container with the layout and encoding named by `text`, which has the format of [`Container::storage`].
     pub fn stored_as(self, text: &str) -> Option<Container> {
         let with = |layout: &str, encoding: &str| {
             let (layout, encoding) = (Layout::from_name(layout)?, Encoding::from_name(encoding)?);
@@ -199,11 +200,11 @@ impl Container {
         };
         let both = || text.rsplit_once(' ').and_then(|(layout, encoding)| with(layout, encoding));
         let found = with(text, "plain").or_else(|| with("row_major", text)).or_else(both)?;
-        // Each has one text.
+        // Only the canonical text is accepted.
         (found.storage() == text).then_some(found)
     }
 
-    /// How many elements the memory has along each dimension of a container that is not packed.
+    /// Number of elements stored along each dimension of a container that is not packed, including spare capacity.
     pub fn memory_dims(&self) -> Vec<Dim> {
         let mut dims = self.dims.clone();
         match &self.layout {
@@ -213,7 +214,7 @@ impl Container {
         dims
     }
 
-    /// Elements from one point to the next along each dimension of a container that is not packed.
+    /// Stride in elements along each dimension of a container that is not packed.
     pub fn strides(&self) -> Vec<Dim> {
         let dims = self.memory_dims();
         let mut strides = vec![Dim::constant(1); dims.len()];
@@ -227,12 +228,12 @@ impl Container {
 }
 
 impl Kernel {
-    /// The own symbol of iteration variable `i`.
+    /// The symbol of iteration variable `i`.
     pub fn var(i: usize) -> Dim {
         Dim::symbol(&format!("%{i}"))
     }
 
-    /// The own symbol of statement `k`'s value.
+    /// The symbol of statement `k`'s value.
     pub fn value(k: usize) -> Dim {
         Dim::symbol(&format!("${k}"))
     }
@@ -241,12 +242,12 @@ impl Kernel {
         self.extents().count()
     }
 
-    /// The extents of all iteration variables, by their numbers.
+    /// The extents of all iteration variables, in order of their numbers.
     pub fn extents(&self) -> impl Iterator<Item = &Dim> {
         self.outer.iter().chain(&self.inner).chain(&self.deep)
     }
 
-    /// Writes every index expression with these in place of iteration variables; extents stay as they are.
+    /// Replaces iteration variables in every index expression where `var` returns one; extents stay as they are.
     pub fn rename_vars(&mut self, var: &dyn Fn(usize) -> Option<Dim>) {
         let renamed = |d: &Dim| rename(d, var, &|k| k);
         for statement in &mut self.body {
@@ -257,7 +258,7 @@ impl Kernel {
         }
     }
 
-    /// The level at which an expression of iteration variable `i` is.
+    /// The level of an expression that depends on iteration variable `i`.
     pub fn level_of_var(&self, i: usize) -> Level {
         match i.checked_sub(self.outer.len()) {
             None => Level::Row,
@@ -279,7 +280,8 @@ impl Kernel {
         }
     }
 
-    /// Returns whether every reduction is a sum, and those over the deep variable sum products with codes.
+    /// Returns whether every reduction is a sum, there is one inner and one deep variable, and the sums over the deep
+    /// variable are of products with codes (at most 8 bits, widened).
     fn sums_groups(&self) -> bool {
         let levels = self.levels();
         let is_code = |k: usize| {
@@ -299,7 +301,7 @@ impl Kernel {
         self.inner.len() == 1 && self.deep.len() == 1 && deep.iter().all(|k| is_part(*k)) && others.len() == deep.len()
     }
 
-    /// What is summed, where every reduction is a sum.
+    /// Statements that are summed; none if some reduction is not a sum.
     fn sums(&self) -> Option<Vec<usize>> {
         let reduced = |s: &Statement| match s.body {
             Body::Reduce { f, arg } => Some((f == ReduceFn::Add).then_some(arg)),
@@ -308,8 +310,8 @@ impl Kernel {
         self.body.iter().filter_map(reduced).collect()
     }
 
-    /// The statement whose value statement `k` is in a wider type, where it is bf16 as f32, a byte as i32, or what is
-    /// loaded of f16 as f32; else `k` itself.
+    /// The statement that statement `k` widens: bf16 to f32, a byte to i32, or an f16 load to f32. If `k` widens
+    /// nothing, it is `k` itself.
     pub fn narrow(&self, k: usize) -> usize {
         let Body::Convert(from, Conversion::Value) = self.body[k].body else { return k };
         match (self.body[from].dtype, self.body[k].dtype) {
@@ -319,17 +321,17 @@ impl Kernel {
         }
     }
 
-    /// Whether a load is of panels in which rows lie side by side.
+    /// Whether a load reads from panels that interleave several rows.
     fn is_grouped(&self, m: &Memlet) -> bool {
         self.reads[m.container].encoding.depth() > 1
     }
 
-    /// Statement `k` multiplies two loads, unguarded or padded, one of which is reused over an outer variable: without reuse (a
-    /// sum of squares, a dot product per row) it is a reduction like others.
+    /// Whether statement `k` multiplies two loads, unguarded or padded, one of which is reused over an outer variable.
+    /// Without reuse (a sum of squares, a dot product per row) it is an ordinary reduction.
     fn is_product(&self, k: usize) -> bool {
         let Body::Apply { f: ScalarFn::Mul, args } = &self.body[k].body else { return false };
         let loads: Vec<&Memlet> = args.iter().filter_map(|a| self.factor_load(self.narrow(*a))).collect();
-        // Products of bf16 are those of a precision that was asked for, which has packed its constants.
+        // bf16 products come from a requested precision, whose constants have been packed.
         let pairs = args.iter().any(|a| self.body[self.narrow(*a)].dtype == DType::BF16 && self.narrow(*a) != *a);
         if pairs && !loads.iter().any(|m| self.is_grouped(m)) {
             return false;
@@ -342,7 +344,7 @@ impl Kernel {
         loads.len() == 2 && wide.into_iter().any(|v| loads.iter().any(|m| !moves(m, v)))
     }
 
-    /// Where a statement loads from, if it does so without a guard.
+    /// The memlet of a load without a guard; none for other statements.
     pub fn plain_load(&self, k: usize) -> Option<&Memlet> {
         match &self.body[k].body {
             Body::Load { memlet, guard: None } => Some(memlet),
@@ -350,7 +352,7 @@ impl Kernel {
         }
     }
 
-    /// The load that a factor of a product is, or that it is made of where it is padded.
+    /// The load that is an operand of a product, or from which the operand is computed if it is padded.
     fn factor_load(&self, k: usize) -> Option<&Memlet> {
         self.plain_load(k).or_else(|| self.padded_load(k))
     }
@@ -359,13 +361,13 @@ impl Kernel {
         matches!(self.body[k].body, Body::Const(_))
     }
 
-    /// The guard of a padded value, and what that is where the guard holds; elsewhere it is a constant.
+    /// For a padded value: its guard, and its value where the guard holds. Elsewhere it is a constant.
     pub fn guarded_value(&self, k: usize) -> Option<(usize, usize)> {
         let Body::Apply { f: ScalarFn::Select, args } = &self.body[k].body else { return None };
         self.is_const(args[2]).then_some((args[0], args[1]))
     }
 
-    /// The guarded load that a padded value is made of, by functions of the load and of constants.
+    /// The guarded load from which a padded value is computed by functions of that load and constants.
     pub fn padded_load(&self, k: usize) -> Option<&Memlet> {
         let (guard, mut value) = self.guarded_value(k)?;
         loop {
@@ -383,7 +385,8 @@ impl Kernel {
         }
     }
 
-    /// The statements that padded factors are made of, those aside that they have as loads have them.
+    /// Number of point-level statements that padding adds: those from which the padded operands are computed, minus one
+    /// for each operand, because an unpadded one needs a load too.
     fn padding_statements(&self, sums: &[usize], levels: &[Level]) -> usize {
         let padded = |k: &usize| self.plain_load(*k).is_none() && self.padded_load(*k).is_some();
         let roots: BTreeSet<usize> = self.factors(sums).map(|f| self.narrow(f)).filter(padded).collect();
@@ -396,7 +399,7 @@ impl Kernel {
         seen.len() - roots.len().min(seen.len())
     }
 
-    /// All sums are of products that have one load in common, nothing else is at point level, and nothing there is
+    /// Whether all sums are of products that share one load, nothing else is at point level, and no point value is
     /// stored.
     fn contraction_is_whole(&self, sums: &[usize]) -> bool {
         let levels = self.levels();
@@ -411,13 +414,13 @@ impl Kernel {
             && self.stores.iter().all(|s| levels[s.value] == Level::Row)
     }
 
-    /// How many factors of these products are widened.
+    /// Number of operands of these products that are widened.
     fn widened(&self, sums: &[usize]) -> usize {
         let widened: BTreeSet<usize> = self.factors(sums).filter(|f| self.narrow(*f) != *f).collect();
         widened.len()
     }
 
-    /// The factors of these products.
+    /// Operands of these products.
     fn factors(&self, sums: &[usize]) -> impl Iterator<Item = usize> {
         sums.iter().flat_map(|k| match &self.body[*k].body {
             Body::Apply { args, .. } => args.clone(),
@@ -444,7 +447,7 @@ impl Kernel {
         levels
     }
 
-    /// The level of an index expression, given those of the statements that it may use.
+    /// The level of an index expression, given the levels of the statements that it may refer to.
     pub fn level_of(&self, d: &Dim, levels: &[Level]) -> Level {
         let of_symbol = |s: &str| match (s.strip_prefix('%'), s.strip_prefix('$')) {
             (Some(i), _) => i.parse().map_or(Level::Row, |i| self.level_of_var(i)),
@@ -466,7 +469,7 @@ pub enum Level {
 }
 
 impl Body {
-    /// The same statement with every statement number changed by `at` and every index expression by `index`.
+    /// The same statement with every statement number mapped by `at` and every index expression by `index`.
     pub fn renumbered(&self, at: &dyn Fn(usize) -> usize, index: &dyn Fn(&Dim) -> Dim) -> Body {
         match self {
             Body::Load { memlet, guard } => {
@@ -481,7 +484,7 @@ impl Body {
         }
     }
 
-    /// The statements that it reads.
+    /// Statements whose values it uses.
     pub fn operands(&self) -> Vec<usize> {
         match self {
             Body::Load { memlet, guard } => statements_in(&memlet.index).into_iter().chain(*guard).collect(),
@@ -493,19 +496,19 @@ impl Body {
         }
     }
 
-    /// The same statement `base` places further on.
+    /// The same statement with `base` added to all statement numbers.
     pub fn shifted(&self, base: usize) -> Body {
         self.renumbered(&|k| k + base, &|d| rename(d, &|_| None, &|k| k + base))
     }
 }
 
-/// The statements whose values index expressions contain.
+/// Numbers of the statements that index expressions refer to.
 pub fn statements_in(index: &[Dim]) -> Vec<usize> {
     let symbols = index.iter().flat_map(|d| d.symbols());
     symbols.filter_map(|s| s.strip_prefix('$')?.parse().ok()).collect()
 }
 
-/// Replaces iteration variables (where `var` has an expression) and statement numbers in an index expression.
+/// Replaces iteration variables for which `var` returns an expression, and maps statement numbers by `value`.
 pub fn rename(d: &Dim, var: &dyn Fn(usize) -> Option<Dim>, value: &dyn Fn(usize) -> usize) -> Dim {
     d.substitute(&|name| match (name.strip_prefix('%'), name.strip_prefix('$')) {
         (Some(i), _) => var(i.parse().ok()?),

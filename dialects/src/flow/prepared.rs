@@ -1,31 +1,31 @@
-//! parameters made of parameters when the artifact is written: each a program, in the module `@prepared` of the module
+//! Parameters computed from parameters when the artifact is written: each is a program in the nested module `@prepared`
 //!
-//! Such a parameter is called `@` and the name of its program, which follows from what the program says: what entry points,
-//! plans and targets share is one.
+//! Such a parameter is named `@` followed by its program's name, which is a hash of the program's text. Entry points,
+//! plans and targets with the same computation therefore share one parameter.
 
 use super::program::{FlowOp, Program};
 use crate::mlir::{Attr, Block, Operation, Parts};
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 
-/// By the name of the parameter: a program without inputs, whose only output it is.
+/// Maps the name of each prepared parameter to its program, which has no inputs and the parameter as its only output.
 pub type Prepared = BTreeMap<String, Program>;
 
 const MODULE: &str = "prepared";
 
-/// The parameter that a program makes, and the program under the name that follows from what it says. Errors: E0901.
+/// Names a program after the hash of its text; returns the name of its parameter and the program. Errors: E0901.
 pub fn named(program: Program, like: Operation) -> Result<(String, Program)> {
     let mut program = Program { name: MODULE.into(), ..program };
     let function = program.write(like.context())?;
     let text = function.to_string();
     function.erase();
-    // FNV-1a: the same in every build.
+    // FNV-1a, because it is the same in every build.
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     program.name = format!("w{hash:016x}");
     Ok((parameter(&program), program))
 }
 
-/// What the parameter is called that a program makes.
+/// The name of the parameter that a program computes.
 fn parameter(program: &Program) -> String {
     format!("@{}", program.name)
 }
@@ -36,7 +36,7 @@ fn room(module: Operation) -> Option<Operation> {
     all.into_iter().find(|op| op.name() == "builtin.module" && named(op))
 }
 
-/// Those of a module.
+/// Reads the prepared parameters of a module.
 pub fn read(module: Operation) -> Result<Prepared> {
     let functions = room(module).and_then(|room| room.block(0)).map_or(vec![], Block::operations);
     let one = |function: Operation| {
@@ -46,7 +46,7 @@ pub fn read(module: Operation) -> Result<Prepared> {
     functions.into_iter().filter(|op| op.name() == "func.func").map(one).collect()
 }
 
-/// Puts them into a module, each once. Errors: E0901.
+/// Adds prepared parameters to a module, except those that it already has. Errors: E0901.
 pub fn write(module: Operation, prepared: &Prepared) -> Result<()> {
     if prepared.is_empty() {
         return Ok(());
@@ -73,7 +73,7 @@ pub fn write(module: Operation, prepared: &Prepared) -> Result<()> {
 }
 
 impl Program {
-    /// Has the steps of prepared parameters, as far as they are known, in the place of these.
+    /// Replaces prepared parameters whose programs are known by the steps of these programs.
     pub fn inline_prepared(&mut self) {
         let prepared = std::mem::take(&mut self.prepared);
         let of = |op: &FlowOp| match op {
@@ -100,7 +100,7 @@ impl Program {
         }
     }
 
-    /// The parameters that a prepared one is made of.
+    /// Names of the parameters from which a prepared one is computed, each once.
     pub fn made_of(&self) -> Vec<String> {
         let mut names: Vec<String> = vec![];
         for step in &self.steps {

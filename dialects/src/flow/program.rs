@@ -1,4 +1,4 @@
-//! `func.func` of flow operations as plain data: containers, and what produces them, in order
+//! `func.func` of flow operations as plain data: containers and the steps that produce them, in order
 
 use super::kernel::{Container, Kernel, Layout};
 use super::prepared::Prepared;
@@ -21,20 +21,20 @@ pub enum FlowOp {
         window: Option<Window>,
     },
     Const(TensorValue),
-    /// The argument's memory under the result's dimensions.
+    /// Reinterprets the argument's memory with the result's dimensions.
     View,
-    /// Gives a data-dependent symbol the first i64 of the argument.
+    /// Binds a data-dependent symbol to the first i64 of the argument.
     Bind {
         symbol: String,
     },
-    /// Shared: programs that a search compares differ in a few of their kernels.
+    /// Shared, because the programs that a search compares differ in only a few kernels.
     Kernel(Arc<Kernel>),
-    /// Rust code of the runtime gives the results.
+    /// The runtime's Rust code computes the results.
     Host(HostCall<String>),
 }
 
 impl FlowOp {
-    /// The data-dependent symbols that it gives their values.
+    /// The data-dependent symbols that the step binds.
     pub fn binds(&self) -> Vec<&str> {
         match self {
             FlowOp::Bind { symbol } => vec![symbol],
@@ -44,14 +44,14 @@ impl FlowOp {
     }
 }
 
-/// Parameters one behind the other along an axis; mostly it is one alone.
+/// Parameters concatenated along an axis; usually a single parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Source {
     pub names: Vec<String>,
-    /// By name: what a rank has of each; empty where every rank has all of them.
+    /// For each name, the parts of the parameter that a rank holds; empty if every rank holds all of it.
     pub parts: Vec<Vec<Part>>,
     pub axis: usize,
-    /// What is computed from them when the artifact is written.
+    /// Function of the parameters that is computed when the artifact is written.
     pub transform: Option<Transform>,
 }
 
@@ -60,7 +60,7 @@ impl Source {
         Source { names: vec![name.into()], parts: vec![], axis: 0, transform: None }
     }
 
-    /// What a rank has of one parameter.
+    /// The parts of one parameter that a rank holds.
     pub fn part(name: &str, parts: &[Part]) -> Source {
         let parts = if parts.is_empty() { vec![] } else { vec![parts.to_vec()] };
         Source { parts, ..Source::one(name) }
@@ -72,13 +72,13 @@ impl Source {
         self.names.iter().enumerate().map(move |(i, name)| (name.as_str(), parts(i)))
     }
 
-    /// What it is called: the names of what it is made of.
+    /// Display name: the names of the parameters, joined by ` + `.
     pub fn name(&self) -> String {
         self.names.join(" + ")
     }
 }
 
-/// A constant; equal when type, dimensions and bytes are.
+/// A constant; two are equal if their types, dimensions and bytes are.
 #[derive(Clone, Debug)]
 pub struct TensorValue(pub Tensor);
 
@@ -89,19 +89,20 @@ impl PartialEq for TensorValue {
     }
 }
 
-/// Which elements of a parameter a packed matrix [k, n] holds, in elements.
+/// The elements of a parameter that a packed matrix [k, n] contains; offset and strides are in elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Window {
     pub offset: i64,
-    /// Of the rows, or of their outermost digit.
+    /// Stride of the rows, or of the outermost digit of the row number if there are `digits`.
     pub stride_k: i64,
     pub stride_n: i64,
-    /// (extent, stride) of further digits of a row's number, outer ones first: the offsets of a convolution's window.
+    /// (extent, stride) of the remaining digits of the row number, outer ones first: the offsets of a convolution's
+    /// window.
     pub digits: Vec<(i64, i64)>,
 }
 
 impl Window {
-    /// The element of row `k`, column 0; none where that is no number.
+    /// The element at row `k`, column 0; none if it overflows or an extent is 0.
     pub fn row(&self, mut k: i64) -> Option<i64> {
         let mut at = self.offset;
         for &(extent, stride) in self.digits.iter().rev() {
@@ -111,7 +112,7 @@ impl Window {
         at.checked_add(k.checked_mul(self.stride_k)?)
     }
 
-    /// How many elements a parameter has at least, of which this is a matrix of k rows and n columns.
+    /// Minimum number of elements of a parameter that contains this window with k rows and n columns; none on overflow.
     pub fn elements(&self, k: i64, n: i64) -> Option<i64> {
         let columns = (n - 1).max(0).checked_mul(self.stride_n.max(0))?;
         self.row((k - 1).max(0))?.checked_add(columns)?.checked_add(1)
@@ -126,17 +127,17 @@ pub struct Step {
     pub origins: Vec<String>,
 }
 
-/// An output that continues an input, and may do so in its memory. The containers of both say along which axis, and how
-/// many positions there is room for.
+/// An output that continues an input, and may share its memory. The containers of both give the axis along which it
+/// does, and the capacity along that axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Among the inputs.
+    /// Index of the input.
     pub input: usize,
-    /// Among the outputs.
+    /// Index of the output.
     pub output: usize,
-    /// The symbol of kind `Kept` that counts the positions which need not be written; absent where there never are any.
+    /// Symbol of kind `Kept`: the number of positions that need not be rewritten; none if that number is always 0.
     pub kept: Option<String>,
-    /// What a rank has of both: callers give and get them whole. Empty where every rank has all.
+    /// The parts of both that a rank holds; callers pass and receive the whole tensors. Empty if every rank holds all.
     pub parts: Vec<Part>,
 }
 
@@ -150,11 +151,11 @@ pub struct Program {
     pub symbols: BTreeMap<String, Symbol>,
     pub checks: Vec<Check>,
     pub states: Vec<State>,
-    /// Only host steps of other programs call it.
+    /// Whether the program is called by host steps of other programs only.
     pub internal: bool,
-    /// The programs that its host steps call, where it was read to be run (`Program::read_whole`).
+    /// The programs that its host steps call, if it was read to be run (`Program::read_whole`).
     pub bodies: BTreeMap<String, Program>,
-    /// Programs of the prepared parameters that it reads, as far as they are known here.
+    /// Programs of the prepared parameters that it reads, as far as they are known.
     pub prepared: Prepared,
 }
 
@@ -164,7 +165,7 @@ impl Program {
         self.containers.len() - 1
     }
 
-    /// Which step produces each container; none for inputs.
+    /// The step that produces each container; none for inputs.
     pub fn producers(&self) -> Vec<Option<usize>> {
         let mut out = vec![None; self.containers.len()];
         for (i, step) in self.steps.iter().enumerate() {
@@ -175,7 +176,7 @@ impl Program {
         out
     }
 
-    /// Which steps need each container, in order.
+    /// The steps that read each container, in order.
     pub fn consumers(&self) -> Consumers {
         let mut ends = vec![0; self.containers.len() + 1];
         let mut each = |id: Id, _: usize| ends[id + 1] += 1;
@@ -192,7 +193,7 @@ impl Program {
         Consumers { ends, steps }
     }
 
-    /// Every container and step that reads it, once.
+    /// Calls `each` for every pair of a container and a step that reads it, once per pair.
     fn each_reader(&self, each: &mut dyn FnMut(Id, usize)) {
         for (i, step) in self.steps.iter().enumerate() {
             let first = |at: &usize| !step.args[..*at].contains(&step.args[*at]);
@@ -209,9 +210,10 @@ impl Program {
     }
 }
 
-/// The steps that read each container. Asked for after every rewrite, so it is two lists and not one for each.
+/// The steps that read each container. It is recomputed after every rewrite, so it is two flat lists instead of a list
+/// per container.
 pub struct Consumers {
-    /// Where the steps of each container end, after a 0.
+    /// Container `id` has `steps[ends[id]..ends[id + 1]]`.
     ends: Vec<usize>,
     steps: Vec<usize>,
 }

@@ -1,6 +1,6 @@
-//! a parameter  =>  what is computed from it when the artifact is written: w[o, c, 3, 3]  =>  u[16, o / b, c, b]
+//! a parameter  =>  a tensor computed from it when the artifact is written: w[o, c, 3, 3]  =>  u[16, o / b, c, b]
 //!
-//! To add a transform: a variant and its row here, and the pass that asks for it.
+//! To add a transform: add a variant and its row here, and the pass that requests it.
 
 use super::kernel::Container;
 use super::sparse::{Format, Part};
@@ -10,37 +10,37 @@ use std::fmt;
 /// A function of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Transform {
-    /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters as Winograd's
-    /// F(2x2, 3x3) multiplies with them, in blocks of `filter_block` channels.
+    /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters transformed for
+    /// Winograd's F(2x2, 3x3), in blocks of b = `filter_block` output channels.
     Winograd,
-    /// The same of filters of f16; the result is f32.
+    /// The same for filters of f16; the result is f32.
     WinogradF16,
-    /// u8  =>  i8: each 128 less; u4  =>  i4: each 8 less.
+    /// u8  =>  i8, minus 128; u4  =>  i4, minus 8.
     Signed,
-    /// w[n, …]  =>  Σ w[n, …] in i32 for each n, of i8, or of u8 each 128 less.
+    /// w[n, …]  =>  Σ w[n, …] in i32 for each n; w is i8, or u8 from which 128 is subtracted.
     RowSums,
-    /// w[…, n]  =>  Σ w[…, n] for each n.
+    /// w[…, n]  =>  Σ w[…, n] for each n, of the same types.
     ColumnSums,
-    /// A container of a sparse matrix.
+    /// One container of a sparse matrix.
     Sparse(Part, Format),
 }
 
-/// Type and dimensions of a parameter, where they are known.
+/// Type and dimensions of a parameter, if they are known.
 pub type Taken = Option<(DType, Vec<usize>)>;
 
 struct Row {
     transform: Transform,
-    /// As the IR writes it; a sparse matrix has its format behind the name of its part.
+    /// Name in the IR.
     name: &'static str,
-    /// The container of the result, for a parameter in row-major order; none where it takes no such parameter.
+    /// The container of the result for a parameter in row-major order; none if the transform does not accept it.
     gives: fn(&Container) -> Option<Container>,
-    /// Type and dimensions of the parameter, by those of the result and the number of its elements where that is known;
-    /// none where they do not say.
+    /// Type and dimensions of the parameter, derived from those of the result and, if known, its number of elements;
+    /// none if these do not determine them.
     takes: fn(DType, &[usize], Option<usize>) -> Taken,
     compute: fn(&Tensor) -> Result<Tensor>,
 }
 
-/// Those that have nothing beside their name.
+/// Transforms without arguments, which their name identifies.
 static ROWS: &[Row] = &[
     Row {
         transform: Transform::Winograd,
@@ -92,12 +92,12 @@ static ROWS: &[Row] = &[
 ];
 
 impl Transform {
-    /// The row of a transform that has nothing beside its name.
+    /// The row of a transform without arguments; none for the others.
     fn row(self) -> Option<&'static Row> {
         ROWS.iter().find(|row| row.transform == self)
     }
 
-    /// Without the sizes of a sparse matrix.
+    /// The name without the format of a sparse matrix.
     pub fn name(self) -> &'static str {
         match self {
             Transform::Sparse(part, _) => part.name(),
@@ -105,7 +105,7 @@ impl Transform {
         }
     }
 
-    /// Takes what `to_string` writes.
+    /// Parses what `to_string` writes.
     pub fn from_name(text: &str) -> Option<Transform> {
         let plain = ROWS.iter().find(|row| row.name == text).map(|row| row.transform);
         plain.or_else(|| {
@@ -115,7 +115,7 @@ impl Transform {
         })
     }
 
-    /// The container of the result, for a parameter in row-major order; none where it takes no such parameter.
+    /// The container of the result for a parameter in row-major order; none if the transform does not accept it.
     pub fn gives(self, parameter: &Container) -> Option<Container> {
         match self {
             Transform::Sparse(part, format) => format.container(part).filter(|_| format.is_of(parameter)),
@@ -123,8 +123,8 @@ impl Transform {
         }
     }
 
-    /// Type and dimensions of the parameter, by those of the result and the number of its elements where that is known;
-    /// none where they do not say.
+    /// Type and dimensions of the parameter, derived from those of the result and, if known, its number of elements;
+    /// none if these do not determine them.
     pub fn takes(self, dtype: DType, dims: &[usize], elements: Option<usize>) -> Taken {
         match self {
             Transform::Sparse(_, format) => Some((format.dtype(), format.grid().parameter_dims())),
@@ -132,7 +132,7 @@ impl Transform {
         }
     }
 
-    /// Errors: E0901 for a parameter that it does not take.
+    /// The transformed parameter. Errors: E0901 for a parameter that the transform does not accept.
     pub fn compute(self, parameter: &Tensor) -> Result<Tensor> {
         match self {
             Transform::Sparse(part, format) => format.part(part, parameter),
@@ -166,7 +166,7 @@ fn sums(w: &Container, n: &Dim) -> Option<Container> {
     is_bytes(w).then(|| Container::plain(DType::I32, vec![n.clone()]))
 }
 
-/// i8 as they are, u8 each 128 less.
+/// Bytes as i8: i8 are unchanged, from u8 128 is subtracted.
 fn signed(bytes: &Tensor) -> Result<Vec<i8>> {
     let less = |bytes: Vec<u8>| bytes.into_iter().map(|b| (b ^ 0x80).cast_signed()).collect();
     let found = bytes.to_vec::<i8>().or_else(|| bytes.to_vec::<u8>().map(less));
@@ -186,7 +186,7 @@ fn byte_sums(w: &Tensor, by_rows: bool) -> Result<Tensor> {
     Ok(Tensor::from_vec(vec![n], sums))
 }
 
-/// Channels of the result whose filters lie side by side, of so many.
+/// Number of output channels whose filters are interleaved, of `n_out` in total.
 pub fn filter_block(n_out: i64) -> i64 {
     if n_out % 32 == 0 { 32 } else { n_out }
 }
@@ -206,7 +206,7 @@ fn filters(dtype: DType, dims: &[usize]) -> Taken {
     Some((dtype, vec![blocks * block, n_in, 3, 3]))
 }
 
-/// Rows of G: what each of four neighbours is multiplied with, of a filter of three.
+/// Rows of Winograd's G, which transforms a filter of three values to four.
 const FILTER: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
 
 /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], computed in f64 and rounded once

@@ -1,4 +1,4 @@
-//! input tensors, declared symbols  =>  the value of each symbol; checks of what the call must satisfy
+//! input tensors, declared symbols  =>  the value of each symbol; checks the requirements of the call
 
 use super::World;
 use crate::flow::Program;
@@ -7,10 +7,10 @@ use sardonyx_base::solve::sources;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-/// What a function, at any level, declares about its call.
+/// Inputs, symbols and checks that a function of any level declares.
 #[derive(Clone)]
 pub struct Signature<'g> {
-    /// Name, element type and dimensions.
+    /// Name, element type and dimensions of each input.
     inputs: Vec<(&'g str, DType, &'g [Dim])>,
     symbols: &'g BTreeMap<String, Symbol>,
     checks: &'g [Check],
@@ -36,17 +36,18 @@ impl<'g> From<&'g Program> for Signature<'g> {
     }
 }
 
-/// Values of symbols, and the function that declares them.
+/// Values of symbols, and the signature that declares them.
 pub struct Symbols<'g> {
     declared: Signature<'g>,
     values: BTreeMap<String, i64>,
-    /// Which of the function's checks have been made: one is due as soon as its symbols have values.
+    /// Which of the function's checks have been made: each is made as soon as all its symbols have values.
     checked: Vec<bool>,
 }
 
 impl<'g> Symbols<'g> {
-    /// Binds from the dimensions of the inputs, in their order: the first bare symbol binds,
-    /// or else the first expression without another unknown; all others must agree.
+    /// Binds symbols from the dimensions of the inputs, in order: a symbol is bound by the first dimension that is the
+    /// bare symbol, or else by the first expression with no other unknown. All other dimensions must agree with the
+    /// values.
     pub fn new(declared: Signature<'g>, inputs: &[(String, Tensor)], world: &dyn World) -> Result<Symbols<'g>> {
         check_names(&declared, inputs)?;
         let checked = vec![false; declared.checks.len()];
@@ -88,11 +89,11 @@ impl<'g> Symbols<'g> {
         for (name, symbol) in declared.symbols {
             let value = match &symbol.kind {
                 SymbolKind::Input => symbols.get(name),
-                // It may wait for data; then it is but a name.
+                // It may depend on symbols whose values come from data later; then it is not checked.
                 SymbolKind::Derived { equals, .. } => equals.eval(&|s| symbols.get(s)).ok(),
                 SymbolKind::Kept => Some(0),
                 SymbolKind::Rank { .. } => symbols.get(name),
-                // Where elements lie is no matter of values.
+                // A capacity affects only where elements are stored; a data-dependent symbol has no value yet.
                 SymbolKind::Data | SymbolKind::Capacity => None,
             };
             if let Some(value) = value {
@@ -107,7 +108,7 @@ impl<'g> Symbols<'g> {
         self.values.get(name).copied()
     }
 
-    /// Gives a data-dependent symbol its value.
+    /// Binds a data-dependent symbol to its value.
     pub fn bind(&mut self, symbol: &str, value: i64) -> Result<()> {
         if let Some(before) = self.get(symbol).filter(|&before| before != value) {
             return Err(Error::user("E0201", format!("the data give `{symbol}` the values {before} and {value}")));
@@ -118,7 +119,7 @@ impl<'g> Symbols<'g> {
     }
 
     fn check_range(&self, name: &str, value: i64) -> std::result::Result<(), String> {
-        // Every symbol is a count, so an undeclared one is still not negative.
+        // Every symbol is a count, so even an undeclared one must not be negative.
         let symbol = self.declared.symbols.get(name);
         let (lo, hi) = (symbol.map_or(0, |s| s.lo), symbol.and_then(|s| s.hi));
         if value >= lo && hi.is_none_or(|hi| value <= hi) {
@@ -151,7 +152,7 @@ fn mismatch(name: &str, what: String) -> Box<Error> {
     Error::user("E0301", format!("the input `{name}` {what}"))
 }
 
-/// The tensor given for an input.
+/// The tensor passed for an input.
 pub fn input<'a>(inputs: &'a [(String, Tensor)], name: &str) -> Result<&'a Tensor> {
     let found = inputs.iter().find(|(given, _)| given == name);
     found.map(|(_, t)| t).ok_or_else(|| mismatch(name, "is missing".to_string()))

@@ -1,4 +1,4 @@
-//! map, convert, reduce, contract: read as numbers, compute in f64 or i128, round once
+//! map, convert, reduce, contract: elements are read as f64 or i128, computed in that type, and rounded once
 
 use super::Expected;
 use super::movement::{strides, walk};
@@ -51,7 +51,7 @@ pub fn reduce(f: ReduceFn, axes: &[usize], arg: &Tensor, expected: &Expected) ->
     sums.rounded(arg.dtype()).write(arg.dtype(), computed)
 }
 
-/// sums[offset of i under `to`] combines x[i], in row-major order of i.
+/// Combines every x[i], in row-major order of i, into sums[offset of i by the strides `to`].
 fn accumulate<T: Copy>(x: &[T], dims: &[usize], to: &[i64], mut sums: Vec<T>, combine: fn(T, T) -> T) -> Vec<T> {
     let mut values = x.iter();
     walk(dims, 0, to, |at| {
@@ -62,7 +62,7 @@ fn accumulate<T: Copy>(x: &[T], dims: &[usize], to: &[i64], mut sums: Vec<T>, co
     sums
 }
 
-/// An einsum of two operands, brought to c[b, m, n] = Σ_k a[b, m, k] · b[b, k, n].
+/// Computes an einsum of two operands as c[b, m, n] = Σ_k a[b, m, k] · b[b, k, n].
 pub fn contract(spec: &ContractSpec, left: &Tensor, right: &Tensor, expected: &Expected) -> Result<Tensor> {
     if ![left, right].iter().all(|t| Domain::Numbers.contains(t.dtype())) {
         return Err(Error::defect(format!("a contraction of {} and {}", left.dtype(), right.dtype())));
@@ -76,7 +76,7 @@ pub fn contract(spec: &ContractSpec, left: &Tensor, right: &Tensor, expected: &E
     let order_left = [&groups.b[..], &groups.m, &groups.k].concat();
     let order_right = [&groups.b[..], &groups.k, &groups.n].concat();
     let order_result = [&groups.b[..], &groups.m, &groups.n].concat();
-    // An empty sum is 0, even where the other operand holds an infinity.
+    // An empty sum is 0, even if the other operand contains an infinity.
     if spec.summed().iter().any(|c| extents[c] == 0) {
         return Numbers::zeros(expected.dtype, expected.len()).write(expected.dtype, expected.dims.clone());
     }
@@ -117,7 +117,7 @@ fn letter_extents(spec: &ContractSpec, left: &Tensor, right: &Tensor) -> Result<
     }
 }
 
-/// The letters by role. A letter of one operand only that is summed is in none: `arranged` sums it first.
+/// The letters by role. A reduced letter of only one operand has no role here: `arranged` reduces it first.
 struct Groups {
     b: Vec<char>,
     m: Vec<char>,
@@ -138,7 +138,7 @@ impl Groups {
     }
 }
 
-/// The elements in the order of the letters `to`; letters that `to` lacks are combined.
+/// Reorders elements to the dimensions `to`; letters that `to` lacks are reduced by `combine`.
 fn arranged<T: Copy>(
     x: &[T],
     from: &[char],
@@ -157,8 +157,8 @@ fn arranged<T: Copy>(
     accumulate(x, &source, &by, vec![zero; element_count(&dims).unwrap_or(0)], combine)
 }
 
-/// a[b, m, k] · b[b, k, n] → c[b, m, n]. Rows of c are accumulated in the order i, k, j, which vectorises over j; four
-/// rows at a time, so that each row of b is read from memory a quarter as often.
+/// a[b, m, k] · b[b, k, n] → c[b, m, n]. The loop order i, k, j vectorises over j; four rows of c are accumulated at a
+/// time, so that each row of b is read from memory a quarter as often.
 fn multiply<T: Copy>(a: &[T], b: &[T], [bs, m, k, n]: [usize; 4], zero: T, add: impl Fn(T, T, T) -> T) -> Vec<T> {
     const ROWS: usize = 4;
     let mut c = vec![zero; bs * m * n];

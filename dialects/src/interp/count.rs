@@ -1,7 +1,8 @@
-//! graph, parameters, inputs  =>  per operator the elements that it really reads and writes, each once
+//! graph, parameters, inputs  =>  for each operator the elements that it actually reads and writes, each counted once
 //!
-//! Views are followed by computing them on the numbers of the elements instead of the elements: a transposed slice then
-//! holds the numbers of those that it shows. Nothing here knows the formulas that this is compared with.
+//! Views are evaluated on the numbers (flat indices) of elements instead of their values: a transposed slice then
+//! contains the numbers of the elements it shows. This code is independent of the formulas that its counts are compared
+//! with.
 
 use super::bind::Symbols;
 use super::kernel::Touched;
@@ -12,7 +13,7 @@ use crate::sdx::{Graph, Node, Op, Read, Reading, TensorType, Value, viewed};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-/// Runs the graph. Per operator of [`Graph::operators`], in that order, what it touched.
+/// Runs the graph; returns the counts of each operator of [`Graph::operators`], in that order.
 pub fn count_graph(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)]) -> Result<Vec<Touched>> {
     let operators = graph.operators();
     let reads = || operators.iter().flat_map(|o| &o.reads);
@@ -43,9 +44,9 @@ struct Counter<'g> {
     graph: &'g Graph,
     symbols: Symbols<'g>,
     dims: Vec<Vec<usize>>,
-    /// Per view the numbers of its root's elements, in its form.
+    /// For each view, the numbers of its root's elements, in the view's shape.
     shown: BTreeMap<Value, Tensor>,
-    /// What gathers look up.
+    /// The index operands of gathers.
     indices: BTreeMap<Value, Option<Tensor>>,
 }
 
@@ -80,13 +81,13 @@ impl Counter<'_> {
         self.dims[v.index()].iter().product()
     }
 
-    /// The numbers of the elements of its root that a value shows.
+    /// The numbers of the root's elements that a value shows.
     fn numbers(&self, v: Value) -> Tensor {
         let all = || Tensor::from_vec(self.dims[v.index()].clone(), (0..self.len(v) as i64).collect());
         self.shown.get(&v).cloned().unwrap_or_else(all)
     }
 
-    /// An operation that moves elements whatever they are, on numbers.
+    /// Applies an operation that only moves elements to their numbers.
     fn on_numbers(&self, node: &Node, args: &[Tensor]) -> Result<Tensor> {
         let ty = TensorType::new(DType::I64, node.ty.dims.clone());
         evaluate(&Node { ty, ..node.clone() }, args, &|s| self.symbols.get(s))

@@ -1,4 +1,4 @@
-//! host operation, operands  =>  results, by the runtime's own code; calls run the graph's bodies
+//! host operation, operands  =>  results, computed by the runtime's code; calls run the graph's bodies
 
 use super::bind::Symbols;
 use super::{Expected, Setting};
@@ -8,7 +8,7 @@ use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// What host operations of a graph gave: one run serves all nodes of a group.
+/// Results of a graph's host operations: one run serves all nodes of a group.
 #[derive(Default)]
 pub struct Groups {
     done: BTreeMap<usize, (HostOp, Vec<Tensor>)>,
@@ -26,7 +26,7 @@ impl Groups {
     ) -> Result<Tensor> {
         if self.done.get(&host.group).is_none_or(|(op, _)| *op != host.op) {
             let results = run_group(graph, host, args, setting, symbols)?;
-            // Types of the others may mention what one of them binds.
+            // The types of the other results may contain symbols that one of them binds.
             for node in &graph.nodes {
                 let Op::Host(other) = &node.op else { continue };
                 if let (true, Some(value)) = (other.same_run(host), results.get(other.result)) {
@@ -55,7 +55,7 @@ fn run_group(graph: &Graph, host: &Host, args: &[Tensor], setting: Setting, symb
     })
 }
 
-/// What is known of results, by their numbers, before the operation has run.
+/// Types and dimensions of the results, by their index, as far as they are known before the operation runs.
 pub fn wanted<'a>(
     results: impl Iterator<Item = (usize, (DType, &'a [Dim]))>,
     symbols: &dyn Fn(&str) -> Option<i64>,
@@ -73,7 +73,7 @@ pub fn wanted<'a>(
 
 type Run<'a> = &'a mut dyn FnMut(usize, Vec<Tensor>, Setting) -> Result<Vec<Tensor>>;
 
-/// All results; `body` gives those of the bodies, in the setting that it is told.
+/// Computes all results; `body` runs a body function in the setting that it is given.
 pub fn run(op: &HostOp, args: &[Tensor], wanted: &[Wanted], setting: Setting, body: Run) -> Result<Vec<Tensor>> {
     let own = Cell::new(0);
     let n_turns = setting.n_turns.unwrap_or(&own);
@@ -81,7 +81,7 @@ pub fn run(op: &HostOp, args: &[Tensor], wanted: &[Wanted], setting: Setting, bo
     op.run_with(args, wanted, &mut Functions { run: body, setting, n_turns }, &Budget::unlimited())
 }
 
-/// Gives symbols the sizes of a value's dimensions.
+/// Binds symbols to the sizes of a value's dimensions.
 pub(super) fn bind(symbols: &mut Symbols, binds: &[(usize, String)], value: &Tensor) -> Result<()> {
     for (axis, symbol) in binds {
         let size = value.dims().get(*axis).ok_or_else(|| Error::defect("a host operation gives another rank"))?;
@@ -90,7 +90,7 @@ pub(super) fn bind(symbols: &mut Symbols, binds: &[(usize, String)], value: &Ten
     Ok(())
 }
 
-/// Turns of a loop, with those of loops within it, that are worth interpreting; beyond it a call is refused.
+/// Maximum number of loop iterations, nested loops included, that are interpreted; a call that needs more is refused.
 const TURNS_MAX: usize = 1 << 16;
 
 struct Functions<'a> {

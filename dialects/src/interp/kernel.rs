@@ -1,8 +1,8 @@
-//! for outer { for inner { v = f(load …); s = reduce v; store … } }  =>  results: what one flow kernel means
+//! for outer { for inner { v = f(load …); s = reduce v; store … } }  =>  results: the semantics of a flow kernel
 //!
-//! For each outer point the statements are evaluated one after the other: a row statement once, a point statement for
-//! the whole inner space, a deep statement for the whole inner and deep space. What depends only on outer variables that
-//! stand still keeps its value. Packed containers are given and indexed by their logical dimensions.
+//! For each outer point the statements are evaluated in order: a row statement once, a point statement for the whole
+//! inner space, a deep statement for the whole inner and deep space. A statement is evaluated again only when an outer
+//! variable that it depends on has changed. Packed containers are passed and indexed by their logical dimensions.
 
 mod check;
 mod expr;
@@ -24,21 +24,21 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use table::Table;
 
-/// Distinct elements that one run of a kernel reads of each operand, and writes of each result.
+/// Number of distinct elements that one run of a kernel reads of each operand, and writes of each result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     pub reads: Vec<usize>,
     pub writes: Vec<usize>,
 }
 
-/// The results of a kernel, one per written container. Errors: E0303 for a loaded index (`$k`) out of range, E0201
-/// and E0202 for extents, E0204 for a symbol without value; E0901 where the kernel itself is wrong: an index out of
-/// range by construction, an element written twice or never, types that do not fit.
+/// Computes the results of a kernel, one per written container. Errors: E0303 for a loaded index (`$k`) out of range,
+/// E0201 and E0202 for extents, E0204 for a symbol without a value; E0901 if the kernel itself is wrong: an index out
+/// of range by construction, an element written twice or never, mismatched types.
 pub fn run_kernel(kernel: &Kernel, symbols: &dyn Fn(&str) -> Option<i64>, reads: &[Tensor]) -> Result<Vec<Tensor>> {
     run_counted(kernel, symbols, reads, None)
 }
 
-/// The same, and counts what it touches where that is asked for.
+/// Like [`run_kernel`], and counts the touched elements if `count` is present.
 pub fn run_counted(
     kernel: &Kernel,
     symbols: &dyn Fn(&str) -> Option<i64>,
@@ -66,9 +66,9 @@ pub fn run_counted(
     results.into_iter().enumerate().map(|(i, w)| w.finish(i)).collect()
 }
 
-/// The value of each statement over the iteration space: those at row level over `outer`, those at point level over
-/// `outer` and `inner`, those at deep level over all three. Statements for which `wanted` is false are only computed.
-/// Errors: those of [`run_kernel`].
+/// The value of each statement over the iteration space: row statements over `outer`, point statements over `outer` and
+/// `inner`, deep statements over all three. Values of statements for which `wanted` is false are not returned. Errors:
+/// those of [`run_kernel`].
 pub fn run_statements(
     kernel: &Kernel,
     symbols: &dyn Fn(&str) -> Option<i64>,
@@ -102,7 +102,7 @@ pub fn run_statements(
     kept.into_iter().enumerate().map(write).collect()
 }
 
-/// The `n` points of one row.
+/// Stores the `n` points of one row.
 fn put_row(kept: &mut Numbers, row: usize, n: usize, value: &Numbers) -> Result<()> {
     let points = row * n..(row + 1) * n;
     match (kept, value) {
@@ -115,7 +115,7 @@ fn put_row(kept: &mut Numbers, row: usize, n: usize, value: &Numbers) -> Result<
     Ok(())
 }
 
-/// To the next index in row-major order; the first dimension that changes.
+/// Advances to the next index in row-major order; returns the first dimension that changes.
 fn advance(index: &mut [i64], extents: &[usize]) -> usize {
     for d in (0..index.len()).rev() {
         index[d] += 1;
@@ -127,7 +127,7 @@ fn advance(index: &mut [i64], extents: &[usize]) -> usize {
     0
 }
 
-/// Whether a statement is a product, of floats, that is read by sums and by nothing else.
+/// Whether a statement is a product of floats that only sums use.
 fn is_summed(kernel: &Kernel, k: usize) -> bool {
     let Statement { body, dtype } = &kernel.body[k];
     let read_otherwise = |s: &Statement| match &s.body {
@@ -142,23 +142,23 @@ fn is_summed(kernel: &Kernel, k: usize) -> bool {
         && kernel.stores.iter().all(|store| store.value != k)
 }
 
-/// A kernel with its symbols replaced by values and its operands read.
+/// A kernel with its symbols replaced by values, and its operands.
 struct Program<'k> {
     kernel: &'k Kernel,
     levels: Vec<Level>,
-    /// Products that sums alone read: those accumulate in f32 at least, whatever type the factors have.
+    /// Products that only sums use: these are not rounded to types narrower than f32.
     summed: Vec<bool>,
-    /// The last outer variable that each statement depends on, counted from 1; 0 for none.
+    /// The last outer variable on which each statement depends, counted from 1; 0 if there is none.
     last_outer: Vec<usize>,
     outer: Vec<usize>,
-    /// The inner and the deep extents.
+    /// The inner extents, followed by the deep ones.
     walked: Vec<usize>,
     n_inner: usize,
     n_deep: usize,
     operands: Vec<(Numbers, Vec<usize>)>,
-    /// Of loads that fall apart into an outer and an inner part.
+    /// Offset tables of the loads whose indices separate into an outer and an inner part.
     tables: Vec<Option<Table>>,
-    /// Per operand the elements that have been read, where they are counted; else empty.
+    /// For each operand the elements that have been read, if they are counted; else empty.
     seen: Vec<Vec<Cell<bool>>>,
     /// The index expressions of each statement (loads, `Index`) and of each store.
     body_index: Vec<Vec<Expr>>,
@@ -210,7 +210,7 @@ impl<'k> Program<'k> {
         Ok(program)
     }
 
-    /// `values` are those of the point before, from which outer variable `moved` and all later ones differ.
+    /// `values` are those of the previous point, which differs in outer variable `moved` and possibly in later ones.
     fn run_point(&self, outer: &[i64], moved: usize, values: &mut Vec<Numbers>, results: &mut [Written]) -> Result<()> {
         self.evaluate(outer, moved, values)?;
         for (store, index) in self.kernel.stores.iter().zip(&self.store_index) {
@@ -235,7 +235,7 @@ impl<'k> Program<'k> {
         Ok(())
     }
 
-    /// The extents that the points of a level walk.
+    /// Extents of the space that the points of a level iterate over.
     fn walked_at(&self, level: Level) -> &[usize] {
         match level {
             Level::Row => &[],
@@ -244,7 +244,7 @@ impl<'k> Program<'k> {
         }
     }
 
-    /// How many values a statement of a level has.
+    /// Number of values of a statement of a level.
     fn count(&self, level: Level) -> usize {
         match level {
             Level::Row => 1,
@@ -253,7 +253,7 @@ impl<'k> Program<'k> {
         }
     }
 
-    /// Which value of statement `k` counts at point `p` of a level at or below its own.
+    /// Position of the value of statement `k` that applies at point `p` of its own or a deeper level.
     fn at(&self, k: usize, (level, p): (Level, usize)) -> usize {
         match self.levels[k] {
             Level::Row => 0,
@@ -262,7 +262,7 @@ impl<'k> Program<'k> {
         }
     }
 
-    /// The values of statement `k` at each point of a level below its own.
+    /// The values of statement `k` at the points of `level`; values that are the same at all points are not repeated.
     fn spread<'v>(&self, k: usize, level: Level, values: &'v [Numbers]) -> Cow<'v, Numbers> {
         if self.levels[k] != Level::Point || level != Level::Deep {
             return Cow::Borrowed(&values[k]);
@@ -274,7 +274,8 @@ impl<'k> Program<'k> {
         })
     }
 
-    /// The value of statement `k`: one element at row level, one per inner point at point level.
+    /// The values of statement `k`: one at row level, one per inner point at point level, one per deep point at deep
+    /// level.
     fn statement(&self, k: usize, outer: &[i64], values: &[Numbers]) -> Result<Numbers> {
         let Statement { body, dtype } = &self.kernel.body[k];
         let level = self.levels[k];
@@ -335,7 +336,7 @@ impl<'k> Program<'k> {
         Ok(out)
     }
 
-    /// The same by the table, where the load has one. `None` also where an index is out of range, for `load` to say so.
+    /// Loads by the offset table, if there is one. Also `None` if an index is out of range, so that `load` reports it.
     fn gathered(&self, k: usize, operand: &Numbers, dims: &[usize], outer: &[i64]) -> Result<Option<Numbers>> {
         let Some(table) = &self.tables[k] else { return Ok(None) };
         let vars = [outer, &vec![0; self.walked.len()][..]].concat();
@@ -350,7 +351,7 @@ impl<'k> Program<'k> {
     fn reduce(&self, f: ReduceFn, arg: usize, dtype: DType, values: &[Numbers]) -> Result<Numbers> {
         let (n, each) = match self.levels[arg] {
             Level::Deep => (self.n_inner, self.n_deep),
-            // A row value counts once per inner point.
+            // A row value is combined once per inner point.
             Level::Row | Level::Point => (1, self.n_inner),
         };
         let points = |i: usize| i * each..(i + 1) * each;
@@ -369,7 +370,7 @@ impl<'k> Program<'k> {
         Ok(out.rounded(dtype))
     }
 
-    /// Calls `each(variables, p)` for each point `p` of a level, with the variables of lower levels 0.
+    /// Calls `each(variables, p)` for each point `p` of a level, with the variables of deeper levels set to 0.
     fn each_point(&self, level: Level, outer: &[i64], each: &mut dyn FnMut(&[i64], usize) -> Result<()>) -> Result<()> {
         let mut vars = [outer, &vec![0; self.walked.len()][..]].concat();
         let walked = self.walked_at(level);
@@ -403,7 +404,7 @@ impl<'k> Program<'k> {
         Ok(at)
     }
 
-    /// Statement `k` at a point as an index; the form of the kernel has been checked, so it is an integer.
+    /// The value of statement `k` at a point as an index; `check_form` has ensured that it is an integer.
     fn index_value(&self, values: &[Numbers], k: usize, point: (Level, usize)) -> i64 {
         match &values[k] {
             Numbers::Int(x) => element(x, self.at(k, point)) as i64,
@@ -412,7 +413,7 @@ impl<'k> Program<'k> {
     }
 }
 
-/// For each statement the last outer variable that it depends on, counted from 1; 0 for none.
+/// The last outer variable on which each statement depends, counted from 1; 0 if there is none.
 fn last_outer(kernel: &Kernel) -> Vec<usize> {
     let mut last: Vec<usize> = vec![];
     for statement in &kernel.body {
@@ -436,7 +437,7 @@ fn last_outer(kernel: &Kernel) -> Vec<usize> {
     last
 }
 
-/// Element `p`, where a row value is the same at every point.
+/// Element `p`; a single value is the same at every point.
 fn element<T: Copy>(value: &[T], p: usize) -> T {
     if value.len() == 1 { value[0] } else { value[p] }
 }

@@ -1,8 +1,8 @@
-//! sdx graph, parameters, inputs  =>  outputs: what the value level means, in obvious code
+//! sdx graph, parameters, inputs  =>  outputs: the semantics of the value level, in straightforward code
 //!
 //! Float operations are computed in f64 and rounded once to the element type at each node; integers are exact modulo
-//! the width of their type. This is the reference for folding, for rewrites and for devices; the rules that it follows
-//! are in FLOATING_POINT.md.
+//! the width of their type. This is the reference for folding, for rewrites and for devices; its rules are stated in
+//! FLOATING_POINT.md.
 
 mod bind;
 mod compute;
@@ -33,16 +33,16 @@ use ports::Ports;
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 
-/// More elements than any tensor that is worth interpreting; beyond it a size is refused, not allocated.
+/// Maximum number of elements of a tensor that is interpreted; larger sizes are refused before allocation.
 pub const ELEMENTS_MAX: usize = 1 << 31;
 
-/// The outputs, in the graph's order. Errors: E0107, E0201, E0202, E0204, E0301, E0303, those of `params`, and E0901
-/// where the graph itself is malformed.
+/// Computes the outputs, in the graph's order. Errors: E0107, E0201, E0202, E0204, E0301, E0303, those of `params`, and
+/// E0901 if the graph itself is malformed.
 pub fn run(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
     run_all(graph, params, inputs, &mut |_, _| Ok(()))
 }
 
-/// As [`run`], and shows `each` the value of every node, in order. A value is dropped after its last use.
+/// Like [`run`], and calls `each` with the value of every node, in order. A value is dropped after its last use.
 pub fn run_all(
     graph: &Graph,
     params: &dyn ParamValues,
@@ -52,7 +52,7 @@ pub fn run_all(
     run_in(graph, Setting::alone(params), inputs, each)
 }
 
-/// As [`run_all`], as a rank of a mesh.
+/// Like [`run_all`], as one rank of a mesh.
 pub fn run_in(
     graph: &Graph,
     setting: Setting,
@@ -113,7 +113,8 @@ fn step(
     Expected::new(&node.ty, &|name| symbols.get(name))?.accept(given)
 }
 
-/// The value of one node, given its operands and symbols; inputs, parameters and `bind` need more than that.
+/// The value of one node, given its operands and symbols. Inputs, parameters, `bind` and host operations need more
+/// context and are refused.
 pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Tensor> {
     let expected = Expected::new(&node.ty, symbols)?;
     let numbers = |list: &[Dim]| list.iter().map(|d| d.eval(symbols)).collect::<Result<Vec<i64>>>();
@@ -154,7 +155,8 @@ pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i
     expected.accept(value)
 }
 
-/// A node's type with numbers for its dimensions: neither negative nor beyond [`ELEMENTS_MAX`].
+/// A node's type with its dimensions evaluated: none is negative, and together they are at most [`ELEMENTS_MAX`]
+/// elements.
 pub(crate) struct Expected<'a> {
     ty: &'a TensorType,
     pub dtype: DType,
@@ -171,7 +173,7 @@ impl<'a> Expected<'a> {
         self.dims.iter().product()
     }
 
-    /// Refuses dimensions other than those of the type; to be asked before anything is allocated.
+    /// Refuses dimensions other than those of the type; call it before allocating the result.
     pub fn agree(&self, computed: &[usize]) -> Result<()> {
         if computed == self.dims {
             return Ok(());
@@ -189,14 +191,14 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// Dimensions as numbers, each and their product in range.
+/// Evaluates dimensions; each of them and their product are in range.
 pub(crate) fn extents(dims: &[Dim], symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
     let extent = |d: &Dim| {
         let n = d.eval(symbols)?;
         usize::try_from(n).map_err(|_| Error::user("E0201", format!("the dimension `{d}` is {n}")))
     };
     let out = dims.iter().map(extent).collect::<Result<Vec<usize>>>()?;
-    // Products of the other dimensions are used as strides even where one dimension is 0.
+    // Products of the other dimensions serve as strides even if one dimension is 0.
     let nonzero: Vec<usize> = out.iter().map(|&n| n.max(1)).collect();
     if element_count(&nonzero).is_none_or(|n| n > ELEMENTS_MAX) {
         return Err(Error::user("E0202", format!("a tensor of {out:?} has more than {ELEMENTS_MAX} elements"))
@@ -222,7 +224,7 @@ fn check_order(graph: &Graph) -> Result<()> {
     }
 }
 
-/// What an error calls a node: its ONNX origins, else its place.
+/// The name of a node in errors: its ONNX origins, else the name of an input or parameter, else its number.
 fn label(v: Value, node: &Node) -> String {
     if !node.origins.is_empty() {
         return node.origins.join(", ");

@@ -37,7 +37,7 @@ pub fn walk(dims: &[usize], start: i64, strides: &[i64], mut each: impl FnMut(us
     }
 }
 
-/// Row-major strides in elements. They saturate only beside a dimension of 0, where none is used.
+/// Row-major strides in elements. They saturate only if a dimension is 0, in which case none is used.
 pub fn strides(dims: &[usize]) -> Vec<i64> {
     let mut out = vec![1i64; dims.len()];
     for d in (1..dims.len()).rev() {
@@ -63,7 +63,7 @@ fn strided(source: &Tensor, dims: &[usize], start: i64, strides: &[i64]) -> Resu
     Tensor::new(source.dtype(), dims.to_vec(), bytes.into())
 }
 
-/// Bytes per element; supported types have 1, 2, 4 or 8.
+/// Bytes per element: 1, 2, 4 or 8 for all supported types.
 fn width(t: &Tensor) -> usize {
     t.dtype().bytes()
 }
@@ -114,7 +114,7 @@ pub fn slice(starts: &[i64], steps: &[i64], data: &Tensor, expected: &Expected) 
         }
         start += starts[d] * of[d];
     }
-    // A step is bounded by the dimension where it is taken at all, so the product cannot overflow.
+    // A step is used only if it stays within the dimension, so the product cannot overflow.
     let by = |d: usize| if dims[d] <= 1 || empty { 0 } else { steps[d] * of[d] };
     let by: Vec<i64> = (0..dims.len()).map(by).collect();
     strided(data, dims, start, &by)
@@ -128,7 +128,7 @@ pub fn pad(low: &[i64], data: &Tensor, value: &Tensor, expected: &Expected) -> R
     }
     let width = width(data);
     let mut out = value.bytes().repeat(element_count(dims).unwrap_or(0));
-    // The part of the operand that lies inside the result: `n` elements per dimension, read from `from` on.
+    // The part of the operand that lies inside the result: `n` elements per dimension, read from offset `read` on.
     let (of, to) = (strides(data.dims()), strides(dims));
     let (mut n, mut read, mut write) = (vec![], 0i64, 0i64);
     for d in 0..dims.len() {
@@ -170,7 +170,7 @@ pub fn window(w: &WindowSpec, size: i64, data: &Tensor, expected: &Expected) -> 
     }
     let mut by = strides(data.dims());
     let along = by[w.axis];
-    // A step is bounded by the dimension where it is taken at all, so the product cannot overflow.
+    // A step is used only if it stays within the dimension, so the product cannot overflow.
     by[w.axis] = if places > 1 { along * w.stride } else { 0 };
     by.push(if size > 1 { along * w.dilation } else { 0 });
     strided(data, dims, 0, &by)
@@ -182,7 +182,7 @@ pub fn concat(axis: usize, parts: &[Tensor], expected: &Expected) -> Result<Tens
     Ok(whole)
 }
 
-/// Tensors one behind the other along an axis.
+/// Concatenates tensors along an axis.
 pub fn joined(axis: usize, parts: &[Tensor]) -> Result<Tensor> {
     let first = parts.first().ok_or_else(|| Error::defect("a concat of nothing"))?;
     axis_in_range(axis, first.rank())?;
@@ -223,7 +223,7 @@ pub fn transpose(perm: &[usize], data: &Tensor, expected: &Expected) -> Result<T
     Ok(result)
 }
 
-/// The tensor with its dimensions in another order.
+/// Transposes a tensor: dimension i of the result is dimension `perm[i]` of `data`.
 pub fn transposed(data: &Tensor, perm: &[usize]) -> Result<Tensor> {
     let mut sorted = perm.to_vec();
     sorted.sort_unstable();

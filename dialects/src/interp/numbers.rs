@@ -1,4 +1,4 @@
-//! Tensor  <=>  Vec<f64> or Vec<i128>: reading elements, and rounding or wrapping them to an element type once
+//! Tensor  <=>  Vec<f64> or Vec<i128>: reads elements, and rounds or wraps them to an element type once
 
 use crate::scalar::Conversion;
 use half::{bf16, f16};
@@ -13,7 +13,7 @@ pub enum Numbers {
     Int(Vec<i128>),
 }
 
-/// Refuses an element type that has no arithmetic here.
+/// Refuses an element type that the interpreter cannot compute with. Errors: E0107.
 pub fn check_dtype(dtype: DType) -> Result<()> {
     if is_float(dtype) || int_range(dtype).is_some() {
         return Ok(());
@@ -65,7 +65,7 @@ impl Numbers {
         })
     }
 
-    /// A tensor of values that are already of the type (see [`Numbers::rounded`]).
+    /// A tensor of values that are already representable in the type (see [`Numbers::rounded`]).
     pub fn write(self, dtype: DType, dims: Vec<usize>) -> Result<Tensor> {
         fn all<N, T: Element>(dims: Vec<usize>, from: Vec<N>, element: impl Fn(N) -> T) -> Tensor {
             Tensor::from_vec(dims, from.into_iter().map(element).collect())
@@ -102,7 +102,7 @@ impl Numbers {
         }
     }
 
-    /// Zeros in the representation of a type.
+    /// Zeros in the representation of the type: f64 or i128.
     pub fn zeros(dtype: DType, n: usize) -> Numbers {
         if is_float(dtype) { Numbers::Float(vec![0.0; n]) } else { Numbers::Int(vec![0; n]) }
     }
@@ -124,7 +124,7 @@ impl Numbers {
         self
     }
 
-    /// `Op::Convert`.
+    /// Implements `Op::Convert`.
     pub fn converted_as(self, how: Conversion, from: DType, to: DType) -> Result<Numbers> {
         how.check(from, to).map_err(Error::defect)?;
         match how {
@@ -133,14 +133,14 @@ impl Numbers {
         }
     }
 
-    /// The values of the same bits in another type of the same width.
+    /// Reinterprets the bits of the values as another type of the same width.
     fn reinterpreted(self, from: DType, to: DType) -> Result<Numbers> {
         let n = self.len();
         let bits = self.write(from, vec![n])?;
         Numbers::read(&Tensor::new(to, vec![n], packed::normalise(to, bits.bytes().clone()))?)
     }
 
-    /// The values as another type, rounded once.
+    /// Converts the values to another type, rounded once.
     pub fn converted(self, to: DType) -> Numbers {
         let out = match (self, int_range(to)) {
             (Numbers::Float(x), None) => Numbers::Float(x),
@@ -171,8 +171,8 @@ fn of_bytes(dtype: DType, dims: Vec<usize>, bytes: Vec<u8>) -> Result<Tensor> {
     Tensor::new(dtype, dims, bytes.into())
 }
 
-/// To f64, but inexact values become the neighbour with an odd last bit: rounding that again to fewer bits gives
-/// the same as rounding the integer once.
+/// Converts to f64, rounding inexact values to the neighbour with an odd last bit: rounding the result again to fewer
+/// bits gives the same as rounding the integer once.
 fn to_odd(x: i128) -> f64 {
     let magnitude = x.unsigned_abs();
     let dropped = (128 - magnitude.leading_zeros()).saturating_sub(53);
@@ -193,7 +193,7 @@ mod tests {
             Numbers::Int(_) => unreachable!("floats stay floats"),
         };
         assert_eq!(to(1.0 + 2f64.powi(-11), DType::F16), 1.0);
-        // Going through f32 would first drop the 2^-40 and then see a tie.
+        // Rounding to f32 first would drop the 2^-40 and then see a tie.
         assert_eq!(to(1.0 + 2f64.powi(-11) + 2f64.powi(-40), DType::F16), 1.0 + 2f64.powi(-10));
         assert_eq!(to(65519.9, DType::F16), 65504.0);
         assert_eq!(to(-65520.0, DType::F16), f64::NEG_INFINITY);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(floats.converted(DType::Bool), Numbers::Int(vec![1, 1, 1, 1, 1]));
         assert_eq!(Numbers::Int(vec![256, -1]).converted(DType::U8), Numbers::Int(vec![0, 255]));
         assert_eq!(Numbers::Int(vec![256, 0]).converted(DType::Bool), Numbers::Int(vec![1, 0]));
-        // 2^62 + 2^54 is half way between two bf16; the last 1 decides, and f64 alone would lose it.
+        // 2^62 + 2^54 is half way between two bf16; the last 1 decides, and a plain conversion to f64 would lose it.
         let above_tie = (1i128 << 62) + (1 << 54) + 1;
         assert_eq!(
             Numbers::Int(vec![above_tie]).converted(DType::BF16),

@@ -1,4 +1,4 @@
-//! whole tensors of a caller  =>  what a rank has of them, and back: inputs and outputs that ranks have in parts
+//! whole tensors of a caller  <=>  the parts that a rank holds, for inputs and outputs that are split across ranks
 
 use super::World;
 use crate::params::Part;
@@ -7,14 +7,14 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::{Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-/// What a rank does with its ports.
+/// Cuts the inputs of a rank, and joins its outputs with those of the other ranks.
 pub struct Ports<'a> {
     pub symbols: &'a BTreeMap<String, Symbol>,
     pub world: &'a dyn World,
 }
 
 impl Ports<'_> {
-    /// The inputs as the rank has them. `parts` says so of each.
+    /// The rank's parts of the inputs; `parts` returns the parts of an input by name.
     pub fn cut<'p>(
         &self,
         inputs: &[(String, Tensor)],
@@ -28,7 +28,7 @@ impl Ports<'_> {
         inputs.iter().map(one).collect()
     }
 
-    /// What all ranks have of an output, given what this one has.
+    /// The whole output, gathered from all ranks, given this rank's part.
     pub fn whole(&self, own: Tensor, parts: &[Part]) -> Result<Tensor> {
         parts.iter().rev().try_fold(own, |own, part| self.joined(own, part))
     }

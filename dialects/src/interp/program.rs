@@ -1,6 +1,6 @@
-//! flow program, parameters, inputs  =>  outputs: its steps in their order, each kernel by `run_kernel`
+//! flow program, parameters, inputs  =>  outputs: executes the steps in order, each kernel by `run_kernel`
 //!
-//! A packed container has the value of its logical matrix: layout changes where elements are, not what they are.
+//! A packed container has the value of its logical matrix: encoding and layout affect only where elements are stored.
 
 use super::bind::{self, Symbols};
 use super::numbers::Numbers;
@@ -11,7 +11,7 @@ use crate::flow::{FlowOp, HostCall, Kernel, Program, Source, Step, Window};
 use crate::params::{ParamValues, Part, value_of};
 use sardonyx_base::{DType, Error, Result, Tensor};
 
-/// Parameters, and those that are prepared of them.
+/// Parameters, and the parameters that are prepared from them.
 pub struct Values<'a> {
     pub params: &'a dyn ParamValues,
     pub prepared: &'a Prepared,
@@ -26,8 +26,8 @@ impl ParamValues for Values<'_> {
     }
 }
 
-/// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
-/// what no earlier step gives.
+/// Computes the outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 if a step
+/// reads a container that no earlier step has written.
 pub fn run_program(
     program: &Program,
     params: &dyn ParamValues,
@@ -36,10 +36,10 @@ pub fn run_program(
     run_program_by(program, params, inputs, &mut |call| call.interpret())
 }
 
-/// Is told of each kernel: its step, what it touched, and the symbols' values.
+/// Called after each kernel with its step, the elements that it touched, and the symbols' values.
 pub type Counter<'f> = &'f mut dyn FnMut(usize, &Touched, &dyn Fn(&str) -> Option<i64>);
 
-/// As [`run_program`], and counts the distinct elements that each kernel reads and writes.
+/// Like [`run_program`], and counts the distinct elements that each kernel reads and writes.
 pub fn count_program(
     program: &Program,
     params: &dyn ParamValues,
@@ -54,9 +54,9 @@ pub fn count_program(
     })
 }
 
-/// A kernel about to run.
+/// A kernel that is about to run.
 pub struct KernelCall<'a> {
-    /// Among the program's steps.
+    /// Index of the kernel's step in the program.
     pub step: usize,
     pub kernel: &'a Kernel,
     pub symbols: &'a dyn Fn(&str) -> Option<i64>,
@@ -69,7 +69,8 @@ impl KernelCall<'_> {
     }
 }
 
-/// As [`run_program`], with the results of each kernel from `run`: those of another device, or looked at on the way.
+/// Like [`run_program`], with the results of each kernel computed by `run`, for example on a device, or inspected
+/// there.
 pub fn run_program_by(
     program: &Program,
     params: &dyn ParamValues,
@@ -79,7 +80,7 @@ pub fn run_program_by(
     run_program_in(program, Setting::alone(params), inputs, run)
 }
 
-/// As [`run_program_by`], as a rank of a mesh.
+/// Like [`run_program_by`], as one rank of a mesh.
 pub fn run_program_in(
     program: &Program,
     setting: Setting,
@@ -160,12 +161,12 @@ fn bind_symbol(symbols: &mut Symbols, symbol: &str, args: &[Tensor]) -> Result<(
     symbols.bind(symbol, first.ok_or_else(|| Error::defect("a symbol is bound to an i64"))?)
 }
 
-/// The parameters of a source, one behind the other. Errors: E0204 where they are others for each rank.
+/// The value of a source: its parameters, concatenated and transformed. Errors: E0204 if they differ between ranks.
 pub fn joined(source: &Source, params: &dyn ParamValues) -> Result<Tensor> {
     joined_in(source, params, &|_| None)
 }
 
-/// The same, with the coordinates of a rank among the symbols.
+/// Like [`joined`], with the coordinates of a rank among the symbols.
 pub fn joined_in(source: &Source, params: &dyn ParamValues, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Tensor> {
     let one = |(name, parts): (&str, &[Part])| value_of(params, name, parts, symbols);
     let parts = source.each().map(one).collect::<Result<Vec<Tensor>>>()?;
@@ -203,7 +204,8 @@ fn windowed(source: &Tensor, w: &Window, dims: &[usize]) -> Result<Tensor> {
     Tensor::new(source.dtype(), dims.to_vec(), out.into())
 }
 
-/// A packed matrix of floats may be kept in a narrower type: rounded to nearest, ties to even.
+/// Converts a packed float matrix to its container's type: f32 to bf16, rounded to nearest, ties to even, or f16 to
+/// f32.
 fn narrowed(matrix: &Tensor, to: DType) -> Result<Tensor> {
     match (matrix.dtype(), to) {
         (from, to) if from == to => Ok(matrix.clone()),
@@ -214,7 +216,7 @@ fn narrowed(matrix: &Tensor, to: DType) -> Result<Tensor> {
     }
 }
 
-/// A value is what its container says.
+/// Checks that a value has the type and dimensions of its container.
 fn accepted(program: &Program, id: usize, value: Tensor, symbols: &Symbols) -> Result<Tensor> {
     let container = &program.containers[id];
     let dims = extents(&container.dims, &|s| symbols.get(s))?;
@@ -225,7 +227,7 @@ fn accepted(program: &Program, id: usize, value: Tensor, symbols: &Symbols) -> R
     Err(Error::defect(message))
 }
 
-/// What an error calls a step: its ONNX origins, else its place.
+/// The name of a step in errors: its ONNX origins, else its number.
 fn label(i: usize, step: &Step) -> String {
     if step.origins.is_empty() { format!("step {i}") } else { step.origins.join(", ") }
 }
@@ -253,7 +255,7 @@ mod tests {
         Ok(Tensor::from_vec(vec![2, 3], (0..6).map(|i| i as f32).collect()))
     }
 
-    /// Outputs of one step without operands.
+    /// The output of a program with a single step, which has no operands.
     fn lone(op: FlowOp, result: Container) -> Result<Tensor> {
         let mut program = Program::default();
         let id = program.container(result);

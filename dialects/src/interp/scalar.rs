@@ -16,8 +16,8 @@ enum IntFn {
     Two(fn(i128, i128) -> i128),
 }
 
-/// `f` on `n` elements; an operand of one element repeats. The result is exact or in f64: the caller rounds it to the
-/// element type. Operand types have been checked with [`ScalarFn::result`].
+/// Applies `f` to `n` elements; an operand of one element repeats. The result is exact or in f64: the caller rounds it
+/// to the element type. The caller has checked the operand types with [`ScalarFn::result`].
 pub fn apply(f: ScalarFn, args: &[&Numbers], n: usize) -> Result<Numbers> {
     let wrong = || Error::defect(format!("`{}` is applied to operands that it does not take", f.name()));
     if args.iter().any(|a| a.len() != n && a.len() != 1) {
@@ -60,7 +60,7 @@ fn at<T: Copy>(values: &[T], i: usize) -> T {
     if values.len() == 1 { values[0] } else { values[i] }
 }
 
-/// The neutral element of a reduction in a type.
+/// The neutral element of a reduction of floats.
 pub fn neutral_float(f: ReduceFn) -> f64 {
     match f {
         ReduceFn::Add => 0.0,
@@ -90,7 +90,7 @@ pub fn combine_float(f: ReduceFn) -> fn(f64, f64) -> f64 {
     }
 }
 
-/// Wrapping in 128 bits agrees with wrapping in the element type, once the result is wrapped to it.
+/// Wraps in 128 bits, which agrees with wrapping in the element type once the result is wrapped to it.
 pub fn combine_int(f: ReduceFn) -> fn(i128, i128) -> i128 {
     match f {
         ReduceFn::Add => i128::wrapping_add,
@@ -142,7 +142,7 @@ fn float_fn(f: ScalarFn) -> Option<FloatFn> {
     })
 }
 
-/// Integers and bools, exactly or modulo 2^128.
+/// Functions of integers and bools, exact or modulo 2^128.
 fn int_fn(f: ScalarFn) -> Option<IntFn> {
     use IntFn::*;
     Some(match f {
@@ -185,7 +185,7 @@ fn int_fn(f: ScalarFn) -> Option<IntFn> {
     })
 }
 
-/// NaN if either is; +0 above -0 (IEEE 754-2019 `maximum`).
+/// Maximum; NaN if either operand is NaN, and +0 above -0 (IEEE 754-2019 `maximum`).
 fn f64_max(a: f64, b: f64) -> f64 {
     match () {
         _ if a.is_nan() || b.is_nan() => f64::NAN,
@@ -204,12 +204,12 @@ fn f64_min(a: f64, b: f64) -> f64 {
     -f64_max(-a, -b)
 }
 
-/// Towards zero; 0 for a zero divisor.
+/// Quotient rounded towards zero; 0 for a zero divisor.
 pub fn int_div(a: i128, b: i128) -> i128 {
     a.checked_div(b).unwrap_or(0)
 }
 
-/// With the sign of the divisor; 0 for a zero divisor.
+/// Remainder with the sign of the divisor; 0 for a zero divisor.
 pub fn int_rem(a: i128, b: i128) -> i128 {
     match a.checked_rem(b) {
         None => 0,
@@ -218,17 +218,17 @@ pub fn int_rem(a: i128, b: i128) -> i128 {
     }
 }
 
-/// Wrapping to the element type leaves 0 of what was shifted by its width or more.
+/// Left shift. Wrapping to the element type gives 0 for a shift by its width or more.
 fn int_shl(a: i128, amount: i128) -> i128 {
     u32::try_from(amount).ok().and_then(|n| a.checked_shl(n)).unwrap_or(0)
 }
 
-/// A negative amount counts as a large one.
+/// Arithmetic right shift; a negative amount counts as a large one.
 fn int_shr(a: i128, amount: i128) -> i128 {
     a >> u32::try_from(amount).map_or(127, |n| n.min(127))
 }
 
-/// A negative exponent gives the truncated reciprocal, and 0 for base 0.
+/// Power; a negative exponent gives the truncated reciprocal, and 0 for base 0.
 fn int_pow(base: i128, exponent: i128) -> i128 {
     match (base, exponent) {
         (_, 0..) => {

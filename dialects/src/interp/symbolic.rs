@@ -1,7 +1,7 @@
 //! shape(x)[0] * 2  =>  [2*batch]: the elements of small integer tensors as expressions of the symbols
 //!
-//! All elements or none. An expression is the exact integer: an element that is not constant is taken to be a count that
-//! fits its type, as are the values on the way to it.
+//! Either all elements are known or none. An expression is the exact integer: an element that is not constant is
+//! assumed to be a count that fits its type, and so are the intermediate values from which it is computed.
 
 use super::evaluate;
 use super::numbers::int_range;
@@ -11,15 +11,15 @@ use crate::sdx::{Node, Op, TensorType};
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::{DType, Dim, Tensor};
 
-/// More elements than a shape or a permutation has.
+/// Maximum number of elements; no shape or permutation has more.
 pub const CONTENTS_MAX: usize = 64;
 
-/// An operand's type and, where they are known, its elements in row-major order.
+/// An operand's type and, if they are known, its elements in row-major order.
 pub type Argument<'a> = (&'a TensorType, Option<&'a [Dim]>);
 
 /// The elements of an op's result in row-major order, as expressions of the graph's symbols; bools are 0 and 1. `None`
-/// where they do not follow: another type than i64, i32 and bool, a size that is not constant or beyond
-/// [`CONTENTS_MAX`], an unknown operand, or a comparison that the symbols' lower bounds do not decide.
+/// if they cannot be determined: the type is not i64, i32 or bool, the size is not constant or exceeds
+/// [`CONTENTS_MAX`], an operand is unknown, or the symbols' lower bounds do not decide a comparison.
 pub fn contents(
     op: &Op,
     ty: &TensorType,
@@ -66,7 +66,7 @@ fn static_dims(ty: &TensorType, count: usize) -> Option<Vec<usize>> {
     ty.static_dims().filter(|dims| element_count(dims) == Some(count))
 }
 
-/// A constant that would wrap is not an expression's value.
+/// Whether the type can hold the expression: a constant that would wrap is not the value of the element.
 fn representable(d: &Dim, dtype: DType) -> bool {
     let in_range = |c: i64| int_range(dtype).is_some_and(|(lo, hi)| (lo..=hi).contains(&c.into()));
     !d.is_overflow() && d.as_const().is_none_or(in_range)
@@ -85,8 +85,8 @@ fn bare(op: Op, ty: TensorType) -> Node {
     Node { op, args: vec![], ty, origins: vec![] }
 }
 
-/// The elements under an op that only moves them: the interpreter moves their numbers instead, so there is one meaning
-/// of movement. `rest` follows the moved operands.
+/// The elements of an op that only moves them. The interpreter is run on their numbers instead, so the semantics of
+/// movement is implemented once. The operands in `rest` follow the moved ones unchanged.
 fn moved(op: Op, ty: &TensorType, args: &[Argument<'_>], rest: &[Tensor]) -> Option<Vec<Dim>> {
     let mut elements: Vec<Dim> = vec![];
     let mut numbered = vec![];
@@ -106,16 +106,17 @@ fn bit(b: bool) -> Dim {
     Dim::constant(b.into())
 }
 
-/// What follows from the lower bounds of the symbols.
+/// Decides comparisons by the lower bounds of the symbols.
 struct Proof<'a> {
     lo: &'a dyn Fn(&str) -> i64,
 }
 
 impl Proof<'_> {
-    /// `a >= b + least` for all values of the symbols.
+    /// Whether `a >= b + least` can be proved for all values of the symbols.
     fn ge(&self, a: &Dim, b: &Dim, least: i64) -> bool {
         let difference = a.clone() - b.clone() - Dim::constant(least);
-        // Each symbol becomes lo + s' first, so that inner expressions (floordiv, max) are bounded under s' >= 0 too.
+        // Each symbol is first replaced by lo + s', so that inner expressions (floordiv, max) are bounded under s' >= 0
+        // too.
         let shifted = difference.substitute(&|name| Some(Dim::symbol(name) + Dim::constant((self.lo)(name).max(0))));
         shifted.provably_ge(&Dim::constant(0), &|_| 0)
     }
@@ -196,7 +197,8 @@ impl Proof<'_> {
         })
     }
 
-    /// Division towards zero, where it is `floordiv`: exact, or of a non-negative by a positive number.
+    /// Quotient rounded towards zero, if that equals `floordiv`: an exact one, or of a non-negative by a positive
+    /// number.
     fn divide(&self, a: &Dim, b: &Dim) -> Option<Dim> {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return i64::try_from(int_div(a.into(), b.into())).ok().map(Dim::constant);
@@ -214,7 +216,7 @@ impl Proof<'_> {
         }
     }
 
-    /// The remainder with the sign of the divisor.
+    /// Remainder with the sign of the divisor.
     fn remainder(&self, a: &Dim, b: &Dim) -> Option<Dim> {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return i64::try_from(int_rem(a.into(), b.into())).ok().map(Dim::constant);
@@ -230,7 +232,7 @@ impl Proof<'_> {
     fn reduce(&self, f: ReduceFn, axes: &[usize], arg: &Argument<'_>, ty: &TensorType) -> Option<Vec<Dim>> {
         let known = arg.1.filter(|k| k.len() <= CONTENTS_MAX)?;
         let dims = static_dims(arg.0, known.len())?;
-        // Bring the reduced axes to the end: then each result element combines one run of operand elements.
+        // The reduced axes are moved to the end, so that each result element combines one run of operand elements.
         let kept = (0..dims.len()).filter(|d| !axes.contains(d));
         let perm: Vec<usize> = kept.chain(axes.iter().copied()).collect();
         let permuted =

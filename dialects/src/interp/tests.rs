@@ -17,7 +17,7 @@ pub fn node(op: Op, ty: TensorType) -> Node {
     Node { op, args: vec![], ty, origins: vec!["/a/Node".to_string()] }
 }
 
-/// One op of constant dimensions on its operands.
+/// Evaluates one op with constant dimensions on its operands.
 pub fn op(op: Op, dtype: DType, dims: &[usize], args: &[Tensor]) -> Result<Tensor> {
     let dims: Vec<Dim> = dims.iter().map(|&d| Dim::constant(d as i64)).collect();
     evaluate(&node(op, TensorType::new(dtype, dims)), args, &|_| None)
@@ -120,14 +120,14 @@ fn a_data_symbol_gets_its_value_from_bind() {
     let e = call(&g, 5).unwrap_err();
     assert_eq!((e.code, e.message.as_str()), ("E0201", "`k` is 5, but must be between 0 and 4"));
     assert_eq!(e.node.as_deref(), Some("/n/1"));
-    // A check over data symbols is made as soon as they have values.
+    // A check over data-dependent symbols is made as soon as they have values.
     let why = "/a/Concat".to_string();
     g.checks.push(crate::sdx::Check { left: Dim::symbol("k"), right: Dim::constant(3), why });
     assert_eq!(call(&g, 2).unwrap_err().node.as_deref(), Some("/a/Concat"));
     assert!(call(&g, 3).is_ok());
 }
 
-/// One MiniLM-sized contraction; its time is for a reader with `--nocapture`, its values are checked.
+/// One MiniLM-sized contraction; its time is printed (see `--nocapture`), its values are checked.
 #[test]
 fn a_large_contraction_is_right() {
     let (m, k, n) = (128, 384, 1536);

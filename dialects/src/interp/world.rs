@@ -1,7 +1,7 @@
-//! ranks that run one program together: each on a thread of its own, meeting at collectives
+//! ranks that run one program together: each runs on its own thread, and they meet at collectives
 //!
-//! The mesh is a grid of ranks; the last axis is the one along which neighbours are. A collective is among the ranks that
-//! differ in one coordinate.
+//! The mesh is a grid of ranks, numbered so that the last axis varies fastest. The ranks of a collective differ in a
+//! single coordinate.
 
 use crate::params::ParamValues;
 use sardonyx_base::host::{Collective, alone};
@@ -10,21 +10,21 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// The rank that a run is.
+/// The mesh as seen by the rank that runs.
 pub trait World {
-    /// Its place along an axis of the mesh; none where there is no such axis.
+    /// The rank's coordinate along an axis of the mesh; none if there is no such axis.
     fn coordinate(&self, axis: usize) -> Option<i64>;
 
-    /// The result of a collective for this rank. Errors: E0407 where there are no others.
+    /// The result of a collective for this rank. Errors: E0407 if there are no other ranks.
     fn exchange(&self, op: &Collective, operand: &Tensor) -> Result<Tensor>;
 }
 
-/// What a program is run with.
+/// The environment in which a program runs.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
     pub params: &'a dyn ParamValues,
     pub world: &'a dyn World,
-    /// Turns of the loop that is run and of the loops within it, which count together; none outside of loops.
+    /// Iterations executed by the current loop and the loops nested in it, counted together; none outside of loops.
     pub n_turns: Option<&'a Cell<usize>>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// No mesh at all.
+/// The world of a program that runs without a mesh.
 pub struct Alone;
 
 impl World for Alone {
@@ -47,7 +47,8 @@ impl World for Alone {
     }
 }
 
-/// What each rank of a mesh gives, in their order; or the first error that is a rank's own.
+/// Runs all ranks of a mesh; returns their results in rank order, or the first error that a rank did not inherit from
+/// another one's leaving.
 pub fn on_ranks<T: Send>(mesh: &[usize], run: impl Fn(&dyn World) -> Result<T> + Sync) -> Result<Vec<T>> {
     let meeting = Meeting::default();
     let rank = |rank: usize| {
@@ -74,14 +75,14 @@ pub fn on_ranks<T: Send>(mesh: &[usize], run: impl Fn(&dyn World) -> Result<T> +
     of_others.map_or(Ok(all), Err)
 }
 
-/// Another rank has left.
+/// Code of the error that another rank has left.
 const LEFT: &str = "E0408";
 
 struct Member<'a> {
     mesh: &'a [usize],
     rank: usize,
     meeting: &'a Meeting,
-    /// By axis: how many collectives it took part in.
+    /// Number of collectives in which the rank has taken part, per axis.
     met: Mutex<BTreeMap<usize, usize>>,
 }
 
@@ -91,12 +92,12 @@ struct Meeting {
     changed: Condvar,
 }
 
-/// By rank: what it brought to which collective.
+/// Maps each rank to the collective that it called and its operand.
 type Brought = BTreeMap<usize, (Collective, Tensor)>;
 
 #[derive(Default)]
 struct State {
-    /// By axis, by the first rank of the group, by number: what each rank brought.
+    /// Operands of each collective, by axis, first rank of the group, and sequence number.
     brought: BTreeMap<(usize, usize, usize), Brought>,
     left: Vec<usize>,
 }
@@ -109,7 +110,7 @@ impl Meeting {
 }
 
 impl Member<'_> {
-    /// Neighbours along an axis are so many ranks apart.
+    /// Distance in rank numbers between neighbours along an axis.
     fn stride(&self, axis: usize) -> usize {
         self.mesh[axis + 1..].iter().product()
     }

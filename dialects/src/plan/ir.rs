@@ -13,7 +13,7 @@ use sardonyx_base::{Dim, Error, Result};
 use std::collections::HashMap;
 
 impl Plan {
-    /// Detached operations: the kernels, then the entries.
+    /// Writes detached operations: the kernels, then the entries.
     pub fn write(&self, cx: Context) -> Result<Vec<Operation>> {
         let mut out = vec![];
         for (symbol, kernel) in &self.kernels {
@@ -73,7 +73,8 @@ impl Plan {
             Action::Host(host) => {
                 let bodies: Vec<String> = host.call.bodies.iter().map(|&b| self.entries[b].name.clone()).collect();
                 let mut attrs = write_host(cx, &host.call, &bodies);
-                // What a host makes says its type where it is declared.
+                // Results made by the host have their types at their declaration; those of an exchange are written
+                // here.
                 let placed = host.results.iter().filter(|_| host.call.op.exchange().is_some());
                 let types: Vec<Attr> =
                     host.args.iter().chain(placed).map(|operand| write_operand(cx, operand)).collect();
@@ -83,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// Puts the plan in the place of the one that the module holds.
+    /// Replaces the plan that the module contains by this one.
     pub fn replace(&self, module: Operation) -> Result<()> {
         let Some(block) = module.block(0) else { return Ok(()) };
         for op in block.operations().into_iter().filter(|op| op.name().starts_with("plan.")) {
@@ -94,7 +95,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Reads the plan of a module; `None` where it holds no entry.
+    /// Reads the plan of a module; `None` if it has no entry.
     pub fn read(module: Operation) -> Result<Option<Plan>> {
         let mut plan = Plan { prepared: prepared::read(module)?, ..Plan::default() };
         let operations = module.block(0).map_or(vec![], |b| b.operations());
@@ -200,7 +201,7 @@ fn operand(buffer: usize, container: Container) -> Operand {
     Operand { buffer, dtype: container.dtype, dims: container.dims }
 }
 
-/// Operands of the host are row-major.
+/// Operands of host steps are row-major.
 fn write_operand(cx: Context, operand: &Operand) -> Attr {
     cx.type_attr(container_type(cx, &Container::plain(operand.dtype, operand.dims.clone())))
 }

@@ -1,4 +1,4 @@
-//! The level of order and place: entry points as programs of launches over placed buffers
+//! The level of order and placement: entry points as sequences of launches over placed buffers
 
 pub mod ir;
 pub mod program;

@@ -7,7 +7,7 @@ use sardonyx_base::Dim;
 use sardonyx_base::plan::{Action, Step};
 use std::collections::BTreeMap;
 
-/// The memory of something; steps refer to buffers by index.
+/// A piece of memory; steps refer to buffers by index.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Buffer {
     Input {
@@ -18,7 +18,7 @@ pub enum Buffer {
         name: String,
         container: Container,
     },
-    /// A constant of the parameter store; with a window it is packed (see `flow.param`).
+    /// A constant from the parameter store; with a window it is packed (see `flow.param`).
     Param {
         source: Source,
         window: Option<Window>,
@@ -33,7 +33,7 @@ pub enum Buffer {
         bytes: Dim,
         offset: Option<Dim>,
     },
-    /// A result of a host step, which makes its memory.
+    /// A result of a host step, which allocates its memory.
     Value {
         container: Container,
     },
@@ -48,18 +48,18 @@ pub struct Entry {
     pub states: Vec<State>,
     pub buffers: Vec<Buffer>,
     pub steps: Vec<Step>,
-    /// Bytes of the whole arena; absent until memory is planned.
+    /// Size of the whole arena in bytes; absent until memory is planned.
     pub arena_bytes: Option<Dim>,
-    /// Only host steps of other entry points call it.
+    /// Whether the entry point is called by host steps of other entry points only.
     pub internal: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub entries: Vec<Entry>,
-    /// Distinct kernels of all entries: the symbol in the code, and the first launch's form of it.
+    /// Distinct kernels of all entries: the symbol in the code, and the kernel as its first launch has it.
     pub kernels: Vec<(String, Kernel)>,
-    /// Parameters that are made of others when the artifact is written.
+    /// Parameters that are computed from others when the artifact is written.
     pub prepared: Prepared,
 }
 
@@ -72,7 +72,7 @@ impl Entry {
         self.steps.iter().filter(|s| matches!(s.action, Action::Launch(_))).count()
     }
 
-    /// Inputs, or outputs, in order.
+    /// Inputs, or outputs, in order: (buffer, name, container).
     pub fn ports(&self, inputs: bool) -> Vec<(usize, &str, &Container)> {
         let port = |(i, b): (usize, &'_ Buffer)| match (b, inputs) {
             (Buffer::Input { .. }, true) | (Buffer::Output { .. }, false) => Some(i),

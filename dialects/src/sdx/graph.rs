@@ -1,6 +1,6 @@
 //! `func.func` of sdx ops  <=>  `Graph`: a plain list of nodes that Rust passes read, rewrite and write back
 //!
-//! A graph is in order: a node's operands come before it. Inputs are the first nodes. A node has one result.
+//! Nodes are in topological order: a node's operands precede it. Inputs are the first nodes. A node has one result.
 
 use crate::params::Part;
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -29,7 +29,7 @@ impl TensorType {
         sardonyx_base::dim::product(&self.dims)
     }
 
-    /// The dimensions as numbers, where all are constant.
+    /// The dimensions as numbers, if all are constant.
     pub fn static_dims(&self) -> Option<Vec<usize>> {
         self.dims.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
     }
@@ -52,7 +52,7 @@ impl Value {
     }
 }
 
-/// Elements of a parameter that is `bounded` are at most so large: their products and sums do not overflow f32.
+/// Maximum magnitude of the elements of a `bounded` parameter; f32 leaves headroom for products and sums with them.
 pub const BOUND: f64 = (1u128 << 64) as f64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,24 +60,25 @@ pub enum Op {
     /// A function argument.
     Input {
         name: String,
-        /// What a rank has of it: callers give it whole, and get whole what continues it. Empty where every rank has all.
+        /// The parts that a rank holds; callers pass the whole tensor, and receive the whole output that continues it.
+        /// Empty if every rank holds all of it.
         parts: Vec<Part>,
     },
     /// A named tensor in the parameter store (a weight): its values are never in the IR.
     Param {
         name: String,
-        /// What a rank has of it; empty where every rank has all.
+        /// The parts that a rank holds; empty if every rank holds all of it.
         parts: Vec<Part>,
-        /// Every element is a number of at most [`BOUND`](super::BOUND) in magnitude.
+        /// Whether every element is a number of at most [`BOUND`](super::BOUND) in magnitude.
         bounded: bool,
     },
     /// A small constant.
     Const(Tensor),
-    /// i64 values known as expressions of the symbols: a scalar (rank 0, one entry) or a vector.
+    /// i64 values that are expressions of the symbols: a scalar (rank 0, one entry) or a vector.
     Dims(Vec<Dim>),
     /// One scalar function on every element; all operands have the result's dimensions.
     Map(ScalarFn),
-    /// Element type to that of the result.
+    /// Converts elements to the result's element type.
     Convert(Conversion),
     /// Combines over `axes` (sorted, distinct), which the result lacks. Over no elements: the neutral element.
     Reduce {
@@ -95,22 +96,22 @@ pub enum Op {
         starts: Vec<Dim>,
         steps: Vec<i64>,
     },
-    /// operand, scalar value: result[i] = operand[i - low] where that is inside, else the value.
+    /// operand, scalar value: result[i] = operand[i - low] if that is inside the operand, else the value.
     Pad {
         low: Vec<Dim>,
     },
-    /// A view along one axis, whose dimension becomes the places of the window and which a new last dimension, the offsets
-    /// in the window, is read from: result[.., o, .., k] = operand[.., o * stride + k * dilation, ..]. All of it is inside.
+    /// A view along one axis: the axis becomes the window positions, and a new last dimension the offsets within the
+    /// window: result[.., o, .., k] = operand[.., o * stride + k * dilation, ..]. All windows are inside the operand.
     Window(WindowSpec),
     Concat {
         axis: usize,
     },
-    /// past, new  =>  the one after the other along an axis, where the result may continue the past's memory. The past is
-    /// an input that nothing else uses, the result an output; no rewrite of a concat applies.
+    /// past, new  =>  both concatenated along an axis; the result may share the memory of the past. The past is an
+    /// input with no other use, the result an output; no rewrite of a concat applies to it.
     Append {
         axis: usize,
     },
-    /// The same elements in row-major order under the result's dimensions.
+    /// The same elements in row-major order with the result's dimensions.
     Reshape,
     /// result.dims[i] = operand.dims[perm[i]]
     Transpose {
@@ -124,25 +125,26 @@ pub enum Op {
     Iota {
         axis: usize,
     },
-    /// Gives a data-dependent symbol the value of the scalar operand (i64); result: the operand.
+    /// Binds a data-dependent symbol to the scalar operand (i64); the result is the operand.
     Bind {
         symbol: String,
     },
-    /// The operand; what the ranks of a mesh are to have of it.
+    /// Returns the operand, and declares how it is to be distributed over the ranks of a mesh.
     Place(Box<Place>),
-    /// A result of what Rust code of the runtime computes.
+    /// A result of a host operation, computed by Rust code of the runtime.
     Host(Box<Host>),
 }
 
-/// What the ranks along an axis of the mesh are to have of a value.
+/// How a value is to be distributed over the ranks along an axis of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     pub mesh: usize,
-    /// A dimension that is split, as how many runs, and elements to a unit; absent where every rank has all.
+    /// The dimension that is split, the number of runs in it, and the elements per unit; absent if every rank holds the
+    /// whole value.
     pub split: Option<(usize, Dim, Dim)>,
 }
 
-/// One result of a host operation. Nodes of a group have the same operation and operands: it runs once for them all.
+/// One result of a host operation. The nodes of a group have the same operation and operands, which runs once for all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
     pub op: HostOp,
@@ -150,19 +152,19 @@ pub struct Host {
     pub bodies: Vec<String>,
     pub group: usize,
     pub result: usize,
-    /// Data-dependent symbols that get the sizes of the result's dimensions: (axis, symbol).
+    /// Data-dependent symbols that are bound to the sizes of the result's dimensions: (axis, symbol).
     pub binds: Vec<(usize, String)>,
 }
 
 impl Host {
-    /// Whether both are results of one run.
+    /// Whether both are results of the same run.
     pub fn same_run(&self, other: &Host) -> bool {
         (self.group, &self.op, &self.bodies) == (other.group, &other.op, &other.bodies)
     }
 }
 
 impl Op {
-    /// The data-dependent symbols that it gives their values.
+    /// The data-dependent symbols that the op binds.
     pub fn binds(&self) -> Vec<&str> {
         match self {
             Op::Bind { symbol } => vec![symbol],
@@ -202,18 +204,18 @@ impl Op {
     }
 }
 
-/// The window that convolutions and poolings move along an axis. All numbers but the axis are at least 1.
+/// The window that convolutions and poolings move along an axis. All numbers except the axis are at least 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowSpec {
     pub axis: usize,
-    /// Offsets in the window.
+    /// Number of offsets in the window.
     pub size: Dim,
     pub stride: i64,
     pub dilation: i64,
 }
 
 impl WindowSpec {
-    /// How many places a window has in `extent`, which is at least as long as it.
+    /// Number of positions of the window in `extent`, which is at least as long as the window's span.
     pub fn places(&self, extent: &Dim) -> Dim {
         let one = Dim::constant(1);
         let span = (self.size.clone() - one.clone()) * Dim::constant(self.dilation);
@@ -221,8 +223,8 @@ impl WindowSpec {
     }
 }
 
-/// `bmk,bkn->bmn`: one letter per dimension of the operands and of the result. A letter stands at most once in each;
-/// every letter of the result is in an operand.
+/// `bmk,bkn->bmn`: one letter per dimension of the operands and of the result. A letter occurs at most once in each;
+/// every letter of the result occurs in an operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ContractSpec {
     pub left: Vec<char>,
@@ -243,7 +245,7 @@ impl ContractSpec {
         spec.result.iter().all(|c| spec.left.contains(c) || spec.right.contains(c)).then_some(spec)
     }
 
-    /// The letters that are summed over, in order of first appearance.
+    /// The letters of reduced dimensions, in order of first appearance.
     pub fn summed(&self) -> Vec<char> {
         let mut out = vec![];
         for &c in self.left.iter().chain(&self.right) {
@@ -267,7 +269,7 @@ pub struct Node {
     pub op: Op,
     pub args: Vec<Value>,
     pub ty: TensorType,
-    /// Names of the ONNX nodes that it came from.
+    /// Names of the ONNX nodes that it originates from.
     pub origins: Vec<String>,
 }
 
@@ -275,17 +277,17 @@ pub struct Node {
 pub enum SymbolKind {
     /// A dimension of an input.
     Input,
-    /// Read from data at run time, by `sdx.bind`.
+    /// Read from data at run time: bound by `sdx.bind` or by a host operation.
     Data,
-    /// Positions that the memory of a state has room for: no dimension has it, only sizes and strides in memory.
+    /// Capacity of a state's memory in positions: it occurs in no dimension, only in sizes and strides in memory.
     Capacity,
-    /// Positions of a state that a call leaves where they are, because past and result are one memory; 0 in any other
-    /// call, which is what a program means.
+    /// Number of positions of a state that a call leaves unchanged because past and result share memory; 0 in all other
+    /// calls, and in the semantics of the program.
     Kept,
     /// The coordinate of a rank along an axis of the mesh; `hi` is the last one.
     Rank { axis: usize },
-    /// A name of the model that the ONNX node `why` needs to equal an expression of the other symbols. No type uses it;
-    /// a call must keep its range, and users may write it.
+    /// A symbol of the model that the ONNX node `why` requires to equal an expression of the other symbols. No type
+    /// uses it, but a call must respect its range, and users may refer to it.
     Derived { equals: Dim, why: String },
 }
 
@@ -293,19 +295,19 @@ pub enum SymbolKind {
 pub struct Symbol {
     pub kind: SymbolKind,
     pub lo: i64,
-    /// Inclusive; unbounded where absent.
+    /// Inclusive upper bound, if there is one.
     pub hi: Option<i64>,
 }
 
 /// An axis of the mesh of ranks that run a program together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// For the coordinate along it.
+    /// Symbol of the coordinate along the axis.
     pub symbol: String,
     pub size: usize,
 }
 
-/// The mesh that the symbols of a program say; empty for one rank.
+/// The mesh that a program's symbols declare; empty for a single rank.
 pub fn mesh(symbols: &BTreeMap<String, Symbol>) -> Vec<Axis> {
     let axis = |(name, s): (&String, &Symbol)| match s.kind {
         SymbolKind::Rank { axis } => {
@@ -318,7 +320,7 @@ pub fn mesh(symbols: &BTreeMap<String, Symbol>) -> Vec<Axis> {
     by_axis.into_values().collect()
 }
 
-/// The coordinates of all ranks of a mesh, in the order of their numbers: the last axis runs fastest.
+/// The coordinates of all ranks of a mesh, in rank order: the last axis varies fastest.
 pub fn coordinates(mesh: &[Axis]) -> Vec<Vec<usize>> {
     mesh.iter().fold(vec![vec![]], |ranks: Vec<Vec<usize>>, axis| {
         let along = |rank: &Vec<usize>| (0..axis.size).map(|at| [rank.as_slice(), &[at]].concat()).collect::<Vec<_>>();
@@ -333,11 +335,11 @@ pub struct Graph {
     /// Output names and values.
     pub outputs: Vec<(String, Value)>,
     pub symbols: BTreeMap<String, Symbol>,
-    /// Facts that inference assumed and the call must satisfy.
+    /// Equalities that inference assumed and that a call must satisfy.
     pub checks: Vec<Check>,
-    /// Only host operations of other functions call it.
+    /// Whether the function is called by host operations of other functions only.
     pub internal: bool,
-    /// The functions that its host operations call, where it was read to be run (`Graph::read_whole`).
+    /// The functions that its host operations call, if it was read to be run (`Graph::read_whole`).
     pub bodies: BTreeMap<String, Graph>,
 }
 
@@ -366,7 +368,7 @@ impl Graph {
         })
     }
 
-    /// What a rank has of an input or a parameter.
+    /// The parts that a rank holds of an input or a parameter; empty for others.
     pub fn parts(&self, v: Value) -> &[Part] {
         match &self.node(v).op {
             Op::Input { parts, .. } | Op::Param { parts, .. } => parts,
@@ -374,7 +376,7 @@ impl Graph {
         }
     }
 
-    /// What a rank has of an output, which is that of the input that it continues.
+    /// The parts that a rank holds of an output, which are those of the input that it continues.
     pub fn output_parts(&self, v: Value) -> &[Part] {
         match (&self.node(v).op, self.node(v).args.first()) {
             (Op::Append { .. }, Some(past)) if matches!(self.node(*past).op, Op::Input { .. }) => self.parts(*past),
@@ -382,7 +384,7 @@ impl Graph {
         }
     }
 
-    /// How often each value is used, outputs included.
+    /// Number of uses of each value, outputs included.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.nodes.len()];
         for v in self.nodes.iter().flat_map(|n| &n.args).chain(self.outputs.iter().map(|(_, v)| v)) {
@@ -391,13 +393,13 @@ impl Graph {
         uses
     }
 
-    /// The lower bound of a symbol: 0 where nothing is declared.
+    /// The lower bound of a symbol; 0 if it is not declared.
     pub fn symbol_lo(&self, name: &str) -> i64 {
         self.symbols.get(name).map_or(0, |s| s.lo)
     }
 }
 
-/// Why a name is no dimension's: it would be taken for a kernel's own symbol, or not survive being printed.
+/// Reason why a name cannot be a dimension's: it would be taken for a kernel's symbol, or would not survive printing.
 pub fn odd_symbol(name: &str) -> Option<String> {
     match name {
         _ if name.starts_with(['%', '$']) => {
@@ -408,7 +410,7 @@ pub fn odd_symbol(name: &str) -> Option<String> {
     }
 }
 
-/// Refuses what no tensor can have: overflowed expressions, negative constants, element counts beyond i64, odd symbols.
+/// Refuses types that no tensor can have: overflowed sizes, negative constants, symbols with invalid names.
 pub fn check_type(ty: &TensorType) -> Result<()> {
     if let Some(reason) = ty.dims.iter().flat_map(Dim::symbols).find_map(|s| odd_symbol(&s)) {
         return Err(Error::user("E0204", reason).help("rename the dimension in the model"));

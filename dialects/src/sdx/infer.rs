@@ -7,7 +7,7 @@ use sardonyx_base::{DType, Dim, Error, Result};
 type Verdict = std::result::Result<TensorType, String>;
 
 /// The result's type. Operations whose result does not follow from the operands (reshape, slice, …) take it from
-/// `declared` and check it. The caller compares with the declared type where there is one.
+/// `declared` and check it. The caller compares the result with the declared type, if there is one.
 pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>) -> Verdict {
     let wanted = arity(op);
     if wanted.is_some_and(|n| n != args.len()) {
@@ -81,7 +81,7 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
     }
 }
 
-/// The number of operands; `None` where it varies.
+/// The number of operands; `None` if it varies.
 fn arity(op: &Op) -> Option<usize> {
     match op {
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => Some(0),
@@ -183,7 +183,8 @@ fn slice_type(starts: &[Dim], steps: &[i64], arg: &TensorType, to: &TensorType) 
     Ok(TensorType::new(arg.dtype, to.dims.clone()))
 }
 
-/// The places may be written in another way than `WindowSpec::places` has it: as a dimension that was unified.
+/// The declared number of positions may be another expression than `WindowSpec::places` returns, such as a unified
+/// dimension.
 fn window_type(w: &WindowSpec, arg: &TensorType, declared: Option<&TensorType>) -> Verdict {
     if w.axis >= arg.rank() || w.stride < 1 || w.dilation < 1 {
         return Err(format!("needs a dimension {} of {arg}, and a positive stride and dilation", w.axis));
@@ -252,12 +253,12 @@ fn broadcast_type(dims: &[usize], arg: &TensorType, to: &TensorType) -> Verdict 
 }
 
 impl Graph {
-    /// Appends a node whose type follows from its operands.
+    /// Appends a node whose type is inferred from its operands.
     pub fn add(&mut self, op: Op, args: &[Value], origins: &[String]) -> Result<Value> {
         self.add_as(op, args, None, origins)
     }
 
-    /// Appends a node whose type is declared; refuses one that breaks the operation's rule.
+    /// Appends a node with a declared type; refuses one that breaks the operation's rule.
     pub fn add_as(&mut self, op: Op, args: &[Value], ty: Option<TensorType>, origins: &[String]) -> Result<Value> {
         let types: Vec<&TensorType> = args.iter().map(|&v| self.ty(v)).collect();
         let result = result_type(&op, &types, ty.as_ref())

@@ -8,13 +8,13 @@ use sardonyx_base::plan::Check;
 use sardonyx_base::{Dim, Error, HostOp, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The type of an operation's result or of an argument.
+/// Converts the type of an operation's result or of an argument.
 pub fn tensor_type(t: Type) -> Result<TensorType> {
     let (dims, dtype) = t.as_shaped().ok_or_else(|| Error::defect(format!("{} is no tensor type", t.text())))?;
     Ok(TensorType { dims, dtype })
 }
 
-/// The attributes of an operation, by name, and the way back (`read_op`).
+/// The attributes of an operation, by name; `read_op` is the inverse.
 fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
     let usizes = |v: &[usize]| cx.i64s(&v.iter().map(|&x| x as i64).collect::<Vec<_>>());
     Ok(match op {
@@ -80,12 +80,12 @@ fn read_place(op: Operation) -> std::result::Result<Place, String> {
     Ok(Place { mesh, split })
 }
 
-/// `{bits}` or nothing.
+/// Bits if the operation has the attribute `bits`, else value.
 pub fn conversion(op: Operation) -> Conversion {
     if op.attr("bits").is_some() { Conversion::Bits } else { Conversion::Value }
 }
 
-/// The operation's meaning, or why its attributes make none.
+/// The operation with its attributes, or why they are invalid.
 pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
     let name = op.name();
     let missing = |what: &str| format!("the attribute `{what}` is missing or malformed");
@@ -172,7 +172,7 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
     })
 }
 
-/// The attributes `op` and `bodies` of a host operation of any level.
+/// Reads the attributes `op` and `bodies` of a host operation of any level.
 pub fn read_host_op(op: Operation) -> std::result::Result<(HostOp, Vec<String>), String> {
     let text = op.attr("op").and_then(Attr::as_str).ok_or("`op` is missing")?;
     let host_op = HostOp::parse(&text).ok_or_else(|| format!("there is no host operation `{text}`"))?;
@@ -228,7 +228,7 @@ fn read_symbol(text: &str) -> Option<(String, Symbol)> {
     Some((name, Symbol { kind, lo: lo.parse().ok()?, hi }))
 }
 
-/// An expression and what follows the separator: a name may hold one too, in its quotes.
+/// Splits into an expression and what follows the separator, which may also occur within a quoted name.
 fn split_after_dim<'a>(text: &'a str, separator: &str) -> Option<(Dim, &'a str)> {
     let parsed = |(at, _): (usize, &str)| Some((Dim::parse(&text[..at]).ok()?, &text[at + separator.len()..]));
     text.match_indices(separator).find_map(parsed)
@@ -258,7 +258,7 @@ pub fn read_checks(attr: Option<Attr>) -> Result<Vec<Check>> {
     list.iter().map(one).collect()
 }
 
-/// Attributes that every level's function carries: symbols, checks, result names.
+/// Attributes of a function at this level: symbols, checks, result names, whether it is internal.
 pub fn function_attrs(cx: Context, graph: &Graph) -> Vec<(&'static str, Attr)> {
     let names: Vec<&str> = graph.outputs.iter().map(|(n, _)| n.as_str()).collect();
     let mut attrs = vec![
@@ -270,7 +270,7 @@ pub fn function_attrs(cx: Context, graph: &Graph) -> Vec<(&'static str, Attr)> {
     attrs
 }
 
-/// The function that host operations call by this name. Errors: E0901 where there is none.
+/// The internal function of this name, for a host operation to call. Errors: E0901 if there is none.
 pub fn called(module: Operation, name: &str) -> Result<Operation> {
     let named = |op: &Operation| {
         let own = op.attr("sym_name").and_then(Attr::as_str);
@@ -281,19 +281,19 @@ pub fn called(module: Operation, name: &str) -> Result<Operation> {
     found.ok_or_else(|| Error::defect(format!("the function `{name}` is called, but not there")))
 }
 
-/// Whether a function is only called by host operations of others.
+/// Whether a function is called by host operations of other functions only.
 pub fn is_internal(function: Operation) -> bool {
     function.attr("sdx.internal").is_some()
 }
 
-/// The attributes of an argument: its name, and what a rank has of it.
+/// The attributes of an argument: its name, and the parts that a rank holds of it.
 pub fn argument(cx: Context, name: &str, parts: &[Part]) -> Attr {
     let mut attrs = vec![("sdx.name".to_string(), cx.str(name))];
     attrs.extend((!parts.is_empty()).then(|| ("sdx.parts".to_string(), write_parts(cx, parts))));
     cx.dict(&attrs)
 }
 
-/// A `func.func` over a body block whose arguments have these attributes.
+/// Creates a `func.func` from a body block and the attributes of the block's arguments.
 pub fn build_function(
     cx: Context,
     name: &str,
@@ -312,13 +312,13 @@ pub fn build_function(
     cx.build(Parts { name: "func.func", attrs: &all, regions: &[body], ..Parts::default() })
 }
 
-/// The names that `sdx.name` gives to the arguments of a function; `argI` where it is absent.
+/// Names of a function's arguments from `sdx.name`; `argI` if it is absent.
 pub fn argument_names(function: Operation) -> Vec<String> {
     let names = argument_attrs(function, "sdx.name").into_iter().enumerate();
     names.map(|(i, attr)| attr.and_then(Attr::as_str).unwrap_or_else(|| format!("arg{i}"))).collect()
 }
 
-/// An attribute of each argument.
+/// The attribute `name` of each argument.
 fn argument_attrs(function: Operation, name: &str) -> Vec<Option<Attr>> {
     let count = function.block(0).map_or(0, |b| b.arguments().len());
     let attrs = function.attr("arg_attrs").and_then(Attr::as_array).unwrap_or_default();
@@ -329,7 +329,7 @@ fn argument_attrs(function: Operation, name: &str) -> Vec<Option<Attr>> {
     (0..count).map(one).collect()
 }
 
-/// Names of the results by `sdx.results`; `resultI` where it is absent.
+/// Names of the results from `sdx.results`; `resultI` if it is absent.
 pub fn result_names(function: Operation, count: usize) -> Vec<String> {
     let names = function.attr("sdx.results").and_then(Attr::as_strs).unwrap_or_default();
     (0..count).map(|i| names.get(i).cloned().unwrap_or_else(|| format!("result{i}"))).collect()
@@ -366,7 +366,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// A function of a module and the functions that it calls, of the same level: what there is to be run.
+    /// Reads a function that can be run, together with the functions of the module that it calls.
     pub fn read_whole(function: Operation, module: Operation) -> Result<Graph> {
         let mut graph = Graph::read(function)?;
         let hosts =
@@ -378,7 +378,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// A detached `func.func`; nodes that nothing uses are left out.
+    /// Creates a detached `func.func`; unused nodes are omitted.
     pub fn write(&self, cx: Context) -> Result<Operation> {
         let live = self.live();
         let inputs: Vec<Value> = self.inputs().map(|(v, _, _)| v).collect();
@@ -405,7 +405,8 @@ impl Graph {
         build_function(cx, &self.name, body, &arguments.collect::<Vec<_>>(), &types, function_attrs(cx, self))
     }
 
-    /// Which nodes an output or a binding of a symbol needs. A binding is kept when it is there: types refer to it.
+    /// Which nodes are needed by an output or by the binding of a symbol. Bindings are always live, because types refer
+    /// to the symbols.
     pub fn live(&self) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
         let bindings = self.values().filter(|(_, n)| !n.op.binds().is_empty()).map(|(v, _)| v);

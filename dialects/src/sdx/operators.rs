@@ -1,47 +1,48 @@
-//! graph  =>  its operators: one for each ONNX node, with the values that it reads from others and gives to others
+//! graph  =>  its operators: one per ONNX node, with the values that it reads from and writes for other operators
 //!
-//! An operator is all nodes of one ONNX node (of the same origins; a node without origins is one by itself). It reads
-//! each value of others once and writes each value that others read once.
+//! An operator consists of all nodes that originate from one ONNX node (with the same origins; a node without origins
+//! is an operator by itself). It reads each value of other operators once, and writes each value that others read once.
 //!
-//! What only says where elements stand is no operator: `reshape`, `transpose`, `slice`, `window`, `broadcast` and
-//! `bind` are *views*, and reading one reads the elements that it shows. A value that is the same known number everywhere, and an
-//! expression of the symbols, is *known*: it is in the code, not in memory. Concatenation, padding and gathering move.
+//! Operations that only rearrange elements are not operators: `reshape`, `transpose`, `slice`, `window`, `broadcast`,
+//! `place` and `bind` are *views*, and reading a view reads the elements that it shows. A value whose elements are all
+//! the same known number, or that is an expression of the symbols, is *known*: it is in the code, not in memory.
+//! Concatenation, padding and gathering do move elements.
 //!
-//! Products that read one value whole (Q, K and V, gate and up) read it once together: with their weights side by side
-//! they are one product, and so they are counted in the source ("Data Movement Is All You Need", 2021), whose baseline
-//! has Q, K and V as one contraction.
+//! Contractions that read the whole of the same value (Q, K and V; gate and up) read it once together: with
+//! concatenated weights they are a single contraction. The source of these counts ("Data Movement Is All You Need",
+//! 2021) counts them in the same way: its baseline has Q, K and V as one contraction.
 
 use super::graph::{Graph, Node, Op, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one ONNX node does.
+/// The nodes of one ONNX node, with what they read and write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operator {
-    /// Its nodes, views left out.
+    /// Its nodes without views.
     pub nodes: Vec<Value>,
     pub reads: Vec<Read>,
-    /// Values that others need, as inputs or as outputs of the graph.
+    /// Values that other operators read, or that are outputs of the graph.
     pub writes: Vec<Value>,
 }
 
 /// What an operator reads of one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// No view.
+    /// The value that is read; it is not a view.
     pub root: Value,
-    /// The root or views of it, each with how it is read.
+    /// The root or views of it, each with the way in which it is read.
     pub through: Vec<(Value, Reading)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reading {
-    /// All elements that it shows.
+    /// All elements that the value shows.
     All,
-    /// Those along an axis that the indices of this gather name.
+    /// Only the elements along an axis that the indices of this gather select.
     Gathered(Value),
 }
 
-/// A value that another one shows in another form.
+/// The value of which a node is a view, if it is one.
 pub fn viewed(node: &Node) -> Option<Value> {
     match &node.op {
         Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Window(_) => node.args.first().copied(),
@@ -54,14 +55,14 @@ pub fn viewed(node: &Node) -> Option<Value> {
 }
 
 impl Graph {
-    /// A number that no host operation's results have yet.
+    /// A group number that no host operation uses yet.
     pub fn next_group(&self) -> usize {
         let groups =
             self.nodes.iter().filter_map(|n| if let Op::Host(host) = &n.op { Some(host.group + 1) } else { None });
         groups.max().unwrap_or(0)
     }
 
-    /// The value that is no view behind a value.
+    /// The value behind a chain of views.
     pub fn root(&self, mut v: Value) -> Value {
         while let Some(of) = viewed(self.node(v)) {
             v = of;
@@ -69,7 +70,7 @@ impl Graph {
         v
     }
 
-    /// Per value whether it is one number everywhere that the code knows, or a list of expressions of the symbols.
+    /// For each value, whether all its elements are one number known at compile time, or expressions of the symbols.
     pub fn known(&self) -> Vec<bool> {
         let mut known: Vec<bool> = vec![];
         for node in &self.nodes {
@@ -91,7 +92,7 @@ impl Graph {
         known
     }
 
-    /// The operators that outputs need, in the order of their last nodes.
+    /// The operators that the outputs need, in the order of their last nodes.
     pub fn operators(&self) -> Vec<Operator> {
         let (live, known) = (self.live(), self.known());
         let given = |n: &Node| matches!(n.op, Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_));
@@ -121,7 +122,7 @@ impl Graph {
         operators
     }
 
-    /// What nodes read of values for which `foreign` holds.
+    /// What nodes read of the values for which `foreign` holds.
     fn reads(&self, nodes: &[Value], foreign: &dyn Fn(Value) -> bool) -> Vec<Read> {
         let mut reads: BTreeMap<Value, BTreeSet<(Value, Reading)>> = BTreeMap::new();
         for &v in nodes {
@@ -137,7 +138,7 @@ impl Graph {
         reads.into_iter().map(|(root, through)| Read { root, through: through.into_iter().collect() }).collect()
     }
 
-    /// Leaves out what a contraction reads whole and an earlier one did, too.
+    /// Removes from contractions the reads of whole values that an earlier contraction reads whole as well.
     fn share(&self, operators: &mut [Operator]) {
         let mut read = BTreeSet::new();
         for operator in operators {
@@ -150,7 +151,7 @@ impl Graph {
         }
     }
 
-    /// Every element is read, and through views that only arrange.
+    /// Whether every element is read, through views that only rearrange them.
     fn is_whole(&self, read: &Read) -> bool {
         let arranged = |v: Value| {
             let mut v = v;
@@ -166,7 +167,7 @@ impl Graph {
     }
 }
 
-/// What nodes of one operator have in common.
+/// What the nodes of one operator have in common: their origins, or the node itself.
 type Key = (Vec<String>, Option<Value>);
 
 fn key(v: Value, node: &Node) -> Key {

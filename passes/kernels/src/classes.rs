@@ -1,4 +1,4 @@
-//! The classes of kernels: who plans a kernel of each, for CPUs and for GPUs
+//! Classes of kernels  =>  the planners of each class, for CPUs and for GPUs
 
 use super::cpu::CpuPlan;
 use super::def::KernelDef;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 type ForCpu = fn(&KernelDef) -> Option<Arc<dyn CpuPlan>>;
 type ForGpu = fn(&KernelDef, Target) -> Option<Box<dyn GpuPlan>>;
 
-/// Who plans a kernel, in order of preference: the last one takes every kernel of the class.
+/// Planners of a class in order of preference: the last one accepts every kernel of the class.
 struct ClassRow {
     cpu: &'static [ForCpu],
     gpu: &'static [ForGpu],

@@ -1,4 +1,4 @@
-//! `CpuPlan`: how a CPU computes one kernel, which says what a launch needs, what it costs, and writes its MLIR
+//! `CpuPlan`: how a CPU computes one kernel: its launch requirements, its cost, and its MLIR
 
 use super::asm::Mlir;
 use super::cx::Cx;
@@ -9,9 +9,9 @@ use super::words::Words;
 use sardonyx_base::Dim;
 use std::fmt::Debug;
 
-/// Made once per kernel, for all levels of CPUs. Every function is given the kernel that the plan was made for.
+/// Plan of a kernel, created once for all CPU levels. Every function receives the kernel that the plan was created for.
 pub trait CpuPlan: Debug + Send + Sync {
-    /// Work items of a launch, over `p0`, `p1`, …; the same for every level.
+    /// Number of work items of a launch, over `p0`, `p1`, …; the same for every level.
     fn grid(&self, def: &KernelDef) -> Dim;
 
     /// Bytes of scratch per thread, over `p0`, `p1`, …; the same for every level.
@@ -19,31 +19,31 @@ pub trait CpuPlan: Debug + Send + Sync {
         Dim::constant(0)
     }
 
-    /// The loops with these parameters, as one thread runs all work items in their order.
+    /// Loops executed for these parameters when one thread runs all work items in order.
     fn nest(&self, def: &KernelDef, params: &[i64]) -> Nest;
 
     fn pace(&self, def: &KernelDef) -> Pace;
 
-    /// What code in blocks of registers takes at a time; none where the code is plain loops.
+    /// Words that register-blocked code multiplies; `None` if the code is plain loops.
     fn words(&self) -> Option<Words> {
         None
     }
 
-    /// Whether a left factor that is padded is computed where it is read.
+    /// Whether a padded left operand is computed in scratch by the work item that reads it.
     fn stages(&self) -> bool {
         false
     }
 
-    /// Whether CPUs with tiles multiply in them.
+    /// Whether CPUs with tiles use them for this kernel.
     fn fits_tiles(&self, _def: &KernelDef) -> bool {
         false
     }
 
-    /// The queries of a batch element, of attention in blocks of registers.
+    /// Number of queries of a batch element; only for register-blocked attention.
     fn attention_rows(&self, _def: &KernelDef) -> Option<Dim> {
         None
     }
 
-    /// Writes the work items from `cx.launch.begin` to `cx.launch.end`.
+    /// Writes the loop over the work items from `cx.launch.begin` to `cx.launch.end`.
     fn emit(&self, cx: &Cx<Mlir>, asm: &mut Mlir);
 }

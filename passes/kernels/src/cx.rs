@@ -9,7 +9,7 @@ use sardonyx_base::cpu::{Extension, Level};
 use sardonyx_base::plan::KernelArgs;
 use std::mem::offset_of;
 
-/// What is the same in the whole function: the definition, the arguments, the dependences.
+/// Context shared by a whole function: the definition, the arguments, the dependences.
 pub struct Cx<'a, A: Asm> {
     pub def: &'a KernelDef,
     pub deps: Vec<VarSet>,
@@ -43,7 +43,7 @@ impl<A: Asm> Cx<'_, A> {
 }
 
 impl<'a> Cx<'a, Mlir> {
-    /// Unpacks the `KernelArgs`.
+    /// Unpacks the function's `KernelArgs` argument.
     pub fn arguments(asm: &mut Mlir, def: &'a KernelDef, level: Level) -> Cx<'a, Mlir> {
         let args = asm.argument();
         let mut field = |at: usize, ty: Ty| {
@@ -73,20 +73,20 @@ impl<'a> Cx<'a, Mlir> {
         Cx { def, deps: def.dependences(), params, reads, writes, status, launch }
     }
 
-    /// Lanes of an f32 vector.
+    /// Number of lanes of an f32 vector.
     pub fn lanes(&self) -> u32 {
         self.launch.level.lanes()
     }
 
-    /// Whether masked loads and stores are instructions: else the elements behind the last whole vector are taken
-    /// one by one.
+    /// Whether masked loads and stores are instructions for all buffers; otherwise the elements after the last full
+    /// vector are processed one by one.
     pub fn has_masks(&self) -> bool {
         let wide = |s: &Storage| scalar::stored(s.dtype).bits() >= 32;
         self.launch.level.has(Extension::Masks) || self.def.reads.iter().chain(&self.def.writes).all(wide)
     }
 }
 
-/// The work item's number  =>  the values of variables (or of block numbers), the last one running fastest.
+/// Number of a work item  =>  the values of variables (or of block numbers), with the last one as the fastest index.
 pub fn decode(asm: &mut impl Asm, item: Val, extents: &[Val]) -> Vec<Val> {
     let mut rest = item;
     let mut out = vec![];
@@ -102,7 +102,7 @@ pub fn decode(asm: &mut impl Asm, item: Val, extents: &[Val]) -> Vec<Val> {
     out
 }
 
-/// lo + (hi - lo) rounded down to a multiple of `step`.
+/// Returns lo + (hi - lo) rounded down to a multiple of `step`.
 pub fn whole_steps(asm: &mut impl Asm, lo: Val, hi: Val, step: i64) -> Val {
     if step == 1 {
         return hi;

@@ -4,7 +4,7 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
-/// An extent, a stride or an offset: known, or parameter `p{n}` of the launch.
+/// Extent, stride or offset: a constant, or parameter `p{n}` of the launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Size {
     Const(i64),
@@ -43,56 +43,56 @@ pub fn param(n: usize) -> Dim {
     Dim::symbol(&format!("p{n}"))
 }
 
-/// `offset + Σ strides[i] · %i`
+/// Linear expression `offset + Σ strides[i] · %i`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Linear {
     pub offset: Size,
-    /// One per iteration variable, outer ones first.
+    /// One stride per iteration variable, outermost first.
     pub strides: Vec<Size>,
 }
 
-/// `stride · expr`, where `expr` is computed per element: it is not linear, or contains a value read from data.
+/// Part `stride · expr` of a coordinate, where `expr` is not linear or contains a value read from data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Computed {
-    /// Over `%i`, `$k` and `p{n}`.
+    /// Expression over `%i`, `$k` and `p{n}`.
     pub expr: Dim,
     pub stride: Size,
-    /// Where present, `expr` is checked to lie in `0..limit`.
+    /// If present, the kernel checks that `expr` is in `0..limit`.
     pub limit: Option<Size>,
-    /// The coordinate that it is a part of.
+    /// Index of the coordinate that it is added to.
     pub coord: usize,
 }
 
-/// Which element of a buffer is accessed.
+/// Element of a buffer that is accessed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// Among the reads, or among the writes.
+    /// Index among the reads, or among the writes.
     pub buffer: usize,
-    /// The element's number; for panels the row `k` and the column `n` instead.
+    /// Index of the element; for panels, the row `k` and the column `n` instead.
     pub coords: Vec<Linear>,
     pub computed: Vec<Computed>,
 }
 
 impl Access {
-    /// The stride of a variable, where the access is linear in it and the buffer is row-major.
+    /// Stride of a variable, if the access is linear in it and the buffer is row-major.
     pub fn stride(&self, var: usize) -> Size {
         self.coords[0].strides[var]
     }
 
-    /// What is added to the element's number beside the steps along a variable, in a row-major buffer: the multiples of
-    /// what, or the number itself.
+    /// Terms of the element's index other than the one of this variable, in a row-major buffer: the stride of each
+    /// term, or the constant offset itself.
     pub fn others(&self, var: usize) -> impl Iterator<Item = Size> {
         let line = &self.coords[0];
         let strides = line.strides.iter().enumerate().filter(move |(v, _)| *v != var).map(|(_, s)| *s);
         strides.chain([line.offset]).chain(self.computed.iter().map(|c| c.stride))
     }
 
-    /// Whether the element's number is known to be a multiple wherever the variable is.
+    /// Whether the element's index is a multiple of `of` whenever the term of `var` is.
     pub fn is_aligned(&self, var: usize, of: i64) -> bool {
         self.others(var).all(|s| s.as_const().is_some_and(|c| c % of == 0))
     }
 
-    /// Whether any coordinate moves with the variable (computed parts aside).
+    /// Whether any coordinate depends on the variable linearly; computed parts are ignored.
     pub fn moves_with(&self, var: usize) -> bool {
         self.coords.iter().any(|c| !c.strides[var].is(0))
     }
@@ -104,9 +104,9 @@ pub enum Op {
         access: Access,
         guard: Option<usize>,
     },
-    /// The bits of an f64.
+    /// Constant, as the bits of an f64.
     Const(u64),
-    /// Over `%i` and `p{n}`.
+    /// Integer expression over `%i` and `p{n}`.
     Index(Dim),
     Apply {
         f: ScalarFn,
@@ -131,7 +131,7 @@ pub struct Write {
     pub value: usize,
 }
 
-/// How a buffer's elements lie: row-major, or `[ceil(n / width)][ceil(rows / depth)][width][depth]`.
+/// Layout of a buffer's elements: row-major, or panels `[ceil(n / width)][ceil(rows / depth)][width][depth]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Storage {
     pub dtype: DType,
@@ -141,32 +141,33 @@ pub struct Storage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Panels {
     pub width: i64,
-    /// Rows of a column that lie side by side.
+    /// Number of rows of a column that are stored side by side.
     pub depth: i64,
     pub rows: i64,
-    /// Two elements are a byte: four rows the low bits, the next four the high ones.
+    /// Two elements share a byte: the first half of a group of rows is in the low nibbles, the second half in the high
+    /// ones.
     pub halves: bool,
 }
 
 impl Panels {
-    /// Groups of rows in a panel.
+    /// Number of groups of `depth` rows in a panel.
     pub fn groups(&self) -> i64 {
         self.rows.div_euclid(self.depth) + (self.rows % self.depth != 0) as i64
     }
 
-    /// Places in memory of the rows that lie side by side.
+    /// Number of storage units that a group of rows takes per column.
     pub fn places(&self) -> i64 {
         if self.halves { self.depth.div_euclid(2) } else { self.depth }
     }
 }
 
-/// One kernel over formal parameters. Two layers of a network with the same shapes give equal values.
+/// Kernel over formal parameters. Two layers of a network with the same shapes give equal values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KernelDef {
     pub class: Class,
     pub outer: Vec<Size>,
     pub inner: Vec<Size>,
-    /// Summed at each inner point.
+    /// Extents of the variables that are reduced at each inner point.
     pub deep: Vec<Size>,
     pub reads: Vec<Storage>,
     pub writes: Vec<Storage>,
@@ -175,7 +176,7 @@ pub struct KernelDef {
     pub n_params: usize,
 }
 
-/// A set of iteration variables, one bit each.
+/// Set of iteration variables, one bit each.
 pub type VarSet = u64;
 
 impl KernelDef {
@@ -183,7 +184,7 @@ impl KernelDef {
         self.outer.len() + self.inner.len() + self.deep.len()
     }
 
-    /// The outer variables and the inner ones: those of points.
+    /// Number of outer and inner variables, which together enumerate the points.
     pub fn n_point_vars(&self) -> usize {
         self.outer.len() + self.inner.len()
     }
@@ -197,7 +198,7 @@ impl KernelDef {
         }
     }
 
-    /// The inner variables, and the deep ones.
+    /// Set of the inner and the deep variables.
     pub fn inner_vars(&self) -> VarSet {
         ((1 << self.n_vars()) - 1) & !((1 << self.outer.len()) - 1)
     }
@@ -206,7 +207,7 @@ impl KernelDef {
         ((1 << self.n_vars()) - 1) & !((1 << self.n_point_vars()) - 1)
     }
 
-    /// Which iteration variables each statement depends on.
+    /// Set of iteration variables that each statement depends on.
     pub fn dependences(&self) -> Vec<VarSet> {
         let mut deps: Vec<VarSet> = vec![];
         for step in &self.body {
@@ -224,13 +225,13 @@ impl KernelDef {
         deps
     }
 
-    /// The variables that move an access.
+    /// Set of variables that an access depends on.
     pub fn access_vars(&self, access: &Access, deps: &[VarSet]) -> VarSet {
         let linear = (0..self.n_vars()).filter(|v| access.moves_with(*v)).fold(0, |s, v| s | 1 << v);
         access.computed.iter().fold(linear, |s, c| s | dim_vars(&c.expr, deps))
     }
 
-    /// The statements that a statement reads directly.
+    /// Statements that a statement reads directly.
     pub fn operands(&self, k: usize) -> Vec<usize> {
         match &self.body[k].op {
             Op::Load { access, guard } => access_values(access).into_iter().chain(*guard).collect(),
@@ -240,7 +241,7 @@ impl KernelDef {
         }
     }
 
-    /// Whether nothing but sums reads a statement.
+    /// Whether a statement is read by sums only.
     pub fn is_only_summed(&self, k: usize) -> bool {
         let sums = |reader: &usize| matches!(self.body[*reader].op, Op::Reduce { f: ReduceFn::Add, .. });
         let mut readers = (k + 1..self.body.len()).filter(|reader| self.operands(*reader).contains(&k));
@@ -249,13 +250,13 @@ impl KernelDef {
     }
 }
 
-/// The statements whose values an access computes with.
+/// Statements whose values an access is computed from.
 pub fn access_values(access: &Access) -> Vec<usize> {
     let values = |c: &Computed| -> Vec<usize> { c.expr.symbols().iter().filter_map(|s| own(s, '$')).collect() };
     access.computed.iter().flat_map(values).collect()
 }
 
-/// The number of a symbol `%3` or `$3`.
+/// Number of a symbol such as `%3` or `$3`.
 pub fn own(symbol: &str, mark: char) -> Option<usize> {
     symbol.strip_prefix(mark)?.parse().ok()
 }

@@ -1,31 +1,32 @@
-//! devices/NAME.toml  =>  what a device can do, each figure with its source
+//! devices/NAME.toml  =>  capabilities of a device, with the source of each figure
 
 use sardonyx_base::{DType, Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What stands for a source where nobody has measured.
+/// Source of a figure that has not been measured.
 pub const NOT_MEASURED: &str = "not measured";
 
-/// What a byte without a sign is more than one with a sign.
+/// Offset between unsigned and signed bytes.
 pub const BYTE_SHIFT: f64 = 128.0;
 
-/// A device as data: cost models and limits read this, never the machine that the compiler runs on.
+/// Description of a device. Cost models and limits read this, never the machine that the compiler runs on.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {
     pub name: String,
     pub about: String,
-    /// The `--target` whose code runs on it: the levels of the CPU share one, and a GPU runs what was written for an older.
+    /// The `--target` whose code runs on it: all CPU levels share one, and a GPU also runs code written for an older
+    /// one.
     pub target: String,
-    /// CPU cores, or multiprocessors.
+    /// Number of CPU cores or multiprocessors.
     pub cores: Figure<u64>,
     pub clock_ghz: Figure<f64>,
-    /// Starting one kernel.
+    /// Time to launch one kernel.
     pub launch_us: Figure<f64>,
-    /// What the figures' `source` says in full.
+    /// Full descriptions of the sources that figures name.
     pub sources: BTreeMap<String, String>,
-    /// From the nearest to the farthest.
+    /// Memory levels, from the nearest to the farthest.
     pub memory: Vec<Memory>,
     pub rate: Vec<Rate>,
     pub byte_products: ByteProducts,
@@ -33,7 +34,7 @@ pub struct DeviceSpec {
     pub gpu: Option<Gpu>,
 }
 
-/// A number with where it comes from; none where it was not measured.
+/// Number with its source; `value` is `None` if it was not measured.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Figure<T> {
@@ -41,18 +42,18 @@ pub struct Figure<T> {
     pub source: String,
 }
 
-/// One level of the memory.
+/// One level of the memory hierarchy.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     pub level: Level,
-    /// Who has one of these to itself: `bytes` and `read_gb_s` are of one of them.
+    /// Unit that owns one such memory: `bytes` and `read_gb_s` are per owner.
     pub per: Per,
     pub bytes: Figure<u64>,
     pub line_bytes: Option<Figure<u64>>,
-    /// The least that is moved; the whole line where none is given.
+    /// Smallest unit of transfer; the whole line if absent.
     pub sector_bytes: Option<Figure<u64>>,
-    /// 10⁹ bytes a second.
+    /// Read bandwidth in 10⁹ bytes per second.
     pub read_gb_s: Figure<f64>,
 }
 
@@ -73,7 +74,7 @@ pub enum Per {
     Device,
 }
 
-/// Multiplications and additions that one core does in a cycle.
+/// Number of multiplications and additions that one core executes per cycle.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
@@ -88,13 +89,13 @@ pub enum Unit {
     Vector,
     /// AMX.
     Tile,
-    /// A GPU's tensor cores.
+    /// Tensor cores of a GPU.
     Tensor,
-    /// A GPU's unit for exp, reciprocal and the like.
+    /// GPU unit for exp, reciprocal and similar functions.
     Special,
 }
 
-/// What a unit multiplies; tf32 and f8 are no types of tensors.
+/// Operand type of a unit; tf32 and f8 are not tensor types.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum RateType {
@@ -107,17 +108,17 @@ pub enum RateType {
     I8,
 }
 
-/// Which bytes the device's products of bytes take.
+/// Signedness of the bytes that the device's byte products accept.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum ByteProducts {
-    /// Left factors without a sign by right ones with one.
+    /// Unsigned left operands by signed right operands.
     UnsignedBySigned,
     AnySigns,
 }
 
 impl ByteProducts {
-    /// The type in which a left factor of bytes is multiplied, and how much more its numbers are in that type.
+    /// Type in which a left operand of bytes is multiplied, and the offset added to its values.
     pub fn left(self, dtype: DType) -> (DType, f64) {
         match (self, dtype) {
             (ByteProducts::UnsignedBySigned, DType::I8) => (DType::U8, BYTE_SHIFT),
@@ -125,7 +126,7 @@ impl ByteProducts {
         }
     }
 
-    /// The same for a right factor.
+    /// The same for a right operand.
     pub fn right(self, dtype: DType) -> (DType, f64) {
         match (self, dtype) {
             (ByteProducts::UnsignedBySigned, DType::U8) => (DType::I8, -BYTE_SHIFT),
@@ -139,36 +140,36 @@ impl ByteProducts {
 pub struct Cpu {
     pub vector_bits: Figure<u64>,
     pub vector_registers: Figure<u64>,
-    /// As the operating system names them.
+    /// Feature names as the operating system reports them.
     pub features: Vec<String>,
 }
 
-/// Limits of one multiprocessor, of a CTA on it and of a thread.
+/// Limits of a multiprocessor, of a CTA on it and of a thread.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
-    /// The oldest `.version` that a module for it may state.
+    /// Lowest `.version` that a PTX module for it may declare.
     pub ptx_version: String,
     pub warp_lanes: Figure<u64>,
     pub warps_max: Figure<u64>,
     pub ctas_max: Figure<u64>,
     pub threads_cta_max: Figure<u64>,
-    /// CTAs of a cluster; 1 where there are no clusters.
+    /// Maximum number of CTAs of a cluster; 1 if there are no clusters.
     pub cluster_max: Figure<u64>,
-    /// Of 32 bits.
+    /// Number of 32-bit registers.
     pub registers: Figure<u64>,
     pub registers_thread_max: Figure<u64>,
-    /// What a CTA may declare with `.shared`.
+    /// Bytes that a CTA may declare with `.shared`.
     pub shared_static_bytes: Figure<u64>,
-    /// What a CTA may have in all, asked for at the launch.
+    /// Bytes that a CTA may have in total, requested at the launch.
     pub shared_cta_bytes: Figure<u64>,
     pub shared_banks: Figure<u64>,
-    /// Whether four warps together multiply tiles in shared memory (`wgmma`).
+    /// Whether four warps together can multiply tiles in shared memory (`wgmma`).
     #[serde(default)]
     pub warpgroup_products: bool,
 }
 
-/// Sorted by name; each file's `name` is the row's.
+/// Devices that come with the compiler, sorted by name; the `name` in each file is the same.
 static KNOWN: &[(&str, &str)] = &[
     ("amx", include_str!("../devices/amx.toml")),
     ("sm_80", include_str!("../devices/sm_80.toml")),
@@ -177,7 +178,7 @@ static KNOWN: &[(&str, &str)] = &[
     ("x86-64-v4", include_str!("../devices/x86-64-v4.toml")),
 ];
 
-/// A figure as it is listed: where it stands, its value, the name of its source.
+/// Entry of a list of figures: its path in the file, its value, the name of its source.
 pub struct Listed<'a> {
     pub path: String,
     pub value: Option<f64>,
@@ -196,19 +197,19 @@ impl DeviceSpec {
         Some(DeviceSpec::parse(text, name).expect("what comes with the compiler is tested to be right"))
     }
 
-    /// The file behind a name, a start for one's own.
+    /// Text of the device's file, as a template for a user's own description.
     pub fn text(name: &str) -> Option<&'static str> {
         KNOWN.iter().find(|row| row.0 == name).map(|row| row.1)
     }
 
-    /// Reads a description; `file` is what a diagnostic calls it. Errors: E0406.
+    /// Parses a description; `file` is the name used in diagnostics. Errors: E0406.
     pub fn parse(text: &str, file: &str) -> Result<DeviceSpec> {
         let spec: DeviceSpec = toml::from_str(text).map_err(|e| unreadable(text, file, &e))?;
         spec.check().map_err(|e| e.file(file))?;
         Ok(spec)
     }
 
-    /// Every figure, in the order of the file.
+    /// All figures, in the order of the file.
     pub fn figures(&self) -> Vec<Listed<'_>> {
         let mut list = List(vec![]);
         list.int("cores", &self.cores);
@@ -243,7 +244,7 @@ impl DeviceSpec {
         list.0
     }
 
-    /// What the types cannot say: figures are positive and have a source, nothing is said twice.
+    /// Checks what the types do not: figures are positive and have a source, and nothing is stated twice.
     fn check(&self) -> Result<()> {
         let wrong = |at: &str, message: String| Err(Error::user("E0406", message).node(at));
         let figures = self.figures();
@@ -285,7 +286,7 @@ struct List<'a>(Vec<Listed<'a>>);
 
 impl<'a> List<'a> {
     fn int(&mut self, path: impl Into<String>, f: &'a Figure<u64>) {
-        // Sizes are far below 2⁵³, where f64 stops being exact.
+        // Values are far below 2⁵³, up to which f64 is exact.
         self.0.push(Listed { path: path.into(), value: f.value.map(|v| v as f64), source: &f.source });
     }
 
@@ -294,7 +295,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// A level as the file spells it.
+/// Name of a variant as the file spells it.
 fn word(level: &impl std::fmt::Debug) -> String {
     format!("{level:?}").to_lowercase()
 }
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(DeviceSpec::named("sm_75"), None);
     }
 
-    /// The vendor states both the rates and the products below; a slip in one figure breaks the other.
+    /// The vendor states both the rates and the products below, so an error in one figure shows in the other.
     #[test]
     fn peaks_are_what_the_vendor_states() {
         for (name, unit, dtype, tera) in [

@@ -4,7 +4,7 @@ use super::asm::{Asm, Bin, Val};
 use sardonyx_base::Dim;
 use sardonyx_base::dim::Atom;
 
-/// An integer expression; `symbol` gives the symbols' values, scalar or with `lanes` lanes.
+/// Emits an integer expression; `symbol` returns the symbols' values, scalar or with `lanes` lanes.
 pub fn emit_dim<A: Asm>(asm: &mut A, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut A, &str) -> Val) -> Val {
     let mut sum: Option<Val> = None;
     for (monomial, c) in d.terms() {
@@ -40,7 +40,7 @@ fn emit_atom<A: Asm>(asm: &mut A, atom: &Atom, lanes: u32, symbol: &mut dyn FnMu
     }
 }
 
-/// The sum of two numbers, one lane repeated where the other has several.
+/// Sum of two integers; broadcasts a scalar to the lanes of the other.
 pub fn add(asm: &mut impl Asm, a: Val, b: Val) -> Val {
     asm.both(Bin::AddI, a, b)
 }

@@ -1,4 +1,4 @@
-//! A lowered kernel  =>  its MLIR for a level of CPUs, or its code for a GPU
+//! A lowered kernel  =>  its MLIR for a CPU level, or its plan for a GPU
 
 use super::asm::Mlir;
 use super::classes;
@@ -14,32 +14,33 @@ use sardonyx_base::cpu::{Extension, Level};
 use sardonyx_base::{DType, Dim};
 
 impl Lowered {
-    /// Whether a left factor that is padded is computed where it is read.
+    /// Whether a padded left operand is computed in scratch by the work item that reads it.
     pub fn stages(&self) -> bool {
         self.plan.stages()
     }
 
-    /// What code in blocks of registers takes at a time; none where the code is plain loops.
+    /// Words that register-blocked code multiplies; `None` if the code is plain loops.
     pub fn words(&self) -> Option<Words> {
         self.plan.words()
     }
 
-    /// Whether code for the target keeps blocks of sums in registers. GPUs read the panels of CPUs too.
+    /// Whether code for the target keeps blocks of accumulators in registers. GPUs also read the panels packed for
+    /// CPUs.
     pub fn is_blocked(&self, target: Target) -> bool {
         self.words().is_some() || target.gpu().is_some() && self.for_gpu(target).plan.is_on_tensor_cores()
     }
 
-    /// The queries of a batch element, of attention in blocks of registers.
+    /// Number of queries of a batch element; only for register-blocked attention.
     pub fn attention_rows(&self) -> Option<Dim> {
         self.plan.attention_rows(&self.def)
     }
 
-    /// The loops of a CPU with these parameters, as one thread runs all work items in their order.
+    /// Loops that a CPU executes for these parameters when one thread runs all work items in order.
     pub fn nest(&self, params: &[i64]) -> Nest {
         self.plan.nest(&self.def, params)
     }
 
-    /// What a launch must fulfil.
+    /// Conditions that a launch must satisfy.
     pub fn footprint(&self) -> Footprint {
         self.def.footprint(self.plan.grid(&self.def))
     }
@@ -48,26 +49,26 @@ impl Lowered {
         self.plan.pace(&self.def)
     }
 
-    /// The kernel with its plan for a GPU, which is made here.
+    /// The kernel with a new plan for a GPU.
     pub fn for_gpu(&self, target: Target) -> GpuKernel<'_> {
         GpuKernel { def: &self.def, target, plan: classes::plan_for_gpu(&self.def, target) }
     }
 
-    /// The extension of CPUs that it multiplies words with, where there is one, and tiles where it can have them.
+    /// CPU extensions that multiply its words: that of the words, if any, and tiles if it can use them.
     fn multiplied_by(&self) -> Vec<Extension> {
         let tiles = self.plan.fits_tiles(&self.def);
         self.words().and_then(Words::extension).into_iter().chain(tiles.then_some(Extension::Tiles)).collect()
     }
 
-    /// Whether its code for a level is not that of the best one that the level includes.
+    /// Whether its code for a level differs from that for the best other level that the level includes.
     pub fn has_code_for(&self, level: Level) -> bool {
-        // Bf16 is rounded by instructions of the extension that multiplies it.
+        // The extension that multiplies bf16 also rounds to it.
         let rounds = self.def.reads.iter().chain(&self.def.writes).any(|b| b.dtype == DType::BF16);
         let extensions = self.multiplied_by().into_iter().chain(rounds.then_some(Extension::Pairs));
         level.is_common() || extensions.into_iter().any(|extension| level.adds(extension))
     }
 
-    /// The kernel as MLIR text: one `llvm.func` named `symbol`_`level`.
+    /// MLIR text of the kernel: one `llvm.func` named `symbol`_`level`.
     pub fn emit(&self, symbol: &str, level: Level) -> String {
         let mut asm = Mlir::new(level);
         let cx = Cx::arguments(&mut asm, &self.def, level);
@@ -76,8 +77,8 @@ impl Lowered {
     }
 }
 
-/// The levels that these kernels have code for, each at least one. A kernel without code of its own for a level runs that
-/// of the best one that the level includes. Rounding alone is no reason for a level: its instructions also lose subnormals.
+/// Levels for which at least one of these kernels has its own code. A kernel without code for a level runs that of the
+/// best level that it includes. Rounding alone does not add a level, because its instructions flush subnormals.
 pub fn levels_of<'a>(kernels: impl IntoIterator<Item = &'a Lowered>) -> Vec<Level> {
     let multiplied: Vec<Extension> = kernels.into_iter().flat_map(Lowered::multiplied_by).collect();
     Level::all()
@@ -85,13 +86,14 @@ pub fn levels_of<'a>(kernels: impl IntoIterator<Item = &'a Lowered>) -> Vec<Leve
         .collect()
 }
 
-/// The functions of one level, of the kernels that have code of their own for it.
+/// Functions of one level, for the kernels that have their own code for it.
 pub fn functions<'a>(kernels: impl IntoIterator<Item = (&'a str, &'a Lowered)>, level: Level) -> String {
     let own = kernels.into_iter().filter(|(_, l)| l.has_code_for(level));
     own.map(|(symbol, l)| l.emit(symbol, level)).collect()
 }
 
-/// `no-builtins` keeps LLVM from turning loops into calls of memcpy or memset: a kernel imports nothing.
+/// Attributes and name of a kernel's function. `no-builtins` keeps LLVM from turning loops into calls of memcpy or
+/// memset: a kernel imports nothing.
 fn signature(symbol: &str, level: Level) -> String {
     let (bits, (cpu, features), name) = (level.vector_bits(), level.llvm(), level.name());
     let features = match features.as_str() {

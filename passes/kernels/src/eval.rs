@@ -1,4 +1,4 @@
-//! Statement k at a point  =>  an SSA value, scalar or one per lane
+//! Statement k at a point  =>  an SSA value, scalar or with one element per lane
 
 use super::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 use super::cx::Cx;
@@ -9,25 +9,25 @@ use super::{math, scalar};
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
-/// The point (or the lanes of points) at which statements are evaluated.
+/// Point, or one point per lane, at which statements are evaluated.
 #[derive(Clone)]
 pub struct Point {
-    /// Per iteration variable its value; for the lane variable that of lane 0.
+    /// Value of each iteration variable; for the lane variable, that of lane 0.
     pub vars: Vec<Option<Val>>,
-    /// The variable that lanes run along, and how many there are.
+    /// Variable that the lanes run along, and the number of lanes.
     pub along: usize,
     pub lanes: u32,
-    /// What the value of the lane variable in lane 0 is known to be a multiple of.
+    /// Number that the lane variable's value in lane 0 is known to be a multiple of.
     pub multiple: i64,
-    /// Whether that is the number of lanes; it says nothing of where buffers begin.
+    /// Whether that is the number of lanes; it implies nothing about the alignment of buffers.
     pub in_steps: bool,
-    /// Whether neighbours that the lanes access begin on a boundary of their common size.
+    /// Whether consecutive elements that the lanes access are aligned to their total size.
     pub aligned: bool,
-    /// Which lanes exist; all where absent.
+    /// Mask of the lanes that exist; `None` if all do.
     pub mask: Option<Val>,
-    /// Statements that have been evaluated here or outside.
+    /// Values of the statements that have been evaluated here or outside.
     pub values: Vec<Option<Val>>,
-    /// The truth of statements that is the same wherever this point goes (see `ranges`); none where empty.
+    /// Truth values of statements that are constant over the whole range of this point (see `ranges`); may be empty.
     pub known: Vec<Option<bool>>,
 }
 
@@ -39,7 +39,7 @@ impl Point {
         Point { vars, along, lanes, multiple, in_steps: false, aligned: false, mask: None, values, known: vec![] }
     }
 
-    /// The first `n` lanes from `at` on.
+    /// Point of the first `n` lanes from `at` on; the mask excludes the others.
     pub fn masked_lanes(&self, asm: &mut impl Asm, var: usize, at: Val, n: Val, lanes: u32) -> Point {
         let mut point = self.clone();
         point.vars[var] = Some(at);
@@ -52,7 +52,7 @@ impl Point {
         self.lanes > 1 && var == self.along
     }
 
-    /// Whether what depends on these variables differs between lanes.
+    /// Whether values that depend on these variables differ between lanes.
     pub fn varies(&self, set: VarSet) -> bool {
         self.lanes > 1 && self.along < 64 && set >> self.along & 1 == 1
     }
@@ -66,7 +66,7 @@ impl Point {
         asm.bin(Bin::AddI, base, lane)
     }
 
-    /// The value of a statement: one lane where it is the same for all lanes.
+    /// Evaluates a statement; the result has one lane if it is the same for all lanes.
     pub fn eval<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, k: usize) -> Val {
         if let Some(v) = self.values[k] {
             return v;
@@ -80,7 +80,7 @@ impl Point {
             Op::Load { access, guard } => {
                 let guard = guard.filter(|g| self.truth(*g).is_none());
                 let v = self.load(cx, asm, access, guard, step.dtype);
-                // What moved with the lanes may have been the guard alone.
+                // Possibly only the guard depends on the lanes.
                 asm.widen(v, lanes)
             }
             Op::Const(bits) => constant(asm, f64::from_bits(*bits), ty),
@@ -98,7 +98,7 @@ impl Point {
                     Conversion::Bits => scalar::reinterpret(asm, v, from, step.dtype),
                 }
             }
-            // One over the inner space is set by the loop that computes it.
+            // A reduction over the inner space already has a value, set by the loop that computes it.
             Op::Reduce { f, arg } => self.deep_sum(cx, asm, (k, *f, *arg), ty),
         };
         debug_assert_eq!(v.ty, ty, "{step:?}");
@@ -110,7 +110,7 @@ impl Point {
         self.known.get(k).copied().flatten()
     }
 
-    /// A reduction over the deep space, here and now: each lane has its own.
+    /// Computes a reduction over the deep space at this point, separately for each lane.
     fn deep_sum<A: Asm>(&self, cx: &Cx<A>, asm: &mut A, (k, f, arg): (usize, ReduceFn, usize), ty: Ty) -> Val {
         let t = cx.def.body[k].dtype;
         let start = neutral(asm, f, t, ty);
@@ -122,7 +122,7 @@ impl Point {
         scalar::rounded(asm, total, t)
     }
 
-    /// The loops from deep variable `var` inwards, each with what does not move with those further in.
+    /// Nested loops from deep variable `var` inwards; each evaluates what does not depend on loops further in.
     fn deep_loops<A: Asm>(
         &self,
         cx: &Cx<A>,
@@ -174,7 +174,7 @@ impl Point {
         {
             return math::divided(asm, values[0], f64::from_bits(*bits));
         }
-        // A contraction's products are summed as f32 has them: narrow floats are rounded once, as a result.
+        // Products of a contraction are accumulated as f32: narrow floats are rounded once, in the result.
         let product = f == ScalarFn::Mul && scalar::is_narrow(t) && cx.def.is_only_summed(k);
         scalar::apply(asm, f, &values, if product { DType::F32 } else { t })
     }
@@ -189,7 +189,7 @@ impl Point {
     }
 }
 
-/// Evaluates those statements that do not depend on `var` before its loop.
+/// Evaluates those of the statements that do not depend on `var`, before the loop over it.
 pub fn hoist<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, var: usize, statements: Vec<usize>) {
     for k in statements {
         if cx.deps[k] >> var & 1 == 0 && !matches!(cx.def.body[k].op, Op::Const(_)) {
@@ -198,7 +198,7 @@ pub fn hoist<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, var: usize, sta
     }
 }
 
-/// y, where the step is 1 + exp(y).
+/// Returns y if the step computes 1 + exp(y).
 fn one_plus_exp(def: &KernelDef, step: usize) -> Option<usize> {
     let Op::Apply { f: ScalarFn::Add, args } = &def.body[step].op else { return None };
     let is_one = |k: usize| matches!(def.body[k].op, Op::Const(bits) if f64::from_bits(bits) == 1.0);

@@ -1,9 +1,9 @@
-//! load a[p0 + p1·%0], %0 < p2  =>  p0 ≥ 0, p1 ≥ 0, b0 ≥ 4·(p0 + p1·(p2 − 1) + 1): what a launch must fulfil
+//! load a[p0 + p1·%0], %0 < p2  =>  p0 ≥ 0, p1 ≥ 0, b0 ≥ 4·(p0 + p1·(p2 − 1) + 1): conditions on a launch
 //!
-//! A launch is data: whoever runs it can check these before the kernel touches memory. `p{n}` are its parameters,
-//! `b{n}` the sizes of its buffers in bytes (reads first), `grid` its work items. Every expression must not be
-//! negative. They hold for launches with work; indices that the kernel itself checks against a limit are in range
-//! where the limit is.
+//! The compiler derives a plan's launch requirements from these conditions, which the runtime checks before a launch
+//! touches memory. `p{n}` are the launch's parameters, `b{n}` the sizes of its buffers in bytes (reads first), `grid`
+//! its number of work items. No expression may be negative. The conditions apply to launches that have work items;
+//! indices that the kernel itself checks against a limit are in bounds if the limit is.
 
 use super::def::*;
 use super::scalar;
@@ -11,19 +11,19 @@ use sardonyx_base::Dim;
 use sardonyx_base::dim::Atom;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// What must not be negative.
+/// Expressions that must not be negative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Of the launch as a whole: its grid, its extents, its divisors.
+    /// Conditions on the launch as a whole: its grid, its extents, its divisors.
     pub launch: Vec<Dim>,
-    /// Of each access, loads before stores: several ways to bound it, of which one that holds is enough.
+    /// Conditions of each access, loads before stores: alternative lists, of which one that holds is sufficient.
     pub accesses: Vec<Vec<Vec<Dim>>>,
-    /// Less one, the limits of indices from data: where one is empty, no index can be in range.
+    /// Limits of data-dependent indices, less one: if a limit is 0, no index can be in range.
     pub limits: Vec<Dim>,
 }
 
 impl KernelDef {
-    /// Of launches with so many work items, over the parameters.
+    /// Conditions for launches with `grid` work items, over the parameters.
     pub fn footprint(&self, grid: Dim) -> Footprint {
         let mut launch = vec![grid - Dim::symbol("grid")];
         launch.extend((0..self.n_vars()).map(|v| self.extent(v).dim()));
@@ -63,7 +63,7 @@ impl KernelDef {
         ways
     }
 
-    /// What must hold for an access to stay within its buffer.
+    /// Conditions for an access to stay within its buffer; `None` if no bound is found.
     fn bound(&self, known: &[Known], access: &Access, buffer: usize, storage: &Storage) -> Option<Vec<Dim>> {
         let mut needs = vec![];
         let one = Dim::constant(1);
@@ -105,7 +105,7 @@ impl KernelDef {
         terms.fold(line.offset.dim(), |sum, t| sum + t)
     }
 
-    /// The least and the largest value over the iteration space, given what `needs` demands.
+    /// Minimum and maximum over the iteration space, valid under the conditions added to `needs`.
     fn range(&self, d: &Dim, known: &[Known], needs: &mut Vec<Dim>) -> Option<(Dim, Dim)> {
         let (mut lo, mut hi, mut rest) = (Dim::constant(0), Dim::constant(0), d.clone());
         let mut add = |factor: Dim, from: Dim, to: Dim, needs: &mut Vec<Dim>| {
@@ -133,7 +133,7 @@ impl KernelDef {
         }
         loop {
             let found = quotients(&rest);
-            // k·a − k·b·⌊a / b⌋ is k times the remainder.
+            // k·a − k·b·⌊a / b⌋ is k times the remainder of a / b.
             let remainder = found.iter().find_map(|(atom, c, a, b)| {
                 let n = b.as_const().filter(|n| c % n == 0 && *c < 0)?;
                 let left = rest.clone() + Dim::constant(c / n) * (a.clone() - b.clone() * atom.clone());
@@ -164,7 +164,7 @@ impl KernelDef {
         free.then(|| (lo + rest.clone(), hi + rest))
     }
 
-    /// What a guard says of expressions: conjunctions of comparisons with bounds on both sides.
+    /// Bounds that a guard implies: conjunctions of comparisons that bound an expression on both sides.
     fn known(&self, guard: Option<usize>) -> Vec<Known> {
         let (mut open, mut found) = (Vec::from_iter(guard), vec![]);
         let mut bounds: Vec<(Dim, Option<Dim>, Option<Dim>)> = vec![];
@@ -195,7 +195,7 @@ impl KernelDef {
     }
 }
 
-/// lo ≤ what ≤ hi wherever a guard is true.
+/// lo ≤ what ≤ hi wherever the guard is true.
 struct Known {
     what: Dim,
     lo: Dim,
@@ -214,7 +214,7 @@ fn own_vars(d: &Dim) -> Vec<usize> {
     d.symbols().iter().filter_map(|s| own(s, '%')).collect()
 }
 
-/// Every c·⌊a / b⌋ among the terms with an iteration variable in it: the quotient, c, a and b.
+/// Terms c·⌊a / b⌋ that contain an iteration variable: the quotient, c, a and b.
 fn quotients(d: &Dim) -> Vec<(Dim, i64, Dim, Dim)> {
     let one = |(monomial, c): (&[Atom], i64)| match monomial {
         [Atom::FloorDiv(a, b)] if !own_vars(a).is_empty() && own_vars(b).is_empty() => {
@@ -225,7 +225,7 @@ fn quotients(d: &Dim) -> Vec<(Dim, i64, Dim, Dim)> {
     d.terms().filter_map(one).collect()
 }
 
-/// Every divisor less one: the kernel divides by it.
+/// Collects every divisor less one, because the kernel divides by it.
 fn divisors(d: &Dim, found: &mut Vec<Dim>) {
     for atom in d.terms().flat_map(|(m, _)| m) {
         match atom {
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// The bytes of the operand that are touched, by walking every point.
+    /// Number of bytes of the operand that are accessed, found by visiting every point.
     fn touched(kernel: &Kernel, value: &dyn Fn(&str) -> Option<i64>, guards: &[(&str, &str, &str)]) -> i64 {
         let extents: Vec<i64> = kernel.outer.iter().map(|d| d.eval(value).unwrap()).collect();
         let sizes: Vec<i64> = kernel.reads[0].dims.iter().map(|d| d.eval(value).unwrap()).collect();

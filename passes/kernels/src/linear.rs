@@ -1,7 +1,7 @@
 //! load a[%0, %1 + s], extents [b, s·64]  =>  load a + p0 + p1·%0 + %1, extents [p2, p3]: `Kernel` to `KernelDef`
 //!
-//! Every access becomes linear in the iteration variables, variables that step like one are merged, and each size
-//! that is not a constant becomes a parameter.
+//! Every access becomes linear in the iteration variables, variables that step like a single one are merged, and each
+//! non-constant size becomes a parameter.
 
 use super::classes;
 use super::cpu::CpuPlan;
@@ -12,34 +12,34 @@ use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Memlet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A kernel ready to be emitted, and what one launch of it is called with.
+/// Kernel that is ready to be emitted, and the arguments of one launch of it.
 #[derive(Clone, Debug)]
 pub struct Lowered {
     pub def: KernelDef,
     /// Values of `p0`, `p1`, … over the model's symbols.
     pub params: Vec<Dim>,
-    /// Work items of the launch, over the model's symbols.
+    /// Number of work items of the launch, over the model's symbols.
     pub grid: Dim,
     /// Bytes of scratch per thread, over `p0`, `p1`, …
     pub scratch_bytes: Dim,
-    /// Per buffer, reads first: whether it is written.
+    /// Whether each buffer is written, reads first.
     pub writes: Vec<bool>,
     pub class: Class,
-    /// How CPUs compute it.
+    /// Plan for CPUs.
     pub plan: Arc<dyn CpuPlan>,
 }
 
 impl Lowered {
-    /// Operations on floating-point numbers of the launch, over the model's symbols.
+    /// Number of floating-point operations of the launch, over the model's symbols.
     pub fn flops(&self) -> Dim {
         self.def.flops().substitute(&|name| self.params.get(name.strip_prefix('p')?.parse::<usize>().ok()?).cloned())
     }
 }
 
-/// Lowers a kernel. Errors: E0107 for an element type that no kernel takes, E0202 for a size that overflows.
+/// Lowers a kernel. Errors: E0107 for an element type that kernels do not support, E0202 for a size that overflows.
 pub fn lower(kernel: &Kernel) -> Result<Lowered> {
     check_types(kernel)?;
-    // A reduction over no dimensions walks one point.
+    // A reduction over no dimensions visits one point.
     let mut walked = kernel.clone();
     if walked.inner.is_empty() && walked.class() != Class::Map {
         walked.inner.push(Dim::constant(1));
@@ -82,7 +82,7 @@ fn supported(t: DType) -> bool {
     }
 }
 
-/// `Linear` and `Computed` before sizes become parameters.
+/// [`Linear`] before sizes become parameters.
 struct Line {
     offset: Dim,
     strides: Vec<Dim>,
@@ -92,7 +92,8 @@ struct Part {
     expr: Dim,
     stride: Dim,
     limit: Option<Dim>,
-    /// It is the place in a list, of which others have other lengths: the limit is a parameter, so that they share a kernel.
+    /// Whether `expr` indexes a list: its limit becomes a parameter even if constant, so that lists of any length share
+    /// a kernel.
     of_list: bool,
     coord: usize,
 }
@@ -104,9 +105,9 @@ struct Place {
 
 struct Draft<'a> {
     kernel: &'a Kernel,
-    /// Extents by variable; merged and vanished variables are `None`.
+    /// Extents by variable; merged and dropped variables are `None`.
     extents: Vec<Option<Dim>>,
-    /// One per load in order, then one per store.
+    /// One place per load in order, then one per store.
     places: Vec<Place>,
 }
 
@@ -125,14 +126,14 @@ impl<'a> Draft<'a> {
         Ok(Draft { kernel, extents: extents.into_iter().map(Some).collect(), places })
     }
 
-    /// The variables of each space: outer, inner, deep.
+    /// Variables of each space: outer, inner, deep.
     fn spaces(&self) -> [Range<usize>; 3] {
         let (outer, inner) = (self.kernel.outer.len(), self.kernel.outer.len() + self.kernel.inner.len());
         [0..outer, outer..inner, inner..self.extents.len()]
     }
 
-    /// A variable of extent 1 is always 0. One inner variable stays, and one deep one where there are any, so that a
-    /// reduction keeps its loop.
+    /// Drops variables of extent 1, which are always 0. One inner variable and one deep variable, if there are any, are
+    /// kept, so that a reduction keeps its loop.
     fn drop_unit_extents(&mut self) {
         for (space, vars) in self.spaces().into_iter().enumerate() {
             for v in vars.clone() {
@@ -148,7 +149,7 @@ impl<'a> Draft<'a> {
 
     /// (%i, %j) with stride(%i) = extent(%j) · stride(%j) in every access  =>  one variable
     fn merge(&mut self) {
-        // The order of the outer variables is free, but a map's or a row's innermost one is what lanes run along.
+        // The order of the outer variables is free, but lanes run along the innermost one of a map or a row.
         let any_order = self.kernel.class() == Class::Contract;
         for Range { start: first, end: last } in self.spaces() {
             let mut i = first;
@@ -177,7 +178,7 @@ impl<'a> Draft<'a> {
         !computed && !indices && even
     }
 
-    /// The merged variable takes the place of `%i`.
+    /// Merges %j into %i, whose position the merged variable keeps.
     fn merge_pair(&mut self, i: usize, j: usize) {
         let one = |e: &Option<Dim>| e.clone().unwrap_or(Dim::constant(1));
         let extent = one(&self.extents[i]) * one(&self.extents[j]);
@@ -192,7 +193,7 @@ impl<'a> Draft<'a> {
         let kernel = self.kernel;
         let mut formal = Formal { params: vec![], overflow: false };
         let live: Vec<usize> = (0..self.extents.len()).filter(|v| self.extents[*v].is_some()).collect();
-        // Without a reduction inner variables are parallel ones too.
+        // Without a reduction, inner variables are parallel too.
         let before = |end: usize| live.iter().filter(|v| **v < end).count();
         let [outer, inner, _] = self.spaces();
         let reduces = kernel.class() != Class::Map;
@@ -250,7 +251,7 @@ fn storage(container: &Container) -> Storage {
     Storage { dtype: container.dtype, panels }
 }
 
-/// A memlet over a container's dimensions as one element number, or as row and column of panels.
+/// The element index that a memlet accesses in its container, or its row and column in panels.
 fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Place> {
     let index: Vec<Dim> = memlet.index.iter().map(|d| simplify(d, extents)).collect();
     if container.encoding != Encoding::Plain {
@@ -287,8 +288,8 @@ fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Plac
     Ok(Place { coords: vec![flat], computed })
 }
 
-/// An index as two summands: one that is linear in its variables, and one with the others. That one is 0 where no variable is
-/// left for it.
+/// Splits an index into a part that is linear in its variables and the remainder, which is 0 if no variable is left in
+/// it.
 fn split(index: &Dim, n_vars: usize) -> (Dim, Dim) {
     let own_symbol = |d: &Dim| d.symbols().iter().any(|s| s.starts_with(['%', '$']));
     let (mut linear, mut rest) = (Dim::constant(0), index.clone());
@@ -302,12 +303,12 @@ fn split(index: &Dim, n_vars: usize) -> (Dim, Dim) {
     if own_symbol(&rest) { (linear, rest) } else { (linear + rest, Dim::constant(0)) }
 }
 
-/// Whether a value that is read from data is part of an index.
+/// Whether an index contains a value that is read from data.
 fn has_loaded(index: &Dim) -> bool {
     index.symbols().iter().any(|s| own(s, '$').is_some())
 }
 
-/// An expression as offset and strides, where it is linear in every variable.
+/// Offset and strides of an expression, if it is linear in every variable.
 fn line(d: &Dim, n_vars: usize) -> Option<Line> {
     let mut rest = d.clone();
     let mut strides = vec![];
@@ -321,7 +322,7 @@ fn line(d: &Dim, n_vars: usize) -> Option<Line> {
     linear.then_some(Line { offset: rest, strides })
 }
 
-/// %1 floordiv 64  =>  0, where %1 is below 64. A reshape that splits what another one merged leaves such terms.
+/// %1 floordiv 64  =>  0 if %1 is below 64. Such terms remain when a reshape splits what another one merged.
 fn simplify(d: &Dim, extents: &[Dim]) -> Dim {
     let mut sum = Dim::constant(0);
     if d.is_overflow() {
@@ -344,7 +345,7 @@ fn simplify(d: &Dim, extents: &[Dim]) -> Dim {
     sum
 }
 
-/// 0 ≤ a < b follows from the extents of the variables.
+/// Whether 0 ≤ a < b follows from the extents of the variables.
 fn below(a: &Dim, b: &Dim, extents: &[Dim]) -> bool {
     let grows =
         a.terms().all(|(m, c)| c >= 0 && m.iter().all(|x| matches!(x, Atom::Symbol(s) if own(s, '$').is_none())));
@@ -352,7 +353,7 @@ fn below(a: &Dim, b: &Dim, extents: &[Dim]) -> bool {
     grows && b.provably_ge(&(top + Dim::constant(1)), &|_| 0)
 }
 
-/// Gives each distinct size that is not a constant a parameter, in order of first appearance.
+/// Assigns a parameter to each distinct non-constant size, in order of first appearance.
 struct Formal {
     params: Vec<Dim>,
     overflow: bool,
@@ -374,7 +375,7 @@ impl Formal {
         }))
     }
 
-    /// Variables are renumbered without gaps (those that vanished are 0); model symbols become parameters.
+    /// Renumbers the variables without gaps (dropped ones become 0) and replaces model symbols by parameters.
     fn expr(&mut self, d: &Dim, live: &[usize]) -> Dim {
         let mut by = vec![];
         for s in d.symbols() {

@@ -1,4 +1,4 @@
-//! for %0.. in outer { store f(load …) }: elementwise chains, gathers, concatenations and other kernels that only map
+//! for %0.. in outer { store f(load …) }: elementwise chains, gathers, concatenations, whatever has no reduction
 
 use super::asm::{Asm, Bin, CmpI, Mlir, Val};
 use super::cpu::CpuPlan;
@@ -11,10 +11,10 @@ use super::ranges;
 use sardonyx_base::Dim;
 use std::sync::Arc;
 
-/// A work item is at most this many elements of the innermost dimension.
+/// Maximum number of elements of the innermost dimension in a work item.
 const CHUNK: i64 = 4096;
 
-/// Blocks of the innermost dimension, where there is more than one.
+/// Number of blocks of the innermost dimension, if there can be more than one.
 fn blocks(def: &KernelDef) -> Option<Dim> {
     let extent = def.outer.last()?;
     match extent.as_const() {
@@ -53,7 +53,7 @@ fn grid(def: &KernelDef) -> Dim {
     let rows = def.outer.iter().rev().skip(1).fold(Dim::constant(1), |p, e| p * e.dim());
     match (blocks(def), def.outer.last()) {
         (Some(b), _) => rows * b,
-        // An innermost dimension without elements leaves nothing to do.
+        // An innermost dimension without elements leaves no work.
         (None, Some(last)) if last.is(0) => Dim::constant(0),
         (None, _) => rows,
     }
@@ -98,7 +98,8 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir) {
     });
 }
 
-/// From one place of the innermost variable to another: vectors, and what is left. `n` is how many places, if known.
+/// Stores the points lo..hi of the innermost variable, in vectors and then the remainder. `n` is their number, if
+/// known.
 pub fn along(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, last: usize, (lo, hi): (Val, Val), n: Option<i64>) {
     let lanes = cx.lanes();
     let wide = loop_over(cx, asm, point, last, (lo, hi), lanes);
@@ -115,7 +116,7 @@ pub fn along(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, last: usize, (lo, hi)
     }
 }
 
-/// Runs as many whole steps of `lanes` elements as fit; gives where it stopped.
+/// Processes as many full steps of `lanes` elements as fit; returns where it stopped.
 fn loop_over(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, var: usize, (lo, hi): (Val, Val), lanes: u32) -> Val {
     let end = whole_steps(asm, lo, hi, lanes as i64);
     let step = asm.i64(lanes as i64);

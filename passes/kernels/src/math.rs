@@ -1,9 +1,9 @@
 //! exp(x)  =>  2^n · polynomial: the transcendental functions in f32, on scalars and vectors, without a library
 //!
-//! Every function gives the same bits for a scalar and for a lane of a vector, on every level. Largest errors,
-//! measured over all f32: exp 0.9 ulp, x / (1 + exp(y)) 1.5 ulp, tanh 1.4 ulp, erf 1.8e-7 absolute (2^-22.4; relative 4 ulp at most).
-//! log, sin, cos and pow are computed in f64 and rounded once (see `math64`; 0.5 ulp over dense samples of log, and of
-//! sin and cos for |x| < 10^5).
+//! Every function gives the same bits for a scalar and for a lane of a vector, on every level. Maximum errors, measured
+//! over all f32: exp 0.9 ulp, x / (1 + exp(y)) 1.5 ulp, tanh 1.4 ulp, erf 1.8e-7 absolute (2^-22.4; at most 4 ulp
+//! relative). log, sin, cos and pow are computed in f64 and rounded once (see `math64`; 0.5 ulp over dense samples of
+//! log, and of sin and cos for |x| < 10^5).
 
 use super::asm::{Asm, Bin, Cast, CmpF, Elem, Mlir, Ty, Un, Val};
 
@@ -33,8 +33,8 @@ pub fn copysign(asm: &mut impl Asm, x: Val, s: Val) -> Val {
 
 /// round(x · scale) as a float and as an integer of the same width, for |x · scale| < 2^21 (f32) or 2^50 (f64).
 ///
-/// Adding 1.5 · 2^23 (2^52) leaves the integer in the low bits of the sum, NaN included, where a conversion
-/// instruction would have no defined value.
+/// Adding 1.5 · 2^23 (2^52) leaves the integer in the low bits of the sum. This is defined for NaN too, unlike a
+/// conversion instruction.
 pub fn scaled_round(asm: &mut impl Asm, x: Val, scale: f64) -> (Val, Val) {
     let magic = if x.ty.elem == Elem::F32 { 12582912.0 } else { 6755399441055744.0 };
     let (magic, scale) = (asm.float(magic, x.ty), asm.float(scale, x.ty));
@@ -60,21 +60,21 @@ pub fn scale_by_power(asm: &mut impl Asm, y: Val, n: Val) -> Val {
     })
 }
 
-/// exp(r) on |r| ≤ ln 2 / 2.
+/// Coefficients of exp(r) on |r| ≤ ln 2 / 2.
 static EXP: [f64; 7] = [1.0, 1.0, 0.49999993432, 0.16666520399, 0.04166839079, 0.00836874514, 0.00138145398];
-/// The same with a term less.
+/// The same with one term fewer.
 static EXP_SHORT: [f64; 6] = [1.0, 1.0, 0.49999230305, 0.16667115387, 0.04189033200, 0.00831250157];
 
-/// x  =>  t and r, x = t ln 2 + r, |r| ≤ ln 2 / 2, t whole, as a float and as an integer.
+/// x  =>  t as a float, t as an integer, and r, where x = t ln 2 + r, |r| ≤ ln 2 / 2 and t is integral.
 fn reduced(asm: &mut impl Asm, x: Val) -> (Val, Val, Val) {
     let (t, n) = scaled_round(asm, x, std::f64::consts::LOG2_E);
-    // ln 2 in two parts; the first has few bits, so that t times it is exact.
+    // ln 2 is split into two parts; the first has few bits, so that t times it is exact.
     let (high, low) = (asm.float(-0.693359375, x.ty), asm.float(2.121_944_4e-4, x.ty));
     let r = asm.fma(t, high, x);
     (t, n, asm.fma(t, low, r))
 }
 
-/// y · 2^t, rounded once.
+/// Returns y · 2^t, rounded once; `n` is t as an integer.
 fn scaled(asm: &mut impl Asm, y: Val, t: Val, n: Val) -> Val {
     if let Some(cpu) = scaler(asm, y.ty) {
         return cpu.isa.scale(cpu, y, t, None);
@@ -82,16 +82,16 @@ fn scaled(asm: &mut impl Asm, y: Val, t: Val, n: Val) -> Val {
     scale_by_power(asm, y, n)
 }
 
-/// At most 0.9 ulp (degree 6 on |r| ≤ ln 2 / 2); exp(-inf) = 0, exp(inf) = inf, NaN stays.
+/// exp with at most 0.9 ulp (degree 6 on |r| ≤ ln 2 / 2); exp(-inf) = 0, exp(inf) = inf, NaN stays NaN.
 pub fn exp(asm: &mut impl Asm, x: Val) -> Val {
-    // From here down the result is 0. Such arguments are common (what a mask hides), and underflow is slow.
+    // Below -104 the result is 0. Such arguments are common (masked elements), and underflow is slow.
     let (lowest, highest) = (asm.float(-104.0, x.ty), asm.float(90.0, x.ty));
     let none = asm.cmpf(CmpF::Olt, x, lowest);
     let above = asm.cmpf(CmpF::Ogt, x, highest);
     let x = asm.select(above, highest, x);
     let zero = asm.zero(x.ty);
     if let Some(cpu) = scaler(asm, x.ty) {
-        // What comes out for them is not looked at.
+        // The lanes in `none` are computed as well, but replaced by 0.
         let (t, _, r) = reduced(cpu, x);
         let y = polynomial(cpu, r, &EXP);
         return cpu.isa.scale(cpu, y, t, Some(none));
@@ -103,7 +103,7 @@ pub fn exp(asm: &mut impl Asm, x: Val) -> Val {
     asm.select(none, zero, y)
 }
 
-/// exp(x) of a number that is not above 0, or NaN: at most 2.2 ulp, and a fifth faster.
+/// exp(x) for x ≤ 0 or NaN: at most 2.2 ulp, and a fifth faster than `exp`.
 pub fn exp_below_zero(asm: &mut impl Asm, x: Val) -> Val {
     let Some(cpu) = scaler(asm, x.ty) else { return exp(asm, x) };
     let lowest = cpu.float(-104.0, x.ty);
@@ -113,31 +113,31 @@ pub fn exp_below_zero(asm: &mut impl Asm, x: Val) -> Val {
     cpu.isa.scale(cpu, y, t, Some(none))
 }
 
-/// Whether `divided` takes a constant.
+/// Whether `divided` supports a constant divisor.
 pub fn is_quick_divisor(c: f64) -> bool {
     (1.0 / (1u64 << 60) as f64..=(1u64 << 60) as f64).contains(&c)
 }
 
-/// x / c in f32, by the inverse and what it leaves: rounded once where |x| is at least 2^-100 or 0, and 1 ulp below that. A
-/// division instruction takes as long as ten of these.
+/// x / c in f32, by multiplying with the reciprocal and correcting by the remainder: correctly rounded if |x| is at
+/// least 2^-100 or 0, and within 1 ulp below that. A division instruction takes as long as ten of these.
 pub fn divided(asm: &mut impl Asm, x: Val, c: f64) -> Val {
     let c = c as f32;
     let [inverse, minus] = [1.0 / c, -c].map(|c| asm.float(f64::from(c), x.ty));
     let near = asm.bin(Bin::MulF, x, inverse);
     let left = asm.fma(near, minus, x);
     let quotient = asm.fma(left, inverse, near);
-    // An infinity leaves none, and -0 its sign.
+    // An infinity has no remainder, and -0 must keep its sign.
     let zero = asm.zero(x.ty);
     let known = asm.cmpf(CmpF::One, quotient, zero);
     asm.select(known, quotient, near)
 }
 
-/// x / (1 + exp(y)), which with y = -x is the logistic function's product with x, and with x = 1 that function.
+/// x / (1 + exp(y)): for y = -x the product of x with the logistic function, for x = 1 that function of -y.
 ///
-/// At most 0.9 ulp, and 1.5 where exp(y) is the last bit of the sum or beyond it; the three operations rounded one by
-/// one have 2.4. What the sum and the quotient lose is known and taken into account, by four more multiply-adds.
+/// At most 0.9 ulp, and 1.5 if exp(y) is at or below the last bit of the sum; the three operations rounded separately
+/// have 2.4. Four more multiply-adds compute the rounding errors of the sum and of the quotient and correct them.
 pub fn over_one_plus_exp(asm: &mut impl Asm, x: Val, y: Val) -> Val {
-    // From 88.375 on the sum counts as infinite, though not where a correction is computed from it.
+    // From 88.375 on the sum is treated as infinite; its correction is computed from the clamped y.
     let highest = asm.float(88.375, y.ty);
     let above = asm.cmpf(CmpF::Ogt, y, highest);
     let y = clamp(asm, y, -104.0, 88.375);
@@ -160,17 +160,17 @@ pub fn over_one_plus_exp(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let left = asm.fma(minus, sum, x);
     let left = asm.fma(minus, lost, left);
     let corrected = asm.fma(left, inverse, quotient);
-    // An infinite x leaves nothing to correct by.
+    // The remainder of an infinite x is NaN and cannot correct the quotient.
     let infinite = asm.cmpf(CmpF::Uno, left, left);
     asm.select(infinite, quotient, corrected)
 }
 
-/// The CPU that one instruction of scales such floats by powers of two, where it is one.
+/// The writer, if it targets a CPU with an instruction that scales floats of type `ty` by powers of two.
 fn scaler(asm: &mut impl Asm, ty: Ty) -> Option<&mut Mlir> {
     asm.cpu().filter(|cpu| cpu.isa.scales(ty))
 }
 
-/// At most 1.4 ulp. Small arguments by an odd polynomial (Cephes), others by 1 - 2 / (exp(2x) + 1).
+/// tanh with at most 1.4 ulp. Small arguments use an odd polynomial (Cephes), others 1 - 2 / (exp(2x) + 1).
 pub fn tanh(asm: &mut impl Asm, x: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
     let square = asm.bin(Bin::MulF, x, x);
@@ -192,7 +192,8 @@ pub fn tanh(asm: &mut impl Asm, x: Val) -> Val {
     copysign(asm, y, x)
 }
 
-/// erf(x) / x on |x| ≤ 3.92 as a polynomial in x² / 7.6832 - 1 (Chebyshev fit), beyond which erf rounds to ±1.
+/// Coefficients of erf(x) / x on |x| ≤ 3.92 as a polynomial in x² / 7.6832 - 1 (Chebyshev fit); beyond, erf rounds to
+/// ±1.
 static ERF: [f64; 16] = [
     0.36073682,
     -0.18010859,
@@ -212,7 +213,8 @@ static ERF: [f64; 16] = [
     -0.00090000144,
 ];
 
-/// At most 2^-22 absolute and 4 ulp; never beyond ±1, and ±1 from 3.92 on, so that gelu(x) is 0 or x there.
+/// erf with at most 2^-22 absolute error and 4 ulp; never beyond ±1, and ±1 from 3.92 on, so that gelu(x) is 0 or x
+/// there.
 pub fn erf(asm: &mut impl Asm, x: Val) -> Val {
     let x = clamp(asm, x, -3.92, 3.92);
     let square = asm.bin(Bin::MulF, x, x);

@@ -1,4 +1,4 @@
-//! The transcendental functions in f64, on scalars and vectors, without a library; f32 uses some of them, rounded once
+//! Transcendental functions in f64, on scalars and vectors, without a library; f32 uses some of them, rounded once
 //!
 //! Errors: exp, log, tanh, atan a few 2^-53 relative; erf a few 2^-53 absolute; sin and cos a few 2^-53 absolute for
 //! |x| < 10^5, 2^-40 for larger f32 values; pow about 2^-48 relative.
@@ -6,7 +6,7 @@
 use super::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Un, Val};
 use super::math::{clamp, copysign, polynomial, scale_by_power, scaled_round};
 
-/// 1 / k! for k in first..=last, in steps.
+/// Returns 1 / k! for k in first..=last in steps of `step`, with alternating signs if `alternate`.
 fn inverse_factorials(first: u32, last: u32, step: usize, alternate: bool) -> Vec<f64> {
     let factorial = |k: u32| (1..=k).map(f64::from).product::<f64>();
     let sign = |i: usize| if alternate && i % 2 == 1 { -1.0 } else { 1.0 };
@@ -28,7 +28,7 @@ pub fn exp(asm: &mut impl Asm, x: Val) -> Val {
     scale_by_power(asm, y, n)
 }
 
-/// (exp(2|x|) - 1) / (exp(2|x|) + 1) with the sign of x; near 0 the numerator by its own series.
+/// (exp(2|x|) - 1) / (exp(2|x|) + 1) with the sign of x; near 0 the numerator is computed by its own series.
 pub fn tanh(asm: &mut impl Asm, x: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
     let size = clamp(asm, size, 0.0, 22.0);
@@ -66,7 +66,7 @@ static ERFCX: [f64; 16] = [
     -1.4806747579084906e-06,
 ];
 
-/// The Maclaurin series below 1, else 1 - exp(-x²) · erfcx(x).
+/// erf by its Maclaurin series for |x| < 1, else by 1 - exp(-x²) · erfcx(x).
 pub fn erf(asm: &mut impl Asm, x: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
     let size = clamp(asm, size, 0.0, 6.0);
@@ -106,7 +106,7 @@ static ATAN: [f64; 11] = [
     1.628_582_011_536_578_2e-2,
 ];
 
-/// From |x| on: atan |x| = atan c + atan((p|x| + q) / (s|x| + t)); (from, [p, q, s, t], atan c in two parts).
+/// For |x| ≥ from: atan |x| = atan c + atan((p|x| + q) / (s|x| + t)); (from, [p, q, s, t], atan c in two parts).
 static ATAN_RANGES: [(f64, [f64; 4], [f64; 2]); 5] = [
     (0.0, [1.0, 0.0, 0.0, 1.0], [0.0, 0.0]),
     (0.4375, [2.0, -1.0, 1.0, 2.0], [4.636_476_090_008_061e-1, 2.269_877_745_296_168_7e-17]),
@@ -115,10 +115,10 @@ static ATAN_RANGES: [(f64, [f64; 4], [f64; 2]); 5] = [
     (2.4375, [0.0, -1.0, 1.0, 0.0], [std::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17]),
 ];
 
-/// ±π/2 for ±∞; -0 stays.
+/// atan; ±π/2 for ±∞, and -0 stays -0.
 pub fn atan(asm: &mut impl Asm, x: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
-    // Far out the result is π/2 all the same, and 0 · ∞ would be NaN.
+    // For large |x| the result is π/2 anyway, and 0 · ∞ would be NaN.
     let size = clamp(asm, size, 0.0, 1e300);
     let (_, first, base) = ATAN_RANGES[0];
     let mut chosen: Vec<Val> = first.iter().chain(&base).map(|c| asm.float(*c, x.ty)).collect();
@@ -145,7 +145,7 @@ pub fn atan(asm: &mut impl Asm, x: Val) -> Val {
 
 /// x = m · 2^e with m in sqrt(1/2)..sqrt(2), for positive finite x  =>  (m, e as a float)
 fn split(asm: &mut impl Asm, x: Val) -> (Val, Val) {
-    // Subnormal numbers first become normal ones.
+    // Subnormal numbers are first scaled to normal ones.
     let (tiny, up) = (asm.float(f64::MIN_POSITIVE, x.ty), asm.float(18014398509481984.0, x.ty));
     let is_tiny = asm.cmpf(CmpF::Olt, x, tiny);
     let raised = asm.bin(Bin::MulF, x, up);
@@ -153,7 +153,7 @@ fn split(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     let (zero, minus54) = (asm.float(0.0, x.ty), asm.float(-54.0, x.ty));
     let correction = asm.select(is_tiny, minus54, zero);
     let bits = asm.cast(Cast::Bitcast, x, Elem::I64);
-    // Taking the bits of sqrt(1/2) away makes the exponent field count from there.
+    // Subtracting the bits of sqrt(1/2) makes the exponent field relative to it.
     let base = asm.int(0x3FE6_A09E_667F_3BCD, bits.ty);
     let fifty_two = asm.int(52, bits.ty);
     let over = asm.bin(Bin::SubI, bits, base);
@@ -165,7 +165,8 @@ fn split(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     (m, asm.bin(Bin::AddF, e, correction))
 }
 
-/// log m = f - (f²/2 - s · (f²/2 + R(s²))) with f = m - 1, s = f / (2 + f), as in fdlibm  =>  (f, the rest)
+/// log m = f - (f²/2 - s · (f²/2 + R(s²))) with f = m - 1, s = f / (2 + f), as in fdlibm  =>  (f, the value in
+/// parentheses)
 fn log_parts(asm: &mut impl Asm, m: Val) -> (Val, Val) {
     let (one, two, half) = (asm.float(1.0, m.ty), asm.float(2.0, m.ty), asm.float(0.5, m.ty));
     let f = asm.bin(Bin::SubF, m, one);
@@ -193,7 +194,7 @@ fn log_parts(asm: &mut impl Asm, m: Val) -> (Val, Val) {
     (f, asm.bin(Bin::SubF, square, product))
 }
 
-/// log(0) = -inf, log of a negative number is NaN, log(inf) = inf.
+/// Natural logarithm: log(0) = -inf, log of a negative number is NaN, log(inf) = inf.
 pub fn log(asm: &mut impl Asm, x: Val) -> Val {
     let (m, e) = split(asm, x);
     let (f, rest) = log_parts(asm, m);
@@ -216,17 +217,17 @@ fn log_special(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     asm.select(wrong, nan, y)
 }
 
-/// Where the usual reduction of an angle ends.
+/// Largest |x| for which `reduce_angle` is used.
 const LARGE: f64 = 1e9;
 
-/// 2/π in pieces of 24 bits: as many as the largest f32 needs.
+/// 2/π in chunks of 24 bits, as many as the largest f32 needs.
 static TWO_OVER_PI: [u32; 9] =
     [0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD, 0xC0DB62, 0x95993C, 0x439041, 0xFE5163];
 
 /// x = n · π/2 + r with |r| ≤ π/4  =>  (r, n)
 fn reduce_angle(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     let (t, n) = scaled_round(asm, x, std::f64::consts::FRAC_2_PI);
-    // π/2 in three parts of 53 bits, applied by fma: good for |x| up to `LARGE`.
+    // π/2 in three parts of 53 bits, applied by fma: accurate for |x| up to `LARGE`.
     let parts = [-std::f64::consts::FRAC_PI_2, -6.123_233_995_736_766e-17, 1.497_384_904_859_169_8e-33];
     let r = parts.into_iter().fold(x, |r, part| {
         let part = asm.float(part, x.ty);
@@ -235,7 +236,7 @@ fn reduce_angle(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     (r, n)
 }
 
-/// The same for any x that an f32 holds. Each product with a piece of 2/π is exact, and so is what is left of it
+/// The same for any x that is representable in f32. Each product with a chunk of 2/π is exact, and so is its remainder
 /// modulo 4.
 fn reduce_large_angle(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     let (quarter, minus_four) = (asm.float(0.25, x.ty), asm.float(-4.0, x.ty));
@@ -254,8 +255,8 @@ fn reduce_large_angle(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     (asm.bin(Bin::MulF, fraction, half_pi), n)
 }
 
-/// sin(x) for start 0, cos(x) for start 1, counted in quarters of the circle. `from_f32`: x has the range and the precision of an f32; else the
-/// result is NaN for |x| > 10^9.
+/// sin(x) for start 0, cos(x) for start 1: `start` counts quarter turns. If `from_f32`, x has the range and the
+/// precision of an f32; otherwise the result is NaN for |x| > 10^9.
 pub fn sine(asm: &mut impl Asm, x: Val, start: i64, from_f32: bool) -> Val {
     let (r, n) = reduce_angle(asm, x);
     let size = asm.un(Un::AbsF, x);
@@ -300,7 +301,7 @@ pub fn sine(asm: &mut impl Asm, x: Val, start: i64, from_f32: bool) -> Val {
     asm.select(is_zero, x, y)
 }
 
-/// exp(y · log |x|) with the special cases of C `pow`.
+/// pow as exp(y · log |x|), with the special cases of C `pow`.
 pub fn pow(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
     let result = pow_positive(asm, size, y);
@@ -311,7 +312,7 @@ pub fn pow(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let y_half = asm.bin(Bin::MulF, y, half);
     let half_floor = asm.un(Un::Floor, y_half);
     let even = asm.cmpf(CmpF::Oeq, half_floor, y_half);
-    // An odd exponent keeps the sign of x, that of zero and infinity included.
+    // An odd exponent keeps the sign of x, also for zero and infinity.
     let signed = copysign(asm, result, x);
     let by_int = asm.select(even, result, signed);
     let kept = asm.select(is_int, by_int, result);
@@ -332,13 +333,13 @@ pub fn pow(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     asm.select(unit, one, kept)
 }
 
-/// For x ≥ 0. The logarithm has about 20 bits more than an f64, so that large exponents do not spoil the result.
+/// pow for x ≥ 0. The logarithm has about 20 bits more than an f64, so that large exponents do not lose accuracy.
 fn pow_positive(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let (m, e) = split(asm, x);
     let (f, rest) = log_parts(asm, m);
     let high = asm.float(6.931_471_803_691_238e-1, x.ty);
     let low = asm.float(1.908_214_929_270_587_7e-10, x.ty);
-    // high has 32 bits, so that e · high is exact; the sum with f leaves an error that is kept.
+    // high has 32 bits, so that e · high is exact; the rounding error of the sum with f is kept.
     let whole = asm.bin(Bin::MulF, e, high);
     let sum = asm.bin(Bin::AddF, whole, f);
     let back = asm.bin(Bin::SubF, sum, whole);
@@ -357,7 +358,7 @@ fn pow_positive(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let error = asm.fma(y, log, minus);
     let error = asm.fma(y, tail, error);
     let power = exp(asm, product);
-    // exp(p + d) = exp(p) · (1 + d); where the product is not finite the correction has no meaning.
+    // exp(p + d) = exp(p) · (1 + d); the correction is meaningless if the product is not finite.
     let corrected = asm.fma(power, error, power);
     let size = asm.un(Un::AbsF, product);
     let limit = asm.float(708.0, x.ty);

@@ -1,4 +1,4 @@
-//! Access at a point  =>  loads and stores: of one element, of neighbours, of scattered ones, guarded or masked
+//! Access at a point  =>  loads and stores: of one element, consecutive or scattered ones, guarded or masked
 
 use super::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use super::cx::Cx;
@@ -19,14 +19,14 @@ impl Point {
         let elem = scalar::stored(t);
         let (align, whole) = (elem.bits() / 8, self.whole_align(access, elem));
         let v = match (&index, guard) {
-            // All lanes read one element, or there is one lane.
+            // All lanes read the same element, or there is one lane.
             (Index::At(i), None) => {
                 let address = asm.element(base, *i, elem);
                 asm.load(address, Ty::new(elem, 1), align)
             }
             (Index::At(i), Some(g)) if g.ty.lanes == 1 => asm.guarded_load(g, base, *i, Ty::new(elem, 1), align),
             (Index::At(i), Some(g)) => {
-                // Any lane's guard lets the one element be read; the others are 0.
+                // The element is read if the guard of any lane holds; the other lanes are set to 0.
                 let some = asm.any(g);
                 let v = asm.guarded_load(some, base, *i, Ty::new(elem, 1), align);
                 let v = asm.widen(v, self.lanes);
@@ -60,7 +60,7 @@ impl Point {
         scalar::after_load(asm, v, t)
     }
 
-    /// How far the elements of each lane are from the low end of their bytes, in bits.
+    /// Bit offset of each lane's 4-bit element within its byte.
     fn high_half<A: Asm>(
         &mut self,
         cx: &Cx<A>,
@@ -77,7 +77,7 @@ impl Point {
         asm.cast(Cast::TruncI, bits, Elem::I8)
     }
 
-    /// A coordinate, in each lane where it moves with them.
+    /// Value of a coordinate; one per lane if it depends on the lane.
     fn coordinate<A: Asm>(
         &mut self,
         cx: &Cx<A>,
@@ -102,14 +102,14 @@ impl Point {
         sum
     }
 
-    /// What neighbours are known to be aligned to.
+    /// Known alignment in bytes of consecutive elements.
     fn whole_align(&self, access: &Access, elem: Elem) -> u32 {
         let lanes = self.lanes as i64;
         let known = self.multiple % lanes == 0 && access.is_aligned(self.along, lanes);
         elem.bits() / 8 * if self.aligned || known { self.lanes } else { 1 }
     }
 
-    /// The lanes that exist and pass the guard.
+    /// Mask of the lanes that exist and pass the guard.
     fn masked(&self, asm: &mut impl Asm, guard: Option<Val>) -> Val {
         let guard = guard.map(|g| asm.widen(g, self.lanes));
         match (self.mask, guard) {
@@ -120,7 +120,7 @@ impl Point {
         }
     }
 
-    /// Writes a value.
+    /// Evaluates and stores the value of a write.
     pub fn store<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, write: &Write) {
         let v = self.eval(cx, asm, write.value);
         self.store_value(cx, asm, &write.access, v, cx.def.body[write.value].dtype);
@@ -171,7 +171,7 @@ impl Point {
         let step =
             if self.along < cx.def.n_vars() && self.lanes > 1 { access.stride(self.along) } else { Size::Const(0) };
         let lanes_in_parts = sum.ty.lanes > 1;
-        // Of narrower elements a CPU has no masked loads.
+        // CPUs have masked loads for elements of at least 32 bits only.
         let pairs = asm.cpu().is_some() && scalar::stored(storage.dtype).bits() >= 32;
         match step {
             Size::Const(0) if lanes_in_parts => Index::Each(sum),
@@ -187,7 +187,7 @@ impl Point {
         }
     }
 
-    /// The element of a row-major buffer that lane 0 accesses, or one per lane where a computed part varies.
+    /// Index of the element in a row-major buffer that lane 0 accesses, or one per lane if a computed part varies.
     pub fn start<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, access: &Access, guard: Option<Val>) -> Val {
         let mut sum = self.line(cx, asm, &access.coords[0]);
         for part in &access.computed {
@@ -197,7 +197,7 @@ impl Point {
         sum
     }
 
-    /// offset + Σ strides · variables, at lane 0. Outer variables come first: sums over them leave inner loops.
+    /// offset + Σ strides · variables, at lane 0. Outer variables are added first, so that their sum is loop-invariant.
     pub fn line<A: Asm>(&self, cx: &Cx<A>, asm: &mut A, line: &Linear) -> Val {
         let mut sum: Option<Val> = if line.offset.is(0) { None } else { Some(cx.size(asm, line.offset)) };
         for (v, stride) in line.strides.iter().enumerate() {
@@ -219,8 +219,8 @@ impl Point {
         sum.unwrap_or_else(|| asm.i64(0))
     }
 
-    /// stride · expr, checked where a limit is given: out of range sets the status (unless nothing is read there)
-    /// and reads at 0.
+    /// stride · expr, checked if there is a limit: an index out of range sets the status (unless the guard prevents the
+    /// access) and is replaced by 0.
     fn computed<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, part: &Computed, guard: Option<Val>) -> Val {
         let mut v = {
             let expr = part.expr.clone();
@@ -239,7 +239,7 @@ impl Point {
         if let Some(limit) = part.limit {
             let limit = cx.size(asm, limit);
             let limit = asm.widen(limit, v.ty.lanes);
-            // As unsigned numbers negative indices are large.
+            // As unsigned numbers, negative indices are large.
             let mut wrong = asm.cmpi(CmpI::Uge, v, limit);
             if let (Some(mask), true) = (self.mask, wrong.ty.lanes > 1) {
                 wrong = asm.bin(Bin::AndI, wrong, mask);
@@ -261,7 +261,8 @@ impl Point {
         asm.bin(Bin::MulI, v, stride)
     }
 
-    /// Whether the lanes are neighbours in one block of each that an expression tells apart.
+    /// Whether all lanes get the same value of an expression, because their indices fall into one block of each
+    /// quotient.
     fn is_one_for_all(&self, d: &Dim) -> bool {
         let lanes = i64::from(self.lanes);
         let moves = |s: &str| own(s, '$').is_some() || own(s, '%') == Some(self.along);
@@ -285,7 +286,7 @@ impl Point {
         })
     }
 
-    /// Whether the lanes are whole vectors of the columns of one row of a panel.
+    /// Whether the lanes are a full vector of consecutive columns in one row of a panel.
     fn is_along_row(&self, access: &Access, panels: Panels) -> bool {
         let ([rows, columns], lanes) = (&access.coords[..], i64::from(self.lanes)) else { return false };
         let whole = |s: &Size| s.as_const().is_some_and(|c| c % lanes == 0);
@@ -343,7 +344,7 @@ impl Point {
     }
 }
 
-/// The element of 4 bits that begins `from` bits above the low end of each byte.
+/// Extracts the 4-bit element that begins at bit `from` of each byte.
 fn half(asm: &mut impl Asm, bytes: Val, from: Val, t: DType) -> Val {
     let from = asm.widen(from, bytes.ty.lanes);
     let four = asm.int(4, bytes.ty);
@@ -352,19 +353,19 @@ fn half(asm: &mut impl Asm, bytes: Val, from: Val, t: DType) -> Val {
     asm.bin(if t.is_signed_int() { Bin::ShRSI } else { Bin::ShRUI }, high, four)
 }
 
-/// Where lanes access memory.
+/// Elements that lanes access.
 enum Index {
-    /// All at one element.
+    /// All lanes access one element.
     At(Val),
-    /// At consecutive elements from here.
+    /// Consecutive elements from this one on.
     From(Val),
-    /// At every second element from here.
+    /// Every second element from this one on.
     Even(Val),
     Each(Val),
 }
 
 impl Index {
-    /// The element of each lane.
+    /// Index of each lane's element.
     fn each(&self, asm: &mut impl Asm, lanes: u32) -> Val {
         match *self {
             Index::Even(first) => {
@@ -379,8 +380,8 @@ impl Index {
     }
 }
 
-/// Every second element from `first` on: two vectors of neighbours, of which the last one, which nobody may own, is not
-/// read.
+/// Loads every second element from `first` on: two vectors of consecutive elements, without the last one, which may be
+/// outside the buffer.
 fn even(asm: &mut impl Asm, base: Val, first: Val, ty: Ty) -> Val {
     let lanes = ty.lanes;
     let low = asm.element(base, first, ty.elem);

@@ -1,24 +1,24 @@
-//! f8*, f4 in a byte  <=>  f32, and f32 rounded to them: bit operations made from the row of each format
+//! f8*, f4 in a byte  <=>  f32, and rounding of f32 to them: bit operations derived from each format's description
 //!
-//! A code without its sign, moved to the top of an f32's mantissa and multiplied by a power of two, is the value:
-//! subnormal numbers and their hidden bit come right of themselves. Products here are exact.
+//! A code without its sign, shifted to the top of an f32's mantissa and multiplied by a power of two, is the value;
+//! this covers subnormal numbers and the hidden bit. Products here are exact.
 
 use super::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Un, Val};
 use super::math::copysign;
 use sardonyx_base::DType;
 use sardonyx_base::minifloat::{E8M0_MIN, Format, Specials, format};
 
-/// Floats that take a byte in memory.
+/// Whether a float takes at most a byte in memory.
 pub fn is_byte(t: DType) -> bool {
     t.is_float() && t.bits() <= 8
 }
 
-/// Of floats of 8 bits with a sign.
+/// The format of a signed 8-bit float.
 pub fn small(t: DType) -> Option<&'static Format> {
     format(t).filter(|format| format.bits() == 8)
 }
 
-/// What an f32 of the code's bits has to be multiplied with.
+/// Factor that turns an f32 with the code's bits into the code's value.
 fn scale(format: &Format) -> f64 {
     2f64.powi(127 - format.bias)
 }
@@ -63,10 +63,10 @@ pub fn decode(asm: &mut impl Asm, code: Val, t: DType) -> Val {
     asm.cast(Cast::Bitcast, whole, Elem::F32)
 }
 
-/// The number whose code begins so many bits above the low end of each lane; a code of none is some number here.
+/// Decodes the code that begins at bit `first` of each lane. Codes of NaN and infinity give an arbitrary number.
 ///
-/// The code's sign, exponent and mantissa go to the low ends of those of an f32, subnormal ones too; a product with a power of
-/// two makes that the value.
+/// The sign of the code becomes that of an f32, its exponent and mantissa the low bits of the f32's; multiplying by a
+/// power of two gives the value, also for subnormal codes.
 pub fn decode_number(asm: &mut impl Asm, lanes: Val, first: i64, format: &Format) -> Val {
     let bits = format.bits() as i64;
     let up = asm.int(32 - bits - first, lanes.ty);
@@ -81,7 +81,7 @@ pub fn decode_number(asm: &mut impl Asm, lanes: Val, first: i64, format: &Format
     asm.bin(Bin::MulF, small, factor)
 }
 
-/// f8e8m0 is the exponent of an f32, but for its first and its last value.
+/// f8e8m0 is the exponent field of an f32, except for its first and last codes.
 fn decode_power(asm: &mut impl Asm, bits: Val) -> Val {
     let (zero, last, at) = (asm.zero(bits.ty), asm.int(255, bits.ty), asm.int(23, bits.ty));
     let power = asm.bin(Bin::ShLI, bits, at);
@@ -93,7 +93,7 @@ fn decode_power(asm: &mut impl Asm, bits: Val) -> Val {
     asm.select(is_nan, nan, power)
 }
 
-/// An f32 that the type has  =>  its code in a byte.
+/// An f32 that is representable in the type  =>  its code in a byte.
 pub fn encode(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     let Some(format) = format(t) else { return encode_power(asm, v) };
     let size = asm.un(Un::AbsF, v);
@@ -127,15 +127,15 @@ fn encode_power(asm: &mut impl Asm, v: Val) -> Val {
     asm.cast(Cast::TruncI, code, Elem::I8)
 }
 
-/// The nearest value of the type, as `minifloat::round` of the runtime.
+/// Rounds to the nearest value of the type, like `minifloat::round` of the runtime.
 pub fn rounded(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     let Some(format) = format(t) else { return rounded_to_power(asm, v) };
-    // Beyond the range of every format, and not so far that the sum below has no exponent.
+    // This limit is beyond the range of every format, yet small enough that the sum below does not overflow.
     let far = asm.float(2f64.powi(20), v.ty);
     let size = asm.un(Un::AbsF, v);
     let is_far = asm.cmpf(CmpF::Ogt, size, far);
     let near = asm.select(is_far, far, size);
-    // A power of two whose last place is that of the type at this size: added and taken away again, it rounds.
+    // Adding and subtracting a power of two rounds, if its last bit is that of the type at this magnitude.
     let bits = asm.cast(Cast::Bitcast, near, Elem::I32);
     let (at, least) = (asm.int(23, bits.ty), asm.int(i64::from(128 - format.bias), bits.ty));
     let exponent = asm.bin(Bin::ShRUI, bits, at);
@@ -175,7 +175,7 @@ fn rounded_to_power(asm: &mut impl Asm, v: Val) -> Val {
     let up = asm.bin(Bin::AddI, bits, half);
     let power = asm.bin(Bin::AndI, up, exponents);
     let power = asm.cast(Cast::Bitcast, power, Elem::F32);
-    // The least power has no exponent of its own.
+    // The smallest power has no exponent field of its own.
     let (middle, inf) = (asm.float(1.5 * E8M0_MIN, v.ty), asm.float(f64::INFINITY, v.ty));
     let below = asm.cmpf(CmpF::Olt, v, middle);
     let first = asm.select(below, least, normal);

@@ -1,6 +1,6 @@
-//! The loops that a CPU runs for a kernel, from the outermost in: what may still be in a cache when
+//! Loops that a CPU executes for a kernel, outermost first, from which cache reuse is estimated
 
-/// A loop: over a variable in steps, or over the whole inner space again and again.
+/// Loop over a variable in steps, or repeated passes over the inner space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
     Var { var: usize, step: i64 },
@@ -8,13 +8,13 @@ pub enum Loop {
 }
 
 impl Loop {
-    /// One loop per variable, each over single points.
+    /// One loop with step 1 per variable.
     pub fn each(vars: impl IntoIterator<Item = usize>) -> Vec<Loop> {
         vars.into_iter().map(|var| Loop::Var { var, step: 1 }).collect()
     }
 }
 
-/// The loops of a launch, and in how many passes over the inner space each statement is evaluated.
+/// Loops of a launch, and the number of passes over the inner space in which each statement is evaluated.
 pub struct Nest {
     pub loops: Vec<Loop>,
     pub passes: Vec<i64>,

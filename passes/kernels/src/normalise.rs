@@ -1,7 +1,8 @@
 //! for %0.. in outer { for %k.. in inner { r = reduce f(load …) }; for … { store g(r, load …) } }: softmax, layer norm
 //!
-//! A work item is one outer point (one row), or a block of neighbouring ones. The inner space is passed over once per
-//! stage (see `stages`). Attention without a faster form comes here too: a row is then all that has the same scores.
+//! A work item is one outer point (one row), or a block of consecutive ones. The inner space is traversed once per
+//! stage (see `stages`). Attention without a faster plan is also computed here: a row then covers all outputs that
+//! share scores.
 
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use super::cpu::CpuPlan;
@@ -19,30 +20,30 @@ use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::ReduceFn;
 use std::sync::Arc;
 
-/// Neighbouring outer points of one work item, where lanes run along them.
+/// Number of consecutive outer points of a work item, if lanes run along them.
 const BLOCK: i64 = 64;
 
-/// Elements that a lane combines one after the other, and products: as many as a blocked contraction does.
+/// Number of elements, and of products, that a lane combines sequentially.
 const PART: i64 = 128;
 const PART_OF_PRODUCTS: i64 = 256;
 
-/// Points of a window that are written out one by one.
+/// Windows of at most this many points are unrolled.
 const WINDOW_MAX: i64 = 9;
 
-/// Elements of a row that is worth bringing near beforehand, and small enough to stay there until its turn.
+/// Lengths of rows that are worth prefetching, yet short enough to stay in the cache until they are used.
 const FETCHED_ROWS: std::ops::RangeInclusive<i64> = 256..=16384;
 
-/// The outer variables that make a work item, without the late ones.
+/// Outer variables that enumerate work items, that is, all but the late ones.
 fn early_vars(def: &KernelDef) -> Vec<usize> {
     let late = late_vars(def);
     (0..def.outer.len()).filter(|v| late >> v & 1 == 0).collect()
 }
 
-/// The passes over the inner space of each row, or of a block of rows.
+/// Passes over the inner space of each row, or of a block of rows.
 #[derive(Debug)]
 struct Plan {
     stages: Stages,
-    /// The outer variables that make a work item, and the late ones.
+    /// Outer variables that enumerate work items, and the late ones.
     early: Vec<usize>,
     late: Vec<usize>,
 }
@@ -54,7 +55,7 @@ pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
 }
 
 impl Plan {
-    /// The variable that lanes run along, and those around it, where each lane has a row of its own.
+    /// If each lane has its own row: the variable that lanes run along, and the variables around it.
     fn lanes_along(&self) -> Option<(&usize, &[usize])> {
         self.early.split_last().filter(|_| self.stages.is_along_outer())
     }
@@ -124,7 +125,7 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     });
 }
 
-/// Vectors of neighbouring points along an outer variable, the last one masked or taken apart.
+/// Vectors of consecutive points along an outer variable; the last one is masked, or processed point by point.
 fn along(
     cx: &Cx<Mlir>,
     asm: &mut Mlir,
@@ -156,7 +157,7 @@ fn along(
     }
 }
 
-/// All stages of one outer point, then what is stored once per outer point.
+/// Runs the early stages of one outer point, then the late points.
 fn row(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, mut point: Point) {
     for stage in 0..plan.stages.n_early {
         pass(cx, asm, &plan.stages, stage, &mut point);
@@ -164,7 +165,8 @@ fn row(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, mut point: Point) {
     late_points(cx, asm, &plan.stages, &plan.late, point);
 }
 
-/// The stages that depend on late variables, at each of their points: lanes run along the last one.
+/// Runs the stages that depend on late variables and the row stores at each late point; lanes run along the last
+/// variable.
 fn late_points(cx: &Cx<Mlir>, asm: &mut Mlir, stages: &Stages, late: &[usize], mut point: Point) {
     let Some((&var, rest)) = late.split_first() else {
         for stage in stages.n_early..stages.n {
@@ -238,14 +240,14 @@ fn pass(cx: &Cx<Mlir>, asm: &mut Mlir, stages: &Stages, stage: usize, point: &mu
             v = combine(asm, f, t, v, single);
         }
         let v = scalar::rounded(asm, v, t);
-        // A sum over values that are the same on all lanes is so itself.
+        // A reduction of values that are the same in all lanes is the same in all lanes.
         let varies = point.lanes > 1 && cx.deps[k] >> point.along & 1 == 1;
         point.values[k] = Some(if varies { v } else { asm.extract(v, 0) });
     }
 }
 
 impl Pass<'_> {
-    /// One step, with what earlier stages kept of it and what later ones find.
+    /// Processes one step: loads what earlier stages kept, combines, stores, and keeps what later stages need.
     fn leaf(
         &self,
         cx: &Cx<Mlir>,
@@ -274,7 +276,7 @@ impl Pass<'_> {
         accumulators
     }
 
-    /// The loops from variable `var` inwards.
+    /// Loops from variable `var` inwards.
     fn nest(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, var: usize, accumulators: Vec<Val>) -> Vec<Val> {
         let (zero, one, extent) = (asm.i64(0), asm.i64(1), cx.extent(asm, var));
         let innermost = var + 1 == cx.def.n_point_vars();
@@ -301,7 +303,7 @@ impl Pass<'_> {
             if self.reductions.is_empty() || cx.def.extent(var).as_const().is_some_and(|n| n <= part) {
                 return asm.for_loop((zero, extent, one), &accumulators, inwards);
             }
-            // Parts of a long sum are added up, so that less is lost to rounding.
+            // Long sums are split into parts, which are then added up, to reduce the rounding error.
             let part = asm.i64(part);
             return asm.for_loop((zero, extent, part), &accumulators, |asm, first, accumulators| {
                 let end = asm.bin(Bin::AddI, first, part);
@@ -325,7 +327,8 @@ impl Pass<'_> {
         asm.for_loop((zero, extent, one), &accumulators, inwards)
     }
 
-    /// Several vectors at a time, then one, then what is left: as a masked vector, or element by element.
+    /// Processes several vectors at a time, then single ones, then the remainder, as a masked vector or element by
+    /// element.
     fn innermost(
         &self,
         cx: &Cx<Mlir>,
@@ -372,14 +375,14 @@ impl Pass<'_> {
         )
     }
 
-    /// Whether this pass, which finds its row in the cache, has the next one brought there: memory would rest meanwhile.
+    /// Whether this pass, which reads its row from the cache, prefetches the next row while memory is idle.
     fn fetches(&self, cx: &Cx<Mlir>) -> bool {
         let row = cx.def.extent(cx.def.n_point_vars() - 1).as_const();
         let long = row.is_some_and(|n| FETCHED_ROWS.contains(&n));
         long && self.stage == 1 && self.stages.lanes(0) == Lanes::Inner && cx.def.inner.len() == 1
     }
 
-    /// Prefetches the elements of the next row that lie where the point is in this one.
+    /// Prefetches the next row's elements at the position of the point.
     fn fetch_next(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point) {
         let Some(row) = early_vars(cx.def).last().copied() else { return };
         for step in &cx.def.body {
@@ -395,7 +398,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Where a kept statement's value for this point lies in scratch.
+    /// Address in scratch of a kept statement's value at this point, and its type.
     fn kept_row(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, k: usize, offset: &Dim) -> (Val, Ty) {
         let varies = cx.deps[k] >> point.along & 1 == 1;
         let ty = Ty::new(scalar::register(cx.def.body[k].dtype), if varies { point.lanes } else { 1 });
@@ -418,14 +421,14 @@ impl Pass<'_> {
     }
 }
 
-/// How many points there are along an inner variable, where there are so few further in that no loop is worth it.
+/// Extent of an inner variable, if it and those further in have so few points together that their loops are unrolled.
 fn small_window(def: &KernelDef, var: usize) -> Option<i64> {
     let points = (var..def.n_point_vars())
         .try_fold(1i64, |n, v| n.checked_mul(def.extent(v).as_const()?).filter(|n| *n <= WINDOW_MAX));
     points.and_then(|_| def.extent(var).as_const())
 }
 
-/// Whether a reduction is to the largest or smallest of floats.
+/// Whether a reduction computes a maximum or minimum of floats.
 fn is_marked(def: &KernelDef, (k, f, _): (usize, ReduceFn, usize)) -> bool {
     def.body[k].dtype.is_float() && matches!(f, ReduceFn::Max | ReduceFn::Min)
 }

@@ -1,36 +1,36 @@
-//! KernelDef  =>  how near its code comes to what a CPU could do: a share of the arithmetic, and what lies scattered
+//! KernelDef  =>  estimated efficiency of its CPU code: a share of the peak rate, and the share of scattered accesses
 
 use super::def::*;
 
-/// An estimate that layouts are compared by.
+/// Estimate that is used to compare layouts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Of the rate that code of its class has at best.
+    /// Share of the best rate that code of its class reaches.
     pub share: f64,
-    /// The part of its accesses whose lanes are no neighbours in memory.
+    /// Share of the accesses whose lanes are not contiguous in memory.
     pub scattered: f64,
 }
 
 impl Pace {
-    /// All of the rate, and nothing scattered.
+    /// The full rate without scattered accesses.
     pub const FULL: Pace = Pace { share: 1.0, scattered: 0.0 };
-    /// Taken where a kernel has no code yet.
+    /// Assumed for a kernel that has no code yet.
     pub const UNKNOWN: Pace = Pace { share: 0.01, scattered: 1.0 };
 
-    /// One number for both.
+    /// Both figures as one number; larger is faster.
     pub fn worth(self) -> f64 {
         self.share * (1.0 - self.scattered / 2.0)
     }
 }
 
-/// Lanes of the vectors that are thought of.
+/// Number of vector lanes that the estimates assume.
 pub const LANES: i64 = 16;
-/// A contraction without blocks of registers: by vectors, and element by element.
+/// Share of a contraction without register blocks: vectorised, and element by element.
 pub const PLAIN: f64 = 1.0 / 6.0;
 const SINGLE: f64 = 1.0 / 64.0;
 
 impl KernelDef {
-    /// Code whose lanes run along a variable.
+    /// Pace of code whose lanes run along a variable.
     pub fn pace_along(&self, var: Option<usize>, share: f64) -> Pace {
         let Some(var) = var else { return Pace { share: share * SINGLE, scattered: 0.0 } };
         let short = self.used_lanes(var, LANES);
@@ -38,7 +38,7 @@ impl KernelDef {
         Pace { share: share * short * (1.0 - part).max(SINGLE / PLAIN), scattered: part }
     }
 
-    /// Of those accesses that move with a variable along which lanes run, the part whose lanes are no neighbours.
+    /// Share of non-contiguous accesses among those that depend on the variable along which lanes run.
     pub fn scattered_part(&self, var: usize, counts: impl Fn(&Access) -> bool) -> f64 {
         let loads = self
             .body
@@ -54,7 +54,7 @@ impl KernelDef {
         if all.is_empty() { 0.0 } else { apart as f64 / all.len() as f64 }
     }
 
-    /// The part of the lanes that is used.
+    /// Share of the lanes that are used.
     pub fn used_lanes(&self, var: usize, lanes: i64) -> f64 {
         self.extent(var).as_const().filter(|n| *n > 0).map_or(1.0, |n| {
             let whole = (n + lanes - 1).div_euclid(lanes) * lanes;

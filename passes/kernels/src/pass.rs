@@ -1,4 +1,4 @@
-//! A stage of a kernel at one inner point  =>  its reductions' next partial results, and its stores
+//! A stage of a kernel at one inner point  =>  the updated partial results of its reductions, and its stores
 
 use super::asm::{Asm, CmpF, Val};
 use super::cx::Cx;
@@ -11,20 +11,19 @@ use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// One pass over the inner space: its reductions and its stores.
+/// One pass over the inner space: a stage's reductions and stores.
 pub struct Pass<'a> {
     pub stages: &'a Stages,
     pub stage: usize,
-    /// (statement, function, argument)
+    /// (statement, function, argument) of each reduction.
     pub reductions: Vec<(usize, ReduceFn, usize)>,
     stores: Vec<&'a Write>,
-    /// Vectors combined independently of each other, to hide the latency of the combining instruction.
+    /// Number of vectors that are combined independently, to hide the latency of the combining instruction.
     pub unroll: usize,
-    /// One more accumulator per reduction, for elements that are taken one by one.
+    /// Whether each reduction has one more accumulator, for elements that are processed one by one.
     pub singles: bool,
-    /// The reductions to the largest or smallest float whose elements that are no numbers are kept in accumulators of
-    /// their own, behind all others: an instruction that ignores those takes one step where one that keeps them takes
-    /// four, each behind the one before.
+    /// Max and min reductions of floats that track NaN in separate accumulators after all others: an instruction that
+    /// ignores NaN takes one step, while keeping NaN takes four dependent ones.
     pub marked: Vec<usize>,
 }
 
@@ -43,18 +42,18 @@ impl<'a> Pass<'a> {
         Pass { stages, stage, reductions, stores, unroll: 1, singles: false, marked: vec![] }
     }
 
-    /// Accumulators per reduction.
+    /// Number of accumulators per reduction.
     pub fn width(&self) -> usize {
         self.unroll + self.singles as usize
     }
 
-    /// Where a reduction's elements that are no numbers are kept: those of vectors, or those taken one by one.
+    /// Index of the NaN accumulator of a reduction, for vectors or for single elements.
     pub fn mark(&self, r: usize, single: bool) -> Option<usize> {
         let at = self.marked.iter().position(|m| *m == r)?;
         Some(self.reductions.len() * self.width() + at * (1 + self.singles as usize) + single as usize)
     }
 
-    /// Evaluates what does not move with the variables that are still to come.
+    /// Evaluates what does not depend on the variables in `coming`, which get their values later.
     pub fn hoist<A: Asm>(&self, cx: &Cx<A>, asm: &mut A, point: &mut Point, coming: VarSet) {
         let mut open: Vec<usize> = self.reductions.iter().map(|r| r.2).collect();
         for w in &self.stores {
@@ -79,12 +78,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether this pass takes a statement from scratch.
+    /// Whether this pass loads a statement's value from scratch.
     pub fn is_loaded(&self, k: usize) -> bool {
         self.stages.first[k].is_some_and(|f| f < self.stage) && self.stages.kept.iter().any(|(kept, _)| *kept == k)
     }
 
-    /// One step: evaluates, combines into the accumulators `slot(r)`.
+    /// One step: evaluates the arguments and combines them into the accumulators `slot(r)`.
     pub fn combine<A: Asm>(
         &self,
         cx: &Cx<A>,
@@ -125,7 +124,7 @@ impl<'a> Pass<'a> {
         accumulators
     }
 
-    /// Stores what this pass stores at each point.
+    /// Executes this pass's stores at a point.
     pub fn store<A: Asm>(&self, cx: &Cx<A>, asm: &mut A, point: &mut Point) {
         for write in &self.stores {
             point.store(cx, asm, write);
@@ -133,21 +132,21 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Writes what is stored once per outer point.
+/// Executes the stores that happen once per outer point.
 pub fn store_rows<A: Asm>(cx: &Cx<A>, asm: &mut A, stages: &Stages, point: &mut Point) {
     for write in cx.def.stores.iter().filter(|w| !is_point_store(cx.def, w, &stages.point)) {
         point.store(cx, asm, write);
     }
 }
 
-/// The factors of a contraction's product, which is not rounded before it is added.
+/// Operands of a contraction's product, which is not rounded before it is added.
 fn factors(def: &KernelDef, f: ReduceFn, arg: usize) -> Option<[usize; 2]> {
     let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
     let sums = def.class == Class::Contract && f == ReduceFn::Add && def.body[arg].dtype == DType::F32;
     sums.then_some([args[0], args[1]])
 }
 
-/// v where it is no number, else the other.
+/// Returns v where it is NaN, else `other`.
 pub fn marked(asm: &mut impl Asm, v: Val, other: Val) -> Val {
     let nan = asm.cmpf(CmpF::Uno, v, v);
     asm.select(nan, v, other)

@@ -1,14 +1,14 @@
-//! %2 < 24 where %2 runs from 0 to 23  =>  true: pieces of a variable's range in which comparisons with it do not change
+//! %2 < 24 where %2 runs from 0 to 23  =>  true: subranges of a variable in which comparisons with it are constant
 //!
-//! What concatenates or pads chooses by comparisons; within a piece only one branch is left, and nothing to compare.
+//! Concatenations and paddings select by comparisons; within a subrange only one branch is left, without a comparison.
 
 use super::def::*;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// More pieces than this are more code than they save.
+/// Maximum number of subranges: more would be more code than they save.
 const PIECES_MAX: usize = 8;
 
-/// The pieces of a variable's range, from and to, where there are several of them.
+/// Subranges (from, to) of a variable; empty unless there are several.
 pub fn pieces(def: &KernelDef, var: usize) -> Vec<(i64, i64)> {
     let Some(extent) = def.extent(var).as_const() else { return vec![] };
     let changes = (0..def.body.len()).filter_map(|k| Comparison::of(def, k, var)?.change());
@@ -27,7 +27,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// A statement that compares two indices of which nothing else than the variable is unknown.
+    /// Matches a comparison of two indices in which only the variable is unknown.
     fn of(def: &KernelDef, k: usize, var: usize) -> Option<Comparison> {
         let Op::Apply { f: f @ (ScalarFn::Lt | ScalarFn::Le), args } = &def.body[k].op else { return None };
         let index = |k: usize| if let Op::Index(d) = &def.body[k].op { Some(d.clone()) } else { None };
@@ -40,7 +40,7 @@ impl Comparison {
         self.step as i128 * at as i128 + self.rest as i128 > 0
     }
 
-    /// The first place where it does not say what it said before.
+    /// First value at which the comparison changes its truth.
     fn change(&self) -> Option<i64> {
         match self.step {
             0 => None,
@@ -50,7 +50,7 @@ impl Comparison {
     }
 }
 
-/// Per statement its truth where the variable has this value, if that alone says it.
+/// Truth of each statement if the variable has this value, where it depends on nothing else.
 pub fn known(def: &KernelDef, var: usize, at: i64) -> Vec<Option<bool>> {
     let mut known: Vec<Option<bool>> = vec![];
     for step in &def.body {

@@ -1,27 +1,28 @@
-//! a described device  =>  the rates that cost models compare plans by
+//! a device's description  =>  the rates that cost models use to compare plans
 
 use crate::device_spec::{DeviceSpec, Figure, Level, Per, RateType, Unit};
 use sardonyx_base::{Error, Result};
 
-/// Of the whole device.
+/// Rates of the whole device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// Of the memory where what lies between kernels is found again.
+    /// Bandwidth of the memory that holds tensors between kernels.
     pub bytes_per_s: f64,
-    /// The cache that all cores share: its bytes, and how many are read of it in a second. None where nobody measured that.
+    /// Bytes of the cache that all cores share, and its read bandwidth in bytes per second; `None` if either is not
+    /// measured.
     pub cache: Option<(f64, f64)>,
-    /// Additions of f32, or multiply-adds as two, in vectors.
+    /// Vector additions of f32 per second; a multiply-add counts as two.
     pub vector_ops_per_s: f64,
-    /// Multiplications and additions of f32 contractions.
+    /// Multiplications and additions of f32 contractions per second.
     pub contract_ops_per_s: f64,
     pub launch_s: f64,
 }
 
-/// f32 factors are two tf32 numbers each on tensor cores, of which three products are summed.
+/// On tensor cores an f32 operand is split into two tf32, and three of their products are summed.
 const TF32_PRODUCTS: f64 = 3.0;
 
 impl Rates {
-    /// Errors: E0406 where the description lacks a figure that there is no doing without.
+    /// Errors: E0406 if the description lacks a required figure.
     pub fn new(spec: &DeviceSpec) -> Result<Rates> {
         let lacks = |figure: &str| {
             Error::user("E0406", format!("`{}` has no figure {figure}, which costs are computed with", spec.name))

@@ -1,4 +1,4 @@
-//! ReduceFn  =>  what it starts with, how partial results are combined, and the lanes of one
+//! ReduceFn  =>  its neutral element, the combination of partial results, and the reduction of lanes
 
 use super::asm::{Asm, Elem, Ty, Val};
 use super::scalar;
@@ -40,7 +40,7 @@ pub fn tree(asm: &mut impl Asm, f: ReduceFn, t: DType, parts: Vec<Val>) -> Val {
     paired(asm, parts, |asm, a, b| combine(asm, f, t, a, b))
 }
 
-/// What is left where neighbours are combined until one is.
+/// Combines adjacent parts until one is left.
 pub fn paired<A: Asm>(asm: &mut A, mut parts: Vec<Val>, combine: impl Fn(&mut A, Val, Val) -> Val) -> Val {
     while parts.len() > 1 {
         let next = parts.chunks(2).map(|p| if p.len() == 2 { combine(asm, p[0], p[1]) } else { p[0] });
@@ -49,7 +49,7 @@ pub fn paired<A: Asm>(asm: &mut A, mut parts: Vec<Val>, combine: impl Fn(&mut A,
     parts[0]
 }
 
-/// The upper half onto the lower one, until one lane is left.
+/// Combines the upper half of the lanes with the lower half until one lane is left.
 pub fn across_lanes(asm: &mut impl Asm, f: ReduceFn, t: DType, v: Val) -> Val {
     let mut v = v;
     while v.ty.lanes > 1 {

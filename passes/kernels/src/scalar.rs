@@ -1,7 +1,7 @@
 //! `ScalarFn` and conversions  =>  arith and math operations
 //!
-//! In registers bool is i1, floats of 16 bits and less are f32 values already rounded to their type, and integers of
-//! less than a byte are extended to one; integers carry no sign.
+//! In registers, bool is i1, floats of 16 bits or fewer are f32 values already rounded to their type, and integers of
+//! less than a byte are extended to a byte; integer types are signless.
 
 use super::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Un, Val};
 use super::{math, math64, minifloat};
@@ -9,7 +9,7 @@ use sardonyx_base::DType;
 use sardonyx_base::cpu::Extension;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// What a value of a type is in a register.
+/// Element type of a value in a register.
 pub fn register(t: DType) -> Elem {
     use DType::*;
     match t {
@@ -24,7 +24,7 @@ pub fn register(t: DType) -> Elem {
     }
 }
 
-/// What a value of a type is in memory.
+/// Element type of a value in memory.
 pub fn stored(t: DType) -> Elem {
     match t {
         DType::F16 => Elem::F16,
@@ -35,7 +35,7 @@ pub fn stored(t: DType) -> Elem {
     }
 }
 
-/// What was loaded  =>  the register form.
+/// A loaded value  =>  its register representation.
 pub fn after_load(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     match t {
         DType::F16 => asm.cast(Cast::ExtF, v, Elem::F32),
@@ -54,7 +54,7 @@ pub fn after_load(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     }
 }
 
-/// The register form  =>  what is stored. Exact: values of narrow floats are rounded already.
+/// The register representation  =>  the value to store. Exact: values of narrow floats are already rounded.
 pub fn before_store(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     match t {
         DType::F16 => asm.cast(Cast::TruncF, v, Elem::F16),
@@ -70,7 +70,7 @@ pub fn before_store(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     }
 }
 
-/// An f32 rounded to a narrower float (to nearest, ties to even); others as they are.
+/// Rounds an f32 to a narrower float (to nearest, ties to even); other types are returned unchanged.
 pub fn rounded(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     match t {
         DType::F16 => {
@@ -82,7 +82,7 @@ pub fn rounded(asm: &mut impl Asm, v: Val, t: DType) -> Val {
                 let bits = cpu.bf16_bits(v);
                 return after_load(cpu, bits, t);
             }
-            // LLVM would call a library function for this on CPUs without the instruction.
+            // On CPUs without the instruction, LLVM would call a library function.
             let bits = asm.cast(Cast::Bitcast, v, Elem::I32);
             let (one, sixteen) = (asm.int(1, bits.ty), asm.int(16, bits.ty));
             let (bias, keep) = (asm.int(0x7FFF, bits.ty), asm.int(-65536, bits.ty));
@@ -101,12 +101,12 @@ pub fn rounded(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     }
 }
 
-/// Floats that are f32 in registers.
+/// Whether a float type is held as f32 in registers.
 pub fn is_narrow(t: DType) -> bool {
     t.is_float() && t.bits() < 32
 }
 
-/// The value modulo the width, for integers of less than a byte; others as they are.
+/// Wraps integers of less than a byte to their width; other types are returned unchanged.
 fn wrapped(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     if !t.is_int() || t.bits() >= 8 {
         return v;
@@ -120,7 +120,7 @@ fn wrapped(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     asm.bin(Bin::ShRSI, high, unused)
 }
 
-/// The nearest value of an integer type of less than a byte.
+/// Saturates to an integer type of less than a byte.
 fn clamped(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     let unsigned = t.is_unsigned_int();
     let values = 1i64 << t.bits();
@@ -131,7 +131,7 @@ fn clamped(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     asm.bin(max, v, lo)
 }
 
-/// `sdx.convert {bits}`: through the form in memory.
+/// `sdx.convert {bits}`: reinterprets the memory representation.
 pub fn reinterpret(asm: &mut impl Asm, v: Val, from: DType, to: DType) -> Val {
     let bits = before_store(asm, v, from);
     let same = asm.cast(Cast::Bitcast, bits, stored(to));
@@ -139,7 +139,8 @@ pub fn reinterpret(asm: &mut impl Asm, v: Val, from: DType, to: DType) -> Val {
     after_load(asm, same, to)
 }
 
-/// `sdx.convert`: float to integer truncates and saturates, NaN gives 0; to bool is `!= 0`; integers wrap.
+/// `sdx.convert`: float to integer truncates and saturates, with NaN giving 0; conversion to bool is `!= 0`; integers
+/// wrap.
 pub fn convert(asm: &mut impl Asm, v: Val, from: DType, to: DType) -> Val {
     let elem = register(to);
     if to == DType::Bool {
@@ -189,7 +190,7 @@ fn float_to_float(asm: &mut impl Asm, v: Val, to: DType) -> Val {
     }
 }
 
-/// f64 to f32 towards zero, with the lowest bit set where something was lost: a second rounding is then right.
+/// f64 to f32 towards zero, with the lowest bit set if the result is inexact, so that a second rounding is correct.
 fn round_to_odd(asm: &mut impl Asm, v: Val) -> Val {
     let near = asm.cast(Cast::TruncF, v, Elem::F32);
     let back = asm.cast(Cast::ExtF, near, Elem::F64);
@@ -205,7 +206,7 @@ fn round_to_odd(asm: &mut impl Asm, v: Val) -> Val {
     asm.cast(Cast::Bitcast, bits, Elem::F32)
 }
 
-/// Applies a function to operands of type `t` (but for the condition of `select`) and of one number of lanes.
+/// Applies a function to operands of type `t` (except the condition of `select`), all with the same number of lanes.
 pub fn apply(asm: &mut impl Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     let v = if t == DType::Bool || !t.is_float() { integer(asm, f, args, t) } else { float(asm, f, args, t) };
     match v.ty.elem {
@@ -256,7 +257,8 @@ fn float(asm: &mut impl Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     }
 }
 
-/// Computes in f64 and rounds once to the operands' type (the caller rounds an f32 on to f16 or bf16).
+/// Computes in f64 and rounds once to the operands' type; for narrow floats, returns an f32 that the caller rounds
+/// further.
 fn in_double<A: Asm>(asm: &mut A, args: &[Val], t: DType, f: impl FnOnce(&mut A, &[Val]) -> Val) -> Val {
     let elem = args[0].ty.elem;
     let wide: Vec<Val> = args.iter().map(|a| asm.cast(Cast::ExtF, *a, Elem::F64)).collect();
@@ -264,22 +266,23 @@ fn in_double<A: Asm>(asm: &mut A, args: &[Val], t: DType, f: impl FnOnce(&mut A,
     if is_narrow(t) { round_to_odd(asm, y) } else { asm.cast(Cast::TruncF, y, elem) }
 }
 
-/// One of a and b; NaN if either is. Of +0 and -0 either may come, which spares most of what `arith.maximumf` does.
+/// Maximum or minimum of a and b; NaN if either is NaN. The sign of a zero result is unspecified, which saves most of
+/// the work of `arith.maximumf`.
 fn extremum(asm: &mut impl Asm, f: ReduceFn, a: Val, b: Val) -> Val {
     let y = numbers_extremum(asm, f, a, b);
     let nan = asm.cmpf(CmpF::Uno, a, a);
     asm.select(nan, a, y)
 }
 
-/// The larger of two floats, or for any other function than `Max` the smaller: one instruction, which gives b where
-/// the two do not compare.
+/// The larger of two floats for `Max`, the smaller one for any other function, in one instruction; returns b if the two
+/// are unordered.
 pub fn numbers_extremum(asm: &mut impl Asm, f: ReduceFn, a: Val, b: Val) -> Val {
     let better = if f == ReduceFn::Max { CmpF::Ogt } else { CmpF::Olt };
     let first = asm.cmpf(better, a, b);
     asm.select(first, a, b)
 }
 
-/// -1, 0 or 1; NaN stays.
+/// Returns -1, 0 or 1; NaN stays NaN.
 fn sign(asm: &mut impl Asm, x: Val) -> Val {
     let (zero, one) = (asm.zero(x.ty), asm.float(1.0, x.ty));
     let unit = math::copysign(asm, one, x);
@@ -289,7 +292,7 @@ fn sign(asm: &mut impl Asm, x: Val) -> Val {
     asm.select(nan, x, y)
 }
 
-/// C `fmod`, exact: x - trunc(x / y) · y by fma, repeated while the quotient was too long for its 53 bits.
+/// C `fmod`, exact: x - trunc(x / y) · y by fma, repeated as long as the quotient exceeds 53 bits.
 fn remainder(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let size = asm.un(Un::AbsF, y);
     let (zero, inf) = (asm.float(0.0, x.ty), asm.float(f64::INFINITY, x.ty));
@@ -297,13 +300,13 @@ fn remainder(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let x_inf = asm.cmpf(CmpF::Oeq, x_size, inf);
     let y_zero = asm.cmpf(CmpF::Oeq, y, zero);
     let invalid = asm.bin(Bin::OrI, x_inf, y_zero);
-    // Lanes without a result leave the loop at once.
+    // Lanes without a result leave the loop immediately.
     let start = asm.select(invalid, zero, x);
     let r = asm.do_while(&[start], |asm, v| {
         let r = v[0];
         let r_size = asm.un(Un::AbsF, r);
         let more = asm.cmpf(CmpF::Oge, r_size, size);
-        // Where the quotient would overflow, multiples of 2^540 · y are taken away first: of 2^1080 · y where y is so
+        // If the quotient would overflow, multiples of 2^540 · y are subtracted first, or of 2^1080 · y if y is so
         // small that their quotient overflows too. The longest quotient is below 2^2098.
         let (big, scale, one) = (asm.float(1e300, x.ty), asm.float(2f64.powi(540), x.ty), asm.float(1.0, x.ty));
         let mut step = size;
@@ -402,7 +405,7 @@ fn integer(asm: &mut impl Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     }
 }
 
-/// Machines disagree on amounts outside of the width, so none of those reaches an instruction.
+/// Shift. Processors disagree on amounts outside the width, so these never reach an instruction.
 fn shift(asm: &mut impl Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
     let width = i64::from(t.bits());
     let (zero, most, limit) = (asm.zero(x.ty), asm.int(width - 1, x.ty), asm.int(width, x.ty));
@@ -418,7 +421,7 @@ fn shift(asm: &mut impl Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
     }
 }
 
-/// Quotient towards zero and remainder with the sign of the divisor; both 0 for a zero divisor. Never traps.
+/// Quotient towards zero, and remainder with the sign of the divisor; both are 0 for a zero divisor. Never traps.
 fn divide(asm: &mut impl Asm, a: Val, b: Val, unsigned: bool) -> (Val, Val) {
     let (zero, one) = (asm.zero(a.ty), asm.int(1, a.ty));
     let none = asm.cmpi(CmpI::Eq, b, zero);
@@ -427,7 +430,7 @@ fn divide(asm: &mut impl Asm, a: Val, b: Val, unsigned: bool) -> (Val, Val) {
         let (q, r) = (asm.bin(Bin::DivUI, a, d), asm.bin(Bin::RemUI, a, d));
         return (asm.select(none, zero, q), asm.select(none, zero, r));
     }
-    // The smallest integer divided by -1 would trap: that quotient is a negation instead.
+    // The smallest integer divided by -1 would trap, so that quotient is computed as a negation.
     let minus_one = asm.int(-1, a.ty);
     let turn = asm.cmpi(CmpI::Eq, b, minus_one);
     let plain = asm.bin(Bin::OrI, none, turn);
@@ -444,7 +447,7 @@ fn divide(asm: &mut impl Asm, a: Val, b: Val, unsigned: bool) -> (Val, Val) {
     (asm.select(none, zero, q), asm.select(plain, zero, r))
 }
 
-/// Wrapping power by squaring; a negative exponent gives 0, but for bases 1 and -1.
+/// Wrapping power by squaring; a negative exponent gives 0, except for bases 1 and -1.
 fn integer_power(asm: &mut impl Asm, x: Val, y: Val, unsigned: bool) -> Val {
     let (zero, one) = (asm.zero(x.ty), asm.int(1, x.ty));
     let power = asm.do_while(&[one, x, y], |asm, v| {
@@ -461,7 +464,7 @@ fn integer_power(asm: &mut impl Asm, x: Val, y: Val, unsigned: bool) -> Val {
     if unsigned {
         return power;
     }
-    // The bits of a negative exponent, as an unsigned one, are right for bases 1 and -1 (their parity decides).
+    // For bases 1 and -1, a negative exponent taken as unsigned gives the right result, since only its parity matters.
     let negative = asm.cmpi(CmpI::Slt, y, zero);
     let minus_one = asm.int(-1, x.ty);
     let (plus, minus) = (asm.cmpi(CmpI::Eq, x, one), asm.cmpi(CmpI::Eq, x, minus_one));

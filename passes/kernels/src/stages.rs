@@ -1,10 +1,10 @@
-//! Statements of a kernel with reductions  =>  passes over the inner space: what each of them computes, what is kept
+//! Statements of a kernel with reductions  =>  passes over the inner space: what each pass computes, and what is kept
 //!
-//! A statement's *stage* is the number of reductions, one behind the other, that it waits for; sums over the deep space
-//! are part of their point. What a later stage needs again is recomputed, unless that is expensive: then it is kept in
-//! scratch. Where there is a deep space, the outer variables that no deep sum depends on (the columns of attention's
-//! result) are *late*: what depends on them has stages of its own, behind all others, so that the rest is computed once
-//! for all of them.
+//! A statement's *stage* is the number of consecutive reductions that it waits for; sums over the deep space are part
+//! of their point. Values that a later stage needs again are recomputed, unless that is expensive: then they are kept
+//! in scratch. If there is a deep space, the outer variables that no deep sum depends on (the columns of attention's
+//! result) are *late*: statements that depend on them have their own stages after all others, so that everything else
+//! is computed once for all of them.
 
 use super::def::*;
 use super::scalar;
@@ -12,35 +12,35 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// Lanes of the widest level.
+/// Number of lanes of the widest level.
 const LANES_MAX: i64 = 16;
 
-/// How far apart windows may begin that lanes sum side by side.
+/// Maximum distance between the starts of windows that lanes sum side by side.
 const WINDOW_STEP_MAX: i64 = 2;
 
-/// Which variable lanes run along.
+/// Variable that lanes run along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lanes {
-    /// The innermost reduced one: a row's elements are combined lane by lane, then across.
+    /// The innermost reduced variable: a row's elements are combined lane by lane, then across lanes.
     Inner,
-    /// The innermost parallel one: each lane is a row of its own.
+    /// The innermost parallel variable: each lane has its own row.
     Outer,
-    /// The innermost reduced one, along the threads of a warp.
+    /// The innermost reduced variable, along the threads of a warp.
     Threads,
 }
 
-/// What each pass over the inner space computes.
+/// Computation of each pass over the inner space.
 #[derive(Debug)]
 pub struct Stages {
     lanes: Lanes,
     pub n: usize,
-    /// How many of them come before those of the late variables; all where there are none.
+    /// Number of stages before those of the late variables; all stages if there are none.
     pub n_early: usize,
-    /// Per statement: the reductions that must be complete before it can be evaluated.
+    /// Per statement: number of the stage in which it can be evaluated first, because its reductions are complete.
     pub of: Vec<usize>,
     /// Per statement: whether it is evaluated per inner point.
     pub point: Vec<bool>,
-    /// Per statement: the stage that first evaluates it, where one does.
+    /// Per statement: the stage that first evaluates it, if any.
     pub first: Vec<Option<usize>>,
     /// Statements kept in scratch, with the byte offset of each one's row.
     pub kept: Vec<(usize, Dim)>,
@@ -67,7 +67,7 @@ fn lanes_of(def: &KernelDef) -> Lanes {
         all.iter().filter(bad).count()
     };
     let small = def.extent(outer).as_const().is_some_and(|n| n < 8);
-    // Neighbouring windows of a signal share most of what they read: each lane sums one, in the order of its elements.
+    // Adjacent windows of a signal share most of what they read: each lane sums one window, element by element.
     let near = |(access, storage): &(&Access, &Storage)| {
         let step = access.stride(outer).as_const();
         storage.panels.is_none()
@@ -81,12 +81,12 @@ fn lanes_of(def: &KernelDef) -> Lanes {
 }
 
 impl Stages {
-    /// For a CPU.
+    /// Stages for a CPU.
     pub fn of_rows(def: &KernelDef) -> Stages {
         stages_along(def, lanes_of(def))
     }
 
-    /// For threads of a GPU: one row by a warp, or by a thread where neighbouring rows are neighbours in memory.
+    /// Stages for the threads of a GPU: one row per warp, or per thread if adjacent rows are contiguous in memory.
     pub fn of_threads(def: &KernelDef) -> Stages {
         match lanes_of(def) {
             Lanes::Outer => stages_along(def, Lanes::Outer),
@@ -94,12 +94,12 @@ impl Stages {
         }
     }
 
-    /// What lanes run along in a stage. Late stages are run for vectors of late points.
+    /// What lanes run along in a stage. Late stages run on vectors of late points.
     pub fn lanes(&self, stage: usize) -> Lanes {
         if stage < self.n_early { self.lanes } else { Lanes::Outer }
     }
 
-    /// Whether each lane is a row of its own.
+    /// Whether each lane has its own row.
     pub fn is_along_outer(&self) -> bool {
         self.lanes == Lanes::Outer
     }
@@ -108,12 +108,12 @@ impl Stages {
         self.lanes == Lanes::Threads
     }
 
-    /// (stage, statement) for every value that a pass is made for.
+    /// (stage, statement) of every value that a pass must produce.
     pub fn roots(&self, def: &KernelDef) -> Vec<(usize, usize)> {
         roots(def, &self.of, &self.point)
     }
 
-    /// Per stage the statements that it evaluates: again where an earlier stage has, unless values are `kept`.
+    /// Statements that each stage evaluates, including those that an earlier stage evaluated unless they are `kept`.
     pub fn evaluated(&self, def: &KernelDef, kept: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
         let mut known = vec![false; def.body.len()];
         let mut out = vec![];
@@ -134,7 +134,7 @@ impl Stages {
     }
 }
 
-/// The outer variables on which no deep sum depends; none where there is no deep space.
+/// Outer variables on which no deep sum depends; none if there is no deep space.
 pub fn late_vars(def: &KernelDef) -> VarSet {
     let outer = (1 << def.outer.len()) - 1;
     let deps = def.dependences();
@@ -142,7 +142,7 @@ pub fn late_vars(def: &KernelDef) -> VarSet {
     if def.deep.is_empty() { 0 } else { outer & !sums.fold(0, |set, k| set | deps[k]) }
 }
 
-/// Whether a statement is a reduction over the deep space: a value of one point.
+/// Whether a statement is a reduction over the deep space, which belongs to a single point.
 pub fn is_deep_sum(def: &KernelDef, deps: &[VarSet], k: usize) -> bool {
     matches!(def.body[k].op, Op::Reduce { arg, .. } if deps[arg] & def.deep_vars() != 0)
 }
@@ -185,13 +185,13 @@ fn stages_along(def: &KernelDef, lanes: Lanes) -> Stages {
     for k in kept {
         let bytes = scalar::register(def.body[k].dtype).bits() as i64 / 8;
         with_offsets.push((k, scratch_bytes.clone()));
-        // The last vector of a row is written whole.
+        // The last vector of a row is written in full.
         scratch_bytes = scratch_bytes + (elements.clone() + Dim::constant(LANES_MAX)) * Dim::constant(bytes);
     }
     Stages { lanes, n, n_early, of, point, first, kept: with_offsets, scratch_bytes }
 }
 
-/// The stage of each statement, none before its `least`.
+/// Stage of each statement, which is not below its `least`.
 fn stage_of(def: &KernelDef, deps: &[VarSet], least: impl Fn(usize) -> usize) -> Vec<usize> {
     let mut of: Vec<usize> = vec![];
     for (k, step) in def.body.iter().enumerate() {
@@ -202,7 +202,7 @@ fn stage_of(def: &KernelDef, deps: &[VarSet], least: impl Fn(usize) -> usize) ->
     of
 }
 
-/// (stage, statement) for every value that a pass over the inner space is made for.
+/// (stage, statement) of every value that a pass over the inner space must produce.
 fn roots(def: &KernelDef, of: &[usize], point: &[bool]) -> Vec<(usize, usize)> {
     let deps = def.dependences();
     let reductions = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
@@ -220,13 +220,13 @@ fn roots(def: &KernelDef, of: &[usize], point: &[bool]) -> Vec<(usize, usize)> {
     reductions.chain(values).collect()
 }
 
-/// Written per inner point: because the value is, or because the place is.
+/// Whether a store is executed per inner point, because its value or its location depends on the point.
 pub fn is_point_store(def: &KernelDef, write: &Write, point: &[bool]) -> bool {
     let moved = (def.outer.len()..def.n_point_vars()).any(|v| write.access.moves_with(v));
     point[write.value] || moved || access_values(&write.access).iter().any(|k| point[*k])
 }
 
-/// Whether recomputing a statement costs more than storing and loading it.
+/// Whether recomputing each statement costs more than storing and loading it.
 pub fn heavy(def: &KernelDef, point: &[bool]) -> Vec<bool> {
     let mut heavy: Vec<bool> = vec![];
     let deps = def.dependences();

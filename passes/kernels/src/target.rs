@@ -1,7 +1,7 @@
-//! `cpu`, `cuda:sm_80`  =>  the described device that code for it is planned, priced and limited by
+//! `cpu`, `cuda:sm_80`  =>  the described device for which code is planned, costed and limited
 //!
-//! A target is a device description: its figures are what passes compare costs by, its limits what kernels keep to. To add
-//! a GPU is to describe it (`devices/`); what it has that others lack is asked of its description.
+//! A target is a device description: passes compare costs by its figures, and kernels keep to its limits. To add a GPU
+//! is to describe it (`devices/`); code tests for special features through the description.
 
 use crate::device_spec::{DeviceSpec, Gpu};
 use crate::rates::Rates;
@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// Devices that execute one plan: their kernels divide work alike, and an artifact has a plan for each class.
+/// Devices that can execute the same plan: their kernels divide work alike. An artifact has one plan per class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     Cpu,
@@ -19,7 +19,7 @@ pub enum Class {
 impl Class {
     pub const ALL: [Class; 2] = [Class::Cpu, Class::Gpu];
 
-    /// As the plan's entry in an artifact is named.
+    /// Name of the plan's entry in an artifact.
     pub fn name(self) -> &'static str {
         match self {
             Class::Cpu => "cpu",
@@ -28,14 +28,14 @@ impl Class {
     }
 }
 
-/// What code is written for.
+/// Device that code is generated for.
 #[derive(Clone, Copy)]
 pub struct Target(&'static DeviceSpec);
 
-/// One object has the code for all levels of CPUs, and so one plan, which is made for this one of the described.
+/// Description that the CPU plan is made for: an object has code for all CPU levels, and so a single plan.
 const CPU: &str = "x86-64-v4";
 
-/// Sorted by name.
+/// All targets, sorted by name.
 static TARGETS: LazyLock<Vec<DeviceSpec>> = LazyLock::new(|| {
     let described = DeviceSpec::names().filter_map(DeviceSpec::named);
     let mut specs: Vec<DeviceSpec> = described.filter(|spec| spec.gpu.is_some() || spec.name == CPU).collect();
@@ -57,12 +57,12 @@ impl Target {
         Target::all().find(|target| target.name() == name)
     }
 
-    /// The GPU that PTX names so: `sm_80`.
+    /// The GPU with this name in PTX, such as `sm_80`.
     pub fn from_ptx(name: &str) -> Option<Target> {
         Target::all().find(|target| target.ptx() == Some(name))
     }
 
-    /// As `--target` names it.
+    /// Name in the option `--target`.
     pub fn name(self) -> &'static str {
         self.0.target.as_str()
     }
@@ -75,17 +75,17 @@ impl Target {
         self.0
     }
 
-    /// What costs are computed with.
+    /// Rates that costs are computed with.
     pub fn rates(self) -> Rates {
         Rates::new(self.0).expect("a target's description has all figures, as a test checks")
     }
 
-    /// Limits of a GPU.
+    /// Limits of a GPU; `None` for CPUs.
     pub fn gpu(self) -> Option<&'static Gpu> {
         self.0.gpu.as_ref()
     }
 
-    /// What `.target` says in PTX: `sm_80`.
+    /// Name in the PTX directive `.target`, such as `sm_80`.
     pub fn ptx(self) -> Option<&'static str> {
         self.name().strip_prefix("cuda:")
     }

@@ -1,8 +1,8 @@
-//! for %u, %v { store y[u, v] = f(load x[v, u]) }: maps of what lies the other way round, in squares that registers turn
+//! for %u, %v { store y[u, v] = f(load x[v, u]) }: maps of transposed operands, in squares transposed in registers
 //!
-//! Lanes run along the last variable, along which results are neighbours. A load whose neighbours lie along another variable
-//! would take each lane from another line of memory: instead as many vectors along that one are loaded as a vector has lanes,
-//! and exchanged. What is left at the edges is computed as any map is.
+//! Lanes run along the last variable, along which results are contiguous. A load that is contiguous along another
+//! variable would take each lane from another line of memory; instead, as many vectors along that variable are loaded
+//! as a vector has lanes, and transposed. The remainder at the edges is computed like any map.
 
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use super::contract::transpose;
@@ -17,10 +17,10 @@ use super::scalar;
 use sardonyx_base::Dim;
 use std::sync::Arc;
 
-/// Places of a work item along the last variable.
+/// Number of points of a work item along the last variable.
 const CHUNK: i64 = 256;
 
-/// Loads that are turned: the statements, and the variable along which they have their neighbours.
+/// Loads that are transposed, the variable along which they are contiguous, and the other variables.
 #[derive(Debug)]
 struct Plan {
     loads: Vec<usize>,
@@ -61,7 +61,7 @@ impl CpuPlan for Plan {
         others * self.blocks(def, self.along, LANES) * self.blocks(def, def.outer.len() - 1, CHUNK)
     }
 
-    /// A square for each load.
+    /// Bytes of one square per load.
     fn scratch_bytes(&self, _: &KernelDef) -> Dim {
         Dim::constant(self.loads.len() as i64 * 4 * LANES * LANES)
     }
@@ -114,7 +114,7 @@ impl Plan {
         def.outer[v].dim().ceildiv(&Dim::constant(size))
     }
 
-    /// Squares while there are whole ones, then what is left of each row; a part of a block of rows has none.
+    /// Computes full squares, then the remainder of each row; leftover rows are computed without squares.
     fn block(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, rows: (Val, Val), columns: (Val, Val)) {
         let (last, lanes) = (cx.def.outer.len() - 1, cx.lanes() as i64);
         let (size, one) = (asm.i64(lanes), asm.i64(1));
@@ -142,7 +142,7 @@ impl Plan {
         rest(asm, (whole_rows, rows.1), columns);
     }
 
-    /// As many rows as columns, from these on.
+    /// Computes a square of as many rows as columns, from (row, column) on.
     fn square(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, (row, column): (Val, Val)) {
         let (last, lanes) = (cx.def.outer.len() - 1, cx.lanes());
         let square_bytes = asm.i64(4 * LANES * LANES);

@@ -1,24 +1,25 @@
-//! Words: how many neighbours along K one multiplication of a contraction takes, and of what type
+//! Words: the number and type of elements along K that one multiplication of a contraction takes
 
 use super::asm::Elem;
 use sardonyx_base::DType;
 use sardonyx_base::cpu::Extension;
 
-/// What one step of a sum takes of a column: the rows of a panel that lie side by side, and as many neighbours of A.
+/// Elements of a column that one step of a sum multiplies: the rows of a panel that are stored side by side, and as
+/// many consecutive elements of A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Words {
     /// One f32.
     Singles,
-    /// Two bf16, whose sums are f32.
+    /// Two bf16, accumulated in f32.
     Pairs,
-    /// Four bytes, with a sign those of panels, without those of A, whose sums are i32.
+    /// Four bytes, signed in panels and unsigned in A, accumulated in i32.
     Quads,
 }
 
 impl Words {
     pub const ALL: [Words; 3] = [Words::Singles, Words::Pairs, Words::Quads];
 
-    /// How many elements there are in one.
+    /// Number of elements of a word.
     pub fn depth(self) -> i64 {
         match self {
             Words::Singles => 1,
@@ -27,7 +28,7 @@ impl Words {
         }
     }
 
-    /// What CPUs multiply words of more than one element by, where they can.
+    /// Extension with which CPUs multiply words of more than one element.
     pub fn extension(self) -> Option<Extension> {
         match self {
             Words::Singles => None,
@@ -36,7 +37,7 @@ impl Words {
         }
     }
 
-    /// The element of A.
+    /// Element type of A.
     pub fn element(self) -> Elem {
         match self {
             Words::Singles => Elem::F32,
@@ -52,7 +53,7 @@ impl Words {
         }
     }
 
-    /// The types of the sums, of A and of B.
+    /// Types of the sums, of A and of B.
     pub fn dtypes(self) -> [DType; 3] {
         match self {
             Words::Singles => [DType::F32; 3],

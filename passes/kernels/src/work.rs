@@ -1,4 +1,4 @@
-//! KernelDef  =>  what a launch computes and moves, over its parameters `p{n}` and the bytes `b{n}` of its buffers
+//! KernelDef  =>  operations and moved bytes of a launch, over its parameters `p{n}` and its buffers' sizes `b{n}`
 
 use super::def::*;
 use super::scalar;
@@ -7,8 +7,8 @@ use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ScalarFn;
 
 impl KernelDef {
-    /// Operations on floating-point numbers: one per scalar function and per element that a reduction takes, each where
-    /// its loops lie outside those that it does not move with.
+    /// Number of floating-point operations: one per scalar function and per reduced element, each counted once per
+    /// value of the variables that it depends on.
     pub fn flops(&self) -> Dim {
         let deps = self.dependences();
         let mut flops = Dim::constant(0);
@@ -25,8 +25,8 @@ impl KernelDef {
         flops
     }
 
-    /// Bytes that are read and written, each once: of a buffer as many as there are points that it is touched at, and
-    /// no more than it has.
+    /// Bytes that are read and written, each once: for each buffer, one element per point that accesses it, but no more
+    /// than its size.
     pub fn moved_bytes(&self) -> Dim {
         let deps = self.dependences();
         let touched = |accesses: &mut dyn Iterator<Item = &Access>, buffer: usize, storage: &Storage| {
@@ -51,7 +51,7 @@ impl KernelDef {
         bytes
     }
 
-    /// How many values these variables take together.
+    /// Number of combinations of values of these variables.
     fn points(&self, vars: VarSet) -> Dim {
         (0..self.n_vars()).filter(|v| vars >> v & 1 == 1).fold(Dim::constant(1), |n, v| n * self.extent(v).dim())
     }
@@ -64,7 +64,7 @@ mod tests {
     use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
     use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-    /// A product of [m, 8] and [8, 40] and a bias.
+    /// Product of [m, 8] and [8, 40] plus a bias.
     #[test]
     fn a_product_counts_its_multiplications_additions_and_operands() {
         let dims = |texts: &[&str]| -> Vec<Dim> { texts.iter().map(|t| Dim::parse(t).unwrap()).collect() };

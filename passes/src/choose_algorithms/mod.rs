@@ -1,9 +1,11 @@
-//! conv(x, w), 3x3, 3 or 5  =>  Winograd's three kernels, for all of a batch or for parts of it, where that is estimated faster
+//! conv(x, w), 3x3, 3 or 5  =>  Winograd's three kernels, for a whole batch or for parts of it, where faster
 //!
-//! Between those kernels lies a workspace; the option `workspace-limit` says how many bytes one convolution may have. `splits` finds the best ways to cut a batch into calls, each by either algorithm, of which the
-//! fastest within the limit is taken. A batch of an open size is not cut: there the limit counts for one image.
+//! Those kernels pass a workspace between them; the option `workspace-limit` bounds its bytes for one convolution.
+//! `splits` finds the best ways to cut a batch into calls, each computed by either algorithm; the fastest one within
+//! the limit is taken. A batch of a symbolic size is not cut, and the limit then applies to one image.
 //!
-//! Transformed filters are in the artifact where it has room for them; else each call makes them, if that pays too.
+//! Transformed filters are stored in the artifact if its size budget allows; otherwise each call transforms them, if
+//! that still pays off.
 
 mod splits;
 #[cfg(test)]
@@ -29,13 +31,13 @@ use splits::{Call, Policy, Split, best};
 use std::sync::Arc;
 use winograd::{Filters, Site};
 
-/// Batches beyond this are computed by calls of one algorithm.
+/// Batches larger than this are not split: one algorithm computes all of it.
 const BATCH_MAX: i64 = 512;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let limit = rewrites.options().workspace_limit.unwrap_or(u64::MAX);
     if rewrites.options().precision == Precision::Bf16 {
-        // Products of bf16 are more than twice as fast; the transforms would have to be of f32.
+        // Contractions in bf16 are more than twice as fast, but the transforms would have to run in f32.
         return Ok(());
     }
     let costs = Costs::new(rewrites.options().target);
@@ -43,7 +45,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Result<()> {
-    // From the last step on: the numbers of those before stay.
+    // Starts at the last step, so that the indices of earlier steps stay valid.
     for Candidate { at, site, way } in candidates(program, costs, limit, rewrites).into_iter().rev() {
         let compute = |program: &mut Program| {
             let step = program.steps.remove(at);
@@ -56,24 +58,24 @@ fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
     Ok(())
 }
 
-/// A convolution that is faster by Winograd's algorithm.
+/// A convolution that is faster with Winograd's algorithm.
 struct Candidate {
-    /// The number of its step.
+    /// Index of its step.
     at: usize,
     site: Site,
     way: Way,
 }
 
-/// How one is computed.
+/// How a convolution is computed.
 #[derive(Debug)]
 struct Way {
     filters: Filters,
     calls: Vec<(i64, Algorithm)>,
-    /// Picoseconds that are saved.
+    /// Estimated time saved, in picoseconds.
     gain: u64,
 }
 
-/// Those that are worth it, in the order of their steps.
+/// Returns the convolutions worth rewriting, in the order of their steps.
 fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Vec<Candidate> {
     let producers = program.producers();
     let (mut found, mut growing) = (vec![], vec![]);
@@ -90,7 +92,7 @@ fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
             tell(rewrites, &step.origins, &Estimate::of(program, at, &site, filters, costs), limit);
         }
     }
-    // What saves most for its bytes goes first.
+    // The size budget goes first to the convolutions that save most time per byte.
     let per_byte = |growth: u64, way: &Way| u128::from(way.gain) * 1_000_000 / u128::from(growth.max(1));
     growing.sort_by_key(|(growth, c)| (std::cmp::Reverse(per_byte(*growth, &c.way)), c.at));
     let mut left = weights(program) / GROWTH;
@@ -111,10 +113,11 @@ fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
     found
 }
 
-/// The part of a model's weights by which filters may make its artifact larger.
+/// Stored filters may enlarge an artifact by at most 1/`GROWTH` of its weights.
 const GROWTH: u64 = 20;
 
-/// Bytes of the parameters; those of f16 count as f32, so that a model takes the same algorithms in either.
+/// Returns the bytes of the parameters. Those of f16 count as f32, so that a model gets the same algorithms in either
+/// type.
 fn weights(program: &Program) -> u64 {
     let bytes = |step: &Step| match &step.op {
         FlowOp::Param { window: None, .. } => {
@@ -132,20 +135,20 @@ fn weights(program: &Program) -> u64 {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
-    /// A sum over channels and offsets, without a workspace.
+    /// A reduction over channels and filter offsets, without a workspace.
     Direct,
     Winograd,
 }
 
-/// What one algorithm needs.
+/// Estimated time of one algorithm.
 struct Needs {
-    /// Picoseconds of a call, whatever its size, and of one of the batch.
+    /// Picoseconds per call regardless of its size, and per batch element.
     call: u64,
     each: u64,
 }
 
 impl Needs {
-    /// From what kernels are estimated to need together for so many of the batch.
+    /// Splits the estimated total time of `kernels` kernels, for `batch` elements, into the two parts.
     fn of(total: u64, kernels: u64, costs: &Costs, batch: i64) -> Needs {
         let call = (kernels * costs.launch()).min(total);
         Needs { call, each: (total - call) / batch.max(1) as u64 }
@@ -160,13 +163,13 @@ struct Estimate<'e> {
     site: &'e Site,
     filters: Filters,
     costs: &'e Costs,
-    /// Of a usual call.
+    /// Symbol values of a typical call.
     sizes: Sizes,
     batch: i64,
     direct: Needs,
-    /// Where nothing is found again in a cache.
+    /// Estimated as if nothing were found in a cache again.
     winograd: Needs,
-    /// To put the results of parts together.
+    /// Picoseconds to concatenate the results of the parts.
     joining: u64,
 }
 
@@ -202,14 +205,15 @@ impl<'e> Estimate<'e> {
         }
     }
 
-    /// Bytes between the kernels of a call; what is not known of it is taken for 1.
+    /// Returns the bytes passed between the kernels of a call; unknown symbols count as 1.
     fn workspace(&self, size: i64) -> u64 {
         let part = self.site.batch().map(|(var, _)| Part { var, first: 0, size });
         let size = |name: &str| Some(self.sizes.get(name).copied().unwrap_or(1));
         self.site.workspace(part.as_ref(), &size).unwrap_or(u64::MAX)
     }
 
-    /// The one call or the other. A workspace that fits the cache is found there: that is what small calls gain.
+    /// Returns the direct call and the Winograd call. A workspace that fits the cache is read back from there, which
+    /// favours small calls.
     fn calls(&self, size: i64) -> [Call<Algorithm>; 2] {
         let workspace = self.workspace(size);
         let winograd = self.winograd.time(size).saturating_sub(self.costs.kept(workspace));
@@ -217,7 +221,7 @@ impl<'e> Estimate<'e> {
         [direct, Call { algorithm: Algorithm::Winograd, time: winograd, workspace }]
     }
 
-    /// The fastest way within the limit, where that is Winograd's for some calls.
+    /// Returns the fastest variant within the limit, if it uses Winograd's algorithm for some calls.
     fn way(&self, limit: u64) -> Option<Way> {
         let Split { time, calls, .. } = self.choose(limit);
         let gain = self.direct.time(self.batch).saturating_sub(time);
@@ -225,7 +229,7 @@ impl<'e> Estimate<'e> {
         (!direct).then_some(Way { filters: self.filters, calls, gain })
     }
 
-    /// The fastest calls within the limit.
+    /// Returns the fastest calls within the limit.
     fn choose(&self, limit: u64) -> Split<Algorithm> {
         let whole = || {
             let fits = self.calls(self.batch).into_iter().filter(|call| call.workspace <= limit);
@@ -263,16 +267,16 @@ fn tell(rewrites: &mut Rewrites, origins: &[String], estimate: &Estimate, limit:
     rewrites.missed(Missed { reason, node, origins: origins.to_vec(), detail: Some(detail), remedy });
 }
 
-/// Some of a batch that one call computes.
+/// The slice of a batch that one call computes.
 struct Part {
-    /// The variable that counts the batch, the first of them and how many they are.
+    /// The variable that counts the batch, the first batch index of the slice, and its length.
     var: usize,
     first: i64,
     size: i64,
 }
 
 impl Part {
-    /// A result of all, as that of the part.
+    /// Returns the container of the part's slice of a result.
     fn of(&self, container: &Container) -> Container {
         let mut own = container.clone();
         own.dims[0] = Dim::constant(self.size);
@@ -310,7 +314,7 @@ fn apply(program: &mut Program, site: &Site, step: &Step, way: &Way) {
     }
 }
 
-/// The convolution as it was, for a part.
+/// Returns the original convolution restricted to a part.
 fn direct(site: &Site, part: &Part) -> Kernel {
     let mut kernel = site.kernel.clone();
     kernel.outer[part.var] = Dim::constant(part.size);
@@ -322,7 +326,7 @@ fn direct(site: &Site, part: &Part) -> Kernel {
     kernel
 }
 
-/// A kernel that puts parts together along the first dimension; each with where it begins.
+/// Returns a kernel that concatenates parts along the first dimension; each part comes with its start offset.
 fn joined(whole: &Container, parts: &[(i64, &Container)]) -> Kernel {
     let mut body = Draft { reads: parts.iter().map(|(_, c)| (*c).clone()).collect(), ..Draft::default() };
     let index: Vec<Dim> = (0..whole.dims.len()).map(Kernel::var).collect();

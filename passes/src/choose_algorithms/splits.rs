@@ -1,28 +1,28 @@
-//! what a call of each size costs  =>  every best way to cut a batch into calls, by time and workspace
+//! the cost of a call of each size  =>  all Pareto-optimal ways to cut a batch into calls, by time and workspace
 //!
-//! Calls go one after the other: their times add up, and the largest workspace serves them all. What may be cut off a
-//! batch is one call of any size that the policy has; the rest is a smaller batch, whose best ways are known by then.
-//! (Oyama and others, "Accelerating deep learning frameworks with micro-batches", section III.)
+//! Calls run one after the other: their times add up, and they share the largest workspace. The last call may have any
+//! size that the policy allows; what precedes it is a smaller batch, whose optimal splits are already known. (Oyama et
+//! al., "Accelerating deep learning frameworks with micro-batches", section III.)
 
-/// One way to compute so many of a batch at once.
+/// One way to compute a given number of batch elements at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call<A> {
     pub algorithm: A,
     pub time: u64,
-    /// Bytes.
+    /// In bytes.
     pub workspace: u64,
 }
 
-/// A way to compute a batch. No other is faster with as little workspace.
+/// A Pareto-optimal split of a batch: no other split is faster with as little workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split<A> {
     pub time: u64,
     pub workspace: u64,
-    /// How many of the batch each call computes, and how.
+    /// Number of batch elements and algorithm of each call.
     pub calls: Vec<(i64, A)>,
 }
 
-/// Which sizes calls may have.
+/// The sizes that calls may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     PowersOfTwo,
@@ -32,7 +32,7 @@ pub enum Policy {
 
 impl Policy {
     fn sizes(self, batch: i64) -> impl Iterator<Item = i64> {
-        // The whole batch may always be one call.
+        // A single call for the whole batch is always allowed.
         (1..=batch).filter(move |size| match self {
             Policy::PowersOfTwo => size.count_ones() == 1 || *size == batch,
             #[cfg(test)]
@@ -41,7 +41,7 @@ impl Policy {
     }
 }
 
-/// A way to compute a part of a batch: its last call, and which way the others go.
+/// A split of a part of a batch: its last call, and the index `before` of the split of the remaining elements.
 #[derive(Clone, Copy)]
 struct Way<A> {
     time: u64,
@@ -51,7 +51,8 @@ struct Way<A> {
     before: usize,
 }
 
-/// All best ways, the fastest first; `calls` says how so many of the batch can be computed by one call.
+/// Returns all Pareto-optimal splits, the fastest first; `calls` gives the ways to compute that many batch elements in
+/// one call.
 pub fn best<A: Copy>(batch: i64, policy: Policy, calls: impl Fn(i64) -> Vec<Call<A>>) -> Vec<Split<A>> {
     let sizes: Vec<(i64, Vec<Call<A>>)> = policy.sizes(batch).map(|size| (size, calls(size))).collect();
     let mut fronts = vec![vec![Way { time: 0, workspace: 0, n_calls: 0, last: None, before: 0 }]];
@@ -74,7 +75,7 @@ pub fn best<A: Copy>(batch: i64, policy: Policy, calls: impl Fn(i64) -> Vec<Call
     (0..whole.len()).map(|at| split(&fronts, at)).collect()
 }
 
-/// The ways than which none is as fast with as little workspace.
+/// Removes dominated entries, that is those for which another one is as fast with as little workspace.
 fn undominated<A>(mut ways: Vec<Way<A>>) -> Vec<Way<A>> {
     ways.sort_by_key(|w| (w.time, w.workspace, w.n_calls));
     let mut least = None;
@@ -104,8 +105,8 @@ mod tests {
     use crate::random::Random;
     use std::collections::BTreeSet;
 
-    /// The digest's vector, in hundredths of a time unit: the fast algorithm takes a MiB for each of a batch and needs to
-    /// stay below 64 MiB, the slow one takes a byte.
+    /// Costs of the published example, in hundredths of a time unit: the fast algorithm takes a MiB per batch element
+    /// and must stay below 64 MiB, the slow one takes a byte per element.
     fn fast_and_slow(size: i64) -> Vec<Call<&'static str>> {
         let n = size as u64;
         let fast = Call { algorithm: "fast", time: 10 * n + 1, workspace: n << 20 };
@@ -140,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Time and workspace of every way to cut `left` into calls of sizes from `least` on, in any order alike.
+    /// Collects time and workspace of every way to cut `left` into calls of non-decreasing sizes from `least` on.
     fn all_ways(
         left: i64,
         least: i64,

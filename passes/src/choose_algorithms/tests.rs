@@ -1,4 +1,4 @@
-//! small random convolutions  =>  the same results by Winograd's algorithm, whole and in parts
+//! small random convolutions  =>  equal results with Winograd's algorithm, whole and in parts
 
 use super::*;
 use crate::random::Random;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const F: DType = DType::F32;
 
-/// The step of `program` that is the convolution.
+/// Index of the step of `program` that is the convolution.
 const CONVOLUTION: usize = 2;
 
 fn tensor(r: &mut Random, dims: &[i64]) -> Tensor {
@@ -25,7 +25,7 @@ fn container(dims: &[i64], layout: Layout) -> Container {
     Container { layout, ..Container::plain(F, dims.iter().map(|n| Dim::constant(*n)).collect()) }
 }
 
-/// The sizes of a convolution: images, lines and columns of the result, channels of the image and of the result.
+/// Sizes of a convolution: number of images, lines and columns of the result, channels of the image and of the result.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     n: i64,
@@ -33,13 +33,13 @@ struct Sizes {
     w: i64,
     c: i64,
     o: i64,
-    /// Lines and columns of a filter.
+    /// Lines and columns of the filter.
     f: [i64; 2],
 }
 
 const SQUARE: [i64; 2] = [3, 3];
 
-/// -max(conv(x, w) + bias + x', 0), where x' is added element by element, and what it reads; negated by a step of its own.
+/// Builds -max(conv(x, w) + bias + x', 0), where x' is added elementwise, and its operands; a separate step negates.
 fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Tensor, Tensor) {
     let mut r = Random::new((s.n * 7 + s.h * 11 + s.w * 13 + s.c * 17 + s.o) as u64);
     let layout = if channels_last { Layout::Order(vec![0, 2, 3, 1]) } else { Layout::RowMajor };
@@ -150,7 +150,7 @@ fn parts_of_a_batch_are_put_together() {
     }
 }
 
-/// A kernel that differs in one thing is none that tiles cover.
+/// A kernel that differs in any one respect is not a site.
 #[test]
 fn other_kernels_are_left_alone() {
     let is_site_where = |edit: &dyn Fn(&mut Kernel), read: bool| {
@@ -187,7 +187,7 @@ fn other_kernels_are_left_alone() {
     assert!(!is_site(&|k| k.reads[0].dtype = DType::F64), "another type");
 }
 
-/// Eight images have a workspace of 49 MiB, which the cache does not hold; parts of them have one that it does.
+/// Eight images need a workspace of 49 MiB, which does not fit the cache; the workspaces of parts fit.
 #[test]
 fn a_batch_is_cut_where_its_parts_fit_the_cache() {
     let s = Sizes { n: 8, h: 56, w: 56, c: 64, o: 64, f: SQUARE };

@@ -1,22 +1,22 @@
-//! values side by side  =>  their combinations: Winograd's F(2, 3) and F(2, 5), along every side of a square
+//! adjacent values  =>  their linear combinations: Winograd's F(2, 3) and F(2, 5), along every side of a square
 //!
-//! Two results of a filter along a line are made of as many products as there are values below both: each product is of
-//! a combination of the values and a combination of the filter's, so that what follows sums to the results.
+//! Two adjacent results of a 1D filter need as many multiplications as there are values under both. Each multiplies a
+//! linear combination of the values with one of the filter's taps, and sums of the products give the results.
 
 use crate::draft::Draft;
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::Body;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// Results of a tile along a side.
+/// Number of results of a tile along a side.
 pub const TILE: i64 = 2;
 
-/// By how many values a filter has along a side.
+/// The variant, by the number of filter taps along a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// The points 0, 1, -1 and infinity.
+    /// F(2, 3): interpolation points 0, 1, -1 and infinity.
     Three,
-    /// 2 and -2 too.
+    /// F(2, 5): also 2 and -2.
     Five,
 }
 
@@ -32,12 +32,13 @@ impl Scheme {
         }
     }
 
-    /// What a tile is computed from along a side, and so many products.
+    /// Returns the number of values along a side that a tile is computed from, which is also its number of
+    /// multiplications.
     pub fn piece(self) -> i64 {
         self.filter() + TILE - 1
     }
 
-    /// Combinations of a piece of the image.
+    /// Transforms a line of image values.
     pub fn image(self, body: &mut Draft, d: &[usize]) -> Vec<usize> {
         let mut sums = Sums(body);
         match self {
@@ -62,7 +63,7 @@ impl Scheme {
         }
     }
 
-    /// Combinations of a filter.
+    /// Transforms a line of filter taps.
     pub fn filters(self, body: &mut Draft, w: &[usize]) -> Vec<usize> {
         let mut sums = Sums(body);
         match self {
@@ -89,7 +90,7 @@ impl Scheme {
         }
     }
 
-    /// The two results of the products.
+    /// Transforms the products into the two results.
     pub fn results(self, body: &mut Draft, m: &[usize]) -> Vec<usize> {
         let mut sums = Sums(body);
         let (plus, minus) = (sums.add(m[1], m[2]), sums.sub(m[1], m[2]));
@@ -105,7 +106,7 @@ impl Scheme {
     }
 }
 
-/// Sums of f32 in a body.
+/// Appends f32 sums, differences and multiples to a body.
 struct Sums<'b>(&'b mut Draft);
 
 impl Sums<'_> {
@@ -123,7 +124,7 @@ impl Sums<'_> {
     }
 }
 
-/// All places in a square (cube, …) of so many along each side, the last digit the fastest.
+/// Returns all positions in a square (cube, …) with `n` points along each side, the last coordinate varying fastest.
 pub fn places(sides: usize, n: i64) -> Vec<Vec<i64>> {
     (0..sides).fold(vec![vec![]], |places, _| {
         let with = |place: Vec<i64>| (0..n).map(move |digit| [place.clone(), vec![digit]].concat());
@@ -131,13 +132,13 @@ pub fn places(sides: usize, n: i64) -> Vec<Vec<i64>> {
     })
 }
 
-/// Which of these places one is, where there are `n` along each side.
+/// Returns the index of a position in the order of [`places`], for `n` points along each side.
 pub fn number(place: &[i64], n: i64) -> i64 {
     place.iter().fold(0, |number, digit| number * n + digit)
 }
 
-/// What the values of a square of `n` along each side come to, combined along one side after the other. Each is loaded
-/// where its line is combined.
+/// Applies a 1D transform along each side in turn to the values of a square with `n` points along each side. Each value
+/// is loaded where its line is transformed first.
 pub fn every_way(
     body: &mut Draft,
     (sides, n): (usize, i64),
@@ -154,7 +155,7 @@ pub fn every_way(
     });
     let mut values = across(first.collect());
     for side in 1..sides {
-        // Those before this side are as many as they came to, those behind it still `n`.
+        // Sides before this one already have the transform's number of results; sides after it still have `n`.
         let inner = (n as usize).pow((sides - side - 1) as u32);
         let squares: Vec<Vec<usize>> = values.chunks(n as usize * inner).map(<[usize]>::to_vec).collect();
         let of_square = |square: Vec<usize>| {

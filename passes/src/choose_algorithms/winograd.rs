@@ -1,10 +1,10 @@
-//! y = conv(x, w), stride 1  =>  v = transform(x); m = v u; y = transform(m): 16 products where there were 36
+//! y = conv(x, w), stride 1  =>  v = transform(x); m = v u; y = transform(m): 16 multiplications instead of 36
 //!
-//! Winograd's F(2x2, 3x3) by tiles of 2 x 2 results: x is read in overlapping pieces of 4 x 4, whose 16 combinations lie
-//! in 16 matrices [tiles, channels]; each is multiplied with one of the 16 matrices that the filters were made to; of the
-//! 16 products of a tile its four results are made, and what followed the sum follows. Along one side alone it is F(2, 3)
-//! or F(2, 5): 4 products where there were 6, 6 where there were 10. Where a side is odd the results get a line more,
-//! which nobody reads.
+//! Winograd's F(2x2, 3x3) with tiles of 2 x 2 results: x is read in overlapping pieces of 4 x 4, whose 16 combinations
+//! are stored in 16 matrices [tiles, channels]. Each is multiplied by one of the 16 matrices of transformed filters;
+//! the 16 products of a tile give its four results, to which the epilogue of the convolution is applied. Along one side
+//! alone, F(2, 3) needs 4 multiplications instead of 6, and F(2, 5) 6 instead of 10. Where a side is odd, the results
+//! get an extra line that no consumer reads.
 
 use super::Part;
 use super::tiles::{Scheme, TILE, every_way, number, places};
@@ -23,42 +23,42 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{plain_load, products};
 use std::sync::Arc;
 
-/// A convolution that can be computed so. Variables by their numbers.
+/// A convolution that Winograd's algorithm can compute. Variables are given by their numbers.
 pub struct Site {
     pub kernel: Kernel,
     pub args: Vec<Id>,
     source: Source,
-    /// The filters are f16.
+    /// Whether the filters are f16.
     of_halves: bool,
-    /// Operand and index of the image.
+    /// Operand and index of the image load.
     image: Memlet,
     reduce: usize,
     scheme: Scheme,
     sides: Vec<Side>,
-    /// Channel of the result and of the image.
+    /// Variables of the output channel and of the input channel.
     o: usize,
     c: usize,
 }
 
-/// A line or a column of the result, and the offset that moves beside it.
+/// The variable of a line or column of the result, and of the filter offset that is added to it.
 #[derive(Clone, Copy, PartialEq)]
 struct Side {
     at: usize,
     offset: usize,
 }
 
-/// Where the matrices of filters come from.
+/// Where the transformed filters come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filters {
-    /// They are in the artifact in place of the filters.
+    /// They are stored in the artifact in place of the filters.
     Stored,
-    /// Each call makes them.
+    /// Each call transforms the filters.
     Made,
 }
 
 impl Site {
-    /// `None` where a step is no such convolution; sides of the result must be even, or what reads it must be able to
-    /// leave a line of it out.
+    /// Returns `None` if a step is not such a convolution. Sides of the result must be even, unless its consumers can
+    /// ignore an extra line.
     pub fn of(program: &Program, step: &Step, producers: &[Option<usize>]) -> Option<Site> {
         let k = kernel(step).filter(|k| k.class() == Class::Contract)?;
         let products = products(k)?;
@@ -92,7 +92,7 @@ impl Site {
         let &[o, c] = &filters.index.iter().take(2).map(bare_var).collect::<Option<Vec<usize>>>()?[..] else {
             return None;
         };
-        // Where a side has one offset, it is always 0.
+        // A side with a single filter offset always has offset 0.
         let still = |v: usize| v >= n_outer && v != c && extent(v) == Some(1);
         let moved = |d: &Dim| rename(d, &|v| still(v).then(|| Dim::constant(0)), &|k| k);
         let image = Memlet { index: image.index.iter().map(moved).collect(), ..image.clone() };
@@ -110,7 +110,7 @@ impl Site {
         if !(square && summed && lies_flat && extent(o).is_some() && extent(c).is_some()) {
             return None;
         }
-        // One index moves with a variable of the result and with an offset, by one each.
+        // One index is the sum of a variable of the result and a filter offset, each with coefficient 1.
         let beside = |offset: usize| {
             let index = image.index.iter().find(|d| own_vars(d).contains(&offset))?;
             let &[v, w] = &own_vars(index)[..] else { return None };
@@ -150,7 +150,7 @@ impl Site {
         })
     }
 
-    /// The variable that counts images, where they are independent and many.
+    /// Returns the variable that counts images and its extent, if images are independent and there are several.
     pub fn batch(&self) -> Option<(usize, i64)> {
         let v = bare_var(self.image.index.first()?)?;
         let n = self.kernel.outer.get(v)?.as_const()?;
@@ -171,7 +171,7 @@ impl Site {
         self.sides.iter().any(|side| side.at == v)
     }
 
-    /// Products of a tile, and what they replace for each result.
+    /// Number of multiplications of a tile; `taps` is the number they replace for each result.
     fn positions(&self) -> i64 {
         self.scheme.piece().pow(self.sides.len() as u32)
     }
@@ -180,12 +180,12 @@ impl Site {
         self.scheme.filter().pow(self.sides.len() as u32)
     }
 
-    /// Tiles along a line or a column; the last one may stick out.
+    /// Returns the number of tiles along a line or a column; the last tile may extend past the edge.
     fn tiles(&self, v: usize) -> i64 {
         self.points(v).saturating_add(TILE - 1).div_euclid(TILE)
     }
 
-    /// Variables of the result beside its sides and its channel, and how many of each there are in a part.
+    /// Returns the variables of the result other than its sides and its channel, with their extents in the part.
     fn others(&self, part: Option<&Part>) -> Vec<(usize, Dim)> {
         let own = |v: &usize| !self.is_side(*v) && *v != self.o;
         let extent = |v: usize| match part.filter(|part| part.var == v) {
@@ -195,7 +195,8 @@ impl Site {
         (0..self.kernel.outer.len()).filter(own).map(|v| (v, extent(v))).collect()
     }
 
-    /// The dimensions of the matrices with as many columns as a variable has points.
+    /// Returns a container of the transformed matrices; `columns` is the variable whose extent is their number of
+    /// columns.
     fn matrices(&self, part: Option<&Part>, columns: usize) -> Container {
         let others = self.others(part).into_iter().map(|(_, extent)| extent);
         let tiles = Dim::constant(self.sides.iter().map(|side| self.tiles(side.at)).product());
@@ -204,21 +205,22 @@ impl Site {
         Container::plain(DType::F32, dims)
     }
 
-    /// Bytes of what lies between the kernels; `size` gives the values of symbols.
+    /// Returns the bytes passed between the kernels; `size` gives the values of symbols.
     pub fn workspace(&self, part: Option<&Part>, size: &dyn Fn(&str) -> Option<i64>) -> Option<u64> {
         let bytes = |columns: usize| schedule::bytes(&self.matrices(part, columns)).ok()?.eval(size).ok();
         u64::try_from(bytes(self.c)?.checked_add(bytes(self.o)?)?).ok()
     }
 
-    /// The bytes by which the matrices are more than the filters, where the artifact can have them; those of f16 count as
-    /// f32, of which the matrices are.
+    /// Returns how many more bytes the transformed matrices take than the filters, or `None` if they cannot be stored
+    /// in the artifact. Filters of f16 count as f32, the type of the matrices.
     pub fn growth(&self) -> Option<u64> {
         let [c, o] = [self.c, self.o].map(|v| u64::try_from(self.points(v)).unwrap_or(0));
         let more = u64::try_from(4 * (self.positions() - self.taps())).unwrap_or(0);
         (self.sides.len() == 2).then(|| c.saturating_mul(o).saturating_mul(more))
     }
 
-    /// The matrices of filters [positions, blocks, channels, block], for the calls of a convolution.
+    /// Adds the steps that produce the transformed filters [positions, blocks, channels, block], and returns their
+    /// container.
     pub fn filters(&self, program: &mut Program, from: Filters, origins: &[String]) -> Id {
         let [c, o] = [self.c, self.o].map(|v| self.points(v));
         let block = filter_block(o);
@@ -237,7 +239,7 @@ impl Site {
             param(&self.source, Some(transform), None, result);
             return result;
         }
-        // One row for each tap and channel, so that filters lie beside each other.
+        // One row for each tap and channel, so that the filters are contiguous along a row.
         let window = Window { offset: 0, stride_k: 1, stride_n: c * taps, digits: vec![(c, taps)] };
         param(&self.source, None, Some(window), rows_id);
         let mut body = Draft { reads: vec![rows.clone()], ..Draft::default() };
@@ -260,8 +262,8 @@ impl Site {
         result
     }
 
-    /// The three kernels in place of the one, for a part or for all, with filters that were made; the results are those
-    /// of the one.
+    /// Adds the three kernels that replace the convolution, for a part or the whole batch, given transformed filters
+    /// `u_id`; they write the convolution's `results`.
     pub fn apply(&self, program: &mut Program, part: Option<&Part>, u_id: Id, results: &[Id], origins: &[String]) {
         let written = self.grown(program, results);
         let (v, m) = (self.matrices(part, self.c), self.matrices(part, self.o));
@@ -278,7 +280,8 @@ impl Site {
         step(last, args, results.to_vec());
     }
 
-    /// What the results become where tiles stick out: one line or column more, in all that reads them too.
+    /// Adds the extra line or column to the results where tiles extend past the edge, also in all kernels that read
+    /// them.
     fn grown(&self, program: &mut Program, results: &[Id]) -> Vec<Container> {
         let odd: Vec<usize> = self.sides.iter().map(|s| s.at).filter(|v| self.points(*v) % TILE != 0).collect();
         for store in &self.kernel.stores {
@@ -302,20 +305,21 @@ impl Site {
         containers
     }
 
-    /// Where a variable of the kernel is in one that has those of a part, tiles in place of points.
+    /// Returns variable `v` of the convolution in terms of variable `new` of a kernel for a part, shifted by the part's
+    /// start.
     fn place(&self, part: Option<&Part>, v: usize, new: usize) -> Dim {
         let first = part.filter(|part| part.var == v).map_or(0, |part| part.first);
         Kernel::var(new) + Dim::constant(first)
     }
 
-    /// The number of a tile by its places along the sides.
+    /// Returns the linear index of a tile, given the variables of its positions along the sides.
     fn tile(&self, places: impl Iterator<Item = usize>) -> Dim {
         let with =
             |number, (side, place): (&Side, usize)| number * Dim::constant(self.tiles(side.at)) + Kernel::var(place);
         self.sides.iter().zip(places).fold(Dim::constant(0), with)
     }
 
-    /// Pieces of the image  =>  the matrices of tiles by channels.
+    /// Builds the kernel: pieces of the image  =>  matrices [tiles, channels].
     fn pieces(&self, part: Option<&Part>, matrices: Container) -> Kernel {
         let others = self.others(part);
         let (first, channel) = (others.len(), others.len() + self.sides.len());
@@ -333,7 +337,7 @@ impl Site {
                 _ => others.iter().position(|(other, _)| *other == v).map(|new| self.place(part, v, new)),
             };
             let image = &self.kernel.reads[self.image.container];
-            // The last tile's, where others have variables.
+            // The index of the last tile, where `var` has variables.
             let last = |v: usize| match side(v) {
                 Some(_) => Some(Dim::constant(TILE * (self.tiles(v) - 1))),
                 None => var(v),
@@ -341,7 +345,7 @@ impl Site {
             let inside = |(d, n): (&Dim, &Dim)| {
                 let (index, end) = (rename(d, &var, &|k| k), n.clone() - Dim::constant(1));
                 let over = (rename(d, &last, &|k| k) - end.clone()).as_const().is_some_and(|over| over > 0);
-                // What a tile that sticks out would read is replaced by what is near.
+                // Positions past the edge are clamped, so that the tile reads a nearby element instead.
                 if over { index.minimum(&end) } else { index }
             };
             let index = self.image.index.iter().zip(&image.dims).map(inside).collect();
@@ -357,7 +361,7 @@ impl Site {
         body.map(outer, vec![matrices], values.into_iter().enumerate().map(store).collect())
     }
 
-    /// Each of the matrices by that of the filters.
+    /// Builds the kernel that multiplies each matrix by the matrix of transformed filters with the same position.
     fn multiply(&self, part: Option<&Part>, (v, u): (Container, Container), m: Container) -> Kernel {
         let n = self.others(part).len();
         let (tile, block, out, channel) = (n + 1, n + 2, n + 3, n + 4);
@@ -381,7 +385,7 @@ impl Site {
         Kernel { outer, inner, deep, reads: vec![v, u], writes: vec![m], body, stores }
     }
 
-    /// The products of a tile  =>  its results, each as it was computed from the sum.
+    /// Builds the kernel: products of a tile  =>  its results, each followed by the convolution's epilogue.
     fn results(&self, part: Option<&Part>, m: Container, writes: Vec<Container>) -> Kernel {
         let k = &self.kernel;
         let others = self.others(part);
@@ -416,7 +420,7 @@ impl Site {
             };
             let map = body.follow(&self.kernel, (self.reduce, sum), &inside);
             let renamed = |d: &Dim, var: &dyn Fn(usize) -> Option<Dim>| rename(d, var, &|k| map[k]);
-            // A part has results of its own.
+            // A part is written to results of its own, so the batch variable is not shifted.
             let own = |v: usize| if part.is_some_and(|part| part.var == v) { None } else { var(v) };
             stores.extend(k.stores.iter().map(|store| {
                 let index = store.memlet.index.iter().map(|d| renamed(d, &own)).collect();
@@ -427,8 +431,8 @@ impl Site {
     }
 }
 
-/// Whether every result of a step may have a line more along a variable: its stores step with that alone, and only
-/// kernels read it.
+/// Whether every result of a step may have an extra line along a variable: its stores index one dimension by that
+/// variable alone, only kernels read the results, and none is an output.
 fn can_grow(program: &Program, step: &Step, v: usize) -> bool {
     let steps_alone = |store: &Store| {
         let moved: Vec<&Dim> = store.memlet.index.iter().filter(|d| own_vars(d).contains(&v)).collect();

@@ -1,8 +1,9 @@
-//! variables with few values each, costs of what neighbours choose together  =>  the choice of least cost
+//! variables with small domains and costs of joint choices of neighbouring ones  =>  the assignment of least total cost
 //!
-//! A variable is eliminated by a table of what it does best for each choice of its neighbours: exact, and as long as the
-//! program where that is a chain, a tree or a row of layers. Where a table would be too large, a neighbour keeps the value
-//! that it has in the best choice so far; what it has then improves in the next round.
+//! Variable elimination: a variable is replaced by a table of its least cost for each choice of its neighbours. This is
+//! exact, and takes time linear in the program if that is a chain, a tree or a sequence of layers. Where a table would
+//! be too large, a neighbour is fixed to its value in the best assignment so far; the next round starts from the
+//! improved assignment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +14,12 @@ pub struct Problem {
     pub factors: Vec<Factor>,
 }
 
-/// A cost for each choice of values of a few variables.
+/// The cost of each assignment of a few variables.
 #[derive(Clone, Debug)]
 pub struct Factor {
     /// In increasing order.
     pub variables: Vec<usize>,
-    /// By the values of the variables, that of the last one changes first.
+    /// Indexed by the values of the variables; the last one varies fastest.
     pub costs: Vec<f64>,
 }
 
@@ -26,15 +27,15 @@ pub struct Factor {
 pub struct Solution {
     pub values: Vec<usize>,
     pub cost: f64,
-    /// Nothing is better.
+    /// Whether the solution is proven optimal.
     pub is_exact: bool,
 }
 
-/// Entries of a table.
+/// Maximum number of entries of a table.
 pub const TABLE_MAX: usize = 1 << 20;
 const ROUNDS_MAX: usize = 8;
 
-/// The position that the coordinates have in a table of these sizes.
+/// Returns the linear index of coordinates in a table of these sizes.
 fn position(coordinates: impl Iterator<Item = usize>, sizes: impl Iterator<Item = usize>) -> usize {
     coordinates.zip(sizes).fold(0, |at, (c, size)| at * size + c)
 }
@@ -45,7 +46,7 @@ impl Problem {
         self.domains.len() - 1
     }
 
-    /// Adds what the values of two variables, or of one, cost.
+    /// Adds the joint cost of the values of two variables, or the cost of one.
     pub fn add(&mut self, variables: &[usize], cost: impl Fn(&[usize]) -> f64) {
         let mut sorted = variables.to_vec();
         sorted.sort_unstable();
@@ -66,7 +67,7 @@ impl Problem {
         self.factors.iter().map(one).sum()
     }
 
-    /// `start` is a choice that is allowed.
+    /// Returns the best assignment found; `start` is a feasible one.
     pub fn minimum(&self, start: &[usize], table_max: usize) -> Solution {
         let mut best = Solution { values: start.to_vec(), cost: self.cost(start), is_exact: false };
         for _ in 0..ROUNDS_MAX {
@@ -86,17 +87,18 @@ impl Problem {
         best
     }
 
-    /// The best choice where as few variables as possible keep what they have, and how many do.
+    /// Returns the best assignment that fixes as few variables as possible to their `start` values, and how many it
+    /// fixed.
     fn eliminate(&self, start: &[usize], table_max: usize) -> (Vec<usize>, usize) {
         let mut values: Vec<usize> = start.to_vec();
         let mut left = Left::new(self);
-        // What each eliminated variable does for the values of its neighbours.
+        // Eliminated variables, each with its neighbours and its best value for each choice of theirs.
         let mut order: Vec<(usize, Vec<usize>, Vec<u16>)> = vec![];
         let mut kept = 0;
         while let Some((size, v)) = left.next() {
             let near = left.neighbours(v);
             if size > table_max {
-                // The neighbour with most values keeps its own.
+                // The neighbour with the most values is fixed.
                 let widest = near.iter().copied().max_by_key(|u| (self.domains[*u], *u)).unwrap_or(v);
                 kept += 1;
                 let of_widest = left.neighbours(widest);
@@ -125,10 +127,11 @@ impl Problem {
         (values, kept)
     }
 
-    /// For all values of its neighbours the least cost of a variable, and the value that has it: the first of several.
+    /// Returns, for all values of the neighbours, the least cost of a variable and the value that attains it; ties go
+    /// to the first.
     fn best_of(&self, v: usize, near: &[usize], joined: &[Factor]) -> (Vec<f64>, Vec<u16>) {
         let sizes: Vec<usize> = near.iter().map(|u| self.domains[*u]).collect();
-        // How far each factor's position moves with each neighbour, and with the variable.
+        // Strides of each factor's table for each neighbour, and for the variable.
         let strides: Vec<(Vec<usize>, usize)> = (joined.iter())
             .map(|f| {
                 let stride = |u: usize| match f.variables.iter().position(|w| *w == u) {
@@ -140,7 +143,7 @@ impl Problem {
             .collect();
         let entries = sizes.iter().product::<usize>();
         let mut all = (Vec::with_capacity(entries), Vec::with_capacity(entries));
-        // The values of the neighbours, that of the last one changes first, and each factor's position at them.
+        // The values of the neighbours, the last one varying fastest, and each factor's table index for them.
         let (mut values, mut bases) = (vec![0; sizes.len()], vec![0; joined.len()]);
         for _ in 0..entries {
             let mut best = (f64::INFINITY, 0);
@@ -172,7 +175,7 @@ impl Problem {
         all
     }
 
-    /// A factor where one of its variables has a value.
+    /// Returns a factor with one of its variables fixed to a value.
     fn conditioned(&self, f: &Factor, v: usize, value: usize) -> Factor {
         let rest: Vec<usize> = f.variables.iter().copied().filter(|u| *u != v).collect();
         let sizes: Vec<usize> = rest.iter().map(|u| self.domains[*u]).collect();
@@ -184,15 +187,15 @@ impl Problem {
     }
 }
 
-/// The variables that are not eliminated yet, and what is known of their costs.
+/// The variables that are not eliminated yet, and their remaining factors.
 struct Left<'p> {
     domains: &'p [usize],
     factors: Vec<Option<Factor>>,
-    /// By variable.
+    /// Indices of the factors of each variable.
     factors_of: Vec<BTreeSet<usize>>,
-    /// By the size of the table that eliminating a variable takes: the smallest first.
+    /// Variables by the size of the table that eliminates them, the smallest first.
     queue: BTreeSet<(usize, usize)>,
-    /// By variable: its size in the queue, where it is there.
+    /// By variable: its size in the queue, if it is queued.
     sizes: Vec<Option<usize>>,
 }
 
@@ -213,7 +216,7 @@ impl<'p> Left<'p> {
         self.factors.push(Some(factor));
     }
 
-    /// The variable whose table is the smallest, and the table's size.
+    /// Removes and returns the variable with the smallest table, as (table size, variable).
     fn next(&mut self) -> Option<(usize, usize)> {
         let (size, v) = self.queue.pop_first()?;
         self.sizes[v] = None;
@@ -238,7 +241,7 @@ impl<'p> Left<'p> {
         self.queue.insert((size, v));
     }
 
-    /// Measures a variable's table anew, where it is not eliminated.
+    /// Updates the table size of a variable that is still queued.
     fn measure(&mut self, v: usize) {
         if self.sizes[v].is_some() {
             self.take_out(v);
@@ -247,7 +250,7 @@ impl<'p> Left<'p> {
     }
 }
 
-/// All coordinates within these sizes, the last changes first.
+/// Returns all coordinates within these sizes; the last one varies fastest.
 fn assignments(sizes: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
     let n: usize = sizes.iter().product();
     (0..n).map(move |mut at| {
@@ -264,7 +267,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// A program of values that read one or two of those before.
+    /// Builds a problem shaped like a program whose values read up to two earlier ones.
     fn problem(random: &mut Random, n: usize) -> Problem {
         let mut problem = Problem::default();
         for v in 0..n {
@@ -289,7 +292,7 @@ mod tests {
             let start = vec![0; 8];
             let found = problem.minimum(&start, TABLE_MAX);
             assert!(found.is_exact && found.cost == least && problem.cost(&found.values) == least);
-            // Small tables: no worse than the start, and said not to be exact.
+            // Small tables: the result is no worse than the start, and never wrongly reported as exact.
             let near = problem.minimum(&start, 4);
             assert!(near.cost >= least && near.cost <= problem.cost(&start));
             assert!(!near.is_exact || near.cost == least);

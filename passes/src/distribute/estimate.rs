@@ -1,4 +1,4 @@
-//! the program of a rank  =>  what it takes: its operations, its collectives, its bytes
+//! the program of a rank  =>  its predicted time and memory: operations, collectives, bytes
 
 use super::machine::{Machine, bytes, same_kind};
 use super::search::work;
@@ -15,25 +15,25 @@ use std::collections::BTreeMap;
 pub struct Estimate {
     pub compute_us: f64,
     pub exchange_us: f64,
-    /// The part of that during which the rank computes.
+    /// The part of `exchange_us` that overlaps with computation.
     pub hidden_us: f64,
-    /// Of the first rank, which has no less than any.
+    /// Of the first rank, which holds at least as much as any other.
     pub weight_bytes: f64,
-    /// The most that lies between operations at one time, where nothing is fused.
+    /// Peak bytes of values alive between operations, without fusion.
     pub activation_bytes: f64,
-    /// The largest first.
+    /// Sorted by time, the longest first.
     pub exchanges: Vec<Exchange>,
-    /// Of a pipeline: the part of the time that its ranks have nothing to do.
+    /// For a pipeline: the fraction of the time in which its ranks are idle.
     pub bubble: Option<f64>,
 }
 
-/// Collectives of one kind and size.
+/// All collectives of one kind and size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     pub op: Collective,
     pub bytes: f64,
     pub count: usize,
-    /// Of all of them.
+    /// Total time of all of them.
     pub time_us: f64,
 }
 
@@ -42,7 +42,7 @@ impl Estimate {
         self.compute_us + self.waits_us()
     }
 
-    /// How long a rank waits for what others bring.
+    /// Returns the time that a rank spends waiting for exchanges.
     pub fn waits_us(&self) -> f64 {
         self.exchange_us - self.hidden_us
     }
@@ -52,7 +52,7 @@ impl Estimate {
     }
 }
 
-/// A program of the first rank at some sizes: each of its coordinates is 0.
+/// The first rank's program (each coordinate is 0) at given sizes.
 pub struct Local<'g> {
     graph: &'g Graph,
     sizes: Sizes,
@@ -61,10 +61,10 @@ pub struct Local<'g> {
     fixed: Vec<bool>,
 }
 
-/// What a value takes.
+/// The predicted time of a value's operation, in microseconds.
 pub enum Time {
     Compute(f64),
-    /// With its bytes.
+    /// The collective, its bytes and its microseconds.
     Exchange(Collective, f64, f64),
 }
 
@@ -76,7 +76,7 @@ impl<'g> Local<'g> {
         Local::with_coordinates(graph, sizes)
     }
 
-    /// Of a rank whose coordinates are among the sizes.
+    /// Creates it for the rank whose coordinates are given in `sizes`.
     pub fn with_coordinates(graph: &'g Graph, sizes: Sizes) -> Result<Local<'g>> {
         let (live, fixed) = (graph.live(), fixed_values(graph));
         let mut local = Local { graph, sizes, elements: vec![], live, fixed };
@@ -93,7 +93,7 @@ impl<'g> Local<'g> {
         bytes(self.elements[v.index()], self.graph.ty(v).dtype)
     }
 
-    /// Nothing for what is not computed in a call.
+    /// Returns the time of a value; zero if calls do not compute it.
     pub fn time(&self, v: Value, machine: &Machine) -> Result<Time> {
         if !self.live[v.index()] || self.fixed[v.index()] {
             return Ok(Time::Compute(0.0));
@@ -118,7 +118,7 @@ impl<'g> Local<'g> {
         Ok(Time::Compute(machine.compute_us(work)))
     }
 
-    /// Of each parameter that some values read, once.
+    /// Returns the bytes of the parameters for which `reads` holds, counting each parameter once.
     pub fn weight_bytes(&self, reads: &dyn Fn(Value) -> bool) -> f64 {
         let mut parameters: BTreeMap<String, f64> = BTreeMap::new();
         for (v, node) in self.graph.values().filter(|(v, _)| self.live[v.index()] && reads(*v)) {
@@ -169,15 +169,15 @@ pub fn estimate(graph: &Graph, sizes: &Sizes, machine: &Machine) -> Result<Estim
     Ok(out)
 }
 
-/// Says whether a node waits for the exchange that is under way, which began when its operand was made: it reads the result, or
-/// exchanges something itself (`overlap.rs`). `takes` says how long it computes, if it does.
+/// Whether a node waits for the exchange under way, which began when its operand was computed: the node reads the
+/// result, or is an exchange itself (`overlap.rs`). `takes` is the node's compute time, `None` for an exchange.
 pub fn waits_for(graph: &Graph, node: &Node, takes: Option<f64>, under_way: Value) -> bool {
     let touches = |arg: &Value| graph.root(*arg) == under_way;
-    // What takes no time is a view, or nothing at all.
+    // A node that takes no time is a view, or is not computed.
     takes.is_none_or(|us| us > 0.0 && node.args.iter().any(touches))
 }
 
-/// By kind and bytes.
+/// Collectives grouped by kind and bytes.
 #[derive(Default)]
 pub struct Exchanges(BTreeMap<(Collective, u64), Exchange>);
 
@@ -197,7 +197,7 @@ impl Exchanges {
     }
 }
 
-/// The bytes of values that are needed at one time, views being what they view.
+/// Returns the peak bytes of values that are alive at the same time; a view counts as the value it views.
 fn most_at_once(graph: &Graph, live: &[bool], fixed: &[bool], bytes_of: &dyn Fn(Value) -> f64) -> f64 {
     let root = |v: Value| graph.root(v);
     let mut left = vec![0usize; graph.nodes.len()];

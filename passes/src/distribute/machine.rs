@@ -1,4 +1,4 @@
-//! operations, bytes, exchanges  =>  microseconds of ranks on a described cluster
+//! operations, bytes, exchanges  =>  microseconds on the ranks of a described cluster
 
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::operands_for;
@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 
 const US: f64 = 1e6;
 
-/// Ranks of a mesh, rank r on device r of the topology; the last axis of the mesh runs fastest.
+/// Ranks of a mesh; rank r is device r of the topology, and the last axis of the mesh varies fastest.
 pub struct Machine<'m, 't> {
-    /// Of one rank.
+    /// Rates of one rank.
     rates: Rates,
     mesh: Vec<usize>,
     times: &'m Times<'t>,
 }
 
-/// The time of a collective of so many bytes in groups, as far as somebody asked: it is the same for all meshes.
+/// Cache of the simulated times of collectives, by bytes and groups; shared by all meshes.
 pub struct Times<'t> {
     known: RefCell<BTreeMap<Asked, f64>>,
     fastest: RefCell<Fastest<'t>>,
@@ -30,10 +30,10 @@ impl<'t> Times<'t> {
     }
 }
 
-/// A collective; the ranks, the size and the stride of its groups; bytes as a power of two.
+/// A collective; ranks, size and stride of its groups; log2 of its bytes.
 type Asked = (Collective, [usize; 3], u32);
 
-/// Bytes that are simulated, as powers of two; between two of them time is a straight line.
+/// Step between simulated sizes, in powers of two; times in between are interpolated linearly.
 const STEP: u32 = 2;
 
 impl<'m, 't> Machine<'m, 't> {
@@ -42,15 +42,16 @@ impl<'m, 't> Machine<'m, 't> {
         Machine { rates, mesh, times }
     }
 
-    /// A rank takes so long for the work of an operation.
+    /// Returns the time that a rank takes for the work of an operation.
     pub fn compute_us(&self, work: Work) -> f64 {
         let launch = f64::from(work.launches) * self.rates.launch_s;
         let computed = work.products / self.rates.contract_ops_per_s;
         (launch + computed.max(work.bytes / self.rates.bytes_per_s)) * US
     }
 
-    /// Microseconds of the fastest algorithm that ranks can run; infinite where all have more messages than are simulated. Bytes are those of the whole: what each rank has of a reduction,
-    /// or gets of a gathering.
+    /// Returns the microseconds of the fastest algorithm that ranks can run, or infinity if all of them have too many
+    /// messages to simulate. `bytes` are those of the whole tensor: each rank's operand of a reduction, or the result
+    /// of a gather.
     pub fn exchange_us(&self, op: &Collective, bytes: f64) -> Result<f64> {
         let exponent = bytes.max(1.0).log2();
         let below = (exponent / f64::from(STEP)).floor() as u32 * STEP;
@@ -80,7 +81,7 @@ impl<'m, 't> Machine<'m, 't> {
     }
 }
 
-/// What an operation does on one rank.
+/// The work of an operation on one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// Multiplications and additions of contractions.
@@ -89,7 +90,7 @@ pub struct Work {
     pub launches: u32,
 }
 
-/// Along whichever dimension.
+/// Returns the collective without its dimension, which does not affect its time.
 pub fn same_kind(op: &Collective) -> Collective {
     match *op {
         Collective::AllGather { mesh, .. } => Collective::AllGather { mesh, dim: 0 },
@@ -98,7 +99,7 @@ pub fn same_kind(op: &Collective) -> Collective {
     }
 }
 
-/// Bytes of so many elements.
+/// Returns the bytes of this many elements.
 pub fn bytes(elements: f64, dtype: DType) -> f64 {
     elements * dtype.bits() as f64 / 8.0
 }

@@ -1,18 +1,18 @@
-//! a program, ranks on a described cluster  =>  what each rank is to have of what operations read, and what that takes
+//! a program, ranks on a described cluster  =>  the distribution of operands over ranks, and its predicted cost
 //!
-//! For each mesh of as many ranks the ways of all operations along one axis are chosen together (`search.rs`), one axis after
-//! the other until nothing improves. The candidates are then split as `shard` splits them, and what is compared is what the
-//! programs of ranks do: their operations, collectives and bytes.
+//! For each mesh with the given number of ranks, the strategies of all operations along one axis are chosen together
+//! (`search.rs`), one axis after the other until nothing improves. The candidates are then split as `shard` splits
+//! them, and compared by what the ranks' programs do: their operations, collectives and bytes.
 //!
-//! | file | what it is |
+//! \| file \| contents \|
 //! |---|---|
-//! | `space.rs` | the ways in which each operation may be done along an axis |
-//! | `search.rs` | their costs, and those of exchanges between them |
-//! | `eliminate.rs` | the choice of least cost |
-//! | `pipeline.rs` | where the stages of a pipeline begin |
-//! | `machine.rs` | the microseconds of operations and of collectives |
-//! | `estimate.rs` | what the program of a rank takes |
-//! | `simulated.rs` | the programs of all ranks on the links of the cluster |
+//! \| `space.rs` \| the strategies of each operation along an axis \|
+//! \| `search.rs` \| their costs, and those of exchanges between them \|
+//! \| `eliminate.rs` \| the assignment of least cost \|
+//! \| `pipeline.rs` \| where the stages of a pipeline begin \|
+//! \| `machine.rs` \| microseconds of operations and collectives \|
+//! \| `estimate.rs` \| predicted time and memory of a rank's program \|
+//! \| `simulated.rs` \| all ranks' programs, simulated on the links of the cluster \|
 
 mod eliminate;
 mod estimate;
@@ -40,19 +40,19 @@ use sardonyx_kernels::Rates;
 use search::{Choice, Search};
 use space::Space;
 
-/// What is to be planned.
+/// A distribution problem.
 pub struct Task<'t> {
-    /// As it is before `shard`.
+    /// The program before the pass `shard`.
     pub graph: &'t Graph,
-    /// Of all symbols.
+    /// Values of all symbols.
     pub sizes: &'t Sizes,
     pub topology: &'t Topology,
-    /// Of one rank.
+    /// Rates of one rank.
     pub rates: Rates,
     pub ranks: usize,
-    /// Bytes that a rank may have.
+    /// Memory limit of a rank, in bytes.
     pub memory: Option<f64>,
-    /// Times of collectives, as far as they are known.
+    /// Cache of the times of collectives.
     pub times: Times<'t>,
 }
 
@@ -62,12 +62,12 @@ pub struct Candidate {
     pub mesh: Vec<i64>,
     pub found_by: FoundBy,
     pub places: Vec<OperandPlace>,
-    /// Of a pipeline along the first axis.
+    /// For a pipeline along the first axis.
     pub stages: Option<Stages>,
     pub overlap: Option<Overlap>,
-    /// Or why it is none.
+    /// The estimate, or the reason why there is none.
     pub estimate: std::result::Result<Estimate, String>,
-    /// Bytes of a rank are within the limit.
+    /// Whether the bytes of a rank are within the limit.
     pub fits: bool,
 }
 
@@ -86,10 +86,10 @@ impl Candidate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FoundBy {
-    /// Columns of one product, rows of the next.
+    /// Splits columns of one contraction and rows of the next.
     Rules,
     Search,
-    /// The same at a price for bytes of weights.
+    /// Search with a price on bytes of weights.
     SearchForMemory,
 }
 
@@ -103,12 +103,12 @@ impl FoundBy {
     }
 }
 
-/// Rounds over all axes.
+/// Maximum number of rounds over all axes.
 const ROUNDS_MAX: usize = 4;
-/// Prices of a byte, in microseconds: a gigabyte for a microsecond, and ten times as much each time.
+/// Prices of a byte in microseconds, from a microsecond per gigabyte up in steps of 10.
 const PRICES: [f64; 8] = [1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
 
-/// Candidates, the best first: within the memory limit, and of those the fastest.
+/// Returns all candidates, the best first: those within the memory limit come first, sorted by time.
 pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
     let mut all = vec![];
     for mesh in meshes(task.ranks as i64) {
@@ -116,7 +116,7 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
         all.extend(pipelines(task, &mesh)?);
     }
     for mesh in meshes_of_three(task) {
-        // The batch along the second axis, matrices along the third.
+        // Splits the batch along the second axis and matrices along the third.
         let ways = vec![(FoundBy::Rules, places_within_stages(task, mesh[1])?)];
         all.extend(pipeline::candidates(task, &mesh, ways)?);
     }
@@ -126,20 +126,20 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
     all.extend(overlapped.into_iter().flatten());
     let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
     all.sort_by(|a, b| {
-        // Where nothing fits, that which lacks least.
+        // If nothing fits, the one that needs the least memory comes first.
         let by_size = if a.fits || b.fits { std::cmp::Ordering::Equal } else { bytes(a).total_cmp(&bytes(b)) };
         b.fits.cmp(&a.fits).then(by_size).then(time(a).total_cmp(&time(b))).then(a.places.len().cmp(&b.places.len()))
     });
     Ok(all)
 }
 
-/// All meshes of so many ranks with one axis or two, in their order.
+/// Returns all meshes with this many ranks and one or two axes, sorted.
 fn meshes(ranks: i64) -> Vec<Vec<i64>> {
     let of_two = (2..ranks).filter(|n| ranks % n == 0).map(|n| vec![n, ranks / n]);
     [vec![ranks]].into_iter().chain(of_two).collect()
 }
 
-/// Pipelines over hosts, of which several run beside each other, each stage on the ranks of a host.
+/// Returns meshes (stages, replicas, ranks of a host) for pipelines over hosts, several of which run in parallel.
 fn meshes_of_three(task: &Task) -> Vec<Vec<i64>> {
     let host = task.topology.level.first().map_or(1, |level| level.members.iter().product::<usize>()) as i64;
     let ranks = task.ranks as i64;
@@ -176,13 +176,14 @@ fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-/// Chunks and micro-batches that are tried.
+/// Numbers of chunks and of micro-batches that are tried.
 static OVERLAPS: [[usize; 2]; 6] = [[2, 1], [4, 1], [8, 1], [16, 1], [1, 2], [1, 4]];
-/// As much of the time as either has to save: each part is a launch of its own, and exchanged on its own.
+/// Minimum fraction of the time that chunks or micro-batches must save, as each part is launched and exchanged
+/// separately.
 const WORTH: f64 = 0.03;
 
-/// The same with the overlap with which a call is fastest, where that is faster than it is in one piece. Where it would not be
-/// the best with all its exchanges hidden, nothing is tried.
+/// Returns the candidate with the fastest overlap, or `None` if no overlap is faster than none. Nothing is tried if the
+/// candidate could not be the best one even with all its exchanges hidden.
 fn with_overlap(task: &Task, plain: &Candidate, best_us: f64) -> Result<Option<Candidate>> {
     let (Ok(estimate), None) = (&plain.estimate, &plain.stages) else { return Ok(None) };
     if estimate.compute_us >= best_us || estimate.waits_us() < WORTH * estimate.time_us() {
@@ -205,17 +206,17 @@ fn with_overlap(task: &Task, plain: &Candidate, best_us: f64) -> Result<Option<C
     }))
 }
 
-/// The ways of all operations along each axis of a mesh.
+/// Returns the strategies of all operations along each axis of a mesh.
 fn spaces<'t>(task: &Task<'t>, mesh: &[i64]) -> Result<Vec<Space<'t>>> {
     let along = |(axis, &size): (usize, &i64)| {
-        // Places are for all ranks: no symbol stands for one of them.
+        // Operand places hold for all ranks, so no coordinate symbol is needed.
         let ranks = Ranks { axis, size, coordinate: Dim::constant(0) };
         Space::new(task.graph, ranks, task.sizes)
     };
     mesh.iter().enumerate().map(along).collect()
 }
 
-/// The places with which a call takes least, at a price for bytes of weights.
+/// Returns the operand places with which a call is fastest, given a price for bytes of weights.
 fn searched(machine: &Machine, spaces: &[Space], us_per_byte: f64) -> Result<Vec<OperandPlace>> {
     let search = Search { machine, spaces, us_per_byte };
     let mut choice = search.whole();
@@ -233,7 +234,7 @@ fn searched(machine: &Machine, spaces: &[Space], us_per_byte: f64) -> Result<Vec
     Ok(places(spaces, &choice))
 }
 
-/// A pipeline along the first axis, whose stages are split along the second where there is one.
+/// Returns pipelines along the first axis, whose stages are split along the second axis if there is one.
 fn pipelines(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     if !pipeline::is_possible(mesh[0]) {
         return Ok(vec![]);
@@ -245,8 +246,8 @@ fn pipelines(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     pipeline::candidates(task, mesh, ways)
 }
 
-/// What the ranks of a stage are to have along the second axis: they are taken for neighbours, as those of a mesh of them alone
-/// are.
+/// Returns operand places for the ranks of a stage along the second axis, found as if these ranks formed a mesh of
+/// their own and so were adjacent devices.
 fn places_within_stages(task: &Task, size: i64) -> Result<Vec<OperandPlace>> {
     let machine = Machine::new(task.rates, &[size], &task.times);
     let mut places = searched(&machine, &spaces(task, &[size])?, 0.0)?;
@@ -254,7 +255,7 @@ fn places_within_stages(task: &Task, size: i64) -> Result<Vec<OperandPlace>> {
     Ok(places)
 }
 
-/// The program that all ranks run, as a plan's options say it. Errors: those of the pass `shard`.
+/// Returns the program that all ranks run under the options of a plan. Errors: those of the pass `shard`.
 pub fn program_of_ranks(graph: &Graph, options: &Options) -> Result<Graph> {
     if let Some(stages) = &options.stages {
         check_ranks(stages, &options.mesh)?;
@@ -262,14 +263,15 @@ pub fn program_of_ranks(graph: &Graph, options: &Options) -> Result<Graph> {
     sharded(graph, options, &mut vec![States::new(); options.mesh.len()]).map(|(local, _)| local)
 }
 
-/// The program of each rank.
+/// Returns the program of each rank.
 fn local_program(graph: &Graph, mesh: &[i64], places: &[OperandPlace], seeds: bool) -> Result<Graph> {
     let placed = with_operands_placed(graph, places)?;
     let (local, _) = split(&placed, mesh, seeds, &mut vec![States::new(); mesh.len()])?;
     Ok(local)
 }
 
-/// The operands that have to be placed so that all operations are done as chosen, where that does not follow by itself.
+/// Returns the operand places needed to make all operations follow the chosen strategies, where those do not follow by
+/// propagation.
 fn places(spaces: &[Space], choice: &Choice) -> Vec<OperandPlace> {
     let graph = spaces[0].graph;
     let numbers = operation_numbers(graph);

@@ -1,8 +1,8 @@
-//! a program, ranks on a described cluster  =>  where the stages of a pipeline begin, and what that takes
+//! a program, ranks on a described cluster  =>  where the stages of a pipeline begin, and their predicted time
 //!
-//! The operations are cut in their order into stages of equal time, at places where little goes from one to the next
-//! (dynamic program over the places). A call takes the stages of one micro-batch one after the other, and the slowest stage
-//! for each further one.
+//! The operations are cut in their order into stages of equal time, at positions where few bytes cross from one stage
+//! to the next (dynamic programming over positions). A call takes the time of all stages for one micro-batch, plus the
+//! time of the slowest stage for each further one.
 
 use super::estimate::{Estimate, Exchanges, Local, Time};
 use super::machine::Machine;
@@ -17,16 +17,17 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Node, Op};
 use std::collections::BTreeMap;
 
-/// More stages than any pipeline of one host or a few gains by.
+/// Maximum number of stages; pipelines of one or a few hosts gain nothing from more.
 const STAGES_MAX: usize = 64;
-/// Places where a stage may begin that are looked at.
+/// Maximum number of positions considered as the start of a stage.
 const PLACES_MAX: usize = 400;
-/// Micro-batches that are tried.
+/// Numbers of micro-batches that are tried.
 static MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// As much of the time as more micro-batches have to save: each is compiled by itself.
+/// Minimum fraction of the time that more micro-batches must save, as each one is compiled separately.
 const WORTH: f64 = 0.03;
 
-/// The stages are along the first axis, each split along the others in one of the ways. None where the program is too short.
+/// Returns candidates with stages along the first axis, each split along the other axes in one of the given ways. The
+/// result is empty if the program is too short.
 pub fn candidates(task: &Task, mesh: &[i64], ways: Vec<(FoundBy, Vec<OperandPlace>)>) -> Result<Vec<Candidate>> {
     let machine = Machine::new(task.rates, mesh, &task.times);
     let begins = begins(task, &machine, mesh[0] as usize)?;
@@ -45,7 +46,7 @@ pub fn candidates(task: &Task, mesh: &[i64], ways: Vec<(FoundBy, Vec<OperandPlac
     Ok(ways.into_iter().map(made).collect())
 }
 
-/// A pipeline of so many stages can be planned.
+/// Whether a pipeline with this many stages can be planned.
 pub fn is_possible(stages: i64) -> bool {
     (2..=STAGES_MAX as i64).contains(&stages)
 }
@@ -64,7 +65,8 @@ fn local_program(
     Ok(local)
 }
 
-/// The nodes with which stages begin so that the slowest takes least; fewer than asked for where the program is too short.
+/// Returns the nodes at which stages begin such that the slowest stage takes least time; fewer than requested if the
+/// program is too short.
 fn begins(task: &Task, machine: &Machine, n_stages: usize) -> Result<Vec<String>> {
     let graph = task.graph;
     let local = Local::new(graph, task.sizes)?;
@@ -82,11 +84,12 @@ fn begins(task: &Task, machine: &Machine, n_stages: usize) -> Result<Vec<String>
     for &(at, _) in &places {
         sends.push(machine.exchange_us(&send, crossing[at])?);
     }
-    // The first place is the start of the program, which nothing is sent to.
+    // The first position is the start of the program, to which nothing is sent.
     let at: Vec<usize> = [0].into_iter().chain(places.iter().map(|(at, _)| *at)).collect();
     let takes = |from: usize, to: usize| until[to] - until[at[from]] + sends[from];
     let n_stages = n_stages.min(at.len());
-    // By stage, by the place at which it begins: the least time of the slowest of those from it on, and the next place.
+    // By stage and by the position at which it begins: the least possible time of the slowest stage from it on, and the
+    // position of the next stage.
     let mut least: Vec<Vec<(f64, usize)>> =
         vec![(0..at.len()).map(|from| (takes(from, graph.nodes.len()), 0)).collect()];
     for _ in 1..n_stages {
@@ -108,7 +111,7 @@ fn begins(task: &Task, machine: &Machine, n_stages: usize) -> Result<Vec<String>
     Ok(names)
 }
 
-/// By place: the bytes that are computed before it and read behind it.
+/// Returns, by position, the bytes that are computed before it and read at or after it.
 fn crossing(graph: &Graph, local: &Local) -> Vec<f64> {
     let (everywhere, live) = (everywhere(graph), graph.live());
     let is_view = |v: usize| is_view(&graph.nodes[v].op);
@@ -133,7 +136,7 @@ fn crossing(graph: &Graph, local: &Local) -> Vec<f64> {
         .collect()
 }
 
-/// Places that a node names: of each stretch of time the one where least is sent.
+/// Returns positions at which a named node starts: the one with the fewest bytes to send in each interval of time.
 fn places(graph: &Graph, crossing: &[f64], until: &[f64]) -> Vec<(usize, String)> {
     let (live, fixed) = (graph.live(), fixed_values(graph));
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();
@@ -157,7 +160,7 @@ fn places(graph: &Graph, crossing: &[f64], until: &[f64]) -> Vec<(usize, String)
     found.into_values().collect()
 }
 
-/// The number of micro-batches with which a call is fastest.
+/// Returns the number of micro-batches with which a call is fastest, and the estimate for it.
 fn best(task: &Task, machine: &Machine, local: &Graph, begins: &[String]) -> Result<(usize, Estimate)> {
     let stage_of = stages_by_origin(task.graph, local, begins)?;
     let batch = batch(task.graph);
@@ -180,7 +183,7 @@ fn best(task: &Task, machine: &Machine, local: &Graph, begins: &[String]) -> Res
     best.ok_or_else(|| Error::defect("a pipeline without a batch"))
 }
 
-/// By value of the local program: the stage of the operation that it comes from.
+/// Returns, by value of the local program, the stage of the operation that it comes from.
 fn stages_by_origin(graph: &Graph, local: &Graph, begins: &[String]) -> Result<Vec<usize>> {
     let stage_of = stages_of_values(graph, begins)?;
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
@@ -193,7 +196,7 @@ fn stages_by_origin(graph: &Graph, local: &Graph, begins: &[String]) -> Result<V
     Ok(local.nodes.iter().map(stage).collect())
 }
 
-/// Of a call in so many micro-batches, one of which takes a share of what the sizes say.
+/// Estimates a call of this many micro-batches, each of which takes `share` of the time at the given sizes.
 fn estimate(
     graph: &Graph,
     sizes: &Sizes,
@@ -233,7 +236,7 @@ fn estimate(
     })
 }
 
-/// By value: the stages that read it, as bits.
+/// Returns, by value, a bit set of the stages that read it.
 fn readers(graph: &Graph, stage_of: &[usize]) -> Vec<u64> {
     let fixed = fixed_values(graph);
     let mut readers = vec![0u64; graph.nodes.len()];

@@ -1,7 +1,8 @@
-//! the ways of each operation along an axis, what ranks do along the others  =>  the ways of least time
+//! the strategies of each operation along an axis, those chosen along the other axes  =>  the fastest choice
 //!
-//! Variables are how each value is made, and in which forms those who read it want it where several do: a form is made once.
-//! A value is exchanged after the axes before this one and before those behind it, as `shard` does.
+//! The variables are how each value is produced and, for a value with several consumers, the set of forms in which they
+//! read it, as each form is made once. A value is exchanged after the axes before this one and before those after it,
+//! as in `shard`.
 
 use super::eliminate::{Problem, TABLE_MAX};
 use super::machine::{Machine, Work, bytes};
@@ -11,10 +12,10 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 
-/// By axis, then by value: the number of its way.
+/// Index of the strategy of each value, by axis and then by value.
 pub type Choice = Vec<Vec<usize>>;
 
-/// The forms of one value that those who read it want: at most so many of so many.
+/// Limits for a value with several consumers: the forms in which it is made at once, and the forms that are considered.
 const FORMS_MAX: usize = 3;
 const CANDIDATES_MAX: usize = 10;
 
@@ -22,7 +23,7 @@ pub struct Search<'s, 't, 'g> {
     pub machine: &'s Machine<'s, 't>,
     /// By axis.
     pub spaces: &'s [Space<'g>],
-    /// What a byte of weights on each rank costs, in microseconds: 0 where memory is enough.
+    /// Price of a byte of weights on each rank, in microseconds; 0 if memory is sufficient.
     pub us_per_byte: f64,
 }
 
@@ -31,12 +32,12 @@ impl<'g> Search<'_, '_, 'g> {
         self.spaces[0].graph
     }
 
-    /// Every rank does everything.
+    /// Returns the choice in which every rank computes everything.
     pub fn whole(&self) -> Choice {
         vec![vec![0; self.graph().nodes.len()]; self.spaces.len()]
     }
 
-    /// The ways along one axis that are best while those along the others stay; and what is left of all costs.
+    /// Improves the choice along one axis while the choices along the others stay fixed, and returns the total cost.
     pub fn improve(&self, axis: usize, choice: &mut Choice) -> Result<f64> {
         let space = &self.spaces[axis];
         let n = self.graph().nodes.len();
@@ -64,7 +65,7 @@ impl<'g> Search<'_, '_, 'g> {
         Ok(solution.cost)
     }
 
-    /// What a choice costs, counted one value after the other.
+    /// Returns the cost of a choice, summed value by value.
     #[cfg(test)]
     pub fn cost(&self, axis: usize, choice: &Choice) -> Result<f64> {
         let mut all = 0.0;
@@ -79,7 +80,7 @@ impl<'g> Search<'_, '_, 'g> {
         Ok(all)
     }
 
-    /// The forms in which a value is read where operations are done as chosen.
+    /// Returns the forms in which a value is read under a choice.
     fn forms_wanted(&self, v: Value, axis: usize, choice: &Choice) -> Vec<State> {
         let space = &self.spaces[axis];
         let mut forms = if space.is_wanted_whole(v) { vec![State::Whole] } else { vec![] };
@@ -94,7 +95,7 @@ impl<'g> Search<'_, '_, 'g> {
         forms
     }
 
-    /// Adds the cost of making a value in the forms in which it is read.
+    /// Adds the cost of producing a value in the forms in which it is read.
     fn add_supply(
         &self,
         v: Value,
@@ -160,7 +161,7 @@ impl<'g> Search<'_, '_, 'g> {
         Ok(())
     }
 
-    /// Bytes of a value that ranks along an axis have together, as those along the others divide it.
+    /// Returns the bytes of a value that the ranks along an axis hold together, given how the other axes divide it.
     fn size_along(&self, v: Value, axis: usize, choice: &Choice) -> f64 {
         let share: f64 = self.others(axis).map(|a| self.result_share(v, a, choice)).product();
         bytes(self.spaces[axis].elements[v.index()], self.graph().ty(v).dtype) * share
@@ -200,7 +201,7 @@ impl<'g> Search<'_, '_, 'g> {
         })
     }
 
-    /// What an operation itself costs in one of its ways, and what the weights do that it reads.
+    /// Returns the cost of an operation under one strategy, including the price of the weights that it reads.
     fn own_us(&self, v: Value, axis: usize, way: usize, choice: &Choice) -> f64 {
         let node = self.graph().node(v);
         let mut ways: Vec<&Signature> = vec![];
@@ -208,7 +209,7 @@ impl<'g> Search<'_, '_, 'g> {
             let number = if a == axis { way } else { chosen[v.index()] };
             ways.push(&space.ways[v.index()][number]);
         }
-        // A dimension is split along one axis alone.
+        // A dimension may be split along one axis only.
         let states = |way: &'_ Signature| way.operands.iter().chain([&way.result]).cloned().collect::<Vec<State>>();
         let clashes = |a: usize| {
             states(ways[a]).iter().zip(states(ways[axis])).any(|pair| match pair {
@@ -239,7 +240,7 @@ impl<'g> Search<'_, '_, 'g> {
     }
 }
 
-/// What a node does with operands and a result of so many elements, and so many products.
+/// Returns the work of a node, given the element counts of its operands and result and its number of multiplications.
 pub fn work(node: &Node, types: &[&TensorType], (operands, result): (&[f64], f64), products: f64) -> Work {
     let read = || operands.iter().zip(types).map(|(n, ty)| bytes(*n, ty.dtype)).sum::<f64>();
     let written = bytes(result, node.ty.dtype);
@@ -249,7 +250,7 @@ pub fn work(node: &Node, types: &[&TensorType], (operands, result): (&[f64], f64
         Op::Gather { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Host(_) => {
             Work { bytes: 2.0 * written, launches: 1, ..Work::default() }
         }
-        // Fused with what makes or reads the operand: the result is written.
+        // Fused with the operand's producer or the result's consumer: only the result is written.
         Op::Map(_) | Op::Convert(_) => Work { bytes: written, ..Work::default() },
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => {
             Work::default()
@@ -259,7 +260,8 @@ pub fn work(node: &Node, types: &[&TensorType], (operands, result): (&[f64], f64
     }
 }
 
-/// All sets of few forms, that of the whole alone first; with the whole where the caller wants it.
+/// Returns all non-empty sets of at most `FORMS_MAX` forms, those with the first form (the whole value) only if
+/// `with_whole`.
 fn subsets(forms: &[State], with_whole: bool) -> Vec<Vec<State>> {
     let mut all: Vec<Vec<State>> = vec![];
     for bits in 1u32..1 << forms.len() {

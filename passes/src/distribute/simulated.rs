@@ -1,8 +1,8 @@
-//! the program of all ranks, a described cluster  =>  what each rank does when, and what each link carries
+//! the program of all ranks, a described cluster  =>  when each rank does what, and what each link carries
 //!
-//! Every rank goes through the program in its order: it computes what it needs, and exchanges the messages that the runtime
-//! exchanges (`schedule::direct`), which share the links of the topology. Which rank needs what is what the runtime finds
-//! (`runtime/src/program/needed.rs`).
+//! Every rank executes the program in order: it computes what it needs, and exchanges the same messages as the runtime
+//! (`schedule::direct`), which share the links of the topology. Which rank needs which values is determined as in the
+//! runtime (`runtime/src/program/needed.rs`).
 
 use super::estimate::{Local, Time, waits_for};
 use super::machine::{Machine, Times};
@@ -18,16 +18,16 @@ use sardonyx_kernels::Rates;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
-/// Up to so many ranks each computes parts of its own size; of more, all take what the first one does.
+/// Up to this many ranks, each one computes parts of its own size; with more, all ranks take the time of the first.
 const OWN_SIZES_MAX: usize = 64;
 
-/// What a rank did, in microseconds from the start of the call.
+/// An action of a rank, with times in microseconds from the start of the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     pub rank: usize,
     pub start: f64,
     pub end: f64,
-    /// The ONNX node, and what was done for it.
+    /// The ONNX node, and the operation or collective executed for it.
     pub node: String,
     pub what: String,
     pub is_exchange: bool,
@@ -36,34 +36,34 @@ pub struct Event {
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     pub outcome: Outcome,
-    /// Those of one rank in their order.
+    /// Events of all ranks; those of one rank are in order.
     pub events: Vec<Event>,
-    /// By rank: when it was done, and how long it computed.
+    /// By rank: the time at which it finished, and its total compute time.
     pub ended: Vec<f64>,
     pub computed: Vec<f64>,
-    /// By rank: the bytes that it took of others.
+    /// By rank: the bytes that it received from others.
     pub taken: Vec<u64>,
 }
 
-/// Ranks are kept from computing now and then, by the system or by others on their machine.
+/// Random delays of the computation of ranks, caused by the system or by other work on their machines.
 pub struct Noise {
     share: f64,
     random: Random,
 }
 
 impl Noise {
-    /// What a rank computes takes longer by this share on the average, exponentially distributed. Equal seeds make equal calls.
+    /// Lengthens each computation by this share on average, exponentially distributed. Equal seeds give equal calls.
     pub fn new(share: f64, seed: u64) -> Noise {
         Noise { share, random: Random::new(seed) }
     }
 
-    /// A factor for the next stretch of computing.
+    /// Returns the factor for the next computation.
     fn next(&mut self) -> f64 {
         1.0 - self.share * (1.0 - self.random.fraction()).ln()
     }
 }
 
-/// `graph` is split over the mesh. `with_events`: what every rank does is kept.
+/// Simulates a call; `graph` is already split over the mesh. With `with_events`, the actions of all ranks are recorded.
 pub fn simulated(
     graph: &Graph,
     sizes: &Sizes,
@@ -84,7 +84,8 @@ pub fn simulated(
     let locals = sizes[..sized].iter().map(|sizes| Local::with_coordinates(graph, sizes.clone()));
     let locals = locals.collect::<Result<Vec<Local>>>()?;
     let (mut simulation, mut schedules) = (Simulation::new(topology, n), Schedules::default());
-    // What each rank has begun: when that ends; when it last waited; when it had made what it brings to collectives.
+    // By rank: the end of the exchange under way; the time of the last wait; the time at which operands of collectives
+    // are ready.
     let mut under_way: Option<(Value, Vec<f64>)> = None;
     let mut waited = vec![0.0f64; n];
     let operands = graph.nodes.iter().filter(|node| collective(node).is_some()).map(|node| graph.root(node.args[0]));
@@ -93,7 +94,7 @@ pub fn simulated(
     for (v, node) in graph.values() {
         let ranks = &takes[v.index()];
         let exchange = collective(node);
-        // By rank, of what they compute.
+        // Compute times by rank.
         let times = match exchange {
             Some(_) => vec![],
             None => {
@@ -160,10 +161,10 @@ pub fn simulated(
     Ok(run)
 }
 
-/// Ranks. Many values have the same ones.
+/// Set of ranks, shared because many values have equal ones.
 type Ranks = Rc<[bool]>;
 
-/// By value, by rank: the rank computes it, or takes part in what exchanges it.
+/// Returns, by value and rank, whether the rank computes the value or takes part in the collective that produces it.
 fn taking_part(graph: &Graph, mesh: &[usize]) -> Vec<Ranks> {
     let n: usize = mesh.iter().product();
     let is_send = |node: &Node| matches!(collective(node), Some(Collective::Send { .. }));
@@ -206,7 +207,7 @@ fn taking_part(graph: &Graph, mesh: &[usize]) -> Vec<Ranks> {
     takes
 }
 
-/// The sizes of a call, and the coordinates of a rank.
+/// Returns the sizes of a call together with the coordinates of a rank.
 fn sizes_of_rank(graph: &Graph, sizes: &Sizes, mesh: &[usize], rank: usize) -> Sizes {
     let mut sizes = sizes.clone();
     for (name, symbol) in &graph.symbols {
@@ -218,15 +219,15 @@ fn sizes_of_rank(graph: &Graph, sizes: &Sizes, mesh: &[usize], rank: usize) -> S
     sizes
 }
 
-/// Keeps the rounds of collectives, by the collective and what each member of a group brings.
+/// Cache of the rounds of collectives, by the collective and the operands of the group's members.
 #[derive(Default)]
 struct Schedules(HashMap<(Collective, Vec<Operand>), Rc<[Rounds]>>);
 
-/// The members of a group, and what they do by their places in it.
+/// The ranks of a group, and the rounds of each member by its position in the group.
 type InGroup = (Vec<usize>, Rc<[Rounds]>);
 
 impl Schedules {
-    /// Gives the groups that take part in a collective, each with its rounds.
+    /// Returns the groups that take part in a collective, each with its rounds.
     fn groups(
         &mut self,
         (op, ty): (Collective, &TensorType),
@@ -257,7 +258,8 @@ impl Schedules {
     }
 }
 
-/// Joins the ranges that are taken of one rank in a round to one message: a gather along an inner dimension has millions.
+/// Merges the ranges that a round takes from one rank into one message; a gather along an inner dimension has millions
+/// of ranges.
 fn in_messages(rounds: Rounds) -> Rounds {
     let merged = |moves: Vec<Move>| {
         let mut all: BTreeMap<(usize, bool), Move> = BTreeMap::new();

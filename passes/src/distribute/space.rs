@@ -1,6 +1,7 @@
-//! a program, an axis of the mesh  =>  the ways in which each operation may be done along it
+//! a program, an axis of the mesh  =>  the strategies of each operation along it
 //!
-//! What follows from parameters and constants alone is had as anybody needs it: it has no ways, and each rank loads its part.
+//! A value computed from parameters and constants alone is available in any form: it has no strategies, as each rank
+//! loads its own part.
 
 use crate::shard::{Ranks, Signature, Split, State, fixed_values, head_units, signature};
 use crate::usual::Sizes;
@@ -11,19 +12,20 @@ pub struct Space<'g> {
     pub graph: &'g Graph,
     pub ranks: Ranks,
     pub fixed: Vec<bool>,
-    /// By value: how it may be made, first by every rank alone; none for what is fixed or read by nobody.
+    /// By value: the signatures with which it can be computed, the first one whole on every rank; empty for fixed and
+    /// for dead values.
     pub ways: Vec<Vec<Signature>>,
-    /// By value: the operations that read it.
+    /// By value: its consumers.
     pub readers: Vec<Vec<Value>>,
     /// By value: whether it is an output.
     is_output: Vec<bool>,
     pub elements: Vec<f64>,
-    /// By value: how many products a contraction sums.
+    /// By value: the number of multiplications of a contraction.
     pub products: Vec<f64>,
     sizes: &'g Sizes,
 }
 
-/// An operation has at most so many ways: the first that are found.
+/// Maximum number of strategies of an operation; later ones are dropped.
 const WAYS_MAX: usize = 16;
 
 impl<'g> Space<'g> {
@@ -64,12 +66,12 @@ impl<'g> Space<'g> {
         Ok(d.eval(&|name| self.sizes.get(name).copied())? as f64)
     }
 
-    /// Whether the caller gets a value whole; a cache that grows in place stays where it is.
+    /// Whether the caller gets the whole value. A cache that grows in place stays distributed instead.
     pub fn is_wanted_whole(&self, v: Value) -> bool {
         self.is_output[v.index()] && !matches!(self.graph.node(v).op, Op::Append { .. })
     }
 
-    /// The share of a value that the rank with most of it has.
+    /// Returns the fraction of a value held by the rank that holds most of it.
     pub fn share(&self, state: &State) -> f64 {
         match state {
             State::Whole | State::Partial(_) => 1.0,
@@ -96,7 +98,7 @@ impl<'g> Space<'g> {
                 add(i, &way.result);
             }
         }
-        // By whole heads, where columns become heads.
+        // Whole heads, where the result's columns are reshaped into heads.
         if let Op::Contract(spec) = &node.op {
             for (dim, letter) in spec.result.iter().enumerate() {
                 let Some(units) = head_units(self.graph, v, dim) else { continue };
@@ -119,24 +121,24 @@ impl<'g> Space<'g> {
         Ok(ways)
     }
 
-    /// Whether ranks have less to do so than all of it.
+    /// Whether each split operand leaves a rank with less than the whole.
     fn is_useful(&self, way: &Signature) -> bool {
         way.operands.iter().all(|s| !matches!(s, State::Split(_)) || self.share(s) < 1.0)
     }
 
-    /// The share of its work that the rank with most of it does.
+    /// Returns the fraction of the work done by the rank that does most of it.
     pub fn work_share(&self, way: &Signature) -> f64 {
         way.operands.iter().map(|s| self.share(s)).fold(1.0, f64::min)
     }
 
-    /// What an operation needs of a value that it reads, once or more often.
+    /// Returns the states that a consumer needs of value `v`, one for each operand that is `v`.
     pub fn needs<'w>(&'w self, reader: Value, way: &'w Signature, v: Value) -> impl Iterator<Item = &'w State> {
         let args = self.graph.node(reader).args.iter().zip(&way.operands);
         args.filter(move |(arg, _)| **arg == v).map(|(_, state)| state)
     }
 }
 
-/// How many products a contraction sums in all; none for other operations.
+/// Returns the total number of multiplications of a contraction, or 0 for other operations.
 pub fn products(graph: &Graph, node: &Node, size: &dyn Fn(&Dim) -> Result<f64>) -> Result<f64> {
     let Op::Contract(spec) = &node.op else { return Ok(0.0) };
     let mut all = size(&node.ty.elements())?;

@@ -1,4 +1,4 @@
-//! random programs on random switches: the search beside all choices, and within a memory
+//! random programs on random switches: the search agrees with exhaustive search, and plans fit the memory
 
 use super::search::Search;
 use super::*;
@@ -7,7 +7,7 @@ use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Node, Op, TensorType, Value};
 
-/// Two ranks, four or eight on a switch of one kind.
+/// Builds a random switch for this many ranks.
 fn topology(random: &mut Random, ranks: usize) -> Topology {
     let latency = [0.1, 1.0, 20.0][random.below(3)];
     let rate = [0.5, 8.0, 100.0][random.below(3)];
@@ -37,7 +37,7 @@ fn parameter(graph: &mut Graph, dims: [i64; 2]) -> Value {
     add(graph, Op::Param { name, parts: vec![], bounded: true }, vec![], matrix(dims))
 }
 
-/// Products with parameters, sums, functions and reductions of matrices that were made before.
+/// Builds a random program of contractions with parameters, elementwise functions and reductions of earlier matrices.
 fn program(random: &mut Random) -> Graph {
     let mut graph = Graph { name: "main".into(), ..Graph::default() };
     let first = [[64, 256], [512, 128]][random.below(2)];
@@ -81,7 +81,7 @@ fn spaces<'g>(graph: &'g Graph, sizes: &'g Sizes, ranks: usize) -> Vec<Space<'g>
     vec![Space::new(graph, ranks, sizes).unwrap()]
 }
 
-/// All choices of ways along the one axis.
+/// Returns all choices of strategies along the one axis.
 fn all_choices(space: &Space) -> Vec<Choice> {
     let mut all: Vec<Vec<usize>> = vec![vec![]];
     for ways in &space.ways {
@@ -147,7 +147,7 @@ fn a_plan_is_within_the_memory_or_none_is_given() {
     assert!(within > 0 && without > 0, "{within} within, {without} not");
 }
 
-/// Two hosts of two ranks, and eight products of 4 MB of weights one behind the other.
+/// Returns the best plan for two hosts of two ranks each, and a chain of eight contractions with 4 MB of weights each.
 fn best_over_hosts(between_hosts_gb_s: f64) -> Candidate {
     let figure = |value: f64| format!("{{ value = {value:?}, source = \"test\" }}");
     let level = |gb_s: f64| {
@@ -172,7 +172,7 @@ fn best_over_hosts(between_hosts_gb_s: f64) -> Candidate {
     }
     graph.outputs = vec![("y".into(), x)];
     let sizes = Sizes::new();
-    // A quarter of the weights, and some room between operations.
+    // A quarter of the weights, and some space for activations.
     let memory = Some(14e6);
     let task = Task {
         graph: &graph,

@@ -1,4 +1,4 @@
-//! x * 1 => x,  (x * c) * d => x * (c * d),  not(not(x)) => x: what holds of scalar functions alone
+//! x * 1 => x,  (x * c) * d => x * (c * d),  not(not(x)) => x: identities of scalar functions
 
 use super::expr::{Expr, Site, class, map};
 use super::rule::{Rule, code, rule};
@@ -46,7 +46,7 @@ pub static RULES: &[Rule] = &[
     rule("pow-two", Reassociating, "(pow ?x 2) => (mul ?x ?x)"),
     rule("pow-zero", Exact, "(pow ?x 0) => 1"),
     rule("sqrt-square", Reassociating, "(sqrt (mul ?x ?x)) => (abs ?x)"),
-    // Constants: together, and outwards.
+    // Constants are combined, and moved outwards.
     rule(
         "add-constants",
         Reassociating,
@@ -96,7 +96,7 @@ fn select_truth(s: &Site) -> Vec<Expr> {
     if truth { vec![class(s.arg(0))] } else { vec![] }
 }
 
-/// f(select(c, a, b), d) => select(c, f(a, d), f(b, d)), where a, b, d are each one number: the functions fold.
+/// f(select(c, a, b), d) => select(c, f(a, d), f(b, d)), for splats a, b and d, so that both f can be folded.
 fn map_of_choice(s: &Site) -> Vec<Expr> {
     let sardonyx_dialects::sdx::Op::Map(f) = s.op() else { return vec![] };
     if *f == ScalarFn::Select {

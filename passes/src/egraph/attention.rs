@@ -1,4 +1,4 @@
-//! x + select(mask, 0, −∞) => select(mask, x, −∞),  mask as numbers => select(mask, 1, 0): forms of masks
+//! x + select(mask, 0, −∞) => select(mask, x, −∞),  convert(mask) => select(mask, 1, 0): variants of attention masks
 
 use super::expr::{Expr, Site, class, map, scalar, splat};
 use super::rule::{Rule, code, rule};

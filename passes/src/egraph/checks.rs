@@ -1,7 +1,8 @@
-//! a function before and after  =>  each value that is computed otherwise now, checked against what it was
+//! a function before and after  =>  each value that is now computed differently, checked against its old computation
 //!
-//! Of values that are equal all others read the first one. So each check is one of few rules, and what they looked at: two
-//! old values that are found equal, or a new operation on operands as they were, wherever the old function had them.
+//! Every use of a value is redirected to the first old value that equals it. Each check therefore involves few rules:
+//! it compares two old values that were found equal, or an old value with a new operation, whose operands are old
+//! values wherever the old function had them.
 
 use super::Report;
 use crate::class::Class;
@@ -9,7 +10,7 @@ use crate::rewrite::Rewrites;
 use sardonyx_base::Result;
 use sardonyx_dialects::sdx::{Graph, Node, Value};
 
-/// `first`: the number of the rewrite that was the first equality found. Errors: E0901 where a value changed.
+/// `first`: number of the rewrite that was the first equality found. Errors: E0901 if a value changed.
 pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewrites: &mut Rewrites) -> Result<()> {
     let the_first = |v: &Value| report.first.get(v.index()).copied().unwrap_or(*v);
     let mut both = before.clone();
@@ -51,7 +52,7 @@ pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewri
         let numbers: Vec<usize> = found.iter().map(|n| first + n).collect();
         let none = (f64::NEG_INFINITY, f64::INFINITY);
         let bounds = |v: Value| report.bounds.get(v.index()).copied().unwrap_or(none);
-        // Some rules hold where a value is finite, and a value's other spellings may owe to such a one.
+        // Some rules hold only for finite values, and any other expression of a value may rest on one of them.
         rewrites.check_values((&both, before.nodes.len()), (was, is), Class::FiniteOnly, &bounds, &numbers)?;
     }
     Ok(())

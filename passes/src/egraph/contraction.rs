@@ -1,4 +1,4 @@
-//! contract(transpose(x), y) => contract(x, y),  contract(c * x, y) => c * contract(x, y): what sums of products allow
+//! contract(transpose(x), y) => contract(x, y),  contract(c * x, y) => c * contract(x, y): algebra of contractions
 
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, splat, transpose, typed};
 use super::language::ENode;
@@ -12,7 +12,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType};
 
 pub static RULES: &[Rule] = &[
-    // The order of summed letters may change, and with it the order of the sum.
+    // The order of the reduced letters may change, and with it the order of summation.
     code("contract-commutes", Reassociating, "(contract ?x ?y)", commute),
     code("transpose-into-contract", Reassociating, "(contract (transpose ?x) ?y)", transpose_operand),
     code("transpose-of-contract", Exact, "(transpose (contract ?x ?y))", transpose_result),
@@ -29,7 +29,7 @@ pub static RULES: &[Rule] = &[
         permutation_into_constant,
     ),
     code("gather-of-contract", Exact, "(gather (contract ?x param) permutation)", gather_result),
-    // An infinite or NaN weight would meet a zero that it did not meet before.
+    // An infinite or NaN weight may now be multiplied by a zero that it did not meet before.
     code("rows-into-constant", FiniteOnly, "(contract (mul ?x (broadcast param)) param)", rows_into_constant),
     code("columns-into-constant", FiniteOnly, "(mul (contract ?x param) (broadcast param))", columns_into_constant),
     code("contract-of-constants", FiniteOnly, "(contract (contract ?x param) param)", associate),
@@ -50,7 +50,7 @@ fn commute(s: &Site) -> Vec<Expr> {
     vec![contract(l, r, spec.result.clone(), class(s.arg(1)), class(s.arg(0)))]
 }
 
-/// A contraction reads any order of dimensions.
+/// contract(transpose(x), y) => contract(x, y), with the letters of x permuted
 fn transpose_operand(s: &Site) -> Vec<Expr> {
     let Some(spec) = spec_of(s.op()) else { return vec![] };
     let turned = s.find(s.arg(0), |op| if let Op::Transpose { perm } = op { Some(perm) } else { None });
@@ -62,7 +62,7 @@ fn transpose_operand(s: &Site) -> Vec<Expr> {
     turned.map(read).collect()
 }
 
-/// And it writes any.
+/// transpose(contract(x, y)) => contract(x, y), with the letters of the result permuted
 fn transpose_result(s: &Site) -> Vec<Expr> {
     let Op::Transpose { perm } = s.op() else { return vec![] };
     let written = |(spec, n): (&ContractSpec, &ENode)| {
@@ -72,21 +72,21 @@ fn transpose_result(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), spec_of).map(written).collect()
 }
 
-/// contract(broadcast(x), y) => contract(x, y), where y or nothing but the result has the repeated dimensions
+/// contract(broadcast(x), y) => contract(x, y), where the repeated dimensions are also in y, or only in the result
 fn repeated_operand(s: &Site) -> Vec<Expr> {
     let Some(spec) = spec_of(s.op()) else { return vec![] };
     let once = |(at, n): (&Vec<usize>, &ENode)| {
         let x = n.args[0];
         let dims = s.dims_of(x);
         let whole = s.dims_of(s.arg(0));
-        // Dimensions that x has in full; those of 1 that are repeated, and those it lacks, leave the left side.
+        // Dimensions that x has in full. Repeated dimensions of 1, and those that x lacks, are dropped from A.
         let kept: Vec<usize> = (0..at.len()).filter(|&i| dims[i] == whole[at[i]]).collect();
         if kept.len() == spec.left.len() {
             return None;
         }
         let left: Vec<char> = kept.iter().map(|&i| spec.left[at[i]]).collect();
         let gone: Vec<char> = spec.left.iter().copied().filter(|c| !left.contains(c)).collect();
-        // A summed letter must stay in an operand, and one of y alone would be summed before the product.
+        // A reduced letter must stay in an operand; one that only y had would be summed before the product.
         if gone.iter().any(|c| !spec.result.contains(c)) {
             return None;
         }
@@ -106,14 +106,14 @@ fn repeated_operand(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), |op| if let Op::Broadcast { dims } = op { Some(dims) } else { None }).filter_map(once).collect()
 }
 
-/// New letters for dimensions that one letter was: `None` where the alphabet ends.
+/// Returns `n` letters that the contraction does not use; `None` if the alphabet has too few.
 fn fresh(spec: &ContractSpec, n: usize) -> Option<Vec<char>> {
     let used = |c: &char| spec.left.contains(c) || spec.right.contains(c);
     let free: Vec<char> = (0..super::table::LETTERS).filter_map(letter).filter(|c| !used(c)).take(n).collect();
     (free.len() == n).then_some(free)
 }
 
-/// Letters of `side` with those of `groups` in place of each, for one operand; its dimensions.
+/// Letters of one operand, with each letter of `with` replaced by the letters it is split into.
 fn replaced(side: &[char], with: &[(char, Vec<char>)]) -> Vec<char> {
     let of = |c: &char| with.iter().find(|(o, _)| o == c).map_or(vec![*c], |(_, n)| n.clone());
     side.iter().flat_map(of).collect()
@@ -121,7 +121,7 @@ fn replaced(side: &[char], with: &[(char, Vec<char>)]) -> Vec<char> {
 
 /// reshape(contract "bsk,kn->bsn"(x, y), [b, s, h, d]) => contract "bsk,khd->bshd"(x, reshape(y))
 ///
-/// Only where a constant is split, which costs nothing.
+/// Only where the reshaped operand is constant, so that the reshape costs nothing.
 fn split_result(s: &Site) -> Vec<Expr> {
     let mut out = vec![];
     for (spec, n) in s.find(s.arg(0), spec_of) {
@@ -160,8 +160,8 @@ fn regroup(s: &Site, spec: &ContractSpec, n: &ENode, letters: &[char], parts: &[
     regroup_from(s, spec, n, letters, parts, false)
 }
 
-/// The contraction in which each of `letters` is as many as its part has dimensions. `split`: the left operand is so
-/// already. Whatever else has to be reshaped for it must be constant.
+/// Returns the contraction in which each of `letters` is split into one letter per dimension of its part. `split`:
+/// operand A is split already. Any other operand that has to be reshaped must be constant.
 fn regroup_from(
     s: &Site,
     spec: &ContractSpec,
@@ -191,14 +191,14 @@ fn regroup_from(
     Some(contract(side(&spec.left), side(&spec.right), side(&spec.result), x, y))
 }
 
-/// slice(contract(x, y)) => contract(slice(x), slice(y)), where a constant is cut
+/// slice(contract(x, y)) => contract(slice(x), y) or contract(x, slice(y)), where the sliced operand is constant
 fn slice_result(s: &Site) -> Vec<Expr> {
     let Op::Slice { starts, steps } = s.op() else { return vec![] };
     let mut out = vec![];
     for (spec, n) in s.find(s.arg(0), spec_of) {
         let whole = s.dims_of(s.arg(0));
         let cut: Vec<usize> = (0..whole.len()).filter(|&i| whole[i] != s.ty().dims[i] || steps[i] != 1).collect();
-        // One operand has all the letters that are cut, and is constant.
+        // One operand must have all the letters that are sliced, and be constant.
         for (arg, side, other) in [(0, &spec.left, &spec.right), (1, &spec.right, &spec.left)] {
             let own = |i: &usize| side.contains(&spec.result[*i]) && !other.contains(&spec.result[*i]);
             if !s.is_constant(n.args[arg]) || !cut.iter().all(own) {
@@ -219,7 +219,7 @@ fn slice_result(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// Both operands are computed: scales of weights stay where they are.
+/// Whether neither operand is constant: scales of weights stay where they are.
 fn both_vary(s: &Site, n: &ENode) -> bool {
     !s.is_constant(n.args[0]) && !s.is_constant(n.args[1])
 }
@@ -257,8 +257,7 @@ fn scale_operand(s: &Site) -> Vec<Expr> {
     scaled.filter_map(outer).collect()
 }
 
-/// contract(x * w[k], y[k, n]) => contract(x, y * w[k]): a vector of parameters over what is summed becomes part of the
-/// weights
+/// contract(x * w[k], y[k, n]) => contract(x, y * w[k]): a parameter vector along K is multiplied into the weights
 fn rows_into_constant(s: &Site) -> Vec<Expr> {
     let Some(spec) = spec_of(s.op()) else { return vec![] };
     if !s.is_constant(s.arg(1)) || s.is_constant(s.arg(0)) {
@@ -283,7 +282,7 @@ fn rows_into_constant(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// A value over some places of `dims`, transposed where they are not in order.
+/// Broadcasts `v` along dimensions `places` of `dims`, transposing it where they are not in order.
 fn spread(s: &Site, v: Id, places: &[usize], dims: &[Dim]) -> Option<Expr> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by_key(|&i| places[i]);
@@ -313,7 +312,7 @@ fn columns_into_constant(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// The inverse of a constant permutation of 0 .. n.
+/// Inverse of a constant permutation of 0 .. n; `None` if the tensor is not one.
 fn inverse(t: &Tensor) -> Option<Tensor> {
     let order: Vec<usize> = t.to_vec::<i64>()?.into_iter().map(|i| usize::try_from(i).ok()).collect::<Option<_>>()?;
     let mut back: Vec<i64> = vec![-1; order.len()];
@@ -331,7 +330,7 @@ fn gather_axis(op: &Op) -> Option<usize> {
 fn permutation_into_constant(s: &Site) -> Vec<Expr> {
     let Some(spec) = spec_of(s.op()) else { return vec![] };
     let moved = |(axis, n): (usize, &ENode)| {
-        // Indices that are no vector leave other dimensions to be contracted than the data has.
+        // Indices that are not a vector would change the number of dimensions that are contracted.
         let back = s.value(n.args[1]).and_then(inverse).filter(|_| s.is_constant(s.arg(1)))?;
         let c = spec.left[axis];
         let at = spec.right.iter().position(|r| *r == c).filter(|_| !spec.result.contains(&c))?;
@@ -360,7 +359,7 @@ fn associate(s: &Site) -> Vec<Expr> {
     let Some(outer) = spec_of(s.op()).filter(|_| s.is_constant(s.arg(1))) else { return vec![] };
     let mut out = vec![];
     for (inner, n) in s.find(s.arg(0), spec_of).filter(|(_, n)| s.is_constant(n.args[1]) && !s.is_constant(n.args[0])) {
-        // The inner letters, named as the outer ones are; those that only the inner has get new names.
+        // Renames the inner letters to the outer ones; letters that only the inner contraction has get fresh names.
         let hidden: Vec<char> = inner.left.iter().chain(&inner.right).copied().collect();
         let Some(mut free) = fresh(outer, hidden.len()).map(Vec::into_iter) else { continue };
         let mut names: Vec<(char, char)> = inner.result.iter().copied().zip(outer.left.iter().copied()).collect();
@@ -373,7 +372,7 @@ fn associate(s: &Site) -> Vec<Expr> {
             side.iter().filter_map(|c| names.iter().find(|(o, _)| o == c).map(|(_, n)| *n)).collect()
         };
         let (x, y) = (named(&inner.left), named(&inner.right));
-        // A letter that is both in x and in the constants, and in the result, belongs to a batch.
+        // A letter that x and y share and that the inner contraction keeps is a batch dimension.
         let batch = |c: &char| x.contains(c) && y.contains(c) && outer.left.contains(c);
         let shared: Vec<char> = y.iter().copied().filter(|c| outer.right.contains(c)).collect();
         let summed = |c: &char| outer.left.contains(c) && !outer.result.contains(c);

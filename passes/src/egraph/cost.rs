@@ -1,16 +1,16 @@
-//! node  =>  picoseconds: bytes moved and operations, on a device that is described by a few rates
+//! node  =>  picoseconds, from the bytes moved and the operations, on a device described by a few rates
 //!
-//! The model looks at one node, before fusion. What fusion will join is counted as what it costs within a kernel:
+//! The model looks at one node at a time, before fusion. A node to be fused is charged what it costs in the kernel:
 //!
-//! * contractions, reductions, lookups, concatenations read and write memory, and are a launch each;
-//! * elementwise functions ride along with those: their operations count, and a fraction of the bytes that they write; of
-//!   inputs, parameters and caches alone they are a launch of their own, and so are those of a part of a value;
-//! * a scale of a contraction is free: it is applied where the result is written;
-//! * transposes read and write with the same fraction; repetitions are index arithmetic, and so are slices where the
-//!   device's kernels read them in place; reshapes are little more;
-//! * parameters one behind the other cost nothing: they are put together when the artifact is written;
-//! * what else is computed of parameters alone costs nothing where weights are prepared when the model is compiled. Elsewhere it
-//!   would be computed in every call, and no saving is worth that.
+//! * contractions, reductions, gathers and concatenations read and write memory, and take a launch each;
+//! * elementwise functions are fused into those: their operations count, and a fraction of the bytes they write; a map
+//!   of only inputs, parameters and caches takes a launch of its own, and so does a map of a slice;
+//! * scaling the result of a contraction is free: it happens as the result is written;
+//! * transposes are charged the same fraction of their reads and writes; broadcasts are index arithmetic, and so are
+//!   slices where the device's kernels read them in place; reshapes cost little more;
+//! * concatenations of parameters cost nothing: they are done when the artifact is written;
+//! * other expressions over parameters cost nothing where weights are prepared at compile time. Elsewhere every call
+//!   would compute them, so their cost is prohibitive.
 
 use super::expr::Site;
 use super::merging::is_param;
@@ -21,24 +21,24 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType};
 use sardonyx_kernels::Target;
 
-/// What the cost of a node needs to know of a device, and of what is done behind the e-graph.
+/// What the cost model needs to know about a device, and about the passes after the e-graph.
 #[derive(Clone, Debug)]
 pub struct Rates {
     pub bytes_per_s: f64,
     /// Multiplications and additions of contractions.
     pub contract_ops_per_s: f64,
-    /// Additions, one element at a time; other functions are multiples of one.
+    /// Elementwise additions; the cost of other functions is a multiple of an addition's.
     pub map_ops_per_s: f64,
     pub launch_ns: f64,
-    /// Contractions read a part of a value where it lies.
+    /// Whether contractions read a slice of a value in place.
     pub slices_in_place: bool,
-    /// Parameters are put together when the artifact is written.
+    /// Whether parameters are concatenated when the artifact is written.
     pub joins_weights: bool,
-    /// Expressions over parameters are evaluated when the model is compiled.
+    /// Whether expressions over parameters are evaluated when the model is compiled.
     pub prepares_weights: bool,
 }
 
-/// Beside the register blocks of a contraction, code reaches this part of what vectors can do.
+/// Share of the peak vector throughput that code reaches outside the register blocks of contractions.
 const ELEMENTWISE_SHARE: f64 = 0.25;
 
 impl Rates {
@@ -56,15 +56,15 @@ impl Rates {
     }
 }
 
-/// A second: more than any kernel, and little enough to be added up.
+/// One second: longer than any kernel takes, yet small enough that sums do not overflow.
 const UNPREPARED: u64 = 1_000_000_000_000;
 
-/// Of the bytes of a value that a fusion keeps out of memory, the share that is counted still: not all of it succeeds.
+/// Share still charged of the bytes of a value that fusion should keep out of memory: not every fusion succeeds.
 const FUSED: f64 = 0.125;
 
 impl Rates {
     pub fn picoseconds(&self, s: &Site, extent: &dyn Fn(&str) -> i64) -> u64 {
-        // Of two graphs that cost the same, the one with fewer nodes.
+        // Every node costs at least 1, so that of two graphs with equal costs the one with fewer nodes wins.
         let one = 1;
         if s.is_constant(s.class) && (self.prepares_weights || s.splat(s.class).is_some()) {
             return one;
@@ -84,19 +84,19 @@ impl Rates {
         let launch = self.launch_ns * 1e-9;
         let seconds = match s.op() {
             Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => 0.0,
-            // Nothing stands for it.
+            // No other node can replace these.
             Op::Bind { .. } | Op::Place(_) | Op::Host(_) => 0.0,
             Op::Reshape if is_view(s) => launch * VIEW,
             Op::Reshape | Op::Broadcast { .. } => 0.0,
-            // Weights are laid out for their kernels from any part of a parameter.
+            // Weights are packed for their kernels from any slice of a parameter.
             Op::Slice { .. } if self.slices_in_place || s.is_constant(s.class) => 0.0,
-            // Read in place by a map, a copy before a contraction.
+            // A map reads the slice in place, but a contraction needs a copy of it.
             Op::Slice { .. } => memory(written),
-            // Its readers look into the operand.
+            // Consumers read the operand directly.
             Op::Window(_) => 0.0,
             Op::Transpose { .. } => memory((read + written) * FUSED),
             Op::Convert(_) => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
-            // A contraction's result is scaled as it is written.
+            // The result of a contraction is scaled as it is written.
             Op::Map(ScalarFn::Mul) if scales_product(s) => 0.0,
             Op::Map(f) => {
                 let part = s.node.args.iter().any(|a| is_part(s, *a, MOTIONS_MAX));
@@ -115,7 +115,7 @@ impl Rates {
                     .filter(|(_, c)| !spec.result.contains(c))
                     .fold(Dim::constant(1), |p, (d, _)| p * d.clone());
                 let sum = sum.eval(&|n| Some(extent(n))).unwrap_or(i64::MAX) as f64;
-                // Weights are packed for one summed and one free dimension; others are read as they lie.
+                // Weights are packed for one reduced and one free dimension; others are read in the layout they have.
                 let odd = if spec.summed().len() > 1 || spec.right.len() > 4 { 1.3 } else { 1.0 };
                 launch + odd * (2.0 * elements(s.ty()) * sum / self.contract_ops_per_s + memory(read + written))
             }
@@ -127,10 +127,10 @@ impl Rates {
     }
 }
 
-/// Fusion does not look through a view: of a launch, the share that it may cost.
+/// Share of a launch that a view is charged, because fusion does not look through it.
 const VIEW: f64 = 0.05;
 
-/// Dimensions are put together or taken apart, and the memory stays. Repeated ones are read where they stand once.
+/// Whether a reshape merges or splits dimensions in memory. One of a broadcast reads the broadcast's operand.
 fn is_view(s: &Site) -> bool {
     let repeats = |op: &Op| matches!(op, Op::Broadcast { .. }).then_some(());
     let long = |dims: &[Dim]| dims.iter().filter(|d| !d.is_const(1)).cloned().collect::<Vec<_>>();
@@ -139,7 +139,7 @@ fn is_view(s: &Site) -> bool {
         && s.find(s.arg(0), repeats).next().is_none()
 }
 
-/// What is read of a value that only repeats another: that one.
+/// Returns the value that is actually read for `id`: the operand of a broadcast, else `id` itself.
 fn once(s: &Site, id: egg::Id) -> egg::Id {
     let repeats = |op: &Op| matches!(op, Op::Broadcast { .. }).then_some(());
     let grouped = |op: &Op| (*op == Op::Reshape).then_some(());
@@ -154,11 +154,11 @@ fn scales_product(s: &Site) -> bool {
     !parts && (by(0, 1) || by(1, 0))
 }
 
-/// Motions that are looked through to what is moved.
+/// Maximum number of motions (reshapes, transposes, broadcasts) that are looked through to the moved value.
 const MOTIONS_MAX: usize = 4;
 
-/// Nothing computes the value just before: an input, a parameter, a cache, or one of these moved. A map of such values
-/// alone has no kernel to ride along with.
+/// Whether no kernel computes the value just before its use: it is an input, a parameter, a cache, or a motion of one.
+/// A map of only such values has no kernel to be fused into.
 fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
     if s.splat(id).is_some() {
         return true;
@@ -174,7 +174,7 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
     })
 }
 
-/// A part of a value that is computed as a whole, for several readers: what is computed of the part is no epilogue.
+/// Whether this is a slice of a value that is computed as a whole, for several consumers. A map of it is no epilogue.
 fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
     s.nodes(id).iter().any(|n| match s.op_of(n) {
         Op::Slice { .. } => !s.is_constant(id),
@@ -191,7 +191,7 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
     })
 }
 
-/// In additions.
+/// Cost of a scalar function, in additions.
 fn weight(f: ScalarFn) -> f64 {
     match f {
         ScalarFn::Exp | ScalarFn::Log | ScalarFn::Sin | ScalarFn::Cos => 12.0,
@@ -206,12 +206,12 @@ fn weight(f: ScalarFn) -> f64 {
     }
 }
 
-/// A symbol's value when costs are compared: within its range.
+/// Extent assumed for a symbol when costs are compared, within its range.
 pub fn nominal(lo: i64, hi: Option<i64>) -> i64 {
     USUAL.other.clamp(lo, hi.unwrap_or(i64::MAX).max(lo))
 }
 
-/// What a node is called where two cost the same: the order must not follow from how the graph was written.
+/// Key that orders nodes of equal cost: the choice must not depend on how the graph was written.
 pub fn spelling(op: &Op) -> String {
     format!("{} {op:?}", names(op).last().unwrap_or(&""))
 }

@@ -1,6 +1,6 @@
-//! gather(x, iota) => slice(x),  gather(reshape(x[b, s], [b*s]), b·s + t) => x: lookups at positions that are known
+//! gather(x, iota) => slice(x),  gather(reshape(x[b, s], [b*s]), b·s + t) => x: gathers at statically known indices
 //!
-//! And those that are written as products: Σk (i = k ? 1 : 0) · w[k] => gather(w, i).
+//! Products with one-hot operands become gathers too: Σk (i = k ? 1 : 0) · w[k] => gather(w, i).
 
 use super::contraction::spec_of;
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, scalar, splat, transpose, typed};
@@ -20,7 +20,7 @@ pub static RULES: &[Rule] = &[
     code("gather-of-merged", Exact, "(gather (reshape ?x) affine)", gather_of_merged),
 ];
 
-/// The value at i is offset + Σ by[axis] * i[axis].
+/// An integer tensor whose element at index i is offset + Σ by[axis] * i[axis].
 #[derive(Clone)]
 struct Affine {
     offset: Dim,
@@ -29,7 +29,7 @@ struct Affine {
 
 const DEPTH_MAX: usize = 10;
 
-/// What is known of an integer value as a function of its position.
+/// Returns an integer value as an affine function of its index, if it is one; looks through `depth` operations.
 fn affine(s: &Site, id: Id, depth: usize) -> Option<Affine> {
     let rank = s.dims_of(id).len();
     let flat = |offset: Dim| Affine { offset, by: vec![Dim::constant(0); rank] };
@@ -70,7 +70,7 @@ fn affine(s: &Site, id: Id, depth: usize) -> Option<Affine> {
                 let inner = arg(0)?;
                 let from = s.dims_of(n.args[0]);
                 let mut out = flat(inner.offset);
-                // A dimension of 1 that repeats has one position, 0.
+                // A dimension of 1 that is repeated has only the index 0.
                 let moved = dims.iter().zip(inner.by).zip(from).filter(|(_, d)| !d.is_const(1));
                 moved.for_each(|((&at, by), _)| out.by[at] = by);
                 Some(out)
@@ -113,10 +113,10 @@ fn gather_of_range(s: &Site) -> Vec<Expr> {
     vec![typed(Op::Slice { starts, steps }, s.ty().clone(), vec![class(s.arg(0))])]
 }
 
-/// Σk (i = k ? 1 : 0) · w[k] => w[i] where i is such a k, else 0
+/// Σk (i = k ? 1 : 0) · w[k] => w[i] where i is in range, else 0
 fn product_of_one_hot(s: &Site) -> Vec<Expr> {
     let Some(spec) = spec_of(s.op()) else { return vec![] };
-    // The one letter that is summed over, in both operands; all others stay.
+    // Exactly one letter is reduced, and both operands have it; all other letters stay in the result.
     let summed: Vec<char> = spec.left.iter().copied().filter(|c| !spec.result.contains(c)).collect();
     let [k] = summed[..] else { return vec![] };
     let own = |c: &&char| **c != k && spec.result.contains(c) && !spec.left.contains(c);
@@ -132,7 +132,7 @@ fn product_of_one_hot(s: &Site) -> Vec<Expr> {
     pairs.filter_map(|[index, count]| looked_up(s, spec, axis, index, count)).collect()
 }
 
-/// The rows of the right operand whose numbers along the axis that is summed over are `index`, which `count` counts.
+/// Gathers the rows of B at `index` along the reduced axis, 0 out of range. `count` must be 0, 1, 2, … along it.
 fn looked_up(s: &Site, spec: &ContractSpec, axis: usize, index: Id, count: Id) -> Option<Expr> {
     let (dims, dtype) = (s.dims_of(index), s.ty_of(index).dtype);
     if !dtype.is_int() || dtype.bits() < 32 || dtype == DType::U64 || !s.never_empty(&dims[axis]) {
@@ -162,7 +162,7 @@ fn looked_up(s: &Site, spec: &ContractSpec, axis: usize, index: Id, count: Id) -
     let inside = map(ScalarFn::Eq, vec![index, near.clone()]);
     let table = spec.right.iter().position(|c| *c == spec.left[axis])?;
     let rows = op(Op::Gather { axis: table }, vec![class(s.arg(1)), near]);
-    // The letters of what is gathered, and where the result has them.
+    // Letters of the gathered value, and their positions in the result.
     let left: Vec<char> = (0..dims.len()).filter(kept).map(|i| spec.left[i]).collect();
     let gathered = [&spec.right[..table], &left, &spec.right[table + 1..]].concat();
     let perm: Vec<usize> = spec.result.iter().map(|c| gathered.iter().position(|g| g == c)).collect::<Option<_>>()?;
@@ -172,7 +172,7 @@ fn looked_up(s: &Site, spec: &ContractSpec, axis: usize, index: Id, count: Id) -
     Some(map(ScalarFn::Select, vec![inside, rows, splat(scalar(s.ty().dtype, 0.0)?, &s.ty().dims)]))
 }
 
-/// gather(reshape(x[b, s], [b*s]), s * i + j) at [i, …, j] => x repeated over the other dimensions
+/// gather(reshape(x[b, s], [b*s]), index) with index[i, …, j] = s * i + j  =>  x repeated over the other dimensions
 fn gather_of_merged(s: &Site) -> Vec<Expr> {
     let Op::Gather { axis } = s.op() else { return vec![] };
     let mut out = vec![];
@@ -186,14 +186,14 @@ fn gather_of_merged(s: &Site) -> Vec<Expr> {
 fn unmerged(s: &Site, axis: usize, merged: &ENode, index: &Affine) -> Option<Expr> {
     let x = merged.args[0];
     let (dims, flat) = (s.dims_of(x), s.dims_of(s.arg(0)));
-    // Exporters add dimensions of 1 behind the flat one; x has none for them.
+    // Exporters add dimensions of 1 after the flat one; x has no counterpart for them.
     let last = flat.iter().rposition(|d| !d.is_const(1)).unwrap_or(0).max(axis);
     let groups = merged_groups(dims, &flat[..=last])?;
     let (index_dims, group) = (s.dims_of(s.arg(1)), groups[axis].clone());
     let mut at = vec![];
     for i in 0..dims.len() {
         if !group.contains(&i) {
-            // Dimensions before the index keep their place, those behind it follow it.
+            // Dimensions before the gathered one keep their positions; those after it follow the index dimensions.
             let own = groups.iter().position(|g| g.contains(&i) && g.len() == 1)?;
             at.push(if own < axis { own } else { own + index_dims.len() - 1 });
             continue;
@@ -203,7 +203,7 @@ fn unmerged(s: &Site, axis: usize, merged: &ENode, index: &Affine) -> Option<Exp
         let along = (0..index_dims.len()).find(|d| varies(d) && index.by[*d] == stride && index_dims[*d] == dims[i]);
         at.push(axis + along.filter(|d| !at.contains(&(axis + d)))?);
     }
-    // Every dimension along which the index varies is one of x.
+    // The dimensions along which the index varies must be those of the group.
     let varying = (0..index_dims.len()).filter(|d| !index.by[*d].is_const(0) && !index_dims[*d].is_const(1)).count();
     if varying != group.len() {
         return None;

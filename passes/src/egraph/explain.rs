@@ -1,4 +1,4 @@
-//! a node's name  =>  the rules that made its operation what it is, in order
+//! a node's name  =>  the rules that led to its operation, in order
 
 use super::language::{EGraph, ENode};
 use super::rule::Rule;
@@ -8,7 +8,7 @@ use egg::Id;
 use sardonyx_dialects::sdx::{Graph, Op};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What became of the nodes of a function: each with its origins, and the rules between what was and what is.
+/// For each node of a new function, its origins and the rules that led to it from the old function.
 #[derive(Clone, Debug, Default)]
 pub struct Explanations {
     pub nodes: Vec<Explanation>,
@@ -21,10 +21,10 @@ pub struct Explanation {
     pub chain: Vec<Link>,
 }
 
-/// `before`, by a rule, is `after`.
+/// One rule application, which replaced `before` by `after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Which of the equalities that were found, in their order.
+    /// Index in the order in which equalities were found.
     pub found: usize,
     pub rule: &'static str,
     pub class: &'static str,
@@ -32,7 +32,7 @@ pub struct Link {
     pub after: String,
 }
 
-/// `sdx.contract "abc,dc->abd"`
+/// Short text of an operation, such as `sdx.contract "abc,dc->abd"`.
 pub fn shown(op: &Op) -> String {
     match op {
         Op::Map(f) => format!("sdx.map \"{}\"", f.name()),
@@ -50,7 +50,7 @@ pub fn shown(op: &Op) -> String {
     }
 }
 
-/// `nodes`: what the e-graph holds for each node of the new graph.
+/// Explains the nodes of the graph `after`, given with their e-graph nodes; `before` has the classes of its values.
 pub fn explanations(
     egraph: &EGraph,
     rules: &[Rule],
@@ -85,12 +85,12 @@ pub fn explanations(
     Explanations { nodes: after.0.nodes.iter().zip(after.1).map(explain).collect() }
 }
 
-/// The fewest steps from an operation that the class had to the one that it has; none where a rule of another value
-/// made it.
+/// Returns the shortest chain of steps from an operation that the class had to `to`; empty where a rule applied to
+/// another value created the node.
 fn path<'a>(from: &[OpId], to: OpId, steps: &[&'a Step]) -> Vec<&'a Step> {
     let mut came: BTreeMap<OpId, Option<&'a Step>> = from.iter().map(|&op| (op, None)).collect();
     let mut queue: VecDeque<OpId> = from.iter().copied().collect();
-    // What began with a rule of another value has its own beginning.
+    // A class that a rule created for another value starts with its own first step.
     if from.is_empty() {
         queue.extend(steps.first().map(|s| s.from));
         came.extend(queue.iter().map(|&op| (op, None)));
@@ -113,7 +113,7 @@ fn path<'a>(from: &[OpId], to: OpId, steps: &[&'a Step]) -> Vec<&'a Step> {
 }
 
 impl Explanations {
-    /// Lines of text about the nodes that carry an ONNX node's name; none where no node does.
+    /// Lines of text about the nodes that originate from the ONNX node `name`; empty if there are none.
     pub fn of(&self, name: &str) -> Vec<String> {
         let mut out = vec![];
         for e in self.nodes.iter().filter(|e| e.origins.iter().any(|o| o == name)) {

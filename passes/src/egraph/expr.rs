@@ -1,4 +1,4 @@
-//! What rules read and build: views of an e-graph, expressions over its classes
+//! Views of an e-graph that rules read, and expressions over its classes that rules build
 
 use super::language::{EGraph, ENode, add};
 use super::range::Range;
@@ -7,7 +7,7 @@ use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType};
 
-/// A place where a rule may apply: one node of one class.
+/// One node of one class, to which a rule may apply.
 #[derive(Clone, Copy)]
 pub struct Site<'a> {
     pub egraph: &'a EGraph,
@@ -15,11 +15,11 @@ pub struct Site<'a> {
     pub node: &'a ENode,
 }
 
-/// What a rule says the site equals.
+/// Expression that a rule finds equal to the site.
 #[derive(Clone, Debug)]
 pub enum Expr {
     Class(Id),
-    /// The type is declared where it does not follow from the operands.
+    /// The type is given where it does not follow from the operands.
     Node(Op, Option<TensorType>, Vec<Expr>),
 }
 
@@ -53,7 +53,7 @@ impl<'a> Site<'a> {
         &self.egraph[id].nodes
     }
 
-    /// The nodes of a class whose operation `look` accepts, with what it saw.
+    /// The nodes of a class whose operation `look` accepts, each with the result of `look`.
     pub fn find<T: 'a>(
         &self,
         id: Id,
@@ -79,7 +79,7 @@ impl<'a> Site<'a> {
         self.egraph[id].data.range
     }
 
-    /// Depends on parameters alone.
+    /// Whether the value depends only on parameters and constants.
     pub fn is_constant(&self, id: Id) -> bool {
         self.egraph[id].data.constant
     }
@@ -88,7 +88,7 @@ impl<'a> Site<'a> {
         self.egraph.find(a) == self.egraph.find(b)
     }
 
-    /// The classes with a node that reads `id`, in order.
+    /// The classes with a node that has `id` as an operand, in order.
     pub fn users(&self, id: Id) -> Vec<Id> {
         let mut users: Vec<Id> = self.egraph[id].parents().map(|p| self.egraph.find(p)).collect();
         users.sort();
@@ -100,7 +100,7 @@ impl<'a> Site<'a> {
         self.egraph.analysis.outputs.iter().any(|o| self.same(*o, id))
     }
 
-    /// At least one element, whatever the symbols are.
+    /// Whether the dimension is at least 1 for all values of the symbols.
     pub fn never_empty(&self, d: &Dim) -> bool {
         d.lower_bound(&|s| self.egraph.analysis.symbol_lo(s)).is_some_and(|lo| lo >= 1)
     }
@@ -123,7 +123,7 @@ pub fn map(f: ScalarFn, args: Vec<Expr>) -> Expr {
 }
 
 pub fn reshape(a: Expr, dims: &[Dim]) -> Expr {
-    // The element type is that of the operand.
+    // The element type is that of the operand, whatever is declared here.
     typed(Op::Reshape, TensorType::new(DType::F32, dims), vec![a])
 }
 
@@ -135,12 +135,12 @@ pub fn broadcast(a: Expr, at: Vec<usize>, dims: &[Dim]) -> Expr {
     typed(Op::Broadcast { dims: at }, TensorType::new(DType::F32, dims), vec![a])
 }
 
-/// One value everywhere.
+/// A scalar repeated over `dims`.
 pub fn splat(scalar: Tensor, dims: &[Dim]) -> Expr {
     broadcast(op(Op::Const(scalar), vec![]), vec![], dims)
 }
 
-/// `count` elements along one axis.
+/// `count` elements along one axis, from `start` on.
 pub fn slice_axis(a: Expr, dims: &[Dim], axis: usize, start: Dim, count: Dim) -> Expr {
     let (mut starts, mut to) = (vec![Dim::constant(0); dims.len()], dims.to_vec());
     (starts[axis], to[axis]) = (start, count);
@@ -148,7 +148,7 @@ pub fn slice_axis(a: Expr, dims: &[Dim], axis: usize, start: Dim, count: Dim) ->
     typed(Op::Slice { starts, steps }, TensorType::new(DType::F32, to), vec![a])
 }
 
-/// The number as a scalar of a type; `None` for types without arithmetic.
+/// `value` as a scalar of the given type; `None` for types that rules do not compute with.
 pub fn scalar(dtype: DType, value: f64) -> Option<Tensor> {
     Some(match dtype {
         DType::F32 => Tensor::scalar(value as f32),
@@ -173,7 +173,7 @@ impl Expr {
         }
     }
 
-    /// Nodes that it would add at most.
+    /// Upper bound on the number of nodes that `add` creates.
     pub fn size(&self) -> usize {
         match self {
             Expr::Class(_) => 0,

@@ -1,4 +1,4 @@
-//! sdx graph  =>  e-graph: nodes are (operation, attributes, operands), classes know type, contents, range, constness
+//! sdx graph  =>  e-graph: nodes are (operation, attributes, operands); classes know type, contents, range, constness
 
 use super::range::{self, EXTENT_MAX, Range};
 use super::table::{OpId, Table, TypeId, spelled_alike};
@@ -9,7 +9,7 @@ use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{BOUND, Graph, Node, Op, TensorType, infer};
 use std::collections::BTreeMap;
 
-/// An operation of the table on classes of values. A new operation of the dialect needs nothing here.
+/// An operation of the table, applied to classes of values. New operations of the dialect need no change here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ENode {
     pub op: OpId,
@@ -38,26 +38,26 @@ impl Language for ENode {
 
 pub type EGraph = egg::EGraph<ENode, Facts>;
 
-/// What is known of a class.
+/// Facts about the value of a class.
 #[derive(Clone, Debug)]
 pub struct Data {
     pub ty: TypeId,
-    /// All elements, where they are few and constant.
+    /// All elements, where they are few and known at compile time.
     pub value: Option<Tensor>,
-    /// The one value (of rank 0) that every element has.
+    /// The scalar (rank 0) that every element equals, if any.
     pub splat: Option<Tensor>,
     pub range: Range,
-    /// Depends on parameters alone.
+    /// Whether the value depends only on parameters and constants.
     pub constant: bool,
-    /// The first node of the function that it, or what rules made it for, comes from.
+    /// Index of the first node of the function that the class, or the class a rule created it for, comes from.
     pub origin: usize,
     narrowings: u8,
 }
 
-/// A range that improves around a cycle may do so without end.
+/// Maximum number of times a range is narrowed: around a cycle it could go on forever.
 const NARROWINGS_MAX: u8 = 8;
 
-/// Beyond this many elements contents are not followed.
+/// Maximum number of elements of tensors whose contents are tracked.
 const ELEMENTS_MAX: usize = 64;
 
 #[derive(Default)]
@@ -65,13 +65,13 @@ pub struct Facts {
     pub table: Table,
     /// Lower bounds of the symbols.
     lows: BTreeMap<String, i64>,
-    /// Classes that changed since the last look.
+    /// Classes that changed since the list was last taken.
     pub dirty: Vec<Id>,
-    /// What is added now comes from that node of the function.
+    /// Index of the function's node to which newly added classes are attributed.
     pub origin: usize,
     /// The classes of the function's results.
     pub outputs: Vec<Id>,
-    /// What two rules, or a rule and the graph, disagreed on.
+    /// Contradiction between two rules, or between a rule and the graph.
     pub defect: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl Facts {
         (few && !values.is_empty()).then(|| evaluate(op, ty, &values)).flatten()
     }
 
-    /// True where every index of a gather is known to be in range: others have to be looked up, for the call to be refused.
+    /// Whether all indices of a gather are known to be in range. Others must be looked up, to refuse a bad call.
     fn finds_all(&self, axis: usize, args: &[&Data]) -> bool {
         let (at, extent) = (args[1].range, self.bounds(&self.table.ty(args[0].ty).dims[axis]).0);
         at.lo >= 0.0 && at.hi < extent
@@ -135,7 +135,7 @@ impl Facts {
             Op::Const(t) => Range::of((0..t.len()).filter_map(|i| t.get_f64(i))),
             Op::Dims(list) => list.iter().fold(Range::of([].into_iter()), |r, d| {
                 let (lo, hi) = self.bounds(d);
-                // A negative constant has its value; a difference of symbols may be anything.
+                // A constant is exact even if negative; a difference of symbols that may be negative is unbounded.
                 let sure = d.as_const().is_some() || d.lower_bound(&|s| self.symbol_lo(s)).is_some_and(|l| l >= 0);
                 r.union(if sure { Range::new(lo, hi) } else { Range::any(DType::I64) })
             }),
@@ -147,7 +147,7 @@ impl Facts {
                 let empty = bounds.iter().any(|(lo, _)| *lo < 1.0);
                 range::reduce(*f, ranges[0], empty, bounds.iter().map(|b| b.1).product(), ty.dtype)
             }
-            // What follows from the range alone would not look the index up.
+            // A result derived from the range alone would drop the lookup, and with it the check of the index.
             Op::Gather { axis } if !self.finds_all(*axis, args) && (ty.dtype.is_int() || ranges[0].is_single()) => {
                 Range::any(ty.dtype)
             }
@@ -171,7 +171,7 @@ impl Facts {
     }
 }
 
-/// The one value of all elements, where there is one.
+/// The scalar that all elements equal, if there is one.
 fn uniform(t: &Tensor) -> Option<Tensor> {
     let width = t.dtype().bytes();
     let first = (width > 0 && !t.is_empty()).then(|| t.bytes().slice(..width))?;
@@ -179,7 +179,7 @@ fn uniform(t: &Tensor) -> Option<Tensor> {
     same.then(|| Tensor::new(t.dtype(), vec![], first).ok()).flatten()
 }
 
-/// By the interpreter; `None` where it refuses, as for element types without arithmetic.
+/// Evaluates with the interpreter; `None` where it refuses, as for element types without arithmetic.
 fn evaluate(op: &Op, ty: &TensorType, args: &[Tensor]) -> Option<Tensor> {
     let node = Node { op: op.clone(), args: vec![], ty: ty.clone(), origins: vec![] };
     interp::evaluate(&node, args, &|_| None).ok()
@@ -220,7 +220,7 @@ impl Analysis<ENode> for Facts {
         }
         let mut did = DidMerge(false, false);
         let meet = to.range.intersection(from.range);
-        // Contradictory facts are of a place that no call reaches, or a defect that the harness finds.
+        // Contradictory facts belong to code that no call reaches, or to a defect that the validation finds.
         let meet = if meet.lo <= meet.hi { meet } else { to.range };
         if meet != to.range && to.narrowings < NARROWINGS_MAX {
             (to.range, to.narrowings) = (meet, to.narrowings + 1);
@@ -232,7 +232,7 @@ impl Analysis<ENode> for Facts {
             did.1 |= mine.is_some() && other.is_none();
             *mine = mine.take().or_else(|| other.clone());
         }
-        // Who asks where a value comes from needs no analysis of its users again.
+        // A changed origin alone does not require the users to be analysed again.
         to.origin = to.origin.min(from.origin);
         did.0 |= from.constant && !to.constant;
         did.1 |= to.constant && !from.constant;
@@ -240,7 +240,7 @@ impl Analysis<ENode> for Facts {
         did
     }
 
-    /// Contents that are known become nodes of the class: equal constants are one class, however they were computed.
+    /// Adds known contents as a node of the class, so that equal constants are one class however they were computed.
     fn modify(egraph: &mut EGraph, id: Id) {
         egraph.analysis.dirty.push(id);
         let data = &egraph[id].data;
@@ -260,7 +260,7 @@ impl Analysis<ENode> for Facts {
     }
 }
 
-/// Adds an operation whose type is inferred (and, where it is declared, checked).
+/// Adds an operation whose type is inferred and, if it is declared, checked.
 pub fn add(egraph: &mut EGraph, op: Op, args: &[Id], declared: Option<&TensorType>) -> Result<Id, String> {
     let types: Vec<&TensorType> = args.iter().map(|a| egraph.analysis.table.ty(egraph[*a].data.ty)).collect();
     let ty = infer::result_type(&op, &types, declared)?;

@@ -1,10 +1,10 @@
 //! x · a + p, x · b + q => slices of x · concat(a, b) + concat(p, q): linear maps of one input become one
 //!
-//! Parameters alone are put together: that is done once, when the artifact is written. What reads a part reads it where
-//! it lies in the whole. An activation does not: it rides along as the epilogue of a product, and of a part it would be
-//! a kernel of its own. So a product that an activation reads stays alone, as the gate of a gated network does, and with
-//! it the product that the gate is multiplied with, which has no other part then. Nor does a result of the function,
-//! which lies by itself.
+//! Only parameters are concatenated, which is done once, when the artifact is written. Consumers read a slice of the
+//! merged result in place. An activation cannot do that efficiently: it is fused as the epilogue of a product, but on a
+//! slice it would be a kernel of its own. A product that feeds an activation therefore stays alone, such as the gate of
+//! a gated network, and so does the product multiplied by that gate, which then has no other part to merge with. A
+//! product that is a result of the function also stays alone, as it has a buffer of its own.
 
 use super::contraction::spec_of;
 use super::expr::{Expr, Site, broadcast, class, map, op, slice_axis};
@@ -30,17 +30,17 @@ pub static RULES: &[Rule] = &[
     ),
 ];
 
-/// x · weight + bias, the bias along the letter that only the weight has.
+/// One map x · weight + bias, the bias along the letter that only the weight has.
 struct Part {
     weight: Id,
     bias: Option<Id>,
 }
 
-/// A contraction with a parameter that has one letter of its own.
+/// A contraction with a parameter that has exactly one letter of its own.
 struct Linear<'a> {
     spec: &'a ContractSpec,
     x: Id,
-    /// The place of the letter among the weight's dimensions and in the result.
+    /// Positions of that letter: `axis` among the weight's dimensions, `place` in the result.
     axis: usize,
     place: usize,
 }
@@ -74,12 +74,12 @@ fn merge_affine_maps(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// The site is the product with its own bias, not with another one's.
+/// Whether the site adds this bias to the product, rather than the bias of another map.
 fn is_bias_of(s: &Site, bias: Id, linear: &Linear) -> bool {
     vectors(s, s.arg(1), linear.place).iter().any(|b| s.same(*b, bias))
 }
 
-/// The part that the map with `own` is of all those with which it goes together.
+/// Returns the slice for the map with weight `own` of the map merged from all parts that `fits` accepts.
 fn merged(s: &Site, linear: &Linear, own: Id, fits: impl Fn(&Part) -> bool) -> Option<Expr> {
     let parts: Vec<Part> = parts(s, linear, own).into_iter().filter(fits).collect();
     let own = parts.iter().position(|p| s.same(p.weight, own)).filter(|_| parts.len() > 1)?;
@@ -96,7 +96,7 @@ fn merged(s: &Site, linear: &Linear, own: Id, fits: impl Fn(&Part) -> bool) -> O
     Some(slice_axis(whole, &dims, linear.place, sum(&parts[..own]), extent(&parts[own])))
 }
 
-/// The parameters that the same input is contracted with in the same way, in order.
+/// The parameters that the same input is contracted with by the same spec, ordered by class.
 fn parts(s: &Site, linear: &Linear, own: Id) -> Vec<Part> {
     let mut out: Vec<Part> = vec![];
     let own = s.dims_of(own);
@@ -117,7 +117,7 @@ fn parts(s: &Site, linear: &Linear, own: Id) -> Vec<Part> {
     out
 }
 
-/// The bias that a product has, and the sum; without a bias the product itself.
+/// The bias added to a product, and the sum; `None` and the product itself if there is no bias.
 fn biased(s: &Site, product: Id, place: usize) -> (Option<Id>, Id) {
     for user in s.users(product) {
         for (_, n) in s.find(user, |op| (*op == Op::Map(ScalarFn::Add)).then_some(())) {
@@ -129,14 +129,14 @@ fn biased(s: &Site, product: Id, place: usize) -> (Option<Id>, Id) {
     (None, product)
 }
 
-/// The parameters that a value repeats along one of its dimensions.
+/// The parameter vectors that a value is a broadcast of, along dimension `place`.
 fn vectors(s: &Site, id: Id, place: usize) -> Vec<Id> {
     let along = |op: &Op| matches!(op, Op::Broadcast { dims } if *dims == [place]).then_some(());
     let whole = |v: &Id| is_param(s, *v) && s.dims_of(*v)[0] == s.dims_of(id)[place];
     s.find(id, along).map(|(_, n)| n.args[0]).filter(whole).collect()
 }
 
-/// Motions between a product and what is returned.
+/// Maximum number of reshapes and transposes between a product and a result of the function.
 const MOTIONS_MAX: usize = 3;
 
 fn is_result(s: &Site, id: Id, depth: usize) -> bool {
@@ -145,10 +145,10 @@ fn is_result(s: &Site, id: Id, depth: usize) -> bool {
     s.is_output(id) || (depth > 0 && s.users(id).iter().filter(|u| moved(u)).any(|u| is_result(s, *u, depth - 1)))
 }
 
-/// How many functions of one element may lie between a product and its activation.
+/// How many elementwise functions after a product are searched for an activation.
 const ACTIVATION_DEPTH: usize = 4;
 
-/// Functions of one element make an activation of it, at once or after some arithmetic.
+/// Whether elementwise functions make an activation of the value, directly or after some arithmetic.
 fn is_activated(s: &Site, id: Id, depth: usize) -> bool {
     s.users(id).into_iter().any(|user| {
         s.find(user, |op| if let Op::Map(f) = op { Some(*f) } else { None })

@@ -1,7 +1,7 @@
-//! sdx  =>  e-graph of everything that it equals by the rules  =>  the cheapest sdx
+//! sdx  =>  e-graph of everything that the rules find equal to it  =>  the cheapest sdx
 //!
-//! The tables of rules are files by topic; a rule is a line. Limits end the search, never with an error: what was found
-//! until then is there to choose from, the function as it was among it.
+//! Each topic has a file with a table of rules, one rule per line. Limits end the search without an error: extraction
+//! then chooses among what was found, which includes the original function.
 
 mod activation;
 mod algebra;
@@ -43,7 +43,7 @@ use saturate::Limits;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Sorted by topic; a rule's name is in one of them only.
+/// Sorted by topic; each rule name occurs in only one of them.
 static TOPICS: &[&[Rule]] = &[
     activation::RULES,
     algebra::RULES,
@@ -60,9 +60,9 @@ static TOPICS: &[&[Rule]] = &[
 #[derive(Clone, Debug)]
 pub struct Options {
     pub rates: Rates,
-    /// Rules that hold for finite values apply everywhere, not only where finiteness is proved.
+    /// Whether rules that hold for finite values apply everywhere, not only where finiteness is proved.
     pub allow_finite: bool,
-    /// Nodes of the e-graph, as a multiple of the function's.
+    /// Limit on the nodes of the e-graph, as a multiple of the function's.
     pub growth_max: usize,
     pub iterations_max: usize,
 }
@@ -73,32 +73,32 @@ impl Options {
     }
 }
 
-/// What an optimisation did.
+/// Summary of an optimisation.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub nodes_before: usize,
     pub nodes_after: usize,
     pub egraph_nodes: usize,
     pub iterations: usize,
-    /// A limit ended the search.
+    /// Whether a limit ended the search.
     pub limited: bool,
-    /// The extraction is proved to be the cheapest.
+    /// Whether the extraction is proved to be the cheapest.
     pub proved: bool,
     pub cost_before: u64,
     pub cost_after: u64,
-    /// How many equalities each rule found.
+    /// Number of equalities found, by rule.
     pub fired: Vec<(String, usize)>,
     pub explanations: Explanations,
-    /// For each node of the new function, a value of the old one that it equals, where there is one.
+    /// For each node of the new function, the first value of the old one that it equals, if there is one.
     pub equals: Vec<Option<Value>>,
-    /// For each value of the old function the first one that it equals, and which equalities were found about it.
+    /// For each value of the old function, the first one that it equals, and (`found`) the equalities found about it.
     pub first: Vec<Value>,
     pub found: Vec<Arc<[usize]>>,
-    /// What the elements of each value of the old function can be.
+    /// For each value of the old function, bounds on its elements.
     pub bounds: Vec<(f64, f64)>,
 }
 
-/// Fuel counts the equalities that rules find: those beyond it are not there to choose from.
+/// Optimises each function. Fuel counts the equalities that rules find: those beyond it do not enter the e-graph.
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.graphs(module, |rewrites, graph| {
         if !rewrites.has_fuel() {
@@ -106,7 +106,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         let first = rewrites.applied().len() + 1;
         let mut options = Options::for_target(rewrites.options().target);
-        // Of what a rank alone has, each call makes what it needs.
+        // On a mesh, expressions over a rank's own parameters are computed in each call.
         options.rates.prepares_weights = rewrites.options().mesh.is_empty();
         let allow = &mut |rule: &'static str, origins: &[String]| rewrites.allow(rule, origins);
         let (new, report) = optimise_within(graph, &options, allow)?;
@@ -118,7 +118,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// Why the operations that now carry an ONNX node's name are what they are, one line each; of a module of sdx functions.
+/// Explains, one line each, the operations that now carry an ONNX node's name; `module` holds sdx functions.
 pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
     let Some(block) = module.block(0) else { return Ok(vec![]) };
     let mut out = vec![];
@@ -133,14 +133,14 @@ pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
     }
 }
 
-/// The cheapest graph that was found. An error is a defect: two sides of a rule that differ in type.
+/// Returns the cheapest graph that was found. An error is a defect: the two sides of a rule differ in type.
 pub fn optimise(graph: &Graph, options: &Options) -> Result<(Graph, Report)> {
     optimise_within(graph, options, &mut |_, _| true)
 }
 
 type Allow<'a> = &'a mut dyn FnMut(&'static str, &[String]) -> bool;
 
-/// `allow`: asked before each equality, with the rule's name and the ONNX nodes that the value stands for.
+/// `allow` is asked before each equality, with the rule's name and the ONNX nodes that the value comes from.
 fn optimise_within(graph: &Graph, options: &Options, allow: Allow) -> Result<(Graph, Report)> {
     let rules: Vec<Rule> = TOPICS.iter().flat_map(|t| t.iter().copied()).collect();
     let compiled: Vec<Compiled> = rule::compile(&rules);

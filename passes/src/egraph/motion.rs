@@ -1,4 +1,4 @@
-//! transpose(transpose(x)) => transpose(x),  map(broadcast(x)) => broadcast(map(x)): values that only move
+//! transpose(transpose(x)) => transpose(x),  map(broadcast(x)) => broadcast(map(x)): operations that only move elements
 
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, transpose, typed};
 use super::rule::{Rule, code};
@@ -38,7 +38,7 @@ pub static RULES: &[Rule] = &[
     code("reduce-of-transpose", Exact, "(reduce (transpose ?x))", reduce_of_transpose),
 ];
 
-/// Motion that moves nothing.
+/// Removes a motion that moves nothing.
 fn still(s: &Site) -> Vec<Expr> {
     let still = s.node.args.len() == 1 && s.ty_of(s.arg(0)) == s.ty();
     if still { vec![class(s.arg(0))] } else { vec![] }
@@ -90,12 +90,12 @@ fn compose_slices(s: &Site) -> Vec<Expr> {
     inner.filter_map(compose).collect()
 }
 
-/// Where each dimension of `from` stands among those of `to`, if `to` has nothing else but dimensions of 1.
+/// Position in `to` of each dimension of `from`, if all other dimensions of `to` are 1.
 pub fn unit_places(from: &[Dim], to: &[Dim]) -> Option<Vec<usize>> {
     let mut at = 0;
     let mut places = vec![];
     for d in from.iter() {
-        // A dimension of 1 may go where there is one; dropping it is for `dropped_units`.
+        // Dimensions of 1 that only `to` has are skipped; one that only `from` has fails the match.
         while at < to.len() && to[at] != *d {
             if !to[at].is_const(1) {
                 return None;
@@ -121,14 +121,14 @@ fn broadcast_of_units(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), |op| (*op == Op::Reshape).then_some(())).filter_map(|(_, n)| added(n)).collect()
 }
 
-/// A broadcast that only adds dimensions of 1 moves nothing.
+/// broadcast(x) => reshape(x), where the broadcast only adds dimensions of 1
 fn broadcast_as_reshape(s: &Site) -> Vec<Expr> {
     let adds_units =
         s.ty_of(s.arg(0)).elements() == s.ty().elements() && unit_places(s.dims_of(s.arg(0)), &s.ty().dims).is_some();
     if adds_units { vec![reshape(class(s.arg(0)), &s.ty().dims)] } else { vec![] }
 }
 
-/// reshape(broadcast(x)) => broadcast(x), where the reshape only adds dimensions of 1, or drops such that x lacks
+/// reshape(broadcast(x)) => broadcast(x), where the reshape only adds dimensions of 1, or drops ones that x lacks
 fn reshape_of_broadcast(s: &Site) -> Vec<Expr> {
     let (from, to) = (s.dims_of(s.arg(0)), &s.ty().dims);
     let mut out = vec![];
@@ -145,7 +145,7 @@ fn reshape_of_broadcast(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// transpose(broadcast(x)) => broadcast(x), or of x's transpose
+/// transpose(broadcast(x)) => broadcast(x) or broadcast(transpose(x))
 fn transpose_of_broadcast(s: &Site) -> Vec<Expr> {
     let Op::Transpose { perm } = s.op() else { return vec![] };
     let inner = s.find(s.arg(0), |op| if let Op::Broadcast { dims } = op { Some(dims) } else { None });
@@ -161,7 +161,7 @@ fn transpose_of_broadcast(s: &Site) -> Vec<Expr> {
     inner.map(turned).collect()
 }
 
-/// A transpose that only moves dimensions of 1 is a reshape.
+/// transpose(x) => reshape(x), where only dimensions of 1 move
 fn transpose_of_units(s: &Site) -> Vec<Expr> {
     let Op::Transpose { perm } = s.op() else { return vec![] };
     let dims = s.dims_of(s.arg(0));
@@ -181,7 +181,7 @@ fn transpose_of_merged(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), |op| (*op == Op::Reshape).then_some(())).filter_map(before).collect()
 }
 
-/// Which neighbouring dimensions each merged one is the product of.
+/// For each dimension of `merged`, the adjacent dimensions of `dims` that it is the product of.
 pub fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
     let (mut groups, mut start) = (vec![], 0);
     for whole in merged {
@@ -192,7 +192,7 @@ pub fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> 
     (start == dims.len()).then_some(groups)
 }
 
-/// f(transpose(x), transpose(y)) => transpose(f(x, y)), for values that are moved alike, and single numbers
+/// f(transpose(x), transpose(y)) => transpose(f(x, y)), for operands moved in the same way, and splats
 fn map_before_motion(s: &Site) -> Vec<Expr> {
     let Op::Map(f) = s.op() else { return vec![] };
     let Some(lead) = s.node.args.iter().position(|&a| s.splat(a).is_none()) else { return vec![] };
@@ -215,14 +215,14 @@ fn map_before_motion(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// f(broadcast(x), broadcast(y)) => broadcast(f(x, y)): computed before it is repeated
+/// f(broadcast(x), broadcast(y)) => broadcast(f(x, y)): f is computed before the values are repeated
 fn map_before_broadcast(s: &Site) -> Vec<Expr> {
     let Op::Map(f) = s.op() else { return vec![] };
     let Some(lead) = s.node.args.iter().position(|&a| s.splat(a).is_none()) else { return vec![] };
     let mut out = vec![];
     for (moved, first) in s.find(s.arg(lead), |op| if let Op::Broadcast { .. } = op { Some(op) } else { None }) {
         let dims = s.dims_of(first.args[0]);
-        // Nothing is gained where nothing is repeated.
+        // There is no gain where nothing is repeated.
         if s.ty_of(first.args[0]).elements() == s.ty().elements() {
             continue;
         }
@@ -241,7 +241,7 @@ fn map_before_broadcast(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// transpose(x * c) => transpose(x) * c: a scale that stands behind a motion can go on into a contraction
+/// transpose(x * c) => transpose(x) * c: a scale after a motion can move on into a contraction
 fn scale_behind(s: &Site) -> Vec<Expr> {
     let behind = |(_, n): ((), &super::language::ENode)| {
         let c = s.splat_tensor(n.args[1]).filter(|_| s.splat(n.args[0]).is_none())?;
@@ -262,13 +262,13 @@ fn convert_before_motion(s: &Site) -> Vec<Expr> {
     moved.map(before).collect()
 }
 
-/// reduce(transpose(x)) => transpose(reduce(x)): reducing in another order of the axes that stay
+/// reduce(transpose(x)) => transpose(reduce(x)), where the reduced axes keep their order
 fn reduce_of_transpose(s: &Site) -> Vec<Expr> {
     let Op::Reduce { f, axes } = s.op() else { return vec![] };
     let inner = s.find(s.arg(0), |op| if let Op::Transpose { perm } = op { Some(perm) } else { None });
     let before = |(perm, n): (&Vec<usize>, &super::language::ENode)| {
         let mut from: Vec<usize> = axes.iter().map(|&a| perm[a]).collect();
-        // In another order the same elements give another sum.
+        // Adding the same elements in another order may give another sum.
         if !from.windows(2).all(|w| w[0] < w[1]) {
             return None;
         }

@@ -1,13 +1,13 @@
-//! add(b, a) => add(a, b), contract(w, x) => contract(x, w): of operands that may stand in any order, one order
+//! add(b, a) => add(a, b), contract(w, x) => contract(x, w): a canonical order for commutative operands
 //!
-//! Rules make both orders, and both cost the same. Layers of a network, and exporters' forms of it, get one order by what
-//! the operands are, not by which came first.
+//! Rules produce both orders, at the same cost. The order chosen here depends on what the operands are, not on which
+//! came first, so that all layers of a network, and the variants that exporters write, get the same one.
 
 use super::table::{names, spelled_alike};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, Value};
 
-/// How deep operands are compared: far enough to tell them apart, not so far as to see which layer it is.
+/// Depth to which operands are compared: enough to tell them apart, too little to see which layer it is.
 const DEPTH: usize = 4;
 
 pub fn order_operands(graph: &mut Graph) {
@@ -36,7 +36,7 @@ fn commutes(f: ScalarFn) -> bool {
     matches!(f, Add | And | Eq | Max | Min | Mul | Or)
 }
 
-/// Weights stand on the right; of two values the one on the left is that whose rows come first in the result.
+/// Whether to swap: weights go right; else A is the operand whose own letters come first in the result.
 fn right_first(graph: &Graph, spec: &ContractSpec, args: &[Value]) -> bool {
     let weight = |v: Value| matches!(graph.node(behind_views(graph, v)).op, Op::Param { .. } | Op::Const(_));
     match (weight(args[0]), weight(args[1])) {
@@ -59,7 +59,7 @@ fn behind_views(graph: &Graph, v: Value) -> Value {
     }
 }
 
-/// By depth: a number that follows from the operations and types of a node and of what is so far below it; no names.
+/// Hash, by depth, of the operations and types of a node and of its operands down to that depth; no names.
 fn looks(node: &Node, seen: &[[u64; DEPTH]]) -> [u64; DEPTH] {
     let named = matches!(node.op, Op::Input { .. } | Op::Param { .. });
     let own = if named { names(&node.op)[0].to_string() } else { super::cost::spelling(&node.op) };

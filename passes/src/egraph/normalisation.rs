@@ -1,4 +1,4 @@
-//! mean(x²) − mean(x)² => mean((x − mean(x))²),  x / rows => x * (1 / rows): means, variances and what divides by them
+//! mean(x²) − mean(x)² => mean((x − mean(x))²),  x / rows => x * (1 / rows): means, variances, division by them
 
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, scalar, splat};
 use super::language::ENode;
@@ -13,7 +13,7 @@ pub static RULES: &[Rule] = &[
     code("div-by-rows", Reassociating, "(div ?x (broadcast ?y))", div_by_rows),
     code("variance-of-squares", Reassociating, "(sub (mean#1 (mul ?x ?x)) (mul (mean#1 ?x) (mean#1 ?x)))", variance),
     code("sum-of-scaled", Reassociating, "(sum (mul ?x scale))", sum_of_scaled),
-    // A sum of one element turns −0 into 0.
+    // Summing one element turns −0 into 0.
     code("reduce-of-units", Reassociating, "(reduce ?x)", reduce_of_units),
     code("reduce-of-reduce", Reassociating, "(reduce#f (reduce#f ?x))", reduce_of_reduce),
 ];
@@ -41,7 +41,7 @@ fn div_by_rows(s: &Site) -> Vec<Expr> {
     s.find(s.arg(1), broadcast_places).filter_map(by_row).collect()
 }
 
-/// The operand and axes of c * Σ x, where c is one over the number of elements.
+/// Operands and axes of c * Σ x, where c is one over the number of elements.
 fn means<'a>(s: &Site<'a>, id: Id) -> Vec<(Id, &'a Vec<usize>)> {
     let mut out = vec![];
     for (_, scaled) in s.find(id, |op| is(op, ScalarFn::Mul)) {
@@ -60,7 +60,7 @@ fn means<'a>(s: &Site<'a>, id: Id) -> Vec<(Id, &'a Vec<usize>)> {
     out
 }
 
-/// mean(x * x) − m * m => mean((x − m)²), m = mean(x): two large numbers are no longer subtracted
+/// mean(x * x) − m * m => mean((x − m)²), m = mean(x): avoids the difference of two large numbers
 fn variance(s: &Site) -> Vec<Expr> {
     let mut out = vec![];
     for (squares, axes) in means(s, s.arg(0)) {
@@ -105,7 +105,7 @@ fn sum_of_scaled(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), |op| is(op, ScalarFn::Mul)).filter_map(outside).collect()
 }
 
-/// Over one element a reduction does nothing.
+/// Removes reduced axes of extent 1, over which a reduction does nothing.
 fn reduce_of_units(s: &Site) -> Vec<Expr> {
     let Op::Reduce { f, axes } = s.op() else { return vec![] };
     let dims = s.dims_of(s.arg(0));

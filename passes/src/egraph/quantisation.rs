@@ -1,4 +1,4 @@
-//! convert(convert(x)) => convert(x),  round(round(x)) => round(x): values on their way to few bits and back
+//! convert(convert(x)) => convert(x),  round(round(x)) => round(x): conversions and roundings around quantisation
 
 use super::expr::{Expr, Site, class, typed};
 use super::rule::{Rule, code, rule};
@@ -17,7 +17,7 @@ pub static RULES: &[Rule] = &[
     code("convert-twice", Exact, "(convert (convert ?x))", convert_twice),
 ];
 
-/// Whether every value of one type is a value of another. NaN and infinities do not survive integers.
+/// Whether `wide` holds every value of `narrow`. Integers hold neither NaN nor infinities.
 fn holds_all(wide: DType, narrow: DType) -> bool {
     let fraction = |t: DType| match t {
         DType::F16 => 11,
@@ -34,7 +34,7 @@ fn holds_all(wide: DType, narrow: DType) -> bool {
         (a, b) if a.is_unsigned_int() && b.is_unsigned_int() => a.bits() <= b.bits(),
         (a, b) if a.is_signed_int() && b.is_signed_int() => a.bits() <= b.bits(),
         (a, b) if a.is_unsigned_int() && b.is_signed_int() => a.bits() < b.bits(),
-        // Few values of the floats of 8 and 4 bits are anywhere else.
+        // Floats of 8 and 4 bits hold few values of other types, and are not held by them in general.
         (a, b) if b.is_float() && b.bits() < 16 || a.is_float() && a.bits() < 16 => false,
         (a, DType::F16) if a.is_int() => a.bits() <= 8,
         (a, b) if a.is_int() && matches!(b, DType::BF16 | DType::F32 | DType::F64) => a.bits() <= fraction(b),
@@ -42,7 +42,7 @@ fn holds_all(wide: DType, narrow: DType) -> bool {
     }
 }
 
-/// convert(convert(x)) => convert(x), where the middle has every value of x
+/// convert(convert(x)) => convert(x), where the type in the middle holds every value of x
 fn convert_twice(s: &Site) -> Vec<Expr> {
     let middle = s.ty_of(s.arg(0)).dtype;
     let direct = s.find(s.arg(0), |op| (*op == Op::Convert(Conversion::Value)).then_some(()));

@@ -1,9 +1,9 @@
-//! exp(x) ∈ [0, ∞], iota ∈ [0, n − 1]: what is known of the elements of a value, from those of its operands
+//! exp(x) ∈ [0, ∞], iota ∈ [0, n − 1]: bounds on the elements of a value, from those of its operands
 
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// Every element is in `lo..=hi`, or NaN where `nan` says that it may be.
+/// Every element is in `lo..=hi`, or may be NaN if `nan` is set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     pub lo: f64,
@@ -11,13 +11,13 @@ pub struct Range {
     pub nan: bool,
 }
 
-/// No dimension has more elements: memory ends before.
+/// No dimension has more elements: memory runs out before.
 pub const EXTENT_MAX: f64 = (1u64 << 48) as f64;
 
-/// Integers beyond it are not exact in f64.
+/// Larger integers may not be exact in f64.
 const EXACT_MAX: f64 = (1u64 << 52) as f64;
 
-/// What functions without exact rounding may be off by.
+/// Relative error allowed for functions that are not correctly rounded.
 const SLACK: f64 = 1e-5;
 
 impl Range {
@@ -35,7 +35,7 @@ impl Range {
         Range { lo, hi, nan: false }
     }
 
-    /// The least range that holds some values.
+    /// The smallest range that contains the values.
     pub fn of(values: impl Iterator<Item = f64>) -> Range {
         let start = Range { lo: f64::INFINITY, hi: f64::NEG_INFINITY, nan: false };
         values.fold(start, |r, v| match v.is_nan() {
@@ -44,7 +44,7 @@ impl Range {
         })
     }
 
-    /// True where every value is the same number.
+    /// Whether all elements are the same number.
     pub fn is_single(self) -> bool {
         self.lo == self.hi && !self.nan
     }
@@ -57,7 +57,7 @@ impl Range {
         Range { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi), nan: self.nan || other.nan }
     }
 
-    /// Both hold of one value.
+    /// Range of a value in both ranges.
     pub fn intersection(self, other: Range) -> Range {
         Range { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi), nan: self.nan && other.nan }
     }
@@ -71,7 +71,7 @@ impl Range {
     }
 }
 
-/// The least and greatest of some bounds; a NaN among them says nothing.
+/// The smallest range that contains the bounds; `None` if one of them is NaN.
 fn hull(bounds: &[f64], nan: bool) -> Option<Range> {
     if bounds.iter().any(|b| b.is_nan()) {
         return None;
@@ -81,16 +81,16 @@ fn hull(bounds: &[f64], nan: bool) -> Option<Range> {
     Some(Range { lo, hi, nan })
 }
 
-/// Rounds to nearest like the element type; rounding keeps the order, so that bounds stay bounds.
+/// Rounds bounds as the element type does; rounding is monotonic, so bounds stay bounds.
 fn rounded(r: Range, dtype: DType) -> Range {
     match dtype {
         DType::F64 => r,
         DType::F32 => Range { lo: r.lo as f32 as f64, hi: r.hi as f32 as f64, nan: r.nan },
-        // Their roundings are too coarse for the margin below, and some make NaN of what is too large.
+        // Types this narrow round too coarsely for the margin below, and some turn large values into NaN.
         t if t.is_float() && t.bits() < 16 => Range::any(t),
         t if t.is_float() => {
             let widened = |v: f64, up: f64| match v {
-                // Only outwards: what is too large may become infinity, and never less than it was.
+                // Bounds only move outwards: a large value may become infinity, but never less than it was.
                 v if v * up > 3e4 => up * f64::INFINITY,
                 v if v.is_infinite() => v,
                 v => v + up * (v.abs() * 0.01 + if v == 0.0 { 0.0 } else { 1e-6 }),
@@ -107,7 +107,7 @@ fn rounded(r: Range, dtype: DType) -> Range {
     }
 }
 
-/// Of a scalar function's result. `same`: the first two operands are one value.
+/// Range of a scalar function's result. `same`: the first two operands are the same value.
 pub fn map(f: ScalarFn, args: &[Range], same: bool, operand: DType, result: DType) -> Range {
     let any = Range::any(result);
     let inside = |r: Option<Range>| r.map_or(any, |r| rounded(r, result));
@@ -123,7 +123,7 @@ pub fn map(f: ScalarFn, args: &[Range], same: bool, operand: DType, result: DTyp
     match f {
         ScalarFn::Abs => {
             let lo = if a.holds_zero() { 0.0 } else { a.lo.abs().min(a.hi.abs()) };
-            // The least integer is its own absolute value.
+            // The absolute value of the least integer is that integer; `inside` accounts for it.
             inside(Some(Range { lo, hi: a.lo.abs().max(a.hi.abs()), nan }))
         }
         ScalarFn::Add => inside(hull(&[a.lo + b.lo, a.hi + b.hi], nan || (a.infinite() && b.infinite()))),
@@ -164,7 +164,7 @@ pub fn map(f: ScalarFn, args: &[Range], same: bool, operand: DType, result: DTyp
             (_, 0.0) => args[2],
             (_, _) => args[1].union(args[2]),
         },
-        // A NaN makes a comparison false: it speaks against "always true" only.
+        // A comparison with NaN is false, so a possible NaN only rules out "always true".
         ScalarFn::Lt if same => truth(Some(false)),
         ScalarFn::Lt => truth(decided(!nan && a.hi < b.lo, a.lo >= b.hi)),
         ScalarFn::Le => truth(decided(!nan && (a.hi <= b.lo || same), a.lo > b.hi)),
@@ -205,7 +205,7 @@ pub fn convert(a: Range, from: DType, to: DType) -> Range {
     }
 }
 
-/// `empty`: there may be no elements. `n_max`: at most so many are combined.
+/// `empty`: there may be no elements. `n_max`: maximum number of elements that are combined.
 pub fn reduce(f: ReduceFn, a: Range, empty: bool, n_max: f64, dtype: DType) -> Range {
     let any = Range::any(dtype);
     let neutral = |v: f64| if dtype.is_float() { Range::new(v, v) } else { any };

@@ -1,4 +1,4 @@
-//! a choice of nodes  =>  sdx graph, in the order of the function that it came from; origins move to what replaced them
+//! a choice of nodes  =>  sdx graph, in the original function's order; origins move to the nodes that replaced theirs
 
 use super::cost::{Rates, nominal, spelling};
 use super::expr::Site;
@@ -8,7 +8,7 @@ use egg::Id;
 use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Classes as numbers, their nodes, and the problem of choosing among these.
+/// Classes by index, their nodes, and the extraction problem over them.
 struct Classes<'a> {
     index: BTreeMap<Id, usize>,
     ids: Vec<Id>,
@@ -21,11 +21,11 @@ pub struct Rebuilt {
     pub cost_before: u64,
     pub cost_after: u64,
     pub proved: bool,
-    /// The e-graph's node for each node of the graph.
+    /// For each node of the graph, its class and its node in the e-graph.
     pub nodes: Vec<(Id, ENode)>,
 }
 
-/// The cheapest function that the e-graph holds; `None` where no order of its nodes is possible.
+/// Returns the cheapest function in the e-graph; `None` if its nodes cannot be ordered.
 pub fn rebuild(egraph: &EGraph, graph: &Graph, ids: &[Id], rates: &Rates, budget: &Budget) -> Option<Rebuilt> {
     let classes = classes(egraph, graph, ids, rates);
     let start = as_it_was(egraph, graph, ids, &classes)?;
@@ -44,7 +44,7 @@ fn classes<'a>(egraph: &'a EGraph, graph: &Graph, ids: &[Id], rates: &Rates) -> 
     let mut spellings: Vec<Option<String>> = vec![None; egraph.analysis.table.len()];
     let mut out = Classes { index, ids: all, nodes: vec![], problem: Problem::default() };
     for &id in &out.ids {
-        // A node that needs its own class is never part of a finite value.
+        // A node that needs its own class cannot be part of a finite expression.
         let mut nodes: Vec<&ENode> =
             egraph[id].nodes.iter().filter(|n| n.args.iter().all(|a| egraph.find(*a) != id)).collect();
         if nodes.len() > 1 {
@@ -66,7 +66,7 @@ fn classes<'a>(egraph: &'a EGraph, graph: &Graph, ids: &[Id], rates: &Rates) -> 
     out
 }
 
-/// Of each class the first node that the function had; of classes that rules made, any.
+/// Chooses for each class the first node that the function had; for classes that rules created, the greedy choice.
 fn as_it_was(egraph: &EGraph, graph: &Graph, ids: &[Id], classes: &Classes) -> Option<Choice> {
     let mut choice = super::extract::greedy(&classes.problem);
     let mut done = vec![false; choice.len()];
@@ -78,7 +78,7 @@ fn as_it_was(egraph: &EGraph, graph: &Graph, ids: &[Id], classes: &Classes) -> O
         let op = &egraph.id_to_node(ids[v.index()]).op;
         let args: Vec<Id> = node.args.iter().map(|a| egraph.find(ids[a.index()])).collect();
         let same = |n: &&ENode| n.op == *op && n.args.iter().map(|a| egraph.find(*a)).eq(args.iter().copied());
-        // A first node that needs its own class was its operand: that came before, and has the class.
+        // The first node cannot need its own class: its operand would have come before it, and been the first.
         choice[c] = classes.nodes[c].iter().position(same)?;
     }
     Some(choice)
@@ -89,7 +89,7 @@ struct Writer<'a> {
     graph: &'a Graph,
     classes: &'a Classes<'a>,
     choice: &'a Choice,
-    /// The class that binds each data-dependent symbol.
+    /// Index of the class that binds each data-dependent symbol.
     bindings: BTreeMap<String, usize>,
     values: Vec<Option<Value>>,
     open: Vec<bool>,
@@ -122,7 +122,7 @@ fn write(
         out,
         nodes: vec![],
     };
-    // Inputs stay, used or not; the others come where they came.
+    // Inputs stay, used or not; other nodes are emitted in the original order.
     for (v, node) in graph.values() {
         if matches!(node.op, Op::Input { .. }) || needed[class(v)] {
             w.emit(class(v))?;
@@ -177,7 +177,7 @@ impl Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// The symbols that an operation binds, or that another result of the same run does.
+    /// The symbols bound by an operation, or by another result of the same host call.
     fn own(&self, op: &Op) -> BTreeSet<String> {
         let Op::Host(host) = op else { return op.binds().into_iter().map(str::to_string).collect() };
         let same = |n: &&Node| matches!(&n.op, Op::Host(other) if other.same_run(host));
@@ -201,10 +201,10 @@ fn mentioned(op: &Op, dims: &[sardonyx_base::Dim]) -> Vec<String> {
     own.iter().chain(dims).flat_map(|d| d.symbols()).map(|s| s.to_string()).collect()
 }
 
-/// Lists of origins, as numbers: they are joined once for each node that has no value any more.
+/// Origins as indices into `names`: lists are joined for each node whose value is gone.
 struct Origins<'a> {
     names: Vec<&'a str>,
-    /// By number: the last join that has seen it.
+    /// By index: the last join that met the name.
     seen: Vec<usize>,
     joins: usize,
 }
@@ -223,7 +223,7 @@ impl<'a> Origins<'a> {
         (Origins { seen: vec![0; names.len()], names, joins: 0 }, lists)
     }
 
-    /// Each once, in the order in which they come.
+    /// Appends the origins of `from` that `to` lacks, in order.
     fn join(&mut self, to: &mut Vec<usize>, from: &[usize]) {
         self.joins += 1;
         to.iter().for_each(|o| self.seen[*o] = self.joins);
@@ -231,8 +231,8 @@ impl<'a> Origins<'a> {
     }
 }
 
-/// A node's origins go to the node of its value, or else to those of the values that used it. What has none then, a
-/// part that a rule made, takes those of its first use, or of all that read a part of it.
+/// A node's origins go to the node of its value or, if that is gone, to its users. A node then left without any, which
+/// a rule created, takes those of its first consumer, or of all consumers that slice it.
 fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
     let (mut origins, mut moved) = Origins::new(graph);
     let mut made: Vec<Vec<usize>> = vec![vec![]; out.nodes.len()];
@@ -258,7 +258,7 @@ fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
             continue;
         }
         let is_part = |reader: &usize| matches!(out.nodes[*reader].op, Op::Slice { .. });
-        // What was merged is read in parts, and stands for all of them.
+        // A merged value is read through slices and stands for all of them.
         let in_parts = readers[i].first().is_some_and(is_part);
         let takes = readers[i].iter().filter(|reader| !in_parts || is_part(reader));
         let mut own = vec![];

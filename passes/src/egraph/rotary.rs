@@ -1,4 +1,4 @@
-//! slice(concat(x, y)) => x,  f(concat(x, y)) => concat(f(x), f(y)): halves that are turned against each other
+//! slice(concat(x, y)) => x,  f(concat(x, y)) => concat(f(x), f(y)): halves that are rotated against each other
 
 use super::expr::{Expr, Site, broadcast, class, map, op, splat, transpose, typed};
 use super::language::ENode;
@@ -22,7 +22,7 @@ fn concat_axis(op: &Op) -> Option<usize> {
     if let Op::Concat { axis } = op { Some(*axis) } else { None }
 }
 
-/// A slice by steps of 1: where it starts.
+/// Start indices of a slice whose steps are all 1.
 fn dense(op: &Op) -> Option<&Vec<Dim>> {
     match op {
         Op::Slice { starts, steps } if steps.iter().all(|&s| s == 1) => Some(starts),
@@ -53,7 +53,7 @@ fn slice_of_concat(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// slice(f(x, y)) => f(slice(x), slice(y)), where one operand is a concatenation or a constant: elsewhere little is gained
+/// slice(f(x, y)) => f(slice(x), slice(y)), and splats are rebuilt with the dimensions of the slice
 fn slice_of_map(s: &Site) -> Vec<Expr> {
     let moved = |(f, n): (sardonyx_dialects::scalar::ScalarFn, &ENode)| {
         let part = |&a: &Id| match s.splat_tensor(a) {
@@ -71,7 +71,7 @@ fn slice_of_broadcast(s: &Site) -> Vec<Expr> {
     let Op::Slice { starts, steps } = s.op() else { return vec![] };
     let moved = |(at, n): (&Vec<usize>, &ENode)| {
         let dims = s.dims_of(n.args[0]);
-        // A dimension that repeats has one element, from which a slice is the same; an empty slice is not.
+        // An element that is repeated is the same in every slice; one that is not may be sliced to nothing.
         let one = |i: usize| dims[i].is_const(1);
         if (0..at.len()).any(|i| one(i) && s.dims_of(s.arg(0))[at[i]].is_const(1) && !s.ty().dims[at[i]].is_const(1)) {
             return None;
@@ -103,7 +103,7 @@ fn slice_of_transpose(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), |op| if let Op::Transpose { perm } = op { Some(perm) } else { None }).map(moved).collect()
 }
 
-/// concat(x[..n], x[n..]) => x, or the slice of x that all parts make
+/// concat(x[..n], x[n..]) => x, or the slice of x that all parts form
 fn concat_of_slices(s: &Site) -> Vec<Expr> {
     let Some(axis) = concat_axis(s.op()) else { return vec![] };
     let mut out = vec![];
@@ -124,7 +124,7 @@ fn concat_of_slices(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// f(concat(x, y), concat(u, v)) => concat(f(x, u), f(y, v)), for parts of the same sizes, and single numbers
+/// f(concat(x, y), concat(u, v)) => concat(f(x, u), f(y, v)), for parts of the same sizes, and splats
 fn map_of_concat(s: &Site) -> Vec<Expr> {
     let Op::Map(f) = s.op() else { return vec![] };
     let Some(lead) = s.node.args.iter().position(|&a| s.splat(a).is_none()) else { return vec![] };

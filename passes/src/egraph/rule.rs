@@ -1,4 +1,4 @@
-//! "(mul ?x 1) => ?x", or a function of a site: what a rule is, and the text that it is written in
+//! "(mul ?x 1) => ?x", or a function of a site: the definition of rules, and their text syntax
 
 use super::expr::{Expr, Site, class, map, scalar, splat};
 use super::table::names;
@@ -12,11 +12,11 @@ pub type Apply = fn(&Site) -> Vec<Expr>;
 
 #[derive(Clone, Copy)]
 pub enum Form {
-    /// `pattern => pattern if condition ?x, …`; `<=>` holds both ways. Patterns are of scalar functions, `?names`,
-    /// numbers (a value that is the number everywhere).
+    /// `pattern => pattern if condition ?x, …`; `<=>` applies in both directions. Patterns consist of scalar functions,
+    /// `?names`, and numbers, which match values whose elements all equal the number.
     Text(&'static str),
-    /// A sketch of the left side, from which tests make instances, and what the site equals. `contract in (…)`: the
-    /// site is a contraction within the sketch.
+    /// A sketch of the left side, from which tests generate instances, and a function that returns what the site
+    /// equals. `contract in (…)`: the site is a contraction within the sketch.
     Code(&'static str, Apply),
 }
 
@@ -46,16 +46,16 @@ pub enum Pattern {
 pub enum Condition {
     Float,
     Integer,
-    /// One value everywhere.
+    /// All elements have one known value.
     Splat,
-    /// A splat ±2ⁿ whose reciprocal is normal too.
+    /// A splat ±2ⁿ whose reciprocal is a normal number too.
     PowerOfTwo,
-    /// A splat between 2⁻¹⁴ and 2¹⁴: a factor that overflows nothing by itself.
+    /// A splat of magnitude 2⁻¹⁴ to 2¹⁴: multiplying by it causes no overflow by itself.
     Scale,
     Finite,
     NonNegative,
     NeverNan,
-    /// Of the site, whatever the variable: no rounding to integers reads it, where a last place more or less would be
+    /// Tests the site, whatever the variable: no rounding to integers consumes it, where a different last bit gives
     /// another integer.
     Unrounded,
 }
@@ -74,7 +74,7 @@ static CONDITIONS: &[(&str, Condition)] = &[
 
 /// One direction of a rule, ready to match.
 pub struct Compiled {
-    /// Index into the rules.
+    /// Index into the list of rules.
     pub rule: usize,
     pub name: String,
     pub class: Class,
@@ -88,7 +88,7 @@ enum Matcher {
     Code(Apply),
 }
 
-/// All directions of all rules. Panics where a rule's text is wrong: rules are ours, and a test reads them all.
+/// Compiles all directions of all rules. Panics if a rule is malformed: rules are built in, and a test parses them.
 pub fn compile(rules: &[Rule]) -> Vec<Compiled> {
     let mut out = vec![];
     for (i, r) in rules.iter().enumerate() {
@@ -183,7 +183,7 @@ fn parse_pattern<'a>(tokens: &mut impl Iterator<Item = &'a str>, vars: &mut Vec<
 }
 
 impl Compiled {
-    /// What the site equals by this rule.
+    /// Expressions that the site equals by this rule.
     pub fn apply(&self, site: &Site) -> Vec<Expr> {
         match &self.matcher {
             Matcher::Code(apply) => apply(site),
@@ -202,7 +202,7 @@ impl Compiled {
         }
     }
 
-    /// Whether it looks at an operation.
+    /// Whether the rule applies to sites with this operation.
     pub fn is_of(&self, op: &Op) -> bool {
         names(op).contains(&self.head.as_str())
     }
@@ -239,7 +239,7 @@ fn match_one(site: &Site, pattern: &Pattern, id: Id, bound: &mut Bound, then: &m
     }
 }
 
-/// The right side; its numbers take the type of `model`, a value beside them. `None` where that has no such number.
+/// Builds the right side. Numbers take the type of `model`, a value next to them; `None` if it cannot hold the number.
 fn build(site: &Site, pattern: &Pattern, bound: &Bound, model: Id) -> Option<Expr> {
     match pattern {
         Pattern::Var(v) => bound.get(v).map(|id| class(*id)),
@@ -248,7 +248,7 @@ fn build(site: &Site, pattern: &Pattern, bound: &Bound, model: Id) -> Option<Exp
             Some(splat(scalar(ty.dtype, *n)?, &ty.dims))
         }
         Pattern::Map(f, args) => {
-            // A condition is no model for what is chosen.
+            // The condition of a select does not have the type of its branches.
             let alike = if *f == ScalarFn::Select { &args[1..] } else { args };
             let beside = alike.iter().rev().find_map(variable).and_then(|v| bound.get(&v).copied());
             let model = beside.unwrap_or(model);
@@ -258,13 +258,13 @@ fn build(site: &Site, pattern: &Pattern, bound: &Bound, model: Id) -> Option<Exp
     }
 }
 
-/// A variable of the type that a function's operand has.
+/// A variable of the same type as the value of the pattern.
 fn variable(pattern: &Pattern) -> Option<usize> {
     match pattern {
         Pattern::Var(v) => Some(*v),
         Pattern::Number(_) => None,
         Pattern::Map(ScalarFn::Select, args) => args[1..].iter().find_map(variable),
-        // A comparison's operands have another type than its result.
+        // The operands of a comparison have another type than its result.
         Pattern::Map(f, _) if f.row().result == sardonyx_dialects::scalar::ResultType::Bool => None,
         Pattern::Map(_, args) => args.iter().find_map(variable),
     }
@@ -286,10 +286,10 @@ pub fn holds(site: &Site, condition: Condition, id: Id) -> bool {
     }
 }
 
-/// How many operations may lie between a value and its rounding: those of a quantisation, whose scale is computed.
+/// Maximum number of operations between a value and its rounding: enough for a quantisation with a computed scale.
 const ROUNDED_DEPTH: usize = 4;
 
-/// Each user is asked once: there are as many ways to it as there are spellings of what lies between.
+/// Visits each user once, as the e-graph holds many paths to it.
 fn is_rounded(site: &Site, id: Id, depth: usize) -> bool {
     let (mut seen, mut layer) = (BTreeSet::from([id]), vec![id]);
     for _ in 0..depth {
@@ -311,7 +311,7 @@ fn is_rounded(site: &Site, id: Id, depth: usize) -> bool {
     false
 }
 
-/// Whether the user rounds what it reads; `None` where it makes something else of it.
+/// Whether the user rounds the value (true) or passes it on (false); `None` if it computes something else.
 fn passes_on(site: &Site, id: Id, user: Id) -> Option<bool> {
     let whole = site.ty_of(user).dtype.is_int();
     let reads = |op: &Op| match op {
@@ -325,7 +325,7 @@ fn passes_on(site: &Site, id: Id, user: Id) -> Option<bool> {
     found.map(|(rounds, _)| rounds).max()
 }
 
-/// Small enough for f16: the reciprocal is a normal number of every float type.
+/// The magnitude is limited so that the reciprocal is a normal number of every float type.
 fn is_power_of_two(v: f64) -> bool {
     v.abs().log2().fract() == 0.0 && (2f64.powi(-14)..=2f64.powi(14)).contains(&v.abs())
 }

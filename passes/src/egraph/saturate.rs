@@ -1,4 +1,4 @@
-//! rules, e-graph  =>  e-graph with what the rules add, until nothing is new or a limit is reached
+//! rules, e-graph  =>  e-graph with everything the rules add, until nothing is new or a limit is reached
 
 use super::expr::{Expr, Site};
 use super::language::{EGraph, ENode};
@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 pub struct Limits {
     pub nodes_max: usize,
     pub iterations_max: usize,
-    /// A rule that finds more sites in one round waits; twice as long, and for twice as many, each time.
+    /// A rule with more matches than this in an iteration is suspended; the limit and the suspension double each time.
     pub sites_max: usize,
 }
 
-/// One equality that a rule found: why an operation is what it is.
+/// One equality that a rule found: the reason why an operation is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Its place among all, which is how many were allowed before it.
+    /// Index among all equalities that were allowed.
     pub found: usize,
     pub rule: usize,
     pub class: Id,
@@ -31,9 +31,9 @@ pub struct Step {
 pub struct Run {
     pub steps: Vec<Step>,
     pub iterations: usize,
-    /// A limit ended it.
+    /// Whether a limit ended it.
     pub limited: bool,
-    /// Sites at which a rule found something, by compiled rule.
+    /// Number of equalities added, by compiled rule.
     pub fired: Vec<usize>,
 }
 
@@ -42,7 +42,7 @@ struct Backoff {
     until: usize,
 }
 
-/// How far above a change the root of a pattern may lie.
+/// How far above a change the root of a pattern may be.
 const DEPTH_MAX: usize = 4;
 
 struct Match {
@@ -52,10 +52,10 @@ struct Match {
     to: Expr,
 }
 
-/// Asked before each equality: the rule, and the node of the function that the value comes from.
+/// Asked before each equality, with the indices of the rule and of the function's node that the value comes from.
 pub type Allow<'a> = &'a mut dyn FnMut(usize, usize) -> bool;
 
-/// `allow_finite`: finite-only rules hold for all values, not only for those that are proved finite.
+/// `allow_finite`: finite-only rules apply to all values, not only to those proved finite.
 pub fn saturate(
     egraph: &mut EGraph,
     rules: &[Compiled],
@@ -69,7 +69,7 @@ pub fn saturate(
     let mut next: BTreeSet<Id> = egraph.classes().map(|c| c.id).collect();
     egraph.analysis.dirty.clear();
     while run.iterations < limits.iterations_max {
-        // A rule that waited looks at everything when it comes back.
+        // A rule that returns from suspension looks at all classes.
         let returns = backoff.iter().any(|b| b.until == run.iterations && b.bans > 0);
         if returns {
             next = egraph.classes().map(|c| c.id).collect();
@@ -100,7 +100,7 @@ pub fn saturate(
     Ok(run)
 }
 
-/// Which rules look at an operation, for those of the table that are new.
+/// Extends `by_op`, which lists the rules for each operation, to operations that are new in the table.
 fn dispatch(egraph: &EGraph, rules: &[Compiled], by_op: &mut Vec<Vec<usize>>) {
     let table = &egraph.analysis.table;
     for id in table.ids().skip(by_op.len()) {
@@ -133,7 +133,7 @@ fn search(
     out
 }
 
-/// Every value that the two sides share, and the result, is finite.
+/// Whether every value that the two sides share, and the result, is finite.
 fn proved_finite(egraph: &EGraph, class: Id, node: &ENode, to: &Expr) -> bool {
     fn leaves(egraph: &EGraph, to: &Expr) -> bool {
         match to {
@@ -157,7 +157,7 @@ fn restrain(matches: &mut Vec<Match>, backoff: &mut [Backoff], now: usize, limit
     matches.retain(|m| backoff[m.rule].until <= now);
 }
 
-/// True where the limit of nodes is reached, or no more is allowed.
+/// Adds the matches. Returns true if the node limit is reached or `allow` refuses.
 fn apply(
     egraph: &mut EGraph,
     rules: &[Compiled],

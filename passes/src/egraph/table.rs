@@ -1,4 +1,4 @@
-//! operation with its attributes, result type  <=>  a number: what makes the nodes of an e-graph small and comparable
+//! operation with its attributes, result type  <=>  an index, which keeps the nodes of an e-graph small and comparable
 
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType};
@@ -10,7 +10,7 @@ pub struct OpId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(u32);
 
-/// Numbers are given in the order of first use, which follows from the graph alone.
+/// Indices follow the order of first use, so they depend only on the graph.
 #[derive(Default)]
 pub struct Table {
     ops: Vec<(Op, TypeId)>,
@@ -68,7 +68,7 @@ impl OpId {
     }
 }
 
-/// The letters of a contraction in the order in which they occur: equal contractions get one spelling.
+/// Renames the letters of a contraction in order of occurrence, so that equal contractions have one spelling.
 pub fn spelled_alike(spec: &ContractSpec) -> ContractSpec {
     let mut seen: Vec<char> = vec![];
     let occurring = spec.left.iter().chain(&spec.right);
@@ -89,17 +89,17 @@ pub fn spelled_alike(spec: &ContractSpec) -> ContractSpec {
 
 pub const LETTERS: usize = 52;
 
-/// a … z, A … Z
+/// Letter i of a … z, A … Z.
 pub fn letter(i: usize) -> Option<char> {
     ('a'..='z').chain('A'..='Z').nth(i)
 }
 
-/// The names under which rules find an operation: its own and, of a map or a reduction, its function's.
+/// Names under which rules find an operation: its own and, for a map or a sum, that of its function.
 pub fn names(op: &Op) -> Vec<&'static str> {
     match op {
         Op::Map(f) => vec!["map", f.name()],
         Op::Reduce { f, .. } if f.scalar() == ScalarFn::Add => vec!["reduce", "sum"],
-        // Rules of conversions are about values.
+        // Rules about `convert` apply only to conversions of values.
         Op::Convert(Conversion::Bits) => vec!["bitcast"],
         other => vec![other.name().trim_start_matches("sdx.")],
     }

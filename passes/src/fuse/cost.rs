@@ -1,4 +1,4 @@
-//! program  =>  the picoseconds that a device needs: words moved, operations, launches
+//! program  =>  estimated picoseconds on a device: words moved, operations, launches
 
 use crate::steps::kernel;
 use crate::usual::USUAL;
@@ -9,12 +9,12 @@ use sardonyx_kernels::{Pace, Rates, Target};
 use std::collections::BTreeMap;
 
 const PS: f64 = 1e12;
-/// Where elements that one vector holds lie apart, each costs a visit of its own.
+/// Cost factor of memory accesses if the elements of one vector are not contiguous.
 const SCATTERED: f64 = 4.0;
-/// Beside a contraction's register blocks other code reaches this part of the peak.
+/// Fraction of the peak rate reached by code other than a contraction's register blocks.
 const ELEMENTWISE_SHARE: f64 = 0.25;
 
-/// What a device takes for bytes, operations and launches.
+/// Cost model of a device: bytes, operations and launches.
 pub struct Costs {
     pub target: Target,
     rates: Rates,
@@ -25,12 +25,12 @@ impl Costs {
         Costs { target, rates: target.rates() }
     }
 
-    /// What each kernel needs beside its work.
+    /// Returns the overhead of each kernel.
     pub fn launch(&self) -> u64 {
         (self.rates.launch_s * PS) as u64
     }
 
-    /// What is saved where so many bytes are written and read again while they are in the cache.
+    /// Returns the time saved if this many bytes are written and read again while they are in the cache.
     pub fn kept(&self, bytes: u64) -> u64 {
         let bytes = bytes as f64;
         match self.rates.cache {
@@ -45,7 +45,7 @@ impl Costs {
         program.steps.iter().filter_map(kernel).map(|k| self.kernel(k, program)).fold(0, u64::saturating_add)
     }
 
-    /// What is computed, counted as the rate of a multiplication in a contraction has it.
+    /// Returns the number of operations, in units of a multiplication in a contraction.
     pub fn operations(&self, program: &Program) -> f64 {
         program.steps.iter().filter_map(kernel).map(|k| Sizes { program }.ops(k, &variables(k))).sum()
     }
@@ -54,13 +54,14 @@ impl Costs {
         self.paced(k, program, Pace::FULL)
     }
 
-    /// Where the code reaches a share of its rate only, and words that lie apart cost more.
+    /// Returns the time of a kernel whose code reaches only a fraction of the peak rate, and whose scattered accesses
+    /// cost more.
     pub fn paced(&self, k: &Kernel, program: &Program, pace: Pace) -> u64 {
         let [moved, computed] = self.work(k, program, pace);
         (self.rates.launch_s * PS + moved + computed) as u64
     }
 
-    /// The part of it that words need, and the part of operations.
+    /// Returns the time for moving words, and the time for operations.
     pub fn work(&self, k: &Kernel, program: &Program, pace: Pace) -> [f64; 2] {
         let (sizes, vars) = (Sizes { program }, variables(k));
         let dearer = 1.0 + pace.scattered * (SCATTERED - 1.0);
@@ -70,7 +71,7 @@ impl Costs {
     }
 }
 
-/// Sizes at the usual values of the symbols.
+/// Evaluates sizes at typical values of the symbols.
 struct Sizes<'p> {
     program: &'p Program,
 }
@@ -89,8 +90,8 @@ impl Sizes<'_> {
         dims.map(|d| self.value(d)).product()
     }
 
-    /// Every element that is read or written, once: of an operand as many as the variables in its indices have points,
-    /// and no more than it has.
+    /// Returns the bytes of all elements that are read or written, each counted once. For an operand, that is the
+    /// number of points of the variables in its indices, at most its size.
     fn bytes(&self, k: &Kernel, vars: &[Vars]) -> f64 {
         let mut read: BTreeMap<usize, Vec<&Memlet>> = BTreeMap::new();
         let mut total = 0.0;
@@ -118,22 +119,22 @@ impl Sizes<'_> {
         self.product(&mut k.extents().enumerate().filter(|(v, _)| vars & var(*v) != 0).map(|(_, d)| d))
     }
 
-    /// Operations at the rate of a multiplication in a contraction.
+    /// Returns the number of operations, in units of a multiplication in a contraction.
     fn ops(&self, k: &Kernel, vars: &[Vars]) -> f64 {
         let share = if k.class().multiplies() { 1.0 } else { ELEMENTWISE_SHARE };
         let one = |(s, own): (&sardonyx_dialects::flow::Statement, &Vars)| {
             let weight = match &s.body {
                 Body::Load { .. } | Body::Const(_) => 0.0,
-                // Instructions beside those of the arithmetic.
+                // These take extra instructions besides the arithmetic.
                 Body::Convert(from, _) if is_half(k.body[*from].dtype, s.dtype) => 0.0,
                 Body::Index(_) | Body::Convert(_, _) => 1.0 / ELEMENTWISE_SHARE,
                 Body::Apply { f, .. } => weight(*f) / share.min(if weight(*f) > 1.0 { ELEMENTWISE_SHARE } else { 1.0 }),
                 Body::Reduce { arg, .. } => return self.points(k, reduced(k, vars[*arg])) / share,
             };
             let around = match k.class().merging() {
-                // Its code keeps what is the same for all keys, or for all rows.
+                // The generated code hoists values that are the same for all keys, or for all rows.
                 Merging::Whole => *own,
-                // Loops lie one in another: within the last that matters, a value is computed again and again.
+                // Loops are nested: a value is recomputed in every loop outside the innermost one that it depends on.
                 Merging::Points | Merging::Rows | Merging::Products => {
                     before(Vars::BITS as usize - own.leading_zeros() as usize)
                 }
@@ -144,13 +145,13 @@ impl Sizes<'_> {
     }
 }
 
-/// True where a conversion widens f16 to f32, or rounds f32 to it.
+/// Whether a conversion widens f16 to f32 or rounds f32 to f16.
 fn is_half(from: DType, to: DType) -> bool {
     matches!((from, to), (DType::F16, DType::F32) | (DType::F32, DType::F16))
 }
 
-/// The points that a reduction combines: all of its space, for each outer point that its argument, which depends on
-/// these variables, depends on.
+/// Returns the variables over which a reduction iterates: its whole reduction space, and the outer variables on which
+/// its argument depends. `vars` are the variables of the argument.
 fn reduced(k: &Kernel, vars: Vars) -> Vars {
     let (outer, inner) = (k.outer.len(), k.outer.len() + k.inner.len());
     let is_deep = vars & !before(inner) != 0;
@@ -171,14 +172,14 @@ fn weight(f: ScalarFn) -> f64 {
     }
 }
 
-/// Iteration variables, a bit each; what is beyond, no kernel has.
+/// A bit set of iteration variables; no kernel has more than this type holds.
 type Vars = u128;
 
 fn var(v: usize) -> Vars {
     u32::try_from(v).ok().and_then(|v| Vars::checked_shl(1, v)).unwrap_or(0)
 }
 
-/// The first n variables.
+/// Returns the set of the first n variables.
 fn before(n: usize) -> Vars {
     var(n).wrapping_sub(1)
 }
@@ -193,7 +194,7 @@ fn used(index: &[Dim], vars: &[Vars]) -> Vars {
     index.iter().flat_map(|d| d.symbols()).fold(0, |all, symbol| all | one(&symbol))
 }
 
-/// The iteration variables that each statement depends on.
+/// Returns the iteration variables on which each statement depends.
 fn variables(k: &Kernel) -> Vec<Vars> {
     let (outer, inner) = (before(k.outer.len()), before(k.outer.len() + k.inner.len()));
     let mut vars: Vec<Vars> = Vec::with_capacity(k.body.len());

@@ -1,11 +1,12 @@
-//! kernels  =>  fewer, larger kernels: of all legal ways to merge neighbours, the one that costs least
+//! kernels  =>  fewer, larger kernels: the cheapest of all legal ways to fuse neighbours
 //!
-//! Maps that cost nothing where they are read go there first, which can lose a launch where their readers would have
-//! merged over them. What is left falls into regions between which nothing can merge; within a region the ways are
-//! searched (`search`), by the time that a device would need for the words they move and the operations they make
-//! (`cost`). Equal regions, as layers have, are searched once. Where all this finds nothing better, the rules are applied
-//! in their order (`rules`). At last what becomes narrower on the way from a reduction to its padding does so in the reduction
-//! (`padding`). A program of very many steps goes through all this in parts, so that the time grows as the program does.
+//! Maps that are free to recompute are inlined into their consumers first; this can cost a launch where the consumers
+//! could have been fused across the map. The remaining program falls into regions between which nothing can be fused.
+//! Within each region, the fusions are searched (`search`) for the least estimated time to move words and execute
+//! operations (`cost`). Equal regions, such as those of repeated layers, are searched once. If the search finds nothing
+//! better, the rules are applied in order (`rules`). Finally, values that become narrower between a reduction and the
+//! padding of its result are narrowed in the reduction (`padding`). Programs of very many steps are processed in parts,
+//! so that the time stays linear in their length.
 
 mod cost;
 mod moves;
@@ -28,16 +29,16 @@ use search::Way;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// How many ways to merge a region are looked at.
+/// Maximum number of programs that are explored for a region.
 const STATES_MAX: usize = 200;
 
-/// A program of more steps is rewritten in parts: each rewrite takes as long as what it is made in is long.
+/// Longer programs are rewritten in parts, because each rewrite takes time proportional to the length of its program.
 const STEPS_MAX: usize = 4096;
 
-/// The steps of a part. Nothing merges over its ends.
+/// Number of steps of a part. Nothing is fused across the ends of a part.
 const PART_STEPS: usize = 128;
 
-/// The best way for each region so far, by its key.
+/// The best fusion found for each region, by the region's key.
 type Ways = HashMap<String, Way>;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -51,7 +52,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// By the rules, unless the search finds what costs less.
+/// Applies the rules, unless the search finds a cheaper program.
 fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites, known: &mut Ways) -> Result<()> {
     let [mut ruled, mut searched] = [program.clone(), program.clone()];
     let [mut by_rules, mut by_search] = [rewrites.trial(), rewrites.trial()];

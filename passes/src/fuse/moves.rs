@@ -1,4 +1,4 @@
-//! program  =>  each legal way to merge two neighbours, and what it makes of the program
+//! program  =>  each legal fusion of two neighbours, and the program after it
 
 use crate::merge::merge_into;
 use crate::rewrite::{Rule, Site};
@@ -8,22 +8,22 @@ use sardonyx_dialects::flow::{Body, Class, Merging, Program, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 use std::collections::{BTreeSet, HashSet};
 
-/// By the numbers of steps.
+/// A fusion; fields are indices of steps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Move {
-    /// A map goes into all its readers.
+    /// Inlines a map into all its consumers.
     Inline { producer: usize },
-    /// A map goes into one of its readers, and stays for the others.
+    /// Inlines a map into one of its consumers; the map remains for the others.
     InlineInto { producer: usize, consumer: usize },
-    /// A map follows a reduction in registers.
+    /// Fuses a map behind a reduction, as its epilogue in registers.
     Epilogue { producer: usize, consumer: usize },
-    /// Two kernels walk the same rows.
+    /// Fuses two kernels that iterate over the same rows.
     Rows { producer: usize, consumer: usize },
-    /// Scores, weights and the sum that ends at this step.
+    /// Fuses the kernels of attention: scores, weights and the weighted sum that ends at this step.
     Attention { sum: usize },
 }
 
-/// All moves, in the order of their consumers.
+/// Returns all legal moves, in the order of their consumers.
 pub fn moves(program: &Program) -> Vec<Move> {
     let uses = Uses::of(program);
     let (mut out, mut seen) = (vec![], HashSet::new());
@@ -42,7 +42,7 @@ pub fn moves(program: &Program) -> Vec<Move> {
                 Move::Rows { producer, consumer },
             ];
             for m in candidates {
-                // Another consumer may have asked for it: it is as legal as it was then.
+                // Another consumer may already have checked this move.
                 if seen.insert(m.clone()) && m.is_legal(program, &uses) {
                     out.push(m);
                 }
@@ -63,7 +63,7 @@ impl Move {
         }
     }
 
-    /// The steps that it merges.
+    /// Returns the steps that the move fuses.
     pub fn steps(&self, program: &Program) -> Vec<usize> {
         match *self {
             Move::Inline { producer } => [vec![producer], readers(program, &Uses::of(program), producer)].concat(),
@@ -76,7 +76,8 @@ impl Move {
         }
     }
 
-    /// The steps that decide what it makes of the program: those that it merges, and the other readers of what goes.
+    /// Returns the steps on which the move's result depends: those that it fuses, and the other consumers of producers
+    /// that it removes.
     pub fn seen(&self, program: &Program, uses: &Uses) -> Vec<usize> {
         let read_by = |step: usize| [vec![step], readers(program, uses, step)].concat();
         match *self {
@@ -103,7 +104,7 @@ impl Move {
             Move::InlineInto { producer, consumer } => {
                 let stays = readers(program, uses, producer).len() > 1
                     || program.steps[producer].results.iter().any(|r| program.is_output(*r));
-                // In front of attention it would make one kernel of many that are alike another one.
+                // Inlined into attention, it would make one of many equal kernels differ from the others.
                 let attends = kernel(&program.steps[consumer]).is_some_and(|k| k.class() == Class::Attention);
                 stays && !attends && inline_maps::is_legal(program, uses, producer, consumer)
             }
@@ -113,12 +114,13 @@ impl Move {
         }
     }
 
-    /// The program after a move that is legal in it.
+    /// Returns the program after the move, which must be legal in it.
     pub fn apply(&self, program: &Program) -> Program {
         let (mut out, uses) = (program.clone(), Uses::of(program));
         match *self {
             Move::Inline { producer } => {
-                // Later readers first: a producer that has no reader left goes, and takes numbers with it.
+                // Later consumers come first: a producer without consumers is removed, which renumbers the steps after
+                // it.
                 for consumer in readers(program, &uses, producer).into_iter().rev() {
                     inline_maps::inline_into(&mut out, producer, consumer);
                 }
@@ -152,7 +154,7 @@ fn readers(program: &Program, uses: &Uses, producer: usize) -> Vec<usize> {
     readers
 }
 
-/// Whether some move may one day bring the two together, whatever is merged into each before.
+/// Whether a move may eventually fuse the two steps, whatever is fused into each of them before.
 pub fn may_meet(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
     let (Some(p), Some(c)) = (kernel(&program.steps[producer]), kernel(&program.steps[consumer])) else { return false };
     match (p.class().merging(), c.class().merging()) {
@@ -163,7 +165,8 @@ pub fn may_meet(program: &Program, uses: &Uses, producer: usize, consumer: usize
     }
 }
 
-/// Whether the step gives what may become weights of attention: exponentials, and something made of whole rows of them.
+/// Whether the step may produce the weights of attention: it is computed from exponentials and from reductions of whole
+/// rows.
 fn weighs(program: &Program, uses: &Uses, step: usize) -> bool {
     let exponential = |s: &Statement| matches!(s.body, Body::Apply { f: ScalarFn::Exp, .. });
     let (mut stack, mut seen) = (vec![step], BTreeSet::from([step]));

@@ -1,9 +1,10 @@
-//! y = contract(x); z = pad(f(y))  =>  y = f(contract(x)); z = pad(y): what is computed of a reduction's result follows it in
-//! registers, though padding comes behind
+//! y = contract(x); z = pad(f(y))  =>  y = f(contract(x)); z = pad(y): a function of a reduction's result becomes its
+//! epilogue even if padding follows
 //!
-//! A map that pads reads beyond the edge, where the reduction has no points, so it is not an epilogue as a whole. It is cut where
-//! its value has the fewest bits, if these are fewer than those of what the reduction stores: bytes in place of f32. Where nothing
-//! becomes narrower as much is moved as before, and the reduction's registers are stored as they are.
+//! A map that pads reads past the edge, where the reduction has no points, so it cannot be an epilogue as a whole. It
+//! is cut where its value has the fewest bits, if these are fewer than the bits that the reduction stores, for instance
+//! bytes instead of f32. If no value is narrower, the cut would not reduce the words moved, so the reduction stores its
+//! accumulators as they are.
 
 use crate::class::Class as Equality;
 use crate::fuse_epilogues;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 pub const RULE: Rule = Rule::of_class(Equality::Exact, "padding");
 
-/// The program in which the two parts of a map are where they belong.
+/// The program after a map has been cut and its first part fused into the reduction.
 pub struct Cut {
     reduction: usize,
     map: usize,
@@ -30,7 +31,7 @@ impl Site for Cut {
     }
 }
 
-/// A value that is computed where a guard holds, and a load that it is computed of.
+/// A value computed where a guard holds, and one of the guarded loads that it is computed from.
 struct Padded {
     memlet: Memlet,
     guard: usize,
@@ -55,7 +56,7 @@ pub fn apply(program: &mut Program, site: &Cut) {
     *program = site.program.clone();
 }
 
-/// The map cut in two, the first of which is an epilogue of the reduction whose result it reads.
+/// Cuts the map in two, and fuses the first part into the reduction whose result it reads.
 fn cut(program: &Program, (reduction, map): (usize, usize), padded: &Padded) -> Option<Cut> {
     let k = kernel(&program.steps[map])?;
     let inside = inside(k, &padded.memlet)?;
@@ -76,8 +77,8 @@ fn cut(program: &Program, (reduction, map): (usize, usize), padded: &Padded) -> 
     Some(Cut { reduction, map, program: out })
 }
 
-/// What each variable of the map is at an element of the container that it reads at `memlet`, where each of its dimensions is
-/// read at a variable of its own and a constant.
+/// Returns each variable of the map in terms of the position in the container read at `memlet`. Each dimension of it
+/// must be indexed by a distinct variable plus a constant; otherwise the result is `None`.
 fn inside(k: &Kernel, memlet: &Memlet) -> Option<Vec<Dim>> {
     let mut vars: Vec<Option<Dim>> = k.outer.iter().map(|n| n.is_const(1).then(|| Dim::constant(0))).collect();
     for (d, index) in memlet.index.iter().enumerate() {
@@ -93,8 +94,8 @@ fn inside(k: &Kernel, memlet: &Memlet) -> Option<Vec<Dim>> {
     vars.into_iter().collect()
 }
 
-/// The statement with the fewest bits of all that a value is made of by functions of one of them and of constants; none where
-/// that is a load.
+/// Returns the statement with the fewest bits on the chain of functions, each of one non-constant operand, that ends in
+/// a value; `None` if no statement is narrower than the load at its start.
 fn narrowest(k: &Kernel, value: usize) -> Option<usize> {
     let loads: Vec<bool> = k.body.iter().fold(vec![], |mut loads, s| {
         let any = matches!(s.body, Body::Load { .. }) || s.body.operands().iter().any(|o| loads[*o]);
@@ -115,7 +116,8 @@ fn narrowest(k: &Kernel, value: usize) -> Option<usize> {
     (best != at && k.body[at].dtype.bits() >= k.body[best].dtype.bits()).then_some(best)
 }
 
-/// What the map computes up to a statement, at each element of the container that it reads, without a guard.
+/// Returns the part of the map up to a statement, computed at each element of the container that it reads, without a
+/// guard.
 fn first_part(
     k: &Kernel,
     args: &[usize],
@@ -148,7 +150,8 @@ fn first_part(
     is_inside.then(|| tidy(first, args.to_vec()))
 }
 
-/// The map from that statement on, which it reads where it has read the container.
+/// Returns the rest of the map, which loads that statement's value at the index at which the map has read the
+/// container.
 fn second_part(
     k: &Kernel,
     args: &[usize],

@@ -1,4 +1,4 @@
-//! program  =>  the regions between which no kernels merge, each as a program of its own
+//! program  =>  the regions between which no kernels are fused, each as a program of its own
 
 use super::moves::may_meet;
 use crate::steps::{Uses, kernel, sort_steps};
@@ -8,14 +8,15 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Class, FlowOp, Program, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A map with more readers than this stays, so that it doesn't make one region of a whole network.
+/// A map with more consumers than this joins no region, because it could connect a whole network into one.
 const READERS_MAX: usize = 4;
 
-/// A larger region is searched in parts, one after the other: each move that is tried takes as long as its region is large.
+/// Larger regions are searched in consecutive parts, because each move that is tried takes time proportional to the
+/// region's size.
 const STEPS_MAX: usize = 128;
 
-/// The containers that each region's steps write, in the order of the regions' first steps. Regions of one step are
-/// left out.
+/// Returns the containers written by each region's steps, in the order of the regions' first steps. Regions of a single
+/// step are left out.
 pub fn regions(program: &Program) -> Vec<BTreeSet<Id>> {
     let uses = Uses::of(program);
     let mut sets: UnionFind<usize> = UnionFind::new(program.steps.len());
@@ -42,10 +43,10 @@ pub fn regions(program: &Program) -> Vec<BTreeSet<Id>> {
     parts.map(written).collect()
 }
 
-/// A path leads around through what merges with neither.
+/// Whether another path leads from producer to consumer through a contraction or a step that is not a kernel.
 fn barred(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
     let passes = |step: usize| kernel(&program.steps[step]).is_some_and(|k| k.class() != Class::Contract);
-    // Whether a contraction was met on the way to each step.
+    // By step: whether such a step occurs on the path to it.
     let mut seen: HashMap<usize, bool> = HashMap::new();
     let mut stack: Vec<(usize, bool)> = vec![(producer, false)];
     while let Some((step, met)) = stack.pop() {
@@ -63,22 +64,22 @@ fn barred(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> b
     false
 }
 
-/// Some steps as a program: what they read from outside are inputs, what is read outside are outputs.
+/// Some steps as a program of their own: containers read from outside are inputs, containers read outside are outputs.
 pub struct Region {
     pub program: Program,
-    /// The container outside for each one of the region.
+    /// The outer container of each container of the region.
     outside: Vec<Id>,
     written: BTreeSet<Id>,
 }
 
 impl Region {
-    /// The steps that write the containers given.
+    /// Extracts the steps that write the given containers.
     pub fn of(program: &Program, written: &BTreeSet<Id>) -> Option<Region> {
         let inside = |step: &Step| step.results.iter().any(|r| written.contains(r));
         let first = program.steps.iter().position(inside)?;
         let last = program.steps.iter().rposition(inside)?;
         let mut builder = Builder::with_symbols_of(program);
-        // Which of the region's containers each container outside was computed from.
+        // The region's containers from which each outer container was computed.
         let mut from: HashMap<Id, BTreeSet<Id>> = HashMap::new();
         for step in &program.steps[first..=last] {
             if inside(step) {
@@ -102,13 +103,13 @@ impl Region {
         Some(Region { program: builder.program, outside: builder.outside, written: written.clone() })
     }
 
-    /// The same for regions that merge alike.
+    /// Returns a string that is equal for regions that are fused in the same way.
     pub fn key(&self) -> String {
         let symbols: Vec<_> = self.program.symbols.iter().map(|(n, s)| (n, s.lo, s.hi)).collect();
         format!("{symbols:?} {:?} {}", self.program.outputs, key(&self.program))
     }
 
-    /// Replaces the region's steps by those of a program that it was made into.
+    /// Replaces the region's steps with those of `merged`, a rewritten version of the region's program.
     pub fn put_back(&self, program: &mut Program, merged: &Program) {
         let steps = merged.steps.iter().filter(|s| kernel(s).is_some()).map(|s| global(s, &self.outside));
         let inside = |step: &Step| step.results.iter().any(|r| self.written.contains(r));
@@ -121,7 +122,7 @@ impl Region {
     }
 }
 
-/// Rewrites steps that follow each other, so many at a time, each such part as a program of its own.
+/// Rewrites the program in parts of this many consecutive steps, each as a program of its own.
 pub fn in_parts(
     program: &mut Program,
     part_steps: usize,
@@ -132,7 +133,7 @@ pub fn in_parts(
     let steps = std::mem::take(&mut program.steps);
     for (at, part) in steps.chunks(part_steps).enumerate() {
         let mut builder = Builder::with_symbols_of(program);
-        // Nothing lies between its steps.
+        // A part is contiguous, so no outer step lies between its steps.
         part.iter().for_each(|step| builder.step(program, step, &HashMap::new()));
         let end = at * part_steps + part.len();
         let is_read_later = |id: &&Id| outputs.contains(id) || consumers[**id].last().is_some_and(|&step| step >= end);
@@ -145,7 +146,7 @@ pub fn in_parts(
     Ok(())
 }
 
-/// A step of a part, by the containers outside.
+/// Translates a step of a part to outer containers.
 fn global(step: &Step, outside: &[Id]) -> Step {
     let ids = |ids: &[Id]| ids.iter().map(|&id| outside[id]).collect();
     Step { args: ids(&step.args), results: ids(&step.results), ..step.clone() }
@@ -174,8 +175,8 @@ impl Builder {
         local
     }
 
-    /// Makes a container from outside an input. One that was computed from the region's own becomes a step that reads
-    /// those, so that every path is seen.
+    /// Makes an outer container an input. If it was computed from the region's own containers, it becomes the result of
+    /// a step that reads those, so that the path is visible.
     fn read(&mut self, program: &Program, id: Id, from: Option<&BTreeSet<Id>>) {
         if self.locals.contains_key(&id) {
             return;
@@ -191,13 +192,14 @@ impl Builder {
         }
     }
 
-    /// Makes a container an output, which something outside reads.
+    /// Makes a container that is read outside an output.
     fn output(&mut self, program: &Program, id: Id) {
         let local = self.local(program, id);
         self.program.outputs.push((format!("o{}", self.program.outputs.len()), local));
     }
 
-    /// Adds a step and what it reads; `from` says which of the region's containers those outside were computed from.
+    /// Adds a step and its operands; `from` maps outer containers to the region's containers from which they were
+    /// computed.
     fn step(&mut self, program: &Program, step: &Step, from: &HashMap<Id, BTreeSet<Id>>) {
         step.args.iter().for_each(|id| self.read(program, *id, from.get(id)));
         let locals = |b: &mut Builder, ids: &[Id]| ids.iter().map(|id| b.local(program, *id)).collect::<Vec<_>>();
@@ -206,7 +208,7 @@ impl Builder {
     }
 }
 
-/// What a region's steps are, whatever they come from.
+/// Returns a description of a program's steps without their origins.
 pub fn key(program: &Program) -> String {
     let one = |s: &Step| format!("{:?} {:?} {:?}\n", s.op, s.args, s.results);
     program.steps.iter().map(one).collect()

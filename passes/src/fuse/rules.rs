@@ -1,6 +1,6 @@
-//! program  =>  the same with every rule applied wherever it fits, one rule after the other
+//! program  =>  the program with every rule applied wherever it matches, one rule after the other
 //!
-//! What any better way to merge has to beat.
+//! The baseline that the search has to beat.
 
 use crate::merge::merge_pairs;
 use crate::rewrite::Rewrites;

@@ -1,7 +1,7 @@
-//! a small program  =>  the way to the cheapest program of all that moves reach
+//! a small program  =>  the moves to the cheapest program that moves reach
 //!
-//! The rules in their order, and then every move that still helps, lead to a first one. Where there may be better, every
-//! program that moves reach is looked at once, the cheapest first, as long as there are few enough of them.
+//! The rules in order, followed by greedy moves while one helps, give a first result. For small regions where better
+//! may exist, the reachable programs are explored, cheapest first, up to a maximum number.
 
 use super::cost::Costs;
 use super::moves::{Move, moves};
@@ -17,24 +17,25 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
-/// Regions of more steps are not explored.
+/// Regions with more steps are not explored.
 const STEPS_MAX: usize = 8;
 
-/// How to merge a program.
+/// A sequence of fusions.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// All rules, before the moves.
+    /// Whether all rules are applied before the moves.
     pub by_rules: bool,
     pub path: Vec<Move>,
 }
 
-/// The way to the cheapest program; at most so many programs are looked at beside those that the rules lead to.
+/// Returns the way to the cheapest program found; explores at most `states_max` programs besides the result of the
+/// rules.
 pub fn best(start: &Program, costs: &Costs, states_max: usize, rewrites: &Rewrites) -> Result<Way> {
     let mut ruled = start.clone();
     rules::apply(&mut ruled, &mut rewrites.trial())?;
     let whole = ruled.steps.iter().filter_map(kernel).count() == 1;
     if whole && costs.operations(&ruled) <= costs.operations(start) {
-        // Everything is read and computed once.
+        // A single kernel reads and computes everything once; nothing can be better.
         return Ok(Way { by_rules: true, path: vec![] });
     }
     let (cost, path) = descend(&ruled, costs);
@@ -45,11 +46,11 @@ pub fn best(start: &Program, costs: &Costs, states_max: usize, rewrites: &Rewrit
     Ok(found.map_or(Way { by_rules: true, path }, |path| Way { by_rules: false, path }))
 }
 
-/// Takes moves as long as one helps, each time the one that helps most.
+/// Takes the most profitable move as long as one helps; returns the final cost and the moves.
 fn descend(start: &Program, costs: &Costs) -> (u64, Vec<Move>) {
     let (mut program, mut path) = (start.clone(), vec![]);
     let mut known = Known::new(&program, costs);
-    // The cost of a program is that of its kernels: what a move saves changes only with the steps that it sees.
+    // A program's cost is the sum over its kernels, so a move's gain changes only if the steps that it sees change.
     let mut saved: HashMap<(Discriminant<Move>, Vec<u64>), i128> = HashMap::new();
     loop {
         let uses = Uses::of(&program);
@@ -69,14 +70,14 @@ fn descend(start: &Program, costs: &Costs) -> (u64, Vec<Move>) {
     }
 }
 
-/// The steps of a program and what each costs, under a name that no other step of the search has.
+/// The steps of a program with their costs, each under a name that is unique within the search.
 #[derive(Default)]
 struct Known {
     steps: Vec<KnownStep>,
-    /// By what a step writes.
+    /// Index of a step by the containers that it writes.
     places: HashMap<Vec<Id>, usize>,
     cost: u64,
-    /// Names up to here are taken.
+    /// The last name in use.
     names: u64,
 }
 
@@ -97,13 +98,13 @@ impl Known {
         is_same(&known.step, step).then_some(known)
     }
 
-    /// The cost of a program that some of the steps are in still.
+    /// Returns the cost of a program that still shares some of the steps.
     fn cost_of(&self, program: &Program, costs: &Costs) -> u64 {
         let one = |step| self.find(step).map_or_else(|| price(step, program, costs), |known| known.cost);
         program.steps.iter().map(one).fold(0, u64::saturating_add)
     }
 
-    /// The same of all its steps.
+    /// Returns the same information for all steps of `program`, reusing what is known.
     fn after(&self, program: &Program, costs: &Costs) -> Known {
         let mut names = self.names;
         let mut known = |step: &Step| {
@@ -119,7 +120,7 @@ impl Known {
     }
 }
 
-/// Steps of programs that come of each other share the kernels that no move has changed.
+/// Compares steps quickly: programs derived from each other share the kernels that no move has changed.
 fn is_same(a: &Step, b: &Step) -> bool {
     match (&a.op, &b.op) {
         (FlowOp::Kernel(one), FlowOp::Kernel(other)) if Arc::ptr_eq(one, other) => {
@@ -133,13 +134,14 @@ fn price(step: &Step, program: &Program, costs: &Costs) -> u64 {
     kernel(step).map_or(0, |k| costs.kernel(k, program))
 }
 
-/// A program on the way, and how it was reached.
+/// An explored program, and the state and move from which it was reached.
 struct State {
     program: Program,
     before: Option<(usize, Move)>,
 }
 
-/// The moves to a program that costs less than `bound`, if all or the first `states_max` programs have one.
+/// Returns the moves to the cheapest program below `bound` among the first `states_max` reachable programs, if there is
+/// one.
 fn explore(start: &Program, costs: &Costs, states_max: usize, bound: u64) -> Option<Vec<Move>> {
     let mut states = vec![State { program: start.clone(), before: None }];
     let mut seen = HashSet::from([key(start)]);

@@ -1,4 +1,4 @@
-//! Small random programs, fused and fused in every way there is: the pass finds what costs least
+//! small random programs  =>  the pass finds the cheapest of all possible fusions
 
 use super::cost::Costs;
 use super::moves::moves;
@@ -73,7 +73,7 @@ impl Draft {
         self.values.push(result);
     }
 
-    /// A value of this rank, or a new input.
+    /// Returns a value with these dimensions, or a new input.
     fn value(&mut self, random: &mut Random, dims: &[Dim]) -> Id {
         let fit: Vec<Id> = self.values.iter().copied().filter(|&v| self.dims(v) == dims).collect();
         match fit.is_empty() || random.below(8) == 0 {
@@ -87,8 +87,8 @@ fn identity(rank: usize) -> Vec<Dim> {
     (0..rank).map(var).collect()
 }
 
-/// Three to five kernels: maps of one and of two values, of a value and a row's, transposes, reductions along rows,
-/// contractions.
+/// Builds three to five kernels: maps of one and of two values, of a matrix and a value per row, transposes, reductions
+/// along rows, contractions.
 fn random_program(seed: u64) -> Program {
     let random = &mut Random::new(seed);
     let n = Dim::constant(random.pick(&[1, 64, 512]));
@@ -137,7 +137,7 @@ fn random_program(seed: u64) -> Program {
     let Draft { mut program, values } = draft;
     let consumers = program.consumers();
     for id in values.into_iter().filter(|&v| v != x) {
-        // What nobody reads is a result; now and then something else is one too.
+        // Values without consumers become outputs; now and then another value does, too.
         if consumers[id].is_empty() || random.below(6) == 0 {
             program.outputs.push((format!("y{}", program.outputs.len()), id));
         }
@@ -145,7 +145,7 @@ fn random_program(seed: u64) -> Program {
     program
 }
 
-/// The least cost of everything that moves make of a program, in whatever order.
+/// Returns the least cost of all programs that moves can reach, in any order.
 fn least(program: &Program, costs: &Costs, seen: &mut std::collections::HashSet<String>) -> u64 {
     let mut best = costs.program(program);
     for m in moves(program) {
@@ -161,8 +161,8 @@ fn costs() -> Costs {
     Costs::new(Target::cpu())
 }
 
-/// Regions, index maps first, the search by cost: together they find the best of all ways but for one program in some
-/// hundreds, and there they lose a launch.
+/// With regions, index maps inlined first and search by cost, the pass finds the optimum except for about one program
+/// in a hundred, where it costs a launch more.
 #[test]
 fn what_is_found_costs_the_least_or_a_launch_more() {
     let costs = costs();
@@ -174,7 +174,7 @@ fn what_is_found_costs_the_least_or_a_launch_more() {
         let mut seen = std::collections::HashSet::new();
         let least = least(&start, &costs, &mut seen);
         let found = costs.program(&fused);
-        // An index map that went to its readers first no longer makes neighbours of them: a launch more.
+        // Inlining an index map first may separate kernels that could have been fused: one launch more.
         assert!(found <= least + 11 * costs.launch() / 10, "seed {seed}: {}\n{}", key(&start), key(&fused));
         lost += usize::from(found > least);
         fewer += usize::from(fused.steps.len() < start.steps.len());
@@ -183,7 +183,7 @@ fn what_is_found_costs_the_least_or_a_launch_more() {
     assert!(fewer > 400 && ways > 2000 && lost <= 6, "{fewer} {ways} {lost}");
 }
 
-/// A program that is rewritten in parts computes the same, and keeps the values that are read over their ends.
+/// A program that is rewritten in parts computes the same values, and keeps those that are read in later parts.
 #[test]
 fn parts_compute_what_the_whole_does() {
     let (mut fewer, mut parts, mut compared) = (0, 0, 0);
@@ -206,7 +206,7 @@ fn parts_compute_what_the_whole_does() {
     assert!(fewer > 20 && parts > 150 && compared > 80, "{fewer} {parts} {compared}");
 }
 
-/// With no room to look around, what the rules lead to counts.
+/// If no states may be explored, the result is at least as good as that of the rules.
 #[test]
 fn without_room_to_search_the_rules_count() {
     let costs = costs();

@@ -1,8 +1,8 @@
-//! o = Σ (p / l)·v  =>  o = (Σ p·v) / l, where l is one per row: one division per result in place of one per weight
+//! o = Σ (p / l)·v  =>  o = (Σ p·v) / l, where l is one per row: one division per result instead of one per weight
 //!
-//! A select of 0 where the weights of a row are NaN goes along: those of a softmax are NaN together. The sum is rounded
-//! in other places (class: reassociating), and where a row sees nothing, values that are not finite no longer make it
-//! NaN (class: finite-only). f16 could not hold the undivided sum.
+//! A select that replaces NaN weights by 0 moves along, since the weights of a softmax row are NaN all at once.
+//! Rounding happens at other steps (class: reassociating). If a row attends to no key, values that are not finite no
+//! longer make it NaN (class: finite-only). f16 is excluded, as it could overflow on the undivided sum.
 
 use crate::splice::renumber_stores;
 use sardonyx_base::{DType, Dim};
@@ -45,7 +45,7 @@ pub fn apply(k: &mut Kernel, symbol_lo: &dyn Fn(&str) -> i64) {
 }
 
 struct Site {
-    /// The reduction, and the value that the weight is multiplied with.
+    /// The reduction, and the value by which the weight is multiplied.
     sum: usize,
     value: usize,
     /// The weight is `f(p, by)`.
@@ -53,7 +53,7 @@ struct Site {
     f: ScalarFn,
     by: usize,
     nan_is_zero: bool,
-    /// Whether the divisor is to be kept from 0: it is the sum over the weights, of which there may be none.
+    /// Whether the divisor is clamped to at least 1: it is the sum of the weights, which may be empty.
     at_least_one: bool,
 }
 
@@ -75,14 +75,14 @@ fn matches(k: &Kernel, symbol_lo: &dyn Fn(&str) -> i64) -> Option<Site> {
     })
 }
 
-/// (p, f, l, whether NaN becomes 0)
+/// (p, f, l, whether NaN is replaced by 0)
 type Weight = (usize, ScalarFn, usize, bool);
 
-/// What a weight f(p, l) with a value l per row can be taken for, the best first.
+/// Returns the ways to read a weight as f(p, l) with one value l per row, the best first.
 fn weights_of(k: &Kernel, levels: &[Level], weight: usize) -> impl Iterator<Item = Weight> {
     let per_row = |(p, l): &(usize, usize)| levels[*p] == Level::Point && levels[*l] == Level::Row;
     let quotient = |weight: usize| applied(k, weight, ScalarFn::Div).filter(per_row);
-    // A product with the reciprocal, which there is one of per row, is a quotient too.
+    // A product with a reciprocal that is computed once per row is a quotient, too.
     let of_reciprocal = |weight: usize| {
         let (a, b) = applied(k, weight, ScalarFn::Mul)?;
         let reciprocal = |(p, r): (usize, usize)| {
@@ -113,7 +113,7 @@ fn weights_of(k: &Kernel, levels: &[Level], weight: usize) -> impl Iterator<Item
     all.into_iter().flatten()
 }
 
-/// The operands of a statement that applies a function of two.
+/// Returns the operands of a statement that applies the given binary function.
 fn applied(k: &Kernel, at: usize, wanted: ScalarFn) -> Option<(usize, usize)> {
     match &k.body[at].body {
         Body::Apply { f, args } if *f == wanted => <[usize; 2]>::try_from(args.as_slice()).ok().map(|[a, b]| (a, b)),
@@ -121,7 +121,7 @@ fn applied(k: &Kernel, at: usize, wanted: ScalarFn) -> Option<(usize, usize)> {
     }
 }
 
-/// p = exp(s − max s) and l = Σ p: l is NaN where any p is, and else at least 1 where there is a key.
+/// Whether p = exp(s − max s) and l = Σ p: l is NaN if any p is, and otherwise at least 1 if there is a key.
 fn is_softmax(k: &Kernel, p: usize, l: usize) -> bool {
     let sums = matches!(k.body[l].body, Body::Reduce { f: ReduceFn::Add, arg } if arg == p);
     let Body::Apply { f: ScalarFn::Exp, args } = &k.body[p].body else { return false };
@@ -129,13 +129,13 @@ fn is_softmax(k: &Kernel, p: usize, l: usize) -> bool {
     sums && matches!(k.body[m].body, Body::Reduce { f: ReduceFn::Max, arg } if arg == s)
 }
 
-/// The larger of something and a positive constant.
+/// Whether a statement is the maximum of a value and a positive constant.
 fn is_at_least(k: &Kernel, at: usize) -> bool {
     let positive = |s: usize| matches!(k.body[s].body, Body::Const(c) if c > 0.0);
     applied(k, at, ScalarFn::Max).is_some_and(|(a, b)| positive(a) || positive(b))
 }
 
-/// Wherever there is a row there is a key.
+/// Whether every row has at least one key.
 fn has_keys(k: &Kernel, symbol_lo: &dyn Fn(&str) -> i64) -> bool {
     let one = |n: &Dim| n.lower_bound(symbol_lo).is_some_and(|lo| lo >= 1);
     k.inner.iter().all(|n| one(n) || k.outer.iter().any(|m| n.provably_ge(m, symbol_lo)))

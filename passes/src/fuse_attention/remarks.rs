@@ -1,4 +1,4 @@
-//! a softmax between two contractions that stays a kernel  =>  which ONNX node is in the way, and why
+//! an unfused softmax between two contractions  =>  the ONNX node that prevents fusion, and why
 
 use super::{has_exponentials, scores_in_weights, weights_in_sum};
 use crate::remark::Missed;
@@ -6,7 +6,7 @@ use crate::rewrite::Rewrites;
 use crate::steps::{Uses, kernel, union};
 use sardonyx_dialects::flow::{Class, FlowOp, Program};
 
-/// Steps between two of the three kernels that a near miss may have.
+/// Maximum number of steps between two of the three kernels of a near miss.
 const BETWEEN_MAX: usize = 2;
 
 const UNREAD: &str = "leave the output out, if nobody needs it";
@@ -27,7 +27,7 @@ pub fn tell(program: &Program, rewrites: &mut Rewrites) {
             .collect();
         let mut alone = own.iter().filter(|o| !others.contains(o));
         let node = match remedy {
-            // What is an output is what its last node made.
+            // The last node of the step computes the output.
             Some(UNREAD) => alone.next_back().or(own.last()),
             _ => alone.clone().find(|o| rewrites.is_reducer(o)).or(alone.next()).or(own.first()),
         };
@@ -38,7 +38,7 @@ pub fn tell(program: &Program, rewrites: &mut Rewrites) {
     }
 }
 
-/// What would be one, and what lies between.
+/// Three kernels that could be one, and the steps between them.
 struct Near {
     scores: usize,
     weights: usize,
@@ -58,7 +58,7 @@ fn near(program: &Program, uses: &Uses, weights: usize) -> Option<Near> {
     Some(Near { scores, weights, sum, before, after })
 }
 
-/// The contraction that a container comes from, and the steps between, the last one first.
+/// Returns the contraction from which a container is computed, and the steps in between, the last one first.
 fn scores_behind(program: &Program, uses: &Uses, id: usize, depth: usize) -> Option<(usize, Vec<usize>)> {
     let at = uses.producers[id]?;
     if kernel(&program.steps[at]).is_some_and(|k| k.class() == Class::Contract) {
@@ -74,7 +74,7 @@ fn scores_behind(program: &Program, uses: &Uses, id: usize, depth: usize) -> Opt
     Some((found, between))
 }
 
-/// The contraction that a container goes to, and the steps between, the last one first.
+/// Returns the contraction that reads a container, and the steps in between, the last one first.
 fn sum_after(program: &Program, uses: &Uses, id: usize, depth: usize) -> Option<(usize, Vec<usize>)> {
     let readers = &uses.consumers[id];
     let contracts = |at: &&usize| kernel(&program.steps[**at]).is_some_and(|k| k.class() == Class::Contract);
@@ -98,7 +98,7 @@ fn is_between(program: &Program, at: usize) -> bool {
     }
 }
 
-/// The reason, the step in the way, and a remedy.
+/// Returns the reason, the step that prevents fusion, and a remedy.
 fn why(program: &Program, uses: &Uses, near: &Near) -> (&'static str, usize, Option<&'static str>) {
     let is_view = |at: usize| program.steps[at].op == FlowOp::View;
     match (near.before.last(), near.after.last()) {

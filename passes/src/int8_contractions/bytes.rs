@@ -1,4 +1,4 @@
-//! (convert(q) - zero) · scale  =>  q, zero, scale: where what a kernel stores comes from a byte
+//! (convert(q) - zero) · scale  =>  q, zero, scale: recognises a stored value that comes from a byte
 
 use crate::splice::{from_data, own_vars};
 use sardonyx_base::DType;
@@ -6,20 +6,20 @@ use sardonyx_dialects::flow::{Body, Kernel, Level};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::collections::BTreeSet;
 
-/// Statements of the kernel.
+/// A dequantised byte; fields are statements of the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bytes {
-    /// i8 or u8.
+    /// The i8 or u8 value.
     pub byte: usize,
-    /// i32, subtracted from it.
+    /// The i32 zero point, subtracted from the byte.
     pub zero: Option<usize>,
-    /// f32, that the difference is multiplied with.
+    /// The f32 scale, by which the difference is multiplied.
     pub scale: Option<usize>,
-    /// Where this does not hold, the value is 0: padding.
+    /// Where this does not hold, the value is 0 (padding).
     pub guard: Option<usize>,
 }
 
-/// A value of i32 or f32 as a byte.
+/// Recognises an i32 or f32 value that is a dequantised byte.
 pub fn bytes(k: &Kernel, value: usize) -> Option<Bytes> {
     if let Body::Apply { f: ScalarFn::Select, args } = &k.body[value].body {
         let inside = bytes(k, args[1]).filter(|b| constant(k, args[2]) == Some(0.0) && b.guard.is_none())?;
@@ -38,7 +38,7 @@ pub fn bytes(k: &Kernel, value: usize) -> Option<Bytes> {
     }
 }
 
-/// An integer as f32.
+/// Recognises an f32 value converted from an integer.
 fn whole(k: &Kernel, value: usize) -> Option<Bytes> {
     match k.body[value].body {
         Body::Convert(from, Conversion::Value) if k.body[from].dtype == DType::I32 => difference(k, from),
@@ -54,7 +54,7 @@ fn difference(k: &Kernel, value: usize) -> Option<Bytes> {
     }
 }
 
-/// A byte as it is.
+/// Recognises a byte that is only widened.
 pub fn widened(k: &Kernel, value: usize) -> Option<Bytes> {
     match k.body[value].body {
         Body::Convert(byte, Conversion::Value) if matches!(k.body[byte].dtype, DType::I8 | DType::U8) => {
@@ -64,7 +64,7 @@ pub fn widened(k: &Kernel, value: usize) -> Option<Bytes> {
     }
 }
 
-/// The number that a statement always is.
+/// Returns the value of a constant statement.
 pub fn constant(k: &Kernel, statement: usize) -> Option<f64> {
     match k.body[statement].body {
         Body::Const(v) => Some(v),
@@ -72,14 +72,14 @@ pub fn constant(k: &Kernel, statement: usize) -> Option<f64> {
     }
 }
 
-/// True of a statement that is the same at all points of a row, though it is made of what is reduced there: its kernel can write it
-/// beside what it writes.
+/// Whether a statement depends on reductions (or on data-dependent indices) but has one value per row, so that its
+/// kernel can store it as an additional result.
 pub fn is_of_row(k: &Kernel, statement: usize) -> bool {
     moves_with(k, statement).is_none() && k.levels()[statement] == Level::Row
 }
 
-/// The variables that a statement moves with; none where it is made of what is reduced or of an index from data, and can
-/// not be computed elsewhere.
+/// Returns the variables on which a statement depends, or `None` if it depends on a reduction or on a data-dependent
+/// index and so cannot be computed elsewhere.
 pub fn moves_with(k: &Kernel, statement: usize) -> Option<BTreeSet<usize>> {
     let (mut open, mut vars) = (vec![statement], BTreeSet::new());
     while let Some(at) = open.pop() {

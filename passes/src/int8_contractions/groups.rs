@@ -1,9 +1,9 @@
-//! contract(x, codes · s[k / G])  =>  Σg s[g] · Σj x[g·G + j] · codes[g·G + j]: codes are multiplied before they are scaled
+//! contract(x, codes · s[k / G])  =>  Σg s[g] · Σj x[g·G + j] · codes[g·G + j]: codes are multiplied unscaled
 //!
-//! A group is what has one scale along the sum, and one number that is added to its weights: what is left of a zero point when
-//! the codes have a sign, or a least weight. That is multiplied with the sum of the left factor over the group, by a kernel of
-//! its own. The left factor is bytes, where its maker has them with one scale for each row, or f32 as it is. What the zero point
-//! of such bytes adds to a column is its weights' sum, which is computed when the artifact is written.
+//! A group is a stretch of the K dimension whose weights share a scale and an offset: the remaining zero point once
+//! codes are signed, or a minimum weight. The offset is multiplied by the sum of operand A over the group, which a
+//! separate kernel computes. A is bytes if its producer has bytes with one scale per row, otherwise f32. The zero point
+//! of such bytes contributes the sum of a column's weights, which is computed when the artifact is written.
 
 use super::bytes::constant;
 use super::rewritten::{Zero, bytes_of, computed, row_scale, spliced, subtracted, write_scale, zero_of};
@@ -24,39 +24,39 @@ use sardonyx_kernels::device_spec::BYTE_SHIFT;
 use sardonyx_kernels::products;
 use std::sync::Arc;
 
-/// So many products of a byte by a code of four bits, 16 times as large in registers, stay within i32.
+/// This many products of a byte and a 4-bit code, which is 16 times as large in registers, fit in i32.
 const PRODUCTS_MAX: i64 = 1 << 16;
 
-/// A contraction by codes that have a scale for each group.
+/// A contraction with codes that have a scale for each group.
 pub struct Site {
     left: Left,
-    /// The load of the left factor.
+    /// The load of operand A.
     load: usize,
-    /// One for each sum.
+    /// One for each accumulator.
     rights: Vec<Right>,
     groups: i64,
     size: i64,
 }
 
 enum Left {
-    /// As it is.
+    /// In f32.
     Floats,
     Bytes(Box<Factor>),
 }
 
-/// Codes of a parameter, and what a kernel makes of them.
+/// A parameter of codes, and the kernel that dequantises them.
 struct Right {
     load: usize,
     param: Id,
     source: Source,
-    /// Where the parameter is read, and what the maker's variables are, in the new kernel.
+    /// The index at which the new kernel reads the parameter, and the dequantising kernel's variables there.
     index: Vec<Dim>,
     vars: Vec<Dim>,
     maker: usize,
     code: Code,
 }
 
-/// (convert(code) - zero) · scale + more: statements of the kernel that makes it.
+/// (convert(code) - zero) · scale + more; fields are statements of the dequantising kernel.
 #[derive(Clone, Copy)]
 struct Code {
     value: usize,
@@ -64,7 +64,7 @@ struct Code {
     zero: Option<usize>,
     scale: usize,
     more: Option<usize>,
-    /// What codes without a sign are less where they have one.
+    /// The amount subtracted from unsigned codes to make them signed.
     shift: f64,
 }
 
@@ -95,7 +95,7 @@ impl Code {
             _ => None,
         };
         let code = |k: usize, scale: usize| {
-            // The difference is one of f32, or of i32.
+            // The difference is computed in f32 or in i32.
             let whole = converted(k).filter(|from| m.body[*from].dtype == DType::I32).unwrap_or(k);
             let difference = of_function(whole, ScalarFn::Sub);
             let code = converted(difference.map_or(whole, |args| args[0]))?;
@@ -112,14 +112,14 @@ impl Code {
         code(a, b).or_else(|| code(b, a))
     }
 
-    /// Whether nothing is added to codes with a sign, times their scale.
+    /// Whether nothing is added to the scaled signed codes.
     fn is_symmetric(&self, m: &Kernel) -> bool {
         let zero = self.zero.map_or(Some(0.0), |z| constant(m, z));
         self.more.is_none() && zero == Some(self.shift)
     }
 }
 
-/// `None` where the step is nothing of the kind; the error is why one stays as it is.
+/// Returns `None` if the step is not such a contraction; the error says why a similar one is not rewritten.
 pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result<Option<Site>, &'static str> {
     let step = &program.steps[at];
     let Some(k) = kernel(step).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
@@ -158,14 +158,14 @@ pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result
     let bytes = bytes.filter(|f| f.is_near(program) && size <= PRODUCTS_MAX && !floats);
     let halves = rights.iter().all(|r| program.containers[r.param].dtype.bits() == 4);
     if bytes.is_some() && groups == 1 && !halves {
-        // One scale: their sums need no folding.
+        // With a single scale, plain byte contraction is better, as it accumulates without groups.
         return Ok(None);
     }
     let left_of = bytes.map_or(Left::Floats, |factor| Left::Bytes(Box::new(factor)));
     Ok(Some(Site { left: left_of, load: left, rights, groups, size }))
 }
 
-/// Codes that a load reads through their dequantisation: them, how many groups there are along the sum, and of what size.
+/// Returns the codes that a load reads through their dequantisation, the number of groups along K, and their size.
 fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Right, i64, i64)> {
     let (step, k) = (&program.steps[at], kernel(&program.steps[at])?);
     let Body::Load { memlet, guard: None } = &k.body[load].body else { return None };
@@ -180,7 +180,7 @@ fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Righ
     let mut vars = memlet.index.clone();
     let producer = uses.producers[id]?;
     let (made, groups, size) = match program.steps[producer].op {
-        // The axis of the sum was two.
+        // A view has merged the axes [groups, size] into K.
         FlowOp::View => {
             let made = program.steps[producer].args[0];
             let dims = &program.containers[made].dims;
@@ -216,8 +216,8 @@ fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Righ
     Some((Right { load, param, source, index, vars, maker, code }, groups, size))
 }
 
-/// Whether the codes of floats are numbers. Those that are prepared later are not known yet: where `quantize` makes one that is
-/// none, its scale is none either, or infinite.
+/// Whether all codes of a float type are finite numbers. Codes that are prepared later are not known yet and count as
+/// finite: where `quantize` produces one that is not, its scale is not finite either.
 pub fn are_numbers(source: &Source, params: &dyn ParamValues) -> bool {
     let Ok(codes) = joined(source, params) else { return true };
     let numbers = (0..=u8::MAX).map(|code| decode(codes.dtype(), code.into()).is_none_or(f64::is_finite));
@@ -328,7 +328,7 @@ impl Right {
     }
 }
 
-/// What is added to the weights of a group, where the new kernel is.
+/// Returns the offset of a group's weights, computed in the new kernel.
 fn added(draft: &mut Draft, program: &Program, right: &Right, scale: usize) -> Option<usize> {
     let code = right.code;
     let shift = draft.push(Body::Const(code.shift), DType::F32);
@@ -350,7 +350,8 @@ fn added(draft: &mut Draft, program: &Program, right: &Right, scale: usize) -> O
     })
 }
 
-/// The sums of the left factor over each group, by a kernel of their own, and where the contraction reads them.
+/// Returns the sums of operand A over each group, which a separate kernel computes, and the index at which the
+/// contraction reads them.
 fn row_sums(
     program: &mut Program,
     at: usize,
@@ -385,7 +386,7 @@ fn row_sums(
     Some((sums, read))
 }
 
-/// The parameter as codes with a sign.
+/// Returns the parameter as signed codes.
 fn signed(program: &mut Program, right: &Right) -> Id {
     let stored = &program.containers[right.param];
     let unsigned = stored.dtype.is_unsigned_int();
@@ -393,7 +394,8 @@ fn signed(program: &mut Program, right: &Right) -> Id {
     container.map_or(right.param, |container| made_of(program, &right.source, Transform::Signed, container))
 }
 
-/// The sum of each column's weights, by a kernel of parameters alone, and where the contraction reads it.
+/// Returns the sum of each column's weights, computed by a kernel of parameters only, and the index at which the
+/// contraction reads it.
 fn column_sums(program: &mut Program, at: usize, site: &Site, right: &Right) -> Option<(Id, Vec<Dim>)> {
     let step = &program.steps[at];
     let (old, origins) = (kernel(step)?, step.origins.clone());

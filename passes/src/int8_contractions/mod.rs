@@ -1,11 +1,11 @@
-//! contract(s · (q - z), t · (w - y))  =>  s · t · (contract(q, w) - z · Σ w - y · (Σ q - n · z)): dequantised bytes are
-//! multiplied as bytes
+//! contract(s · (q - z), t · (w - y))  =>  s · t · (contract(q, w) - z · Σ w - y · (Σ q - n · z)): dequantised bytes
+//! are multiplied as bytes
 //!
-//! Bytes are multiplied in the types that the target's description has. CPUs multiply bytes without a sign by such with
-//! one: i8 on the left is u8 around 128 more there, u8 on the right, which is constant, i8 around 128 less. GPUs take bytes
-//! as they are. The left factor's maker writes the byte beside what it wrote; where nothing else reads that, it is gone.
-//! Σ w is computed when the artifact is written, Σ q by a kernel of its own where y is not 0. Sums are exact, where those of
-//! f32 were rounded.
+//! Bytes are multiplied in the types given by the target's description. CPUs multiply unsigned by signed bytes: i8 in
+//! operand A becomes u8 by adding 128, and u8 in B, which is constant, becomes i8 by subtracting 128. GPUs take bytes
+//! as they are. The producer of A stores the byte as an additional result; if its original result then has no consumer,
+//! it is removed. Σ w is computed when the artifact is written, and Σ q by a separate kernel if y is not 0.
+//! Accumulation is exact, where that in f32 was rounded.
 
 mod bytes;
 mod groups;
@@ -30,7 +30,7 @@ use sardonyx_kernels::device_spec::ByteProducts;
 use sardonyx_kernels::{Target, products, target};
 use std::collections::BTreeMap;
 
-/// So many products of bytes, each less its zero point, stay within i32.
+/// This many products of bytes, each minus its zero point, fit in i32.
 const PRODUCTS_MAX: i64 = (1 << 31) / (384 * 384);
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -47,7 +47,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// A contraction of bytes that have one scale along the sum, or one for each group.
+/// A contraction of bytes with one scale along K, or with one scale for each group.
 enum Either {
     Whole(Site),
     Groups(groups::Site),
@@ -70,15 +70,15 @@ fn find(program: &Program, at: usize, device: Target, params: &Params) -> Found<
     }
 }
 
-/// What contractions share.
+/// Containers shared by several contractions.
 struct Written {
-    /// What the target multiplies.
+    /// The byte types that the target multiplies.
     taken: ByteProducts,
-    /// The bytes that are written beside what they were made into.
+    /// Containers of bytes that producers store in addition, by the container of dequantised values.
     bytes: BTreeMap<Id, Id>,
-    /// The scales of rows that are written beside them.
+    /// Containers of row scales that producers store in addition, likewise.
     scales: BTreeMap<Id, Id>,
-    /// Sums of such bytes, by where they are read.
+    /// Sums of such bytes, by container and by how they are indexed.
     sums: BTreeMap<(Id, String), Id>,
 }
 
@@ -90,45 +90,45 @@ impl Written {
 
 /// A contraction that can multiply bytes.
 struct Site {
-    /// Of factors and sums as they are: f32 or i32.
+    /// Original type of operands and accumulators: f32 or i32.
     dtype: DType,
-    /// How many products a sum is of.
+    /// Number of products per accumulator.
     count: i64,
     left: Factor,
-    /// One for each sum.
+    /// One for each accumulator.
     rights: Vec<Right>,
 }
 
-/// A factor of a contraction's products that a kernel makes of bytes.
+/// An operand of a contraction that a kernel dequantises from bytes.
 struct Factor {
     /// The load in the contraction.
     load: usize,
-    /// The container that it reads.
+    /// The container that is loaded.
     id: Id,
     maker: usize,
-    /// Which of the maker's stores is read.
+    /// The producer's store that is read.
     store: usize,
     bytes: Bytes,
-    /// What the maker's variables are where the contraction reads.
+    /// The producer's variables at the point that the contraction reads.
     vars: Vec<Dim>,
 }
 
-/// A constant factor.
+/// A constant operand.
 struct Right {
     factor: Factor,
-    /// The parameter, and where it is read.
+    /// The parameter, and the index at which it is read.
     param: Id,
     index: Vec<Dim>,
     source: Source,
-    /// Absent where they are not known.
+    /// `None` if they are not known.
     sums: Option<Sums>,
 }
 
-/// The sums of a parameter that belong to the columns.
+/// Sums of a parameter over K, one for each column.
 struct Sums {
     transform: Transform,
     container: Container,
-    /// Where they are read.
+    /// The index at which they are read.
     index: Dim,
 }
 
@@ -145,11 +145,11 @@ impl Factor {
             (program.steps[maker].results.iter().position(|r| *r == id)?, kernel(&program.steps[maker])?);
         let mut stores = (0..made.stores.len()).filter(|s| made.stores[*s].memlet.container == result);
         let (Some(store), None) = (stores.next(), stores.next()) else { return None };
-        // Every element is written at the point of its own index.
+        // The container must be indexed by variables of the producer.
         let places: Vec<Option<usize>> = made.stores[store].memlet.index.iter().map(bare_var).collect();
         let value = |(v, extent): (usize, &Dim)| match places.iter().position(|p| *p == Some(v)) {
             Some(axis) => Some(memlet.index[axis].clone()),
-            // What is stored does not move with a variable that is summed over.
+            // The stored value must not depend on a variable of the reduction.
             None => (v >= made.outer.len() || extent.is_const(1)).then(|| Dim::constant(0)),
         };
         let vars = made.extents().enumerate().map(value).collect::<Option<Vec<Dim>>>()?;
@@ -157,7 +157,8 @@ impl Factor {
         Some(Factor { load, id, maker, store, bytes, vars })
     }
 
-    /// Whether statements of the maker are the same at all points of a sum, and made of what is there elsewhere too.
+    /// Whether zero point and scale are constant along the reduction, and can be recomputed in the contraction or, for
+    /// a scale per row, stored by the producer.
     fn is_fixed(&self, program: &Program, n_outer: usize) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
         let fixed = |v: &usize| self.vars.get(*v).is_some_and(|d| own_vars(d).iter().all(|w| *w < n_outer));
@@ -169,12 +170,12 @@ impl Factor {
         self.bytes.zero.is_none_or(is_fixed) && scale
     }
 
-    /// Whether the scale is one for each row, which only the maker knows.
+    /// Whether there is one scale per row that only the producer can compute.
     fn writes_scale(&self, made: &Kernel) -> bool {
         self.bytes.scale.is_some_and(|s| is_of_row(made, s))
     }
 
-    /// Whether no zero point is farther from 0 than a byte is.
+    /// Whether no zero point is outside the range of a byte.
     fn is_near(&self, program: &Program) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
         self.bytes.zero.is_none_or(|z| match constant(made, z) {
@@ -183,7 +184,7 @@ impl Factor {
         })
     }
 
-    /// Whether what is 0 around it is a byte.
+    /// Whether padding with 0 can be expressed as a byte, which is the zero point.
     fn is_padded_well(&self, program: &Program) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
         let range = if made.body[self.bytes.byte].dtype == DType::I8 { -128.0..=127.0 } else { 0.0..=255.0 };
@@ -191,7 +192,8 @@ impl Factor {
         self.bytes.guard.is_none() || zero.is_some_and(|z| range.contains(&z))
     }
 
-    /// The container whose bytes it is as they are, nothing padded, and where the contraction reads it.
+    /// Returns the container from which the producer loads the bytes unchanged and without padding, and the index in
+    /// the contraction's variables.
     fn read(&self, program: &Program) -> Option<(Id, Vec<Dim>)> {
         let step = &program.steps[self.maker];
         let Body::Load { memlet, guard: None } = &kernel(step)?.body[self.bytes.byte].body else { return None };
@@ -203,7 +205,7 @@ impl Factor {
     }
 }
 
-/// `None` where the step is nothing of the kind; the error is why one stays as it is.
+/// Returns `None` if the step is not such a contraction; the error says why a similar one is not rewritten.
 fn matches(program: &Program, at: usize, taken: ByteProducts) -> std::result::Result<Option<Site>, &'static str> {
     let step = &program.steps[at];
     let Some(k) = kernel(step).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
@@ -275,7 +277,8 @@ fn right_of(
     Ok(Right { factor, param, index, source, sums })
 }
 
-/// Where one axis of the parameter counts the columns, and all others are summed over, each once.
+/// Returns the sums if one axis of the parameter is indexed by the columns, and the contraction reduces over each other
+/// axis once.
 fn sums(k: &Kernel, param: &Container, index: &[Dim]) -> Option<Sums> {
     let n_outer = k.outer.len();
     let column = |d: &Dim| own_vars(d).iter().any(|v| *v < n_outer);
@@ -300,7 +303,7 @@ fn sums(k: &Kernel, param: &Container, index: &[Dim]) -> Option<Sums> {
     Some(Sums { transform, container, index: index[axis].clone() })
 }
 
-/// What is made of a parameter when the artifact is written.
+/// Adds a parameter that is transformed when the artifact is written.
 fn made_of(program: &mut Program, source: &Source, transform: Transform, container: Container) -> Id {
     let id = program.container(container);
     let source = Source { transform: Some(transform), ..source.clone() };

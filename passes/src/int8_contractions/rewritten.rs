@@ -1,4 +1,4 @@
-//! A site  =>  the program with it
+//! a site  =>  the program with a contraction of bytes
 
 use super::bytes::constant;
 use super::{Factor, Right, Site, Sums, Written, made_of};
@@ -33,7 +33,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     program.steps[at].args = args;
 }
 
-/// The container of the left factor's bytes; its maker writes them where nothing has yet.
+/// Returns the container of operand A's bytes, stored by its producer if nothing stores them yet.
 pub fn bytes_of(program: &mut Program, at: usize, left: &Factor, written: &mut Written) -> Id {
     if let Some(id) = as_they_are(program, at, left, written.taken).or_else(|| written.bytes.get(&left.id).copied()) {
         return id;
@@ -43,8 +43,8 @@ pub fn bytes_of(program: &mut Program, at: usize, left: &Factor, written: &mut W
     id
 }
 
-/// The container of bytes that the left factor only widens, where neighbours along the sum are some in memory, or may
-/// be written so.
+/// Returns the container of bytes that operand A only widens, if it is contiguous along K or a kernel writes it, whose
+/// layout can still be chosen.
 fn as_they_are(program: &Program, at: usize, left: &Factor, taken: ByteProducts) -> Option<Id> {
     let (id, index) = left.read(program)?;
     let k = kernel(&program.steps[at])?;
@@ -55,15 +55,16 @@ fn as_they_are(program: &Program, at: usize, left: &Factor, taken: ByteProducts)
     (taken.left(dtype).0 == dtype && index == memlet.index && (along || made)).then_some(id)
 }
 
-/// What is subtracted from the bytes as they are multiplied.
+/// The zero point that is subtracted from bytes when they are multiplied.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Zero {
     Known(f64),
-    /// A statement of the factor's maker, and so much more.
+    /// A statement of the operand's producer, plus this number.
     Computed(usize, f64),
 }
 
-/// The zero point of a factor in the type that its bytes are multiplied in, which `taken` gives with the shift.
+/// Returns the zero point of an operand in the type in which its bytes are multiplied; `taken` gives that type and the
+/// shift.
 pub fn zero_of(program: &Program, factor: &Factor, taken: impl Fn(DType) -> (DType, f64)) -> Zero {
     let Some(maker) = kernel(&program.steps[factor.maker]) else { return Zero::Known(0.0) };
     let (_, shift) = taken(maker.body[factor.bytes.byte].dtype);
@@ -75,14 +76,14 @@ pub fn zero_of(program: &Program, factor: &Factor, taken: impl Fn(DType) -> (DTy
     }
 }
 
-/// The maker writes the byte too, in the type that the target multiplies.
+/// Makes the producer store the bytes as well, in the type that the target multiplies.
 fn write_bytes(program: &mut Program, left: &Factor, taken: ByteProducts) -> Id {
     let plain = program.containers[left.id].clone();
     let FlowOp::Kernel(maker) = &mut program.steps[left.maker].op else { return left.id };
     let maker = Arc::make_mut(maker);
     let (dtype, shift) = taken.left(maker.body[left.bytes.byte].dtype);
     let container = Container { dtype, ..plain };
-    // The zero point, which is what was 0.
+    // Zeros become the zero point.
     let padding = left.bytes.zero.and_then(|z| constant(maker, z)).unwrap_or(0.0) + shift;
     let mut push = |body: Body, dtype: DType| {
         maker.body.push(Statement { body, dtype });
@@ -103,7 +104,7 @@ fn write_bytes(program: &mut Program, left: &Factor, taken: ByteProducts) -> Id 
     write_beside(program, left.maker, container, index, byte)
 }
 
-/// A kernel writes one of its values too.
+/// Makes a kernel store one of its values as an additional result.
 fn write_beside(program: &mut Program, maker: usize, container: Container, index: Vec<Dim>, value: usize) -> Id {
     let id = program.container(container.clone());
     let step = &mut program.steps[maker];
@@ -116,7 +117,7 @@ fn write_beside(program: &mut Program, maker: usize, container: Container, index
     id
 }
 
-/// The maker writes the scale of each row too; `None` where nobody but it need know one.
+/// Makes the producer store the scale of each row as well; returns `None` if there is no such scale.
 pub fn write_scale(program: &mut Program, left: &Factor, written: &mut Written) -> Option<Id> {
     let made = kernel(&program.steps[left.maker]).filter(|made| left.writes_scale(made))?;
     if let Some(known) = written.scales.get(&left.id) {
@@ -129,19 +130,19 @@ pub fn write_scale(program: &mut Program, left: &Factor, written: &mut Written) 
     Some(id)
 }
 
-/// The scale of the row that is multiplied: from the container that its maker wrote scales to, or computed as the maker does.
+/// Returns the scale of the current row: loaded from the container that the producer stores, or recomputed.
 pub fn row_scale(draft: &mut Draft, program: &Program, factor: &Factor, scales: Option<Id>) -> Option<usize> {
     let Some(scales) = scales else { return copied(draft, program, factor, factor.bytes.scale?) };
     let rows = factor.vars[..program.containers[scales].dims.len()].to_vec();
     Some(draft.load(program, scales, rows, None))
 }
 
-/// Statements of the kernel that made a factor, at the point where the factor is read.
+/// Appends statements of an operand's producer, at the point at which the operand is read.
 fn copied(draft: &mut Draft, program: &Program, factor: &Factor, wanted: usize) -> Option<usize> {
     spliced(draft, program, factor.maker, &factor.vars, wanted)
 }
 
-/// Statements of a kernel, where its variables are `vars`.
+/// Appends statements of a kernel with `vars` in place of its variables.
 pub fn spliced(draft: &mut Draft, program: &Program, maker: usize, vars: &[Dim], wanted: usize) -> Option<usize> {
     let step = &program.steps[maker];
     let (maker, first) = (kernel(step)?, draft.reads.len());
@@ -157,7 +158,7 @@ pub fn spliced(draft: &mut Draft, program: &Program, maker: usize, vars: &[Dim],
     Some(found)
 }
 
-/// The kernel that multiplies `bytes` by the parameters given, with the sums of their columns.
+/// Builds the kernel that multiplies `bytes` by the given parameters, which come with their column sums.
 fn contraction(
     program: &Program,
     (at, taken): (usize, ByteProducts),
@@ -198,7 +199,7 @@ fn contraction(
                 if let (Some(zero), Some(columns), Some(sums)) = (zero, columns, &right.sums) {
                     let mut columns = draft.load(program, columns, vec![sums.index.clone()], None);
                     if program.containers[param].dtype == DType::U8 {
-                        // The file has the sums of bytes with a sign.
+                        // The artifact stores the sums of signed bytes.
                         let more = draft.push(Body::Const(BYTE_SHIFT * site.count as f64), DType::I32);
                         columns = draft.apply(ScalarFn::Add, &[columns, more], DType::I32);
                     }
@@ -235,7 +236,7 @@ fn contraction(
     Some(tidy(new, draft.args))
 }
 
-/// The statement of a zero point, where it is not 0.
+/// Appends the zero point, unless it is 0.
 pub fn subtracted(draft: &mut Draft, program: &Program, factor: &Factor, zero: Zero) -> Option<usize> {
     match zero {
         Zero::Known(0.0) => None,
@@ -251,7 +252,8 @@ pub fn subtracted(draft: &mut Draft, program: &Program, factor: &Factor, zero: Z
     }
 }
 
-/// The sums of the left factor's bytes, by a kernel of their own, and where the contraction reads them.
+/// Returns the sums of operand A's bytes, which a separate kernel computes, and the index at which the contraction
+/// reads them.
 fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &mut Written) -> Option<(Id, Vec<Dim>)> {
     let step = &program.steps[at];
     let old = kernel(step)?;
@@ -279,7 +281,7 @@ fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &
     Some((id, read))
 }
 
-/// A kernel that writes one value at each outer point, and what it writes.
+/// Adds a kernel that stores one value at each outer point, and returns its result.
 pub fn computed(
     program: &mut Program,
     draft: Draft,
@@ -305,7 +307,7 @@ pub fn computed(
     id
 }
 
-/// The parameter in the type that the target multiplies.
+/// Returns the parameter in the type that the target multiplies.
 fn parameter(program: &mut Program, right: &Right, taken: ByteProducts) -> Id {
     let stored = &program.containers[right.param];
     let signed = (taken.right(stored.dtype).0 != stored.dtype).then(|| Transform::Signed.gives(stored)).flatten();

@@ -1,4 +1,4 @@
-//! products of dequantised bytes, of every sign and zero point  =>  the same numbers from products of bytes
+//! contractions of dequantised bytes, with all signs and zero points  =>  the same numbers from byte contractions
 
 use super::groups::are_numbers;
 use crate::validate::{validated, validated_for};
@@ -8,12 +8,12 @@ use sardonyx_kernels::Target;
 use sardonyx_kernels::target::Class;
 use std::collections::BTreeMap;
 
-/// Devices that multiply some signs, and any.
+/// Returns a target that multiplies certain signs only, and one that multiplies any.
 fn targets() -> [Target; 2] {
     ["cpu", "cuda:sm_80"].map(|name| Target::from_name(name).unwrap())
 }
 
-/// (x - zx) · sx times (w - zw) · sw[n] in f32; in i32 without the scales.
+/// Builds (x - zx) · sx times (w - zw) · sw[n] in f32, or without scales in i32.
 fn product(left: &str, right: &str, [zx, zw]: [i64; 2], float: bool) -> String {
     let (wide, scaled) = if float { ("f32", true) } else { ("i32", false) };
     let factor = |name: &str, from: &str, dims: &str, zero: i64, scale: &str| {
@@ -75,7 +75,7 @@ fn every_sign_and_zero_point() {
     }
 }
 
-/// A zero point that no byte has would take sums beyond i32.
+/// A zero point outside the range of a byte could overflow i32 accumulators.
 #[test]
 fn far_zero_points_stay() {
     let text = product("ui8", "i8", [1 << 30, 0], true);
@@ -83,7 +83,7 @@ fn far_zero_points_stay() {
     assert!(!rules.contains(&"bytes"), "{rules:?}");
 }
 
-/// What pads an image is its zero point, as a byte.
+/// An image is padded with its zero point, as a byte.
 #[test]
 fn padded_images() {
     for (from, zero, applies) in [("ui8", 7, true), ("i8", -7, true), ("ui8", -7, false)] {
@@ -108,7 +108,7 @@ fn padded_images() {
     }
 }
 
-/// x[m, 48] times (convert(w) - z) · s[g, n] + t[g, n] in three groups of 16.
+/// Builds x[m, 48] times (convert(w) - z) · s[g, n] + t[g, n] in three groups of 16.
 fn in_groups(codes: &str, zero: Option<i64>, added: bool, bytes: bool) -> String {
     let of = |name: &str, from: &str, dims: &str| {
         format!("%{name} = sdx.broadcast %{from} to [0, 2] : !sdx.tensor<[3, 9], f32> -> !sdx.tensor<{dims}, f32>")
@@ -172,7 +172,7 @@ fn codes_with_a_scale_for_each_group() {
                 let what = format!("{codes} {zero:?} {added} {bytes} {target:?}");
                 let passes = "sdx-to-flow,inline-maps,int8-contractions";
                 let (rules, checks) = validated_for(target, &text, passes).expect(&what);
-                // No kernel of GPUs decodes floats.
+                // GPU kernels do not decode floats of 8 bits.
                 let taken = !codes.starts_with('f') || target.class() == Class::Cpu;
                 assert!(
                     rules.contains(&"groups") == taken && !checks.contains("skipped"),
@@ -183,7 +183,7 @@ fn codes_with_a_scale_for_each_group() {
     }
 }
 
-/// The kernels read a code of no number as some number.
+/// The kernels would read a NaN or infinity code as some finite number.
 #[test]
 fn codes_that_are_no_numbers_are_seen() {
     for (dtype, none) in [(DType::F8E4M3FN, 0x7f), (DType::F8E4M3FNUZ, 0x80), (DType::F8E5M2, 0xfc)] {

@@ -1,9 +1,10 @@
 //! x[n, c, h, w] between kernels  =>  x in the order of dimensions in which the kernels around it are fastest together
 //!
-//! A container that only kernels write and read may lie in any order. Which orders are worth a look follows from the
-//! contractions: their columns should be neighbours in memory, and what they sum along. Which one each container gets is a shortest path
-//! (`path`): through the kernels in their order, over the layouts of what lies between one and the next, a step costing
-//! what its kernel then needs (`pace`). A residual is part of every state that it passes.
+//! A container that only kernels write and read may be laid out in any order. The candidate orders follow from the
+//! contractions: their columns should be contiguous in memory, and so should their operands along K. The layouts are
+//! chosen by a shortest path (`path`) through the kernels in order: its states are the layouts of the containers alive
+//! between two kernels, and each step costs the time of its kernel under those layouts (`pace`). A residual is part of
+//! every state that it passes.
 
 mod pace;
 mod path;
@@ -71,14 +72,14 @@ fn set_all(program: &mut Program, layouts: Vec<(Id, Layout)>, rewrites: &mut Rew
     Ok(())
 }
 
-/// A container and the layouts that it may have, row-major first.
+/// A container and its candidate layouts, row-major first.
 #[derive(Clone, Debug)]
 struct Choice {
     id: Id,
     layouts: Vec<Layout>,
 }
 
-/// Gives a container its layout, there and in every kernel that touches it.
+/// Sets the layout of a container, in the program and in every kernel that reads or writes it.
 fn set(program: &mut Program, id: Id, layout: &Layout) {
     program.containers[id].layout = layout.clone();
     for step in &mut program.steps {
@@ -94,13 +95,13 @@ fn set(program: &mut Program, id: Id, layout: &Layout) {
     }
 }
 
-/// Brings the outer variables into the order of the first result's memory: what is innermost is a kernel's lanes.
+/// Sorts the outer variables in the memory order of the first result: the innermost one becomes the vector lanes.
 pub(crate) fn sort_outer(k: &mut Kernel) {
     let Some(store) = k.stores.first() else { return };
     let strides = k.writes[store.memlet.container].strides();
     let flat = store.memlet.index.iter().zip(strides).fold(Dim::constant(0), |sum, (i, s)| sum + i.clone() * s);
     let stride = |v: &usize| flat.linear_in(&format!("%{v}")).map(|(stride, _)| stride);
-    // What does not move the result stays outside; of strides that are not known all are larger than those that are.
+    // Variables that do not index the result go outermost; unknown strides count as larger than known ones.
     let key = |v: &usize| match stride(v) {
         Some(s) if s.is_const(0) => i64::MAX,
         Some(s) => s.as_const().unwrap_or(i64::MAX - 1),
@@ -114,7 +115,8 @@ pub(crate) fn sort_outer(k: &mut Kernel) {
     k.outer = outer;
 }
 
-/// The containers that have a choice: made by kernels (or constant, for one kernel alone) and read by kernels only.
+/// Returns the containers with a choice: written by kernels (or constants of a single kernel), and read by kernels
+/// only.
 fn choices(program: &Program, target: Target) -> Vec<Choice> {
     let (producers, consumers) = (program.producers(), program.consumers());
     let wanted = wanted(program, &producers);
@@ -124,7 +126,7 @@ fn choices(program: &Program, target: Target) -> Vec<Choice> {
         let readers = &consumers[id];
         let made_well = match producers[id].map(|s| &program.steps[s].op) {
             Some(FlowOp::Kernel(_)) => true,
-            // What a contraction streams is packed.
+            // Constants that a contraction streams are packed instead.
             Some(FlowOp::Param { window: None, .. } | FlowOp::Const(_)) => {
                 let reader = readers.first().and_then(|s| kernel(&program.steps[*s]));
                 readers.len() == 1 && reader.is_some_and(|k| packable(k, target).is_none())
@@ -144,7 +146,7 @@ fn choices(program: &Program, target: Target) -> Vec<Choice> {
     found
 }
 
-/// The layout with one dimension innermost; none where that is row-major order.
+/// Returns the layout with one dimension innermost, or `None` if that is the row-major order.
 fn innermost(dims: &[Dim], axis: usize) -> Option<Layout> {
     let one = |d: &Dim| d.is_const(1);
     if one(&dims[axis]) || dims[axis + 1..].iter().all(one) {
@@ -153,8 +155,9 @@ fn innermost(dims: &[Dim], axis: usize) -> Option<Layout> {
     Some(Layout::Order((0..dims.len()).filter(|d| *d != axis).chain([axis]).collect()))
 }
 
-/// Per container the dimensions that it may be good to have innermost: the columns of a contraction with constant
-/// weights, what it sums the other factor along, and what moves with these in other kernels.
+/// Returns, by container, the dimensions that may be worth having innermost: the columns of a contraction with constant
+/// weights, the K dimensions of its other operand, and dimensions that other kernels index with the same variables as
+/// these.
 fn wanted(program: &Program, producers: &[Option<usize>]) -> Vec<BTreeSet<usize>> {
     let mut wanted = vec![BTreeSet::new(); program.containers.len()];
     for step in &program.steps {
@@ -190,7 +193,8 @@ fn wanted(program: &Program, producers: &[Option<usize>]) -> Vec<BTreeSet<usize>
     }
 }
 
-/// The outer variable with which the constant factor of a contraction moves, and the other one does not; that one.
+/// Returns the outer variable that indexes the constant operand of a contraction but not the other one, and the other
+/// one's load.
 fn columns(k: &Kernel, constant: &dyn Fn(usize) -> bool) -> Option<(usize, Memlet)> {
     if k.class() != Class::Contract {
         return None;
@@ -213,7 +217,7 @@ fn columns(k: &Kernel, constant: &dyn Fn(usize) -> bool) -> Option<(usize, Memle
     Some((var, other))
 }
 
-/// Every load (false) and store (true).
+/// Calls `each` with (false, memlet) for every load and (true, memlet) for every store.
 fn each_memlet(k: &Kernel, each: &mut dyn FnMut(bool, &Memlet)) {
     for statement in &k.body {
         if let Body::Load { memlet, .. } = &statement.body {
@@ -223,7 +227,7 @@ fn each_memlet(k: &Kernel, each: &mut dyn FnMut(bool, &Memlet)) {
     k.stores.iter().for_each(|s| each(true, &s.memlet));
 }
 
-/// The dimensions that step by one with a variable, which no other dimension moves with.
+/// Returns the only dimension that depends on a variable, if its index has coefficient 1 for it.
 fn places(memlet: &Memlet, var: usize) -> Option<usize> {
     let name = format!("%{var}");
     let moved = |d: &Dim| d.symbols().iter().any(|s| **s == *name);
@@ -232,7 +236,7 @@ fn places(memlet: &Memlet, var: usize) -> Option<usize> {
     (more.is_none() && variable(&memlet.index[axis]) == Some(var)).then_some(axis)
 }
 
-/// The one iteration variable of an index that steps by one with it.
+/// Returns the only iteration variable of an index, if it has coefficient 1.
 fn variable(index: &Dim) -> Option<usize> {
     let mut vars: Vec<usize> = index.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect();
     vars.dedup();

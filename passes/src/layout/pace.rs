@@ -1,4 +1,4 @@
-//! a kernel with these layouts  =>  the picoseconds that its code needs: words, operations, and how well it takes both
+//! a kernel with given layouts  =>  its estimated picoseconds: words, operations, and code efficiency
 
 use super::sort_outer;
 use crate::fuse::Costs;
@@ -18,7 +18,7 @@ impl<'p> Pricer<'p> {
         Pricer { program, costs, producers: program.producers() }
     }
 
-    /// Of the kernel of a step, where containers have these layouts, or their own.
+    /// Returns the cost of a step's kernel; `layout` overrides the layouts of containers.
     pub fn cost(&self, step: usize, layout: &dyn Fn(Id) -> Option<&'p Layout>) -> u64 {
         let step = &self.program.steps[step];
         let Some(k) = kernel(step) else { return 0 };
@@ -33,7 +33,7 @@ impl<'p> Pricer<'p> {
         self.costs.paced(&k, self.program, pace)
     }
 
-    /// As it will be lowered, its constants packed.
+    /// Lowers the kernel as it will be lowered later, with its constants packed.
     fn lowered(&self, k: &Kernel, args: &[Id]) -> Option<Lowered> {
         let constant = |operand: usize| parameter(self.program, &self.producers, args[operand]).is_some();
         let packed = packable(k, self.costs.target).filter(|p| p.factors.iter().all(|f| constant(f.operand)));

@@ -1,4 +1,4 @@
-//! kernels in order, layouts of what lies between them  =>  the layouts with which all together cost least
+//! kernels in order, candidate layouts of the containers between them  =>  the layouts with the least total cost
 
 use super::Choice;
 use super::pace::Pricer;
@@ -7,26 +7,27 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Layout, Program};
 use std::collections::{BTreeMap, HashMap};
 
-/// States that are kept from one kernel to the next: the cheapest. A state is the layouts of all that is still read.
+/// Maximum number of states kept between kernels (the cheapest). A state holds the layouts of all containers still to
+/// be read.
 const STATES_MAX: usize = 64;
-/// Ways to lay out the operands of one kernel that are all looked at.
+/// Maximum number of layout combinations considered for one kernel.
 const WAYS_MAX: usize = 64;
 
-/// What the search found.
+/// Result of the search.
 pub struct Found {
-    /// Per choice, in their order.
+    /// One for each choice, in order.
     pub layouts: Vec<(Id, Layout)>,
-    /// Of all kernels, in ps.
+    /// Total cost of all kernels, in ps.
     pub cost: u64,
-    /// Had each kernel the layouts that are best for it alone.
+    /// Total cost if each kernel had the layouts that are best for it alone.
     pub best_alone: u64,
     pub plain: u64,
 }
 
-/// Which layout each of some containers has, as an index into its choices; those that are not named are row-major.
+/// The layouts of some containers, as indices into their choices; all others are row-major.
 type State = Vec<(Id, usize)>;
 
-/// A state, what it cost to get there, and the choices on the way, newest first.
+/// The least cost of a state, and the last link of the choices that lead to it.
 struct Reached {
     cost: u64,
     way: Option<usize>,
@@ -47,7 +48,7 @@ pub fn shortest(program: &Program, choices: &[Choice], pricer: &Pricer) -> Found
         let mut own: Vec<Id> = step.args.iter().chain(&step.results).filter(has_choice).copied().collect();
         own.sort();
         own.dedup();
-        // Constants of this kernel alone are chosen here.
+        // Constants of this kernel alone are chosen here as well.
         let is_fresh =
             |id: &Id| producers[*id] == Some(at) || producers[*id].is_some_and(|p| kernel(&program.steps[p]).is_none());
         let (fresh, given): (Vec<Id>, Vec<Id>) = own.iter().partition(|id| is_fresh(id));
@@ -112,7 +113,7 @@ fn cheapest(states: BTreeMap<State, Reached>) -> BTreeMap<State, Reached> {
     all.into_iter().collect()
 }
 
-/// As many of the containers as have few ways together; the others stay row-major.
+/// Returns the longest prefix of the containers with at most `WAYS_MAX` combinations; the others stay row-major.
 fn few<'i>(ids: &'i [Id], of: &HashMap<Id, &Choice>) -> &'i [Id] {
     let mut ways = 1;
     let fits = |id: &&Id| {
@@ -122,7 +123,7 @@ fn few<'i>(ids: &'i [Id], of: &HashMap<Id, &Choice>) -> &'i [Id] {
     &ids[..ids.iter().take_while(fits).count()]
 }
 
-/// The step that reads each container last.
+/// Returns the last step that reads each container.
 fn last_readers(program: &Program) -> HashMap<Id, usize> {
     let mut last = HashMap::new();
     for (at, step) in program.steps.iter().enumerate() {
@@ -131,7 +132,7 @@ fn last_readers(program: &Program) -> HashMap<Id, usize> {
     last
 }
 
-/// Every way to give these containers layouts.
+/// Returns every combination of layouts of these containers.
 pub fn assignments(ids: &[Id], of: &HashMap<Id, &Choice>) -> Vec<State> {
     let mut all = vec![State::new()];
     for id in ids {

@@ -1,4 +1,4 @@
-//! small random programs  =>  the layouts found cost as little as any
+//! small random programs  =>  the layouts found have the least cost
 
 use super::pace::Pricer;
 use super::path::{assignments, layout, shortest};
@@ -59,7 +59,7 @@ impl Draft {
         result
     }
 
-    /// A convolution by constant weights of k x k.
+    /// Adds a convolution with constant weights of k x k.
     fn convolution(&mut self, x: Id, [c, o, h, w, k]: [i64; 5]) -> Id {
         let weights = self.weights(&[o, c, k, k]);
         let v = Kernel::var;
@@ -74,14 +74,14 @@ impl Draft {
         self.kernel(sizes, &[], &[a, b], vec![load(0, &at), load(1, &at), apply(ScalarFn::Add, &[0, 1])])
     }
 
-    /// y[n, h, w, c] = x[n, c, h, w]
+    /// Adds y[n, h, w, c] = x[n, c, h, w].
     fn turn(&mut self, a: Id, [n, c, h, w]: [i64; 4]) -> Id {
         let at = [0, 3, 1, 2].map(Kernel::var);
         self.kernel(&[n, h, w, c], &[], &[a], vec![load(0, &at)])
     }
 }
 
-/// Convolutions, sums with what was there before, and a last step that wants one order or the other.
+/// Builds convolutions, sums with earlier values, and a last step that prefers one order or the other.
 fn random_program(seed: u64) -> Program {
     let random = &mut Random::new(seed);
     let mut d = Draft::default();
@@ -114,7 +114,8 @@ fn costs() -> Costs {
     Costs::new(Target::cpu())
 }
 
-/// The least sum over all ways to give every container a layout, each kernel priced once per way that concerns it.
+/// Returns the least total cost over all combinations of layouts, pricing each kernel once per combination of its own
+/// containers.
 fn least(program: &Program, choices: &[Choice], pricer: &Pricer) -> u64 {
     let of: HashMap<Id, &Choice> = choices.iter().map(|c| (c.id, c)).collect();
     let mut known: HashMap<(usize, Vec<(Id, usize)>), u64> = HashMap::new();
@@ -166,7 +167,7 @@ fn a_convolution_net_gets_channels_last_and_its_ends_keep_theirs() {
         assert_eq!(*layout(id), Layout::Order(vec![0, 2, 3, 1]));
     }
     assert!([x, y].iter().all(|id| *layout(*id) == Layout::RowMajor));
-    // The sum's lanes run along the channels.
+    // The vector lanes of the sum run along the channels.
     let Some(FlowOp::Kernel(sum)) =
         program.steps.iter().map(|s| &s.op).rfind(|op| matches!(op, FlowOp::Kernel(k) if k.inner.is_empty()))
     else {
@@ -176,7 +177,7 @@ fn a_convolution_net_gets_channels_last_and_its_ends_keep_theirs() {
     assert!(program.steps.iter().filter_map(kernel).all(|k| k.check().is_ok()));
 }
 
-/// Many operands of one kernel, each with a choice: the search ends, with a cost that is true.
+/// One kernel with many operands that have a choice: the search ends, and the reported cost is correct.
 #[test]
 fn wide_kernels_are_laid_out_in_time() {
     let mut d = Draft::default();

@@ -1,7 +1,7 @@
-//! softmax(q · k) · v  =>  the same of bf16(q), bf16(k), bf16(v) and powers rounded to bf16, both summed in f32
+//! softmax(q · k) · v  =>  the same with bf16(q), bf16(k), bf16(v) and bf16 exponentials, accumulated in f32
 //!
-//! Nothing changes between kernels: attention rounds what it reads, once for all rows that it serves. Softmax stays f32,
-//! the total too: it is that of the powers before they are rounded.
+//! Nothing changes between kernels: attention rounds its operands after loading them, once for all rows that use them.
+//! Softmax stays f32, including its total, which sums the exponentials before they are rounded.
 
 use crate::splice::renumber_stores;
 use sardonyx_base::DType;
@@ -12,10 +12,10 @@ use sardonyx_kernels::Words;
 use sardonyx_kernels::{KernelDef, lower};
 use std::collections::BTreeMap;
 
-/// Rows below which rounding the values costs more than it saves.
+/// With fewer rows, rounding keys and values costs more than it saves.
 const ROWS_MIN: i64 = 8;
 
-/// The kernel with rounded factors; the error is why it stays as it is.
+/// Returns the kernel with rounded operands; the error says why it stays as it is.
 pub fn narrowed(k: &Kernel) -> Result<Kernel, &'static str> {
     let lowered = lower(k).map_err(|_| "it has no code")?;
     let rows = lowered.attention_rows().ok_or("its parts are not those of attention")?;
@@ -27,11 +27,11 @@ pub fn narrowed(k: &Kernel) -> Result<Kernel, &'static str> {
     if narrow { Ok(new) } else { Err("its factors are not read where they lie") }
 }
 
-/// Which arguments of which statements are rounded: both factors of the score; the value and the power, in the product
-/// that is mixed or in what divides it.
+/// Rounds both operands of the score, and the value and the weight of the weighted sum. If the weight is a quotient,
+/// its dividend is rounded instead.
 fn with_factors(k: &Kernel, def: &KernelDef) -> Option<Kernel> {
     let product = |f: ReduceFn, mut arg: usize| {
-        // Of keys that are not there it is 0.
+        // A select replaces the product by 0 for keys that do not exist.
         while let Body::Apply { f: ScalarFn::Select, args } = &k.body[arg].body {
             arg = args[1];
         }
@@ -55,7 +55,7 @@ fn with_factors(k: &Kernel, def: &KernelDef) -> Option<Kernel> {
         (false, true) => (b, a),
         (true, true) | (false, false) => return None,
     };
-    // Per statement the arguments that it takes rounded.
+    // By statement: the arguments that it takes rounded.
     let mut rounded: BTreeMap<usize, Vec<usize>> = BTreeMap::from([(scored, factors.to_vec())]);
     match &k.body[weight].body {
         Body::Apply { f: ScalarFn::Div, args } => {
@@ -86,7 +86,7 @@ fn with_factors(k: &Kernel, def: &KernelDef) -> Option<Kernel> {
     Some(new)
 }
 
-/// Whether a statement is computed from another.
+/// Whether a statement is computed from another one.
 fn is_made_of(def: &KernelDef, statement: usize, of: usize) -> bool {
     let (mut open, mut seen) = (vec![statement], vec![false; def.body.len()]);
     while let Some(k) = open.pop() {

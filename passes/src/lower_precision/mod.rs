@@ -1,9 +1,9 @@
-//! contract(x, w in panels)  =>  contract(bf16(x), bf16(w) in panels of pairs), summed in f32 as before
+//! contract(x, w in panels)  =>  contract(bf16(x), bf16(w) in panels of pairs), accumulated in f32 as before
 //!
-//! Done where the option `precision` is bf16. The factors of products with a constant become
-//! bf16, and those of attention: sums, epilogues, normalisation and softmax stay f32. A left factor is rounded where it is
-//! made: in place of the f32 where nothing else reads it, beside it where its maker may write both, else by a kernel of its
-//! own.
+//! Applies if the option `precision` is bf16. The operands of contractions with a constant and of attention become
+//! bf16; accumulators, epilogues, normalisation and softmax stay f32. Operand A is rounded by its producer: instead of
+//! the f32 result if nothing else reads that, as an additional result if the producer may write both, otherwise by a
+//! separate kernel.
 
 pub mod attention;
 
@@ -44,9 +44,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// A kernel whose factors may be bf16.
+/// A kernel whose operands may be bf16.
 enum Site {
-    /// What it becomes.
+    /// The rewritten kernel.
     Attention(Kernel),
     Contraction(Contraction),
 }
@@ -64,17 +64,17 @@ fn find(program: &Program, step: usize, target: TargetClass) -> Found<Site> {
     Ok(found.map(|contraction| ("bf16".into(), Site::Contraction(contraction))))
 }
 
-/// A contraction with bf16 factors.
+/// A contraction with bf16 operands.
 struct Contraction {
-    /// Reads the rounded left factor as the last operand.
+    /// Reads the rounded operand A as its last operand.
     kernel: Kernel,
-    /// Operands that are packed constants of bf16 now.
+    /// Operands that are now packed constants of bf16.
     panels: Vec<usize>,
-    /// The operand whose rounded form is the last one.
+    /// The operand of which the last one is a rounded copy.
     left: usize,
 }
 
-/// `None` where the step is no contraction with a packed constant; the error is why one stays as it is.
+/// Returns `None` if the step is not a contraction with a packed constant; the error says why one stays as it is.
 fn matches(program: &Program, step: usize) -> std::result::Result<Option<Contraction>, &'static str> {
     let Some(k) = kernel(&program.steps[step]).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
     let Some((common, rights)) = factors(k) else { return Ok(None) };
@@ -100,7 +100,8 @@ fn matches(program: &Program, step: usize) -> std::result::Result<Option<Contrac
     Ok(Some(Contraction { kernel, panels: panels.to_vec(), left: *left }))
 }
 
-/// The load that all products of a contraction share, and those of packed constants; none where a factor is another.
+/// Returns the load that all products share (A) and the loads of packed constants, or `None` if an operand is something
+/// else.
 fn factors(k: &Kernel) -> Option<(usize, Vec<usize>)> {
     let is_panel = |load: usize| {
         let plain = matches!(k.body[load].body, Body::Load { guard: None, .. }) && k.body[load].dtype == DType::F32;
@@ -119,7 +120,7 @@ fn factors(k: &Kernel) -> Option<(usize, Vec<usize>)> {
     same.then(|| (common, found.iter().map(|[_, b]| *b).collect()))
 }
 
-/// The operand that a load reads.
+/// Returns the operand that a load reads.
 fn read(k: &Kernel, load: usize) -> usize {
     match &k.body[load].body {
         Body::Load { memlet, .. } => memlet.container,
@@ -127,7 +128,7 @@ fn read(k: &Kernel, load: usize) -> usize {
     }
 }
 
-/// The kernel with factors of bf16, which are widened before they are multiplied.
+/// Returns the kernel with bf16 operands, which are widened before they are multiplied.
 fn narrowed(k: &Kernel, common: usize, rights: &[usize]) -> Kernel {
     let mut new = k.clone();
     let last = k.reads.len();
@@ -156,7 +157,7 @@ fn narrowed(k: &Kernel, common: usize, rights: &[usize]) -> Kernel {
     new
 }
 
-/// `rounded` gives each left factor's rounded form, which a kernel of its own makes.
+/// Replaces the step's kernel. `rounded` caches the rounded copy of each operand A, which a separate kernel computes.
 fn apply(program: &mut Program, step: usize, site: Contraction, rounded: &mut BTreeMap<Id, Id>) {
     let makers = program.producers();
     let mut args = program.steps[step].args.clone();
@@ -182,7 +183,7 @@ fn apply(program: &mut Program, step: usize, site: Contraction, rounded: &mut BT
     (program.steps[step].op, program.steps[step].args) = (FlowOp::Kernel(Arc::new(kernel)), args);
 }
 
-/// to[i] = from[i], rounded
+/// Builds to[i] = round(from[i]).
 pub fn rounding(from: Container, to: Container) -> Kernel {
     let memlet = Memlet { container: 0, index: (0..from.dims.len()).map(Kernel::var).collect() };
     let load = Body::Load { memlet: memlet.clone(), guard: None };
@@ -202,7 +203,8 @@ pub fn rounding(from: Container, to: Container) -> Kernel {
     kernel
 }
 
-/// Makers of what is only rounded write it rounded; those who may write it in both forms do.
+/// Moves rounding into producers: a result that is only used rounded is written rounded; other producers that may write
+/// both do.
 fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
     let mut beside: BTreeMap<Id, Id> = BTreeMap::new();
     for (&wide, &narrow) in rounded {
@@ -216,7 +218,7 @@ fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
             continue;
         }
         let end = match beside.get(&root.id) {
-            // The same views, of the rounded result.
+            // Repeats the views for the rounded result.
             Some(&id) => root.views.iter().rev().fold(id, |id, &view| {
                 let step = program.steps[view].clone();
                 let container = Container { dtype: DType::BF16, ..program.containers[step.results[0]].clone() };
@@ -231,13 +233,13 @@ fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
     }
 }
 
-/// What a kernel wrote, of which something is a view.
+/// A kernel's result of which a container is a view.
 struct Root {
     id: Id,
     maker: usize,
-    /// Among the maker's results.
+    /// Index among the producer's results.
     result: usize,
-    /// The steps from what is viewed back to here.
+    /// The view steps, from the viewed container back to the result.
     views: Vec<usize>,
 }
 
@@ -261,7 +263,7 @@ impl Root {
         }
     }
 
-    /// The result and all views of it.
+    /// Returns the result and all views of it.
     fn names(&self, program: &Program, uses: &Uses) -> Vec<Id> {
         let mut names = vec![self.id];
         let mut at = 0;
@@ -282,7 +284,7 @@ impl Root {
         })
     }
 
-    /// The maker writes bf16, under the same names.
+    /// Makes the producer write bf16, into the same containers.
     fn replace(&self, program: &mut Program) -> bool {
         let Some(kernel) = self.rounded_maker(program, true) else { return false };
         let uses = Uses::of(program);
@@ -293,7 +295,8 @@ impl Root {
         true
     }
 
-    /// The maker writes bf16 too; contractions and attention keep their results in registers for one of the two.
+    /// Makes the producer write bf16 as well. Contractions and attention are excluded, as they store their registers to
+    /// one result only.
     fn add(&self, program: &mut Program, beside: &mut BTreeMap<Id, Id>) -> bool {
         if beside.contains_key(&self.id) {
             return true;
@@ -310,7 +313,8 @@ impl Root {
         true
     }
 
-    /// The maker with the result rounded, in its place or behind all others; none where its code would be slower.
+    /// Returns the producer with the result rounded, in place or as an additional result; `None` if that changes its
+    /// code generator.
     fn rounded_maker(&self, program: &Program, in_place: bool) -> Option<Kernel> {
         let old = kernel(&program.steps[self.maker])?;
         let mut new = old.clone();

@@ -1,4 +1,4 @@
-//! What a kernel's sizes and guards say about its iteration variables: %1 where 0 <= %1 - 4 < n  =>  4 .. n + 4
+//! What a kernel's extents and guards say about its iteration variables: %1 where 0 <= %1 - 4 < n  =>  4 .. n + 4
 
 use super::image::Sure;
 use sardonyx_base::Dim;
@@ -6,22 +6,22 @@ use sardonyx_dialects::flow::kernel::{Body, Kernel, Level};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::collections::BTreeSet;
 
-/// A variable's values: `lo .. lo + n`.
+/// The values of a variable: `lo .. lo + n`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
     pub lo: Dim,
     pub n: Dim,
 }
 
-/// A kernel and the lower bounds of the symbols.
+/// A kernel, lower bounds of the symbols, and dependences of its statements.
 pub struct Facts<'k> {
     pub kernel: &'k Kernel,
     pub lo: &'k dyn Fn(&str) -> i64,
-    /// Per statement the iteration variables that its value depends on.
+    /// By statement: the iteration variables on which its value depends.
     pub deps: Vec<BTreeSet<usize>>,
 }
 
-/// The iteration variables in an index expression, through statements where `deps` are given.
+/// Returns the iteration variables in an index expression, following statement references for which `deps` are given.
 pub fn own_vars(d: &Dim, deps: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let mut vars = BTreeSet::new();
     for symbol in d.symbols() {
@@ -60,7 +60,7 @@ impl<'k> Facts<'k> {
         Facts { kernel, lo, deps }
     }
 
-    /// True where `a >= b` follows from the symbols' lower bounds.
+    /// Whether `a >= b` follows from the symbols' lower bounds.
     pub fn ge(&self, a: &Dim, b: &Dim) -> bool {
         a.provably_ge(b, self.lo)
     }
@@ -79,7 +79,7 @@ impl<'k> Facts<'k> {
         if self.ge(b, a) { b.clone() } else { a.maximum(b) }
     }
 
-    /// The ranges of the variables wherever a guard holds; they hold more where the answer is less than sure.
+    /// Returns ranges of the variables that include all points at which a guard holds, and how precise they are.
     pub fn ranges(&self, guard: Option<usize>) -> (Vec<Range>, Sure) {
         let mut ranges = super::image::whole(self.kernel);
         let sure = guard.map_or(Sure::Exact, |g| self.narrow(g, &mut ranges));
@@ -109,7 +109,7 @@ impl<'k> Facts<'k> {
         }
     }
 
-    /// Whatever it asks, it may hold everywhere.
+    /// Returns the precision of a guard that is not understood and so does not narrow the ranges.
     fn unknown(&self, guard: usize) -> Sure {
         if self.is_by_data(guard) { Sure::ByData } else { Sure::AtMost }
     }
@@ -126,7 +126,7 @@ impl<'k> Facts<'k> {
         }
     }
 
-    /// An integer statement as an expression.
+    /// Returns an integer statement as an expression.
     fn number(&self, k: usize) -> Option<Dim> {
         match &self.kernel.body[k].body {
             Body::Index(d) => Some(d.clone()),
@@ -138,7 +138,7 @@ impl<'k> Facts<'k> {
         }
     }
 
-    /// `d >= 0`, where `d` is a variable and a number, or a number and minus a variable.
+    /// Narrows ranges by `d >= 0`, where `d` is a variable plus a constant, or a constant minus a variable.
     fn at_least_zero(&self, d: &Dim, ranges: &mut [Range]) -> Sure {
         let vars = own_vars(d, &[]);
         let data = d.symbols().iter().any(|s| s.starts_with('$'));

@@ -1,10 +1,10 @@
-//! load a[%0, %1 + 4] where %1 < 3, load a[%0, $2]  =>  how many elements of `a` that reaches, over the symbols
+//! load a[%0, %1 + 4] where %1 < 3, load a[%0, $2]  =>  the number of elements of `a` accessed, over symbols
 //!
-//! The dimensions of an access fall into groups that share no iteration variable. A group's elements are numbered row
-//! by row; what an access reaches of it is then most often a run of numbers, and what it reaches of the container is
-//! the product. Several accesses are united by inclusion and exclusion.
+//! The dimensions of an access fall into groups that share no iteration variable. The elements of a group are numbered
+//! in row-major order; the accessed numbers usually form a range, and the accessed elements of the container are the
+//! product over groups. Several accesses are united by inclusion and exclusion.
 //!
-//! All extents are taken to be positive.
+//! All extents are assumed to be positive.
 
 use super::facts::{Facts, Range, own_vars};
 use sardonyx_base::Dim;
@@ -12,12 +12,12 @@ use sardonyx_base::dim::{Atom, product};
 use sardonyx_dialects::flow::kernel::Kernel;
 use std::collections::BTreeSet;
 
-/// How a count is to be understood; the later ones hold for a sum with any of them.
+/// Precision of a count, from best to worst; a sum is as precise as its least precise term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sure {
-    /// Equal to what happens.
+    /// Equal to the number at run time.
     Exact,
-    /// Reached where indices read from data differ as much as they can, and guards read from data hold.
+    /// Attained if data-dependent indices are as different as possible and data-dependent guards hold.
     ByData,
     AtMost,
 }
@@ -29,17 +29,17 @@ pub struct Count {
     pub sure: Sure,
 }
 
-/// One load or store: the index and the ranges of the iteration variables wherever its guard holds.
+/// A load or store: its index, and the ranges of the iteration variables where its guard holds.
 pub struct Access<'k> {
     pub index: &'k [Dim],
     pub ranges: Vec<Range>,
     pub sure: Sure,
 }
 
-/// Accesses united by inclusion and exclusion are at most this many.
+/// Maximum number of accesses that are united by inclusion and exclusion.
 const UNITED_MAX: usize = 5;
 
-/// How many elements of a container of these dimensions the accesses reach together.
+/// Returns how many elements of a container with these dimensions the accesses reach together.
 pub fn reached(facts: &Facts, dims: &[Dim], accesses: &[Access]) -> Count {
     let elements = product(dims);
     let mut boxes: Vec<Reach> = vec![];
@@ -64,7 +64,7 @@ pub fn reached(facts: &Facts, dims: &[Dim], accesses: &[Access]) -> Count {
     }
 }
 
-/// |A ∪ B ∪ …| = |A| + |B| − |A ∩ B| …, where every intersection is known.
+/// Returns |A ∪ B ∪ …| = |A| + |B| − |A ∩ B| …, or `None` if an intersection is unknown.
 fn united(facts: &Facts, reaches: &[&Reach]) -> Option<Dim> {
     if reaches.len() > UNITED_MAX {
         return None;
@@ -82,7 +82,8 @@ fn united(facts: &Facts, reaches: &[&Reach]) -> Option<Dim> {
     Some(words)
 }
 
-/// What one access reaches: a product over groups of dimensions; the last group, of none, is empty where nothing is.
+/// The elements reached by one access: a product over groups of dimensions. The last group has no dimensions and is
+/// empty if nothing is accessed.
 #[derive(Clone, Debug, PartialEq)]
 struct Reach {
     groups: Vec<Group>,
@@ -97,9 +98,9 @@ struct Group {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Set {
-    /// lo, lo + step, …: `n` numbers.
+    /// The `n` numbers lo, lo + step, ….
     Run { lo: Dim, n: Dim, step: i64 },
-    /// This many of the numbers that an expression gives; equal expressions over equal ranges give equal ones.
+    /// `n` of the values of an expression; equal expressions over equal ranges give equal sets.
     Some { n: Dim, of: Dim, over: Vec<Range> },
 }
 
@@ -140,7 +141,7 @@ impl Set {
 
 impl Reach {
     fn of(facts: &Facts, dims: &[Dim], access: &Access) -> Reach {
-        // A variable of one value is that value.
+        // A variable with a single value is replaced by that value.
         let fixed = |name: &str| {
             let range = access.ranges.get(var(name)?)?;
             range.n.is_const(1).then(|| range.lo.clone())
@@ -149,7 +150,7 @@ impl Reach {
         let moved: Vec<BTreeSet<usize>> = index.iter().map(|d| own_vars(d, &facts.deps)).collect();
         let mut sure = access.sure;
         let mut groups = vec![];
-        // Variables whose ranges a guard may leave empty: 0 where it does, and then nothing is read.
+        // Variables whose range may be empty under the guard, in which case nothing is accessed.
         let whole = whole(facts.kernel);
         let maybe = |v: &usize| access.ranges[*v] != whole[*v] && !facts.ge(&access.ranges[*v].n, &Dim::constant(1));
         let mut open: BTreeSet<usize> = (0..access.ranges.len()).filter(&maybe).collect();
@@ -185,7 +186,7 @@ impl Reach {
     }
 
     fn contains(&self, other: &Reach, facts: &Facts) -> bool {
-        // Of two that contain each other, one has to stay.
+        // Of two equal sets, one must remain.
         self.sure <= other.sure
             && self != other
             && self.pairs(other).is_some_and(|mut pairs| pairs.all(|(a, b)| a.set.contains(&b.set, facts)))
@@ -203,7 +204,7 @@ fn var(name: &str) -> Option<usize> {
     name.strip_prefix('%')?.parse().ok()
 }
 
-/// Dimensions that share variables, each group in order.
+/// Groups the dimensions that share variables; each group is sorted.
 fn grouped(moved: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(BTreeSet<usize>, Vec<usize>)> = vec![];
     for (d, vars) in moved.iter().enumerate() {
@@ -222,14 +223,14 @@ fn grouped(moved: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// A number that runs through `lo .. lo + n` in steps of 1 and is multiplied by something.
+/// A term factor · digit, where the digit ranges over `lo .. lo + n`.
 struct Digit {
     factor: Dim,
     lo: Dim,
     n: Dim,
 }
 
-/// What a number runs through, where that is one run or a mixed-radix number without carries.
+/// Returns the values of an expression, if they form one range or a mixed-radix number without carries.
 fn image(facts: &Facts, number: &Dim, ranges: &[Range]) -> Option<Set> {
     let mut rest = number.clone();
     let mut digits: Vec<Digit> = vec![];
@@ -257,13 +258,13 @@ fn image(facts: &Facts, number: &Dim, ranges: &[Range]) -> Option<Set> {
     }
 }
 
-/// A ⌊a / b⌋ of iteration variables that stands in some term by itself.
+/// Returns a ⌊a / b⌋ of iteration variables that occurs as a factor of a term.
 fn division(d: &Dim) -> Option<Atom> {
     let atoms = d.terms().flat_map(|(atoms, _)| atoms);
     atoms.into_iter().find(|a| matches!(a, Atom::FloorDiv(n, _) if !own_vars(n, &[]).is_empty())).cloned()
 }
 
-/// Takes a ⌊a / b⌋ out of a number: as a digit of its own, or as `a mod b` together with the `a` beside it.
+/// Removes a ⌊a / b⌋ from an expression: as a digit of its own, or, together with the remaining `a`, as `a mod b`.
 fn divided(facts: &Facts, number: &Dim, atom: &Atom, ranges: &[Range]) -> Option<(Digit, Dim)> {
     let Atom::FloorDiv(a, b) = atom else { return None };
     let quotient = "%quotient";
@@ -282,27 +283,27 @@ fn divided(facts: &Facts, number: &Dim, atom: &Atom, ranges: &[Range]) -> Option
     (lo == zero && own_vars(a, &[]).is_disjoint(&own_vars(&rest, &[]))).then_some((Digit { factor: f, lo, n }, rest))
 }
 
-/// What digits make together.
+/// The set of values of a sum of digits.
 enum Combined {
     Run {
         lo: Dim,
         n: Dim,
         step: i64,
     },
-    /// No two equal, with gaps between them.
+    /// The values are distinct, with gaps between them.
     Apart {
         n: Dim,
     },
 }
 
-/// offset + Σ factor · digit, from the digit of the smallest factor up.
+/// Returns the values of offset + Σ factor · digit, adding digits from the smallest factor up.
 fn combined(facts: &Facts, mut lo: Dim, digits: Vec<Digit>) -> Option<Combined> {
     let one = || Dim::constant(1);
     let mut open = vec![];
     for Digit { mut factor, lo: first, n } in digits {
         lo = lo + factor.clone() * first;
         if !facts.ge(&factor, &Dim::constant(0)) {
-            // Counted from the other end.
+            // Count this digit from its other end.
             lo = lo + factor.clone() * (n.clone() - one());
             factor = factor * Dim::constant(-1);
             if !facts.ge(&factor, &Dim::constant(0)) {
@@ -321,7 +322,7 @@ fn combined(facts: &Facts, mut lo: Dim, digits: Vec<Digit>) -> Option<Combined> 
         return None;
     }
     let step = step.unwrap_or(1);
-    // Numbers so far, and how far it is from the first to behind the last, in steps.
+    // The number of values so far, and the distance from the first one to past the last, in steps.
     let (mut n, mut span) = (one(), one());
     while !open.is_empty() {
         let times = |f: &Dim| f.exact_div(&Dim::constant(step));
@@ -335,7 +336,7 @@ fn combined(facts: &Facts, mut lo: Dim, digits: Vec<Digit>) -> Option<Combined> 
     Some(if n == span { Combined::Run { lo, n, step } } else { Combined::Apart { n } })
 }
 
-/// The iteration variables that a kernel has, all of them, from 0.
+/// Returns the full ranges of a kernel's iteration variables.
 pub fn whole(kernel: &Kernel) -> Vec<Range> {
     kernel.extents().map(|n| Range { lo: Dim::constant(0), n: n.clone() }).collect()
 }

@@ -1,15 +1,16 @@
-//! kernel  =>  the words that it moves: each distinct element of each operand, and each element that it writes, once
+//! kernel  =>  the words that it moves: each distinct element of each operand, and each element of each result, once
 //!
-//! A *word* is one element, whatever its type. *Algebraic* words are what a kernel has to move if it keeps whatever it
-//! has read: they do not depend on how it is computed. For kernels:
+//! A *word* is one element, whatever its type. *Algebraic* words are those that a kernel must move if it keeps
+//! everything it has read: they do not depend on how it is computed. For kernels:
 //!
-//! * What several loads read of one operand counts once: the union of their elements.
-//! * A load under a guard reads where the guard holds. One whose guard is read from data is taken to hold.
-//! * A gather reads its indices, and of the container as many elements as there are different places to look for, at
-//!   most the container.
-//! * A packed constant counts as the matrix that it holds; a result that begins as another tensor counts what is new.
+//! * Elements that several loads read from one operand count once.
+//! * A guarded load reads where its guard holds. A data-dependent guard is assumed to hold.
+//! * A gather reads its indices, and as many elements of the container as there are different positions to access, at
+//!   most the whole container.
+//! * A packed constant counts as the matrix that it holds; a result that extends another tensor counts its new elements
+//!   only.
 //!
-//! Counts are expressions of the model's symbols, for positive extents.
+//! Counts are expressions over the model's symbols, for positive extents.
 
 mod facts;
 mod image;
@@ -29,16 +30,16 @@ use image::{Access, reached};
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::kernel::{Body, Kernel, Memlet};
 
-/// The algebraic words of one kernel.
+/// Algebraic words of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// Per operand, and per result.
+    /// By operand, and by result.
     pub reads: Vec<Count>,
     pub writes: Vec<Count>,
 }
 
 impl Words {
-    /// `lo` gives the symbols' lower bounds.
+    /// `lo` returns the lower bounds of symbols.
     pub fn of(kernel: &Kernel, lo: &dyn Fn(&str) -> i64) -> Words {
         let facts = Facts::of(kernel, lo);
         let load = |body: &'_ Body| match body {

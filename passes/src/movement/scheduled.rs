@@ -1,14 +1,14 @@
-//! a launch, a device  =>  the words that its code requests from beyond a core's own memory, and the fewest for any code
+//! a launch, a device  =>  the words that its code requests from outside a core, and a lower bound for any code
 //!
-//! *Scheduled* words, on a CPU: what one core fetches from beyond its largest own cache, and what it writes. Of the
-//! kernel's loops, the outermost one is found inside which everything that is touched fits into the cache. What stays
-//! in there is fetched once for each time that it is begun, and once for all iterations of the loop around it where
-//! that loop does not move it. Whole cache lines, other users of the cache and sharing between cores are left out. On
-//! a GPU: what warps request from global memory, in sectors (`GpuKernel::movement`).
+//! On a CPU, *scheduled* words are what one core fetches from beyond its largest private cache, and what it writes. The
+//! model finds the outermost loop whose complete working set fits the cache. An operand is fetched once per execution
+//! of that loop, or once for all iterations of the loop directly around it if that loop does not index the operand.
+//! Whole cache lines, other users of the cache and sharing between cores are ignored. On a GPU, scheduled words are
+//! those that warps request from global memory, in sectors (`GpuKernel::movement`).
 //!
-//! The *lower bound* is the greater of the algebraic words and, for a contraction of `p` products, 2·p / √S −
-//! 2·S·cores: with S words of fast memory nothing multiplies matrices with fewer ("A Tight I/O Lower Bound for Matrix
-//! Multiplication", 2019), and each core has some at the beginning and some at the end.
+//! The *lower bound* is the maximum of the algebraic words and, for a contraction with `p` multiplications, 2·p / √S −
+//! 2·S·cores: with S words of fast memory, no matrix multiplication can move fewer ("A Tight I/O Lower Bound for Matrix
+//! Multiplication", 2019); the second term accounts for the words in each core's memory at the start and at the end.
 
 use sardonyx_base::DType;
 use sardonyx_base::{Error, Result};
@@ -18,18 +18,18 @@ use sardonyx_kernels::nest::Loop;
 use sardonyx_kernels::ptx::movement::SECTOR_BYTES;
 use sardonyx_kernels::{Lowered, Target};
 
-/// What of a device decides how much has to move.
+/// The properties of a device that determine how many words must be moved.
 #[derive(Clone, Debug)]
 pub struct FastMemory {
-    /// Bytes that one core has to itself.
+    /// Bytes of memory private to one core.
     pub bytes: i64,
     pub cores: i64,
-    /// What a GPU's code is written for; none for a CPU.
+    /// The target of a GPU's code; `None` for a CPU.
     pub ptx: Option<Target>,
 }
 
 impl FastMemory {
-    /// The largest level of one core, and a GPU's registers. Errors: E0406 where the description lacks them.
+    /// Takes the largest memory of one core plus a GPU's registers. Errors: E0406 if the description lacks them.
     pub fn of(spec: &DeviceSpec) -> Result<FastMemory> {
         let own = spec.memory.iter().filter(|m| m.per == Per::Core).filter_map(|m| m.bytes.value).max();
         let registers = spec.gpu.as_ref().and_then(|g| g.registers.value).unwrap_or(0) * 4;
@@ -42,7 +42,7 @@ impl FastMemory {
     }
 }
 
-/// Words per buffer, reads first, that a launch requests. `once` are their algebraic words.
+/// Returns the words that a launch requests, by buffer, reads first. `once` are their algebraic words.
 pub fn scheduled(lowered: &Lowered, params: &[i64], once: &[i64], memory: &FastMemory) -> Vec<i64> {
     let Some(target) = memory.ptx else { return cpu(lowered, params, once, memory.bytes) };
     let traffic = lowered.for_gpu(target).movement(params);
@@ -50,8 +50,8 @@ pub fn scheduled(lowered: &Lowered, params: &[i64], once: &[i64], memory: &FastM
     traffic.iter().enumerate().map(|(b, t)| t.scheduled * SECTOR_BYTES / bytes(b)).collect()
 }
 
-/// The fewest words for a kernel that moves `once` in all; `products` where it is a contraction of numbers of this
-/// type.
+/// Returns a lower bound on the words of a kernel that moves `once` algebraic words in all; `products` are the
+/// multiplications and the element type of a contraction.
 pub fn lower_bound(once: i64, products: Option<(i64, DType)>, memory: &FastMemory) -> i64 {
     let Some((products, dtype)) = products else { return once };
     let fast = memory.bytes as f64 / dtype.bytes() as f64;
@@ -64,10 +64,10 @@ fn element_bytes(def: &KernelDef, buffer: usize) -> i64 {
     all.map(|s| s.dtype.bytes() as i64).nth(buffer).unwrap_or(1)
 }
 
-/// What the code reads or writes of one buffer.
+/// How the code accesses one buffer.
 struct Touched {
     vars: VarSet,
-    /// In how many passes over the inner space.
+    /// Number of passes over the inner space that access it.
     passes: i64,
 }
 
@@ -75,7 +75,7 @@ fn cpu(lowered: &Lowered, params: &[i64], once: &[i64], cache_bytes: i64) -> Vec
     let (def, nest) = (&lowered.def, lowered.nest(params));
     let touched = touched(def, &nest.passes);
     let extents: Vec<i64> = (0..def.n_vars()).map(|v| size(def.extent(v), params)).collect();
-    // How much of a variable is inside the loops from `level` on.
+    // The extent of a variable that is covered by the loops from `level` on.
     let inside = |level: usize, var: usize| {
         let around = nest.loops[..level].iter().filter_map(|l| match l {
             Loop::Var { var: v, step } if *v == var => Some(*step),
@@ -94,7 +94,8 @@ fn cpu(lowered: &Lowered, params: &[i64], once: &[i64], cache_bytes: i64) -> Vec
     };
     let level = (0..nest.loops.len()).find(|l| footprint(*l) <= cache_bytes).unwrap_or(nest.loops.len());
     let words = |(b, t): (usize, &Touched)| {
-        // The innermost loop outside is the one whose iterations find the last one's data.
+        // The innermost of the outer loops is excluded, because its iterations find data of the previous iteration in
+        // the cache.
         let around = &nest.loops[..level.saturating_sub(1)];
         let mut words = once[b];
         for var in (0..def.n_vars()).filter(|v| t.vars >> v & 1 == 0) {

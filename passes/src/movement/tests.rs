@@ -1,4 +1,4 @@
-//! Accesses whose words are known by hand
+//! accesses with known counts of words
 
 use super::{Sure, Words};
 use sardonyx_base::{DType, Dim};
@@ -9,10 +9,10 @@ fn dims(texts: &[&str]) -> Vec<Dim> {
     texts.iter().map(|t| Dim::parse(t).unwrap()).collect()
 }
 
-/// A variable and the bounds within which a load is made.
+/// A variable, and the bounds within which a load is executed.
 type Guard<'a> = Option<(usize, &'a str, &'a str)>;
 
-/// y[outer] = loads of x under ranges `lo <= %v < hi`, added.
+/// Returns the words of y[outer] = the sum of loads of x, each under an optional guard `lo <= %v < hi`.
 fn reads(outer: &[&str], x: &[&str], loads: &[(&[&str], Guard)]) -> (String, Sure) {
     let mut body: Vec<Statement> = vec![];
     let push = |body: &mut Vec<Statement>, b: Body, dtype| {
@@ -58,7 +58,7 @@ fn what_does_not_move_the_index_does_not_count() {
     assert_eq!(reads(&["b", "s", "64"], &["b", "1"], &[(&["%0", "0"], None)]), exact("b"));
 }
 
-/// x·cos + rotate(x)·sin: the halves are parts of what is read anyway.
+/// x·cos + rotate(x)·sin: the halves are parts of the whole, which is read anyway.
 #[test]
 fn parts_of_a_whole_do_not_count_twice() {
     let halves: [(&[&str], _); 3] = [
@@ -71,7 +71,7 @@ fn parts_of_a_whole_do_not_count_twice() {
     assert_eq!(reads(&["s", "32"], &["s", "32"], &halves[2..]), exact("16*s"));
 }
 
-/// One part of a concatenation along an axis of open length, and one column of three.
+/// One part of a concatenation along an axis of symbolic length, and one column of three.
 #[test]
 fn a_guard_says_how_much_is_read() {
     let part: (&[&str], _) = (&["%0", "%1 - past"], Some((1, "past", "past + seq")));
@@ -90,7 +90,7 @@ fn shared_heads_and_merged_dimensions_are_digits() {
     assert_eq!(reads(&["h", "32"], &["32*h"], &[merged]), exact("32*h"));
 }
 
-/// Windows of 3 with a step of 2 overlap by one; with a step of 5 they leave gaps.
+/// Windows of size 3 with stride 2 overlap by one element; with stride 5 they leave gaps.
 #[test]
 fn windows_overlap_or_leave_gaps() {
     assert_eq!(reads(&["n", "3"], &["2*n + 1"], &[(&["2*%0 + %1"], None)]), exact("2*n + 1"));

@@ -1,14 +1,14 @@
-//! graph  =>  per operator the words that it would move as a kernel of its own: what fusion has to beat
+//! graph  =>  the words that each operator would move as a kernel of its own: the baseline for fusion
 //!
-//! What an operator is, and which values it reads, says `Graph::operators`: one per ONNX node. It reads what its
-//! operands show, each element once, and writes its results once.
+//! `Graph::operators` defines the operators, one per ONNX node, and the values that they read. An operator reads each
+//! element that its operands view once, and writes its results once.
 
 use super::{Count, Sure, Words};
 use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
 use sardonyx_dialects::sdx::{Graph, Op, Operator, Read, Reading, Value, viewed};
 
-/// The algebraic words of one operator.
+/// Returns the algebraic words of one operator.
 pub fn operator_words(graph: &Graph, operator: &Operator) -> Words {
     let values = Values { graph };
     let all = |v: &Value| Count { words: graph.ty(*v).elements(), sure: Sure::Exact };
@@ -39,19 +39,19 @@ impl Values<'_> {
         self.graph.ty(v).elements()
     }
 
-    /// How many elements of its root a value shows.
+    /// Returns how many elements of its root a value views.
     fn shown(&self, v: Value) -> Count {
         let node = self.graph.node(v);
         let Some(of) = viewed(node) else { return Count { words: self.elements(v), sure: Sure::Exact } };
         let behind = self.shown(of);
         if matches!(node.op, Op::Window(_)) {
-            // Windows overlap, or leave elements out.
+            // Windows may overlap or leave elements out.
             return Count { words: self.least(self.elements(v), behind.words), sure: Sure::AtMost };
         }
         if !matches!(node.op, Op::Slice { .. }) {
             return behind;
         }
-        // A part of what stands there repeatedly may show all of it, or little.
+        // If elements are repeated, a slice may view all of them or few.
         match behind.words == self.elements(of) {
             true => Count { words: self.elements(v), sure: behind.sure },
             false => Count { words: self.least(self.elements(v), behind.words), sure: Sure::AtMost },
@@ -66,7 +66,7 @@ impl Values<'_> {
         let dims = &self.graph.ty(*v).dims;
         let places = self.least(self.elements(node.args[1]), dims[axis].clone());
         let others = product(dims.iter().enumerate().filter(|(d, _)| *d != axis).map(|(_, n)| n));
-        // Places that show one element twice are no more than there are elements.
+        // If elements are viewed repeatedly, no more can be read than there are.
         let words = match shown.words == self.elements(*v) {
             true => places * others,
             false => self.least(places * others, shown.words),
@@ -83,7 +83,7 @@ impl Values<'_> {
         if let [one] = parts.as_slice() {
             return one.clone();
         }
-        // Parts may overlap.
+        // The parts may overlap.
         let sum = parts.iter().fold(Dim::constant(0), |s, c| s + c.words.clone());
         match sum == all && self.are_apart(read) {
             true => Count { words: all, sure: parts.iter().map(|c| c.sure).max().unwrap_or(Sure::Exact) },
@@ -91,7 +91,8 @@ impl Values<'_> {
         }
     }
 
-    /// Slices of one value along one axis that follow each other, in whatever form they are read.
+    /// Whether all reads are disjoint slices of one value that follow each other along one axis, possibly viewed in
+    /// other shapes.
     fn are_apart(&self, read: &Read) -> bool {
         let Some(mut slices) = read.through.iter().map(|(v, _)| self.slice(*v)).collect::<Option<Vec<_>>>() else {
             return false;
@@ -111,7 +112,7 @@ impl Values<'_> {
         })
     }
 
-    /// The slice that a value shows.
+    /// Returns the slice that a value views.
     fn slice(&self, v: Value) -> Option<Value> {
         let node = self.graph.node(v);
         if matches!(node.op, Op::Slice { .. }) { Some(v) } else { self.slice(viewed(node)?) }

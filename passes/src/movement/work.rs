@@ -1,4 +1,4 @@
-//! kernel, operator  =>  its class and its operations, which say what its movement is spent on
+//! kernel, operator  =>  its class and its operations, for comparison with the words moved
 
 use super::facts::Facts;
 use sardonyx_base::Dim;
@@ -8,12 +8,12 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Op, Operator, Value};
 use std::collections::BTreeMap;
 
-/// The operator classes of "Data Movement Is All You Need" (2021), attention as one kernel, and what only moves.
+/// The operator classes of "Data Movement Is All You Need" (2021), plus attention as one kernel and pure copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Contraction,
     Attention,
-    /// A reduction with what is elementwise around it.
+    /// A reduction with the elementwise functions around it.
     Normalisation,
     Elementwise,
     Copy,
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// A value that is chosen from others by where it stands, not computed.
+/// Whether a value is selected from others by position, without computation.
 fn only_moved(kernel: &Kernel, k: usize) -> bool {
     match &kernel.body[k].body {
         Body::Load { .. } | Body::Const(_) | Body::Index(_) => true,
@@ -76,8 +76,8 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
     }
 }
 
-/// Operations on floating-point numbers of an operator of the value level: one per scalar function and per element that a
-/// reduction takes, none for moving.
+/// Returns the floating-point operations of an operator of the value level: one per scalar function and per reduced
+/// element, none for data movement.
 pub fn operator_flops(graph: &Graph, operator: &Operator) -> Dim {
     let elements = |v: Value| graph.ty(v).elements();
     let of = |v: &Value| {

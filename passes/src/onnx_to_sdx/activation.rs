@@ -28,7 +28,7 @@ fn above(b: &mut Builder, x: Value, c: f64) -> Result<Value> {
     b.map2(ScalarFn::Lt, c, x)
 }
 
-/// exp(x) - 1, in f32 at least: the difference has few digits of narrower powers.
+/// exp(x) - 1, computed in f32 at least: in narrower types the difference would keep few digits.
 fn power_less_one(b: &mut Builder, x: Value) -> Result<Value> {
     let dtype = b.dtype(x);
     let x = b.convert(x, wide(dtype))?;
@@ -57,8 +57,8 @@ pub fn elu(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(negative, low, x)?])
 }
 
-/// gamma * (x > 0 ? x : alpha * exp(x) - alpha); the defaults are the paper's numbers, rounded to f32, and shorter
-/// before opset 6.
+/// gamma * (x > 0 ? x : alpha * exp(x) - alpha); the defaults are the paper's constants rounded to f32, with fewer
+/// digits before opset 6.
 pub fn selu(b: &mut Builder, node: &Node) -> Outputs {
     let x = float_input(b, node)?;
     let (alpha, gamma) = if node.opset < 6 { (1.6732, 1.0507) } else { (1.6732631921768188, 1.0507010221481323) };
@@ -89,7 +89,7 @@ pub fn hard_swish(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map2(ScalarFn::Mul, x, gate)?])
 }
 
-/// log(1 + exp(x)), written so that no exponent overflows: max(x, 0) + log(1 + exp(-|x|))
+/// log(1 + exp(x)), written so that exp cannot overflow: max(x, 0) + log(1 + exp(-|x|))
 pub fn softplus_of(b: &mut Builder, x: Value) -> Result<Value> {
     let size = b.map1(ScalarFn::Abs, x)?;
     let size = b.map1(ScalarFn::Neg, size)?;
@@ -143,8 +143,8 @@ pub fn thresholded_relu(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(passes, x, zero)?])
 }
 
-/// x < 0 ? slope * x : x; the slope broadcasts to x, never x to the slope. Before opset 7 it has one element, or one per
-/// channel.
+/// x < 0 ? slope * x : x; the slope broadcasts to x, never x to the slope. Before opset 7 it has one element, or one
+/// per channel.
 pub fn prelu(b: &mut Builder, node: &Node) -> Outputs {
     let (x, mut slope) = (node.input(0)?, node.input(1)?);
     if node.opset < 7
@@ -163,7 +163,7 @@ pub fn prelu(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(negative, scaled, x)?])
 }
 
-/// x < -lambd: x + bias; x > lambd: x - bias; else 0. Integers are compared as f64, which holds the bound's fraction.
+/// x < -lambd: x + bias; x > lambd: x - bias; else 0. Integers are computed in f64, as the bound may have a fraction.
 pub fn shrink(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let dtype = b.dtype(x);

@@ -15,12 +15,12 @@ type Outputs = Result<Vec<Value>>;
 
 const HIDDEN: f64 = f64::NEG_INFINITY;
 
-/// Queries, keys and values, [b,h,s,d] each.
+/// Queries, keys and values, each [b,h,s,d].
 struct Operands {
     q: Value,
     k: Value,
     v: Value,
-    /// They came as [b,s,h*d], as which the result leaves.
+    /// Whether they came as [b,s,h*d], which is then the layout of the result too.
     joined: bool,
 }
 
@@ -93,7 +93,7 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
     }
     let precision = softmax_precision(node, dtype)?;
     let single = b.convert(scores, precision)?;
-    // Without a mask every query sees a key: itself, or an earlier one.
+    // Without a mask every query sees at least one key: its own, or an earlier one.
     let all_see = node.optional(3).is_none() && nonpad.is_none() && bounds[0].is_none();
     let weights = if all_see { softmax_over(b, single, &[3])? } else { softmax_of_visible(b, single, &[3])? };
     let weights = b.convert(weights, dtype)?;
@@ -111,7 +111,7 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y, k, v, shown])
 }
 
-/// Half precision is left for the softmax, unless the node asks for it there.
+/// The softmax is computed in f32 at least, unless the node requests another precision.
 fn softmax_precision(node: &Node, dtype: DType) -> Result<DType> {
     let precision = node.dtype("softmax_precision")?.unwrap_or(wide(dtype));
     match precision.is_float() {
@@ -120,11 +120,11 @@ fn softmax_precision(node: &Node, dtype: DType) -> Result<DType> {
     }
 }
 
-/// How far to the left and to the right a query sees; `None` for all the way.
+/// How many keys to the left and to the right a query sees; `None` if there is no limit.
 fn window_bounds(node: &Node) -> Result<[Option<i64>; 2]> {
     let side = |name: &str| match node.int_or(name, -1)? {
         -1 => Ok(None),
-        // What no tensor is as long as needs no bound.
+        // A distance beyond the length of any tensor needs no bound.
         n if n > i32::MAX as i64 => Ok(None),
         n if n >= 0 => Ok(Some(n)),
         n => Err(node.error("E0106", format!("`{name}` = {n} is neither -1 nor a distance"))),
@@ -134,8 +134,8 @@ fn window_bounds(node: &Node) -> Result<[Option<i64>; 2]> {
     Ok([left, if causal { Some(0) } else { right }])
 }
 
-/// scale · q kᵀ. In half precision both operands take the root of the scale, so that neither the products nor their
-/// rounding exceed the spec's.
+/// scale · q kᵀ. In half precision both operands are multiplied by the root of the scale, so that neither the products
+/// nor their rounding errors exceed those of the specification.
 fn raw_scores(b: &mut Builder, node: &Node, q: Value, k: Value) -> Result<Value> {
     let given = if node.has("scale") { Some(node.float_or("scale", 1.0)?) } else { None };
     let half = b.dtype(q).bits() == 16;
@@ -151,7 +151,7 @@ fn raw_scores(b: &mut Builder, node: &Node, q: Value, k: Value) -> Result<Value>
     b.contract("bhsd,bhtd->bhst", left, right)
 }
 
-/// x · scale, or x · √scale; the scale is 1 / √d where none is given.
+/// x · scale, or x · √scale if `root`; the scale is 1 / √d where none is given.
 pub fn scaled(b: &mut Builder, x: Value, given: Option<f64>, root: bool) -> Result<Value> {
     let d = b.dims(x)[3].clone();
     let scale = given.or_else(|| d.as_const().map(|d| 1.0 / (d as f64).sqrt()));
@@ -177,7 +177,7 @@ pub fn soft_cap(b: &mut Builder, x: Value, cap: f64) -> Result<Value> {
     b.map_const(ScalarFn::Mul, inner, cap)
 }
 
-/// What a mask adds to the scores. Since opset 24 it may be shorter than the keys, of which it hides the rest.
+/// Returns what a mask adds to the scores. Since opset 24 it may be shorter than the keys, and hides the rest.
 fn mask_bias(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result<Value> {
     let dtype = b.dtype(scores);
     let bias = match b.dtype(mask) {
@@ -185,7 +185,7 @@ fn mask_bias(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result
         given if given == dtype => mask,
         given => return Err(node.error("E0107", format!("takes a mask of bool or {dtype}, not {given}"))),
     };
-    // One mask for all heads, or one for each.
+    // One mask for all heads, or one per head.
     let bias = match b.rank(bias).checked_sub(3) {
         Some(axis) => {
             let heads = b.dims(scores)[1].clone();
@@ -207,7 +207,7 @@ fn mask_bias(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result
     b.add_typed(Op::Pad { low }, &[bias, hidden], Some(ty))
 }
 
-/// ai.onnx.preview FlexAttention, with the nodes of its functions of the scores and of the weights where they apply.
+/// ai.onnx.preview FlexAttention; its functions `score_mod` and `prob_mod` modify the scores and the weights.
 pub fn flex_attention(b: &mut Builder, node: &Node) -> Outputs {
     let scores = flex_scores(b, node)?;
     let scores = modified(b, node, "score_mod", scores)?;
@@ -216,7 +216,7 @@ pub fn flex_attention(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![flex_values(b, node, weights, node.input(2)?)?])
 }
 
-/// The named function of one value, or the value where there is none.
+/// Applies the named function of one value; returns the value itself if the node has no such function.
 fn modified(b: &mut Builder, node: &Node, name: &str, x: Value) -> Result<Value> {
     if !node.has_body(name) {
         return Ok(x);
@@ -230,7 +230,7 @@ fn modified(b: &mut Builder, node: &Node, name: &str, x: Value) -> Result<Value>
     }
 }
 
-/// In the precision of the softmax: f32 at least where none is given.
+/// Scores in the precision of the softmax, which is f32 at least by default.
 fn flex_scores(b: &mut Builder, node: &Node) -> Result<Value> {
     let (q, k) = (node.input(0)?, node.input(1)?);
     if b.rank(q) != 4 || b.rank(k) != 4 {

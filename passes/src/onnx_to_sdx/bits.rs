@@ -1,4 +1,4 @@
-//! BitShift(x, n)  =>  map "shl"(x, n);  Mod(a, b)  =>  map "rem"(a, b): integers by their bits and remainders
+//! BitShift(x, n)  =>  map "shl"(x, n);  Mod(a, b)  =>  map "rem"(a, b): bitwise operators and remainders
 
 use super::builder::Builder;
 use super::elementwise::check_types;
@@ -24,7 +24,7 @@ pub fn bit_shift(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map2(f, x, amount)?])
 }
 
-/// -x - 1, which is all bits turned.
+/// -x - 1, which flips all bits.
 pub fn bitwise_not(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     check_types(b, node, ScalarFn::BitXor, &[x, x])?;
@@ -51,7 +51,7 @@ pub fn modulo(b: &mut Builder, node: &Node) -> Outputs {
     }])
 }
 
-/// rem(x, y), plus y where that is not 0 and has another sign; a zero has the sign of y.
+/// rem(x, y), plus y if it is not 0 and its sign differs from that of y; a remainder of 0 takes the sign of y.
 fn by_divisor(b: &mut Builder, x: Value, y: Value) -> Result<Value> {
     let args = b.broadcast_all(&[x, y])?;
     let (x, y) = (args[0], args[1]);

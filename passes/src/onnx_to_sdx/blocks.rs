@@ -11,7 +11,7 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// The operand, which has batch, channels, height and width, and the side of a block.
+/// Returns the operand, [batch, channels, height, width], and the side of a block.
 fn image(b: &Builder, node: &Node) -> Result<(Value, Dim)> {
     let x = node.input(0)?;
     if b.rank(x) != 4 {
@@ -23,7 +23,7 @@ fn image(b: &Builder, node: &Node) -> Result<(Value, Dim)> {
     }
 }
 
-/// Channels are blocks of elements: (row, column, channel), or with `CRD` (channel, row, column).
+/// Splits channels into (row, column, channel), or for `CRD` (channel, row, column); rows and columns become spatial.
 pub fn depth_to_space(b: &mut Builder, node: &Node) -> Outputs {
     let (x, side) = image(b, node)?;
     let (parts, perm) = match node.str_or("mode", "DCR")?.as_str() {
@@ -45,7 +45,7 @@ pub fn depth_to_space(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(turned, &merged)?])
 }
 
-/// The reverse of [`depth_to_space`], in both orders.
+/// Inverse of [`depth_to_space`], for both modes.
 pub fn space_to_depth(b: &mut Builder, node: &Node) -> Outputs {
     let (x, side) = image(b, node)?;
     let columns = b.split_inner(x, 3, side.clone())?;
@@ -62,7 +62,7 @@ pub fn space_to_depth(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(turned, &merged)?])
 }
 
-/// Each element of the image is the sum over the offsets in a block of what the block has there that covers it so.
+/// Each element of the image is the sum, over the offsets in a block, of the block element that covers it.
 /// x[n, c·k, l] → y[n, c, image]
 pub fn col2im(b: &mut Builder, node: &Node) -> Outputs {
     let (x, image, block) = (node.input(0)?, node.input(1)?, node.input(2)?);
@@ -91,14 +91,14 @@ pub fn col2im(b: &mut Builder, node: &Node) -> Outputs {
             b.unify(&own, &count)?;
             x
         }
-        // Data say how many, which the input's own dimension cannot wait for.
+        // The count depends on data, but the input's dimension is bound earlier; the call checks that they agree.
         None => b.take_as(x, 2, &count)?,
     };
     let x = b.split_inner(x, 1, product(&block))?;
     let dims = b.dims(x);
     let flat = [dims[0].clone(), dims[1].clone(), product(&dims[2..])];
     let x = b.reshape(x, &flat)?;
-    // Per place of the image and offset in the block: which block covers it, and whether there is one.
+    // For each image position and offset in the block: which block covers it, and whether there is one.
     let all: Vec<Dim> = image.iter().chain(&block).cloned().collect();
     let (mut offset, mut column, mut valid) = (None, None, None);
     for i in 0..rank {
@@ -138,7 +138,7 @@ pub fn col2im(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reduce(ReduceFn::Add, found, &axes, false)?])
 }
 
-/// so_far · n + digit
+/// so_far · n + digit; just the digit if there is nothing so far.
 pub fn digit(b: &mut Builder, so_far: Option<Value>, digit: Value, n: &Dim) -> Result<Value> {
     let Some(so_far) = so_far else { return Ok(digit) };
     let n = b.dims_scalar(n.clone())?;

@@ -1,24 +1,23 @@
-//! an index that is past, past + 1, … past + seq - 1  =>  (past, past + seq)
+//! an index tensor of past, past + 1, … past + seq - 1  =>  (past, past + seq)
 
 use super::builder::Builder;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 
-/// How far a chain of operations is followed: exporters build indices in fewer.
+/// Maximum number of operations that are followed: exporters build indices from fewer.
 const DEPTH_MAX: usize = 16;
 
-/// What an integer tensor counts through: its smallest value and one more than its largest. Both occur, where the tensor
-/// has elements at all.
+/// Range of an integer tensor: its least value and one more than its greatest. Both occur, if there are elements.
 struct Range {
     lo: Dim,
     hi: Dim,
-    /// The dimensions along which it varies.
+    /// The dimensions along which the values vary.
     axes: Vec<usize>,
 }
 
-/// Demands of the call that an index that counts through a dimension is inside. `false` where nothing is known of it,
-/// so that the index itself has to be looked at.
+/// Makes the call check that an index is in 0..extent, by its range. Returns `false` if the range is not known, in
+/// which case each element has to be checked.
 pub fn require_inside(b: &mut Builder, index: Value, extent: &Dim) -> Result<bool> {
     let Some(range) = follow(b, index, DEPTH_MAX) else { return Ok(false) };
     if !range.lo.provably_ge(&Dim::constant(0), &|s| b.graph.symbol_lo(s)) {
@@ -62,14 +61,14 @@ fn follow(b: &Builder, v: Value, depth: usize) -> Option<Range> {
     }
 }
 
-/// The extremes of a sum are the sums of the extremes only where the two vary along different dimensions.
+/// Range of a sum. The extremes add up only where the two operands vary along different dimensions.
 fn sum(a: Range, b: Range) -> Option<Range> {
     let independent = a.axes.iter().all(|axis| !b.axes.contains(axis));
     let axes = [a.axes, b.axes].concat();
     independent.then(|| Range { lo: a.lo + b.lo, hi: a.hi + b.hi - Dim::constant(1), axes })
 }
 
-/// Where a dimension is after a reshape that only adds or removes ones.
+/// Position of a dimension after a reshape that only adds or removes dimensions of 1.
 fn same_axis(from: &[Dim], to: &[Dim], axis: usize) -> Option<usize> {
     let long = |dims: &[Dim]| (0..dims.len()).filter(|&i| !dims[i].is_const(1)).collect::<Vec<_>>();
     let (kept, new) = (long(from), long(to));
@@ -78,7 +77,7 @@ fn same_axis(from: &[Dim], to: &[Dim], axis: usize) -> Option<usize> {
     same.then(|| new[at])
 }
 
-/// The value of all elements, where it is one.
+/// The value that all elements equal, if there is one.
 fn single(b: &Builder, v: Value) -> Option<Dim> {
     let node = b.graph.node(v);
     match (b.contents(v), &node.op) {
@@ -88,7 +87,7 @@ fn single(b: &Builder, v: Value) -> Option<Dim> {
     }
 }
 
-/// The operand of a concatenation that a slice takes out again.
+/// The operand of a concatenation that a slice extracts again.
 fn piece(b: &Builder, v: Value, starts: &[Dim], steps: &[i64], dims: &[Dim]) -> Option<Value> {
     let node = b.graph.node(v);
     let Op::Concat { axis } = &node.op else { return None };

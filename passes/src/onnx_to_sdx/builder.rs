@@ -1,4 +1,4 @@
-//! What lowerings build with: typed nodes, broadcasting, unification of dimensions, contents of small tensors
+//! The builder that all lowerings use: typed nodes, broadcasting, unification of dimensions, contents of small tensors
 
 use super::held::Held;
 use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor, minifloat, packed};
@@ -9,37 +9,37 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// Operands of one concat.
+/// Maximum number of operands of one concat.
 const CONCAT_MAX: usize = 64;
 
-/// A graph under construction. Every node that is added has its type inferred at once, and its contents where it is a
-/// small integer tensor whose elements are expressions of the symbols.
+/// A graph under construction. The type of each added node is inferred at once, and so are its contents if it is a
+/// small integer tensor whose elements are expressions over the symbols.
 #[derive(Clone, Default)]
 pub struct Builder {
     pub graph: Graph,
     pub(super) contents: Vec<Option<Vec<Dim>>>,
     /// The ONNX node being lowered.
     pub origin: String,
-    /// The rank that the model declares for its first result.
+    /// The rank that the model declares for the node's first result.
     pub declared_rank: Option<usize>,
     data_symbols: usize,
     host_groups: usize,
-    /// What ONNX values are here, by their keys; `None` for one that is absent.
+    /// The values of ONNX values in this graph, by key; `None` if one is absent.
     pub scope: HashMap<usize, Option<Value>>,
-    /// Functions that host operations of this one call, each before those that it calls.
+    /// Functions that host operations of this one call, directly or not; each comes before those that it calls.
     pub bodies: Vec<Graph>,
     /// Names of the module's functions.
     pub functions: Rc<RefCell<BTreeSet<String>>>,
-    /// What values that are no tensors hold.
+    /// What opaque values hold.
     pub values_held: BTreeMap<Value, Held>,
     /// The elements of sequences and optionals, where they are known.
     pub elements: BTreeMap<Value, Vec<Value>>,
-    /// How many functions this one is a body within.
+    /// Number of functions that this one is nested in as a body.
     pub depth: usize,
 }
 
 impl Builder {
-    /// For a function of a module with these names, which is a body within so many others.
+    /// A builder for a function of a module that has these function names; `depth` as in the field.
     pub fn within(functions: Rc<RefCell<BTreeSet<String>>>, depth: usize) -> Builder {
         Builder { functions, depth, ..Builder::default() }
     }
@@ -64,12 +64,12 @@ impl Builder {
         Error::user(code, message).node(&self.origin)
     }
 
-    /// The elements as expressions, where they are known.
+    /// The elements as expressions over the symbols, if they are known.
     pub fn contents(&self, v: Value) -> Option<&[Dim]> {
         self.contents[v.index()].as_deref()
     }
 
-    /// The elements as numbers, where all are constant.
+    /// The elements as numbers, if all are constant.
     pub fn constants(&self, v: Value) -> Option<Vec<i64>> {
         self.contents(v)?.iter().map(Dim::as_const).collect()
     }
@@ -145,7 +145,7 @@ impl Builder {
         self.add_typed(Op::Convert(Conversion::Value), &[a], Some(ty))
     }
 
-    /// The same bits as another type of the same width.
+    /// Reinterprets the bits as another type of the same width.
     pub fn reinterpret(&mut self, a: Value, dtype: DType) -> Result<Value> {
         if self.dtype(a) == dtype {
             return Ok(a);
@@ -197,7 +197,7 @@ impl Builder {
         for v in &mut values {
             let lead = rank - self.rank(*v);
             for i in 0..self.rank(*v) {
-                // Unification rewrites types, so they are read anew each time.
+                // Unification rewrites types, so they are read again each time.
                 let (d, so_far) = (self.ty(*v).dims[i].clone(), dims[lead + i].clone());
                 if d.is_const(1) || d == so_far {
                     continue;
@@ -218,9 +218,9 @@ impl Builder {
         values.into_iter().map(|v| self.broadcast(v, &dims)).collect()
     }
 
-    // -- the rest of the basis
+    // -- other operations of the basis
 
-    /// Reduces over sorted axes; with `keep` they stay as dimensions of 1.
+    /// Reduces over sorted axes; if `keep`, they stay as dimensions of 1.
     pub fn reduce(&mut self, f: ReduceFn, a: Value, axes: &[usize], keep: bool) -> Result<Value> {
         let mut dims = self.dims(a);
         let reduced = match axes {
@@ -257,8 +257,9 @@ impl Builder {
         self.add_typed(Op::Slice { starts, steps }, &[a], Some(ty))
     }
 
-    /// Values one behind the other along an axis: one or more. Very many are joined in parts, each in a kernel of its own: a
-    /// kernel asks of each element which operand has it, and a device takes only so many operands.
+    /// Concatenates one or more values along an axis. More than `CONCAT_MAX` values are concatenated in groups, each in
+    /// a kernel of its own: a kernel tests for each element which operand has it, and a device limits the number of
+    /// operands.
     pub fn concat(&mut self, axis: usize, values: &[Value]) -> Result<Value> {
         if let [one] = values {
             return Ok(*one);
@@ -271,7 +272,7 @@ impl Builder {
         self.concat(axis, &parts)
     }
 
-    /// The windows of one axis at so many places; their offsets are a new last dimension.
+    /// The windows of one axis at `places` positions; the offsets within a window are a new last dimension.
     pub fn window(&mut self, a: Value, window: WindowSpec, places: Dim) -> Result<Value> {
         let mut ty = self.ty(a).clone();
         ty.dims[window.axis] = places;
@@ -279,13 +280,13 @@ impl Builder {
         self.add_typed(Op::Window(window), &[a], Some(ty))
     }
 
-    /// [.., n, ..]  =>  [.., parts, n / parts, ..]; the call must have an n that can be divided so.
+    /// [.., n, ..]  =>  [.., parts, n / parts, ..]; the call must provide an n that `parts` divides.
     pub fn split_axis(&mut self, a: Value, axis: usize, parts: Dim) -> Result<Value> {
         let each = self.dims(a)[axis].floordiv(&parts);
         self.split(a, axis, parts, each)
     }
 
-    /// [.., n, ..]  =>  [.., n / each, each, ..]; the call must have an n that can be divided so.
+    /// [.., n, ..]  =>  [.., n / each, each, ..]; the call must provide an n that `each` divides.
     pub fn split_inner(&mut self, a: Value, axis: usize, each: Dim) -> Result<Value> {
         let parts = self.dims(a)[axis].floordiv(&each);
         self.split(a, axis, parts, each)
@@ -300,7 +301,7 @@ impl Builder {
             if n.as_const().is_some() && whole.as_const().is_some() {
                 return Err(self.error("E0201", format!("{n} cannot be divided evenly into {parts} times {each}")));
             }
-            // The type then says that it can.
+            // The type then states that it divides evenly.
             a = self.take_as(a, axis, &whole)?;
         }
         dims[axis] = parts;
@@ -308,8 +309,8 @@ impl Builder {
         self.reshape(a, &dims)
     }
 
-    /// Makes the length of an axis equal to `n`, everywhere if that is possible, else of this value alone: no substitution
-    /// says for which n it is that 2 * (n ceildiv 4) and n ceildiv 2 are equal.
+    /// Makes the length of an axis equal to `n`: everywhere if that is possible, else only of this value. No
+    /// substitution can express, for example, for which n it is that 2 * (n ceildiv 4) and n ceildiv 2 are equal.
     pub fn agree(&mut self, v: Value, axis: usize, n: &Dim) -> Result<Value> {
         let own = self.dims(v)[axis].clone();
         match self.decide(&own, n)? {
@@ -318,7 +319,7 @@ impl Builder {
         }
     }
 
-    /// Makes the lengths of two axes equal as [`agree`](Builder::agree) does; a constant one stays.
+    /// Makes the lengths of two axes equal as [`agree`](Builder::agree) does; a constant length is kept.
     pub fn agree_both(&mut self, (a, i): (Value, usize), (b, j): (Value, usize)) -> Result<(Value, Value)> {
         let (own, other) = (self.dims(a)[i].clone(), self.dims(b)[j].clone());
         match (self.decide(&own, &other)?, own.as_const()) {
@@ -328,7 +329,7 @@ impl Builder {
         }
     }
 
-    /// The same axis, of a length that is written otherwise; the call checks it.
+    /// The same value with the length of an axis written as `n`; the call checks that they are equal.
     pub fn take_as(&mut self, a: Value, axis: usize, n: &Dim) -> Result<Value> {
         let own = self.dims(a)[axis].clone();
         if own == *n {
@@ -338,7 +339,7 @@ impl Builder {
         self.slice_axis(a, axis, Dim::constant(0), 1, n.clone())
     }
 
-    /// Elements around those of a tensor, of one value (of rank 0); a negative count leaves elements out.
+    /// Surrounds a tensor with elements of one value (of rank 0); a negative count removes elements.
     pub fn pad(&mut self, a: Value, value: Value, low: &[Dim], high: &[Dim]) -> Result<Value> {
         if low.iter().chain(high).all(|n| n.is_const(0)) {
             return Ok(a);
@@ -350,14 +351,14 @@ impl Builder {
         self.add_typed(Op::Pad { low: low.to_vec() }, &[a, value], Some(ty))
     }
 
-    /// So many elements of a vector, whose own length may not be known, as dimensions.
+    /// The elements of a vector as dimensions. Its length, which may not be known, must be `count`.
     pub fn read_count(&mut self, vector: Value, count: usize) -> Result<Vec<Dim>> {
         let (own, count) = (self.ty(vector).elements(), Dim::constant(count as i64));
         self.unify(&own, &count)?;
         self.read_dims(vector)
     }
 
-    /// A value with 1 or `n` elements along an axis, with `n` there. Where only the call knows which, they are gathered.
+    /// Expands an axis with 1 or `n` elements to `n`. Where only the call knows which it is, the elements are gathered.
     pub fn one_or_all(&mut self, x: Value, axis: usize, n: &Dim) -> Result<Value> {
         let mut dims = self.dims(x);
         let own = std::mem::replace(&mut dims[axis], n.clone());
@@ -377,7 +378,7 @@ impl Builder {
         self.add(Op::Gather { axis }, &[x, at])
     }
 
-    /// A vector of one element as a scalar; others as they are.
+    /// A vector, which must have one element, as a scalar; other values are returned as they are.
     pub fn single(&mut self, v: Value) -> Result<Value> {
         if self.rank(v) != 1 {
             return Ok(v);
@@ -395,7 +396,7 @@ impl Builder {
         let elements = self.ty(vector).elements();
         let count = match (elements.as_const(), self.declared_rank) {
             (Some(count), _) => count,
-            // What the model says of the result, the call has to keep.
+            // The call has to match the rank that the model declares for the result.
             (None, Some(rank)) => return self.read_count(vector, rank),
             (None, None) => {
                 let message = "a shape has a rank that is not known when the model is compiled";
@@ -417,9 +418,9 @@ impl Builder {
         Ok(Dim::symbol(&symbol))
     }
 
-    // -- the host
+    // -- host operations
 
-    /// A new symbol that something reads from data.
+    /// A new symbol whose value is read from data.
     pub fn data_symbol(&mut self) -> String {
         let mut symbol = format!("data{}", self.data_symbols);
         while self.graph.symbols.contains_key(&symbol) {
@@ -431,15 +432,15 @@ impl Builder {
         symbol
     }
 
-    /// The results of a host operation, of these types: each of the symbols in `fresh` (of [`data_symbol`]) gets its value
-    /// from the first dimension that it is. Other dimensions are what the operation must give.
+    /// The results of a host operation, with the given types. Each symbol in `fresh` (from [`data_symbol`]) is bound by
+    /// the first dimension that consists of it. All other dimensions are requirements on the operation's results.
     ///
     /// [`data_symbol`]: Builder::data_symbol
     pub fn host(&mut self, op: HostOp, args: &[Value], types: &[TensorType], fresh: &[String]) -> Result<Vec<Value>> {
         self.host_calling(op, vec![], args, types, fresh)
     }
 
-    /// The same, of an operation that calls functions.
+    /// As [`host`](Builder::host), for an operation that calls functions.
     pub fn host_calling(
         &mut self,
         op: HostOp,
@@ -469,7 +470,7 @@ impl Builder {
     }
 }
 
-/// A rank-0 tensor of a numeric type; `None` for types that have no such constant here.
+/// A rank-0 tensor; `None` for strings, opaque values and complex numbers.
 pub fn scalar_tensor(dtype: DType, value: f64) -> Option<Tensor> {
     Some(match dtype {
         DType::F32 => Tensor::scalar(value as f32),

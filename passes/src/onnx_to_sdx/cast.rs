@@ -1,4 +1,4 @@
-//! Cast(x, to)  =>  sdx.convert, after what saturating and the rounding of f8e8m0 need
+//! Cast(x, to)  =>  sdx.convert, after clamping where it saturates and the rounding that f8e8m0 needs
 
 use super::builder::Builder;
 use super::node::Node;
@@ -9,7 +9,7 @@ use sardonyx_dialects::sdx::Value;
 
 type Outputs = Result<Vec<Value>>;
 
-/// How a cast to f8e8m0 rounds.
+/// Rounding mode of a cast to f8e8m0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
     Up,
@@ -22,7 +22,7 @@ pub fn cast(b: &mut Builder, node: &Node) -> Outputs {
     cast_to(b, node, to)
 }
 
-/// To the type of the second input, whose values do not matter.
+/// Casts to the type of the second input, whose values are not used.
 pub fn cast_like(b: &mut Builder, node: &Node) -> Outputs {
     let to = b.dtype(node.input(1)?);
     cast_to(b, node, to)
@@ -59,16 +59,16 @@ fn cast_to(b: &mut Builder, node: &Node, to: DType) -> Outputs {
     Ok(vec![to_power(b, x, round, saturates)?])
 }
 
-/// The low bits of the whole number, as exporters compute such weights: ONNX leaves undefined what does not fit.
+/// The low bits of the integer part, as exporters compute such weights: ONNX leaves out-of-range values undefined.
 fn low_bits(b: &mut Builder, x: Value, to: DType) -> Result<Value> {
     let whole = b.convert(x, DType::I32)?;
     b.convert(whole, to)
 }
 
-/// `sdx.convert`, where `saturates` after what is too large for a float of 8 bits has become its largest number.
+/// `sdx.convert`; if `saturates`, values too large for an 8-bit float are first clamped to its largest number.
 pub fn converted(b: &mut Builder, x: Value, to: DType, saturates: bool) -> Result<Value> {
     let from = b.dtype(x);
-    // What holds every number of the type: also infinity, which is no number.
+    // Infinities saturate too, so even source types whose numbers all fit are clamped.
     let limit = minifloat::format(to).filter(|_| saturates && to.bits() == 8 && from != to && from != DType::Bool);
     let Some(limit) = limit else { return b.convert(x, to) };
     let x = if from.is_float() && from.bits() >= 16 { x } else { b.convert(x, DType::F32)? };
@@ -77,7 +77,7 @@ pub fn converted(b: &mut Builder, x: Value, to: DType, saturates: bool) -> Resul
     b.convert(x, to)
 }
 
-/// To f8e8m0, through f32, whose exponent it is.
+/// Converts to f8e8m0 through f32, which has the same exponent.
 fn to_power(b: &mut Builder, x: Value, round: Round, saturates: bool) -> Result<Value> {
     let mut x = b.convert(x, DType::F32)?;
     if saturates {
@@ -90,7 +90,7 @@ fn to_power(b: &mut Builder, x: Value, round: Round, saturates: bool) -> Result<
     b.convert(x, DType::F8E8M0)
 }
 
-/// The next power of two, by the bits of the f32; what is no number and what is at most the least power stay.
+/// Rounds to a power of two, by the bits of the f32; NaN and values up to the least power stay.
 fn whole_power(b: &mut Builder, x: Value, round: Round) -> Result<Value> {
     let mut bits = b.reinterpret(x, DType::I32)?;
     if round == Round::Up {
@@ -98,14 +98,14 @@ fn whole_power(b: &mut Builder, x: Value, round: Round) -> Result<Value> {
     }
     let exponent = b.map_const(ScalarFn::BitAnd, bits, f64::from(0xFFi32 << 23))?;
     let power = b.reinterpret(exponent, DType::F32)?;
-    // The least power is no normal f32: its neighbours above it have no exponent either.
+    // The least power is a subnormal f32, and so are the values just above it: their exponent bits are 0.
     let power = b.map_const(ScalarFn::Max, power, E8M0_MIN)?;
     let least = b.splat(DType::F32, E8M0_MIN, &b.dims(x))?;
     let above = b.map2(ScalarFn::Lt, least, x)?;
     b.select(above, power, x)
 }
 
-/// The same bits as another type of the same width.
+/// Reinterprets the bits as another type of the same width.
 pub fn bit_cast(b: &mut Builder, node: &Node) -> Outputs {
     let (x, to) = (node.input(0)?, node.require("to", node.dtype("to")?)?);
     let from = b.dtype(x);

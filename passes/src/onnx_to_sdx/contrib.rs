@@ -13,12 +13,12 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// com.microsoft EmbedLayerNormalization: the sum of three embeddings, normalised; and the number of keys per row.
+/// com.microsoft EmbedLayerNormalization: the normalised sum of three embeddings, and the number of keys per row.
 pub fn embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     embedded(b, node, node.optional(8), &|_, _, v| Ok(v))
 }
 
-/// The same of codes: tables, scale and bias have scales from input 8 and zero points from input 13 on.
+/// The same for quantised inputs: tables, scale and bias have scales from input 8 and zero points from input 13 on.
 pub fn quantized_embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     embedded(b, node, None, &|b, at, v| {
         let (scale, zero) = (b.single(node.input(at + 6)?)?, b.single(node.input(at + 11)?)?);
@@ -26,7 +26,7 @@ pub fn quantized_embed_layer_normalization(b: &mut Builder, node: &Node) -> Outp
     })
 }
 
-/// `number` is what the elements stand for that were read of input `at`.
+/// `number` dequantises elements that were read from input `at`.
 fn embedded(
     b: &mut Builder,
     node: &Node,
@@ -90,13 +90,13 @@ fn float_input(b: &Builder, node: &Node) -> Result<Value> {
     }
 }
 
-/// x + bias + skip, the bias one per channel.
+/// x + bias + skip, with one bias per channel.
 pub fn bias_add(b: &mut Builder, node: &Node) -> Outputs {
     let sum = b.map2(ScalarFn::Add, node.input(0)?, node.input(1)?)?;
     Ok(vec![b.map2(ScalarFn::Add, sum, node.input(2)?)?])
 }
 
-/// Both halves of x + bias: the one times gelu of the other.
+/// Halves of x + bias along the last dimension: the first times gelu of the second.
 pub fn bias_split_gelu(b: &mut Builder, node: &Node) -> Outputs {
     let x = float_input(b, node)?;
     let sum = b.map2(ScalarFn::Add, x, node.input(1)?)?;
@@ -118,7 +118,7 @@ pub fn bias_softmax(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![softmax_over(b, sum, &axes)?])
 }
 
-/// alpha · op(A) op(B). `transBatch` moves the first dimension behind those of the batch, before the other transpose.
+/// alpha · op(A) op(B). `transBatch` moves the first dimension behind the batch dimensions, before the other transpose.
 pub fn fused_matmul(b: &mut Builder, node: &Node) -> Outputs {
     let mut operands = [node.input(0)?, node.input(1)?];
     for (x, batch, last) in [(0, "transBatchA", "transA"), (1, "transBatchB", "transB")] {
@@ -156,7 +156,7 @@ pub fn distances(b: &mut Builder, node: &Node) -> Outputs {
     }
 }
 
-/// gelu(A B + bias) in its tanh form.
+/// gelu(A B + bias), in its tanh variant.
 pub fn gemm_fast_gelu(b: &mut Builder, node: &Node) -> Outputs {
     let mut x = matmul_of(b, node, node.input(0)?, node.input(1)?)?;
     if let Some(bias) = node.optional(2) {
@@ -165,7 +165,7 @@ pub fn gemm_fast_gelu(b: &mut Builder, node: &Node) -> Outputs {
     gelu_of(b, node, x, true)
 }
 
-/// Gemm, then an activation.
+/// Gemm followed by an activation.
 pub fn fused_gemm(b: &mut Builder, node: &Node) -> Outputs {
     let product = gemm(b, node)?[0];
     let name = node.str_or("activation", "")?;

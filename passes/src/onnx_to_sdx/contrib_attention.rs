@@ -1,4 +1,4 @@
-//! com.microsoft Attention, QAttention, MultiHeadAttention, GroupQueryAttention, PackedAttention  =>  contract, map, reduce
+//! com.microsoft Attention, QAttention, MultiHead-, GroupQuery-, PackedAttention  =>  contract, map, reduce
 
 use super::attention::soft_cap;
 use super::builder::Builder;
@@ -35,7 +35,7 @@ fn scores_of(b: &mut Builder, node: &Node, q: Value, k: Value) -> Result<Value> 
     b.map_const(ScalarFn::Mul, scores, scale)
 }
 
-/// Adds `low` where a key is not seen.
+/// Adds `low` to the scores of keys that a query does not see.
 fn hide(b: &mut Builder, scores: Value, seen: Value, low: f64) -> Result<Value> {
     let bias = additive(b, seen, b.dtype(scores), low)?;
     b.map2(ScalarFn::Add, scores, bias)
@@ -57,7 +57,7 @@ fn heads_of(node: &Node, name: &str) -> Result<i64> {
     }
 }
 
-/// Queries, keys and values of qkv[b,s,·], of equal widths where none are given: [b,h,s,d] each.
+/// Queries, keys and values of qkv[b,s,·], [b,h,s,d] each; their widths are equal unless the node gives them.
 fn thirds(b: &mut Builder, node: &Node, qkv: Value) -> Result<[Value; 3]> {
     let heads = heads_of(node, "num_heads")?;
     let width = b.dims(qkv)[2].as_const().unwrap_or(0);
@@ -67,7 +67,7 @@ fn thirds(b: &mut Builder, node: &Node, qkv: Value) -> Result<[Value; 3]> {
     cut(b, node, qkv, sizes, [heads; 3])
 }
 
-/// x[b,s,·] cut along its last axis into three, each with its heads: [b,h,s,d].
+/// Slices x[b,s,·] along its last axis into three, and splits each into its heads: [b,h,s,d].
 fn cut(b: &mut Builder, node: &Node, x: Value, sizes: [i64; 3], heads: [i64; 3]) -> Result<[Value; 3]> {
     let width = b.dims(x)[2].clone();
     let total = sizes.iter().try_fold(0i64, |sum, &size| sum.checked_add(size).filter(|_| size >= 0));
@@ -84,7 +84,7 @@ fn cut(b: &mut Builder, node: &Node, x: Value, sizes: [i64; 3], heads: [i64; 3])
     Ok(parts)
 }
 
-/// com.microsoft Attention: one stacked projection, then attention over its parts.
+/// com.microsoft Attention: one stacked projection, then attention over its slices.
 pub fn stacked_attention(b: &mut Builder, node: &Node) -> Outputs {
     if node.optional(6).is_some() {
         return Err(node.error("E0101", "a past in a shared buffer is not supported"));
@@ -94,7 +94,7 @@ pub fn stacked_attention(b: &mut Builder, node: &Node) -> Outputs {
     attend(b, node, qkv, node.optional(3), node.optional(4), node.optional(5))
 }
 
-/// com.microsoft QAttention: the projection is one of integers, whose scales and zero points come along.
+/// com.microsoft QAttention: the projection is an integer product, with scales and zero points as operands.
 pub fn quantized_attention(b: &mut Builder, node: &Node) -> Outputs {
     let mut operands = [node.input(0)?, node.input(1)?];
     for (operand, zero) in operands.iter_mut().zip([6, 7]) {
@@ -116,7 +116,7 @@ fn biased(b: &mut Builder, x: Value, bias: Option<Value>) -> Result<Value> {
     bias.map_or(Ok(x), |bias| b.map2(ScalarFn::Add, x, bias))
 }
 
-/// Attention over the parts of qkv[b,s,·]. A past of both keys and values, [2,b,h,t,d], comes before them.
+/// Attention over the slices of qkv[b,s,·]. A past, which stacks keys and values as [2,b,h,t,d], is prepended to them.
 fn attend(
     b: &mut Builder,
     node: &Node,
@@ -158,7 +158,7 @@ fn attend(
     Ok(vec![y, b.add(Op::Concat { axis: 0 }, &[k, v])?])
 }
 
-/// softmax over the keys, in f32 at least.
+/// softmax over the keys, computed in f32 at least.
 fn weights_of(b: &mut Builder, scores: Value) -> Result<Value> {
     let dtype = b.dtype(scores);
     let single = b.convert(scores, wide(dtype))?;
@@ -177,14 +177,14 @@ fn unidirectional(b: &mut Builder, node: &Node, scores: Value, low: f64) -> Resu
     }
 }
 
-/// Which keys a mask lets through, broadcast against scores[b,h,s,t]: of rank 1 the number of keys per row of the
-/// batch, of rank 2 a truth value per key, of rank 3 one per query and key.
+/// Which keys a mask makes visible, broadcastable to scores[b,h,s,t]. A mask of rank 1 has the number of keys per row
+/// of the batch, one of rank 2 a boolean per key, one of rank 3 a boolean per query and key.
 fn seen_keys(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result<Value> {
     let one = Dim::constant(1);
     let dims = b.dims(mask);
     let mask = b.convert(mask, DType::I64)?;
     match dims.as_slice() {
-        // Other lists are several in one: [3b + 2] has the starts of packed sequences too.
+        // Other vectors combine several lists: [3b + 2] also has the starts of packed sequences.
         [rows] if rows == &b.dims(scores)[0] => {
             let t = b.dims(scores)[3].clone();
             within_lengths(b, mask, t)
@@ -201,8 +201,9 @@ fn seen_keys(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result
     }
 }
 
-/// com.microsoft MultiHeadAttention: queries, keys and values apart, or packed [b,s,h,3,d], or keys and values packed
-/// [b,t,h,2,d]; the latter may be the past's too, [b,h,t,d], when nothing new comes.
+/// com.microsoft MultiHeadAttention: queries, keys and values are separate, or packed as [b,s,h,3,d], or keys and
+/// values are packed as [b,t,h,2,d]. Separate keys and values may be [b,h,t,d], as those of a past are if there are no
+/// new ones.
 pub fn multi_head_attention(b: &mut Builder, node: &Node) -> Outputs {
     let heads = heads_of(node, "num_heads")?;
     let [q, mut k, mut v] = multi_head_operands(b, node, heads)?;
@@ -266,7 +267,7 @@ fn multi_head_operands(b: &mut Builder, node: &Node, heads: i64) -> Result<[Valu
     <[Value; 3]>::try_from(parts).map_err(|_| node.error("E0103", "lacks its keys or its values"))
 }
 
-/// x[b,s,h,n,d] → n times [b,h,s,d]
+/// x[b,s,h,n,d] → n tensors [b,h,s,d]
 fn unpack(b: &mut Builder, node: &Node, x: Value, n: i64) -> Result<Vec<Value>> {
     let dims = b.dims(x);
     if !dims[3].is_const(n) {
@@ -281,8 +282,8 @@ fn unpack(b: &mut Builder, node: &Node, x: Value, n: i64) -> Result<Vec<Value>> 
     (0..n).map(part).collect()
 }
 
-/// com.microsoft GroupQueryAttention: heads of keys each serve a group of queries, whose last one stands at
-/// `seqlens_k`. Each row of a batch continues its own past, at its own length.
+/// com.microsoft GroupQueryAttention: each head of keys serves a group of heads of queries. A row's last query is at
+/// position `seqlens_k`. Each row of a batch continues its own past, at its own length.
 pub fn group_query_attention(b: &mut Builder, node: &Node) -> Outputs {
     let (heads, kv) = (heads_of(node, "num_heads")?, heads_of(node, "kv_num_heads")?);
     if node.optional(11).is_some() || node.int_or("smooth_softmax", 0)? > 0 {
@@ -304,7 +305,7 @@ pub fn group_query_attention(b: &mut Builder, node: &Node) -> Outputs {
     };
     let last = checked_index(b, last, &(held + s.clone()))?;
     let totals = b.map_const(ScalarFn::Add, last, 1.0)?;
-    // The first call's rows may be shorter than the tensor: they begin at 0 too.
+    // Rows of the first call may be shorter than the tensor; their positions begin at 0 too.
     let length = b.dims_scalar(s)?;
     let behind = b.map2(ScalarFn::Sub, totals, length)?;
     let past = b.map_const(ScalarFn::Max, behind, 0.0)?;
@@ -355,7 +356,7 @@ fn packed_groups(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<[V
     cut(b, node, x, [heads * d, kv * d, kv * d], [heads, kv, kv])
 }
 
-/// past[b] + i for the tokens of q[b,h,s,d]: [b,s]
+/// past[b] + i for each token i of q[b,h,s,d]: [b,s]
 fn token_positions(b: &mut Builder, q: Value, past: Value) -> Result<Value> {
     let dims = b.dims(q);
     let count = iota(b, 1, &[dims[0].clone(), dims[2].clone()])?;
@@ -363,14 +364,14 @@ fn token_positions(b: &mut Builder, q: Value, past: Value) -> Result<Value> {
     b.map2(ScalarFn::Add, count, past)
 }
 
-/// past[b,g,p,d], new[b,g,s,d]  =>  [b,g,p+s,d], where each row of the batch has its first `lengths[b]` positions of the
-/// past and then the new ones. What comes after them no query sees: it is 0.
+/// past[b,g,p,d], new[b,g,s,d]  =>  [b,g,p+s,d], where each row of the batch has the first `lengths[b]` positions of
+/// its past, then the new ones. Positions after them are 0; no query sees them.
 fn continue_rows(b: &mut Builder, node: &Node, past: Value, new: Value, lengths: Value) -> Result<Value> {
     let both = append_past(b, node, past, new)?;
     let dims = b.dims(both);
     let (batch, heads) = (dims[0].clone(), dims[1].clone());
     let (p, t) = (b.dims(past)[2].clone(), dims[2].clone());
-    // Position j is its own up to the length; from there on the new ones follow, which lie from p on.
+    // Positions below the row's length come from the past; then the new ones follow, which are stored from p on.
     let lanes = [batch.clone(), t.clone()];
     let column = iota(b, 1, &lanes)?;
     let lengths = b.reshape(lengths, &[batch.clone(), Dim::constant(1)])?;
@@ -381,7 +382,7 @@ fn continue_rows(b: &mut Builder, node: &Node, past: Value, new: Value, lengths:
     let moved = b.map2(ScalarFn::Min, moved, last)?;
     let old = b.map2(ScalarFn::Lt, column, lengths)?;
     let index = b.select(old, column, moved)?;
-    // One index into rows and positions, so that a row reads its own.
+    // Rows and positions are merged into one index, so that each row reads its own elements.
     let row = iota(b, 0, &lanes)?;
     let count = b.dims_scalar(t.clone())?;
     let start = b.map2(ScalarFn::Mul, row, count)?;
@@ -398,8 +399,8 @@ fn continue_rows(b: &mut Builder, node: &Node, past: Value, new: Value, lengths:
     b.transpose(gathered, vec![0, 2, 1, 3])
 }
 
-/// com.microsoft PackedAttention: tokens of all sequences in one list, of which each sees those of its own sequence.
-/// Scores are computed for all pairs of tokens: quadratic in their number, not in the longest sequence.
+/// com.microsoft PackedAttention: the tokens of all sequences are in one list, and each sees those of its own sequence.
+/// Scores are computed for all pairs of tokens: quadratic in their total number, not in the longest sequence.
 pub fn packed_attention(b: &mut Builder, node: &Node) -> Outputs {
     if node.optional(5).is_some() {
         return Err(node.error("E0101", "an attention bias is not supported"));
@@ -419,7 +420,7 @@ pub fn packed_attention(b: &mut Builder, node: &Node) -> Outputs {
     let [q, k, v] = thirds(b, node, qkv)?;
     let scores = scores_of(b, node, q, k)?;
     let ends = b.convert(ends, DType::I64)?;
-    // The number of a token's sequence: how many begin at it or before.
+    // A token's sequence is identified by the number of sequences that begin at or before the token.
     let n = b.dims(q)[2].clone();
     let places = [n.clone(), b.dims(ends)[0].clone()];
     let token = iota(b, 0, &places)?;

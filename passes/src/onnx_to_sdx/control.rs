@@ -1,4 +1,4 @@
-//! If, Loop, Scan  =>  the branch that is known, copies of a body, or host operations that call functions
+//! If, Loop, Scan  =>  the branch that is known to be taken, copies of a body, or host operations that call functions
 
 use super::builder::Builder;
 use super::dynamic;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 type Outputs = Result<Vec<Value>>;
 
-/// What a block uses of the functions around it: keys, and their values here.
+/// The values of enclosing functions that a block uses: their keys, and their values in this builder.
 pub fn captures(b: &Builder, block: Block) -> Vec<(usize, Value)> {
     fn walk(block: Block, defined: &mut BTreeSet<usize>, used: &mut Vec<usize>) {
         defined.extend(block.arguments().iter().map(|v: &Val| v.key()));
@@ -36,7 +36,7 @@ fn values(captures: &[(usize, Value)]) -> Vec<Value> {
     captures.iter().map(|(_, v)| *v).collect()
 }
 
-/// Tells a builder what the captured values are there.
+/// Records in the scope of a builder which of its values the captured ones are.
 pub fn enter(b: &mut Builder, captures: &[(usize, Value)], own: &[Value]) {
     b.scope.extend(captures.iter().zip(own).map(|((key, _), v)| (*key, Some(*v))));
 }
@@ -69,7 +69,7 @@ pub fn if_(b: &mut Builder, node: &Node) -> Outputs {
     });
     let otherwise = match (both, equality(b, condition)) {
         (Ok(otherwise), _) => otherwise,
-        // `squeeze` of a dimension that may be 1, as PyTorch writes it: what follows fits one of the ranks.
+        // PyTorch writes `squeeze` of a dimension that may be 1 like this; what follows fits only one branch's rank.
         (Err(_), Some((l, r))) => {
             b.unify(&l, &r)?;
             return lower_block(b, branches[0], &[]);
@@ -92,7 +92,7 @@ pub fn if_(b: &mut Builder, node: &Node) -> Outputs {
     Ok(results)
 }
 
-/// Why branches give no values of one type.
+/// Returns an error if the branches differ in the number, element types or ranks of their outputs.
 fn unlike(node: &Node, then: &Outlined, otherwise: &Outlined) -> Option<Box<Error>> {
     if then.outputs.len() != otherwise.outputs.len() {
         return Some(node.error("E0103", "the branches have different numbers of outputs"));
@@ -102,7 +102,7 @@ fn unlike(node: &Node, then: &Outlined, otherwise: &Outlined) -> Option<Box<Erro
     apart.next().map(|(l, r)| node.error("E0203", format!("the branches give {l} and {r}")))
 }
 
-/// The two sides, where a condition is that dimensions are equal.
+/// The two sides, if a condition compares dimensions for equality.
 fn equality(b: &Builder, mut condition: Value) -> Option<(Dim, Dim)> {
     while let Op::Reshape | Op::Broadcast { .. } = b.graph.node(condition).op {
         condition = b.graph.node(condition).args[0];
@@ -110,7 +110,7 @@ fn equality(b: &Builder, mut condition: Value) -> Option<(Dim, Dim)> {
     let node = b.graph.node(condition);
     let (Op::Map(ScalarFn::Eq), [l, r]) = (&node.op, node.args.as_slice()) else { return None };
     let (l, r) = (b.contents(*l)?.first()?.clone(), b.contents(*r)?.first()?.clone());
-    // n floordiv 2 + 1 == 1 says it of the quotient alone.
+    // Drops the constant term: n floordiv 2 + 1 == 1 is then a statement about the quotient alone.
     let plain = l.terms().filter(|(monomial, _)| monomial.is_empty()).map(|(_, c)| c).sum();
     let plain = Dim::constant(plain);
     Some((l - plain.clone(), r - plain))
@@ -151,7 +151,7 @@ pub fn loop_(b: &mut Builder, node: &Node) -> Outputs {
     Ok(out)
 }
 
-/// Opset 8 has a first dimension of batches, each scanned by itself.
+/// Before opset 9 the first dimension is a batch, whose elements are scanned separately.
 pub fn scan(b: &mut Builder, node: &Node) -> Outputs {
     let block = node.body("body")?;
     let n_scanned = node.require("num_scan_inputs", node.int("num_scan_inputs")?)?;
@@ -191,7 +191,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// The list of an attribute, one entry for each; what it is by default is 0.
+    /// The list in an attribute, which must have `n` entries; the default is all 0.
     fn list(&self, name: &str, n: usize) -> Result<Vec<i64>> {
         let list = self.node.ints(name)?.unwrap_or_else(|| vec![0; n]);
         match list.len() == n {
@@ -200,7 +200,7 @@ impl Scan<'_> {
         }
     }
 
-    /// States, then what is scanned; `captured` are those of the block, here.
+    /// `all`: the states, then the scanned values. `captured`: the block's captures, as values of this builder.
     fn run(&self, b: &mut Builder, all: &[Value], captured: &[Value]) -> Outputs {
         let (states, scanned) = all.split_at(self.n_states);
         let old = self.node.opset < 9;
@@ -242,7 +242,7 @@ impl Scan<'_> {
     }
 }
 
-/// The elements along an axis, from the last to the first.
+/// The elements along an axis in reverse order.
 pub fn reversed(b: &mut Builder, v: Value, axis: usize) -> Result<Value> {
     let n = b.dims(v)[axis].clone();
     let mut starts = vec![Dim::constant(0); b.rank(v)];

@@ -1,6 +1,6 @@
 //! Conv(x, w, b)  =>  pad, window, contract over channels and offsets
 //!
-//! x[n, g, c, p, q, i, j] · w[g, o, c, i, j] → y[n, g, o, p, q]: a group is a batch letter.
+//! x[n, g, c, p, q, i, j] · w[g, o, c, i, j] → y[n, g, o, p, q]: the group is a batch letter.
 
 use super::builder::Builder;
 use super::elementwise as e;
@@ -31,7 +31,7 @@ pub fn fused_conv(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![summed_and_activated(b, node, y)?])
 }
 
-/// com.microsoft NhwcFusedConv: the same where x, `Z` and the result have channels last, the weights as ever.
+/// com.microsoft NhwcFusedConv: the same with channels last in x, `Z` and the result; the weights keep their layout.
 pub fn nhwc_fused_conv(b: &mut Builder, node: &Node) -> Outputs {
     let y = with_channels_last(b, node, node.input(0)?, |b, x| conv_of(b, node, x))?;
     Ok(vec![summed_and_activated(b, node, y)?])
@@ -67,7 +67,7 @@ fn check_types(b: &Builder, node: &Node, x: Value, w: Value) -> Result<()> {
     ScalarFn::Mul.result(&[b.dtype(x), b.dtype(w)]).map(|_| ()).map_err(|reason| node.error("E0107", reason))
 }
 
-/// One number per channel, which is dimension 1.
+/// Adds one bias per channel; channels are dimension 1.
 pub fn biased(b: &mut Builder, node: &Node, y: Value, bias: Option<Value>) -> Result<Value> {
     let Some(bias) = bias else { return Ok(y) };
     if b.rank(bias) != 1 {
@@ -85,7 +85,7 @@ pub fn groups(node: &Node) -> Result<i64> {
     if n < 1 { Err(node.error("E0106", format!("`group` = {n} is not positive"))) } else { Ok(n) }
 }
 
-/// A kernel has the operand's axes; `kernel_shape` repeats the extents of the spatial ones.
+/// Checks that the kernel has the operand's rank and, where `kernel_shape` is given, those spatial extents.
 fn check_kernel(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<()> {
     if b.rank(w) != b.rank(x) {
         return Err(node.error("E0201", format!("the kernel {} does not fit {}", b.ty(w), b.ty(x))));
@@ -102,15 +102,15 @@ fn check_kernel(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<()> 
     Ok(())
 }
 
-/// The convolution as the node's attributes say, without a bias: operands of one type, in which it is summed. What is
-/// outside the operand counts as 0.
+/// The convolution described by the node's attributes, without a bias. Both operands have the type it accumulates in.
+/// Elements outside the operand count as 0.
 pub fn convolve(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Value> {
     spatial(b, node, x)?;
     check_kernel(b, node, x, w)?;
     let group = groups(node)?;
     let (channels, each) = (b.dims(x)[1].clone(), b.dims(w)[1].clone());
     b.unify(&channels, &(each * Dim::constant(group)))?;
-    // Read anew: what was unified may be written in other symbols.
+    // Read again, because unification may have rewritten them in other symbols.
     let (extents, sizes) = (spatial(b, node, x)?, b.dims(w)[2..].to_vec());
     let windows = Windows::of(node, &extents, sizes)?;
     let x = b.split_axis(x, 1, Dim::constant(group))?;
@@ -119,14 +119,14 @@ pub fn convolve(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Valu
     merge_groups(b, y)
 }
 
-/// Σ over channels and offsets of x[n, g, c, spatial] and weights whose first three dimensions have these letters.
+/// Σ over channels and offsets of x[n, g, c, spatial] times w; `letters` name the first three dimensions of w.
 fn correlate(b: &mut Builder, windows: &Windows, x: Value, w: Value, letters: &str) -> Result<Value> {
     let zero = b.splat(b.dtype(x), 0.0, &[])?;
     let x = windows.padded(b, x, zero)?;
     let (places, offsets) = (&"pqrstuvw"[..windows.rank()], &"ijklmabd"[..windows.rank()]);
     debug_assert!(windows.rank() <= SPATIAL_MAX);
     if windows.are_points() {
-        // A window of one element is the element: what is contracted are channels alone.
+        // A window of one element is that element, so only channels are contracted.
         let mut x = x;
         for (i, (stride, n)) in windows.strides.iter().zip(&windows.places).enumerate() {
             x = b.slice_axis(x, 3 + i, Dim::constant(0), *stride, n.clone())?;
@@ -139,7 +139,7 @@ fn correlate(b: &mut Builder, windows: &Windows, x: Value, w: Value, letters: &s
     contract(b, &format!("ngc{places}{offsets},{letters}{offsets}->ngo{places}"), x, w)
 }
 
-/// A contraction in which letters of extent 1 are left out: one group, one channel per group.
+/// A contraction that leaves out letters of extent 1, such as a single group or one channel per group.
 pub fn contract(b: &mut Builder, spec: &str, x: Value, w: Value) -> Result<Value> {
     let (operands, result) = spec.split_once("->").unwrap_or((spec, ""));
     let (left, right) = operands.split_once(',').unwrap_or((operands, ""));
@@ -168,9 +168,9 @@ pub fn merge_groups(b: &mut Builder, y: Value) -> Result<Value> {
     b.reshape(y, &merged)
 }
 
-/// Where a kernel is not dilated, its offsets fall into as many phases per axis as the stride has steps (`by_phases`).
-/// Else the gather form: the operand with stride - 1 zeros between its elements and zeros around it, under the flipped
-/// kernel.
+/// The offsets of an undilated kernel fall into `stride` phases per axis (`by_phases`). For a dilated one the gather
+/// variant is used: the flipped kernel is applied to the operand with stride - 1 zeros between its elements and zeros
+/// around it.
 pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
     let (x, w) = (node.input(0)?, node.input(1)?);
     check_types(b, node, x, w)?;
@@ -199,9 +199,9 @@ pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![biased(b, node, y, node.optional(2))?])
 }
 
-/// y[.., s·p + f] = Σr x[.., p - r] w[.., s·r + f]: for each phase f a convolution of its own, all of them one contraction
-/// with the phases among its columns, whose result lies interleaved as it is. `None` where the sizes do not say how much
-/// of that is the result, and where nothing would be saved.
+/// y[.., s·p + f] = Σr x[.., p - r] w[.., s·r + f]: each phase f is a convolution of its own. All are computed as one
+/// contraction with the phases among its columns, whose result is already interleaved. `None` where the sizes do not
+/// determine which part of that is the result, and where nothing would be saved.
 fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value, Value)) -> Result<Option<Value>> {
     let rank = windows.rank();
     let sizes: Option<Vec<i64>> = windows.sizes.iter().map(Dim::as_const).collect();
@@ -211,7 +211,7 @@ fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value
     }
     let extents = b.dims(x)[3..].to_vec();
     let turns: Vec<i64> = sizes.iter().zip(strides).map(|(k, s)| (k + s - 1).div_euclid(*s)).collect();
-    // What is before the result, and what is missing behind all that the phases give.
+    // How much to cut before the result, and how much is missing after all that the phases compute.
     let mut cuts = vec![];
     for i in 0..rank {
         let before = Dim::constant(sizes[i] - 1) - windows.low[i].clone();
@@ -265,16 +265,16 @@ fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value
     Ok(Some(y))
 }
 
-/// Letters of the phases, beside those of `correlate`.
+/// Letters of the phases, distinct from those of `correlate`.
 const PHASES: &str = "xyzefh";
 
-/// The windows with a stride of 1 on the operand whose elements lie `strides` apart.
+/// The windows of stride 1 over the operand whose elements are spread `strides` apart.
 fn transposed(node: &Node, extents: &[Dim], sizes: Vec<Dim>, strides: &[i64]) -> Result<Windows> {
     let rank = extents.len();
     let dilations = steps(node, "dilations", rank)?;
     let more = node.ints("output_padding")?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![0; rank]);
     let wanted = node.ints("output_shape")?.filter(|list| !list.is_empty());
-    // Some exporters give all dimensions.
+    // Some exporters also give the batch and channel dimensions.
     let wanted = wanted.map(|list| if list.len() == rank + 2 { list[2..].to_vec() } else { list });
     let fits = |list: &Vec<i64>| list.len() == rank && list.iter().all(|&n| n >= 0);
     if !fits(&more) || !wanted.as_ref().is_none_or(fits) {
@@ -308,7 +308,7 @@ fn transposed(node: &Node, extents: &[Dim], sizes: Vec<Dim>, strides: &[i64]) ->
     Ok(Windows { sizes, strides: vec![1; rank], dilations, low, high, beyond: none, places })
 }
 
-/// stride - 1 of a value between the elements along an axis.
+/// Inserts stride - 1 copies of a value after each element along an axis, except the last.
 fn spread(b: &mut Builder, x: Value, axis: usize, stride: i64, value: Value) -> Result<Value> {
     if stride == 1 {
         return Ok(x);
@@ -326,6 +326,6 @@ fn spread(b: &mut Builder, x: Value, axis: usize, stride: i64, value: Value) -> 
     let n = merged[axis].clone();
     merged[axis] = n.clone() * Dim::constant(stride);
     let x = b.reshape(x, &merged)?;
-    // What would follow the last element is not part of it.
+    // Cuts off what follows the last element.
     b.slice_axis(x, axis, Dim::constant(0), 1, (n - Dim::constant(1)) * Dim::constant(stride) + Dim::constant(1))
 }

@@ -1,4 +1,4 @@
-//! data[i, j]  =>  gather flat(data)[i * n + j]: positions of elements as values of their own
+//! data[i, j]  =>  gather flat(data)[i * n + j]: coordinates of elements as tensors
 
 use super::bounds::require_inside;
 use super::builder::Builder;
@@ -12,10 +12,10 @@ pub fn iota(b: &mut Builder, axis: usize, dims: &[Dim]) -> Result<Value> {
     b.add_typed(Op::Iota { axis }, &[], Some(TensorType::new(DType::I64, dims)))
 }
 
-/// Up to this many elements are each compared with all others: kernels do that on every device.
+/// Up to this many elements are each compared with all others, which kernels can do on every device.
 const COMPARED_MAX: i64 = 64;
 
-/// Whether what compares each of n elements with all of m others is linear in m.
+/// Whether comparing each of n elements with all of m others is linear in m, because n is a small constant.
 pub fn is_short(n: &Dim) -> bool {
     n.as_const().is_some_and(|n| n <= COMPARED_MAX)
 }
@@ -28,8 +28,8 @@ pub fn inside(b: &mut Builder, index: Value, extent: &Dim) -> Result<Value> {
     b.map2(ScalarFn::And, above, below)
 }
 
-/// The index itself, in a call where each is in 0..extent; other calls are refused (E0303), on every device. The check is a
-/// lookup in the numbers 0..extent, so the result has to be used in place of the index.
+/// Returns the index, in calls where every element is in 0..extent; other calls are refused (E0303), on every device.
+/// The check is a lookup in the numbers 0..extent, so the result has to be used in place of the index.
 pub fn checked_index(b: &mut Builder, index: Value, extent: &Dim) -> Result<Value> {
     let known = b.constants(index).zip(extent.as_const());
     if known.is_some_and(|(known, n)| known.iter().all(|i| (0..n).contains(i))) || require_inside(b, index, extent)? {
@@ -39,7 +39,7 @@ pub fn checked_index(b: &mut Builder, index: Value, extent: &Dim) -> Result<Valu
     b.add(Op::Gather { axis: 0 }, &[numbers, index])
 }
 
-/// The row-major position of the element at these coordinates, which have one shape.
+/// Row-major position of the element at the given coordinates, which all have the same shape.
 pub fn flat(b: &mut Builder, at: &[Value], extents: &[Dim]) -> Result<Value> {
     let mut sum: Option<Value> = None;
     for (&coordinate, extent) in at.iter().zip(extents) {
@@ -65,7 +65,7 @@ pub fn gather_flat(b: &mut Builder, data: Value, at: Value) -> Result<Value> {
     b.add(Op::Gather { axis: 0 }, &[data, at])
 }
 
-/// result[i] = data[i with i[axis] = at[i]]: `at` has the result's shape, and the result its other coordinates.
+/// result[i] = data[i with i[axis] = at[i]]: `at` has the shape of the result, and other coordinates stay the same.
 pub fn gather_along(b: &mut Builder, data: Value, axis: usize, at: Value) -> Result<Value> {
     let (extents, dims) = (b.dims(data), b.dims(at));
     let place = |b: &mut Builder, i: usize| if i == axis { Ok(at) } else { iota(b, i, &dims) };
@@ -79,19 +79,19 @@ pub fn axis_last(rank: usize, axis: usize) -> Vec<usize> {
     (0..rank).filter(|&i| i != axis).chain([axis]).collect()
 }
 
-/// The permutation that moves the last dimension to a place.
+/// The permutation that moves the last dimension to position `axis`.
 pub fn last_to(rank: usize, axis: usize) -> Vec<usize> {
     let mut perm: Vec<usize> = (0..rank - 1).collect();
     perm.insert(axis, rank - 1);
     perm
 }
 
-/// Where the operand's dimensions go when the result has one more at `at`.
+/// Positions of the operand's dimensions in a result that has one more, at `at`.
 pub fn around(rank: usize, at: usize) -> Vec<usize> {
     (0..=rank).filter(|&i| i != at).collect()
 }
 
-/// The number that changes nothing when it is combined, as a scalar.
+/// Neutral element of a reduction, as a scalar.
 pub fn neutral(b: &mut Builder, f: ReduceFn, dtype: DType) -> Result<Value> {
     if let (ReduceFn::Max | ReduceFn::Min, DType::I64 | DType::U64) = (f, dtype) {
         return b.constant(match (f == ReduceFn::Max, dtype) {
@@ -115,7 +115,7 @@ pub fn neutral(b: &mut Builder, f: ReduceFn, dtype: DType) -> Result<Value> {
     b.splat(dtype, value, &[])
 }
 
-/// An index input as i64.
+/// An index input, converted to i64.
 pub fn indices(b: &mut Builder, node: &Node, i: usize) -> Result<Value> {
     let v = node.input(i)?;
     match b.dtype(v) {

@@ -1,5 +1,5 @@
-//! CumSum(x)  =>  x + (x moved by 1), that + (that moved by 2), … by 4, 8: as many steps as the length has bits;
-//! an open length is cut into blocks, each of which is moved by the sum of those before it
+//! CumSum(x)  =>  x + (x shifted by 1), that + (that shifted by 2), … by 4, 8: log2(length) steps; a length that is not
+//! known at compile time is split into blocks, and each block is combined with the sum of those before it
 
 use super::builder::Builder;
 use super::coordinates::{around, axis_last, iota, last_to, neutral, scalar_index};
@@ -12,10 +12,10 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Elements of a block.
+/// Elements per block.
 const BLOCK: i64 = 64;
 
-/// Blocks of blocks: what remains is compared each with each, in less operations than blocks take up to 2^24 elements.
+/// Levels of blocks of blocks. The totals left are compared pairwise, with fewer operations than the blocks up to 2^24.
 const LEVELS: usize = 2;
 
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ struct Direction {
     reverse: bool,
 }
 
-/// CumSum and CumProd. The axis is an input, which may be known only when the program runs.
+/// CumSum and CumProd. The axis is an input, which may be known only at run time.
 pub fn cumulate(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let f = if node.op_type == "CumProd" { ReduceFn::Mul } else { ReduceFn::Add };
@@ -58,7 +58,7 @@ fn along(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Result<Valu
     }
 }
 
-/// n log n operations.
+/// Combines prefixes in n log n operations, with steps of 1, 2, 4, …
 fn by_doubling(b: &mut Builder, x: Value, axis: usize, n: i64, how: &Direction) -> Result<Value> {
     let mut y = if how.exclusive { moved(b, x, axis, 1.min(n), how)? } else { x };
     let mut step = 1;
@@ -70,7 +70,7 @@ fn by_doubling(b: &mut Builder, x: Value, axis: usize, n: i64, how: &Direction) 
     Ok(y)
 }
 
-/// Everything `step` places further along (or back, in reverse); the neutral number moves in.
+/// Shifts all elements by `step` positions along the axis (back, in reverse) and fills with the neutral element.
 fn moved(b: &mut Builder, x: Value, axis: usize, step: i64, how: &Direction) -> Result<Value> {
     let ty = b.ty(x).clone();
     let step = Dim::constant(step);
@@ -85,8 +85,8 @@ fn moved(b: &mut Builder, x: Value, axis: usize, step: i64, how: &Direction) -> 
     b.add_typed(Op::Pad { low }, &[part, nothing], Some(ty))
 }
 
-/// Within a block by comparison, and on top of it what all blocks before have together: linear, for lengths that are not
-/// known when the model is compiled.
+/// Combines prefixes within each block by comparison, and with the total of all blocks before it: linear, for lengths
+/// that are not known at compile time.
 fn by_blocks(b: &mut Builder, x: Value, how: &Direction, levels: usize) -> Result<Value> {
     let axis = b.rank(x) - 1;
     if levels == 0 {
@@ -110,12 +110,12 @@ fn by_blocks(b: &mut Builder, x: Value, how: &Direction, levels: usize) -> Resul
     b.slice_axis(y, axis, Dim::constant(0), 1, n)
 }
 
-/// Each place takes all places before it: quadratic.
+/// Combines each position with all positions before it: quadratic.
 fn by_comparison(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Result<Value> {
     let rank = b.rank(x);
     let mut pairs = b.dims(x);
     pairs.insert(axis, pairs[axis].clone());
-    // [.., i, j, ..]: the result's place and the operand's.
+    // [.., i, j, ..]: positions in the result and in the operand.
     let (i, j) = (iota(b, axis, &pairs)?, iota(b, axis + 1, &pairs)?);
     let (first, second) = if how.reverse { (i, j) } else { (j, i) };
     let taken = b.map2(if how.exclusive { ScalarFn::Lt } else { ScalarFn::Le }, first, second)?;

@@ -1,6 +1,6 @@
-//! DeformConv(x, w, offset)  =>  x sampled at moved offsets of each window, and a contraction over channels and offsets
+//! DeformConv(x, w, offset)  =>  x sampled at shifted positions of each window, contracted over channels and offsets
 //!
-//! x[n, c, h, w] at moved places → [n, g, c, i, j, p, q] · w[g, o, c, i, j] → y[n, g, o, p, q]
+//! x[n, c, h, w] at shifted positions → [n, g, c, i, j, p, q] · w[g, o, c, i, j] → y[n, g, o, p, q]
 
 use super::builder::Builder;
 use super::convolution::{biased, contract, groups, merge_groups};
@@ -48,10 +48,10 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
             b.unify(&own, &wanted)?;
         }
     }
-    // Read anew: what was unified may be written in other symbols.
+    // Read again, because unification may have rewritten them in other symbols.
     let sizes = b.dims(w)[2..].to_vec();
     let windows = Windows::of(node, &spatial(b, node, x)?, sizes.clone())?;
-    // A group of offsets is a batch element of its own.
+    // Each group of offsets becomes a batch element.
     let split = b.split_axis(x, 1, Dim::constant(parts))?;
     let d = b.dims(split);
     let rows = d[0].clone() * d[1].clone();
@@ -72,7 +72,7 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
     let d = b.dims(split);
     let dims = [&[d[0].clone(), d[1].clone() * d[2].clone()], sizes.as_slice(), &places].concat();
     let columns = b.reshape(columns, &dims)?;
-    // Channels that can be divided are all channels, which the type may not say.
+    // The groups together have all channels, which the type may not say: the padding is then of length 0.
     let (none, mut more) = (vec![Dim::constant(0); dims.len()], vec![Dim::constant(0); dims.len()]);
     more[1] = b.dims(w)[1].clone() * Dim::constant(group) - dims[1].clone();
     let zero = b.splat(dtype, 0.0, &[])?;
@@ -85,7 +85,7 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![biased(b, node, y, node.optional(3))?])
 }
 
-/// Per axis the neighbours of place · stride + offset · dilation - pad + what the model adds: [n·g, offsets, places].
+/// Per axis, the neighbours of position · stride + offset · dilation - pad + shift: [n·g, offsets, positions].
 fn moved(
     b: &mut Builder,
     offset: Value,

@@ -7,10 +7,10 @@ use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::Value;
 
-/// Each row of a matrix is a step of its own in the program.
+/// Maximum number of rows, each of which is a separate step of the program.
 const ROWS_MAX: i64 = 128;
 
-/// Computed in f64. A column without a pivot makes the determinant 0, as it should be: nothing is eliminated with it.
+/// Computed in f64. A column without a pivot correctly makes the determinant 0, as nothing is eliminated with it.
 pub fn determinant(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let x = node.input(0)?;
     let (dims, dtype) = (b.dims(x), b.dtype(x));
@@ -35,9 +35,9 @@ pub fn determinant(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
 }
 
 struct Step {
-    /// The pivot, negated where rows changed places.
+    /// The pivot, negated if rows were swapped.
     factor: Value,
-    /// What is left of the other rows and columns. [.., size - 1, size - 1]
+    /// The remaining rows and columns after elimination. [.., size - 1, size - 1]
     rest: Value,
 }
 
@@ -49,7 +49,7 @@ fn eliminate(b: &mut Builder, m: Value, lead: usize, size: i64) -> Result<Step> 
     let row_dims = b.dims(first);
     let place = iota(b, row, &row_dims)?;
     let chosen = b.map2(ScalarFn::Eq, place, at)?;
-    // The pivot's row, and the others with the first row in its place.
+    // The pivot's row, and the matrix with the first row in its place.
     let nothing = b.splat(DType::F64, 0.0, &[])?;
     let pivot = b.select(chosen, m, nothing)?;
     let pivot = b.reduce(ReduceFn::Add, pivot, &[row], true)?;
@@ -76,7 +76,7 @@ fn eliminate(b: &mut Builder, m: Value, lead: usize, size: i64) -> Result<Step> 
     Ok(Step { factor, rest: b.map2(ScalarFn::Sub, right, removed)? })
 }
 
-/// The first row whose element is the largest, or is no number: that is then the result. [.., size, 1] => [.., 1, 1]
+/// First row whose element is NaN, as is the result then, or the largest in magnitude. [.., size, 1] => [.., 1, 1]
 fn pivot_row(b: &mut Builder, first: Value, row: usize, size: i64) -> Result<Value> {
     let sizes = b.map1(ScalarFn::Abs, first)?;
     let largest = b.reduce(ReduceFn::Max, sizes, &[row], true)?;

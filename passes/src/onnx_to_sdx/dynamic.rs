@@ -1,6 +1,6 @@
-//! Reshape, Squeeze, Expand, Slice, Range by values that only the call knows  =>  small i64 tensors, the symbols bound to them, gather
+//! Reshape, Squeeze, Expand, Slice, Range by run-time values  =>  small i64 tensors, symbols bound to them, gather
 //!
-//! A length that no rule admits becomes -1, which no symbol takes: the call is refused where it is bound.
+//! An invalid length becomes -1, which no symbol can take: the call is refused where the symbol is bound.
 
 use super::builder::Builder;
 use super::coordinates::{checked_index, from_end};
@@ -10,7 +10,7 @@ use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
-/// The i64 scalar `value` of the dimensions of `like`.
+/// `value` as i64, repeated over the dimensions of `like`.
 fn number(b: &mut Builder, value: i64, like: Value) -> Result<Value> {
     let dims = b.dims(like);
     let scalar = b.dims_scalar(Dim::constant(value))?;
@@ -32,8 +32,8 @@ fn element(b: &mut Builder, vector: Value, i: usize) -> Result<Value> {
     b.slice_axis(vector, 0, Dim::constant(i as i64), 1, Dim::constant(1))
 }
 
-/// The length of a vector that says something about dimensions: a number, which is the rank that the file declares
-/// (`wanted` of it) where the vector's own type leaves it open.
+/// Length of a vector that describes dimensions. Where the vector's type leaves it open it is `wanted`, which follows
+/// from the rank that the file declares. Errors: E0203 if neither is known.
 pub fn vector_length(b: &mut Builder, node: &Node, vector: Value, wanted: Option<usize>) -> Result<usize> {
     let dims = b.dims(vector);
     let open = || node.error("E0203", "a rank is not known when the model is compiled");
@@ -50,7 +50,7 @@ pub fn vector_length(b: &mut Builder, node: &Node, vector: Value, wanted: Option
     }
 }
 
-/// One element as a scalar; a vector of unknown length must have one.
+/// The only element of a tensor as a scalar; the call checks dimensions that are not known to be 1.
 pub fn scalar(b: &mut Builder, v: Value) -> Result<Value> {
     for i in 0..b.rank(v) {
         let own = b.dims(v)[i].clone();
@@ -59,8 +59,8 @@ pub fn scalar(b: &mut Builder, v: Value) -> Result<Value> {
     b.reshape(v, &[])
 }
 
-/// The dimensions that a shape vector gives: -1 is what is left of the elements, 0 the operand's own unless
-/// `copy_zero` is off.
+/// Reshapes to the dimensions in a vector: -1 stands for the remaining elements, 0 for the operand's own dimension
+/// unless `copy_zero` is off.
 pub fn reshape(b: &mut Builder, node: &Node, x: Value, target: Value, copy_zero: bool) -> Result<Value> {
     let n = vector_length(b, node, target, node.declared_rank)?;
     let mut target = b.convert(target, DType::I64)?;
@@ -82,7 +82,7 @@ pub fn reshape(b: &mut Builder, node: &Node, x: Value, target: Value, copy_zero:
     with_dims(b, x, &dims)
 }
 
-/// The same elements under dimensions of which only the call knows that they fit.
+/// Reshapes to dimensions whose product may match only at run time; the call checks it.
 pub fn with_dims(b: &mut Builder, x: Value, dims: &[Dim]) -> Result<Value> {
     let (has, wanted) = (product(&b.dims(x)), product(dims));
     if has == wanted {
@@ -93,19 +93,19 @@ pub fn with_dims(b: &mut Builder, x: Value, dims: &[Dim]) -> Result<Value> {
     }
     b.add_check(wanted.clone(), has.clone());
     let flat = b.reshape(x, &[has])?;
-    // The whole of it, by its other name.
+    // Slices out all elements, with `wanted` as the length.
     let named = b.slice_axis(flat, 0, Dim::constant(0), 1, wanted)?;
     b.reshape(named, dims)
 }
 
-/// Axes counted from the start; a call with one that the rank does not have is refused.
+/// Axes counted from the start; a call with an axis outside of the rank is refused.
 pub fn axes_from_start(b: &mut Builder, axes: Value, rank: usize) -> Result<Value> {
     let (axes, rank) = (b.convert(axes, DType::I64)?, Dim::constant(rank as i64));
     let axes = from_end(b, axes, &rank)?;
     checked_index(b, axes, &rank)
 }
 
-/// Axes in 0..rank, as a matrix of n rows: what each position has to do with each axis.
+/// For each of n positions, the number of axes equal to it and the number of axes before it.
 fn positions(b: &mut Builder, axes: Value, n: usize, rank: usize) -> Result<(Value, Value)> {
     let axes = axes_from_start(b, axes, rank)?;
     let rows = [Dim::constant(n as i64), Dim::constant(1)];
@@ -119,7 +119,7 @@ fn positions(b: &mut Builder, axes: Value, n: usize, rank: usize) -> Result<(Val
     Ok((count(here)?, count(before)?))
 }
 
-/// Puts dimensions of 1 where the axes say.
+/// Inserts dimensions of 1 at the given axes.
 pub fn unsqueeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<Value> {
     let own = b.dims(x);
     let added = node.declared_rank.and_then(|rank| rank.checked_sub(own.len()));
@@ -129,7 +129,7 @@ pub fn unsqueeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<
     let added = b.map2(ScalarFn::Le, one, here)?;
     let at = iota(b, &Dim::constant(rank as i64))?;
     let at = b.map2(ScalarFn::Sub, at, before)?;
-    // Behind the last there are only added ones.
+    // After the last dimension there are only added ones.
     let dims = own.into_iter().chain([Dim::constant(1)]).collect();
     let own = b.dims_vector(dims)?;
     let own = b.add(Op::Gather { axis: 0 }, &[own, at])?;
@@ -138,7 +138,7 @@ pub fn unsqueeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<
     with_dims(b, x, &dims)
 }
 
-/// Leaves out the dimensions that the axes name, which are 1.
+/// Removes the dimensions that the axes name, which must be 1.
 pub fn squeeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<Value> {
     let own = b.dims(x);
     let gone = node.declared_rank.and_then(|rank| own.len().checked_sub(rank));
@@ -161,8 +161,8 @@ pub fn squeeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<Va
     with_dims(b, x, &dims)
 }
 
-/// Broadcasts both ways, an axis at a time: where the operand has one element the target counts, else the target must be
-/// 1 or the same.
+/// Broadcasts both ways, one axis at a time: where the operand has one element it takes the target's length, else the
+/// target must be 1 or the same length.
 pub fn expand(b: &mut Builder, node: &Node, x: Value, target: Value) -> Result<Value> {
     let target = b.convert(target, DType::I64)?;
     let (n, target) = aligned(b, node, target)?;
@@ -187,8 +187,8 @@ pub fn expand(b: &mut Builder, node: &Node, x: Value, target: Value) -> Result<V
     Ok(x)
 }
 
-/// A shape and how many dimensions it has. One of an open length becomes as long as the declared rank of the result, by
-/// dimensions of 1 before it.
+/// A shape and its number of dimensions. One of unknown length is extended by leading 1s to the declared rank of the
+/// result.
 fn aligned(b: &mut Builder, node: &Node, target: Value) -> Result<(usize, Value)> {
     let own = b.dims(target);
     let ([n], Some(rank)) = (own.as_slice(), node.declared_rank) else {
@@ -205,7 +205,7 @@ fn aligned(b: &mut Builder, node: &Node, target: Value) -> Result<(usize, Value)
     Ok((rank, b.slice_axis(both, 0, n, 1, whole)?))
 }
 
-/// One axis repeated to `size` where it has one element; else it has that many.
+/// Repeats an axis to `size` if it has one element; otherwise it must have that many.
 fn stretch(b: &mut Builder, x: Value, axis: usize, size: &Dim) -> Result<Value> {
     let (mut dims, own) = (b.dims(x), b.dims(x)[axis].clone());
     if own == *size {
@@ -230,7 +230,7 @@ fn iota(b: &mut Builder, n: &Dim) -> Result<Value> {
     b.add_typed(Op::Iota { axis: 0 }, &[], Some(TensorType::new(DType::I64, vec![n.clone()])))
 }
 
-/// The vectors of a slice.
+/// The vector operands of a slice.
 pub struct Bounds {
     pub starts: Value,
     pub ends: Value,
@@ -238,7 +238,7 @@ pub struct Bounds {
     pub steps: Option<Value>,
 }
 
-/// Each axis by itself: x[start + i·step], i < count.
+/// Slices each axis separately: x[start + i·step], i < count.
 pub fn slice(b: &mut Builder, node: &Node, x: Value, bounds: &Bounds) -> Result<Value> {
     for vector in [Some(bounds.ends), bounds.axes, bounds.steps].into_iter().flatten() {
         let (n, own) = (b.dims(bounds.starts), b.dims(vector));
@@ -271,7 +271,7 @@ pub fn slice(b: &mut Builder, node: &Node, x: Value, bounds: &Bounds) -> Result<
     let axes = axes_from_start(b, axes, rank)?;
     for axis in 0..rank {
         let here = equals(b, axes, axis as i64)?;
-        // What the vectors say of this axis, else what changes nothing.
+        // What the vectors give for this axis, else a value that changes nothing.
         let say = |b: &mut Builder, vector: Value, otherwise: i64| -> Result<Value> {
             let neutral = number(b, otherwise, vector)?;
             let difference = b.map2(ScalarFn::Sub, vector, neutral)?;
@@ -301,13 +301,13 @@ fn slice_one(b: &mut Builder, x: Value, axis: usize, [start, end, step]: [Value;
     let lowest = b.map1(ScalarFn::Neg, one)?;
     let (most, least) = (b.select(down, last, extent)?, b.select(down, lowest, zero)?);
     let clamp = |b: &mut Builder, v: Value, lo: Value, hi: Value| -> Result<Value> {
-        // Down from the last element of none: -1, which is below the least start.
+        // On an empty axis with a negative step, hi = -1 is below lo = 0 and has to win.
         let v = b.map2(ScalarFn::Max, v, lo)?;
         b.map2(ScalarFn::Min, v, hi)
     };
     let start = clamp(b, start, zero, most)?;
     let end = clamp(b, end, least, most)?;
-    // A step beyond the extent takes one element as well as any.
+    // All steps longer than the extent take the same single element.
     let beyond = b.map2(ScalarFn::Add, extent, one)?;
     let before = b.map1(ScalarFn::Neg, beyond)?;
     let step = clamp(b, step, before, beyond)?;
@@ -330,8 +330,8 @@ fn slice_one(b: &mut Builder, x: Value, axis: usize, [start, end, step]: [Value;
     b.add(Op::Gather { axis }, &[x, at])
 }
 
-/// start + i * delta, max(0, ceil((limit - start) / delta)) of them; the count of floats by division in f64. A step of 0 and a
-/// count that is no number are refused.
+/// start + i * delta, for max(0, ceil((limit - start) / delta)) elements; the count of floats is computed in f64. A
+/// step of 0 and a count that is NaN are refused.
 pub fn range(b: &mut Builder, [start, limit, delta]: [Value; 3]) -> Result<Value> {
     let dtype = b.dtype(start);
     let [start, limit, delta] = [scalar(b, start)?, scalar(b, limit)?, scalar(b, delta)?];
@@ -361,7 +361,7 @@ fn float_count(b: &mut Builder, ends: [Value; 3]) -> Result<Value> {
     b.select(refused, never, count)
 }
 
-/// (span - 1) / |delta| + 1 in u64, which holds every span and the absolute value of every step.
+/// (span - 1) / |delta| + 1 in u64, which can hold every span and the absolute value of every step.
 fn int_count(b: &mut Builder, ends: [Value; 3]) -> Result<Value> {
     let [from, to, by] = ends.map(|v| b.convert(v, DType::I64));
     let (from, to, by) = (from?, to?, by?);
@@ -376,7 +376,7 @@ fn int_count(b: &mut Builder, ends: [Value; 3]) -> Result<Value> {
     let before = b.map2(ScalarFn::Sub, span, one)?;
     let count = b.map2(ScalarFn::Div, before, step)?;
     let count = b.map2(ScalarFn::Add, count, one)?;
-    // More than an i64 holds is negative, and refused as such.
+    // A count beyond i64 becomes negative, and is refused as such.
     let count = b.reinterpret(count, DType::I64)?;
     let count = b.select(is_some, count, zero)?;
     let (still, never) = (equals(b, by, 0)?, number(b, -1, count)?);

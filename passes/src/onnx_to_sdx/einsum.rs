@@ -1,4 +1,4 @@
-//! Einsum "bij,bjk,k->bi"(x, y, z)  =>  contract "bij,bjk->bik", contract "bik,k->bi": operand by operand
+//! Einsum "bij,bjk,k->bi"(x, y, z)  =>  contract "bij,bjk->bik", contract "bik,k->bi": one operand at a time
 
 use super::builder::Builder;
 use super::coordinates::iota;
@@ -9,7 +9,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// A value whose dimensions have names.
+/// A value whose dimensions are named by letters.
 struct Term {
     v: Value,
     letters: Vec<char>,
@@ -42,7 +42,7 @@ pub fn einsum(b: &mut Builder, node: &Node) -> Outputs {
     let present: Vec<char> = named.result.iter().copied().filter(|c| product.letters.contains(c)).collect();
     let perm = present.iter().filter_map(|c| product.letters.iter().position(|d| d == c)).collect();
     let y = b.transpose(product.v, perm)?;
-    // A letter that no operand has left stands for a dimension of 1.
+    // A letter that no operand has any more is a dimension of 1.
     let mut extents = b.dims(y).into_iter();
     let one = Dim::constant(1);
     let extent = |c: &char| if present.contains(c) { extents.next().unwrap_or(one.clone()) } else { one.clone() };
@@ -50,13 +50,13 @@ pub fn einsum(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(y, &dims)?])
 }
 
-/// One letter per dimension, also for those that an ellipsis stands for.
+/// One letter per dimension, including the dimensions that an ellipsis stands for.
 struct Names {
     terms: Vec<Vec<char>>,
     result: Vec<char>,
 }
 
-/// More letters than an equation can name.
+/// Number of letters that an equation can use.
 const RANK_MAX: usize = 52;
 
 fn names(equation: &str, ranks: &[usize]) -> std::result::Result<Names, String> {
@@ -100,7 +100,7 @@ fn names(equation: &str, ranks: &[usize]) -> std::result::Result<Names, String> 
     let result = match right {
         Some(right) => expand(right, width)?,
         None => {
-            // Implicitly: what an ellipsis stands for, then each letter that stands once, in order.
+            // Implicit result: the dimensions of the ellipsis, then the letters that occur once, sorted.
             let mut once: Vec<char> =
                 used.iter().copied().filter(|c| used.iter().filter(|d| *d == c).count() == 1).collect();
             once.sort();
@@ -117,7 +117,7 @@ fn names(equation: &str, ranks: &[usize]) -> std::result::Result<Names, String> 
     Ok(Names { terms, result })
 }
 
-/// Each letter once, diagonals taken, and without dimensions of 1: those broadcast.
+/// Takes diagonals so that each letter occurs once, and drops dimensions of 1, which broadcast.
 fn plain(b: &mut Builder, mut t: Term) -> Result<Term> {
     while let Some((i, j)) = repeated(&t.letters) {
         t.v = diagonal(b, t.v, i, j)?;
@@ -153,7 +153,7 @@ fn diagonal(b: &mut Builder, x: Value, i: usize, j: usize) -> Result<Value> {
     b.add(Op::Gather { axis }, &[flat, place])
 }
 
-/// Sums over the letters that nothing needs.
+/// Sums over the letters that are not wanted.
 fn sum_out(b: &mut Builder, t: Term, wanted: &dyn Fn(char) -> bool) -> Result<Term> {
     let axes: Vec<usize> = (0..t.letters.len()).filter(|&i| !wanted(t.letters[i])).collect();
     let v = b.reduce(ReduceFn::Add, t.v, &axes, false)?;
@@ -172,7 +172,7 @@ fn multiply(b: &mut Builder, x: Term, y: Term, wanted: &dyn Fn(char) -> bool) ->
         let spec = format!("{},{}->{}", text(&x.letters), text(&y.letters), text(&letters));
         return Ok(Term { v: b.contract(&spec, x.v, y.v)?, letters });
     }
-    // Nothing is summed: both are laid out alike, with dimensions of 1 where a letter is missing.
+    // Nothing is reduced: both operands get the same letters, with dimensions of 1 where one is missing.
     let (left, right) = (laid_out(b, &x, &letters)?, laid_out(b, &y, &letters)?);
     Ok(Term { v: b.map2(ScalarFn::Mul, left, right)?, letters })
 }

@@ -9,7 +9,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Refuses element types that the function does not take, before a broadcast hides the cause.
+/// Rejects element types that the function does not take (E0107), before a broadcast hides the cause.
 pub fn check_types(b: &Builder, node: &Node, f: ScalarFn, args: &[Value]) -> Result<()> {
     let types: Vec<DType> = args.iter().map(|v| b.dtype(*v)).collect();
     f.result(&types).map(|_| ()).map_err(|reason| {
@@ -34,7 +34,7 @@ pub fn map(b: &mut Builder, node: &Node, f: ScalarFn, swapped: bool) -> Outputs 
     Ok(vec![b.add(Op::Map(f), &args)?])
 }
 
-/// Before opset 7 the second operand's dimensions stand where `axis` says, and not at the end.
+/// Before opset 7 the second operand's dimensions are aligned at `axis`, not at the end.
 pub fn aligned(b: &mut Builder, node: &Node, x: Value, y: Value) -> Result<Value> {
     if node.opset >= 7 || node.int_or("broadcast", 0)? == 0 || !node.has("axis") {
         return Ok(y);
@@ -65,12 +65,12 @@ pub fn mean(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map_const(ScalarFn::Div, sum, node.inputs.len() as f64)?])
 }
 
-/// |x| = ∞, or x = ∞ or x = -∞ alone.
+/// Whether |x| = ∞, or only x = ∞ or only x = -∞, as the attributes select.
 pub fn is_inf(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
     let (below, above) = (node.int_or("detect_negative", 1)? != 0, node.int_or("detect_positive", 1)? != 0);
-    // The narrowest types have no infinity of their own to compare with.
+    // Types below 16 bits may have no infinity to compare with.
     let x = if b.dtype(x).bits() < 16 { b.convert(x, DType::F32)? } else { x };
     let y = match (below, above) {
         (true, true) => b.map1(ScalarFn::Abs, x)?,
@@ -84,7 +84,7 @@ pub fn is_inf(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map_const(ScalarFn::Eq, y, f64::INFINITY)?])
 }
 
-/// The exponent may have another type than the base, which gives the result's. Roots of integers are taken in f64.
+/// The exponent may have another type than the base and the result. Roots of integers are computed in f64.
 pub fn pow(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (node.input(0)?, node.input(1)?);
     let y = aligned(b, node, x, y)?;
@@ -135,7 +135,7 @@ pub fn sigmoid(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![sigmoid_of(b, x)?])
 }
 
-/// 1 / (1 + exp(-x)), rounded once to half precision.
+/// 1 / (1 + exp(-x)), computed in f32 at least and rounded once to the element type.
 pub fn sigmoid_of(b: &mut Builder, x: Value) -> Result<Value> {
     let dtype = b.dtype(x);
     let x = b.convert(x, wide(dtype))?;
@@ -154,7 +154,7 @@ pub fn reciprocal(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map2(ScalarFn::Div, one, x)?])
 }
 
-/// com.microsoft BiasGelu and FastGelu: gelu(x + bias), the latter in its tanh form.
+/// com.microsoft BiasGelu and FastGelu: gelu(x + bias), the latter in its tanh variant.
 pub fn bias_gelu(b: &mut Builder, node: &Node) -> Outputs {
     let mut x = node.input(0)?;
     if let Some(bias) = node.optional(1) {
@@ -163,7 +163,7 @@ pub fn bias_gelu(b: &mut Builder, node: &Node) -> Outputs {
     gelu_of(b, node, x, node.op_type == "FastGelu")
 }
 
-/// 0.5 x (1 + erf(x / √2)), or its tanh form.
+/// 0.5 x (1 + erf(x / √2)), or its tanh variant.
 pub fn gelu(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     gelu_of(b, node, x, node.str_or("approximate", "none")? == "tanh")
@@ -187,7 +187,7 @@ pub fn gelu_of(b: &mut Builder, node: &Node, x: Value, tanh: bool) -> Outputs {
     Ok(vec![b.map2(ScalarFn::Mul, half, sum)?])
 }
 
-/// Bounds are attributes before opset 11, inputs (or absent) since.
+/// Bounds are attributes before opset 11, and optional inputs since.
 pub fn clip(b: &mut Builder, node: &Node) -> Outputs {
     let mut x = node.input(0)?;
     check_types(b, node, ScalarFn::Max, &[x, x])?;

@@ -1,4 +1,4 @@
-//! OneHot, Tile, Trilu, EyeLike, ReverseSequence  =>  compare or reckon with iota
+//! OneHot, Tile, Trilu, EyeLike, ReverseSequence  =>  comparisons and arithmetic with iota
 
 use super::builder::Builder;
 use super::coordinates::{around, checked_index, from_end, gather_along, indices, iota, one_element, scalar_index};
@@ -9,7 +9,7 @@ use sardonyx_dialects::sdx::Value;
 
 type Outputs = Result<Vec<Value>>;
 
-/// select(iota == index, on, off) with a new dimension of `depth`; an index outside -depth..depth is off everywhere.
+/// select(iota == index, on, off) along a new dimension of `depth`; an index outside -depth..depth gives only `off`.
 pub fn one_hot(b: &mut Builder, node: &Node) -> Outputs {
     let (index, depth, values) = (node.input(0)?, node.input(1)?, node.input(2)?);
     if !ScalarFn::Eq.row().domain.contains(b.dtype(index)) || b.dtype(index) == DType::Bool {
@@ -41,7 +41,7 @@ pub fn one_hot(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(hot, on, off)?])
 }
 
-/// Each dimension becomes (times, extent), and the pair one dimension.
+/// Each dimension becomes a pair (times, extent), and the pair is merged into one dimension.
 pub fn tile(b: &mut Builder, node: &Node) -> Outputs {
     let (x, times) = (node.input(0)?, node.input(1)?);
     if let [n] = b.dims(times).as_slice() {
@@ -59,10 +59,10 @@ pub fn tile(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(spread, &wide)?])
 }
 
-/// A diagonal beyond this is outside every matrix, and a row's number is added to it without overflow.
+/// A diagonal beyond this is outside every matrix; within it, adding a row index cannot overflow.
 const DIAGONAL_MAX: i64 = 1 << 62;
 
-/// The number of a diagonal; one that is outside every matrix becomes another such.
+/// Clamps the offset of a diagonal; one outside every matrix stays outside.
 fn bounded_diagonal(b: &mut Builder, k: Value) -> Result<Value> {
     if b.constants(k).is_some_and(|known| known.iter().all(|k| k.unsigned_abs() <= DIAGONAL_MAX as u64)) {
         return Ok(k);
@@ -72,7 +72,7 @@ fn bounded_diagonal(b: &mut Builder, k: Value) -> Result<Value> {
     b.map2(ScalarFn::Min, k, most)
 }
 
-/// The upper (j - i >= k) or lower (j - i <= k) triangle of the last two dimensions, and zeros.
+/// Keeps the upper (j - i >= k) or lower (j - i <= k) triangle of the last two dimensions; the rest becomes 0.
 pub fn trilu(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let (dims, rank) = (b.dims(x), b.rank(x));
@@ -111,7 +111,7 @@ pub fn eye_like(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(on, dtype)?])
 }
 
-/// The first `length` positions of each sequence in reverse.
+/// Reverses the first `length` positions of each sequence.
 pub fn reverse_sequence(b: &mut Builder, node: &Node) -> Outputs {
     let (x, lengths) = (node.input(0)?, indices(b, node, 1)?);
     let rank = b.rank(x);

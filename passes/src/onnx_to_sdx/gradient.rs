@@ -1,7 +1,7 @@
-//! Gradient {xs, y}  =>  the chain rule backwards over the operations that lie between: d map "mul"(a, b) = b da + a db
+//! Gradient {xs, y}  =>  the chain rule, backwards over the operations between them: d map "mul"(a, b) = b da + a db
 //!
-//! It differentiates the basis, not ONNX's operators: whatever is lowered to these operations has a gradient. The reader
-//! gives the node the tensors that its attributes name as further operands: y, then xs.
+//! It differentiates the basis, not ONNX's operators, so everything that is lowered to these operations has a gradient.
+//! The ONNX reader passes the tensors that the attributes name as additional operands of the node: y, then xs.
 
 use super::builder::Builder;
 use super::node::Node;
@@ -56,7 +56,7 @@ pub fn gradient(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     Ok(results)
 }
 
-/// The values up to y that any of xs reaches.
+/// The values up to y that depend on any of xs.
 fn dependents(b: &Builder, xs: &[Value], y: Value) -> BTreeSet<Value> {
     let mut reached: BTreeSet<Value> = xs.iter().copied().collect();
     for (v, node) in b.graph.values().take(y.index() + 1) {
@@ -67,7 +67,7 @@ fn dependents(b: &Builder, xs: &[Value], y: Value) -> BTreeSet<Value> {
     reached
 }
 
-/// What the gradient g of v is for one operand; nothing where v does not change with it.
+/// Returns what the gradient g of v contributes to that of one operand; `None` if v does not change with the operand.
 fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Result<Option<Value>> {
     let own = b.graph.node(v).clone();
     let x = own.args[arg];
@@ -100,7 +100,7 @@ fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Resu
             let (left, right) = (own.args[0], own.args[1]);
             let (letters, other, others) =
                 if arg == 0 { (&spec.left, right, &spec.right) } else { (&spec.right, left, &spec.left) };
-            // A letter that only this operand has was summed: its gradient repeats along it.
+            // Along a reduced letter that only this operand has, its gradient would repeat.
             if letters.iter().any(|c| !others.contains(c) && !spec.result.contains(c)) {
                 return refuse();
             }
@@ -200,7 +200,7 @@ fn through_map(
             let log = b.map1(Log, other)?;
             b.map2(Mul, v, log)?
         }
-        // Of two equal operands the first is taken.
+        // Of two equal operands, the first one gets the gradient.
         Max | Min => {
             let first = b.map2(Eq, args[0], v)?;
             return chosen(b, first, g, arg == 0).map(Some);

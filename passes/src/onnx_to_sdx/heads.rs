@@ -27,8 +27,8 @@ pub fn join_heads(b: &mut Builder, y: Value) -> Result<Value> {
     b.reshape(moved, &[dims[0].clone(), dims[1].clone(), dims[2].clone() * dims[3].clone()])
 }
 
-/// y[b,g,t,d] => y[b,h,t,d]: each of the keys' heads serves a group of queries, and stands once for each of them, as
-/// exporters write it. Kernels read it where it stands once.
+/// y[b,g,t,d] => y[b,h,t,d]: each head of the keys serves a group of query heads and is repeated for each of them, as
+/// exporters write it. Kernels read the unrepeated value.
 pub fn repeat_heads(b: &mut Builder, y: Value, h: &Dim) -> Result<Value> {
     let [batch, kv, t, d] =
         <[Dim; 4]>::try_from(b.dims(y)).map_err(|_| b.error("E0201", "takes operands of rank 4"))?;
@@ -42,7 +42,7 @@ pub fn repeat_heads(b: &mut Builder, y: Value, h: &Dim) -> Result<Value> {
     b.reshape(spread, &[batch, h.clone(), t, d])
 }
 
-/// Head i of the queries reads head i / (h / kv) of the keys, where only the call knows how many there are.
+/// Query head i reads key head i / (h / kv), where the numbers of heads are known only at run time.
 fn gather_heads(b: &mut Builder, y: Value, h: &Dim, kv: &Dim) -> Result<Value> {
     if h.as_const().is_some() && kv.as_const().is_some() {
         return Err(b.error("E0201", format!("{h} heads do not divide into groups of {kv}")));
@@ -59,14 +59,14 @@ pub fn iota(b: &mut Builder, axis: usize, dims: &[Dim]) -> Result<Value> {
     b.add_typed(Op::Iota { axis }, &[], Some(TensorType::new(DType::I64, dims)))
 }
 
-/// The additive form of a mask: 0 where it is true, `low` where it is false.
+/// The additive variant of a mask: 0 where it is true, `low` where it is false.
 pub fn additive(b: &mut Builder, mask: Value, dtype: DType, low: f64) -> Result<Value> {
     let dims = b.dims(mask);
     let (zero, low) = (b.splat(dtype, 0.0, &dims)?, b.splat(dtype, low, &dims)?);
     b.select(mask, zero, low)
 }
 
-/// Where query 0 stands among the keys.
+/// Position of query 0 among the keys.
 #[derive(Clone)]
 pub enum Offset {
     Same(Dim),
@@ -75,15 +75,15 @@ pub enum Offset {
 }
 
 impl Offset {
-    /// Of the last queries of t keys.
+    /// For queries that are the last ones of the t keys.
     pub fn at_end(b: &Builder, scores: Value) -> Offset {
         let dims = &b.ty(scores).dims;
         Offset::Same(dims[3].clone() - dims[2].clone())
     }
 }
 
-/// The keys that a query at position p sees: p - left <= t <= p + right, each bound where there is one. The result is
-/// broadcast against scores[b,h,s,t].
+/// Which keys a query at position p sees: p - left <= t <= p + right; each bound is optional. The result can be
+/// broadcast to scores[b,h,s,t]; `None` if there are no bounds.
 pub fn window(b: &mut Builder, scores: Value, offset: &Offset, bounds: [Option<i64>; 2]) -> Result<Option<Value>> {
     let [left, right] = bounds;
     if left.is_none() && right.is_none() {
@@ -134,7 +134,7 @@ pub fn within_lengths(b: &mut Builder, lengths: Value, t: Dim) -> Result<Value> 
     b.map2(ScalarFn::Lt, columns, lengths)
 }
 
-/// Past and new keys or values, one after the other: axis 2 of [b,h,t,d].
+/// Concatenates past and new keys or values along axis 2 of [b,h,t,d].
 pub fn append_past(b: &mut Builder, node: &Node, past: Value, new: Value) -> Result<Value> {
     if b.rank(past) != 4 || b.dtype(past) != b.dtype(new) {
         let (past, new) = (b.ty(past).clone(), b.ty(new).clone());

@@ -1,4 +1,4 @@
-//! sequence(f32:2)  <=>  what a value that is no tensor holds, as far as is known when compiling
+//! sequence(f32:2)  <=>  the type of an opaque value's contents, as far as it is known at compile time
 
 use super::builder::Builder;
 use sardonyx_base::{DType, Dim, Error, Result};
@@ -7,16 +7,16 @@ use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// Of any rank where that is not known.
+    /// The rank is `None` where it is not known.
     Tensor {
         dtype: DType,
         rank: Option<usize>,
     },
     Sequence(Box<Held>),
     Optional(Box<Held>),
-    /// Of the values; keys are strings or i64.
+    /// The type of the values; keys are strings or i64.
     Map(Box<Held>),
-    /// Of a type that nothing says.
+    /// The type is not known.
     Unknown,
 }
 
@@ -38,7 +38,7 @@ impl Held {
         Held::Tensor { dtype: ty.dtype, rank: Some(ty.rank()) }
     }
 
-    /// As it is displayed; anything else is unknown.
+    /// Parses what `Display` writes; anything else is unknown.
     pub fn parse(text: &str) -> Held {
         if let Some((kind, inside)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) {
             let of = Box::new(Held::parse(inside));
@@ -56,7 +56,7 @@ impl Held {
         }
     }
 
-    /// What holds of both.
+    /// Type of a value that has either of two types; an unknown one does not count.
     pub fn joined(&self, other: &Held) -> Held {
         match (self, other) {
             (Held::Unknown, known) | (known, Held::Unknown) => known.clone(),
@@ -66,7 +66,7 @@ impl Held {
             (Held::Sequence(a), Held::Sequence(b)) => Held::Sequence(Box::new(a.joined(b))),
             (Held::Optional(a), Held::Optional(b)) => Held::Optional(Box::new(a.joined(b))),
             (Held::Map(a), Held::Map(b)) => Held::Map(Box::new(a.joined(b))),
-            // What is no optional may stand for one that is there.
+            // A sequence may stand for an optional that is present.
             (Held::Optional(a), b @ Held::Sequence(_)) | (b @ Held::Sequence(_), Held::Optional(a)) => {
                 Held::Optional(Box::new(a.joined(b)))
             }
@@ -78,8 +78,8 @@ impl Held {
         matches!(self, Held::Tensor { .. })
     }
 
-    /// What a value holds that is this one at first and the new one later. A tensor of unknown rank stands for those of
-    /// an empty sequence, and has no part in it.
+    /// Type of a value that has this type at first and the new one later. A tensor of unknown rank stands for the
+    /// elements of an empty sequence, and does not count.
     pub fn grown(&self, new: &Held) -> Held {
         match (self, new) {
             (Held::Tensor { dtype, rank: None }, Held::Tensor { dtype: d, .. }) if dtype == d => new.clone(),
@@ -91,7 +91,7 @@ impl Held {
 }
 
 impl Builder {
-    /// Of a tensor its type.
+    /// What a value holds; for a tensor, its type.
     pub fn held(&self, v: Value) -> Held {
         match self.dtype(v) {
             DType::Value => self.values_held.get(&v).cloned().unwrap_or(Held::Unknown),
@@ -105,7 +105,7 @@ impl Builder {
         }
     }
 
-    /// The type of what comes out of a value, each dimension a new symbol of data; those are given too.
+    /// Type of a value of these contents, each dimension a new data-dependent symbol; also returns the symbols.
     pub fn type_of(&mut self, held: &Held) -> Result<(TensorType, Vec<String>)> {
         match held {
             Held::Sequence(_) | Held::Optional(_) | Held::Map(_) => Ok((TensorType::new(DType::Value, vec![]), vec![])),

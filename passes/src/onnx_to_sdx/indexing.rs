@@ -18,7 +18,7 @@ pub fn gather(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.add(Op::Gather { axis }, &[data, indices])?])
 }
 
-/// The indices of input 1 along an axis. Negative ones count from the end: select(i < 0, i + n, i), which folds away for
+/// The indices (input 1) along an axis. Negative ones count from the end: select(i < 0, i + n, i), which folds away for
 /// constants.
 pub fn places(b: &mut Builder, node: &Node, data: Value, axis: usize) -> Result<Value> {
     let indices = node.input(1)?;
@@ -48,14 +48,14 @@ pub fn places(b: &mut Builder, node: &Node, data: Value, axis: usize) -> Result<
     })
 }
 
-/// Tuples of indices into the leading dimensions become one index into them all; a tuple that is out of range becomes
-/// -1, which the gather refuses.
+/// Tuples of indices into the leading dimensions are merged into one index; a tuple that is out of range becomes -1,
+/// which the gather refuses.
 pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
     let (data, indices) = (node.input(0)?, node.input(1)?);
     let batch = usize::try_from(node.int_or("batch_dims", 0)?).unwrap_or(usize::MAX);
     let (dims, index_dims) = (b.dims(data), b.dims(indices));
     let tuple = index_dims.last().and_then(Dim::as_const).and_then(|n| usize::try_from(n).ok());
-    // An open length follows from the rank of the result.
+    // A length that is not known follows from the rank of the result.
     let declared = node
         .declared_rank
         .and_then(|rank| (dims.len() + index_dims.len()).checked_sub(rank.checked_add(batch)?)?.checked_sub(1));
@@ -108,8 +108,8 @@ pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.add(Op::Gather { axis: 0 }, &[table, flat])?])
 }
 
-/// An index with negative values counted from the end; `valid` gathers whether all are in range that the call does not
-/// check.
+/// An index whose negative values count from the end. `valid` accumulates whether all values are in range, except for
+/// indices that the call checks.
 pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<Value>) -> Result<Value> {
     if require_inside(b, index, extent)? {
         return Ok(index);
@@ -123,11 +123,11 @@ pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<V
     Ok(index)
 }
 
-/// One end of a slice, wrapped and clamped as ONNX says, to lo..=hi: to hi where that is below lo, as it is for what goes
-/// down from the last element of none.
+/// One end of a slice, wrapped and clamped to lo..=hi as ONNX defines. The result is hi if that is below lo, as it is
+/// for a negative step on an empty axis.
 fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) -> Result<Dim> {
     let bound = |s: &str| b.graph.symbol_lo(s);
-    // The exporters' "to the end" is a huge constant.
+    // Exporters write "to the end" as a huge constant.
     if end.as_const().is_some_and(|c| c >= i32::MAX as i64) {
         return Ok(hi);
     }
@@ -147,7 +147,7 @@ fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) 
     Ok(if hi.provably_ge(&lo, &bound) { raised(lowered(wrapped)) } else { lowered(raised(wrapped)) })
 }
 
-/// Whether it is the same in every call whether an end counts from the front or from the back.
+/// Whether it is known for all calls if an end counts from the front or from the back.
 fn sign_is_known(b: &Builder, end: &Dim) -> bool {
     if end.as_const().is_some() {
         return true;
@@ -169,7 +169,7 @@ fn slice_one(b: &mut Builder, node: &Node, x: Value, axis: usize, start: &Dim, e
     }
     let last = extent.clone() - one.clone();
     let start = clamped(b, node, start, &extent, zero.clone(), last)?;
-    // Going down, an end of "before the first" is -1 after wrapping.
+    // With a negative step, an end of "before the first" is -1 after wrapping.
     let end = match end.as_const() {
         Some(c) if c <= i32::MIN as i64 => -one,
         _ => clamped(b, node, end, &extent, -one.clone(), extent.clone() - one)?,
@@ -179,7 +179,7 @@ fn slice_one(b: &mut Builder, node: &Node, x: Value, axis: usize, start: &Dim, e
     b.slice_axis(x, axis, start, step, count)
 }
 
-/// Bounds are attributes before opset 10, inputs since.
+/// Bounds are attributes before opset 10, and inputs since.
 pub fn slice(b: &mut Builder, node: &Node) -> Outputs {
     let mut x = node.input(0)?;
     let constants = |v: Option<Vec<i64>>| v.map(|v| v.into_iter().map(Dim::constant).collect::<Vec<_>>());
@@ -212,7 +212,7 @@ pub fn slice(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![x])
 }
 
-/// Sizes are an attribute before opset 13, an input since; else equal parts, the last one smaller.
+/// Sizes are an attribute before opset 13, and an input since. Without them parts are equal but for a smaller last one.
 pub fn split(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let axis = node.axis(node.int_or("axis", 0)?, b.rank(x))?;
@@ -228,7 +228,7 @@ pub fn split(b: &mut Builder, node: &Node) -> Outputs {
         None => {
             let n_outputs = node.n_outputs as i64;
             let parts = node.int_or("num_outputs", n_outputs)?;
-            // A number of its own would be a length of this list, and as large as any.
+            // An independent number would make this list as long as the file says.
             if parts != n_outputs || parts < 1 {
                 return Err(node.error("E0106", format!("`num_outputs` is {parts}, the node has {n_outputs}")));
             }

@@ -8,7 +8,7 @@ use sardonyx_dialects::sdx::Value;
 
 type Outputs = Result<Vec<Value>>;
 
-/// Batch dimensions of an operand: letters for those that vary, and the operand without those that are 1.
+/// Drops the batch dimensions of 1 from an operand; returns it with the letters of the remaining ones.
 fn batch_letters(b: &mut Builder, v: Value, batch: &[Dim], letters: &[char]) -> Result<(Value, String)> {
     let dims = b.dims(v);
     let own = dims.len().saturating_sub(2);
@@ -52,7 +52,7 @@ pub fn matmul_of(b: &mut Builder, node: &Node, x: Value, y: Value) -> Result<Val
     let product = b.contract(&format!("{x_batch}mk,{y_batch}kn->{all}mn"), left, right)?;
     let mut dims = b.dims(product);
     let tail = dims.split_off(dims.len() - 2);
-    // Read anew: the contraction may have unified symbols of the batch dimensions.
+    // Read again: the contraction may have unified symbols of the batch dimensions.
     let mut out = unify_batch(b, x, y)?;
     out.extend(tail.iter().enumerate().filter(|(i, _)| !([x_vector, y_vector][*i])).map(|(_, d)| d.clone()));
     b.reshape(product, &out)
@@ -63,7 +63,7 @@ fn numbers_only(b: &Builder, node: &Node, x: Value, y: Value) -> Result<()> {
     ScalarFn::Mul.result(&types).map(|_| ()).map_err(|reason| node.error("E0107", reason))
 }
 
-/// The broadcast leading dimensions of two operands.
+/// Unifies the leading dimensions of two operands and returns them broadcast.
 fn unify_batch(b: &mut Builder, x: Value, y: Value) -> Result<Vec<Dim>> {
     let lead = |b: &Builder, v: Value| b.dims(v)[..b.rank(v) - 2].to_vec();
     let rank = lead(b, x).len().max(lead(b, y).len());
@@ -96,7 +96,7 @@ pub fn gemm(b: &mut Builder, node: &Node) -> Outputs {
     }
     if let Some(c) = node.optional(2) {
         let mut scaled = if beta == 1.0 { c } else { b.map_const(ScalarFn::Mul, c, beta)? };
-        // C is broadcast to the product, never the other way round.
+        // C is broadcast to the product, never the reverse.
         let rank = b.rank(c).min(2);
         for axis in 0..rank {
             let n = b.dims(product)[axis + 2 - rank].clone();

@@ -1,6 +1,6 @@
-//! LinearAttention, CausalConvWithState  =>  a recurrence of one step each, or masked contractions over the sequence
+//! LinearAttention, CausalConvWithState  =>  a recurrence over the steps, or masked contractions over all of them
 //!
-//! state[b,n,d,m]; per step: state · exp(decay) + k ⊗ v; y = scale · q · state. Heads h = n·g: each state serves g queries.
+//! state[b,n,d,m]; per step: state · exp(decay) + k ⊗ v; y = scale · q · state. Heads h = n·g, g per state.
 
 use super::builder::Builder;
 use super::elementwise::sigmoid_of;
@@ -14,7 +14,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// exp of less is 0 in f32: a stronger decay forgets all, and its sum with others stays precise.
+/// exp of anything lower is 0 in f32. Stronger decays are clamped to it, so that their sums with others stay precise.
 const DECAY_MIN: f64 = -128.0;
 
 struct Parts {
@@ -26,14 +26,14 @@ struct Parts {
     v: Value,
     /// [b,n,d,m]
     state: Value,
-    /// [b,n,t,d], or [b,n,t,1] where all channels of a head decay alike.
+    /// [b,n,t,d], or [b,n,t,1] where all channels of a head have the same decay.
     decay: Option<Value>,
     /// [b,n,t,1], or [b,1,t,1]
     beta: Option<Value>,
 }
 
-/// ai.onnx LinearAttention, computed in f32. Without a delta rule a sequence is one masked product of all its pairs,
-/// quadratic in its length; with one, each step needs the state before it.
+/// ai.onnx LinearAttention, computed in f32 at least. Without a delta rule a sequence is one masked product over all
+/// pairs of steps, quadratic in its length; with one, each step needs the state before it.
 pub fn linear_attention(b: &mut Builder, node: &Node) -> Outputs {
     let (heads, kv) = (node.require("q_num_heads", node.int("q_num_heads")?)?, node.int("kv_num_heads")?);
     let kv = node.require("kv_num_heads", kv)?;
@@ -122,7 +122,7 @@ fn parts(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<Parts> {
     let beta = match node.optional(5) {
         None => None,
         Some(beta) => {
-            // [b,t,w] → [b,w,t,1], of one row or one per head.
+            // [b,t,w] → [b,w,t,1], where w is 1 or one row per head.
             let beta = single(b, beta)?;
             let rows = b.transpose(beta, vec![0, 2, 1])?;
             let rows = with_axis(b, rows, 3)?;
@@ -132,9 +132,9 @@ fn parts(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<Parts> {
     Ok(Parts { q, k, v, state, decay, beta })
 }
 
-/// Step after step. y[b,n,g,t,m] and the last state.
+/// Computes step by step. Returns y[b,n,g,t,m] and the last state.
 fn stepwise(b: &mut Builder, node: &Node, p: &Parts) -> Result<(Value, Value)> {
-    // The steps come first.
+    // The steps become the first dimension.
     let mut sequences = vec![b.transpose(p.q, vec![3, 0, 1, 2, 4])?];
     for v in [Some(p.k), Some(p.v), p.decay, p.beta].into_iter().flatten() {
         sequences.push(b.transpose(v, vec![2, 0, 1, 3])?);
@@ -162,7 +162,7 @@ fn stepwise(b: &mut Builder, node: &Node, p: &Parts) -> Result<(Value, Value)> {
     Ok((b.transpose(outputs[0], vec![1, 2, 3, 0, 4])?, last[0]))
 }
 
-/// One element that is known to be one stays it: what reads it then takes the shorter way.
+/// A dimension known to be 1 is not expanded: its consumers then take a shorter path.
 fn one_or_all(b: &mut Builder, v: Value, axis: usize, n: &Dim) -> Result<Value> {
     if b.dims(v)[axis].is_const(1) { Ok(v) } else { b.one_or_all(v, axis, n) }
 }
@@ -173,7 +173,7 @@ fn with_axis(b: &mut Builder, v: Value, axis: usize) -> Result<Value> {
     b.reshape(v, &dims)
 }
 
-/// y[t] = q[t] · exp(G[t]) · state + the sum over i <= t of (q[t] · exp(G[t] - G[i]) · k[i]) v[i], where G sums the decay.
+/// y[t] = q[t] · exp(G[t]) · state + Σ over i <= t of (q[t] · exp(G[t] - G[i]) · k[i]) v[i], where G sums the decays.
 fn at_once(b: &mut Builder, p: &Parts) -> Result<(Value, Value)> {
     let t = b.dims(p.k)[2].clone();
     let square = [t.clone(), t];
@@ -188,7 +188,7 @@ fn at_once(b: &mut Builder, p: &Parts) -> Result<(Value, Value)> {
     };
     let dtype = b.dtype(decay);
     let decay = b.map_const(ScalarFn::Max, decay, DECAY_MIN)?;
-    // The sums of long sequences are large, and their differences small.
+    // In f64, as the sums over long sequences are large and their differences small.
     let decay = b.convert(decay, DType::F64)?;
     let ones = b.convert(seen, DType::F64)?;
     let sums = b.contract("ti,bnid->bntd", ones, decay)?;
@@ -230,18 +230,18 @@ fn at_once(b: &mut Builder, p: &Parts) -> Result<(Value, Value)> {
     combined(b, p, scores, q, state, new)
 }
 
-/// scores · v + q · (the state before), and the state that stays with what is new.
+/// Returns scores · v + q · (the state before), and the sum of the state that is kept and what is new.
 fn combined(b: &mut Builder, p: &Parts, scores: Value, q: Value, kept: Value, new: Value) -> Result<(Value, Value)> {
     let within = b.contract("bngti,bnim->bngtm", scores, p.v)?;
     let before = b.contract("bngtd,bndm->bngtm", q, p.state)?;
     Ok((b.map2(ScalarFn::Add, within, before)?, b.map2(ScalarFn::Add, kept, new)?))
 }
 
-/// Taps up to which a convolution is a sum of shifted products; wider ones gather their windows.
+/// Convolutions of up to this many taps are sums of shifted products; wider ones gather their windows.
 const TAPS_MAX: i64 = 16;
 
-/// ai.onnx CausalConvWithState: each channel x[b,c,l] is convolved with its w[c,1,j] over itself and the j - 1 positions
-/// before it, which a state hands from call to call.
+/// ai.onnx CausalConvWithState: convolves each channel x[b,c,l] with its w[c,1,j], over a position and the j - 1
+/// positions before it, which a state carries from call to call.
 pub fn causal_conv_with_state(b: &mut Builder, node: &Node) -> Outputs {
     let (x, w) = (node.input(0)?, node.input(1)?);
     let dtype = b.dtype(x);
@@ -294,7 +294,7 @@ pub fn causal_conv_with_state(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y, b.slice_axis(padded, 2, length, 1, before)?])
 }
 
-/// The input after the positions before it, which are 0 where no state gives them.
+/// Prepends the positions before the input, which are 0 if no state gives them.
 fn with_state(b: &mut Builder, node: &Node, x: Value, before: &Dim) -> Result<Value> {
     let mut ty = b.ty(x).clone();
     match node.optional(3) {

@@ -10,7 +10,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// SoftmaxCrossEntropyLoss: of the logarithm of the softmax over the classes, which is the second output.
+/// SoftmaxCrossEntropyLoss: the likelihood loss of the log-softmax over the classes, which is the second output.
 pub fn cross_entropy(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     check_scores(b, node, x)?;
@@ -51,7 +51,7 @@ fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
         None => None,
     };
     let class = match counted {
-        // What is ignored need not be a class.
+        // An ignored target need not be a class.
         Some(counted) => {
             let zero = b.dims_scalar(Dim::constant(0))?;
             b.select(counted, target, zero)?
@@ -89,7 +89,7 @@ fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
     reduced(b, node, loss, weight)
 }
 
-/// The mean is weighted: the sum of losses by the sum of weights.
+/// The mean is weighted: the sum of losses divided by the sum of weights.
 fn reduced(b: &mut Builder, node: &Node, loss: Value, weight: Option<Value>) -> Result<Value> {
     let axes: Vec<usize> = (0..b.rank(loss)).collect();
     let mode = node.str_or("reduction", "mean")?;

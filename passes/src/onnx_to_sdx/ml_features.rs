@@ -28,7 +28,7 @@ pub fn numbers_only(b: &Builder, node: &Node, x: Value) -> Result<()> {
     }
 }
 
-/// Rows of features in f32, or in f64 where they are: these operators' results are f32. A vector is one row.
+/// Rows of features, in f64 if x is f64 and in f32 otherwise: the operators' results are f32. A vector is one row.
 pub fn rows(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
     numbers_only(b, node, x)?;
     let working = if b.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
@@ -40,7 +40,7 @@ pub fn rows(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
     }
 }
 
-/// A list as long as the last dimension, or of one element for all of it.
+/// A list with one value per element of the last dimension, or a single value for all of them.
 fn per_feature(b: &mut Builder, node: &Node, x: Value, values: &[f64]) -> Result<Value> {
     let last = b.dims(x).last().cloned().unwrap_or(Dim::constant(1));
     if values.len() != 1 {
@@ -62,7 +62,7 @@ pub fn scaler(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(x, DType::F32)?])
 }
 
-/// Greater than the threshold: 1, else 0.
+/// 1 where x is greater than the threshold, else 0.
 pub fn binarizer(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     numbers_only(b, node, x)?;
@@ -73,7 +73,7 @@ pub fn binarizer(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(above, dtype)?])
 }
 
-/// x / norm of its row, where that is not 0.
+/// x divided by the norm of its row, unless that is 0.
 pub fn normalizer(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let flat = rows(b, node, x)?;
@@ -97,7 +97,7 @@ pub fn normalizer(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, DType::F32)?])
 }
 
-/// A value that stands for a missing one is replaced, feature by feature.
+/// Replaces the value that marks missing ones, feature by feature.
 pub fn imputer(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     numbers_only(b, node, x)?;
@@ -114,7 +114,7 @@ pub fn imputer(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(found, values, x)?])
 }
 
-/// Features of the last dimension, by index; a vector is one row.
+/// Selects features of the last dimension by index; a vector is one row.
 pub fn array_feature_extractor(b: &mut Builder, node: &Node) -> Outputs {
     let (mut x, index) = (node.input(0)?, indices(b, node, 1)?);
     if let [n] = b.dims(x).as_slice() {
@@ -126,7 +126,7 @@ pub fn array_feature_extractor(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.add(Op::Gather { axis }, &[x, index])?])
 }
 
-/// One column per category. With `zeros` off a value without one is refused: its index is -1.
+/// One column per category. Unless `zeros` is set, calls with an unknown category are refused, as its index is -1.
 pub fn one_hot_encoder(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     numbers_only(b, node, x)?;
@@ -151,7 +151,7 @@ pub fn one_hot_encoder(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(hot, DType::F32)?])
 }
 
-/// Inputs side by side, each cut or filled with zeros to its declared width.
+/// Concatenates the inputs, each cut or padded with zeros to its declared width.
 pub fn feature_vectorizer(b: &mut Builder, node: &Node) -> Outputs {
     let inputs = node.all_inputs()?;
     let widths = node.ints("inputdimensions")?;

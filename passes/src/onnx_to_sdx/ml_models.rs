@@ -11,7 +11,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// A matrix of floats as a constant, of as many columns as the list fills.
+/// A matrix of floats as a constant, with `rows` rows and as many columns as the values fill.
 pub fn matrix(b: &mut Builder, node: &Node, dtype: DType, values: Vec<f64>, rows: usize) -> Result<Value> {
     if rows == 0 || values.is_empty() || !values.len().is_multiple_of(rows) {
         return Err(node.error("E0106", format!("{} coefficients do not make {rows} rows", values.len())));
@@ -21,7 +21,7 @@ pub fn matrix(b: &mut Builder, node: &Node, dtype: DType, values: Vec<f64>, rows
     b.convert(wide, dtype)
 }
 
-/// scores[n, c], as `post_transform` says.
+/// Applies a `post_transform` to scores[n, c].
 pub fn transformed(b: &mut Builder, node: &Node, scores: Value, kind: &str) -> Result<Value> {
     match kind {
         "NONE" => Ok(scores),
@@ -61,7 +61,7 @@ fn softmax_of_others(b: &mut Builder, x: Value) -> Result<Value> {
     b.select(none, half, y)
 }
 
-/// √2 erf⁻¹(2x - 1), by Winitzki's formula, as the operators' definition has it.
+/// √2 erf⁻¹(2x - 1), by Winitzki's approximation, with which the operators are defined.
 fn probit(b: &mut Builder, x: Value) -> Result<Value> {
     const A: f64 = 0.147;
     let twice = b.map_const(ScalarFn::Mul, x, 2.0)?;
@@ -106,13 +106,13 @@ pub fn linear_regressor(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, DType::F32)?])
 }
 
-/// The labels of classes, as integers: strings are refused.
+/// The integer labels of the classes. Errors: E0101 if there are only strings.
 pub fn integer_labels(node: &Node, name: &str) -> Result<Vec<i64>> {
     let labels = node.ints(name)?.filter(|l| !l.is_empty());
     labels.ok_or_else(|| node.error("E0101", "only labels of integers are supported").help("export integer labels"))
 }
 
-/// The label of the first highest score of each row.
+/// Label of the highest score in each row; ties go to the first, and NaN counts as highest.
 pub fn best_label(b: &mut Builder, scores: Value, labels: &[i64]) -> Result<Value> {
     let dims = b.dims(scores);
     let best = b.reduce(ReduceFn::Max, scores, &[1], true)?;
@@ -133,7 +133,7 @@ pub fn both_signs(b: &mut Builder, scores: Value) -> Result<Value> {
     b.add(Op::Concat { axis: 1 }, &[negated, scores])
 }
 
-/// Two classes may share one row of coefficients: then the score of the first is that of the second, negated.
+/// Two classes may share one row of coefficients: the first one's score is then that of the second, negated.
 pub fn linear_classifier(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let x = rows(b, node, x)?;
@@ -162,7 +162,7 @@ pub fn linear_classifier(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![label, b.convert(scores, DType::F32)?])
 }
 
-/// k(x[n, f], vectors[v, f]) → [n, v]
+/// Kernel values k(x[n, f], vectors[v, f]) → [n, v]
 pub fn kernel(b: &mut Builder, node: &Node, x: Value, vectors: Value) -> Result<Value> {
     let given = node.floats("kernel_params")?.unwrap_or_default();
     let parameter = |i: usize| given.get(i).copied().unwrap_or(0.0);
@@ -192,7 +192,7 @@ pub fn kernel(b: &mut Builder, node: &Node, x: Value, vectors: Value) -> Result<
     }
 }
 
-/// The sum of the kernels' values, weighted, and rho; of one class only its sign.
+/// The weighted sum of the kernel values, plus rho; with `one_class`, only its sign.
 pub fn svm_regressor(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let x = rows(b, node, x)?;

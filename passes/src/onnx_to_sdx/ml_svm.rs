@@ -1,4 +1,4 @@
-//! SVMClassifier(x)  =>  kernel(x, vectors) · pairs + rho: one score per pair of classes, and a vote of each
+//! SVMClassifier(x)  =>  kernel(x, vectors) · pairs + rho: one score and one vote per pair of classes
 
 use super::builder::Builder;
 use super::ml_features::{floats, rows};
@@ -11,10 +11,10 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Classes whose pairs make a table of a sensible size.
+/// Maximum number of classes: tables grow with the number of their pairs.
 const CLASSES_MAX: usize = 1024;
 
-/// Elements of the table of vectors and pairs.
+/// Maximum number of elements in the table of vectors and pairs.
 const WEIGHTS_MAX: usize = 1 << 26;
 
 pub fn svm_classifier(b: &mut Builder, node: &Node) -> Outputs {
@@ -34,7 +34,7 @@ pub fn svm_classifier(b: &mut Builder, node: &Node) -> Outputs {
     let coefficients = node.floats("coefficients")?.unwrap_or_default();
     let probable = node.floats("prob_a")?.is_some_and(|p| !p.is_empty()) && scores != votes;
     let label = match labels.as_slice() {
-        // Weights of one sign mean that what is found at all is of the second class.
+        // If no coefficient is negative, every row belongs to the second class.
         [_, second] if scores != votes && !probable && coefficients.iter().all(|c| *c >= 0.0) => {
             best_label(b, votes, &[*second; 2])?
         }
@@ -47,7 +47,7 @@ pub fn svm_classifier(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![label, b.convert(scores, DType::F32)?])
 }
 
-/// One plane per class: its score is its vote.
+/// One hyperplane per class: its score is also its vote.
 fn by_planes(b: &mut Builder, node: &Node, x: Value, n_classes: usize) -> Result<(Value, Value)> {
     let coefficients = node.require("coefficients", node.floats("coefficients")?)?;
     let table = matrix(b, node, b.dtype(x), coefficients, n_classes)?;
@@ -57,7 +57,7 @@ fn by_planes(b: &mut Builder, node: &Node, x: Value, n_classes: usize) -> Result
     Ok((scores, scores))
 }
 
-/// The score of classes i < j weighs the vectors of both; a positive one is a vote for i, else for j.
+/// The score of classes i < j weights the support vectors of both; a positive score is a vote for i, otherwise for j.
 fn by_pairs(b: &mut Builder, node: &Node, x: Value, counts: &[usize], n_classes: usize) -> Result<(Value, Value)> {
     let n_vectors = counts.iter().try_fold(0usize, |sum, &n| sum.checked_add(n)).unwrap_or(usize::MAX);
     let given = node.require("coefficients", node.floats("coefficients")?)?;
@@ -103,8 +103,8 @@ fn by_pairs(b: &mut Builder, node: &Node, x: Value, counts: &[usize], n_classes:
     Ok((b.map2(ScalarFn::Add, votes[0], votes[1])?, scores))
 }
 
-/// Of a pair (i, j): 1 - logistic(a s + b) for i. Of more than two classes they are where an iteration over the pairs
-/// ends, which no kernel can say.
+/// The probability of i in a pair (i, j) is 1 - logistic(a s + b). For more than two classes, the probabilities are the
+/// limit of an iteration over the pairs, which no kernel can express.
 fn probabilities(b: &mut Builder, node: &Node, scores: Value, n_classes: usize) -> Result<Value> {
     let n_pairs = n_classes * n_classes.saturating_sub(1) / 2;
     let dtype = b.dtype(scores);

@@ -1,7 +1,7 @@
-//! TreeEnsemble(x)  =>  all trees level by level: node = gather(next, node), as often as the deepest tree has levels
+//! TreeEnsemble(x)  =>  all trees level by level: node = gather(next, node), once per level of the deepest tree
 //!
-//! The nodes of all trees are rows of constant tables, leaves point to themselves, and the leaves' weights are one more
-//! table, which is gathered at the end and reduced over the trees.
+//! The nodes of all trees are rows of constant tables, in which leaves point to themselves. The weights of the leaves
+//! are another table, which is gathered at the end and reduced over the trees.
 
 use super::builder::Builder;
 use super::coordinates::{flat, gather_flat, iota};
@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 
 type Outputs = Result<Vec<Value>>;
 
-/// Each level is a step of its own in the program.
+/// Maximum number of levels, each of which is a separate step of the program.
 const LEVELS_MAX: usize = 128;
 
-/// Elements of the table of weights.
+/// Maximum number of elements in the table of weights.
 const WEIGHTS_MAX: usize = 1 << 26;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,21 +29,21 @@ enum Test {
     Greater,
     Equal,
     NotEqual,
-    /// In the node's list of members.
+    /// Whether the feature is in the node's list of members.
     Member,
 }
 
-/// One row per node of all trees.
+/// Tables with one row per node of all trees.
 #[derive(Default)]
 struct Forest {
     feature: Vec<i64>,
     value: Vec<f64>,
     test: Vec<Test>,
-    /// Whether NaN takes the branch of what is true.
+    /// Whether NaN takes the branch for true.
     nan_is_true: Vec<bool>,
     on_true: Vec<i64>,
     on_false: Vec<i64>,
-    /// (node, member) of `Test::Member`
+    /// Pairs (node, member) of `Test::Member`.
     members: Vec<(i64, f64)>,
     roots: Vec<i64>,
     /// (node, target, weight)
@@ -66,7 +66,7 @@ impl Forest {
         at
     }
 
-    /// The levels below the roots, or why the nodes are no trees.
+    /// Number of levels below the roots; an error if the nodes do not form trees.
     fn levels(&self) -> std::result::Result<usize, String> {
         let n = self.len() as i64;
         let next = |at: i64| [self.on_true[at as usize], self.on_false[at as usize]];
@@ -131,8 +131,8 @@ fn scores(b: &mut Builder, node: &Node, x: Value, forest: &Forest, votes: &Votes
     }
 }
 
-/// [nodes, targets]: what each leaf gives. Where it gives nothing, sums have 0, and extremes the largest finite number of
-/// the other end.
+/// [nodes, targets]: the weights of each leaf. Where a leaf has none, it is 0 for sums, the largest finite number for
+/// MIN and the lowest one for MAX.
 fn weights(b: &mut Builder, node: &Node, dtype: DType, forest: &Forest, votes: &Votes) -> Result<Value> {
     let nothing = match (votes.aggregate.as_str(), dtype) {
         ("MIN", DType::F64) => f64::MAX,
@@ -164,7 +164,7 @@ fn weights(b: &mut Builder, node: &Node, dtype: DType, forest: &Forest, votes: &
     b.convert(table, dtype)
 }
 
-/// The next node of each row in each tree.
+/// The next node in each tree for each row.
 fn step(b: &mut Builder, x: Value, forest: &Forest, at: Value) -> Result<Value> {
     let dims = b.dims(at);
     let pick = |b: &mut Builder, table: Value| b.add(Op::Gather { axis: 0 }, &[table, at]);
@@ -220,7 +220,7 @@ fn compare(b: &mut Builder, forest: &Forest, kind: Test, pair: (Value, Value), a
             b.map1(ScalarFn::Not, equal)
         }
         Test::Member => {
-            // Each member is compared, and counts where it is the node's own. [n, trees, members]
+            // Each member is compared, and counts if it belongs to the node. [n, trees, members]
             let (owners, members): (Vec<i64>, Vec<f64>) = forest.members.iter().copied().unzip();
             let mut all = b.dims(at);
             all.push(Dim::constant(members.len() as i64));
@@ -254,7 +254,7 @@ fn chosen(node: &Node, names: &[&'static str], attribute: &str, default: i64) ->
     name.copied().ok_or_else(|| node.error("E0106", format!("`{attribute}` = {code} is not known")))
 }
 
-/// A list of a node's attributes, as long as the others.
+/// Checks that an attribute's list has `n` entries.
 fn same_length<T>(node: &Node, name: &str, list: Vec<T>, n: usize) -> Result<Vec<T>> {
     match list.len() == n {
         true => Ok(list),
@@ -266,7 +266,7 @@ fn ints(node: &Node, name: &str, n: usize) -> Result<Vec<i64>> {
     same_length(node, name, node.require(name, node.ints(name)?)?, n)
 }
 
-/// ai.onnx.ml 5: inner nodes and leaves in lists of their own.
+/// ai.onnx.ml 5: inner nodes and leaves are in separate lists.
 pub fn tree_ensemble(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if !b.dtype(x).is_float() || b.rank(x) != 2 {
@@ -275,7 +275,7 @@ pub fn tree_ensemble(b: &mut Builder, node: &Node) -> Outputs {
     let n_targets = usize::try_from(node.require("n_targets", node.int("n_targets")?)?).unwrap_or(0);
     let aggregate = chosen(node, &AGGREGATES, "aggregate_function", 1)?.to_string();
     let forest = read_forest(node)?;
-    // Halves are compared as f32, which holds them.
+    // Half-precision features are compared as f32, which holds them exactly.
     let wide = if b.dtype(x) == DType::F64 { x } else { b.convert(x, DType::F32)? };
     let y = scores(b, node, wide, &forest, &Votes { n_targets, aggregate, base: vec![] })?;
     let y = transformed(b, node, y, chosen(node, &TRANSFORMS, "post_transform", 0)?)?;
@@ -321,7 +321,7 @@ fn read_forest(node: &Node) -> Result<Forest> {
     Ok(forest)
 }
 
-/// The lists of members, in the order of their nodes, each ended by a NaN.
+/// The lists of members, in the order of their nodes, each terminated by a NaN.
 fn members(node: &Node, test: &[Test]) -> Result<Vec<(i64, f64)>> {
     let owners: Vec<usize> = (0..test.len()).filter(|&i| test[i] == Test::Member).collect();
     if owners.is_empty() {
@@ -336,7 +336,7 @@ fn members(node: &Node, test: &[Test]) -> Result<Vec<(i64, f64)>> {
     Ok(owners.iter().zip(&lists).flat_map(own).collect())
 }
 
-/// A list of floats, which may be a tensor of another name.
+/// A list of floats, or the elements of the tensor `{name}_as_tensor`.
 fn floats_or_tensor(node: &Node, name: &str) -> Result<Option<Vec<f64>>> {
     match node.floats(name)? {
         Some(list) => Ok(Some(list)),
@@ -344,7 +344,7 @@ fn floats_or_tensor(node: &Node, name: &str) -> Result<Option<Vec<f64>>> {
     }
 }
 
-/// ai.onnx.ml 1 and 3: nodes are named by a tree and a number; `prefix` is that of the leaves' lists.
+/// ai.onnx.ml 1 and 3: nodes are identified by a tree and a number; `prefix` begins the names of the leaves' lists.
 fn read_named_forest(node: &Node, prefix: &str) -> Result<Forest> {
     let tree = node.require("nodes_treeids", node.ints("nodes_treeids")?)?;
     let n = tree.len();
@@ -416,7 +416,7 @@ pub fn tree_ensemble_regressor(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, DType::F32)?])
 }
 
-/// Where all leaves vote for one class, its score makes that of the other: 1 - s, or -s before a transform.
+/// If all leaves vote for one class with score s, the other's is 1 - s for the transforms NONE and PROBIT, else -s.
 pub fn tree_ensemble_classifier(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let x = rows(b, node, x)?;

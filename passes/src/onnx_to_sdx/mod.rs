@@ -1,4 +1,4 @@
-//! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
+//! onnx.node "Gelu"(x)  =>  operations of the closed basis, with the type of every value inferred on the way
 
 mod activation;
 mod attention;
@@ -79,8 +79,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use table::Lowering;
 
-/// Lowers every function of the module that holds ONNX nodes. Bodies become functions behind all others: who is called
-/// comes after who calls.
+/// Lowers every function of the module that holds ONNX nodes. Bodies become functions behind all others: callees come
+/// after their callers.
 pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     let Some(block) = module.block(0) else { return Ok(()) };
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
@@ -103,7 +103,7 @@ pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     Ok(())
 }
 
-/// All operators that the table lacks, with the nodes that use them, in one diagnostic.
+/// Reports all operators that the table lacks, with the nodes that use them, in one diagnostic.
 fn refuse_unsupported(body: &[Operation]) -> Result<()> {
     let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut first = None;
@@ -133,7 +133,7 @@ fn refuse_unsupported(body: &[Operation]) -> Result<()> {
     }))
 }
 
-/// Nodes shown per operator: enough to find the place in the model.
+/// Number of nodes shown per operator: enough to find the place in the model.
 const NODES_SHOWN: usize = 3;
 
 fn shorten(nodes: &[String]) -> String {
@@ -144,14 +144,14 @@ fn shorten(nodes: &[String]) -> String {
     }
 }
 
-/// Operators whose result has a rank that the length of an operand decides: where that is open, the rank that the file
-/// declares is taken.
+/// Whether the length of an operand decides the rank of the operator's result. Where that is not known, the rank that
+/// the file declares is used.
 pub fn has_open_rank(domain: &str, op_type: &str) -> bool {
     let names = ["AffineGrid", "Col2Im", "ConstantOfShape", "Expand", "GatherND", "Reshape", "Squeeze", "Unsqueeze"];
     domain.is_empty() && (names.contains(&op_type) || op_type.starts_with("Reduce"))
 }
 
-/// Whether the first result has the rank of the first operand, whatever the others are.
+/// Whether the first result has the rank of the first operand, whatever the other operands are.
 pub fn keeps_rank(domain: &str, op_type: &str) -> bool {
     let casts = ["Cast", "CastLike", "Identity"];
     let row = OPERATORS.iter().find(|row| (row.domain, row.name) == (domain, op_type));
@@ -194,7 +194,7 @@ fn lower_function(function: Operation, names: Rc<RefCell<BTreeSet<String>>>) -> 
     Ok(b)
 }
 
-/// The operations of a body, where its arguments are these values. Gives what it yields.
+/// Lowers the operations of a body, with these values as its arguments. Returns what it yields.
 fn lower_block(b: &mut Builder, block: Block, arguments: &[Value]) -> Result<Vec<Value>> {
     let origin = b.origin.clone();
     b.scope.extend(block.arguments().iter().zip(arguments).map(|(argument, v)| (argument.key(), Some(*v))));

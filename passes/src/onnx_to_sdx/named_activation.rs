@@ -30,7 +30,7 @@ pub enum Kind {
     ThresholdedRelu,
 }
 
-/// Name in lower case, and the defaults of alpha and beta where the function has them.
+/// Name in lower case, and the defaults of alpha and beta if the function has them.
 type Row = (&'static str, Kind, Option<f64>, Option<f64>);
 
 /// Sorted by name.
@@ -56,8 +56,8 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// The named function. What of `alpha` and `beta` it has, it takes from the lists, which name nothing for functions
-    /// without.
+    /// Looks up a function by name. It takes the parameters it has from `alpha` and `beta`, whose lists skip functions
+    /// without them.
     pub fn next(
         node: &Node,
         name: &str,
@@ -121,7 +121,7 @@ impl Activation {
     }
 }
 
-/// `above` where x >= threshold, else `below`; NaN is neither and stays what `above` makes of it.
+/// `above` where x >= threshold, else `below`; NaN takes `above`.
 fn from(b: &mut Builder, x: Value, threshold: f64, above: Value, below: Value) -> Result<Value> {
     let limit = b.splat(b.dtype(x), threshold, &b.dims(x))?;
     let under = b.map2(ScalarFn::Lt, x, limit)?;

@@ -17,7 +17,7 @@ pub struct Node {
     attributes: BTreeMap<String, Attr>,
     /// The rank that the file declares for the first output.
     pub declared_rank: Option<usize>,
-    /// Attributes that are graphs.
+    /// Graph attributes by name.
     bodies: Vec<(String, Block)>,
 }
 
@@ -95,13 +95,13 @@ impl Node {
         Ok(self.get(name, "a string", Attr::as_str)?.unwrap_or_else(|| default.into()))
     }
 
-    /// Strings are a vector, whatever their dimensions are in the file.
+    /// A tensor; strings become a vector, whatever dimensions they have in the file.
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
         let strings = |attr: Attr| attr.as_strs().map(|s| Tensor::from_strings(vec![s.len()], &s));
         self.get(name, "a dense tensor", |attr| attr.as_dense().or_else(|| strings(attr)))
     }
 
-    /// An element type by its ONNX code.
+    /// An element type given by its ONNX code.
     pub fn dtype(&self, name: &str) -> Result<Option<DType>> {
         let Some(code) = self.int(name)? else { return Ok(None) };
         let dtype = i32::try_from(code).ok().and_then(DType::from_onnx);

@@ -1,6 +1,6 @@
-//! scale = size / extent, as a number where both are known when the model is compiled, else as a value of rank 0
+//! scale = size / extent, as a number where both are known at compile time, else as a value of rank 0
 //!
-//! Places in a resized tensor follow from such numbers, in f64: one rounding less or more would choose another element.
+//! Positions in a resized tensor follow from such numbers, in f64: a different rounding could select another element.
 
 use super::builder::Builder;
 use sardonyx_base::{DType, Dim, Result, Tensor};
@@ -23,7 +23,7 @@ impl Number {
         Ok(Number::Value(b.convert(v, DType::F64)?))
     }
 
-    /// One element of a vector.
+    /// Element `i` of a vector.
     pub fn element(b: &mut Builder, vector: Value, i: i64) -> Result<Number> {
         if let Some(known) = usize::try_from(i).ok().and_then(|i| known_element(b, vector, i)) {
             return Ok(Number::Known(known));
@@ -89,7 +89,7 @@ impl Number {
         })
     }
 
-    /// An integer as a dimension; one that is not known becomes a symbol from data.
+    /// An integer as a dimension; one that is not known becomes a data-dependent symbol.
     pub fn dim(self, b: &mut Builder) -> Result<Dim> {
         match self {
             Number::Known(v) if v.abs() < 2f64.powi(53) => Ok(Dim::constant(v as i64)),
@@ -109,8 +109,8 @@ impl Number {
     }
 }
 
-/// An element of a constant, also of one that a wider type has, that is reshaped, or that is joined of several along its first
-/// axis: converters of types leave such chains.
+/// An element of a constant, through conversions to a wider float type, reshapes and concatenations along the first
+/// axis: converters of element types leave such chains.
 fn known_element(b: &Builder, v: Value, i: usize) -> Option<f64> {
     let node = b.graph.node(v);
     match &node.op {
@@ -137,7 +137,7 @@ fn known_element(b: &Builder, v: Value, i: usize) -> Option<f64> {
     }
 }
 
-/// ⌊n · scale⌋ for an extent that need not be known: a finite number is a fraction m / 2^e.
+/// ⌊n · scale⌋ for an extent that need not be known, with the scale as a fraction m / 2^e; `None` if it is not one.
 pub fn scaled_extent(n: &Dim, scale: f64) -> Option<Dim> {
     if !(scale.is_finite() && scale > 0.0) {
         return None;

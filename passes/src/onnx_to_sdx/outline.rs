@@ -1,7 +1,7 @@
-//! what a closure builds  =>  a function of its own: what it captures are inputs, its dimensions are its own symbols
+//! what a closure builds  =>  a function of its own: its captures are inputs, its dimensions are its own symbols
 //!
-//! A body knows the dimensions of its inputs as the caller does where these are symbols of the inputs or follow from such;
-//! any other dimension is a symbol of the body alone. Constants and parameters are not handed in, the body has them too.
+//! A body knows how the dimensions of its inputs relate where these are symbols of the inputs or follow from such; any
+//! other dimension is a new symbol of the body. Constants and parameters are not passed: the body has copies of them.
 
 use super::builder::Builder;
 use super::held::Held;
@@ -9,13 +9,13 @@ use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An input that is no captured value.
+/// An input that is not a captured value.
 #[derive(Clone)]
 pub struct Param {
     pub ty: TensorType,
-    /// Dimensions that only the body's caller knows, in each call anew.
+    /// Whether each dimension is known only at run time and may change from call to call.
     pub open: Vec<bool>,
-    /// What it holds where it is no tensor.
+    /// What the input holds, if it is opaque.
     pub held: Held,
 }
 
@@ -25,19 +25,19 @@ impl Param {
     }
 }
 
-/// A body, not yet one of the module's.
+/// A body that is not yet a function of the module.
 pub struct Outlined {
     pub graph: Graph,
-    /// Bodies of the body.
+    /// The functions that the body calls.
     inner: Vec<Graph>,
-    /// Which of the captured values are handed in, behind the other inputs.
+    /// The captured values that are passed, after the other inputs.
     pub captured: Vec<Value>,
-    /// The parameters as the body knows them now.
+    /// The parameters, as values of the body.
     pub params: Vec<Value>,
     pub outputs: Vec<Value>,
-    /// Elements of the outputs that are the same in every call.
+    /// Elements of the outputs, where they are the same in every call.
     pub constants: Vec<Option<Vec<i64>>>,
-    /// What outputs that are no tensors hold.
+    /// What the outputs hold.
     pub held: Vec<Held>,
     frame: Frame,
 }
@@ -47,14 +47,14 @@ impl Outlined {
         self.graph.ty(v)
     }
 
-    /// A dimension of the body in the caller's symbols, where these say it.
+    /// A dimension of the body in the caller's symbols, if they can express it.
     pub fn outside(&self, d: &Dim) -> Option<Dim> {
         let known = d.symbols().iter().all(|s| self.frame.back.contains_key(&**s));
         known.then(|| d.substitute(&|s| self.frame.back.get(s).cloned()))
     }
 }
 
-/// Symbols of a body and what they are for the caller.
+/// The symbols of a body, and the dimensions of the caller that they stand for.
 struct Frame {
     body: String,
     own: BTreeMap<String, String>,
@@ -64,7 +64,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// The symbols that stand alone as a dimension of some input.
+    /// A frame with the symbols that are a whole dimension of some input.
     fn new<'t>(body: &str, graph: &Graph, types: impl Iterator<Item = &'t TensorType>) -> Frame {
         let mut frame = Frame {
             body: body.into(),
@@ -88,7 +88,7 @@ impl Frame {
         own
     }
 
-    /// A dimension in the body's own symbols, where they say it.
+    /// A dimension in the body's own symbols, if they can express it.
     fn known(&self, d: &Dim) -> Option<Dim> {
         let all = d.symbols().iter().all(|s| self.own.contains_key(&**s));
         all.then(|| d.substitute(&|s| self.own.get(s).map(|own| Dim::symbol(own))))
@@ -112,7 +112,7 @@ impl Frame {
     }
 }
 
-/// What a body is built by: the parameters and the captured values, as values of the body.
+/// Builds a body from its parameters and captured values, given as values of the body; returns the outputs.
 pub type Build<'a> = &'a mut dyn FnMut(&mut Builder, &[Value], &[Value]) -> Result<Vec<Value>>;
 
 impl Builder {
@@ -180,7 +180,7 @@ impl Builder {
         matches!(self.graph.node(v).op, Op::Const(_) | Op::Param { .. })
     }
 
-    /// What needs no input: a constant, a parameter, elements that the body's symbols say.
+    /// Copies into the body what needs no input: a constant, a parameter, elements that the body's symbols express.
     fn again(&self, child: &mut Builder, v: Value, frame: &Frame) -> Result<Option<Value>> {
         let node = self.graph.node(v);
         if self.is_literal(v) {
@@ -199,7 +199,7 @@ impl Builder {
         child.reshape(vector, &dims).map(Some)
     }
 
-    /// Makes a body a function of the module. Gives its name.
+    /// Makes a body a function of the module. Returns its name.
     pub fn adopt(&mut self, outlined: Outlined) -> String {
         let name = outlined.graph.name.clone();
         self.bodies.push(outlined.graph);
@@ -208,10 +208,10 @@ impl Builder {
     }
 }
 
-/// Bodies inside each other; a file of more is hostile.
+/// Maximum nesting depth of bodies; only malicious files exceed it.
 const DEPTH_MAX: usize = 16;
 
-/// Dimensions that are the same in several types; a new symbol of data where they are not.
+/// A dimension that is the same in several types; a new data-dependent symbol if they differ.
 pub fn merged(b: &mut Builder, dims: Vec<Option<Dim>>, fresh: &mut Vec<String>) -> Dim {
     let distinct: BTreeSet<&Option<Dim>> = dims.iter().collect();
     match dims.first() {

@@ -1,4 +1,4 @@
-//! RemovePadding, RestorePadding  =>  gathers of rows: [batch, seq, hidden] without what no token is, and back
+//! RemovePadding, RestorePadding  =>  gathers of rows: [batch, seq, hidden] to the rows of tokens only, and back
 
 use super::builder::Builder;
 use super::coordinates::{checked_index, iota};
@@ -10,7 +10,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// counts[n]  =>  0, counts[0], counts[0] + counts[1], …: n + 1 of them
+/// counts[n]  =>  the n + 1 prefix sums 0, counts[0], counts[0] + counts[1], …
 fn cumulated(b: &mut Builder, counts: Value) -> Result<Value> {
     let n = b.dims(counts)[0].clone();
     let square = [n.clone() + Dim::constant(1), n];
@@ -21,8 +21,8 @@ fn cumulated(b: &mut Builder, counts: Value) -> Result<Value> {
     b.reduce(ReduceFn::Add, counted, &[1], false)
 }
 
-/// Of each position among groups that lie one behind the other, cumulated[0], cumulated[1], … where they begin: its group
-/// and how far it is within it.
+/// For each position among consecutive groups, which begin at cumulated[0], cumulated[1], …: its group and its position
+/// within the group.
 fn in_group(b: &mut Builder, cumulated: Value, at: Value) -> Result<[Value; 2]> {
     let (one, n) = (Dim::constant(1), b.dims(at)[0].clone());
     let groups = b.dims(cumulated)[0].clone() - one.clone();
@@ -37,8 +37,8 @@ fn in_group(b: &mut Builder, cumulated: Value, at: Value) -> Result<[Value; 2]> 
     Ok([group, b.map2(ScalarFn::Sub, at, start)?])
 }
 
-/// The rows of tokens, one behind the other; where each came from, with the padding's places behind them; where each
-/// sequence begins; the longest one's length.
+/// Returns the rows of tokens without padding; the position that each came from, followed by the padding's positions;
+/// the start of each sequence; the length of the longest one.
 pub fn remove_padding(b: &mut Builder, node: &Node) -> Outputs {
     let (x, counts) = (node.input(0)?, node.input(1)?);
     if b.rank(x) != 3 || b.rank(counts) != 1 {
@@ -85,7 +85,7 @@ pub fn remove_padding(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![packed, offsets?, starts?, longest?])
 }
 
-/// The rows of tokens at the places that they came from, and 0 at the others.
+/// Puts the rows of tokens back at the positions that they came from; other positions are 0.
 pub fn restore_padding(b: &mut Builder, node: &Node) -> Outputs {
     let (x, offsets) = (node.input(0)?, node.input(1)?);
     if b.rank(x) != 2 || b.rank(offsets) != 2 {
@@ -99,14 +99,14 @@ pub fn restore_padding(b: &mut Builder, node: &Node) -> Outputs {
     let offsets = b.convert(offsets, DType::I64)?;
     let offsets = checked_index(b, offsets, &all)?;
     let flat = b.reshape(offsets, std::slice::from_ref(&all))?;
-    // Which row comes to a place: the one whose offset is the place.
+    // The row for a position is the one whose offset is that position.
     let square = [all.clone(), all];
     let (place, row) = (iota(b, 0, &square)?, iota(b, 1, &square)?);
     let comes = b.map2(ScalarFn::Eq, flat, place)?;
     let nothing = b.dims_scalar(n_tokens)?;
     let row = b.select(comes, row, nothing)?;
     let row = b.reduce(ReduceFn::Min, row, &[1], false)?;
-    // Behind the last row there is one of zeros.
+    // After the last row there is one of zeros.
     let blank = b.splat(b.dtype(x), 0.0, &[])?;
     let rows = b.pad(x, blank, &[zero.clone(), zero.clone()], &[one, zero])?;
     let restored = b.add(Op::Gather { axis: 0 }, &[rows, row])?;

@@ -1,4 +1,4 @@
-//! Pad, CenterCropPad  =>  pad with a value, or gather at places computed from the iota
+//! Pad, CenterCropPad  =>  pad with a value, or gather at positions computed from an iota
 
 use super::builder::Builder;
 use super::node::Node;
@@ -9,7 +9,7 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Counts are an attribute before opset 11, an input since, for all axes or, since opset 18, for those of a third one.
+/// Counts are an attribute before opset 11, and an input since; for all axes or, since opset 18, those of input 3.
 pub fn pad(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let rank = b.rank(x);
@@ -46,7 +46,7 @@ pub fn pad(b: &mut Builder, node: &Node) -> Outputs {
     repeat(b, x, (low, high), place).map(|y| vec![y])
 }
 
-/// The value around the elements, of rank 0.
+/// The padding value, of rank 0.
 fn fill(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
     let given = if node.opset < 11 { None } else { node.optional(2) };
     match given {
@@ -58,8 +58,8 @@ fn fill(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
 
 type Place = fn(&mut Builder, Value, &Dim) -> Result<Value>;
 
-/// Elements around those of a tensor that are elements of it, at the places that `place` gives. Negative counts leave
-/// elements out first.
+/// Pads a tensor with its own elements, from the positions that `place` computes. Negative counts first remove
+/// elements.
 fn repeat(b: &mut Builder, x: Value, (low, high): (Vec<Dim>, Vec<Dim>), place: Place) -> Result<Value> {
     let part = |b: &Builder, n: &Dim| {
         let is_more = n.provably_ge(&Dim::constant(0), &|s| b.graph.symbol_lo(s));
@@ -84,14 +84,14 @@ fn repeat(b: &mut Builder, x: Value, (low, high): (Vec<Dim>, Vec<Dim>), place: P
     Ok(x)
 }
 
-/// The nearest place in 0..n.
+/// The nearest position in 0..n.
 pub fn edge(b: &mut Builder, at: Value, n: &Dim) -> Result<Value> {
     let above = b.map_const(ScalarFn::Max, at, 0.0)?;
     let last = b.dims_scalar(n.clone() - Dim::constant(1))?;
     b.map2(ScalarFn::Min, above, last)
 }
 
-/// Back from the ends, which do not repeat: the pattern has a period of 2(n - 1).
+/// Reflects at the ends, which do not repeat: the pattern has a period of 2(n - 1).
 fn reflected(b: &mut Builder, at: Value, n: &Dim) -> Result<Value> {
     let period = (n.clone() - Dim::constant(1)) * Dim::constant(2);
     let period = b.dims_scalar(period.maximum(&Dim::constant(1)))?;
@@ -106,7 +106,7 @@ fn wrapped(b: &mut Builder, at: Value, n: &Dim) -> Result<Value> {
     b.map2(ScalarFn::Rem, at, n)
 }
 
-/// What is too large is cut at both ends, what is too small gets zeros around it; the odd one is at the end.
+/// Cuts axes that are too long at both ends, and pads short ones with zeros; an odd element is at the end.
 pub fn center_crop_pad(b: &mut Builder, node: &Node) -> Outputs {
     let (x, shape) = (node.input(0)?, node.input(1)?);
     let rank = b.rank(x);

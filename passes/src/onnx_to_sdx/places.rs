@@ -5,7 +5,7 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{Op, Place, Value};
 
-/// Whether it is an operand, which one, along which axis, and the dimension, runs and elements of a unit of a split.
+/// Whether it is an operand, its index, the mesh axis and, for a split, the dimension, runs and elements of a unit.
 pub type Placed = (bool, usize, usize, Option<[i64; 3]>);
 
 pub fn read(op: Operation) -> Result<Vec<Placed>> {
@@ -29,7 +29,7 @@ pub fn read(op: Operation) -> Result<Vec<Placed>> {
     all.iter().map(|text| one(text).ok_or_else(|| Error::defect(format!("`{text}` is no place")))).collect()
 }
 
-/// The values, as the places say.
+/// Applies the places of the operands (`input`) or of the results to the values.
 pub fn placed(
     b: &mut Builder,
     places: &[Placed],

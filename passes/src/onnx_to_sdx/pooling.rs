@@ -20,7 +20,7 @@ fn windows(b: &Builder, node: &Node, x: Value) -> Result<Windows> {
     Windows::of(node, &spatial(b, node, x)?, sizes.into_iter().map(Dim::constant).collect())
 }
 
-/// Combines the last axes, which are offsets in windows.
+/// Reduces the last axes, which are offsets in windows.
 fn over_offsets(b: &mut Builder, f: ReduceFn, x: Value, offsets: usize) -> Result<Value> {
     let rank = b.rank(x);
     b.reduce(f, x, &(rank - offsets..rank).collect::<Vec<_>>(), false)
@@ -33,7 +33,7 @@ fn floats_only(b: &Builder, node: &Node, x: Value) -> Result<()> {
     }
 }
 
-/// The smallest number of a type.
+/// The lowest value of a type.
 pub fn lowest(dtype: DType) -> f64 {
     let signed = [DType::I8, DType::I16, DType::I32, DType::I64];
     match signed.contains(&dtype) {
@@ -71,7 +71,7 @@ fn max_pool_of(b: &mut Builder, node: &Node, x: Value) -> Outputs {
 /// An index that no element has.
 const NOWHERE: f64 = (1u64 << 52) as f64;
 
-/// Where in the whole tensor the first element of each window is that nothing in it exceeds.
+/// Index in the whole tensor of the first element of each window that no other one exceeds.
 fn max_indices(b: &mut Builder, node: &Node, x: Value, w: &Windows, (view, y): (Value, Value)) -> Result<Value> {
     let (rank, extents) = (w.rank(), spatial(b, node, x)?);
     let within = row_major(b, &extents)?;
@@ -90,7 +90,7 @@ fn max_indices(b: &mut Builder, node: &Node, x: Value, w: &Windows, (view, y): (
     b.map2(ScalarFn::Add, first, planes)
 }
 
-/// [h, w] of w·i + j
+/// The tensor [h, w] of w·i + j.
 fn row_major(b: &mut Builder, extents: &[Dim]) -> Result<Value> {
     let mut sum = None;
     for axis in 0..extents.len() {
@@ -113,7 +113,7 @@ pub fn counted(b: &mut Builder, axis: usize, dims: &[Dim], step: Dim) -> Result<
     b.map2(ScalarFn::Mul, at, step)
 }
 
-/// Of each batch element and channel, where its plane begins; repeated to `dims`.
+/// For each batch element and channel, the index at which its plane begins; repeated over `dims`.
 fn plane_starts(b: &mut Builder, dims: &[Dim], extents: &[Dim]) -> Result<Value> {
     let plane = product(extents);
     let rows = counted(b, 0, dims, plane.clone() * dims[1].clone())?;
@@ -159,7 +159,7 @@ fn averages(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
     if all_count {
         return divide_by(b, sum, product(&w.sizes));
     }
-    // How many elements of each window count: those beyond the padding never do.
+    // Number of elements of each window that count; those beyond the padding never do.
     let mut extents = spatial(b, node, x)?;
     let mut counted = Windows { ..w };
     if includes_pads {
@@ -208,7 +208,7 @@ fn lp_root(b: &mut Builder, node: &Node, sum: Value) -> Result<Value> {
     }
 }
 
-/// All axes behind the channels.
+/// All axes after the channels.
 fn planes(b: &Builder, node: &Node, x: Value) -> Result<Vec<usize>> {
     match b.rank(x) {
         0..2 => Err(node.error("E0201", format!("takes batch, channels and spatial axes, not {}", b.ty(x)))),
@@ -246,8 +246,8 @@ pub fn global_lp_pool(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y])
 }
 
-/// Each place of a plane takes the element whose index is its own; a place without one is 0. This compares every place
-/// with every element of its plane. An index counts through all planes, but has to lie in the element's own.
+/// Each position of a plane takes the largest element whose index names it; a position without one is 0. Short planes
+/// compare every position with every element. An index counts through all planes, but has to be in the element's own.
 pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let (x, index) = (node.input(0)?, node.input(1)?);
     let extents = spatial(b, node, x)?;
@@ -290,14 +290,14 @@ pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let y = b.reshape(y, &dims)?;
     let Some(shape) = node.optional(2) else { return Ok(vec![y]) };
     let wanted = b.read_count(shape, dims.len())?;
-    // The inferred tensor stands at the begin of the given one.
+    // The inferred tensor is at the start of the requested one.
     let high: Vec<Dim> = wanted.into_iter().zip(b.dims(y)).map(|(n, own)| n - own).collect();
     let zero = b.splat(b.dtype(y), 0.0, &[])?;
     let low = vec![Dim::constant(0); high.len()];
     Ok(vec![b.pad(y, zero, &low, &high)?])
 }
 
-/// x[b, c, from], own[b, c, from] => whether an element names each of the places [b, c, to], and the largest that does.
+/// x[b, c, from], own[b, c, from] => whether an element names each position [b, c, to], and the largest that does.
 fn largest_by_comparison(b: &mut Builder, x: Value, own: Value, to: &Dim) -> Result<(Value, Value)> {
     let mut pairs = b.dims(x);
     pairs.insert(2, to.clone());
@@ -313,7 +313,7 @@ fn largest_by_comparison(b: &mut Builder, x: Value, own: Value, to: &Dim) -> Res
     Ok((b.convert(hit, DType::Bool)?, found))
 }
 
-/// The same of positions [m] in all of the result, whose dimensions are `dims`.
+/// The same by scattering, for positions [m] in the whole result, whose dimensions are `dims`.
 fn largest_in_turn(b: &mut Builder, x: Value, at: Value, dims: &[Dim]) -> Result<(Value, Value)> {
     let x = column(b, x)?;
     let (all, single) = ([product(dims), Dim::constant(1)], b.dims(x));
@@ -324,8 +324,8 @@ fn largest_in_turn(b: &mut Builder, x: Value, at: Value, dims: &[Dim]) -> Result
     Ok((b.reshape(hit, dims)?, b.reshape(found, dims)?))
 }
 
-/// The largest element of each bin of each region: along one axis and then along the other, each place of which compares
-/// with all of the axis.
+/// The largest element of each bin of each region, along one axis and then along the other; each bin is compared with
+/// all positions of the axis.
 pub fn max_roi_pool(b: &mut Builder, node: &Node) -> Outputs {
     let (x, rois) = (node.input(0)?, node.input(1)?);
     floats_only(b, node, x)?;
@@ -358,7 +358,7 @@ pub fn max_roi_pool(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(empty, zero, y)?])
 }
 
-/// x[r, c, a, n], first and last coordinates [r]  =>  [r, c, a, bins]; an empty bin has -inf.
+/// x[r, c, a, n], first and last coordinates [r]  =>  [r, c, a, bins]; an empty bin is -inf.
 fn bin_maxima(b: &mut Builder, x: Value, ends: (Value, Value), bins: i64, scale: f64) -> Result<Value> {
     let dims = b.dims(x);
     let dtype = b.dtype(ends.0);

@@ -1,6 +1,6 @@
 //! QLinearMatMul(a, b)  =>  quantize(contract(a - zero, b - zero) · scales): operators on quantised tensors
 //!
-//! Products of integers are summed in i32; everything else is what it is on the dequantised values.
+//! Products of integers are accumulated in i32; everything else is computed on the dequantised values.
 
 use super::builder::Builder;
 use super::convolution::{biased, convolve};
@@ -19,7 +19,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// A scale or zero point of a matrix operand: a vector is one for each row of the left one, each column of the right.
+/// A scale or zero point of a matrix operand; a vector has one entry per row of A, or per column of B.
 fn by_line(b: &mut Builder, v: Value, matrix: Value, left: bool) -> Result<Value> {
     let (dims, from_end) = (b.dims(matrix), if left { 2 } else { 1 });
     let line = dims.len().checked_sub(from_end).map(|at| dims[at].clone());
@@ -32,7 +32,7 @@ fn by_line(b: &mut Builder, v: Value, matrix: Value, left: bool) -> Result<Value
     }
 }
 
-/// An operand less its zero point, which is broadcast to it: integers in i32, floats of 8 bits in f32.
+/// An operand minus its zero point, which is broadcast to it: integers in i32, floats of 8 bits in f32.
 fn centred(b: &mut Builder, node: &Node, x: Value, zero: Option<Value>) -> Result<Value> {
     let t = b.dtype(x);
     if !(t.is_int() || t.is_float()) || t.bits() > 8 {
@@ -44,7 +44,7 @@ fn centred(b: &mut Builder, node: &Node, x: Value, zero: Option<Value>) -> Resul
     }
 }
 
-/// The product of two quantised matrices less their zero points.
+/// The product of two quantised matrices, each minus its zero point.
 fn integer_product(
     b: &mut Builder,
     node: &Node,
@@ -62,19 +62,19 @@ pub fn matmul_integer(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![integer_product(b, node, (x, node.optional(2)), (y, node.optional(3)))?])
 }
 
-/// a, its scale and zero point; the same of b; scale and zero point of the result, whose type is that zero point's.
+/// Operands: a, its scale and zero point; the same for b; scale and zero point (whose type it has) of the result.
 pub fn qlinear_matmul(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (node.input(0)?, node.input(3)?);
     let sums = integer_product(b, node, (x, node.optional(2)), (y, node.optional(5)))?;
     let (x_scale, y_scale) = (by_line(b, node.input(1)?, x, true)?, by_line(b, node.input(4)?, y, false)?);
     let values = scaled(b, sums, x_scale, y_scale)?;
-    // A vector is one for each row here too.
+    // A vector has one entry per row here too.
     let scale = by_line(b, node.input(6)?, values, true)?;
     let zero = node.optional(7).map(|z| by_line(b, z, values, true)).transpose()?;
     Ok(vec![requantized_by(b, node, values, (scale, zero))?])
 }
 
-/// Sums of i32 times the scales of both operands, in f32.
+/// i32 accumulators times the scales of both operands, in f32.
 fn scaled(b: &mut Builder, sums: Value, x_scale: Value, y_scale: Value) -> Result<Value> {
     let (x_scale, y_scale) = (b.convert(x_scale, DType::F32)?, b.convert(y_scale, DType::F32)?);
     let scale = b.map2(ScalarFn::Mul, x_scale, y_scale)?;
@@ -82,14 +82,14 @@ fn scaled(b: &mut Builder, sums: Value, x_scale: Value, y_scale: Value) -> Resul
     b.map2(ScalarFn::Mul, sums, scale)
 }
 
-/// Quantised by the scale at input `at` and the zero point behind it.
+/// Quantises by the scale at input `at` and the zero point after it.
 fn requantized(b: &mut Builder, node: &Node, values: Value, at: usize) -> Result<Value> {
     let scale = b.single(node.input(at)?)?;
     let zero = node.optional(at + 1).map(|z| b.single(z)).transpose()?;
     requantized_by(b, node, values, (scale, zero))
 }
 
-/// The result has the zero point's type, or without one that of the first input.
+/// The result has the type of the zero point or, without one, that of the first input.
 fn requantized_by(b: &mut Builder, node: &Node, values: Value, by: (Value, Option<Value>)) -> Result<Value> {
     let to = by.1.map_or(b.dtype(node.input(0)?), |z| b.dtype(z));
     if !(to.is_int() || to.is_float() && to.bits() <= 8) {
@@ -142,7 +142,7 @@ pub fn qlinear_sigmoid(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![requantized(b, node, values, 3)?])
 }
 
-/// com.microsoft.QLinearSoftmax: along `axis` as since opset 13, or over all axes from it on as before.
+/// com.microsoft.QLinearSoftmax: along `axis` for opset 13 and later, else over all axes from it on.
 pub fn qlinear_softmax(b: &mut Builder, node: &Node) -> Outputs {
     let x = values_of(b, node, 0)?;
     let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
@@ -151,7 +151,7 @@ pub fn qlinear_softmax(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![requantized(b, node, values, 3)?])
 }
 
-/// com.microsoft.QLinearGlobalAveragePool: the mean over all places, which stay as dimensions of 1.
+/// com.microsoft.QLinearGlobalAveragePool: the mean over all positions; the spatial axes stay as dimensions of 1.
 pub fn qlinear_global_average_pool(b: &mut Builder, node: &Node) -> Outputs {
     let x = values_of(b, node, 0)?;
     let rank = b.rank(x);
@@ -168,7 +168,7 @@ pub fn qlinear_global_average_pool(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![requantized(b, node, values, 3)?])
 }
 
-/// com.microsoft.QLinearConcat: scale and zero point of the result, then tensors, each with its own two.
+/// com.microsoft.QLinearConcat: scale and zero point of the result, then tensors, each followed by its own two.
 pub fn qlinear_concat(b: &mut Builder, node: &Node) -> Outputs {
     let n = node.inputs.len();
     if n < 5 || !(n - 2).is_multiple_of(3) {
@@ -190,7 +190,7 @@ pub fn qlinear_concat(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![requantized_as(b, node, whole)?])
 }
 
-/// By the first two inputs.
+/// Quantises by the scale and zero point in the first two inputs.
 fn requantized_as(b: &mut Builder, node: &Node, values: Value) -> Result<Value> {
     let (scale, zero) = (b.single(node.input(0)?)?, b.single(node.input(1)?)?);
     let to = b.dtype(zero);
@@ -200,7 +200,7 @@ fn requantized_as(b: &mut Builder, node: &Node, values: Value) -> Result<Value> 
     quantized(b, values, (scale, Some(zero)), to, (DType::F32, true))
 }
 
-/// com.microsoft.QLinearWhere: the elements of one or the other, each with its own scale and zero point.
+/// com.microsoft.QLinearWhere: selects elements of two tensors, each with its own scale and zero point.
 pub fn qlinear_where(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (values_of(b, node, 1)?, values_of(b, node, 4)?);
     let values = b.select(node.input(0)?, x, y)?;
@@ -223,7 +223,7 @@ pub fn qlinear_average_pool(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![requantized(b, node, values, 3)?])
 }
 
-/// com.microsoft.QGemm: a, its scale and zero point; the same of b; c, in i32 and of the scale of the product; scale and
+/// com.microsoft.QGemm: a, its scale and zero point; the same for b; c, an i32 with the scale of the product; scale and
 /// zero point of the result, which is f32 without them.
 pub fn qgemm(b: &mut Builder, node: &Node) -> Outputs {
     let matrix = |b: &mut Builder, at: usize, transposed: &str| {
@@ -248,7 +248,7 @@ pub fn qgemm(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![if node.optional(7).is_some() { requantized(b, node, values, 7)? } else { values }])
 }
 
-/// com.microsoft.MatMulIntegerToFloat: a, b, their scales, their zero points, bias.
+/// com.microsoft.MatMulIntegerToFloat: operands a, b, their scales, their zero points, bias.
 pub fn matmul_integer_to_float(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (node.input(0)?, node.input(1)?);
     let sums = integer_product(b, node, (x, node.optional(4)), (y, node.optional(5)))?;
@@ -257,7 +257,7 @@ pub fn matmul_integer_to_float(b: &mut Builder, node: &Node) -> Outputs {
     with_bias(b, values, node.optional(6))
 }
 
-/// com.microsoft.DynamicQuantizeMatMul: a in f32, which is quantised first; b, its scale, its zero point, bias.
+/// com.microsoft.DynamicQuantizeMatMul: operands a (f32, quantised first), b, its scale, its zero point, bias.
 pub fn dynamic_quantize_matmul(b: &mut Builder, node: &Node) -> Outputs {
     let a = node.input(0)?;
     if b.dtype(a) != DType::F32 {
@@ -279,8 +279,8 @@ fn with_bias(b: &mut Builder, values: Value, bias: Option<Value>) -> Outputs {
     }])
 }
 
-/// com.microsoft.MatMulNBits: y[.., n] = Σ_k a[.., k] · (q[n, k] - zero) · scale, where q has `bits` to an element, low
-/// bits first, and each block along k its own scale and zero point.
+/// com.microsoft.MatMulNBits: y[.., n] = Σ_k a[.., k] · (q[n, k] - zero) · scale, where q has `bits` per element, low
+/// bits first, and each block along k has its own scale and zero point.
 pub fn matmul_nbits(b: &mut Builder, node: &Node) -> Outputs {
     let (a, packed, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let [k, n, bits, block] =
@@ -323,8 +323,8 @@ pub fn matmul_nbits(b: &mut Builder, node: &Node) -> Outputs {
     with_bias(b, y, node.optional(5))
 }
 
-/// com.microsoft.GatherBlockQuantized: rows of a table of codes, as numbers. Blocks along one axis have a scale and maybe
-/// a zero point each; bytes hold `bits` to an element of the last dimension.
+/// com.microsoft.GatherBlockQuantized: dequantised rows of a quantised table. Each block along one axis has a scale and
+/// possibly a zero point; bytes hold elements of `bits` each along the last dimension.
 pub fn gather_block_quantized(b: &mut Builder, node: &Node) -> Outputs {
     let (data, scales, rank) = (node.input(0)?, node.input(2)?, b.rank(node.input(0)?));
     let [rows, axis] = [("gather_axis", 0), ("quantize_axis", 1)].map(|(n, d)| node.axis(node.int_or(n, d)?, rank));
@@ -364,7 +364,7 @@ pub fn gather_block_quantized(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, b.dtype(scales))?])
 }
 
-/// bytes[n, m] → elements[n, count], each of `bits`, low bits first.
+/// bytes[n, m] → elements[n, count] of `bits` each, low bits first.
 fn unpacked(b: &mut Builder, bytes: Value, bits: i64, count: i64) -> Result<Value> {
     if bits == 8 {
         return Ok(bytes);
@@ -383,7 +383,7 @@ fn unpacked(b: &mut Builder, bytes: Value, bits: i64, count: i64) -> Result<Valu
     b.slice_axis(flat, 1, Dim::constant(0), 1, Dim::constant(count))
 }
 
-/// A scale or zero point of the weights of a convolution, or of its result: one for all, or one for each kernel, which is
+/// A scale or zero point of the weights or the result of a convolution: one for all, or one per kernel, which is
 /// dimension `axis` of `of`.
 fn by_kernel(b: &mut Builder, v: Value, of: Value, axis: usize) -> Result<Value> {
     if b.rank(v) != 1 || b.dims(v)[0].is_const(1) || b.rank(of) <= axis {
@@ -396,7 +396,7 @@ fn by_kernel(b: &mut Builder, v: Value, of: Value, axis: usize) -> Result<Value>
     b.reshape(column, &dims)
 }
 
-/// The convolution of operands less their zero points, in i32: padding counts as the zero point does.
+/// The convolution of both operands minus their zero points, in i32: padding counts as the zero point.
 fn convolved(b: &mut Builder, node: &Node, x: (Value, Option<Value>), w: (Value, Option<Value>)) -> Result<Value> {
     let x_zero = x.1.map(|z| b.single(z)).transpose()?;
     let w_zero = w.1.map(|z| by_kernel(b, z, w.0, 0)).transpose()?;
@@ -409,8 +409,8 @@ pub fn conv_integer(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![convolved(b, node, (x, node.optional(2)), (w, node.optional(3)))?])
 }
 
-/// x, its scale and zero point; the same of the weights; scale and zero point of the result; a bias in i32. That of
-/// com.microsoft may have channels last in x and the result, not in the weights.
+/// Operands: x, its scale and zero point; the same for the weights; scale and zero point of the result; an i32 bias.
+/// The com.microsoft variant may have channels last in x and the result, but not in the weights.
 pub fn qlinear_conv(b: &mut Builder, node: &Node) -> Outputs {
     let (x, w) = (node.input(0)?, node.input(3)?);
     let y = in_layout(b, node, x, |b, x| {

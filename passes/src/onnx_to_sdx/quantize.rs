@@ -1,4 +1,4 @@
-//! QuantizeLinear(x, scale, zero)  =>  convert(clamp(round(x / scale) + zero)), and the way back
+//! QuantizeLinear(x, scale, zero)  =>  convert(clamp(round(x / scale) + zero)), and the inverse
 
 use super::builder::Builder;
 use super::cast::converted;
@@ -9,7 +9,7 @@ use sardonyx_dialects::sdx::Value;
 
 type Outputs = Result<Vec<Value>>;
 
-/// x, scale, zero point, with the granularity that follows from the scale's shape.
+/// Operands: x, scale, zero point; the granularity follows from the shape of the scale.
 pub fn quantize_linear(b: &mut Builder, node: &Node) -> Outputs {
     let (x, scale, zero) = (node.input(0)?, node.input(1)?, node.optional(2));
     let asked = given_dtype(node, "output_dtype")?;
@@ -25,7 +25,7 @@ pub fn quantize_linear(b: &mut Builder, node: &Node) -> Outputs {
     }
     let precision = match (given_dtype(node, "precision")?, b.dtype(scale)) {
         (Some(t), _) => t,
-        // A power of two has no precision to divide in.
+        // f8e8m0 holds only powers of two, so the division is not done in it.
         (None, DType::F8E8M0) if b.dtype(x).is_float() => b.dtype(x),
         (None, DType::F8E8M0) => DType::F32,
         (None, t) => t,
@@ -59,7 +59,7 @@ pub fn dequantize_linear(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, to)?])
 }
 
-/// The axis and the size of blocks that have a scale each, where there are whole ones alone.
+/// Axis and size of the blocks that have a scale each, if all blocks are whole.
 fn whole_blocks(b: &mut Builder, node: &Node, scale: Value, x: Value) -> Result<Option<(usize, Dim)>> {
     let block = node.int_or("block_size", 0)?;
     if block <= 0 || b.rank(scale) != b.rank(x) || b.rank(x) == 0 {
@@ -70,7 +70,7 @@ fn whole_blocks(b: &mut Builder, node: &Node, scale: Value, x: Value) -> Result<
     Ok(whole.then_some((axis, Dim::constant(block))))
 }
 
-/// x[.., n, block, ..] · scale[.., n, 1, ..] as x[.., n · block, ..]: codes of groups that a product finds
+/// x[.., n, block, ..] · scale[.., n, 1, ..] as x[.., n · block, ..]: by this a product recognises grouped codes.
 pub fn in_blocks(
     b: &mut Builder,
     (scale, zero): (Value, Option<Value>),
@@ -95,7 +95,7 @@ pub fn in_blocks(
     b.reshape(y, &whole)
 }
 
-/// One scale for the whole of an f32 tensor, from its range, which is made to hold 0; to u8.
+/// Quantises an f32 tensor to u8 with a single scale, from its range, which is extended to contain 0.
 pub fn dynamic_quantize_linear(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if b.dtype(x) != DType::F32 {
@@ -106,7 +106,7 @@ pub fn dynamic_quantize_linear(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y, scale, zero])
 }
 
-/// The scale and the u8 zero point that [`dynamic_quantize_linear`] chooses. Of nothing but zeros the scale is 1 / 255.
+/// The scale and u8 zero point that [`dynamic_quantize_linear`] chooses; for only zeros the scale is 1 / 255.
 pub fn range_of(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     let axes: Vec<usize> = (0..b.rank(x)).collect();
     let high = b.reduce(ReduceFn::Max, x, &axes, false)?;
@@ -125,12 +125,12 @@ pub fn range_of(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     Ok((scale, b.convert(zero, DType::U8)?))
 }
 
-/// An element type that an attribute names; 0 says that it does not.
+/// The element type that an attribute names; 0 means none.
 fn given_dtype(node: &Node, name: &str) -> Result<Option<DType>> {
     if node.int_or(name, 0)? == 0 { Ok(None) } else { node.dtype(name) }
 }
 
-/// The scale's shape is that of the zero point too; both may also have one element.
+/// Makes scale and zero point broadcast to x. They have the same shape, or one element each.
 fn spread_both(
     b: &mut Builder,
     node: &Node,
@@ -144,8 +144,8 @@ fn spread_both(
     Ok((spread(b, node, scale, x)?, zero.map(|z| spread(b, node, z, x)).transpose()?))
 }
 
-/// A scale or zero point with as many dimensions as it needs to be broadcast to x: one for all; one for each index of
-/// `axis`; or one for each block of `block_size` along it.
+/// A scale or zero point with the dimensions needed to broadcast it to x: one for all elements, one for each index of
+/// `axis`, or one for each block of `block_size` along it.
 fn spread(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value> {
     let single = b.dims(v).iter().all(|d| d.is_const(1));
     let block = node.int_or("block_size", 0)?;
@@ -172,7 +172,7 @@ fn along(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value> {
     b.reshape(v, &dims)
 }
 
-/// v[.., n, ..] → [.., n, 1, ..] → [.., n, block, ..] → [.., n · block, ..], and of that as much as x has
+/// v[.., n, ..] → [.., n, 1, ..] → [.., n, block, ..] → [.., n · block, ..], cut to the length that x has
 fn repeated(b: &mut Builder, node: &Node, v: Value, x: Value, block: i64) -> Result<Value> {
     let axis = node.axis(node.int_or("axis", 1)?, b.rank(x))?;
     for i in 0..b.rank(x) {
@@ -203,7 +203,7 @@ fn clamp(b: &mut Builder, x: Value, to: DType) -> Result<Value> {
     b.map_const(ScalarFn::Min, x, hi)
 }
 
-/// `by`: scale and zero point, broadcast to x; `how`: what is divided in, and whether floats of 8 bits saturate.
+/// `by`: scale and zero point, broadcast to x; `how`: the type to divide in, and whether floats of 8 bits saturate.
 pub fn quantized(
     b: &mut Builder,
     x: Value,
@@ -216,7 +216,7 @@ pub fn quantized(
     if to.is_int() {
         y = b.map1(ScalarFn::Round, y)?;
     }
-    // A sum with a zero point has more digits than types of 16 bits hold.
+    // A sum with a zero point has more digits than 16-bit types hold.
     if how.0.bits() < 32 && to.is_int() {
         y = b.convert(y, DType::F32)?;
     }
@@ -241,7 +241,7 @@ pub fn dequantized(b: &mut Builder, x: Value, scale: Value, zero: Option<Value>)
     b.map2(ScalarFn::Mul, x, scale)
 }
 
-/// x - zero, exactly: in i32 for integers, in f32 for others.
+/// x - zero, exactly: in i32 for integers, in f32 for other types.
 pub fn difference(b: &mut Builder, x: Value, zero: Value) -> Result<Value> {
     let exact = if b.dtype(x).is_int() { DType::I32 } else { DType::F32 };
     let (x, zero) = (b.convert(x, exact)?, b.convert(zero, exact)?);

@@ -1,6 +1,6 @@
-//! x · w  =>  contract, or quantise x as it comes, an exact product of bytes, and its scales
+//! x · w  =>  contract or, if w is quantised, x quantised at run time, an exact integer product, and its scales
 //!
-//! Σ (q - z)·w is Σ q·w - z·Σ w: bytes are multiplied as they are, and what a zero point adds is known with the weights.
+//! Σ (q - z)·w is Σ q·w - z·Σ w: codes are multiplied as they are, and Σ w depends on the weights alone.
 
 use super::builder::Builder;
 use super::recurrence::element;
@@ -8,12 +8,12 @@ use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::Value;
 
-/// The second operand of a product with rows of some width.
+/// The second operand of a product whose first operand has rows of length k.
 #[derive(Clone, Copy)]
 pub enum Weights {
     /// w[n,k]: one row per result.
     Rows(Value),
-    /// w[k,n] in 8 bits, a scale and a zero point that is not 0, each of one number or of n.
+    /// w[k,n] in 8 bits, a scale and a zero point (`None` if it is 0), each of one number or of n.
     Quantized { values: Value, scale: Value, zero: Option<Value> },
 }
 
@@ -26,7 +26,7 @@ impl Weights {
         }
     }
 
-    /// Length of what is summed over, k.
+    /// Length of the reduction, k.
     pub fn depth(&self, b: &Builder) -> Dim {
         match self {
             Weights::Rows(w) => b.dims(*w)[1].clone(),
@@ -51,7 +51,7 @@ impl Weights {
         }
     }
 
-    /// Those of direction `d`, where these are of all, along a first axis.
+    /// The weights of direction `d`, where these have all directions along a first axis.
     pub fn element(&self, b: &mut Builder, d: i64) -> Result<Weights> {
         Ok(match *self {
             Weights::Rows(w) => Weights::Rows(element(b, w, d)?),
@@ -62,7 +62,7 @@ impl Weights {
         })
     }
 
-    /// The part that computes gates `from` to `from + n`, each of as many results as there are states.
+    /// The slice for gates `from` to `from + n`, each of which has as many results as there are states.
     pub fn gates(&self, b: &mut Builder, from: i64, n: i64) -> Result<Weights> {
         let hidden = self.depth(b);
         let (start, width) = (hidden.clone() * Dim::constant(from), hidden * Dim::constant(n));
@@ -112,8 +112,8 @@ struct Codes {
     zero: Value,
 }
 
-/// The range holds 0, as DynamicQuantizeLinear has it. A sequence has one scale; of the states each row has its own, which
-/// does not depend on the others of a batch.
+/// Quantises x over a range that contains 0, as DynamicQuantizeLinear does. A sequence has one scale; each row of
+/// states has its own, which does not depend on the other rows of a batch.
 fn quantized(b: &mut Builder, x: Value) -> Result<Codes> {
     let rank = b.rank(x);
     let axes: Vec<usize> = if rank == 2 { vec![1] } else { (0..rank).collect() };

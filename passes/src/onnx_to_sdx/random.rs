@@ -1,8 +1,8 @@
-//! RandomUniform {seed}  =>  four squarings of (iota * key), u64: the nth number follows from n and the seed alone
+//! RandomUniform {seed}  =>  four squarings of (iota * key), u64: the nth number depends on n and the seed alone
 //!
-//! The generator is "squares" (B. Widynski, Squares: a fast counter-based RNG, 2020). Any order of computation gives the
-//! same numbers, on every device. A node without a seed takes one from its name: two nodes differ, two calls do not, and
-//! the same model is the same program.
+//! The generator is "squares" (B. Widynski, Squares: a fast counter-based RNG, 2020). The numbers are the same in any
+//! order of computation and on every device. A node without a seed derives one from its name: two nodes differ, two
+//! calls do not, and the same model gives the same program.
 
 use super::builder::Builder;
 use super::coordinates::iota;
@@ -14,7 +14,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// An odd key whose digits are spread, from any number: the generator asks for both.
+/// An odd key with well-mixed digits for any seed, as the generator requires.
 fn key(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -34,7 +34,7 @@ fn seed(b: &Builder, node: &Node) -> Result<u64> {
     Ok(name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, c| (h ^ u64::from(c)).wrapping_mul(0x0100_0000_01b3)))
 }
 
-/// Independent numbers for every element of `dims`; `stream` tells several of one node apart.
+/// Independent numbers for every element of `dims`; `stream` separates several draws of one node.
 struct Source {
     seed: u64,
 }
@@ -63,7 +63,7 @@ impl Source {
         b.map_const(ScalarFn::Div, sum, HALF)
     }
 
-    /// In [0, 1), with as many digits as `working` (f32 or f64) has.
+    /// Uniform in [0, 1), with all the digits that `working` (f32 or f64) has.
     fn uniform(&self, b: &mut Builder, stream: u64, working: DType, dims: &[Dim]) -> Result<Value> {
         let n = product(dims);
         let high = self.bits(b, 2 * stream, &n)?;
@@ -81,7 +81,7 @@ impl Source {
         b.reshape(number, dims)
     }
 
-    /// sqrt(-2 log(1 - u)) cos(2π v), of Box and Muller.
+    /// Normally distributed by the method of Box and Muller: sqrt(-2 log(1 - u)) cos(2π v).
     fn normal(&self, b: &mut Builder, working: DType, dims: &[Dim]) -> Result<Value> {
         let (u, v) = (self.uniform(b, 0, working, dims)?, self.uniform(b, 1, working, dims)?);
         let one = b.splat(working, 1.0, dims)?;
@@ -103,12 +103,12 @@ fn halves_swapped(b: &mut Builder, x: Value) -> Result<Value> {
     b.map2(ScalarFn::Add, high, low)
 }
 
-/// The type that numbers are drawn in.
+/// The type in which numbers are drawn.
 fn working(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// RandomUniform, RandomNormal and their -Like forms: a shape from the attribute, or from the input.
+/// RandomUniform, RandomNormal and their -Like variants: the shape is an attribute, or that of the input.
 pub fn random(b: &mut Builder, node: &Node) -> Outputs {
     let like = node.optional(0);
     let dtype = node.dtype("dtype")?.unwrap_or(like.map_or(DType::F32, |v| b.dtype(v)));
@@ -147,7 +147,7 @@ pub fn bernoulli(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(hit, dtype)?])
 }
 
-/// Classes drawn by their unnormalised logarithms: the largest of logarithm - log(-log(u)), of Gumbel. [n, samples]
+/// Classes drawn by their unnormalised log-probabilities (Gumbel): the largest logarithm - log(-log(u)). [n, samples]
 pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if !b.dtype(x).is_float() || b.rank(x) != 2 {
@@ -159,7 +159,7 @@ pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
     let dims = [rows, samples, classes.clone()];
     let working = working(b.dtype(x));
     let u = Source::of(b, node)?.uniform(b, 0, working, &dims)?;
-    // Of 0 the logarithm would be no number to compare.
+    // Keeps u above 0, whose logarithm is not finite.
     let u = b.map_const(ScalarFn::Max, u, 2f64.powi(-25))?;
     let log = b.map1(ScalarFn::Log, u)?;
     let log = b.map1(ScalarFn::Neg, log)?;
@@ -176,8 +176,8 @@ pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(class, dtype)?])
 }
 
-/// When a model is used: the data, and a mask of ones. With `training_mode` each element is kept with the probability
-/// 1 - ratio, and scaled by its inverse.
+/// For inference: the data, and a mask of ones. With `training_mode` each element is kept with the probability 1 -
+/// ratio, and divided by that.
 pub fn dropout(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let dims = b.dims(x);

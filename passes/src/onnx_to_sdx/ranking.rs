@@ -1,5 +1,5 @@
-//! ArgMax(x)  =>  reduce "min"(select(x == max(x), iota, n)); TopK(x)  =>  host "Order", which sorts; of a few elements
-//! each is ranked by comparing it with all others
+//! ArgMax(x)  =>  reduce "min"(select(x == max(x), iota, n)); TopK(x)  =>  host "Order", which sorts; in short rows
+//! each element is ranked by comparing it with all others
 
 use super::builder::Builder;
 use super::coordinates::{axis_last, checked_index, gather_along, iota, is_short, last_to, scalar_index};
@@ -19,12 +19,12 @@ fn check_numbers(b: &Builder, node: &Node, x: Value) -> Result<()> {
     }
 }
 
-/// Where x is NaN; nothing for integers.
+/// Where x is NaN; `None` for integers.
 fn nans(b: &mut Builder, x: Value) -> Result<Option<Value>> {
     if b.dtype(x).is_float() { b.map1(ScalarFn::IsNan, x).map(Some) } else { Ok(None) }
 }
 
-/// The position of the extreme along an axis, which the result lacks. NaN counts as the extreme, as it does in numpy.
+/// Position of the extreme along an axis, which the result drops. NaN counts as the extreme, as it does in numpy.
 fn position_of(b: &mut Builder, x: Value, axis: usize, f: ReduceFn, last: bool) -> Result<Value> {
     let dims = b.dims(x);
     let extreme = b.reduce(f, x, &[axis], true)?;
@@ -46,7 +46,7 @@ pub fn arg_extreme(b: &mut Builder, node: &Node) -> Outputs {
     let mut at = position_of(b, x, axis, f, node.int_or("select_last_index", 0)? != 0)?;
     let extent = b.dims(x)[axis].clone();
     if extent.lower_bound(&|s| b.graph.symbol_lo(s)).is_none_or(|n| n < 1) {
-        // Of no elements none is the extreme: the position that is found is then outside.
+        // An empty axis has no extreme: the position that is found is then out of range.
         at = checked_index(b, at, &extent)?;
     }
     if node.int_or("keepdims", 1)? == 0 {
@@ -57,7 +57,7 @@ pub fn arg_extreme(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(at, &dims)?])
 }
 
-/// 1 at the first largest element, else 0: along one axis since opset 13, before over all from `axis` on.
+/// 1 at the first largest element, else 0: along one axis since opset 13, before over all axes from `axis` on.
 pub fn hardmax(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     check_numbers(b, node, x)?;
@@ -77,7 +77,7 @@ pub fn hardmax(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(hot, &dims)?])
 }
 
-/// `k` is an attribute before opset 10, an input since.
+/// `k` is an attribute before opset 10, and an input since.
 pub fn top_k(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     check_numbers(b, node, x)?;
@@ -101,7 +101,7 @@ pub fn top_k(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.transpose(values, back.clone())?, b.transpose(chosen, back)?])
 }
 
-/// Where the first k elements of each sorted row stand. [lead, k]
+/// Positions of the first k elements of each row in sorted order. [lead, k]
 fn first(b: &mut Builder, rows: Value, k: Dim, descending: bool) -> Result<Value> {
     let mut dims = b.dims(rows);
     dims.pop();
@@ -111,11 +111,11 @@ fn first(b: &mut Builder, rows: Value, k: Dim, descending: bool) -> Result<Value
     Ok(b.host(order, &[rows, count], &[TensorType::new(DType::I64, dims)], &[])?.remove(0))
 }
 
-/// The same of short rows.
+/// The same for short rows, by comparison.
 fn first_by_rank(b: &mut Builder, rows: Value, k: Dim, largest: bool) -> Result<Value> {
     let rank = b.rank(rows);
     let order = ranks(b, rows, largest)?;
-    // The element of each rank: the sum over the one position that has it. [lead, k, n]
+    // The element of each rank, as a sum over the one position that has it. [lead, k, n]
     let mut dims = b.dims(rows);
     dims.insert(rank - 1, k);
     let at: Vec<usize> = (0..=rank).filter(|&i| i != rank - 1).collect();
@@ -127,8 +127,8 @@ fn first_by_rank(b: &mut Builder, rows: Value, k: Dim, largest: bool) -> Result<
     b.reduce(ReduceFn::Add, chosen, &[rank], false)
 }
 
-/// How many elements of its row come before each: larger ones (or smaller), and equal ones further left. NaN is larger
-/// than any number. The cost is quadratic in the row's length.
+/// The number of elements of its row that come before each: larger ones (or smaller), and equal ones further left. NaN
+/// is larger than any number. The cost is quadratic in the row's length.
 fn ranks(b: &mut Builder, rows: Value, largest: bool) -> Result<Value> {
     let rank = b.rank(rows);
     let mut pairs = b.dims(rows);

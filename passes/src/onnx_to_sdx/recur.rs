@@ -1,4 +1,4 @@
-//! carried values and a body  =>  a loop that the host turns, or as many copies of the body where these are few
+//! carried values and a body  =>  a loop that the host runs, or copies of the body if the iterations are few
 //!
 //! ```text
 //! let (last, all) = b.scan(&n, &[h], &[(x, 1)], &[w], &mut |b, turn| {
@@ -13,31 +13,31 @@ use super::outline::{Outlined, Param, merged};
 use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
-/// Turns up to which a loop becomes copies of its body, and nodes that these may have together.
+/// Loops of at most this many iterations are unrolled, as long as the copies have at most `COPIED_NODES_MAX` nodes.
 const COPIES_MAX: i64 = 8;
 const COPIED_NODES_MAX: usize = 512;
 
-/// What is known when a turn begins, as values of the function that has the turn.
+/// The state at the start of an iteration, as values of the function that contains the iteration.
 pub struct Turn<'a> {
     /// i64, from 0
     pub index: Value,
-    /// bool: what the turn before said, or the start
+    /// bool: the condition that the previous iteration computed, or the initial one
     pub goes_on: Value,
     pub carried: &'a [Value],
-    /// By [`Builder::scan`]: the parts of this turn, without the axis.
+    /// Set by [`Builder::scan`]: the slices for this iteration, without the axis.
     pub slices: &'a [Value],
     pub captured: &'a [Value],
 }
 
-/// What a turn gives.
+/// The results of an iteration.
 pub struct Turned {
-    /// bool: whether there is a next one.
+    /// bool: whether there is another iteration.
     pub goes_on: Value,
     pub carried: Vec<Value>,
     pub stacked: Vec<Value>,
 }
 
-/// A loop: at most `trips` turns, as long as a condition holds.
+/// A loop of at most `trips` iterations, which ends when the condition becomes false.
 pub struct Loop<'a> {
     /// i64 scalar
     pub trips: Value,
@@ -51,11 +51,11 @@ pub type Body<'a> = &'a mut dyn FnMut(&mut Builder, Turn) -> Result<Turned>;
 pub type ScanBody<'a> = &'a mut dyn FnMut(&mut Builder, Turn) -> Result<(Vec<Value>, Vec<Value>)>;
 
 impl Builder {
-    /// One turn for each position i < n: `body` gets what is carried, slice i of each scanned value along its axis, and
-    /// the captured values, all as values of the function that it builds into (which need not be this one); it gives what
-    /// is carried on and what is stacked. Results: what the last turn carried (the initial values where n is 0), and
-    /// everything stacked along a new first axis of n. Values of the caller must not be used in the body but as captured
-    /// ones; constants are best made there. What is carried keeps element type and rank.
+    /// Runs an iteration for each position i < n: `body` gets the carried values, slice i of each scanned value along
+    /// its axis, and the captured values, all as values of the function that it builds into (which need not be this
+    /// one); it returns the next carried values and those to stack. Results: the values that the last iteration carried
+    /// (the initial ones if n is 0), and the stacked values along a new first axis of n. The body may use values of the
+    /// caller only as captured ones; constants are best created in it. Carried values keep their element type and rank.
     pub fn scan(
         &mut self,
         n: &Dim,
@@ -79,7 +79,7 @@ impl Builder {
         })
     }
 
-    /// What is carried in the end, and what was stacked.
+    /// Runs a loop. Returns the carried values after the last iteration, and the stacked ones.
     pub fn turns(&mut self, turns: &Loop, body: Body) -> Result<(Vec<Value>, Vec<Value>)> {
         let trips = self.contents(turns.trips).and_then(|c| c.first().cloned());
         let starts = self.constants(turns.start) == Some(vec![1]);
@@ -93,7 +93,7 @@ impl Builder {
         self.call(turns, outlined, trips.filter(|_| starts))
     }
 
-    /// The body once for each turn; `None`, and nothing happened, where it must be a function.
+    /// Unrolls the loop; returns `None`, and changes nothing, if the body must be a function.
     fn copies(&mut self, n: i64, turns: &Loop, body: Body) -> Result<Option<(Vec<Value>, Vec<Value>)>> {
         let before = self.clone();
         let (mut carried, mut stacks) = (turns.carried.to_vec(), vec![]);
@@ -120,7 +120,7 @@ impl Builder {
         }
         let mut stacked = vec![];
         for parts in stacks {
-            // Shapes that change from turn to turn are a user's mistake; the message is the loop's.
+            // Shapes that change between iterations are an error in the model, reported as for a loop.
             let first = self.dims(parts[0])[1..].to_vec();
             for &part in &parts[1..] {
                 for (i, d) in first.iter().enumerate() {
@@ -133,7 +133,7 @@ impl Builder {
         Ok(Some((carried, stacked)))
     }
 
-    /// The body with dimensions of what is carried that hold in every turn: those that a turn changes are open.
+    /// Outlines the body with dimensions that hold in every iteration: those that an iteration changes are open.
     fn settle(&mut self, name: &str, turns: &Loop, body: Body) -> Result<Outlined> {
         let carried: Vec<TensorType> = turns.carried.iter().map(|v| self.ty(*v).clone()).collect();
         let mut open: Vec<Vec<bool>> = carried.iter().map(|ty| vec![false; ty.rank()]).collect();
@@ -157,7 +157,7 @@ impl Builder {
             });
             let outlined = match outlined {
                 Ok(outlined) => outlined,
-                // A size that only the first turn has may have been taken for the size of all.
+                // A size that only the first iteration has may have been assumed for all.
                 Err(_) if open.iter().flatten().any(|o| !o) => {
                     open.iter_mut().flatten().for_each(|o| *o = true);
                     continue;

@@ -6,21 +6,21 @@ use super::node::Node;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::sdx::Value;
 
-/// One step: the elements of the sequences, the states and the captured values, all as values of the function that the
-/// step is built into, to the new states and what the step puts out.
+/// One step: from the elements of the sequences, the states and the captured values, all as values of the function that
+/// the step is built into, to the new states and the outputs of the step.
 pub type Step<'a> = dyn FnMut(&mut Builder, &[Value], &[Value], &[Value]) -> Result<(Vec<Value>, Vec<Value>)> + 'a;
 
-/// What a recurrence runs over.
+/// The operands of a recurrence.
 pub struct Recurrence<'a> {
-    /// Steps are along axis 0 of each.
+    /// Steps run along axis 0 of each.
     pub sequences: &'a [Value],
     pub states: &'a [Value],
     pub captured: &'a [Value],
-    /// From the last element down.
+    /// From the last element to the first.
     pub reverse: bool,
 }
 
-/// The last states, and each output of all steps along a new axis 0, in the sequences' order.
+/// Returns the last states, and each output of all steps along a new axis 0, in the order of the sequences.
 pub fn recur(b: &mut Builder, node: &Node, r: &Recurrence, step: &mut Step) -> Result<(Vec<Value>, Vec<Value>)> {
     let first = *r.sequences.first().ok_or_else(|| node.error("E0103", "has no sequence"))?;
     let mut scanned = vec![];

@@ -1,4 +1,4 @@
-//! LSTM, GRU, RNN  =>  the inputs of all steps as one contraction, then a recurrence over its rows
+//! LSTM, GRU, RNN  =>  one contraction for the inputs of all steps, then a recurrence over its rows
 //!
 //! x[s,b,i] · w[g*h,i] → all[s,b,g*h]; per step: all[t] + state[b,h] · r[g*h,h] → gates
 
@@ -31,7 +31,7 @@ impl Cell {
         }
     }
 
-    /// Default activations of one direction, and how many gates they share.
+    /// Default activations of one direction.
     fn activations(self) -> &'static [&'static str] {
         match self {
             Cell::Rnn => &["Tanh"],
@@ -49,38 +49,38 @@ impl Cell {
     }
 }
 
-/// What one direction computes with.
+/// Operands and attributes of one direction.
 #[derive(Clone)]
 struct Direction {
     cell: Cell,
-    /// The number of the direction: where the weights of all of them lie, its own are these.
+    /// Index of the direction along the first axis of operands that have all directions.
     number: i64,
     hidden: Dim,
     given: Given,
     activations: Vec<Activation>,
     clip: Option<f64>,
-    /// Input and forget gates are coupled.
+    /// Whether input and forget gates are coupled.
     coupled: bool,
-    /// The state is multiplied before the reset gate is.
+    /// Whether the state is multiplied by its weights before the reset gate is applied.
     linear_before_reset: bool,
 }
 
-/// The operands of a node that a step uses, with a first axis of all directions. A step takes its part of them itself:
+/// Operands of a node that a step uses, with all directions along a first axis. A step slices them itself, so that
 /// parameters stay parameters in the function of the step, which packs them.
 #[derive(Clone)]
 struct Given {
     recurrent: Weights,
-    /// [d, 2*g*h], of the input and then of the state.
+    /// [d, 2*g*h], for the input and then for the state.
     biases: Option<Value>,
-    /// [d, 3*h], of input, output and forget gates.
+    /// [d, 3*h], for input, output and forget gates.
     peepholes: Option<Value>,
 }
 
-/// The same of one direction, as values of the function that has the step.
+/// The same for one direction, as values of the function that contains the step.
 struct Own {
     /// [h, g*h] or its transpose.
     recurrent: Weights,
-    /// [g*h], of the state.
+    /// [g*h], for the state.
     bias: Option<Value>,
     /// [3*h]
     peepholes: Option<Value>,
@@ -91,8 +91,8 @@ pub fn recurrent(b: &mut Builder, node: &Node) -> Outputs {
     run(b, node, [Weights::Rows(node.input(1)?), Weights::Rows(node.input(2)?)])
 }
 
-/// com.microsoft DynamicQuantizeLSTM: weights [i, 4*h] as integers, with a scale and a zero point; inputs and states are
-/// quantised as they come.
+/// com.microsoft DynamicQuantizeLSTM: weights [i, 4*h] are integers with a scale and a zero point; inputs and states
+/// are quantised at run time.
 pub fn quantized_lstm(b: &mut Builder, node: &Node) -> Outputs {
     let read = |b: &Builder, values: usize, scale: usize| -> Result<Weights> {
         let (scale, zero) = (node.input(scale)?, node.input(scale + 1)?);
@@ -153,7 +153,7 @@ fn run(b: &mut Builder, node: &Node, [weights, recurrent]: [Weights; 2]) -> Outp
     Ok(outputs)
 }
 
-/// The sequence, and the initial states, with the layout that has the steps first.
+/// The sequence and the initial states, in the layout with the steps first.
 fn sequence_first(b: &mut Builder, node: &Node, cell: Cell, batch_first: bool) -> Result<[Option<Value>; 3]> {
     let cell_state = if cell == Cell::Lstm { node.optional(6) } else { None };
     let mut values = [node.optional(0), node.optional(5), cell_state];
@@ -228,7 +228,7 @@ fn direction(
     })
 }
 
-/// y[s,b,h] and the last states of one direction.
+/// Returns y[s,b,h] and the last states of one direction.
 fn one_direction(
     b: &mut Builder,
     node: &Node,
@@ -242,7 +242,7 @@ fn one_direction(
     if let Some(biases) = d.given.biases {
         let of_input = d.bias(b, biases, 0)?;
         inputs = b.map2(ScalarFn::Add, inputs, of_input)?;
-        // The part of the hidden gate that a reset gate scales is added where it is.
+        // A GRU adds the state's bias in each step, because its reset gate may scale a part of it.
         if d.cell != Cell::Gru {
             let of_state = d.bias(b, biases, 1)?;
             inputs = b.map2(ScalarFn::Add, inputs, of_state)?;
@@ -262,7 +262,7 @@ fn one_direction(
     }
     let mut sequences = vec![inputs];
     if let Some(lengths) = node.optional(4) {
-        // The steps that a row of the batch has: [s,b].
+        // Whether a row of the batch has the step: [s,b].
         let steps = iota(b, 0, &[dims[0].clone(), dims[1].clone()])?;
         let lengths = b.convert(lengths, DType::I64)?;
         let lengths = checked_index(b, lengths, &(dims[0].clone() + Dim::constant(1)))?;
@@ -291,7 +291,7 @@ fn one_direction(
 }
 
 impl Given {
-    /// What a step uses of it.
+    /// The values that a step uses.
     fn values(&self) -> Vec<Value> {
         let mut all = self.recurrent.values();
         all.extend(self.biases);
@@ -301,7 +301,7 @@ impl Given {
 }
 
 impl Direction {
-    /// The direction's part of the values that a step knows `given` by.
+    /// Slices of this direction; `values` are those of `given` in the function of the step.
     fn own(&self, b: &mut Builder, values: &[Value]) -> Result<Own> {
         let mut left = values.iter().copied();
         let mut here = |v: Value| left.next().unwrap_or(v);
@@ -309,13 +309,13 @@ impl Direction {
         let (biases, peepholes) = (self.given.biases.map(&mut here), self.given.peepholes.map(&mut here));
         Ok(Own {
             recurrent: recurrent.element(b, self.number)?,
-            // In other cells the inputs contain it.
+            // In other cells the inputs include it.
             bias: biases.filter(|_| self.cell == Cell::Gru).map(|v| self.bias(b, v, 1)).transpose()?,
             peepholes: peepholes.map(|v| element(b, v, self.number)).transpose()?,
         })
     }
 
-    /// [g*h] of [d, 2*g*h]: the bias of the input, or of the state.
+    /// [g*h] of [d, 2*g*h]: the bias of the input (`part` 0) or of the state (1).
     fn bias(&self, b: &mut Builder, biases: Value, part: i64) -> Result<Value> {
         let both = element(b, biases, self.number)?;
         let width = b.dims(both)[0].exact_div(&Dim::constant(2));
@@ -335,7 +335,7 @@ impl Direction {
         }
     }
 
-    /// Function `i` of the list, of its clipped input.
+    /// Activation `i`, applied to the clipped input.
     fn activate(&self, b: &mut Builder, i: usize, x: Value) -> Result<Value> {
         let mut x = x;
         if let Some(clip) = self.clip {
@@ -353,7 +353,7 @@ impl Direction {
         b.slice_axis(x, axis, start, 1, hidden * Dim::constant(n))
     }
 
-    /// The part of gates `from` to `from + n` that a state adds, with its bias.
+    /// What a state adds to gates `from` to `from + n`, with its bias.
     fn added_by_state(&self, b: &mut Builder, own: &Own, state: Value, from: i64, n: i64) -> Result<Value> {
         let weights = own.recurrent.gates(b, from, n)?;
         let product = dequantized_product(b, state, &weights)?;
@@ -364,7 +364,7 @@ impl Direction {
 
     /// Gates z, r and h: state = (1 - z) · h + z · state
     fn gru(&self, b: &mut Builder, own: &Own, inputs: Value, state: Value) -> Result<Value> {
-        // Gates that need no more than the state; the last one waits for its reset gate, or is scaled by it.
+        // Gates that depend only on the state; the last needs the reset gate, unless that only scales its linear part.
         let n_first = if self.linear_before_reset { 3 } else { 2 };
         let with_bias = self.added_by_state(b, own, state, 0, n_first)?;
         let both = (self.gates(b, own, inputs, 0, 2)?, self.gates(b, own, with_bias, 0, 2)?);
@@ -413,7 +413,7 @@ impl Direction {
         let (kept, new) = (b.map2(ScalarFn::Mul, f, cell)?, b.map2(ScalarFn::Mul, i, c)?);
         let cell = b.map2(ScalarFn::Add, kept, new)?;
         let o = gate(b, 1, cell)?;
-        // What is clipped are the gates: that is how the operator's other implementations read its definition.
+        // Only the inputs of gates are clipped: other implementations of the operator read its definition this way.
         let shown = self.activations[2].apply(b, cell)?;
         Ok(vec![b.map2(ScalarFn::Mul, o, shown)?, cell])
     }

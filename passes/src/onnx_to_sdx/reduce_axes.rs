@@ -1,6 +1,6 @@
-//! ReduceSum(x, axes)  =>  reduce "add" over the axes, where those may be known only when the program runs
+//! ReduceSum(x, axes)  =>  reduce "add" over the axes, which may be known only at run time
 //!
-//! Axes from data split each dimension d into (d, 1) or, where it is reduced, (1, d): both are dimensions read from
+//! Axes from data split each dimension d into (d, 1) or, where it is reduced, (1, d): both dimensions are read from
 //! data, and the second of each pair is reduced.
 
 use super::builder::Builder;
@@ -12,7 +12,7 @@ use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 
-/// A value whose `axes` (sorted) are to be reduced, and the shape that the result is given then.
+/// A value whose `axes` (sorted) are to be reduced, and the shape that the result then gets.
 pub struct Reducible {
     pub x: Value,
     pub axes: Vec<usize>,
@@ -20,16 +20,16 @@ pub struct Reducible {
 }
 
 enum Shape {
-    /// Without the axes.
+    /// Without the reduced axes.
     Bare,
-    /// With dimensions of 1 in their place.
+    /// With dimensions of 1 in place of the reduced axes.
     Kept,
-    /// Of the dimensions that only data name.
+    /// With dimensions that are known only from data.
     Given(Vec<Dim>),
 }
 
 impl Reducible {
-    /// How many elements become one.
+    /// Number of elements that are reduced to one.
     pub fn count(&self, b: &Builder) -> Dim {
         product(self.axes.iter().map(|&i| &b.ty(self.x).dims[i]))
     }
@@ -47,7 +47,7 @@ impl Reducible {
     }
 }
 
-/// The axes of a reduction, an input since the opset `since`. No axes mean all, or none where the node says so.
+/// The axes are an input since opset `since`. Empty ones mean all axes, or none with `noop_with_empty_axes`.
 pub fn read(b: &mut Builder, node: &Node, since: i64) -> Result<Reducible> {
     let x = node.input(0)?;
     let rank = b.rank(x);
@@ -76,7 +76,7 @@ fn from_data(b: &mut Builder, node: &Node, x: Value, axes: Value, keep: bool) ->
     if !matches!(b.dtype(axes), DType::I64 | DType::I32) || b.rank(axes) != 1 {
         return Err(node.error("E0107", format!("axes are a vector of integers, not {}", b.ty(axes))));
     }
-    // A rank that the model declares says how many axes there are.
+    // The rank that the model declares determines the number of axes.
     if let Some(n) = node.declared_rank.filter(|_| !keep).and_then(|after| rank.checked_sub(after)) {
         let given = b.dims(axes)[0].clone();
         b.unify(&given, &Dim::constant(n as i64))?;
@@ -104,7 +104,7 @@ fn from_data(b: &mut Builder, node: &Node, x: Value, axes: Value, keep: bool) ->
     Ok(Reducible { x: split, axes: (0..rank).map(|i| 2 * i + 1).collect(), shape })
 }
 
-/// One bool per dimension: whether an axis names it.
+/// One bool per dimension: whether it is among the axes.
 fn is_reduced(b: &mut Builder, node: &Node, axes: Value, rank: usize) -> Result<Value> {
     let axes = axes_from_start(b, axes, rank)?;
     let count = b.dims(axes)[0].clone();
@@ -114,7 +114,7 @@ fn is_reduced(b: &mut Builder, node: &Node, axes: Value, rank: usize) -> Result<
     let same = b.convert(same, DType::I64)?;
     let mut named = b.reduce(ReduceFn::Add, same, &[1], false)?;
     if node.int_or("noop_with_empty_axes", 0)? == 0 {
-        // No axes at all mean every one.
+        // Empty axes mean all.
         let (count, zero) = (b.dims_scalar(count)?, b.dims_scalar(Dim::constant(0))?);
         let none = b.map2(ScalarFn::Eq, count, zero)?;
         let none = b.convert(none, DType::I64)?;
@@ -123,7 +123,7 @@ fn is_reduced(b: &mut Builder, node: &Node, axes: Value, rank: usize) -> Result<
     b.convert(named, DType::Bool)
 }
 
-/// The dimensions that are not reduced, in their order: each is found at the place that its predecessors leave it.
+/// The dimensions that are not reduced, in order: each is found by the number of kept ones before it.
 fn kept_dims(b: &mut Builder, reduced: Value, extents: Value, rank: usize, n_kept: usize) -> Result<Vec<Dim>> {
     let kept = b.map1(ScalarFn::Not, reduced)?;
     let n = Dim::constant(rank as i64);
@@ -145,14 +145,14 @@ fn kept_dims(b: &mut Builder, reduced: Value, extents: Value, rank: usize, n_kep
     b.read_dims(dims)
 }
 
-/// A value laid out as [before, n, after] around an axis that only data name.
+/// A value laid out as [before, n, after] around an axis that is known only from data.
 pub struct AroundAxis {
     pub x: Value,
     /// Whether each dimension of the original is the axis, as a bool vector.
     pub is_axis: Value,
 }
 
-/// The axis is a scalar; negative ones count from the end.
+/// Lays out x around a scalar axis; a negative one counts from the end.
 pub fn around_axis(b: &mut Builder, x: Value, axis: Value) -> Result<AroundAxis> {
     let axis = axes_from_start(b, axis, b.rank(x))?;
     let extents = b.dims_vector(b.dims(x))?;

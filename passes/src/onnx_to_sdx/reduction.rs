@@ -10,14 +10,14 @@ use sardonyx_dialects::sdx::Value;
 
 type Outputs = Result<Vec<Value>>;
 
-/// Since which opset the axes are an input.
+/// Opsets since which the axes are an input; for other operators it is opset 18.
 static AXES_INPUT_SINCE: &[(&str, i64)] = &[("ReduceSum", 13)];
 
 pub fn reduce(b: &mut Builder, node: &Node) -> Outputs {
     let since = AXES_INPUT_SINCE.iter().find(|(n, _)| *n == node.op_type).map_or(18, |(_, v)| *v);
     let r = reduce_axes::read(b, node, since)?;
     let dtype = b.dtype(r.x);
-    // Roots and logarithms of integers are taken in f64, and the largest of bools as numbers of which the least is false.
+    // Roots and logarithms of integers are computed in f64; bools are compared as numbers, with false less than true.
     let working = match node.op_type.as_str() {
         "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" if dtype.is_int() => DType::F64,
         "ReduceMax" | "ReduceMin" if dtype == DType::Bool => DType::U8,
@@ -56,7 +56,7 @@ pub fn reduce(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![r.finish(b, y)?])
 }
 
-/// max + log(sum(exp(x - max))), where an infinite max is left out: then the plain form is exact.
+/// max + log(sum(exp(x - max))); an infinite max is replaced by 0, as the formula without a shift is then exact.
 fn log_sum_exp(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
     let max = b.reduce(ReduceFn::Max, x, axes, false)?;
     let size = b.map1(ScalarFn::Abs, max)?;
@@ -68,7 +68,7 @@ fn log_sum_exp(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
     b.map2(ScalarFn::Add, log, max)
 }
 
-/// x / |x|_p along an axis, 0 where the norm is 0.
+/// x / |x|_p along an axis; 0 where the norm is 0.
 pub fn lp_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if !b.dtype(x).is_float() {
@@ -99,7 +99,7 @@ fn norm_of_one(b: &mut Builder, node: &Node, x: Value, axis: usize) -> Result<Va
     b.select(empty, zero, y)
 }
 
-/// x / count, the count being an expression of the symbols.
+/// x / count, where the count is an expression over the symbols.
 pub fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
     if let Some(n) = count.as_const() {
         return b.map_const(ScalarFn::Div, x, n as f64);
@@ -115,13 +115,13 @@ pub fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
     divide_by(b, sum, count)
 }
 
-/// Repeats a value without `axes` over them.
+/// Repeats a value that lacks `axes` along them.
 pub fn spread(b: &mut Builder, x: Value, axes: &[usize], dims: &[Dim]) -> Result<Value> {
     let at = (0..dims.len()).filter(|i| !axes.contains(i)).collect();
     b.broadcast_at(x, at, dims)
 }
 
-/// exp(x - max) / sum: over one axis since opset 13, before over all from `axis` on. In f32 at least.
+/// exp(x - max) / sum: over one axis since opset 13, before over all axes from `axis` on. Computed in f32 at least.
 pub fn softmax(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if !b.dtype(x).is_float() {
@@ -169,8 +169,8 @@ pub fn softmax_over(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> 
     b.map2(ScalarFn::Div, power, sum)
 }
 
-/// As softmax, and 0 where all of a row is hidden, -inf: a query that may look at nothing. Of any other row the sum is
-/// at least exp(0), so that the bound changes nothing.
+/// As softmax, but 0 if a row is hidden entirely, -inf, as for a query that sees no key. The sum over any other row is
+/// at least exp(0), so that the lower bound changes nothing.
 pub fn softmax_of_visible(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
     let max = b.reduce(ReduceFn::Max, x, axes, false)?;
     let finite = b.map_const(ScalarFn::Max, max, lowest(b.dtype(x)))?;
@@ -180,7 +180,7 @@ pub fn softmax_of_visible(b: &mut Builder, x: Value, axes: &[usize]) -> Result<V
     b.map2(ScalarFn::Div, power, sum)
 }
 
-/// The least finite number of a float type.
+/// The lowest finite number of a float type.
 fn lowest(dtype: DType) -> f64 {
     let (exponent, digits) = match dtype.bits() {
         64 => return f64::MIN,
@@ -191,14 +191,14 @@ fn lowest(dtype: DType) -> f64 {
     -(2.0 - 2f64.powi(-digits)) * 2f64.powi(exponent)
 }
 
-/// What a layer normalisation leaves behind: (normalised, mean, 1 / deviation).
+/// Results of a layer normalisation: the normalised value, the mean, and 1 / deviation.
 pub struct Normalised {
     pub y: Value,
     pub mean: Value,
     pub inverse: Value,
 }
 
-/// (x - mean) / sqrt(mean((x - mean)²) + epsilon); without centring the mean stays in.
+/// (x - mean) / sqrt(mean((x - mean)²) + epsilon); the mean is subtracted only if `centre`.
 pub fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
     let dims = b.dims(x);
     let average = mean(b, x, axes)?;
@@ -247,7 +247,7 @@ pub fn layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
     let axes: Vec<usize> = (axis..b.rank(x)).collect();
     let n = normalise_over(b, x, &axes, node.float_or("epsilon", 1e-5)?, centre)?;
-    // The scale may have a type of its own, which is the result's.
+    // The scale may have another type than the input; the result has that type.
     let mut y = b.convert(n.y, b.dtype(scale))?;
     y = b.map2(ScalarFn::Mul, y, scale)?;
     if let Some(bias) = node.optional(2) {
@@ -270,13 +270,12 @@ pub fn layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y, shown(b, n.mean)?, inverse])
 }
 
-/// What sums of a float type are computed in: f32 at least.
+/// The type in which a float type is accumulated: f32 at least.
 pub fn wide(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// `f` of a float value as its sums are computed, rounded once: of types with 16 bits a sum may exceed what the type holds
-/// where the mean does not.
+/// Computes `f` in the accumulation type and rounds once: in 16-bit types a sum may overflow where the mean does not.
 pub fn computed_wide(b: &mut Builder, x: Value, f: impl FnOnce(&mut Builder, Value) -> Result<Value>) -> Result<Value> {
     let dtype = b.dtype(x);
     let x = b.convert(x, wide(dtype))?;
@@ -284,7 +283,7 @@ pub fn computed_wide(b: &mut Builder, x: Value, f: impl FnOnce(&mut Builder, Val
     b.convert(y, dtype)
 }
 
-/// com.microsoft Skip(Simplified)LayerNormalization: the sum of two (and a bias) is normalised and is itself an output.
+/// com.microsoft Skip(Simplified)LayerNormalization: a sum of two operands (and a bias), normalised; also an output.
 pub fn skip_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let (input, skip, scale) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let centre = node.op_type == "SkipLayerNormalization";

@@ -1,6 +1,6 @@
-//! RoiAlign(x, rois)  =>  samples on a grid in each bin, each of four weighted neighbours; their mean or maximum
+//! RoiAlign(x, rois)  =>  samples on a grid in each bin, each from four weighted neighbours; their mean or maximum
 //!
-//! y places [r, p, g, i], x places [r, q, h, j] → [r, c, p, q, g, h, i, j] → y[r, c, p, q]
+//! y positions [r, p, g, i], x positions [r, q, h, j] → [r, c, p, q, g, h, i, j] → y[r, c, p, q]
 
 use super::blocks::digit;
 use super::builder::Builder;
@@ -15,18 +15,18 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Along one axis, for each region, bin, sample and neighbour: [r, p, g, 2].
+/// Samples along one axis, for each region, bin, sample and neighbour: [r, p, g, 2].
 struct Samples {
     index: Value,
     weight: Value,
-    /// Whether the bin has so many samples: [r, g]. All have where there is none.
+    /// Whether the region's bins have this sample: [r, g]; `None` if all have all samples.
     taken: Option<Value>,
-    /// How many samples a bin has, as a float: [r].
+    /// Number of samples of a bin, as a float: [r].
     count: Value,
     dims: Vec<Dim>,
 }
 
-/// Regions have no offset of half an element before opset 16, where the attribute for it does not exist.
+/// Before opset 16 regions have no offset of half an element, and there is no attribute for it.
 pub fn roi_align(b: &mut Builder, node: &Node) -> Outputs {
     let (x, rois, batch) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let bins = [node.int_or("output_height", 1)?, node.int_or("output_width", 1)?];
@@ -57,7 +57,7 @@ pub fn roi_align(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, dtype)?])
 }
 
-/// One coordinate of the regions, scaled: [r].
+/// One coordinate of the regions, scaled and, if `half`, shifted by half an element: [r].
 fn coordinate(b: &mut Builder, node: &Node, rois: Value, column: i64, half: bool) -> Result<Value> {
     let one = b.slice_axis(rois, 1, Dim::constant(column), 1, Dim::constant(1))?;
     let n = b.dims(rois)[..1].to_vec();
@@ -66,7 +66,7 @@ fn coordinate(b: &mut Builder, node: &Node, rois: Value, column: i64, half: bool
     if half { b.map_const(ScalarFn::Sub, scaled, 0.5) } else { Ok(scaled) }
 }
 
-/// The samples along an axis of `n` elements, whose first coordinate is in that column.
+/// The samples along an axis of `n` elements; `column` is that of the regions' first coordinate.
 fn samples(
     b: &mut Builder,
     node: &Node,
@@ -90,7 +90,7 @@ fn samples(
             let count = b.map1(ScalarFn::Ceil, bin)?;
             let count = b.map_const(ScalarFn::Max, count, 0.0)?;
             let most = b.reduce(ReduceFn::Max, count, &[0], true)?;
-            // Of no regions there is no largest one.
+            // Without regions the maximum is -inf.
             let most = b.map_const(ScalarFn::Max, most, 0.0)?;
             let most = b.convert(most, DType::I64)?;
             (count, b.read_dims(most)?.remove(0))
@@ -125,8 +125,8 @@ fn samples(
     Ok(Samples { index, weight, taken, count, dims })
 }
 
-/// The elements around a place and their weights; none more than one element outside. Between the outermost elements
-/// and there, the outermost one counts alone.
+/// The two elements around a position and their weights, which are 0 if it is more than one element outside. Up to that
+/// distance only the outermost element counts.
 fn two_neighbours(b: &mut Builder, at: Value, n: &Dim) -> Result<(Value, Value)> {
     let grid = b.dims(at);
     let dtype = b.dtype(at);
@@ -153,8 +153,8 @@ fn two_neighbours(b: &mut Builder, at: Value, n: &Dim) -> Result<(Value, Value)>
     Ok((b.convert(place, DType::I64)?, weight))
 }
 
-/// What is sampled, combined over samples and neighbours. The maximum is one of weighted elements, as in the operator's
-/// first implementation, which the models are made for.
+/// Combines what was sampled over samples and neighbours. The maximum is taken over weighted elements, as in the first
+/// implementation of the operator, which models are made for.
 fn combined(b: &mut Builder, node: &Node, x: Value, batch: Value, axes: &[Samples]) -> Result<Value> {
     let [y, z] = axes else { return Err(node.error("E0201", "has two axes")) };
     let (d, e, extents) = (&y.dims, &z.dims, b.dims(x));

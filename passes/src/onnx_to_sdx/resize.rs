@@ -1,4 +1,4 @@
-//! Resize(x)  =>  per axis: gather at places computed from the iota, and for all modes but "nearest" a weighted sum
+//! Resize(x)  =>  per axis: gather at positions computed from an iota and, in all modes but "nearest", a weighted sum
 //!
 //! x[.., n, ..] at index[p, k] → [.., p, k, ..] · weight[p, k] → y[.., p, ..]
 
@@ -12,21 +12,21 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// More neighbours than any filter is meant to have.
+/// Maximum number of neighbours: more than any filter is meant to have.
 const TAPS_MAX: f64 = (1 << 20) as f64;
 
 /// How one axis is resized.
 struct Axis {
     axis: usize,
-    /// Extent before and after.
+    /// Extents before and after.
     from: Dim,
     to: Dim,
     scale: Number,
-    /// Begin and end of the region that is resized, as shares of the extent.
+    /// Begin and end of the region that is resized, as fractions of the extent.
     roi: Option<(Number, Number)>,
 }
 
-/// The attributes, with the meanings of older opsets as their values.
+/// The attributes, with values that describe the behaviour of older opsets.
 struct Mode {
     kind: String,
     coordinates: String,
@@ -37,7 +37,7 @@ struct Mode {
     extrapolation: f64,
 }
 
-/// Opset 10 has scales alone and maps places asymmetrically; sizes and a region are inputs since opset 11.
+/// Opset 10 has only scales, and maps positions asymmetrically; sizes and a region are inputs since opset 11.
 pub fn resize(b: &mut Builder, node: &Node) -> Outputs {
     if node.opset < 11 {
         return upsample(b, node);
@@ -89,7 +89,7 @@ pub fn resize(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![resize_axes(b, node, x, plans.collect(), &mode)?])
 }
 
-/// Scales are an attribute before opset 9, an input since; before opset 7 one attribute per axis of an image.
+/// Scales are an attribute before opset 9 and an input since; before opset 7 there is one attribute per image axis.
 pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let mode = Mode {
@@ -130,7 +130,7 @@ fn by_scales(b: &mut Builder, node: &Node, x: Value, axes: &[usize], scales: Val
     Ok(plans)
 }
 
-/// ⌊extent · scale⌋ elements, also of a region: the operator's text has its share there, no implementation does.
+/// ⌊extent · scale⌋ elements, even with a region: the specification counts its share, but no implementation does.
 fn scaled(b: &mut Builder, node: &Node, x: Value, axis: usize, scale: Number) -> Result<Axis> {
     let from = b.dims(x)[axis].clone();
     let to = match scale.known() {
@@ -185,7 +185,7 @@ fn resize_axes(b: &mut Builder, node: &Node, x: Value, plans: Vec<Axis>, mode: &
     let mut y = match dtype {
         _ if nearest => x,
         DType::F32 | DType::F64 => x,
-        // Weighted sums of integers are rounded once.
+        // Weighted sums of integers are rounded once, at the end.
         DType::I32 | DType::U32 | DType::I64 | DType::U64 => b.convert(x, DType::F64)?,
         _ => b.convert(x, DType::F32)?,
     };
@@ -207,14 +207,14 @@ fn resize_axes(b: &mut Builder, node: &Node, x: Value, plans: Vec<Axis>, mode: &
     b.convert(y, dtype)
 }
 
-/// Where in the operand each element of the result lies: [p], f64.
+/// Position in the operand of each element of the result: [p], f64.
 fn places(b: &mut Builder, node: &Node, plan: &Axis, mode: &Mode) -> Result<Value> {
     let at = b.add_typed(Op::Iota { axis: 0 }, &[], Some(TensorType::new(DType::I64, [plan.to.clone()])))?;
     let at = b.convert(at, DType::F64)?;
     let (half, one) = (Number::Known(0.5), Number::Known(1.0));
     let (from, to) = (Number::of_dim(b, &plan.from)?, Number::of_dim(b, &plan.to)?);
     let last = from.sub(b, one)?;
-    // What the scale says, which need not be whole.
+    // The width that the scale implies, which need not be an integer.
     let width = if plan.from == plan.to { to } else { from.mul(b, plan.scale)? };
     let middle = |b: &mut Builder| -> Result<Value> {
         let at = half.map(b, ScalarFn::Add, at)?;
@@ -260,7 +260,7 @@ fn places(b: &mut Builder, node: &Node, plan: &Axis, mode: &Mode) -> Result<Valu
     }
 }
 
-/// The places, or for one element alone `single`.
+/// The positions, or `single` if there is only one element.
 fn unless_one(b: &mut Builder, at: Value, width: Number, single: Number) -> Result<Value> {
     let one = Number::Known(1.0);
     if let Some(width) = width.known()
@@ -278,7 +278,7 @@ fn nearest_index(b: &mut Builder, node: &Node, at: Value, scale: Number, mode: &
     let rounded = match mode {
         "floor" => b.map1(ScalarFn::Floor, at)?,
         "ceil" => b.map1(ScalarFn::Ceil, at)?,
-        // What opset 10 leaves open is up where elements are left out, as in the cases of its time.
+        // Opset 10 does not define the rounding. As in its test cases, it is upwards when the result is smaller.
         "simple" if scale.known().is_some_and(|s| s < 1.0) => b.map1(ScalarFn::Ceil, at)?,
         "simple" if scale.known().is_some() => b.map1(ScalarFn::Floor, at)?,
         "simple" => {
@@ -300,8 +300,8 @@ fn nearest_index(b: &mut Builder, node: &Node, at: Value, scale: Number, mode: &
     b.convert(rounded, DType::I64)
 }
 
-/// The sum over neighbours of each place, weighted by the filter. For antialiasing the filter is as much wider as the
-/// result is smaller.
+/// The sum over the neighbours of each position, weighted by the filter. For antialiasing the filter is widened by the
+/// factor by which the result is smaller.
 fn weighted(b: &mut Builder, node: &Node, x: Value, plan: &Axis, at: Value, mode: &Mode) -> Result<Value> {
     let one = Number::Known(1.0);
     let squeeze = if mode.antialias { plan.scale.min(b, one)? } else { one };
@@ -310,7 +310,7 @@ fn weighted(b: &mut Builder, node: &Node, x: Value, plan: &Axis, at: Value, mode
         "cubic" => 2.0,
         other => return Err(node.error("E0106", format!("`mode` = {other} is not known"))),
     };
-    // Neighbours from ⌊-support / squeeze⌋ + 1 on, as many below as above.
+    // Neighbours from ⌊-support / squeeze⌋ + 1 on, with as many below as above.
     let first = Number::Known(-support).div(b, squeeze)?.floor(b)?.add(b, one)?;
     let twice = first.mul(b, Number::Known(-2.0))?;
     let count = twice.add(b, Number::Known(2.0))?;
@@ -375,7 +375,7 @@ pub fn cubic(b: &mut Builder, distance: Value, a: f64) -> Result<Value> {
     b.select(is_near, near, outer)
 }
 
-/// A number of the model's where the place is outside the operand.
+/// Replaces elements whose position is outside the operand by the model's extrapolation value.
 fn extrapolated(b: &mut Builder, y: Value, plan: &Axis, at: Value, mode: &Mode) -> Result<Value> {
     let last = Number::of_dim(b, &plan.from)?.sub(b, Number::Known(1.0))?;
     let (zero, last) = (Number::Known(0.0).value(b)?, last.value(b)?);

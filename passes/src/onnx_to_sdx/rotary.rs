@@ -1,4 +1,4 @@
-//! RotaryEmbedding(x, cos, sin)  =>  x1 cos - x2 sin, x1 sin + x2 cos: ai.onnx's and com.microsoft's
+//! RotaryEmbedding(x, cos, sin)  =>  x1 cos - x2 sin, x1 sin + x2 cos: the operators of ai.onnx and com.microsoft
 
 use super::builder::Builder;
 use super::heads::{iota, join_heads, split_heads};
@@ -9,11 +9,11 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// ai.onnx RotaryEmbedding: pairs of channels turn by the angle of their position.
+/// ai.onnx RotaryEmbedding: pairs of channels are rotated by the angle of their position.
 pub fn rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     let (input, mut cos, mut sin) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let joined = b.rank(input) == 3;
-    // [b,h,s,d], whichever way it came.
+    // [b,h,s,d] for both ranks.
     let x = match joined {
         true => split_heads(b, input, node.require("num_heads", node.int("num_heads")?)?)?,
         false => input,
@@ -25,7 +25,7 @@ pub fn rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![if joined { join_heads(b, y)? } else { y }])
 }
 
-/// com.microsoft RotaryEmbedding: the positions come before the tables, as one per token, or as that of the first.
+/// com.microsoft RotaryEmbedding: the positions come before the tables; one per token, or only that of the first.
 pub fn microsoft_rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     let (input, positions, cos, sin) = (node.input(0)?, node.input(1)?, node.input(2)?, node.input(3)?);
     if node.float_or("scale", 1.0)? != 1.0 || node.int_or("is_packed_batching", 0)? != 0 {
@@ -35,7 +35,7 @@ pub fn microsoft_rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     let x = match (joined, node.int_or("num_heads", 0)?) {
         (false, _) => input,
         (true, 0) => {
-            // The tables have half a head's width.
+            // The tables are half as wide as a head.
             let (hidden, half) = (b.dims(input)[2].clone(), b.dims(cos).last().and_then(Dim::as_const).unwrap_or(0));
             let heads =
                 half.checked_mul(2).and_then(|d| hidden.exact_div(&Dim::constant(d))).and_then(|h| h.as_const());
@@ -68,8 +68,8 @@ pub fn angles(b: &mut Builder, cos: Value, sin: Value, positions: Value) -> Resu
     Ok((cos, sin))
 }
 
-/// x[b,h,s,d] turned by the angles of cos[b,s,r], sin[b,s,r]. Neighbours are pairs where the attribute says so, else
-/// the two halves are; channels beyond the rotated ones stay.
+/// Rotates x[b,h,s,d] by the angles of cos[b,s,r], sin[b,s,r]. Pairs are adjacent channels if the attribute
+/// `neighbours` is set, else channels of the two halves; channels beyond the rotated ones stay.
 pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, neighbours: &str) -> Result<Value> {
     if b.rank(x) != 4 {
         return Err(node.error("E0201", format!("takes operands of rank 3 or 4, not {}", b.ty(x))));
@@ -117,7 +117,7 @@ pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, ne
     b.concat(3, &parts)
 }
 
-/// How many pairs of channels turn, and how many channels that is: as the attribute says, or all.
+/// Numbers of rotated pairs of channels and of rotated channels, from the attribute or for all channels.
 fn rotated_width(b: &mut Builder, node: &Node, x: Value, cos: Value) -> Result<(Dim, Dim)> {
     let width = b.dims(x)[3].clone();
     let odd = |b: &Builder| node.error("E0201", format!("a width of {} has no pairs of channels", b.dims(x)[3]));
@@ -134,7 +134,7 @@ fn rotated_width(b: &mut Builder, node: &Node, x: Value, cos: Value) -> Result<(
     };
     let table = b.dims(cos)[3].clone();
     b.unify(&table, &half)?;
-    // What was unified may now be written in other symbols.
+    // Computed again, because unification may have rewritten the width in other symbols.
     let half = match node.int_or("rotary_embedding_dim", 0)? {
         0 => b.dims(x)[3].exact_div(&Dim::constant(2)).ok_or_else(|| odd(b))?,
         given => Dim::constant(given / 2),

@@ -1,4 +1,4 @@
-//! GridSample(x, grid)  =>  per axis: neighbours of computed places and their weights; one gather of all, and their sum
+//! GridSample(x, grid)  =>  per axis: neighbours of computed positions, and weights; one gather for all, and their sum
 //!
 //! x[n, c, h, w] at index[n, p, i] and [n, p, j] → [n, c, p, i, j] · weights → y[n, c, p]
 
@@ -15,16 +15,16 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// The neighbours of places along one axis: each value has the places' dimensions and one for the neighbours.
+/// Neighbours of positions along one axis: each value has the positions' dimensions, and one for the neighbours.
 pub struct Neighbours {
-    /// Inside the operand.
+    /// Clamped to the inside of the operand.
     pub index: Value,
     pub weight: Option<Value>,
-    /// Whether a neighbour counts; all do where there is none.
+    /// Whether a neighbour counts; `None` if all do.
     pub valid: Option<Value>,
 }
 
-/// What stands at places outside an operand.
+/// What is read at positions outside an operand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Outside {
     Zeros,
@@ -39,7 +39,7 @@ pub enum Filter {
     Cubic,
 }
 
-/// The weighted sums: y[n, c, p] of x[n, c, axes], where the places' dimensions are those of `lead`, n first.
+/// The weighted sums y[n, c, p] of x[n, c, axes]; `lead` are the dimensions of the positions, n first.
 pub fn sample(b: &mut Builder, x: Value, lead: &[Dim], axes: &[Neighbours]) -> Result<Value> {
     let near = gathered(b, x, lead, axes)?;
     let (rank, dims) = (axes.len(), b.dims(near));
@@ -63,7 +63,7 @@ pub fn sample(b: &mut Builder, x: Value, lead: &[Dim], axes: &[Neighbours]) -> R
     b.reduce(ReduceFn::Add, terms, &(first..first + rank).collect::<Vec<_>>(), false)
 }
 
-/// Where [n, p, i] stands among [n, c, p, i, j].
+/// Positions of the dimensions [n, p, i] among [n, c, p, i, j].
 fn spots(lead: usize, own: usize) -> Vec<usize> {
     [0].into_iter().chain(2..lead + 1).chain([own]).collect()
 }
@@ -92,8 +92,8 @@ fn gathered(b: &mut Builder, x: Value, lead: &[Dim], axes: &[Neighbours]) -> Res
     b.add(Op::Gather { axis: 0 }, &[flat, index])
 }
 
-/// The neighbours of float places along an axis of `n` elements; `aligned`: reflections are at the outermost elements'
-/// centres, else at their edges.
+/// The neighbours of float positions along an axis of `n` elements. `aligned`: reflections are at the centres of the
+/// outermost elements, else at their edges.
 pub fn neighbours(
     b: &mut Builder,
     at: Value,
@@ -141,13 +141,13 @@ pub fn neighbours(
     Ok(Neighbours { index: b.convert(inside, DType::I64)?, weight, valid })
 }
 
-/// A number from a dimension, of the type of `like`.
+/// A dimension as a number of the same type as `like`.
 fn number(b: &mut Builder, n: Dim, like: Value) -> Result<Value> {
     let v = b.dims_scalar(n)?;
     b.convert(v, b.dtype(like))
 }
 
-/// A float place in 0..=n-1; NaN gives 0.
+/// Clamps a float position to 0..=n-1; NaN becomes 0.
 pub fn clamped(b: &mut Builder, place: Value, n: &Dim) -> Result<Value> {
     let last = number(b, n.clone() - Dim::constant(1), place)?;
     let zero = b.splat(b.dtype(place), 0.0, &b.dims(place))?;
@@ -157,10 +157,10 @@ pub fn clamped(b: &mut Builder, place: Value, n: &Dim) -> Result<Value> {
     b.map2(ScalarFn::Min, above, last)
 }
 
-/// A float place between the borders, turned back at them as often as needed: the pattern has the period of both ways.
+/// Reflects a float position at the borders as often as needed: the pattern's period is the way forth and back.
 fn reflected(b: &mut Builder, place: Value, n: &Dim, aligned: bool) -> Result<Value> {
     let (low, span) = if aligned { (0.0, n.clone() - Dim::constant(1)) } else { (-0.5, n.clone()) };
-    // With one element between aligned borders there is nowhere to go.
+    // With one element between aligned borders the period would be 0.
     let period = number(b, (span * Dim::constant(2)).maximum(&Dim::constant(1)), place)?;
     let way = b.map_const(ScalarFn::Sub, place, low)?;
     let way = b.map1(ScalarFn::Abs, way)?;
@@ -170,7 +170,7 @@ fn reflected(b: &mut Builder, place: Value, n: &Dim, aligned: bool) -> Result<Va
     b.map_const(ScalarFn::Add, turned, low)
 }
 
-/// Grid coordinates run from -1 to 1 over the operand, the last axis first.
+/// Grid coordinates run from -1 to 1 over the operand, and the last axis comes first.
 pub fn grid_sample(b: &mut Builder, node: &Node) -> Outputs {
     let (x, grid) = (node.input(0)?, node.input(1)?);
     let rank = spatial(b, node, x)?.len();
@@ -207,7 +207,7 @@ pub fn grid_sample(b: &mut Builder, node: &Node) -> Outputs {
         let at = denormalised(b, one, n, aligned)?;
         let at = if filter == Filter::Nearest { b.map1(ScalarFn::Round, at)? } else { at };
         let at = match (outside, filter) {
-            // The cubic filter's weights are those of the place; its elements alone are taken from inside.
+            // The weights of the cubic filter are those of the unchanged position; only its elements are inside.
             (Outside::Zeros, _) | (_, Filter::Cubic) => at,
             (Outside::Border, _) => clamped(b, at, n)?,
             (Outside::Reflection, _) => reflected(b, at, n, aligned)?,
@@ -219,7 +219,7 @@ pub fn grid_sample(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, dtype)?])
 }
 
-/// -1 ..= 1  =>  0 ..= n - 1, or where corners are edges -1/2 ..= n - 1/2
+/// -1 ..= 1  =>  0 ..= n - 1 if `aligned`, else -1/2 ..= n - 1/2
 fn denormalised(b: &mut Builder, at: Value, n: &Dim, aligned: bool) -> Result<Value> {
     let shifted = b.map_const(ScalarFn::Add, at, 1.0)?;
     if aligned {
@@ -233,8 +233,8 @@ fn denormalised(b: &mut Builder, at: Value, n: &Dim, aligned: bool) -> Result<Va
     b.map_const(ScalarFn::Mul, moved, 0.5)
 }
 
-/// theta[n, r, r + 1] times the homogeneous coordinates of each place, which run from -1 to 1: grid[n, places, r], the
-/// last axis first.
+/// theta[n, r, r + 1] times the homogeneous coordinates of each position, which run from -1 to 1: grid[n, positions,
+/// r], with the last axis first.
 pub fn affine_grid(b: &mut Builder, node: &Node) -> Outputs {
     let (theta, size) = (node.input(0)?, node.input(1)?);
     let size = b.read_dims(size)?;
@@ -268,7 +268,7 @@ pub fn affine_grid(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![sum])
 }
 
-/// n places from -1 to 1: at the ends, or where corners are edges in the middle of n equal parts.
+/// n positions from -1 to 1: including both ends if `aligned`, else in the middle of n equal parts.
 fn centred(b: &mut Builder, n: &Dim, dtype: DType, aligned: bool) -> Result<Value> {
     let at = b.add_typed(Op::Iota { axis: 0 }, &[], Some(TensorType::new(DType::I64, [n.clone()])))?;
     let at = b.convert(at, dtype)?;

@@ -1,8 +1,8 @@
-//! ScatterElements(x, i, u)  =>  select(i == iota, u, x) in gather form: every element looks for the updates it gets
+//! ScatterElements(x, i, u)  =>  select(i == iota, u, x), as a gather: every element looks for the updates it gets
 //!
-//! No two threads write one place, and the result does not depend on an order. The price is a comparison of every
-//! place along the axis with every index. Where neither is few the host does one update after the other, which is
-//! linear. A call with an index outside the data is refused.
+//! No two threads write to one position, and the result does not depend on an order. The price is a comparison of every
+//! position along the axis with every index. Where neither number is small, the host applies one update after the
+//! other, which is linear. A call with an index outside the data is refused.
 
 use super::builder::Builder;
 use super::coordinates::{
@@ -19,7 +19,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Before opset 13 GatherElements took no negative indices; that they count from the end changes no valid model.
+/// Before opset 13 GatherElements took no negative indices; counting them from the end changes no valid model.
 pub fn gather_elements(b: &mut Builder, node: &Node) -> Outputs {
     let (data, index) = (node.input(0)?, indices(b, node, 1)?);
     let axis = node.axis(node.int_or("axis", 0)?, b.rank(data))?;
@@ -28,7 +28,7 @@ pub fn gather_elements(b: &mut Builder, node: &Node) -> Outputs {
     let mut valid = None;
     let mut at = wrapped(b, index, &extent, &mut valid)?;
     if let Some(valid) = valid {
-        // The gather refuses what is out of range.
+        // The gather refuses an index that is out of range.
         let outside = b.splat(DType::I64, -1.0, &b.dims(at))?;
         let dims = b.dims(at);
         let places = (0..dims.len()).map(|i| if i == axis { Ok(at) } else { iota(b, i, &dims) });
@@ -41,7 +41,7 @@ pub fn gather_elements(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![gather_along(b, data, axis, at)?])
 }
 
-/// Indices have the data's rank, and reach no further along the other dimensions.
+/// Checks that indices have the data's rank, and are no longer along the other dimensions.
 fn within(b: &mut Builder, node: &Node, data: Value, index: Value, axis: usize) -> Result<()> {
     if b.rank(data) != b.rank(index) {
         return Err(node.error("E0201", format!("{} does not index {}", b.ty(index), b.ty(data))));
@@ -53,7 +53,7 @@ fn within(b: &mut Builder, node: &Node, data: Value, index: Value, axis: usize) 
     Ok(())
 }
 
-/// How updates combine with what is there; `None` replaces.
+/// How updates are combined with the data; `None` replaces it.
 fn reduction(node: &Node) -> Result<Option<ReduceFn>> {
     Ok(match node.str_or("reduction", "none")?.as_str() {
         "none" => None,
@@ -74,14 +74,14 @@ fn check_types(b: &Builder, node: &Node, data: Value, updates: Value, f: Option<
     known.map(|_| ()).map_err(|reason| node.error("E0107", reason))
 }
 
-/// Whether m updates of n places are done one after the other.
+/// Whether m updates of n positions are applied one after the other, by the host.
 fn in_turn(n: &Dim, m: &Dim, dtype: DType, f: Option<ReduceFn>) -> bool {
     let possible = if f.is_some() { dtype.is_float() || dtype.is_int() } else { !dtype.is_opaque() };
     possible && !is_short(n) && !is_short(m)
 }
 
-/// data[l, r], rows[m], updates[m, r] => data with one update after the other. Floats narrower than f32 are summed up, and
-/// multiplied, in f32.
+/// data[l, r], rows[m], updates[m, r] => data after one update after the other. Floats narrower than f32 are added and
+/// multiplied in f32.
 pub fn scatter_in_turn(
     b: &mut Builder,
     data: Value,
@@ -99,13 +99,13 @@ pub fn scatter_in_turn(
     b.convert(y, dtype)
 }
 
-/// Elements of a tensor as rows of one. [n, 1]
+/// The elements of a tensor as rows of one element. [n, 1]
 pub fn column(b: &mut Builder, x: Value) -> Result<Value> {
     let n = b.ty(x).elements();
     b.reshape(x, &[n, Dim::constant(1)])
 }
 
-/// The updates along an axis, whose index counts from the start.
+/// Applies updates along an axis one after the other; indices count from the start.
 fn elements_in_turn(
     b: &mut Builder,
     [data, index, updates]: [Value; 3],
@@ -122,7 +122,7 @@ fn elements_in_turn(
     b.reshape(y, &extents)
 }
 
-/// data[lead, n], index[lead, m], updates[lead, m] => data with the updates
+/// data[lead, n], index[lead, m], updates[lead, m] => data with the updates applied
 fn scatter_rows(b: &mut Builder, data: Value, index: Value, updates: Value, f: Option<ReduceFn>) -> Result<Value> {
     let last = b.rank(data) - 1;
     let mut pairs = b.dims(data);
@@ -147,7 +147,7 @@ fn scatter_rows(b: &mut Builder, data: Value, index: Value, updates: Value, f: O
     }
 }
 
-/// Whether an update hits, and the last one that does (0 where none).
+/// Whether an update hits each position, and the index of the last one that does (0 if none).
 fn last_hit(b: &mut Builder, hit: Value, axis: usize) -> Result<(Value, Value)> {
     let dims = b.dims(hit);
     let number = iota(b, axis, &dims)?;
@@ -159,8 +159,8 @@ fn last_hit(b: &mut Builder, hit: Value, axis: usize) -> Result<(Value, Value)> 
     Ok((b.map2(ScalarFn::Le, zero, last)?, b.map2(ScalarFn::Max, last, zero)?))
 }
 
-/// One zero more, where a call may have no update at all: a gather refuses to read from nothing, though it be for places
-/// that choose the other side.
+/// Appends a zero where a call may have no updates: a gather refuses to read from an empty tensor, even at positions
+/// that select the other side.
 fn never_empty(b: &mut Builder, updates: Value, axis: usize) -> Result<Value> {
     let mut ty = b.ty(updates).clone();
     if ty.dims[axis].lower_bound(&|s| b.graph.symbol_lo(s)).is_some_and(|n| n > 0) {
@@ -209,7 +209,7 @@ pub fn scatter_elements(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.transpose(y, last_to(rank, axis))?])
 }
 
-/// The leading part replaced: elements that it lacks are the whole's.
+/// Replaces the leading part of `whole` by `part`.
 fn widen(b: &mut Builder, part: Value, whole: Value) -> Result<Value> {
     let (small, dims) = (b.dims(part), b.dims(whole));
     let mut inside: Option<Value> = None;
@@ -231,13 +231,13 @@ fn widen(b: &mut Builder, part: Value, whole: Value) -> Result<Value> {
     b.select(inside, wide, whole)
 }
 
-/// Tuples of indices into the leading dimensions become one index into them all.
+/// Tuples of indices into the leading dimensions are merged into one index.
 pub fn scatter_nd(b: &mut Builder, node: &Node) -> Outputs {
     let (data, index, updates) = (node.input(0)?, indices(b, node, 1)?, node.input(2)?);
     let f = reduction(node)?;
     check_types(b, node, data, updates, f)?;
     let Some(n_rows) = b.rank(index).checked_sub(1) else { return Err(node.error("E0201", "its index is a scalar")) };
-    // The ranks say how long a tuple is.
+    // The ranks determine the length of a tuple.
     let tuple = (n_rows + b.rank(data)).checked_sub(b.rank(updates)).filter(|n| (1..=b.rank(data)).contains(n));
     let tuple = tuple.ok_or_else(|| {
         let (i, u) = (b.ty(index), b.ty(updates));
@@ -282,7 +282,7 @@ pub fn scatter_nd(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(y, &dims)?])
 }
 
-/// table[l, r], at[m], updates[m, r] => f over the updates of each row. [l, m, r]
+/// table[l, r], at[m], updates[m, r] => table combined by f with the updates of each row. [l, m, r]
 fn combine_rows(b: &mut Builder, table: Value, at: Value, updates: Value, f: ReduceFn) -> Result<Value> {
     let (lead, rest) = (b.dims(table)[0].clone(), b.dims(table)[1].clone());
     let all = [lead, b.dims(at)[0].clone(), rest];
@@ -296,8 +296,8 @@ fn combine_rows(b: &mut Builder, table: Value, at: Value, updates: Value, f: Red
     b.map2(f.scalar(), table, combined)
 }
 
-/// A window of the cache per batch is replaced: each place looks whether it is inside. Linear. The window lies within the
-/// cache; in the circular mode it begins anywhere, modulo the cache's places.
+/// Replaces a window of the cache per batch element: each position tests whether it is inside. Linear. The window is
+/// inside the cache; in the circular mode it begins anywhere and wraps around.
 pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
     let (cache, update) = (node.input(0)?, node.input(1)?);
     check_types(b, node, cache, update, None)?;

@@ -13,7 +13,7 @@ fn indices(dims: Vec<Dim>) -> TensorType {
     TensorType::new(DType::I64, dims)
 }
 
-/// The indices [rank, n] of what is not 0.
+/// The indices [rank, n] of the elements that are not 0.
 fn nonzero_of(b: &mut Builder, x: Value) -> Result<Value> {
     let (rank, n) = (Dim::constant(b.rank(x) as i64), b.data_symbol());
     let ty = indices(vec![rank, Dim::symbol(&n)]);
@@ -24,7 +24,7 @@ pub fn nonzero(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![nonzero_of(b, node.input(0)?)?])
 }
 
-/// The elements, or the slices across an axis, for which the condition holds; those behind its end are left out.
+/// The elements, or the slices across an axis, for which the condition holds; those beyond its end are dropped.
 pub fn compress(b: &mut Builder, node: &Node) -> Outputs {
     let (mut x, condition) = (node.input(0)?, node.input(1)?);
     if b.rank(condition) != 1 || b.dtype(condition) != DType::Bool {
@@ -44,7 +44,7 @@ pub fn compress(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.add(Op::Gather { axis }, &[x, found])?])
 }
 
-/// The first places, gathered; the places, what each element is, and how often.
+/// The unique elements; the first position of each; for each element the index of its unique one; the counts.
 pub fn unique(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let sorted = node.int_or("sorted", 1)? != 0;
@@ -74,7 +74,7 @@ pub fn non_max_suppression(b: &mut Builder, node: &Node) -> Outputs {
         b.unify(&own, &wanted)?;
     }
     let [most, overlap, score] = [
-        // None at all where nobody asks for any.
+        // The default is to select no box.
         or(b, node, 2, Tensor::scalar(0i64))?,
         or(b, node, 3, Tensor::scalar(0f32))?,
         or(b, node, 4, Tensor::scalar(f32::NEG_INFINITY))?,
@@ -85,7 +85,7 @@ pub fn non_max_suppression(b: &mut Builder, node: &Node) -> Outputs {
     b.host(HostOp::NonMaxSuppression { center }, &[boxes, scores, most, overlap, score], &[ty], &[symbol])
 }
 
-/// An optional scalar input.
+/// An optional scalar input, or its default.
 fn or(b: &mut Builder, node: &Node, i: usize, otherwise: Tensor) -> Result<Value> {
     match node.optional(i) {
         Some(v) => dynamic::scalar(b, v),

@@ -1,4 +1,4 @@
-//! SequenceAt(SequenceConstruct(x, y), 1)  =>  y; sequences and optionals that are not known are values of the host
+//! SequenceAt(SequenceConstruct(x, y), 1)  =>  y; sequences and optionals that are not known become opaque values
 
 use super::builder::Builder;
 use super::held::Held;
@@ -11,17 +11,17 @@ use sardonyx_dialects::sdx::{TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Elements up to which a sequence is followed when compiling.
+/// Maximum number of elements of a sequence that is tracked at compile time.
 const KNOWN_MAX: usize = 1024;
 
-/// Columns of a sparse map.
+/// Maximum number of columns of a sparse map.
 const COLUMNS_MAX: i64 = 1 << 20;
 
 fn host(b: &mut Builder, op: DataOp, args: &[Value], ty: TensorType, fresh: &[String]) -> Result<Value> {
     Ok(b.host(HostOp::Data(op), args, &[ty], fresh)?.remove(0))
 }
 
-/// A new value of the host; `elements` are those that it surely has.
+/// A new opaque value that the host computes; `elements` are its elements, if they are known.
 fn value(b: &mut Builder, op: DataOp, args: &[Value], held: Held, elements: Option<Vec<Value>>) -> Outputs {
     let v = host(b, op, args, TensorType::new(DType::Value, vec![]), &[])?;
     b.hold(v, held);
@@ -41,7 +41,7 @@ fn sequence_of(b: &Builder, node: &Node, v: Value) -> Result<Held> {
     }
 }
 
-/// A constant position among `n`, or up to it.
+/// A constant position among `n` elements or, if `inclusive`, just after them.
 fn known_position(b: &Builder, at: Option<Value>, n: usize, inclusive: bool) -> Option<usize> {
     let Some(at) = at else { return if inclusive { Some(n) } else { n.checked_sub(1) } };
     let [at] = b.constants(at)?[..] else { return None };
@@ -81,7 +81,7 @@ fn element(b: &mut Builder, node: &Node, s: Value, at: Value) -> Result<Value> {
 pub fn insert(b: &mut Builder, node: &Node) -> Outputs {
     let (s, v, at) = (node.input(0)?, node.input(1)?, node.optional(2));
     let of = sequence_of(b, node, s)?;
-    // An empty one has no rank of its own.
+    // An empty sequence does not determine a rank.
     let of = if b.elements.get(&s).is_some_and(Vec::is_empty) { b.held(v) } else { of.grown(&b.held(v)) };
     let elements = b.elements.get(&s).cloned().and_then(|mut all| {
         all.insert(known_position(b, at, all.len(), true)?, v);
@@ -112,7 +112,7 @@ pub fn length(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![host(b, DataOp::SequenceLength, &[s], TensorType::new(DType::I64, vec![]), &[])?])
 }
 
-/// Keys of maps: one of two attributes.
+/// Keys of maps, from one of two attributes.
 fn keys(node: &Node, strings: &str, integers: &str) -> Result<Tensor> {
     match (node.strs(strings)?, node.ints(integers)?) {
         (Some(names), None) => Ok(Tensor::from_strings(vec![names.len()], &names)),
@@ -121,7 +121,7 @@ fn keys(node: &Node, strings: &str, integers: &str) -> Result<Tensor> {
     }
 }
 
-/// ai.onnx.ml ZipMap: what classifiers as scikit-learn's give, a map from class to probability for each row.
+/// ai.onnx.ml ZipMap: a map from class to probability for each row, as the classifiers of scikit-learn return.
 pub fn zip_map(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let keys = keys(node, "classlabels_strings", "classlabels_int64s")?;
@@ -134,7 +134,7 @@ pub fn zip_map(b: &mut Builder, node: &Node) -> Outputs {
     value(b, DataOp::ZipMap, &[x, keys], Held::Sequence(Box::new(of)), None)
 }
 
-/// ai.onnx.ml DictVectorizer: what a map has for each word of the vocabulary, 0 for those that it has not.
+/// ai.onnx.ml DictVectorizer: the map's value for each word of the vocabulary, 0 (or "") for missing words.
 pub fn dict_vectorizer(b: &mut Builder, node: &Node) -> Outputs {
     let words = keys(node, "string_vocabulary", "int64_vocabulary")?;
     let (words, dtype) = (b.constant(words)?, map_values(b, node)?);
@@ -145,7 +145,7 @@ pub fn dict_vectorizer(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![values_of_keys(b, node, words, absent)?])
 }
 
-/// The type of the values of the map that the node takes.
+/// Element type of the values of the map that the node takes.
 fn map_values(b: &Builder, node: &Node) -> Result<DType> {
     let map = node.input(0)?;
     let Held::Map(of) = b.held(map) else {
@@ -157,13 +157,13 @@ fn map_values(b: &Builder, node: &Node) -> Result<DType> {
     }
 }
 
-/// [1, k]: the map's values for `k` keys, and `absent` for those that it has not.
+/// [1, k]: the map's values for `k` keys, and `absent` for those that it lacks.
 fn values_of_keys(b: &mut Builder, node: &Node, keys: Value, absent: Value) -> Result<Value> {
     let ty = TensorType::new(b.dtype(absent), vec![Dim::constant(1), b.dims(keys)[0].clone()]);
     host(b, DataOp::DictVectorizer, &[node.input(0)?, keys, absent], ty, &[])
 }
 
-/// CastMap of the form SPARSE: values at the places that their keys say, zeros elsewhere.
+/// CastMap with `map_form` SPARSE: values at the positions that their keys give, zeros elsewhere.
 pub fn cast_map(b: &mut Builder, node: &Node) -> Outputs {
     let (form, n) = (node.str_or("map_form", "DENSE")?, node.int_or("max_map", 1)?);
     if form != "SPARSE" {
@@ -201,7 +201,7 @@ pub fn split(b: &mut Builder, node: &Node) -> Outputs {
     value(b, op, &args, Held::Sequence(Box::new(of)), elements)
 }
 
-/// The parts, where their number and lengths are constant.
+/// The parts, if their number and lengths are constant.
 fn parts(b: &mut Builder, x: Value, by: Option<Value>, axis: usize, keep: bool) -> Result<Option<Vec<Value>>> {
     let Some(n) = b.dims(x)[axis].as_const() else { return Ok(None) };
     let lengths = match by {
@@ -267,7 +267,7 @@ pub fn optional(b: &mut Builder, node: &Node) -> Outputs {
     value(b, DataOp::Optional, &args, Held::Optional(Box::new(held)), Some(args.clone()))
 }
 
-/// Anything that is no optional is there.
+/// Whether an optional has an element; any other value is always present.
 pub fn has_element(b: &mut Builder, node: &Node) -> Outputs {
     let given = node.optional(0);
     let known = match given {
@@ -300,7 +300,7 @@ pub fn get_element(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![out])
 }
 
-/// The body once for each element of the first sequence; other inputs are sequences of as many, or the same for all.
+/// Runs the body for each element of the first sequence; other inputs are sequences as long, or the same for all.
 pub fn map(b: &mut Builder, node: &Node) -> Outputs {
     let block = node.body("body")?;
     let inputs = node.all_inputs()?;

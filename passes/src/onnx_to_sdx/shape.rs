@@ -24,8 +24,8 @@ pub fn size(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.dims_scalar(count)?])
 }
 
-/// total / known, where that is whole; a dimension of x becomes a multiple of what remains of the divisor where only
-/// that makes it so.
+/// total / known, if that is whole. If need be, a dimension of x is made a multiple of what remains of the divisor
+/// after cancelling symbols.
 fn divided(b: &mut Builder, x: Value, total: &Dim, known: &Dim) -> Result<Option<Dim>> {
     if let Some(quotient) = total.exact_div(known) {
         return Ok(Some(quotient));
@@ -38,7 +38,7 @@ fn divided(b: &mut Builder, x: Value, total: &Dim, known: &Dim) -> Result<Option
         }
     }
     let Some(n) = below.as_const().filter(|n| *n > 1) else { return Ok(None) };
-    // The last dimension is the one that is split mostly: heads side by side.
+    // The last dimension is the one that is usually split: into heads.
     for d in b.dims(x).iter().rev() {
         if above.exact_div(d).is_some() && b.divide(d, n)?.is_some() {
             return Ok(product(&b.dims(x)).exact_div(known));
@@ -90,7 +90,7 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     if !b.decide(&total, &wanted).map_err(|e| e.node(&node.name))? {
         return Ok(vec![dynamic::with_dims(b, x, &dims)?]);
     }
-    // What was unified may now be written in other symbols.
+    // Read again, because unification may have rewritten them in other symbols.
     let again = node.input(1)?;
     if let Some(now) = b.contents(again) {
         let now = now.to_vec();
@@ -99,8 +99,8 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(x, &dims)?])
 }
 
-/// Exporters reshape [a, t] to [b, -1] where a and b are one batch under two names: equal leading symbols are assumed,
-/// and checked at the call.
+/// Exporters reshape [a, t] to [b, -1] where a and b are two names for one batch: equal leading symbols are assumed,
+/// and checked by the call.
 fn unify_leading(b: &mut Builder, x: Value, dims: &mut [Dim]) -> Result<()> {
     for (i, d) in dims.iter_mut().enumerate() {
         let Some(own) = b.dims(x).get(i).cloned() else { break };
@@ -124,7 +124,7 @@ pub fn flatten(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(x, &[product(&dims[..at]), product(&dims[at..])])?])
 }
 
-/// Axes are an attribute before opset 13, an input since; absent: `None`.
+/// Axes are an attribute before opset `since`, and an input from it on; `None` if they are absent.
 pub fn axes(b: &Builder, node: &Node, input: usize, since: i64) -> Result<Option<Vec<i64>>> {
     if node.opset < since {
         return node.ints("axes");
@@ -134,7 +134,7 @@ pub fn axes(b: &Builder, node: &Node, input: usize, since: i64) -> Result<Option
     known.map(Some).ok_or_else(|| node.error("E0203", "its axes are not known when the model is compiled"))
 }
 
-/// Axes that only the call knows.
+/// The axes, if they are known only at run time.
 fn axes_from_data(b: &Builder, node: &Node) -> Option<Value> {
     node.optional(1).filter(|v| node.opset >= 13 && b.constants(*v).is_none())
 }
@@ -240,7 +240,7 @@ pub fn constant_of_shape(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.broadcast(scalar, &dims)?])
 }
 
-/// start + i * delta, max(0, ceil((limit - start) / delta)) of them.
+/// start + i * delta, for max(0, ceil((limit - start) / delta)) elements.
 pub fn range(b: &mut Builder, node: &Node) -> Outputs {
     let (start, limit, delta) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let dtype = b.dtype(start);
@@ -266,7 +266,7 @@ pub fn range(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(shifted, dtype)?])
 }
 
-/// max(0, ceil((to - from) / step)) of a step other than 0.
+/// max(0, ceil((to - from) / step)), for a step other than 0.
 fn range_count(b: &Builder, node: &Node, from: &Dim, to: &Dim, step: i64) -> Result<Dim> {
     if let (Some(from), Some(to)) = (from.as_const(), to.as_const()) {
         let (span, steps) = ((i128::from(to) - i128::from(from)) * i128::from(step.signum()), i128::from(step).abs());

@@ -1,4 +1,4 @@
-//! DFT(x)  =>  contract(x, cos and sin of 2π (k n mod N) / N), tables made of iota; host "Fourier" where N is large or open
+//! DFT(x)  =>  contract(x, cos and sin of 2π (k n mod N) / N), tables from iota; host "Fourier" for large N
 
 use super::builder::Builder;
 use super::coordinates::{axis_last, iota, last_to, one_element, scalar_index};
@@ -14,7 +14,7 @@ use std::f64::consts::PI;
 
 type Outputs = Result<Vec<Value>>;
 
-/// An input of one element as a dimension.
+/// An input of one element as a dimension; `None` if it is absent.
 fn read_length(b: &mut Builder, node: &Node, i: usize) -> Result<Option<Dim>> {
     if node.optional(i).is_none() {
         return Ok(None);
@@ -23,7 +23,7 @@ fn read_length(b: &mut Builder, node: &Node, i: usize) -> Result<Option<Dim>> {
     Ok(b.read_dims(length)?.into_iter().next())
 }
 
-/// A signal [.., n, 1] or [.., n, 2]. One whose last dimension is open gets both parts: a zero is added where it has one.
+/// A signal [.., n, 1] or [.., n, 2]. If its last dimension is not known, it is padded with a zero to both parts.
 fn read_signal(b: &mut Builder, node: &Node) -> Result<Value> {
     let x = node.input(0)?;
     let parts = b.dims(x).last().cloned().unwrap_or(Dim::constant(0));
@@ -41,7 +41,7 @@ fn read_signal(b: &mut Builder, node: &Node) -> Result<Value> {
     fitted(b, x, b.rank(x) - 1, &both)
 }
 
-/// The axis is an attribute (1) before opset 20, an input (-2) since.
+/// The axis is an attribute (default 1) before opset 20, and an input (default -2) since.
 pub fn dft(b: &mut Builder, node: &Node) -> Outputs {
     let x = read_signal(b, node)?;
     let rank = b.rank(x);
@@ -74,14 +74,14 @@ pub fn dft(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.transpose(y, last_to(rank, axis))?])
 }
 
-/// Of an axis that only data name, the signal is [before, n, after, parts].
+/// For an axis that is known only from data, the signal is laid out as [before, n, after, parts].
 fn dft_along_data(b: &mut Builder, x: Value, axis: Value, length: Option<Dim>, how: &Transform) -> Outputs {
     let parts = b.dims(x)[b.rank(x) - 1].clone();
     let around = around_axis(b, x, axis)?;
     let Ok([before, n, after]) = <[Dim; 3]>::try_from(b.dims(around.x)) else {
         return Err(b.error("E0201", "the axis has no signal"));
     };
-    // The parts are the last of what comes after the axis.
+    // The parts are the last of the dimensions after the axis.
     let after = after.floordiv(&parts);
     let split = with_dims(b, around.x, &[before, n, after, parts])?;
     let rows = b.transpose(split, vec![0, 2, 1, 3])?;
@@ -98,7 +98,7 @@ fn dft_along_data(b: &mut Builder, x: Value, axis: Value, length: Option<Dim>, h
     Ok(vec![with_dims(b, y, &dims)?])
 }
 
-/// Up to this many samples a table is a product that kernels compute on every device.
+/// Up to this many samples, the transform is a product with a table, which kernels compute on every device.
 const TABLE_MAX: i64 = 512;
 
 struct Transform {
@@ -107,8 +107,8 @@ struct Transform {
 }
 
 impl Transform {
-    /// x[lead, n, parts] => [lead, k, parts], with zeros behind a signal that is shorter than `length`. The sums are
-    /// taken in f64: where the terms cancel, what f32 would leave is larger than what a fast transform leaves.
+    /// x[lead, n, parts] => [lead, k, parts]; a signal that is shorter than `length` is padded with zeros. Sums are
+    /// computed in f64: where the terms cancel, f32 would leave larger errors than a fast transform does.
     fn apply(&self, b: &mut Builder, x: Value, length: Option<Dim>) -> Result<Value> {
         let dtype = b.dtype(x);
         let wide = b.convert(x, DType::F64)?;
@@ -122,7 +122,7 @@ impl Transform {
         let parts = b.dims(x)[rank - 1].as_const().unwrap_or(1);
         let given = b.dims(x)[rank - 2].clone();
         let backward = self.inverse && self.onesided;
-        // A one-sided spectrum of n values is that of 2 (n - 1) samples, where nobody says how many they were.
+        // A one-sided spectrum of n values is that of 2 (n - 1) samples, unless their number is given.
         let full = match (length, backward) {
             (Some(length), _) => length,
             (None, false) => given.clone(),
@@ -172,7 +172,7 @@ impl Transform {
         b.add(Op::Concat { axis: rank - 1 }, &[re, im])
     }
 
-    /// x[lead, used, parts] => [lead, bins, parts], n log n.
+    /// x[lead, used, parts] => [lead, bins, parts] in n log n operations, on the host.
     fn fast(&self, b: &mut Builder, x: Value, bins: &Dim, full: &Dim) -> Result<Value> {
         let (real, backward) = (b.rank(x) - 1, self.inverse && self.onesided);
         let mut x = fitted(b, x, real, &Dim::constant(2))?;
@@ -190,8 +190,8 @@ impl Transform {
         if self.inverse { divide_by(b, y, full.clone()) } else { Ok(y) }
     }
 
-    /// The samples whose one-sided spectrum this is: every value but the first, and the middle one of an even number,
-    /// stands for its mirror image too.
+    /// The samples of a one-sided spectrum: each value stands for its mirror image too, except the first one and, for
+    /// an even number of samples, the middle one.
     fn real_signal(&self, b: &mut Builder, x: (Value, Option<Value>), used: &Dim, full: &Dim) -> Result<Value> {
         let (real, imaginary) = x;
         let dtype = b.dtype(real);
@@ -212,7 +212,7 @@ impl Transform {
     }
 }
 
-/// The whole spectrum of a real signal, of which x[lead, n / 2 + 1, 2] is one side: the other is its conjugate.
+/// The whole spectrum of a real signal from one side of it, x[lead, n / 2 + 1, 2]: the other is its conjugate.
 fn mirrored(b: &mut Builder, x: Value, full: &Dim) -> Result<Value> {
     let parts = b.rank(x) - 1;
     let place = iota(b, 0, std::slice::from_ref(full))?;
@@ -242,7 +242,7 @@ fn rows_times(b: &mut Builder, x: Value, table: Value) -> Result<Value> {
     b.reshape(y, &dims)
 }
 
-/// cos and sin of 2π (n k mod N) / N. [n, k] The product is reduced as an integer, so that large ones lose nothing.
+/// cos and sin of 2π (n k mod N) / N: [n, k]. The product n k is reduced as an integer, so that it loses no precision.
 fn tables(b: &mut Builder, dtype: DType, n: &Dim, k: &Dim, full: &Dim) -> Result<(Value, Value)> {
     let dims = [n.clone(), k.clone()];
     let (row, column) = (iota(b, 0, &dims)?, iota(b, 1, &dims)?);
@@ -256,7 +256,7 @@ fn tables(b: &mut Builder, dtype: DType, n: &Dim, k: &Dim, full: &Dim) -> Result
     Ok((b.convert(cos, dtype)?, b.convert(sin, dtype)?))
 }
 
-/// The first `length` elements along an axis, zeros where there are fewer.
+/// The first `length` elements along an axis, padded with zeros if there are fewer.
 pub fn fitted(b: &mut Builder, x: Value, axis: usize, length: &Dim) -> Result<Value> {
     let own = b.dims(x)[axis].clone();
     if own == *length {
@@ -274,7 +274,7 @@ pub fn fitted(b: &mut Builder, x: Value, axis: usize, length: &Dim) -> Result<Va
     b.add_typed(Op::Pad { low }, &[part, zero], Some(ty))
 }
 
-/// Frames of the signal, weighted by the window, and the transform of each.
+/// The transform of each frame of the signal, weighted by the window.
 pub fn stft(b: &mut Builder, node: &Node) -> Outputs {
     let (x, window) = (read_signal(b, node)?, node.optional(2));
     if b.rank(x) != 3 {
@@ -318,7 +318,7 @@ pub fn stft(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![how.apply(b, frames, None)?])
 }
 
-/// Cosine sums: a0 - a1 cos(2π n / N) + a2 cos(4π n / N), where N is the size, or one less where it is symmetric.
+/// Cosine sums a0 - a1 cos(2π n / N) + a2 cos(4π n / N), where N is the size or, for a symmetric window, one less.
 static WINDOWS: &[(&str, [f64; 3])] = &[
     ("BlackmanWindow", [0.42, 0.5, 0.08]),
     ("HammingWindow", [25.0 / 46.0, 21.0 / 46.0, 0.0]),
@@ -354,7 +354,7 @@ fn output_type(node: &Node) -> Result<DType> {
     }
 }
 
-/// A scalar of any number type as f64.
+/// A scalar input of any numeric type as f64.
 fn number(b: &mut Builder, node: &Node, i: usize) -> Result<Value> {
     let v = node.input(i)?;
     let v = b.convert(v, DType::F64)?;
@@ -369,8 +369,8 @@ fn mel(b: &mut Builder, hertz: Value) -> Result<Value> {
     b.map_const(ScalarFn::Mul, log, 2595.0 / std::f64::consts::LN_10)
 }
 
-/// Triangles between neighbouring edges, which stand at equal distances on the mel scale and are rounded down to bins of
-/// the spectrum; the middle weighs 1, however narrow the triangle is. [bins, bands]
+/// Triangles between adjacent edges, which are equidistant on the mel scale and rounded down to bins of the spectrum;
+/// the weight of the middle is 1, however narrow the triangle is. [bins, bands]
 pub fn mel_weight_matrix(b: &mut Builder, node: &Node) -> Outputs {
     let dtype = output_type(node)?;
     let bands = read_length(b, node, 0)?.ok_or_else(|| node.error("E0103", "`num_mel_bins` is missing"))?;

@@ -1,5 +1,5 @@
-//! BatchNormalization, InstanceNormalization, GroupNormalization, LRN, …  =>  reduce over all but the channels, or some
-//! of them, and map
+//! BatchNormalization, InstanceNormalization, GroupNormalization, LRN, …  =>  reduce over all dimensions but the
+//! channels, or over some of these too, and map
 
 use super::builder::Builder;
 use super::elementwise::sigmoid_of;
@@ -12,7 +12,7 @@ use sardonyx_dialects::sdx::{Value, WindowSpec};
 
 type Outputs = Result<Vec<Value>>;
 
-/// What statistics are computed in: f32 at least.
+/// The type in which statistics are computed: f32 at least.
 fn stash(b: &Builder, node: &Node, x: Value) -> Result<DType> {
     match b.dtype(x) {
         DType::F64 => Ok(DType::F64),
@@ -21,7 +21,7 @@ fn stash(b: &Builder, node: &Node, x: Value) -> Result<DType> {
     }
 }
 
-/// One number per channel, repeated: a vector along dimension 1.
+/// A vector with one number per channel, repeated to the dimensions of x.
 fn per_channel(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value> {
     if b.rank(v) != 1 || b.rank(x) < 2 {
         return Err(node.error("E0201", format!("{} is not one number per channel of {}", b.ty(v), b.ty(x))));
@@ -32,8 +32,8 @@ fn per_channel(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value
     b.broadcast_at(v, vec![1], &dims)
 }
 
-/// (x - mean) / sqrt(variance + epsilon) · scale + bias, with given statistics, or in training with those of the batch,
-/// which then move the running ones.
+/// (x - mean) / sqrt(variance + epsilon) · scale + bias, with the given statistics or, in training, with those of the
+/// batch, which also update the running ones.
 pub fn batch_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let (dtype, stash) = (b.dtype(x), stash(b, node, x)?);
@@ -65,13 +65,13 @@ pub fn batch_normalization(b: &mut Builder, node: &Node) -> Outputs {
     }
     let wide = b.map_const(ScalarFn::Add, variance, node.float_or("epsilon", 1e-5)?)?;
     let deviation = b.map1(ScalarFn::Sqrt, wide)?;
-    // Two numbers per channel, which are known before the call where the statistics are.
+    // Factor and shift per channel, which are computed before the call if the statistics are known.
     let factor = b.map2(ScalarFn::Div, scale, deviation)?;
     let moved = b.map2(ScalarFn::Mul, average, factor)?;
     let shift = b.map2(ScalarFn::Sub, bias, moved)?;
     let spread = |b: &mut Builder, v: Value| match b.rank(v) {
         1 => per_channel(b, node, v, x),
-        // Before opset 9 also one number per element of a batch.
+        // Before opset 9 there may be one number per element of a sample instead.
         rank if node.opset < 9 && rank + 1 == b.rank(x) => b.broadcast(v, &b.dims(x).clone()),
         _ => Err(node.error("E0201", format!("{} is not one number per channel of {}", b.ty(v), b.ty(x)))),
     };
@@ -83,7 +83,7 @@ pub fn batch_normalization(b: &mut Builder, node: &Node) -> Outputs {
     Ok(out)
 }
 
-/// Each channel of each batch element over its plane.
+/// Normalises each channel of each batch element over its plane.
 pub fn instance_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let (x, scale, bias) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let (dtype, stash) = (b.dtype(x), stash(b, node, x)?);
@@ -98,7 +98,8 @@ pub fn instance_normalization(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, dtype)?])
 }
 
-/// Groups of channels over their planes: x[n, g, c, …]. Scale and bias are per group before opset 21, per channel since.
+/// Normalises groups of channels over their planes: x[n, g, c, …]. Scale and bias are per group before opset 21, per
+/// channel since.
 pub fn group_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let (x, scale, bias) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let (dtype, stash) = (b.dtype(x), stash(b, node, x)?);
@@ -123,7 +124,7 @@ pub fn group_normalization(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, dtype)?])
 }
 
-/// x[n, c, …] normalised as [n, g, c / g, …], and the dimensions of x.
+/// Returns x[n, c, …] normalised in the layout [n, g, c / g, …], and the dimensions of x.
 fn by_groups(b: &mut Builder, node: &Node, x: Value, groups: i64) -> Result<(Value, Vec<Dim>)> {
     let parts = b.split_axis(x, 1, Dim::constant(groups))?;
     let axes: Vec<usize> = (2..b.rank(parts)).collect();
@@ -134,8 +135,8 @@ fn by_groups(b: &mut Builder, node: &Node, x: Value, groups: i64) -> Result<(Val
     Ok((y, merged))
 }
 
-/// com.microsoft GroupNorm, and SkipGroupNorm of x + skip + bias: groups of channels over their planes, a scale and a bias
-/// for each channel, an activation; then the sum.
+/// com.microsoft GroupNorm, and SkipGroupNorm of x + skip + bias: normalises groups of channels over their planes, with
+/// a scale and a bias per channel, and an activation. The second result is the sum.
 pub fn microsoft_group_norm(b: &mut Builder, node: &Node) -> Outputs {
     let (mut x, scale, bias) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let groups = node.require("groups", node.int("groups")?)?;
@@ -176,7 +177,7 @@ pub fn microsoft_group_norm(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y, x])
 }
 
-/// (x - mean) / (sqrt(variance) + 1e-9), over batch and planes where no axes are given.
+/// (x - mean) / (sqrt(variance) + 1e-9), by default over batch and planes.
 pub fn mean_variance_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let (dtype, stash) = (b.dtype(x), stash(b, node, x)?);
@@ -198,7 +199,7 @@ pub fn mean_variance_normalization(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, dtype)?])
 }
 
-/// x / (bias + alpha / size · Σ x²)^beta over `size` neighbouring channels, of which there are none outside.
+/// x / (bias + alpha / size · Σ x²)^beta over `size` adjacent channels; channels out of range count as 0.
 pub fn lrn(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let (dtype, stash) = (b.dtype(x), stash(b, node, x)?);

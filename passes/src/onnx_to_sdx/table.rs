@@ -1,6 +1,6 @@
-//! domain, name, opsets  =>  lowering: the one list of ONNX operators
+//! domain, name, opsets  =>  lowering: the list of all supported ONNX operators
 //!
-//! To add an operator, add its row (sorted by name) and its lowering, in the file of its kin.
+//! To add an operator, add its row (sorted by name), and its lowering in the file of related operators.
 
 use super::builder::Builder;
 use super::node::Node;
@@ -23,11 +23,11 @@ pub type Lower = fn(&mut Builder, &Node) -> Result<Vec<Value>>;
 #[derive(Clone, Copy)]
 pub enum Lowering {
     Code(Lower),
-    /// One scalar function of the operands, broadcast.
+    /// A scalar function of the broadcast operands.
     Map(ScalarFn),
-    /// A scalar function of two, in the other order.
+    /// A scalar function of two operands in reverse order.
     Swapped(ScalarFn),
-    /// A scalar function of two, over any number of operands.
+    /// A scalar function of two operands, folded over any number of operands.
     Fold(ScalarFn),
 }
 
@@ -35,7 +35,7 @@ pub struct Operator {
     /// Empty for ai.onnx.
     pub domain: &'static str,
     pub name: &'static str,
-    /// First and last opset version whose meaning the lowering has.
+    /// First and last opset version that the lowering implements.
     pub opsets: (i64, i64),
     pub lowering: Lowering,
     pub device: Device,
@@ -46,11 +46,11 @@ pub struct Operator {
 pub enum Device {
     /// In kernels, on every device.
     Compiled,
-    /// Code of the runtime does what no kernel can: sizes that data decide, sequences, strings, files.
+    /// On the host, by the runtime, as no kernel can do it: data-dependent sizes, sequences, strings, files.
     Host,
-    /// In kernels but for strings.
+    /// In kernels, except for strings.
     HostForStrings,
-    /// In kernels where a dimension is short; else code of the runtime, which is not quadratic.
+    /// In kernels if a dimension is short; else on the host, whose algorithm is not quadratic.
     HostForLong,
 }
 
@@ -73,12 +73,12 @@ const fn host(name: &'static str, first: i64, lower: Lower) -> Operator {
     Operator { device: Device::Host, ..onnx(name, first, lower) }
 }
 
-/// Of a row that kernels serve but for strings.
+/// For an operator that kernels implement, except for strings.
 const fn strings_on_host(operator: Operator) -> Operator {
     Operator { device: Device::HostForStrings, ..operator }
 }
 
-/// Of a row that kernels serve where a dimension is short.
+/// For an operator that kernels implement if a dimension is short.
 const fn long_on_host(operator: Operator) -> Operator {
     Operator { device: Device::HostForLong, ..operator }
 }
@@ -95,7 +95,7 @@ const fn fold(name: &'static str, first: i64, f: ScalarFn) -> Operator {
     Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Fold(f), device: Device::Compiled }
 }
 
-/// Of ai.onnx.ml, up to its version 5.
+/// An operator of ai.onnx.ml, up to its version 5.
 const fn ml(name: &'static str, first: i64, lower: Lower) -> Operator {
     Operator {
         domain: "ai.onnx.ml",
@@ -305,7 +305,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Shrink", 9, activation::shrink),
     onnx("Sigmoid", 7, e::sigmoid),
     map("Sign", 9, ScalarFn::Sign),
-    // Written by ONNX Runtime's optimiser under the plain domain.
+    // Written by ONNX Runtime's optimiser under the default domain.
     onnx("SimplifiedLayerNormalization", 1, r::layer_normalization),
     map("Sin", 7, ScalarFn::Sin),
     onnx("Sinh", 9, t::sinh),
@@ -416,7 +416,7 @@ pub static OPERATORS: &[Operator] = &[
     microsoft("Trilu", generate::trilu),
 ];
 
-/// The row that serves a node, or the operator's full name for the diagnostic.
+/// The row for a node, or the operator's full name for the diagnostic.
 pub fn find(node: &Node) -> std::result::Result<&'static Operator, String> {
     lookup(&node.domain, &node.op_type, node.opset)
 }
@@ -425,8 +425,8 @@ pub fn lookup(domain: &str, op_type: &str, opset: i64) -> std::result::Result<&'
     let row = OPERATORS.iter().find(|row| row.domain == domain && row.name == op_type);
     let wanted = || if domain.is_empty() { op_type.to_string() } else { format!("{domain}.{op_type}") };
     let row = row.ok_or_else(wanted)?;
-    // Before numpy's broadcasting came with opset 7 the operators were the same, but for attributes that their lowerings
-    // look at.
+    // Before opset 7 introduced numpy's broadcasting, the operators were the same, except for attributes that their
+    // lowerings handle.
     let first = if domain.is_empty() && row.opsets.0 == 7 { 1 } else { row.opsets.0 };
     match (first..=row.opsets.1).contains(&opset) {
         true => Ok(row),

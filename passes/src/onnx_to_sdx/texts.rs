@@ -26,7 +26,7 @@ fn check(b: &Builder, node: &Node, v: Value, dtype: DType) -> Result<()> {
 
 /// The dimensions of two operands broadcast against each other.
 fn common(b: &mut Builder, x: Value, y: Value) -> Result<Vec<Dim>> {
-    // Of the numbers of elements only the shapes matter: a value of each shape stands for the strings.
+    // Only the shapes matter: an integer value of each shape stands for the strings.
     let stand = |b: &mut Builder, v: Value| {
         let dims = b.dims(v);
         b.splat(DType::I64, 0.0, &dims)
@@ -94,7 +94,7 @@ pub fn full_match(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![host(b, DataOp::RegexFullMatch, &[x, pattern], ty, &[])?])
 }
 
-/// Strings from numbers, or numbers from strings.
+/// Converts numbers to strings, or strings to numbers.
 pub fn cast(b: &mut Builder, x: Value, to: DType) -> Result<Value> {
     if b.dtype(x) == to {
         return Ok(x);
@@ -109,7 +109,7 @@ pub fn cast(b: &mut Builder, x: Value, to: DType) -> Result<Value> {
     b.convert(number, to)
 }
 
-/// A list of an attribute: strings, i64, floats, or a tensor.
+/// A list given by attributes: strings, i64, floats, or a tensor.
 fn list(node: &Node, stem: &str) -> Result<Option<Tensor>> {
     if let Some(strings) = node.strs(&format!("{stem}_strings"))? {
         return Ok(Some(Tensor::from_strings(vec![strings.len()], &strings)));
@@ -124,7 +124,7 @@ fn list(node: &Node, stem: &str) -> Result<Option<Tensor>> {
     node.tensor(&format!("{stem}_tensor"))
 }
 
-/// The place of each element among the keys, their number where it is none of them. Numbers are compared by a kernel.
+/// Index of each element among the keys, or their number if it is not one of them. Numbers are compared by a kernel.
 fn look_up(b: &mut Builder, x: Value, keys: Tensor) -> Result<Value> {
     let (n, dims) = (keys.len(), b.dims(x));
     let floats = keys.dtype().is_float();
@@ -139,7 +139,7 @@ fn look_up(b: &mut Builder, x: Value, keys: Tensor) -> Result<Value> {
     let each = b.broadcast_at(x, (0..rank).collect(), &wide)?;
     let mut found = b.map2(ScalarFn::Eq, each, keys)?;
     if floats {
-        // A NaN is a key like others.
+        // A NaN is a key like any other.
         let (a, c) = (b.map1(ScalarFn::IsNan, each)?, b.map1(ScalarFn::IsNan, keys)?);
         let both = b.map2(ScalarFn::And, a, c)?;
         found = b.map2(ScalarFn::Or, found, both)?;
@@ -147,7 +147,7 @@ fn look_up(b: &mut Builder, x: Value, keys: Tensor) -> Result<Value> {
     let at = b.add_typed(Op::Iota { axis: rank }, &[], Some(TensorType::new(DType::I64, wide.clone())))?;
     let none = b.splat(DType::I64, n as f64, &wide)?;
     let place = b.select(found, at, none)?;
-    // Without keys there is nothing to reduce over.
+    // Without keys the reduction has no elements.
     let most = b.splat(DType::I64, n as f64, &dims)?;
     let least = b.reduce(ReduceFn::Min, place, &[rank], false)?;
     b.map2(ScalarFn::Min, least, most)
@@ -156,7 +156,7 @@ fn look_up(b: &mut Builder, x: Value, keys: Tensor) -> Result<Value> {
 pub fn label_encoder(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let (keys, values) = match node.strs("classes_strings")? {
-        // CategoryMapper: pairs of a name and a number, in either direction.
+        // CategoryMapper maps names to numbers or numbers to names.
         _ if node.op_type == "CategoryMapper" => {
             let (names, numbers) = (list(node, "cats")?, node.ints("cats_int64s")?);
             let names = node.require("cats_strings", names.filter(|n| n.dtype() == DType::String))?;
@@ -164,7 +164,7 @@ pub fn label_encoder(b: &mut Builder, node: &Node) -> Outputs {
             let numbers = Tensor::from_vec(vec![numbers.len()], numbers);
             if b.dtype(x) == DType::String { (names, numbers) } else { (numbers, names) }
         }
-        // The first version of the operator: names and their numbers, whichever is given.
+        // The first version of the operator maps names to their indices, or indices to names.
         Some(classes) => {
             let names = Tensor::from_strings(vec![classes.len()], &classes);
             let numbers = Tensor::from_vec(vec![classes.len()], (0..classes.len() as i64).collect::<Vec<_>>());

@@ -9,9 +9,9 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// The inputs are R, T, then all first tensors, all their gradients, all their first states, …
+/// The inputs are R, T, then all tensors to train, all their gradients, all their first states, …
 struct Tensors {
-    /// One list per tensor: itself, its gradient, its states.
+    /// One list per tensor: the tensor, its gradient, its states.
     groups: Vec<Vec<Value>>,
     rate: Value,
     count: Value,
@@ -86,7 +86,7 @@ pub fn adagrad(b: &mut Builder, node: &Node) -> Outputs {
     Ok(ordered(results))
 }
 
-/// From the second step on the rate is corrected for the averages' start at 0.
+/// After the first step, the rate is corrected for averages that start at 0.
 pub fn adam(b: &mut Builder, node: &Node) -> Outputs {
     let t = read(b, node, 4)?;
     let (alpha, beta) = (node.float_or("alpha", 0.9)?, node.float_or("beta", 0.999)?);

@@ -1,6 +1,6 @@
-//! Asin(x)  =>  map "atan"(x / sqrt((1 - x)(1 + x))): what sin, cos, exp, log, tanh and atan do not give at once
+//! Asin(x)  =>  map "atan"(x / sqrt((1 - x)(1 + x))): functions composed of sin, cos, exp, log, tanh and atan
 //!
-//! Each form keeps its relative precision near zeros and ends of its range: a few units in the last place.
+//! Each formula keeps its relative precision near zeros and ends of its range: a few units in the last place.
 
 use super::builder::Builder;
 use super::elementwise::floats_only;
@@ -12,10 +12,10 @@ use sardonyx_dialects::sdx::Value;
 
 type Outputs = Result<Vec<Value>>;
 
-/// From here on log(2x) is the inverse hyperbolic sine and cosine, to the last bit of an f64.
+/// From here on log(2x) equals the inverse hyperbolic sine and cosine, to the last bit of an f64.
 const FAR: f64 = 1e9;
 
-/// Types of 16 bits are computed with in f32 and rounded once.
+/// Computes 16-bit types in f32 and rounds once.
 fn in_f32(b: &mut Builder, node: &Node, f: impl FnOnce(&mut Builder, Value) -> Result<Value>) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
@@ -56,7 +56,7 @@ pub fn acos(b: &mut Builder, node: &Node) -> Outputs {
     })
 }
 
-/// (exp(|x|) / 2, exp(-|x|) / 2); the first overflows no sooner than the hyperbolic functions do.
+/// (exp(|x|) / 2, exp(-|x|) / 2), where the first overflows no sooner than the hyperbolic functions do.
 fn halves_of_exp(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     let size = b.map1(ScalarFn::Abs, x)?;
     let half = b.map_const(ScalarFn::Mul, size, 0.5)?;
@@ -75,7 +75,7 @@ pub fn cosh(b: &mut Builder, node: &Node) -> Outputs {
     })
 }
 
-/// For |x| < 1, where the exponentials cancel: 2t / (1 - t²) with t = tanh(x / 2).
+/// For |x| < 1 the exponentials would cancel, so it is 2t / (1 - t²) with t = tanh(x / 2).
 pub fn sinh(b: &mut Builder, node: &Node) -> Outputs {
     in_f32(b, node, |b, x| {
         let (high, low) = halves_of_exp(b, x)?;
@@ -94,14 +94,14 @@ pub fn sinh(b: &mut Builder, node: &Node) -> Outputs {
     })
 }
 
-/// log(1 + z) for z from -1 on: log(u) z / (u - 1), where u = 1 + z as rounded.
+/// log(1 + z) for z >= -1: log(u) z / (u - 1), where u is 1 + z rounded.
 fn log1p(b: &mut Builder, z: Value) -> Result<Value> {
     let u = b.map_const(ScalarFn::Add, z, 1.0)?;
     let log = b.map1(ScalarFn::Log, u)?;
     let kept = b.map_const(ScalarFn::Sub, u, 1.0)?;
     let ratio = b.map2(ScalarFn::Div, z, kept)?;
     let mended = b.map2(ScalarFn::Mul, log, ratio)?;
-    // Nothing was lost, or all: infinity, and what is too small to change 1.
+    // `exact`: rounding lost nothing, or z is infinite. `nothing`: z is too small to change 1.
     let exact = b.map2(ScalarFn::Eq, kept, z)?;
     let y = b.select(exact, log, mended)?;
     let nothing = b.map_const(ScalarFn::Eq, kept, 0.0)?;
@@ -117,7 +117,7 @@ fn or_far(b: &mut Builder, near: Value, x: Value) -> Result<Value> {
     b.select(is_far, far, near)
 }
 
-/// The value with the sign of x, which is 0 where x is.
+/// `size` with the sign of x; x itself where that is 0.
 fn signed(b: &mut Builder, size: Value, x: Value) -> Result<Value> {
     let negated = b.map1(ScalarFn::Neg, size)?;
     let below = b.map_const(ScalarFn::Lt, x, 0.0)?;

@@ -1,4 +1,4 @@
-//! s0 == s1  =>  one of them everywhere; what no equation solves is checked at the call
+//! s0 == s1  =>  one symbol replaces the other everywhere; equations that cannot be solved are checked by the call
 
 use super::builder::Builder;
 use sardonyx_base::dim::Atom;
@@ -6,14 +6,15 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Check, Op, Symbol, SymbolKind};
 
 impl Builder {
-    /// Makes two dimensions equal: solves for a symbol where that is possible, else states a condition of the call, and
-    /// rewrites the graph with it.
+    /// Makes two dimensions equal and rewrites the graph accordingly: solves for a symbol if possible, else adds a
+    /// condition that the call checks.
     pub fn unify(&mut self, a: &Dim, b: &Dim) -> Result<()> {
         if self.decide(a, b)? { Ok(()) } else { Err(self.unequal(a, b)) }
     }
 
-    /// Makes two dimensions equal where an equation says how; `false` where none does, though they may be equal at a
-    /// call. Refuses what the ranges of the symbols exclude, and what never is equal.
+    /// Makes two dimensions equal if an equation can be solved; returns `false` if none can, though the dimensions may
+    /// be equal in some call. Errors: E0201 or E0204 if the ranges of the symbols rule it out, or no call makes them
+    /// equal.
     pub fn decide(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
         if a == b {
             return Ok(true);
@@ -46,8 +47,8 @@ impl Builder {
         self.error("E0201", format!("the dimensions {a} and {b} must be equal")).help(help)
     }
 
-    /// Whether no call can make two dimensions equal: one is always the larger, or a common factor divides all but the
-    /// constant of their difference.
+    /// Whether no call can make two dimensions equal: one is always larger, or the terms of their difference have a
+    /// common factor that does not divide its constant.
     fn never_equal(&self, a: &Dim, b: &Dim) -> bool {
         let one = Dim::constant(1);
         let above = |x: &Dim, y: &Dim| x.provably_ge(&(y.clone() + one.clone()), &|s| self.graph.symbol_lo(s));
@@ -57,14 +58,14 @@ impl Builder {
         above(a, b) || above(b, a) || factors > 1 && constant.unsigned_abs() % factors != 0
     }
 
-    /// Refuses a condition that no call can meet: later nodes may have contradicted it.
+    /// Rejects conditions that no call can meet, because later nodes have contradicted them.
     pub fn refuse_contradictions(&self) -> Result<()> {
         let broken = self.graph.checks.iter().find(|c| self.never_equal(&c.left, &c.right));
         broken.map_or(Ok(()), |c| Err(self.unequal(&c.left, &c.right).node(&c.why)))
     }
 
-    /// 256*n - max(0, n - 1) == 255*n + 1 says that max(0, n - 1) is n - 1: what stands once in an equation and is no symbol
-    /// is the rest of it from here on.
+    /// 256*n - max(0, n - 1) == 255*n + 1 implies that max(0, n - 1) is n - 1: a term that occurs once in an equation
+    /// and is not a symbol is replaced by the rest of the equation.
     fn assume_term(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
         let difference = reduced(a.clone() - b.clone());
         let from_data = |d: &Dim| d.symbols().iter().any(|s| self.graph.symbols.get(&**s).is_some_and(is_from_data));
@@ -72,7 +73,7 @@ impl Builder {
             let ([Atom::FloorDiv(..) | Atom::Max(..) | Atom::Min(..)], 1 | -1) = (monomial, c) else { return None };
             let term = Dim::term(monomial, 1);
             let value = (difference.clone() - Dim::term(monomial, c)) * Dim::constant(-c);
-            // Inputs are known before what data say.
+            // Inputs are known before values from data, which must not replace them.
             (from_data(&term) || !from_data(&value)).then_some((term, value))
         };
         let all: Vec<(Dim, Dim)> = difference.terms().filter_map(solved).collect();
@@ -84,8 +85,8 @@ impl Builder {
         Ok(false)
     }
 
-    /// a*b == c*d is true where a == c and b == d: the only way that says what the sizes are, and which the call then
-    /// has to keep. Factors that both have stay out of it.
+    /// a*b == c*d is true if a == c and b == d: this is the only solution that determines the sizes, and the call has
+    /// to satisfy it. Common factors are cancelled first.
     fn assume_factors(&mut self, a: &Dim, b: &Dim) -> bool {
         let (Some(mut left), Some(mut right)) = (factors(a), factors(b)) else { return false };
         let common: Vec<String> = left.iter().filter(|s| right.contains(s)).cloned().collect();
@@ -98,7 +99,7 @@ impl Builder {
         if left.len() != right.len() || left.is_empty() {
             return false;
         }
-        // In the order of the dimensions: names are numbered in it.
+        // In the order of the dimensions, because new names are numbered in it.
         let before = self.clone();
         for (l, r) in left.iter().zip(&right) {
             if self.unify(&Dim::symbol(l), &Dim::symbol(r)).is_err() {
@@ -109,7 +110,7 @@ impl Builder {
         true
     }
 
-    /// d - min(n, d floordiv 2) == min(n, d floordiv 2) is true where d is twice the minimum, which is d / 2 then.
+    /// d - min(n, d floordiv 2) == min(n, d floordiv 2) is true if d is twice the minimum, which then is d / 2.
     fn assume_share(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
         let difference = a.clone() - b.clone();
         let multiple = difference.terms().find_map(|(monomial, c)| {
@@ -122,7 +123,7 @@ impl Builder {
         let Some((atom, times, rest)) = multiple else { return Ok(false) };
         let before = self.clone();
         let Some(part) = self.divide(&rest, times)? else { return Ok(false) };
-        // What was divided may be written otherwise now.
+        // The division may have rewritten it in other symbols.
         let whole = part.clone() * Dim::constant(times);
         let atom = atom.substitute(&|s| (rest.as_symbol() == Some(s)).then(|| whole.clone()));
         let agreed = self.unify(&atom, &part).is_ok();
@@ -132,15 +133,15 @@ impl Builder {
         Ok(agreed)
     }
 
-    /// Where a symbol stands first among the inputs: it stays, and a later one is replaced by it. What has no such place
-    /// comes last.
+    /// Position of a symbol among the dimensions of the inputs: the first one stays and replaces later ones. A symbol
+    /// without a position comes last.
     fn rank_of(&self, symbol: &str) -> usize {
         let dims = self.graph.inputs().flat_map(|(_, _, ty)| &ty.dims);
         dims.into_iter().position(|d| d.as_symbol() == Some(symbol)).unwrap_or(usize::MAX)
     }
 
-    /// d / n, where that is whole. A symbol that is not known to be a multiple is n times a new one from here on, so
-    /// that no other size can be given. `None` where nothing makes it a multiple.
+    /// d / n, if it is whole. A symbol that is not known to be a multiple of n is replaced by n times a new symbol, so
+    /// that no other size can be given. `None` if nothing makes it a multiple.
     pub fn divide(&mut self, d: &Dim, n: i64) -> Result<Option<Dim>> {
         if n <= 0 {
             return Err(self.error("E0106", format!("{d} cannot be divided into {n} parts")));
@@ -168,7 +169,7 @@ impl Builder {
         Ok(Some(part))
     }
 
-    /// Refuses an equation that no value of the symbols' ranges satisfies.
+    /// Rejects an equation that no values in the symbols' ranges satisfy.
     fn check_range(&self, symbol: &str, by: &Dim) -> Result<()> {
         let Some(range) = self.graph.symbols.get(symbol) else { return Ok(()) };
         let said = |lo: i64, hi: Option<i64>| sardonyx_base::dim::range(lo, hi);
@@ -190,7 +191,7 @@ impl Builder {
         Ok(())
     }
 
-    /// A value from data is what it is: the call checks it, and the types use the other side.
+    /// A value from data cannot be chosen: the call checks the equation, and the types use the other side.
     fn assume_data(&mut self, symbol: &str, by: &Dim) {
         self.rewrite_dims(|d| {
             if d.symbols().iter().any(|s| **s == *symbol) {
@@ -200,12 +201,12 @@ impl Builder {
         self.add_check(Dim::symbol(symbol), by.clone());
     }
 
-    /// n floordiv 2 == m floordiv 2: what no equation solves is checked at the call, and is the other side from here on.
+    /// n floordiv 2 == m floordiv 2: the call checks what cannot be solved, and the other side replaces it.
     fn assume_atom(&mut self, unsolved: &Dim, value: &Dim) -> bool {
         let Some(atom @ (Atom::FloorDiv(..) | Atom::Max(..) | Atom::Min(..))) = unsolved.as_atom().cloned() else {
             return false;
         };
-        // The other side must not hold what it replaces.
+        // The other side must not contain what it replaces.
         if value.replace(&atom, &Dim::constant(0)) != *value {
             return false;
         }
@@ -215,7 +216,7 @@ impl Builder {
         true
     }
 
-    /// States that a <= b, unless that follows: as the range of a symbol, or as a check of the call.
+    /// Requires a <= b, unless that follows already: by the range of a symbol, or by a check of the call.
     pub fn require_at_most(&mut self, a: &Dim, b: &Dim) -> Result<()> {
         if b.provably_ge(a, &|s| self.graph.symbol_lo(s)) {
             return Ok(());
@@ -223,7 +224,7 @@ impl Builder {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return Err(self.error("E0201", format!("{a} positions are read from {b}")));
         }
-        // b*t - t + s <= b*t is s <= t.
+        // b*t - t + s <= b*t becomes s <= t.
         let (a, b) = sides(&(a.clone() - b.clone()));
         let is_range = a.as_symbol().is_some_and(|s| self.graph.symbols.contains_key(s)) && b.as_const().is_some();
         self.narrow(&(b.clone() - a.clone()))?;
@@ -233,7 +234,7 @@ impl Builder {
         Ok(())
     }
 
-    /// c*s + k >= 0 bounds the symbol s: from below where c is positive, else from above.
+    /// Uses c*s + k >= 0 as a bound of the symbol s: from below if c is positive, else from above.
     fn narrow(&mut self, at_least_0: &Dim) -> Result<()> {
         let names = at_least_0.symbols();
         let Some(name) = names.first().filter(|_| names.len() == 1) else { return Ok(()) };
@@ -259,7 +260,7 @@ impl Builder {
         Ok(())
     }
 
-    /// An equation that every call must satisfy; with symbols from data, as soon as these are known.
+    /// Adds an equation that every call must satisfy; one with symbols from data is checked once these are known.
     pub fn add_check(&mut self, left: Dim, right: Dim) {
         let check = Check { left, right, why: self.origin.clone() };
         if !self.graph.checks.iter().any(|c| (&c.left, &c.right) == (&check.left, &check.right)) {
@@ -267,7 +268,7 @@ impl Builder {
         }
     }
 
-    /// min(x, c) == x says x <= c: the bound is declared, or checked at the call, and the minimum is x from here on.
+    /// min(x, c) == x implies x <= c: the bound is declared, or checked by the call, and x replaces the minimum.
     fn assume_bound(&mut self, bounded: &Dim, value: &Dim) -> Result<bool> {
         let Some(atom) = bounded.as_atom().cloned() else { return Ok(false) };
         let other = match &atom {
@@ -303,7 +304,7 @@ impl Builder {
         self.derive(symbol, by);
     }
 
-    /// The symbol remains as a name: its range still binds, and users may write it.
+    /// The symbol remains as a name: its range still applies, and users may write it.
     fn derive(&mut self, symbol: &str, by: &Dim) {
         let Some(gone) = self.graph.symbols.get_mut(symbol) else { return };
         let (lo, hi) = (gone.lo, gone.hi);
@@ -348,7 +349,7 @@ fn is_from_data(symbol: &Symbol) -> bool {
     symbol.kind == SymbolKind::Data
 }
 
-/// The symbols of a product of symbols alone, each as often as it is a factor.
+/// The symbols of a product that has no other factors, each as often as it occurs.
 fn factors(d: &Dim) -> Option<Vec<String>> {
     let mut rest = d.clone();
     let mut out = vec![];
@@ -361,7 +362,7 @@ fn factors(d: &Dim) -> Option<Vec<String>> {
     rest.is_const(1).then_some(out)
 }
 
-/// The terms with positive coefficients, and those with negative ones, negated.
+/// The terms with positive coefficients, and the negated terms with negative ones.
 fn sides(difference: &Dim) -> (Dim, Dim) {
     let zero = Dim::constant(0);
     difference.terms().fold((zero.clone(), zero), |(more, less), (monomial, c)| {
@@ -370,10 +371,10 @@ fn sides(difference: &Dim) -> (Dim, Dim) {
     })
 }
 
-/// A symbol and the expression that makes `a == b` true, where `a - b` has a symbol with coefficient ±1. Symbols from
-/// data are taken first, then those of the highest rank.
+/// A symbol that has coefficient ±1 in `a - b`, and the expression that makes `a == b` true. Symbols from data are
+/// taken first, then those with the highest rank.
 fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -> usize) -> Option<(String, Dim)> {
-    // A bare symbol is replaced first, so that the other side's own names stay.
+    // A side that is just a symbol is replaced first, so that the names in the other side stay.
     let mut bare: Vec<(&str, &Dim)> = vec![];
     for (side, other) in [(a, b), (b, a)] {
         if let Some(name) = side.as_symbol()
@@ -384,7 +385,7 @@ fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -
     }
     bare.sort_by_key(|(name, _)| (is_data(name), rank(name)));
     let solved = |(name, other): &(&str, &Dim)| (name.to_string(), (*other).clone());
-    // A dimension of an input is not replaced by a value from data: inputs are known first.
+    // A dimension of an input is not replaced by a value from data, because inputs are known first.
     let from_data = |d: &Dim| d.symbols().iter().any(|s| is_data(s));
     if let Some(found) = bare.iter().rev().find(|(name, other)| is_data(name) || !from_data(other)) {
         return Some(solved(found));
@@ -403,12 +404,12 @@ fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -
             _ => None,
         }
     });
-    // Unless there is no other way to write the types.
+    // As a last resort it is, if the types cannot be written in another way.
     found.or_else(|| bare.last().map(solved))
 }
 
-/// 64*b*s - 64*c*s  =>  b - c: without the factors that all terms have. Where one of them is 0 the equation says
-/// nothing; that the dimensions agree in such a call too is demanded nevertheless.
+/// 64*b*s - 64*c*s  =>  b - c: cancels factors common to all terms. Where one of them is 0 the equation says nothing;
+/// the dimensions nevertheless have to agree in such a call too.
 fn reduced(difference: Dim) -> Dim {
     let mut out = difference;
     let gcd = out.terms().fold(0u64, |g, (_, c)| gcd(g, c.unsigned_abs()));

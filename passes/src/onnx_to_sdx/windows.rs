@@ -1,32 +1,32 @@
 //! kernel_shape, strides, dilations, pads, auto_pad  =>  pad, and a window per spatial axis
 //!
-//! x[n, c, h, w]  =>  [n, c, p, q, i, j]: where the window stands, then the offset in it.
+//! x[n, c, h, w]  =>  [n, c, p, q, i, j]: the position of the window, then the offset in it.
 
 use super::builder::Builder;
 use super::node::Node;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::sdx::{Value, WindowSpec};
 
-/// Spatial axes beyond which there are no letters left for a contraction.
+/// Maximum number of spatial axes: a contraction has no letters for more.
 pub const SPATIAL_MAX: usize = 8;
 
-/// More than any axis has: sizes and steps up to here can be multiplied.
+/// Maximum size or step: more than any axis has, and small enough that two can be multiplied.
 const STEP_MAX: i64 = i32::MAX as i64;
 
-/// How windows lie on the spatial axes of a tensor; one entry per axis.
+/// Layout of windows over the spatial axes of a tensor; one entry per axis.
 pub struct Windows {
     pub sizes: Vec<Dim>,
     pub strides: Vec<i64>,
     pub dilations: Vec<i64>,
-    /// Elements around the tensor, as the model has them.
+    /// Padding before (`low`) and after (`high`) the tensor, as the model gives it.
     pub low: Vec<Dim>,
     pub high: Vec<Dim>,
-    /// Elements at the end that only a last, incomplete window reaches.
+    /// Additional padding at the end, for a last, incomplete window.
     pub beyond: Vec<Dim>,
     pub places: Vec<Dim>,
 }
 
-/// The kernel's extents, where an attribute gives them.
+/// Extents of the kernel, if an attribute gives them.
 pub fn kernel_shape(node: &Node) -> Result<Option<Vec<i64>>> {
     let Some(sizes) = node.ints("kernel_shape")? else { return Ok(None) };
     match sizes.iter().all(|n| (1..=STEP_MAX).contains(n)) {
@@ -44,7 +44,7 @@ pub fn steps(node: &Node, name: &str, rank: usize) -> Result<Vec<i64>> {
     }
 }
 
-/// Begin and end per spatial axis; 0 where the attribute is absent.
+/// Padding at the begin and at the end of each spatial axis; 0 where the attribute is absent.
 pub fn pads(node: &Node, rank: usize) -> Result<(Vec<Dim>, Vec<Dim>)> {
     let list = node.ints("pads")?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![0; 2 * rank]);
     if list.len() != 2 * rank || !list.iter().all(|n| (0..=STEP_MAX).contains(n)) {
@@ -54,7 +54,7 @@ pub fn pads(node: &Node, rank: usize) -> Result<(Vec<Dim>, Vec<Dim>)> {
     Ok((dims(&list[..rank]), dims(&list[rank..])))
 }
 
-/// Where padding that is to keep the extents goes, if the model asks for that: whether the odd one is at the end.
+/// For padding that keeps the extents, if the model requests that: whether an odd element goes to the end.
 pub fn same_upper(node: &Node) -> Result<Option<bool>> {
     match node.str_or("auto_pad", "NOTSET")?.as_str() {
         "NOTSET" | "" | "VALID" => Ok(None),
@@ -64,7 +64,7 @@ pub fn same_upper(node: &Node) -> Result<Option<bool>> {
     }
 }
 
-/// The halves of a number of elements; the larger one at the end, or else at the begin.
+/// The halves of a number of elements; the larger one is at the end if `upper`, else at the begin.
 pub fn halves(total: &Dim, upper: bool) -> (Dim, Dim) {
     let small = total.floordiv(&Dim::constant(2));
     let large = total.clone() - small.clone();
@@ -80,7 +80,7 @@ pub fn spatial(b: &Builder, node: &Node, x: Value) -> Result<Vec<Dim>> {
 }
 
 impl Windows {
-    /// As the node's attributes say, on axes of these extents.
+    /// The windows that the node's attributes describe, over axes of these extents.
     pub fn of(node: &Node, extents: &[Dim], sizes: Vec<Dim>) -> Result<Windows> {
         let rank = extents.len();
         if sizes.len() != rank {
@@ -102,18 +102,18 @@ impl Windows {
         Ok(out)
     }
 
-    /// Elements from the first to the last that a window reads.
+    /// Number of elements from the first to the last one that a window reads.
     fn span(&self, axis: usize) -> Dim {
         let one = Dim::constant(1);
         (self.sizes[axis].clone() - one.clone()) * Dim::constant(self.dilations[axis]) + one
     }
 
-    /// What windows at so many places reach over.
+    /// Number of elements that windows at `places` positions cover.
     fn reach(&self, axis: usize, places: &Dim) -> Dim {
         (places.clone() - Dim::constant(1)) * Dim::constant(self.strides[axis]) + self.span(axis)
     }
 
-    /// ⌈n / stride⌉ places, whatever padding that takes.
+    /// ⌈n / stride⌉ positions, with the padding that they need.
     fn keep_extent(&mut self, axis: usize, extent: &Dim, upper: bool) {
         let places = extent.ceildiv(&Dim::constant(self.strides[axis]));
         let total = (self.reach(axis, &places) - extent.clone()).maximum(&Dim::constant(0));
@@ -121,8 +121,8 @@ impl Windows {
         self.places.push(places);
     }
 
-    /// All places where the window is inside; with `ceil` one more where it only begins there, though not behind the
-    /// elements and those before them.
+    /// All positions where the window is inside; with `ceil` also one where it only begins inside, unless that is in
+    /// the padding at the end.
     fn fit(&mut self, axis: usize, extent: &Dim, ceil: bool) {
         let (stride, one) = (Dim::constant(self.strides[axis]), Dim::constant(1));
         let begun = extent.clone() + self.low[axis].clone();
@@ -141,19 +141,19 @@ impl Windows {
         self.sizes.len()
     }
 
-    /// Windows of one element.
+    /// Whether the windows have one element.
     pub fn are_points(&self) -> bool {
         self.sizes.iter().all(|n| n.is_const(1))
     }
 
-    /// The operand with `value`, of rank 0, around its last axes.
+    /// Pads the last axes of the operand with `value`, of rank 0.
     pub fn padded(&self, b: &mut Builder, x: Value, value: Value) -> Result<Value> {
         let high: Vec<Dim> = self.high.iter().zip(&self.beyond).map(|(h, more)| h.clone() + more.clone()).collect();
         let lead = vec![Dim::constant(0); b.rank(x) - self.rank()];
         b.pad(x, value, &[lead.as_slice(), &self.low].concat(), &[lead, high].concat())
     }
 
-    /// The windows of a padded operand's last axes: [.., p, q, i, j].
+    /// The windows over the last axes of a padded operand: [.., p, q, i, j].
     pub fn view(&self, b: &mut Builder, padded: Value) -> Result<Value> {
         let first = b.rank(padded) - self.rank();
         let mut x = padded;
@@ -165,7 +165,7 @@ impl Windows {
     }
 }
 
-/// f of an image whose channels are its last dimension: it is given them as dimension 1.
+/// Applies f to an image whose channels are its last dimension; f sees them as dimension 1.
 pub fn with_channels_last(
     b: &mut Builder,
     node: &Node,
@@ -183,7 +183,7 @@ pub fn with_channels_last(
     b.transpose(y, outward)
 }
 
-/// The same where the node's attribute `channels_last` says so.
+/// As [`with_channels_last`] if the node's attribute `channels_last` is set, else f itself.
 pub fn in_layout(
     b: &mut Builder,
     node: &Node,

@@ -1,42 +1,43 @@
-//! max(a + c, b + c, d)  =>  the largest of a few sums of sizes, without those that another is never below
+//! max(a + c, b + c, d)  =>  the largest of a few sums of sizes, without those that another one always reaches
 
 use super::not_negative::not_negative;
 use sardonyx_base::{Dim, dim::Atom};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
-/// A size, with its values for some calls.
+/// A size, with its values for the probed calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
     pub dim: Dim,
     at: Vec<i64>,
 }
 
-/// Values of the symbols for which sizes are compared as numbers, before anything is proved of them.
+/// Symbol values for which sizes are compared as numbers before anything is proved about them.
 pub struct Probes<'a> {
-    /// What may be more than it must be costs least here: usual calls.
+    /// Typical calls, for which overestimates should be smallest.
     pub calls: &'a [BTreeMap<String, i64>],
-    /// Where a size can be smaller than another is seen here.
+    /// Further values, which reveal that a size can be smaller than another one.
     pub others: &'a [BTreeMap<String, i64>],
     pub lo: &'a dyn Fn(&str) -> i64,
-    /// Differences of which it is known whether they are provably not negative.
+    /// Differences, with whether they are provably not negative.
     pub known: RefCell<HashMap<Dim, bool>>,
 }
 
-/// What a place may be at most.
+/// Limits for the expression of an offset.
 pub struct Room<'a> {
-    /// Alternatives; further ones are joined, or expressions would grow with the depth of the model.
+    /// Maximum number of alternatives; further ones are joined, so that expressions do not grow with the depth of the
+    /// model.
     pub n_max: usize,
-    /// By call: what costs nothing, as the arena is that high anyway.
+    /// By call: the value up to which an offset costs nothing, because it does not enlarge the arena.
     pub at: &'a [u64],
 }
 
-/// The largest of these sizes.
+/// The maximum of these sizes.
 #[derive(Clone, Debug, Default)]
 pub struct Largest(Vec<Size>);
 
 impl Probes<'_> {
-    /// Overflow counts as a very large number.
+    /// Evaluates a size; overflow counts as a very large number.
     pub fn size(&self, dim: Dim) -> Size {
         let value = |values: &BTreeMap<String, i64>| dim.eval(&|s| values.get(s).copied()).unwrap_or(i64::MAX);
         let at = self.calls.iter().chain(self.others).map(value).collect();
@@ -64,7 +65,7 @@ impl Size {
         })
     }
 
-    /// At least as large as both: of each term as often as the one of the two that has it more often.
+    /// Returns an upper bound of both sizes: each term with the larger of its two coefficients.
     fn join(&self, other: &Size, probes: &Probes) -> Size {
         let own: BTreeMap<&[Atom], i64> = self.dim.terms().collect();
         let others: BTreeMap<&[Atom], i64> = other.dim.terms().collect();
@@ -87,7 +88,7 @@ impl Largest {
         }
     }
 
-    /// Of all sizes those that no other is provably at least as large as; where those are many, some are joined.
+    /// Returns the sizes that no other one provably reaches; if there are too many, some are joined.
     pub fn of<'a>(all: impl IntoIterator<Item = &'a Size>, probes: &Probes, room: &Room) -> Largest {
         let mut kept: Vec<Size> = vec![];
         for size in all {
@@ -98,7 +99,7 @@ impl Largest {
             let largest = |call: usize| kept.iter().map(|k| k.at[call]).max().unwrap_or(0);
             let worth = |(a, b): (usize, usize)| {
                 let join = kept[a].join(&kept[b], probes);
-                // What the arena grows by for usual calls, then what this place does; in millionths.
+                // How much the arena grows for typical calls, then how much this offset does, in millionths.
                 let grows = |call: usize, from: i64| {
                     let (is, from) = (i128::from(join.at[call]), i128::from(from));
                     (is - from).max(0) * 1_000_000 / from.max(1)
@@ -118,7 +119,7 @@ impl Largest {
         Largest(kept)
     }
 
-    /// As one expression; what all alternatives have in common is written once.
+    /// Returns the maximum as one expression, with common terms factored out.
     pub fn to_dim(&self) -> Dim {
         let Some((first, others)) = self.0.split_first() else { return Dim::constant(0) };
         let mut common: BTreeMap<&[Atom], i64> = first.dim.terms().collect();

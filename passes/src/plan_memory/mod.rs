@@ -1,9 +1,9 @@
-//! plan.arena "4*n"  =>  plan.arena "4*n" at "max(…)": places in one arena, reused where lifetimes do not meet
+//! plan.arena "4*n"  =>  plan.arena "4*n" at "max(…)": offsets in one arena, reused where live ranges do not overlap
 //!
-//! Buffers stand in an order, each right above the highest end of those that live at the same time ([`order`]): a place is the largest of
-//! some sums of sizes ([`largest`]), safe for all values of the symbols. Which order, the usual sizes decide ([`CALLS`]).
-//! Buffers whose size waits for a later symbol come above the others that live with them: what lives when a
-//! symbol gets its value stays where it is.
+//! Buffers are placed in some order, each directly above the highest end of the buffers placed before it that are live
+//! at the same time ([`order`]): an offset is the maximum of some sums of sizes ([`largest`]), valid for all values of
+//! the symbols. The order is chosen for typical sizes ([`CALLS`]). Buffers whose size depends on a symbol that is bound
+//! later come above the others that are live with them, so that buffers alive when a symbol is bound do not move.
 
 mod largest;
 mod not_negative;
@@ -30,7 +30,7 @@ pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     plan.replace(module)
 }
 
-/// First and last step that touch each buffer.
+/// Returns the first and last step that touch each buffer.
 fn lifetimes(entry: &Entry) -> Vec<Option<(usize, usize)>> {
     let mut out: Vec<Option<(usize, usize)>> = vec![None; entry.buffers.len()];
     for (i, step) in entry.steps.iter().enumerate() {
@@ -41,7 +41,7 @@ fn lifetimes(entry: &Entry) -> Vec<Option<(usize, usize)>> {
     out
 }
 
-/// The step, counted from 1, that gives each data-dependent symbol its value.
+/// Returns, for each data-dependent symbol, the step that binds it, counted from 1.
 fn stages(entry: &Entry) -> BTreeMap<String, usize> {
     let mut out = BTreeMap::new();
     for (i, step) in entry.steps.iter().enumerate() {
@@ -50,14 +50,14 @@ fn stages(entry: &Entry) -> BTreeMap<String, usize> {
     out
 }
 
-/// What is to be placed.
+/// A placement problem.
 struct Arena {
     buffers: Vec<usize>,
-    /// At least what each takes, so that sums of them, rounded down to the alignment, lie behind one another: an
-    /// expression with one division instead of one for each.
+    /// An upper bound of each size, such that sums of bounds, rounded down to the alignment, do not overlap: an offset
+    /// needs one division instead of one per buffer.
     bytes: Vec<Dim>,
     problem: Problem,
-    /// Values of the symbols for usual calls, one for each point of the problem.
+    /// Symbol values of typical calls, one for each point of the problem.
     calls: Vec<Sizes>,
 }
 
@@ -76,7 +76,7 @@ fn arena(entry: &Entry) -> Arena {
     for call in CALLS {
         let values = values(entry, call);
         let value = |d: &Dim| d.eval(&|s| values.get(s).copied()).ok().and_then(|v| u64::try_from(v).ok());
-        // A size without a value, as one that overflows, is as good as none for a choice.
+        // For choosing an order, a size that cannot be evaluated, for instance because it overflows, counts as 0.
         let whole = |bytes: u64| bytes.checked_next_multiple_of(ALIGNMENT as u64);
         let own = bytes.iter().map(|d| value(d).and_then(whole).unwrap_or(0)).collect();
         if !numbers.contains(&own) {
@@ -91,7 +91,8 @@ fn arena(entry: &Entry) -> Arena {
     Arena { buffers, problem: Problem::new(numbers, lives, waits), bytes, calls }
 }
 
-/// With what rounding up may add: a multiple of 4 bytes grows by 60 at most. ⌊a + b⌋ is at least ⌊a⌋ + ⌊b⌋.
+/// Adds the most that rounding up to the alignment can add: at most 60 for a multiple of 4 bytes. This suffices because
+/// ⌊a + b⌋ is at least ⌊a⌋ + ⌊b⌋.
 fn spaced(bytes: &Dim) -> Dim {
     let unit = Dim::constant(ALIGNMENT);
     if bytes.as_const().is_some() {
@@ -123,7 +124,7 @@ pub fn values(entry: &Entry, call: Usual) -> Sizes {
     values
 }
 
-/// Each symbol small where the others are not, and the other way round.
+/// Returns calls in which one symbol is small and the others are large, or the other way round.
 fn corners(entry: &Entry) -> Vec<Sizes> {
     let corner = |chosen: usize, [own, others]: [i64; 2]| {
         let symbols = entry.symbols.iter().enumerate();
@@ -135,17 +136,18 @@ fn corners(entry: &Entry) -> Vec<Sizes> {
     all.collect()
 }
 
-/// Places as expressions, by buffer of the arena, and the size of it.
+/// Offsets of the arena's buffers, and the size of the arena, as expressions.
 struct Places {
     offsets: Vec<Dim>,
     arena: Dim,
 }
 
-/// Alternatives that a place may have: the first number that makes the arena that the order can have.
+/// Numbers of alternatives that an offset may have; the first one whose arena is about as small as the order allows is
+/// used.
 static ALTERNATIVES: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
-/// The runtime reads expressions of a little more.
+/// Maximum length of an expression; the limit of the runtime is slightly higher.
 const TEXT_BYTES_MAX: usize = 15 << 10;
-/// What the arena may be above the order's for usual calls, in millionths.
+/// Tolerated excess of the arena over the best one for the order in typical calls, in millionths.
 const LOSS_MAX: u64 = 10_000;
 
 fn place(entry: &mut Entry) {

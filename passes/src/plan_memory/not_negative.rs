@@ -1,13 +1,13 @@
-//! 4*h*w >= ((h + 1) floordiv 2)*((w + 1) floordiv 2)  =>  true: what can be proved of sizes for all values of their symbols
+//! 4*h*w >= ((h + 1) floordiv 2)*((w + 1) floordiv 2)  =>  true: proofs for all values of the symbols
 
 use sardonyx_base::{Dim, dim::Atom};
 use std::collections::BTreeSet;
 
-/// Symbols that a proof may split at 0: twice as many cases each.
+/// Maximum number of symbols for which a proof considers 0 separately; each doubles the number of cases.
 const SPLIT_MAX: usize = 3;
 
-/// `d >= 0` for all values of the symbols at or above their bounds, as far as it can be proved: divisions are taken
-/// between their bounds, and a symbol that may be 0 is looked at alone.
+/// Tries to prove `d >= 0` for all symbol values at or above their lower bounds. Divisions are replaced by bounds, and
+/// the value 0 of a symbol is treated as a separate case.
 pub fn not_negative(d: &Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     if d.lower_bound(lo).is_some_and(|bound| bound >= 0) {
         return true;
@@ -21,8 +21,8 @@ pub fn not_negative(d: &Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     })
 }
 
-/// Divisions are replaced by what they are at least, where they add, and by what they are at most, where they are
-/// taken away: the outermost first, until what is added covers what is taken away.
+/// Replaces divisions by lower bounds in positive terms and by upper bounds in negative ones, the outermost first,
+/// until the positive terms cover the negative ones.
 fn by_bounds(mut d: Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     const ROUNDS_MAX: usize = 24;
     for _ in 0..ROUNDS_MAX {
@@ -40,10 +40,10 @@ fn by_bounds(mut d: Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     false
 }
 
-/// Every term that is taken away is part of terms that are added: `8*a*b` covers `2*a` and `6*b` where a and b are at least 1.
+/// Whether positive terms cover every negative term: `8*a*b` covers `2*a` and `6*b` if a and b are at least 1.
 fn is_covered(d: &Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     let mut added: Vec<(&[Atom], i64)> = d.terms().filter(|(_, c)| *c > 0).collect();
-    // The largest products last: what they cover, smaller ones may too.
+    // The products with the most factors come last; the terms that the others cover, they may cover, too.
     added.sort_by_key(|(m, _)| m.len());
     for (monomial, c) in d.terms().filter(|(_, c)| *c < 0) {
         let (Some(mut open), Some(_)) = (c.checked_neg(), product_bound(monomial, lo)) else { return false };
@@ -62,7 +62,7 @@ fn is_covered(d: &Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     added.iter().all(|(m, left)| *left == 0 || product_bound(m, lo).is_some())
 }
 
-/// The factors that `a` has beside those of `b`.
+/// Returns the factors of `a` that are not factors of `b`.
 fn quotient(a: &[Atom], b: &[Atom]) -> Option<Vec<Atom>> {
     let mut rest = a.to_vec();
     for atom in b {
@@ -71,7 +71,7 @@ fn quotient(a: &[Atom], b: &[Atom]) -> Option<Vec<Atom>> {
     Some(rest)
 }
 
-/// A number that a product is never below, where no factor can be negative.
+/// Returns a lower bound of a product, or `None` if a factor may be negative.
 fn product_bound(monomial: &[Atom], lo: &dyn Fn(&str) -> i64) -> Option<i64> {
     let bound = |atom: &Atom| match atom {
         Atom::Symbol(s) => Some(lo(s)),
@@ -90,7 +90,7 @@ fn sum_bound(d: &Dim, lo: &dyn Fn(&str) -> i64) -> Option<i64> {
     if d.is_overflow() { None } else { d.terms().try_fold(0i64, |sum, t| term(t)?.checked_add(sum)) }
 }
 
-/// The same or less, a multiple of it: without the division that holds the most others.
+/// Returns a lower bound of a positive multiple of `d`, in which the most deeply nested division is eliminated.
 fn coarser(d: &Dim, lo: &dyn Fn(&str) -> i64) -> Option<Dim> {
     let atoms: BTreeSet<&Atom> = d.terms().flat_map(|(m, _)| m).collect();
     let divisions = atoms.into_iter().filter(|a| matches!(a, Atom::FloorDiv(..)));
@@ -105,7 +105,7 @@ fn coarser(d: &Dim, lo: &dyn Fn(&str) -> i64) -> Option<Dim> {
         };
         let mut rest = monomial.to_vec();
         rest.remove(at);
-        // Bounds of one factor are bounds of the product only where the others are not negative.
+        // Bounds of one factor carry over to the product only if the other factors are not negative.
         product_bound(&rest, lo)?;
         let bound = if c > 0 { (**x).clone() - Dim::constant(by - 1) } else { (**x).clone() };
         sum = sum + Dim::term(&rest, c) * bound;

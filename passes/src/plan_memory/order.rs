@@ -1,28 +1,28 @@
-//! sizes, who lives beside whom  =>  the order in which buffers stand on one another
+//! sizes, which buffers are live together  =>  the order in which buffers are stacked
 //!
-//! A buffer lies right above the highest end of those before it that live at the same time: then nothing overlaps, whatever the
-//! sizes are, and an order is as good as the arena that it makes at the points looked at. Some order is as good as
-//! any places are: lay the buffers of the best places anew, by their offsets, and none lies higher than it did.
+//! A buffer is placed directly above the highest end of the earlier ones that are live at the same time. Nothing
+//! overlaps then, whatever the sizes, and an order is as good as its arena is small at the given points. Some order is
+//! optimal: stack the buffers of an optimal placement by their offsets, and none ends up higher than before.
 
-/// What is to be placed, in plain numbers.
+/// A placement problem in plain numbers.
 #[derive(Default)]
 pub struct Problem {
-    /// By point, by buffer.
+    /// Sizes by point and by buffer.
     pub sizes: Vec<Vec<u64>>,
     /// First and last step that touch each buffer.
     pub lives: Vec<(usize, usize)>,
-    /// Buffers of a later stage lie above those of an earlier one that live with them.
+    /// Buffers of a later stage are placed above those of earlier stages that are live with them.
     pub stages: Vec<usize>,
-    /// By buffer: those that live with it.
+    /// By buffer: the buffers that are live with it.
     pub beside: Vec<Vec<usize>>,
 }
 
-/// How much is known of an order.
+/// How good an order is known to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The arena is as large as what lives at one time, at every point.
+    /// Optimal: the arena is as small as the peak of live bytes, at every point.
     Bound,
-    /// No order is better: all were looked at, or could not be.
+    /// Optimal: all orders were examined or ruled out.
     Search,
     /// The best of those tried.
     Tried,
@@ -34,15 +34,15 @@ pub struct Order {
     pub proof: Proof,
 }
 
-/// The worst ratio of an arena to what lives at one time over the points, and the sum of the ratios, in millionths.
+/// The largest ratio of an arena to the peak of live bytes over all points, and the sum of these ratios, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost(pub u64, pub u64);
 
-/// Up to here every order is looked at, or ruled out.
+/// Up to this many buffers, every order is examined or ruled out.
 const SEARCHED_MAX: usize = 16;
-/// Partial orders that a search may look at.
+/// Maximum number of partial orders that a search examines.
 const NODES_MAX: usize = 200_000;
-/// Looks at a pair of buffers that trying may take; a plan of hundreds of buffers then tries some thousand orders.
+/// Limit on visited pairs of buffers for the heuristics; a plan of hundreds of buffers then tries some thousand orders.
 const TRYING_MAX: usize = 20_000_000;
 
 impl Problem {
@@ -63,7 +63,7 @@ impl Problem {
         Problem { sizes, lives, stages, beside }
     }
 
-    /// By point: the most that lives at one time.
+    /// Returns, by point, the peak of live bytes.
     pub fn bounds(&self) -> Vec<u64> {
         let steps = self.lives.iter().map(|l| l.1 + 1).max().unwrap_or(0);
         let at = |sizes: &Vec<u64>| {
@@ -82,7 +82,7 @@ impl Problem {
         self.sizes.iter().map(at).collect()
     }
 
-    /// By point: the end of the arena, where the buffers stand on one another in this order.
+    /// Returns, by point, the size of the arena if buffers are stacked in this order.
     pub fn peaks(&self, order: &[usize]) -> Vec<u64> {
         let at = |sizes: &Vec<u64>| {
             let mut ends: Vec<Option<u64>> = vec![None; sizes.len()];
@@ -95,7 +95,7 @@ impl Problem {
         self.sizes.iter().map(at).collect()
     }
 
-    /// By point, by buffer: how high it could lie without the arena being larger.
+    /// Returns, by point and by buffer, the highest offset that does not enlarge the arena.
     pub fn rooms(&self, order: &[usize]) -> Vec<Vec<u64>> {
         let at = |(sizes, peak): (&Vec<u64>, u64)| {
             let mut tails = vec![0u64; sizes.len()];
@@ -117,7 +117,7 @@ impl Problem {
         Cost(ratios().max().unwrap_or(0), ratios().fold(0, u64::saturating_add))
     }
 
-    /// The best order that is found: of few buffers the best of all.
+    /// Returns the best order found, which is optimal for few buffers.
     pub fn solve(&self) -> Order {
         let bounds = self.bounds();
         let mut best = self.by_life();
@@ -137,15 +137,15 @@ impl Problem {
         Order { order, cost, proof: Proof::Tried }
     }
 
-    /// As they come into being.
+    /// Orders the buffers by their live ranges.
     fn by_life(&self) -> Order {
         let mut order: Vec<usize> = (0..self.lives.len()).collect();
         order.sort_by_key(|&b| (self.stages[b], self.lives[b], b));
         self.judged(order, &self.bounds())
     }
 
-    /// For each point: the large and the long-lived first, each in the lowest gap; then, as long as effort is left, what lies
-    /// highest is placed earlier.
+    /// For each point, places large and long-lived buffers first, each in the lowest gap; then, while effort is left,
+    /// moves the topmost buffers to earlier positions.
     fn attempt(&self, bounds: &[u64], best: &mut Order) {
         let looks = self.beside.iter().map(|b| b.len() + 1).sum::<usize>() * 2;
         let rounds = TRYING_MAX / looks.max(1) / self.sizes.len().max(1);
@@ -161,7 +161,7 @@ impl Problem {
         }
     }
 
-    /// The most that lives while a buffer does.
+    /// Returns the total size of a buffer and all buffers that are live with it.
     fn breadth(&self, sizes: &[u64], b: usize) -> u64 {
         self.beside[b].iter().map(|&a| sizes[a]).fold(sizes[b], u64::saturating_add)
     }
@@ -195,7 +195,7 @@ impl Problem {
             if best.cost == least || turn.len() < 2 {
                 return;
             }
-            // What stands at the top goes before something that it stands on, or before anything.
+            // Moves a topmost buffer, or a random one, to an earlier position.
             let tops: Vec<usize> = (0..turn.len()).filter(|&i| end(turn[i]) == peak).collect();
             let at = match tops.get(draw(tops.len() * 2)) {
                 Some(&top) => top,
@@ -207,7 +207,7 @@ impl Problem {
         }
     }
 
-    /// One after another in the lowest place where there is room, stage by stage.
+    /// Places each buffer in turn at the lowest offset with enough space, stage by stage.
     fn gaps(&self, point: usize, turn: &[usize]) -> Vec<u64> {
         let sizes = &self.sizes[point];
         let mut offsets: Vec<Option<u64>> = vec![None; sizes.len()];
@@ -239,13 +239,13 @@ impl Problem {
     }
 }
 
-/// Orders one buffer at a time, without those that cannot be better than the best known.
+/// Branch and bound over orders, extended by one buffer at a time.
 struct Search<'p> {
     problem: &'p Problem,
     bounds: Vec<u64>,
     nodes: usize,
     order: Vec<usize>,
-    /// By point, by buffer: where what is placed ends.
+    /// By point and by buffer: the end of each placed buffer.
     ends: Vec<Vec<Option<u64>>>,
 }
 
@@ -278,7 +278,7 @@ impl Search<'_> {
         }
         let stage = left.iter().map(|&b| p.stages[b]).min();
         let mut next: Vec<usize> = left.into_iter().filter(|&b| Some(p.stages[b]) == stage).collect();
-        // Two neighbours that never live together may change places: only one of the two orders is looked at.
+        // Two adjacent buffers that are never live together may be swapped, so only one of the two orders is examined.
         if let Some(&last) = self.order.last() {
             next.retain(|&b| b > last || p.stages[b] > p.stages[last] || p.beside[b].contains(&last));
         }
@@ -301,8 +301,8 @@ impl Search<'_> {
         self.problem.beside[b].iter().filter_map(|&a| ends[a]).max().unwrap_or(0)
     }
 
-    /// What the orders that begin like this one cost at least: at every step, all that is not yet placed and lives then
-    /// comes above what is.
+    /// Returns a lower bound on the cost of the orders with this prefix: at every step, all live buffers that are not
+    /// placed yet come above the placed ones.
     fn least(&self) -> Cost {
         let p = self.problem;
         let at = |(ends, sizes): (&Vec<Option<u64>>, &Vec<u64>)| {

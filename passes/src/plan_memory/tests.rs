@@ -1,4 +1,4 @@
-//! small random plans  =>  the arena is as small as any, and nothing overlaps at any size
+//! small random plans  =>  the arena is minimal, and nothing overlaps at any size
 
 use super::largest::{Largest, Probes, Room};
 use super::not_negative::not_negative;
@@ -16,7 +16,7 @@ fn lives(random: &mut Random, n: usize, steps: usize) -> Vec<(usize, usize)> {
     (0..n).map(life).collect()
 }
 
-/// Whether places below `top` exist, whatever their order: every buffer at every height.
+/// Whether a placement below `top` exists, by trying every buffer at every offset.
 fn fits(problem: &Problem, top: u64, offsets: &mut Vec<u64>) -> bool {
     let b = offsets.len();
     let sizes = &problem.sizes[0];
@@ -37,8 +37,8 @@ fn fits(problem: &Problem, top: u64, offsets: &mut Vec<u64>) -> bool {
     false
 }
 
-/// Two buffers give way to a and b, and to c and d; b and c give way to one, then a and d: no line has all these pairs
-/// side by side, though never more lives than fits.
+/// Two buffers are replaced by a and b, and by c and d; then b and c are replaced by one buffer, and a and d by
+/// another. No arrangement puts all these pairs next to each other, though the live bytes never exceed the bound.
 fn ring(r: &mut Random) -> Problem {
     let [a, b, c, d] = [(); 4].map(|()| 1 + r.below(2) as u64);
     let sizes = vec![a + b, c + d, a, b, c, d, b + c, a + d];
@@ -69,7 +69,7 @@ fn no_places_need_less_than_those_found() {
     assert!(above_bound > 20, "{above_bound} of 500 cannot reach what lives at one time");
 }
 
-/// All orders of 0..n.
+/// Returns all orders of 0..n.
 fn orders(n: usize) -> Vec<Vec<usize>> {
     let grow = |orders: Vec<Vec<usize>>, b: usize| -> Vec<Vec<usize>> {
         let put = |order: Vec<usize>| {
@@ -80,7 +80,7 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
     (0..n).fold(vec![vec![]], grow)
 }
 
-/// Sizes of several calls, which want different orders.
+/// Sizes of several calls, for which different orders are best.
 #[test]
 fn no_order_is_better_for_several_calls_than_the_one_found() {
     for seed in 0..500 {
@@ -98,7 +98,7 @@ fn no_order_is_better_for_several_calls_than_the_one_found() {
     }
 }
 
-/// Sizes as models have them: products of symbols, of halved ones, and what is read from data.
+/// Builds buffers with sizes as in models: products of symbols and of halved symbols.
 fn random_entry(r: &mut Random) -> Entry {
     let mut entry = Entry::default();
     for name in ["b", "h", "s"] {
@@ -127,7 +127,7 @@ fn random_entry(r: &mut Random) -> Entry {
     entry
 }
 
-/// The arena, and where each buffer begins and ends in it.
+/// Returns the size of the arena, and the start and end of each buffer in it.
 fn places(entry: &Entry, values: &Sizes) -> (i64, Vec<(i64, i64)>) {
     let value = |d: &Dim| d.eval(&|s| values.get(s).copied()).unwrap();
     let place = |b: &Buffer| match b {
@@ -178,7 +178,7 @@ fn sizes_are_compared_by_proof() {
     let halves = "((h + 1) floordiv 2)*((w + 1) floordiv 2)";
     assert!(proved("2*h*w", halves, &zero));
     assert!(proved("4*h*w", &format!("4*{halves}"), &one));
-    // Of one row or column nothing is halved.
+    // A single row or column is not halved.
     assert!(!proved("h*w", &format!("2*{halves}"), &one));
     let quarters = "((((h + 1) floordiv 2) + 1) floordiv 2)*((((w + 1) floordiv 2) + 1) floordiv 2)";
     assert!(proved(&format!("8*{halves}"), &format!("7*{quarters}"), &zero));
@@ -189,7 +189,7 @@ fn sizes_are_compared_by_proof() {
     assert!(proved("a*b", "a*b - a", &zero));
 }
 
-/// Alternatives beyond the number allowed are joined where that makes nothing larger.
+/// Excess alternatives are joined where that enlarges nothing.
 #[test]
 fn joins_are_made_where_there_is_room() {
     let calls = [Sizes::from([("a".into(), 10), ("b".into(), 20), ("c".into(), 1)])];

@@ -1,4 +1,4 @@
-//! map, convert, reduce …  =>  nodes that stand for the same ONNX nodes
+//! map, convert, reduce …  =>  nodes with the same ONNX origins
 
 use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
@@ -18,7 +18,7 @@ impl Builder<'_> {
         self.add(Op::Map(f), args, None)
     }
 
-    /// The same numbers, rounded to the type; nothing is added where they have it.
+    /// Converts by value, with rounding; returns `x` itself if it has the type already.
     pub fn convert(&mut self, x: Value, dtype: DType) -> Result<Value> {
         if self.graph.ty(x).dtype == dtype {
             return Ok(x);
@@ -26,7 +26,7 @@ impl Builder<'_> {
         self.converted(x, dtype, Conversion::Value)
     }
 
-    /// The same bits as another type.
+    /// Reinterprets the bits as another type.
     pub fn bits(&mut self, x: Value, dtype: DType) -> Result<Value> {
         self.converted(x, dtype, Conversion::Bits)
     }
@@ -36,7 +36,7 @@ impl Builder<'_> {
         self.add(Op::Convert(how), &[x], Some(ty))
     }
 
-    /// A number in every place of another value.
+    /// Broadcasts a number to the shape of `like`.
     pub fn number(&mut self, x: f32, like: Value) -> Result<Value> {
         self.everywhere(Tensor::scalar(x), like)
     }

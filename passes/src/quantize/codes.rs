@@ -1,4 +1,4 @@
-//! a value  =>  codes, a scale for each place along some axes, and the value that they stand for
+//! a value  =>  codes, a scale for each index of some axes, and the decoded value
 
 use super::builder::Builder;
 use super::grid::{Grid, Step};
@@ -8,25 +8,26 @@ use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, TensorType, Value};
 
-/// The largest code of 8 bits; −128 is left out, so that −x has the codes of x.
+/// The largest 8-bit code; −128 is not used, so that x and −x have opposite codes.
 const CODE_MAX: f32 = 127.0;
 
-/// Of weights that have one scale the largest is the largest code, or such a share of it, which is tried in turn. All of them are
-/// codes with the largest exponent, of formats whose largest number is 1.75 times a power of two.
+/// Float codes only: the largest of the weights that share a scale becomes the largest code times one of these factors,
+/// which are tried in turn. All of these are codes with the largest exponent, in formats whose maximum is 1.75 times a
+/// power of two.
 pub const SHARES: [f32; 4] = [1.0, 6.0 / 7.0, 5.0 / 7.0, 4.0 / 7.0];
 
-/// What the codes of a factor are.
+/// The format of the codes of an operand.
 #[derive(Clone, Copy)]
 pub enum Form {
-    /// Of 8 bits, with one scale along the sum.
+    /// 8 bits, with one scale along the reduction.
     Whole(CodeType),
-    /// With one scale for so many of them.
+    /// One scale for each group of `size` codes.
     Groups { code: CodeType, size: i64 },
-    /// What they are already.
+    /// The grid on which the weights already lie.
     Grid(Grid),
 }
 
-/// A value as codes, and a scale for each place along the axes that are kept.
+/// A value as codes, with a scale for each index of the axes that are kept.
 pub struct Coded {
     pub codes: Value,
     pub scale: Value,
@@ -34,7 +35,7 @@ pub struct Coded {
 }
 
 impl Coded {
-    /// The codes of what is summed over, or read as a row, have one scale.
+    /// Encodes a value with one scale along the axes `summed`, which are reduced over or form a looked-up row.
     pub fn new(graph: &mut Graph, x: Value, summed: &[usize], code: CodeType, origins: &[String]) -> Result<Coded> {
         let whole = graph.ty(x).clone();
         let kept: Vec<usize> = (0..whole.rank()).filter(|i| !summed.contains(i)).collect();
@@ -62,7 +63,7 @@ impl Coded {
         times(&mut Builder { graph, origins }, self.codes, self.scale, &self.kept)
     }
 
-    /// The rows that `indices` name.
+    /// Looks up and decodes the rows given by `indices`.
     pub fn rows(&self, graph: &mut Graph, indices: Value, origins: &[String]) -> Result<Value> {
         let mut b = Builder { graph, origins };
         let codes = b.add(Op::Gather { axis: 0 }, &[self.codes, indices], None)?;
@@ -72,7 +73,7 @@ impl Coded {
     }
 }
 
-/// A value as codes of a range and back: one scale for all elements, and a code that stands for 0.
+/// Encodes a value within a range and decodes it again: one scale for all elements, and a zero point.
 pub fn in_range(graph: &mut Graph, x: Value, [low, high]: Range, origins: &[String]) -> Result<Value> {
     let most = f32::from(u8::MAX);
     let (low, high) = (low.min(0.0), high.max(0.0));
@@ -96,8 +97,7 @@ pub fn in_range(graph: &mut Graph, x: Value, [low, high]: Range, origins: &[Stri
     times(&mut b, codes, scale, &[])
 }
 
-/// Codes and scales of floats that have one scale along some axes: that with which the sum of the squares of what they lose is
-/// the least.
+/// Returns float codes and scales, with one scale along some axes: the one with the smallest sum of squared errors.
 fn floats(b: &mut Builder, (x, summed): (Value, &[usize]), kept: &[usize], dtype: DType) -> Result<[Value; 2]> {
     let most = format(dtype).map_or(1.0, |format| format.max() as f32);
     let size = b.map(ScalarFn::Abs, &[x])?;
@@ -107,7 +107,7 @@ fn floats(b: &mut Builder, (x, summed): (Value, &[usize]), kept: &[usize], dtype
     let limits = [above?, below?];
     let codes = |b: &mut Builder, scale: Value| {
         let steps = b.map(ScalarFn::Div, &[x, scale])?;
-        // A scale that is subnormal may be too small.
+        // Rounding of a subnormal scale may have made it too small.
         let steps = b.map(ScalarFn::Min, &[steps, limits[0]])?;
         let steps = b.map(ScalarFn::Max, &[steps, limits[1]])?;
         b.convert(steps, dtype)
@@ -140,11 +140,11 @@ fn floats(b: &mut Builder, (x, summed): (Value, &[usize]), kept: &[usize], dtype
     Ok([codes(b, wide)?, scale])
 }
 
-/// Weights as codes with a scale for each group along an axis, which is two meanwhile, and back: the largest of a group, with
-/// its sign, is the code that has no other sign.
+/// Encodes weights with a scale for each group along an axis, which is split in two. With signed integer codes, the
+/// weight of largest magnitude becomes the most negative code, which has no positive counterpart.
 pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origins: &[String]) -> Result<InGroups> {
     let (size, step, code) = match form {
-        // One group of all.
+        // A single group.
         Form::Whole(code) => (graph.ty(w).dims[axis].as_const().unwrap_or(1), Step::Signed, code),
         Form::Groups { code, size } => (size, Step::Signed, code),
         Form::Grid(Grid { step, size }) => (size as i64, step, CodeType::Int(if step == Step::Bytes { 8 } else { 4 })),
@@ -176,7 +176,7 @@ pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origi
     };
     let by = b.number(by, high)?;
     let exact = b.map(ScalarFn::Div, &[range, by])?;
-    // A grid was made with scales of f16; the exponents of ours are those of the weights.
+    // Grids were made with f16 scales; other scales are bf16, which has the same exponents as the weights.
     let stored = if matches!(form, Form::Grid(_)) { DType::F16 } else { DType::BF16 };
     let narrow_scale = b.convert(exact, stored)?;
     let scale = b.convert(narrow_scale, DType::F32)?;
@@ -208,7 +208,7 @@ pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origi
     Ok(InGroups { codes, scale: narrow_scale, least, kept, whole })
 }
 
-/// The dimensions of codes in groups, and which of them their scales have.
+/// Returns the dimensions of codes in groups, and the axes that their scales have.
 fn apart(whole: &TensorType, axis: usize, size: i64) -> (Vec<Dim>, Vec<usize>) {
     let mut dims = whole.dims.clone();
     let groups = dims[axis].floordiv(&Dim::constant(size));
@@ -217,7 +217,7 @@ fn apart(whole: &TensorType, axis: usize, size: i64) -> (Vec<Dim>, Vec<usize>) {
     (dims, kept)
 }
 
-/// Weights as codes that are known, with the axis that is two.
+/// Returns weights given by parameters of codes and scales, with the axis split in two.
 pub fn from_parameters(
     graph: &mut Graph,
     (w, axis): (Value, usize),
@@ -237,14 +237,14 @@ pub fn from_parameters(
     Ok(InGroups { codes, scale, least: None, kept, whole })
 }
 
-/// Weights as codes of an axis that is two.
+/// Weights as codes, with an axis split into groups and elements.
 pub struct InGroups {
     codes: Value,
     scale: Value,
     least: Option<Value>,
     /// The axes of the codes that the scale has.
     kept: Vec<usize>,
-    /// As they were.
+    /// The original type of the weights.
     whole: TensorType,
 }
 
@@ -259,7 +259,7 @@ impl InGroups {
         b.add(Op::Reshape, &[value], Some(self.whole))
     }
 
-    /// The rows of a table that `indices` name.
+    /// Looks up and decodes the rows of a table given by `indices`.
     pub fn rows(self, graph: &mut Graph, indices: Value, origins: &[String]) -> Result<Value> {
         let mut b = Builder { graph, origins };
         let mut at = |v: Value| b.add(Op::Gather { axis: 0 }, &[v, indices], None);
@@ -271,7 +271,7 @@ impl InGroups {
     }
 }
 
-/// Codes times the scale that is spread over them.
+/// Multiplies codes by their scale, broadcast over them.
 fn times(b: &mut Builder, codes: Value, scale: Value, kept: &[usize]) -> Result<Value> {
     let whole = TensorType::new(DType::F32, b.graph.ty(codes).dims.clone());
     let wide = b.add(Op::Convert(Conversion::Value), &[codes], Some(whole.clone()))?;
@@ -279,8 +279,8 @@ fn times(b: &mut Builder, codes: Value, scale: Value, kept: &[usize]) -> Result<
     b.map(ScalarFn::Mul, &[wide, scale])
 }
 
-/// A number for each place along the axes that are kept, in all places of another value, as f32. It is widened where it is
-/// used: a scale in f32 would be what the file has.
+/// Broadcasts a value along the kept axes to the shape of another value, as f32. It is widened last, so that the
+/// artifact does not store scales in f32.
 fn spread(b: &mut Builder, x: Value, kept: &[usize], like: Value) -> Result<Value> {
     let (dtype, dims) = (b.graph.ty(x).dtype, b.graph.ty(like).dims.clone());
     let x = b.add(Op::Broadcast { dims: kept.to_vec() }, &[x], Some(TensorType::new(dtype, dims)))?;

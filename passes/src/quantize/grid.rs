@@ -1,33 +1,33 @@
-//! weights  =>  the grid that they lie on: multiples of a scale for each group, and a least weight
+//! weights  =>  the grid on which they lie: multiples of a scale for each group, plus a minimum weight
 //!
-//! Weights that were quantised once, by GGUF files or in training, are such numbers still when they are f32 again. A grid is
-//! found by what its makers do: they round the range of a group, or its largest weight, to a scale of 16 bits. It is one only
-//! where every weight is its number to the last bit.
+//! Weights that were quantised before, by GGUF files or in training, still lie on a grid when they are f32 again. A
+//! grid is found by repeating what quantisers do: they round the range of a group, or its largest weight, to a 16-bit
+//! scale. It is accepted only if it reproduces every weight to the last bit.
 
 use half::f16;
 
-/// How codes of a group stand for weights, each operation rounded to f32.
+/// How the codes of a group represent weights; each operation is rounded to f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// q · s + m, q of 4 bits without a sign: s is the range by 15, m the least weight.
+    /// q · s + m with unsigned 4-bit q: s is the range divided by 15, m the minimum weight.
     Least,
-    /// q · s, q of 4 bits: s is the largest weight, with its sign, by -8.
+    /// q · s with 4-bit q: s is the weight of largest magnitude, with its sign, divided by -8.
     Signed,
-    /// q · s, q of 8 bits: s is the largest weight, without its sign, by 127.
+    /// q · s with 8-bit q: s is the largest magnitude divided by 127.
     Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     pub step: Step,
-    /// Weights of a group.
+    /// Number of weights in a group.
     pub size: usize,
 }
 
 const STEPS: [Step; 3] = [Step::Least, Step::Signed, Step::Bytes];
 const SIZES: [usize; 4] = [32, 64, 128, 256];
 
-/// The grid of weights[outer, length, inner], whose groups lie along the middle.
+/// Returns the grid of weights[outer, length, inner], whose groups run along the middle axis.
 pub fn grid(weights: &[f32], [outer, length, inner]: [usize; 3]) -> Option<Grid> {
     let sizes = SIZES.into_iter().filter(|size| length % size == 0 && *size < length).chain([length]);
     let all: Vec<Grid> = sizes.flat_map(|size| STEPS.map(|step| Grid { step, size })).collect();
@@ -42,7 +42,7 @@ pub fn grid(weights: &[f32], [outer, length, inner]: [usize; 3]) -> Option<Grid>
 }
 
 impl Step {
-    /// The least code and the largest.
+    /// Returns the smallest and the largest code.
     fn codes(self) -> (f32, f32) {
         match self {
             Step::Least => (0.0, 15.0),
@@ -75,7 +75,7 @@ impl Step {
 mod tests {
     use super::*;
 
-    /// Numbers of 0..1 that follow each other without order.
+    /// Returns n pseudo-random numbers in 0..1.
     fn random(n: usize) -> Vec<f32> {
         let mut state = 7u32;
         let mut next = || {

@@ -1,11 +1,12 @@
-//! contract(x, w)  =>  contract(s · q(x), t · q(w)): where that is asked for, factors are whole numbers times a scale
+//! contract(x, w)  =>  contract(s · q(x), t · q(w)): on request, operands become quantised codes times a scale
 //!
-//! Weights have a scale for each column, or for each group of it, which they know when the artifact is written; what they are
-//! multiplied with has one for each row, found where the row is made, or stays as it is. A table of which rows are read has
-//! one for each row too, and bytes, as the last product has. None has a zero point: 0 stays 0, and a row of zeros has a scale
-//! all the same.
-//! Sums of products are exact then, and what is lost is lost in the factors. Here only values change; that products of bytes
-//! are multiplied as bytes, and that codes are in the file, is the work of passes behind.
+//! Weights have a scale for each column, or for each group of it, which is known when the artifact is written. The
+//! operand that they are multiplied by has a scale for each row, computed where the row is, or stays as it is. A table
+//! whose rows are looked up has a scale for each row and 8-bit codes; the last contraction of a model keeps 8 bits,
+//! too. Weights and rows have no zero point: 0 stays 0, and a row of zeros has a valid scale. Images with a calibrated
+//! range have one scale and a zero point.
+//! Sums of integer products are then exact, and precision is lost in the operands only. This pass changes values only;
+//! later passes multiply bytes as bytes, and store the codes in the artifact.
 
 mod builder;
 mod codes;
@@ -33,7 +34,7 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use sites::{Other, Site, constants, last_products, site, source};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Codes of 4 bits that four bytes hold: a group has whole ones.
+/// Number of 4-bit codes in four bytes; group sizes must be multiples of it.
 const CODES_MIN: i64 = 8;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -46,7 +47,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// What a value is as bytes, with one scale along an axis.
+/// Quantises a value to bytes with one scale along an axis, and dequantises it again.
 pub fn as_bytes(graph: &mut Graph, x: Value, axis: usize) -> Result<Value> {
     Coded::new(graph, x, &[axis], CodeType::BYTES, &[])?.value(graph, &[])
 }
@@ -56,7 +57,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     let (meanings, calibrated) = (Meanings::new(graph), rewrites.options().calibrated.clone());
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut map: Vec<Value> = vec![];
-    // By value and axes.
+    // Dequantised values by original value and reduction axes.
     let mut made: HashMap<(Value, Vec<usize>), Value> = HashMap::new();
     for (_, node) in graph.values() {
         let mut new = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
@@ -100,7 +101,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                         (false, Activations::F32) => continue,
                     };
                     let found = range(at).filter(|_| at != weights && other != Other::Rows);
-                    // What has a range has no axes that scales belong to.
+                    // A value with a range has a single scale, whatever the axes.
                     let key = match found {
                         Some((from, _)) => (map[from.index()], vec![]),
                         None => (*arg, axes),
@@ -149,7 +150,8 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     Ok(out)
 }
 
-/// A factor that is summed over some axes, as codes in a form and back, or as calibration rounded it.
+/// Quantises an operand that is reduced over some axes to codes of a form, or as calibration rounded it, and
+/// dequantises it again.
 fn rounded(
     out: &mut Graph,
     (x, axes): (Value, &[usize]),
@@ -164,7 +166,8 @@ fn rounded(
     in_groups.value(out, origins)
 }
 
-/// A value in the place of `from` in what is moved of it: in the places that it has in `v`, of the graph that `map` leads from.
+/// Repeats on `value` the data movement that leads from `from` to `v` in the old graph; `map` leads from old to new
+/// values.
 fn moved_alike(
     graph: &Graph,
     out: &mut Graph,
@@ -181,7 +184,7 @@ fn moved_alike(
     Ok(out.push(Node { args, ..node.clone() }))
 }
 
-/// The form that calibration chose for weights; none where they stay as they are.
+/// Returns the form that calibration chose for weights, or `None` if they stay in f32.
 fn chosen(options: &Options, (graph, meanings): (&Graph, &Meanings), weights: Value, summed: &[usize]) -> Option<Form> {
     let &[axis] = summed else { return None };
     let whole = graph.ty(weights).dims[axis].as_const()?;
@@ -194,18 +197,18 @@ fn chosen(options: &Options, (graph, meanings): (&Graph, &Meanings), weights: Va
     }
 }
 
-/// Of tables of which rows are looked up.
+/// Returns the code type of tables whose rows are looked up.
 fn code_of_rows(options: &Options) -> CodeType {
     options.quantize.code().filter(|code| matches!(code, CodeType::Float(_))).unwrap_or(CodeType::BYTES)
 }
 
-/// Whether the rows of a table are rounded to bytes.
+/// Whether the rows of a table are quantised.
 fn is_rounded(options: &Options, meanings: &Meanings, table: Value) -> bool {
     options.quantize != Quantize::Auto || options.calibrated.rounding(meanings.weights(table, 1)).is_some()
 }
 
-/// The form of weights that are summed over these axes. The last product of a model keeps 8 bits: what it loses nothing behind
-/// it makes good.
+/// Returns the form of weights that are reduced over these axes. The last contraction of a model keeps 8 bits, because
+/// no later operation can compensate its error.
 fn form(options: &Options, (graph, weights): (&Graph, Value), summed: &[usize], last: bool) -> Form {
     let code =
         options.quantize.code().filter(|code| !last || matches!(code, CodeType::Float(_))).unwrap_or(CodeType::BYTES);
@@ -224,7 +227,7 @@ fn form(options: &Options, (graph, weights): (&Graph, Value), summed: &[usize], 
     }
 }
 
-/// The code of 8 bits in the place of one.
+/// Returns the 8-bit code type that replaces a code type.
 fn wide(code: CodeType) -> CodeType {
     match code {
         CodeType::Int(_) => CodeType::BYTES,
@@ -232,7 +235,7 @@ fn wide(code: CodeType) -> CodeType {
     }
 }
 
-/// The grid that weights lie on, which are summed over these axes.
+/// Returns the grid on which weights lie that are reduced over these axes.
 fn exact(graph: &Graph, weights: Value, summed: &[usize], params: &dyn ParamValues) -> Result<Option<Form>> {
     let &[axis] = summed else { return Ok(None) };
     let Some(values) = moved(graph, weights, params)?.and_then(|t| t.to_vec::<f32>().map(|v| (v, t.dims().to_vec())))
@@ -245,7 +248,7 @@ fn exact(graph: &Graph, weights: Value, summed: &[usize], params: &dyn ParamValu
     Ok(found.map(Form::Grid))
 }
 
-/// The value of a parameter, or of what is only moved of some.
+/// Returns the value of a parameter, or of a value computed from parameters by data movement only.
 fn moved(graph: &Graph, v: Value, params: &dyn ParamValues) -> Result<Option<Tensor>> {
     let (mut part, mut open) = (BTreeSet::new(), vec![v]);
     while let Some(v) = open.pop() {

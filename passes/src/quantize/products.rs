@@ -1,4 +1,4 @@
-//! a graph  =>  the products whose weights are rounded to few bits
+//! a graph  =>  the contractions whose weights can be quantised by calibration
 
 use super::codes::Form;
 use super::form;
@@ -10,27 +10,27 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-/// A product of weights, which have a scale for each group along the axis that is summed over.
+/// A contraction with weights that have a scale for each group along the reduction axis.
 #[derive(Clone, Debug)]
 pub struct Product {
     pub node: Value,
-    /// What the weights are multiplied with, and the axis of it that is summed over.
+    /// The operand that the weights are multiplied by, and its reduction axis.
     pub left: (Value, usize),
-    /// Which argument of the node the weights are.
+    /// Index of the weights among the node's arguments.
     pub operand: usize,
     pub weights: Value,
-    /// The axis of the weights that is summed over.
+    /// The reduction axis of the weights.
     pub axis: usize,
     /// The same in all entry points of a model.
     pub meaning: Meaning,
-    /// The sizes of the weights before the axis, of it and behind it.
+    /// The products of the weights' dimensions before the axis, of the axis, and after it.
     pub parts: [usize; 3],
     pub code: CodeType,
-    /// Weights of a group.
+    /// Number of weights in a group.
     pub size: usize,
 }
 
-/// The products of a graph that calibration can round.
+/// Returns the contractions of a graph that calibration can quantise.
 pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
     let any = match options.quantize {
         Quantize::None | Quantize::Lossless => return vec![],
@@ -61,17 +61,17 @@ pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
     graph.values().filter_map(product).collect()
 }
 
-/// A table of which rows are looked up.
+/// A table whose rows are looked up.
 #[derive(Clone, Debug)]
 pub struct Table {
     pub node: Value,
     pub table: Value,
-    /// Rows, and how long they are.
+    /// Number and length of the rows.
     pub dims: [usize; 2],
     pub meaning: Meaning,
 }
 
-/// The tables of a graph whose rows may be bytes.
+/// Returns the tables of a graph whose rows may become bytes.
 pub fn tables(graph: &Graph, options: &Options) -> Vec<Table> {
     let (constant, meanings) = (constants(graph), Meanings::new(graph));
     let table = |(v, node): (Value, &Node)| {
@@ -84,7 +84,8 @@ pub fn tables(graph: &Graph, options: &Options) -> Vec<Table> {
     graph.values().filter_map(table).collect()
 }
 
-/// The values that convolutions and others without rows in memory multiply with weights, each with what it is.
+/// Returns the values without rows in memory, such as images of convolutions, that are multiplied by weights, each with
+/// the hash of its definition.
 pub fn images(graph: &Graph, options: &Options) -> Vec<(Value, u64)> {
     let (constant, meanings) = (constants(graph), Meanings::new(graph));
     let mut found = BTreeMap::new();
@@ -100,7 +101,8 @@ pub fn images(graph: &Graph, options: &Options) -> Vec<(Value, u64)> {
     found.into_iter().collect()
 }
 
-/// What each value is, whatever its number: its operations down to the names of parameters.
+/// Hashes of the expressions that define values, down to the names of parameters; independent of the numbering of
+/// values.
 pub(super) struct Meanings(Vec<u64>);
 
 impl Meanings {
@@ -119,7 +121,7 @@ impl Meanings {
         self.0[v.index()]
     }
 
-    /// Of weights that are summed over this axis.
+    /// Identifies weights that are reduced over this axis.
     pub fn weights(&self, v: Value, axis: usize) -> Meaning {
         Meaning { value: self.0[v.index()], axis }
     }

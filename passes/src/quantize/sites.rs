@@ -1,32 +1,33 @@
-//! a graph  =>  where it reads weights: products, and rows of tables
+//! a graph  =>  the uses of weights: contractions, and rows of tables
 
 use crate::simplify::splat;
 use sardonyx_base::DType;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 
-/// Fewer weights than these are not worth the rows' scales.
+/// Minimum number of weights for which quantisation pays for the scales of rows.
 const WEIGHTS_MIN: i64 = 4096;
 
-/// Where weights are read.
+/// How weights are used.
 pub enum Site {
-    /// A product; the axes of both factors that are summed over, which of them is of weights, and what the other one is.
+    /// A contraction: the reduction axes of both operands, which operand is the weights, and the layout of the other
+    /// one.
     Product { summed: [Vec<usize>; 2], weights: usize, other: Other },
-    /// Rows of a table.
+    /// Lookup of rows of a table.
     Rows,
 }
 
-/// How what weights are multiplied with lies.
+/// The layout of the operand that weights are multiplied by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Other {
-    /// In rows, each of which is summed over.
+    /// Rows that are each reduced.
     Rows,
-    /// In images, the channels of whose pixels are summed over.
+    /// Images, reduced over the channels of each pixel.
     Pixels,
-    /// As the window of a convolution.
+    /// The window of a convolution.
     Window,
 }
 
-/// `None` where no weights are read; the error is why some stay as they are.
+/// Returns `None` if a node uses no weights; the error says why some stay as they are.
 pub fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Result<Option<Site>, &'static str> {
     if let (Op::Gather { axis: 0 }, &[table, _]) = (&node.op, &node.args[..]) {
         let ty = graph.ty(table);
@@ -71,7 +72,7 @@ fn is_window(graph: &Graph, v: Value) -> bool {
     matches!(node.op, Op::Window(_)) || is_moved(graph, node) && is_window(graph, node.args[0])
 }
 
-/// Whether a value has the elements of another one, in other places, and zeros.
+/// Whether a value consists of another value's elements in other positions, and zeros.
 fn is_moved(graph: &Graph, node: &Node) -> bool {
     match node.op {
         Op::Window(_) | Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => true,
@@ -80,13 +81,13 @@ fn is_moved(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// The value whose elements another one has in other places.
+/// Returns the value from which a value is obtained by data movement.
 pub fn source(graph: &Graph, v: Value) -> Value {
     let node = graph.node(v);
     if is_moved(graph, node) { source(graph, node.args[0]) } else { v }
 }
 
-/// Which values follow from parameters, one at least, and from nothing else.
+/// Whether each value depends on at least one parameter, and otherwise on constants only.
 pub fn constants(graph: &Graph) -> Vec<bool> {
     let mut fixed: Vec<bool> = vec![];
     let mut constant: Vec<bool> = vec![];
@@ -99,7 +100,7 @@ pub fn constants(graph: &Graph) -> Vec<bool> {
     constant
 }
 
-/// Which values reach outputs by elementwise arithmetic, and are read by nothing else.
+/// Whether each value reaches outputs through elementwise operations and data movement only.
 pub fn last_products(graph: &Graph) -> Vec<bool> {
     let mut read = vec![false; graph.nodes.len()];
     let mut last = vec![true; graph.nodes.len()];

@@ -1,6 +1,6 @@
-//! x[batch, position, ..]  =>  x[row, ..]: the kernels that go by rows, between the tables of rows and what restores them
+//! x[batch, position, ..]  =>  x[row, ..]: tables of rows, kernels over packed rows, and unpacking
 //!
-//! Rows are in the order of the mask's elements, so those of a sequence are neighbours. Attention walks keys by their
+//! Rows are in the order of the mask's elements, so those of a sequence are adjacent. Attention indexes keys by their
 //! number in the sequence: `first + j`, where `j < length`.
 
 use super::proof::{Fact, Proof, Role, Rows, rows_of};
@@ -18,7 +18,7 @@ use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Leaves out the rows, or nothing where a kernel would become one of another class.
+/// Returns the program over packed rows, or `None` if a kernel would change its class.
 pub fn apply(program: &Program, proof: &Proof, origins: &[String]) -> Option<Program> {
     let mut new = Packing::begin(program, proof, origins);
     for (step, role) in program.steps.iter().zip(&proof.roles) {
@@ -40,24 +40,24 @@ struct Packing<'a> {
     proof: &'a Proof,
     origins: &'a [String],
     program: Program,
-    /// How many rows are kept.
+    /// Number of rows that are kept.
     rows: Dim,
-    /// bool [batch, positions]: which they are.
+    /// bool [batch, positions]: whether each position is kept.
     keep: Id,
-    /// i64 [2, rows]: batch and position of each.
+    /// i64 [2, rows]: batch and position of each row.
     places: Id,
-    /// i64 [rows]: the first row of each one's sequence, and how many it has.
+    /// i64 [rows]: the first row of each row's sequence, and the number of rows of that sequence.
     first: Id,
     length: Id,
     /// i64 [batch]: the first row of each sequence.
     starts: Id,
-    /// i64 [batch, positions]: the row of each position that is kept; made where it is needed.
+    /// i64 [batch, positions]: the row of each kept position; created on demand.
     row_of: Option<Id>,
     packed: BTreeMap<Id, Id>,
 }
 
 impl<'a> Packing<'a> {
-    /// The tables of rows, all made of the mask.
+    /// Adds the tables of rows, which are computed from the mask.
     fn begin(program: &Program, proof: &'a Proof, origins: &'a [String]) -> Packing<'a> {
         let mut own = Program { steps: vec![], ..program.clone() };
         let mut name = "rows".to_string();
@@ -71,8 +71,8 @@ impl<'a> Packing<'a> {
         let (keep, places, first, length, starts) = (0, 0, 0, 0, 0);
         let mut new =
             Packing { proof, origins, program: own, rows, keep, places, first, length, starts, row_of, packed };
-        // Where a mask leaves out a whole sequence, softmax makes something of it that nobody should rely on; still
-        // it is computed.
+        // If a mask leaves out a whole sequence, softmax still produces values that should not be relied on; these are
+        // computed as in the original program.
         let mut d = Draft::default();
         let seen = new.seen(&mut d, 0, 1);
         let n_seen = d.count(seen);
@@ -125,7 +125,7 @@ impl<'a> Packing<'a> {
         self.program.container(Container::plain(dtype, dims))
     }
 
-    /// Whether the mask is not 0.
+    /// Appends whether the mask is nonzero.
     fn seen(&self, d: &mut Draft, batch: usize, position: usize) -> usize {
         let index = vec![Kernel::var(batch), Kernel::var(position)];
         let mask = d.load(&self.program, self.proof.mask, index, None);
@@ -135,7 +135,7 @@ impl<'a> Packing<'a> {
         }
     }
 
-    /// A new step; per result the statement, the dimensions and the variables of its place.
+    /// Adds a kernel; each of its results is given by a statement, its dimensions and the variables that index it.
     fn push(
         &mut self,
         d: Draft,
@@ -161,7 +161,7 @@ impl<'a> Packing<'a> {
         self.program.steps.push(Step { op: FlowOp::Kernel(Arc::new(kernel)), args, results, origins });
     }
 
-    /// The container of rows that stands for one of all positions.
+    /// Returns the packed container for a container of all positions.
     fn packed(&mut self, id: Id, axes: (usize, usize)) -> Id {
         if let Some(packed) = self.packed.get(&id) {
             return *packed;
@@ -179,14 +179,14 @@ impl<'a> Packing<'a> {
         self.program.steps.push(Step { args: vec![from], results: vec![to], ..step.clone() });
     }
 
-    /// What is not packed, by rows: for kernels that look up nothing.
+    /// Packs an unpacked container into rows, for kernels that must not look up rows themselves.
     fn pack(&mut self, id: Id, (b, s): (usize, usize), origins: &[String]) -> Id {
         if let Some(packed) = self.packed.get(&id) {
             return *packed;
         }
         let to = self.packed(id, (b, s));
         let dims = self.program.containers[to].dims.clone();
-        // The row is where the batch was, the other dimensions keep their order.
+        // The row takes the position of the batch dimension; the other dimensions keep their order.
         let row = b - usize::from(s < b);
         let mut d = Draft::default();
         let [batch, position] =
@@ -203,8 +203,8 @@ impl<'a> Packing<'a> {
         to
     }
 
-    /// All positions of a packed container again. Those that were left out are what they would be, where that is known, else
-    /// 0; in an output 0 wherever the mask is.
+    /// Unpacks a container. Positions that were left out get the value that they would have, if that is known,
+    /// otherwise 0; in an output they are 0 wherever the mask is.
     fn unpack(&mut self, id: Id, origins: &[String]) {
         let axes = self.proof.facts[id].map_or((0, 1), |f| f.axes);
         let row_of = self.row_of();
@@ -245,7 +245,7 @@ impl<'a> Packing<'a> {
         }
     }
 
-    /// start of the sequence + how many are kept before the position
+    /// Returns the row of each position: start of the sequence + number of kept positions before it.
     fn row_of(&mut self) -> Id {
         if let Some(id) = self.row_of {
             return id;
@@ -268,7 +268,7 @@ impl<'a> Packing<'a> {
     fn kernel(&mut self, step: &Step, rows: &Rows) -> Option<()> {
         let k = kernel(step)?;
         let packs = matches!(k.class(), Class::Contract | Class::Attention);
-        // Operands first, so that copies of rows come before the kernel.
+        // Operands come first, so that kernels that pack rows precede this kernel.
         let mut places: Vec<Option<Place>> = vec![];
         for statement in &k.body {
             let Body::Load { memlet, .. } = &statement.body else {
@@ -307,7 +307,7 @@ impl<'a> Packing<'a> {
         fits.then_some(())
     }
 
-    /// The kernel over rows, but that its results are still those of all positions.
+    /// Builds the kernel over rows, with results still indexed by all positions.
     fn by_rows(&self, step: &Step, k: &Kernel, rows: &Rows, places: &[Option<Place>]) -> Option<(Kernel, Vec<Id>)> {
         let number = |v: usize| rows.number(v);
         let row = Kernel::var(rows.row());
@@ -391,20 +391,20 @@ impl<'a> Packing<'a> {
     }
 }
 
-/// Where a load of rows goes.
+/// The packed container for a load.
 struct Place {
     id: Id,
     axes: (usize, usize),
-    /// The row of a key, not the own one.
+    /// Whether the row is that of a key rather than the kernel's own row.
     by_key: bool,
 }
 
-/// The statements of a key of the row's sequence.
+/// A key of the row's sequence, given by its number.
 struct Keys {
-    /// Whether there is one of this number.
+    /// The statement that tells whether such a key exists.
     inside: usize,
     /// Its row.
     index: Dim,
-    /// Its position.
+    /// The statement of its position.
     place: usize,
 }

@@ -1,4 +1,4 @@
-//! What a kernel's statements are at a position that the mask leaves out: a number, a hidden score, or what must not count
+//! What is known of a kernel's statements at a masked position: a number, a hidden score, or an unusable value
 
 use super::proof::Fact;
 use crate::splice::bare_var;
@@ -6,19 +6,19 @@ use sardonyx_base::DType;
 use sardonyx_dialects::flow::{Body, Kernel, Memlet};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// A score that is at most this is hidden: its weight beside one that is not is 0 in f32, unless scores themselves are
-/// thousands.
+/// Scores of at most this are hidden: beside a score that is not, their weight is 0 in f32, unless scores themselves
+/// are in the thousands.
 pub const HIDDEN_MAX: f64 = -1e4;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Known {
     /// The same number wherever the mask is 0.
     Number(f64),
-    /// At most `HIDDEN_MAX`, whatever it is.
+    /// At most `HIDDEN_MAX`.
     Hidden,
-    /// Made of positions that are kept, or of what is the same in any case.
+    /// Depends only on kept positions, or on values that are the same in any case.
     Kept,
-    /// Made of what a position that is left out holds.
+    /// Depends on the contents of a masked position.
     Left,
 }
 
@@ -34,21 +34,22 @@ impl Known {
     }
 }
 
-/// Two variables: of the batch, and of the position that is left out.
+/// Two variables: that of the batch, and that of the masked position.
 pub type Place = (usize, usize);
 
-/// The positions that the reductions of a kernel go over.
+/// The positions that a kernel reduces over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduced {
-    /// They go over kept positions alone: nothing at all may remain of one that is left out, as where it is not computed.
+    /// Only kept positions: a masked one must contribute nothing, as if it were not computed.
     Kept,
-    /// They go over all positions; one that is left out may hold anything.
+    /// All positions; a masked one may hold anything.
     All,
-    /// They go over no position: what is reduced belongs to the position itself.
+    /// No position: the reduction is within each position.
     Within,
 }
 
-/// Each statement where the mask leaves position `place` out. None where a reduction would be another without such positions.
+/// Returns what is known of each statement where the mask leaves out position `place`, or `None` if a reduction would
+/// change without such positions.
 pub fn statements(
     k: &Kernel,
     fact: &dyn Fn(&Memlet) -> Option<Fact>,

@@ -1,11 +1,12 @@
 //! kernels over [batch, positions, ..]  =>  kernels over the rows that the attention mask keeps
 //!
-//! A batch of sequences of different lengths is padded, and a mask says which positions count. What goes row by row
-//! need not be computed for the others. `proof` finds which input is such a mask and which kernels it concerns, `apply`
-//! packs the rows at the entry, runs packed, and restores all positions where somebody reads them.
+//! A batch of sequences of different lengths is padded, and a mask tells which positions count. Operations on single
+//! rows need not be computed for the others. `proof` finds an input that is such a mask and the kernels that it
+//! affects; `apply` packs the rows at the entry, runs the kernels on packed rows, and unpacks them where all positions
+//! are needed.
 //!
-//! Automatic where no output holds a row that is left out. Where one does, the option `masked-rows=zero` says that nobody
-//! reads them: then they are 0.
+//! Automatic if no output contains masked rows. If one does, the option `masked-rows=zero` states that those rows are
+//! not used; they are then 0.
 
 mod apply;
 mod known;
@@ -29,7 +30,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 fn pack(program: &mut Program, rewrites: &mut Rewrites, zero: bool) -> Result<()> {
-    // States count positions by themselves.
+    // Caches determine positions by themselves.
     if program.internal || !program.states.is_empty() || !has_attention(program) {
         return Ok(());
     }
@@ -48,7 +49,7 @@ fn pack(program: &mut Program, rewrites: &mut Rewrites, zero: bool) -> Result<()
                 let steps: Vec<usize> = proof.roles.iter().enumerate().filter(packed).map(|(step, _)| step).collect();
                 let first: Vec<String> = origins_of(program, &steps).into_iter().take(1).collect();
                 let Some(new) = apply::apply(program, &proof, &first) else { continue };
-                // With zeros the program means another one, which is what was asked for.
+                // With zeros, the program's meaning changes as requested, so the rewrite is not validated.
                 let rule = Rule { is_checked: !zero, ..Rule::from("rows") };
                 return rewrites.apply(program, rule, &steps, |program| *program = new).map(drop);
             }
@@ -64,7 +65,7 @@ fn has_attention(program: &Program) -> bool {
     program.steps.iter().filter_map(kernel).any(|k| k.class() == Class::Attention)
 }
 
-/// Inputs that may be masks: two dimensions, over which some attention has keys.
+/// Returns the inputs that may be masks: two-dimensional, where the second dimension counts keys of some attention.
 fn masks(program: &Program) -> Vec<Id> {
     let keys = |k: &Kernel, d: &Dim| k.class() == Class::Attention && k.inner.contains(d);
     let fits = |id: &Id| {

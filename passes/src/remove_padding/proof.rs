@@ -1,9 +1,9 @@
-//! mask [batch, positions]  =>  which kernels may leave out the positions where it is 0, and why the others see no difference
+//! mask [batch, positions]  =>  the kernels that may leave out positions where it is 0, and a proof of it
 //!
-//! A container has *rows* where two of its dimensions are those of the mask and every element belongs to one position.
-//! A kernel goes *by rows* where each point writes the row of its position and reads no other row, attention's keys
-//! apart: those must be hidden by the mask, so that sum, maximum and mixture are the same without them. Everything
-//! else that reads a row gets all positions back, with zeros in place of those left out, and must not see the
+//! A container has *rows* if two of its dimensions are those of the mask and every element belongs to one position. A
+//! kernel goes *by rows* if each point writes the row of its position and reads no other row, except for the keys of
+//! attention: these must be hidden by the mask, so that sum, maximum and weighted sum are the same without them. Every
+//! other consumer of rows gets all positions back, with zeros in place of those left out, and must not depend on the
 //! difference.
 
 use super::known::{self, Known, Reduced};
@@ -17,11 +17,11 @@ use std::collections::BTreeSet;
 /// What is known of a container with rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fact {
-    /// Its dimensions of the batch and of the positions.
+    /// Its batch and position dimensions.
     pub axes: (usize, usize),
-    /// What every element is where the mask is 0.
+    /// The value of every element where the mask is 0, if it is known.
     pub at_masked: Option<f64>,
-    /// Whether rows that are left out are not computed.
+    /// Whether masked rows are left out rather than computed.
     pub packed: bool,
 }
 
@@ -30,17 +30,17 @@ pub struct Fact {
 pub struct Rows {
     pub batch: usize,
     pub position: usize,
-    /// The inner variable that walks the keys of the row's sequence.
+    /// The inner variable that iterates over the keys of the row's sequence.
     pub key: Option<usize>,
 }
 
 impl Rows {
-    /// A variable's number without the one of the position.
+    /// Returns a variable's number once the position variable is removed.
     pub fn number(&self, v: usize) -> usize {
         v - usize::from(v > self.position)
     }
 
-    /// The variable of the row, which takes the place of that of the batch.
+    /// Returns the row variable, which replaces the batch variable.
     pub fn row(&self) -> usize {
         self.number(self.batch)
     }
@@ -59,21 +59,21 @@ pub struct Proof {
     pub batch: Dim,
     pub positions: Dim,
     pub facts: Vec<Option<Fact>>,
-    /// Per step.
+    /// By step.
     pub roles: Vec<Role>,
     /// Packed containers of which other steps read all positions.
     pub unpacked: BTreeSet<Id>,
-    /// Positions that are computed whatever the mask is, because they are read by their number.
+    /// Positions that are computed regardless of the mask, because they are read by a constant index.
     pub kept: BTreeSet<i64>,
 }
 
-/// Why rows are not left out: words, and the step in the way.
+/// Why rows are not left out, and the step that prevents it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss {
     pub reason: &'static str,
     pub step: Option<usize>,
     pub remedy: Option<&'static str>,
-    /// Whether some attention hides the keys where the input is 0: else it is no mask at all.
+    /// Whether some attention hides the keys where the input is 0; otherwise the input is no mask.
     pub is_mask: bool,
 }
 
@@ -82,14 +82,15 @@ const READS: &str = "what the mask leaves out reaches a result";
 const ZERO: &str = "compile with `--masked-rows zero`, where nobody reads them";
 
 impl Proof {
-    /// Errors: what is in the way. `zero`: outputs may hold zeros where the mask is 0.
+    /// Errors: why rows cannot be left out. `zero`: outputs may be 0 where the mask is 0.
     pub fn of(program: &Program, mask: Id, zero: bool) -> Result<Proof, Miss> {
         let [batch, positions] = &program.containers[mask].dims[..] else {
             return Err(Miss { reason: "the mask has not two dimensions", step: None, remedy: None, is_mask: false });
         };
         let uses = Uses::of(program);
         let mut alone = BTreeSet::new();
-        // What is made of inputs alone is not worth packing where all of it is read: then it stays as it is.
+        // A value computed from inputs only is not worth packing if all of its positions are read; it then stays as it
+        // is.
         loop {
             let mut proof = Proof {
                 mask,
@@ -128,7 +129,7 @@ impl Proof {
         }
     }
 
-    /// The step that makes a packed container of what is not packed.
+    /// Returns the step that produces a packed container from unpacked ones.
     fn is_source(&self, program: &Program, uses: &Uses, id: Id) -> Option<usize> {
         let packed = |id: &Id| self.facts[*id].is_some_and(|f| f.packed);
         let at = uses.producers[id].filter(|_| packed(&id))?;
@@ -153,7 +154,7 @@ impl Proof {
         self.roles.iter().any(|role| matches!(role, Role::Rows(Rows { key: Some(_), .. })))
     }
 
-    /// Whether it is worth it: attention and products are among what is packed.
+    /// Whether packing is worthwhile: the packed kernels include attention and contractions.
     pub fn gains(&self, program: &Program) -> bool {
         let product = |(step, role): (&Step, &Role)| {
             matches!(role, Role::Rows(_)) && kernel(step).is_some_and(|k| k.class() == Class::Contract)
@@ -169,7 +170,8 @@ impl Proof {
         }
     }
 
-    /// Dimensions behind batch and positions may change; of the mask also those of 1 between.
+    /// A view may change the dimensions after batch and positions; one of the mask may also insert dimensions of extent
+    /// 1.
     fn view(&mut self, program: &Program, step: &Step) -> Role {
         let (from, to) = (step.args[0], step.results[0]);
         let Some(fact) = self.facts[from] else { return Role::AsItIs };
@@ -206,8 +208,8 @@ impl Proof {
         Role::AsItIs
     }
 
-    /// A kernel may store a known number where the mask is 0 as it walks through all positions of a sequence: a bias of
-    /// scores beside the number of tokens.
+    /// Records results of kernels that iterate over all positions of a sequence and store a known number where the mask
+    /// is 0, such as a bias of scores along with the number of tokens.
     fn on_the_way(&mut self, step: &Step, k: &Kernel) {
         let walks = (k.outer.len()..).zip(&k.inner).filter(|(_, extent)| **extent == self.positions);
         let positions: Vec<usize> = walks.map(|(v, _)| v).collect();
@@ -223,7 +225,7 @@ impl Proof {
         }
     }
 
-    /// The number that a kernel always stores where the mask is 0.
+    /// Returns the number that a kernel always stores where the mask is 0.
     fn stored(&self, step: &Step, k: &Kernel, place: known::Place, reduced: Reduced, w: usize) -> Option<f64> {
         let known = known::statements(k, &|m| self.facts[step.args[m.container]], place, reduced)?;
         let mut values = k.stores.iter().filter(|s| s.memlet.container == w).map(|s| known[s.value]);
@@ -233,7 +235,7 @@ impl Proof {
         }
     }
 
-    /// Whether a kernel with these variables reads its own rows, and keys that the mask hides.
+    /// Returns the variables if the kernel reads only its own rows, and keys that the mask hides.
     fn rows(&self, step: &Step, k: &Kernel, batch: usize, position: usize) -> Option<Rows> {
         let class = k.class();
         let inner = k.outer.len()..k.outer.len() + k.inner.len();
@@ -241,7 +243,7 @@ impl Proof {
         for statement in &k.body {
             let memlet = match &statement.body {
                 Body::Load { memlet, .. } => memlet,
-                // Positions by their number are those of the mask: a variable alone can be looked up.
+                // A position used as a number must be a bare variable, so that it can be looked up in the mask.
                 Body::Index(d)
                     if bare_var(d).is_none() && own_vars(d).iter().any(|v| [batch, position].contains(v)) =>
                 {
@@ -263,7 +265,7 @@ impl Proof {
                     Some(_) | None => return None,
                 }
             } else if matches!(class, Class::Contract | Class::Attention) {
-                // What these read is packed first, which takes whole rows.
+                // The operands of these kernels are packed first, which requires whole rows.
                 let by_row = own_vars_of(memlet).iter().any(|v| [batch, position].contains(v));
                 if by_row && rows_of(memlet, k, &self.batch, &self.positions, batch).is_none() {
                     return None;
@@ -293,7 +295,7 @@ impl Proof {
         Some(Rows { batch, position, key })
     }
 
-    /// A step that gets all positions: it must not see what those hold that are left out.
+    /// Checks that a step which reads all positions does not depend on the contents of those left out.
     fn read_all(&mut self, step: &Step) -> Result<(), &'static str> {
         let packed: Vec<Id> = step.args.iter().copied().filter(|a| self.facts[*a].is_some_and(|f| f.packed)).collect();
         if packed.is_empty() {
@@ -313,7 +315,7 @@ impl Proof {
             }
         }
         for place in places {
-            // A position that is kept by its number is one of those that are read.
+            // A position with a constant index is kept, so it is not one of those left out.
             let fact = |m: &Memlet| {
                 let id = step.args[m.container];
                 let by_number = |f: &Fact| number(k, &m.index[f.axes.1]).is_some();
@@ -330,12 +332,12 @@ impl Proof {
     }
 }
 
-/// Per result the dimensions that are stored at two variables, which nothing else of the place moves with.
+/// Returns, by result, the dimensions that are indexed by the two variables, if no other dimension depends on them.
 fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, usize)>> {
     (0..k.writes.len()).map(|w| axes_stored_at(k, w, batch, position)).collect()
 }
 
-/// The dimensions of one result that are stored at the two variables.
+/// Returns the dimensions of one result that are indexed by the two variables.
 fn axes_stored_at(k: &Kernel, w: usize, batch: usize, position: usize) -> Option<(usize, usize)> {
     let mut found = None;
     for store in k.stores.iter().filter(|s| s.memlet.container == w) {
@@ -350,13 +352,13 @@ fn axes_stored_at(k: &Kernel, w: usize, batch: usize, position: usize) -> Option
     found
 }
 
-/// The number that an index always is.
+/// Returns the value of an index that is constant.
 fn number(k: &Kernel, index: &Dim) -> Option<i64> {
     let one = bare_var(index).and_then(|v| k.extents().nth(v)).is_some_and(|extent| extent.is_const(1));
     if one { Some(0) } else { index.as_const().or_else(|| constant(k, index)) }
 }
 
-/// The number that a statement holds which an index is: `$0`, a constant.
+/// Returns the value of an index that refers to a constant statement, such as `$0`.
 fn constant(k: &Kernel, index: &Dim) -> Option<i64> {
     let text = index.to_string();
     match k.body.get(text.strip_prefix('$')?.parse::<usize>().ok()?)?.body {
@@ -365,7 +367,7 @@ fn constant(k: &Kernel, index: &Dim) -> Option<i64> {
     }
 }
 
-/// Whether other dimensions than these move with the variables.
+/// Whether dimensions other than these depend on the variables.
 fn elsewhere(memlet: &Memlet, axes: (usize, usize), vars: &[usize]) -> bool {
     let others = (0..memlet.index.len()).filter(|a| ![axes.0, axes.1].contains(a));
     others.into_iter().any(|a| own_vars(&memlet.index[a]).iter().any(|v| vars.contains(v)))
@@ -375,7 +377,8 @@ fn own_vars_of(memlet: &Memlet) -> Vec<usize> {
     memlet.index.iter().flat_map(own_vars).collect()
 }
 
-/// The dimensions of an operand that are the mask's and are read at the batch variable and at one of the positions, alone.
+/// Returns the batch and position dimensions of an operand, indexed by variable `var` and by a single other variable,
+/// with the latter.
 pub fn rows_of(memlet: &Memlet, k: &Kernel, batch: &Dim, positions: &Dim, var: usize) -> Option<(usize, usize, usize)> {
     let dims = &k.reads[memlet.container].dims;
     let b = memlet.index.iter().position(|d| bare_var(d) == Some(var))?;

@@ -1,9 +1,9 @@
-//! index maps of reshapes that are no copies: dimensions of 1, dimensions split or merged
+//! Index maps of reshapes that need no copy: dimensions of extent 1, split and merged dimensions
 
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::Kernel;
 
-/// The index map of a reshape that only adds or drops dimensions of 1.
+/// Returns the index map of a reshape that only adds or drops dimensions of extent 1.
 pub fn unit_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     let kept = |dims: &[Dim]| (0..dims.len()).filter(|&i| !dims[i].is_const(1)).collect::<Vec<_>>();
     let (kept_from, kept_to) = (kept(from), kept(to));
@@ -15,7 +15,7 @@ pub fn unit_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     })
 }
 
-/// The index map of a reshape that only splits dimensions: [b, h·d] => [b, h, d]
+/// Returns the index map of a reshape that only splits dimensions: [b, h·d] => [b, h, d].
 pub fn splitting_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     let mut index = vec![];
     let mut next = 0;
@@ -29,11 +29,11 @@ pub fn splitting_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
         }
         index.push(at);
     }
-    // What is left over can only be dimensions of 1.
+    // The remaining dimensions must have extent 1.
     to[next..].iter().all(|d| d.is_const(1)).then_some(index)
 }
 
-/// The index map of a reshape that only puts neighbouring dimensions together: [b, g, r, t] => [b, g·r, t]
+/// Returns the index map of a reshape that only merges adjacent dimensions: [b, g, r, t] => [b, g·r, t].
 pub fn merging_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     let mut index = vec![];
     for (i, n) in to.iter().enumerate() {
@@ -53,7 +53,7 @@ pub fn merging_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
         digits.extend((first < last).then_some(rest));
         index.extend(digits.into_iter().rev());
     }
-    // What is left over can only be dimensions of 1.
+    // The remaining dimensions must have extent 1.
     let left = from.get(index.len()..)?;
     let ones = left.iter().all(|d| d.is_const(1));
     index.extend(left.iter().map(|_| Dim::constant(0)));

@@ -1,8 +1,8 @@
-//! append(past, x)  =>  a kernel that writes the past and x behind it, from the first position on that is not kept
+//! append(past, x)  =>  a kernel that writes the past followed by x, starting at the first position that is not kept
 //!
-//! In memory the axis of either has room for more than is there: a capacity symbol counts in strides and sizes. Where
-//! a call has past and result in one memory, the past is kept: another symbol says how many positions there are none to
-//! write for.
+//! In memory, the axis of both past and result has spare capacity: a capacity symbol replaces its extent in strides and
+//! sizes. If a call has past and result in the same memory, the past is kept in place: another symbol gives the number
+//! of kept positions, which need not be written.
 
 use super::{BodyBuilder, Converter, vars};
 use crate::find_caches::{is_state, uses};
@@ -13,7 +13,7 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value, ir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The layouts of the pasts and of the results of a graph's states, and by the result what counts the kept positions.
+/// The layouts of the caches of a graph (pasts and results), and by result the symbol that counts kept positions.
 #[derive(Default)]
 pub struct States {
     pub layouts: BTreeMap<Value, Layout>,
@@ -22,7 +22,7 @@ pub struct States {
 }
 
 impl States {
-    /// States of equal dimensions share their symbols.
+    /// Caches with equal dimensions share their symbols.
     pub fn of(graph: &Graph, taken: &BTreeSet<String>) -> States {
         let uses = uses(graph);
         let mut out = States::default();
@@ -34,7 +34,7 @@ impl States {
             let names = known.unwrap_or_else(|| {
                 let names = fresh(taken, &out.symbols);
                 let kinds = [SymbolKind::Capacity, SymbolKind::Capacity, SymbolKind::Kept];
-                // Of what is always empty nothing can be kept.
+                // A past that is always empty has nothing to keep.
                 let used = if dims[0].is_const(0) { 2 } else { 3 };
                 out.symbols.extend(names.clone().into_iter().zip(kinds).take(used));
                 pairs.push((dims.clone(), names.clone()));
@@ -51,7 +51,7 @@ impl States {
         out
     }
 
-    /// By place among the inputs and the outputs.
+    /// Returns the caches with their indices among inputs and outputs.
     pub fn ports(&self, graph: &Graph) -> Vec<State> {
         let state = |(output, (_, v)): (usize, &(String, Value))| {
             let past = graph.node(*v).args.first().filter(|_| self.layouts.contains_key(v))?;
@@ -64,7 +64,7 @@ impl States {
     }
 }
 
-/// `capacity_in`, `capacity_out` and `kept`, or with the first number that makes them new.
+/// Returns `capacity_in`, `capacity_out` and `kept`, with the first number that makes all of them new.
 fn fresh(taken: &BTreeSet<String>, own: &[(String, SymbolKind)]) -> [String; 3] {
     let numbered = |base: &str, i: usize| if i == 0 { base.to_string() } else { format!("{base}{i}") };
     let names = |i: usize| {
@@ -77,8 +77,8 @@ fn fresh(taken: &BTreeSet<String>, own: &[(String, SymbolKind)]) -> [String; 3] 
     (0..).map(names).find(free).expect("finitely many names are taken")
 }
 
-/// The names that dimensions of any function of the module have: entry points share the capacities' names, and none
-/// may be another one's dimension.
+/// Returns the names used in dimensions of any function of the module. Entry points share the names of capacities, so
+/// none of these may be another function's dimension.
 pub fn taken_names(module: Operation) -> Result<BTreeSet<String>> {
     let mut taken = BTreeSet::new();
     for function in module.block(0).map_or(vec![], |b| b.operations()) {
@@ -94,13 +94,13 @@ pub fn taken_names(module: Operation) -> Result<BTreeSet<String>> {
     Ok(taken)
 }
 
-/// Entry points share such symbols.
+/// Whether a symbol describes the memory of caches; entry points share such symbols.
 fn is_of_memory(symbol: &Symbol) -> bool {
     matches!(symbol.kind, SymbolKind::Capacity | SymbolKind::Kept)
 }
 
 impl Converter<'_> {
-    /// A concat's kernel; of a state, from the first position on that is not kept.
+    /// Adds the kernel of a concat; for a cache, it starts at the first position that is not kept.
     pub fn append_kernel(&mut self, v: Value, axis: usize, node: &Node) -> Result<usize> {
         let Some(layout) = self.states.layouts.get(&v).cloned() else { return self.concat_kernel(axis, node) };
         let result = Container { layout, ..Container::plain(node.ty.dtype, node.ty.dims.clone()) };
@@ -117,7 +117,7 @@ impl Converter<'_> {
         Ok(self.store_at(b, value, index, result, node))
     }
 
-    /// result[index] = operand[%…]
+    /// Adds the kernel result[index] = operand[%…].
     fn write_at(
         &mut self,
         mut b: BodyBuilder,
@@ -130,7 +130,7 @@ impl Converter<'_> {
         Ok(self.store_at(b, value, index, result, node))
     }
 
-    /// result[index] = value
+    /// Adds the kernel result[index] = value.
     fn store_at(&mut self, mut b: BodyBuilder, value: usize, index: Vec<Dim>, result: Container, node: &Node) -> usize {
         b.kernel.stores.push(Store { memlet: Memlet { container: 0, index }, value });
         b.kernel.writes.push(result.clone());
@@ -140,7 +140,7 @@ impl Converter<'_> {
         id
     }
 
-    /// The container of a value as a view needs it, without room between its elements: a copy of one that has room.
+    /// Returns a contiguous container of a value, as views require: a copy if the value has spare capacity.
     pub fn dense(&mut self, v: Value) -> Result<usize> {
         let id = self.materialise(v)?;
         match self.program.containers[id].layout {

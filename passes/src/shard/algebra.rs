@@ -1,7 +1,7 @@
-//! an operation, how one of its operands is split  =>  how all operands are split then, and the result
+//! an operation, how one of its operands is split  =>  how all of its operands and its result are split
 //!
-//! What holds of an operation along one axis of the mesh whoever asks: the rules that follow from what is split already
-//! (`rules.rs`), and the search for what is best split (`distribute/`).
+//! These are properties of an operation along one axis of the mesh. They serve both the propagation of splits
+//! (`rules.rs`) and the search for the best splits (`distribute/`).
 
 use super::split::{Ranks, Split, State};
 use sardonyx_base::host::Collective;
@@ -10,7 +10,7 @@ use sardonyx_base::{Dim, HostOp};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType};
 
-/// How a rank has what an operation reads, and what it makes.
+/// How the operands and the result of an operation are distributed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     pub operands: Vec<State>,
@@ -18,7 +18,7 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// Every rank does all of it.
+    /// Every rank executes the whole operation.
     pub fn whole(node: &Node) -> Signature {
         Signature { operands: vec![State::Whole; node.args.len()], result: State::Whole }
     }
@@ -29,14 +29,15 @@ impl Signature {
         Signature { operands, result }
     }
 
-    /// All operands and the result are split alike.
+    /// All operands and the result are split in the same way.
     fn alike(split: &Split, node: &Node) -> Signature {
         let state = State::Split(split.clone());
         Signature { operands: vec![state.clone(); node.args.len()], result: state }
     }
 }
 
-/// None where the operation needs whole operands when this one is so.
+/// Returns the signature in which operand `arg` has the given state, or `None` if the operation then needs whole
+/// operands.
 pub fn signature(graph: &Graph, ranks: &Ranks, node: &Node, arg: usize, state: &State) -> Option<Signature> {
     let has = match state {
         State::Split(split) => split,
@@ -75,9 +76,9 @@ pub fn signature(graph: &Graph, ranks: &Ranks, node: &Node, arg: usize, state: &
     }
 }
 
-/// What an operation does that follows from how its operands are: partial ones, else the first that is split so that the
-/// operation may be too. Of a product's operands that which is summed over: what is split along both sides needs no exchange
-/// of the larger result.
+/// Returns the signature that follows from the states of operands: partial ones if all are partial, otherwise that of
+/// the first split operand for which there is a signature. A contraction prefers a split along K, because operands that
+/// are both split along K need no exchange.
 pub fn follows(graph: &Graph, ranks: &Ranks, node: &Node, states: &[&State]) -> Option<Signature> {
     let is_partial = |s: &&&State| matches!(s, State::Partial(_));
     if !states.is_empty() && states.iter().all(|s| is_partial(&s)) {
@@ -96,7 +97,7 @@ pub fn follows(graph: &Graph, ranks: &Ranks, node: &Node, states: &[&State]) -> 
     ways.next()
 }
 
-/// Sums and differences of what is partial are partial too.
+/// Sums and differences of partial values are partial, too.
 fn sum_of_parts(node: &Node, f: Reduction) -> Option<Signature> {
     let adds = matches!(node.op, Op::Map(ScalarFn::Add | ScalarFn::Sub)) && f == Reduction::Add;
     adds.then(|| Signature { operands: vec![State::Partial(f); node.args.len()], result: State::Partial(f) })
@@ -116,7 +117,8 @@ fn product(spec: &ContractSpec, arg: usize, has: &Split) -> Option<Signature> {
     Some(Signature { operands: sides.map(operand).to_vec(), result })
 }
 
-/// Rows that other ranks have are 0 where the table is split by rows; each rank has some, for an index needs a row.
+/// A table split by rows gives 0 for rows of other ranks. Each rank must have a row, because an index needs a valid
+/// row.
 fn gather((graph, ranks): (&Graph, &Ranks), node: &Node, axis: usize, arg: usize, has: &Split) -> Option<Signature> {
     let n_indices = graph.ty(node.args[1]).rank();
     let split = State::Split(has.clone());
@@ -134,7 +136,7 @@ fn gather((graph, ranks): (&Graph, &Ranks), node: &Node, axis: usize, arg: usize
     }
 }
 
-/// Ranks of another axis of the mesh may exchange what is split so.
+/// Whether ranks along another axis of the mesh may execute an exchange on a value that is split in this way.
 fn exchanged(op: &HostOp, axis: usize, has: &Split) -> bool {
     match op {
         HostOp::Collective(op) if op.mesh() == axis => false,
@@ -146,7 +148,7 @@ fn exchanged(op: &HostOp, axis: usize, has: &Split) -> bool {
     }
 }
 
-/// What a slice leaves of a split: of several runs of units it takes some, and which is the first.
+/// Returns the split of a slice that takes some of several runs of units, and the index of its first run.
 pub fn sliced_runs(has: &Split, starts: &[Dim], steps: &[i64], ty: &TensorType) -> Option<(Split, Dim)> {
     let run = has.count.clone() * has.unit.clone();
     let outer = ty.dims[has.dim].exact_div(&run).filter(|_| steps[has.dim] == 1)?;

@@ -1,8 +1,8 @@
-//! a contraction and the collective over its result, a number of chunks  =>  the same for one part of its rows after the other
+//! a contraction and a collective on its result, a number of chunks  =>  both, for one chunk of rows after the other
 //!
-//! Or the whole program in micro-batches that take turns.
-//! What one part exchanges can be on its way while the next one is computed (`overlap.rs`). The rows are a dimension of the
-//! factor that is computed in the call: each part reads the weights as they are, and its sums are those of the whole.
+//! Alternatively, the whole program is executed in alternating micro-batches. The exchange of one chunk can overlap
+//! with the computation of the next (`overlap.rs`). The rows are a dimension of the operand that is computed in the
+//! call: each chunk reads the same weights, and its results equal those of the whole.
 
 use super::micro_batches::{Turns, collective, in_micro_batches};
 use super::redistribute::fixed_values;
@@ -15,8 +15,8 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Host, Node, Op, TensorType, Value};
 
-/// The program with what is computed during exchanges. Errors: E0108 where it grows a cache in place, or for a node that the
-/// overlap names and that has no such contraction.
+/// Returns the program with computation that can overlap with exchanges. Errors: E0108 if it grows a cache in place, or
+/// if the overlap names a node without such a contraction.
 pub fn overlapped(graph: &Graph, overlap: &Overlap) -> Result<(Graph, Vec<Missed>)> {
     let (cut, missed) = match overlap.micro_batches {
         1 => (graph.clone(), vec![]),
@@ -41,7 +41,7 @@ fn in_chunks(graph: &Graph, overlap: &Overlap) -> Result<Graph> {
     let mut chunked = Chunked { out, now: vec![], next_group };
     for (v, node) in graph.values() {
         let now = match sites.iter().find(|site| site.collective == v || site.contraction == v) {
-            // Nothing but its collective reads it.
+            // Its only consumer is the collective.
             Some(site) if site.contraction == v => chunked.now[node.args[0].index()],
             Some(site) => chunked.chunks(graph, site, overlap.chunks)?,
             None => {
@@ -55,11 +55,11 @@ fn in_chunks(graph: &Graph, overlap: &Overlap) -> Result<Graph> {
     Ok(chunked.out)
 }
 
-/// A contraction whose result nothing but a collective reads.
+/// A contraction whose only consumer is a collective.
 struct Site {
     contraction: Value,
     collective: Value,
-    /// The dimension of both results that is cut, and that of the factor it comes from.
+    /// The dimension of both results that is cut, and the operand and dimension from which it comes.
     dim: usize,
     factor: (usize, usize),
 }
@@ -105,7 +105,7 @@ fn sites(graph: &Graph) -> Vec<Site> {
             }
         };
         let rows = (0..spec.result.len()).filter(cuttable).filter_map(|dim| Some((dim, of_factor(dim)?)));
-        // Of dimensions that are as long, the outer one: its parts lie one behind the other.
+        // Of equally long dimensions, the outer one is cut, as its chunks are contiguous.
         let (dim, factor) = rows.max_by_key(|(dim, _)| (size(&made.ty.dims[*dim]), std::cmp::Reverse(*dim)))?;
         (!made.ty.dims[dim].is_const(1)).then_some(Site { contraction, collective: v, dim, factor })
     };

@@ -1,9 +1,10 @@
-//! a program of a batch, a number of micro-batches  =>  the same program for one micro-batch after the other
+//! a program with a batch, a number of micro-batches  =>  the program executed for one micro-batch after the other
 //!
-//! A batch is cut over time as a program is split over ranks: by the same rules, along an axis that has no ranks. What ranks
-//! would exchange, one program has: parts are joined, partial sums added. Each micro-batch is through a stage of a pipeline
-//! before the next one, so that stages work on different ones at a time; where ranks share the work of each, micro-batches take
-//! turns, so that one computes while another one exchanges.
+//! A batch is cut over time in the same way as a program is split over ranks: by the same rules, along a pseudo-axis
+//! without ranks. Exchanges between ranks become operations of one program: parts are concatenated, partial sums added.
+//! In a pipeline, each micro-batch passes a stage before the next one enters it, so that stages work on different ones
+//! at the same time. Where ranks share the work of each micro-batch, micro-batches alternate, so that one computes
+//! while another one exchanges.
 
 use super::redistribute::{Local, States};
 use super::split::{Ranks, TIME};
@@ -15,17 +16,17 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Place, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The batch: the first dimension of the first input that has one.
+/// Returns the batch: the first dimension, unless it is 1, of the first input that has one.
 pub fn batch(graph: &Graph) -> Option<Dim> {
     graph.inputs().find_map(|(_, _, ty)| ty.dims.first().filter(|d| !d.is_const(1)).cloned())
 }
 
-/// When it is the next micro-batch's turn.
+/// When execution switches to the next micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turns {
-    /// When one is through.
+    /// After the whole micro-batch.
     Whole,
-    /// When one has come to something that ranks exchange: the next one computes meanwhile.
+    /// At each collective: the next one computes during the exchange.
     AtCollectives,
 }
 
@@ -57,7 +58,7 @@ fn with_batch_placed(graph: &Graph, batch: &Dim) -> Result<Graph> {
     Ok(out)
 }
 
-/// The program of one micro-batch.
+/// Returns the program of one micro-batch.
 fn part(graph: &Graph, n: usize, i: usize) -> Result<Graph> {
     let ranks = Ranks { axis: TIME, size: n as i64, coordinate: Dim::constant(i as i64) };
     let mut states = States::new();
@@ -70,10 +71,10 @@ fn part(graph: &Graph, n: usize, i: usize) -> Result<Graph> {
     Ok(local.into_graph())
 }
 
-/// The programs of all micro-batches, which have the same operations, as one.
+/// Merges the programs of all micro-batches, which have the same operations, into one.
 struct Merge {
     out: Graph,
-    /// By micro-batch, by value of its program.
+    /// By micro-batch, and by value of its program.
     now: Vec<Vec<Option<Value>>>,
     groups: BTreeMap<(usize, usize), usize>,
 }
@@ -90,7 +91,7 @@ impl Merge {
         if parts.iter().any(|part| part.nodes.len() != n) {
             return Err(Error::defect("micro-batches have different programs"));
         }
-        // From one value that all micro-batches make together to the next, one after the other.
+        // Executes the micro-batches one after the other, between two values to which all of them contribute.
         let mut ends: BTreeSet<usize> = [n].into();
         for (at, node) in parts[0].nodes.iter().enumerate() {
             match turns {
@@ -120,7 +121,7 @@ impl Merge {
         self.now[i][v.index()].ok_or_else(|| Error::defect("a micro-batch reads what nothing makes"))
     }
 
-    /// What does not depend on the micro-batch is there once.
+    /// Adds a node; a value that does not depend on the micro-batch is shared.
     fn push(&mut self, parts: &[Graph], i: usize, node: &Node, v: usize) {
         let args = |merge: &Merge, i: usize| -> Vec<Option<Value>> {
             parts[i].nodes[v].args.iter().map(|a| merge.now[i][a.index()]).collect()
@@ -141,7 +142,7 @@ impl Merge {
         self.now[i][v] = Some(self.out.push(Node { op, args, ..node.clone() }));
     }
 
-    /// A value that is made of what all micro-batches have.
+    /// Adds a value that is computed from the values of all micro-batches.
     fn join(&mut self, parts: &[Graph], at: usize) -> Result<()> {
         let node = &parts[0].nodes[at];
         let own =
@@ -177,7 +178,7 @@ impl Merge {
     }
 }
 
-/// What micro-batches would exchange if they were ranks.
+/// Returns the collective by which micro-batches are combined.
 fn joint(node: &Node) -> Option<Collective> {
     collective(node).filter(|op| op.mesh() == TIME)
 }
@@ -187,7 +188,8 @@ pub fn collective(node: &Node) -> Option<Collective> {
     if let HostOp::Collective(op) = host.op { Some(op) } else { None }
 }
 
-/// An earlier stage would wait for what it gets back before it could go on with the next micro-batch.
+/// Whether a node sends back to an earlier stage, which would have to wait for it before continuing with the next
+/// micro-batch.
 fn goes_back(node: &Node) -> bool {
     matches!(collective(node), Some(Collective::Send { from, to, .. }) if from > to)
 }

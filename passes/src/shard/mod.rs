@@ -1,8 +1,9 @@
-//! a program for one rank  =>  one that all ranks of a mesh run, each on its part, with collectives between
+//! a program for one rank  =>  one program for all ranks of a mesh, each on its part, with collectives in between
 //!
-//! One axis of the mesh after the other. Along each, a value is whole, split or partial ([`split::State`]); each operation
-//! says what its result is when its operands are so (`rules.rs`), and where they must be otherwise, a collective or a slice
-//! is put between (`redistribute.rs`). The coordinate of a rank is a symbol, so that there is one program for all.
+//! The axes of the mesh are processed one after the other. Along each, a value is whole, split or partial
+//! ([`split::State`]). Each operation determines its result's state from those of its operands (`rules.rs`); where it
+//! needs another state, a collective or a slice is inserted (`redistribute.rs`). The coordinate of a rank is a symbol,
+//! so that there is a single program.
 
 mod algebra;
 mod chunks;
@@ -49,10 +50,10 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// The program that all ranks of the mesh run, as the options say it, and what stays on every rank.
+/// Returns the program that all ranks of the mesh run under the options, and remarks on work that every rank repeats.
 pub fn sharded(graph: &Graph, options: &Options, states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
     let (mut graph, mut missed) = (graph.clone(), vec![]);
-    // What host operations call runs on every rank as it is.
+    // Functions called by host operations run on every rank unchanged.
     if !graph.internal {
         let axis_of_stages = options.stages.as_ref().map(|stages| stages.axis);
         let seeded = (0..options.mesh.len()).map(|axis| options.seeds && axis_of_stages != Some(axis));
@@ -77,7 +78,7 @@ pub fn sharded(graph: &Graph, options: &Options, states: &mut [States]) -> Resul
     Ok((graph, missed))
 }
 
-/// The program with sends between stages, one micro-batch after the other.
+/// Returns the program with sends between stages, for one micro-batch after the other.
 fn piped(graph: &Graph, stages: &Stages, missed: &mut Vec<Missed>) -> Result<Graph> {
     check_no_place(graph, stages.axis)?;
     let stage_of = stages_of_values(graph, &stages.begins)?;
@@ -91,7 +92,7 @@ fn piped(graph: &Graph, stages: &Stages, missed: &mut Vec<Missed>) -> Result<Gra
     Ok(piped)
 }
 
-/// Errors: E0108 where something has a place along the axis of a pipeline.
+/// Errors: E0108 if a value is placed along the axis of a pipeline.
 fn check_no_place(graph: &Graph, axis: usize) -> Result<()> {
     let placed = |node: &&Node| matches!(&node.op, Op::Place(place) if place.mesh == axis);
     let Some(node) = graph.nodes.iter().find(placed) else { return Ok(()) };
@@ -100,12 +101,13 @@ fn check_no_place(graph: &Graph, axis: usize) -> Result<()> {
     Err(error.node(node.origins.first().map_or("", String::as_str)))
 }
 
-/// The program of each rank of a mesh, and what stays on every rank. Without `seeds` what nobody has placed is not split.
+/// Returns the program of each rank of a mesh, and remarks. Without `seeds`, only values placed explicitly and their
+/// consumers are split.
 pub fn split(graph: &Graph, mesh: &[i64], seeds: bool, states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
     split_with(graph, mesh, &vec![seeds; mesh.len()], states)
 }
 
-/// The same, where that is said for each axis.
+/// As [`split()`], with `seeds` for each axis.
 pub fn split_with(graph: &Graph, mesh: &[i64], seeds: &[bool], states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
     let (mut local, mut missed) = (graph.clone(), vec![]);
     for (axis, ((&size, states), &seeds)) in mesh.iter().zip(states).zip(seeds).enumerate() {
@@ -116,7 +118,7 @@ pub fn split_with(graph: &Graph, mesh: &[i64], seeds: &[bool], states: &mut [Sta
     Ok((local, missed))
 }
 
-/// The program of each rank along an axis of so many.
+/// Returns the program of each rank along one axis.
 fn split_along(
     graph: &Graph,
     (axis, size): (usize, i64),
@@ -136,7 +138,7 @@ fn split_along(
     Ok((out, missed))
 }
 
-/// Without places along axes that the mesh has not.
+/// Removes placements along axes that the mesh does not have.
 fn unplaced(graph: &Graph) -> Result<Graph> {
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut now: Vec<Value> = vec![];
@@ -151,7 +153,7 @@ fn unplaced(graph: &Graph) -> Result<Graph> {
     Ok(out)
 }
 
-/// A name that the model does not use.
+/// Returns a name for the coordinate that the model does not use.
 fn coordinate(graph: &Graph, axis: usize) -> String {
     let free = |n: &usize| !graph.symbols.contains_key(&name(axis, *n));
     fn name(axis: usize, n: usize) -> String {

@@ -1,7 +1,7 @@
-//! a plan's places of operands  =>  the program with them
+//! placements of operands from a plan  =>  the program with these placements
 //!
-//! A plan names an operand by the ONNX node, which of the operations that stand for it reads it, and its number: what the
-//! program is before it is split does not depend on how it is to be.
+//! A plan identifies an operand by the ONNX node, the index of the operation among those that implement the node, and
+//! the operand's number. This is stable because the program before splitting does not depend on how it will be split.
 
 use crate::placement::OperandPlace;
 use crate::remark::Missed;
@@ -9,7 +9,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use std::collections::{BTreeMap, HashMap};
 
-/// The number of each operation among those of its ONNX node.
+/// Returns the index of each operation among those of its ONNX node.
 pub fn operation_numbers(graph: &Graph) -> Vec<usize> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     let mut numbers = vec![];
@@ -21,14 +21,14 @@ pub fn operation_numbers(graph: &Graph) -> Vec<usize> {
     numbers
 }
 
-/// The program with all places that fit it, and those that do not.
+/// Returns the program with all placements that fit it, and the placements that do not.
 fn placed<'p>(graph: &Graph, places: &'p [OperandPlace]) -> (Graph, Vec<&'p OperandPlace>) {
     let numbers = operation_numbers(graph);
     let mut by_op: BTreeMap<(&str, usize), Vec<usize>> = BTreeMap::new();
     for (i, place) in places.iter().enumerate() {
         by_op.entry((&place.node, place.op)).or_default().push(i);
     }
-    // Of several axes of the mesh the first is what is exchanged first.
+    // With several axes, the first axis of the mesh is exchanged first.
     by_op.values_mut().for_each(|mine| mine.sort_by_key(|i| places[*i].place.mesh));
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut now: Vec<Value> = vec![];
@@ -54,7 +54,7 @@ fn placed<'p>(graph: &Graph, places: &'p [OperandPlace]) -> (Graph, Vec<&'p Oper
     (out, unused)
 }
 
-/// Errors: E0108 for an operand that there is not.
+/// Errors: E0108 if the program lacks an operand.
 pub fn with_operands_placed(graph: &Graph, places: &[OperandPlace]) -> Result<Graph> {
     let (out, unused) = placed(graph, places);
     match unused.first() {
@@ -65,7 +65,7 @@ pub fn with_operands_placed(graph: &Graph, places: &[OperandPlace]) -> Result<Gr
     }
 }
 
-/// The same for an entry point: one beside `main` may lack operations.
+/// As [`with_operands_placed`], for an entry point: those other than `main` may lack operations.
 pub fn with_places(graph: &Graph, places: &[OperandPlace], missed: &mut Vec<Missed>) -> Result<Graph> {
     if graph.name == "main" {
         return with_operands_placed(graph, places);

@@ -1,7 +1,7 @@
-//! a value as a rank has it  =>  the same value as an operation needs it
+//! a value as a rank holds it  =>  the same value as an operation needs it
 //!
-//! Whole to split is a slice, or the operation itself on slices where it only repeats or renames what parameters hold; split
-//! to whole is an all-gather; partial to whole an all-reduce, to split a reduce-scatter.
+//! Whole to split is a slice, or the operation itself on slices if it only repeats or renames contents of parameters;
+//! split to whole is an all-gather; partial to whole is an all-reduce, and partial to split a reduce-scatter.
 
 use super::split::{Ranks, Split, State};
 use crate::find_caches;
@@ -14,29 +14,29 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Host, Node, Op, TensorType, Value};
 use std::collections::{BTreeMap, HashMap};
 
-/// The program of a rank, while it is made.
+/// The program of a rank under construction.
 pub struct Local<'g> {
-    /// The program of all.
+    /// The program of all ranks together.
     pub graph: &'g Graph,
     pub ranks: Ranks,
     out: Graph,
-    /// By value of the whole program: what the rank has of it.
+    /// By value of the whole program: the rank's value and its state.
     placed: Vec<(Value, State)>,
     wholes: HashMap<Value, Value>,
     splits: HashMap<(Value, Split), Value>,
-    /// By value: whether it follows from parameters and constants alone.
+    /// By value: whether it depends on parameters and constants only.
     fixed: Vec<bool>,
-    /// How often each value is used.
+    /// Number of uses of each value.
     uses: Vec<usize>,
-    /// How each input that a state continues is split, in this entry point and those before.
+    /// How each input that a cache continues is split, in this entry point and earlier ones.
     pub states: &'g mut States,
     next_group: usize,
     pub missed: Vec<Missed>,
-    /// Products and tables may be split that nothing before them splits.
+    /// Whether contractions and tables may be split that no earlier operation splits.
     pub seeds: bool,
 }
 
-/// By value: whether it follows from parameters and constants alone.
+/// Returns, by value, whether it depends on parameters and constants only.
 pub fn fixed_values(graph: &Graph) -> Vec<bool> {
     let mut fixed: Vec<bool> = vec![];
     for node in &graph.nodes {
@@ -47,7 +47,7 @@ pub fn fixed_values(graph: &Graph) -> Vec<bool> {
     fixed
 }
 
-/// By the name of an input.
+/// Splits of caches by the name of their input.
 pub type States = BTreeMap<String, Option<Split>>;
 
 impl<'g> Local<'g> {
@@ -64,7 +64,7 @@ impl<'g> Local<'g> {
         &self.placed[v.index()].1
     }
 
-    /// What the rank has of a value.
+    /// Returns the rank's part of a value.
     pub fn own(&self, v: Value) -> Value {
         self.placed[v.index()].0
     }
@@ -73,12 +73,12 @@ impl<'g> Local<'g> {
         self.fixed[v.index()]
     }
 
-    /// Whether a call may append to the memory of what it appends to.
+    /// Whether a call may append in place, in the memory of the first operand.
     pub fn is_state(&self, v: Value) -> bool {
         find_caches::is_state(self.graph, &self.uses, v)
     }
 
-    /// Has the rank have a part of an input that nothing has used yet.
+    /// Restricts an input that is not used yet to the rank's part.
     pub fn cut_input(&mut self, v: Value, part: Part, split: &Split) -> Value {
         let own = self.own(v);
         let node = &mut self.out.nodes[own.index()];
@@ -90,19 +90,19 @@ impl<'g> Local<'g> {
         own
     }
 
-    /// Says what the rank has of the next value.
+    /// Records the rank's part of the next value.
     pub fn put(&mut self, value: Value, state: State) {
         self.placed.push((value, state));
     }
 
-    /// A node of the rank's program; its type is that of the whole one where it follows from the operands or from `ty`.
+    /// Adds a node to the rank's program. `ty` is its type, unless that follows from the operation and its operands.
     pub fn add(&mut self, op: Op, args: &[Value], ty: TensorType, origins: &[String]) -> Result<Value> {
         let takes_type = matches!(op, Op::Const(_) | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. })
             || matches!(op, Op::Transpose { .. } | Op::Map(_) | Op::Concat { .. } | Op::Append { .. });
         self.out.add_as(op, args, (!takes_type).then_some(ty), origins)
     }
 
-    /// The value as every rank has it all.
+    /// Returns the whole value, equal on every rank.
     pub fn whole(&mut self, v: Value) -> Result<Value> {
         if let Some(&known) = self.wholes.get(&v) {
             return Ok(known);
@@ -128,7 +128,7 @@ impl<'g> Local<'g> {
         self.add(Op::Host(Box::new(host)), &[arg], ty, origins)
     }
 
-    /// The dimension of a split as three, of which the middle one counts the units.
+    /// Returns the type with the dimension of a split replaced by three, of which the middle one counts units.
     fn opened(ty: &TensorType, split: &Split, units: Dim) -> TensorType {
         let mut dims = ty.dims.clone();
         dims.splice(split.dim..=split.dim, [split.outer.clone(), units, split.unit.clone()]);
@@ -146,7 +146,7 @@ impl<'g> Local<'g> {
         self.add(Op::Reshape, &[all], ty.clone(), origins)
     }
 
-    /// The value as each rank has some units of it.
+    /// Returns the rank's part of the value under a split.
     pub fn split(&mut self, v: Value, split: &Split) -> Result<Value> {
         let key = (v, split.clone());
         if let Some(&known) = self.splits.get(&key) {
@@ -195,8 +195,8 @@ impl<'g> Local<'g> {
         self.add(Op::Reshape, &[part], local, origins)
     }
 
-    /// The part of what was moved, repeated or computed element by element is that of its parts: nobody computes the rest,
-    /// nor reads the rest of a parameter.
+    /// Computes the part of data movement and elementwise functions from parts of their operands, so that no rank
+    /// computes the rest or reads the rest of a parameter.
     fn part_of_whole(&mut self, v: Value, split: &Split) -> Result<Value> {
         let node = self.graph.node(v);
         let (local, origins) = (split.local(&node.ty, &self.ranks), node.origins.as_slice());
@@ -238,7 +238,7 @@ impl<'g> Local<'g> {
         }
     }
 
-    /// What a rank has of a parameter or an input, where the dimension is a number.
+    /// Returns the rank's part of a parameter or an input, if the dimension is constant.
     pub fn part(&self, node: &Node, split: &Split) -> Option<Part> {
         node.ty.dims.get(split.dim)?.as_const().filter(|n| split.extent().is_const(*n))?;
         let positive = |d: &Dim| d.as_const().filter(|n| *n > 0);
@@ -246,7 +246,7 @@ impl<'g> Local<'g> {
         Some(Part { axis: split.dim, outer, count, unit, start: split.start(&self.ranks), len: split.len(&self.ranks) })
     }
 
-    /// A rank counts from its first position on.
+    /// Adds the rank's part of an iota, which starts at the rank's first position.
     fn iota(&mut self, split: &Split, local: TensorType, origins: &[String]) -> Result<Value> {
         let count = self.add(Op::Iota { axis: split.dim }, &[], local.clone(), origins)?;
         let start = Op::Dims(vec![split.start(&self.ranks) * split.unit.clone()]);
@@ -255,7 +255,7 @@ impl<'g> Local<'g> {
         self.add(Op::Map(ScalarFn::Add), &[count, start], local, origins)
     }
 
-    /// Makes the outputs whole, but those that continue a part of an input. Gives what stays on every rank.
+    /// Makes the outputs whole, except caches of which each rank keeps a part. Returns the remarks.
     pub fn finish(&mut self) -> Result<Vec<Missed>> {
         for (name, v) in &self.graph.outputs {
             let continues_part = self.is_state(*v) && matches!(self.state(*v), State::Split(_));

@@ -1,6 +1,7 @@
-//! operation, how a rank has its operands  =>  the rank's operation, and how the rank has its result
+//! an operation, the states of its operands on a rank  =>  the rank's operation, and the state of its result
 //!
-//! An operation keeps a split that it does not look across, and makes others whole. A sum over what is split is partial.
+//! An operation keeps a split along dimensions that it processes independently, and makes other operands whole. A
+//! reduction over a split dimension gives a partial result.
 
 use super::algebra::{Signature, follows, signature, sliced_runs};
 use super::redistribute::Local;
@@ -11,7 +12,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Node, Op, Place, TensorType, Value};
 
 impl Local<'_> {
-    /// Puts the next value of the program into that of the rank.
+    /// Adds the next value of the program to the program of the rank.
     pub fn place(&mut self, v: Value) -> Result<()> {
         let graph = self.graph;
         let node = graph.node(v);
@@ -36,7 +37,7 @@ impl Local<'_> {
         follows(self.graph, &self.ranks, node, &states)
     }
 
-    /// The operation on operands that are made as it needs them.
+    /// Adds the operation, with operands in the states that the signature requires.
     fn follow_signature(&mut self, node: &Node, signature: &Signature) -> Result<(Value, State)> {
         let state = signature.result.clone();
         if let (Op::Gather { axis }, Some(State::Split(rows))) = (&node.op, signature.operands.first())
@@ -61,8 +62,8 @@ impl Local<'_> {
         Ok((self.add(op, &args, ty, &node.origins)?, state))
     }
 
-    /// A slice of several runs of units begins where they begin in what the rank has: the queries, keys or values of one
-    /// product.
+    /// Returns the operation on a part. A slice of several runs of units starts where these runs start in the rank's
+    /// part, for instance the queries, keys or values from one contraction.
     fn op_on_part(&self, node: &Node, operands: &[State], split: &Split) -> Op {
         let (Op::Slice { starts, steps }, [State::Split(has)]) = (&node.op, operands) else { return node.op.clone() };
         let Some((_, first)) = sliced_runs(has, starts, steps, &node.ty) else { return node.op.clone() };
@@ -71,12 +72,12 @@ impl Local<'_> {
         Op::Slice { starts, steps: steps.clone() }
     }
 
-    /// The operation on whole operands.
+    /// Adds the operation on whole operands.
     fn same(&mut self, node: &Node) -> Result<(Value, State)> {
         self.follow_signature(node, &Signature::whole(node))
     }
 
-    /// As the model or the plan says.
+    /// Adds a value with a placement given by the model or the plan.
     fn placed(&mut self, place: &Place, node: &Node) -> Result<(Value, State)> {
         let arg = node.args[0];
         let Some((dim, outer, unit)) = &place.split else { return Ok((self.whole(arg)?, State::Whole)) };
@@ -90,8 +91,8 @@ impl Local<'_> {
         Ok((self.split(arg, &split)?, State::Split(split)))
     }
 
-    /// A state that grows in place is split as what is appended to it, where what reads it needs it so: each rank then
-    /// keeps its own part, and callers who have it whole get it whole.
+    /// A cache that grows in place is split like the value appended to it, if its consumers need it so. Each rank then
+    /// keeps its own part; callers that hold a whole cache get it whole.
     fn append(&mut self, v: Value, axis: usize, node: &Node) -> Result<(Value, State)> {
         let [past, next] = [node.args[0], node.args[1]];
         let name = match &self.graph.node(past).op {
@@ -105,7 +106,7 @@ impl Local<'_> {
             }
             State::Split(_) | State::Whole | State::Partial(_) => None,
         };
-        // Of all entry points the first decides: a cache is one for all.
+        // The first entry point decides, as all entry points share a cache.
         let split = self.states.entry(name).or_insert(own).clone();
         let Some((split, part)) = split.and_then(|s| Some((s.clone(), self.part(self.graph.node(past), &s)?))) else {
             return self.same(node);
@@ -140,7 +141,7 @@ impl Local<'_> {
         }
     }
 
-    /// A large table is split by rows, so that each rank has some and looks for those: that saves memory, not time.
+    /// Splits a large table by rows, so that each rank looks up those that it has. This saves memory, not time.
     fn looked_up_by_size(&mut self, axis: usize, node: &Node) -> Result<(Value, State)> {
         let table = self.graph.ty(node.args[0]);
         let is_param = matches!(self.graph.node(node.args[0]).op, Op::Param { .. });
@@ -154,7 +155,7 @@ impl Local<'_> {
         }
     }
 
-    /// Rows of a table of which each rank has some: those of other ranks are 0, and the sum over all ranks has them all.
+    /// Looks up rows in a table split by rows: rows of other ranks are 0, and the sum over all ranks gives every row.
     fn looked_up(&mut self, axis: usize, split: &Split, node: &Node) -> Result<Value> {
         let [data, indices] = [node.args[0], node.args[1]];
         let (at, origins) = (self.graph.ty(indices).clone(), node.origins.as_slice());
@@ -180,7 +181,7 @@ impl Local<'_> {
         self.add(Op::Map(ScalarFn::Select), &[inside, found, zero], node.ty.clone(), origins)
     }
 
-    /// A number for each element.
+    /// Broadcasts a number to the shape of `like`.
     fn number(&mut self, value: Dim, like: &TensorType, origins: &[String]) -> Result<Value> {
         let one = self.add(Op::Dims(vec![value]), &[], TensorType::new(DType::I64, vec![]), origins)?;
         self.add(Op::Broadcast { dims: vec![] }, &[one], like.clone(), origins)

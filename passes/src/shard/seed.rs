@@ -1,7 +1,8 @@
-//! where splitting begins: at a product with a parameter whose other operand every rank has
+//! the start of splitting: a contraction of a whole operand with a parameter
 //!
-//! The columns of the parameter are split. The next product along these columns then has a part of each sum, which one
-//! all-reduce makes whole: the rule for pairs of products. Columns that are heads afterwards are split by whole heads.
+//! The columns of the parameter are split. The next contraction then reduces over these columns, so each rank has
+//! partial sums, which a single all-reduce completes: the usual pairing of contractions. Columns that later become
+//! heads are split in whole heads.
 
 use super::algebra::signature;
 use super::redistribute::Local;
@@ -12,17 +13,18 @@ use sardonyx_base::dim::product;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 use std::collections::HashMap;
 
-/// A product is worth an exchange of its result where that takes less time than it saves: multiply-adds per second of a
-/// rank, seconds until all have met, bytes per second that are exchanged. A processor's core, and what cores share.
+/// Splitting a contraction pays off if it saves more time than exchanging the result takes. Assumed rates for cores of
+/// a processor: multiply-adds per second of a rank, seconds until all ranks have met, bytes per second exchanged
+/// between cores.
 const PRODUCTS: f64 = 25e9;
 const LATENCY: f64 = 5e-6;
 const BANDWIDTH: f64 = 4e9;
 
-/// A table of fewer bytes is on every rank.
+/// Smaller tables are held by every rank.
 const TABLE_BYTES_MIN: i64 = 16 << 20;
 
 impl Local<'_> {
-    /// The operand of a product by which it is split, and how.
+    /// Returns the operand of a contraction by which it is split, and the split.
     pub fn seed(&self, v: Value, spec: &ContractSpec) -> Option<(usize, Split)> {
         if !self.seeds {
             return None;
@@ -56,8 +58,8 @@ impl Local<'_> {
         Some((arg, Split::new(at, units, &self.ranks)))
     }
 
-    /// Whether something is gained by leaving a value split: a later product sums over the dimension, and nothing looks along
-    /// it before.
+    /// Whether leaving a value split pays off: a later contraction reduces over the dimension, and no reduction along
+    /// it comes before.
     pub fn stays(&self, v: Value, split: &Split) -> bool {
         let mut summed = false;
         let looks_along = self.follow(v, split, |node, at, has| {
@@ -67,9 +69,9 @@ impl Local<'_> {
         !looks_along && summed
     }
 
-    /// Whether the products that read a value have it split as it is here, perhaps in other dimensions: then the other
-    /// operand, whose units are as many, is split alike. That is so too where each rank has equally many units; not where
-    /// ranks have fewer or no heads of keys of which each serves several heads of queries.
+    /// Whether the contractions that consume a value see it split by single indices of a dimension, possibly another
+    /// one: the other operand, with as many units, is then split in the same way. This also holds if each rank has
+    /// equally many units, but not if ranks have fewer or no key heads, each of which serves several query heads.
     pub fn meets_its_like(&self, v: Value, split: &Split) -> bool {
         let mut alike = true;
         self.follow(v, split, |node, _, has| {
@@ -79,8 +81,8 @@ impl Local<'_> {
         alike || split.count.is_const(self.ranks.size)
     }
 
-    /// Shows who reads a split value, as which operand and how it is split then, and who reads what they make of it; until
-    /// `ends` says so. Gives whether it did.
+    /// Calls `ends` for each consumer of a split value, and for consumers of results that remain split, with the
+    /// operand's index and its split, until `ends` returns true. Returns whether it did.
     fn follow(&self, v: Value, split: &Split, mut ends: impl FnMut(&Node, usize, &Split) -> bool) -> bool {
         let mut seen: HashMap<Value, Split> = HashMap::from([(v, split.clone())]);
         for (reader, node) in self.graph.values().skip(v.index() + 1) {
@@ -98,8 +100,8 @@ impl Local<'_> {
         false
     }
 
-    /// Whether a table is worth to be split by rows, so that each rank has some and looks for those: where it is large. That
-    /// saves memory, not time.
+    /// Whether a table is large enough to be split by rows, so that each rank looks up those that it has. This saves
+    /// memory, not time.
     pub fn splits_table(&self, table: &TensorType, axis: usize) -> bool {
         let rows = table.dims[axis].as_const().unwrap_or(0);
         let bytes = table.elements().as_const().unwrap_or(0).saturating_mul(table.dtype.bytes() as i64);
@@ -107,9 +109,10 @@ impl Local<'_> {
     }
 }
 
-/// What the first reshape that reads a value, perhaps behind maps, makes of a dimension: of several factors the largest
-/// but the last, which are the heads where the last one is what a head has. Slices of it may be read instead: queries, keys
-/// and values of one product.
+/// Returns [outer, count, unit] for a dimension, as the first reshape that reads the value splits it, possibly after
+/// maps. The units are counted by the largest of the resulting dimensions except the last; these are the heads if the
+/// last dimension holds the elements of a head. Slices may be read instead: queries, keys and values from one
+/// contraction.
 pub fn head_units(graph: &Graph, v: Value, dim: usize) -> Option<[Dim; 3]> {
     let mut seen: HashMap<Value, (usize, Dim)> = HashMap::from([(v, (dim, Dim::constant(1)))]);
     for (reader, node) in graph.values().skip(v.index() + 1) {
@@ -140,13 +143,14 @@ pub fn head_units(graph: &Graph, v: Value, dim: usize) -> Option<[Dim; 3]> {
     None
 }
 
-/// The dimension of a product's result that an operand's split dimension is; none where it is summed over.
+/// Returns the dimension of a contraction's result that corresponds to the operand's split dimension; `None` if it is
+/// reduced.
 fn result_dim(spec: &ContractSpec, at: usize, has: &Split) -> Option<usize> {
     let letters = if at == 0 { &spec.left } else { &spec.right };
     spec.result.iter().position(|c| *c == letters[has.dim])
 }
 
-/// The dimensions that a reshape makes of one: from which on, and which.
+/// Returns the dimensions into which a reshape splits a dimension, and the index of the first one.
 fn factors<'d>(extent: &Dim, from: &[Dim], to: &'d [Dim], dim: usize) -> Option<(usize, &'d [Dim])> {
     let before = product(&from[..dim]);
     let first = (0..to.len()).find(|at| product(&to[..*at]) == before)?;

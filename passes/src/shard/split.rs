@@ -1,4 +1,4 @@
-//! what a rank has of a tensor: all of it, some units along a dimension, or a part of the sum
+//! a rank's part of a tensor: all of it, some units along a dimension, or a partial result of a reduction
 
 use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
@@ -9,18 +9,18 @@ use sardonyx_dialects::sdx::TensorType;
 /// An axis of the mesh, over which a program is split.
 #[derive(Clone, Debug)]
 pub struct Ranks {
-    /// The number of the axis.
+    /// Index of the axis.
     pub axis: usize,
     pub size: i64,
-    /// The coordinate along it.
+    /// The rank's coordinate along it.
     pub coordinate: Dim,
 }
 
-/// The number of no axis of any mesh: along it are parts of the work of one rank, one after the other.
+/// A pseudo-axis of no mesh, along which the parts are executed by the same rank one after the other.
 pub const TIME: usize = usize::MAX;
 
 impl Ranks {
-    /// The first and the number of so many things that the rank has.
+    /// Returns the first and the number of the rank's items, out of n.
     fn part(&self, n: &Dim) -> [Dim; 2] {
         match self.coordinate.as_const().filter(|_| self.axis == TIME) {
             Some(at) => part_in_time(n, self.size, at),
@@ -29,16 +29,16 @@ impl Ranks {
     }
 }
 
-/// First and number of one of the parts that a rank does one after the other: as expressions, too, the numbers of all of them
-/// add up to what there is. The last one has what is left.
+/// Returns the first item and the number of items of one of several parts that a rank executes one after the other. The
+/// numbers of all parts add up to `n`, also symbolically; the last part takes the remainder.
 pub fn part_in_time(n: &Dim, parts: i64, at: i64) -> [Dim; 2] {
     let each = n.floordiv(&Dim::constant(parts));
     let start = |at: i64| if at == parts { n.clone() } else { each.clone() * Dim::constant(at) };
     [start(at), start(at + 1) - start(at)]
 }
 
-/// A dimension is `outer` runs of `count` units of `unit` elements, of which a rank has the same units of each run: as
-/// many as every other rank, but the last ranks may have fewer, or none. Heads of attention are such units.
+/// A dimension consists of `outer` runs of `count` units of `unit` elements. A rank has the same units of each run: as
+/// many as every other rank, except that the last ranks may have fewer or none. Heads of attention are such units.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Split {
     pub dim: usize,
@@ -47,18 +47,18 @@ pub struct Split {
     pub unit: Dim,
 }
 
-/// What a rank has of a value.
+/// How a rank holds a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// All of it; every rank has the same.
+    /// Every rank has the whole value.
     Whole,
     Split(Split),
-    /// The values of all ranks, combined, are the value.
+    /// The value is the reduction of the values of all ranks.
     Partial(Reduction),
 }
 
 impl Split {
-    /// In one form for all splits that are the same: where the ranks divide the units, what a rank has is one unit.
+    /// Normalises equal splits: if the ranks divide the units evenly, each rank's part is one unit.
     pub fn new(dim: usize, [outer, count, unit]: [Dim; 3], ranks: &Ranks) -> Split {
         let size = Dim::constant(ranks.size);
         match count.exact_div(&size) {
@@ -67,12 +67,12 @@ impl Split {
         }
     }
 
-    /// Along a dimension, element by element.
+    /// Splits a dimension element by element.
     pub fn plain(dim: usize, extent: &Dim, ranks: &Ranks) -> Split {
         Split::new(dim, [Dim::constant(1), extent.clone(), Dim::constant(1)], ranks)
     }
 
-    /// The same of another dimension.
+    /// Returns the same split of another dimension.
     pub fn at(&self, dim: usize) -> Split {
         Split { dim, ..self.clone() }
     }
@@ -81,32 +81,32 @@ impl Split {
         product(&[self.outer.clone(), self.count.clone(), self.unit.clone()])
     }
 
-    /// The first unit of a rank.
+    /// Returns the first unit of a rank.
     pub fn start(&self, ranks: &Ranks) -> Dim {
         let [start, _] = ranks.part(&self.count);
         start
     }
 
-    /// How many units a rank has.
+    /// Returns the number of units of a rank.
     pub fn len(&self, ranks: &Ranks) -> Dim {
         let [_, len] = ranks.part(&self.count);
         len
     }
 
-    /// Whether every rank surely has some units.
+    /// Whether every rank provably has some units.
     pub fn none_is_empty(&self, ranks: &Ranks) -> bool {
         let last = |count: i64| count.checked_add(ranks.size - 1).map(|n| n / ranks.size * (ranks.size - 1));
         self.count.as_const().is_some_and(|count| last(count).is_some_and(|first| first < count))
     }
 
-    /// The type of what a rank has.
+    /// Returns the type of a rank's part.
     pub fn local(&self, ty: &TensorType, ranks: &Ranks) -> TensorType {
         let mut dims = ty.dims.clone();
         dims[self.dim] = product(&[self.outer.clone(), self.len(ranks), self.unit.clone()]);
         TensorType::new(ty.dtype, dims)
     }
 
-    /// The split of the dimensions after a reshape that leaves each rank the same elements, where there is one.
+    /// Returns the split after a reshape that leaves each rank the same elements, if there is one.
     pub fn through_reshape(&self, from: &[Dim], to: &[Dim], ranks: &Ranks) -> Option<Split> {
         let (of_from, of_to) = groups(from, to)?.into_iter().find(|(f, _)| f.contains(&self.dim))?;
         let outer = product(&from[of_from.start..self.dim]) * self.outer.clone();
@@ -123,11 +123,11 @@ impl Split {
 
 type Groups = Vec<(std::ops::Range<usize>, std::ops::Range<usize>)>;
 
-/// Neighbouring dimensions of both whose products are equal, as small as they can be.
+/// Groups adjacent dimensions of both shapes so that their products are equal, in groups as small as possible.
 fn groups(from: &[Dim], to: &[Dim]) -> Option<Groups> {
     let (mut out, mut f, mut t) = (vec![], 0, 0);
     while f < from.len() {
-        // The shortest pair of runs; what is left at the end joins the last one.
+        // The shortest pair of groups comes first; remaining dimensions at the end join the last group.
         let pairs = (f + 1..=from.len()).flat_map(|fe| (t + 1..=to.len()).map(move |te| (fe, te)));
         let mut pairs: Vec<(usize, usize)> = pairs.collect();
         pairs.sort_by_key(|(fe, te)| fe + te);
@@ -182,11 +182,11 @@ mod tests {
             through([1, 12, 1], 2, &["b", "s", "12", "32"], &["b", "s", "384"], 4),
             told("2: 1 x 4 x 96, 1 from r")
         );
-        // Half a head is no unit; whole heads are, though one rank has none of them.
+        // Half a head is not a unit; whole heads are, even if one rank has none.
         assert_eq!(through([1, 384, 1], 2, &["b", "s", "384"], &["b", "s", "12", "32"], 8), None);
         let uneven = through([1, 2, 32], 1, &["s", "64"], &["s", "2", "32"], 4);
         assert_eq!(uneven, told("1: 1 x 2 x 1, min(1, max(0, -r + 2)) from min(2, r)"));
-        // Behind what is merged before it.
+        // After a dimension that is merged into it.
         assert_eq!(
             through([1, 12, 1], 1, &["b", "12", "s", "32"], &["12*b", "s", "32"], 4),
             told("0: b x 4 x 3, 1 from r")

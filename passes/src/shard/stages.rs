@@ -1,8 +1,8 @@
-//! a program, the nodes with which the stages of a pipeline begin  =>  the program with sends from each stage to the next
+//! a program, the nodes at which the stages of a pipeline begin  =>  the program with sends from each stage to the next
 //!
-//! Each stage belongs to the ranks with one coordinate along an axis of the mesh. What a stage reads that an earlier one
-//! computes is sent there, once; outputs are sent to the first stage. The program stays the same on all ranks: a rank of one
-//! stage runs what is needed for what it sends (`runtime/src/program/needed.rs`).
+//! Each stage belongs to the ranks with one coordinate along an axis of the mesh. A value that a stage reads from an
+//! earlier one is sent to it once; outputs are sent to the first stage. The program is the same on all ranks: a rank
+//! executes what is needed for the values that its stage sends (`runtime/src/program/needed.rs`).
 
 use super::redistribute::fixed_values;
 use crate::find_caches;
@@ -13,7 +13,7 @@ use sardonyx_base::{Error, HostOp, Result};
 use sardonyx_dialects::sdx::{Graph, Host, Node, Op, Value};
 use std::collections::BTreeMap;
 
-/// Errors: E0108 where the axis has another number of ranks.
+/// Errors: E0108 if the axis does not have one rank for each stage.
 pub fn check_ranks(stages: &Stages, mesh: &[i64]) -> Result<()> {
     let ranks = mesh.get(stages.axis).copied().unwrap_or(1);
     if ranks == stages.begins.len() as i64 + 1 {
@@ -24,7 +24,8 @@ pub fn check_ranks(stages: &Stages, mesh: &[i64]) -> Result<()> {
     Err(Error::user("E0108", message).help("give a node for each stage but the first, and a rank for each"))
 }
 
-/// By value. Errors: E0108 for a node that begins no stage, or before that of the stage before it.
+/// Returns the stage of each value. Errors: E0108 for an unknown node, or one that does not follow the start of the
+/// previous stage.
 pub fn stages_of_values(graph: &Graph, begins: &[String]) -> Result<Vec<usize>> {
     let mut first = vec![0];
     for name in begins {
@@ -42,7 +43,7 @@ pub fn stages_of_values(graph: &Graph, begins: &[String]) -> Result<Vec<usize>> 
     Ok((0..graph.nodes.len()).map(|v| first.iter().rposition(|first| *first <= v).unwrap_or(0)).collect())
 }
 
-/// The program with sends, and what every rank has to compute nevertheless.
+/// Returns the program with sends, and remarks on what every rank must compute nevertheless.
 pub fn with_sends(graph: &Graph, axis: usize, stage_of: &[usize]) -> Result<(Graph, Vec<Missed>)> {
     check_no_state(graph, "cannot go through a pipeline")?;
     let mut sends = Sends {
@@ -77,7 +78,7 @@ pub fn with_sends(graph: &Graph, axis: usize, stage_of: &[usize]) -> Result<(Gra
     Ok((sends.out, missed))
 }
 
-/// Errors: E0108 where an output continues a cache, whose rows are not cut yet.
+/// Errors: E0108 if an output continues a cache, because caches are not split into stages or micro-batches yet.
 pub fn check_no_state(graph: &Graph, cannot: &str) -> Result<()> {
     let uses = find_caches::uses(graph);
     let state = graph.outputs.iter().find(|(_, v)| find_caches::is_state(graph, &uses, *v));
@@ -91,17 +92,17 @@ struct Sends<'g> {
     graph: &'g Graph,
     axis: usize,
     stage_of: &'g [usize],
-    /// By value: it is computed wherever it is read.
+    /// By value: whether it is computed in every stage that reads it.
     everywhere: Vec<bool>,
     out: Graph,
-    /// By value: where its own stage has it.
+    /// By value: the value in its own stage.
     at_home: Vec<Value>,
     elsewhere: BTreeMap<(Value, usize), Value>,
     next_group: usize,
 }
 
 impl Sends<'_> {
-    /// The value as a stage reads it.
+    /// Returns the value as a stage reads it, sent if necessary.
     fn at(&mut self, v: Value, stage: usize) -> Result<Value> {
         let home = self.stage_of[v.index()];
         if home == stage || self.everywhere[v.index()] {
@@ -130,17 +131,18 @@ impl Sends<'_> {
     }
 }
 
-/// The operation only repeats or renames its operand, and does so where it is read.
+/// Whether the operation only repeats or renames its operand, so that each stage that reads it can do so itself.
 pub fn is_view(op: &Op) -> bool {
     matches!(op, Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. })
 }
 
-/// Sizes and what hosts compute: every rank goes through them.
+/// Whether every rank executes the operation: host operations, and those that bind sizes.
 fn is_for_all(node: &Node) -> bool {
     matches!(node.op, Op::Host(_)) || !node.op.binds().is_empty()
 }
 
-/// By value: every stage that reads it computes it by itself, for it follows from inputs without a product.
+/// Returns, by value, whether every stage that reads it computes it itself, because it depends on inputs without a
+/// contraction.
 pub fn everywhere(graph: &Graph) -> Vec<bool> {
     let fixed = fixed_values(graph);
     let mut all = fixed.clone();
@@ -149,7 +151,7 @@ pub fn everywhere(graph: &Graph) -> Vec<bool> {
             Op::Input { .. } => true,
             Op::Map(_) | Op::Convert(_) | Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. } => true,
             Op::Slice { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Reduce { .. } | Op::Place(_) => true,
-            // A table of weights is for one stage alone.
+            // A table of weights belongs to a single stage.
             Op::Gather { .. } => !fixed[node.args[0].index()],
             _ => is_for_all(node) || node.ty.dtype.is_opaque(),
         };

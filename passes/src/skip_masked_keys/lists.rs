@@ -1,26 +1,26 @@
-//! bias[.., i, .., j]  =>  per block of rows i the keys j that one of them sees: [first key, …], and where each list begins
+//! bias[.., i, .., j]  =>  by block of rows i: the keys j that one of them sees, and where each list begins
 
 use crate::remove_padding::HIDDEN_MAX;
 use sardonyx_base::Tensor;
 use sardonyx_kernels::ATTENTION_KEYS;
 
-/// What a run of keys costs beside its own, in keys.
+/// Overhead of each run of keys, in units of a key.
 const RUN_KEYS: i64 = 8;
 
-/// Keys per block of rows, in ascending order.
+/// Keys by block of rows, in ascending order.
 pub struct Lists {
-    /// Rows of a block.
+    /// Number of rows of a block.
     pub rows: i64,
-    /// For each block where its list begins, and behind them the length of all.
+    /// Start of each block's list, followed by the total length.
     pub starts: Vec<i64>,
     pub keys: Vec<i64>,
-    /// Of all that there are.
+    /// Number of all keys.
     n_keys: i64,
 }
 
 impl Lists {
-    /// Of a bias whose last dimension is that of keys and whose dimension `row` is that of rows; a key is seen where it is for
-    /// some index of the others.
+    /// Builds the lists from a bias with keys in its last dimension and rows in dimension `row`. A key counts as seen
+    /// if it is seen for some index of the other dimensions.
     pub fn of_rows(bias: &Bias, row: usize, rows: i64) -> Lists {
         let n_keys = *bias.dims.last().unwrap_or(&0);
         let n_rows = bias.dims[row];
@@ -30,7 +30,7 @@ impl Lists {
         for (at, values) in bias.values.chunks(n_keys.max(1)).enumerate() {
             let seen = &mut seen[at / inside.max(1) % n_rows / rows as usize];
             let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            // Of what is not a number, nothing is hidden.
+            // If a row contains NaN, nothing is hidden.
             let hidden = |v: f32| f64::from(v) - f64::from(largest) <= HIDDEN_MAX;
             values.iter().zip(seen).for_each(|(v, seen)| *seen |= !hidden(*v));
         }
@@ -38,7 +38,7 @@ impl Lists {
         for seen in seen {
             let first = lists.keys.len();
             for key in (0..n_keys as i64).filter(|key| seen[*key as usize]) {
-                // Less than a panel of hidden keys costs less than a second run.
+                // Fewer hidden keys than a panel cost less than another run.
                 let before = lists.keys[first..].last().filter(|last| key - **last <= ATTENTION_KEYS);
                 let from = before.map_or(key, |last| last + 1);
                 lists.keys.extend(from..=key);
@@ -48,7 +48,7 @@ impl Lists {
         lists
     }
 
-    /// The keys of each block.
+    /// Iterates over the keys of each block.
     fn each(&self) -> impl Iterator<Item = &[i64]> {
         self.starts.windows(2).map(|ends| &self.keys[ends[0] as usize..ends[1] as usize])
     }
@@ -57,7 +57,7 @@ impl Lists {
         self.each().map(|keys| keys.len() as i64).max().unwrap_or(0)
     }
 
-    /// The part of the work with all keys that is left, about: keys are taken in panels.
+    /// Estimates the remaining fraction of the work, given that keys are processed in panels.
     pub fn share(&self) -> f64 {
         let runs = |keys: &[i64]| keys.chunk_by(|a, b| a + 1 == *b).map(|run| run.len() as i64).collect::<Vec<_>>();
         let cost = |n: i64| (n + ATTENTION_KEYS - 1) / ATTENTION_KEYS * ATTENTION_KEYS + RUN_KEYS;
@@ -67,7 +67,7 @@ impl Lists {
     }
 }
 
-/// What is added to a score, or chosen in its place, by row and key.
+/// Values added to scores or selected instead of them, by row and key.
 pub struct Bias {
     pub dims: Vec<usize>,
     pub values: Vec<f32>,

@@ -1,4 +1,4 @@
-//! x = score · scale + mask[i, j], or mask[i, j] ? score · scale : -inf  =>  the kernel of x where the score is 0, and its values
+//! x = score · scale + mask[i, j], or mask[i, j] ? score · scale : -inf  =>  the kernel of x for score 0, and values
 
 use super::lists::Bias;
 use crate::splice::own_vars;
@@ -10,13 +10,13 @@ use sardonyx_dialects::interp::{self, Values};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use std::collections::BTreeSet;
 
-/// A larger mask is not looked at: its values are computed when compiling.
+/// Maximum number of points of a mask, since its values are computed at compile time.
 const POINTS_MAX: i64 = 1 << 26;
 
-/// What attention adds to scores that follows from constants, rows and keys.
+/// The part of attention's scores that depends on constants, rows and keys only.
 #[derive(Clone, PartialEq)]
 pub struct Mask {
-    /// x by itself, its last statement, with 0 in place of the score.
+    /// Computes x, its last statement, with 0 in place of the score.
     kernel: Kernel,
     args: Vec<Id>,
     /// The outer variable that counts rows with the same keys.
@@ -43,7 +43,7 @@ impl Mask {
             return None;
         }
         let parts = parts(k, x, score);
-        // What is made of the score moves with more.
+        // Statements computed from the score depend on further variables.
         let is_leaf = |at: &&usize| matches!(k.body[**at].body, Body::Load { .. } | Body::Index(_));
         let moved = parts.iter().filter(is_leaf).fold(BTreeSet::new(), |all, part| &all | &vars[*part]);
         let by_key = |at: &usize| matches!(k.body[*at].body, Body::Load { .. }) && vars[*at].contains(&key);
@@ -59,7 +59,7 @@ impl Mask {
         fits.then_some(mask)
     }
 
-    /// Without the operands that belong to other statements.
+    /// Removes operands that only other statements read.
     fn drop_unread(&mut self) {
         let mut kept: Vec<usize> = vec![];
         for statement in &mut self.kernel.body {
@@ -75,7 +75,7 @@ impl Mask {
         self.args = kept.iter().map(|operand| self.args[*operand]).collect();
     }
 
-    /// x where the score is 0; none where it is not known when compiling.
+    /// Returns x for score 0, or `None` if it is not known at compile time.
     pub fn values(&self, program: &Program, params: &Values) -> Option<Bias> {
         let reads: Vec<Tensor> = self.args.iter().map(|id| known(program, *id, params)).collect::<Option<_>>()?;
         let last = self.kernel.body.len() - 1;
@@ -84,7 +84,8 @@ impl Mask {
     }
 }
 
-/// The statements that x is made of, with 0 for the score; outer variables that they do not move with have one value.
+/// Builds the kernel of the statements that compute x, with 0 as the score; outer variables on which they do not depend
+/// have extent 1.
 fn alone(k: &Kernel, moved: &BTreeSet<usize>, parts: &BTreeSet<usize>, score: usize) -> Kernel {
     let kept: Vec<usize> = parts.iter().copied().chain([score]).collect::<BTreeSet<usize>>().into_iter().collect();
     let number = |old: usize| kept.binary_search(&old).unwrap_or(0);
@@ -108,7 +109,8 @@ fn alone(k: &Kernel, moved: &BTreeSet<usize>, parts: &BTreeSet<usize>, score: us
     }
 }
 
-/// Whether a statement is a multiple of the score and what is added to it; none where it is anything else that moves with it.
+/// Whether a statement is a multiple of the score plus other values; `None` if it depends on the score in any other
+/// way.
 fn moves_with_score(k: &Kernel, at: usize, score: usize) -> Option<bool> {
     if at == score {
         return Some(true);
@@ -134,7 +136,7 @@ fn moves_with_score(k: &Kernel, at: usize, score: usize) -> Option<bool> {
     }
 }
 
-/// The statements that a statement is made of, the score and what that is made of aside.
+/// Returns the statements from which a statement is computed, except for the score and what it is computed from.
 fn parts(k: &Kernel, of: usize, score: usize) -> BTreeSet<usize> {
     let (mut open, mut found) = (vec![of], BTreeSet::new());
     while let Some(at) = open.pop() {
@@ -145,7 +147,7 @@ fn parts(k: &Kernel, of: usize, score: usize) -> BTreeSet<usize> {
     found
 }
 
-/// The variables that each statement moves with.
+/// Returns the variables on which each statement depends.
 fn vars_of(k: &Kernel) -> Vec<BTreeSet<usize>> {
     let mut all: Vec<BTreeSet<usize>> = vec![];
     for statement in &k.body {
@@ -160,7 +162,7 @@ fn vars_of(k: &Kernel) -> Vec<BTreeSet<usize>> {
     all
 }
 
-/// The value of a container that follows from parameters and constants.
+/// Returns the value of a container that depends on parameters and constants only.
 fn known(program: &Program, id: Id, params: &Values) -> Option<Tensor> {
     let producers = program.producers();
     let (mut open, mut steps) = (vec![id], BTreeSet::new());

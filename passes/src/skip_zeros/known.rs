@@ -1,4 +1,4 @@
-//! the name of a parameter, prepared ones included  =>  its value, and whether it may be mostly 0 before anything is computed
+//! the name of a parameter, possibly a prepared one  =>  its value, and a cheap test whether it may be mostly 0
 
 use super::ZEROS_MIN;
 use crate::options::Params;
@@ -10,7 +10,7 @@ use sardonyx_dialects::params::ParamValues;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-/// The parameters of a module. Prepared ones are computed when the first of them is asked for, all together.
+/// The parameters of a module. Prepared ones are computed all together on first use.
 pub struct Known {
     params: Params,
     prepared: Prepared,
@@ -22,7 +22,8 @@ impl Known {
         Known { params: params.clone(), prepared, made: OnceCell::new() }
     }
 
-    /// Returns false for a prepared parameter of which nothing that it is made of is mostly 0: no codes are computed for it.
+    /// Returns false for a prepared parameter if none of the parameters that it depends on is mostly 0; it is then not
+    /// computed.
     pub fn may_be_sparse(&self, name: &str) -> bool {
         match self.prepared.get(name) {
             Some(program) => {

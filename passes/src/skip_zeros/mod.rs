@@ -1,10 +1,9 @@
-//! Σk x[t, k] · w[n, k], w mostly 0  =>  the sum over what a sparse format stores of w, as Σj value[n, j] · x[t, column[n, j]]
+//! Σk x[t, k] · w[n, k], w mostly 0  =>  a sum over stored elements: Σj value[n, j] · x[t, column[n, j]]
 //!
-//! Zeros that are in the file are left out of what is multiplied, where that is estimated faster: nothing is pruned here. The
-//! formats are those that `Format::all` finds, and the fastest is taken. A
-//! product with 0 is 0 for finite numbers alone, so somebody has to say that the others are (`assume-finite`). Lanes run along
-//! a variable that only the other factor has, whose elements must be neighbours in memory: where they are not, the other
-//! factor is copied first.
+//! Zeros in weights are skipped where that is estimated to be faster; the pass does not prune. Of the formats that
+//! `Format::all` finds, the fastest is used. A product with 0 is 0 for finite values only, so the user must declare all
+//! values finite (`assume-finite`). Lanes run along a variable that indexes only the other operand, whose elements must
+//! be contiguous in memory along it; otherwise that operand is copied first.
 
 mod known;
 mod sums;
@@ -34,19 +33,20 @@ use sardonyx_kernels::{Pace, lower, products};
 use std::fmt;
 use std::sync::Arc;
 
-/// A matrix with fewer zeros is not looked at: its words would cost more than all of it.
+/// Minimum fraction of zeros; with fewer, storing words costs more than the dense matrix.
 const ZEROS_MIN: f64 = 0.5;
-/// Words that a row costs beside its own.
+/// Overhead of a row, in words.
 const ROW_WORDS: f64 = 6.0;
-/// Products that it costs to add a row's sums to those of the chunks before, and to copy a column's vectors.
+/// Cost, in multiplications, of adding a row's accumulators to those of earlier chunks, and of copying the vectors of a
+/// column.
 const ADDED: f64 = 3.0;
 const COPIED: f64 = 2.0;
-/// Rows of a work item whose sums one copy of a column's vectors is for.
+/// Number of rows of a work item that share one copy of a column's vectors.
 const ROWS: f64 = 128.0;
 
 const WORDS: Rule = Rule::of_class(Equality::FiniteOnly, "words");
 const GROUPS: Rule = Rule::of_class(Equality::FiniteOnly, "groups");
-/// Integers have no infinity.
+/// Exact, because integers have no infinity.
 const QUADS: Rule = Rule::of_class(Equality::Exact, "quads");
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -59,7 +59,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
         let mut held = Held::default();
         let mut next = 0;
-        // Steps that a rewrite adds come before the one that reads them.
+        // Steps added by a rewrite come before their consumer.
         while next < program.steps.len() {
             let at = next;
             next += 1;
@@ -80,31 +80,31 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// A product with a matrix of which most is 0.
+/// A contraction with a matrix that is mostly 0.
 struct Site {
     source: Source,
     format: Format,
-    /// The part of its elements that is not 0.
+    /// Fraction of elements that are not 0.
     density: f64,
-    /// The variable of its rows.
+    /// The variable that counts its rows.
     n: usize,
-    /// The other factor, and which of its dimensions the sum goes along.
+    /// The other operand, and its dimension along which it is reduced.
     x: Memlet,
     axis: usize,
     sum: usize,
-    /// The layout that the other factor needs, where it has another one.
+    /// The layout that the other operand needs, if it has a different one.
     turned: Option<Turned>,
 }
 
-/// A layout for a factor, and who makes it.
+/// A layout for an operand, and how it is obtained.
 #[derive(Clone)]
 struct Turned {
     layout: Layout,
-    /// The step that writes it so, where nobody else reads it; else it is copied.
+    /// The step that can write this layout, if the operand has no other consumer; otherwise the operand is copied.
     by: Option<usize>,
 }
 
-/// Estimated times of both ways, in picoseconds.
+/// Estimated times of the dense and the sparse contraction, in picoseconds.
 #[derive(Default)]
 struct Prices {
     dense: u64,
@@ -124,7 +124,7 @@ impl fmt::Display for Prices {
     }
 }
 
-/// Products whose zeros would be left out, if their other factors were known to be finite.
+/// Contractions whose zeros would be skipped if their other operands were known to be finite.
 #[derive(Default)]
 struct Held {
     origins: Vec<String>,
@@ -138,7 +138,7 @@ impl Held {
         (self.count, self.prices) = (self.count + 1, self.prices.sum(prices));
     }
 
-    /// One remark for all of them, which `compile` prints by itself.
+    /// Reports all of them in one remark, which `compile` prints even if no remarks are requested.
     fn tell(self, rewrites: &mut Rewrites) {
         let Held { origins, count, prices } = self;
         if count == 0 {
@@ -158,7 +158,7 @@ impl Held {
 }
 
 impl Site {
-    /// A product in each of the formats that its weights can be stored in.
+    /// Returns the contraction in each of the formats in which its weights can be stored.
     fn matched(program: &Program, at: usize, known: &Known) -> Option<Vec<Site>> {
         let step = &program.steps[at];
         let k = kernel(step).filter(|k| k.class() == Class::Contract && k.inner.len() == 1)?;
@@ -217,7 +217,7 @@ impl Site {
             return None;
         }
         let x = x.clone();
-        // Words of bytes are copied by the kernel that multiplies them.
+        // The kernel that multiplies words of bytes copies them itself.
         let turned = if values.dtype() == DType::F32 { layout(k, &x, (n, axis))? } else { None };
         let turned = turned.map(|layout| Turned { layout, by: multiplies_words(program, at, step.args[x.container]) });
         let [[rows, columns], [row_stride, column_stride]] = [sizes, strides];
@@ -244,7 +244,7 @@ impl Site {
         }
     }
 
-    /// The part of a dense product's arithmetic that there is, of as fast a kind.
+    /// Returns the arithmetic as a fraction of that of the dense contraction.
     fn part(&self) -> f64 {
         let grid = self.format.grid();
         let stored = self.format.stored() as f64 / grid.elements() as f64;
@@ -319,7 +319,7 @@ impl Site {
         (step.op, step.args) = (FlowOp::Kernel(Arc::new(kernel)), args);
     }
 
-    /// The kernel over what is stored, with what followed the sum behind it.
+    /// Builds the kernel over the stored elements, followed by the epilogue of the reduction.
     fn product(&self, program: &Program, k: &Kernel, args: Vec<Id>, parts: &[Id]) -> (Kernel, Vec<Id>) {
         let mut reads = k.reads.clone();
         reads[self.x.container] = program.containers[args[self.x.container]].clone();
@@ -342,7 +342,8 @@ impl Site {
     }
 }
 
-/// The layout in which lanes are neighbours, where the other factor has another one now; none where there are no lanes.
+/// Returns the layout in which lanes are contiguous, if the other operand has a different one; the outer `None` means
+/// that there are no lanes.
 fn layout(k: &Kernel, x: &Memlet, (n, axis): (usize, usize)) -> Option<Option<Layout>> {
     let container = &k.reads[x.container];
     let bare = |v: usize| v < k.outer.len() && v != n && !k.outer[v].is_const(1);
@@ -358,8 +359,8 @@ fn layout(k: &Kernel, x: &Memlet, (n, axis): (usize, usize)) -> Option<Option<La
     Some(Some(Layout::Order([axis].into_iter().chain(others).collect())))
 }
 
-/// The step that makes a container, where it multiplies with words, which it stores either way round as fast, and where no other
-/// step than this one reads what it makes.
+/// Returns the producer of a container if it multiplies with sparse weights, so that it stores either layout equally
+/// fast, and if step `at` is the only consumer.
 fn multiplies_words(program: &Program, at: usize, id: Id) -> Option<usize> {
     let producers = program.producers();
     let made = producers[id].filter(|_| program.consumers()[id] == [at] && !program.is_output(id))?;
@@ -371,12 +372,12 @@ fn multiplies_words(program: &Program, at: usize, id: Id) -> Option<usize> {
     (kernel(step).is_some() && step.args.iter().any(is_sparse)).then_some(made)
 }
 
-/// Returns true for a matrix that is too small for words of its own.
+/// Whether a matrix is too small for sparse formats.
 fn params_are_few([rows, columns]: [i64; 2]) -> bool {
     rows.saturating_mul(columns) < 1 << 12
 }
 
-/// A container in another layout.
+/// Builds a kernel that copies a container to another layout.
 fn copy(container: &Container, layout: &Layout) -> Kernel {
     let mut body = Draft { reads: vec![container.clone()], ..Draft::default() };
     let index: Vec<Dim> = (0..container.dims.len()).map(Kernel::var).collect();

@@ -1,6 +1,6 @@
-//! Σk w[n, k] · x[k]  =>  the sum over what a sparse format stores of row n, in f32 or of bytes in i32
+//! Σk w[n, k] · x[k]  =>  a sum over what a sparse format stores of row n, in f32, or of bytes in i32
 //!
-//! To add a format: a function here, from the containers of its parts to what is summed, and over which inner space.
+//! A new format needs a function here, from the containers of its parts to the terms of the sum and its inner space.
 
 use crate::draft::Draft;
 use sardonyx_base::{DType, Dim};
@@ -9,10 +9,11 @@ use sardonyx_dialects::flow::sparse::{Format, Groups, Words};
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Program};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
-/// Rows that have nearly as many words share a kernel: their number is a multiple of this.
+/// The length of the longest row is rounded up to a multiple of this, so that matrices with similar rows share a
+/// kernel.
 const LENGTHS: i64 = 32;
 
-/// The other factor, which a body reads at a column, under a condition.
+/// The other operand, which a body loads at a column, possibly under a guard.
 pub struct Factor<'a> {
     pub memlet: &'a Memlet,
     /// The dimension of its columns.
@@ -31,21 +32,21 @@ impl Factor<'_> {
     }
 }
 
-/// What is summed of a row, and the inner space.
+/// The term of a sum over a row, and the inner space.
 pub struct Sum {
     pub arg: usize,
     pub inner: Vec<Dim>,
 }
 
-/// Where a sum is written.
+/// Appends a sum to a body.
 pub struct Writer<'a> {
     pub body: &'a mut Draft,
     pub program: &'a Program,
-    /// The containers of the format.
+    /// The containers of the format's parts.
     pub parts: &'a [Id],
     /// The row of the matrix.
     pub row: Dim,
-    /// The number of the first inner variable.
+    /// Number of the first inner variable.
     pub summed: usize,
     pub factor: Factor<'a>,
 }
@@ -63,7 +64,8 @@ impl Writer<'_> {
         self.body.push(Body::Convert(loaded, Conversion::Value), DType::I64)
     }
 
-    /// Σj < length[n] value[first[n] + j] · x[column[first[n] + j]], of words of one element
+    /// Appends Σj < length[n] value[first[n] + j] · x[column[first[n] + j]]; words of several elements are summed over
+    /// those, too.
     fn of_words(&mut self, words: &Words) -> Sum {
         let &[values, columns, starts] = self.parts else { unreachable!("word rows have three parts") };
         let first = self.number(starts, vec![self.row.clone()], None);
@@ -73,7 +75,7 @@ impl Writer<'_> {
         let word = self.body.var(self.summed);
         let inside = self.body.apply(ScalarFn::Lt, &[word, length], DType::Bool);
         let column = self.number(columns, vec![place.clone()], Some(inside));
-        // Words of several elements are self.summed over those too.
+        // Words of several elements are also summed over their elements.
         let element = |word: Dim| match words.depth {
             1 => word,
             depth => word * Dim::constant(depth) + Kernel::var(self.summed + 1),
@@ -90,7 +92,7 @@ impl Writer<'_> {
         Sum { arg, inner: inner[..if words.depth == 1 { 1 } else { 2 }].to_vec() }
     }
 
-    /// Σc,i,u value[c, n / m, q, u] · x[width · c + column[c, n / m, q / n, u]], where q = patterns[n % m, i]
+    /// Appends Σc,i,u value[c, n / m, q, u] · x[width · c + column[c, n / m, q / n, u]], where q = patterns[n % m, i].
     fn of_groups(&mut self, groups: &Groups) -> Sum {
         let &[values, columns, patterns] = self.parts else { unreachable!("groups have three parts") };
         let by = Dim::constant;
@@ -108,7 +110,7 @@ impl Writer<'_> {
     }
 }
 
-/// Bytes are multiplied in i32.
+/// Widens bytes to i32, in which they are multiplied.
 fn widened(body: &mut Draft, value: usize, dtype: DType) -> usize {
     if dtype == DType::F32 { value } else { body.push(Body::Convert(value, Conversion::Value), DType::I32) }
 }

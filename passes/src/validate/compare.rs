@@ -1,9 +1,9 @@
-//! two tensors, the class of a rewrite  =>  what differs
+//! two tensors, the class of a rewrite  =>  the difference
 
 use crate::class::Class;
 use sardonyx_base::{DType, Tensor};
 
-/// How far a reassociated result may be off, as a share of the largest: many roundings, and no wrong term.
+/// Tolerance of results, as a fraction of the largest element: it allows many roundings but no wrong term.
 fn share(dtype: DType, class: Class) -> f64 {
     match dtype {
         _ if class == Class::Narrowing => 3e-2,
@@ -13,13 +13,13 @@ fn share(dtype: DType, class: Class) -> f64 {
     }
 }
 
-/// Whether most elements are numbers: NaN equals NaN, whatever it comes from.
+/// Whether at least half of the elements are not NaN. NaN equals NaN whatever its cause, so that it proves little.
 pub fn says_something(t: &Tensor) -> bool {
     let nan = (0..t.len()).filter(|&i| t.dtype().is_float() && t.get_f64(i).is_none_or(f64::is_nan)).count();
     2 * nan <= t.len()
 }
 
-/// `None` where they are equal as the class demands.
+/// Returns `None` if the tensors agree as the class requires.
 pub fn differs(want: &Tensor, got: &Tensor, class: Class) -> Option<String> {
     if (want.dtype(), want.dims()) != (got.dtype(), got.dims()) {
         return Some(format!("{} {:?}, not {} {:?}", got.dtype(), got.dims(), want.dtype(), want.dims()));

@@ -1,18 +1,19 @@
-//! values that must be computed  =>  what else must be, and what is free
+//! values that must be computed  =>  the other values that must be computed, and those that are free
 //!
-//! At depth 0 all that is read is free. What is equal then is equal whatever is read. What differs may still be equal where
-//! it counts: `x` and `exp(x)` are not any two values. So from depth 1 on, of values that are free none is made from
-//! another; beyond, what they are made from comes in step by step, which two free values may have in common.
+//! At depth 0, all operands are free: what is equal then is equal for all operands. A difference may be spurious,
+//! because `x` and `exp(x)`, for example, are not independent. From depth 1 on, no free value is computed from another
+//! free one. At greater depths, the values from which free ones are computed are included step by step, as two free
+//! values may have some in common.
 
 use std::collections::BTreeSet;
 
 /// How values depend on each other.
 pub struct Made<'a> {
-    /// What a value is computed from; nothing for inputs.
+    /// The operands of a value; empty for inputs.
     pub from: &'a dyn Fn(usize) -> Vec<usize>,
-    /// A number that is larger than those of all values that it is made from.
+    /// A number that is larger than those of all values from which it is computed.
     pub rank: &'a dyn Fn(usize) -> usize,
-    /// Never free: a constant, or a view of something.
+    /// Whether a value is never free: a constant, or a view.
     pub bound: &'a dyn Fn(usize) -> bool,
 }
 
@@ -21,10 +22,10 @@ pub struct Cut {
     pub free: BTreeSet<usize>,
 }
 
-/// More values than these are more than a rewrite looks at.
+/// Maximum number of computed values; rewrites depend on fewer.
 const COMPUTED_MAX: usize = 300;
 
-/// `None` where too much would have to be computed.
+/// Returns `None` if too many values would have to be computed.
 pub fn cut(roots: impl IntoIterator<Item = usize>, made: &Made, depth: usize) -> Option<Cut> {
     let mut computed = BTreeSet::new();
     let mut open: Vec<usize> = roots.into_iter().collect();
@@ -64,7 +65,8 @@ pub fn cut(roots: impl IntoIterator<Item = usize>, made: &Made, depth: usize) ->
     Some(Cut { computed, free })
 }
 
-/// Whether a value is made, by any way, from one of some others, none of which has a rank below `least`.
+/// Whether a value is computed, directly or indirectly, from one of some others, none of which has a rank below
+/// `least`.
 fn is_made_of(v: usize, others: &BTreeSet<usize>, least: usize, made: &Made) -> bool {
     let mut seen = BTreeSet::new();
     let mut open = (made.from)(v);
@@ -83,7 +85,7 @@ fn is_made_of(v: usize, others: &BTreeSet<usize>, least: usize, made: &Made) -> 
 mod tests {
     use super::*;
 
-    /// 0 and 1 are inputs; 2 = f(0), 3 = g(2), 4 = h(3), 5 = h(2, 1)
+    /// 0 and 1 are inputs; 2 = f(0), 3 = g(2), 4 = h(3), 5 = h(2, 1).
     fn made_from(v: usize) -> Vec<usize> {
         [vec![], vec![], vec![0], vec![2], vec![3], vec![2, 1]][v].clone()
     }
@@ -104,13 +106,13 @@ mod tests {
 
     #[test]
     fn what_is_made_from_a_root_is_computed() {
-        // 4 reads 3, which is made from 0, as is 2.
+        // 4 reads 3, which is computed from 0 through 2.
         assert_eq!(cut_at(&[0, 4], 1), (vec![0, 2, 3, 4], vec![]));
     }
 
     #[test]
     fn what_is_made_from_something_free_is_computed() {
-        // 4 reads 3, which is made from 2, which 5 reads.
+        // 4 reads 3, which is computed from 2, which 5 reads.
         assert_eq!(cut_at(&[4, 5], 1), (vec![3, 4, 5], vec![1, 2]));
     }
 }

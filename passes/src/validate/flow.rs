@@ -1,4 +1,4 @@
-//! a program before and after  =>  the steps that changed, as two small programs with the same inputs and results
+//! a program before and after a rewrite  =>  the changed steps, as two small programs with the same inputs and results
 
 use super::compare::{differs, says_something};
 use super::cut::{Cut, Made, cut};
@@ -14,11 +14,11 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Statements at points, and elements of operands, that are worth interpreting.
+/// Maximum number of evaluated statements and elements that are interpreted.
 const WORK_MAX: i64 = 1 << 25;
 
-/// The part of two states of a program that differs; why there is nothing to run, where there is not. What follows from
-/// parameters alone is no operand where `prepares`: one side may compute it of them where the other reads it.
+/// Returns the part of two program states that differs, or why it cannot be run. With `prepares`, values that depend on
+/// parameters only are not operands, because one side may compute them where the other reads them.
 pub fn compare<'a>(
     (before, after): (&'a Program, &'a Program),
     prepares: bool,
@@ -50,13 +50,13 @@ pub fn compare<'a>(
     Ok(Part { digest: digest.finish(), run: Box::new(run) })
 }
 
-/// A state of a program beside another one.
+/// A state of a program, compared with another one.
 struct Side<'a> {
     program: &'a Program,
     producers: Vec<Option<usize>>,
-    /// By step: it is not in the other state.
+    /// By step: whether it is missing from the other state.
     changed: Vec<bool>,
-    /// By container: it has one value whatever the operands are, or whatever inputs are.
+    /// By container: whether its value is independent of operands (with `prepares`, of inputs).
     fixed: Vec<bool>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Side<'a> {
         Side { program, producers: program.producers(), changed, fixed }
     }
 
-    /// Never worth a random value: what it says is what rewrites are about.
+    /// Whether a container must not be drawn at random, because rewrites depend on its value.
     fn is_light(&self, id: usize) -> bool {
         let op = self.maker(id).map(|step| &self.program.steps[step].op);
         self.fixed.get(id).is_some_and(|f| *f) || matches!(op, Some(FlowOp::Param { .. } | FlowOp::View))
@@ -99,15 +99,15 @@ impl<'a> Side<'a> {
         step.map_or(vec![], |s| s.args.clone())
     }
 
-    /// What changed steps write.
+    /// Returns the results of the changed steps.
     fn results(&self) -> impl Iterator<Item = usize> {
         let steps = self.program.steps.iter().zip(&self.changed).filter(|(_, changed)| **changed);
         steps.flat_map(|(s, _)| s.results.iter().copied())
     }
 }
 
-/// The steps of a state that compute what is to be, with what is free as inputs. A symbol is an input's dimension here,
-/// wherever it came from.
+/// Returns the steps of a state that compute the required values, with free values as inputs. Every symbol becomes the
+/// dimension of an input.
 fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
     let mut out = Program { name: program.name.clone(), containers: program.containers.clone(), ..Program::default() };
     let needed = |s: &&Step| s.results.iter().any(|r| cut.computed.contains(r));
@@ -144,7 +144,7 @@ fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
     out
 }
 
-/// The symbols that steps of the program find.
+/// Returns the symbols that steps of the program bind.
 fn counted(program: &Program) -> BTreeSet<String> {
     let found = program.steps.iter().flat_map(|step| match &step.op {
         FlowOp::Host(call) => call.results.iter().flat_map(|r| r.binds.iter().map(|(_, name)| name.clone())).collect(),
@@ -154,7 +154,7 @@ fn counted(program: &Program) -> BTreeSet<String> {
     found.collect()
 }
 
-/// An input, which is drawn, has a size that a step finds.
+/// Whether an input, which is drawn at random, has a size that a step binds.
 fn reads_counted(program: &Program) -> bool {
     let counted = counted(program);
     let mut dims = program.inputs.iter().flat_map(|(_, id)| &program.containers[*id].dims);
@@ -165,7 +165,7 @@ fn all_symbols(program: &Program) -> BTreeMap<String, Symbol> {
     symbols(&program.symbols, program.containers.iter().flat_map(|c| &c.dims))
 }
 
-/// Several parameters are one where they are always read as one.
+/// Several parameters that are always read concatenated count as one.
 fn drawn_name(source: &Source) -> String {
     let parts = if source.parts.is_empty() { String::new() } else { format!(" of {:?}", source.parts) };
     format!("{} along {}{parts}", source.names.join(" + "), source.axis)
@@ -175,7 +175,7 @@ fn size_input(symbol: &str) -> String {
     format!("size of {symbol}")
 }
 
-/// What a small program says, but for names and the numbers of containers.
+/// Hashes a small program, apart from names and the numbers of containers.
 fn hash(p: &Program, to: &mut DefaultHasher) {
     let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
@@ -236,7 +236,7 @@ fn run(left: &Program, right: &Program, whole: &Program, class: Class, seed: u64
     Verdict::Skipped(why)
 }
 
-/// Elements read and statements evaluated.
+/// Returns the number of elements read and statements evaluated.
 fn work(p: &Program, sizes: &Sizes) -> i64 {
     let value = |name: &str| sizes.get(name).copied();
     let count = |dims: Vec<&Dim>| {
@@ -257,7 +257,8 @@ struct Operands {
     params: BTreeMap<String, Tensor>,
 }
 
-/// Random operands for both sides. A parameter has the dimensions under which the whole program reads it unpacked.
+/// Returns random operands for both sides. A parameter has the dimensions with which the whole program reads it
+/// unpacked.
 fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r: &mut Random) -> Option<Operands> {
     let value = |name: &str| sizes.get(name).copied();
     let mut draw = |c: &Container| {
@@ -291,7 +292,7 @@ fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r:
             else {
                 continue;
             };
-            // Random numbers are no zeros, of which sparse weights are made.
+            // Random numbers are not 0, but sparse formats require zeros.
             let drawn = out.params.get_mut(&names[0])?;
             *drawn = format.thinned(drawn)?;
         }

@@ -1,9 +1,9 @@
-//! a program before and after a rewrite  =>  equal on random operands at small dimensions, or an error that names the rewrite
+//! a program before and after a rewrite  =>  equal on random operands at small sizes, or an error
 //!
-//! The interpreter runs what the rewrite changed, and only that: what the changed part reads is drawn at random, where
-//! needed together with what it is made of. Symbols are small numbers that keep the program's checks; dimensions without
-//! a symbol stay as they are, so that parts which are too large are skipped, and counted. What equals a part that was
-//! checked before (another layer's) is not run again.
+//! The interpreter runs only what the rewrite changed. The operands of the changed part are drawn at random, if
+//! necessary together with the values from which they are computed. Symbols get small values that satisfy the program's
+//! checks; constant dimensions stay as they are, so that parts that are too large are skipped and counted. A part that
+//! equals one checked before (such as another layer's) is not run again.
 
 mod compare;
 mod cut;
@@ -21,40 +21,40 @@ pub use values::{Bounds, compare as compare_values};
 use sardonyx_base::json::Json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See `cut`. Rules that were applied one after the other look at a few nodes each.
+/// See `cut`. Rules applied one after the other concern a few nodes each.
 static DEPTHS: &[usize] = &[1, 2, 3, 5, 9];
 
-/// What one check came to.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     Equal,
-    /// Why nothing was compared.
+    /// The reason why nothing was compared.
     Skipped(&'static str),
     Differs(String),
 }
 
-/// Checks so far.
+/// Results of all checks so far.
 #[derive(Clone, Debug, Default)]
 pub struct Validation {
-    /// What was found equal, by a digest of its text.
+    /// Digests of the parts that were found to be equal.
     seen: BTreeSet<u64>,
     pub checked: usize,
-    /// Of those checked, how many equal an earlier one to the letter.
+    /// How many of the checked parts are identical to an earlier one.
     pub repeated: usize,
-    /// How many were skipped for each reason.
+    /// Number of skipped parts by reason.
     pub skipped: BTreeMap<&'static str, usize>,
 }
 
 /// Both sides of a rewrite, ready to run.
 pub struct Part<'a> {
-    /// The same for parts that are the same but for names.
+    /// Equal for parts that differ in names only.
     pub digest: u64,
     pub run: Box<dyn FnOnce() -> Verdict + 'a>,
 }
 
 impl Validation {
-    /// Checks a part by what it reads, and where that is not enough, together with what that is made of (see `cut`);
-    /// says what differs.
+    /// Checks a part with free operands and, if these differ, together with what they are computed from (see `cut`).
+    /// Returns the difference, if any.
     pub fn check<'a>(&mut self, part: &dyn Fn(usize) -> Result<Part<'a>, &'static str>) -> Option<String> {
         let mut verdict = self.verdict(part(0));
         for &depth in DEPTHS {
@@ -62,7 +62,7 @@ impl Validation {
                 break;
             }
             match self.verdict(part(depth)) {
-                // Too deep; what was found before stands.
+                // The cut is too large; the previous verdict stands.
                 Verdict::Skipped(_) if depth > 1 => break,
                 other => verdict = other,
             }
@@ -75,7 +75,7 @@ impl Validation {
         None
     }
 
-    /// Runs a part, unless its equal has been.
+    /// Runs a part, unless an identical one was found to be equal.
     fn verdict(&mut self, part: Result<Part, &'static str>) -> Verdict {
         let part = match part {
             Ok(part) => part,
@@ -102,7 +102,7 @@ impl Validation {
         ])
     }
 
-    /// `412 rewrites checked (301 of them repeat another); 3 skipped: too large to interpret`
+    /// Formats the results: `412 rewrites checked (301 of them repeat another); 3 skipped: too large to interpret`.
     pub fn line(&self) -> String {
         let mut out = format!("{} rewrites checked ({} of them repeat another)", self.checked, self.repeated);
         for (reason, n) in &self.skipped {

@@ -5,7 +5,7 @@ use sardonyx_base::{DType, Dim, Tensor, minifloat, packed};
 use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 use std::collections::BTreeMap;
 
-/// What is declared, and what dimensions mention without: those are inputs' dimensions too.
+/// Returns the declared symbols, and undeclared ones in dimensions, which are dimensions of inputs.
 pub fn symbols<'d>(
     declared: &BTreeMap<String, Symbol>,
     dims: impl Iterator<Item = &'d Dim>,
@@ -20,9 +20,9 @@ pub fn symbols<'d>(
 /// How sizes and operands are drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw {
-    /// How many sizes there are to choose from.
+    /// Number of sizes to choose from.
     pub sizes: u64,
-    /// Whole numbers are less, so that they can be indices.
+    /// Exclusive upper bound of integers, small enough for them to be valid indices.
     pub whole_below: u64,
     pub floats: (f64, f64),
 }
@@ -31,7 +31,8 @@ const ANY: (f64, f64) = (-2.0, 2.0);
 /// For logarithms and roots.
 const POSITIVE: (f64, f64) = (0.1, 2.0);
 
-/// In order, until the left side has results; the last ones for what is large, and for dimensions of 1.
+/// Tried in order until the left side can be evaluated; the last ones are for large parts, and for dimensions of extent
+/// 1.
 pub static DRAWS: &[Draw] = &[
     Draw { sizes: 4, whole_below: 2, floats: ANY },
     Draw { sizes: 4, whole_below: 2, floats: POSITIVE },
@@ -43,11 +44,11 @@ pub static DRAWS: &[Draw] = &[
 
 pub type Sizes = BTreeMap<String, i64>;
 
-/// Attempts at sizes that keep all checks.
+/// Maximum number of attempts to find sizes that satisfy all checks.
 const TRIES: u64 = 400;
 
-/// Small values for all symbols but derived ones, or none where no draw kept what the model demands. Nothing is kept in
-/// place: that is what a program means.
+/// Returns small values for all symbols except derived ones, or `None` if no attempt satisfies the model's checks. No
+/// cached positions are kept in place, since that does not affect a program's meaning.
 pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Check], how: &Draw, r: &mut Random) -> Option<Sizes> {
     let fits = |drawn: &Sizes| {
         let value = |name: &str| drawn.get(name).copied();
@@ -65,7 +66,7 @@ pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Check], how: &Draw, r
         checks.iter().all(holds) && symbols.values().all(in_range)
     };
     (0..TRIES).find_map(|t| {
-        // Ones hide faults: they come where larger numbers do not fit.
+        // Ones hide errors, so they are used only where larger numbers do not fit.
         let least = if t < TRIES / 2 { 2 } else { 1 };
         let draw = |s: &Symbol, r: &mut Random| {
             if s.kind == SymbolKind::Kept {
@@ -83,7 +84,7 @@ pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Check], how: &Draw, r
     })
 }
 
-/// Elements within bounds as far as they leave room.
+/// Returns a tensor of random elements within the bounds.
 pub fn tensor(dtype: DType, dims: &[usize], (lo, hi): (f64, f64), how: &Draw, r: &mut Random) -> Option<Tensor> {
     let n: usize = dims.iter().product();
     let (lo, hi) = match (lo.is_finite(), hi.is_finite()) {

@@ -1,4 +1,4 @@
-//! Wrong operations, places and rules are found; what is equal is not; what was seen is not run again
+//! Wrong operations, indices and rules are found; equal programs are accepted; repeated parts are not run again
 
 use super::{Validation, Verdict, compare_programs, compare_values};
 use crate::class::Class;
@@ -21,7 +21,7 @@ fn program(text: &str) -> Program {
     Program::read(module.block(0).unwrap().operations()[0]).unwrap()
 }
 
-/// z = (x − y) · 2, by two kernels
+/// Builds z = (x − y) · 2, by two kernels.
 fn two_kernels() -> Program {
     program(
         "!x = !flow.container<[b, 8], f32, row_major>
@@ -61,7 +61,7 @@ fn verdict(before: &Program, after: &Program, class: Class) -> Verdict {
 fn an_equal_program_is_equal() {
     let before = two_kernels();
     let mut after = before.clone();
-    // 2·x for x·2.
+    // 2·x instead of x·2.
     kernel(&mut after, 1).body[2].body = Body::Apply { f: ScalarFn::Mul, args: vec![1, 0] };
     assert_eq!(verdict(&before, &after, Class::Exact), Verdict::Equal);
     // x + x
@@ -109,7 +109,7 @@ fn only_what_changed_is_run() {
     assert_eq!(verdict(&before, &after, Class::Exact), Verdict::Skipped("too large to interpret"));
 }
 
-/// The logarithm of what is mostly negative says nothing; of positive numbers it does.
+/// The logarithm of mostly negative numbers proves nothing; that of positive numbers does.
 #[test]
 fn operands_suit_a_domain() {
     let mut before = two_kernels();
@@ -117,7 +117,7 @@ fn operands_suit_a_domain() {
     let mut after = before.clone();
     kernel(&mut after, 1).body[2].body = Body::Apply { f: ScalarFn::Sqrt, args: vec![0] };
     assert!(matches!(verdict(&before, &after, Class::Exact), Verdict::Differs(_)));
-    // There is no number at all.
+    // All results are NaN.
     kernel(&mut before, 1).body[1].body = Body::Const(f64::NAN);
     kernel(&mut before, 1).body[2].body = Body::Apply { f: ScalarFn::Mul, args: vec![0, 1] };
     assert_eq!(verdict(&before, &after, Class::Exact), Verdict::Skipped("no random operands suit it"));
@@ -156,7 +156,7 @@ fn values_are_free_only_where_none_is_made_of_another() {
     assert!(matches!(check(left, wrong, Class::FiniteOnly), Ok(Verdict::Differs(_))));
 }
 
-/// The rules that were applied, and the checks of them.
+/// Returns the rules that were applied, and the summary of their checks.
 pub fn validated(text: &str, passes: &str) -> sardonyx_base::Result<(Vec<&'static str>, String)> {
     validated_for(Target::cpu(), text, passes)
 }
@@ -185,7 +185,7 @@ fn a_pipeline_checks_what_it_applies() {
     assert_eq!(line, "2 rewrites checked (0 of them repeat another)");
 }
 
-/// exp x  =>  tanh x
+/// Replaces exp x by tanh x.
 fn planted(_: &Graph, node: &Node) -> Option<(Op, Vec<Value>)> {
     let here = matches!(node.op, Op::Map(ScalarFn::Exp));
     here.then(|| (Op::Map(ScalarFn::Tanh), node.args.clone()))

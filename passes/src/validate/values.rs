@@ -1,4 +1,4 @@
-//! two values of one graph that a rule says are equal  =>  the nodes between them and what is free, as a small graph
+//! two values of one graph that a rule declares equal  =>  the nodes that compute them and free operands, as a graph
 
 use super::compare::{differs, says_something};
 use super::cut::{Cut, Made, cut};
@@ -12,14 +12,14 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, TensorType, Va
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Products and elements that are worth interpreting.
+/// Maximum number of multiplications and elements that are interpreted.
 const WORK_MAX: i64 = 1 << 25;
 
-/// The least and the greatest that the elements of a value can be, as far as it is known.
+/// Known lower and upper bounds of the elements of a value.
 pub type Bounds<'a> = &'a dyn Fn(Value) -> (f64, f64);
 
-/// The part of a graph that computes both; why there is nothing to run, where there is not. Values from number `n_old`
-/// on are the rewrite's own: whatever else equals them, they are computed.
+/// Returns the part of a graph that computes both values, or why it cannot be run. Values from number `n_old` on were
+/// added by the rewrite and are always computed.
 pub fn compare<'a>(
     graph: &'a Graph,
     n_old: usize,
@@ -30,7 +30,7 @@ pub fn compare<'a>(
     depth: usize,
 ) -> std::result::Result<Part<'a>, &'static str> {
     let from = |v: usize| graph.nodes[v].args.iter().map(|a| a.index()).collect();
-    // What has one value whatever the operands are is never random: what it says is what rules are about.
+    // Values independent of operands are never random, because rules depend on them.
     let mut fixed: Vec<bool> = vec![];
     for node in &graph.nodes {
         let is_operand = matches!(node.op, Op::Input { .. } | Op::Param { .. });
@@ -50,12 +50,12 @@ pub fn compare<'a>(
     Ok(Part { digest: digest.finish(), run: Box::new(run) })
 }
 
-/// Inputs for the sizes of the symbols, inputs for what is free, and the nodes that are computed. Inputs and parameters
-/// that are to be computed are free too. Gives the value behind each free input.
+/// Builds a graph with inputs for the sizes of symbols, inputs for free values, and the computed nodes. Inputs and
+/// parameters to be computed are free, too. Returns the original value of each free input.
 fn small(graph: &Graph, cut: &Cut, left: Value, right: Value) -> (Graph, Vec<(String, Value)>) {
     let mut out = Graph { name: graph.name.clone(), ..Graph::default() };
     for (name, symbol) in &all_symbols(graph) {
-        // Those of memory come with the flow level.
+        // Symbols that describe memory occur at the flow level only.
         if matches!(symbol.kind, SymbolKind::Input | SymbolKind::Data) {
             out.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
             let ty = TensorType::new(DType::Bool, vec![Dim::symbol(name)]);
@@ -90,7 +90,7 @@ fn all_symbols(graph: &Graph) -> BTreeMap<String, Symbol> {
     symbols(&graph.symbols, graph.nodes.iter().flat_map(|n| &n.ty.dims))
 }
 
-/// What a small graph says, but for the names of what is free.
+/// Hashes a small graph, apart from the names of free values.
 fn hash(g: &Graph, to: &mut DefaultHasher) {
     for (v, node) in g.values() {
         match &node.op {
@@ -117,7 +117,7 @@ fn run(small: &Graph, free: &[(String, Value)], whole: &Graph, class: Class, bou
             why = "an element type that is not drawn";
             continue;
         };
-        // The left side alone: what it has no value for is no fault of the right one.
+        // Runs the left side alone: if it cannot be evaluated, the right side is not at fault.
         let Ok(left) = value(&alone(small), &inputs) else {
             why = "no random operands suit it";
             continue;
@@ -141,7 +141,7 @@ fn value(g: &Graph, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>
     interp::run(g, &|name: &str| Err(Error::defect(format!("`{name}` was not drawn"))), inputs)
 }
 
-/// The graph with its first output only, and what that needs; the inputs stay.
+/// Returns the graph with its first output and what that needs; all inputs are kept.
 fn alone(g: &Graph) -> Graph {
     let mut part = Graph { outputs: g.outputs[..1].to_vec(), ..g.clone() };
     let live = part.live();
@@ -156,7 +156,7 @@ fn alone(g: &Graph) -> Graph {
     part
 }
 
-/// Products and elements of all nodes.
+/// Returns the number of multiplications and elements of all nodes.
 fn work(g: &Graph, sizes: &Sizes) -> i64 {
     let of = |node: &Node| {
         let value = |name: &str| sizes.get(name).copied();

@@ -1,12 +1,12 @@
-//! actual, expected  =>  the largest differences, and whether they are tolerable
+//! actual, expected  =>  the largest differences, and whether they are within a tolerance
 
 use crate::{
     DType, Tensor, Value,
     widen::{parts, widen},
 };
 
-/// Floats pass where |a - e| <= atol + rtol·|e|, unless something else decides. Integers and bools pass where
-/// |a - e| <= atol (with `Ulps`: <= that). NaN equals NaN.
+/// Floats pass if |a - e| <= atol + rtol·|e|, unless `instead` defines another criterion. Integers and bools pass if
+/// |a - e| <= atol (with `Ulps`: <= its limit). NaN equals NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     pub rtol: f64,
@@ -14,39 +14,39 @@ pub struct Tolerance {
     pub instead: Option<Instead>,
 }
 
-/// What decides of floats instead of `rtol` and `atol`.
+/// Criterion for floats that replaces `rtol` and `atol`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Instead {
-    /// At most so many representable numbers apart.
+    /// At most this many representable numbers apart.
     Ulps(u64),
-    /// |a - e| is at most so much of the largest |e| of the tensor: where large values cancel.
+    /// |a - e| is at most this fraction of the tensor's largest |e|: for results in which large values cancel.
     OfMax(f64),
     /// The cosine of the angle between the tensors is at least this, and each row of the last axis has its largest
-    /// element at the same place: where values are quantised.
+    /// element at the same position: for quantised values.
     Cosine(f64),
-    /// The length of a - e is at most so much of that of e: where codes stand for values.
+    /// The L2 norm of a - e is at most this fraction of that of e: for values that are represented by codes.
     Length(f64),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difference {
     pub abs_max: f64,
-    /// Relative to the expected value, where that is not 0.
+    /// Largest error relative to the expected value, where that is not 0.
     pub rel_max: f64,
     /// Largest distance in representable numbers; for floats only.
     pub ulps_max: u64,
-    /// Of the angle between the tensors, where there are elements.
+    /// Cosine of the angle between the tensors; none if they have no elements.
     pub cosine: Option<f64>,
-    /// The length of the difference over that of what is expected: the relative error in the L2 norm.
+    /// L2 norm of the difference, divided by that of the expected values.
     pub relative: f64,
-    /// Elements outside the tolerance.
+    /// Number of elements outside the tolerance.
     pub n_failed: usize,
     pub n: usize,
     /// Position of the element furthest outside (or nearest to) the tolerance, with its values.
     pub worst: Option<(Vec<usize>, f64, f64)>,
 }
 
-/// The relative error in the L2 norm, over the elements of as many tensors as are added.
+/// The relative error in the L2 norm, accumulated over the elements of any number of tensors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Relative {
     apart: f64,
@@ -54,7 +54,7 @@ pub struct Relative {
 }
 
 impl Relative {
-    /// Infinities and NaN in both are no error.
+    /// Equal infinities, and NaN in both, count as no error.
     pub fn add(&mut self, actual: f64, expected: f64) {
         let same = actual == expected || actual.is_nan() && expected.is_nan();
         self.apart += if same { 0.0 } else { (actual - expected) * (actual - expected) };
@@ -66,7 +66,7 @@ impl Relative {
     }
 }
 
-/// `Err` says what makes the two incomparable: type or shape.
+/// Compares two tensors; `Err` says why they are incomparable: type or shape.
 pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<Difference, String> {
     if actual.dtype() != expected.dtype() {
         return Err(format!("the type is {}, expected {}", actual.dtype(), expected.dtype()));
@@ -119,7 +119,7 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
     Ok(difference)
 }
 
-/// Of n elements with these sums of a², e² and a·e: `None` without elements, 1 where all of both are 0.
+/// The cosine for n elements with these sums of a², e² and a·e: `None` without elements, 1 if all elements are 0.
 fn cosine(n: usize, [aa, ee, ae]: [f64; 3]) -> Option<f64> {
     match (n, aa == 0.0 && ee == 0.0) {
         (0, _) => None,
@@ -128,7 +128,7 @@ fn cosine(n: usize, [aa, ee, ae]: [f64; 3]) -> Option<f64> {
     }
 }
 
-/// Rows of the last axis whose largest element stands at another place than the expected one's.
+/// Number of rows of the last axis whose largest element is at another position than the expected one's.
 fn rows_led_elsewhere(a: &Tensor, e: &Tensor) -> usize {
     let width = a.dims().last().copied().unwrap_or(1).max(1);
     let leader = |t: &Tensor, row: usize| {
@@ -138,14 +138,14 @@ fn rows_led_elsewhere(a: &Tensor, e: &Tensor) -> usize {
     (0..a.len() / width).filter(|row| leader(a, *row) != leader(e, *row)).count()
 }
 
-/// Strings are equal or not.
+/// Compares strings for equality.
 fn strings(actual: &Tensor, expected: &Tensor) -> Result<Difference, String> {
     let (a, e) = (actual.strings().unwrap_or_default(), expected.strings().unwrap_or_default());
     let n_failed = a.iter().zip(&e).filter(|(a, e)| a != e).count();
     Ok(Difference { n: a.len(), n_failed, ..Difference::default() })
 }
 
-/// Sequences and the like: element by element; keys of maps are equal or not.
+/// Compares sequences, optionals and maps element by element; keys of maps must be equal.
 fn values(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<Difference, String> {
     fn both(a: &Value, e: &Value, tolerance: &Tolerance, all: &mut Difference) -> Result<(), String> {
         match (a, e) {
@@ -174,7 +174,7 @@ fn values(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<D
 }
 
 impl Difference {
-    /// The differences of another tensor that belongs to the same value.
+    /// Includes the differences of another tensor of the same value.
     fn include(&mut self, other: Difference) {
         self.abs_max = self.abs_max.max(other.abs_max);
         self.rel_max = self.rel_max.max(other.rel_max);
@@ -195,7 +195,7 @@ struct Element {
     abs: f64,
     rel: f64,
     ulps: u64,
-    /// Beyond 1: outside the tolerance.
+    /// Error divided by what is allowed: above 1, the element is outside the tolerance.
     excess: f64,
 }
 
@@ -204,7 +204,7 @@ fn float(dtype: DType, actual: f64, expected: f64, tolerance: &Tolerance, scale:
     let same = actual == expected || (actual.is_nan() && expected.is_nan());
     let abs = match same {
         true => 0.0,
-        // An infinity or NaN on one side only.
+        // There is an infinity or NaN on one side only.
         false if !actual.is_finite() || !expected.is_finite() => f64::INFINITY,
         false => (actual - expected).abs(),
     };
@@ -223,7 +223,7 @@ fn float(dtype: DType, actual: f64, expected: f64, tolerance: &Tolerance, scale:
 }
 
 fn integer(a: &Tensor, e: &Tensor, i: usize, actual: f64, expected: f64, tolerance: &Tolerance) -> Element {
-    // u64 is read as i64 with the same bits; the difference of two large values is then right modulo 2^64.
+    // `get_i64` returns the bits of a u64, which are cast back, so that large values are compared exactly.
     let exact = |t: &Tensor| match t.dtype() {
         DType::U64 => t.get_i64(i).map_or(0, |v| v as u64 as i128),
         _ => t.get_i64(i).map_or(0, |v| v as i128),
@@ -245,12 +245,12 @@ fn ratio(value: f64, allowed: f64) -> f64 {
     }
 }
 
-/// How many representable numbers of the type lie between; infinity is next to the largest finite number.
+/// Number of representable values of the type from `a` to `b`; infinity is next to the largest finite value.
 fn ulps_apart(dtype: DType, a: f64, b: f64) -> u64 {
     if a.is_nan() || b.is_nan() {
         return u64::MAX;
     }
-    // Sign and magnitude to a number line on which -0 and 0 coincide.
+    // Maps sign and magnitude to a number line on which -0 and 0 coincide.
     let line = |v: f64| {
         let (magnitude, negative) = match dtype {
             DType::F64 => ((v.to_bits() & (u64::MAX >> 1)) as i128, v.is_sign_negative()),

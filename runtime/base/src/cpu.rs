@@ -1,20 +1,20 @@
-//! One row per level of CPUs: what its code may use, how LLVM is asked for it, how a machine is seen to have it
+//! One row per level of CPUs: the features that its code may use, their names in LLVM, and how they are detected
 //!
-//! The compiler writes code for levels and the runtime takes the best that a machine has, both from this table. Levels
-//! are a set, not an order: one includes the levels that it names. A process that is to use tiles (AMX) asks the operating
-//! system for them, once; it does so here, where an artifact has code for them.
+//! The compiler generates code for levels, and the runtime selects the best level that a machine supports, both by this
+//! table. Levels are a set, not an order: each includes the levels that it names. A process that uses tiles (AMX) must
+//! request them from the operating system once; checking for their level does so.
 
 use crate::{Error, Result};
 use std::fmt;
 
 /// An architecture that kernels are compiled for.
 pub struct Arch {
-    /// As Rust and the manifest call it.
+    /// Name used by Rust and in manifests.
     pub name: &'static str,
     pub triple: &'static str,
     /// `e_machine` of an ELF object.
     pub elf_machine: u16,
-    /// Whether this machine, and what runs on it, has a feature.
+    /// Whether this machine and its operating system support a feature.
     detected: fn(&str) -> bool,
 }
 
@@ -29,14 +29,14 @@ impl Arch {
     }
 }
 
-/// Instructions that only some CPUs have and that kernels are written differently with.
+/// Instructions that only some CPUs have, and for which kernels are generated differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// Loads and stores of any element type take a mask of lanes.
+    /// Loads and stores of any element type take a lane mask.
     Masks,
-    /// Four products of bytes are added to a sum of 32 bits.
+    /// Four products of bytes are added to a 32-bit accumulator.
     Quads,
-    /// Two products of bf16 are added to a sum of f32, and f32 is rounded to bf16.
+    /// Two products of bf16 are added to an f32 accumulator, and f32 is rounded to bf16.
     Pairs,
     /// Tiles of bf16 or of bytes are multiplied.
     Tiles,
@@ -46,21 +46,22 @@ struct Row {
     /// Suffix of the kernels' symbols.
     name: &'static str,
     arch: &'static Arch,
-    /// Names of the levels all of whose features it has too.
+    /// Names of the levels whose features it has as well.
     includes: &'static [&'static str],
-    /// What it needs beyond them, as LLVM spells it.
+    /// Features that it needs beyond those, in LLVM's spelling.
     features: &'static [&'static str],
-    /// LLVM's name of a processor with these features and those of the levels that it includes; the others are named one by one.
+    /// LLVM's name of a processor with these features and those of the included levels; if there is none, the features
+    /// are listed individually.
     cpu: Option<&'static str>,
     vector_bits: u32,
     vector_registers: u32,
-    /// What it has beyond the levels that it includes.
+    /// Extensions beyond those of the included levels.
     extensions: &'static [Extension],
-    /// Whether every kernel has code for it; for the others only kernels that use its extensions.
+    /// Whether every kernel has code for it; otherwise only the kernels that use its extensions have.
     common: bool,
 }
 
-/// Where a machine has several levels, the last one of them is the best.
+/// If a machine supports several levels, the last one of them is the best.
 static LEVELS: &[Row] = &[
     Row {
         name: "v3",
@@ -119,7 +120,7 @@ static LEVELS: &[Row] = &[
     },
 ];
 
-/// A row of the table.
+/// A level, by its row in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Level(u8);
 
@@ -130,12 +131,12 @@ impl fmt::Debug for Level {
 }
 
 impl Level {
-    /// Every level, the best ones last.
+    /// All levels, the best ones last.
     pub fn all() -> impl DoubleEndedIterator<Item = Level> {
         (0..LEVELS.len() as u8).map(Level)
     }
 
-    /// Those that every kernel has code for.
+    /// Levels for which every kernel has code.
     pub fn common() -> impl DoubleEndedIterator<Item = Level> {
         Level::all().filter(|level| level.is_common())
     }
@@ -173,12 +174,12 @@ impl Level {
         self.row().vector_registers
     }
 
-    /// Lanes of f32; other types use as many.
+    /// Number of f32 lanes in a vector; other types use as many.
     pub fn lanes(self) -> u32 {
         self.vector_bits() / 32
     }
 
-    /// Whether its code runs wherever code of this level does: itself, and what it names and what those name.
+    /// Whether machines of this level run code for `other`: it is the same level, or included directly or indirectly.
     pub fn includes(self, other: Level) -> bool {
         let named = self.row().includes.iter().filter_map(|name| Level::from_name(name));
         self == other || named.into_iter().any(|level| level.includes(other))
@@ -193,12 +194,12 @@ impl Level {
         self.included().any(|level| level.adds(extension))
     }
 
-    /// Whether it has a extension that the levels that it includes do not have.
+    /// Whether it has an extension that the included levels lack.
     pub fn adds(self, extension: Extension) -> bool {
         self.row().extensions.contains(&extension)
     }
 
-    /// LLVM's name of a processor, and the features that it has beyond that processor's: `+avx512vnni,…`.
+    /// LLVM's name of a processor, and the features beyond that processor's: `+avx512vnni,…`.
     pub fn llvm(self) -> (&'static str, String) {
         let (mut cpu, mut features) = ("generic", vec![]);
         for level in self.included() {
@@ -218,7 +219,7 @@ impl Level {
         needed.copied().filter(|feature| !here || !(self.arch().detected)(feature)).collect()
     }
 
-    /// Whether this machine executes its code.
+    /// Whether this machine can run its code.
     pub fn is_here(self) -> bool {
         self.missing().is_empty()
     }
@@ -257,16 +258,16 @@ mod x86_64 {
         }
     }
 
-    /// The register in which the processor says what it does with tiles.
+    /// The CPUID register that reports the supported tile operations.
     fn tile_features() -> u32 {
         if __cpuid(0).eax < 7 { 0 } else { __cpuid_count(7, 0).edx }
     }
 
-    /// Whether the operating system lets this process use tiles, for which it is asked.
+    /// Requests the use of tiles from the operating system; returns whether this process may use them.
     fn may_use_tiles() -> bool {
         const REQUEST: libc::c_ulong = 0x1023;
         const TILE_DATA: libc::c_ulong = 18;
-        // SAFETY: takes two numbers and touches no memory of ours.
+        // SAFETY: the system call takes two integers and accesses no memory of this process.
         unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
     }
 }
@@ -278,13 +279,14 @@ mod x86_64 {
     }
 }
 
-/// The best of the artifact's levels that this processor runs, of those that `limit` includes.
+/// The artifact's best level that this processor runs, among those that `limit` includes. Errors: E0403 if there is
+/// none.
 pub fn select(arch: &str, levels: &[String], limit: Option<Level>) -> Result<Level> {
     if Arch::from_name(arch).is_none() || arch != std::env::consts::ARCH {
         let message = format!("the artifact has code for `{arch}`, this machine is `{}`", std::env::consts::ARCH);
         return Err(Error::user("E0403", message).help("x86-64 processors with AVX2 are supported"));
     }
-    // Levels of a newer version that this one does not know are passed over.
+    // Levels of a newer version, which this one does not know, are ignored.
     let known: Vec<Level> = levels.iter().filter_map(|v| Level::from_name(v)).collect();
     if let Some(level) = limit
         && !known.contains(&level)
@@ -293,7 +295,7 @@ pub fn select(arch: &str, levels: &[String], limit: Option<Level>) -> Result<Lev
         return Err(Error::user("E0403", message));
     }
     let wanted = known.iter().copied().filter(|level| limit.is_none_or(|l| l.includes(*level)));
-    // A level that was asked for and does not run is an error, not a reason to take a lower one.
+    // A level that is explicitly requested but does not run here is an error; no lower level replaces it.
     let best = wanted.filter(|level| level.is_here() || limit == Some(*level)).max();
     let Some(level) = best.or(known.iter().min().copied()) else {
         return Err(Error::user("E0403", format!("the artifact has code for {levels:?} only")));

@@ -1,6 +1,6 @@
 //! The element types of ONNX: code, name, width
 
-/// An element type. An element of less than a byte takes a whole one in memory (see [`packed`](crate::packed)).
+/// An element type. An element of less than a byte occupies a whole byte in memory (see [`packed`](crate::packed)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     F32,
@@ -29,11 +29,12 @@ pub enum DType {
     F8E8M0,
     U2,
     I2,
-    /// No tensor at all but a sequence, an optional or a map ([`Value`](crate::Value)); not one of ONNX's.
+    /// Not a tensor but a sequence, an optional or a map ([`Value`](crate::Value)); not one of ONNX's element types.
     Value,
 }
 
-/// (type, code: that of ONNX's `TensorProto.DataType` where it has one, name in IR and messages, bits per element; 0: no fixed width)
+/// (type, code: that of ONNX's `TensorProto.DataType` if it has one, name in IR and messages, bits per element or 0
+/// without a fixed width)
 static ROWS: &[(DType, i32, &str, u32)] = &[
     (DType::F32, 1, "f32", 32),
     (DType::U8, 2, "u8", 8),
@@ -69,7 +70,7 @@ impl DType {
         &ROWS[self as usize]
     }
 
-    /// The number ONNX gives it in `TensorProto.DataType`.
+    /// The type's number in ONNX's `TensorProto.DataType`.
     pub fn onnx_code(self) -> i32 {
         self.row().1
     }
@@ -78,7 +79,7 @@ impl DType {
         DType::from_code(code).filter(|t| *t != DType::Value)
     }
 
-    /// The number in artifacts: ONNX's, and one of our own.
+    /// The type's number in artifacts: ONNX's, or -1 for [`DType::Value`].
     pub fn code(self) -> i32 {
         self.row().1
     }
@@ -105,7 +106,8 @@ impl DType {
         self.row().3
     }
 
-    /// Strings and values: no kernel holds them, and how many bytes they have is known when they are there.
+    /// Whether the elements are strings or values: no kernel holds them, and their size in bytes is known only at run
+    /// time.
     pub fn is_opaque(self) -> bool {
         self.bits() == 0
     }
@@ -115,7 +117,7 @@ impl DType {
         self.bits().div_ceil(8) as usize
     }
 
-    /// Bytes that `elements` elements take in memory; `None` without a fixed width or on overflow.
+    /// Bytes that `elements` elements occupy in memory; `None` without a fixed width or on overflow.
     pub fn bytes_for(self, elements: usize) -> Option<usize> {
         if self.bits() == 0 { None } else { elements.checked_mul(self.bytes()) }
     }

@@ -1,7 +1,7 @@
 //! a matrix  =>  its bytes: element by element, or in panels that a kernel streams
 //!
-//! To add an encoding: a variant, its row, and its arm in each function here; then what kernels make of it
-//! (`storage` in `sardonyx-kernels`), and the pass that asks for it.
+//! To add an encoding: add a variant, its row, and its arm in each function here; then its use by kernels (`storage` in
+//! `sardonyx-kernels`), and the pass that requests it.
 
 use crate::dim::product;
 use crate::{DType, Dim, Error, Result, Tensor};
@@ -9,33 +9,33 @@ use crate::{DType, Dim, Error, Result, Tensor};
 /// How the values of a container are stored, apart from their type and the order of its dimensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Encoding {
-    /// Each element by itself.
+    /// Elements one after another.
     #[default]
     Plain,
     /// A matrix [k, n] of constant size as [ceil(n / width)][ceil(k / depth)][width][depth], zero padded: instructions
-    /// that multiply narrow elements in groups take `depth` rows of a column at a time. Of elements of 4 bits eight rows are
-    /// four bytes: row i is the low half of byte i mod 4 where i < 4, else its high half.
+    /// that multiply narrow elements in groups take `depth` rows of a column at a time. With depth 8, eight rows of
+    /// 4-bit elements occupy four bytes: row i is the low half of byte i mod 4 if i < 4, else the high half.
     Panels { width: usize, depth: usize },
 }
 
 struct Row {
-    /// What its names begin with.
+    /// Prefix of its names.
     prefix: &'static str,
-    /// Takes the rest of a name; none where it says no sizes of the encoding.
+    /// Parses the rest of a name; none if it does not give the sizes of the encoding.
     read: fn(&str) -> Option<Encoding>,
 }
 
-/// Sorted.
+/// Sorted by prefix.
 static ROWS: &[Row] = &[
     Row { prefix: "panels", read: panels },
     Row { prefix: "plain", read: |rest| rest.is_empty().then_some(Encoding::Plain) },
 ];
 
-/// `32`, `32x2`
+/// Parses the sizes of panels: `32`, `32x2`.
 fn panels(sizes: &str) -> Option<Encoding> {
     let size = |text: &str| text.parse().ok().filter(|n| *n > 0);
     let (width, depth) = match sizes.split_once('x') {
-        // 1 is not written: each encoding has one name.
+        // Depth 1 must be omitted, so that each encoding has one name.
         Some((width, depth)) => (size(width)?, size(depth).filter(|d| *d > 1)?),
         None => (size(sizes)?, 1),
     };
@@ -56,7 +56,7 @@ impl Encoding {
         ROWS.iter().find_map(|row| (row.read)(name.strip_prefix(row.prefix)?))
     }
 
-    /// Rows of a column that lie side by side.
+    /// Number of rows of a column that are interleaved.
     pub fn depth(self) -> usize {
         match self {
             Encoding::Plain => 1,
@@ -64,7 +64,7 @@ impl Encoding {
         }
     }
 
-    /// Elements of this type that are one byte, low bits first.
+    /// Number of elements of this type per byte, low bits first.
     pub fn per_byte(self, dtype: DType) -> usize {
         match self {
             Encoding::Panels { depth: NIBBLE_ROWS, .. } if dtype.bits() == 4 => 2,
@@ -72,7 +72,7 @@ impl Encoding {
         }
     }
 
-    /// Why no container of these dimensions is stored so.
+    /// The reason why containers of these dimensions cannot have this encoding; none if they can.
     pub fn refuses(self, dims: &[Dim]) -> Option<&'static str> {
         match self {
             Encoding::Plain => None,
@@ -82,8 +82,8 @@ impl Encoding {
         }
     }
 
-    /// Bytes that the memory has, with padding, of a container with these dimensions in memory; 0 where elements have no
-    /// fixed width.
+    /// Bytes that a container with these dimensions in memory occupies, with padding; 0 if its elements have no fixed
+    /// width.
     pub fn bytes(self, dtype: DType, dims: &[Dim]) -> Dim {
         let elements = match (self, dims) {
             (Encoding::Panels { width, depth }, [k, n]) => {
@@ -98,7 +98,7 @@ impl Encoding {
         }
     }
 
-    /// The bytes of a tensor that is stored so. Errors: E0901 where a tensor of its dimensions cannot be.
+    /// The bytes of a tensor in this encoding. Errors: E0901 if a tensor of its dimensions cannot be encoded.
     pub fn encoded(self, tensor: &Tensor) -> Result<Vec<u8>> {
         let dims: Vec<Dim> = tensor.dims().iter().map(|&d| Dim::constant(d as i64)).collect();
         if let Some(why) = self.refuses(&dims) {
@@ -125,8 +125,8 @@ impl Encoding {
         Ok(out)
     }
 
-    /// Gives `write` the bytes of a matrix of k rows and n columns, a part at a time. `element` appends those of a row
-    /// and a column, or of padding where there is no such row or column.
+    /// Passes the bytes of a matrix of k rows and n columns to `write`, one panel at a time. `element` appends the
+    /// bytes of the element at a row and column, or of padding outside of the matrix.
     pub fn encode(
         self,
         dtype: DType,
@@ -135,7 +135,7 @@ impl Encoding {
         mut write: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let (width, depth) = match self {
-            // Its rows are those of one panel.
+            // The rows of the matrix are those of a single panel.
             Encoding::Plain => (n.max(1), 1),
             Encoding::Panels { width, depth } => (width as i64, depth as i64),
         };
@@ -157,10 +157,10 @@ impl Encoding {
     }
 }
 
-/// Rows of elements of 4 bits that lie side by side.
+/// Number of interleaved rows of 4-bit elements.
 pub const NIBBLE_ROWS: usize = 8;
 
-/// Makes each byte of the second half of what there is from `start` on the high bits of one of the first half.
+/// Packs two 4-bit elements per byte: of the bytes from `start` on, the second half becomes the high bits of the first.
 fn halve(bytes: &mut Vec<u8>, start: usize) {
     let half = (bytes.len() - start) / 2;
     let high = bytes.split_off(start + half);

@@ -3,14 +3,14 @@
 use crate::json::Json;
 use std::fmt;
 
-/// Whose fault an error is; decides the exit code of the commands.
+/// The party at fault; it determines the exit code of the commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The input (model, artifact, tensor, command line) is at fault: exit code 2.
+    /// The input (model, artifact, tensor, command line): exit code 2.
     User,
-    /// A comparison failed: exit code 1.
+    /// None, but a comparison failed: exit code 1.
     Check,
-    /// A defect of ours: exit code 3.
+    /// The compiler or the runtime is defective: exit code 3.
     Defect,
 }
 
@@ -24,7 +24,7 @@ impl Fault {
     }
 }
 
-/// What an error is about, for callers who decide by it what to do next. Each code has one.
+/// Category of an error, by which callers decide how to react. Each code has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -34,38 +34,38 @@ pub enum ErrorKind {
     File,
     /// The model cannot be compiled.
     Model,
-    /// The tensors of a call do not fit the model, or their values do not fit each other.
+    /// The tensors of a call do not fit the model, or their values are inconsistent.
     Input,
-    /// Memory or threads cannot be had, or would exceed a limit.
+    /// Memory or threads are not available, or would exceed a limit.
     Resources,
-    /// The deadline of a call has passed. The session can be used as before.
+    /// The deadline of a call has passed. The session remains usable.
     Deadline,
-    /// A call was cancelled. The session can be used as before.
+    /// A call was cancelled. The session remains usable.
     Cancelled,
-    /// A cache has no room for more positions.
+    /// A cache has no capacity for more positions.
     CacheFull,
-    /// A pool of sessions has as many requests waiting as it admits. It can be asked again later.
+    /// The queue of a session pool is full. The request can be repeated later.
     QueueFull,
-    /// A pool of sessions takes no more requests.
+    /// A pool of sessions accepts no more requests.
     Closed,
-    /// The artifact is damaged, or computes wrongly.
+    /// The artifact is damaged, or computes wrong results.
     Artifact,
     /// The artifact was written for another version.
     Version,
-    /// The device or the processor is not there, lacks something, or failed.
+    /// The device or the processor is missing, lacks a feature, or failed.
     Device,
     /// Other ranks are missing, too many, or failed.
     Ranks,
     /// A comparison failed.
     Check,
-    /// A defect of ours.
+    /// A defect of the compiler or the runtime.
     Defect,
 }
 
 use ErrorKind::*;
 
 impl ErrorKind {
-    /// `cache-full`: stable, for logs, metrics and other languages.
+    /// The name, such as `cache-full`: stable, for logs, metrics and other languages.
     pub fn name(self) -> &'static str {
         match self {
             Usage => "usage",
@@ -103,8 +103,7 @@ pub struct Error {
 
 pub type Result<T> = std::result::Result<T, Box<Error>>;
 
-/// Every code with its kind, what it is for, and the remedy that is shown where a diagnostic has no better one.
-/// Sorted; codes are never reused.
+/// (code, kind, meaning, remedy shown if a diagnostic has no better one). Sorted; codes are never reused.
 pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
     ("E0001", Usage, "the command line is wrong", "run the command with `--help`"),
     (
@@ -280,7 +279,7 @@ impl Error {
         Error::new(Fault::User, code, message)
     }
 
-    /// A defect of ours: a state that no input should be able to reach.
+    /// A defect of the compiler or runtime: a state that no input should be able to reach.
     pub fn defect(message: impl Into<String>) -> Box<Error> {
         Error::new(Fault::Defect, "E0901", message)
     }
@@ -307,12 +306,12 @@ impl Error {
         self
     }
 
-    /// What the error is about.
+    /// The category of the error.
     pub fn kind(&self) -> ErrorKind {
         row(self.code).map_or(Defect, |(_, kind, ..)| *kind)
     }
 
-    /// What the user can do about it.
+    /// The error's own help, else the remedy of its code.
     pub fn remedy(&self) -> Option<&str> {
         self.help.as_deref().or_else(|| row(self.code).map(|(.., remedy)| *remedy))
     }
@@ -336,7 +335,7 @@ impl Error {
     }
 }
 
-/// The row of a code.
+/// The row of a code in [`CODES`].
 pub fn row(code: &str) -> Option<&'static (&'static str, ErrorKind, &'static str, &'static str)> {
     CODES.iter().find(|(known, ..)| *known == code)
 }

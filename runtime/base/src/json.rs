@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-/// Members keep the order in which they were given, so that the same report is the same text.
+/// A JSON value. Members of objects keep their order, so that equal reports have equal texts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     Null,

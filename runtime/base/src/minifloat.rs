@@ -1,21 +1,21 @@
-//! f16, bf16, f8*, f4: bits  <=>  values, by one table of the formats
+//! f16, bf16, f8*, f4: bits  <=>  values, by one table of formats
 
 use crate::DType;
 
-/// What the codes beyond the plain numbers are, and so what comes of a number that is too large.
+/// Which codes are not plain numbers, and consequently what a number that is too large becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specials {
-    /// The largest exponent is for infinities and NaN, as in IEEE 754: too large is infinite.
+    /// The largest exponent encodes infinities and NaN, as in IEEE 754; too large becomes infinite.
     InfAndNan,
-    /// All ones below the sign is NaN; too large is NaN.
+    /// All ones below the sign is NaN; too large becomes NaN.
     NanAllOnes,
-    /// What would be -0 is NaN, and zero has no sign; too large is NaN.
+    /// The code of -0 is NaN, and zero has no sign; too large becomes NaN.
     NanMinusZero,
-    /// None: too large is the largest number, and NaN becomes -0.
+    /// There are none: too large becomes the largest number, and NaN becomes -0.
     Finite,
 }
 
-/// A sign, an exponent and a mantissa; subnormal numbers where the exponent's bits are 0.
+/// A format with a sign, an exponent and a mantissa; numbers are subnormal if the exponent's bits are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     pub exponent_bits: u32,
@@ -28,7 +28,7 @@ const fn row(exponent_bits: u32, mantissa_bits: u32, bias: i32, specials: Specia
     Format { exponent_bits, mantissa_bits, bias, specials }
 }
 
-/// ONNX "Float stored in 8 bits" and IR.md; OCP Microscaling Formats 1.0 for f4e2m1. f8e8m0, a power of two without
+/// By ONNX "Float stored in 8 bits" and IR.md; OCP Microscaling Formats 1.0 for f4e2m1. f8e8m0, a power of two without
 /// sign, zero and mantissa, has no row: see [`E8M0_MIN`].
 static FORMATS: &[(DType, Format)] = &[
     (DType::F16, row(5, 10, 15, Specials::InfAndNan)),
@@ -43,12 +43,12 @@ static FORMATS: &[(DType, Format)] = &[
 /// The least f8e8m0, code 0: 2^-127. Code 255 is NaN, the others are 2^(code - 127).
 pub const E8M0_MIN: f64 = 1.0 / (1u128 << 127) as f64;
 
-/// `None` for types that are no narrow floats, and for f8e8m0.
+/// The format of a type; `None` for types that are no narrow floats, and for f8e8m0.
 pub fn format(dtype: DType) -> Option<&'static Format> {
     FORMATS.iter().find(|(t, _)| *t == dtype).map(|(_, format)| format)
 }
 
-/// The value of a code.
+/// The value of a code; `None` for types that are no narrow floats.
 pub fn decode(dtype: DType, code: u32) -> Option<f64> {
     match (format(dtype), dtype) {
         (Some(format), _) => Some(format.decode(code)),
@@ -58,7 +58,7 @@ pub fn decode(dtype: DType, code: u32) -> Option<f64> {
     }
 }
 
-/// The code of a value that the type has, as [`round`] makes it.
+/// The code of a value that the type represents, as [`round`] returns it.
 pub fn encode(dtype: DType, value: f64) -> Option<u32> {
     match (format(dtype), dtype) {
         (Some(format), _) => Some(format.encode(value)),
@@ -68,8 +68,8 @@ pub fn encode(dtype: DType, value: f64) -> Option<u32> {
     }
 }
 
-/// The nearest value of the type, ties to even; what is too large becomes what [`Specials`] says. f8e8m0: a tie goes up,
-/// and what it has no power of two for is NaN. Other types: the value itself.
+/// The nearest value of the type, ties to even; too large values become what [`Specials`] says. For f8e8m0 a tie goes
+/// up, and values out of range are NaN. For other types it is the value itself.
 pub fn round(dtype: DType, x: f64) -> f64 {
     match (format(dtype), dtype) {
         (Some(format), _) => format.round(x),
@@ -102,16 +102,16 @@ impl Format {
         (1 << (self.exponent_bits + self.mantissa_bits)) - 1
     }
 
-    /// The code of +infinity, where there is one.
+    /// The code of +infinity, if there is one.
     pub fn infinity_code(&self) -> Option<u32> {
         let top = ((1 << self.exponent_bits) - 1) << self.mantissa_bits;
         (self.specials == Specials::InfAndNan).then_some(top)
     }
 
-    /// The code that NaN is written as; -0 where there is none.
+    /// The code as which NaN is written; that of -0 if there is no NaN.
     pub fn nan_code(&self) -> u32 {
         match (self.infinity_code(), self.specials) {
-            // Quiet: the upper bit of the mantissa.
+            // A quiet NaN has the upper bit of the mantissa set.
             (Some(infinity), _) => infinity | 1 << (self.mantissa_bits - 1),
             (None, Specials::NanAllOnes) => self.magnitude_mask(),
             (None, _) => self.magnitude_mask() + 1,
@@ -128,7 +128,7 @@ impl Format {
         self.plain(code)
     }
 
-    /// A code without sign that is a number.
+    /// The value of a code without sign that is a plain number.
     fn plain(&self, code: u32) -> f64 {
         let (e, m) = ((code >> self.mantissa_bits) as i32, code & ((1 << self.mantissa_bits) - 1));
         let fraction = m as f64 / (1u32 << self.mantissa_bits) as f64;
@@ -164,7 +164,7 @@ impl Format {
             Some(_) | None => {}
         }
         let e = if value == 0.0 { 1 - self.bias } else { exponent(value).max(1 - self.bias) };
-        // In units of the last place; the hidden bit makes the exponent's bits 1 more than those of a subnormal.
+        // In units of the last place, the hidden bit increments the exponent's bits of a normal number.
         let units = (value.abs() / 2f64.powi(e - self.mantissa_bits as i32)) as u32;
         sign | ((((e + self.bias - 1) as u32) << self.mantissa_bits) + units)
     }
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(all(f64::INFINITY), [0x7f, 0x80, 0x7c, 0x80, 0x07, 0xff]);
         assert_eq!(all(1e30)[..5], [0x7f, 0x80, 0x7c, 0x80, 0x07]);
         assert_eq!(all(-0.0)[..5], [0x80, 0x00, 0x80, 0x00, 0x08]);
-        // Half way between the largest number and what would be next: the even one of the two.
+        // Half way between the largest number and the next multiple, a tie goes to the even one of the two.
         assert_eq!((of(DType::F8E4M3FN, 464.0), of(DType::F8E4M3FN, 465.0)), (0x7e, 0x7f));
         assert_eq!((of(DType::F8E5M2, 61439.0), of(DType::F8E5M2, 61440.0)), (0x7b, 0x7c));
         assert_eq!((of(DType::F4E2M1, 2.5), of(DType::F4E2M1, 3.5)), (0x4, 0x6));

@@ -1,7 +1,7 @@
-//! 4 and 2 bits to an element in files, low bits first  <=>  a byte to each in memory
+//! elements of 4 and 2 bits in files, low bits first  <=>  a byte per element in memory
 //!
-//! In memory a signed integer is sign-extended to its byte; the upper bits of the others are 0. So a byte has one writer,
-//! and equal values have equal bytes.
+//! In memory a signed integer is sign-extended to its byte; the upper bits of other types are 0. Therefore each byte
+//! has one writer, and equal values have equal bytes.
 
 use crate::DType;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ pub fn packed_bytes_for(dtype: DType, elements: usize) -> Option<usize> {
     }
 }
 
-/// As ONNX stores them  =>  in memory. Types of whole bytes pass unchanged. `data` has the bytes of `n` elements.
+/// From ONNX's storage to memory. Types of whole bytes are unchanged. `data` has the bytes of `n` elements.
 pub fn unpack(dtype: DType, n: usize, data: Bytes) -> Bytes {
     let bits = match dtype.bits() {
         bits @ 1..8 => bits as usize,
@@ -24,7 +24,7 @@ pub fn unpack(dtype: DType, n: usize, data: Bytes) -> Bytes {
     (0..n).map(|i| held(dtype, data[i / per_byte] >> (i % per_byte * bits))).collect::<Vec<u8>>().into()
 }
 
-/// In memory  =>  as ONNX stores them.
+/// From memory to ONNX's storage.
 pub fn pack(dtype: DType, data: &Bytes) -> Bytes {
     let bits = match dtype.bits() {
         bits @ 1..8 => bits as usize,
@@ -38,7 +38,8 @@ fn mask(dtype: DType) -> u8 {
     (1 << dtype.bits()) - 1
 }
 
-/// The byte that an element of 2 or 4 bits, or a bool, has in memory, from one with any upper bits; others unchanged.
+/// The byte in memory of an element of 2 or 4 bits, or of a bool, from one with arbitrary upper bits; others are
+/// unchanged.
 pub fn held(dtype: DType, byte: u8) -> u8 {
     match dtype {
         DType::Bool => (byte != 0) as u8,
@@ -49,7 +50,7 @@ pub fn held(dtype: DType, byte: u8) -> u8 {
     }
 }
 
-/// Whether bytes are as they have to be in memory.
+/// Whether the bytes are valid in memory.
 pub fn is_held(dtype: DType, data: &[u8]) -> bool {
     match dtype {
         DType::Bool | DType::I4 | DType::I2 | DType::U4 | DType::F4E2M1 | DType::U2 => {
@@ -59,7 +60,7 @@ pub fn is_held(dtype: DType, data: &[u8]) -> bool {
     }
 }
 
-/// The bytes as they have to be in memory.
+/// Makes the bytes valid in memory.
 pub fn normalise(dtype: DType, data: Bytes) -> Bytes {
     match is_held(dtype, &data) {
         true => data,

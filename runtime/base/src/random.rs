@@ -1,4 +1,4 @@
-//! seed  =>  numbers that look random, the same on every machine (splitmix64)
+//! seed  =>  pseudorandom numbers, the same on every machine (splitmix64)
 
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -19,7 +19,7 @@ impl Random {
         self.bits() % n.max(1)
     }
 
-    /// In 0 .. 1.
+    /// A number in 0 .. 1.
     pub fn fraction(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,7 +1,7 @@
-//! numbers of one type, combined element by element: what ranks reduce with
+//! arrays of numbers of one type, combined element by element: the reductions of collectives
 //!
-//! Each combination is rounded to the type at once, so that the bits of a reduction follow from the order of its operands
-//! and from nothing else.
+//! Each combination is rounded to the type at once, so the bits of a reduction depend on the order of its operands
+//! only.
 
 use crate::{DType, minifloat};
 use half::{bf16, f16};
@@ -10,11 +10,11 @@ use half::{bf16, f16};
 pub enum Reduction {
     Add,
     Mul,
-    /// NaN if any operand is.
+    /// The maximum; NaN if any operand is NaN.
     Max,
-    /// NaN if any operand is.
+    /// The minimum; NaN if any operand is NaN.
     Min,
-    /// The sum, which [`Reduction::finish`] divides by the number of operands.
+    /// The average: a sum that [`Reduction::finish`] divides by the number of operands.
     Avg,
 }
 
@@ -26,7 +26,7 @@ static NAMES: &[(Reduction, &str)] = &[
     (Reduction::Avg, "avg"),
 ];
 
-/// What is done to each element.
+/// The operation on each element.
 #[derive(Clone, Copy)]
 enum Step {
     With(Reduction),
@@ -34,7 +34,7 @@ enum Step {
 }
 
 impl Reduction {
-    /// Those that are complete when the last operand has been combined.
+    /// The reductions that are complete once the last operand has been combined.
     pub const ALL: [Reduction; 4] = [Reduction::Add, Reduction::Mul, Reduction::Max, Reduction::Min];
 
     pub fn name(self) -> &'static str {
@@ -50,12 +50,12 @@ impl Reduction {
         dtype.is_float() || dtype.is_int()
     }
 
-    /// into[i] = f(into[i], from[i]) over the elements that both have. Types that are not admitted stay as they are.
+    /// into[i] = f(into[i], from[i]) over the elements that both have. Elements of other types are unchanged.
     pub fn combine(self, dtype: DType, into: &mut [u8], from: &[u8]) {
         Step::With(self).apply(dtype, into, from);
     }
 
-    /// What is left to do when `n` operands have been combined: an average is divided, of integers towards zero.
+    /// Completes the reduction of `n` operands: an average is divided, for integers rounding towards zero.
     pub fn finish(self, dtype: DType, combined: &mut [u8], n: usize) {
         if self == Reduction::Avg {
             Step::Over(n).apply(dtype, combined, &[]);
@@ -84,7 +84,7 @@ impl Step {
             DType::U32 => self.integers::<u32, 4>(into, from, u32::from_le_bytes, u32::to_le_bytes),
             DType::I64 => self.integers::<i64, 8>(into, from, i64::from_le_bytes, i64::to_le_bytes),
             DType::U64 => self.integers::<u64, 8>(into, from, u64::from_le_bytes, u64::to_le_bytes),
-            // One element to a byte, in which the upper bits are a copy of the sign, or 0.
+            // Each element occupies a byte, whose upper bits are copies of the sign, or 0.
             DType::I4 => self.integers::<i8, 1>(into, from, i8::from_le_bytes, |x| [((x << 4) >> 4) as u8]),
             DType::I2 => self.integers::<i8, 1>(into, from, i8::from_le_bytes, |x| [((x << 6) >> 6) as u8]),
             DType::U4 => self.integers::<u8, 1>(into, from, u8::from_le_bytes, |x| [x & 15]),
@@ -105,7 +105,7 @@ impl Step {
         read: impl Fn([u8; N]) -> T,
         write: impl Fn(T) -> [u8; N],
     ) {
-        // One loop for each function, so that each is a loop of vectors.
+        // One loop per function, so that each can be vectorised.
         match self {
             Step::With(Reduction::Add | Reduction::Avg) => each(into, from, |a, b| write(read(a) + read(b))),
             Step::With(Reduction::Mul) => each(into, from, |a, b| write(read(a) * read(b))),
@@ -147,7 +147,7 @@ trait Float: Copy + PartialOrd + std::ops::Add<Output = Self> + std::ops::Mul<Ou
 trait Integer: Ord {
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
-    /// Rounded towards zero.
+    /// Quotient rounded towards zero.
     fn over(self, n: usize) -> Self;
 }
 
@@ -182,7 +182,7 @@ macro_rules! integer {
             }
 
             fn over(self, n: usize) -> $ty {
-                // A quotient is no larger than what is divided.
+                // The quotient is not larger in magnitude than the dividend, so it fits.
                 (i128::from(self) / n.max(1) as i128) as $ty
             }
         })*
@@ -240,7 +240,7 @@ mod tests {
         };
         assert_eq!(average(DType::F32, &1f32.to_le_bytes(), &2f32.to_le_bytes(), 2), 1.5);
         assert_eq!(average(DType::I32, &(-3i32).to_le_bytes(), &(-4i32).to_le_bytes(), 2), -3.0);
-        // More ranks than the type can count to.
+        // There may be more ranks than the type can count.
         assert_eq!(average(DType::U8, &[200], &[50], 1000), 0.0);
         assert_eq!(average(DType::F8E4M3FN, &[0x38], &[0x38], 4), 0.5);
     }

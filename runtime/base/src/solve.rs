@@ -1,25 +1,25 @@
 //! [batch, past + seq], [batch, seq]  =>  batch = size; seq = size; past = size - seq
 //!
-//! Which dimension of which input gives a symbol its value. A bare symbol comes before an expression, an earlier input
-//! before a later one. All dimensions that are no symbol's source have to agree with it.
+//! Determines which dimension of which input gives a symbol its value. A bare symbol precedes an expression, an earlier
+//! input a later one. All dimensions that are not a symbol's source must agree with it.
 
 use crate::Dim;
 use std::sync::Arc;
 
-/// size = coefficient * symbol + rest, where the symbols of `rest` have sources that come before.
+/// size = coefficient * symbol + rest, where the symbols of `rest` have earlier sources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
     pub symbol: Arc<str>,
-    /// The number of the input.
+    /// Index of the input.
     pub input: usize,
     pub axis: usize,
-    /// Not 0.
+    /// The coefficient, which is not 0.
     pub coefficient: i64,
     pub rest: Dim,
 }
 
 impl Source {
-    /// The symbol's value for a size; `None` where no count makes the dimension that size.
+    /// The symbol's value for a size; `None` if no count gives the dimension that size.
     pub fn value(&self, size: i64, known: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
         let rest = self.rest.eval(known).ok()?;
         let multiple = size.checked_sub(rest)?;
@@ -33,15 +33,15 @@ impl Source {
     }
 }
 
-/// Equations that wait for each other: no exporter chains more.
+/// Maximum length of a chain of equations that depend on each other; no exporter writes longer ones.
 const ROUNDS_MAX: usize = 16;
 
-/// The sources of all symbols that are `wanted` and that the dimensions determine, in the order to evaluate them in.
+/// The sources of all symbols that are `wanted` and that the dimensions determine, in the order of evaluation.
 pub fn sources<'a>(inputs: impl IntoIterator<Item = &'a [Dim]>, wanted: &dyn Fn(&str) -> bool) -> Vec<Source> {
     further(vec![], inputs.into_iter().enumerate(), wanted)
 }
 
-/// The sources found so far, and those that further inputs give, each with its number.
+/// The sources found so far, followed by those from further inputs, which are given with their indices.
 pub fn further<'a>(
     mut found: Vec<Source>,
     inputs: impl IntoIterator<Item = (usize, &'a [Dim])>,

@@ -1,4 +1,4 @@
-//! ["a", "öß"]  <=>  the bytes of a string tensor: n + 1 offsets as u64, then the strings one behind the other
+//! ["a", "öß"]  <=>  the bytes of a string tensor: n + 1 offsets as u64, then the concatenated strings
 
 use crate::host::Budget;
 use crate::tensor::element_count;
@@ -7,8 +7,8 @@ use crate::{DType, Error, Result, Tensor};
 const OFFSET: usize = size_of::<u64>();
 
 impl Tensor {
-    /// A tensor of strings; ONNX does not say that they are UTF-8. Panics where `dims` and `values` disagree: the caller
-    /// made both.
+    /// A tensor of strings, which ONNX does not require to be UTF-8. Panics if `dims` and `values` disagree, which is
+    /// the caller's mistake.
     pub fn from_strings<S: AsRef<[u8]>>(dims: Vec<usize>, values: &[S]) -> Tensor {
         assert_eq!(element_count(&dims), Some(values.len()), "dims {dims:?}");
         let length: usize = values.iter().map(|s| s.as_ref().len()).sum();
@@ -23,23 +23,23 @@ impl Tensor {
         Tensor::new(DType::String, dims, data.into()).expect("offsets that were just counted")
     }
 
-    /// The strings in row-major order; `None` where the type is another one.
+    /// The strings in row-major order; `None` if the tensor has another type.
     pub fn strings(&self) -> Option<Vec<&[u8]>> {
         let view = self.string_view()?;
         Some((0..self.len()).map(|i| view.get(i)).collect())
     }
 
-    /// The strings without a copy of their places.
+    /// The strings, without allocating a list of them.
     pub(crate) fn string_view(&self) -> Option<Strings<'_>> {
         if self.dtype() != DType::String {
             return None;
         }
-        // `check` has seen that they ascend and end with the text.
+        // `check` has ensured that the offsets ascend and end with the text.
         let (table, text) = self.bytes().split_at((self.len() + 1) * OFFSET);
         Some(Strings { table: table.as_chunks().0, text })
     }
 
-    /// The same where every string is UTF-8. Errors: E0302.
+    /// The strings as UTF-8. Errors: E0107 for another type, E0302 for a string that is not UTF-8.
     pub fn texts(&self) -> Result<Vec<&str>> {
         let wrong = || Error::user("E0107", format!("strings are wanted, not {}", self.dtype()));
         let valid = |(i, s)| {
@@ -68,7 +68,7 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// The strings of a tensor that is being made, one after the other.
+/// Builds a tensor of strings, one after the other.
 pub(crate) struct StringsOut<'a> {
     budget: &'a Budget<'a>,
     count: usize,
@@ -77,13 +77,13 @@ pub(crate) struct StringsOut<'a> {
 }
 
 impl<'a> StringsOut<'a> {
-    /// Errors: E0304.
+    /// Reserves the offsets of `count` strings. Errors: E0304.
     pub fn new(count: usize, budget: &'a Budget<'a>) -> Result<StringsOut<'a>> {
         let data = budget.filled(0u8, count.saturating_add(1).saturating_mul(OFFSET))?;
         Ok(StringsOut { budget, count, at: 0, data })
     }
 
-    /// The next one, whose parts these are. Errors: E0304.
+    /// Appends a string that consists of these parts. Errors: E0304.
     #[inline]
     pub fn push(&mut self, parts: &[&[u8]]) -> Result<()> {
         for part in parts {
@@ -92,7 +92,7 @@ impl<'a> StringsOut<'a> {
         self.end()
     }
 
-    /// A part of the next one, which [`end`](StringsOut::end) ends.
+    /// Appends a part of the next string, which [`end`](StringsOut::end) completes.
     pub fn part(&mut self, part: &[u8]) -> Result<()> {
         self.budget.append(&mut self.data, part)
     }
@@ -105,7 +105,7 @@ impl<'a> StringsOut<'a> {
         self.budget.work(1)
     }
 
-    /// Errors: E0302 where there were fewer strings than promised.
+    /// Errors: E0302 if there are fewer strings than announced.
     pub fn finish(self, dims: Vec<usize>) -> Result<Tensor> {
         Tensor::new(DType::String, dims, self.data.into())
     }
@@ -117,7 +117,7 @@ fn offset(bytes: &[u8]) -> usize {
     usize::try_from(u64::from_le_bytes(raw)).unwrap_or(usize::MAX)
 }
 
-/// Refuses bytes that are not `count` strings.
+/// Refuses bytes that are not `count` strings. Errors: E0302.
 pub(crate) fn check(count: usize, data: &[u8]) -> Result<()> {
     let wrong = |what: &str| Error::user("E0302", format!("the bytes are not {count} strings: {what}"));
     let table = count.checked_add(1).and_then(|n| n.checked_mul(OFFSET)).filter(|n| *n <= data.len());

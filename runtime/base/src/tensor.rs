@@ -3,7 +3,7 @@
 use crate::{DType, Error, Result, minifloat};
 use bytes::Bytes;
 
-/// A dense row-major tensor. The bytes may lie in a mapped file, at any alignment. Equal tensors have equal bits.
+/// A dense row-major tensor. The bytes may be part of a mapped file, at any alignment. Equal tensors have equal bits.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Tensor {
     dtype: DType,
@@ -11,7 +11,7 @@ pub struct Tensor {
     data: Bytes,
 }
 
-/// Product of the dimensions, or `None` where it overflows.
+/// Product of the dimensions, or `None` on overflow.
 pub fn element_count(dims: &[usize]) -> Option<usize> {
     if dims.contains(&0) {
         return Some(0);
@@ -19,34 +19,34 @@ pub fn element_count(dims: &[usize]) -> Option<usize> {
     dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
 }
 
-/// A Rust number that is the storage of one element type: without padding, its bytes are the element's (see
-/// [`TensorView::of`](crate::TensorView::of)), which is why no other crate can add one.
+/// A Rust type that represents one element type: it has no padding, and its bytes are the element's (see
+/// [`TensorView::of`](crate::TensorView::of)). Therefore no other crate can implement it.
 pub trait Element: Copy + Send + sealed::Sealed + 'static {
     const DTYPE: DType;
     const BYTES: usize;
     fn read(bytes: &[u8]) -> Self;
 }
 
-/// Values as the bytes that files and kernels hold. An `Element` has no padding, so all of them are initialised.
+/// Values as the bytes that files and kernels use. An `Element` has no padding, so all of them are initialised.
 pub fn bytes_of_values<T: Element>(values: &[T]) -> &[u8] {
-    // SAFETY: the same memory for the same lifetime.
+    // SAFETY: it is the same memory with the same lifetime.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// Bytes as values of a Rust type, in place; `None` where their type is another one, where they are not aligned to it, or
-/// where one of them is no `bool`.
+/// Bytes as values of a Rust type, in place; `None` if the element type is another one, if they are not aligned for it,
+/// or if one of them is not a valid `bool`.
 pub fn values_of_bytes<T: Element>(dtype: DType, bytes: &[u8]) -> Option<&[T]> {
     let fits = T::DTYPE == dtype
         && (bytes.is_empty() || bytes.as_ptr().cast::<T>().is_aligned())
         && bytes.len().is_multiple_of(T::BYTES);
     let valid = fits && (dtype != DType::Bool || bytes.iter().all(|b| *b <= 1));
-    // SAFETY: the same memory for the same lifetime, aligned, and of whole elements; every bit pattern of a number is a
-    // value, and bools are 0 or 1.
+    // SAFETY: it is the same memory with the same lifetime, aligned, and of whole elements; every bit pattern of a
+    // number is a value, and bools are 0 or 1.
     let values = || unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / T::BYTES) };
     valid.then(|| if bytes.is_empty() { &[] } else { values() })
 }
 
-/// Memory of values that became a tensor's.
+/// Owns the values whose memory a tensor uses.
 struct Owned<T>(Vec<T>);
 
 impl<T: Element> AsRef<[u8]> for Owned<T> {
@@ -86,7 +86,7 @@ impl Element for bool {
 }
 
 impl Tensor {
-    /// Wraps bytes; refuses those that do not follow from type and dimensions. Errors: E0202, E0302.
+    /// Wraps bytes; refuses those whose size does not match type and dimensions. Errors: E0202, E0302.
     pub fn new(dtype: DType, dims: Vec<usize>, data: Bytes) -> Result<Tensor> {
         let count = element_count(&dims);
         let wrong =
@@ -106,12 +106,13 @@ impl Tensor {
         Ok(Tensor { dtype, dims, data })
     }
 
-    /// A value whose bytes were just written. The caller knows that they are one.
+    /// Wraps the bytes of a value that was just encoded, without checking them.
     pub(crate) fn of_value(data: Vec<u8>) -> Tensor {
         Tensor { dtype: DType::Value, dims: vec![], data: data.into() }
     }
 
-    /// From values of a Rust type, whose memory becomes the tensor's. Panics where `dims` and `values` disagree: the caller made both.
+    /// A tensor of values of a Rust type, whose memory it takes over. Panics if `dims` and `values` disagree, which is
+    /// the caller's mistake.
     pub fn from_vec<T: Element>(dims: Vec<usize>, values: Vec<T>) -> Tensor {
         assert_eq!(element_count(&dims), Some(values.len()), "dims {dims:?}");
         Tensor { dtype: T::DTYPE, dims, data: Bytes::from_owner(Owned(values)) }
@@ -121,7 +122,7 @@ impl Tensor {
         Tensor::from_vec(vec![], vec![value])
     }
 
-    /// All zeros. Panics on overflow: the caller has checked the size.
+    /// A tensor of zeros. Panics on overflow: the caller has checked the size.
     pub fn zeros(dtype: DType, dims: Vec<usize>) -> Tensor {
         let bytes = element_count(&dims).and_then(|n| dtype.bytes_for(n)).expect("a checked size");
         Tensor { dtype, dims, data: vec![0; bytes].into() }
@@ -151,13 +152,13 @@ impl Tensor {
         &self.data
     }
 
-    /// The elements as a Rust type, in place. `None` where the type is another one, or where the bytes are not aligned to it,
-    /// as those of a file may be; outputs of calls are.
+    /// The elements as a Rust type, in place. `None` if the tensor has another type, or if the bytes are not aligned
+    /// for it, as may be the case in a file; those of outputs of calls are.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         values_of_bytes(self.dtype, &self.data)
     }
 
-    /// A copy of the elements as a Rust type, or `None` where the type is another one.
+    /// A copy of the elements as a Rust type, or `None` if the tensor has another type.
     pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
         (T::DTYPE == self.dtype).then(|| self.data.chunks_exact(T::BYTES).map(T::read).collect())
     }
@@ -196,7 +197,7 @@ impl Tensor {
         })
     }
 
-    /// The same bytes under other dimensions of the same count.
+    /// The same bytes with other dimensions of the same element count.
     pub fn with_dims(&self, dims: Vec<usize>) -> Result<Tensor> {
         Tensor::new(self.dtype, dims, self.data.clone())
     }

@@ -1,7 +1,7 @@
-//! sequence, optional, map  <=>  a scalar tensor of type `value`, whose bytes say what is in it
+//! sequence, optional, map  <=>  a scalar tensor of type `value`, whose bytes encode it
 //!
-//! So everything that goes in and out of a model is a [`Tensor`], and whoever has tensors alone need not know more.
-//! The encoding: a tag byte, then
+//! Thus every input and output of a model is a [`Tensor`], and code that handles only tensors need not know about
+//! others. The encoding is a tag byte, followed by:
 //!
 //! ```text
 //! 0 tensor    type code i32, rank u32, dimensions u64 …, length u64, bytes
@@ -15,20 +15,20 @@ use crate::host::Budget;
 use crate::{DType, Error, Result, Tensor};
 use bytes::{Buf, Bytes};
 
-/// What ONNX has beside tensors.
+/// The values of ONNX: tensors and the types beside them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     Tensor(Tensor),
     Sequence(Vec<Value>),
     Optional(Option<Box<Value>>),
-    /// Keys are a vector of strings or i64; there are as many values.
+    /// Keys are a vector of strings or i64; there are as many values as keys.
     Map {
         keys: Tensor,
         values: Box<Value>,
     },
 }
 
-/// What a value is made of, as a model declares it: `tensor`, `sequence(tensor)`.
+/// The structure of a value, as a model declares it: `tensor`, `sequence(tensor)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Tensor,
@@ -37,16 +37,16 @@ pub enum Kind {
     Map(Box<Kind>),
 }
 
-/// Values in values in values: no model needs more.
+/// Maximum nesting depth of values; no model needs more.
 const DEPTH_MAX: usize = 8;
 
 impl Value {
-    /// What a tensor of type `value` holds; any other is itself. Errors: E0302.
+    /// Decodes a tensor of type `value`; any other tensor is a value itself. Errors: E0302.
     pub fn of(tensor: &Tensor) -> Result<Value> {
         Value::of_within(tensor, &Budget::unlimited())
     }
 
-    /// As [`of`](Value::of), within the limits of a call.
+    /// Like [`of`](Value::of), within the limits of a call.
     pub(crate) fn of_within(tensor: &Tensor, budget: &Budget) -> Result<Value> {
         if tensor.dtype() != DType::Value {
             return Ok(Value::Tensor(tensor.clone()));
@@ -61,14 +61,14 @@ impl Value {
             Value::Tensor(tensor) => tensor,
             Value::Sequence(_) | Value::Optional(_) | Value::Map { .. } => {
                 let mut data = vec![];
-                // Nothing limits it, and nothing else can fail.
+                // Without limits, writing cannot fail.
                 let _ = write(&self, &mut data, &Budget::unlimited());
                 Tensor::of_value(data)
             }
         }
     }
 
-    /// As [`into_tensor`](Value::into_tensor), within the limits of a call.
+    /// Like [`into_tensor`](Value::into_tensor), within the limits of a call.
     pub(crate) fn into_tensor_within(self, budget: &Budget) -> Result<Tensor> {
         match self {
             Value::Tensor(tensor) => Ok(tensor),
@@ -80,7 +80,7 @@ impl Value {
         }
     }
 
-    /// The elements of a sequence. Errors: E0301.
+    /// The elements of a sequence. Errors: E0301 for another value.
     pub fn into_sequence(self) -> Result<Vec<Value>> {
         match self {
             Value::Sequence(values) => Ok(values),
@@ -134,14 +134,14 @@ fn damaged(what: &str) -> Box<Error> {
     Error::user("E0302", format!("the bytes are no value: {what}"))
 }
 
-/// Refuses bytes that are no value. Needs no memory for what it reads.
+/// Refuses bytes that do not encode a value, without allocating memory for what it reads. Errors: E0302.
 pub(crate) fn check(data: &Bytes) -> Result<()> {
     let mut data = data.clone();
     skip(&mut data, 0)?;
     if data.is_empty() { Ok(()) } else { Err(damaged("there is more behind it")) }
 }
 
-/// Bytes of a tensor before its dimensions, and behind them.
+/// Number of bytes that a tensor takes beside its dimensions and its data.
 const TENSOR_BYTES: usize = 1 + 4 + 4 + 8;
 
 fn encoded_bytes(value: &Value, budget: &Budget) -> Result<usize> {
@@ -195,7 +195,7 @@ fn write_tensor(tensor: &Tensor, out: &mut Vec<u8>, budget: &Budget) -> Result<(
     put(tensor.bytes())
 }
 
-/// The kind of the next value. Errors: E0302.
+/// Reads the tag of the next value. Errors: E0302.
 fn read_tag(data: &mut Bytes, depth: usize) -> Result<u8> {
     if depth > DEPTH_MAX {
         return Err(damaged("it is nested too deeply"));
@@ -211,11 +211,11 @@ fn no_keys() -> Box<Error> {
     damaged("its keys are no tensor")
 }
 
-/// As [`read`], of which it keeps nothing.
+/// Like [`read`], but discards the value.
 fn skip(data: &mut Bytes, depth: usize) -> Result<()> {
     match read_tag(data, depth)? {
         0 => read_tensor(data).map(drop),
-        // Each takes a byte at least, so a false length ends with the data.
+        // Each value takes at least a byte, so a wrong length ends with the data.
         1 => (0..read_length(data)?).try_for_each(|_| skip(data, depth + 1)),
         2 => Ok(()),
         3 => skip(data, depth + 1),
@@ -308,7 +308,7 @@ mod tests {
             for i in 0..good.len() {
                 let mut bytes = good.to_vec();
                 bytes[i] ^= 0xff;
-                // Another value, or none, but no panic.
+                // The result is another value or an error, but no panic.
                 let _ = Tensor::new(DType::Value, vec![], bytes.into());
             }
         }

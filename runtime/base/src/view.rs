@@ -3,11 +3,11 @@
 use crate::tensor::{Element, bytes_of_values, element_count, values_of_bytes};
 use crate::{DType, Error, Result, Tensor};
 
-// Typed slices are reinterpreted as the little-endian bytes that kernels and files hold.
+// Typed slices are reinterpreted as the little-endian bytes that kernels and files use.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// An input, borrowed: type, dimensions, little-endian bytes in row-major order. A call reads the bytes in place where
-/// they are aligned to their element (a typed slice always is), and copies them otherwise.
+/// A borrowed input: type, dimensions, little-endian bytes in row-major order. A call reads the bytes in place if they
+/// are aligned for their element type (a typed slice always is), and copies them otherwise.
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     dtype: DType,
@@ -16,7 +16,7 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// Refuses a length that does not follow from type and dimensions. Errors: E0202, E0302.
+    /// Refuses a length that does not match type and dimensions. Errors: E0202, E0302.
     pub fn new(dtype: DType, dims: &'a [usize], data: &'a [u8]) -> Result<TensorView<'a>> {
         let bytes = element_count(dims).and_then(|n| dtype.bytes_for(n)).ok_or_else(|| {
             Error::user("E0202", format!("a tensor of {dims:?} elements of type {dtype} has no representable size"))
@@ -28,7 +28,7 @@ impl<'a> TensorView<'a> {
         Ok(TensorView { dtype, dims, data })
     }
 
-    /// Values of a Rust type, in place.
+    /// A view of values of a Rust type, in place.
     pub fn of<T: Element>(dims: &'a [usize], values: &'a [T]) -> Result<TensorView<'a>> {
         TensorView::new(T::DTYPE, dims, bytes_of_values(values))
     }
@@ -49,12 +49,12 @@ impl<'a> TensorView<'a> {
         self.data
     }
 
-    /// The elements as a Rust type, in place; `None` where the type is another one, or the bytes are not aligned to it.
+    /// The elements as a Rust type, in place; `None` if the view has another type, or the bytes are not aligned for it.
     pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
         values_of_bytes(self.dtype, self.data)
     }
 
-    /// A copy that belongs to nobody else. Errors: E0304 where there is no memory for it.
+    /// An owned copy. Errors: E0304 if there is no memory for it.
     pub fn to_tensor(&self) -> Result<Tensor> {
         let mut bytes = vec![];
         let refuse = |_| Error::user("E0304", format!("cannot allocate {} bytes", self.data.len()));
@@ -80,8 +80,8 @@ pub fn is_aligned(start: *const u8, dtype: DType) -> bool {
     (start as usize).is_multiple_of(dtype.bytes().max(1))
 }
 
-/// Memory of the caller for one output. It may be larger than the output; kernels write into it directly where it is
-/// aligned to the element and large enough for the plan's upper bound, else the output is copied into it.
+/// Memory of the caller for one output. It may be larger than the output; kernels write into it directly if it is
+/// aligned for the element type and large enough for the plan's upper bound, else the output is copied into it.
 pub struct TensorBuffer<'a> {
     dtype: DType,
     dims: Vec<usize>,
@@ -93,14 +93,14 @@ impl<'a> TensorBuffer<'a> {
         TensorBuffer { dtype, dims: Vec::new(), data }
     }
 
-    /// A slice of a Rust type. Not of `bool`, where a byte other than 0 and 1 would be no value: give bytes.
+    /// A buffer of a Rust type, except `bool`, for which a byte other than 0 and 1 would be invalid: use bytes.
     pub fn of<T: Element>(values: &'a mut [T]) -> Result<TensorBuffer<'a>> {
         if T::DTYPE == DType::Bool {
             return Err(Error::user("E0107", "a bool output needs a buffer of bytes").help("use TensorBuffer::new"));
         }
         let (start, bytes) = (values.as_mut_ptr().cast::<u8>(), std::mem::size_of_val(values));
-        // SAFETY: the same memory, borrowed as exclusively; elements have no padding, and every bit pattern of a
-        // number is a value.
+        // SAFETY: it is the same memory, borrowed exclusively as well; elements have no padding, and every bit pattern
+        // of a number is a value.
         let data = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
         Ok(TensorBuffer::new(T::DTYPE, data))
     }
@@ -109,18 +109,19 @@ impl<'a> TensorBuffer<'a> {
         self.dtype
     }
 
-    /// Dimensions of the output that a call wrote last; empty before.
+    /// Dimensions of the output that the last call wrote; empty before the first.
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
 
-    /// What a call wrote is at the front, as many elements as `dims` say. After a call that failed the content is
-    /// undefined.
+    /// The buffer: a call writes its output to the front, as many elements as `dims` has. After a failed call the
+    /// content is undefined.
     pub fn bytes(&self) -> &[u8] {
         self.data
     }
 
-    /// What a call wrote, as a Rust type; `None` where the type is another one, or the bytes are not aligned to it.
+    /// The output that the last call wrote, as a Rust type; `None` if it has another type, or the bytes are not aligned
+    /// for it.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         let written = self.dtype.bytes_for(element_count(&self.dims)?)?;
         values_of_bytes(self.dtype, self.data.get(..written)?)

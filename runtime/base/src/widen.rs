@@ -2,7 +2,7 @@
 
 use crate::{DType, Tensor};
 
-/// The same values in a type that is at least a byte wide and that numpy knows; other types pass unchanged.
+/// The same values in a type that is at least a byte wide and that numpy supports; other types are unchanged.
 pub fn widen(tensor: &Tensor) -> Tensor {
     use DType::*;
     let (dims, n, data) = (tensor.dims().to_vec(), tensor.len(), tensor.bytes());
@@ -18,7 +18,7 @@ pub fn widen(tensor: &Tensor) -> Tensor {
     }
 }
 
-/// A complex tensor as real ones, two for each; others unchanged.
+/// A complex tensor as a real one with a last dimension of two; other types are unchanged.
 pub fn parts(tensor: &Tensor) -> Tensor {
     let real = match tensor.dtype() {
         DType::C64 => DType::F32,
@@ -26,7 +26,7 @@ pub fn parts(tensor: &Tensor) -> Tensor {
         _ => return tensor.clone(),
     };
     let dims = tensor.dims().iter().copied().chain([2]).collect();
-    // Twice as many elements of half the width are as many bytes.
+    // Twice as many elements of half the width have the same number of bytes.
     Tensor::new(real, dims, tensor.bytes().clone()).unwrap_or_else(|_| tensor.clone())
 }
 

@@ -1,4 +1,4 @@
-//! pointers of the caller  =>  references, strings, structs and slices, or an error that names the argument
+//! the caller's pointers  =>  references, strings, structs and slices, or an error that names the argument
 
 use crate::error::sdx_error;
 use sardonyx_runtime::{Error, Result};
@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs what a function does; whatever happens becomes its return value.
+/// Runs the body of an exported function and converts its result, or its panic, to the function's return value.
 pub fn guard(run: impl FnOnce() -> Result<()>) -> *mut sdx_error {
     let done = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
@@ -19,8 +19,8 @@ pub fn wrong(message: impl Into<String>) -> Box<Error> {
     Error::user("E0001", message).help("`sardonyx.h` says what each argument is")
 }
 
-/// A value that a caller holds by a pointer, with a mark before it. The mark tells types apart, and what was freed, as
-/// far as that can be seen.
+/// A value that the caller holds through a pointer. A mark is stored in front of the value; it tells types apart and
+/// detects most freed handles.
 pub trait Handle: Sized {
     const MARK: u64;
     const NAME: &'static str;
@@ -31,26 +31,26 @@ pub trait Handle: Sized {
         unsafe { *out = marked.cast() };
     }
 
-    /// SAFETY: null, or a pointer that `give` gave and that was not freed.
+    /// SAFETY: `handle` is null, or a pointer returned by `give` that has not been freed.
     unsafe fn get<'a>(handle: *const Self) -> Result<&'a Self> {
         let marked = handle.cast::<Marked<Self>>();
         check(marked, Self::NAME)?;
         // SAFETY: every handle begins with its mark, and the pointer is aligned.
         match unsafe { marked.cast::<u64>().read() } {
-            // SAFETY: it is one of this type.
+            // SAFETY: the mark shows that the value is of this type.
             mark if mark == Self::MARK => Ok(unsafe { &(*marked).value }),
             _ => Err(wrong(format!("the pointer is to no {}", Self::NAME))),
         }
     }
 
-    /// SAFETY: null, or a pointer that `give` gave, that was not freed, and that nobody uses.
+    /// SAFETY: `handle` is null, or a pointer returned by `give` that has not been freed and is not in use.
     unsafe fn free(handle: *mut Self) {
-        // SAFETY: as this function's.
+        // SAFETY: the caller guarantees the same.
         if unsafe { Self::get(handle) }.is_ok() {
-            // SAFETY: made by `give`.
+            // SAFETY: the pointer was allocated by `give`.
             let mut owned = unsafe { Box::from_raw(handle.cast::<Marked<Self>>()) };
             owned.mark = 0;
-            // A destructor that panics must not end the caller.
+            // A destructor that panics must not abort the caller's process.
             let _ = catch_unwind(AssertUnwindSafe(move || drop(owned)));
         }
     }
@@ -82,30 +82,30 @@ fn check<T>(pointer: *const T, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The place of a result, which is null until there is one.
+/// Checks the pointer through which a result is returned, and sets the result to null until there is one.
 pub fn result<T>(out: *mut *mut T, name: &str) -> Result<()> {
     check(out, name)?;
-    // SAFETY: neither null nor misaligned; the caller says that it is a pointer.
+    // SAFETY: `out` is neither null nor misaligned; the caller guarantees that it points to a pointer.
     unsafe { out.write(std::ptr::null_mut()) };
     Ok(())
 }
 
-/// SAFETY: null, or a pointer to a string that ends with 0 and outlives `'a`.
+/// SAFETY: `text` is null, or points to a NUL-terminated string that outlives `'a`.
 pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
     check(text, name)?;
-    // SAFETY: as this function's.
+    // SAFETY: the caller guarantees it.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| wrong(format!("`{name}` is not UTF-8")))
 }
 
-/// Plain data that begins with `struct_bytes`; all zeros are a value of it.
+/// A plain C struct whose first field is `struct_bytes`. All zeros must be a valid value.
 pub unsafe trait Struct: Copy {
     const NAME: &'static str;
 }
 
 macro_rules! structs {
     ($($type:ident),*) => { $(
-        // SAFETY: `repr(C)`, integers and raw pointers alone, and `struct_bytes` is the first field.
+        // SAFETY: it is `repr(C)`, has only integers and raw pointers, and `struct_bytes` is its first field.
         unsafe impl crate::border::Struct for $type {
             const NAME: &'static str = stringify!($type);
         }
@@ -113,15 +113,15 @@ macro_rules! structs {
 }
 pub(crate) use structs;
 
-/// Larger than any struct of any version.
+/// Upper bound of `struct_bytes`, larger than any struct of any version.
 const STRUCT_BYTES_MAX: usize = 4096;
 
-/// The number of bytes of the caller's struct.
+/// Returns the size of the caller's struct in bytes.
 ///
-/// SAFETY: null, or a pointer to a struct of as many bytes as its first field says.
+/// SAFETY: `from` is null, or points to a struct whose size is the value of its first field.
 unsafe fn struct_bytes<T: Struct>(from: *const T) -> Result<usize> {
     check(from, T::NAME)?;
-    // SAFETY: as this function's.
+    // SAFETY: the caller guarantees it.
     let bytes = unsafe { from.cast::<usize>().read() };
     match bytes {
         _ if (size_of::<usize>()..=STRUCT_BYTES_MAX).contains(&bytes) => Ok(bytes),
@@ -129,13 +129,14 @@ unsafe fn struct_bytes<T: Struct>(from: *const T) -> Result<usize> {
     }
 }
 
-/// A struct of the caller, whose fields are 0 where it has none.
+/// Reads a struct of the caller. Fields beyond the end of the caller's struct are 0. Error E0402 if the caller's struct
+/// has a nonzero field that this library does not know.
 ///
-/// SAFETY: as `struct_bytes`.
+/// SAFETY: as for `struct_bytes`.
 pub unsafe fn read<T: Struct>(from: *const T) -> Result<T> {
-    // SAFETY: as this function's.
+    // SAFETY: the caller guarantees it.
     let bytes = unsafe { struct_bytes(from) }?;
-    // SAFETY: the caller's struct has so many bytes.
+    // SAFETY: the caller's struct has `bytes` bytes.
     let given = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) };
     if given.iter().skip(size_of::<T>()).any(|b| *b != 0) {
         let message = format!("`{}` has a field that this library does not know", T::NAME);
@@ -145,64 +146,64 @@ pub unsafe fn read<T: Struct>(from: *const T) -> Result<T> {
     }
     let mut value = MaybeUninit::<T>::zeroed();
     let n = bytes.min(size_of::<T>());
-    // SAFETY: both have so many bytes, and any bytes are a value.
+    // SAFETY: both structs have at least `n` bytes, and any bytes are a valid value.
     unsafe { std::ptr::copy_nonoverlapping(given.as_ptr(), value.as_mut_ptr().cast::<u8>(), n) };
-    // SAFETY: zeros are a value of each field, and so is what was copied.
+    // SAFETY: both zeros and the copied bytes are valid values of each field.
     Ok(unsafe { value.assume_init() })
 }
 
-/// Options, where null stands for the default of all.
+/// Reads an options struct; null means that all options have their defaults.
 ///
-/// SAFETY: as `struct_bytes`.
+/// SAFETY: as for `struct_bytes`.
 pub unsafe fn options<T: Struct>(from: *const T) -> Result<T> {
     match from.is_null() {
-        // SAFETY: zeros are a value.
+        // SAFETY: all zeros are a valid value.
         true => Ok(unsafe { MaybeUninit::zeroed().assume_init() }),
-        // SAFETY: as this function's.
+        // SAFETY: the caller guarantees it.
         false => unsafe { read(from) },
     }
 }
 
-/// Writes what the caller's struct has room for.
+/// Writes the fields that the caller's struct has, except `struct_bytes`.
 ///
-/// SAFETY: as `struct_bytes`, to memory that may be written.
+/// SAFETY: as for `struct_bytes`, and the memory is writable.
 pub unsafe fn write<T: Struct>(value: T, to: *mut T) -> Result<()> {
-    // SAFETY: as this function's.
+    // SAFETY: the caller guarantees it.
     let bytes = unsafe { struct_bytes(to) }?;
     let (skip, n) = (size_of::<usize>(), bytes.min(size_of::<T>()));
     let from = (&raw const value).cast::<u8>();
-    // SAFETY: both have so many bytes; `struct_bytes` stays the caller's.
+    // SAFETY: both structs have at least `n` bytes; the caller's `struct_bytes` is left as it is.
     unsafe { std::ptr::copy_nonoverlapping(from.add(skip), to.cast::<u8>().add(skip), n - skip) };
     Ok(())
 }
 
-/// Writes a number where the caller wants it.
+/// Writes a result to `to`, unless the caller passed null.
 ///
-/// SAFETY: null, or a pointer to memory that may be written.
+/// SAFETY: `to` is null, or points to writable memory.
 pub unsafe fn write_if<T>(to: *mut T, value: T, name: &str) -> Result<()> {
     if !to.is_null() {
         check(to, name)?;
-        // SAFETY: as this function's.
+        // SAFETY: the caller guarantees it.
         unsafe { to.write(value) };
     }
     Ok(())
 }
 
-/// The structs of an array of the caller: where each is.
+/// Returns the addresses of the structs in an array of the caller.
 ///
-/// SAFETY: `n` structs of one size, one behind the other.
+/// SAFETY: `from` points to `n` contiguous structs of equal size.
 pub unsafe fn array<T: Struct>(from: *const T, n: usize) -> Result<Vec<*const T>> {
     if n == 0 {
         return Ok(vec![]);
     }
-    // SAFETY: there is one at least.
+    // SAFETY: the array has at least one struct.
     let bytes = unsafe { struct_bytes(from) }?;
     if !bytes.is_multiple_of(align_of::<T>()) || n > isize::MAX as usize / bytes {
         return Err(wrong(format!("{n} times `{}` of {bytes} bytes are no array", T::NAME)));
     }
     let at: Vec<*const T> = (0..n).map(|i| from.wrapping_byte_add(i * bytes)).collect();
     for (i, &one) in at.iter().enumerate() {
-        // SAFETY: the array has so many.
+        // SAFETY: the array has `n` structs.
         if unsafe { struct_bytes(one) }? != bytes {
             return Err(wrong(format!("`struct_bytes` of `{}` {i} is another than that of the first", T::NAME)));
         }
@@ -210,7 +211,7 @@ pub unsafe fn array<T: Struct>(from: *const T, n: usize) -> Result<Vec<*const T>
     Ok(at)
 }
 
-/// Refuses a pointer that cannot be to so many values.
+/// Refuses a pointer that cannot point to `n` values of type `T`.
 pub fn check_memory<T>(from: *const T, n: usize, name: &str) -> Result<()> {
     if n == 0 {
         return Ok(());
@@ -223,10 +224,10 @@ pub fn check_memory<T>(from: *const T, n: usize, name: &str) -> Result<()> {
     }
 }
 
-/// SAFETY: `n` values, unless it is null.
+/// SAFETY: `from` is null, or points to `n` values.
 pub unsafe fn slice<'a, T>(from: *const T, n: usize, name: &str) -> Result<&'a [T]> {
     check_memory(from, n, name)?;
-    // SAFETY: as this function's.
+    // SAFETY: the caller guarantees it.
     Ok(if n == 0 { &[] } else { unsafe { std::slice::from_raw_parts(from, n) } })
 }
 
@@ -242,7 +243,7 @@ mod tests {
     #[test]
     fn a_panic_inside_is_a_defect_to_the_caller() {
         let error = panics();
-        // SAFETY: an error of this library, and strings of it.
+        // SAFETY: the error and its strings come from this library.
         unsafe {
             assert_eq!(CStr::from_ptr(sdx_error_code(error)), c"E0901");
             assert_eq!(CStr::from_ptr(sdx_error_message(error)), c"a panic: number 7");

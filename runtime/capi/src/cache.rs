@@ -1,4 +1,4 @@
-//! a decoder's keys and values, kept from call to call
+//! caches: the key and value tensors of a decoder, kept between calls
 
 use crate::border::{Handle, guard, handle, result, text, wrong};
 use crate::error::sdx_error;
@@ -9,7 +9,7 @@ use sardonyx_runtime::{Cache, Error, Result};
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// Room for the states of a model.
+/// The states of a model (such as keys and values), kept between calls.
 pub struct sdx_cache {
     cache: Mutex<Cache<'static>>,
 }
@@ -20,7 +20,7 @@ impl sdx_cache {
     pub fn lock(&self) -> Result<MutexGuard<'_, Cache<'static>>> {
         match self.cache.try_lock() {
             Ok(cache) => Ok(cache),
-            // A call that failed leaves it as it was.
+            // A call that fails leaves the cache as it was, so a poisoned lock is harmless.
             Err(TryLockError::Poisoned(cache)) => Ok(cache.into_inner()),
             Err(TryLockError::WouldBlock) => {
                 let error = Error::user("E0301", "the cache is in use by another call");
@@ -30,8 +30,8 @@ impl sdx_cache {
     }
 }
 
-/// An empty cache for `capacity` positions, for any session of the model and any entry point with these states. `entry`
-/// may be NULL for `main`.
+/// Creates an empty cache for `capacity` positions. It works with any session of the model, and with any entry point
+/// that has the same states. `entry` may be NULL for `main`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cache_new(
     session: *const sdx_session,
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn sdx_cache_new(
     })
 }
 
-/// Positions that are filled.
+/// Returns the number of filled positions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cache_len(cache: *const sdx_cache, len: *mut usize) -> *mut sdx_error {
     guard(|| {
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn sdx_cache_len(cache: *const sdx_cache, len: *mut usize)
     })
 }
 
-/// Forgets the positions from `len` on; 0 forgets all, and the next call may have another batch.
+/// Discards the positions from `len` on. After truncation to 0, the next call may have another batch size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cache_truncate(cache: *const sdx_cache, len: usize) -> *mut sdx_error {
     guard(|| {
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn sdx_cache_truncate(cache: *const sdx_cache, len: usize)
     })
 }
 
-/// A copy of the filled positions of a state, by the name of its input or its output.
+/// Returns a copy of the filled positions of one state, named by its input or its output.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cache_copy(
     cache: *const sdx_cache,

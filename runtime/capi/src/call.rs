@@ -1,4 +1,4 @@
-//! one call: inputs, outputs, a cache, and when to give it up
+//! one call: its inputs, outputs, cache, time limit and cancel flag
 
 use crate::border::{Handle, guard, read, result, slice, structs, text};
 use crate::cache::sdx_cache;
@@ -10,39 +10,40 @@ use sardonyx_runtime::{Result, RunOptions};
 use std::ffi::c_char;
 use std::time::{Duration, Instant};
 
-/// A call. What is 0 or NULL is left out.
+/// The arguments of a call. Fields that are 0 or NULL are not used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_call {
     pub struct_bytes: usize,
-    /// NULL for `main`.
+    /// Name of the entry point; NULL for `main`.
     pub entry: *const c_char,
     pub inputs: *const sdx_tensor,
     pub n_inputs: usize,
-    /// Outputs that go to memory of the caller.
+    /// Memory of the caller to which outputs are written.
     pub buffers: *mut sdx_buffer,
     pub n_buffers: usize,
-    /// Names of the outputs that the call returns beside those; NULL for all.
+    /// Names of the outputs to return in addition to those with a buffer; NULL for all.
     pub outputs: *const *const c_char,
     pub n_outputs: usize,
-    /// Holds the states of the entry point, which are neither inputs nor outputs then; the call appends to it.
+    /// Holds the states of the entry point, which are then neither inputs nor outputs. The call appends its positions.
     pub cache: *mut sdx_cache,
-    /// E0305 when so much time has passed; waiting for another call of the session counts. 0 for no limit.
+    /// The call fails with E0305 after this time, which includes waiting for another call of the session. 0 for no
+    /// limit.
     pub timeout_ns: u64,
-    /// E0306 when it is set.
+    /// The call fails with E0306 once this flag is set.
     pub cancel: *const sdx_cancel,
 }
 
 structs!(sdx_call);
 
-/// SAFETY: what the call says of its memory is true.
+/// SAFETY: the pointers and sizes in `call` are valid.
 pub unsafe fn run_options(call: &sdx_call, returns: bool) -> Result<RunOptions> {
     let mut options = RunOptions::default();
     if call.timeout_ns > 0 {
         options = options.deadline(Instant::now().checked_add(Duration::from_nanos(call.timeout_ns)));
     }
     if !call.cancel.is_null() {
-        // SAFETY: as this function's, here and below.
+        // SAFETY: the caller guarantees it, here and below.
         options = options.cancel(unsafe { sdx_cancel::get(call.cancel) }?.flag.clone());
     }
     if !call.outputs.is_null() {
@@ -53,8 +54,8 @@ pub unsafe fn run_options(call: &sdx_call, returns: bool) -> Result<RunOptions> 
     Ok(if returns { options } else { options.outputs([""; 0]) })
 }
 
-/// Runs an entry point. The outputs without a buffer go to `outputs`, which the caller frees; where that is NULL, only
-/// buffers are written.
+/// Runs an entry point. Outputs without a buffer are returned in `outputs`, which the caller frees; if `outputs` is
+/// NULL, only the outputs with a buffer are written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_run(
     session: *const sdx_session,

@@ -1,4 +1,4 @@
-//! an error with all its parts, as strings of C
+//! errors with all their parts, as C strings
 
 use crate::border::{Handle, handle};
 use sardonyx_runtime::{Error, ErrorKind};
@@ -25,31 +25,31 @@ pub const SDX_KIND_USAGE: i32 = 1;
 pub const SDX_KIND_FILE: i32 = 2;
 /// The model cannot be compiled.
 pub const SDX_KIND_MODEL: i32 = 3;
-/// The tensors of a call do not fit the model, or their values do not fit each other.
+/// The tensors of a call do not match the model, or contradict each other.
 pub const SDX_KIND_INPUT: i32 = 4;
-/// Memory or threads cannot be had, or would exceed a limit.
+/// Memory or threads are not available, or would exceed a limit.
 pub const SDX_KIND_RESOURCES: i32 = 5;
-/// The time of a call is over. The session can be used as before.
+/// The call took longer than its time limit. The session can still be used.
 pub const SDX_KIND_DEADLINE: i32 = 6;
-/// A call was cancelled. The session can be used as before.
+/// The call was cancelled. The session can still be used.
 pub const SDX_KIND_CANCELLED: i32 = 7;
-/// A cache has no room for more positions.
+/// A cache has no capacity for more positions.
 pub const SDX_KIND_CACHE_FULL: i32 = 8;
-/// The artifact is damaged, or computes wrongly.
+/// The artifact is damaged, or computes wrong results.
 pub const SDX_KIND_ARTIFACT: i32 = 9;
-/// The artifact, or a struct, is of another version.
+/// The artifact or a struct has another version.
 pub const SDX_KIND_VERSION: i32 = 10;
-/// The device or the processor is not there, lacks something, or failed.
+/// The device or the processor is missing, lacks a feature, or failed.
 pub const SDX_KIND_DEVICE: i32 = 11;
-/// Other ranks are missing, too many, or failed.
+/// Some ranks are missing or failed, or there are too many.
 pub const SDX_KIND_RANKS: i32 = 12;
 /// A comparison failed.
 pub const SDX_KIND_CHECK: i32 = 13;
-/// A defect of the library.
+/// A defect in the library.
 pub const SDX_KIND_DEFECT: i32 = 14;
-/// A pool of sessions has as many requests waiting as it admits.
+/// The queue of a session pool is full.
 pub const SDX_KIND_QUEUE_FULL: i32 = 15;
-/// A pool of sessions takes no more requests.
+/// A session pool no longer accepts requests.
 pub const SDX_KIND_CLOSED: i32 = 16;
 
 fn number(kind: ErrorKind) -> i32 {
@@ -74,7 +74,7 @@ fn number(kind: ErrorKind) -> i32 {
     }
 }
 
-/// Text that may hold what C would take for its end.
+/// Converts a text to a C string. NUL characters, which would end it, are replaced by U+FFFD.
 pub fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()
 }
@@ -98,19 +98,19 @@ impl sdx_error {
     }
 }
 
-/// SAFETY: as `Handle::get`.
+/// SAFETY: as for `Handle::get`.
 unsafe fn part(error: *const sdx_error, part: impl Fn(&sdx_error) -> Option<&CString>) -> *const c_char {
-    // SAFETY: as this function's.
+    // SAFETY: the caller guarantees it.
     unsafe { sdx_error::get(error) }.ok().and_then(part).map_or(null(), |text| text.as_ptr())
 }
 
-/// `E0301`: stable. Strings of an error live as long as it does.
+/// Returns the error code, for example `E0301`. Codes are stable. The strings of an error live as long as the error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_code(error: *const sdx_error) -> *const c_char {
     unsafe { part(error, |e| Some(&e.code)) }
 }
 
-/// One of `SDX_KIND_…`; further ones may come, and 0 stands for those that this header lacks.
+/// Returns one of `SDX_KIND_…`. Later versions may add kinds; 0 stands for a kind that this header does not have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_kind(error: *const sdx_error) -> i32 {
     unsafe { sdx_error::get(error) }.map_or(0, |e| e.kind)
@@ -121,31 +121,31 @@ pub unsafe extern "C" fn sdx_error_message(error: *const sdx_error) -> *const c_
     unsafe { part(error, |e| Some(&e.message)) }
 }
 
-/// The file that it is about; NULL where there is none.
+/// Returns the file that the error is about; NULL if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_file(error: *const sdx_error) -> *const c_char {
     unsafe { part(error, |e| e.file.as_ref()) }
 }
 
-/// The ONNX node that it is about; NULL where there is none.
+/// Returns the ONNX node that the error is about; NULL if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_node(error: *const sdx_error) -> *const c_char {
     unsafe { part(error, |e| e.node.as_ref()) }
 }
 
-/// A remedy; NULL where nobody knows one.
+/// Returns a suggested remedy; NULL if none is known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_help(error: *const sdx_error) -> *const c_char {
     unsafe { part(error, |e| e.help.as_ref()) }
 }
 
-/// All parts, as the commands print them, in several lines.
+/// Returns all parts in several lines, as the commands print them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_text(error: *const sdx_error) -> *const c_char {
     unsafe { part(error, |e| Some(&e.text)) }
 }
 
-/// The exit code for a program: 1 where a comparison failed, 2 where an input is at fault, 3 for a defect.
+/// Returns an exit code for a program: 1 if a comparison failed, 2 if an input is at fault, 3 for a defect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_exit_status(error: *const sdx_error) -> i32 {
     unsafe { sdx_error::get(error) }.map_or(0, |e| e.exit_status)

@@ -1,4 +1,4 @@
-//! loading, and what a model says of its entry points
+//! loading models, and querying their entry points
 
 use crate::border::{Handle, guard, handle, options, result, slice, structs, text, write, wrong};
 use crate::error::{c_string, sdx_error};
@@ -14,71 +14,72 @@ pub struct sdx_model {
 
 handle!(sdx_model = b"sdxmodel");
 
-/// All zeros are the default.
+/// Options of loading a model. All zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_load_options {
     pub struct_bytes: usize,
     /// `cpu`, `cuda:0` …; NULL for `cpu`.
     pub device: *const c_char,
-    /// The weights whose hash is compared at load: 0 all of them, 1 none, 2 nor the rest of the file.
+    /// How much is hashed and compared at load: 0 the whole file, 1 all but the weights, 2 nothing.
     pub verify: i32,
-    /// Other than 0: the artifact's own test is left out.
+    /// If nonzero, the artifact's self-test is skipped.
     pub no_selftest: i32,
-    /// Other than 0: the file is trusted whatever it is. Its code is executed and can do all that the process can. Without
-    /// this, `pin` or `key` says what may be loaded.
+    /// If nonzero, any file is trusted: its code is executed and can do all that the process can. If 0, `pin` or `key`
+    /// determines what may be loaded.
     pub trust: i32,
-    /// The seal of the artifact, 64 hexadecimal digits as `sardonyx inspect` prints them, or NULL.
+    /// The seal of the artifact: 64 hexadecimal digits as printed by `sardonyx inspect`, or NULL.
     pub pin: *const c_char,
-    /// The public key of Ed25519 that has signed it, as PEM or 64 hexadecimal digits, or NULL.
+    /// The Ed25519 public key that must have signed the artifact, as PEM or 64 hexadecimal digits, or NULL.
     pub key: *const c_char,
-    /// Other than 0: the file is read into memory, and not mapped.
+    /// If nonzero, the file is read into memory instead of mapped.
     pub copied: i32,
 }
 
-/// An input or an output of an entry point. Strings live as long as the model.
+/// An input or an output of an entry point. Its strings live as long as the model.
 #[repr(C)]
 pub struct sdx_port {
     pub name: *const c_char,
     /// `SDX_F32` …
     pub dtype: i32,
     pub rank: u32,
-    /// Expressions of symbols and numbers: `batch`, `past + seq`, `384`.
+    /// Expressions of symbols and numbers, such as `batch`, `past + seq` or `384`.
     pub dims: *const *const c_char,
-    /// 1 where a cache can hold it from call to call.
+    /// 1 if a cache can hold this value between calls.
     pub is_state: i32,
 }
 
-/// A dimension that is open.
+/// A symbolic dimension: its size may differ between calls.
 #[repr(C)]
 pub struct sdx_symbol {
     pub name: *const c_char,
-    /// The smallest and the largest value that a call may have; `hi` is -1 where there is none.
+    /// The smallest and the largest size that a call may have; `hi` is -1 if there is no maximum.
     pub lo: i64,
     pub hi: i64,
-    /// 1 where it follows from the values of the inputs, and is known when a call ends.
+    /// 1 if the size depends on the values of the inputs, so that it is known only at the end of a call.
     pub is_data: i32,
 }
 
-/// Bytes that a call takes beside the weights.
+/// Memory that a call needs in addition to the weights, in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_call_bytes {
     pub struct_bytes: usize,
-    /// 1 where a call takes just this, 0 where it takes at most this, as sizes are read from data.
+    /// 1 if a call needs exactly this much; 0 if this is an upper bound, because some sizes are read from data.
     pub is_exact: i32,
-    /// 0 where nothing bounds what a call takes; the other fields are 0 then.
+    /// 0 if no upper bound is known; the other fields are 0 then.
     pub is_bounded: i32,
     pub arena: usize,
     pub outputs: usize,
-    /// Results of the host between launches.
+    /// Results that host operations produce between launches.
     pub made: usize,
     pub scratch_per_thread: usize,
 }
 
 structs!(sdx_load_options, sdx_call_bytes);
 
-/// An entry point as C sees it; the structs point into what is beside them.
+/// An entry point in its C representation. The `sdx_port` and `sdx_symbol` structs point into the strings stored with
+/// them.
 struct Entry {
     name: CString,
     inputs: Vec<PortText>,
@@ -93,7 +94,7 @@ struct PortText {
     port: Box<sdx_port>,
 }
 
-// SAFETY: the pointers are into strings of the same value, which nothing changes.
+// SAFETY: the pointers point into strings owned by the same value, which are never modified.
 unsafe impl Send for sdx_model {}
 // SAFETY: as above.
 unsafe impl Sync for sdx_model {}
@@ -131,13 +132,13 @@ impl Entry {
     }
 }
 
-/// SAFETY: as `options`.
+/// SAFETY: as for `options`.
 unsafe fn load_options(given: *const sdx_load_options) -> Result<LoadOptions> {
-    // SAFETY: as this function's, here and below.
+    // SAFETY: the caller guarantees it, here and below.
     let given = unsafe { options(given) }?;
     let mut trust = Trust::default();
     if given.trust != 0 {
-        // SAFETY: the caller says so.
+        // SAFETY: with `trust`, the caller accepts that the file's code is executed.
         trust = unsafe { Trust::file() };
     }
     if !given.pin.is_null() {
@@ -163,7 +164,7 @@ fn give(model: Model, out: *mut *mut sdx_model) {
     Handle::give(sdx_model { model, entries }, out);
 }
 
-/// Loads a file, which must not be changed in place while it is loaded unless it is copied. `options` say what is trusted.
+/// Loads a file. Unless `copied` is set, the file must not be modified in place while the model exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_load(
     path: *const c_char,
@@ -178,7 +179,7 @@ pub unsafe extern "C" fn sdx_model_load(
     })
 }
 
-/// Memory of the caller that is given back when the last that needs it is freed.
+/// Memory of the caller that is released when its last user is dropped.
 struct Foreign {
     data: *const u8,
     bytes: usize,
@@ -186,12 +187,13 @@ struct Foreign {
     user: *mut c_void,
 }
 
-// SAFETY: the memory is only read; the header says that any thread may call `release`.
+// SAFETY: the memory is only read; the header says that `release` may be called on any thread.
 unsafe impl Send for Foreign {}
 
 impl AsRef<[u8]> for Foreign {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: checked by `sdx_model_from_bytes`; the caller leaves it as it is until it is released.
+        // SAFETY: the pointer was checked by `sdx_model_from_bytes`; the caller does not modify the memory before its
+        // release.
         unsafe { std::slice::from_raw_parts(self.data, self.bytes) }
     }
 }
@@ -199,15 +201,15 @@ impl AsRef<[u8]> for Foreign {
 impl Drop for Foreign {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: the caller's function, called once.
+            // SAFETY: this is the caller's function, and it is called once.
             unsafe { release(self.user) };
         }
     }
 }
 
-/// Loads the bytes of a file. With `release` they are used in place, and `release(user)` is called, by any thread, when
-/// nobody needs them any more, which may be before this function returns; without it they are copied. `name` stands for
-/// the file in messages; it and `options` may be NULL.
+/// Loads an artifact from memory. With `release`, the bytes are used in place, and `release(user)` is called on any
+/// thread once they are no longer needed, which may be before this function returns; without it, they are copied. Error
+/// messages use `name` as the file name. `name` and `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_from_bytes(
     data: *const c_void,
@@ -219,7 +221,7 @@ pub unsafe extern "C" fn sdx_model_from_bytes(
     model: *mut *mut sdx_model,
 ) -> *mut sdx_error {
     guard(|| {
-        // First of all, so that the memory is given back whatever is wrong.
+        // Created first, so that the memory is released whichever argument is wrong.
         let given = unsafe { slice(data.cast::<u8>(), bytes, "data") };
         let foreign = Foreign { data: data.cast(), bytes, release, user };
         result(model, "model")?;
@@ -235,37 +237,37 @@ pub unsafe extern "C" fn sdx_model_from_bytes(
     })
 }
 
-/// The sessions and caches of the model live on.
+/// Frees the handle. Sessions and caches of the model remain valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_free(model: *mut sdx_model) {
     unsafe { sdx_model::free(model) }
 }
 
-/// The number of entry points.
+/// Returns the number of entry points.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_entry_count(model: *const sdx_model) -> usize {
     unsafe { sdx_model::get(model) }.map_or(0, |model| model.entries.len())
 }
 
-/// SAFETY: as `Handle::get`.
+/// SAFETY: as for `Handle::get`.
 unsafe fn entry<'a>(model: *const sdx_model, entry: usize) -> Option<&'a Entry> {
-    // SAFETY: as this function's.
+    // SAFETY: the caller guarantees it.
     unsafe { sdx_model::get(model) }.ok()?.entries.get(entry)
 }
 
-/// The name of one of them, `main` first; NULL where there are not so many.
+/// Returns the name of an entry point, `main` being the first; NULL if `index` is out of range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_entry_name(model: *const sdx_model, index: usize) -> *const c_char {
     unsafe { entry(model, index) }.map_or(null(), |entry| entry.name.as_ptr())
 }
 
-/// An input of an entry point; NULL where there are not so many.
+/// Returns an input of an entry point; NULL if an index is out of range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_input(model: *const sdx_model, entry_index: usize, index: usize) -> *const sdx_port {
     unsafe { entry(model, entry_index) }.and_then(|e| e.inputs.get(index)).map_or(null(), |text| &*text.port)
 }
 
-/// An output of an entry point; NULL where there are not so many.
+/// Returns an output of an entry point; NULL if an index is out of range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_output(
     model: *const sdx_model,
@@ -275,7 +277,7 @@ pub unsafe extern "C" fn sdx_model_output(
     unsafe { entry(model, entry_index) }.and_then(|e| e.outputs.get(index)).map_or(null(), |text| &*text.port)
 }
 
-/// A symbol in the dimensions of an entry point; NULL where there are not so many.
+/// Returns a symbol of the dimensions of an entry point; NULL if an index is out of range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_symbol(
     model: *const sdx_model,
@@ -285,8 +287,8 @@ pub unsafe extern "C" fn sdx_model_symbol(
     unsafe { entry(model, entry_index) }.and_then(|e| e.symbols.get(index)).map_or(null(), |(_, symbol)| &**symbol)
 }
 
-/// The bytes that a call takes where `n` symbols of its inputs have these sizes; fills in `call`, whose `struct_bytes` the
-/// caller has set. `entry` may be NULL for `main`.
+/// Computes the memory that a call needs when the `n` symbols in `names` have the sizes in `sizes`. The result is
+/// written to `call`, whose `struct_bytes` the caller has set. `entry` may be NULL for `main`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_call_bytes(
     model: *const sdx_model,
@@ -313,8 +315,8 @@ pub unsafe extern "C" fn sdx_model_call_bytes(
     })
 }
 
-/// SAFETY: as `text`.
+/// SAFETY: as for `text`.
 pub unsafe fn entry_name<'a>(entry: *const c_char) -> Result<&'a str> {
-    // SAFETY: as this function's.
+    // SAFETY: the caller guarantees it.
     if entry.is_null() { Ok("main") } else { unsafe { text(entry, "entry") } }
 }

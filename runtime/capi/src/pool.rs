@@ -1,4 +1,4 @@
-//! calls of many threads for a fixed number of sessions, in order of arrival
+//! session pools: calls of many threads, run by a fixed number of sessions in order of arrival
 
 use crate::border::{self, Handle, guard, handle, read, result, structs, write, wrong};
 use crate::call::{run_options, sdx_call};
@@ -9,29 +9,29 @@ use sardonyx_runtime::{PoolOptions, Request, Result, SessionOptions, SessionPool
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// A fixed number of sessions, which share a queue.
+/// A fixed number of sessions that share a queue.
 pub struct sdx_pool {
     pool: SessionPool,
 }
 
 handle!(sdx_pool = b"sdx_pool");
 
-/// All zeros are the default.
+/// Options of a session pool. All zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_pool_options {
     pub struct_bytes: usize,
-    /// Each runs one call at a time; 0 for as many as the processors that this process may use allow.
+    /// Number of sessions, each of which runs one call at a time; 0 for as many as the available processors allow.
     pub sessions: usize,
-    /// Calls that may wait while every session is busy; 0 for 128.
+    /// Maximum number of calls that wait while every session is busy; 0 for 128.
     pub waiting_max: usize,
-    /// Threads of each session; 0 is 1.
+    /// Threads of each session; 0 for 1.
     pub threads: usize,
-    /// Bytes that each call may take, as in `sdx_session_options`; 0 for no limit.
+    /// Maximum memory of a call in bytes, as in `sdx_session_options`; 0 for no limit.
     pub memory_bytes_max: usize,
 }
 
-/// Counts at one moment. Every call that was ever submitted is in one of them; those of `served` that failed are in `failed` too.
+/// A snapshot of counters. Each submitted call is in exactly one of them, except that failed calls are in `served` too.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_pool_statistics {
@@ -40,20 +40,20 @@ pub struct sdx_pool_statistics {
     pub running: u64,
     pub served: u64,
     pub failed: u64,
-    /// Not accepted, because as many waited as may, or after `sdx_pool_finish`.
+    /// Calls that were not accepted, because the queue was full or after `sdx_pool_finish`.
     pub refused: u64,
-    /// Not computed, because their time was over while they waited.
+    /// Calls that were not run, because their time limit passed while they waited.
     pub expired: u64,
-    /// Not computed, because they were cancelled while they waited.
+    /// Calls that were not run, because they were cancelled while they waited.
     pub cancelled: u64,
 }
 
 structs!(sdx_pool_options, sdx_pool_statistics);
 
-/// The pointer that a caller wants back in its own function.
+/// The pointer that is passed back to the caller's function.
 struct User(*mut c_void);
 
-// SAFETY: the caller says that its function may be called by any thread with it.
+// SAFETY: the caller guarantees that its function may be called with this pointer on any thread.
 unsafe impl Send for User {}
 
 impl User {
@@ -62,7 +62,7 @@ impl User {
     }
 }
 
-/// `options` may be NULL.
+/// Creates a session pool. `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_new(
     model: *const sdx_model,
@@ -83,10 +83,11 @@ pub unsafe extern "C" fn sdx_pool_new(
     })
 }
 
-/// Accepts a call and returns at once. `done` is called once, by a thread of the pool, with an error or with outputs, the other
-/// being NULL; it frees what it gets, should be short, and must not unwind. Inputs are copied before this function returns, and time in the queue
-/// is part of `timeout_ns`. The call has neither buffers nor a cache. Where the call is not accepted, the error says why (E0308:
-/// too many wait), and `done` is not called.
+/// Submits a call and returns at once. `done` is called exactly once, on a thread of the pool, with either an error or
+/// outputs; the other is NULL. `done` must free the one it gets, should be short, and must not unwind. The inputs are
+/// copied before this function returns. The time in the queue counts towards `timeout_ns`. The call can have neither
+/// buffers nor a cache. If the call is not accepted, the error says why (E0308: the queue is full), and `done` is not
+/// called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_submit(
     pool: *const sdx_pool,
@@ -104,18 +105,18 @@ pub unsafe extern "C" fn sdx_pool_submit(
                 Ok(returned) => sdx_outputs::from(returned).give(&mut outputs),
                 Err(e) => error = sdx_error::give(e),
             }
-            // SAFETY: the caller's function, with its own pointer.
+            // SAFETY: this is the caller's function, called with the caller's pointer.
             unsafe { done(user.pointer(), error, outputs) };
         })
     })
 }
 
-/// SAFETY: what the call says of its memory is true.
+/// SAFETY: the pointers and sizes in `call` are valid.
 unsafe fn request(call: &sdx_call) -> Result<Request> {
     if call.n_buffers > 0 || !call.cache.is_null() {
         return Err(wrong("a call of a pool has neither buffers nor a cache"));
     }
-    // SAFETY: as this function's.
+    // SAFETY: the caller guarantees it.
     let (entry, options, given) = unsafe {
         (entry_name(call.entry)?, run_options(call, true)?, Given::new((call.inputs, call.n_inputs), (null_mut(), 0))?)
     };
@@ -123,7 +124,7 @@ unsafe fn request(call: &sdx_call) -> Result<Request> {
     Ok(Request::new(inputs).entry(entry).options(options))
 }
 
-/// Fills in `statistics`, whose `struct_bytes` the caller has set.
+/// Reads the counters into `statistics`, whose `struct_bytes` the caller has set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_statistics_get(
     pool: *const sdx_pool,
@@ -145,7 +146,8 @@ pub unsafe extern "C" fn sdx_pool_statistics_get(
     })
 }
 
-/// Gives the memory of idle sessions back to the system; the next call of each takes it anew. `bytes` may be NULL.
+/// Releases the memory of idle sessions; their next calls allocate it again. The number of bytes is written to `bytes`,
+/// which may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_trim(pool: *const sdx_pool, bytes: *mut usize) -> *mut sdx_error {
     guard(|| {
@@ -154,13 +156,14 @@ pub unsafe extern "C" fn sdx_pool_trim(pool: *const sdx_pool, bytes: *mut usize)
     })
 }
 
-/// Refuses calls from now on, and returns when all that were accepted are computed and answered. Not from `done`.
+/// Stops accepting calls, and returns once all accepted calls are finished and answered. Must not be called from
+/// `done`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_finish(pool: *const sdx_pool) -> *mut sdx_error {
     guard(|| unsafe { sdx_pool::get(pool) }?.pool.finish())
 }
 
-/// Calls that run end as usual, those that wait are answered with E0309; all are answered when this returns.
+/// Frees the pool. Running calls finish, waiting calls are answered with E0309; all are answered when this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_free(pool: *mut sdx_pool) {
     unsafe { sdx_pool::free(pool) }

@@ -1,4 +1,4 @@
-//! sessions, and the flags that cancel their calls
+//! sessions, and the flags that cancel calls
 
 use crate::border::{self, Handle, guard, handle, result, structs};
 use crate::error::sdx_error;
@@ -7,34 +7,34 @@ use sardonyx_runtime::{Session, SessionOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs one call at a time.
+/// A session of a model, which runs one call at a time.
 pub struct sdx_session {
     pub(crate) session: Session,
 }
 
-/// Cancels the calls that it is given to.
+/// A flag that cancels the calls it is passed to.
 pub struct sdx_cancel {
     pub(crate) flag: Arc<AtomicBool>,
 }
 
 handle!(sdx_session = b"sdxsessi", sdx_cancel = b"sdxcance");
 
-/// All zeros are the default.
+/// Options of a session. All zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_session_options {
     pub struct_bytes: usize,
-    /// The caller's thread is one of them. 0 is 1, which never starts another.
+    /// Number of threads, including the caller's. 0 means 1: no further thread is started.
     pub threads: usize,
-    /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together; 0 for no limit.
+    /// Maximum memory of a call in bytes: intermediate values, scratch, outputs and its cache together; 0 for no limit.
     pub memory_bytes_max: usize,
-    /// Other than 0: each thread but the caller's stays on a processor of its own.
+    /// If nonzero, each thread except the caller's is bound to its own processor.
     pub pinned: i32,
 }
 
 structs!(sdx_session_options);
 
-/// `options` may be NULL.
+/// Creates a session of a model. `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_session_new(
     model: *const sdx_model,
@@ -52,7 +52,8 @@ pub unsafe extern "C" fn sdx_session_new(
     })
 }
 
-/// Gives the memory of an idle session back to the system; the next call takes it anew. `bytes` may be NULL.
+/// Releases the memory of an idle session; the next call allocates it again. The number of bytes is written to `bytes`,
+/// which may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_session_trim(session: *const sdx_session, bytes: *mut usize) -> *mut sdx_error {
     guard(|| {
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn sdx_cancel_new(cancel: *mut *mut sdx_cancel) -> *mut sd
     })
 }
 
-/// From any thread. Other than 0: calls that it was given to end with E0306, those to come too; 0: no longer.
+/// Sets or clears the flag, on any thread. While it is set (nonzero), running and future calls with it fail with E0306.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cancel_set(cancel: *const sdx_cancel, cancelled: i32) {
     if let Ok(cancel) = unsafe { sdx_cancel::get(cancel) } {
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn sdx_cancel_set(cancel: *const sdx_cancel, cancelled: i3
     }
 }
 
-/// Calls that it was given to go on.
+/// Frees the flag. Calls that it was passed to continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cancel_free(cancel: *mut sdx_cancel) {
     unsafe { sdx_cancel::free(cancel) }

@@ -1,4 +1,4 @@
-//! tensors of the caller, and those that a call returns
+//! tensors of the caller, and tensors returned by a call
 
 use crate::border::guard;
 use crate::border::{Handle, array, check_memory, handle, read, slice, structs, text, write, wrong};
@@ -8,7 +8,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::ops::Range;
 use std::ptr::null;
 
-/// Element types, by ONNX's numbers. An element of 2 or 4 bits takes a byte.
+/// Element types, numbered as in ONNX. An element of 2 or 4 bits occupies one byte.
 pub const SDX_F32: i32 = 1;
 pub const SDX_U8: i32 = 2;
 pub const SDX_I8: i32 = 3;
@@ -24,7 +24,7 @@ pub const SDX_U32: i32 = 12;
 pub const SDX_U64: i32 = 13;
 pub const SDX_BF16: i32 = 16;
 
-/// An input, which the library only reads; or an output that belongs to the library.
+/// An input, which the library only reads, or an output that the library owns.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_tensor {
@@ -33,11 +33,11 @@ pub struct sdx_tensor {
     /// `SDX_F32` …
     pub dtype: i32,
     pub rank: u32,
-    /// So many as `rank` says.
+    /// An array of `rank` sizes.
     pub dims: *const usize,
-    /// In row-major order. An input that is aligned to its element is read in place, another is copied.
+    /// The elements in row-major order. An input aligned for its element type is read in place; otherwise it is copied.
     pub data: *const c_void,
-    /// The number of bytes of `data`, which `dtype` and `dims` say too.
+    /// Size of `data` in bytes; must match `dtype` and `dims`.
     pub bytes: usize,
 }
 
@@ -48,19 +48,19 @@ pub struct sdx_buffer {
     pub struct_bytes: usize,
     pub name: *const c_char,
     pub dtype: i32,
-    /// Before a call: how many dimensions `dims` has room for. Afterwards: how many the output has.
+    /// Before a call, the capacity of `dims`; afterwards, the rank of the output.
     pub rank: u32,
-    /// Room for the dimensions of the output; NULL where nobody needs them.
+    /// Receives the dimensions of the output; may be NULL.
     pub dims: *mut usize,
-    /// Room for the output, in row-major order. It is written in place where it is aligned to its element.
+    /// Receives the elements in row-major order. Written in place if it is aligned for the element type.
     pub data: *mut c_void,
-    /// The number of bytes of `data`, at least as many as the output has.
+    /// Size of `data` in bytes; at least the size of the output.
     pub bytes: usize,
 }
 
 structs!(sdx_tensor, sdx_buffer);
 
-/// The type of no tensor.
+/// The largest rank that is accepted.
 const RANK_MAX: u32 = 64;
 
 fn dtype_of(code: i32) -> Result<DType> {
@@ -80,7 +80,7 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start.max(b.start) < a.end.min(b.end)
 }
 
-/// The inputs and the buffers of a call.
+/// The inputs and buffers of a call, in Rust types.
 #[derive(Default)]
 pub struct Given<'a> {
     pub inputs: Vec<(&'a str, TensorView<'a>)>,
@@ -89,10 +89,10 @@ pub struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// SAFETY: what the structs say of their memory is true for `'a`.
+    /// SAFETY: the pointers and sizes in the structs are valid for `'a`.
     pub unsafe fn new(inputs: (*const sdx_tensor, usize), buffers: (*mut sdx_buffer, usize)) -> Result<Given<'a>> {
         let mut given = Given::default();
-        // SAFETY: as this function's, here and below.
+        // SAFETY: the caller guarantees it, here and below.
         for one in unsafe { array(inputs.0, inputs.1) }? {
             let tensor = unsafe { read(one) }?;
             let name = unsafe { text(tensor.name, "sdx_tensor.name") }?;
@@ -124,12 +124,12 @@ impl<'a> Given<'a> {
         Ok(given)
     }
 
-    /// Tells the caller the dimensions of what was written.
+    /// Writes the dimensions of the outputs to the caller's structs.
     ///
-    /// SAFETY: as `new`.
+    /// SAFETY: as for `new`.
     pub unsafe fn write_dims(&self) -> Result<()> {
         for ((name, buffer), &at) in self.buffers.iter().zip(&self.at) {
-            // SAFETY: as this function's, here and below.
+            // SAFETY: the caller guarantees it, here and below.
             let mut given = unsafe { read(at) }?;
             let dims = buffer.dims();
             if !given.dims.is_null() {
@@ -157,7 +157,7 @@ fn check_rank(rank: u32, name: &str) -> Result<()> {
     }
 }
 
-/// Tensors that a call returned.
+/// The tensors returned by a call.
 pub struct sdx_outputs {
     tensors: Vec<(CString, Tensor)>,
 }
@@ -188,13 +188,14 @@ fn borrowed((name, tensor): &(CString, Tensor)) -> sdx_tensor {
     }
 }
 
-/// The number of them.
+/// Returns the number of tensors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_outputs_count(outputs: *const sdx_outputs) -> usize {
     unsafe { sdx_outputs::get(outputs) }.map_or(0, |outputs| outputs.tensors.len())
 }
 
-/// Fills in `tensor`, whose `struct_bytes` the caller has set. What it points to lives until the outputs are freed.
+/// Writes the tensor at `index` to `tensor`, whose `struct_bytes` the caller has set. Its pointers are valid until the
+/// outputs are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_outputs_at(
     outputs: *const sdx_outputs,
@@ -209,7 +210,7 @@ pub unsafe extern "C" fn sdx_outputs_at(
     })
 }
 
-/// The same by the name of the output.
+/// Like `sdx_outputs_at`, but finds the tensor by the name of the output.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_outputs_find(
     outputs: *const sdx_outputs,

@@ -1,4 +1,4 @@
-//! Clusters as data: how devices are joined, and what collectives take on them
+//! Clusters as data: how devices are connected, and how long collectives take on them
 //!
 //! | file | what it is |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `schedules.rs` | when the workers of a pipeline do what: GPipe, 1F1B, interleaved, Chimera |
 //! | `select.rs` | the algorithms of a collective, the fastest first |
 //!
-//! Nothing here is measured: what comes out follows from the figures of the file.
+//! Nothing here is measured: all results are derived from the figures in the file.
 
 mod cycles;
 mod route;

@@ -1,6 +1,7 @@
 //! two devices  =>  the links that a message between them passes
 //!
-//! The same links each time: dimension after dimension in grids, the shorter way round, upwards where both are as long.
+//! The route is always the same: in grids one dimension after the other, in the shorter direction, upwards if both are
+//! equal.
 
 use crate::topology::{Attached, Kind, Level, Topology};
 use std::fmt;
@@ -9,14 +10,15 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Link {
     pub level: usize,
-    /// Number of the member that it hangs on, counted over all groups of the level; of a device where that is what it hangs on.
+    /// Number of the member that the link is attached to, counted over all groups of the level; of the device, if links
+    /// are attached to devices.
     pub member: usize,
     pub way: Way,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Way {
-    /// To a switch, over one of the parallel links; and from it.
+    /// To a switch, over one of the parallel links; `Down` leads from it.
     Up {
         lane: usize,
     },
@@ -27,7 +29,7 @@ pub enum Way {
     To {
         member: usize,
     },
-    /// To the switch of the line along a dimension, and from it.
+    /// To the switch of the line along a dimension; `OutOfLine` leads from it.
     IntoLine {
         dim: usize,
     },
@@ -51,7 +53,7 @@ impl fmt::Display for Link {
 }
 
 impl Topology {
-    /// The links from one device to another, in order; none from a device to itself.
+    /// The links from one device to another, in order; none if they are the same device.
     pub fn route(&self, from: usize, to: usize) -> Vec<Link> {
         let Some(top) = (0..self.level.len()).rev().find(|l| self.member(*l, from) != self.member(*l, to)) else {
             return vec![];
@@ -61,7 +63,8 @@ impl Topology {
             Attached::Group => 0..top,
             Attached::Device => 0..0,
         };
-        // A message leaves a grid, or what is joined directly, from where it is.
+        // Only switches below have links to pass: from a grid, or from directly joined members, a message leaves where
+        // it is.
         let is_switch = |l: &usize| self.level[*l].kind == Kind::Switch;
         let mut links: Vec<Link> = below.clone().filter(is_switch).map(|l| self.to_switch(l, from)[0]).collect();
         match level.kind {
@@ -76,12 +79,12 @@ impl Topology {
         links
     }
 
-    /// The member of a level that a device is in.
+    /// The member of a level that contains a device.
     fn member(&self, level: usize, device: usize) -> usize {
         device / self.devices_below(level)
     }
 
-    /// The links between a device's member of a level and its switch: up and down.
+    /// The links between a device's member of a level and its switch: [up, down].
     fn to_switch(&self, level: usize, device: usize) -> [Link; 2] {
         let (member, lane) = match self.level[level].attached {
             Attached::Group => {
@@ -92,7 +95,7 @@ impl Topology {
         [Way::Up { lane }, Way::Down { lane }].map(|way| Link { level, member, way })
     }
 
-    /// Along the row to the boards' column, then along that column; on a board over its mesh.
+    /// Routes along the row to the column of boards, then along that column; on a board over its mesh.
     fn over_lines(&self, from: usize, to: usize) -> Vec<Link> {
         let (board, boards) = (&self.level[0].members, &self.level[1].members);
         let size = board[0] * board[1];
@@ -100,7 +103,7 @@ impl Topology {
             let (b, d) = (device / size, device % size);
             [[b / boards[1] % boards[0], b % boards[1]], [d / board[1], d % board[1]]]
         };
-        // A level above would be another group of boards: its links hang on the group.
+        // If there is a level above, boards are numbered over all of its groups.
         let group = from / size / (boards[0] * boards[1]);
         let number =
             |[b, d]: [[usize; 2]; 2]| ((group * boards[0] + b[0]) * boards[1] + b[1]) * size + d[0] * board[1] + d[1];
@@ -171,7 +174,7 @@ mod tests {
     #[test]
     fn messages_climb_as_far_as_needed() {
         assert_eq!(route("dgx-h100", 1, 6), ["level 0: 1 up 0", "level 0: 6 down 0"]);
-        // Each device has its own adapter to the network.
+        // Each device has its own network adapter.
         assert_eq!(route("dgx-h100", 1, 14), ["level 1: 1 up 0", "level 1: 14 down 0"]);
         assert_eq!(route("one-host", 3, 3), [] as [&str; 0]);
         let far = route("fat-tree", 0, 1023);
@@ -194,7 +197,7 @@ mod tests {
         assert_eq!(topology.route(0, 1).len(), 1);
         let lines = |to: usize| topology.route(0, to).iter().filter(|l| l.level == 1).count();
         assert_eq!((lines(size - 1), lines(size), lines(topology.devices() - 1)), (0, 2, 4));
-        // Each link begins where the one before ended.
+        // Each link begins where the previous one ends.
         let (_, text) = PRESETS.iter().find(|(name, _)| *name == "hamming-mesh").unwrap();
         let wide = Topology::parse(&text.replace("[2, 2]", "[4, 4]")).unwrap();
         let across: Vec<String> = wide.route(1, 18).iter().map(Link::to_string).collect();

@@ -1,20 +1,20 @@
 //! stages, micro-batches  =>  what each worker of a pipeline does in which order, and when
 //!
-//! GPipe runs all micro-batches forward before it runs any backward; 1F1B begins to run backward as soon as it can, so that
-//! few activations are kept; interleaved workers have several chunks of the model, so that the pipeline fills sooner;
-//! Chimera runs a second pipeline in the other direction through the same workers, which fills the gaps of the first. A
-//! worker does what its list says, each when what it needs is there.
+//! GPipe runs all micro-batches forward before it runs any backward; 1F1B begins to run backward as soon as it can, so
+//! that few activations are kept; interleaved workers have several chunks of the model, so that the pipeline fills
+//! sooner; Chimera runs a second pipeline in the other direction through the same workers, which fills the gaps of the
+//! first. A worker executes its list in order, and each item as soon as its inputs are available.
 
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// No backward at all: a model that serves.
+    /// Forward only: a model that serves.
     Forward,
     GPipe,
     OneForwardOneBackward,
-    /// Chunks of the model on each worker.
+    /// Each worker has several chunks of the model.
     Interleaved {
         chunks: usize,
     },
@@ -30,15 +30,15 @@ pub enum Direction {
 /// One stage's work on one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Work {
-    /// From 0 on in the order of the model; of an interleaved schedule, a chunk.
+    /// Number of the stage in the order of the model, from 0; in an interleaved schedule, of the chunk.
     pub stage: usize,
     pub micro_batch: usize,
     pub direction: Direction,
-    /// The pipeline that runs from the last worker to the first.
+    /// Whether it belongs to the pipeline from the last worker to the first.
     pub up: bool,
 }
 
-/// What a worker does, and when.
+/// One item of work of a worker, and when it is executed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slot {
     pub work: Work,
@@ -48,20 +48,21 @@ pub struct Slot {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// By worker, in order.
+    /// By worker: its slots in order.
     pub slots: Vec<Vec<Slot>>,
     pub total: f64,
-    /// By worker: the most micro-batches, or chunks of some, that have run forward there and not backward yet.
+    /// By worker: the maximum number of micro-batches, or chunks of them, that have run forward there and not yet
+    /// backward.
     pub activations: Vec<usize>,
 }
 
 impl Timeline {
-    /// The time that a worker has nothing to do.
+    /// The time in which a worker is idle.
     pub fn idle(&self, worker: usize) -> f64 {
         self.total - self.slots[worker].iter().map(|slot| slot.end - slot.start).sum::<f64>()
     }
 
-    /// The part of all workers' time in which they have nothing to do.
+    /// The fraction of all workers' time in which they are idle.
     pub fn bubble(&self) -> f64 {
         let idle: f64 = (0..self.slots.len()).map(|worker| self.idle(worker)).sum();
         idle / (self.total * self.slots.len() as f64)
@@ -79,7 +80,7 @@ impl Schedule {
         }
     }
 
-    /// Errors: E0001 with the names.
+    /// The schedule of a name. Errors: E0001, with the names in its help.
     pub fn named(text: &str) -> Result<Schedule> {
         let unknown = || {
             let error = Error::user("E0001", format!("there is no schedule `{text}`"));
@@ -102,7 +103,8 @@ impl Schedule {
         if let Schedule::Interleaved { chunks } = self { chunks } else { 1 }
     }
 
-    /// By worker: its work in order. Errors: E0001 for numbers that the schedule is not for.
+    /// By worker: its work in order. Errors: E0001 for numbers of stages and micro-batches that the schedule does not
+    /// support.
     pub fn orders(self, workers: usize, micro_batches: usize) -> Result<Vec<Vec<Work>>> {
         let unfit = |what: &str| {
             let message = format!("`{}` of {workers} stages and {micro_batches} micro-batches", self.name());
@@ -139,7 +141,7 @@ impl Schedule {
         })
     }
 
-    /// When each worker does what, where a whole stage takes so long forward and backward. Errors: those of
+    /// When each worker does what, given the time that a whole stage takes forward and backward. Errors: those of
     /// [`orders`](Schedule::orders).
     pub fn timeline(self, workers: usize, micro_batches: usize, forward: f64, backward: f64) -> Result<Timeline> {
         let orders = self.orders(workers, micro_batches)?;
@@ -148,7 +150,7 @@ impl Schedule {
     }
 }
 
-/// Some forward at first, then one forward and one backward in turn, then what is left backward.
+/// `warm_up` items forward, then alternately one forward and one backward, then the remaining ones backward.
 fn alternating(warm_up: usize, n: usize, work: &dyn Fn(usize, Direction) -> Work) -> Vec<Work> {
     let mut order: Vec<Work> = (0..warm_up).map(|k| work(k, Direction::Forward)).collect();
     for k in warm_up..n {
@@ -158,7 +160,7 @@ fn alternating(warm_up: usize, n: usize, work: &dyn Fn(usize, Direction) -> Work
     order
 }
 
-/// Micro-batches go in groups of as many as there are workers through one chunk after the other.
+/// Groups of as many micro-batches as there are workers pass through one chunk after the other.
 fn interleaved(worker: usize, (workers, chunks): (usize, usize), micro_batches: usize) -> Vec<Work> {
     let n = micro_batches * chunks;
     let warm_up = ((workers - 1 - worker) * 2 + (chunks - 1) * workers).min(n);
@@ -174,7 +176,8 @@ fn interleaved(worker: usize, (workers, chunks): (usize, usize), micro_batches: 
     alternating(warm_up, n, &work)
 }
 
-/// Half of the micro-batches run down, half of them up; both fit each other where forward and backward take as long.
+/// Half of the micro-batches run down, half of them up; they interleave perfectly if forward and backward take equally
+/// long.
 fn chimera(workers: usize, micro_batches: usize) -> Vec<Vec<Work>> {
     let mut slots: Vec<Vec<(usize, Work)>> = vec![vec![]; workers];
     for unit in 0..micro_batches / workers {
@@ -194,7 +197,7 @@ fn chimera(workers: usize, micro_batches: usize) -> Vec<Vec<Work>> {
     slots.into_iter().map(|slots| slots.into_iter().map(|(_, work)| work).collect()).collect()
 }
 
-/// Each worker does its work in order: forward when the stage before is done, backward when the stage behind is.
+/// Executes each worker's list in order: forward when the previous stage is done, backward when the next stage is.
 fn executed(orders: &[Vec<Work>], n_stages: usize, (forward, backward): (f64, f64)) -> Result<Timeline> {
     let mut ends: BTreeMap<Work, f64> = BTreeMap::new();
     let mut line = Timeline { slots: vec![vec![]; orders.len()], total: 0.0, activations: vec![0; orders.len()] };
@@ -228,7 +231,7 @@ fn executed(orders: &[Vec<Work>], n_stages: usize, (forward, backward): (f64, f6
     }
 }
 
-/// When what the work needs is there; none where it is not known yet.
+/// When the inputs of the work are available; none if that is not known yet.
 fn ready_at(work: &Work, n_stages: usize, ends: &BTreeMap<Work, f64>) -> Option<f64> {
     let before = match (work.direction, work.stage) {
         (Direction::Forward, 0) => return Some(0.0),
@@ -250,7 +253,7 @@ mod tests {
         schedule.timeline(d, n, 1.0, backward).unwrap()
     }
 
-    /// Each stage runs each micro-batch once in each direction, and a worker does one thing at a time.
+    /// Checks that each stage runs each micro-batch once per direction, and that a worker does one thing at a time.
     fn check_all(schedule: Schedule, d: usize, n: usize, backward: f64) -> Timeline {
         let line = line(schedule, d, n, backward);
         let mut all: Vec<Work> = line.slots.iter().flatten().map(|slot| slot.work).collect();

@@ -1,4 +1,4 @@
-//! a collective, how many ranks, a topology  =>  what each algorithm takes on it, the fastest first
+//! a collective, a number of ranks, a topology  =>  the time of each algorithm on it, the fastest first
 
 use crate::cycles::edge_disjoint_cycles;
 use crate::simulate::{Group, Outcome, Simulation, simulate, simulate_groups};
@@ -7,13 +7,14 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, result};
 use sardonyx_base::{Error, Result};
 
-/// A way to do a collective.
+/// A method to perform a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     Schedule(Algorithm),
-    /// Rings in both directions over two cycles of a torus that share no link: predicted only, no transport has it.
+    /// Rings in both directions over two cycles of a torus that share no link: predicted only, no transport implements
+    /// it.
     TwoCycles,
-    /// The switches combine: predicted only.
+    /// The switches combine the operands: predicted only.
     InNetwork,
 }
 
@@ -33,25 +34,25 @@ pub struct Candidate {
     pub outcome: Outcome,
 }
 
-/// The most messages of a schedule that is simulated.
+/// Maximum number of messages of a schedule that is simulated.
 const MESSAGES_MAX: usize = 1 << 22;
 
-/// The most messages that are simulated where only the fastest algorithm is asked for.
+/// Maximum number of messages that are simulated if only the time of the fastest algorithm is requested.
 const MESSAGES_FEW: usize = 1 << 17;
 
-/// The most bytes of an operand: what all messages carry stays a number of 64 bits.
+/// Maximum size of an operand in bytes, so that the bytes of all messages together fit 64 bits.
 const BYTES_MAX: usize = 1 << 40;
 
-/// The ways of a collective that were compared.
+/// The methods for a collective that were compared.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The fastest first; of equally fast ones that with fewer messages.
+    /// The fastest first; ties go to the one with fewer messages.
     pub candidates: Vec<Candidate>,
-    /// Those with too many messages to be simulated.
+    /// Methods with too many messages to be simulated.
     pub left_out: Vec<Means>,
 }
 
-/// Ranks that do a collective in groups, all groups at once: a group's members are so many ranks apart.
+/// Ranks that perform a collective in groups, all groups at once: the members of a group are `stride` ranks apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
     pub ranks: usize,
@@ -60,12 +61,12 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// All ranks together.
+    /// All ranks in a single group.
     pub fn one(ranks: usize) -> Groups {
         Groups { ranks, size: ranks, stride: 1 }
     }
 
-    /// The members of each group, in their order.
+    /// The members of each group, in order.
     fn members(self) -> impl Iterator<Item = Vec<usize>> {
         let Groups { ranks, size, stride } = self;
         let first = move |r: &usize| (r / stride).is_multiple_of(size);
@@ -73,12 +74,14 @@ impl Groups {
     }
 }
 
-/// Errors: E0108 where there are more ranks than devices, E0202 where operands are too large, E0303 where they do not fit.
+/// Compares all methods for a collective. Errors: E0108 if there are more ranks than devices, E0202 if operands are too
+/// large, E0303 if they do not fit each other.
 pub fn compare(topology: &Topology, op: &Collective, operands: &[Operand]) -> Result<Comparison> {
     compare_in_groups(topology, op, operands, Groups::one(operands.len()))
 }
 
-/// The same where every group has such operands. Of more messages than are simulated, those of the first groups are.
+/// Like [`compare`], with these operands in every group. If there are too many messages, only the first groups are
+/// simulated.
 pub fn compare_in_groups(
     topology: &Topology,
     op: &Collective,
@@ -98,7 +101,7 @@ pub fn compare_in_groups(
     }
     let is_one = groups == Groups::one(n);
     if let Some(cycles) = cycles_of(topology, op, n).filter(|_| is_one) {
-        // As many messages as a ring in both directions, twice.
+        // It has twice as many messages as a ring in both directions.
         if left_out.contains(&Means::Schedule(Algorithm::TwoWayRing)) {
             left_out.push(Means::TwoCycles);
         } else if let Some(schedules) = over_two_cycles(&cycles, op, operands) {
@@ -118,7 +121,7 @@ pub fn compare_in_groups(
     Ok(Comparison { candidates: all, left_out })
 }
 
-/// For those who ask often for the time of the fastest algorithm that ranks can run.
+/// Computes the time of the fastest algorithm that ranks can run, for callers with many queries.
 pub struct Fastest<'t> {
     topology: &'t Topology,
     simulation: Simulation<'t>,
@@ -129,9 +132,9 @@ impl<'t> Fastest<'t> {
         Fastest { topology, simulation: Simulation::new(topology, 0) }
     }
 
-    /// An algorithm that cannot be faster than one that was simulated is not, or not to its end, and of many groups those are
-    /// simulated that few messages belong to. None where all algorithms have too many messages. Errors: as those of
-    /// [`compare_in_groups`].
+    /// The time of the fastest algorithm; none if all have too many messages. An algorithm that cannot be faster than
+    /// one already simulated is skipped or stopped early, and only the first groups are simulated if there are many.
+    /// Errors: those of [`compare_in_groups`].
     pub fn time_us(&mut self, op: &Collective, operands: &[Operand], groups: Groups) -> Result<Option<f64>> {
         let Fastest { topology, simulation } = self;
         fastest_us(topology, simulation, (op, operands), groups)
@@ -169,7 +172,7 @@ fn fastest_us(
     Ok(best)
 }
 
-/// No less than this passes until the first member, with these rounds, has its result: as long as if nobody else sent anything.
+/// A lower bound of the time until the first member, with these rounds, has its result: the time without other traffic.
 fn least_us(topology: &Topology, rounds: &Rounds, members: &[usize]) -> f64 {
     let rank = members[0];
     let overhead = topology.overhead_us.value;
@@ -186,7 +189,7 @@ fn least_us(topology: &Topology, rounds: &Rounds, members: &[usize]) -> f64 {
         let combined: usize = moves.iter().filter(|m| m.combine.is_some()).map(|m| m.bytes).sum();
         arrives + combined as f64 / (topology.combine_gb_s.value * 1e3)
     };
-    // A time that differs in the last digits alone is not less.
+    // Times that differ in the last digits only count as equal.
     rounds.iter().map(of_round).sum::<f64>() * (1.0 - 1e-9)
 }
 
@@ -198,12 +201,12 @@ fn check(topology: &Topology, op: &Collective, operands: &[Operand], groups: Gro
     result(op, operands, 0).map(drop)
 }
 
-/// The number of messages of all ranks, where each has as many as this one.
+/// The number of messages of all ranks, assuming that each has as many as this one.
 fn messages(rounds: &Rounds, ranks: usize) -> usize {
     rounds.iter().map(Vec::len).sum::<usize>().saturating_mul(ranks)
 }
 
-/// Simulates as many groups as have no more messages than that, at least one.
+/// Simulates as many groups as have at most `messages_max` messages together, but at least one.
 fn simulated(
     topology: &Topology,
     (algorithm, op, operands): (Algorithm, &Collective, &[Operand]),
@@ -214,7 +217,7 @@ fn simulated(
     Some(simulate_groups(topology, groups.ranks, &beside(&members, &rounds)))
 }
 
-/// The members of groups, and what each does by its place in its group.
+/// The members of each group, and the rounds of each member by its position in the group.
 type InGroups = (Vec<Vec<usize>>, Vec<Rounds>);
 
 fn in_groups(
@@ -228,12 +231,12 @@ fn in_groups(
     Some((groups.members().take((messages_max / messages.max(1)).max(1)).collect(), rounds))
 }
 
-/// All groups do the same.
+/// All groups perform the same rounds.
 fn beside<'a>(members: &'a [Vec<usize>], rounds: &'a [Rounds]) -> Vec<Group<'a>> {
     members.iter().map(|members| Group { members, rounds }).collect()
 }
 
-/// A schedule of places in a group as one of ranks.
+/// Converts a schedule over positions in a group to one over ranks.
 fn among(rounds: &Rounds, members: &[usize]) -> Rounds {
     let source = |from: Source| match from {
         Source::Operand(place) => Source::Operand(members[place]),
@@ -242,7 +245,7 @@ fn among(rounds: &Rounds, members: &[usize]) -> Rounds {
     rounds.iter().map(|moves| moves.iter().map(|m| Move { from: source(m.from), ..*m }).collect()).collect()
 }
 
-/// The two cycles over which an all-reduce among all devices of a torus may go.
+/// The two cycles that an all-reduce among all devices of a torus can use.
 fn cycles_of(topology: &Topology, op: &Collective, ranks: usize) -> Option<[Vec<usize>; 2]> {
     let (Collective::AllReduce { .. }, [torus]) = (op, topology.level.as_slice()) else { return None };
     let ([rows, columns], Kind::Torus) = (torus.members.as_slice(), torus.kind) else { return None };
@@ -253,7 +256,7 @@ fn cycles_of(topology: &Topology, op: &Collective, ranks: usize) -> Option<[Vec<
         .or_else(|| edge_disjoint_cycles(*columns, *rows).map(|cycles| cycles.map(|c| transposed(c, *columns, *rows))))
 }
 
-/// A quarter of an all-reduce in each direction of each cycle.
+/// Reduces a quarter of the data in each direction of each cycle.
 fn over_two_cycles(cycles: &[Vec<usize>; 2], op: &Collective, operands: &[Operand]) -> Option<Vec<Rounds>> {
     let n = operands.len();
     let elements: usize = operands[0].dims.iter().product();
@@ -274,7 +277,7 @@ fn over_two_cycles(cycles: &[Vec<usize>; 2], op: &Collective, operands: &[Operan
     Some(all)
 }
 
-/// Places of a grid of so many rows and columns as places of the grid that has them exchanged.
+/// Converts positions in a grid of `rows` and `columns` to positions in the transposed grid.
 fn transposed(cycle: Vec<usize>, rows: usize, columns: usize) -> Vec<usize> {
     cycle.into_iter().map(|at| at % columns * rows + at / columns).collect()
 }
@@ -309,7 +312,7 @@ mod tests {
         assert!((a - b).abs() <= 1e-6 * b.abs(), "{a} is not {b}");
     }
 
-    /// alpha, beta and gamma for a switch: two latencies a message.
+    /// alpha, beta and gamma for a switch: each message has two latencies.
     #[test]
     fn without_contention_times_are_the_closed_forms() {
         let gamma = 1.0 / 50e3;
@@ -349,7 +352,7 @@ mod tests {
         let [cycles, two_way, ring, doubling] = ["two-cycles", "two-way-ring", "ring", "recursive-doubling"]
             .map(|name| time(&t, ALL_REDUCE, 64, bytes, name));
         assert!(cycles < two_way && two_way < ring && ring < doubling, "{cycles} {two_way} {ring} {doubling}");
-        // Half of the bytes of one ring in each direction over twice the links.
+        // Half of the bytes of one ring in each direction, over twice the links.
         let (alpha, beta, n) = (5.0, 1.0 / 12.5e3, bytes as f64);
         let closed = 2.0 * 63.0 * alpha + n / 2.0 * beta * 63.0 / 64.0;
         assert!((cycles / closed - 1.0).abs() < 0.02, "{cycles} {closed}");
@@ -363,7 +366,7 @@ mod tests {
             let operands = vec![Operand { dtype: DType::F32, dims }; 24];
             let all = compare(&t, &Collective::parse(op).unwrap(), &operands).unwrap().candidates;
             for c in all.iter().filter(|c| c.means != Means::InNetwork) {
-                // Two links each.
+                // Each message passes two links.
                 let carried: u64 = c.outcome.links.values().sum();
                 assert_eq!(carried, 2 * c.outcome.bytes, "{op} {}", c.means.name());
                 assert!(c.outcome.time_us > 0.0);

@@ -1,10 +1,10 @@
 //! schedules of all ranks, a topology  =>  when each rank has its result, and what each link carried
 //!
-//! A message is what a rank takes of another one in a round. It starts when both have ended the round before, keeps either
-//! busy for the overhead, and passes its links one behind the other without being stored between them; a link that carries
-//! one message lets the next one wait. Links are given in the order in which messages are ready, then by rank: the same
-//! each time. What a rank combines, it combines when it has arrived. Rounds that repeat the one before, after which everything is as
-//! it was but later, are not simulated message by message.
+//! A message is what a rank takes from another one in a round. It starts when both have ended the previous round,
+//! occupies both for the overhead, and passes its links one after the other without being stored between them; a link
+//! carries one message at a time, while others wait. Links are assigned in the order in which messages become ready,
+//! then by rank, so the result is deterministic. A rank combines data once it has arrived. A round that repeats the
+//! previous one, if that only shifted everything in time, is not simulated message by message.
 
 use crate::route::Link;
 use crate::topology::Topology;
@@ -16,14 +16,14 @@ pub struct Outcome {
     /// When the last rank has its result.
     pub time_us: f64,
     pub messages: u64,
-    /// Bytes that ranks take of others.
+    /// Bytes that ranks take from others.
     pub bytes: u64,
-    /// The bytes of each link that carries something.
+    /// The bytes of each link that carried any.
     pub links: BTreeMap<Link, u64>,
 }
 
 impl Outcome {
-    /// Each link with its bytes, those with the most first.
+    /// The links with their bytes, the busiest first.
     pub fn busiest_links(&self) -> Vec<(Link, u64)> {
         let mut links: Vec<(Link, u64)> = self.links.iter().map(|(link, bytes)| (*link, *bytes)).collect();
         links.sort_by_key(|(link, bytes)| (std::cmp::Reverse(*bytes), *link));
@@ -39,7 +39,7 @@ struct Message {
     combined: usize,
 }
 
-/// A rank in a round: when it began, may send next, and may receive next; the bytes that it combines.
+/// A rank in a round: when it began, when it can send and receive next, and the bytes that it combines.
 #[derive(Clone, Default)]
 struct Turn {
     began: f64,
@@ -48,34 +48,34 @@ struct Turn {
     combines: usize,
 }
 
-/// A group of ranks that exchange something.
+/// A group of ranks that exchange data.
 #[derive(Clone, Copy)]
 pub struct Group<'a> {
     pub members: &'a [usize],
-    /// What each of them does, in their order. Others are named by their places in the group.
+    /// The rounds of each member, in order. They refer to other members by their positions in the group.
     pub rounds: &'a [Rounds],
 }
 
-/// Rank r runs on device r; there are no more ranks than devices.
+/// Simulates one group: rank r runs on device r, and there are no more ranks than devices.
 pub fn simulate(topology: &Topology, schedules: &[Rounds]) -> Outcome {
     let members: Vec<usize> = (0..schedules.len()).collect();
     simulate_groups(topology, schedules.len(), &[Group { members: &members, rounds: schedules }])
 }
 
-/// The same of groups beside each other, of so many ranks in all.
+/// Simulates groups that exchange at the same time, with `ranks` ranks in total.
 pub fn simulate_groups(topology: &Topology, ranks: usize, groups: &[Group]) -> Outcome {
     let mut simulation = Simulation::new(topology, ranks);
     simulation.exchange(groups);
     simulation.outcome()
 }
 
-/// Ranks that compute and exchange in turn, each with a clock of its own.
+/// Ranks that alternately compute and exchange, each with a clock of its own.
 pub struct Simulation<'t> {
     topology: &'t Topology,
     wires: Wires<'t>,
-    /// When each rank has done what it was given so far.
+    /// When each rank has completed everything so far.
     ended: Vec<f64>,
-    /// What those do that take part in a round.
+    /// The state of each rank that takes part in a round.
     turns: Vec<Turn>,
     messages: u64,
     bytes: u64,
@@ -89,7 +89,7 @@ impl<'t> Simulation<'t> {
         Simulation { topology, wires, ended: vec![0.0; ranks], turns, messages: 0, bytes: 0 }
     }
 
-    /// As new, for so many ranks, with all that is known of the topology.
+    /// Resets the simulation for `ranks` ranks, but keeps the routes that are known.
     pub fn restart(&mut self, ranks: usize) {
         self.ended.clear();
         self.ended.resize(ranks, 0.0);
@@ -99,13 +99,13 @@ impl<'t> Simulation<'t> {
         (self.messages, self.bytes) = (0, 0);
     }
 
-    /// When the last rank has its result, where that is before a moment.
+    /// When the last rank has its result, if that is before `us`.
     pub fn exchange_before(&mut self, groups: &[Group], us: f64) -> Option<f64> {
         let last = |ended: &[f64]| ended.iter().copied().fold(0.0, f64::max);
         self.go_through(groups, &mut |ended| last(ended) < us).then(|| last(&self.ended)).filter(|time| *time < us)
     }
 
-    /// Gives from when to when.
+    /// Advances a rank's clock; returns [start, end].
     pub fn compute(&mut self, rank: usize, us: f64) -> [f64; 2] {
         let start = self.ended[rank];
         self.ended[rank] += us;
@@ -116,24 +116,26 @@ impl<'t> Simulation<'t> {
         self.ended[rank]
     }
 
-    /// The rank does nothing before a moment.
+    /// Delays a rank until `us`.
     pub fn wait_until(&mut self, rank: usize, us: f64) {
         self.ended[rank] = self.ended[rank].max(us);
     }
 
-    /// As [`exchange`](Simulation::exchange) from some moment of each rank on, while the ranks go on: when each has its result.
+    /// Like [`exchange`](Simulation::exchange), from the given time of each rank on, while the ranks continue; returns
+    /// when each has its result.
     pub fn begin(&mut self, from: Vec<f64>, groups: &[Group]) -> Vec<f64> {
         let now = std::mem::replace(&mut self.ended, from);
         self.exchange(groups);
         std::mem::replace(&mut self.ended, now)
     }
 
-    /// Ranks without rounds take no part.
+    /// Simulates all rounds. Ranks without rounds take no part.
     pub fn exchange(&mut self, groups: &[Group]) {
         self.go_through(groups, &mut |_| true);
     }
 
-    /// All rounds, as long as `goes_on` is true of when each rank has ended the last one. Whether it was.
+    /// Simulates rounds as long as `goes_on` is true for the times at which ranks ended the last one; returns whether
+    /// it always was.
     fn go_through(&mut self, groups: &[Group], goes_on: &mut dyn FnMut(&[f64]) -> bool) -> bool {
         let mut last: Option<Step> = None;
         for round in 0..groups.iter().flat_map(|group| group.rounds).map(Vec::len).max().unwrap_or(0) {
@@ -191,7 +193,7 @@ impl<'t> Simulation<'t> {
         Step { steady_us, messages, bytes, ranks, wires }
     }
 
-    /// Does a steady round once more.
+    /// Repeats a steady round.
     fn repeat(&mut self, step: Step) -> Step {
         let us = step.steady_us.unwrap_or(0.0);
         step.ranks.iter().for_each(|rank| self.ended[*rank] += us);
@@ -214,18 +216,18 @@ impl<'t> Simulation<'t> {
 
 /// The effect of a round.
 struct Step {
-    /// By how much everything that took part moved on in time, where that was the same for all of it: an equal round does it
-    /// again.
+    /// How far everything that took part advanced in time, if that is the same for all of it: then an equal round has
+    /// the same effect again.
     steady_us: Option<f64>,
     messages: u64,
     bytes: u64,
     /// Ranks that sent or received.
     ranks: Vec<usize>,
-    /// Numbers of links that were used, and their bytes.
+    /// Numbers of the links that were used, and their bytes.
     wires: Vec<(usize, u64)>,
 }
 
-/// Each rank takes as many bytes of the same ranks as in the round before.
+/// Whether each rank takes as many bytes from the same ranks as in the previous round.
 fn is_repeated(groups: &[Group], round: usize) -> bool {
     groups.iter().flat_map(|group| group.rounds).all(|rounds| match (rounds.get(round - 1), rounds.get(round)) {
         (Some(before), Some(now)) => {
@@ -238,19 +240,19 @@ fn is_repeated(groups: &[Group], round: usize) -> bool {
     })
 }
 
-/// Routes that are remembered.
+/// Maximum number of routes that are remembered.
 const ROUTES_MAX: usize = 1 << 22;
 
 /// The links that have carried something.
 struct Wires<'t> {
     topology: &'t Topology,
-    /// By the devices of a message: where numbers of links begin in the list, and how many there are.
+    /// By the devices of a message: where the numbers of its links begin in `numbered`, and how many there are.
     routes: HashMap<(u32, u32), (u32, u32)>,
     numbered: Vec<u32>,
     numbers: HashMap<Link, usize>,
     all: Vec<Wire>,
     round: u64,
-    /// Those that the round uses, as they were before it.
+    /// The links that the round uses, in their state before it.
     used: Vec<Before>,
 }
 
@@ -258,13 +260,13 @@ struct Wire {
     link: Link,
     free_at: f64,
     bytes: u64,
-    /// The last round that used it; 0 for none.
+    /// The last round that used it; 0 if none has.
     round: u64,
 }
 
 struct Before {
     wire: usize,
-    /// No number where nothing had used it.
+    /// NaN if nothing had used it.
     free_at: f64,
     bytes: u64,
 }
@@ -275,7 +277,7 @@ impl Wires<'_> {
         self.used.clear();
     }
 
-    /// Gives when a message that begins now has arrived.
+    /// The time at which a message that begins at `now` has arrived.
     fn carry(&mut self, m: &Message, now: f64) -> f64 {
         let Wires { topology, routes, numbered, numbers, all, round, used } = self;
         if routes.len() >= ROUTES_MAX {
@@ -317,7 +319,8 @@ impl Wires<'_> {
 fn messages_of_round(groups: &[Group], round: usize, ended: &[f64]) -> Vec<Message> {
     let mut messages: Vec<Message> = vec![];
     let all = groups.iter().flat_map(|group| group.members.iter().zip(group.rounds).map(move |of| (group.members, of)));
-    // By place in the group: the message that a rank takes of it, where that is one of its own.
+    // By position in the group: the index of the message that a rank takes from it, if that index belongs to the rank's
+    // own.
     let mut places: Vec<usize> = vec![];
     for (members, (&to, rounds)) in all {
         let own = messages.len();
@@ -344,7 +347,7 @@ mod tests {
     use sardonyx_base::host::Collective;
     use sardonyx_base::schedule::{Algorithm, Operand};
 
-    /// Each second round in halves: the same messages, of which no round looks like the one before.
+    /// Splits the moves of every second round: the messages are the same, but no round repeats the previous one.
     fn halved(rounds: &Rounds) -> Rounds {
         let half = |m: &Move| [Move { bytes: m.bytes / 2, ..*m }, Move { bytes: m.bytes - m.bytes / 2, ..*m }];
         let odd = |(i, moves): (usize, &Vec<Move>)| match i % 2 {

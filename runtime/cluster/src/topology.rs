@@ -1,17 +1,17 @@
-//! NAME.toml  =>  how the devices of a cluster are joined, each figure with its source
+//! NAME.toml  =>  how the devices of a cluster are connected, each figure with its source
 //!
-//! Levels lie inside each other: each joins so many of what the level before made, the first one joins devices. Devices are
-//! numbered so that those which a lower level joins are neighbours; rank r runs on device r.
+//! Levels are nested: each joins groups of the previous level, the first one joins devices. Devices are numbered so
+//! that those joined by a lower level are neighbours; rank r runs on device r.
 
 use sardonyx_base::{Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A topology has at most so many devices: more than any cluster.
+/// Maximum number of devices of a topology: more than any cluster has.
 const DEVICES_MAX: usize = 1 << 20;
 
-/// The topologies that a command takes by name.
+/// The topologies that commands accept by name.
 pub const PRESETS: [(&str, &str); 7] = [
     ("one-host", include_str!("../topologies/one-host.toml")),
     ("dgx-h100", include_str!("../topologies/dgx-h100.toml")),
@@ -27,27 +27,27 @@ pub const PRESETS: [(&str, &str); 7] = [
 pub struct Topology {
     pub name: String,
     pub about: String,
-    /// A device is busy for so long when it sends or receives one message.
+    /// Time for which a device is busy when it sends or receives one message.
     pub overhead_us: Figure,
-    /// Bytes of an operand that a device combines in a second, in 10⁹.
+    /// Bytes of an operand that a device combines per second, in 10⁹.
     pub combine_gb_s: Figure,
-    /// The figures' `source` names one of these.
+    /// Explanations of the names that the figures' `source` refers to.
     pub sources: BTreeMap<String, String>,
     /// From the devices outwards.
     pub level: Vec<Level>,
-    /// Switches that combine.
+    /// Switches that can combine operands.
     pub in_network: Option<InNetwork>,
-    /// A rank computes on this.
+    /// The device on which a rank computes.
     pub device: Option<Device>,
 }
 
-/// A device that a file of its own describes.
+/// A reference to a device description.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// As `sardonyx devices` lists it.
+    /// Name as listed by `sardonyx devices`.
     pub name: String,
-    /// How many of its cores a rank has; all where absent.
+    /// Number of its cores that a rank has; all if absent.
     pub cores: Option<usize>,
 }
 
@@ -63,15 +63,15 @@ pub struct Figure {
 #[serde(deny_unknown_fields)]
 pub struct Level {
     pub kind: Kind,
-    /// How many members there are along each dimension of the group; one dimension for a switch.
+    /// Number of members along each dimension of the group; a switch has one dimension.
     pub members: Vec<usize>,
-    /// Parallel links of each member: the device of number d within the member uses that of number d modulo this.
+    /// Parallel links of each member: device d of the member uses link d modulo this number.
     #[serde(default = "one")]
     pub lanes: usize,
     #[serde(default)]
     pub attached: Attached,
     pub latency_us: Figure,
-    /// Bytes that one link carries in a second in one direction, in 10⁹.
+    /// Bytes that one link carries per second in one direction, in 10⁹.
     pub gb_s: Figure,
 }
 
@@ -82,26 +82,26 @@ fn one() -> usize {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Each member has a link to a switch that blocks nothing.
+    /// Each member has a link to a non-blocking switch.
     Switch,
-    /// Each member has a link to every other one.
+    /// Each member has a link to every other member.
     Direct,
-    /// Members that are neighbours in a grid have a link; the ends of a line have one too.
+    /// Neighbours in a grid have a link, and so do the two ends of each line.
     Torus,
-    /// The same without the links of the ends.
+    /// Like a torus, without the links between the ends of lines.
     Mesh,
-    /// Boards, each a mesh of two dimensions, in a grid: the devices of a line share a switch at both ends of each board.
+    /// A grid of boards, each a two-dimensional mesh: the devices of a line share a switch at both ends of each board.
     Lines,
 }
 
-/// The links of a level hang on groups or on devices.
+/// What the links of a level are attached to.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attached {
-    /// The group that the level before made: a message passes the links of that level first.
+    /// To the group that the previous level forms: a message passes that level's links first.
     #[default]
     Group,
-    /// The devices.
+    /// To the devices.
     Device,
 }
 
@@ -121,12 +121,12 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The preset of this name.
+    /// The preset of this name; none if there is no such preset.
     pub fn preset(name: &str) -> Option<Result<Topology>> {
         PRESETS.iter().find(|(known, _)| *known == name).map(|(_, text)| Topology::parse(text))
     }
 
-    /// That of a preset's name, or of a file. Errors: E0002, E0108.
+    /// The preset of this name, or else the topology in this file. Errors: E0002, E0108.
     pub fn named(name: &str) -> Result<Topology> {
         match Topology::preset(name) {
             Some(preset) => preset,
@@ -138,7 +138,7 @@ impl Topology {
         }
     }
 
-    /// Errors: E0108 where there are more ranks than devices, or none.
+    /// Errors: E0108 if there are no ranks, or more ranks than devices.
     pub fn check_ranks(&self, ranks: usize) -> Result<()> {
         if (1..=self.devices()).contains(&ranks) {
             return Ok(());
@@ -210,7 +210,7 @@ impl Topology {
         self.level.iter().flat_map(|l| &l.members).product()
     }
 
-    /// How many devices a member of a level has.
+    /// Number of devices of a member of a level.
     pub(crate) fn devices_below(&self, level: usize) -> usize {
         self.level[..level].iter().flat_map(|l| &l.members).product()
     }

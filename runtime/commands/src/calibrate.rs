@@ -1,8 +1,10 @@
-//! `sardonyx-run calibrate --ranks 2 -o FILE.toml`  =>  latency, rate and combining of the links between ranks, as a topology
+//! `sardonyx-run calibrate --ranks 2 -o FILE.toml`  =>  a topology: latency, bandwidth and combining rate of the links
 //!
-//! A small exchange takes the latency; what larger ones take longer gives a rate, which is the mean of those of several sizes: in
-//! caches the smaller ones are faster. What a reduction takes longer than moving the same bytes is combining. A ring passes as many messages one after the other as a direct exchange sends at once, which tells
-//! what a message costs its rank from how long it is on its way; two ranks cannot tell, nor those that share memory.
+//! The time of a small exchange gives the latency, and the additional time of larger ones gives the bandwidth: the
+//! geometric mean of two sizes, since small exchanges are faster in caches. The additional time of a reduction over
+//! moving the same bytes gives the combining rate. A ring sends as many messages one after the other as a direct
+//! exchange sends at once; comparing the two separates a message's overhead at its rank from its latency. This is
+//! impossible with two ranks, and with ranks that share memory.
 
 use crate::collectives::RanksArgs;
 use crate::{TRANSPORTS, put};
@@ -32,19 +34,19 @@ pub struct CalibrateArgs {
 
 static GATHER: &str = "AllGather mesh=0 dim=0";
 static SCATTER: &str = "ReduceScatter mesh=0 by=add dim=0";
-/// Bytes of what every rank has in the end, or began with.
+/// Sizes in bytes of the gathered result, or of the operand of the reduce-scatter.
 const SIZES: [usize; 3] = [1 << 10, 2 << 20, 32 << 20];
 
-/// What is measured, in microseconds.
+/// Measured times in microseconds, by size.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     gather: [f64; 3],
     scatter: [f64; 3],
-    /// Of the small one in a ring, among three and more that send messages.
+    /// Time of the smallest all-gather as a ring; only for three or more ranks that send messages.
     ring: Option<f64>,
 }
 
-/// The figures of a topology.
+/// The figures of the topology.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
     overhead_us: f64,
@@ -53,26 +55,26 @@ struct Figures {
     combine_gb_s: f64,
 }
 
-/// A rate that is too high to be seen beside the links.
+/// Stands for a combining rate too high to be measured next to the links.
 const UNSEEN_GB_S: f64 = 1000.0;
 
 impl Figures {
     fn new(ranks: usize, times: &Times) -> Figures {
         let others = ranks as f64 - 1.0;
-        // All but a rank's own part comes from others.
+        // Each rank receives everything except its own part.
         let moved = |bytes: usize| bytes as f64 * others / ranks as f64;
         let rate = |at: usize| moved(SIZES[at]) / (times.gather[at] - times.gather[0]).max(1e-3) * 1e-3;
-        // Where the latency is most of a time, the little that it takes longer is noise.
+        // If latency dominates the time of the middle size, its additional time is mostly noise.
         let is_seen = times.gather[1] > 2.0 * times.gather[0];
         let gb_s = if is_seen { (rate(1) * rate(2)).sqrt() } else { rate(2) };
         let (combining, bytes) = (times.scatter[2] - times.gather[2], moved(SIZES[2]));
         let combine_gb_s = if combining > bytes * 1e-3 / UNSEEN_GB_S { bytes / combining * 1e-3 } else { UNSEEN_GB_S };
-        // direct = n o + 2 l, and ring = (n - 1) (2 o + 2 l): n messages are sent or received one after the other, or one in each
-        // of n - 1 rounds.
+        // direct = n o + 2 l and ring = (n - 1) (2 o + 2 l), where o is the overhead and l the latency: n messages are
+        // sent or received one after the other, or one in each of n - 1 rounds.
         let direct = times.gather[0];
         let overhead = times.ring.map_or(0.0, |ring| (direct - ring / others) / (ranks as f64 - 2.0));
         let overhead = overhead.clamp(0.0, direct / ranks as f64);
-        // To the switch, and from it.
+        // Half of the latency is the way to the switch, half the way from it.
         let latency_us = ((direct - overhead * ranks as f64) / 2.0).max(1e-3);
         Figures { overhead_us: overhead, latency_us, gb_s, combine_gb_s }
     }
@@ -103,7 +105,7 @@ impl Figures {
     }
 }
 
-/// Errors: E0001 for a single rank, E0002 for the file, and those of ranks that do not meet.
+/// Errors: E0001 for a single rank, E0002 for the file, and those of ranks that fail to meet.
 pub fn calibrate(args: &CalibrateArgs, out: &mut dyn Write) -> Result<()> {
     let n = args.meeting.ranks.get();
     if n < 2 {
@@ -156,7 +158,7 @@ pub fn calibrate(args: &CalibrateArgs, out: &mut dyn Write) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// The times that ranks with these figures have.
+    /// The times that ranks with these figures would have.
     fn times(ranks: usize, figures: &Figures) -> Times {
         let Figures { overhead_us: o, latency_us: l, gb_s, combine_gb_s } = *figures;
         let n = ranks as f64;
@@ -176,7 +178,7 @@ mod tests {
             assert!(close(found.overhead_us, 0.5) && close(found.latency_us, 2.0), "{found:?}");
             assert!(close(found.gb_s, 12.0) && close(found.combine_gb_s, 30.0), "{found:?}");
         }
-        // Two ranks see both of a message as one.
+        // With two ranks, overhead and latency cannot be told apart.
         let found = Figures::new(2, &times(2, &made));
         assert!(found.overhead_us == 0.0 && close(found.latency_us, 2.5), "{found:?}");
         let text = found.toml(2, "by hand", 1);

@@ -1,4 +1,4 @@
-//! `inspect --dim seq=128`  =>  the bytes that a call of that shape takes
+//! `inspect --dim seq=128`  =>  the memory that a call of that shape needs
 
 use crate::inputs;
 use sardonyx_base::Result;
@@ -6,8 +6,8 @@ use sardonyx_base::json::Json;
 use sardonyx_runtime::CallBytes;
 use sardonyx_runtime::program::{Entry, Program};
 
-/// None where nothing says or bounds the sizes: for a body, and where no `--dim` is given. Errors: E0204, E0301, and those of
-/// the shape.
+/// Memory of a call. `None` if the sizes are neither given nor bounded: for a body, or if no `--dim` is given. Errors:
+/// E0204, E0301, and those of evaluating the shape.
 pub fn call_bytes(program: &Program, entry: &Entry, dims: &[String]) -> Result<Option<CallBytes>> {
     let is_coordinate = |symbol: &usize| program.coordinates.iter().any(|(at, _)| at == symbol);
     if !entry.bound.iter().all(is_coordinate) && (dims.is_empty() || entry.internal) {

@@ -54,12 +54,12 @@ pub struct DataArgs {
     pub json: bool,
 }
 
-/// Of the largest magnitude of an output: eight units in the last place of a bf16, which has eight bits.
+/// Tolerance of bf16 outputs, relative to the output's largest magnitude: eight units in the last place of bf16.
 pub const BF16_OF_MAX: f64 = 0.03125;
-/// Relative error (L2) that an output of codes may have where nobody says otherwise: a fault has one of 1 and more.
+/// Default tolerance of quantized outputs, as a relative L2 error; a wrong kernel causes an error of 1 or more.
 pub const CODES_RELATIVE: f64 = 0.25;
 
-/// How outputs of artifacts are judged whose precision is not the model's own.
+/// Default tolerances of artifacts whose precision is not the model's own, by precision.
 static USUAL: &[(&str, Instead)] = &[
     ("bf16", Instead::OfMax(BF16_OF_MAX)),
     ("bf16 int8", Instead::Length(CODES_RELATIVE)),
@@ -67,7 +67,7 @@ static USUAL: &[(&str, Instead)] = &[
 ];
 
 impl DataArgs {
-    /// These folders, judged by the defaults.
+    /// Arguments for these folders, with the default tolerances.
     pub fn new(data: Vec<PathBuf>) -> DataArgs {
         DataArgs {
             data,
@@ -89,7 +89,7 @@ impl DataArgs {
         self.atol.unwrap_or(1e-4)
     }
 
-    /// For an artifact of a precision that is not the model's own.
+    /// The tolerance for an artifact of this precision.
     fn tolerance(&self, precision: &str) -> Tolerance {
         let ulps = self.max_ulp.map(Instead::Ulps);
         let given = ulps.or(self.of_max.map(Instead::OfMax)).or(self.cosine.map(Instead::Cosine));
@@ -105,7 +105,7 @@ impl DataArgs {
 pub struct CheckSummary {
     pub passed: usize,
     pub failed: usize,
-    /// What a simulated device found wrong in the kernels.
+    /// Number of faults in the kernels that a simulated device reported.
     pub findings: usize,
 }
 
@@ -115,7 +115,7 @@ impl CheckSummary {
     }
 }
 
-/// Another way to compute the outputs from the inputs, to be compared with the expected ones as well.
+/// Another implementation of the model, whose outputs are compared with the expected ones as well.
 pub type Reference<'a> = dyn Fn(&[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> + 'a;
 
 pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
@@ -124,7 +124,8 @@ pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     check_model(&session, &args.data, None, out)
 }
 
-/// Checks a loaded model; the compiler's command does so with one that it has just compiled, beside its interpreter.
+/// Checks a loaded model. The compiler's command passes a model that it has just compiled, and its interpreter as the
+/// reference.
 pub fn check_model(
     session: &Session,
     args: &DataArgs,
@@ -164,27 +165,27 @@ pub fn check_model(
     Ok(summary)
 }
 
-/// What a data set came to. One that cannot be run has failed; the others are still checked.
+/// Result of one data set. A data set that cannot be run counts as failed; the others are still checked.
 struct SetReport {
     set: String,
     outputs: Result<Vec<OutputReport>>,
 }
 
-/// A comparison, or what makes it impossible.
+/// A comparison, or the reason why it is impossible.
 type Compared = std::result::Result<Difference, String>;
 
 struct OutputReport {
     name: String,
-    /// The compiled model's against the expected one.
+    /// The compiled model's output compared with the expected one.
     compiled: Compared,
     reference: Option<Beside>,
 }
 
-/// Where a reference stands: who is nearer to it, the compiled model or whoever made the expected outputs?
+/// Comparisons with the reference's output, which tell whether the compiled model or the expected output is off.
 struct Beside {
-    /// The reference's against the expected one.
+    /// The reference's output compared with the expected one.
     expected: Compared,
-    /// The compiled model's against the reference's.
+    /// The compiled model's output compared with the reference's.
     compiled: Compared,
 }
 
@@ -274,7 +275,7 @@ fn compare_set(
     let DataSet { inputs, expected } = DataSet::read(set, session.model().entry("main")?)?;
     let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let actual = session.run(&given)?;
-    // What the reference cannot do is said beside its column; the compiled model is judged all the same.
+    // An error of the reference is reported in its column; the compiled model is judged anyway.
     let reference = reference.map(|run| run(&inputs).map_err(|e| format!("{}: {}", e.code, e.message)));
     let one = |(name, expected): &(String, Tensor)| {
         let found = actual.get(name).ok_or_else(|| Error::defect(format!("the output `{name}` did not come")))?;
@@ -318,7 +319,7 @@ fn describe(result: &Compared, tolerance: &Tolerance) -> String {
     text
 }
 
-/// The digits that the value needs in its own type: one that f32 holds exactly came from f32 or narrower.
+/// The shortest decimal form: a value that f32 represents exactly is printed as f32.
 fn short(v: f64) -> String {
     if (v as f32) as f64 == v { (v as f32).to_string() } else { v.to_string() }
 }

@@ -1,4 +1,4 @@
-//! `sardonyx-run collectives --ranks 2`  =>  how long collectives take among ranks
+//! `sardonyx-run collectives --ranks 2`  =>  the time that collectives take among ranks
 
 use crate::values::wire;
 use crate::{put, transport_parser};
@@ -24,7 +24,7 @@ pub struct RanksArgs {
 }
 
 impl RanksArgs {
-    /// Errors: those of ranks that do not meet.
+    /// Errors: those of ranks that fail to meet.
     pub fn start(&self) -> Result<Ranks> {
         Ranks::start(self.ranks.get(), self.transport(), self.links)
     }
@@ -83,7 +83,7 @@ pub fn collectives(args: &CollectivesArgs, out: &mut dyn Write) -> Result<()> {
     let algorithm = (!args.library).then_some(args.algorithm);
     for op in &args.op {
         for &bytes in &args.bytes {
-            // About a quarter of a second at a gigabyte a second, and no fewer than 15 times.
+            // About a quarter of a second at 1 GB/s, and at least 15 times.
             let usual = (250_000_000 / bytes.max(1)).clamp(15, 20_000) as u32;
             let times = args.times.unwrap_or(usual);
             let mut took = ranks.measure(op, bytes, times, algorithm)?;

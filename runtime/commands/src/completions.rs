@@ -1,4 +1,4 @@
-//! completions bash|zsh|fish  =>  what the shell needs to complete this program's command line
+//! completions bash|zsh|fish  =>  a script with which the shell completes this program's command line
 
 use super::write_error;
 use clap::builder::PossibleValuesParser;
@@ -17,7 +17,7 @@ pub struct CompletionsArgs {
     pub shell: String,
 }
 
-/// Writes the script for the program whose parser is `C`.
+/// Writes the completion script of the program whose parser is `C`.
 pub fn completions<C: clap::CommandFactory>(args: &CompletionsArgs, out: &mut dyn Write) -> Result<()> {
     let mut command = super::command::<C>();
     let name = command.get_name().to_string();
@@ -25,7 +25,7 @@ pub fn completions<C: clap::CommandFactory>(args: &CompletionsArgs, out: &mut dy
     match args.shell.as_str() {
         "bash" => generate(Bash, &mut command, name, &mut script),
         "zsh" => generate(Zsh, &mut command, name, &mut script),
-        // The parser lets no other through.
+        // The parser accepts no other shell.
         _ => generate(Fish, &mut command, name, &mut script),
     }
     out.write_all(&script).map_err(|e| write_error(&e))

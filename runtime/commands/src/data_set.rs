@@ -1,4 +1,4 @@
-//! test_data_set_*  =>  inputs and expected outputs, by the model's names
+//! test_data_set_*  =>  inputs and expected outputs, with the model's names
 
 use sardonyx_base::{Error, Kind, Result, Tensor};
 use sardonyx_format::tensor_io::load_value;
@@ -16,7 +16,7 @@ impl DataSet {
         DataSet::named(dir, &named(&entry.inputs), &named(&entry.outputs))
     }
 
-    /// The same for a model whose inputs and outputs have these names and kinds.
+    /// Like `read`, for a model whose inputs and outputs have these names and kinds.
     pub fn named(dir: &Path, inputs: &[(String, Kind)], outputs: &[(String, Kind)]) -> Result<DataSet> {
         let inputs = read_all(dir, inputs, "input")?;
         let expected = read_all(dir, outputs, "output")?;
@@ -24,7 +24,7 @@ impl DataSet {
     }
 }
 
-/// The folder itself, or those of its folders that hold expected outputs, in natural order.
+/// Returns the folder itself, or its subfolders that hold expected outputs, in natural order.
 pub fn find_sets(dir: &Path) -> Result<Vec<PathBuf>> {
     let is_set = |dir: &Path| dir.join("output_0.pb").is_file();
     if is_set(dir) {
@@ -56,8 +56,8 @@ pub fn find_sets(dir: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// `input_0.pb`, `input_1.pb` … until there is none. A file that says a name is of the port of that name, one without of
-/// the port of its number.
+/// Reads `input_0.pb`, `input_1.pb` and so on, up to the first missing file. A file that contains a name belongs to the
+/// port of that name; a file without a name belongs to the port with its number.
 fn read_all(set: &Path, ports: &[(String, Kind)], kind: &str) -> Result<Vec<(String, Tensor)>> {
     let mut out = Vec::new();
     loop {
@@ -70,7 +70,8 @@ fn read_all(set: &Path, ports: &[(String, Kind)], kind: &str) -> Result<Vec<(Str
 }
 
 fn read_one(path: &Path, ports: &[(String, Kind)], kind: &str, i: usize) -> Result<(String, Tensor)> {
-    // What it is stands with the port; its name stands first in sequences and last in tensors.
+    // Reading the file requires its port, but the port is found by the name in the file; so it is first read as port
+    // `i`.
     let (name, _) = match ports.get(i) {
         Some((_, of)) => load_value(path, of)?,
         None => load_value(path, &Kind::Tensor)?,

@@ -22,7 +22,7 @@ pub struct InputArgs {
     pub dim: Vec<String>,
 }
 
-/// What to do about inputs and dimensions that the command line does not mention.
+/// How to handle inputs and dimensions that the command line does not mention.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     Refuse,
@@ -34,7 +34,7 @@ pub enum Missing {
 /// The call that inputs are gathered for.
 pub struct Wanted<'a> {
     pub entry: &'a str,
-    /// Positions in the cache, where there is one; it has the states.
+    /// Positions in the cache, if the call has one; the states are then not inputs.
     pub cache_len: Option<usize>,
     pub missing: Missing,
 }
@@ -97,18 +97,18 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Gather
     Ok(Gathered { inputs, assumed })
 }
 
-/// Random inputs of an entry point at these sizes, each as `--dim` takes it.
+/// Generates random inputs of an entry point with these sizes, each written as for `--dim`.
 pub fn made_up(model: &Model, entry: &str, sizes: &[String]) -> Result<Vec<(String, Tensor)>> {
     let args = InputArgs { dim: sizes.to_vec(), ..InputArgs::default() };
     Ok(gather(model, &args, &Wanted { entry, cache_len: None, missing: Missing::MakeUp })?.inputs)
 }
 
-/// Errors: E0001, E0204 for a name that the model does not have.
+/// Checks that the dimensions of `--dim` arguments exist. Errors: E0001, E0204 for an unknown name.
 pub fn check_names(program: &Program, arguments: &[String]) -> Result<()> {
     arguments.iter().try_for_each(|argument| meaning(program, parse_dim(argument)?.0).map(drop))
 }
 
-/// The bytes of a call whose dimensions are said. Errors: E0001, E0204 for a size that is missing, E0301.
+/// The memory of a call with the sizes in the `--dim` arguments. Errors: E0001, E0204 for a missing size, E0301.
 pub fn call_bytes(program: &Program, entry: &Entry, arguments: &[String]) -> Result<Option<CallBytes>> {
     let dims = Dims::collect(program, entry, arguments, &BTreeMap::new(), None)?;
     CallBytes::new(program, entry, &|symbol| dims.value(&symbol.name))
@@ -121,7 +121,7 @@ pub fn usual_bytes(program: &Program, entry: &Entry) -> Option<CallBytes> {
     CallBytes::new(program, entry, &|symbol| dims.value(&symbol.name)).ok().flatten()
 }
 
-/// Names may hold `=`: the longest name of the model that fits wins.
+/// Splits `NAME=VALUE`. Names may contain `=`, so the longest matching input name is used.
 fn split<'a>(entry: &Entry, argument: &'a str) -> Result<(&'a str, &'a str)> {
     let known = entry
         .inputs
@@ -147,7 +147,7 @@ fn insert(given: &mut BTreeMap<String, Given>, entry: &Entry, name: &str, value:
     }
 }
 
-/// What a dimension's name stands for: itself, or the expression that a node of the model makes it equal to.
+/// The dimension that a name denotes: a symbol, or the expression that a node of the model equates with the name.
 fn meaning(program: &Program, name: &str) -> Result<Dim> {
     if program.symbol_index.contains_key(name) {
         return Ok(Dim::symbol(name));
@@ -178,7 +178,7 @@ impl<'a> Dims<'a> {
         given: &BTreeMap<String, Given>,
         cache_len: Option<usize>,
     ) -> Result<Dims<'a>> {
-        // What is known, as dimensions of their sizes: those of the tensors, then those of the command line.
+        // Dimensions with known sizes: first those of the given tensors, then those of the command line.
         let mut known: Vec<(Dim, i64, String)> = vec![];
         for (state, len) in entry.states.iter().flat_map(|state| Some((state, cache_len?))) {
             let dim = entry.inputs[state.input].dims[state.axis].clone();
@@ -205,7 +205,7 @@ impl<'a> Dims<'a> {
             values.insert(source.symbol.to_string(), value);
         }
         let dims = Dims { program, values };
-        // The tensors are checked by the call, with better words.
+        // The call itself checks the tensors, with better error messages.
         let said = &known[known.len() - arguments.len()..];
         said.iter().try_for_each(|(dim, size, what)| dims.agree(dim, *size, what))?;
         Ok(dims)
@@ -217,7 +217,7 @@ impl<'a> Dims<'a> {
                 let message = format!("{what}, but what else is given makes `{dim}` = {other}");
                 Err(Error::user("E0301", message))
             }
-            // What lacks a value is asked for, if an input needs it.
+            // A missing value is reported later, if an input needs it.
             Ok(_) | Err(_) => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! run, check, bench, inspect: for `sardonyx-run`, and for the compiler's command, which offers the same
+//! The commands run, check, bench, inspect …, shared by `sardonyx-run` and the compiler's command line
 //!
 //! Every command takes its parsed arguments and writes to the given output; errors are values.
 
@@ -58,7 +58,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Returns the exit code of a command that went its way: 0, or 1 where a comparison failed.
+    /// Runs the command. Returns the exit code: 0, or 1 if a comparison failed.
     pub fn execute(&self, out: &mut dyn Write) -> Result<i32> {
         match self {
             Command::Run(args) => run(args, out),
@@ -141,7 +141,7 @@ impl LoadArgs {
 
     fn trust(&self) -> Result<Trust> {
         if self.pin.is_empty() && self.key.is_empty() {
-            // SAFETY: whoever names a file on the command line has it executed, as by any other command.
+            // SAFETY: naming a file on the command line is consent to execute it, as with any other command.
             return Ok(unsafe { Trust::file() });
         }
         let key = |path: &PathBuf| {
@@ -179,7 +179,7 @@ impl ThreadArgs {
     pub fn session(&self, model: &Model) -> Result<Session> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
         let threads = self.threads.map_or((processors / model.ranks()).max(1), std::num::NonZeroUsize::get);
-        // More than can be addressed is no limit.
+        // A limit beyond the address space is no limit.
         let limit = self.memory_limit.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let options = SessionOptions::default().threads(threads).pinned(self.pin_threads);
         model.session(&options.time_max(self.deadline).memory_bytes_max(limit))
@@ -198,7 +198,7 @@ fn verify_parser() -> impl TypedValueParser<Value = Verify> {
     })
 }
 
-/// By the names that users give them.
+/// Transports by their names on the command line.
 static TRANSPORTS: [(&str, Transport); 3] =
     [("threads", Transport::Threads), ("processes", Transport::Processes), ("mpi", Transport::Mpi)];
 
@@ -212,14 +212,14 @@ fn level_parser() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(Level::names()).try_map(|s| Level::from_name(&s).ok_or("is no level"))
 }
 
-/// Where this process is a rank of another one: serves that and ends. Before all else of a program's `main`.
+/// If this process was started as a rank of another one, serves that process and exits. Must be called first in `main`.
 pub fn serve_rank() {
     if let Some(code) = sardonyx_runtime::serve_rank() {
         std::process::exit(code);
     }
 }
 
-/// The parser of a program's command line. The examples of commands that several programs have name this program.
+/// Returns the parser of a program's command line. Examples of commands that several programs share name this program.
 pub fn command<C: clap::CommandFactory>() -> clap::Command {
     let command = C::command();
     let name = command.get_name().to_string();
@@ -239,7 +239,7 @@ pub fn parse<C: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> std::
     let parsed = command.try_get_matches_from_mut(args).and_then(|matches| C::from_arg_matches(&matches));
     parsed.map_err(|e| match e.kind() {
         DisplayHelp | DisplayVersion => {
-            // Whether anybody reads it is not ours to judge.
+            // A failure to print the help is ignored.
             let _ = e.print();
             0
         }
@@ -275,10 +275,10 @@ fn usage_error(e: &clap::Error) -> Box<Error> {
     if rest.is_empty() { error } else { error.help(rest) }
 }
 
-/// Runs a command line to its exit code: errors are printed, a panic is a defect of ours.
+/// Runs a command and returns the exit code. Errors are printed; a panic is reported as a defect (3).
 pub fn execute(command: impl FnOnce(&mut dyn Write) -> Result<i32> + std::panic::UnwindSafe) -> i32 {
-    // As other filters do: a reader that has seen enough ends the program without a word.
-    // SAFETY: setting a default disposition runs no code of ours.
+    // As in other filters, a closed pipe ends the program silently.
+    // SAFETY: setting a default disposition runs no code of this program.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let result = std::panic::catch_unwind(|| {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -300,7 +300,7 @@ pub(crate) fn write_error(e: &std::io::Error) -> Box<Error> {
     Error::user("E0002", format!("cannot write the output: {e}"))
 }
 
-/// `writeln!` whose failure is our error.
+/// `writeln!` that converts a failure to an [`Error`].
 macro_rules! put {
     ($out:expr, $($arg:tt)*) => { writeln!($out, $($arg)*).map_err(|e| $crate::write_error(&e)) };
 }

@@ -1,4 +1,4 @@
-//! sardonyx-run: executes .sdx files, without the compiler
+//! sardonyx-run: runs `.sdx` artifacts without the compiler
 
 use clap::Parser;
 use sardonyx_run::{self as commands, Command, CompletionsArgs};

@@ -1,4 +1,4 @@
-//! `collectives --topology F`  =>  what each algorithm of a collective takes on a described cluster
+//! `collectives --topology F`  =>  the predicted time of each algorithm on the described cluster
 
 use crate::collectives::CollectivesArgs;
 use crate::put;
@@ -9,13 +9,13 @@ use sardonyx_base::schedule::operands_for;
 use sardonyx_cluster::{Candidate, Comparison, Link, PRESETS, Topology, compare};
 use std::io::Write;
 
-/// The help of `--topology`.
+/// The help text of `--topology`.
 pub fn help() -> String {
     let names = PRESETS.map(|(name, _)| name).join(", ");
     format!("Measure nothing: what each algorithm takes on this cluster, the fastest first. A TOML file, or {names}")
 }
 
-/// `name` is a file, or a topology that is built in. Errors: E0001, E0002, E0108, E0202, E0303.
+/// Prints predictions for the topology `name`: a file or a built-in one. Errors: E0001, E0002, E0108, E0202, E0303.
 pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Result<()> {
     let topology = Topology::named(name)?;
     let ranks = args.meeting.ranks.get();

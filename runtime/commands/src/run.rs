@@ -32,7 +32,7 @@ pub struct RunArgs {
     pub threads: ThreadArgs,
 }
 
-/// Gives the exit code: 1 where a simulated device found something wrong in the kernels.
+/// Runs the model once. Returns the exit code: 1 if a simulated device reported faults in the kernels.
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<i32> {
     let model = args.model.load()?;
     let wanted = Wanted { entry: &args.entry.entry, cache_len: None, missing: Missing::Refuse };
@@ -69,7 +69,7 @@ fn json(outputs: &[(String, Tensor)], files: &[PathBuf], device: Option<&DeviceR
     Json::Object([outputs].into_iter().chain(device.map(|report| ("device", report.json()))).collect())
 }
 
-/// The files, in the outputs' order.
+/// Saves the outputs and returns their files, in the same order.
 fn save(dir: &Path, outputs: &[(String, Tensor)]) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(dir).map_err(|e| Error::io(dir, "create the folder", &e))?;
     let (mut taken, mut files) = (Vec::new(), Vec::new());

@@ -1,11 +1,11 @@
-//! tensors as text, names as file names
+//! tensors as text, and names as file names
 
 use sardonyx_base::{
     DType, Tensor,
     widen::{parts, widen},
 };
 
-/// `f32 [2, 3]: 0.5 1 …`, the first values only.
+/// `f32 [2, 3]: 0.5 1 …`: type, dimensions and the first values.
 pub fn summary(tensor: &Tensor) -> String {
     const SHOWN: usize = 8;
     let wide = widen(tensor);
@@ -29,7 +29,7 @@ fn value(tensor: &Tensor, i: usize) -> String {
     }
 }
 
-/// A file name without folders, hidden files or surprises, unlike those in `taken`.
+/// Returns a safe file name without directories or a leading dot, different from those in `taken`.
 pub fn file_name(name: &str, taken: &[String]) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '_' };
     let mut base: String = name.chars().take(100).map(safe).collect();

@@ -1,10 +1,10 @@
-//! words of the command line  =>  times and sizes, or what is wrong with them
+//! arguments of the command line  =>  times and sizes, or an error message
 
 use sardonyx_runtime::Wire;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// A time above 0: `250ms`, `1.5s`, `2min`.
+/// Parses a positive time: `250ms`, `1.5s`, `2min`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let seconds = match unit {
@@ -19,7 +19,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     time.filter(|time| !time.is_zero()).ok_or_else(|| "it is no time above 0".to_string())
 }
 
-/// A number of bytes: `64`, `512M` or `512MiB`.
+/// Parses a number of bytes: `64`, `512M` or `512MiB`.
 pub fn byte_count(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let shift = match unit {
@@ -53,7 +53,7 @@ pub fn wire(text: &str) -> Result<Wire, String> {
     Ok(Wire { latency: duration(latency)?, bytes_per_s })
 }
 
-/// A number and its unit.
+/// Splits a text into a number and its unit.
 fn split(text: &str) -> (&str, &str) {
     let at = text.find(|c: char| !matches!(c, '0'..='9' | '.')).unwrap_or(text.len());
     (&text[..at], text[at..].trim_start())

@@ -1,15 +1,16 @@
-//! what is asked of a GPU, and its answers as JSON  =>  `testdata/goldens/*.json`
+//! the test inputs of a GPU, and its results as JSON  =>  `testdata/goldens/*.json`
 
 use half::{bf16, f16};
 use serde_json::{Value, json};
 
-/// The kernels; every entry takes the addresses of its input and of its output.
+/// PTX of the kernels; every entry takes the address of its input and the address of its output.
 pub static PTX: &str = include_str!("../../../testdata/goldens/probe.ptx");
 
-/// Those that only a GPU of compute capability 9.0 has.
+/// PTX of the kernels that only a GPU of compute capability 9.0 can run.
 pub static PTX_SM_90A: &str = include_str!("../../../testdata/goldens/probe_sm_90a.ptx");
 
-/// Words that a lane reads and writes: a value, or six registers of factors and four of a sum.
+/// Number of 32-bit words that a lane reads and writes: one value, or six registers of operands A and B with four
+/// accumulators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Unary,
@@ -25,7 +26,7 @@ impl Shape {
     }
 }
 
-/// One entry with the bits that its lanes read, warp after warp.
+/// One entry point with the bits that its lanes read, warp after warp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     pub entry: String,
@@ -38,7 +39,7 @@ impl Case {
         self.entry.starts_with("wgmma")
     }
 
-    /// Of a block.
+    /// Number of threads in a block.
     pub fn threads(&self) -> u32 {
         if self.is_of_warpgroups() { 128 } else { 32 }
     }
@@ -52,7 +53,7 @@ impl Case {
     }
 }
 
-/// Values around which approximations have seams.
+/// Values around which approximations of functions change their method.
 static SEAMS: [f32; 18] = [
     0.0,
     -0.0,
@@ -74,16 +75,16 @@ static SEAMS: [f32; 18] = [
     128.0,
 ];
 
-/// Warps of each unary entry, and matrix products of each kind.
+/// Number of warps that run each unary entry, and each matrix entry.
 const UNARY_WARPS: usize = 24;
 const PRODUCTS: usize = 12;
 
 static UNARY: [&str; 9] = ["cos", "ex2", "ex2_ftz", "lg2", "rcp", "rsqrt", "sin", "sqrt", "tanh"];
 
-/// A register of factors, drawn at random.
+/// Draws one register of operand values at random.
 type Factor = fn(&mut Random) -> u32;
 
-/// Everything that is asked, the same at every call.
+/// Returns all test cases; they are the same at every call.
 pub fn cases() -> Vec<Case> {
     let mut random = Random(20);
     let unary = UNARY.map(|entry| Case { entry: entry.into(), shape: Shape::Unary, inputs: floats(&mut random) });
@@ -111,7 +112,7 @@ pub fn cases() -> Vec<Case> {
     unary.into_iter().chain(matrix).collect()
 }
 
-/// The seams, a range that sine and exponential take in practice, and then any exponent.
+/// Returns the seams, then values in the range that sine and exponential see in practice, then values of any exponent.
 fn floats(random: &mut Random) -> Vec<u32> {
     let n = UNARY_WARPS * 32;
     let seams = SEAMS.iter().map(|v| v.to_bits());
@@ -131,7 +132,7 @@ fn tf32(random: &mut Random) -> u32 {
     random.wide(8).to_bits() & !0x1fff
 }
 
-/// A number in the place of NaN.
+/// Replaces NaN by a number.
 fn e4m3(bits: u8) -> u8 {
     if bits & 0x7f == 0x7f { bits ^ 1 } else { bits }
 }
@@ -141,7 +142,7 @@ fn pair(random: &mut Random, narrow: fn(f32) -> u16) -> u32 {
     one() | one() << 16
 }
 
-/// splitmix64.
+/// The splitmix64 generator.
 pub struct Random(u64);
 
 impl Random {
@@ -153,7 +154,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// Of either sign, with an exponent from -`span` to `span`.
+    /// Returns a number of either sign with an exponent from -`span` to `span`.
     fn wide(&mut self, span: i32) -> f32 {
         let exponent = (self.bits() % (2 * span as u64 + 1)) as i32 - span;
         let fraction = 1.0 + (self.bits() >> 41) as f32 / (1 << 23) as f32;
@@ -161,7 +162,7 @@ impl Random {
     }
 }
 
-/// A device's answers, to be kept.
+/// Serializes the results of a device.
 pub fn to_json(device: &str, answers: &[(Case, Vec<u32>)]) -> String {
     let case = |(case, outputs): &(Case, Vec<u32>)| {
         let matrix = case.shape == Shape::Matrix;

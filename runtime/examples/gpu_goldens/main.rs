@@ -1,6 +1,7 @@
-//! gpu_goldens FILE.json  =>  what the first GPU computes where the PTX ISA leaves freedom, bit for bit
+//! gpu_goldens FILE.json  =>  the bits that the first GPU computes where the PTX ISA leaves the result open
 //!
-//! The simulator is held to these files: `cargo test -p sardonyx-runtime --test goldens` replays testdata/goldens/*.json.
+//! The simulator must match these files: `cargo test -p sardonyx-runtime --test goldens` replays
+//! testdata/goldens/*.json.
 
 mod cases;
 
@@ -14,12 +15,12 @@ fn main() {
         eprintln!("usage: gpu_goldens FILE.json");
         std::process::exit(2);
     };
-    // SAFETY: looks whether the driver's library can be loaded.
+    // SAFETY: only checks whether the driver's library can be loaded.
     if !unsafe { sys::is_culib_present() } {
         eprintln!("error: there is no CUDA driver on this machine");
         std::process::exit(2);
     }
-    // SAFETY: both texts declare entries that read and write as much as a case says.
+    // SAFETY: the entries of both PTX texts read and write exactly the words that their case declares.
     let recorded = unsafe { record() }.map_err(|e| format!("the GPU's driver: {e:?}"));
     let written =
         recorded.and_then(|text| std::fs::write(&file, text).map_err(|e| format!("cannot write {file}: {e}")));
@@ -30,12 +31,12 @@ fn main() {
 }
 
 /// # Safety
-/// The entries of both texts must be those that [`cases`] names, with its shapes.
+/// The entries of both PTX texts must be those that [`cases`] names, with its shapes.
 unsafe fn record() -> Result<String, DriverError> {
     result::init()?;
     let gpu = result::device::get(0)?;
     let name = result::device::get_name(gpu)?;
-    // SAFETY: the device exists; its context stays until the process ends.
+    // SAFETY: the device exists; its context is retained until the process ends.
     unsafe {
         let context = result::primary_ctx::retain(gpu)?;
         result::ctx::set_current(context)?;
@@ -45,14 +46,14 @@ unsafe fn record() -> Result<String, DriverError> {
     let has_warpgroups = unsafe { result::device::get_attribute(gpu, major)? } == 9;
     let load = |ptx: &str| {
         let text = CString::new(ptx).expect("PTX has no zero byte");
-        // SAFETY: the text ends with a zero.
+        // SAFETY: the text ends with a zero byte.
         unsafe { result::module::load_data(text.as_ptr().cast::<c_void>()) }
     };
     let (module, of_warpgroups) = (load(PTX)?, has_warpgroups.then(|| load(PTX_SM_90A)).transpose()?);
     let mut answers = vec![];
     for case in cases() {
         let Some(module) = (if case.is_of_warpgroups() { of_warpgroups } else { Some(module) }) else { continue };
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees it.
         let outputs = unsafe { answer(module, &case)? };
         answers.push((case, outputs));
     }
@@ -60,11 +61,12 @@ unsafe fn record() -> Result<String, DriverError> {
 }
 
 /// # Safety
-/// The module's entry reads the case's inputs and writes its outputs, and nothing else.
+/// The module's entry must read the case's inputs and write its outputs, and nothing else.
 unsafe fn answer(module: sys::CUmodule, case: &Case) -> Result<Vec<u32>, DriverError> {
     let mut outputs = vec![0_u32; case.n_outputs()];
     let entry = CString::new(case.entry.as_str()).expect("names have no zero byte");
-    // SAFETY: both buffers have the sizes that the entry uses, and live until the copy back, which waits for the kernel.
+    // SAFETY: both buffers have the sizes that the entry uses, and live until the copy back, which waits for the
+    // kernel.
     unsafe {
         let function = result::module::get_function(module, entry)?;
         let (mut from, mut to) =

@@ -8,25 +8,25 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Written under a temporary name in the destination's folder; `commit` gives it its name, dropping it removes it. A file that
-/// it replaces hands on its mode. The writer holds a lock on the temporary file, so that what a killed process left behind
-/// is known by its missing lock; the next one to write the same destination removes it.
+/// A file that is written under a temporary name in the destination's folder; `commit` renames it, dropping it removes
+/// it. A file that it replaces passes on its mode. The writer holds a lock on the temporary file, so that the leftover
+/// of a killed process is recognised by the missing lock; the next writer of the same destination removes it.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
     temporary: PathBuf,
-    /// Links resolved.
+    /// The destination with links resolved.
     target: PathBuf,
-    /// As the user wrote it, for messages.
+    /// The path as the user wrote it, for messages.
     path: PathBuf,
-    /// Those of the file that is replaced.
+    /// Permissions of the file that is replaced.
     permissions: Option<Permissions>,
     committed: bool,
 }
 
 impl AtomicFile {
     pub fn create(path: &Path) -> Result<AtomicFile> {
-        // A link is followed, so that the file it names is replaced and not the link.
+        // A link is followed, so that its target is replaced and not the link.
         let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let refuse = |what: &str| {
             let message = format!("cannot write {}: {what}", path.display());
@@ -44,24 +44,24 @@ impl AtomicFile {
         let file = BufWriter::with_capacity(1 << 18, file);
         let created = AtomicFile { file, temporary, target, path: path.to_path_buf(), permissions, committed: false };
         if let Some(permissions) = &created.permissions {
-            // The owner reads and writes until `commit`; nobody else gets more than the old file gave.
+            // The owner can read and write until `commit`; all others have at most the old file's permissions.
             let while_written = Permissions::from_mode(permissions.mode() & 0o777 | 0o600);
             created.file.get_ref().set_permissions(while_written).map_err(|e| Error::io(path, "write", &e))?;
         }
         Ok(created)
     }
 
-    /// What the user calls the file.
+    /// The path as the user wrote it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the bytes are until `commit`.
+    /// Path at which the bytes are until `commit`.
     pub fn temporary(&self) -> &Path {
         &self.temporary
     }
 
-    /// The content is on the disk before the name is, and the name when this returns.
+    /// Puts the file in place: the content is on disk before the name is, and the name is when this returns.
     pub fn commit(mut self) -> Result<()> {
         let done = self.put_in_place();
         done.map_err(|e| Error::io(&self.path, "write", &e))
@@ -80,7 +80,7 @@ impl AtomicFile {
     }
 }
 
-/// Has the folder's entries written to the disk, where the file system does that and the user may open the folder.
+/// Flushes the folder's entries to disk, if the file system supports it and the user may open the folder.
 fn sync_folder(of: &Path) -> std::io::Result<()> {
     let folder = of.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match File::open(folder).and_then(|folder| folder.sync_all()) {
@@ -93,7 +93,7 @@ fn sync_folder(of: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Removes what writers of this destination have left behind that are gone.
+/// Removes temporary files of this destination that were left by writers which no longer run.
 pub fn remove_leftovers(path: &Path) {
     let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if let Some(name) = target.file_name() {
@@ -101,12 +101,12 @@ pub fn remove_leftovers(path: &Path) {
     }
 }
 
-/// Name lengths are limited; the end of a long name is dropped.
+/// The beginning of a name, because name lengths are limited.
 fn shortened(name: &OsStr) -> String {
     name.to_string_lossy().chars().take(40).collect()
 }
 
-/// Removes temporary files for this destination whose writers are gone: nobody holds their lock.
+/// Removes temporary files for this destination that nobody has locked, because their writers no longer run.
 fn remove_unlocked(target: &Path, name: &str) {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = std::fs::read_dir(folder) else { return };
@@ -114,13 +114,13 @@ fn remove_unlocked(target: &Path, name: &str) {
         let is_file = entry.file_type().is_ok_and(|t| t.is_file());
         let unlocked = is_file && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
         if unlocked {
-            // Where it cannot be removed, it stays as it was: this is nothing that the caller asked for.
+            // A failure is ignored: the caller did not request the removal.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// `.NAME.PROCESS-N.tmp`
+/// Whether a name has the form `.NAME.PROCESS-N.tmp`.
 fn is_temporary(file: &str, name: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let middle = file.strip_prefix('.').and_then(|rest| rest.strip_prefix(name)?.strip_prefix('.'));
@@ -128,8 +128,8 @@ fn is_temporary(file: &str, name: &str) -> bool {
     middle.is_some_and(|(process, n)| number(process) && number(n))
 }
 
-/// The name is unique among the threads and processes of this machine, and a left-over of a killed process never
-/// stands in the way.
+/// Creates a locked temporary file. Its name is unique among the threads and processes of this machine, and the
+/// leftover of a killed process never causes a conflict.
 fn create_beside(path: &Path, name: &str) -> std::io::Result<(File, PathBuf)> {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -139,8 +139,8 @@ fn create_beside(path: &Path, name: &str) -> std::io::Result<(File, PathBuf)> {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
             file => file?,
         };
-        // Between the two calls another process may have taken it for a left-over. Where there are no locks at all, nobody
-        // gets one, and nobody removes it.
+        // Between the two calls, another process may have taken it for a leftover. On file systems without locks no
+        // process gets one, so none removes it.
         match file.try_lock() {
             Err(std::fs::TryLockError::WouldBlock) => continue,
             Ok(()) if !is_at(&file, &temporary) => continue,
@@ -175,7 +175,7 @@ impl Seek for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.committed {
-            // Nobody is left to tell; the destination is untouched either way.
+            // A failure cannot be reported here; the destination is untouched in any case.
             let _ = std::fs::remove_file(&self.temporary);
         }
     }

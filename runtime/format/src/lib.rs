@@ -1,4 +1,4 @@
-//! Files: `.sdx` artifacts, tensors as `.pb`, `.npy` and `.npz`, and writing that leaves no half of a file behind
+//! Files: `.sdx` artifacts, tensors as `.pb`, `.npy` and `.npz`, and writing that never leaves a partial file
 
 pub mod artifact;
 pub mod file;

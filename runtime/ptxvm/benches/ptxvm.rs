@@ -1,4 +1,4 @@
-//! Thread instructions per second of small loops, and the time of a tensor-core product; medians of several runs
+//! Thread instructions per second of small loops, and the time of a tensor-core matrix product; medians of several runs
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ const HEAD: &str = ".version 8.5\n.target sm_80\n.address_size 64\n";
 const RUNS: usize = 7;
 
 fn main() {
-    // A word chooses among the names; cargo adds flags of its own.
+    // The first argument that is not a flag filters by name; cargo passes flags of its own.
     let chosen = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     let one = Options { threads: 1, ..Options::default() };
     let unchecked = Options { checks: false, ..one.clone() };
@@ -24,7 +24,7 @@ fn main() {
     }
 }
 
-/// Bodies of a loop of 256 turns run by 8 blocks of 256 threads.
+/// Bodies of a loop of 256 iterations, which 8 blocks of 256 threads run.
 fn loops() -> Vec<(&'static str, String)> {
     let integers = "mad.lo.s32 %r3, %r2, %r2, 7; xor.b32 %r4, %r3, %r2; shr.u32 %r5, %r4, 3; add.s32 %r6, %r5, %r3;
         and.b32 %r7, %r6, 255; sub.s32 %r8, %r7, %r4; max.s32 %r9, %r8, %r6; min.u32 %r10, %r9, %r3;";
@@ -92,7 +92,8 @@ fn median(mut work: impl FnMut() -> Report) -> (f64, Report) {
     (times[RUNS / 2], last)
 }
 
-/// c[n,n] = a[n,k] · b[n,k]ᵀ in bf16 with f32 sums: blocks of 64x64, two stages of `cp.async`, `ldmatrix`, `mma`.
+/// c[n,n] = a[n,k] · b[n,k]ᵀ in bf16 with f32 accumulators: blocks of 64x64, two stages of `cp.async`, `ldmatrix`,
+/// `mma`.
 fn gemm(n: usize, label: &str, options: &Options) {
     let module = Module::parse(&gemm_kernel(n)).unwrap_or_else(|error| panic!("{error}"));
     let mut memory = Memory::new();
@@ -126,7 +127,7 @@ fn gemm(n: usize, label: &str, options: &Options) {
     );
 }
 
-/// Rows of 32 elements take 64 bytes and 16 of padding, so that `ldmatrix` has no bank conflicts.
+/// Rows of 32 elements take 64 bytes plus 16 bytes of padding, so that `ldmatrix` has no bank conflicts.
 fn gemm_kernel(n: usize) -> String {
     let mut text = format!(
         "{HEAD}.entry gemm(.param .u64 a, .param .u64 b, .param .u64 c)\n{{

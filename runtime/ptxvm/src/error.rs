@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a text, a launch or a call is refused. Line 0 means that no line of the text is to blame.
+/// The reason why a text, a launch or a call was refused. Line 0 means that it does not concern a line of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub line: u32,

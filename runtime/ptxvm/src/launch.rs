@@ -1,4 +1,4 @@
-//! What a launch is asked with: entry, grid, block, parameters, options
+//! The arguments of a launch: entry, grid, block, parameters, options
 
 use crate::Error;
 
@@ -7,16 +7,16 @@ pub struct Launch {
     pub entry: String,
     pub grid: [u32; 3],
     pub block: [u32; 3],
-    /// Always `[1, 1, 1]` on sm_80.
+    /// Blocks per cluster; must be `[1, 1, 1]`.
     pub cluster: [u32; 3],
-    /// Dynamic shared memory of each block.
+    /// Dynamic shared memory of each block, in bytes.
     pub shared_bytes: u32,
-    /// The parameter space as the entry declares it; [`Params`] packs it.
+    /// The bytes of the parameter space, laid out as the entry declares it; [`Params`] packs them.
     pub params: Vec<u8>,
 }
 
 impl Launch {
-    /// One-dimensional, without dynamic shared memory.
+    /// A one-dimensional launch without dynamic shared memory.
     pub fn new(entry: &str, grid: u32, block: u32, params: Vec<u8>) -> Self {
         let (grid, block) = ([grid, 1, 1], [block, 1, 1]);
         Launch { entry: entry.to_owned(), grid, block, cluster: [1; 3], shared_bytes: 0, params }
@@ -34,7 +34,7 @@ impl Params {
         Self::default()
     }
 
-    /// A parameter of the alignment given, such as a structure.
+    /// Appends a parameter with the given alignment, such as a structure.
     pub fn bytes(mut self, value: &[u8], align: usize) -> Self {
         let end = self.bytes.len().next_multiple_of(align.max(1));
         self.bytes.resize(end, 0);
@@ -65,13 +65,13 @@ impl Params {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Chooses in what order warps take turns; any order is right.
+    /// Selects the order in which warps are scheduled; every order is valid.
     pub seed: u64,
-    /// Blocks that run at the same time.
+    /// Number of blocks that run at the same time.
     pub threads: usize,
-    /// Warp instructions of the whole launch; then it stops with a finding.
+    /// Maximum number of warp instructions of the whole launch; beyond it, the launch stops with a finding.
     pub instructions_max: u64,
-    /// Initialised memory, races and copies in flight. Bounds and alignment are always checked.
+    /// Whether to check for uninitialised memory, races and copies in flight. Bounds and alignment are always checked.
     pub checks: bool,
 }
 
@@ -82,7 +82,7 @@ impl Default for Options {
     }
 }
 
-/// Threads of a block, at most 1024.
+/// Product of three extents: the number of threads of a block, or of blocks of a grid.
 pub(crate) fn volume(extents: [u32; 3]) -> u64 {
     extents.iter().fold(1, |product: u64, extent| product.saturating_mul(u64::from(*extent)))
 }

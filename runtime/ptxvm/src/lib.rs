@@ -27,27 +27,30 @@
 //! # Ok::<(), ptxvm::Error>(())
 //! ```
 //!
-//! **What runs.** The PTX of sm_80 and that of sm_90a in clusters of one block, written by hand or by a compiler: see
-//! the table in `decode/table.rs`, one row per instruction. mbarriers, bulk copies, boxes of tensors
-//! ([`Memory::tensor_map`]) and `wgmma` are among them; `wgmma.sp`, multicast and larger clusters are not. A text with
-//! an instruction, modifier or operand that is not understood is refused with its line, before anything runs. Calls to functions of the same text are inlined; indirect calls and recursion are refused.
+//! **What runs.** The PTX of sm_80, and of sm_90a with clusters of one block, written by hand or by a compiler. The
+//! table in `decode/table.rs` has one row per supported instruction. mbarriers, bulk copies, tensor boxes
+//! ([`Memory::tensor_map`]) and `wgmma` are supported; `wgmma.sp`, multicast and larger clusters are not. A text with
+//! an unsupported instruction, modifier or operand is refused, with its line, before anything runs. Calls to functions
+//! in the same text are inlined; indirect calls and recursion are refused.
 //!
-//! **What is found** ([`Kind`]). Accesses out of bounds (allocations lie far apart) or misaligned; reads of memory and
-//! registers that nothing wrote; races between lanes, warps and blocks, by vector clocks rather than by luck; accesses
-//! to what a `cp.async`, a bulk copy or a `wgmma` uses before it was waited for; fences that are missing between stores
-//! and the asynchronous proxy; misused mbarriers, and waits for them that cannot end; `.sync` instructions that part of
-//! their lanes execute; barriers that cannot complete; undefined shuffles. Execution goes on: a load out of bounds gives 0, a store is
-//! dropped. Every finding quotes the line and names thread, block, address and allocation.
+//! **What is found** ([`Kind`]). Accesses that are out of bounds (allocations are far apart) or misaligned; reads of
+//! uninitialised memory and registers; races between lanes, warps and blocks, detected by vector clocks and not by
+//! chance; accesses to memory or registers that a `cp.async`, a bulk copy or a `wgmma` uses before it was waited for;
+//! missing fences between stores and the asynchronous proxy; misused mbarriers, and waits for them that cannot end;
+//! `.sync` instructions that only part of their lanes execute; barriers that cannot complete; undefined shuffles.
+//! Execution continues: a load out of bounds returns 0, and a store out of bounds is dropped. Every finding quotes the
+//! line and names thread, block, address and allocation.
 //!
-//! **What is counted** ([`Counters`]). Instructions by class, 32-byte sectors by allocation and line, also those that a
-//! perfect cache would transfer, and wavefronts of shared memory with and without bank conflicts.
+//! **What is counted** ([`Counters`]). Instructions by class; 32-byte sectors by allocation and by line, and those that
+//! a perfect cache would transfer; wavefronts of shared memory with and without bank conflicts.
 //!
-//! **How it runs.** Lanes of a warp advance together; diverged lanes meet at the immediate post-dominator of their
-//! branch, so a lane that spins until another lane of its warp has acted never ends ([`Kind::InstructionLimit`]).
-//! Warps take turns in an order that the seed chooses, blocks run on several threads and the report is the same
-//! whatever their number. Weak memory is not explored: a store is seen at once by whoever reads next.
+//! **How it runs.** The lanes of a warp execute in lockstep. Diverged lanes reconverge at the immediate post-dominator
+//! of their branch, so a lane that spins until another lane of its warp has acted never ends
+//! ([`Kind::InstructionLimit`]). Warps are scheduled in an order that the seed selects. Blocks run on several threads,
+//! and the report does not depend on their number. Weak memory is not modelled: a store is visible at once to all later
+//! reads.
 //!
-//! The command does the same on files: `ptxvm run K.ptx --launch L.json`.
+//! The command line tool does the same with files: `ptxvm run K.ptx --launch L.json`.
 
 mod decode;
 mod error;

@@ -8,25 +8,25 @@ use crate::Error;
 use crate::decode::program::Inner;
 use crate::shadow::Global;
 
-/// Generic addresses of the windows of other spaces lie below every allocation.
+/// Start of the shared window in the generic address space. All windows are below every allocation.
 pub const SHARED_BASE: u64 = 0x1_0000_0000;
 pub const LOCAL_BASE: u64 = 0x2_0000_0000;
 pub const PARAM_BASE: u64 = 0x3_0000_0000;
 pub const WINDOW_BYTES: u64 = 0x1_0000_0000;
 const FIRST_ADDRESS: u64 = 0x100_0000_0000;
-/// A wrong stride runs into nothing rather than into the next allocation.
+/// Gap between allocations, so that an access with a wrong stride does not hit the next allocation.
 const GAP_BYTES: u64 = 1 << 26;
 
-/// Global memory of the simulated device, with what it knows about initialised bytes.
+/// Global memory of the simulated device, with a shadow that tracks initialised bytes.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// In order of addresses.
+    /// Sorted by address.
     pub(crate) allocations: Vec<Allocation>,
     pub(crate) shadow: Global,
-    /// Addresses of the variables of each module that has run here.
+    /// Addresses of the variables of each module that has run with this memory.
     modules: HashMap<u64, Vec<u64>>,
     pub(crate) tensor_maps: Vec<crate::TensorMap>,
-    /// 64-bit atomic operations take it: words are 32 bits wide.
+    /// Locked by 64-bit atomic operations, since memory is stored as 32-bit words.
     pub(crate) wide: Mutex<()>,
 }
 
@@ -44,8 +44,8 @@ impl Memory {
         Self::default()
     }
 
-    /// Reserves memory, not yet initialised; the address is a multiple of 256. Zero bytes give an address where nothing
-    /// can be read.
+    /// Reserves uninitialised memory; the address is a multiple of 256. With zero bytes, nothing can be read at the
+    /// returned address.
     pub fn alloc(&mut self, bytes: usize, name: &str) -> u64 {
         self.alloc_as(bytes, name, false)
     }
@@ -59,7 +59,7 @@ impl Memory {
         base
     }
 
-    /// Frees what `alloc` gave; later accesses are out of bounds.
+    /// Frees an allocation made by `alloc`; later accesses to it are out of bounds.
     pub fn free(&mut self, address: u64) -> Result<(), Error> {
         let Ok(at) = self.allocations.binary_search_by_key(&address, |allocation| allocation.base) else {
             return Err(Error::new(0, format!("no allocation starts at {address:#x}")));
@@ -91,7 +91,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes from the device; those never written are zero.
+    /// Copies bytes from the device; bytes that were never written are zero.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Error> {
         let (allocation, offset) = self.range(address, into.len())?;
         let mut at = offset;
@@ -106,7 +106,7 @@ impl Memory {
     fn range(&self, address: u64, bytes: usize) -> Result<(&Allocation, usize), Error> {
         let wrong = || Error::new(0, format!("{bytes} bytes at {address:#x} are not inside one allocation"));
         let allocation = self.find(address).map(|at| &self.allocations[at]);
-        // An empty copy may stand at the end.
+        // An empty range may start at the end of an allocation.
         let allocation = allocation.or_else(|| {
             self.allocations.iter().find(|allocation| allocation.base + allocation.bytes == address && bytes == 0)
         });
@@ -115,13 +115,13 @@ impl Memory {
         if bytes as u64 > allocation.bytes - offset { Err(wrong()) } else { Ok((allocation, offset as usize)) }
     }
 
-    /// The allocation that holds the address.
+    /// Index of the allocation that contains the address.
     pub(crate) fn find(&self, address: u64) -> Option<usize> {
         let at = self.allocations.partition_point(|allocation| allocation.base <= address).checked_sub(1)?;
         (address - self.allocations[at].base < self.allocations[at].bytes).then_some(at)
     }
 
-    /// The addresses of a module's variables, which are initialised when it first runs here.
+    /// Addresses of a module's variables, which are allocated and initialised when the module is first loaded.
     pub(crate) fn load(&mut self, module: &Inner) -> Result<Vec<u64>, Error> {
         if let Some(known) = self.modules.get(&module.id) {
             return Ok(known.clone());

@@ -1,22 +1,22 @@
-//! What a launch found and counted
+//! The report of a launch: findings and counters
 
 use std::collections::BTreeMap;
 
-/// Findings and counters of one launch; both are the same for the same seed, however many threads ran it.
+/// Findings and counters of one launch. For the same seed they are the same, however many threads ran it.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// In order of lines.
+    /// Sorted by line.
     pub findings: Vec<Finding>,
     pub counters: Counters,
 }
 
-/// Something wrong, merged over all its occurrences in one line.
+/// A fault, merged over all its occurrences in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub kind: Kind,
-    /// Of the PTX text; 0 if no line is to blame.
+    /// Line of the PTX text; 0 if the finding does not concern a line.
     pub line: u32,
-    /// The first occurrence: instruction, thread, block, address.
+    /// Describes the first occurrence: instruction, thread, block, address.
     pub message: String,
     pub count: u64,
 }
@@ -32,13 +32,13 @@ pub enum Kind {
     Race,
     /// An access to bytes that an asynchronous copy is still writing or reading.
     InFlight,
-    /// A `.sync` instruction executed by part of the lanes that it names.
+    /// A `.sync` instruction executed by only part of the lanes that it names.
     DivergentSync,
     /// A `wgmma` or a bulk copy without the fence that makes its operands visible to it.
     MissingFence,
     Deadlock,
     BarrierMisuse,
-    /// `shfl.sync` read a lane that does not take part.
+    /// A `shfl.sync` that reads a lane which does not take part.
     UndefinedShuffle,
     InstructionLimit,
     Trap,
@@ -66,12 +66,12 @@ impl Kind {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// By class name, without the classes that did not occur.
+    /// By class name; classes that did not occur are absent.
     pub classes: BTreeMap<&'static str, ClassCounters>,
-    /// By allocation, in order of addresses, without those that were not touched.
+    /// Sorted by address; allocations that were not accessed are absent.
     pub allocations: Vec<AllocationCounters>,
     pub shared: SharedCounters,
-    /// Lines that touched memory, in order.
+    /// Lines that accessed memory, in order.
     pub lines: Vec<LineCounters>,
     pub warp_instructions: u64,
     pub thread_instructions: u64,
@@ -83,14 +83,14 @@ pub struct ClassCounters {
     pub thread: u64,
 }
 
-/// Traffic between the multiprocessors and their first cache.
+/// Traffic between the multiprocessors and their first-level cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Warp instructions.
+    /// Number of warp instructions.
     pub requests: u64,
-    /// Of 32 bytes, distinct within a request.
+    /// Number of 32-byte sectors, distinct within a request.
     pub sectors: u64,
-    /// That lanes asked for.
+    /// Number of bytes that lanes requested.
     pub bytes: u64,
 }
 
@@ -109,7 +109,7 @@ pub struct AllocationCounters {
     pub bytes: u64,
     pub loads: Traffic,
     pub stores: Traffic,
-    /// Sectors that the launch touched at all: what a perfect cache would transfer. 0 without checks.
+    /// Distinct sectors that the launch accessed: what a perfect cache would transfer. 0 without checks.
     pub distinct_load_sectors: u64,
     pub distinct_store_sectors: u64,
 }
@@ -118,7 +118,7 @@ pub struct AllocationCounters {
 pub struct SharedCounters {
     pub requests: u64,
     pub wavefronts: u64,
-    /// What the same accesses would take without bank conflicts.
+    /// Wavefronts that the same accesses would take without bank conflicts.
     pub ideal: u64,
 }
 
@@ -144,7 +144,7 @@ pub struct LineCounters {
     pub shared: SharedCounters,
 }
 
-/// How instructions are grouped in [`Counters::classes`].
+/// Instruction classes, by which [`Counters::classes`] is grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     Integer,
@@ -156,7 +156,7 @@ pub enum Class {
     Branch,
     Warp,
     Barrier,
-    /// Through generic addresses.
+    /// A load through a generic address.
     Load,
     Store,
     LoadGlobal,

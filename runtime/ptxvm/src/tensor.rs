@@ -1,45 +1,45 @@
-//! [`TensorMap`]  =>  the 128 bytes that a kernel is given, and the pieces of a box that a bulk copy moves
+//! [`TensorMap`]  =>  the 128 bytes passed to a kernel, and the pieces of a box that a bulk copy moves
 //!
-//! The bytes of a driver's map are its own affair; these name a map that the memory keeps.
+//! The driver's format is opaque. Here, the bytes hold a mark and the index of a map that the memory keeps.
 
 use crate::Error;
 use crate::memory::Memory;
 use crate::units::wgmma::swizzle;
 
-/// Bytes of the object (`CUtensorMap`).
+/// Size of a tensor map object (`CUtensorMap`) in bytes.
 pub const MAP_BYTES: usize = 128;
 const MARK: &[u8; 8] = b"ptxvmMAP";
-/// Largest side of a box.
+/// Largest extent of a box in one dimension.
 const TILE_MAX: u32 = 256;
 
-/// A tensor in global memory of which bulk copies move boxes (`cuTensorMapEncodeTiled`). Elements outside read as zero
-/// and are not written.
+/// A tensor in global memory whose boxes bulk copies move (`cuTensorMapEncodeTiled`). Elements outside the tensor are
+/// read as zero and not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
     pub address: u64,
     pub element_bytes: u32,
-    /// Elements, the innermost dimension first.
+    /// Number of elements in each dimension, the innermost first.
     pub dims: Vec<u64>,
-    /// Of all dimensions but the innermost.
+    /// Strides of all dimensions except the innermost.
     pub stride_bytes: Vec<u64>,
-    /// Elements of a box.
+    /// Number of elements of a box in each dimension.
     pub tile: Vec<u32>,
-    /// 0, 32, 64 or 128.
+    /// Width of the swizzle: 32, 64 or 128; 0 for none.
     pub swizzle_bytes: u32,
 }
 
-/// 16 bytes of shared memory, of which some come from or go to global memory.
+/// 16 bytes of shared memory, all or some of which are copied from or to global memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub shared: u32,
     pub global: u64,
-    /// The first byte that exists, and how many do.
+    /// The first byte of the piece that is copied; `bytes` is the number of bytes copied.
     pub first: u32,
     pub bytes: u32,
 }
 
 impl TensorMap {
-    /// What the driver would refuse.
+    /// Checks the constraints that the driver enforces.
     fn check(&self) -> Result<(), String> {
         let rank = self.dims.len();
         if !(1..=5).contains(&rank) || self.stride_bytes.len() + 1 != rank || self.tile.len() != rank {
@@ -68,7 +68,7 @@ impl TensorMap {
         self.tile.iter().product::<u32>() * self.element_bytes
     }
 
-    /// The pieces of the box at these coordinates, whose place without a swizzle begins at `shared`.
+    /// The pieces of the box at coordinates `at`; without swizzle, they start at `shared`.
     pub(crate) fn pieces(&self, shared: u32, at: &[i32]) -> Vec<Piece> {
         let (row_bytes, each) = (self.tile[0] * self.element_bytes, 16 / self.element_bytes);
         let rows: u32 = self.tile[1..].iter().product();
@@ -95,14 +95,15 @@ impl TensorMap {
     }
 }
 
-/// The pieces of a plain range.
+/// The pieces of a contiguous range.
 pub(crate) fn range(shared: u32, global: u64, bytes: u32) -> Vec<Piece> {
     let piece = |at: u32| Piece { shared: shared + at, global: global + u64::from(at), first: 0, bytes: 16 };
     (0..bytes).step_by(16).map(piece).collect()
 }
 
 impl Memory {
-    /// A parameter of 128 bytes, to be aligned to 64, that stands for the map in launches on this memory.
+    /// Registers a tensor map. Returns a kernel parameter of 128 bytes, to be aligned to 64, that represents the map in
+    /// launches with this memory.
     pub fn tensor_map(&mut self, map: TensorMap) -> Result<[u8; MAP_BYTES], Error> {
         if let Err(what) = map.check() {
             return Err(Error::new(0, format!("tensor map: {what}")));
@@ -114,7 +115,7 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// The map that the first bytes of an object name.
+    /// The map to which the first bytes of a tensor map object refer.
     pub(crate) fn map_of(&self, object: [u8; 16]) -> Option<&TensorMap> {
         let (mark, index) = object.split_at(8);
         let index = u64::from_le_bytes(index.try_into().ok()?);
@@ -138,7 +139,7 @@ mod tests {
         let first = Piece { shared: 256, global: 0x1000 + 4 * 48, first: 6, bytes: 10 };
         assert_eq!(pieces[0], first);
         assert_eq!((pieces[1].bytes, pieces[1].global), (16, 0x1000 + 4 * 48 + 10));
-        // Rows 6 and 7 do not exist.
+        // Rows 6 and 7 are outside the tensor.
         assert!(pieces[4..].iter().all(|piece| piece.bytes == 0));
         let right = map().pieces(256, &[8, 0]);
         assert_eq!((right[1].bytes, right[1].first), (8, 0));

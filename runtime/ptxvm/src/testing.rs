@@ -1,11 +1,11 @@
-//! Small kernels for tests: a body of PTX, one output word per thread
+//! Small kernels for tests: a PTX body, and one output word per thread
 
 use crate::{Launch, Memory, Module, Options, Params, Report, run};
 
 pub const HEAD: &str = ".version 8.5\n.target sm_80\n.address_size 64\n";
 
-/// Declares registers of every kind, leaves the address of this thread's word of `out` in %rd0 and of `in` in %rd1,
-/// and its index in %r0.
+/// Wraps a body in a kernel that declares registers of every kind. The address of this thread's word of `out` is in
+/// %rd0, that of `in` in %rd1, and the thread's index in %r0.
 pub fn kernel(body: &str) -> String {
     format!(
         "{HEAD}.visible .entry k(.param .u64 out, .param .u64 in)\n{{\n\
@@ -15,7 +15,7 @@ pub fn kernel(body: &str) -> String {
     )
 }
 
-/// The same for a Hopper.
+/// Like `kernel`, for sm_90a.
 pub fn hopper(body: &str) -> String {
     kernel(body).replace("sm_80", "sm_90a")
 }
@@ -41,7 +41,7 @@ pub fn run_text(text: &str, grid: u32, threads: u32, input: &[u32]) -> (Vec<u32>
     (words, report)
 }
 
-/// The words of a kernel without findings.
+/// Runs a kernel that must have no findings, and returns its output words.
 pub fn clean(body: &str, threads: u32, input: &[u32]) -> Vec<u32> {
     let (words, report) = run_body(body, threads, input);
     assert!(report.findings.is_empty(), "{:#?}", report.findings);

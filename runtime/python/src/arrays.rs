@@ -8,8 +8,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use sardonyx_runtime::{DType, Tensor, TensorBuffer, TensorView};
 
-/// (type, kind and bytes of an element in NumPy, its type in `ml_dtypes` where NumPy has none). The type of a tensor without
-/// one in either is that of its bytes.
+/// Element types: kind and size of an element in NumPy, and the name of the type in `ml_dtypes` if NumPy lacks it.
+/// Without `ml_dtypes`, an output of such a type has the NumPy type of its bytes.
 static TYPES: &[(DType, &str, Option<&str>)] = &[
     (DType::F32, "f4", None),
     (DType::F64, "f8", None),
@@ -44,16 +44,16 @@ fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     NUMPY.get_or_try_init(py, || Ok(py.import("numpy")?.unbind())).map(|module| module.bind(py))
 }
 
-/// An input for the time of a call. What it is made of is kept alive.
+/// An input, for the duration of a call. It keeps the owner of its data alive.
 pub enum Input<'py> {
     Array(Bound<'py, PyUntypedArray>, DType),
-    /// Strings have no place of their own in NumPy.
+    /// NumPy has no contiguous storage for strings, so they are copied.
     Strings(Tensor),
 }
 
 impl<'py> Input<'py> {
-    /// Takes an array, or what speaks DLPack, in place, and anything else that NumPy makes an array of. Only what is not contiguous,
-    /// or in another byte order, is copied.
+    /// Uses an array, or an object that supports DLPack, in place; NumPy converts other objects to an array. Data is
+    /// copied only if it is not contiguous or has another byte order.
     pub fn new(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Input<'py>> {
         let py = value.py();
         let array = match value.cast::<PyUntypedArray>() {
@@ -75,7 +75,7 @@ impl<'py> Input<'py> {
         Ok(Input::Array(array, dtype.ok_or_else(|| wrong(format!("the input `{name}` has no type of tensors")))?))
     }
 
-    /// The array that it is read from, if it is.
+    /// The array from which the input is read; `None` for strings.
     pub fn array(&self) -> Option<&Bound<'py, PyUntypedArray>> {
         match self {
             Input::Array(array, _) => Some(array),
@@ -87,8 +87,8 @@ impl<'py> Input<'py> {
         match self {
             Input::Strings(tensor) => Ok(tensor.into()),
             Input::Array(array, dtype) => {
-                // SAFETY: a contiguous array has so many bytes, and lives as long as `self`. Who changes its content during
-                // a call gets a result of the one or the other.
+                // SAFETY: a contiguous array has this many bytes, and lives as long as `self`. If its content is
+                // modified during a call, the call reads old or new values.
                 let data = unsafe { std::slice::from_raw_parts(start(array), bytes(array)) };
                 TensorView::new(*dtype, array.shape(), data).map_err(raised)
             }
@@ -96,13 +96,13 @@ impl<'py> Input<'py> {
     }
 }
 
-/// The address at which a call reads an input: tests compare it.
+/// The address from which a call reads an input. Tests compare it.
 #[pyfunction]
 pub fn _input_address(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     Ok(Input::new("input", value)?.view()?.bytes().as_ptr().addr())
 }
 
-/// Never null, even of an empty array.
+/// Address of an array's data; never null, even if the array is empty.
 fn start(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
     // SAFETY: the array is alive.
     let data = unsafe { (*array.as_array_ptr()).fields.data }.cast::<u8>();
@@ -135,7 +135,7 @@ fn dtype_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<DType>> {
     Ok(TYPES.iter().find(|(.., other)| *other == Some(name.as_str())).map(|(found, ..)| *found))
 }
 
-/// An array of the caller that an output goes to.
+/// Wraps an array of the caller to which an output is written.
 pub fn buffer<'a>(name: &str, array: &'a Bound<'_, PyUntypedArray>) -> PyResult<TensorBuffer<'a>> {
     let dtype = dtype_of(array)?.ok_or_else(|| wrong(format!("the array for `{name}` has no type of tensors")))?;
     // SAFETY: the array is alive.
@@ -148,12 +148,12 @@ pub fn buffer<'a>(name: &str, array: &'a Bound<'_, PyUntypedArray>) -> PyResult<
             "the array for `{name}` must be contiguous, writeable and of the native byte order"
         )));
     }
-    // SAFETY: a contiguous array has so many bytes and lives for `'a`; the caller leaves it alone during the call, as any
-    // function of NumPy with `out` demands.
+    // SAFETY: a contiguous array has this many bytes and lives for `'a`; the caller must not access it during the call,
+    // as for any NumPy function with `out`.
     Ok(TensorBuffer::new(dtype, unsafe { std::slice::from_raw_parts_mut(start(array), bytes(array)) }))
 }
 
-/// The memory of an output, which arrays are made over.
+/// The memory of an output, shared with the arrays created over it.
 #[pyclass(frozen, module = "sardonyx._native", name = "_Owner")]
 pub struct Owner {
     tensor: Tensor,
@@ -162,20 +162,20 @@ pub struct Owner {
 
 #[pymethods]
 impl Owner {
-    /// NumPy's protocol for memory of others.
+    /// NumPy's protocol for arrays over foreign memory.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
         interface.set_item("typestr", self.typestr)?;
         interface.set_item("shape", PyTuple::new(py, self.tensor.dims())?)?;
-        // An output's memory has no other owner.
+        // The memory is writeable (`False` for read-only), because an output's memory has no other owner.
         interface.set_item("data", (self.tensor.bytes().as_ptr().addr(), false))?;
         Ok(interface)
     }
 }
 
-/// An array over the memory of an output.
+/// Creates an array over the memory of an output. Strings are copied.
 pub fn array<'py>(py: Python<'py>, tensor: Tensor) -> PyResult<Bound<'py, PyAny>> {
     let dtype = tensor.dtype();
     if dtype.is_opaque() {

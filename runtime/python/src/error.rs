@@ -7,7 +7,7 @@ use sardonyx_runtime::{Error, Result};
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// The exception that a function of this module returns for an error; the interpreter's lock is held.
+/// Converts an error to the exception that a function of this module raises.
 pub fn raised(error: Box<Error>) -> PyErr {
     Python::attach(|py| {
         let parts = (
@@ -25,7 +25,7 @@ pub fn raised(error: Box<Error>) -> PyErr {
     })
 }
 
-/// Runs without the interpreter's lock.
+/// Runs a function without holding the interpreter's lock.
 pub fn detached<T: Send>(py: Python<'_>, run: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     py.detach(run).map_err(raised)
 }

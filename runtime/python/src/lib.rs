@@ -1,7 +1,7 @@
-//! `sardonyx._native`: models, sessions and caches as Python objects; NumPy arrays are read and written where they lie
+//! `sardonyx._native`: models, sessions and caches as Python objects; NumPy arrays are read and written in place
 //!
-//! The interpreter's lock is released while a model is loaded and while a call runs. `sardonyx/__init__.pyi` is the
-//! interface with its types.
+//! The interpreter's lock is released while a model is loaded and while a call runs. `sardonyx/__init__.pyi` declares
+//! the interface with its types.
 
 mod arrays;
 mod error;

@@ -1,4 +1,4 @@
-//! loading, and what a model says of its entry points
+//! loading models, and querying their entry points
 
 use crate::error::{detached, raised, wrong};
 use crate::pool::Pool;
@@ -45,7 +45,7 @@ pub struct CallBytes {
     scratch_per_thread: usize,
 }
 
-/// The bytes of a `bytes` object, for as long as the model needs them.
+/// The content of a `bytes` object, which is kept alive as long as the model needs it.
 struct Held {
     _object: Py<PyBytes>,
     start: usize,
@@ -54,7 +54,7 @@ struct Held {
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the object does not change, and lives as long as this reference to it.
+        // SAFETY: the object is immutable, and lives as long as this reference to it.
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 }
@@ -81,7 +81,7 @@ impl Model {
             "off" => Verify::Off,
             other => return Err(wrong(format!("verify is {other:?}, not \"full\", \"lazy\" or \"off\""))),
         };
-        // SAFETY: the caller says so.
+        // SAFETY: with `trust`, the caller accepts that the file's code is executed.
         let any = if trust { unsafe { Trust::file() } } else { Trust::default() };
         let given = pin.map(Trust::pin).into_iter().chain(key.map(Trust::key));
         let trust = any.or(given.collect::<Result<Trust, _>>().map_err(raised)?);
@@ -109,7 +109,7 @@ impl Model {
         self.0.file()
     }
 
-    /// The program that wrote the artifact.
+    /// Name of the program that wrote the artifact.
     #[getter]
     fn producer(&self) -> &str {
         &self.0.manifest().producer

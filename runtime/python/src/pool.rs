@@ -1,4 +1,4 @@
-//! calls of many threads for a fixed number of sessions, each answered by a `concurrent.futures.Future`
+//! session pools: calls of many threads, each answered by a `concurrent.futures.Future`
 
 use crate::arrays::{self, Input};
 use crate::error::{detached, raised};
@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 use sardonyx_runtime::{self as runtime, Error, Outputs, PoolOptions, Request, Result, SessionOptions, SessionPool};
 
-/// Its pool is dropped without the interpreter's lock, for which callbacks may wait.
+/// The pool is dropped without the interpreter's lock, for which callbacks may be waiting.
 #[pyclass(frozen, module = "sardonyx")]
 pub struct Pool(Option<SessionPool>);
 
@@ -34,14 +34,14 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         let pool = &mut self.0;
-        // Where there is no interpreter any more, nobody waits for its lock, and the pool ends with this object.
+        // Without an interpreter, no callback waits for its lock, and the pool is dropped together with this object.
         Python::try_attach(|py| py.detach(|| drop(pool.take())));
     }
 }
 
 #[pymethods]
 impl Pool {
-    /// Copies the inputs, and returns at once.
+    /// Submits a call with copies of the inputs, and returns a future at once.
     #[pyo3(signature = (inputs, outputs = None, *, entry = "main", timeout = None, cancel = None))]
     fn submit<'py>(
         &self,
@@ -58,26 +58,26 @@ impl Pool {
         let tensors = tensors.collect::<PyResult<Vec<_>>>()?;
         let request = Request::new(names.into_iter().zip(tensors)).entry(entry).options(options);
         let future = FUTURE.import(py, "concurrent.futures", "Future")?.call0()?;
-        // From now on it cannot be cancelled any more: whoever wants that gives a `Cancel`.
+        // From here on, the future cannot be cancelled; a caller can pass a `Cancel` instead.
         future.call_method0("set_running_or_notify_cancel")?;
         let answered = future.clone().unbind();
         let pool = self.pool()?;
         detached(py, move || {
             pool.submit(request, move |result| {
-                // Whoever has ended the interpreter waits for nothing.
+                // If the interpreter has ended, nothing waits for the answer.
                 let _ = Python::try_attach(|py| answer(py, &answered, result));
             })
         })?;
         Ok(future)
     }
 
-    /// Gives the memory of idle sessions back to the system; returns the number of bytes.
+    /// Releases the memory of idle sessions, and returns the number of bytes.
     fn trim(&self, py: Python<'_>) -> PyResult<usize> {
         let pool = self.pool()?;
         Ok(py.detach(|| pool.trim()))
     }
 
-    /// Refuses calls from now on, and returns when all that were accepted are answered.
+    /// Stops accepting calls, and returns once all accepted calls are answered.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let pool = self.pool()?;
         detached(py, || pool.finish())
@@ -88,7 +88,7 @@ impl Pool {
         Ok(self.pool()?.sessions())
     }
 
-    /// Counts at this moment, by name.
+    /// Returns a snapshot of the counters, by name.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts = self.pool()?.statistics();
         let all = PyDict::new(py);
@@ -103,7 +103,7 @@ impl Pool {
     }
 }
 
-/// Tells the future what has come of its call.
+/// Sets the result or the exception of a call's future.
 fn answer(py: Python<'_>, future: &Py<PyAny>, result: Result<Outputs>) {
     let arrays = || -> PyResult<Bound<'_, PyDict>> {
         let all = PyDict::new(py);
@@ -116,6 +116,6 @@ fn answer(py: Python<'_>, future: &Py<PyAny>, result: Result<Outputs>) {
         Ok(all) => future.call_method1(py, "set_result", (all,)),
         Err(error) => future.call_method1(py, "set_exception", (error,)),
     };
-    // A future that somebody else has answered needs nothing more.
+    // It fails if the future has already been answered elsewhere, which needs no handling.
     let _ = told;
 }

@@ -36,7 +36,7 @@ impl Session {
 #[pymethods]
 impl Session {
     #[pyo3(signature = (inputs, outputs = None, *, entry = "main", out = None, cache = None, timeout = None, cancel = None))]
-    #[allow(clippy::too_many_arguments)] // As many as a call has keywords.
+    #[allow(clippy::too_many_arguments)] // One argument per keyword of a call.
     fn run<'py>(
         &self,
         py: Python<'py>,
@@ -71,13 +71,13 @@ impl Session {
         Ok(result)
     }
 
-    /// An empty cache with room for so many positions.
+    /// Creates an empty cache for `capacity` positions.
     #[pyo3(signature = (capacity, *, entry = "main"))]
     fn cache(&self, capacity: usize, entry: &str) -> PyResult<Cache> {
         self.0.cache(entry, capacity).map(|cache| Cache(Mutex::new(cache))).map_err(raised)
     }
 
-    /// Gives the memory of the idle session back to the system; returns the number of bytes.
+    /// Releases the memory of an idle session, and returns the number of bytes.
     fn trim(&self, py: Python<'_>) -> usize {
         py.detach(|| self.0.trim())
     }
@@ -88,7 +88,7 @@ impl Session {
     }
 }
 
-/// The names of inputs, and what is given for each.
+/// The names of the inputs, and the value of each.
 pub fn gathered<'py>(inputs: &Bound<'py, PyDict>) -> PyResult<(Vec<String>, Vec<Input<'py>>)> {
     let (mut names, mut given) = (vec![], vec![]);
     for (name, value) in inputs.iter() {
@@ -115,7 +115,7 @@ pub fn run_options(
     Ok(options)
 }
 
-/// The arrays that outputs go to, which share no memory with each other or with inputs.
+/// Returns the arrays to which outputs are written. They must not share memory with each other or with inputs.
 fn targets<'py>(
     out: &Bound<'py, PyDict>,
     inputs: &[Input<'py>],
@@ -137,7 +137,7 @@ fn targets<'py>(
     Ok(all)
 }
 
-/// The array that a call has written, in the output's dimensions.
+/// Returns the part of the array that a call has written, with the output's dimensions.
 fn written<'py>(array: &Bound<'py, PyUntypedArray>, dims: &[usize]) -> PyResult<Bound<'py, PyAny>> {
     let n = dims.iter().product::<usize>() as isize;
     let front = array.call_method1("reshape", (-1,))?.get_item(PySlice::new(array.py(), 0, n, 1))?;
@@ -164,7 +164,7 @@ impl Cache {
     fn lock(&self) -> PyResult<MutexGuard<'_, runtime::Cache<'static>>> {
         match self.0.try_lock() {
             Ok(cache) => Ok(cache),
-            // A call that failed leaves it as it was.
+            // A call that fails leaves the cache as it was, so a poisoned lock is harmless.
             Err(TryLockError::Poisoned(cache)) => Ok(cache.into_inner()),
             Err(TryLockError::WouldBlock) => {
                 let error = Error::user("E0301", "the cache is in use by another call");
@@ -199,7 +199,7 @@ impl Cache {
         self.truncate(0)
     }
 
-    /// A copy of the filled positions of a state, by the name of its input or its output.
+    /// Returns a copy of the filled positions of a state, named by its input or its output.
     fn array<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let tensor = self.lock()?.tensor(name).map_err(raised)?;
         arrays::array(py, tensor)

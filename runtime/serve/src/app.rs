@@ -1,4 +1,4 @@
-//! what all requests share: the models, the room for bodies, whether the server still accepts work
+//! state shared by all requests: the models, the memory budget of bodies, whether the server still accepts work
 
 use crate::body::Room;
 use crate::completions;
@@ -25,11 +25,11 @@ pub struct App {
     is_ending: AtomicBool,
 }
 
-/// Bytes beyond which reading or writing a body would keep other requests waiting.
+/// Bodies larger than this are parsed and serialized with `block_in_place`, so that they do not delay other requests.
 const HEAVY_BYTES: usize = 64 << 10;
 
 impl App {
-    /// Within the server's runtime. Errors: E0001 for options that are wrong.
+    /// Must be called within the tokio runtime of the server. Errors: E0001 for invalid options.
     pub fn new(registry: Registry, metrics: Arc<Metrics>) -> Result<App> {
         let limits = &registry.args().limits;
         let room = Room::new(limits.bodies_max.get().saturating_mul(1 << 10), limits.body_bytes_max());
@@ -43,7 +43,7 @@ impl App {
         })
     }
 
-    /// From now on the server is not ready, and takes no more work.
+    /// Marks the server as shutting down: from now on it is not ready and accepts no more work.
     pub fn end(&self) {
         self.is_ending.store(true, Ordering::SeqCst);
     }
@@ -62,7 +62,7 @@ impl App {
         }
     }
 
-    /// Runs work that takes long where a body is large, without keeping other requests waiting.
+    /// Runs work whose time grows with the size of a body, without delaying other requests when the body is large.
     pub fn heavy<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
         if bytes > HEAVY_BYTES { tokio::task::block_in_place(work) } else { work() }
     }

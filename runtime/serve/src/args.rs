@@ -1,4 +1,4 @@
-//! sardonyx-serve MODEL.sdx --threads 2 …  =>  where to listen, how to load, and the limits of what peers may ask for
+//! sardonyx-serve MODEL.sdx --threads 2 …  =>  where to listen, how to load, and the limits on clients' requests
 
 use sardonyx_base::{Error, Result};
 use sardonyx_run::LoadArgs;
@@ -105,7 +105,8 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 }
 
 impl ComputeArgs {
-    /// A pool that takes a batch only when one of its sessions is free: what waits, waits where it can still be stacked.
+    /// Options of a pool that takes a batch only when one of its sessions is free, because waiting requests can still
+    /// be stacked while they are in the server's own queue.
     pub fn pool(&self, model: &Model) -> PoolOptions {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let fitting = (processors / model.ranks() / self.sessions.get()).max(1);

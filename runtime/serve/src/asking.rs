@@ -1,4 +1,4 @@
-//! a request about texts  =>  its body, when its answer is due, and the texts or token ids in it
+//! a request about texts  =>  its body, its deadline, and the texts or token ids in it
 
 use crate::app::App;
 use crate::body::Received;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::time::Instant;
 
-/// The body of a request, and when its answer is due.
+/// The body of a request, with the time of its arrival and its deadline.
 pub struct Asking {
     pub body: Received,
     pub began: Instant,
@@ -33,7 +33,7 @@ impl Asking {
     }
 }
 
-/// A text, a list of texts, a list of token ids, or a list of such lists.
+/// Parses a text, a list of texts, a list of token ids, or a list of such lists.
 pub fn inputs(text: &RawValue, field: &str) -> Answer<Vec<Input>> {
     let wrong = |e: serde_json::Error| {
         let help = format!("send `{field}` as a text, a list of texts, a list of token ids, or a list of such lists");

@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Room for the bodies of all requests together, in KiB.
+/// Memory budget, in KiB, that the bodies of all requests share.
 #[derive(Clone)]
 pub struct Room {
     left: Arc<Semaphore>,
     body_bytes_max: usize,
 }
 
-/// A body that was received. Its room is given back when it is dropped.
+/// A received body. Dropping it returns its share of the memory budget.
 pub struct Received {
     pub bytes: Bytes,
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// Bytes that have arrived: in place as long as they are one piece.
+/// The bytes received so far; they are not copied as long as they are a single chunk.
 #[derive(Default)]
 struct Whole {
     first: Bytes,
@@ -44,7 +44,7 @@ impl Whole {
     }
 }
 
-/// A client that sends nothing for so long is not waited for.
+/// Longest time that a client may send nothing while its body is being received.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 impl Room {
@@ -52,7 +52,7 @@ impl Room {
         Room { left: Arc::new(Semaphore::new(bodies_kib.min(Semaphore::MAX_PERMITS))), body_bytes_max }
     }
 
-    /// Reads a body to its end. What a header says of its length only refuses it sooner: nothing is allocated by it.
+    /// Reads a body to its end. `Content-Length` only allows an early refusal: no memory is allocated because of it.
     pub async fn receive(&self, headers: &HeaderMap, mut body: Body, until: Instant) -> Answer<Received> {
         let most = self.body_bytes_max;
         let too_large = || {
@@ -79,7 +79,7 @@ impl Room {
             let frame = frame.map_err(|e| {
                 Refusal::bad_request(format!("the body of the request broke off: {e}"), "send as much as announced")
             })?;
-            // Trailers say nothing that is needed.
+            // Trailers carry nothing that is needed.
             let Ok(data) = frame.into_data() else { continue };
             length = length.saturating_add(data.len());
             if length > most {
@@ -91,7 +91,7 @@ impl Room {
         Ok(Received { bytes: whole.bytes(), _room: room })
     }
 
-    /// Makes the room of a body as large as what has arrived of it.
+    /// Grows the permit of a body to the number of KiB that have arrived.
     fn take(&self, room: &mut Option<OwnedSemaphorePermit>, length: usize) -> Answer<()> {
         let wanted = length.div_ceil(1 << 10) - room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = self.left.clone().try_acquire_many_owned(wanted as u32).map_err(|_| {

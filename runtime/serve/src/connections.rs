@@ -1,4 +1,4 @@
-//! a listener  =>  connections of HTTP/1 and HTTP/2, until a signal ends them one request after the other
+//! a listener  =>  HTTP/1 and HTTP/2 connections, which finish their current requests at shutdown
 
 use crate::patience::Patient;
 use axum::Router;
@@ -11,17 +11,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-/// A client that has said nothing for so long is let go.
+/// A client that has sent nothing for this long is disconnected.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// The longest time for a request's headers.
+/// Longest time for the first bytes of a connection, and for the answer to an HTTP/2 ping.
 const HEADERS_MAX: Duration = Duration::from_secs(10);
-/// Requests of one HTTP/2 connection at the same time.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
 
-/// The first bytes of HTTP/2.
+/// The first bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI ";
 
-/// Accepts connections until `ending` says so. Every connection holds a clone of `alive`.
+/// Accepts connections until `ending` becomes true. Every connection holds a clone of `alive`.
 pub async fn accept(
     listener: TcpListener,
     router: Router,
@@ -44,13 +44,14 @@ pub async fn accept(
                     drop((slot, alive));
                 });
             }
-            // No descriptors are left, or the client is gone already: others may end soon.
+            // Either no file descriptors are left, which other connections may soon free, or the client has already
+            // gone.
             Err(_) => sleep(Duration::from_millis(20)).await,
         }
     }
 }
 
-/// Errors of a connection end it, and concern nobody else.
+/// Serves one connection. An error ends this connection only.
 async fn connection(stream: TcpStream, router: Router, mut ending: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
     let begins = tokio::select! {
@@ -61,7 +62,7 @@ async fn connection(stream: TcpStream, router: Router, mut ending: watch::Receiv
     let service = TowerToHyperService::new(router);
     let io = TokioIo::new(Patient::new(stream));
     let ends = async move {
-        // The sender lives as long as the server.
+        // `wait_for` cannot fail: the sender lives as long as the server.
         let _ = ending.wait_for(|ends| *ends).await;
     };
     let mut ends = pin!(ends);
@@ -87,7 +88,7 @@ async fn connection(stream: TcpStream, router: Router, mut ending: watch::Receiv
     }
 }
 
-/// `None` where the client has gone before it said anything.
+/// Whether the client speaks HTTP/2; `None` if it disconnected before it sent anything.
 async fn begins_as_http2(stream: &TcpStream) -> Option<bool> {
     let mut first = [0; PREFACE.len()];
     loop {
@@ -95,7 +96,7 @@ async fn begins_as_http2(stream: &TcpStream) -> Option<bool> {
             Ok(0) | Err(_) => return None,
             Ok(n) if first[..n] != PREFACE[..n] => return Some(false),
             Ok(n) if n == PREFACE.len() => return Some(true),
-            // Bytes that were peeked at stay readable, so the rest is looked for again.
+            // Peeked bytes stay readable, so the prefix is read again after a short wait.
             Ok(_) => sleep(Duration::from_millis(1)).await,
         }
     }

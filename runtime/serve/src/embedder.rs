@@ -11,10 +11,10 @@ use tokenizers::Encoding;
 
 pub struct Embedder {
     pub texts: Texts,
-    /// The role of each input of the model.
+    /// The role and element type of each input of the model.
     roles: Vec<(Role, DType)>,
     output: Output,
-    /// Numbers of an embedding, where the model says so.
+    /// Length of an embedding, if it is known at compile time.
     width: Option<usize>,
 }
 
@@ -33,7 +33,7 @@ static ROLES: &[(&str, Role)] = &[
     ("token_type_ids", Role::Types),
 ];
 
-/// The output that embeddings are made of.
+/// The output that embeddings or scores are computed from.
 enum Output {
     /// `[batch, width]`
     Embeddings(String),
@@ -50,7 +50,7 @@ impl Output {
     }
 }
 
-/// The tokens of an input, and for each the text that it is from: 1 for the second of a pair.
+/// The token ids of an input, with the text that each comes from: 0, or 1 for the second text of a pair.
 pub struct Tokens {
     ids: Vec<u32>,
     texts: Vec<u32>,
@@ -68,15 +68,15 @@ impl From<Encoding> for Tokens {
     }
 }
 
-/// A text, or its tokens.
+/// A text, or its token ids.
 pub enum Input {
     Text(String),
     Ids(Vec<u32>),
 }
 
 impl Embedder {
-    /// `None` where the model takes no tokens, or has no output that could be an embedding. Errors: E0401 for attached files
-    /// that are damaged, E0002 for a tokenizer that cannot be read.
+    /// Returns `None` if the model does not take tokens, or has no output that could be an embedding or a score.
+    /// Errors: E0401 for damaged attached files, E0002 for a tokenizer that cannot be read.
     pub fn load(model: &Model, ports: &Ports, fallback: Option<&Path>) -> Result<Option<Embedder>> {
         let settings = Settings::attached(model)?;
         let Some((roles, output)) = roles(ports).zip(output(ports, &settings)) else { return Ok(None) };
@@ -101,7 +101,7 @@ impl Embedder {
         self.texts.settings.pooling.first().map_or("mean", String::as_str)
     }
 
-    /// It gives scores of pairs of texts instead of embeddings.
+    /// Whether it computes scores of pairs of texts instead of embeddings.
     pub fn is_reranker(&self) -> bool {
         matches!(self.output, Output::Scores(_))
     }
@@ -119,7 +119,7 @@ impl Embedder {
         }
     }
 
-    /// One row of the model's inputs.
+    /// Returns the inputs of one row, with dimensions `[1, tokens]`.
     pub fn job(&self, tokens: &Tokens) -> Asked {
         let n = tokens.len();
         let values = |role| -> Vec<i64> {
@@ -138,14 +138,15 @@ impl Embedder {
         Asked { inputs: self.roles.iter().map(tensor).collect(), outputs: vec![self.output.name().into()] }
     }
 
-    /// Between 0 and 1 unless it is asked for as the model gives it.
+    /// Returns the score of a row: the raw output of the model if `raw`, otherwise its sigmoid, which is between 0 and
+    /// 1.
     pub fn score(&self, output: &Tensor, raw: bool) -> Answer<f32> {
         let score = numbers(output).first().copied();
         let score = score.ok_or_else(|| Error::defect("a score without a number"))?;
         Ok(if raw { score } else { 1.0 / (1.0 + (-score).exp()) })
     }
 
-    /// The embedding of a row, no longer than `dimensions`, of length 1 where `normalize`.
+    /// Returns the embedding of a row, cut to `dimensions` elements, and scaled to Euclidean length 1 if `normalize`.
     pub fn embedding(&self, output: &Tensor, dimensions: Option<usize>, normalize: bool) -> Answer<Vec<f32>> {
         let mut vector = match self.output {
             Output::Embeddings(_) | Output::Scores(_) => numbers(output),
@@ -157,7 +158,7 @@ impl Embedder {
             return Err(Refusal::bad_request(message, "ask for fewer, or leave `dimensions` out"));
         }
         vector.truncate(cut.unwrap_or(vector.len()));
-        // An embedding that the model has normalised keeps its bits.
+        // A full embedding that the model has normalized itself is returned bit for bit.
         let is_unit = matches!(self.output, Output::Embeddings(_)) && self.texts.settings.normalized && cut.is_none();
         if (normalize || self.texts.settings.normalized) && !is_unit {
             to_unit(&mut vector);
@@ -166,7 +167,7 @@ impl Embedder {
     }
 }
 
-/// `None` where an input is not one of a text's, or has another shape than `[batch, seq]`.
+/// Returns `None` if an input is not one of [`ROLES`], or its shape is not `[batch, seq]`.
 fn roles(ports: &Ports) -> Option<Vec<(Role, DType)>> {
     ports.stacked.as_ref()?;
     let role = |port: &Port| {
@@ -178,8 +179,8 @@ fn roles(ports: &Ports) -> Option<Vec<(Role, DType)>> {
     roles.iter().any(|(role, _)| *role == Role::Ids).then_some(roles)
 }
 
-/// The output that the settings name, else the first with a vector for each text, else the first with one for each token. A
-/// vector of one number is a score.
+/// Returns the output with a vector per text, else the one with a vector per token. If the settings name an output,
+/// only that one is considered, otherwise the first that fits. A vector of one element is a score.
 fn output(ports: &Ports, settings: &Settings) -> Option<Output> {
     let of_rank = |rank| {
         let fits = |port: &&Port| port.dims.len() == rank && port.dtype.is_float();
@@ -205,7 +206,7 @@ fn numbers(tensor: &Tensor) -> Vec<f32> {
     }
 }
 
-/// Over the tokens, each with `width` numbers. Sums are in f64, in order.
+/// Averages the vectors of the tokens, which have `width` elements each. Sums in f64, in token order.
 fn mean(tokens: &[f32], width: usize) -> Vec<f32> {
     let mut sums = vec![0f64; width];
     let n = tokens.len() / width.max(1);

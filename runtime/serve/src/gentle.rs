@@ -1,13 +1,14 @@
-//! work that can wait  =>  done on a thread that gives way to those who answer requests
+//! background work  =>  run on a thread of low priority, so that requests are not delayed
 
-/// The most that `nice` counts: others get sixty times as much of a processor that both want.
+/// The lowest priority: at this value, a thread of normal priority gets about 68 times as much of a shared processor.
 const NICE: libc::c_int = 19;
 
-/// The threads that the work starts give way, too. Panics where the work does.
+/// Runs `work` at low priority; threads that it starts inherit the priority. Propagates its panics.
 pub fn gently<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // SAFETY: takes three numbers and touches no memory; 0 is the calling thread. Where it fails, nothing changes.
+            // SAFETY: takes three numbers and touches no memory; 0 is the calling thread. On failure the priority stays
+            // as it was.
             let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
             work()
         });

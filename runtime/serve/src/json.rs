@@ -12,7 +12,7 @@ pub fn json_response(value: &Value) -> Response {
     response(value.to_string().into_bytes())
 }
 
-/// Answers with a value that is written without a tree of values, such as long lists of numbers.
+/// Returns a response whose value is serialized without building a `Value` first, such as long lists of numbers.
 pub fn bytes_response(value: &impl Serialize) -> Answer<Response> {
     let bytes = serde_json::to_vec(value).map_err(|e| Error::defect(format!("an answer has no JSON: {e}")))?;
     Ok(response(bytes))

@@ -1,7 +1,7 @@
-//! MODEL.sdx | FOLDER  =>  a server: KServe's protocol, embeddings and completions of texts over HTTP, and KServe's over gRPC
+//! MODEL.sdx | FOLDER  =>  a server: KServe's protocol over HTTP and gRPC; text embeddings and completions over HTTP
 //!
-//! A request goes through these files: `connections` (bytes of a peer), `app` (routes), `body` (limits), `kserve` (its tensors),
-//! `served` (the model), `queue` (its turn), `stacking` (those that one call computes), and back.
+//! A request passes through these files: `connections` (bytes of a client), `app` (routes), `body` (limits), `kserve`
+//! (tensors), `served` (the model), `queue` (waiting), `stacking` (forming a batch), and back.
 
 mod app;
 mod args;

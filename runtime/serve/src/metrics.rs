@@ -1,4 +1,4 @@
-//! requests, queues and calls  =>  /metrics, in the text form of OpenMetrics; and a line of JSON per request
+//! requests, queues and calls  =>  /metrics, in the text format of OpenMetrics; and a line of JSON per request
 
 use crate::app::App;
 use crate::completions::Decoder;
@@ -26,7 +26,7 @@ type Counters = Family<Labels, Counter>;
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// Counts that are kept as things happen; the rest is read from the models when it is asked for.
+/// Counters updated as requests are handled; the other metrics are read from the models when `/metrics` is requested.
 pub struct Metrics {
     registry: Registry,
     requests: Counters,
@@ -36,7 +36,7 @@ pub struct Metrics {
     positions: Histograms,
 }
 
-/// From a fifth of a millisecond to half a minute.
+/// Buckets from 0.2 milliseconds to 30 seconds.
 fn seconds() -> Histogram {
     Histogram::new([0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0])
 }
@@ -61,7 +61,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The histogram of the positions of a model's calls.
+    /// Returns the histogram of the positions that each call of a model computes.
     pub fn positions_of(&self, model: &str) -> Histogram {
         self.positions.get_or_create(&vec![("model", model.into())]).clone()
     }
@@ -81,7 +81,7 @@ impl Metrics {
     }
 }
 
-/// Counts a request, and logs it where that is asked for.
+/// Measures a request, and logs it if `--log-json` is given.
 pub async fn watch(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_string();
@@ -109,7 +109,7 @@ pub async fn watch(State(app): State<Arc<App>>, request: Request, next: Next) ->
     response
 }
 
-/// The trace of a W3C `traceparent`: `00-<32 hex digits>-<16>-<2>`.
+/// Returns the trace id of a W3C `traceparent` header: `00-<32 hex digits>-<16>-<2>`.
 fn trace_id(header: &str) -> Option<String> {
     let mut parts = header.split('-');
     let id = parts.nth(1)?;
@@ -119,7 +119,7 @@ fn trace_id(header: &str) -> Option<String> {
 
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let mut text = String::new();
-    // Both end with a mark, of which the first is taken away.
+    // Both texts end with `# EOF`; the first one is removed.
     let written = encode(&mut text, &of_models(&app)).and_then(|()| {
         text.truncate(text.trim_end().len() - "# EOF".len());
         encode(&mut text, &app.metrics.registry)
@@ -133,7 +133,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     response
 }
 
-/// Adds the counts of the models so far.
+/// Collects the current metrics of all models.
 fn of_models(app: &App) -> Registry {
     let mut registry = Registry::with_prefix("sardonyx");
     let gauges = |registry: &mut Registry, name: &str, help: &str| {
@@ -198,7 +198,7 @@ fn of_models(app: &App) -> Registry {
     registry
 }
 
-/// The number that Linux gives; 0 where it gives none.
+/// Returns the resident memory of this process as Linux reports it, assuming pages of 4 KiB; 0 if it is not reported.
 fn resident_bytes() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     pages.and_then(|text| text.split(' ').nth(1)?.parse::<f64>().ok()).map_or(0.0, |pages| pages * 4096.0)

@@ -1,8 +1,8 @@
-//! sizes and times of calls  =>  how large the next one may be, to be over in time
+//! sizes and times of calls  =>  how large the next call may be to finish in time
 
 use std::time::Duration;
 
-/// A line through the calls so far, of which recent ones count more: time = fixed + each · positions.
+/// A linear regression over past calls, weighted towards recent ones: time = fixed + each · positions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     calls: f64,
@@ -10,11 +10,11 @@ pub struct Pace {
     seconds: f64,
     positions_squared: f64,
     positions_seconds: f64,
-    /// The positions of the smallest call.
+    /// The number of positions of the smallest call.
     smallest: f64,
 }
 
-/// The share that older calls keep with each new one.
+/// The factor that scales the weight of older calls with each new one.
 const KEPT: f64 = 0.95;
 
 impl Pace {
@@ -29,9 +29,9 @@ impl Pace {
         self.positions_seconds = kept(self.positions_seconds, n * t);
     }
 
-    /// Positions of a call that takes no longer than `most`, or twice its fixed time where that is longer: a call of one
-    /// request would take most of it, too. As long as calls have the same size, none of their time counts as fixed, but the next may
-    /// have twice the positions of the smallest.
+    /// Returns how many positions a call may have to take no longer than `most`, or than twice the fixed time if that
+    /// is longer, because a call of a single request would take most of that, too. While all calls have about the same
+    /// size, no time counts as fixed, and the result is at least twice the positions of the smallest call.
     fn positions_within(&self, most: Duration) -> usize {
         let (mean, time) = (self.positions / self.calls, self.seconds / self.calls);
         let variance = self.positions_squared / self.calls - mean * mean;
@@ -40,7 +40,7 @@ impl Pace {
         }
         let each = (self.positions_seconds / self.calls - mean * time) / variance;
         let fixed = (time - each * mean).max(0.0);
-        // Where a call takes as long whatever its size, this is as many as there are.
+        // If the time does not grow with the size, this is infinite, and becomes `usize::MAX`.
         ((most.as_secs_f64() - fixed).max(fixed) / each.max(0.0)) as usize
     }
 
@@ -49,24 +49,25 @@ impl Pace {
     }
 }
 
-/// How many positions a call of several requests may have: a power of two, that changes one step at a time and not with each
-/// doubt about the pace. The largest call decides how much memory a session takes, so it should not become a little larger
-/// every other minute.
+/// Maximum number of positions of a call with several requests: a power of two that does not follow small variations of
+/// the pace. The largest call so far determines how much memory a session takes, so the size should not creep up over
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSize {
     pub positions: usize,
 }
 
 impl Default for CallSize {
-    /// Before anything is known.
+    /// The size before anything has been measured.
     fn default() -> CallSize {
         CallSize { positions: 256 }
     }
 }
 
 impl CallSize {
-    /// After a call of so many positions: what takes too long is given up at once, and more is tried where calls of the size so
-    /// far leave it plenty of time.
+    /// Updates the size after a call with this number of positions. Shrinks at once to the largest power of two that
+    /// finishes in time; doubles if the call used more than half of the size, and there is time for at least 2.5 times
+    /// the size.
     pub fn follow(&mut self, positions: usize, pace: &Pace, most: Duration) {
         if positions == 0 {
             return;
@@ -94,9 +95,9 @@ mod tests {
     fn a_line_through_the_calls_tells_how_large_the_next_may_be() {
         let within = |calls: &[(usize, f64)]| after(calls).positions_within(Duration::from_millis(50));
         assert_eq!([within(&[(16, 0.001)]), within(&[(16, 1.0)])], [800, 32]);
-        // 10 ms and 0.1 ms for each.
+        // 10 ms fixed, and 0.1 ms per position.
         assert!((399..=400).contains(&within(&[(100, 0.02), (300, 0.04), (200, 0.03)])));
-        // 80 ms whatever the size, but 1 ms for each: twice the fixed time is worth it.
+        // 80 ms fixed, and 1 ms per position: a call may take twice the fixed time.
         assert!((79..=80).contains(&within(&[(10, 0.09), (20, 0.1)])));
         assert!(within(&[(10, 0.08), (20, 0.08)]) > 1 << 40 && within(&[(10, 0.08), (20, 0.07)]) > 1 << 40);
     }
@@ -122,11 +123,11 @@ mod tests {
             });
             size.positions
         };
-        // 650 positions in 50 ms, a quarter less and a quarter more.
+        // 650 positions in 50 ms, then about a quarter less, then about a quarter more.
         assert_eq!([13_000.0, 10_500.0, 16_000.0, 13_000.0].map(&mut settle), [512; 4]);
         assert_eq!([26_000.0, 20_800.0, 31_900.0].map(&mut settle), [1024; 3]);
         assert_eq!([5_000.0, 6_200.0, 13_000.0].map(&mut settle), [128, 128, 512]);
-        // Small calls say nothing of larger ones.
+        // Small calls are no evidence about larger ones.
         let mut pace = Pace::default();
         pace.add(10, Duration::from_micros(1));
         let mut size = CallSize::default();

@@ -1,4 +1,4 @@
-//! a stream  =>  the same, whose writes fail when the peer takes nothing for too long
+//! a stream  =>  the same stream, whose writes fail if the peer reads nothing for too long
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -9,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// A client that takes none of its answer for so long is let go, and the memory of the answer with it.
+/// A client that reads nothing of its response for this long is disconnected, which frees the memory of the response.
 const STALL_MAX: Duration = Duration::from_secs(30);
 
 pub struct Patient {
     stream: TcpStream,
-    /// Runs while a write waits.
+    /// Timer that runs while a write is blocked.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,15 +1,15 @@
-//! an entry point  =>  what a request must look like, and along which dimension requests may be stacked
+//! an entry point  =>  the shapes that a request must have, and the dimension along which requests may be stacked
 
 use crate::refusal::{Answer, Refusal};
 use sardonyx_base::{DType, Dim, Kind, Tensor};
 use sardonyx_runtime::{EntryPoint, Port, Symbol};
 use std::collections::BTreeMap;
 
-/// The entry point that is served.
+/// The inputs and outputs of the entry point that is served.
 #[derive(Clone, Debug)]
 pub struct Ports {
     pub entry: EntryPoint,
-    /// The symbol that is the first dimension of every input and output and occurs nowhere else.
+    /// The symbol that is the first dimension of every input and output, and occurs in no other dimension.
     pub stacked: Option<Symbol>,
 }
 
@@ -23,7 +23,7 @@ impl Ports {
         &self.entry.inputs
     }
 
-    /// The outputs that a tensor of the protocol can carry.
+    /// Returns the outputs that the protocol can carry, which are tensors.
     pub fn outputs(&self) -> impl Iterator<Item = &Port> {
         self.entry.outputs.iter().filter(|port| port.kind == Kind::Tensor)
     }
@@ -46,7 +46,7 @@ impl Ports {
         }
     }
 
-    /// Refuses dimensions that the port cannot have whatever else is given.
+    /// Refuses dimensions that the port cannot have, whatever the other inputs are.
     pub fn check_dims(&self, port: &Port, dims: &[usize]) -> Answer<()> {
         let wrong = |message: String| {
             let wanted: Vec<String> = port.dims.iter().map(Dim::to_string).collect();
@@ -76,7 +76,8 @@ impl Ports {
         self.entry.symbols.iter().find(|symbol| symbol.name == name)
     }
 
-    /// Refuses inputs of which two give a symbol different sizes. Returns the product of the sizes: the positions.
+    /// Returns the number of positions: the product of the sizes of all symbols, where 0 counts as 1. Refuses inputs
+    /// that give a symbol different sizes.
     pub fn positions(&self, inputs: &[Tensor]) -> Answer<usize> {
         let mut sizes: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
         for (port, tensor) in self.inputs().iter().zip(inputs) {
@@ -94,13 +95,13 @@ impl Ports {
     }
 }
 
-/// The names of ports, as a remedy.
+/// Returns a help text that lists the names of the ports.
 fn known<'a>(kind: &str, ports: impl Iterator<Item = &'a Port>) -> String {
     let names: Vec<String> = ports.map(|port| format!("`{}`", port.name)).collect();
     format!("the model's {kind}s are {}", names.join(", "))
 }
 
-/// Shapes alone do not show that rows are independent: see `stacking.rs`.
+/// Returns the symbol for [`Ports::stacked`]. Shapes alone do not prove that rows are independent: see `stacking.rs`.
 fn common_first_symbol(entry: &EntryPoint) -> Option<&Symbol> {
     let first = entry.inputs.first()?.dims.first()?.as_symbol()?;
     let stacks = |port: &Port| {
@@ -117,7 +118,7 @@ fn common_first_symbol(entry: &EntryPoint) -> Option<&Symbol> {
     (all && !entry.outputs.iter().any(is_data)).then_some(symbol)
 }
 
-/// The size depends on values, and so on all requests of a batch.
+/// Whether the dimension depends on the data, and so on all requests of a batch.
 fn has_data_symbol(entry: &EntryPoint, dim: &Dim) -> bool {
     let symbols = dim.symbols();
     entry.symbols.iter().any(|symbol| symbol.is_data && symbols.contains(symbol.name.as_str()))

@@ -1,7 +1,7 @@
-//! jobs that wait  =>  those that one call computes: the oldest, and all that can be stacked with it
+//! waiting jobs  =>  the jobs of one call: the oldest, and all that can be stacked with it
 //!
-//! There is no timer: a session that is free takes what waits. A job whose client has gone, or whose time is over, leaves the
-//! queue at once, and a call stops when nobody waits for it any more.
+//! There is no timer: a free session takes what is waiting. A job leaves the queue as soon as its client disconnects or
+//! its deadline passes, and a call is cancelled when no client waits for it any more.
 
 use crate::pace::{CallSize, Pace};
 use crate::refusal::{Answer, Refusal};
@@ -13,18 +13,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// A request as the model is asked.
+/// A request in terms of the model.
 pub struct Job {
-    /// In the order of the model's inputs.
+    /// The inputs, in the order of the ports.
     pub inputs: Vec<Tensor>,
-    /// The outputs wanted; all where empty.
+    /// Names of the requested outputs; empty requests all.
     pub outputs: Vec<String>,
     /// The size of the stacked dimension.
     pub rows: usize,
     pub positions: usize,
     pub deadline: Instant,
     pub arrived: Instant,
-    /// It is not stacked again: a call with others has failed.
+    /// Whether it is computed alone, because a stacked call that it was part of has failed.
     pub is_alone: bool,
     pub ticket: Arc<Ticket>,
     pub reply: oneshot::Sender<Result<Done>>,
@@ -33,20 +33,20 @@ pub struct Job {
 /// The outputs of a job, by name.
 pub type Done = Vec<(String, Tensor)>;
 
-/// By which a job is found again.
+/// Identifies a job while it waits and while it is computed.
 #[derive(Default)]
 pub struct Ticket {
     has_left: AtomicBool,
     call: Mutex<Option<Arc<Call>>>,
 }
 
-/// Jobs that wait for a call.
+/// A running call, with the number of jobs whose clients still wait.
 pub struct Call {
     waiting: AtomicUsize,
     pub cancel: Arc<AtomicBool>,
 }
 
-/// The number of jobs that one call may take together.
+/// Maximum number of rows and of positions of one stacked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub rows: usize,
@@ -56,9 +56,9 @@ pub struct Limits {
 pub struct Queue {
     jobs_max: usize,
     positions_max: usize,
-    /// Calls at the same time.
+    /// Maximum number of concurrent calls.
     calls_max: usize,
-    /// A call of several jobs should not take longer.
+    /// Longest time that a call of several jobs should take.
     call_time: Duration,
     state: Mutex<State>,
 }
@@ -73,7 +73,7 @@ struct State {
     call_size: CallSize,
 }
 
-/// Counts of a queue at one moment.
+/// Counters of a queue at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     pub waiting: usize,
@@ -105,7 +105,8 @@ impl Queue {
         }
     }
 
-    /// Accepts all jobs of a request, or none. A request that never fits is refused for good, others for the time being.
+    /// Accepts all jobs of a request, or none. Errors: 413 for a request that never fits, 429 while the queue is too
+    /// full for it.
     pub fn push(&self, jobs: Vec<Job>) -> Answer<()> {
         if jobs.len() > self.jobs_max {
             let message = format!("the request has {} parts, and at most {} may wait", jobs.len(), self.jobs_max);
@@ -131,7 +132,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts jobs that were taken back in front, each to be computed alone.
+    /// Returns the jobs of a failed call to the front of the queue, each to be computed alone.
     pub fn push_back(&self, jobs: Vec<Job>) {
         let mut state = self.lock();
         for mut job in jobs.into_iter().rev() {
@@ -142,8 +143,8 @@ impl Queue {
         }
     }
 
-    /// Takes the oldest job, and the oldest of those that `fits` says can be stacked with it, where a session is free: no more
-    /// than the call should have time for, at the rate so far.
+    /// Takes the oldest job, with all the jobs that `fits` allows to stack with it, oldest first, within `limits` and
+    /// the current call size. Returns `None` if all sessions are busy, or no job waits.
     pub fn take(&self, limits: Option<Limits>, fits: impl Fn(&Job, &Job) -> bool) -> Option<(Vec<Job>, Arc<Call>)> {
         let mut state = self.lock();
         if state.calls >= self.calls_max {
@@ -154,7 +155,7 @@ impl Queue {
             let job = state.pop_front()?;
             match (job.ticket.has_left.load(Ordering::Relaxed), job.deadline <= now) {
                 (false, false) => break job,
-                // Whoever waits for it is told by its own clock.
+                // Its client is notified by the client's own timeout.
                 (false, true) => state.counts.expired += 1,
                 (true, _) => state.counts.left += 1,
             }
@@ -189,7 +190,7 @@ impl Queue {
         Some((jobs, call))
     }
 
-    /// After a call that `take` gave jobs for.
+    /// Must be called after each call whose jobs came from `take`; updates the pace.
     pub fn call_ended(&self, positions: usize, took: Duration) {
         let mut state = self.lock();
         let State { calls, pace, call_size, .. } = &mut *state;
@@ -198,7 +199,8 @@ impl Queue {
         call_size.follow(positions, pace, self.call_time);
     }
 
-    /// Nobody waits for the job any more: it leaves the queue, or its call ends when all others have left too.
+    /// Removes a job whose client no longer waits from the queue; if it is being computed, cancels its call once all
+    /// the call's clients have left.
     pub fn leave(&self, ticket: &Arc<Ticket>, is_late: bool) {
         let mut state = self.lock();
         if ticket.has_left.swap(true, Ordering::Relaxed) {
@@ -264,7 +266,7 @@ mod tests {
         }
     }
 
-    /// After a call that was as quick as any.
+    /// Returns a queue whose pace comes from very fast calls.
     fn queue(jobs_max: usize, positions_max: usize, calls_max: usize) -> Queue {
         let queue = Queue::new(jobs_max, positions_max, calls_max, Duration::from_secs(1));
         [10, 20].iter().for_each(|positions| queue.lock().pace.add(*positions, Duration::from_micros(1)));
@@ -285,7 +287,7 @@ mod tests {
     fn what_waits_is_taken_together_in_order_and_within_limits() {
         let queue = queue(10, 1000, 9);
         queue.push([2, 4, 1, 1, 1].map(|rows| job(rows, later())).into()).unwrap();
-        // Four rows more would be too many positions; those behind them still fit.
+        // Adding the job of four rows would exceed the positions; the later jobs still fit.
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [2, 1, 1, 1]);
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [4]);
         queue.push([1, 1, 2].map(|rows| job(rows, later())).into()).unwrap();
@@ -299,15 +301,15 @@ mod tests {
         let queue = Queue::new(10, 1000, 9, Duration::from_millis(50));
         let push = || queue.push([1, 1, 1, 1].map(|rows| job(rows, later())).into()).unwrap();
         push();
-        // Nothing is known of the rate yet.
+        // The pace is still unknown.
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1, 1]);
         push();
-        // 33 positions in 50 ms.
+        // 33 positions take 50 ms.
         queue.call_ended(20, Duration::from_millis(30));
         queue.lock().calls += 1;
         queue.call_ended(40, Duration::from_millis(60));
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1]);
-        // A job alone may take longer.
+        // A single job may take longer.
         queue.push([9, 1].map(|rows| job(rows, later())).into()).unwrap();
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1]);
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [9]);
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(queue.push([1, 1, 1].map(|r| job(r, later())).into()).unwrap_err().status.as_u16(), 413);
         queue.call_ended(10, Duration::from_millis(1));
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1]);
-        // One job that is larger than the queue may wait if it waits alone.
+        // A job that is larger than the whole queue may wait if no other job waits.
         queue.push(vec![job(9, later())]).unwrap();
         assert_eq!(queue.push(vec![job(1, later())]).unwrap_err().status.as_u16(), 429);
     }
@@ -362,7 +364,7 @@ mod tests {
         assert!(!call.cancel.load(Ordering::Relaxed));
         queue.call_ended(10, Duration::ZERO);
         queue.push_back(jobs);
-        // The one that left is skipped, and the other is computed alone.
+        // The job whose client left is skipped, and the other is computed alone.
         queue.push(vec![job(1, later())]).unwrap();
         let (jobs, _) = queue.take(LIMITS, |_, _| true).unwrap();
         assert!(jobs.len() == 1 && Arc::ptr_eq(&jobs[0].ticket, &tickets[1]));

@@ -1,22 +1,22 @@
-//! an error of the runtime, or a request that is wrong  =>  a status and a body that name the field and the remedy
+//! an error of the runtime, or an invalid request  =>  a status, and a body that names the field and the remedy
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sardonyx_base::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-/// An answer that is no result. `reason` stands for it in the metrics.
+/// A response that is not a result. Metrics count it under `reason`.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: StatusCode,
     pub reason: &'static str,
     pub error: Box<Error>,
-    /// Seconds after which it may be worth asking again.
+    /// Number of seconds after which a retry may succeed.
     pub retry_after: Option<u64>,
     pub dialect: Dialect,
 }
 
-/// The form that the clients of an interface read errors in.
+/// The API whose format of error bodies is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     KServe,
@@ -26,27 +26,27 @@ pub enum Dialect {
 
 pub type Answer<T> = std::result::Result<T, Refusal>;
 
-/// 499 has no name among the registered ones; nobody is there to read it.
+/// 499 is not a registered status, but the client is no longer there to read it.
 const CLIENT_CLOSED: u16 = 499;
 
-/// The status of a kind of error, and whether the same request may succeed later.
+/// Returns the status for a kind of error, and whether the same request may succeed later.
 fn status(kind: ErrorKind) -> (u16, bool) {
     match kind {
         ErrorKind::Input => (400, false),
         ErrorKind::CacheFull => (400, false),
         ErrorKind::QueueFull => (429, true),
-        // More than a call may take; a smaller one may have it.
+        // The request needs more memory than a call may take; a smaller request may fit.
         ErrorKind::Resources => (413, false),
         ErrorKind::Closed => (503, true),
         ErrorKind::Deadline => (504, false),
         ErrorKind::Cancelled => (CLIENT_CLOSED, false),
-        // Everything else is no fault of the request.
+        // All other errors are not caused by the request.
         _ => (500, false),
     }
 }
 
 impl Refusal {
-    /// A request that breaks the protocol. `help` says what to send instead.
+    /// A request that violates the protocol. `help` tells the client what to send instead.
     pub fn new(status: StatusCode, reason: &'static str, message: impl Into<String>, help: &str) -> Refusal {
         let error = Error::user("E0001", message).help(help);
         Refusal { status, reason, error, retry_after: None, dialect: Dialect::KServe }
@@ -60,7 +60,7 @@ impl Refusal {
         Refusal::new(StatusCode::NOT_FOUND, "not-found", message, help)
     }
 
-    /// The tensors of the request do not fit the model.
+    /// A request whose tensors do not fit the model.
     pub fn input(message: impl Into<String>, help: impl Into<String>) -> Refusal {
         Error::user("E0301", message).help(help).into()
     }
@@ -117,7 +117,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// The label under which the metrics count a response.
+/// Response extension with the label under which the metrics count a refusal.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused(pub &'static str);
 

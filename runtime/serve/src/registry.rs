@@ -1,4 +1,4 @@
-//! names  =>  the models that are served under them, each replaced as a whole when its file is
+//! names  =>  the models that are served under them; a model is replaced as a whole when its file is replaced
 
 use crate::args::ServeArgs;
 use crate::metrics::Metrics;
@@ -15,25 +15,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub type Models = BTreeMap<String, Arc<Served>>;
 
-/// Whoever has a model keeps it until its requests are answered; the registry only says which one is next.
+/// The served models. A request keeps the model that it started with, even if the registry replaces it meanwhile.
 pub struct Registry {
     args: ServeArgs,
     metrics: Arc<Metrics>,
     models: ArcSwap<Models>,
-    /// Locked while models are loaded, one after the other.
+    /// State of each name. The lock is held while a model is loaded, so models are loaded one after the other.
     known: Mutex<BTreeMap<String, Known>>,
 }
 
-/// The memory of a name, whether it is served or not.
+/// What is remembered about a name, whether its model is served or not.
 #[derive(Clone, Debug, Default)]
 struct Known {
     version: u64,
-    /// The file that was loaded last, or that could not be.
+    /// Identifies the file that the last attempt to load has read.
     stamp: Option<Stamp>,
     failure: Option<String>,
 }
 
-/// Differs after a rename to the same name.
+/// Identifies a file; it changes when another file is renamed to the same path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -50,7 +50,7 @@ impl Stamp {
     }
 }
 
-/// A line of the repository's index.
+/// An entry of the repository's index.
 pub struct Indexed {
     pub name: String,
     pub version: Option<u64>,
@@ -64,7 +64,7 @@ impl Indexed {
 }
 
 impl Registry {
-    /// Loads what the command line names. Errors: those of loading, E0001 for a folder without artifacts.
+    /// Loads the models that the command line names. Errors: those of loading, E0001 for a folder without artifacts.
     pub fn load(args: &ServeArgs, metrics: &Arc<Metrics>) -> Result<Registry> {
         let files = artifacts(args)?;
         if files.is_empty() && !args.allow_load {
@@ -91,7 +91,7 @@ impl Registry {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The model of a name, in the version that is served.
+    /// Returns the model of a name; a given version must be the one that is served. Errors: 404.
     pub fn find(&self, name: &str, version: Option<&str>) -> Answer<Arc<Served>> {
         let models = self.models.load();
         let served = models.get(name).ok_or_else(|| {
@@ -108,10 +108,11 @@ impl Registry {
         }
     }
 
-    /// Loads a file beside the model that is served, tests it, and serves it instead. Where it fails, nothing changes.
+    /// Loads and tests a file while the old model is still served, then serves it instead. On failure the old model
+    /// stays.
     fn replace(&self, known: &mut BTreeMap<String, Known>, name: &str, path: &Path) -> Result<()> {
         let entry = known.entry(name.into()).or_default();
-        // Taken before the file is read: what comes later is another file.
+        // Taken before the file is read, so that any later change is noticed.
         entry.stamp = Stamp::of(path);
         let is_serving = !self.models.load().is_empty();
         let loaded = Served::load((name, entry.version + 1), path, &self.args, &self.metrics, is_serving);
@@ -122,16 +123,15 @@ impl Registry {
         Ok(())
     }
 
-    /// Only those who hold the lock change the models.
+    /// Replaces the map of models. The caller must hold the lock.
     fn change(&self, change: impl FnOnce(&mut Models)) {
         let mut models = Models::clone(&self.models.load());
         change(&mut models);
         self.models.store(Arc::new(models));
     }
 
-    /// Loads the models that are served and whose files were replaced, or of which a rank has failed; with `all` also files that
-    /// are new in the folder.
-    /// Returns what went wrong; such a file is not tried again until it changes.
+    /// Reloads served models whose file was replaced or one of whose ranks has failed; with `all`, also loads new files
+    /// of the folder. Returns the errors; a file that failed is not tried again until it changes.
     pub fn refresh(&self, all: bool) -> Vec<Error> {
         let mut known = self.lock();
         let models = self.models();
@@ -162,11 +162,11 @@ impl Registry {
         }
     }
 
-    /// Loads, or loads again, a model of the folder.
+    /// Loads or reloads a model of the folder.
     pub fn load_model(&self, name: &str) -> Answer<()> {
         self.check_allowed()?;
         let mut known = self.lock();
-        // Only names that the folder has are looked up, so none leads out of it.
+        // Only names of files in the folder are looked up, so a name cannot lead out of it.
         let files = artifacts(&self.args)?;
         let found = files.into_iter().find(|(found, _)| found == name);
         let (name, path) = found.ok_or_else(|| {
@@ -179,7 +179,7 @@ impl Registry {
         })
     }
 
-    /// Requests that were accepted are still answered.
+    /// Stops serving a model. Requests that were already accepted are still answered.
     pub fn unload_model(&self, name: &str) -> Answer<()> {
         self.check_allowed()?;
         let _known = self.lock();
@@ -188,7 +188,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Every model of the folder, and those that are served although their file is gone.
+    /// Returns every model of the folder, and the models that are served although their file is gone.
     pub fn index(&self) -> Answer<Vec<Indexed>> {
         self.check_allowed()?;
         let (known, models) = (self.lock(), self.models());
@@ -205,12 +205,12 @@ impl Registry {
     }
 }
 
-/// Names in messages are no longer than a line.
+/// Shortens a name for a message, to at most 80 characters.
 fn shortened(name: &str) -> String {
     name.chars().take(80).collect()
 }
 
-/// Names and files. A link that leads out of the folder is no artifact of it.
+/// Returns the names and paths of the artifacts. Links that lead out of the folder are skipped.
 fn artifacts(args: &ServeArgs) -> Result<Vec<(String, PathBuf)>> {
     let path = &args.path;
     if !path.is_dir() {

@@ -1,4 +1,4 @@
-//! a loaded model  =>  its queue, its sessions, and answers to requests
+//! a loaded model  =>  its queue, its sessions, and results of requests
 
 use crate::args::ServeArgs;
 use crate::completions::Decoder;
@@ -21,24 +21,24 @@ use tokio::sync::oneshot;
 
 pub struct Served {
     pub name: String,
-    /// Counts the times that a model of this name was loaded.
+    /// Number of times that a model of this name has been loaded.
     pub version: u64,
     pub ports: Ports,
     pub stacking: Option<Stacking>,
     pub queue: Queue,
     pub statistics: Statistics,
-    /// There is one for a model that makes embeddings of texts.
+    /// Present for a model that computes embeddings or scores of texts.
     pub embedder: Option<Embedder>,
-    /// There is one for a model that adds to texts.
+    /// Present for a model that extends texts.
     pub decoder: Option<Decoder>,
-    /// A rank has failed: no call succeeds any more.
+    /// Whether a rank has failed, so that no call succeeds until the model is loaded again.
     has_lost_ranks: AtomicBool,
     pool: SessionPool,
 }
 
 impl Served {
-    /// Loads an artifact, and tests it as it says: where others are served, on a thread that gives way to theirs. Errors: those
-    /// of `Model::load` and `Model::session_pool`.
+    /// Loads and tests an artifact; if other models are already served, at low priority. Errors: those of `Model::load`
+    /// and `Model::session_pool`.
     pub fn load(
         (name, version): (&str, u64),
         path: &Path,
@@ -58,12 +58,13 @@ impl Served {
         Ok(Served { name, version, ports, stacking, queue, statistics, embedder, decoder, has_lost_ranks, pool })
     }
 
-    /// Whether the model has to be loaded again; told once for each time that it fails.
+    /// Whether the model has to be loaded again; returns true once per failure.
     pub fn takes_loading(&self) -> bool {
         self.has_lost_ranks.swap(false, Ordering::Relaxed)
     }
 
-    /// Puts the inputs of several requests into the queue, and waits for all of them. Whoever drops the future leaves the queue.
+    /// Enqueues the inputs of several jobs, and waits for all results. Dropping the future takes its jobs out of the
+    /// queue.
     pub async fn compute(self: &Arc<Served>, asked: Vec<Asked>, deadline: Instant) -> Answer<Vec<Done>> {
         let arrived = Instant::now();
         let (mut jobs, mut waiting) = (Vec::with_capacity(asked.len()), Vec::with_capacity(asked.len()));
@@ -81,7 +82,7 @@ impl Served {
             let (leave, answer) = &mut waiting[0];
             match tokio::time::timeout_at(deadline.into(), answer).await {
                 Ok(Ok(result)) => done.push(result?),
-                // Only a job that has expired is dropped without an answer.
+                // A job is dropped without an answer only if it has expired.
                 Ok(Err(_)) | Err(_) => {
                     leave.is_late = true;
                     waiting.iter_mut().for_each(|(leave, _)| leave.is_late = true);
@@ -93,7 +94,7 @@ impl Served {
         Ok(done)
     }
 
-    /// The counts of the statistics extension of KServe's protocol, with the queue's own beside them.
+    /// Returns the counters of KServe's statistics extension, together with those of the queue.
     pub fn statistics_json(&self) -> serde_json::Value {
         let mut json = self.statistics.json(&self.name, self.version);
         let counts = self.queue.counts();
@@ -112,7 +113,7 @@ impl Served {
         json
     }
 
-    /// Starts calls as long as sessions are free and jobs wait.
+    /// Starts calls as long as sessions are free and jobs are waiting.
     fn dispatch(self: &Arc<Served>) {
         let limits = self.stacking.as_ref().map(|stacking| stacking.limits);
         let fits = |a: &Job, b: &Job| self.stacking.as_ref().is_some_and(|stacking| stacking.fits(a, b));
@@ -128,7 +129,7 @@ impl Served {
             Ok(request) => request,
             Err(error) => return self.end(jobs, Err(error), began, positions),
         };
-        // The callback has the jobs; where it is dropped without a call, the pool was closed.
+        // The callback owns the jobs. If it is dropped without being called, the pool was closed.
         let served = self.clone();
         let accepted = self.pool.submit(request, move |result| {
             served.end(jobs, result, began, positions);
@@ -150,14 +151,15 @@ impl Served {
         Ok(Request::new(names.zip(stacked)).entry(&self.ports.entry.name).options(options))
     }
 
-    /// The outputs that some job wants.
+    /// Returns the outputs that at least one job requests.
     fn wanted(&self, jobs: &[Job]) -> Vec<String> {
         let is_wanted =
             |name: &str| jobs.iter().any(|job| job.outputs.is_empty() || job.outputs.iter().any(|o| o == name));
         self.ports.outputs().map(|port| port.name.clone()).filter(|name| is_wanted(name)).collect()
     }
 
-    /// Answers the jobs of a call. Where one of several is wrong, nobody knows which, so each is computed alone.
+    /// Replies to the jobs of a call. If a call of several jobs fails because of one of them, each is computed alone,
+    /// because the error does not tell which.
     fn end(&self, jobs: Vec<Job>, result: Result<Outputs>, began: Instant, positions: usize) {
         let took = began.elapsed();
         self.queue.call_ended(positions, took);
@@ -173,7 +175,7 @@ impl Served {
                 for (job, mut outputs) in jobs.into_iter().zip(parts) {
                     outputs.retain(|(name, _)| job.outputs.is_empty() || job.outputs.contains(name));
                     self.statistics.waited(began - job.arrived);
-                    // Whoever has left needs no answer.
+                    // Sending fails if the client has left, which needs no handling.
                     let _ = job.reply.send(Ok(outputs));
                 }
             }
@@ -183,7 +185,7 @@ impl Served {
     }
 }
 
-/// A model that is ready for sessions, whose threads are not those that it was tested on.
+/// A loaded and tested model. Its sessions are created later, so that their threads do not inherit the low priority.
 struct Tested {
     model: Model,
     ports: Ports,
@@ -205,7 +207,7 @@ impl Tested {
     }
 }
 
-/// The error may come from one request of several.
+/// Whether the error may be caused by one of several requests.
 fn is_of_one(kind: ErrorKind) -> bool {
     !matches!(kind, ErrorKind::Deadline | ErrorKind::Cancelled | ErrorKind::Closed | ErrorKind::Device)
 }
@@ -214,13 +216,13 @@ fn late() -> Refusal {
     Error::user("E0305", "the deadline of the request has passed").into()
 }
 
-/// The inputs of a job in the order of the ports, and the outputs wanted of it; all where empty.
+/// The inputs of a job in the order of the ports, and the names of the requested outputs; empty requests all.
 pub struct Asked {
     pub inputs: Vec<Tensor>,
     pub outputs: Vec<String>,
 }
 
-/// Takes a job out of the queue when nobody waits for it any more.
+/// Guard that takes a job out of the queue when its client no longer waits.
 struct Leave {
     served: Arc<Served>,
     ticket: Arc<Ticket>,

@@ -1,4 +1,4 @@
-//! arguments  =>  a server, from the loading of its models to its exit code
+//! arguments  =>  a server, from loading its models to its exit code
 
 use crate::app::{App, router};
 use crate::args::ServeArgs;
@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// Serves until a signal ends it. Returns the exit code: 0 where everything accepted was answered, otherwise 1.
+/// Serves until a signal ends it. Returns the exit code: 0 if all accepted requests were answered, otherwise 1.
 pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<i32> {
     args.limits.check()?;
     let metrics = Arc::<Metrics>::default();
@@ -27,13 +27,13 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<i32> {
     let code = runtime.block_on(run(args, app.clone(), out));
     #[cfg(feature = "otlp")]
     app.traces.iter().for_each(|traces| traces.end());
-    // A model that is being loaded is not waited for.
+    // Does not wait for a model that is still being loaded.
     runtime.shutdown_background();
     code
 }
 
 async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32> {
-    // Before anyone is told that there is a server: an early signal would end it.
+    // Registered before the server announces its address, because an earlier signal would kill the process.
     let (mut ends, hangup) = (Ends::new()?, listen_for(SignalKind::hangup())?);
     let cannot = |e| {
         let error = Error::user("E0002", format!("cannot listen on {}: {e}", args.listen));
@@ -52,17 +52,17 @@ async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32
     ends.wait().await;
     refreshing.abort();
     app.end();
-    // Whoever receives it lives as long as the server.
+    // Fails only if no receiver is left, and then nothing has to be ended.
     let _ = end.send(true);
     let answered = drain(&alive, args.limits.drain, &mut ends).await;
     accepting.abort();
     Ok(if answered { 0 } else { 1 })
 }
 
-/// The time between two looks at the files of the models.
+/// Interval at which the files of the models are checked for changes.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Loads models whose files were replaced: soon after, and at SIGHUP at once.
+/// Loads models whose files were replaced: every `REFRESH`, and at once on SIGHUP, which also loads new files.
 async fn refresh(app: Arc<App>, mut hangup: Signal) {
     loop {
         let all = tokio::select! {
@@ -70,21 +70,22 @@ async fn refresh(app: Arc<App>, mut hangup: Signal) {
             () = sleep(REFRESH) => false,
         };
         let app = app.clone();
-        // A model that cannot be loaded leaves the server as it is.
+        // If a model cannot be loaded, the server goes on with those that it has.
         let failed = tokio::task::spawn_blocking(move || app.registry.refresh(all)).await.unwrap_or_default();
         failed.iter().for_each(|error| log(error));
     }
 }
 
-/// Writes a line for the operator. That nobody reads it is no reason to fail.
+/// Writes a line to the standard error output. Failing to write is ignored.
 pub fn log(line: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Waits until no connection is left, the time is over, or another signal comes. Returns whether all requests were answered.
+/// Waits until no connection is left, `most` has passed, or another signal comes. Returns whether all requests were
+/// answered.
 async fn drain(alive: &Arc<()>, most: Duration, ends: &mut Ends) -> bool {
     let until = Instant::now() + most;
-    // The listener's task ends within the first round.
+    // The accepting task drops its clone of `alive` during the first iteration.
     while Arc::strong_count(alive) > 1 {
         tokio::select! {
             () = sleep(Duration::from_millis(5)) => {}
@@ -101,7 +102,7 @@ fn listen_for(kind: SignalKind) -> Result<Signal> {
     signal(kind).map_err(|e| Error::user("E0304", format!("cannot wait for signals: {e}")))
 }
 
-/// The signals that end a server.
+/// The signals that shut a server down.
 struct Ends {
     terminate: Signal,
     interrupt: Signal,
@@ -109,7 +110,7 @@ struct Ends {
 
 impl Ends {
     fn new() -> Result<Ends> {
-        // A command ends when nobody reads its output; a server goes on when a client vanishes while it writes.
+        // Catches SIGPIPE, which ends other commands: a server must survive clients that disconnect while it writes.
         let _ = listen_for(SignalKind::pipe())?;
         Ok(Ends { terminate: listen_for(SignalKind::terminate())?, interrupt: listen_for(SignalKind::interrupt())? })
     }

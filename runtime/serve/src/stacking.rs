@@ -1,4 +1,4 @@
-//! jobs  =>  the inputs of one call;  its outputs  =>  those of each job, bit for bit as alone
+//! jobs  =>  the inputs of one call;  its outputs  =>  the outputs of each job, bit for bit as if computed alone
 
 use crate::ports::Ports;
 use crate::queue::{Job, Limits};
@@ -7,17 +7,17 @@ use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_format::tensor_io::Synthetic;
 use sardonyx_runtime::{Model, Outputs, Session, SessionOptions};
 
-/// The way in which the jobs of a model are stacked.
+/// How the jobs of a model are stacked into one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stacking {
     pub limits: Limits,
-    /// The inputs are filled up with zeros along their second dimension, which the model leaves out again.
+    /// Whether rows are padded with zeros along the second dimension; the model skips the padding.
     pub pads: bool,
 }
 
 impl Stacking {
-    /// `None` where the shapes or the numbers of the model do not allow it: two made-up requests are computed together and
-    /// alone, and where a bit differs, every request is computed alone.
+    /// Returns `None` if the shapes or the results of the model do not allow stacking: two synthetic jobs are computed
+    /// together and alone, and if any bit differs, every job is computed alone.
     pub fn of(model: &Model, ports: &Ports, options: &SessionOptions, positions_max: usize) -> Option<Stacking> {
         let symbol = ports.stacked.as_ref()?;
         let rows = symbol.hi.map_or(usize::MAX, |hi| usize::try_from(hi).unwrap_or(0));
@@ -32,15 +32,15 @@ impl Stacking {
         }
     }
 
-    /// A job can be computed with another one.
+    /// Whether two jobs can be computed by one call.
     pub fn fits(&self, a: &Job, b: &Job) -> bool {
         let same = |(a, b): (&Tensor, &Tensor)| a.dims().get(1..) == b.dims().get(1..);
         self.pads || a.inputs.iter().zip(&b.inputs).all(same)
     }
 }
 
-/// Zeros behind a row's end change nothing: the model computes only the rows that its mask keeps, and has nothing but
-/// sequences of integers as inputs.
+/// Whether padding with zeros changes no result: the model computes only the positions that its mask keeps, and all its
+/// inputs are sequences of integers.
 fn can_pad(model: &Model, ports: &Ports) -> bool {
     let inputs = ports.inputs();
     let is_packed = model.program().symbols.iter().any(|symbol| symbol.kind == sardonyx_base::plan::SymbolKind::Data);
@@ -55,14 +55,14 @@ fn can_pad(model: &Model, ports: &Ports) -> bool {
     is_packed && has_mask && all_inputs && ports.outputs().all(|port| cuts(&port.dims))
 }
 
-/// An output has a part for each position of a padded row.
+/// Whether the second dimension of an output is that of the padded rows.
 fn is_by_position(ports: &Ports, output: &str) -> bool {
     let length = ports.inputs()[0].dims.get(1).and_then(|dim| dim.as_symbol());
     let port = ports.outputs().find(|port| port.name == output);
     length.is_some() && port.and_then(|port| port.dims.get(1)?.as_symbol()) == length
 }
 
-/// The inputs of the call that computes all jobs.
+/// Returns the inputs of one call that computes all jobs.
 pub fn stack(inputs: &[&[Tensor]], pads: bool) -> Result<Vec<Tensor>> {
     let [first, rest @ ..] = inputs else { return Err(Error::defect("a call without a job")) };
     if rest.is_empty() {
@@ -97,12 +97,12 @@ fn join(parts: &[&Tensor], pads: bool) -> Result<Tensor> {
     Tensor::new(parts[0].dtype(), dims, aligned(data))
 }
 
-/// A vector's memory is aligned for every element in practice; where it is not, the call copies it.
+/// In practice the allocator aligns the vector for all element types; the call would copy an unaligned tensor.
 fn aligned(data: Vec<u8>) -> Bytes {
     data.into()
 }
 
-/// The size of a job in its call: rows, and positions of each where rows are padded.
+/// Size of a job within its call: its rows, and the unpadded length of each.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
     pub rows: usize,
@@ -116,7 +116,7 @@ impl Share {
     }
 }
 
-/// The outputs of each job of a call.
+/// Cuts the outputs of a call into those of each job, and removes padding.
 pub fn cut(outputs: Outputs, shares: &[Share], ports: &Ports, pads: bool) -> Result<Vec<Vec<(String, Tensor)>>> {
     if shares.len() == 1 {
         return Ok(vec![outputs.into()]);
@@ -144,16 +144,17 @@ pub fn cut(outputs: Outputs, shares: &[Share], ports: &Ports, pads: bool) -> Res
     Ok(of_jobs)
 }
 
-/// (rows, length) of pairs of made-up requests: rows enough for other tiles, then lengths beyond what a kernel computes at
-/// once. Few, for they are computed whenever a model is loaded. Where rows are not padded, both have the first length.
+/// `(rows, length)` of the synthetic jobs of each test: first with enough rows to use other tiles, then with lengths
+/// beyond what a kernel computes at once. Few, because every load of a model computes them. Without padding, the first
+/// length is used for both jobs.
 static PAIRS: [[(i64, i64); 2]; 2] = [[(1, 3), (8, 2)], [(1, 37), (1, 21)]];
 
-/// Computes two made-up requests together and alone. Models that reject made-up numbers are not stacked.
+/// Whether jobs computed together give the same bits as alone. Models that reject the synthetic inputs return an error.
 fn is_exact(model: &Model, ports: &Ports, options: &SessionOptions, pads: bool) -> Result<bool> {
     let session = model.session(options)?;
     for [first, second] in PAIRS {
         let length = if pads { second.1 } else { first.1 };
-        // Requests of equal numbers would hide that one sees the other.
+        // Different seeds: with equal values, an influence of one job on the other would go unnoticed.
         let jobs = [made_up(ports, first.0, first.1, 1)?, made_up(ports, second.0, length, 2)?];
         if !is_exact_for(&session, ports, &jobs, pads)? {
             return Ok(false);
@@ -175,7 +176,8 @@ fn is_exact_for(session: &Session, ports: &Ports, jobs: &[Vec<Tensor>], pads: bo
     Ok(together == alone)
 }
 
-/// A request of so many rows, as far as two of them may be stacked; other symbols are as near to `length` as they may be.
+/// Returns synthetic inputs with `rows` rows, but few enough that another row can be stacked; other symbols are as
+/// close to `length` as their range allows.
 fn made_up(ports: &Ports, rows: i64, length: i64, seed: u64) -> Result<Vec<Tensor>> {
     let stacked = ports.stacked.as_ref().map(|symbol| symbol.name.as_str());
     let size = |name: &str| {

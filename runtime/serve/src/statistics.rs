@@ -12,7 +12,7 @@ pub struct Statistics {
     positions: Histogram,
 }
 
-/// The number of times that something happened, and the time that it took together.
+/// How often something happened, and its total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     pub count: u64,
@@ -36,7 +36,7 @@ impl Times {
 
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Requests, from the end of their headers to their answer.
+    /// Requests that succeeded, with the time from the end of their headers to their answer.
     pub succeeded: Times,
     pub failed: Times,
     pub waited: Times,
@@ -46,20 +46,20 @@ pub struct Counts {
     pub rows: u64,
     pub positions: u64,
     pub padding: u64,
-    /// By number of rows: calls.
+    /// Number and time of calls, by their number of rows.
     pub batches: BTreeMap<usize, Times>,
     pub last: Option<std::time::SystemTime>,
 }
 
 impl Counts {
-    /// The time of the last answer in milliseconds since 1970; 0 before the first.
+    /// Returns the time of the last answer in milliseconds since 1970-01-01; 0 before the first.
     pub fn last_millis(&self) -> u64 {
         let since = self.last.and_then(|last| last.duration_since(std::time::UNIX_EPOCH).ok());
         since.map_or(0, |since| since.as_millis() as u64)
     }
 }
 
-/// Sizes of batches that are told apart; the rest counts as the largest of them.
+/// Batches with at least this many rows are counted together.
 const BATCHES_MAX: usize = 1024;
 
 impl Statistics {
@@ -75,7 +75,7 @@ impl Statistics {
         self.lock().clone()
     }
 
-    /// After a call that computed these shares, padded to the longest where `pads`.
+    /// Records a call that computed these shares, padded to the longest one if `pads`.
     pub fn call_ended(&self, shares: &[Share], positions: usize, pads: bool, took: Duration) {
         let rows = shares.iter().map(|share| share.rows).sum::<usize>();
         let longest = shares.iter().map(|share| share.length).max().unwrap_or(0);
@@ -110,7 +110,7 @@ impl Statistics {
         }
     }
 
-    /// The counts in the form of the statistics extension of the protocol.
+    /// Returns the counts in the format of the protocol's statistics extension.
     pub fn json(&self, name: &str, version: u64) -> Value {
         let counts = self.counts();
         let batches: Vec<Value> = counts

@@ -9,17 +9,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use tokenizers::{EncodeInput, Encoding, Tokenizer, TruncationParams};
 
-/// The names that `sardonyx compile` attaches the files under.
+/// Names under which `sardonyx compile` attaches the files.
 const TOKENIZER: &str = "tokenizer.json";
 const SETTINGS: &str = "embedder.json";
 
-/// A text is no longer than this, whatever becomes of it: tokens are counted when the work is done.
+/// Maximum size of a text in bytes. Checked before tokenizing, because the limit on tokens applies only afterwards.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// `embedder.json`
+/// Contents of the attached file `embedder.json`.
 #[derive(Deserialize, Clone, Debug, Default)]
 pub struct Settings {
-    /// The output that has the embeddings; where absent, the vectors of the tokens are averaged here.
+    /// Name of the output that holds the embeddings; if absent, the server averages the vectors of the tokens.
     pub output: Option<String>,
     #[serde(default)]
     pub normalized: bool,
@@ -31,7 +31,7 @@ pub struct Settings {
     default_prompt: Option<String>,
     #[serde(default)]
     pub pooling: Vec<String>,
-    /// The tokens that end a text of a decoder.
+    /// Tokens that end a text of a decoder.
     #[serde(default)]
     pub eos_token_ids: Vec<u32>,
 }
@@ -43,23 +43,24 @@ struct Prompt {
 }
 
 impl Settings {
-    /// Those of a model, as they are usual where it has none. Errors: E0401 where they are damaged.
+    /// Returns the settings attached to a model, or the defaults if it has none. Errors: E0401 if they are damaged.
     pub fn attached(model: &Model) -> Result<Settings> {
         let settings = model.attached(SETTINGS).map(serde_json::from_slice::<Settings>).transpose();
         Ok(settings.map_err(|e| damaged(SETTINGS, &e).file(model.file()))?.unwrap_or_default())
     }
 }
 
-/// What a model says of texts.
+/// Tokenizer and settings of a model.
 pub struct Texts {
     pub tokenizer: Option<Tokenizer>,
     pub settings: Settings,
-    /// A text has no more tokens.
+    /// Maximum number of tokens of a text.
     pub max_tokens: Option<usize>,
 }
 
 impl Texts {
-    /// Errors: E0401 for an attached tokenizer that is damaged, E0002 for one that cannot be read.
+    /// Loads the attached tokenizer, or else the one at `fallback`. Errors: E0401 if the attached one is damaged, E0002
+    /// if the other cannot be read.
     pub fn load(model: &Model, settings: Settings, fallback: Option<&Path>) -> Result<Texts> {
         let damaged = |name: &str, e: &dyn std::fmt::Display| damaged(name, e).file(model.file());
         let attached = model.attached(TOKENIZER).map(Tokenizer::from_bytes).transpose();
@@ -74,7 +75,7 @@ impl Texts {
         Ok(Texts { tokenizer, max_tokens: settings.max_tokens, settings })
     }
 
-    /// Without the padding that the tokenizer may ask for, and cut off after as many tokens as the model takes.
+    /// Disables padding of texts, and truncates them to the tokens that both the settings and `most` allow.
     pub fn bounded(mut self, most: Option<usize>) -> Result<Texts> {
         self.max_tokens = self.max_tokens.into_iter().chain(most).min();
         if let Some(tokenizer) = &mut self.tokenizer {
@@ -85,14 +86,15 @@ impl Texts {
         Ok(self)
     }
 
-    /// The tokens of a text, no more than there may be. With `whole` a text that is longer is refused.
+    /// Returns the tokens of a text, truncated to the maximum. With `whole`, a text that would be truncated is refused.
     pub fn encode(&self, text: &str, prompt: Option<&str>, whole: bool, special: bool) -> Answer<Encoding> {
         let prompt = self.prompt(prompt)?;
         let prompted = if prompt.is_empty() { text.to_string() } else { format!("{prompt}{text}") };
         self.encoded(&[text], self.cased(prompted).into(), whole, special)
     }
 
-    /// The tokens of a pair of texts: of the first, and of the second after it.
+    /// Returns the tokens of a pair of texts, first those of `first`. With `whole`, a pair that would be truncated is
+    /// refused.
     pub fn encode_pair(&self, first: &str, second: &str, whole: bool) -> Answer<Encoding> {
         let pair = (self.cased(first.into()), self.cased(second.into()));
         self.encoded(&[first, second], pair.into(), whole, true)
@@ -110,7 +112,7 @@ impl Texts {
         if let Some(text) = texts.iter().find(|text| text.len() > TEXT_BYTES_MAX) {
             return Err(too_long(format!("a text has {} bytes; at most {TEXT_BYTES_MAX} are allowed", text.len())));
         }
-        // Texts are a peer's, and the tokenizer is not ours.
+        // The text comes from a client, and the tokenizer is a foreign library that might panic.
         let encoded = catch_unwind(AssertUnwindSafe(|| tokenizer.encode(input, special)));
         let encoded = encoded.map_err(|_| Error::defect("the tokenizer failed on a text"))?;
         let encoding = encoded

@@ -1,4 +1,4 @@
-//! requests that were answered  =>  spans for a collector of OpenTelemetry, each below that of its client
+//! answered requests  =>  spans for an OpenTelemetry collector, each a child of its client's span
 
 use axum::http::HeaderMap;
 use opentelemetry::KeyValue;
@@ -16,7 +16,7 @@ pub struct Traces {
     tracer: SdkTracer,
 }
 
-/// A request, as its span shows it.
+/// An answered request, with the attributes of its span.
 pub struct Answered<'a> {
     pub method: &'a str,
     pub route: &'a str,
@@ -26,12 +26,12 @@ pub struct Answered<'a> {
     pub took: Duration,
 }
 
-/// The last spans are given so long at the end of the server.
+/// Longest time to send the last spans at shutdown.
 const FLUSH: Duration = Duration::from_secs(5);
 
 impl Traces {
-    /// Within the server's runtime, which sends the spans in batches. A collector that is not there yet is not missed. Errors:
-    /// E0001 for an endpoint that is none.
+    /// Must be called within the tokio runtime of the server, which sends the spans in batches. The collector need not
+    /// be reachable yet. Errors: E0001 for an invalid endpoint.
     pub fn new(endpoint: &str) -> Result<Traces> {
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build();
         let wrong = |e| Error::user("E0001", format!("`--otlp {endpoint}`: {e}")).help("write http://HOST:4317");
@@ -60,9 +60,9 @@ impl Traces {
         span.end_with_timestamp(*began + *took);
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub fn end(&self) {
-        // A collector that is gone is no fault of the server.
+        // An unreachable collector is not an error of the server.
         let _ = self.provider.shutdown_with_timeout(FLUSH);
     }
 }

@@ -1,4 +1,4 @@
-//! a collective of a call  =>  what all ranks brought, in the memory of this one
+//! a collective of a call  =>  its result over all ranks, in the memory of this one
 
 use super::Call;
 use crate::comm::{self, Algorithm, Exchange};
@@ -33,7 +33,7 @@ impl Call<'_> {
             algorithm: Algorithm::Direct,
         };
         if self.memory != Memory::Host && matches!(host.call.op, HostOp::Begin(_)) {
-            // What a GPU exchanges is in the order of its stream: all of it where it is waited for.
+            // A GPU exchanges in the order of its stream, so the whole collective happens at its `Wait`.
             return Ok(());
         }
         #[cfg(feature = "cuda")]
@@ -42,20 +42,20 @@ impl Call<'_> {
             let mut room = |bytes| {
                 if staging.last().is_none_or(|block| block.bytes() < bytes) {
                     let device = self.session.model.device().clone();
-                    // What is in those before is still on its way.
+                    // Earlier blocks may still be in use by exchanges under way.
                     staging.push(device.allocate(2 * bytes, &|| "what ranks exchange".into())?);
                 }
                 Ok(staging.last().map_or(0, Block::address))
             };
             let places = (state.bases[from.buffer], state.bases[to.buffer], &mut room as _);
-            // SAFETY: both buffers have these bytes (`Shape::step`), lie in memory of at least that size (`prepare`), and do
-            // not overlap (`Shape::flow`).
+            // SAFETY: both buffers have these bytes (`Shape::step`), are in memory of at least that size (`prepare`),
+            // and do not overlap (`Shape::flow`).
             if unsafe { meeting.exchange(&mut **queue, &what, &**rank, places, self.stop) }? {
                 return Ok(());
             }
         }
         self.settle(state)?;
-        // What others read must be there, and right.
+        // Other ranks read the operand, so it must be complete, and no step before may have failed.
         if let Some(i) = state.queue.finish()? {
             return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
         }
@@ -63,9 +63,9 @@ impl Call<'_> {
         if self.memory == Memory::Host {
             let pointer = |address| std::ptr::with_exposed_provenance_mut(address as usize);
             let (from, to) = (pointer(from), pointer(to));
-            // SAFETY: both buffers have these bytes (`Shape::step`), lie in memory of at least that size (`prepare`), and do
-            // not overlap (`Shape::flow`). Between the two steps of a collective nothing writes the one or touches the
-            // other, and memory stays where it is (`Flow::come_to`).
+            // SAFETY: both buffers have these bytes (`Shape::step`), are in memory of at least that size (`prepare`),
+            // and do not overlap (`Shape::flow`). Between `Begin` and `Wait`, nothing writes the operand or touches the
+            // result, and memory does not move (`Flow::come_to`).
             return unsafe {
                 match host.call.op {
                     HostOp::Begin(_) => rank.begin_exchange(&what, from, to),
@@ -76,7 +76,7 @@ impl Call<'_> {
         }
         let zeros = |n| Budget::unlimited().filled(0u8, n);
         let (mut operand, mut result) = (zeros(operands[own].bytes())?, zeros(result.bytes())?);
-        // SAFETY: as above; the vectors live until the queue has done its work.
+        // SAFETY: as above; the vectors live until the queue has finished.
         unsafe {
             state.queue.download(from, &mut operand)?;
             let exchanged = rank.exchange(&what, operand.as_ptr(), result.as_mut_ptr(), self.stop);
@@ -88,7 +88,7 @@ impl Call<'_> {
         state.queue.begin(self.entry.steps.len())
     }
 
-    /// What this rank has of an input of the caller.
+    /// Returns this rank's part of an input of the caller.
     pub(super) fn own_part(&self, whole: &TensorView, units: &[Units]) -> Result<Tensor> {
         let whole =
             Tensor::new(whole.dtype(), whole.dims().to_vec(), Budget::unlimited().copied(whole.bytes())?.into())?;
@@ -101,7 +101,7 @@ impl Call<'_> {
         })
     }
 
-    /// What all ranks together have of an output; `place` is its place among the outputs.
+    /// Returns the whole of an output from the parts of all ranks; `place` is its index among the outputs.
     pub(super) fn whole(&self, own: Tensor, units: &[Units], place: usize) -> Result<Tensor> {
         units.iter().rev().try_fold(own, |own, units| {
             let (mesh, mut dims) = (units.mesh, own.dims().to_vec());
@@ -129,14 +129,14 @@ impl Call<'_> {
                 result: &result,
                 algorithm: Algorithm::Direct,
             };
-            // SAFETY: both have the bytes of their dimensions, and are apart.
+            // SAFETY: both have the bytes of their dimensions, and do not overlap.
             unsafe { rank.exchange(&what, own.bytes().as_ptr(), bytes.as_mut_ptr(), self.stop) }?;
             Tensor::new(own.dtype(), dims, bytes.into())
         })
     }
 }
 
-/// The dimension that is cut as three: runs, units of a run, elements of a unit.
+/// Splits the partitioned dimension into three: runs, units of a run, elements of a unit.
 fn opened(dims: &[usize], units: &Units) -> Vec<usize> {
     let mut open = dims.to_vec();
     let (outer, unit) = (units.outer as usize, units.unit as usize);

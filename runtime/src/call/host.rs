@@ -15,10 +15,10 @@ use sardonyx_base::view::{TensorView, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 
-/// The result of a host step, for as long as the call lasts.
+/// The result of a host step; it lives as long as the call.
 pub(super) struct Made {
     tensor: Tensor,
-    /// The same bytes, where the tensor's are not aligned to its elements.
+    /// A copy of the bytes, if those of the tensor are not aligned to its elements.
     copy: Option<AlignedBuf>,
 }
 
@@ -35,7 +35,7 @@ impl Made {
         self.tensor
     }
 
-    /// The memory of a value whose size no plan knows.
+    /// Returns the bytes of an opaque value, whose size no plan knows; `None` for other values.
     pub fn opaque(&self) -> Option<&[u8]> {
         self.tensor.dtype().is_opaque().then_some(self.tensor.bytes())
     }
@@ -45,7 +45,7 @@ impl Made {
     }
 }
 
-/// What a call allows a host operation, beside the bytes that it has taken before.
+/// Limits of a call for a host operation: stop conditions, and memory beside the `before` bytes already taken.
 pub(super) struct CallLimits<'a> {
     stop: &'a Stop<'a>,
     before: usize,
@@ -67,7 +67,7 @@ impl Limits for CallLimits<'_> {
 }
 
 impl<'a> Call<'a> {
-    /// The limits of what comes next, where the call has taken so many bytes.
+    /// Returns the limits for an operation of a call that has already taken `before` bytes.
     pub(super) fn limits(&self, before: usize) -> CallLimits<'a> {
         CallLimits { stop: self.stop, before, bytes_max: self.session.memory_bytes_max }
     }
@@ -82,7 +82,7 @@ impl Call<'_> {
         stage: usize,
         places: &mut Places,
     ) -> Result<()> {
-        // What is read must be there, and right.
+        // The operands must be complete, and no step before may have failed.
         if let Some(i) = state.queue.finish()? {
             return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
         }
@@ -126,9 +126,9 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The results of a host step.
+    /// Computes the results of a host step.
     fn computed(&self, state: &mut State, shape: &Shape, host: &Host, places: &Places) -> Result<Vec<Tensor>> {
-        // Results that the plan has counted are counted by the operation.
+        // The operation counts its results itself, so those that the plan has counted are subtracted.
         let planned = host.results.iter().fold(0usize, |n, value| n.saturating_add(shape.bytes[value.buffer]));
         let limits = self.limits(state.taken.saturating_sub(planned));
         let budget = Budget::new(&limits);
@@ -145,7 +145,7 @@ impl Call<'_> {
         host.call.op.run_with(&args, &wanted, &mut Entries { call: self, state, host, budget: &budget }, &budget)
     }
 
-    /// The tensor that a buffer holds.
+    /// Returns the content of a buffer as a tensor.
     pub(super) fn operand(
         &self,
         state: &mut State,
@@ -156,7 +156,7 @@ impl Call<'_> {
     ) -> Result<Tensor> {
         let dims = shape.dims(self.program, &arg.dims)?;
         if let (Place::Value, Some(made)) = (&self.entry.buffers[arg.buffer].place, &places.made[arg.buffer]) {
-            // Other dimensions are checked against the content, which takes its time.
+            // `with_dims` checks the dimensions against the content, which takes time.
             return if made.tensor.dims() == dims { Ok(made.tensor.clone()) } else { made.tensor.with_dims(dims) };
         }
         let bytes = match (&self.entry.buffers[arg.buffer].place, arg.dtype.is_opaque()) {
@@ -174,7 +174,7 @@ impl Call<'_> {
         budget.take(bytes)?;
         let mut copy = AlignedBuf::new(bytes)?;
         let data = &mut copy.as_mut_slice()[..bytes];
-        // SAFETY: the buffer has at least so many bytes (`Shape::step`), and its memory is there (`prepare`).
+        // SAFETY: the buffer has at least this many bytes (`Shape::step`), and its memory is there (`prepare`).
         unsafe { state.queue.download(state.bases[arg.buffer], data) }?;
         if arg.dtype == DType::Bool {
             data.iter_mut().for_each(|b| *b = u8::from(*b != 0));
@@ -182,12 +182,12 @@ impl Call<'_> {
         Tensor::new(arg.dtype, dims, Bytes::from_owner(copy).slice(..bytes))
     }
 
-    /// The port of an output of a type without a fixed width, which is passed on and not copied.
+    /// Returns the port if the buffer is an output of opaque type, which is passed on instead of copied.
     pub(super) fn opaque_output(&self, buffer: usize) -> Option<&Port> {
         self.entry.outputs.iter().find(|p| p.buffer == buffer && p.dtype.is_opaque())
     }
 
-    /// Makes what a buffer holds that output's.
+    /// Makes the content of a buffer the value of an opaque output.
     pub(super) fn pass(&self, state: &mut State, shape: &Shape, copy: &Copy, places: &mut Places) -> Result<()> {
         let Some(port) = self.opaque_output(copy.to) else { return Err(Error::defect("an output that is copied")) };
         let operand = Operand { buffer: copy.from, dtype: port.dtype, dims: port.dims.clone() };
@@ -197,7 +197,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// What is known of the results before the operation has run.
+    /// Returns the types and, as far as they are known, the sizes of the results before the operation runs.
     fn wanted(&self, shape: &Shape, host: &Host) -> Vec<Wanted> {
         let n = host.call.results.iter().map(|r| r.index + 1).max().unwrap_or(0);
         let mut wanted: Vec<Wanted> = vec![None; n];
@@ -215,7 +215,7 @@ fn made<'a>(results: &'a [Tensor], index: usize, wanted: &Operand) -> Result<&'a
     found.ok_or_else(|| Error::defect(format!("result {index} is not {dtype} with {rank} dimensions")))
 }
 
-/// The entry points that a step calls, each in the state of the next level.
+/// The entry points that a step calls. They run in the nested state.
 struct Entries<'a, 'b> {
     call: &'a Call<'b>,
     state: &'a mut State,
@@ -245,7 +245,7 @@ impl Bodies for Entries<'_, '_> {
     }
 
     fn check(&self, _stacked: usize) -> Result<()> {
-        // Bytes are the budget's matter.
+        // The budget counts the bytes.
         self.call.stop.check()
     }
 }

@@ -1,8 +1,9 @@
-//! a Loop whose turns all have the same sizes  =>  its body planned once, and pointers that move from turn to turn
+//! a Loop whose iterations all have the same sizes  =>  its body planned once, with pointers that move per iteration
 //!
-//! Other loops call their body as an entry point in every turn (`host.rs`). Here symbols are bound, memory is placed and
-//! launches get their addresses before the first turn. What a turn carries on lies in one of two buffers, of which the next
-//! turn reads the other; what it stacks is written where it stays; captured values are read where they are.
+//! Other loops call their body as an entry point in every iteration (`host.rs`). Here, symbols are bound, memory is
+//! placed and launches get their addresses before the first iteration. A carried value alternates between two buffers:
+//! each iteration reads one and writes the other. Stacked values are written to their final location, and captured
+//! values are read in place.
 
 use super::{Call, Places};
 use crate::bind::{Given, bind_capacities, bind_symbols};
@@ -18,56 +19,56 @@ use sardonyx_base::view::{TensorView, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 
-/// The body's ports before those that are carried: the number of the turn and whether there is one; whether there is another.
+/// The body's ports before the carried ones: iteration number and condition as inputs, the next condition as output.
 const INPUTS_BEFORE: usize = 2;
 const OUTPUTS_BEFORE: usize = 1;
 
-/// Bytes up to which all that a loop may stack is allocated before it begins.
+/// If all that a loop may stack takes at most this many bytes, it is allocated before the loop begins.
 const STACKED_AT_ONCE: usize = 16 << 20;
-/// And so many where it may be more: a condition may end the loop before.
+/// Initial size of a stack that may grow larger: the condition may end the loop early.
 const FIRST_STACKED: usize = 64 << 10;
 
-/// A value from before the loop: what the first turn is given, or every turn.
+/// A value from before the loop: a carried value of the first iteration, or a captured value of every iteration.
 struct Initial {
     dtype: DType,
     dims: Vec<usize>,
-    /// Where kernels read it.
+    /// Address at which kernels read it.
     start: Address,
     bytes: usize,
-    /// The same bytes, where they cannot be read in place.
+    /// A copy of the bytes, if they cannot be read in place.
     _copy: Option<AlignedBuf>,
 }
 
 impl Initial {
     fn view(&self) -> Result<TensorView<'_>> {
         let start = std::ptr::with_exposed_provenance(self.start as usize);
-        // SAFETY: so many bytes were there when the loop began, and no turn writes to them: a body writes only to its own
-        // arena and to its outputs, which lie in memory of `Turns`.
+        // SAFETY: this many bytes were there when the loop began, and no iteration writes to them: a body writes only
+        // to its own arena and to its outputs, which are in memory of `Turns`.
         TensorView::new(self.dtype, &self.dims, unsafe { std::slice::from_raw_parts(start, self.bytes) })
     }
 }
 
-/// The parts that the turns stack of one output, one behind the other.
+/// The parts that the iterations stack for one output, back to back.
 struct Stack {
     memory: Recycled,
-    /// Parts that the memory has room for.
+    /// Number of parts that the memory can hold.
     room: usize,
     part_bytes: usize,
 }
 
-/// The body of a loop at work.
+/// The body of a loop, ready to be iterated.
 struct Turns<'a> {
-    /// The call of the body.
+    /// The call that represents one iteration.
     call: Call<'a>,
     shape: Arc<Shape>,
     n_carried: usize,
     initial: &'a [Initial],
-    /// By buffer of the body: the arguments of launches that are its address.
+    /// By buffer of the body: indices of the launch arguments that hold its address.
     pointers: Vec<Vec<usize>>,
-    /// Turns with even and with odd numbers carry on into these.
+    /// By carried value: the buffers that even and odd iterations write.
     carried: Vec<[Recycled; 2]>,
     stacks: Vec<Stack>,
-    /// The number of the turn, at `INDEX`; whether there is one, at `GOES_ON`, and another, at `MORE`.
+    /// The iteration number at `INDEX`, the condition of this iteration at `GOES_ON`, and that of the next at `MORE`.
     scalars: AlignedBuf,
 }
 
@@ -76,7 +77,7 @@ const GOES_ON: usize = 8;
 const MORE: usize = 9;
 
 impl Call<'_> {
-    /// The results of a loop; `None`, and nothing has happened, where its turns have to be calls.
+    /// Returns the results of a loop; `None`, without any effect, if its iterations have to be calls.
     pub(super) fn turns(
         &self,
         state: &mut State,
@@ -108,7 +109,7 @@ impl Call<'_> {
         })
     }
 
-    /// An operand as kernels of the host read it.
+    /// Returns an operand in the layout that kernels of the host read.
     fn initial(
         &self,
         state: &mut State,
@@ -118,7 +119,7 @@ impl Call<'_> {
         budget: &Budget,
     ) -> Result<Initial> {
         let (dtype, start) = (arg.dtype, state.bases[arg.buffer]);
-        // Only whole bytes are surely as kernels want them.
+        // Packed types and bools may need a conversion, so they are copied.
         if dtype.bits() >= 8
             && dtype != DType::Bool
             && is_aligned(std::ptr::with_exposed_provenance(start as usize), dtype)
@@ -134,7 +135,7 @@ impl Call<'_> {
         Ok(Initial { dtype, dims, start, bytes, _copy: Some(copy) })
     }
 
-    /// The body, ready for its first turn; `None` where a turn may have other sizes than the one before it.
+    /// Returns the body, ready for its first iteration; `None` if iterations may have different sizes.
     fn body_of_turns<'s>(
         &'s self,
         state: &mut State,
@@ -169,7 +170,7 @@ impl Call<'_> {
         let (mut rooms, mut stacked_bytes) = (vec![], 0usize);
         for (port, dims) in entry.outputs[OUTPUTS_BEFORE + n_carried..].iter().zip(stacked) {
             let part_bytes = bytes_of(port.dtype, dims).unwrap_or(usize::MAX);
-            // A buffer that is an upper bound of what it holds leaves no place for the next part.
+            // If the buffer size is an upper bound for the part, parts cannot be written back to back.
             if part_bytes != shape.bytes[port.buffer] {
                 return Ok(None);
             }
@@ -199,7 +200,7 @@ impl Call<'_> {
     }
 }
 
-/// True where the steps of a body are launches and copies, and its values have places in memory.
+/// Whether all steps of a body are launches and copies, and its inputs and outputs are neither packed nor opaque.
 fn is_plain(entry: &Entry) -> bool {
     let plain = |port: &Port| port.dtype.bits() >= 8 && !port.dtype.is_opaque();
     entry.steps.iter().all(|step| match &step.action {
@@ -210,7 +211,7 @@ fn is_plain(entry: &Entry) -> bool {
 }
 
 impl Turns<'_> {
-    /// Gives all buffers their memory whose places no turn changes.
+    /// Assigns memory to all buffers that stay at the same address in every iteration.
     fn place(&mut self, state: &mut State) -> Result<()> {
         let entry = self.call.entry;
         state.bases.resize(entry.buffers.len(), 0);
@@ -247,7 +248,7 @@ impl Turns<'_> {
         self.pointers[buffer].iter().for_each(|&at| state.pointers[at] = address);
     }
 
-    /// Gives the number of turns that there were.
+    /// Runs the iterations. Returns how many there were.
     fn run(&mut self, state: &mut State, trips: i64) -> Result<i64> {
         let entry = self.call.entry;
         for turn in 0..trips {
@@ -264,7 +265,8 @@ impl Turns<'_> {
                     }
                     Action::Copy(Copy { from, to }) => {
                         let (from, to, n) = (state.bases[*from], state.bases[*to], self.shape.bytes[*from]);
-                        // SAFETY: both have this size (`Shape::step`, `place`, `turn`); no input is an output of the same turn.
+                        // SAFETY: both have this size (`Shape::step`, `place`, `turn`); no input is an output of the
+                        // same iteration.
                         unsafe { state.queue.copy(from, to, n) }?;
                     }
                     Action::Bind(_) | Action::Host(_) => return Err(Error::defect("a step that is not plain")),
@@ -277,7 +279,7 @@ impl Turns<'_> {
         Ok(trips)
     }
 
-    /// Moves the pointers to what a turn reads and writes.
+    /// Moves the pointers to the values that an iteration reads and writes.
     fn turn(&mut self, state: &mut State, turn: usize, trips: i64) -> Result<()> {
         self.scalars.as_mut_slice()[INDEX..INDEX + 8].copy_from_slice(&(turn as i64).to_le_bytes());
         let entry = self.call.entry;
@@ -299,7 +301,7 @@ impl Turns<'_> {
         Ok(())
     }
 
-    /// Makes room for twice as many parts, or for all that there may be.
+    /// Doubles the capacity of a stack, but to no more than `trips` parts.
     fn grow(&mut self, i: usize, trips: i64) -> Result<()> {
         let Stack { room, part_bytes, .. } = self.stacks[i];
         let new_room = room.saturating_mul(2).min(usize::try_from(trips).unwrap_or(usize::MAX));
@@ -311,13 +313,13 @@ impl Turns<'_> {
         Ok(())
     }
 
-    /// Before the stacks get so many bytes more.
+    /// Refuses to enlarge the stacks by `more` bytes if that exceeds the limit. Errors: E0304.
     fn check_memory(&self, more: usize) -> Result<()> {
         let stacked = self.stacks.iter().map(|stack| stack.room.saturating_mul(stack.part_bytes));
         self.call.limits(self.call.outside).allow(stacked.fold(more, usize::saturating_add))
     }
 
-    /// The values that the last turn carried on, and those that all turns stacked.
+    /// Returns the carried values of the last iteration, and the stacked values of all iterations.
     fn results(self, n_turns: i64) -> Result<Vec<Tensor>> {
         let n_turns = usize::try_from(n_turns).unwrap_or(0);
         let mut results = vec![];

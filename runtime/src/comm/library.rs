@@ -1,8 +1,8 @@
-//! names of a shared library  =>  its functions, where this machine has it
+//! names in a shared library  =>  its functions, if this machine has the library
 
 use std::ffi::{CStr, CString, c_void};
 
-/// A struct `Functions` with the functions of a library that give a number, 0 where all is well.
+/// Defines a struct `Functions` with functions of a library that return an error code, 0 for success.
 macro_rules! functions {
     ($($name:ident: $symbol:literal ($($arg:ty),*);)*) => {
         pub struct Functions {
@@ -25,19 +25,20 @@ macro_rules! functions {
 }
 pub(super) use functions;
 
-/// The first library of these that loads, or the one that the variable names; its name. Otherwise why the last did not.
+/// Loads the library that the environment variable names, or else the first of `names` that loads. Returns its handle
+/// and name, or why the last one did not load.
 pub fn open(names: &[&str], variable: &str) -> std::result::Result<(*mut c_void, String), String> {
     let given = std::env::var(variable).ok();
     let names: Vec<&str> = given.as_deref().map_or_else(|| names.to_vec(), |name| vec![name]);
     let mut why = String::new();
     for name in names {
         let Ok(path) = CString::new(name) else { continue };
-        // SAFETY: a library that is meant to be loaded; what it does then is its business. Its plugins need its symbols.
+        // SAFETY: runs the initializers of a library that is meant to be loaded. Its plugins need its symbols.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         if !library.is_null() {
             return Ok((library, name.to_string()));
         }
-        // SAFETY: the text is there until the next call of the kind.
+        // SAFETY: the text lives until the next call of the loader.
         let error = unsafe { libc::dlerror() };
         if !error.is_null() {
             // SAFETY: as above.
@@ -47,10 +48,10 @@ pub fn open(names: &[&str], variable: &str) -> std::result::Result<(*mut c_void,
     Err(why)
 }
 
-/// The name ends with a zero.
+/// Returns the address of a symbol. `name` must end with a zero byte.
 pub fn symbol(library: *mut c_void, name: &str) -> Option<*mut c_void> {
     let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
-    // SAFETY: the library is open for as long as the process.
+    // SAFETY: the library stays open until the process ends.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }

@@ -1,4 +1,4 @@
-//! what a transport does for a rank
+//! the interface of a transport, as one rank uses it
 
 use super::order::Order;
 use super::segment::Segment;
@@ -10,61 +10,63 @@ use sardonyx_base::view::TensorView;
 use sardonyx_base::{Error, Result};
 use std::sync::Arc;
 
-/// One collective of one rank.
+/// One collective, as one rank takes part in it.
 pub struct Exchange<'a> {
     pub op: &'a Collective,
-    /// The same on all ranks.
+    /// Index of the step, the same on all ranks.
     pub step: usize,
-    /// The ranks that meet, what each brings, and which of them this one is.
+    /// The ranks of the group, the operand of each, and the index of this rank among them.
     pub ranks: &'a [usize],
     pub operands: &'a [Operand],
     pub own: usize,
     pub result: &'a Operand,
-    /// Sums have the bits of their order in it. Calls are direct.
+    /// Determines the order, and so the bits, of sums. Calls of models always use `Direct`.
     pub algorithm: Algorithm,
 }
 
-/// A rank's way to the others of its mesh. One call at a time uses it.
+/// Connection of a rank to the others of its mesh. One call at a time uses it.
 pub trait Link: Send + Sync {
     fn rank(&self) -> usize;
 
-    /// Brings the own operand to a collective, and does not wait. It is ended before another one is begun. Errors: E0408.
+    /// Offers this rank's operand to a collective, without waiting. It must be ended before another is begun. Errors:
+    /// E0408.
     ///
     /// # Safety
-    /// `from` has the bytes of the own operand and `to` those of the result; they do not overlap. Until the collective has
-    /// ended or the call has failed nobody writes the one or touches the other.
+    /// `from` has the bytes of this rank's operand and `to` those of the result; they do not overlap. Until the
+    /// collective has ended or the call has failed, `from` is not written, and `to` is not touched.
     unsafe fn begin_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8) -> Result<()>;
 
-    /// Computes the result of the collective that was begun. Errors: E0305, E0306, E0408, with the rank that did not come.
+    /// Computes the result of the collective that was begun. Errors: E0305, E0306, E0408, which name the rank that is
+    /// missing.
     ///
     /// # Safety
-    /// It is the same collective, with the same operand and result.
+    /// It must be the same collective, with the same operand and result.
     unsafe fn end_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()>;
 
-    /// Computes the result of a collective. Errors: E0305, E0306, E0408, with the rank that did not come.
+    /// Computes the result of a collective. Errors: E0305, E0306, E0408, which name the rank that is missing.
     ///
     /// # Safety
     /// As for `begin_exchange`.
     unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
-        // SAFETY: as the caller says; nobody has the memory between the two.
+        // SAFETY: the caller guarantees it; nothing else uses the memory between the two calls.
         unsafe {
             self.begin_exchange(what, from, to)?;
             self.end_exchange(what, from, to, stop)
         }
     }
 
-    /// Sees to what was begun: some libraries move bytes only while they are called.
+    /// Makes progress on a collective that was begun: some libraries transfer data only while they are called.
     fn go_on(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Memory for the arena of calls, the same each time and grown in place, where others can read it; none where memory is
-    /// not shared. Errors: E0304.
+    /// Returns memory for the arena of calls where other ranks can read it: always at the same address, grown in place.
+    /// `None` if the transport does not share memory. Errors: E0304.
     fn arena(&self, _bytes: usize) -> Option<Result<Block>> {
         None
     }
 
-    /// The library's own collective of f32, where the transport has a library. Errors: E0408, and where it has none.
+    /// Runs the collective of the transport's own library, on f32. Errors: E0408, also if there is no library.
     ///
     /// # Safety
     /// As for `exchange`.
@@ -72,32 +74,33 @@ pub trait Link: Send + Sync {
         Err(Error::user("E0408", format!("this transport has no library with `{op}`")))
     }
 
-    /// How many threads each rank has: whether a rank that waits may keep its processor.
+    /// Sets how many threads each rank has, which decides whether a waiting rank may spin.
     fn expect_threads(&self, _per_rank: usize) {}
 
-    /// Ends the order that is being carried out, for all ranks.
+    /// Reports a failure, which ends the current order on all ranks.
     fn fail(&self, error: &Error);
 
-    /// The rank that was first to fail in that order, and how.
+    /// Returns the rank that was first to fail in the current order, with its error.
     fn failed(&self) -> Option<(usize, Box<Error>)>;
 
-    /// Of the first rank: tells the others what to do, with tensors that they are to see.
+    /// First rank only: sends an order to the other ranks, with tensors for them.
     fn give(&self, order: Order, inputs: &[(&str, TensorView)]) -> Result<()>;
 
-    /// Of the first rank: waits until all others have carried out the last order, or are gone. Errors: E0305, E0306, E0408.
+    /// First rank only: waits until all others have carried out the last order, or are gone. Errors: E0305, E0306,
+    /// E0408.
     fn await_idle(&self, stop: Option<&Stop>) -> Result<()>;
 
-    /// Of the others: waits for the next order. Errors: E0408 where the first rank is gone.
+    /// Other ranks only: waits for the next order. Errors: E0408 if the first rank is gone.
     fn take(&self) -> Result<(Order, Payload)>;
 
-    /// Of the others: the order has been carried out.
+    /// Other ranks only: reports that the order has been carried out.
     fn done(&self);
 
-    /// Of the first rank, at the end: the others are told so, and waited for.
+    /// First rank only: ends the other ranks, and waits for them.
     fn end(&self);
 }
 
-/// The tensors of an order.
+/// The bytes of the tensors of an order.
 pub enum Payload {
     Shared(Arc<Segment>),
     Own(Vec<u8>),
@@ -106,7 +109,7 @@ pub enum Payload {
 impl Payload {
     pub fn bytes(&self, at: usize, bytes: usize) -> Option<&[u8]> {
         match self {
-            // SAFETY: within the segment, and nobody writes there before all have ended the order.
+            // SAFETY: within the segment, which nobody writes there before all ranks have ended the order.
             Payload::Shared(segment) => {
                 segment.holds(at, bytes).then(|| unsafe { std::slice::from_raw_parts(segment.at(at), bytes) })
             }
@@ -115,7 +118,7 @@ impl Payload {
     }
 }
 
-/// Where each tensor of an order lies, from a place on; the end.
+/// Lays out the tensors of an order from offset `from` on. Returns their descriptions, and the end offset.
 pub fn laid(inputs: &[(&str, TensorView)], from: usize) -> (Vec<super::order::Input>, usize) {
     let mut at = from;
     let one = |(name, view): &(&str, TensorView)| {
@@ -135,10 +138,10 @@ pub fn laid(inputs: &[(&str, TensorView)], from: usize) -> (Vec<super::order::In
     (all, at)
 }
 
-/// An input begins at a multiple of this.
+/// Alignment of the tensors of an order.
 const ALIGNMENT: usize = 64;
 
-/// Errors: E0303 where the operands or the result of an exchange do not fit.
+/// Checks that the operands and the result of an exchange fit together. Errors: E0303.
 pub fn fitting(what: &Exchange) -> Result<()> {
     let made = result(what.op, what.operands, what.own)?;
     match made == *what.result {

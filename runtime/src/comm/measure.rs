@@ -1,4 +1,4 @@
-//! one collective again and again  =>  how long each took
+//! a collective, repeated  =>  how long each repetition took
 
 use super::link::{Exchange, Link};
 use super::order::{Measure, Order};
@@ -12,14 +12,14 @@ use sardonyx_base::schedule::{Algorithm, Operand, operands_for};
 use sardonyx_base::{Error, Result, Tensor};
 use std::time::{Duration, Instant};
 
-/// Ranks that do nothing but exchange: for measuring.
+/// Ranks that only exchange, for measurements.
 pub struct Ranks {
     world: World,
     n: usize,
 }
 
 impl Ranks {
-    /// Errors: E0304, E0407, E0408.
+    /// Starts `n` ranks. Errors: E0304, E0407, E0408.
     pub fn start(n: usize, transport: Transport, wire: Option<Wire>) -> Result<Ranks> {
         let world = match transport {
             Transport::Threads => super::on_threads(&[n], (1..n).map(|_| None), wire)?,
@@ -30,9 +30,9 @@ impl Ranks {
         Ok(Ranks { world, n })
     }
 
-    /// How long a collective of f32 took the first rank, each time; `bytes` are those of its result. By the transport's own
-    /// library, where there is no algorithm. Errors: E0001 where there is no such collective, E0304, E0408, and E0901 where a
-    /// rank got another result than the collective means.
+    /// Returns the times that repetitions of a collective on f32 took on the first rank; `bytes` is the size of its
+    /// result. Without an algorithm, the transport's own library is used. Errors: E0001 for an unknown collective,
+    /// E0304, E0408, and E0901 if a rank got a wrong result.
     pub fn measure(&self, op: &str, bytes: usize, times: u32, algorithm: Option<Algorithm>) -> Result<Vec<Duration>> {
         let algorithm = algorithm.map_or(String::new(), |a| a.name().into());
         let measure = Measure { op: op.into(), bytes: bytes as u64, times, ranks: self.n as u32, algorithm };
@@ -42,7 +42,7 @@ impl Ranks {
     }
 }
 
-/// What each rank does.
+/// Runs a measurement on one rank.
 pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
     let (op, n) = (Collective::from_user(&what.op)?, what.ranks as usize);
     link.expect_threads(1);
@@ -60,7 +60,7 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
     };
     let brought = numbers(own, &operands[own]);
     let brings = brought.bytes().len() / brought.dtype().bytes();
-    // SAFETY: the memory has so many bytes, and is this rank's alone.
+    // SAFETY: the memory has this many bytes, and belongs to this rank alone.
     unsafe {
         start.write_bytes(0, from + to);
         start.copy_from_nonoverlapping(brought.bytes().as_ptr(), brought.bytes().len());
@@ -79,7 +79,7 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
             algorithm: algorithm.unwrap_or(Algorithm::Direct),
         };
         let begun = Instant::now();
-        // SAFETY: operand and result lie one behind the other.
+        // SAFETY: the result is stored behind the operand, without overlap.
         unsafe {
             let result = start.add(from);
             match algorithm {
@@ -100,10 +100,10 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
     Ok(took)
 }
 
-/// Bytes of a result up to which it is looked at.
+/// Results of at most this many bytes are compared with the expected one.
 const CHECKED_MAX: u64 = 4 << 20;
 
-/// What a rank brings: sums of such numbers are the same in any order.
+/// Returns the operand of a rank: small integers, whose sums are exact in any order.
 fn numbers(rank: usize, operand: &Operand) -> Tensor {
     let n = operand.dims.iter().product();
     Tensor::from_vec(operand.dims.clone(), (0..n).map(|i| ((i * 7 + rank * 5) % 3) as f32 - 1.0).collect())

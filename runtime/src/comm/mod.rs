@@ -2,22 +2,23 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `link.rs` | what a transport does for a rank |
+//! | `link.rs` | the interface of a transport |
 //! | `segment.rs` | the memory that the ranks of one host share |
-//! | `shared.rs` | a collective over that memory: ranks read each other's operands where they lie |
-//! | `wire.rs` | links that are slower than memory, acted out |
-//! | `order.rs` | what the first rank tells the others to do |
-//! | `world.rs` | the first rank's calls, which all make together |
-//! | `peer.rs` | what the others do |
-//! | `mpi.rs` | ranks that an MPI launcher has started |
-//! | `nccl.rs` | ranks with GPUs of their own |
-//! | `library.rs` | the shared libraries of both |
-//! | `measure.rs` | how long collectives take |
-//! | `processes.rs` | ranks in processes of their own, and what happens to them |
+//! | `shared.rs` | collectives over that memory: ranks read each other's operands in place |
+//! | `wire.rs` | emulation of links that are slower than memory |
+//! | `order.rs` | messages from the first rank to the others |
+//! | `world.rs` | the calls of the first rank, which all ranks make together |
+//! | `peer.rs` | the loop of the other ranks |
+//! | `mpi.rs` | transport between ranks that an MPI launcher has started |
+//! | `nccl.rs` | collectives between ranks that have GPUs |
+//! | `library.rs` | loading of the MPI and NCCL libraries |
+//! | `measure.rs` | measurements of collectives |
+//! | `processes.rs` | ranks in other processes, and how their end is noticed |
 //!
-//! In a call every rank runs the same steps. A collective is met by the ranks that differ in one coordinate of the mesh, in the
-//! same order everywhere. Each says where its operand is, waits until all have, and computes its own result from what the
-//! others have; reductions combine in the order of the ranks, so that bits do not depend on who came when.
+//! In a call, every rank runs the same steps. A collective joins the ranks that differ in one coordinate of the mesh,
+//! and all ranks run their collectives in the same order. Each rank posts where its operand is, waits until all have,
+//! and computes its own result from the operands of the others. Reductions combine in the order of the ranks, so that
+//! bits do not depend on timing.
 
 mod library;
 mod link;
@@ -52,7 +53,7 @@ pub(crate) use segment::AXES_MAX;
 pub use wire::Wire;
 pub(crate) use world::{CacheIds, World};
 
-/// The other ranks of a mesh on threads of this process; `peers` are their models.
+/// Starts the other ranks of a mesh on threads of this process; `peers` are their models. Errors: E0304.
 pub(crate) fn on_threads(
     mesh: &[usize],
     peers: impl Iterator<Item = Option<Model>>,
@@ -64,14 +65,14 @@ pub(crate) fn on_threads(
     let mut threads = vec![];
     for (at, model) in (1..).zip(peers) {
         let peer = Peer::new(Arc::new(rank(at)), model);
-        // An error is that the first rank has gone, which ends the thread with it.
+        // `serve` fails only when the first rank is gone, and then this thread ends as well.
         let thread = std::thread::Builder::new().name(format!("rank {at}")).spawn(move || drop(peer.serve()));
         threads.push(thread.map_err(|e| Error::user("E0304", format!("cannot start a rank: {e}")))?);
     }
     Ok(World::new(Arc::new(rank(0).leading(Members::Threads(threads), Arc::default()))))
 }
 
-/// The other ranks of a mesh in processes, which have no model yet.
+/// Starts the other ranks of a mesh in processes, which have no model yet. Errors: E0304, E0408.
 pub(crate) fn in_processes(mesh: &[usize], wire: Option<Wire>) -> Result<World> {
     let segment = Arc::new(Segment::shared(mesh.iter().product())?);
     wire.into_iter().for_each(|wire| segment.slow_down(wire));
@@ -82,7 +83,7 @@ pub(crate) fn in_processes(mesh: &[usize], wire: Option<Wire>) -> Result<World> 
     Ok(World::new(Arc::new(first)))
 }
 
-/// The other ranks of a mesh as an MPI launcher has started them, this one the first. Errors: E0407, E0408.
+/// Joins the ranks of a mesh that an MPI launcher has started; this one is the first. Errors: E0407, E0408.
 pub(crate) fn over_mpi(mesh: &[usize]) -> Result<World> {
     let none = || Error::user("E0408", "no MPI launcher has started this process").help("start it with `mpirun -n`");
     let mpi = mpi::joined()?.ok_or_else(none)?;
@@ -94,12 +95,12 @@ pub(crate) fn over_mpi(mesh: &[usize]) -> Result<World> {
     Ok(World::new(mpi))
 }
 
-/// The place of this process's rank among those of its host, as the launcher says; the rank where none does.
+/// Returns the index of this process's rank among those of its host, as the launcher reports it; otherwise `rank`.
 pub(crate) fn place_on_host(rank: usize) -> usize {
     mpi::place_on_host().unwrap_or(rank)
 }
 
-/// Whether an MPI launcher has started this process among others.
+/// Whether an MPI launcher has started this process as one of several.
 pub fn is_launched() -> bool {
     mpi::launcher().is_some()
 }

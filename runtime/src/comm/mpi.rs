@@ -1,9 +1,9 @@
-//! ranks that an MPI launcher has started, on any hosts
+//! a transport between ranks that an MPI launcher has started, on any hosts
 //!
-//! The library is loaded when the program was started by `mpirun` or `srun`, whichever there is: Open MPI, MPICH and its
-//! family, or one with the standard ABI. Our schedules run over its sends and receives, so that results have the bits that
-//! they have over shared memory. A failure is a message to everybody; what is under way of a call that failed is left behind,
-//! and the tags of the next call are others.
+//! The library is loaded if the program was started by `mpirun` or `srun`: Open MPI, MPICH and its family, or a library
+//! with the standard ABI. Collectives run our own schedules over its sends and receives, so that results have the same
+//! bits as over shared memory. A failure is sent to all ranks; messages that are under way when a call fails are
+//! abandoned, and the next call uses another tag.
 
 mod library;
 mod running;
@@ -26,32 +26,32 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Kinds of messages. What a call exchanges has a tag of the call's own.
+/// Tags of messages. The data of a call has the tag `DATA` plus its number modulo [`TAGS`].
 const ORDER: c_int = 1;
 const DONE: c_int = 2;
 const FAILED: c_int = 3;
 const DATA: c_int = 16;
-/// Calls whose tags differ; every MPI has at least 32,767 tags.
+/// Number of different tags for data; every MPI has at least 32,767 tags.
 const TAGS: u32 = 16_000;
 
-/// What a rank says of its failure, at most.
+/// Maximum size in bytes of a message about a failure, with the number of its call.
 const TEXT_MAX: usize = 2048;
-/// Bytes of one message.
+/// Maximum size of a message in bytes.
 const MESSAGE_MAX: usize = 1 << 30;
-/// The number of no call: a rank says nothing more.
+/// Stands for the call in the last message of a rank.
 const LAST: u32 = u32::MAX;
-/// How long a rank waits for that.
+/// How long a rank waits for the last messages of the others.
 const END: Duration = Duration::from_secs(2);
-/// `MPI_Finalize` has this long to return. MPICH before 4.2 over UCX can wait there for a rank that waits in a barrier of the
-/// launcher, where it no longer looks after its connections.
+/// Time limit for `MPI_Finalize`. MPICH before 4.2 over UCX can hang there, waiting for a rank that is in a barrier of
+/// the launcher, where it no longer serves its connections.
 const FINALIZE: Duration = Duration::from_secs(10);
-/// How long a rank looks for messages before it sleeps between looks.
+/// How long a rank polls without sleeping, and the longest sleep between polls afterwards.
 const LOOK: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_micros(200);
-/// How often it looks whether another one has failed, or the call has to end.
+/// Every this many polls, a waiting rank checks whether another one has failed, or the call must stop.
 const CHECK: u32 = 32;
 
-/// This process among those of the launcher.
+/// This process as a rank of the launcher.
 pub struct Mpi {
     functions: Functions,
     abi: Abi,
@@ -59,36 +59,36 @@ pub struct Mpi {
     rank: usize,
     n_ranks: usize,
     call: AtomicU32,
-    /// The library is called by one thread at a time.
+    /// Locked around calls of the library, which allows one thread at a time.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// A receive of each other rank's failure.
+    /// By rank: a pending receive for its failure.
     failures: Vec<Option<Pending>>,
-    /// Of the first rank: a receive of the end of each other one's order, and the last that each has ended.
+    /// First rank only, by rank: a pending receive for the end of its order, and the last order that it has ended.
     dones: Vec<Option<Pending>>,
     ended: Vec<u32>,
-    /// Who was first to fail in a call, and why.
+    /// The first failure in a call: the call, the rank, and the error.
     failed: Option<(u32, usize, String)>,
-    /// Sends that nobody may receive any more: they keep their bytes.
+    /// Abandoned messages, and messages that nobody waits for: their bytes must live until the library is done.
     left: Vec<Pending>,
-    /// The collective that has begun.
+    /// The collective that is under way.
     running: Option<Running>,
     finished: bool,
 }
 
-/// A message under way. The library has the address of the bytes, which stay where they are.
+/// A message under way. The library holds the address of the bytes, so they must not move.
 struct Pending {
     request: Handle,
     bytes: Vec<u8>,
 }
 
-/// The libraries and the communicator of this process: there can be only one.
+/// The communicator of this process: a process can join only once.
 static JOINED: OnceLock<Option<Arc<Mpi>>> = OnceLock::new();
 
-/// The communicator of this process, where a launcher started it among others. Errors: E0408 where there is no library.
+/// Joins the ranks if a launcher started this process as one of several. Errors: E0408, for example without a library.
 pub fn joined() -> Result<Option<Arc<Mpi>>> {
     let Some(libraries) = launcher() else { return Ok(None) };
     if let Some(known) = JOINED.get() {
@@ -104,7 +104,7 @@ impl Mpi {
         let lacks = |symbol| Error::user("E0408", format!("{name} has no function `{symbol}`"));
         let (functions, abi) = (Functions::of(library).map_err(lacks)?, Abi::of(library));
         let (mut provided, mut rank, mut size, mut comm) = (0, 0, 0, 0);
-        // SAFETY: the functions are those of one library, with its own constants; the results have room for a handle.
+        // SAFETY: the functions and constants belong to the same library; each result has space for a handle.
         let failed = unsafe {
             [
                 (functions.init_thread)(std::ptr::null_mut(), std::ptr::null_mut(), abi.serialized, &mut provided),
@@ -134,12 +134,12 @@ impl Mpi {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to send; whoever calls has the state.
+    /// Begins to send. The caller holds the lock of the state.
     fn send(&self, to: usize, tag: c_int, bytes: Vec<u8>) -> Result<Pending> {
         let count = message(bytes.len())?;
         let mut pending = Pending { request: 0, bytes };
         let from = pending.bytes.as_ptr().cast();
-        // SAFETY: the bytes stay where they are until the request has ended.
+        // SAFETY: the bytes do not move before the request has ended.
         let code = unsafe {
             (self.functions.isend)(from, count, self.abi.byte, to as c_int, tag, self.comm, &mut pending.request)
         };
@@ -159,12 +159,12 @@ impl Mpi {
 
     fn has_ended(&self, pending: &mut Pending) -> Result<bool> {
         let mut flag = 0;
-        // SAFETY: the request is under way; where it has ended, it is a null request from now on, which ends at once.
+        // SAFETY: the request is under way; once it has ended, it becomes a null request, which tests as ended.
         let code = unsafe { (self.functions.test)(&mut pending.request, &mut flag, self.abi.status_ignore) };
         ok(code, "MPI_Test").map(|()| flag != 0)
     }
 
-    /// Takes note of messages about failures.
+    /// Receives messages about failures.
     fn look(&self, state: &mut State) -> Result<()> {
         for at in 0..self.n_ranks {
             let Some(mut pending) = state.failures[at].take() else { continue };
@@ -186,7 +186,8 @@ impl Mpi {
         Ok(())
     }
 
-    /// Waits until messages have come and gone. `check` says between looks why it should not.
+    /// Waits until the messages have been transferred, and returns their bytes. `check` may end the waiting with an
+    /// error.
     fn wait(&self, pending: &mut Vec<Pending>, check: &mut dyn FnMut(&State) -> Result<()>) -> Result<Vec<Vec<u8>>> {
         let mut done: Vec<Option<Vec<u8>>> = pending.iter().map(|_| None).collect();
         let begun = Instant::now();
@@ -211,10 +212,10 @@ impl Mpi {
         Ok(done.into_iter().flatten().collect())
     }
 
-    /// Gives up messages of a call that failed.
+    /// Abandons the messages of a call that failed.
     fn leave(&self, state: &mut State, messages: Messages) {
         for mut one in messages.receives {
-            // SAFETY: the request is under way, or a null one, whose error does not matter.
+            // SAFETY: the request is under way, or null, and then it is skipped.
             if one.request != 0 {
                 unsafe { (self.functions.cancel)(&mut one.request) };
             }
@@ -233,18 +234,18 @@ impl Mpi {
     }
 }
 
-/// Whether `work`, on a thread of its own, ends in time. Where it does not, it keeps nobody.
+/// Whether `work`, on a thread of its own, ends within the limit. If not, the thread is left running.
 fn within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (ended, end) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("leaving MPI".to_string()).spawn(move || {
         work();
-        // Nobody may wait any more.
+        // The receiver may have given up.
         let _ = ended.send(());
     });
     thread.is_ok() && end.recv_timeout(limit).is_ok()
 }
 
-/// Between looks: at first hardly, later for longer.
+/// Pauses between polls: first yields only, later sleeps longer and longer.
 fn nap(begun: Instant) {
     match begun.elapsed() < LOOK {
         true => std::thread::yield_now(),
@@ -278,10 +279,10 @@ impl Link for Mpi {
         let mut running = Running::new(what, from, to)?;
         let mut state = self.state();
         if let Some(lost) = state.running.take() {
-            // Of a call that failed.
+            // It belongs to a call that failed.
             self.leave(&mut state, lost.messages);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let begun = unsafe { running.start(self) };
         if begun.is_err() {
             self.leave(&mut state, running.messages);
@@ -299,7 +300,7 @@ impl Link for Mpi {
             let State { running: Some(running), .. } = &mut *state else {
                 return Err(Error::defect(format!("`{op}` is waited for, and was not begun")));
             };
-            // SAFETY: the memory is what it was when this was begun.
+            // SAFETY: the memory is the same as when the collective was begun.
             if unsafe { running.go_on(self) }? {
                 running.finish(op);
                 state.running = None;
@@ -329,7 +330,7 @@ impl Link for Mpi {
 
     fn go_on(&self) -> Result<()> {
         match &mut self.state().running {
-            // SAFETY: what was begun has not ended, so that nobody else uses its memory.
+            // SAFETY: the collective has not ended, so nothing else uses its memory.
             Some(running) => unsafe { running.go_on(self) }.map(drop),
             None => Ok(()),
         }
@@ -338,7 +339,7 @@ impl Link for Mpi {
     unsafe fn library(&self, op: &Collective, from: *const u8, to: *mut u8, elements: usize) -> Result<()> {
         let _turn = self.state();
         let (count, float, sum) = (message(elements)?, self.abi.float, self.abi.sum);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let code = unsafe {
             match op {
                 Collective::AllReduce { f: Reduction::Add, .. } => {
@@ -363,7 +364,7 @@ impl Link for Mpi {
             state.failed = Some((call, self.rank, text.clone()));
         }
         for to in (0..self.n_ranks).filter(|to| *to != self.rank) {
-            // Who cannot be told finds out by itself.
+            // A rank that cannot be reached notices the failure by itself.
             if let Ok(sent) = self.send(to, FAILED, [&call.to_le_bytes()[..], text.as_bytes()].concat()) {
                 state.left.push(sent);
             }
@@ -372,7 +373,7 @@ impl Link for Mpi {
 
     fn failed(&self) -> Option<(usize, Box<Error>)> {
         let mut state = self.state();
-        // An error of the library is seen by the next message.
+        // An error of the library shows at the next message.
         let _ = self.look(&mut state);
         let (rank, why) = self.current(&state)?;
         Some((rank, heard(&why, rank)))
@@ -444,12 +445,12 @@ impl Link for Mpi {
         let bytes = loop {
             let (mut flag, mut status) = (0, [0u64; 16]);
             let state = self.state();
-            // SAFETY: no library's status is as large.
+            // SAFETY: the status of every library is smaller.
             let code = unsafe { (self.functions.iprobe)(0, ORDER, self.comm, &mut flag, status.as_mut_ptr().cast()) };
             ok(code, "MPI_Iprobe")?;
             if flag != 0 {
                 let mut count = 0;
-                // SAFETY: the probe has filled it in.
+                // SAFETY: the probe has filled in the status.
                 let code = unsafe { (self.functions.get_count)(status.as_ptr().cast(), self.abi.byte, &mut count) };
                 ok(code, "MPI_Get_count")?;
                 break count as usize;
@@ -473,7 +474,7 @@ impl Link for Mpi {
     fn done(&self) {
         let call = self.call.load(Ordering::Relaxed);
         let mut state = self.state();
-        // The first rank sees the deadline where this does not come.
+        // If this message is lost, the first rank runs into its deadline.
         if let Ok(sent) = self.send(0, DONE, call.to_le_bytes().to_vec()) {
             state.left.push(sent);
         }
@@ -484,7 +485,7 @@ impl Link for Mpi {
 
     fn end(&self) {
         if self.rank == 0 && self.give(Order::default(), &[]).is_ok() {
-            // They have been told; whether they end well they say themselves.
+            // The ranks have been told to end; they report their own failures.
             let _ = self.await_idle(None);
         }
         self.finish();
@@ -496,8 +497,8 @@ impl Mpi {
         self.n_ranks
     }
 
-    /// Leaves the launcher's world, unless something is under way that would keep it waiting. Receives are not cancelled, which
-    /// some libraries wait for in vain: each rank sends the others what they wait for.
+    /// Finalizes MPI, unless messages are under way that would block it. Pending receives are not cancelled, because
+    /// some libraries then hang: instead, each rank sends a last message for each receive of the others.
     pub fn finish(&self) {
         let mut state = self.state();
         if std::mem::replace(&mut state.finished, true) {
@@ -511,7 +512,7 @@ impl Mpi {
             .collect();
         for to in (0..self.n_ranks).filter(|to| *to != self.rank) {
             let kinds = if to == 0 { &[FAILED, DONE][..] } else { &[FAILED] };
-            // Where the library fails, nothing is left to be done in order.
+            // If the library fails, an orderly end is no longer possible.
             left.extend(kinds.iter().filter_map(|kind| self.send(to, *kind, LAST.to_le_bytes().to_vec()).ok()));
         }
         let begun = Instant::now();
@@ -523,7 +524,7 @@ impl Mpi {
         if left.is_empty() && receives.is_empty() {
             let finalize = self.functions.finalize;
             let work = move || {
-                // SAFETY: nothing is under way, and nothing is called afterwards.
+                // SAFETY: no message is under way, and the library is not called afterwards.
                 unsafe { finalize() };
             };
             if !within(FINALIZE, work) {
@@ -531,7 +532,7 @@ impl Mpi {
                 eprintln!("warning: the process ends without MPI_Finalize, which has {limit} s to return");
             }
         } else {
-            // The library has their bytes until the process ends.
+            // The library holds their bytes until the process ends.
             std::mem::forget((left, receives));
         }
     }

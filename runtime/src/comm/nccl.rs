@@ -1,13 +1,13 @@
-//! ranks that have GPUs of their own  =>  collectives from GPU to GPU, through NCCL
+//! ranks that have a GPU each  =>  collectives from GPU to GPU, through NCCL
 //!
-//! The library is looked for when ranks first meet with something on GPUs, not before. They tell each other over their link
-//! what they have: where one lacks the library, or two have one GPU, all go through the memory of their hosts as before, and
-//! [`Meeting::how`] says why. A call never waits within the library, which is asked not to; whoever waits for a GPU looks
-//! whether another rank has failed and whether the call may go on, and if not, ends what it has begun. After a call that
-//! failed all ranks meet anew.
+//! The library is loaded when ranks first exchange something on GPUs. They tell each other over their link what they
+//! have: if one lacks the library, or two use the same GPU, all ranks exchange through the memory of their hosts, and
+//! [`Meeting::how`] returns the reason. Calls of the library are non-blocking. A rank that waits for its GPU checks
+//! whether another rank has failed and whether the call must stop, and if so, aborts what it has begun. After a call
+//! that failed, all ranks join anew.
 //!
-//! cudarc's own functions of NCCL are not called: they look for other file names than the one under which NCCL is installed,
-//! and panic where a function is missing. Its types are used.
+//! cudarc's bindings of the NCCL functions are not used: they look for other file names than the one under which NCCL
+//! is installed, and panic if a function is missing. Its types are used.
 
 use super::library::{self, functions};
 use super::link::fitting;
@@ -24,15 +24,15 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// A path that is loaded instead of these.
+/// Environment variable with the path of a library to load instead of `NAMES`.
 const LIBRARY: &str = "SARDONYX_NCCL";
 static NAMES: &[&str] = &["libnccl.so.2", "libnccl.so"];
-/// The first version whose calls all can return before they are done, as a number and in words.
+/// The oldest supported version, as a number and as text: the first with non-blocking variants of all calls.
 const OLDEST: (c_int, &str) = (21800, "2.18");
-/// What the configuration of a communicator begins with, in every version; and the version that ours is of.
+/// The magic number of a communicator's configuration in every version, and the version of the one that is passed.
 const MAGIC: u32 = 0xcafe_beef;
 const CONFIGURED: u32 = 22400;
-/// Left to the library.
+/// Leaves an option to the library.
 const UNSET: c_int = c_int::MIN;
 
 type Comm = *mut c_void;
@@ -57,7 +57,7 @@ struct Library {
     version: c_int,
 }
 
-/// Once for all: the library, or why there is none.
+/// Loads the library once. Returns it, or why it is unavailable.
 fn library() -> &'static std::result::Result<Library, String> {
     static KNOWN: OnceLock<std::result::Result<Library, String>> = OnceLock::new();
     KNOWN.get_or_init(|| {
@@ -69,7 +69,7 @@ fn library() -> &'static std::result::Result<Library, String> {
         let error_text =
             unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> *const c_char>(text) };
         let mut version = 0;
-        // SAFETY: the library writes its answer to the place given.
+        // SAFETY: the library writes its result to the given location.
         if unsafe { (functions.version)(&mut version) } != 0 || version < OLDEST.0 {
             return Err(format!("{name} is NCCL {}, older than {}", shown(version), OLDEST.1));
         }
@@ -77,19 +77,19 @@ fn library() -> &'static std::result::Result<Library, String> {
     })
 }
 
-/// 2.24.3 for 22403.
+/// Formats a version: 22403 is 2.24.3.
 fn shown(version: c_int) -> String {
     format!("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)
 }
 
 impl Library {
     fn error(&self, code: c_int, doing: &str) -> Box<Error> {
-        // SAFETY: the library gives a constant string for every number.
+        // SAFETY: the library returns a constant string for every code.
         let text = unsafe { CStr::from_ptr((self.error_text)(code)) }.to_string_lossy();
         Error::user("E0408", format!("NCCL cannot {doing}: {text}")).help("`NCCL_DEBUG=WARN` has it say more")
     }
 
-    /// What it says to a call of ours; that it has only begun is well.
+    /// Checks the result of a call; a call in progress is not an error.
     fn check(&self, code: c_int, doing: &str) -> Result<()> {
         match code {
             SUCCESS | IN_PROGRESS => Ok(()),
@@ -102,11 +102,12 @@ const SUCCESS: c_int = ncclResult_t::ncclSuccess as c_int;
 const IN_PROGRESS: c_int = ncclResult_t::ncclInProgress as c_int;
 const BYTES: c_int = ncclDataType_t::ncclUint8 as c_int;
 
-/// What each rank says of itself before they join: whether it has the library, and the number of its GPU.
+/// Bytes that each rank tells about itself before joining: whether it has the library, and the UUID of its GPU.
 const SAYS: usize = 17;
 const ID: usize = size_of::<ncclUniqueId>();
 
-/// How long a rank looks before it sleeps between looks, and how often it asks others.
+/// How long a rank polls without sleeping, how long it sleeps afterwards, and after how many polls it checks other
+/// ranks.
 const LOOK: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(50);
 const ASK: u32 = 64;
@@ -114,10 +115,10 @@ const ASK: u32 = 64;
 /// The communicators of a queue, by axis of the mesh.
 #[derive(Default)]
 pub struct Meeting {
-    /// None where the ranks go through their hosts.
+    /// `None` if the ranks exchange through their hosts.
     groups: BTreeMap<usize, Option<Group>>,
     how: Option<String>,
-    /// What needs the others and may be under way.
+    /// The last collective that was enqueued, and may not have ended.
     busy: Option<Collective>,
 }
 
@@ -126,17 +127,17 @@ struct Group {
     comm: Comm,
 }
 
-// SAFETY: a communicator is for whatever thread uses it, one at a time; a queue is used so.
+// SAFETY: any thread may use a communicator, one at a time; the queue that owns it is used so.
 unsafe impl Send for Group {}
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // SAFETY: made once, ended once. Ending in another way waits for ranks that may be gone.
+        // SAFETY: created once, ended once. Any other function to end it waits for ranks that may be gone.
         unsafe { (self.library.functions.abort)(self.comm) };
     }
 }
 
-/// One that waits: for whom, and until when.
+/// State of a rank that waits for a collective.
 struct Wait<'a> {
     link: &'a dyn Link,
     stop: &'a Stop<'a>,
@@ -146,7 +147,7 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Errors: E0305, E0306, E0408.
+    /// Pauses, and from time to time checks other ranks and the stop conditions. Errors: E0305, E0306, E0408.
     fn look(&mut self) -> Result<()> {
         self.looks += 1;
         if self.looks % ASK == 1 {
@@ -166,7 +167,7 @@ impl Wait<'_> {
 }
 
 impl Group {
-    /// Waits until the library has carried out the call before. Errors as [`Wait::look`], and E0408.
+    /// Waits until the library has carried out the previous call. Errors: E0305, E0306, E0408.
     fn settle(&self, wait: &mut Wait) -> Result<()> {
         loop {
             match self.state()? {
@@ -179,7 +180,7 @@ impl Group {
     /// Whether the library is idle. Errors: E0408.
     fn state(&self) -> Result<bool> {
         let mut code = 0;
-        // SAFETY: the communicator is there; the library writes its answer to the place given.
+        // SAFETY: the communicator exists; the library writes its result to the given location.
         let asked = unsafe { (self.library.functions.async_error)(self.comm, &mut code) };
         self.library.check(asked, "tell its state")?;
         self.library.check(code, "exchange")?;
@@ -188,21 +189,22 @@ impl Group {
 }
 
 impl Meeting {
-    /// How ranks exchange, once they have.
+    /// Returns how the ranks exchange; `None` before they first have.
     pub fn how(&self) -> Option<&str> {
         self.how.as_deref()
     }
 
-    /// Forgets the communicators: all ranks do, after a call that failed.
+    /// Drops the communicators; all ranks do so after a call that failed.
     pub fn renew(&mut self) {
         self.groups.clear();
         self.busy = None;
     }
 
-    /// Begins a collective on the queue; false where the ranks have to go through their hosts. Errors: E0305, E0306, E0408.
+    /// Enqueues a collective. Returns false if the ranks must exchange through their hosts. Errors: E0305, E0306,
+    /// E0408.
     ///
     /// # Safety
-    /// As for [`Queue::copy`], with the bytes of the own operand and of the result.
+    /// As for [`Queue::copy`], with the bytes of this rank's operand and of the result.
     pub unsafe fn exchange(
         &mut self,
         queue: &mut dyn Queue,
@@ -230,7 +232,7 @@ impl Meeting {
         let begun = |code| group.library.check(code, "begin to exchange");
         let mut place = to;
         match form {
-            // SAFETY: the buffers have these elements, as the caller says.
+            // SAFETY: the caller guarantees that the buffers have these elements.
             Form::Reduce { elements, dtype, f: op } => {
                 begun(unsafe { (f.all_reduce)(pointer(from), pointer(to), elements, dtype, op, comm, stream) })?
             }
@@ -242,7 +244,8 @@ impl Meeting {
                 if rows > 1 {
                     place = staging(what.operands.iter().map(Operand::bytes).sum())?;
                 }
-                // SAFETY: as above; each rank's operand has its place behind those before it, in the result or in staging.
+                // SAFETY: as above; the operands are stored one behind the other, in the result or in the staging
+                // memory.
                 unsafe {
                     begun((f.group_start)())?;
                     let mut at = place;
@@ -262,7 +265,8 @@ impl Meeting {
             let mut column = 0;
             for operand in what.operands {
                 let width = operand.bytes() / rows;
-                // SAFETY: staging has the operands, the result a row of each side by side.
+                // SAFETY: the staging memory holds the operands; a row of the result holds one row of each, side by
+                // side.
                 unsafe { queue.copy_rows((place, width), (to + column as u64, pitch), width, rows) }?;
                 (place, column) = (place + operand.bytes() as u64, column + width);
             }
@@ -270,7 +274,7 @@ impl Meeting {
         Ok(true)
     }
 
-    /// Waits until all that the queue has been given is done. Errors: E0305, E0306, E0408; then nothing is under way.
+    /// Waits until the queue is idle. Errors: E0305, E0306, E0408; then nothing is under way any more.
     pub fn settle(&mut self, queue: &mut dyn Queue, link: &dyn Link, stop: &Stop) -> Result<()> {
         let Some(op) = self.busy.take() else { return Ok(()) };
         let mut wait = Wait { link, stop, op: &op, begun: Instant::now(), looks: 0 };
@@ -291,14 +295,14 @@ impl Meeting {
         waited
     }
 
-    /// All ranks of a group tell what they have; where they can, they join. Errors: E0305, E0306, E0408.
+    /// Creates a communicator for the ranks of a group, if all can take part. Errors: E0305, E0306, E0408.
     fn join(&mut self, what: &Exchange, link: &dyn Link, gpu: &[u8; 16], wait: &mut Wait) -> Result<Option<Group>> {
         let (n, own, library) = (what.ranks.len(), what.own, library());
         let says = |rows: usize, bytes: usize| Operand { dtype: DType::U8, dims: vec![rows, bytes] };
         let share = |op: &Collective, operand: Operand, result: Operand, from: &[u8], to: &mut [u8]| {
             let operands = vec![operand; n];
             let what = Exchange { op, operands: &operands, result: &result, ..*what };
-            // SAFETY: both have the bytes of their dimensions, and are apart.
+            // SAFETY: both have the bytes of their dimensions, and do not overlap.
             unsafe { link.exchange(&what, from.as_ptr(), to.as_mut_ptr(), wait.stop) }
         };
         let mesh = what.op.mesh();
@@ -321,7 +325,7 @@ impl Meeting {
         };
         let mut id = ncclUniqueId { internal: [0; ID] };
         if own == 0 {
-            // SAFETY: the library writes its answer to the place given.
+            // SAFETY: the library writes its result to the given location.
             library.check(unsafe { (library.functions.unique_id)(&mut id) }, "begin")?;
         }
         let (mut told, sent) = ([0; ID], id.internal.map(|c| c as u8));
@@ -339,7 +343,7 @@ impl Meeting {
             splitShare: UNSET,
         };
         let mut comm = std::ptr::null_mut();
-        // SAFETY: the number is the group's, the configuration of the version that it says.
+        // SAFETY: the id belongs to the group, and the configuration has the version that it states.
         let begun = unsafe { (library.functions.init)(&mut comm, n as c_int, id, own as c_int, &mut config) };
         library.check(begun, "join the ranks")?;
         let group = Group { library, comm };
@@ -349,7 +353,7 @@ impl Meeting {
     }
 }
 
-/// A collective as the library has it.
+/// A collective in terms of the library.
 #[derive(Clone, Copy)]
 enum Form {
     Reduce {
@@ -361,7 +365,7 @@ enum Form {
     Gather {
         bytes: usize,
     },
-    /// Parts of any size, a piece of each in every row of the result.
+    /// Parts of any size, each contributing a piece to every row of the result.
     Parts {
         rows: usize,
         pitch: usize,
@@ -369,8 +373,8 @@ enum Form {
 }
 
 impl Form {
-    /// Largest and smallest numbers with a fraction go another way: the library does not say what they are of a NaN. So do
-    /// averages, which it has had since 2.10 only.
+    /// Returns `None` for collectives that do not use NCCL, among them the maximum and minimum of floating-point
+    /// numbers, because NCCL does not specify their result for NaN, and averages, which it has only had since 2.10.
     fn of(what: &Exchange) -> Option<Form> {
         let (first, result) = (&what.operands[0], what.result);
         match *what.op {

@@ -1,13 +1,13 @@
-//! what the first rank tells the others to do, as bytes; and what a rank says of its failure
+//! messages from the first rank to the others, as bytes; and the text of a rank's failure
 
 use sardonyx_base::{Error, ErrorKind, Fault, error};
 
-/// What all ranks do; nothing at all ends them.
+/// An order to all ranks; an empty one ends them.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Order {
     #[prost(uint32, tag = "1")]
     pub call: u32,
-    /// By axis: the phase to begin at.
+    /// By lane: the phase to begin at.
     #[prost(uint32, repeated, tag = "2")]
     pub bases: Vec<u32>,
     #[prost(message, optional, tag = "3")]
@@ -16,26 +16,26 @@ pub struct Order {
     pub load: Option<Load>,
     #[prost(message, optional, tag = "5")]
     pub open: Option<Open>,
-    /// A session that nobody needs any more.
+    /// A session to drop.
     #[prost(uint64, optional, tag = "6")]
     pub close: Option<u64>,
     #[prost(message, optional, tag = "7")]
     pub measure: Option<Measure>,
 }
 
-/// Makes one collective again and again.
+/// Repeats one collective.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Measure {
     #[prost(string, tag = "1")]
     pub op: String,
-    /// Of the result.
+    /// Size of the result in bytes.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
     #[prost(uint32, tag = "3")]
     pub times: u32,
     #[prost(uint32, tag = "4")]
     pub ranks: u32,
-    /// The algorithm's name; empty for the library of the transport, where it has collectives of its own.
+    /// Name of the algorithm; empty for the collectives of the transport's own library.
     #[prost(string, tag = "5")]
     pub algorithm: String,
 }
@@ -51,7 +51,7 @@ pub struct Load {
     pub device: String,
     #[prost(string, optional, tag = "4")]
     pub level: Option<String>,
-    /// Which artifact it is.
+    /// Identifies the artifact.
     #[prost(bytes, tag = "5")]
     pub identity: Vec<u8>,
     #[prost(bool, tag = "6")]
@@ -80,22 +80,22 @@ pub struct Run {
     pub entry: String,
     #[prost(message, repeated, tag = "2")]
     pub inputs: Vec<Input>,
-    /// Nanoseconds from now on.
+    /// Time limit in nanoseconds, from now on.
     #[prost(uint64, optional, tag = "3")]
     pub limit: Option<u64>,
     #[prost(message, optional, tag = "4")]
     pub cache: Option<CacheRef>,
-    /// Caches that nobody needs any more.
+    /// Caches to drop.
     #[prost(uint64, repeated, tag = "5")]
     pub dropped: Vec<u64>,
     #[prost(uint64, tag = "6")]
     pub session: u64,
-    /// The call before it failed: what ranks have agreed on is forgotten.
+    /// Whether the previous call failed, so that the ranks must join anew.
     #[prost(bool, tag = "7")]
     pub renew: bool,
 }
 
-/// A tensor in the room of the first rank.
+/// A tensor of the order's payload, `bytes` bytes at offset `at`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Input {
     #[prost(string, tag = "1")]
@@ -110,7 +110,7 @@ pub struct Input {
     pub bytes: u64,
 }
 
-/// The cache of the first rank, of which every rank has its own.
+/// Refers to a cache of the first rank, of which every rank has a counterpart.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct CacheRef {
     #[prost(uint64, tag = "1")]
@@ -121,13 +121,13 @@ pub struct CacheRef {
     pub len: u64,
 }
 
-/// An error as text.
+/// Serializes an error as text.
 pub fn told(error: &Error) -> String {
     let optional = |part: &Option<String>| part.clone().unwrap_or_default().replace('\n', " ");
     [error.code.to_string(), optional(&error.node), optional(&error.help), error.message.clone()].join("\n")
 }
 
-/// The error of a rank, from its text.
+/// Parses the text of a rank's error.
 pub fn heard(text: &str, rank: usize) -> Box<Error> {
     let mut lines = text.splitn(4, '\n');
     let mut next = || lines.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! orders of the first rank  =>  what another rank does, on a thread or in a process of its own
+//! orders of the first rank  =>  the work of another rank, on a thread or in another process
 
 use super::link::{Link, Payload};
 use super::measure;
@@ -20,16 +20,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A rank that waits for orders.
+/// A rank that carries out orders.
 pub struct Peer {
     pub link: Arc<dyn Link>,
-    /// Absent until it has been told which.
+    /// Absent until an order has loaded it.
     pub model: Option<Model>,
     sessions: BTreeMap<u64, Session>,
     caches: BTreeMap<u64, Cache<'static>>,
 }
 
-/// How far weights are hashed, as a number.
+/// How weights are verified; orders contain the index.
 static VERIFY: [Verify; 3] = [Verify::Full, Verify::Lazy, Verify::Off];
 
 impl Load {
@@ -48,7 +48,7 @@ impl Load {
             Some(name) => Some(Level::from_name(name).ok_or_else(unfit)?),
             None => None,
         };
-        // What the first rank trusts, this one does: it loads no other file.
+        // The artifact is the one that the first rank trusts (`identity`), so no trust of its own is needed.
         let options = LoadOptions::new(Trust::default()).copied(self.copied);
         Ok(options.verify(verify).device(device).cpu(cpu).selftest(false))
     }
@@ -59,7 +59,7 @@ impl Peer {
         Peer { link, model, sessions: BTreeMap::new(), caches: BTreeMap::new() }
     }
 
-    /// Carries out orders until the last one. Errors: E0408 where the first rank is gone.
+    /// Carries out orders until the last one. Errors: E0408 if the first rank is gone.
     pub fn serve(mut self) -> Result<()> {
         let link = self.link.clone();
         loop {
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// False for the last one.
+    /// Carries out an order. Returns false for the last one.
     fn carry_out(&mut self, order: &Order, payload: &Payload) -> Result<bool> {
         match order {
             Order { run: Some(run), .. } => self.run(run, payload)?,
@@ -138,7 +138,7 @@ impl Peer {
     }
 }
 
-/// However an order ends on a rank, the others are told so.
+/// Guard that reports the end of an order to the other ranks, even after a panic.
 struct Ended<'a> {
     link: &'a dyn Link,
     well: Cell<bool>,

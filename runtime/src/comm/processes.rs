@@ -1,7 +1,7 @@
-//! ranks in processes of their own: this program started again, with the shared memory inherited
+//! ranks in other processes: this program started again, inheriting the shared memory
 //!
-//! The first rank watches the others: one that ends or is stopped fails the call that is under way, with what happened to it.
-//! The others look whether the first one is there while they wait.
+//! The first rank watches the others: if one ends or is stopped, the current call fails with an error that says so. The
+//! other ranks check whether the first one still exists while they wait.
 
 use super::link::Link;
 use super::mpi;
@@ -18,10 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a process that is a rank finds in its environment: file, rank, ranks, room, first process.
+/// Environment variable of a rank's process: file descriptor, rank, number of ranks, size of a room, and pid of the
+/// first rank.
 const VARIABLE: &str = "SARDONYX_RANK";
 
-/// How long a rank may be stopped before its call is given up.
+/// How long a rank may be stopped before its call fails.
 const STOPPED: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -40,27 +41,27 @@ struct Watch {
     last: Arc<AtomicU32>,
 }
 
-/// What has happened to a process.
+/// Status of a process.
 #[derive(Default)]
 struct State {
-    /// Why nobody can count on it.
+    /// Why the process cannot be relied on any more.
     gone: Option<String>,
-    /// It has been waited for: its number may be another's.
+    /// Whether the process has been waited for: then its pid may belong to another one.
     ended: bool,
 }
 
 impl Process {
-    /// Starts this program as a rank.
+    /// Starts this program as a rank. Errors: E0408.
     pub fn start(segment: &Arc<Segment>, rank: usize, last: &Arc<AtomicU32>) -> Result<Process> {
         let failed = |e: std::io::Error| Error::user("E0408", format!("rank {rank} cannot be started: {e}"));
         let file = segment.file().ok_or_else(|| Error::defect("memory that no process shares"))?.as_raw_fd();
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.env(VARIABLE, format!("{file} {rank} {} {} {}", segment.n_ranks, segment.room, std::process::id()));
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        // SAFETY: only functions that may be called between fork and exec.
+        // SAFETY: calls only functions that are allowed between fork and exec.
         unsafe {
             command.pre_exec(move || {
-                // It stays open in this process alone, and the rank ends with the thread that started it at the latest.
+                // Clears close-on-exec in the child alone, so that no other child of this process inherits the file.
                 match libc::fcntl(file, libc::F_SETFD, 0) {
                     0 => Ok(()),
                     _ => Err(std::io::Error::last_os_error()),
@@ -77,19 +78,19 @@ impl Process {
         Ok(Process { watch, watcher: Some(watcher.map_err(failed)?) })
     }
 
-    /// Why nobody can count on it.
+    /// Returns why the process cannot be relied on any more.
     pub fn gone(&self) -> Option<String> {
         self.watch.state().gone.clone()
     }
 
-    /// It has been told to end; at some time it must.
+    /// Waits until the process, which has been told to end, has done so; kills it at `by`.
     pub fn end(mut self, by: Instant) {
         while self.gone().is_none() && Instant::now() < by {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.watch.signal(libc::SIGKILL);
         if let Some(watcher) = self.watcher.take() {
-            // It returns when the process has ended; a panic was told when it was.
+            // The watcher returns when the process has ended; a panic has already been reported.
             let _ = watcher.join();
         }
     }
@@ -112,7 +113,7 @@ impl Watch {
     fn signal(&self, signal: i32) {
         let state = self.state();
         if !state.ended {
-            // SAFETY: the process has not been waited for, so that the number is its own.
+            // SAFETY: the process has not been waited for, so the pid is still its own.
             unsafe { libc::kill(self.pid, signal) };
         }
     }
@@ -120,11 +121,11 @@ impl Watch {
     fn watch(&self) {
         let mut stopped: Option<Instant> = None;
         loop {
-            // SAFETY: zeros are a value of it.
+            // SAFETY: all zeros are a valid value.
             let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
             let poll = if stopped.is_some() { libc::WNOHANG } else { 0 };
             let kinds = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED | libc::WNOWAIT | poll;
-            // SAFETY: the number is that of a child which has not been waited for.
+            // SAFETY: the pid is that of a child that has not been waited for.
             let waited = unsafe { libc::waitid(libc::P_PID, self.pid as libc::id_t, &mut info, kinds) };
             if waited != 0 {
                 if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
@@ -157,7 +158,7 @@ impl Watch {
         }
     }
 
-    /// Notes what has been seen of the process, so that it is not seen again.
+    /// Consumes a state change that `watch` has seen, so that it is not reported again.
     fn take(&self, kind: i32) {
         // SAFETY: as in `watch`.
         unsafe {
@@ -174,7 +175,7 @@ impl Watch {
         self.fail(how, "load the model again");
     }
 
-    /// The call that is under way cannot end well.
+    /// Fails the current call, unless this rank has already ended it.
     fn fail(&self, how: &str, help: &str) {
         self.state().gone = Some(how.to_string());
         let call = self.last.load(Ordering::SeqCst);
@@ -186,12 +187,13 @@ impl Watch {
     }
 }
 
-/// In a process that was started as a rank, by [`Transport::Processes`](crate::Transport) or by an MPI launcher: what the first rank orders, and the exit code at the end. A
-/// program that loads models with such a transport calls this before all else; in any other process it does nothing.
+/// Serves as a rank if this process was started as one, by [`Transport::Processes`](crate::Transport) or by an MPI
+/// launcher: carries out the orders of the first rank, and returns the exit code. A program that loads models with such
+/// a transport must call this before anything else; in any other process it does nothing.
 pub fn serve_rank() -> Option<i32> {
     let served = match std::env::var(VARIABLE) {
         Ok(told) => {
-            // SAFETY: no other thread has been started yet, as the caller is asked.
+            // SAFETY: no other thread has been started yet, as the documentation requires.
             unsafe { std::env::remove_var(VARIABLE) };
             attach(&told).and_then(|rank| Peer::new(Arc::new(rank), None).serve())
         }
@@ -224,7 +226,7 @@ fn attach(told: &str) -> Result<Shared> {
     if rank >= n {
         return Err(unfit());
     }
-    // SAFETY: the first rank has opened it for this process, in which nothing else knows it.
+    // SAFETY: the first rank has opened the file for this process, in which nothing else uses it.
     let file = unsafe { OwnedFd::from_raw_fd(i32::try_from(file).map_err(|_| unfit())?) };
     let segment = Arc::new(Segment::attach(file, n, room)?);
     let leader = libc::pid_t::try_from(number(leader)?).map_err(|_| unfit())?;

@@ -1,7 +1,8 @@
-//! memory that all ranks of a host see: words to wait for, what each rank has posted, and a room for each
+//! memory that all ranks of a host share: words to wait for, what each rank has posted, and a room for each rank
 //!
-//! One mapping for the world. A room is far larger than what anybody needs; memory is taken where it is touched. A rank's
-//! arena begins at the start of its room and grows in place; what it posts from elsewhere is copied to the second half.
+//! There is one mapping for all ranks. A room is far larger than needed, because only touched pages take memory. A
+//! rank's arena starts at the beginning of its room and grows in place; data that it posts from elsewhere is copied to
+//! the second half.
 
 use super::wire::Wire;
 use sardonyx_base::{Error, Result};
@@ -12,22 +13,22 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Axes of a mesh.
+/// Maximum number of axes of a mesh.
 pub const AXES_MAX: usize = 4;
-/// What a rank counts its phases of: the collectives along each axis, and at last its sends.
+/// Number of phase counters of a rank: one for the collectives along each axis, and one for its sends.
 pub const LANES: usize = AXES_MAX + 1;
-/// The lane of sends, in which a phase follows from the step: who has no part in a send does not count.
+/// Lane of sends. Its phases follow from the index of the step, because ranks without a part in a send do not count it.
 pub const SENDS: usize = AXES_MAX;
-/// Bytes that are posted beside the description.
+/// Largest operand in bytes that is posted beside its description.
 pub const SMALL_MAX: usize = sardonyx_base::schedule::SMALL_MAX;
-/// What a rank says of its failure.
+/// Maximum size of a failure's text in bytes.
 const TEXT_MAX: usize = 2048;
 
-/// Rooms, as large as the system grants them.
+/// Sizes of a room; the largest that the system grants is used.
 const ROOMS: [usize; 3] = [64 << 30, 4 << 30, 512 << 20];
 const PAGE: usize = 4096;
 
-/// A number that others wait for.
+/// A number that other ranks can wait for.
 #[repr(C, align(64))]
 pub struct Word {
     value: AtomicU32,
@@ -39,7 +40,7 @@ impl Word {
         self.value.load(Ordering::Acquire)
     }
 
-    /// Whoever waits for another value looks again.
+    /// Stores a value, and wakes the ranks that wait for a change.
     pub fn set(&self, value: u32) {
         self.value.store(value, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -48,49 +49,49 @@ impl Word {
     }
 
     pub fn wake(&self) {
-        // SAFETY: the word is there, and the kernel only looks for its waiters.
+        // SAFETY: the word exists, and the kernel only looks up its waiters.
         unsafe { libc::syscall(libc::SYS_futex, self.value.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 
-    /// Sleeps while the value is `seen`, no longer than `limit`.
+    /// Sleeps while the value is `seen`, for at most `limit`.
     pub fn sleep(&self, seen: u32, limit: Duration) {
         let limit = libc::timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos().into() };
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the word and the limit are there for as long as the call.
+        // SAFETY: the word and the limit outlive the call.
         unsafe { libc::syscall(libc::SYS_futex, self.value.as_ptr(), libc::FUTEX_WAIT, seen, &limit) };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// What a rank brings to a collective.
+/// Description of a rank's part in a collective.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// Which collective at which step it is.
+    /// Fingerprint of the collective and its step.
     pub what: u64,
-    /// Where in the segment its operand is, and its result will be.
+    /// Offsets in the segment of its operand, and of its result.
     pub operand: u64,
     pub result: u64,
-    /// When, by the host's clock.
+    /// Time of posting, by the host's monotonic clock.
     pub at_ns: u64,
 }
 
-/// What all ranks look at.
+/// State that all ranks share.
 #[repr(C)]
 struct Header {
-    /// The order to the other ranks, counted.
+    /// Number of the last order to the other ranks.
     order: Word,
-    /// The call that failed and, in the lower bits, the rank that was first to fail, counted from 1.
+    /// The call that failed and, in the lower 32 bits, the first rank that failed, counted from 1.
     failed: AtomicU64,
-    /// The slow links that are acted out ([`Wire`]): nanoseconds, and bytes a second.
+    /// The emulated links ([`Wire`]): latency in nanoseconds, and rate in bytes per second; 0 without emulation.
     latency_ns: AtomicU64,
     bytes_per_s: AtomicU64,
 }
 
-/// What one rank tells the others.
+/// State of one rank, which the others read.
 #[repr(C)]
 struct Control {
-    /// By lane: how far it is.
+    /// By lane: the number of phases that it has reached.
     phases: [Word; LANES],
     /// The last order that it has carried out.
     idle: Word,
@@ -99,7 +100,7 @@ struct Control {
     text: [u8; TEXT_MAX],
 }
 
-/// Of each rank: the control block, and two small operands for each axis.
+/// Bytes of each rank: the control block, and two slots for small operands for each axis.
 const CONTROL: usize = size_of::<Control>().next_multiple_of(PAGE) + AXES_MAX * 2 * SMALL_MAX;
 
 pub struct Segment {
@@ -107,17 +108,17 @@ pub struct Segment {
     bytes: usize,
     pub n_ranks: usize,
     pub room: usize,
-    /// Where other processes can map it.
+    /// The file that other processes map.
     file: Option<OwnedFd>,
 }
 
-// SAFETY: words are atomic; what else is written, only one rank writes at a time, as the protocol of `shared.rs` says.
+// SAFETY: words are atomic; everything else has one writer at a time, as the protocol of `shared.rs` ensures.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// For threads of one process. Errors: E0304.
+    /// Creates a segment for threads of one process. Errors: E0304.
     pub fn private(n_ranks: usize) -> Result<Segment> {
         let map = |bytes| map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1);
         let found = ROOMS.iter().find_map(|&room| Some((room, map(Segment::size(n_ranks, room)?)?)));
@@ -131,25 +132,25 @@ impl Segment {
         Ok(segment)
     }
 
-    /// For processes, which inherit the file that is nowhere but in memory. Errors: E0304.
+    /// Creates a segment for several processes, which inherit its anonymous file. Errors: E0304.
     pub fn shared(n_ranks: usize) -> Result<Segment> {
-        // SAFETY: the name is a string that ends.
+        // SAFETY: the name is a zero-terminated string.
         let fd = unsafe { libc::memfd_create(c"sardonyx".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
             return Err(refused(n_ranks));
         }
-        // SAFETY: it is open and nobody else's.
+        // SAFETY: the descriptor is open and has no other owner.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         let fits = |room: &&usize| {
             let bytes = Segment::size(n_ranks, **room).and_then(|bytes| libc::off_t::try_from(bytes).ok());
-            // SAFETY: the file is open; it has no other pages than those that are touched.
+            // SAFETY: the file is open; only pages that are touched take memory.
             bytes.is_some_and(|bytes| unsafe { libc::ftruncate(fd, bytes) } == 0)
         };
         let room = ROOMS.iter().find(fits).ok_or_else(|| refused(n_ranks))?;
         Segment::attach(file, n_ranks, *room)
     }
 
-    /// That of another process. Errors: E0304, E0408 where it is none.
+    /// Maps the segment of another process. Errors: E0304; E0408 if the file does not have the size of this mesh.
     pub fn attach(file: OwnedFd, n_ranks: usize, room: usize) -> Result<Segment> {
         let bytes = Segment::size(n_ranks, room).ok_or_else(|| refused(n_ranks))?;
         let length = File::from(file.try_clone().map_err(|_| refused(n_ranks))?).metadata().map(|m| m.len());
@@ -169,13 +170,13 @@ impl Segment {
         (CONTROL + room).checked_mul(n_ranks)?.checked_add(PAGE).filter(|n| *n <= isize::MAX as usize)
     }
 
-    /// The address of a place in it.
+    /// Returns the address of an offset.
     pub fn at(&self, place: usize) -> *mut u8 {
         debug_assert!(place <= self.bytes);
         self.start.as_ptr().wrapping_add(place)
     }
 
-    /// The place of an address, where `bytes` from it on are in the arena of a rank.
+    /// Returns the offset of an address, if `bytes` bytes from there on are in the arena of a rank.
     pub fn place(&self, rank: usize, address: *const u8, bytes: usize) -> Option<usize> {
         let at = (address as usize).checked_sub(self.start.as_ptr() as usize)?;
         let arena = self.room_at(rank)..self.staging(rank);
@@ -186,18 +187,18 @@ impl Segment {
         PAGE + self.n_ranks * CONTROL + rank * self.room
     }
 
-    /// Where what is not in the arena is copied to: two halves, one for operands and one for results.
+    /// Returns the offset of a rank's staging memory, for data outside the arena: operands first, then results.
     pub fn staging(&self, rank: usize) -> usize {
         self.room_at(rank) + self.room / 2
     }
 
-    /// Whether a range lies in what is shared.
+    /// Whether a range is within the segment.
     pub fn holds(&self, place: usize, bytes: usize) -> bool {
         place.checked_add(bytes).is_some_and(|end| end <= self.bytes)
     }
 
     fn header(&self) -> &Header {
-        // SAFETY: the mapping begins with it; zeros are a value of it, and it has only atomics.
+        // SAFETY: the mapping begins with the header; all zeros are a valid value, and it has only atomics.
         unsafe { &*self.at(0).cast() }
     }
 
@@ -206,7 +207,7 @@ impl Segment {
         self.at(PAGE + rank * CONTROL).cast()
     }
 
-    /// Has ranks exchange as over such links.
+    /// Makes ranks exchange as over slow links.
     pub fn slow_down(&self, wire: Wire) {
         let header = self.header();
         header.latency_ns.store(u64::try_from(wire.latency.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
@@ -248,11 +249,11 @@ impl Segment {
         unsafe { (&raw const (*self.control(rank)).posted[lane][slot]).read() }
     }
 
-    /// Says that a rank failed in a call, and why; the first one of a call is remembered.
+    /// Records that a rank failed in a call, and why; of several ranks in a call, the first is remembered.
     pub fn fail(&self, call: u32, rank: usize, why: &str) {
         let end = (0..=why.len().min(TEXT_MAX)).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
         let control = self.control(rank);
-        // SAFETY: only the rank itself writes there; others read when it has failed, and only what is there then.
+        // SAFETY: only the rank itself writes there; others read the text only after the failure is announced.
         unsafe {
             (&raw mut (*control).text).cast::<u8>().copy_from_nonoverlapping(why.as_ptr(), end);
             (*control).text_bytes.store(end as u32, Ordering::Release);
@@ -265,19 +266,19 @@ impl Segment {
         }
     }
 
-    /// The rank that was first to fail in a call.
+    /// Returns the rank that was first to fail in a call.
     pub fn failed(&self, call: u32) -> Option<usize> {
         let seen = self.header().failed.load(Ordering::Acquire);
         ((seen >> 32) as u32 == call).then(|| (seen as u32 as usize).wrapping_sub(1)).filter(|r| *r < self.n_ranks)
     }
 
-    /// Why a rank failed.
+    /// Returns why a rank failed.
     pub fn why(&self, rank: usize) -> String {
         let control = self.control(rank);
         // SAFETY: within the control block.
         let bytes = unsafe { (*control).text_bytes.load(Ordering::Acquire) } as usize;
         let mut text = vec![0; bytes.min(TEXT_MAX)];
-        // SAFETY: as above; the rank has written it before.
+        // SAFETY: as above; the rank has written the text before.
         unsafe { text.as_mut_ptr().copy_from_nonoverlapping((&raw const (*control).text).cast(), text.len()) };
         String::from_utf8_lossy(&text).into_owned()
     }

@@ -1,10 +1,9 @@
-//! a collective among ranks that share memory
+//! collectives among ranks that share memory
 //!
-//! A rank posts where its operand is, and counts its phase on. When all others of its group have done so too, it reads
-//! theirs. What is small is copied to a slot beside the description, of which there are two: a rank fills one again only
-//! when all have met at the next collective, and so have read it. Of larger operands the arena itself is read, and the ranks
-//! wait for each other once more before they go on. Who begins an exchange posts, and goes on; the rest is done when the
-//! result is wanted.
+//! A rank posts where its operand is, and increments its phase. When all others of its group have done so, it reads
+//! their operands. A small operand is copied to one of two slots beside the description; a slot is reused only after
+//! all ranks have met at the next collective, and so have read it. A larger operand is read in the arena, and the ranks
+//! wait for each other once more before they continue. `begin_exchange` only posts; the rest is done in `end_exchange`.
 
 use super::link::fitting;
 use super::link::{Exchange, Link, Payload, laid};
@@ -25,48 +24,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A rank of a host.
+/// A rank that shares memory with the others.
 pub struct Shared {
     segment: Arc<Segment>,
     rank: usize,
-    /// The order that it carries out.
+    /// Number of the order that it carries out.
     call: Arc<AtomicU32>,
-    /// By axis: how many collectives the call has met so far.
+    /// By axis: number of collectives in the current call so far.
     met: [AtomicU32; AXES_MAX],
-    /// The phase of sends that the call has begun at.
+    /// The phase of the send lane at the start of the call.
     sends_from: AtomicU32,
-    /// How often a word is looked at before sleeping.
+    /// How often a word is polled before sleeping.
     looks: AtomicU32,
-    /// The process that orders what this one does, where it is another.
+    /// Pid of the first rank's process, if it is another one.
     leader: Option<libc::pid_t>,
-    /// The last schedules.
+    /// Schedules of recent collectives, the latest first.
     known: Mutex<Vec<Known>>,
-    /// Of the first rank: where the others are.
+    /// First rank only: the threads or processes of the others.
     members: Mutex<Members>,
 }
 
-/// What is done in a collective of such operands.
+/// The schedule of a collective with certain operands.
 type Known = (Collective, Vec<Operand>, Arc<Rounds>);
 
-/// Where the other ranks are.
+/// The other ranks.
 pub enum Members {
     Threads(Vec<JoinHandle<()>>),
     Processes(Vec<Process>),
 }
 
-/// Schedules kept: a model has few shapes of operands.
+/// Number of schedules that are kept: a model has few different operand shapes.
 const KNOWN_MAX: usize = 64;
-/// Looks at a word before a rank that has a processor of its own sleeps: some ten microseconds.
+/// Polls of a word before a rank with its own processor sleeps, which take about ten microseconds.
 const LOOKS: u32 = 4000;
-/// How long a sleeping rank does not look at deadlines and failures.
+/// Interval at which a sleeping rank checks deadlines and failures.
 const NAP: Duration = Duration::from_millis(20);
-/// What is combined at once, so that it stays in the nearest cache.
+/// Bytes that are combined at once, so that they stay in the innermost cache.
 const CHUNK: usize = 16 << 10;
-/// How long a rank looks for an order, or for the end of one, before it sleeps.
+/// How long a rank polls for an order, or for the end of one, before it sleeps.
 const LOOK: Duration = Duration::from_micros(50);
-/// Bytes of an order without its inputs.
+/// Maximum size of an order in bytes, without its inputs.
 const ORDER_MAX: usize = 1 << 20;
-/// How long the others may take to end.
+/// How long the other ranks may take to end.
 const END: Duration = Duration::from_secs(2);
 
 impl Shared {
@@ -81,14 +80,14 @@ impl Shared {
         Shared { leader: Some(leader), ..self }
     }
 
-    /// As the first rank of these; `call` is what those who watch them look at.
+    /// Makes this the first rank of `members`; `call` is also read by the threads that watch them.
     pub fn leading(self, members: Members, call: Arc<AtomicU32>) -> Shared {
         Shared { members: Mutex::new(members), call, ..self }
     }
 
-    /// Whether the process that orders is gone.
+    /// Whether the process of the first rank is gone.
     fn is_left(&self) -> bool {
-        // SAFETY: it only asks.
+        // SAFETY: only queries the parent's pid.
         self.leader.is_some_and(|pid| unsafe { libc::getppid() } != pid)
     }
 
@@ -96,7 +95,7 @@ impl Shared {
         self.looks.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes part in a call from its start on. `bases` are beyond all phases of the calls before.
+    /// Begins a call. `bases` are phases beyond those of all earlier calls.
     fn begin(&self, call: u32, bases: &[u32]) {
         self.call.store(call, Ordering::SeqCst);
         for (lane, base) in bases.iter().enumerate().take(LANES) {
@@ -108,10 +107,10 @@ impl Shared {
         }
     }
 
-    /// What the phases of the next call may begin at, when no rank is in one.
+    /// Returns the phases at which the next call may begin; no rank may be in a call.
     fn bases(&self) -> Vec<u32> {
         let phases = |lane| (0..self.segment.n_ranks).map(move |rank| self.segment.phase(rank, lane).get());
-        // Counted from an own phase, they are near each other, whatever their values.
+        // Relative to this rank's phase, the others are near, even if the counters have wrapped around.
         let furthest = |lane| {
             let own = self.segment.phase(self.rank, lane).get();
             let ahead = phases(lane).map(|p| p.wrapping_sub(own) as i32).max().unwrap_or(0);
@@ -128,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// The rounds of this rank, where all fit each other.
+    /// Returns this rank's moves by round, after checking that operands and result fit. Errors: E0303.
     fn rounds(&self, what: &Exchange) -> Result<Arc<Rounds>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().find(|(op, of, _)| op == what.op && of == what.operands);
@@ -142,10 +141,11 @@ impl Shared {
         Ok(rounds)
     }
 
-    /// `gives`: the others get what is made too; the number of this rank among them.
+    /// Carries out the moves of a round. With `gives`, the index of this rank, the result is also written to all other
+    /// ranks.
     ///
     /// # Safety
-    /// The ranges are within operands and results, and nobody writes what is read.
+    /// The ranges are within operands and results, and nothing writes what is read.
     unsafe fn carry(&self, round: &[Move], all: &[Posted], dtype: DType, to: *mut u8, gives: Option<usize>) {
         let from = |m: &Move| match m.from {
             Source::Operand(at) => self.segment.at(all[at].operand as usize + m.at).cast_const(),
@@ -153,7 +153,7 @@ impl Shared {
         };
         let mut rest = round;
         while let Some(first) = rest.first() {
-            // One range, as it is, and those that are combined with it.
+            // A move that copies, followed by those that are combined with the same range.
             let n = 1 + rest[1..].iter().take_while(|m| m.combine.is_some() && m.to == first.to).count();
             let (chain, after) = rest.split_at(n);
             rest = after;
@@ -162,7 +162,7 @@ impl Shared {
                 let bytes = step.min(first.bytes - at);
                 let place = first.to + at;
                 for m in chain {
-                    // SAFETY: as the caller says.
+                    // SAFETY: the caller guarantees it.
                     unsafe {
                         let (from, to) = (from(m).add(at), to.add(m.to + at));
                         match m.combine {
@@ -176,14 +176,14 @@ impl Shared {
                 }
                 for (_, other) in all.iter().enumerate().filter(|(i, _)| gives.is_some_and(|own| *i != own)) {
                     let result = self.segment.at(other.result as usize + place);
-                    // SAFETY: as the caller says.
+                    // SAFETY: the caller guarantees it.
                     unsafe { to.add(place).copy_to_nonoverlapping(result, bytes) };
                 }
             }
         }
     }
 
-    /// The sender of a send says where its operand lies; it needs nobody for that.
+    /// Posts the operand if this rank is the sender of a send; this waits for no other rank.
     ///
     /// # Safety
     /// As for `begin_exchange`.
@@ -196,7 +196,8 @@ impl Shared {
         let place = segment.place(self.rank, from, bytes);
         let operand = place.map_or_else(|| self.staging(0, bytes), Ok)?;
         if place.is_none() {
-            // SAFETY: the room has so many bytes, which nobody reads now: this rank leaves a send when it has been read.
+            // SAFETY: the staging memory has this many bytes, and nothing reads it now: a sender ends a send only once
+            // it is read.
             unsafe { from.copy_to_nonoverlapping(segment.at(operand), bytes) };
         }
         let what = fingerprint(op, step, operands);
@@ -205,16 +206,16 @@ impl Shared {
         Ok(())
     }
 
-    /// The phase that a rank with an operand counts to at a step; the next one is that the operand has been read.
+    /// Returns the phase in which the operand of a send at this step is posted; in the next phase, it has been read.
     fn sent_at(&self, step: usize) -> u32 {
         self.sends_from.load(Ordering::Relaxed).wrapping_add(2 * step as u32 + 1)
     }
 
-    /// The receiver reads the operand of the sender, where it lies, and the sender waits for that; all but these two keep
-    /// their own.
+    /// Ends a send: the receiver reads the sender's operand in place, and the sender waits for that. All ranks but the
+    /// receiver return their own operand.
     ///
     /// # Safety
-    /// As for `end_exchange`, whose operands fit.
+    /// As for `end_exchange`; the operands must fit.
     unsafe fn end_send(
         &self,
         what: &Exchange,
@@ -236,7 +237,7 @@ impl Shared {
             if !segment.holds(posted.operand as usize, bytes) {
                 return Err(Error::defect("a rank posted what is not in the memory that the ranks share"));
             }
-            // SAFETY: the sender keeps these bytes until this rank has counted its phase on.
+            // SAFETY: the sender keeps these bytes until this rank has incremented its phase.
             unsafe { segment.at(posted.operand as usize).cast_const().copy_to_nonoverlapping(to, bytes) };
             segment.phase(self.rank, SENDS).set(taken_at);
             let takes = |wire: Wire| wire.takes_for(1, bytes as u64);
@@ -245,12 +246,12 @@ impl Shared {
         if own == sender {
             self.wait(op, SENDS, &[ranks[receiver]], taken_at, stop)?;
         }
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         unsafe { from.copy_to_nonoverlapping(to, bytes) };
         Ok(())
     }
 
-    /// Waits for what was sent at a moment, where links are slow.
+    /// Waits until data that was sent at `at_ns` would have arrived over the emulated links.
     fn arrives(&self, op: &Collective, at_ns: u64, takes: impl Fn(Wire) -> Duration, stop: &Stop) -> Result<()> {
         let Some(wire) = self.segment.wire() else { return Ok(()) };
         let takes = u64::try_from(takes(wire).as_nanos()).unwrap_or(u64::MAX);
@@ -259,7 +260,7 @@ impl Shared {
         })
     }
 
-    /// Counts the own phase on.
+    /// Increments this rank's phase.
     fn next(&self, axis: usize) -> u32 {
         let word = self.segment.phase(self.rank, axis);
         let phase = word.get().wrapping_add(1);
@@ -267,7 +268,7 @@ impl Shared {
         phase
     }
 
-    /// Waits until all of a group have come to a phase. Errors: E0305, E0306, E0408.
+    /// Waits until all ranks of a group have reached a phase. Errors: E0305, E0306, E0408.
     fn wait(&self, op: &Collective, lane: usize, ranks: &[usize], phase: u32, stop: &Stop) -> Result<()> {
         for &rank in ranks.iter().filter(|rank| **rank != self.rank) {
             let word = self.segment.phase(rank, lane);
@@ -293,7 +294,7 @@ impl Shared {
                     Error::user(e.code, message)
                 })?;
                 if looked < looks + 2 {
-                    // Perhaps another rank wants this processor.
+                    // Another rank may need this processor.
                     looked += 1;
                     std::thread::yield_now();
                     continue;
@@ -322,7 +323,7 @@ impl Link for Shared {
         }
         if let Collective::Send { .. } = *op {
             fitting(what)?;
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             return unsafe { self.begin_send(what, from) };
         }
         self.rounds(what)?;
@@ -337,7 +338,7 @@ impl Link for Shared {
             (None, None) => (self.staging(0, bytes)?, false),
         };
         if !lies {
-            // SAFETY: the slot or the room has so many bytes, which nobody reads now.
+            // SAFETY: the slot or the staging memory has this many bytes, and nothing reads it now.
             unsafe { from.copy_to_nonoverlapping(segment.at(posted_at), bytes) };
         }
         let result_place = segment.place(self.rank, to, result_bytes);
@@ -356,7 +357,7 @@ impl Link for Shared {
     unsafe fn end_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
         let Exchange { op, ranks, operands, own, result, .. } = *what;
         if let Collective::Send { from: sender, to: receiver, .. } = *op {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             return unsafe { self.end_send(what, [sender, receiver], from, to, stop) };
         }
         let (segment, axis, n, result_bytes) = (&self.segment, op.mesh(), ranks.len(), result.bytes());
@@ -375,22 +376,23 @@ impl Link for Shared {
         if !all.iter().zip(operands).all(inside) {
             return Err(Error::defect("a rank posted what is not in the memory that the ranks share"));
         }
-        // What the others would take in a second round they are given in the first.
+        // Instead of a second round, in which the others would read the result, it is written to all of them in the
+        // first.
         let gives = rounds.len() > 1;
         let made: *mut u8 = if gives { segment.at(posted.result as usize) } else { to };
-        // SAFETY: the ranges were made from the sizes of operands and results, which lie in the segment; between two phases
-        // nobody writes what another reads.
+        // SAFETY: the ranges follow from the sizes of operands and results, which are within the segment; between two
+        // phases, nothing writes what another rank reads.
         unsafe { self.carry(&rounds[0], &all, operands[own].dtype, made, gives.then_some(own)) };
         if gives || operands.iter().any(|o| o.bytes() > SMALL_MAX) {
             wait(self.next(axis))?;
         }
         if gives && made != to {
-            // SAFETY: both have the bytes of the result; the others write there again only in the next collective, which they
-            // enter when this rank has.
+            // SAFETY: both have the bytes of the result; the others write there again only in the next collective,
+            // which starts when this rank has entered it.
             unsafe { made.copy_to_nonoverlapping(to, result_bytes) };
         }
         if result_bytes > 0 {
-            // SAFETY: the result is this rank's own again, of so many bytes.
+            // SAFETY: the result is this rank's own again, and has this many bytes.
             op.finish(operands[own].dtype, unsafe { std::slice::from_raw_parts_mut(to, result_bytes) }, n, own);
         }
         let last = all.iter().map(|p| p.at_ns).max().unwrap_or(0);
@@ -432,12 +434,13 @@ impl Link for Shared {
         }
         let tensors = laid.iter().zip(inputs).map(|(input, (_, view))| (input.at as usize, view.bytes()));
         for (at, bytes) in tensors.chain([(at, &(bytes.len() as u64).to_le_bytes()[..]), (at + 8, &bytes)]) {
-            // SAFETY: within the room, of which nobody uses this part while all are idle.
+            // SAFETY: within the room; this part of it is not used while all ranks are idle.
             unsafe { bytes.as_ptr().copy_to_nonoverlapping(segment.at(at), bytes.len()) };
         }
         self.begin(call, &bases);
         segment.order().set(call);
-        // Who went while all were idle failed no call; those who watch look at the number after they have said so.
+        // A rank that ended while all were idle has failed no call. Its watcher marks it as gone before it reads the
+        // number of the last order, so one of the two notices.
         let gone = (1..segment.n_ranks).find_map(|rank| Some((rank, self.members().gone(rank)?)));
         if let Some((rank, why)) = gone {
             let error = Error::user("E0408", format!("it {why}")).help("load the model again");
@@ -494,7 +497,7 @@ impl Link for Shared {
             word.sleep(seen, 5 * NAP);
         }
         let at = orders_at(&self.segment);
-        // SAFETY: within the first rank's room, which it does not write before all have ended the order.
+        // SAFETY: within the first rank's room, which is not written before all ranks have ended the order.
         let bytes = unsafe {
             let n = self.segment.at(at).cast::<u64>().read_unaligned() as usize;
             std::slice::from_raw_parts(self.segment.at(at + 8), n.min(ORDER_MAX - 8))
@@ -509,19 +512,19 @@ impl Link for Shared {
     }
 
     fn end(&self) {
-        // Those that are in a call have been told that it failed, and come to the end of it.
+        // Ranks that are in a call have been told that it failed, and are about to end it.
         let begun = Instant::now();
         let (call, n) = (self.call.load(Ordering::Relaxed), self.segment.n_ranks);
         let idle = || (1..n).all(|r| self.segment.idle(r).get() == call || self.members().gone(r).is_some());
         while !idle() && begun.elapsed() < END {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // An order of nothing is not too long.
+        // An empty order is never too long.
         let _ = self.give(Order::default(), &[]);
         match &mut *self.members() {
             Members::Threads(threads) => {
                 for thread in threads.drain(..) {
-                    // A rank that panicked has said so when it did.
+                    // A panic has already been reported.
                     let _ = thread.join();
                 }
             }
@@ -537,7 +540,7 @@ impl Shared {
 }
 
 impl Members {
-    /// Why nobody can count on a rank.
+    /// Returns why a rank cannot be relied on any more.
     fn gone(&self, rank: usize) -> Option<String> {
         match self {
             Members::Threads(threads) => {
@@ -548,16 +551,16 @@ impl Members {
     }
 }
 
-/// What a rank takes a collective to be: all must take it to be the same.
+/// Identifies a collective with its step and operands: all ranks must compute the same value.
 fn fingerprint(op: &Collective, step: usize, operands: &[Operand]) -> u64 {
     let mut hash = DefaultHasher::new();
     (op, step).hash(&mut hash);
-    // The sizes are many: one multiplication for each is enough to tell them apart.
+    // There are many sizes; one multiplication for each is enough to distinguish them.
     let sizes = operands.iter().flat_map(|o| &o.dims);
     sizes.fold(hash.finish(), |all, n| (all ^ *n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29))
 }
 
-/// Where orders are: the last quarter of the first rank's room.
+/// Returns the offset of orders: the last quarter of the first rank's room.
 fn orders_at(segment: &Segment) -> usize {
     segment.room_at(0) + segment.room / 4 * 3
 }

@@ -1,25 +1,25 @@
-//! links that are slower than the memory of a host, acted out: what a plan would take where its ranks are far from each other
+//! emulation of links slower than a host's memory: how long a plan would take with its ranks far from each other
 //!
-//! What a rank takes of others is there some time after all of them have brought theirs: a latency for each round, and its
-//! bytes at the link's rate. A rank that has begun an exchange and does something else meanwhile finds it done.
+//! The data of an exchange becomes available some time after all ranks have posted theirs: one latency per round, plus
+//! the bytes at the link's rate. A rank that does other work between beginning and ending an exchange hides this time.
 
 use sardonyx_base::schedule::Rounds;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// A link as each rank of a host is to have one.
+/// The emulated link of each rank of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire {
-    /// Of each round of messages.
+    /// Latency of each round of messages.
     pub latency: Duration,
     pub bytes_per_s: NonZeroU64,
 }
 
-/// Until a moment is this near, a rank sleeps.
+/// A rank sleeps until the target time is this near, then yields.
 const NEAR: Duration = Duration::from_micros(120);
 
 impl Wire {
-    /// How long the messages of a rank are on their way.
+    /// Returns how long the messages to a rank take.
     pub fn takes(&self, rounds: &Rounds, own: usize) -> Duration {
         let others = |moves: &Vec<_>| moves.iter().any(|m: &sardonyx_base::schedule::Move| m.from.rank() != own);
         let n = rounds.iter().filter(|moves| others(moves)).count();
@@ -33,15 +33,15 @@ impl Wire {
     }
 }
 
-/// Nanoseconds of the clock that all processes of a host have.
+/// Returns the nanoseconds of the monotonic clock, which all processes of a host share.
 pub fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock writes its answer to the place given.
+    // SAFETY: the clock writes its result to the given location.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Waits until that clock shows so many nanoseconds. `check` says between why it should not.
+/// Waits until the monotonic clock reaches `at_ns`. `check` may end the waiting with an error.
 pub fn sleep_until<E>(at_ns: u64, mut check: impl FnMut() -> Result<(), E>) -> Result<(), E> {
     loop {
         let left = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
@@ -54,7 +54,7 @@ pub fn sleep_until<E>(at_ns: u64, mut check: impl FnMut() -> Result<(), E>) -> R
     }
 }
 
-/// How long a rank does not look whether it should go on.
+/// Interval at which a sleeping rank calls `check`.
 const NAP: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
         let wire = Wire { latency: Duration::from_micros(10), bytes_per_s: NonZeroU64::new(1_000_000).unwrap() };
         let operands = vec![Operand { dtype: DType::F32, dims: vec![4096] }; 2];
         let takes = |op: &str| wire.takes(&direct(&Collective::parse(op).unwrap(), &operands, 0), 0).as_micros();
-        // Half of 16 KiB to reduce, and half to gather.
+        // Half of 16 KiB for the reduction, and half for the gather.
         assert_eq!(takes("AllReduce mesh=0 by=add"), 2 * 10 + 16_384);
         assert_eq!(takes("AllGather mesh=0 dim=0"), 10 + 16_384);
         assert_eq!(takes("Barrier mesh=0"), 0);

@@ -1,7 +1,8 @@
 //! a call of the first rank  =>  the same call on all ranks
 //!
-//! The first rank has the callers. It says what is to be done, and does its own part. A call ends when all have ended it, well
-//! or not: then the next one finds everybody idle, and the error is that of the rank that was first to fail.
+//! The application calls the first rank, which gives orders to the others and does its own part. A call ends when all
+//! ranks have ended it, successfully or not: the next one then finds all ranks idle, and the error is that of the first
+//! rank that failed.
 
 use super::link::Link;
 use super::order::{Order, Run};
@@ -12,16 +13,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The ranks of a model, as the first one sees them.
+/// The ranks of a model, as seen from the first one.
 pub struct World {
     link: Arc<dyn Link>,
-    /// One order at a time.
+    /// Held while an order is carried out.
     turn: Mutex<()>,
     pub caches: Arc<CacheIds>,
     sessions: AtomicU64,
 }
 
-/// Caches have numbers, by which the other ranks know theirs.
+/// Hands out ids of caches, by which the other ranks identify theirs.
 #[derive(Default)]
 pub struct CacheIds {
     next: AtomicU64,
@@ -51,19 +52,19 @@ impl World {
         &self.link
     }
 
-    /// A number for a session, by which the other ranks know theirs.
+    /// Returns a new id for a session, by which the other ranks identify theirs.
     pub fn session(&self) -> u64 {
         self.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has the other ranks do something, and waits for them.
+    /// Gives an order to the other ranks, and waits until they have carried it out.
     pub fn tell(&self, order: Order) -> Result<()> {
         let turn = self.turn(None)?;
         self.link.give(order, &[])?;
         self.ended(Ok(()), None, turn)
     }
 
-    /// Has all ranks do something, this one as the others.
+    /// Gives an order to the other ranks, and carries out this rank's part with `own`.
     pub fn together<T>(&self, order: Order, own: impl FnOnce(&dyn Link) -> Result<T>) -> Result<T> {
         let turn = self.turn(None)?;
         self.link.give(order, &[])?;
@@ -74,7 +75,7 @@ impl World {
         self.ended(made, None, turn)
     }
 
-    /// Makes a call on all ranks: the others by what they are told, this one by `own`.
+    /// Makes a call on all ranks: the others carry out `run`, this one calls `own`.
     pub fn call<T>(
         &self,
         mut run: Run,
@@ -93,16 +94,16 @@ impl World {
         self.ended(made, Some(stop), turn)
     }
 
-    /// Waits until all are idle.
+    /// Waits until all ranks are idle.
     fn turn(&self, stop: Option<&Stop>) -> Result<MutexGuard<'_, ()>> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.link.await_idle(stop)?;
         Ok(turn)
     }
 
-    /// The result of an order that all ranks have carried out.
+    /// Waits for all ranks to end an order, and returns its result.
     fn ended<T>(&self, made: Result<T>, stop: Option<&Stop>, _turn: MutexGuard<'_, ()>) -> Result<T> {
-        // A call that has failed ends soon everywhere: nobody need look at its deadline.
+        // A call that has failed ends soon on all ranks, so its deadline does not matter.
         let idle = self.link.await_idle(if made.is_ok() { stop } else { None });
         match self.link.failed() {
             Some((first, error)) if first > 0 => Err(met(error, made.err())),
@@ -111,7 +112,7 @@ impl World {
     }
 }
 
-/// The error of another rank, with where this one waited for it.
+/// Adds to the error of another rank where this one waited for it.
 fn met(mut error: Box<Error>, own: Option<Box<Error>>) -> Box<Error> {
     let Some(own) = own.filter(|own| own.code == "E0408" && error.node.is_none()) else { return error };
     error.message = format!("{}; {}", error.message, own.message);

@@ -1,4 +1,4 @@
-//! the artifact's machine code on the threads of a session, in the host's memory
+//! execution of the artifact's machine code on the threads of a session, in the host's memory
 
 use super::{Address, Block, Device, Memory, Order, Queue, Source, Work, no_code};
 use crate::code::Library;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 pub(super) struct Cpu {
-    /// Absent where the plan has no kernels: one that only copies runs anywhere.
+    /// Absent if the plan has no kernels: a plan that only copies runs on any CPU.
     level: Option<Level>,
-    /// Functions of the library, in the plan's order; nothing hands them out without it.
+    /// Functions of the library, in the plan's order; valid as long as `_library` lives.
     kernels: Vec<KernelFn>,
     _library: Option<Library>,
 }
@@ -33,7 +33,7 @@ impl Cpu {
         let code = source.code.ok_or_else(|| no_code(source, "cpu", "cpu"))?;
         let library = Library::load(code, level.arch())?;
         library.check_declared(&source.plan.kernels)?;
-        // Every variant that this CPU may be asked to run must be whole, not only the one in use.
+        // Every variant that this CPU might run must be complete, not only the selected one.
         let variants = source.manifest.variants.iter().filter_map(|v| Level::from_name(v));
         for other in variants.filter(|level| level.is_here()) {
             library.kernels(kernels, other)?;
@@ -66,7 +66,7 @@ impl Device for Cpu {
 
     fn read(&self, from: &Block, at: usize, to: &mut [u8]) -> Result<()> {
         let from = pointer(from.range(at, to.len())?);
-        // SAFETY: the range is within the block, whose memory nothing writes meanwhile; blocks are initialised.
+        // SAFETY: the range is within the block, whose memory nothing writes meanwhile; blocks are initialized.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Device for Cpu {
     }
 }
 
-/// The address of the host's memory, for kernels of a CPU.
+/// Returns the address of host memory, for kernels of a CPU.
 pub(crate) fn address(start: *const u8) -> Address {
     start.expose_provenance() as Address
 }
@@ -107,7 +107,7 @@ impl Queue for CpuQueue {
 
     fn trim(&mut self) -> usize {
         let kept = self.scratch.size();
-        // Without memory for the least block, the scratch stays, and 0 says so.
+        // If not even the smallest block can be allocated, the scratch stays, and the result is 0.
         AlignedBuf::new(0).into_iter().for_each(|least| self.scratch = least);
         kept - self.scratch.size()
     }
@@ -141,19 +141,19 @@ impl Queue for CpuQueue {
     }
 
     unsafe fn copy(&mut self, from: Address, to: Address, bytes: usize) -> Result<()> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         unsafe { std::ptr::copy_nonoverlapping(pointer(from), pointer(to), bytes) };
         Ok(())
     }
 
     unsafe fn upload(&mut self, from: &[u8], to: Address) -> Result<()> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), pointer(to), from.len()) };
         Ok(())
     }
 
     unsafe fn download(&mut self, from: Address, to: &mut [u8]) -> Result<()> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         unsafe { std::ptr::copy_nonoverlapping(pointer(from), to.as_mut_ptr(), to.len()) };
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Queue for CpuQueue {
     }
 }
 
-/// A launch as the threads see it.
+/// The arguments of a launch, as the threads share them.
 struct Pieces {
     kernel: KernelFn,
     n_buffers: u32,
@@ -174,7 +174,7 @@ struct Pieces {
     status: *mut i64,
 }
 
-// An address is a pointer to kernels.
+// Kernels use addresses as pointers.
 const _: () = assert!(size_of::<Address>() == size_of::<*mut u8>());
 
 // SAFETY: the pointers outlive the launch, kernels write disjoint parts of their outputs, the scratch is split per
@@ -193,8 +193,8 @@ impl Pieces {
             end,
             status: self.status,
         };
-        // SAFETY: number and kind of buffers and parameters are the kernel's (`program::verify`), and the memory is
-        // there, as the caller of `launch` says. What the kernel does with it is its compiler's promise.
+        // SAFETY: number and kind of buffers and parameters match the kernel (`program::verify`), and the caller of
+        // `launch` guarantees the memory. The compiler guarantees what the kernel does with it.
         unsafe { (self.kernel)(&args) }
     }
 }

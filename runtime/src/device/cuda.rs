@@ -1,7 +1,7 @@
-//! the artifact's PTX on a GPU, through the driver of the machine, which is looked for when a GPU is asked for
+//! the artifact's PTX on a GPU, through the driver of this machine, which is loaded when a GPU is first used
 //!
-//! Every session has a stream. What is launched there is not waited for until the call ends: an index that was out of
-//! range is found then, and a deadline that passes meanwhile is told then.
+//! Every session has a stream, which is not waited for until the call ends. An index out of range, or a deadline that
+//! passes meanwhile, is therefore reported at the end of the call.
 
 use super::ptx::{self, Entry};
 use super::{Address, Block, Device, Memory, Queue, Source, Work, no_code};
@@ -13,7 +13,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Driver handles of a context, a module and a stream are for any thread that has made the context its own.
+/// A driver handle of a context, module or stream, which any thread may use after it has entered the context.
 #[derive(Clone, Copy)]
 struct Handle<T>(*mut T);
 
@@ -22,16 +22,16 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// The driver's own context of a GPU, shared with everything else in this process that uses the GPU.
+/// The driver's primary context of a GPU, shared with all other users of the GPU in this process.
 struct Context {
     gpu: sys::CUdevice,
     handle: Handle<sys::CUctx_st>,
 }
 
-/// While it is there, the context is this thread's. What was the thread's before becomes that again.
+/// Guard during which the context is current on this thread; dropping it restores the previous one.
 struct Entered {
     is_pushed: bool,
-    /// The driver keeps a stack for each thread.
+    /// The driver keeps a stack of contexts for each thread.
     _not_send: PhantomData<*mut ()>,
 }
 
@@ -39,7 +39,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         let mut ours = std::ptr::null_mut();
         if self.is_pushed {
-            // SAFETY: the driver writes its answer to the place given; what was pushed here is on top.
+            // SAFETY: the driver writes its result to the given location; the context that was pushed here is on top.
             let _ = unsafe { sys::cuCtxPopCurrent_v2(&mut ours) };
         }
     }
@@ -50,12 +50,12 @@ pub(super) struct Cuda {
     /// By kernel.
     functions: Vec<Function>,
     _module: Option<Module>,
-    /// For what belongs to no call.
+    /// Stream for copies that belong to no call.
     copies: Ordered,
     context: Arc<Context>,
 }
 
-/// A stream of the driver that waits for no other.
+/// A stream of the driver that does not wait for others.
 struct Ordered {
     handle: Handle<sys::CUstream_st>,
     context: Arc<Context>,
@@ -71,9 +71,9 @@ struct Module {
     context: Arc<Context>,
 }
 
-/// Bytes for what the driver's compiler says about PTX.
+/// Size of the buffer for messages of the driver's PTX compiler.
 const LOG_BYTES: usize = 1 << 14;
-/// Dynamic shared memory that a kernel need not ask for.
+/// Dynamic shared memory in bytes that a kernel can use without setting an attribute.
 const SHARED_BYTES_FREE: u32 = 48 << 10;
 
 impl Cuda {
@@ -93,7 +93,8 @@ impl Cuda {
     }
 }
 
-/// The best PTX that this GPU runs: `sm_80` runs on it and on all later ones, `sm_90a` on exactly that.
+/// Returns the best PTX target that this GPU can run: `sm_80` runs on it and on all later ones, `sm_90a` only on
+/// itself.
 fn choose_target(source: &Source, capability: u32) -> Result<String> {
     let number = |target: &str| {
         let digits = target.strip_prefix("sm_")?;
@@ -110,13 +111,13 @@ fn choose_target(source: &Source, capability: u32) -> Result<String> {
     }
 }
 
-/// What the driver says to a call of ours.
+/// Converts the result of a driver call to an error.
 fn check(result: CUresult, doing: &str) -> Result<()> {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
     }
     let mut text = std::ptr::null();
-    // SAFETY: the driver gives a constant string, or leaves null for a number that it does not know.
+    // SAFETY: the driver returns a constant string, or leaves null for an unknown code.
     let text = unsafe {
         let _ = sys::cuGetErrorString(result, &mut text);
         if text.is_null() { format!("{result:?}") } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
@@ -128,7 +129,8 @@ fn check(result: CUresult, doing: &str) -> Result<()> {
     Err(Error::user(code, format!("the GPU's driver cannot {doing}: {text}")))
 }
 
-/// Behind these the context refuses everything, and the driver makes no other for the process (CUDA Driver API, CUresult).
+/// After these errors the context refuses all calls, and the driver makes no other one for the process (CUDA Driver
+/// API, CUresult).
 static LOST: &[CUresult] = &[
     CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
     CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -144,15 +146,15 @@ static LOST: &[CUresult] = &[
 ];
 
 impl Context {
-    /// Ranks of one host take the GPUs from the number on, in turn.
+    /// Opens a GPU. The ranks of a host are spread round-robin over the GPUs from `number` on.
     fn open(number: u32, place: usize) -> Result<Context> {
         let remedy = "install NVIDIA's driver (`nvidia-smi` shows what it finds), or use `--device cpu`";
-        // SAFETY: looks whether the library can be loaded.
+        // SAFETY: only checks whether the library can be loaded.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::user("E0405", "there is no CUDA driver: libcuda.so cannot be loaded").help(remedy));
         }
         let (mut n, mut gpu, mut handle) = (0, 0, std::ptr::null_mut());
-        // SAFETY: the driver writes its answers to the places given.
+        // SAFETY: the driver writes its results to the given locations.
         unsafe {
             check(sys::cuInit(0), "start").map_err(|e| e.help(remedy))?;
             check(sys::cuDeviceGetCount(&mut n), "count GPUs").map_err(|e| e.help(remedy))?;
@@ -167,10 +169,10 @@ impl Context {
         Ok(Context { gpu, handle: Handle(handle) })
     }
 
-    /// Makes the context this thread's for as long as what is returned is there.
+    /// Makes the context current on this thread until the guard is dropped.
     fn enter(&self) -> Result<Entered> {
         let mut current = std::ptr::null_mut();
-        // SAFETY: the driver writes its answer to the place given; the context is retained until this is dropped.
+        // SAFETY: the driver writes its result to the given location; the context is retained until this is dropped.
         unsafe {
             check(sys::cuCtxGetCurrent(&mut current), "tell the context")?;
             let is_pushed = current != self.handle.0;
@@ -181,11 +183,11 @@ impl Context {
         }
     }
 
-    /// 80 for sm_80.
+    /// Returns the compute capability, such as 80 for sm_80.
     fn capability(&self) -> Result<u32> {
         let (mut major, mut minor) = (0, 0);
         let doing = "tell the GPU's capability";
-        // SAFETY: the driver writes its answers to the places given.
+        // SAFETY: the driver writes its results to the given locations.
         unsafe {
             let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
             check(sys::cuDeviceGetAttribute(&mut major, attribute, self.gpu), doing)?;
@@ -198,22 +200,23 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained once, released once; modules, streams and memory of it are gone, for each of them holds it.
+        // SAFETY: retained once, released once; its modules, streams and memory are gone, because each of them holds
+        // it.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.gpu) };
     }
 }
 
 impl Module {
-    /// The driver compiles the text; what it says where it cannot is in the error.
+    /// Lets the driver compile the PTX; the error contains its messages.
     fn load(context: &Arc<Context>, text: &str) -> Result<Module> {
         let image = CString::new(text).map_err(|_| Error::defect("PTX with a zero byte"))?;
         let _here = context.enter()?;
         let (mut handle, mut log) = (std::ptr::null_mut(), vec![0u8; LOG_BYTES]);
         let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The driver takes a number where it takes a pointer.
+        // The driver expects a number where the type is a pointer.
         let size = std::ptr::without_provenance_mut::<c_void>(LOG_BYTES);
         let mut values = [log.as_mut_ptr().cast(), size];
-        // SAFETY: the text ends with a zero, the options and their values are two each, the log has the size said.
+        // SAFETY: the text is zero-terminated, there are two options with two values, and the log has the given size.
         let loaded = unsafe {
             sys::cuModuleLoadDataEx(&mut handle, image.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
         };
@@ -233,14 +236,14 @@ impl Module {
         let missing = || Error::user("E0401", format!("the PTX lacks the kernel `{}`", entry.symbol));
         let name = CString::new(entry.symbol.as_str()).map_err(|_| missing())?;
         let _here = self.context.enter()?;
-        // SAFETY: the module is loaded and the name ends with a zero.
+        // SAFETY: the module is loaded and the name is zero-terminated.
         match unsafe { sys::cuModuleGetFunction(&mut handle, self.handle.0, name.as_ptr()) } {
             CUresult::CUDA_ERROR_NOT_FOUND => return Err(missing()),
             result => check(result, "find a kernel")?,
         }
         if entry.shared_bytes > SHARED_BYTES_FREE {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function is of a loaded module. `program::verify` bounds the number.
+            // SAFETY: the function belongs to a loaded module. `program::verify` bounds the number.
             let set = unsafe { sys::cuFuncSetAttribute(handle, attribute, entry.shared_bytes as i32) };
             check(set, "give a kernel its shared memory").map_err(|e| e.node(entry.symbol.clone()))?;
         }
@@ -251,7 +254,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if let Ok(_here) = self.context.enter() {
-            // SAFETY: loaded once, unloaded once; whoever has a function of it has the device, and so the module.
+            // SAFETY: loaded once, unloaded once; users of its functions hold the device, and so the module.
             let _ = unsafe { sys::cuModuleUnload(self.handle.0) };
         }
     }
@@ -266,7 +269,7 @@ struct Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if let Ok(_here) = self.context.enter() {
-            // SAFETY: allocated once, freed once. The driver waits for what still uses it.
+            // SAFETY: allocated once, freed once. The driver waits for work that still uses it.
             let _ = unsafe { sys::cuMemFree_v2(self.address) };
         }
     }
@@ -284,11 +287,11 @@ impl Device for Cuda {
     fn allocate(self: Arc<Self>, bytes: usize, _: &dyn Fn() -> String) -> Result<Block> {
         let _here = self.context.enter()?;
         let mut address = 0;
-        // SAFETY: the driver writes the address to the place given.
+        // SAFETY: the driver writes the address to the given location.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes.max(1)) };
         check(result, &format!("allocate {bytes} bytes")).map_err(|mut e| {
             let (mut free, mut total) = (0, 0);
-            // SAFETY: the driver writes its answers to the places given.
+            // SAFETY: the driver writes its results to the given locations.
             if unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) } == CUresult::CUDA_SUCCESS {
                 e.message = format!("{}; {free} of {total} bytes are free", e.message);
             }
@@ -300,7 +303,8 @@ impl Device for Cuda {
     fn write(&self, to: &Block, bytes: &[u8]) -> Result<()> {
         let address = to.range(0, bytes.len())?;
         let _here = self.context.enter()?;
-        // SAFETY: the range is within the block, and the bytes are there until the copy is done. Afterwards all streams may read it.
+        // SAFETY: the range is within the block, and the bytes live until the copy is done. Afterwards all streams may
+        // read it.
         let copied =
             unsafe { sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), self.copies.handle.0) };
         let waited = self.copies.wait();
@@ -310,7 +314,7 @@ impl Device for Cuda {
     fn read(&self, from: &Block, at: usize, to: &mut [u8]) -> Result<()> {
         let address = from.range(at, to.len())?;
         let _here = self.context.enter()?;
-        // SAFETY: the range is within the block, and the bytes are there until the copy is done.
+        // SAFETY: the range is within the block, and the bytes live until the copy is done.
         let copied =
             unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), address, to.len(), self.copies.handle.0) };
         let waited = self.copies.wait();
@@ -328,7 +332,7 @@ impl Ordered {
         let _here = context.enter()?;
         let mut handle = std::ptr::null_mut();
         let flag = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the driver writes its answer to the place given.
+        // SAFETY: the driver writes its result to the given location.
         check(unsafe { sys::cuStreamCreate(&mut handle, flag) }, "make a stream")?;
         Ok(Ordered { handle: Handle(handle), context: context.clone() })
     }
@@ -343,7 +347,7 @@ impl Ordered {
 impl Drop for Ordered {
     fn drop(&mut self) {
         if let Ok(_here) = self.context.enter() {
-            // SAFETY: made once, destroyed once.
+            // SAFETY: created once, destroyed once.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.handle.0) };
         }
     }
@@ -352,9 +356,9 @@ impl Drop for Ordered {
 struct Stream {
     stream: Ordered,
     device: Arc<Cuda>,
-    /// A word for each step of a call.
+    /// Status words: one of 8 bytes for each step of a call.
     status: Option<Block>,
-    /// Of the call that runs; 0 between calls.
+    /// Number of steps of the current call; 0 between calls.
     n_steps: usize,
     /// Arguments of the launch under construction.
     values: Vec<u64>,
@@ -368,7 +372,7 @@ impl Queue for Stream {
         self.n_steps = n_steps;
         let Some(status) = self.status.as_ref().filter(|_| n_steps > 0) else { return Ok(()) };
         let _here = self.device.context.enter()?;
-        // SAFETY: the words are this queue's, and have that size.
+        // SAFETY: the status words belong to this queue, and have that size.
         check(unsafe { sys::cuMemsetD8Async(status.address(), 0, 8 * n_steps, self.stream.handle.0) }, "clear memory")
     }
 
@@ -399,8 +403,8 @@ impl Queue for Stream {
         let _here = self.device.context.enter()?;
         let Entry { block, shared_bytes, .. } = function.entry;
         let (kernel, stream) = (function.handle.0, self.stream.handle.0);
-        // SAFETY: the arguments are as many as the entry declares, each of 8 bytes (`program::verify`, and what the PTX
-        // declares); the driver copies them before it returns. The memory is there, as the caller says.
+        // SAFETY: the entry declares as many arguments, each of 8 bytes (`program::verify`, and the declaration in the
+        // PTX); the driver copies them before it returns. The caller guarantees the memory.
         let launched = unsafe {
             let (arguments, none) = (arguments.as_mut_ptr(), std::ptr::null_mut());
             sys::cuLaunchKernel(kernel, work.blocks, 1, 1, block, 1, 1, shared_bytes, stream, arguments, none)
@@ -410,7 +414,7 @@ impl Queue for Stream {
 
     unsafe fn copy(&mut self, from: Address, to: Address, bytes: usize) -> Result<()> {
         let _here = self.device.context.enter()?;
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream.handle.0) }, "copy on the GPU")
     }
 
@@ -443,14 +447,14 @@ impl Queue for Stream {
             WidthInBytes: width,
             Height: rows,
         };
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         check(unsafe { sys::cuMemcpy2DAsync_v2(&what, self.stream.handle.0) }, "copy on the GPU")
     }
 
     fn stream(&self) -> Result<Option<super::Stream>> {
         let here = self.device.context.enter()?;
         let mut id = sys::CUuuid { bytes: [0; 16] };
-        // SAFETY: the driver writes its answer to the place given.
+        // SAFETY: the driver writes its result to the given location.
         check(unsafe { sys::cuDeviceGetUuid_v2(&mut id, self.device.context.gpu) }, "tell the GPU's number")?;
         let (handle, gpu) = (self.stream.handle.0.cast(), id.bytes.map(|b| b as u8));
         Ok(Some(super::Stream { handle, gpu, _context: Box::new(here) }))
@@ -467,14 +471,14 @@ impl Queue for Stream {
 
     unsafe fn upload(&mut self, from: &[u8], to: Address) -> Result<()> {
         let _here = self.device.context.enter()?;
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let copied = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.stream.handle.0) };
         check(copied, "copy to the GPU")
     }
 
     unsafe fn download(&mut self, from: Address, to: &mut [u8]) -> Result<()> {
         let _here = self.device.context.enter()?;
-        // SAFETY: as the caller says; the bytes are there once the stream has been waited for.
+        // SAFETY: the caller guarantees it; the bytes are complete once the stream has been waited for.
         let copied = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.stream.handle.0) };
         let waited = self.stream.wait();
         check(copied, "copy from the GPU").and(waited)

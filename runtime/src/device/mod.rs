@@ -1,12 +1,12 @@
-//! `cpu`, `sim:sm_80`, `cuda:0`  =>  memory, and a queue that kernels are launched into
+//! `cpu`, `sim:sm_80`, `cuda:0`  =>  memory, and a queue for launches of kernels
 //!
 //! | device | kernels | memory |
 //! |---|---|---|
-//! | `cpu` | the artifact's machine code, split over threads | the caller's and ours, in place |
-//! | `sim:sm_80` | the artifact's PTX, executed by `ptxvm` with all its checks | its own, every buffer apart |
+//! | `cpu` | the artifact's machine code, split over threads | that of the caller and the session, in place |
+//! | `sim:sm_80` | the artifact's PTX, executed by `ptxvm` with all its checks | its own, every buffer separate |
 //! | `cuda:N` | the artifact's PTX, compiled by the driver | its own, kept from call to call |
 //!
-//! A plan has one executor (`call.rs`) for all of them. A device is opened with the artifact's code for one model and
+//! One executor of plans (`call.rs`) serves all devices. A device is opened with the artifact's code for one model, and
 //! shared by its sessions, each of which has a queue.
 
 mod cpu;
@@ -33,15 +33,15 @@ use sardonyx_base::plan::messages::Plan;
 use sardonyx_base::{Error, Result};
 use std::sync::Arc;
 
-/// A place in a device's memory: on the CPU a pointer, elsewhere a number that only the device understands.
+/// A location in a device's memory: on the CPU a pointer, elsewhere a number that only the device can interpret.
 pub(crate) type Address = u64;
 
-/// What a device is given of an artifact.
+/// The parts of an artifact that a device needs.
 pub(crate) struct Source<'a> {
     pub manifest: &'a Manifest,
     pub plan: &'a Plan,
     pub program: &'a Program,
-    /// Of the rank among those of its host.
+    /// Index of the rank among those of its host.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only GPUs are several"))]
     pub place: usize,
     pub code: Option<&'a Bytes>,
@@ -53,12 +53,12 @@ pub(crate) struct Source<'a> {
 /// Whose memory kernels work in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// That of the host: nothing is copied.
+    /// The host's memory: nothing is copied.
     Host,
-    /// The device's own. Inputs are uploaded, outputs downloaded.
+    /// The device's own memory. Inputs are uploaded, outputs downloaded.
     Own {
-        /// Every buffer gets new memory in every call, so that accesses beyond one, and reads of what nobody wrote, can
-        /// be seen.
+        /// Whether every buffer gets new memory in every call, so that accesses out of bounds and reads of unwritten
+        /// memory can be detected.
         apart: bool,
     },
 }
@@ -72,52 +72,52 @@ pub(crate) trait Device: Send + Sync {
         None
     }
 
-    /// The target whose launches the plan describes.
+    /// The PTX target whose launches are used.
     fn target(&self) -> Option<&str> {
         None
     }
 
-    /// Memory that is given back when the block is dropped; `name` is for messages about it. Errors: E0304.
+    /// Allocates memory that is freed when the block is dropped; `name` describes it in messages. Errors: E0304.
     fn allocate(self: Arc<Self>, bytes: usize, name: &dyn Fn() -> String) -> Result<Block>;
 
-    /// Fills the beginning of a block, in which no queue works meanwhile.
+    /// Writes to the beginning of a block. No queue may use the block meanwhile.
     fn write(&self, to: &Block, bytes: &[u8]) -> Result<()>;
 
-    /// Reads from byte `at` of a block on, in which no queue works meanwhile.
+    /// Reads a block from byte `at` on. No queue may write the block meanwhile.
     fn read(&self, from: &Block, at: usize, to: &mut [u8]) -> Result<()>;
 
     fn queue(self: Arc<Self>, threads: Threads) -> Result<Box<dyn Queue>>;
 
-    /// What a simulated device has seen so far.
+    /// Returns the launches and findings of a simulated device so far.
     fn report(&self) -> Option<DeviceReport> {
         None
     }
 }
 
-/// The order in which a session's work is done.
+/// A queue, in which the work of one session is done in order.
 ///
 /// # Safety
-/// For all unsafe methods: the addresses are of this device's memory, which has the size that the plan says and lives
-/// until `finish` has returned; what is read and what is written do not overlap; nothing else uses what is written.
+/// For all unsafe methods: the addresses are in memory of this device, which has the size that the plan computes and
+/// lives until `finish` has returned; sources and destinations do not overlap; nothing else uses the destinations.
 pub(crate) trait Queue: Send {
-    /// Makes ready for a call of so many steps.
+    /// Prepares for a call with this many steps.
     fn begin(&mut self, n_steps: usize) -> Result<()>;
 
-    /// Scratch that launches which need so much per worker take together.
+    /// Returns the scratch bytes of all workers together.
     fn scratch_bytes(&self, per_worker: usize) -> usize;
 
-    /// Sees to it that there is that scratch.
+    /// Allocates this much scratch for every worker.
     fn reserve(&mut self, per_worker: usize) -> Result<()>;
 
-    /// Gives the scratch back, outside of calls, and returns how many bytes it was.
+    /// Frees the scratch, outside of calls. Returns the number of bytes.
     fn trim(&mut self) -> usize;
 
-    /// Errors: E0303 where it is known at once that an index was out of range, E0305 and E0306 by `stop`.
+    /// Launches a kernel. Errors: E0303 if an index is found out of range at once, E0305 and E0306 from `stop`.
     unsafe fn launch(&mut self, work: &Work, stop: &Stop) -> Result<()>;
 
     unsafe fn copy(&mut self, from: Address, to: Address, bytes: usize) -> Result<()>;
 
-    /// Copies `rows` pieces of `width` bytes, each so many bytes behind the one before it.
+    /// Copies `rows` rows of `width` bytes, which are `from_pitch` and `to_pitch` bytes apart.
     #[cfg(feature = "cuda")]
     unsafe fn copy_rows(
         &mut self,
@@ -126,55 +126,55 @@ pub(crate) trait Queue: Send {
         width: usize,
         rows: usize,
     ) -> Result<()> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let row = |i: usize| unsafe { self.copy(from + (i * from_pitch) as u64, to + (i * to_pitch) as u64, width) };
         (0..rows).try_for_each(row)
     }
 
-    /// Where libraries can be given work too.
+    /// Returns the GPU stream, where libraries can enqueue work too; `None` on other devices.
     #[cfg(feature = "cuda")]
     fn stream(&self) -> Result<Option<Stream>> {
         Ok(None)
     }
 
-    /// Whether all work so far is done, without waiting for it.
+    /// Whether all work so far is done; does not wait.
     #[cfg(feature = "cuda")]
     fn is_idle(&mut self) -> Result<bool> {
         Ok(true)
     }
 
-    /// The bytes are the queue's until `finish`.
+    /// Copies bytes to the device. They must live until `finish`.
     unsafe fn upload(&mut self, from: &[u8], to: Address) -> Result<()>;
 
-    /// Waits for all work so far.
+    /// Copies bytes to the host, after all work so far is done.
     unsafe fn download(&mut self, from: Address, to: &mut [u8]) -> Result<()>;
 
-    /// Waits until all is done. Gives the first step of the call in which an index read from data was out of range, if
-    /// `launch` has not told.
+    /// Waits until all work is done. Returns the first step of the call in which an index read from data was out of
+    /// range, unless `launch` has already reported it.
     fn finish(&mut self) -> Result<Option<usize>>;
 }
 
-/// A queue of a GPU, whose context is this thread's as long as this is there.
+/// The stream of a queue on a GPU, whose context is current on this thread while this lives.
 #[cfg(feature = "cuda")]
 pub(crate) struct Stream {
     pub handle: *mut std::ffi::c_void,
-    /// The GPU's own number.
+    /// UUID of the GPU.
     pub gpu: [u8; 16],
     _context: Box<dyn std::any::Any>,
 }
 
-/// A launch as the device sees it.
+/// A launch in terms of the device.
 #[cfg_attr(not(any(feature = "cuda", feature = "sim")), expect(dead_code, reason = "the CPU needs only a part"))]
 pub(crate) struct Work<'a> {
     pub kernel: usize,
     pub step: usize,
     pub buffers: &'a [Address],
     pub params: &'a [i64],
-    /// Work items, for devices that split them.
+    /// Number of work items, for devices that split them.
     pub items: i64,
-    /// Blocks of threads, for those with PTX.
+    /// Number of blocks of threads, for devices that run PTX.
     pub blocks: u32,
-    /// Of each worker.
+    /// Scratch bytes of each worker.
     pub scratch_bytes: usize,
     pub order: Order,
 }
@@ -184,13 +184,13 @@ pub(crate) struct Work<'a> {
 pub(crate) enum Order {
     #[default]
     Any,
-    /// A launch is repeated: each worker takes the same items again, from the first on or from the last, so that it
-    /// begins with what it read last, which is still near.
+    /// The launch is repeated: each worker takes the same items every time, in ascending or descending order in turn,
+    /// so that it starts with the data that is most likely still in its cache.
     Forth,
     Back,
 }
 
-/// Memory of a device, given back when it is dropped.
+/// Memory of a device, freed when it is dropped.
 pub(crate) struct Block {
     address: Address,
     bytes: usize,
@@ -210,7 +210,7 @@ impl Block {
         self.bytes
     }
 
-    /// The address of a range within the block. Errors: E0901.
+    /// Returns the address of a range within the block. Errors: E0901.
     fn range(&self, at: usize, bytes: usize) -> Result<Address> {
         match at.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(self.address + at as u64),
@@ -219,8 +219,8 @@ impl Block {
     }
 }
 
-/// Errors: E0401 where the code is damaged, E0403 where the artifact has none for the device, E0405 where the device
-/// cannot be used.
+/// Opens a device. Errors: E0401 if the code is damaged, E0403 if the artifact has none for the device, E0405 if the
+/// device is unavailable.
 pub(crate) fn open(name: &DeviceName, source: &Source) -> Result<Arc<dyn Device>> {
     match name {
         DeviceName::Cpu => cpu::Cpu::open(source),
@@ -241,14 +241,14 @@ fn left_out(feature: &str, name: &DeviceName) -> Box<Error> {
     Error::user("E0405", format!("this program was built without devices such as `{name}`")).help(help)
 }
 
-/// What an artifact has code for: `cpu`, `sm_80`.
+/// Lists the targets that an artifact has code for: `cpu`, `sm_80`.
 fn targets(source: &Source) -> String {
     let cpu = source.code.map(|_| "`cpu`".to_string());
     let all: Vec<String> = cpu.into_iter().chain(source.ptx.iter().map(|(t, _)| format!("`{t}`"))).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 
-/// The artifact was not compiled for this device.
+/// Returns the error for an artifact that was not compiled for this device.
 fn no_code(source: &Source, wanted: &str, option: &str) -> Box<Error> {
     let message = format!("the artifact has no code for `{wanted}`, only for {}", targets(source));
     Error::user("E0403", message).help(format!("compile the model with `--target {option}`"))

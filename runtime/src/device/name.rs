@@ -1,21 +1,21 @@
-//! "cuda:0"  =>  `DeviceName::Cuda(0)`, or a sentence that lists the devices
+//! "cuda:0"  =>  `DeviceName::Cuda(0)`, or an error that lists the devices
 
 use sardonyx_base::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where to run a model.
+/// The device that a model runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceName {
     #[default]
     Cpu,
-    /// `sim:sm_80`: a GPU of that target, simulated. Numbers, bounds, races and counts are exact; time is not simulated.
+    /// `sim:sm_80`: a simulated GPU of that target. Results, bounds, races and counts are exact; time is not simulated.
     Sim(String),
-    /// `cuda:0`: a GPU, by the driver's number.
+    /// `cuda:0`: a GPU, with the index that the driver gives it.
     Cuda(u32),
 }
 
-/// Targets that can be simulated.
+/// PTX targets that can be simulated.
 pub static SIMULATED: &[&str] = &["sm_80", "sm_90a"];
 
 impl FromStr for DeviceName {
@@ -42,7 +42,7 @@ impl DeviceName {
         format!("the devices are `cpu`, {} and `cuda:N`, such as `cuda:0`", simulated.join(", "))
     }
 
-    /// The devices that run one plan, as the artifact names them.
+    /// Returns the class of devices that share a plan, as the artifact names it.
     pub fn class(&self) -> &'static str {
         match self {
             DeviceName::Cpu => "cpu",
@@ -50,7 +50,7 @@ impl DeviceName {
         }
     }
 
-    /// Its results are those of a simulator: exact, but it claims no time.
+    /// Whether it is a simulator: results are exact, but times mean nothing.
     pub fn is_simulated(&self) -> bool {
         match self {
             DeviceName::Sim(_) => true,

@@ -1,18 +1,18 @@
-//! the artifact's PTX for a target, compared with what the plan says of its kernels
+//! the artifact's PTX for a target, compared with the plan's description of its kernels
 
 use super::{Source, no_code};
 use crate::code::compare_declared;
 use sardonyx_base::plan::KERNELS_COMMENT;
 use sardonyx_base::{Error, Result};
 
-/// An entry of a PTX module and how it is launched.
+/// An entry of a PTX module, with its launch parameters.
 pub struct Entry {
     pub symbol: String,
     pub block: u32,
     pub shared_bytes: u32,
 }
 
-/// The PTX of a target and the plan's kernels in it. `None` where the plan has no kernels, and so needs no PTX.
+/// Returns the PTX of a target and the plan's kernels in it; `None` if the plan has no kernels. Errors: E0401, E0403.
 pub fn module<'a>(source: &'a Source, target: &str) -> Result<Option<(&'a str, Vec<Entry>)>> {
     if source.program.kernels.is_empty() {
         return Ok(None);
@@ -31,7 +31,7 @@ pub fn module<'a>(source: &'a Source, target: &str) -> Result<Option<(&'a str, V
     Ok(Some((text, source.program.kernels.iter().enumerate().map(entry).collect::<Result<_>>()?)))
 }
 
-/// PTX is trusted, plans are not: see [`crate::program`]. PTX without the comment declares nothing.
+/// PTX is trusted, plans are not: see [`crate::program`]. PTX without the comment declares nothing, and is not checked.
 fn check_declared(text: &str, source: &Source) -> Result<()> {
     let Some(digits) = text.lines().find_map(|line| line.strip_prefix(KERNELS_COMMENT)) else { return Ok(()) };
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();

@@ -1,30 +1,30 @@
-//! what a simulated device saw: launches, and what was wrong in them
+//! the record of a simulated device: its launches, and what was wrong in them
 
 use sardonyx_base::json::Json;
 
-/// Since the model was loaded, over all its sessions.
+/// Record since the model was loaded, over all its sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
-    /// `sim:sm_80`
+    /// Name of the device, such as `sim:sm_80`.
     pub device: String,
     pub launches: u64,
-    /// Steps of plans that the host computed instead of the device.
+    /// Number of steps that the host computed instead of the device.
     pub host_operations: u64,
-    /// By kernel and line.
+    /// Distinct by kernel, line and kind.
     pub findings: Vec<Finding>,
 }
 
-/// Something that a kernel must not do: an access beyond a buffer, a race, a read of what nobody wrote.
+/// An error of a kernel: an access out of bounds, a race, a read of unwritten memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub kernel: String,
-    /// Of the artifact's PTX.
+    /// Line in the artifact's PTX.
     pub line: u32,
-    /// `out of bounds`
+    /// Kind of error, such as `out of bounds`.
     pub kind: &'static str,
-    /// Where it happened first.
+    /// Describes the first occurrence.
     pub message: String,
-    /// How often it happened.
+    /// Number of occurrences.
     pub count: u64,
 }
 
@@ -38,7 +38,7 @@ impl DeviceReport {
         }
     }
 
-    /// `device sim:sm_80: 0 findings, 0 host operations, 63 launches`, after a line for each finding.
+    /// Returns a line for each finding, and `device sim:sm_80: 0 findings, 0 host operations, 63 launches`.
     pub fn text(&self) -> String {
         let one = |f: &Finding| {
             let Finding { kernel, line, kind, message, count } = f;

@@ -1,4 +1,4 @@
-//! the artifact's PTX, executed by `ptxvm`: exact numbers and every check, no time
+//! execution of the artifact's PTX by `ptxvm`: exact results and every check, but no timing
 
 use super::ptx::{self, Entry};
 use super::{Address, Block, Device, DeviceReport, Finding, Memory, Queue, Source, Work};
@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) struct Sim {
     target: String,
-    /// Absent where the plan has no kernels.
+    /// Absent if the plan has no kernels.
     module: Option<Module>,
     entries: Vec<Entry>,
     memory: Mutex<ptxvm::Memory>,
     report: Mutex<DeviceReport>,
 }
 
-/// What a simulated allocation may have at most; its shadow takes several times as much of the host's memory.
+/// Maximum size of a simulated allocation; its shadow memory takes several times as much on the host.
 const BYTES_MAX: usize = 1 << 36;
 
-/// A launch of more warp instructions than this hangs: at ten million a second they take half an hour.
+/// A launch of more warp instructions than this is refused: at ten million per second they would take half an hour.
 const INSTRUCTIONS_MAX: u64 = 1 << 34;
 
 impl Sim {
@@ -56,7 +56,7 @@ fn refused(what: &str, e: &dyn std::fmt::Display) -> Box<Error> {
     Error::user("E0405", format!("the simulator refuses {what}: {e}")).help(help)
 }
 
-/// Gives the memory back.
+/// Guard that frees simulated memory.
 struct Allocation {
     device: Arc<Sim>,
     address: Address,
@@ -64,7 +64,7 @@ struct Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // The address came from `alloc` and is freed once.
+        // Cannot fail: the address came from `alloc` and is freed once.
         let _ = self.device.memory().free(self.address);
     }
 }
@@ -82,7 +82,7 @@ impl Device for Sim {
         if bytes > BYTES_MAX {
             return Err(Error::user("E0304", format!("cannot allocate {bytes} bytes on a simulated device")));
         }
-        // The simulator ends the process where it finds no memory.
+        // The simulator aborts the process if it is out of memory, so this checks first that there is enough.
         drop(AlignedBuf::new(bytes.saturating_mul(2))?);
         let address = self.memory().alloc(bytes, &name());
         Ok(Block::new(address, bytes, Allocation { device: self, address }))
@@ -105,12 +105,12 @@ impl Device for Sim {
     }
 }
 
-/// Work is done when it is asked for.
+/// A queue that does its work immediately.
 struct Lane {
     device: Arc<Sim>,
-    /// That simulate.
+    /// Number of threads that simulate.
     threads: usize,
-    /// A word for each step of the call.
+    /// Status words: one of 8 bytes for each step of the call.
     status: Option<Block>,
     n_steps: usize,
 }

@@ -1,9 +1,10 @@
-//! threads of all pools of a process  =>  whether workers may wait awake, and whether a caller may wake them
+//! threads of all pools of a process  =>  whether workers may spin, and whether a caller may wake its workers
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-/// Threads of pools: workers that are awake, callers that are at work, and the threads that their pools have; one word.
+/// Counters over all pools, in one word: workers that are awake, callers at work, and all threads of the callers'
+/// pools.
 pub struct Crowd {
     pub word: AtomicU64,
     processors: u64,
@@ -22,14 +23,14 @@ impl Crowd {
         Crowd { word: AtomicU64::new(0), processors: processors as u64 }
     }
 
-    /// True where more threads are awake than can run: those that only wait should sleep.
+    /// Whether more threads are awake than there are processors: then threads that only wait should sleep.
     pub fn is_dense(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         word % CALLER + word % WANTED / CALLER > self.processors
     }
 
-    /// Counts a caller. Returns true where its sleeping workers would find a processor: it is the only caller, or all can
-    /// have theirs.
+    /// Counts a caller. Returns whether its workers would find a processor: it is the only caller, or the threads of
+    /// all callers have a processor each.
     fn enter(&self, threads: usize) -> bool {
         let before = self.word.fetch_add(CALLER + WANTED * threads as u64, Ordering::Relaxed);
         before / WANTED == 0 || before / WANTED + threads as u64 <= self.processors
@@ -40,7 +41,7 @@ impl Crowd {
     }
 }
 
-/// Counts a caller while it lives.
+/// Guard that counts a caller.
 pub struct Counted<'a> {
     crowd: &'a Crowd,
     threads: usize,
@@ -59,7 +60,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Counts a worker that is awake while it lives, also where a kernel panics.
+/// Guard that counts a worker as awake, until it ends, even by a panic.
 pub struct Awake<'a>(&'a Crowd);
 
 impl Awake<'_> {

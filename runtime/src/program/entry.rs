@@ -12,9 +12,9 @@ use std::fmt::Display;
 
 pub struct EntryReader<'a> {
     pub(super) program: &'a Program,
-    /// Symbol index => the stage from which on it has a value.
+    /// Index of a symbol => the first stage in which it has a value.
     values: BTreeMap<usize, usize>,
-    /// Buffer of a host step's result => the stage that the step begins.
+    /// Buffer with a host step's result => the stage that begins after that step.
     made: BTreeMap<usize, usize>,
     pub(super) stage: usize,
 }
@@ -29,7 +29,7 @@ impl<'a> EntryReader<'a> {
         states::check_dims(self.program, &plan.inputs)?;
         states::check_dims(self.program, &plan.outputs)?;
         let sources = self.read_inputs(&plan.inputs)?;
-        // Which stage gives a data symbol its value must be known before sizes that use it are read.
+        // Sizes may use symbols that are read from data, so their stages must be known first.
         self.bind_stages(&plan.steps)?;
         self.check_each("output", &plan.outputs)?;
         let [input_states, output_states] = self.read_states(&plan)?;
@@ -76,8 +76,8 @@ impl<'a> EntryReader<'a> {
         })
     }
 
-    /// The states by input and by output. A call knows the capacities from the start, as it knows the dimensions of the
-    /// inputs.
+    /// Returns the index of the state of each input and each output. A call knows the capacities from the start, like
+    /// the dimensions of the inputs.
     fn read_states(&mut self, plan: &plan::Entry) -> Result<[Vec<Option<usize>>; 2]> {
         states::check_states(self.program, plan)?;
         let (mut of_inputs, mut of_outputs) = (vec![None; plan.inputs.len()], vec![None; plan.outputs.len()]);
@@ -93,7 +93,8 @@ impl<'a> EntryReader<'a> {
         Ok([of_inputs, of_outputs])
     }
 
-    /// Tensors give all that they can: a cache knows its other dimensions only once it has some positions.
+    /// Solves for as many symbols as possible from tensors: a cache knows its other dimensions only once it has
+    /// positions.
     fn sources_in_place(&self, inputs: &[Port], input_states: &[Option<usize>]) -> Vec<Source> {
         let of_inputs = |name: &str| self.symbol(name).is_some_and(|s| s.kind == SymbolKind::Input);
         let some = |states: bool| {
@@ -103,7 +104,7 @@ impl<'a> EntryReader<'a> {
         further(further(vec![], some(false), &of_inputs), some(true), &of_inputs)
     }
 
-    /// Inputs bind symbols by some of their dimensions; the others must follow from those.
+    /// Solves for the symbols of the inputs; all their other dimensions must follow from those.
     fn read_inputs(&mut self, ports: &[Port]) -> Result<Vec<Source>> {
         let dims = ports.iter().flat_map(|port| &port.dims);
         if let Some(name) = dims.flat_map(Dim::symbols).find(|s| self.symbol(s).is_none()) {
@@ -147,12 +148,12 @@ impl<'a> EntryReader<'a> {
         }
     }
 
-    /// The stage from which on an expression has a value.
+    /// Returns the first stage in which an expression has a value.
     fn known(&self, dim: &Dim) -> Result<usize> {
         self.stage_of(dim, usize::MAX)
     }
 
-    /// The stage from which on an expression has a value, at most `by`.
+    /// Returns the first stage in which an expression has a value. Errors: E0401 if it is after `by`.
     pub fn stage_of(&self, dim: &Dim, by: usize) -> Result<usize> {
         let mut stage = 0;
         for name in dim.symbols() {
@@ -166,7 +167,7 @@ impl<'a> EntryReader<'a> {
         Ok(stage)
     }
 
-    /// Each port by itself, and that no name is there twice.
+    /// Checks each port, and that no name occurs twice.
     fn check_each(&self, kind: &str, ports: &[Port]) -> Result<()> {
         let mut seen = BTreeSet::new();
         for port in ports {
@@ -186,7 +187,7 @@ impl<'a> EntryReader<'a> {
         }
     }
 
-    /// The stage from which on size and offset of a buffer have values.
+    /// Returns the first stage in which size and offset of a buffer have values.
     fn buffer_stage(&self, i: usize, buffer: &Buffer, plan: &plan::Entry) -> Result<usize> {
         let size = self.known(&buffer.bytes)?;
         let index = |what: &str, i: usize, len: usize| match i < len {
@@ -201,7 +202,7 @@ impl<'a> EntryReader<'a> {
             Place::Value => *self.made.get(&i).ok_or_else(|| malformed("no host operation makes it".into()))?,
         };
         if matches!(buffer.place, Place::Value) && size > place {
-            // The call compares it with the size of what was made, at the moment when that is made.
+            // When the step has run, the call compares this size with that of the result.
             return Err(malformed("its size is known only after the host operation that makes it".into()));
         }
         match size > 0 && matches!(buffer.place, Place::Input(_)) {
@@ -259,7 +260,8 @@ impl<'a> EntryReader<'a> {
     }
 }
 
-/// Where the launches' shares begin in a list of what all of them have, by step; at last, where the list ends.
+/// Returns, by step, the offset of the launch's elements in a list of those of all launches; last, the length of the
+/// list.
 fn begins(plan: &plan::Entry, n: fn(&Launch) -> usize) -> Vec<usize> {
     let mut at = vec![0];
     for step in &plan.steps {
@@ -269,15 +271,15 @@ fn begins(plan: &plan::Entry, n: fn(&Launch) -> usize) -> Vec<usize> {
     at
 }
 
-/// Which buffers hold something, and of what kind.
+/// Which buffers have content, and of which kind, at a point of the sequence of steps.
 pub struct Flow<'a> {
     written: Vec<bool>,
-    /// A string, a sequence or another value whose size no expression gives: host steps alone read and make it. A constant is
-    /// bytes, which a host step may read as such a value.
+    /// Whether a buffer holds a string, a sequence or another value whose size is no expression: only host steps read
+    /// and make these. A constant holds bytes, which a host step may read as such a value.
     opaque: Vec<bool>,
-    /// From which stage on their sizes are known.
+    /// By buffer: the first stage in which its size is known.
     stages: &'a [usize],
-    /// The collective that has begun, of which others read the operand and write the result.
+    /// The collective that is under way: other ranks read its operands, and its results are being written.
     under_way: Option<Host>,
 }
 
@@ -290,7 +292,7 @@ impl<'a> Flow<'a> {
         let results = hosts.flat_map(|host| &host.results).map(|value| (value.buffer, value.dtype));
         let mut opaque = vec![false; entry.buffers.len()];
         for (buffer, _) in ports.chain(results).filter(|(_, dtype)| dtype.is_opaque()) {
-            // A buffer that there is not is found where its step is read.
+            // A buffer out of range is reported when its step is checked.
             opaque.get_mut(buffer).into_iter().for_each(|kind| *kind = true);
         }
         Flow { written: entry.buffers.iter().map(is_given).collect(), opaque, stages, under_way: None }
@@ -298,7 +300,7 @@ impl<'a> Flow<'a> {
 }
 
 impl Flow<'_> {
-    /// A host step makes it, and nothing else ever writes it.
+    /// Records that a host step makes a buffer, which nothing else may ever write.
     pub fn make(&mut self, buffer: usize, entry: &plan::Entry) -> Result<()> {
         match entry.buffers.get(buffer).map(|b| &b.place) {
             Some(Place::Value) => {
@@ -310,13 +312,13 @@ impl Flow<'_> {
         }
     }
 
-    /// A launch or a copy reads bytes, or a symbol is read from them.
+    /// Checks a read of bytes, by a launch, a copy or a binding.
     fn read(&self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
         self.holds(buffer, entry, stage)?;
         self.plain(buffer)
     }
 
-    /// A host step reads it as a tensor of the operand's type.
+    /// Checks a read by a host step, as a tensor of the operand's type.
     pub fn read_operand(&self, operand: &Operand, entry: &plan::Entry, stage: usize) -> Result<()> {
         let (buffer, dtype) = (operand.buffer, operand.dtype);
         self.holds(buffer, entry, stage)?;
@@ -327,7 +329,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Bytes are copied, or the value of a host step becomes an output.
+    /// Checks a copy of bytes, or of a host step's value to an output.
     fn copy(&mut self, copy: &Copy, entry: &plan::Entry, stage: usize) -> Result<()> {
         let Copy { from, to } = *copy;
         if self.opaque.get(to) != Some(&true) {
@@ -341,7 +343,7 @@ impl Flow<'_> {
         self.write_any(to, entry, stage)
     }
 
-    /// One collective is under way at a time, within a stage: memory stays where it is.
+    /// Checks that at most one collective is under way, and that it ends within its stage, where memory does not move.
     pub fn come_to(&mut self, host: &Host) -> Result<()> {
         match (&host.call.op, self.under_way.take()) {
             (HostOp::Wait(op), Some(begun)) => {
@@ -422,7 +424,7 @@ impl Flow<'_> {
     }
 }
 
-/// Every port has one buffer and every buffer of a port is that one: sizes are checked against the port only there.
+/// Checks that every port has exactly one buffer, because its size is checked against the port only there.
 fn check_ports(plan: &plan::Entry) -> Result<()> {
     let own = |port: &Port, place: Place| match plan.buffers.get(port.buffer) {
         Some(buffer) if buffer.place == place => Ok(()),

@@ -1,6 +1,6 @@
-//! host steps of an entry point  =>  checked: operands that hold something, results of their own, bodies that fit
+//! host steps of an entry point  =>  checked: operands with content, their own result buffers, bodies that fit
 //!
-//! What a result's dimensions are is known when the operation has run; the call checks it (`call/host.rs`).
+//! The dimensions of a result are known only after the operation has run; the call checks them (`call/host.rs`).
 
 use super::entry::{EntryReader, Flow};
 use super::{Action, Entry, Host, Operand, Port, Program};
@@ -57,7 +57,8 @@ impl EntryReader<'_> {
     }
 }
 
-/// Bodies are internal entry points that come later, so that calls end; their ports fit the operands.
+/// Checks that bodies are internal entry points further down in the list, which excludes recursion, and fit the
+/// operands.
 pub fn check_bodies(program: &Program, at: usize) -> Result<()> {
     for step in &program.entries[at].steps {
         let Action::Host(host) = &step.action else { continue };
@@ -76,10 +77,10 @@ pub fn check_bodies(program: &Program, at: usize) -> Result<()> {
     Ok(())
 }
 
-/// Bodies inside each other: a call takes a stack frame for each.
+/// Maximum nesting of bodies: each takes a stack frame in a call.
 const DEPTH_MAX: usize = 32;
 
-/// The call depth of every entry point is bounded. Those that are called come later.
+/// Checks that the nesting of every entry point is bounded. Bodies come after their callers in the list.
 pub fn check_depth(program: &Program) -> Result<()> {
     let mut depths = vec![0; program.entries.len()];
     for (i, entry) in program.entries.iter().enumerate().rev() {
@@ -100,7 +101,7 @@ fn check_ports(host: &Host, body: usize, entry: &Entry) -> Result<()> {
     let few = || malformed(format!("`{}` has too few operands", host.call.op));
     let kinds = |ports: &[Port]| ports.iter().map(|p| (p.dtype, p.dims.len())).collect::<Vec<Kind>>();
     let (inputs, outputs) = (kinds(&entry.inputs), kinds(&entry.outputs));
-    // Those of the body: what it is given, and the results by the operation's numbers.
+    // Inputs of the body, and results of the operation in its own order.
     let (given, results) = match &host.call.op {
         HostOp::If { n_then } => {
             let (then, otherwise) = args.get(1..).and_then(|a| a.split_at_checked(*n_then)).ok_or_else(few)?;

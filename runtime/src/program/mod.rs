@@ -1,13 +1,13 @@
-//! the plan as plain data, every index checked and every expression parsed
+//! the plan as plain data: every index is checked, and every expression parsed
 //!
-//! What is proved here, the session relies on: indices are in range, expressions use only symbols that have a value
-//! at that point, kernels write only outputs and the arena, and nothing is read before something wrote it. What
-//! depends on the dimensions of a call (sizes, offsets, overlaps) is checked per shape, in `shape.rs`.
+//! The session relies on what is proved here: indices are in range, expressions use only symbols that have a value at
+//! that point, kernels write only outputs and the arena, and nothing is read before it is written. Properties that
+//! depend on the dimensions of a call (sizes, offsets, overlaps) are checked per shape, in `shape.rs`.
 //!
-//! Native code is trusted, plans are not. A kernel's signature and what it requires of a launch are declared in the
-//! code entry itself and must be repeated by the plan (`code.rs`); per shape every launch must fulfil the requirements,
-//! so that no parameter, buffer, offset or grid of a plan makes a kernel of our compiler leave its buffers. Not proved:
-//! that the numbers are right (the self-test samples that), and what a kernel does whose compiler declared nothing.
+//! Native code is trusted, plans are not. A kernel's signature and its requirements on a launch are declared in the
+//! code itself, and the plan must repeat them (`code.rs`); every launch of a shape must meet the requirements, so that
+//! no parameter, buffer, offset or grid of a plan makes a kernel of our compiler access memory outside its buffers. Not
+//! proved: that results are right (the self-test samples that), and what kernels do whose compiler declared nothing.
 
 mod entry;
 mod host;
@@ -34,22 +34,22 @@ pub struct Program {
     pub derived: Vec<Derived>,
     /// Byte ranges in `weights`.
     pub constants: Vec<Range<usize>>,
-    /// By constant: this rank reads it.
+    /// By constant: whether this rank reads it.
     pub needed: Vec<bool>,
-    /// The hash of each, where there are several ranks.
+    /// By constant: the hash of the range.
     pub hashes: Vec<String>,
     pub kernels: Vec<Kernel>,
     pub entries: Vec<Entry>,
-    /// How many ranks run it together, along each axis; empty for one.
+    /// Number of ranks along each axis; empty for a single rank.
     pub mesh: Vec<usize>,
-    /// The coordinates of the rank that this program is for: symbols and their values.
+    /// The coordinates of the rank that this program is for: indices of symbols and their values.
     pub coordinates: Vec<(usize, i64)>,
-    /// By kernel: the one of its targets that the device in use runs; empty on a CPU.
+    /// By kernel: index of the target that the device in use runs; empty on a CPU.
     chosen: Vec<usize>,
 }
 
 impl Program {
-    /// Makes every kernel the one of a GPU target. Errors: E0401.
+    /// Selects a GPU target for every kernel. Errors: E0401.
     pub fn choose_target(&mut self, name: &str) -> Result<()> {
         let chosen = self.kernels.iter().enumerate().map(|(i, kernel)| {
             let found = kernel.targets.iter().position(|t| t.target == name);
@@ -59,17 +59,17 @@ impl Program {
         Ok(())
     }
 
-    /// How the device in use launches a kernel; none on a CPU.
+    /// Returns the launch parameters of a kernel on the device in use; `None` on a CPU.
     pub fn target(&self, kernel: usize) -> Option<&KernelTarget> {
         self.chosen.get(kernel).map(|&at| &self.kernels[kernel].targets[at])
     }
 
-    /// The symbol of a name that the verifier has found declared.
+    /// Returns the symbol of a name that the verifier has found to be declared.
     pub fn symbol(&self, name: &str) -> &Symbol {
         &self.symbols[self.symbol_index[name]]
     }
 
-    /// The value of a symbol, where it has one yet.
+    /// Returns the value of a symbol, if it has one yet.
     pub fn value(&self, values: &[Option<i64>], name: &str) -> Option<i64> {
         self.symbol_index.get(name).and_then(|&at| values[at])
     }
@@ -78,7 +78,8 @@ impl Program {
         dim.eval(&|name| self.value(values, name))
     }
 
-    /// The entry point that a call of one runs: the tightest of those made for some sizes that has those of the inputs.
+    /// Returns the entry point that a call of `entry` runs for these input dimensions: of its specializations that fit,
+    /// the one with the most fixed dimensions, otherwise `entry` itself.
     pub fn tightest(&self, entry: usize, dims: &[&[usize]]) -> usize {
         let fits = |at: &usize| {
             let same = |(port, dims): (&Port, &&[usize])| {
@@ -90,7 +91,7 @@ impl Program {
         self.entries[entry].specialized.iter().copied().find(fits).unwrap_or(entry)
     }
 
-    /// The index of the entry point with this name. Errors: E0301.
+    /// Returns the index of the entry point with this name. Errors: E0301.
     pub fn entry_index(&self, name: &str) -> Result<usize> {
         self.entries.iter().position(|e| e.name == name && !e.internal).ok_or_else(|| {
             let names: Vec<&str> = self.entries.iter().filter(|e| !e.internal).map(|e| e.name.as_str()).collect();
@@ -100,32 +101,32 @@ impl Program {
     }
 }
 
-/// An entry point of the plan, with what follows from it.
+/// An entry point of the plan, with data derived from it.
 pub struct Entry {
     plan: plan::Entry,
-    /// By input, by output: the state that it is the old or the new end of.
+    /// By input, and by output: the state whose old or new value it is.
     pub input_states: Vec<Option<usize>>,
     pub output_states: Vec<Option<usize>>,
-    /// The dimensions of what this rank has of each: of a state, it may be a part.
+    /// By input, and by output: the dimensions on this rank, which may have only a part of a state.
     pub own_inputs: Vec<Vec<Dim>>,
     pub own_outputs: Vec<Vec<Dim>>,
-    /// What gives symbols their values, in the order to evaluate it in.
+    /// How to solve for the symbols of the inputs, in the order of evaluation.
     pub sources: Vec<Source>,
-    /// The same where the states are in a cache, which may not know all their dimensions.
+    /// The same for calls with a cache, which may not know all dimensions of the states.
     pub sources_in_place: Vec<Source>,
-    /// The symbols of `sources`, and the capacities, as indices into `Program.symbols`; their values identify a shape.
+    /// Indices of the symbols of `sources` and of the capacities; their values identify a shape.
     pub bound: Vec<usize>,
-    /// By buffer, by check: the stage from which on its expressions have values.
+    /// By buffer, and by check: the first stage in which its expressions have values.
     pub buffer_stages: Vec<usize>,
     pub check_stages: Vec<usize>,
-    /// Where the pointers and the parameters of each step begin in the entry's arrays of all; at last, their ends.
+    /// By step: where its pointers and parameters begin in the lists of all steps; last, the lengths of the lists.
     pub pointers_at: Vec<usize>,
     pub params_at: Vec<usize>,
-    /// By step: this rank takes part in it.
+    /// By step: whether this rank takes part in it.
     pub needed: Vec<bool>,
-    /// Stage `i` begins after the `i`-th step that binds symbols.
+    /// Number of stages. Stage `i` begins after the `i`-th step that ends a stage.
     pub n_stages: usize,
-    /// The entry points with some of its dimensions fixed, as indices into `Program.entries`: those with most first.
+    /// Indices of the entry points that fix some of its dimensions, those with the most fixed ones first.
     pub specialized: Vec<usize>,
 }
 
@@ -138,27 +139,27 @@ impl Deref for Entry {
 }
 
 impl Entry {
-    /// How many dimensions of its inputs are known.
+    /// Returns the number of input dimensions that are constant.
     pub fn n_fixed(&self) -> usize {
         self.inputs.iter().flat_map(|port| &port.dims).filter(|d| d.as_const().is_some()).count()
     }
 
-    /// What a rank has of the input or output that a state is an end of.
+    /// Returns how the input or output of a state is partitioned among the ranks; empty if it is not.
     pub fn units(&self, state: Option<usize>) -> &[Units] {
         state.map_or(&[], |at| &self.states[at].units)
     }
 
-    /// The inputs that a call with a cache takes: those that are no state.
+    /// Returns the inputs that a call with a cache takes: those that are no states.
     pub fn fresh_inputs(&self) -> impl Iterator<Item = &Port> {
         self.inputs.iter().zip(&self.input_states).filter(|(_, state)| state.is_none()).map(|(port, _)| port)
     }
 
-    /// Places of a step's parameters among those of all steps.
+    /// Returns the range of a step's parameters in the list of all steps.
     pub fn params(&self, step: usize) -> Range<usize> {
         self.params_at[step]..self.params_at[step + 1]
     }
 
-    /// Places of a step's pointers among those of all steps.
+    /// Returns the range of a step's pointers in the list of all steps.
     pub fn pointers(&self, step: usize) -> Range<usize> {
         self.pointers_at[step]..self.pointers_at[step + 1]
     }

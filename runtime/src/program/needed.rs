@@ -1,15 +1,16 @@
-//! the steps of an entry point, the place of a rank in the mesh  =>  the steps that the rank takes part in
+//! the steps of an entry point, the position of a rank in the mesh  =>  the steps that the rank takes part in
 //!
-//! A pipeline is a program that every rank could run alone, with sends between its stages: only the receiver needs what is
-//! sent, and of the steps before a send only those that the sender needs for it. Which rank needs what follows backwards
-//! from the outputs, which the first rank gives to the caller. All ranks derive the same from the same plan, so that nobody
-//! waits for a rank that does not come.
+//! A pipeline is a program that every rank could run alone, with sends between its stages: only the receiver needs the
+//! value that is sent, and the sender needs only those steps that compute it. What each rank needs follows backwards
+//! from the outputs, which the first rank returns to the caller. All ranks derive the same result from the same plan,
+//! so no rank waits for one that does not take part.
 
 use super::{Action, Place, Program, Step};
 use sardonyx_base::host::Collective;
 use sardonyx_base::plan;
 
-/// By step. The entry point is verified; without sends every rank takes part in all steps.
+/// Returns, by step, whether this rank takes part. The entry point must be verified. Without sends, every rank takes
+/// part in all steps.
 pub fn needed_steps(program: &Program, entry: &plan::Entry) -> Vec<bool> {
     let sends = |step: &Step| matches!(exchange(step), Some(Collective::Send { .. }));
     if !entry.steps.iter().any(sends) {
@@ -23,7 +24,7 @@ pub fn needed_steps(program: &Program, entry: &plan::Entry) -> Vec<bool> {
     taken
 }
 
-/// By constant: a step that the rank takes part in reads it.
+/// Returns, by constant, whether a step that the rank takes part in reads it.
 pub fn needed_constants(program: &Program) -> Vec<bool> {
     let mut needed = vec![false; program.constants.len()];
     for entry in &program.entries {
@@ -55,7 +56,7 @@ struct Needs<'p> {
     mesh: &'p [usize],
     n_ranks: usize,
     own: usize,
-    /// By buffer, by rank: it needs what is in it.
+    /// By buffer, and by rank: whether the rank needs its content.
     by: Vec<Vec<bool>>,
 }
 
@@ -73,7 +74,7 @@ impl<'p> Needs<'p> {
         Needs { mesh, n_ranks, own, by }
     }
 
-    /// The ranks that take part in a step, when what the steps after it need is known.
+    /// Returns the ranks that take part in a step. The needs of all later steps must be known.
     fn step(&mut self, program: &Program, entry: &plan::Entry, step: &Step) -> Vec<bool> {
         let all = vec![true; self.n_ranks];
         let (takes, reads, read): (Vec<bool>, Vec<bool>, Vec<usize>) = match &step.action {
@@ -90,7 +91,7 @@ impl<'p> Needs<'p> {
                 let ranks = if opaque { all } else { self.by[copy.to].clone() };
                 (ranks.clone(), ranks, vec![copy.from])
             }
-            // Sizes depend on it.
+            // All ranks need it, because sizes depend on it.
             Action::Bind(bind) => (all.clone(), all, vec![bind.buffer]),
             Action::Host(host) => {
                 let args = host.args.iter().map(|arg| arg.buffer).collect();

@@ -1,6 +1,7 @@
 //! states of an entry point  =>  checked: a call in place reads only old positions and writes only new ones
 //!
-//! What the kernels do with their buffers is theirs; what the plan lets them do is checked here, at load.
+//! The compiler is responsible for what kernels do with their buffers; this checks, at load, which buffers the plan
+//! gives them.
 
 use super::verify::undeclared;
 use super::{Action, Place, Port, Program, State};
@@ -8,7 +9,7 @@ use sardonyx_base::dim::product;
 use sardonyx_base::plan::{self, SymbolKind, malformed};
 use sardonyx_base::{Dim, Result};
 
-/// Checks the states against the ports.
+/// Checks the states against the ports. Errors: E0401.
 pub fn check_states(program: &Program, plan: &plan::Entry) -> Result<()> {
     for (i, state) in plan.states.iter().enumerate() {
         check_state(program, state, plan).map_err(|e| e.node(format!("state {i}")))?;
@@ -51,7 +52,7 @@ fn check_state(program: &Program, state: &State, plan: &plan::Entry) -> Result<(
     state.kept.as_ref().map_or(Ok(()), |name| check_symbol(program, name, SymbolKind::Kept))
 }
 
-/// The dimensions of what this rank has of a state's input or output. Errors: E0401.
+/// Returns the dimensions of this rank's part of a state's input or output. Errors: E0401.
 pub fn own_dims(program: &Program, state: &State, port: &Port) -> Result<Vec<Dim>> {
     let mut dims = port.dims.clone();
     for units in &state.units {
@@ -80,7 +81,7 @@ fn check_symbol(program: &Program, name: &str, kind: SymbolKind) -> Result<()> {
     }
 }
 
-/// A dimension says how many positions are filled; how many have room, or are kept, is no matter of shapes.
+/// Checks that dimensions use no capacities or kept positions: a dimension is the number of filled positions.
 pub fn check_dims(program: &Program, ports: &[Port]) -> Result<()> {
     for port in ports {
         for dim in &port.dims {
@@ -96,7 +97,7 @@ pub fn check_dims(program: &Program, ports: &[Port]) -> Result<()> {
     Ok(())
 }
 
-/// Both buffers of a state have room for its capacity, no more and no less.
+/// Checks that both buffers of a state have exactly the size of its capacity.
 pub fn check_buffers(program: &Program, entry: &plan::Entry) -> Result<()> {
     for state in &entry.states {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
@@ -114,7 +115,7 @@ pub fn check_buffers(program: &Program, entry: &plan::Entry) -> Result<()> {
     Ok(())
 }
 
-/// What a step reads and writes, as places of its buffers.
+/// The buffers that a step reads and writes, by their places.
 struct Touched<'a> {
     reads: Vec<&'a Place>,
     writes: Vec<&'a Place>,
@@ -148,9 +149,9 @@ fn is_output(place: &Place, at: usize) -> bool {
     }
 }
 
-/// In place, input and output of a state are the same memory: no step may write the one while it reads the other, but
-/// for launches that begin behind what is kept; and one that does nothing but carry the state over must be known as
-/// such, for it is left out.
+/// Checks how a step uses states. In place, the input and output of a state are the same memory: no step may write the
+/// one while it reads the other, except launches that begin behind the kept positions. A launch that only carries the
+/// state over must be marked as such, because it is skipped.
 pub fn check_step(program: &Program, entry: &plan::Entry, step: &plan::Step) -> Result<()> {
     let place = |&b: &usize| &entry.buffers[b].place;
     let names = |state: &State| (&entry.inputs[state.input].name, &entry.outputs[state.output].name);
@@ -201,7 +202,7 @@ pub fn check_step(program: &Program, entry: &plan::Entry, step: &plan::Step) -> 
     Ok(())
 }
 
-/// A call that does not work in place must find the old positions in the output.
+/// Checks that in a call that does not work in place, the old positions are carried over to the output.
 pub fn check_carried(entry: &plan::Entry) -> Result<()> {
     for (i, state) in entry.states.iter().enumerate() {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);

@@ -14,7 +14,7 @@ use sardonyx_format::artifact::CONSTANT_ALIGNMENT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Checks the plan against the manifest and the size of `weights`, for a rank of the mesh.
+/// Checks the plan against the manifest and the size of `weights`, for a rank of the mesh. Errors: E0401, E0407.
 pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize, rank: usize) -> Result<Program> {
     let plan = Plan::read(plan)?;
     let mut program = Program {
@@ -76,7 +76,7 @@ pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize, 
     Ok(program)
 }
 
-/// Makes an entry point one that calls of another may run.
+/// Registers an entry point as a specialization of another one.
 fn specialize(program: &mut Program, at: usize, of: &str) -> Result<()> {
     let general = program.entries.iter().position(|e| e.name == of).filter(|general| *general != at);
     let general = general.ok_or_else(|| malformed(format!("there is no entry point `{of}` that it is made from")))?;
@@ -118,10 +118,10 @@ fn check_derived(derived: &Derived, program: &Program) -> Result<()> {
     }
 }
 
-/// The most ranks of a mesh.
+/// Maximum number of ranks of a mesh.
 pub const RANKS_MAX: usize = 1024;
 
-/// The mesh, and the coordinates of a rank in it.
+/// Reads the mesh, and the coordinates of a rank in it.
 fn read_mesh(manifest: &Manifest, rank: usize, program: &mut Program) -> Result<()> {
     let axes: Vec<MeshAxis> = Wire::read(&manifest.mesh, "mesh")?;
     let ranks = axes.iter().try_fold(1usize, |n, axis| n.checked_mul(axis.size)).unwrap_or(usize::MAX);
@@ -150,7 +150,7 @@ fn read_mesh(manifest: &Manifest, rank: usize, program: &mut Program) -> Result<
     Ok(())
 }
 
-/// Offset and bytes of what a rank has of a constant.
+/// Returns offset, size and hash of a rank's part of a constant.
 fn of_rank(constant: &Constant, mesh: &[usize], rank: usize) -> Result<Part> {
     let (n, ranks) = (constant.parts.len(), mesh.iter().product::<usize>());
     match constant.parts.get(rank) {

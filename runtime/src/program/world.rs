@@ -1,7 +1,8 @@
-//! collectives of an entry point  =>  checked for every rank of the mesh: what the ranks bring fits, and makes the result
+//! collectives of an entry point  =>  checked for every rank of the mesh: operands that fit, and make the result
 //!
-//! All ranks run this one plan, so that they meet in one order; what differs is their coordinates. Sizes are compared at points
-//! of the symbols' ranges; a call compares its own (`link::fitting`), before anything is exchanged.
+//! All ranks run the same plan, and so reach the collectives in the same order; only their coordinates differ. Sizes
+//! are compared here at sample values of the symbols; a call compares its own (`link::fitting`) before it exchanges
+//! anything.
 
 use super::{Action, Entry, Host, Operand, Program};
 use crate::comm::{self, Operand as Brought};
@@ -9,7 +10,7 @@ use sardonyx_base::host::HostOp;
 use sardonyx_base::plan::{self, malformed, step_label};
 use sardonyx_base::{Dim, Error, Result};
 
-/// Values that symbols take in turn, within their ranges.
+/// Sample values of symbols, each clamped to the symbol's range.
 static POINTS: [i64; 6] = [1, 2, 3, 7, 16, 129];
 
 pub fn check(program: &Program, entry: &plan::Entry) -> Result<()> {
@@ -27,7 +28,7 @@ fn check_exchange(program: &Program, entry: &plan::Entry, host: &Host) -> Result
         return Err(malformed(format!("`{}` has {} results", host.call.op, host.results.len())));
     };
     if entry.internal {
-        // Which ranks come to a body depends on data.
+        // Which ranks reach a collective in a body depends on data.
         return Err(malformed(format!("`{op}` is in an entry point that host operations call")));
     }
     let (n, coordinate) = (program.mesh[op.mesh()], program.coordinates[op.mesh()].0);
@@ -59,7 +60,7 @@ fn check_exchange(program: &Program, entry: &plan::Entry, host: &Host) -> Result
                 Some(Brought { dtype: operand.dtype, dims })
             };
             let brought: Option<Vec<Brought>> = (0..n).map(|rank| described(from, rank)).collect();
-            // A symbol that depends on data may have no such value; the call knows.
+            // A symbol that depends on data may not take this value; the call checks its own.
             let (Some(brought), Some(wanted)) = (brought, described(to, own)) else { continue };
             let made = comm::result(op, &brought, own).map_err(|e| malformed(e.message))?;
             if made != wanted {
@@ -72,11 +73,12 @@ fn check_exchange(program: &Program, entry: &plan::Entry, host: &Host) -> Result
     Ok(())
 }
 
-/// The ranks along an axis of the mesh, and which of them this one is. Errors: E0901 where there is no such axis.
+/// Returns the ranks along an axis of the mesh, and the index of this one among them. Errors: E0901 if there is no such
+/// axis.
 pub fn members(program: &Program, axis: usize) -> Result<(Vec<usize>, usize)> {
     let unknown = || Error::defect(format!("a collective along axis {axis} of {:?}", program.mesh));
     let (_, own) = *program.coordinates.get(axis).ok_or_else(unknown)?;
-    // The last axis is the one along which neighbours are.
+    // Ranks are numbered with the last axis varying fastest.
     let number = |at: usize| {
         let axes = program.mesh.iter().zip(&program.coordinates).enumerate();
         let place = |i: usize, own: i64| if i == axis { at } else { own as usize };
@@ -85,17 +87,17 @@ pub fn members(program: &Program, axis: usize) -> Result<(Vec<usize>, usize)> {
     Ok(((0..program.mesh[axis]).map(number).collect(), own as usize))
 }
 
-/// Who meets at a collective of a call.
+/// The ranks that take part in a collective of a call.
 pub struct Group {
-    /// The ranks along the axis, and what each brings.
+    /// The ranks along the axis, and the operand of each.
     pub ranks: Vec<usize>,
     pub operands: Vec<Brought>,
-    /// Which of them this one is.
+    /// Index of this rank among them.
     pub own: usize,
 }
 
 impl Group {
-    /// By the values of the symbols.
+    /// Evaluates the operands of a collective from the values of the symbols.
     pub fn new(program: &Program, values: &[Option<i64>], axis: usize, operand: &Operand) -> Result<Group> {
         let (ranks, own) = members(program, axis)?;
         let (coordinate, _) = program.coordinates[axis];
@@ -115,15 +117,15 @@ impl Group {
     }
 }
 
-/// The bytes that this rank takes of others in a call without a cache: in its collectives, and of the outputs that it has
-/// parts of.
+/// Returns the bytes that this rank receives from other ranks in a call without a cache: in its collectives, and for
+/// the outputs of which each rank has a part.
 pub fn exchanged_bytes(program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<usize> {
     let mut bytes = 0usize;
     for (step, _) in entry.steps.iter().zip(&entry.needed).filter(|(_, needed)| **needed) {
         let Action::Host(host) = &step.action else { continue };
         let (Some(op), [from]) = (host.call.op.exchange(), &host.args[..]) else { continue };
         if matches!(host.call.op, HostOp::Begin(_)) {
-            // Counted where it is waited for.
+            // Counted at its `Wait`.
             continue;
         }
         let group = Group::new(program, values, op.mesh(), from)?;

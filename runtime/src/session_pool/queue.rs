@@ -1,4 +1,4 @@
-//! requests that wait  =>  the next one, in order of arrival; an error for those that expire before their turn
+//! waiting requests  =>  the next one, in order of arrival; an error for those that expire while they wait
 
 use super::{PoolStatistics, Request};
 use crate::outputs::Outputs;
@@ -16,7 +16,7 @@ pub struct Waiting {
     pub done: Done,
 }
 
-/// Interval at which waiting requests that can be cancelled are looked at.
+/// Interval at which waiting requests are checked for cancellation, if they have a flag for it.
 const CANCEL_POLL: Duration = Duration::from_millis(2);
 
 pub struct Queue {
@@ -25,24 +25,24 @@ pub struct Queue {
     state: Mutex<State>,
     /// Wakes a session: there is a request, or the pool ends.
     arrived: Condvar,
-    /// Wakes the thread that answers what expires: there is an earlier deadline, or the pool ends.
+    /// Wakes the thread that answers expired requests: there is an earlier deadline, or the pool ends.
     expires_sooner: Condvar,
-    /// Wakes those who wait until everything is answered.
+    /// Wakes callers that wait until everything is answered.
     answered: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Its `waiting` is filled in when it is asked for.
+    /// Counts so far; `waiting` is only filled in by `statistics`.
     counts: PoolStatistics,
-    /// Requests that have left the queue and whose callbacks have not returned.
+    /// Number of requests that have left the queue and whose callbacks have not returned.
     n_in_hand: usize,
-    /// No request is accepted any more.
+    /// Whether requests are refused.
     is_closed: bool,
-    /// Threads end as soon as nothing waits.
+    /// Whether threads end as soon as nothing is waiting.
     has_ended: bool,
-    /// The thread that answers what expires wakes by itself then; it sleeps on where absent.
+    /// When the thread that answers expired requests wakes up by itself; `None` if it does not.
     next_look: Option<Instant>,
 }
 
@@ -52,7 +52,7 @@ impl Waiting {
         Stop::new(&self.request.options).check()
     }
 
-    /// The moment at which the request may have expired; `None` where it cannot.
+    /// Returns the earliest time at which the request may have expired; `None` if it cannot.
     fn next_look(&self, now: Instant) -> Option<Instant> {
         let poll = self.request.options.cancel.as_ref().map(|_| now + CANCEL_POLL);
         self.request.options.deadline.into_iter().chain(poll).min()
@@ -60,7 +60,7 @@ impl Waiting {
 }
 
 impl State {
-    /// Takes the requests out of the queue that must not begin, each with its error.
+    /// Removes the expired requests from the queue, and returns each with its error.
     fn take_expired(&mut self) -> Vec<(Waiting, Box<Error>)> {
         let mut expired = vec![];
         for i in (0..self.waiting.len()).rev() {
@@ -102,17 +102,17 @@ impl Queue {
         PoolStatistics { waiting: state.waiting.len(), ..state.counts }
     }
 
-    /// Errors: E0308, E0309.
+    /// Enqueues a request. Errors: E0308, E0309.
     pub fn push(&self, waiting: Waiting) -> Result<()> {
         let mut state = self.lock();
         if let Err(error) = self.check_room(&state) {
             state.counts.refused += 1;
-            // What is refused is dropped when the lock is free: its callback may own anything.
+            // A refused request is dropped after the lock is released: its callback may own anything.
             drop(state);
             return Err(error);
         }
         let look = waiting.next_look(Instant::now());
-        // Where a session is free, it takes the request at once.
+        // A free session takes the request at once.
         let stays = state.waiting.len() + state.n_in_hand >= self.n_sessions;
         state.waiting.push_back(waiting);
         self.arrived.notify_one();
@@ -133,7 +133,7 @@ impl Queue {
         }
     }
 
-    /// The next request that may begin, as soon as there is one; `None` when the pool has ended.
+    /// Waits for the next request that may begin, and returns it; `None` when the pool has ended.
     pub fn pop(&self) -> Option<Waiting> {
         let mut state = self.lock();
         loop {
@@ -156,13 +156,13 @@ impl Queue {
         }
     }
 
-    /// Answers a request that `pop` has given.
+    /// Answers a request that `pop` has returned.
     pub fn answer(&self, done: Done, result: Result<Outputs>) {
         let mut state = self.lock();
         state.counts.running -= 1;
         state.counts.served += 1;
         state.counts.failed += u64::from(result.is_err());
-        // Counted before the callback, so that who has an answer finds it in the statistics.
+        // Counted before the callback, so that a caller that has its answer finds it in the statistics.
         drop(state);
         self.call(done, result);
     }
@@ -188,7 +188,7 @@ impl Queue {
         }
     }
 
-    /// Answers a request that no session computes.
+    /// Answers a request that is not computed.
     fn refuse(&self, Waiting { request, done }: Waiting, error: Box<Error>) {
         caught(|| drop(request));
         self.call(done, Err(error));
@@ -204,7 +204,7 @@ impl Queue {
         }
     }
 
-    /// Accepts no more, and waits until every accepted request is answered.
+    /// Refuses further requests, and waits until every accepted one is answered.
     pub fn finish(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -213,7 +213,7 @@ impl Queue {
         }
     }
 
-    /// Accepts no more, answers what waits with E0309, and lets the threads end.
+    /// Refuses further requests, answers waiting ones with E0309, and lets the threads end.
     pub fn end(&self) {
         let mut state = self.lock();
         (state.is_closed, state.has_ended) = (true, true);
@@ -227,9 +227,10 @@ impl Queue {
     }
 }
 
-/// What a function returns; `None` where it panics.
+/// Returns the result of a function; `None` if it panics.
 pub fn caught<T>(f: impl FnOnce() -> T) -> Option<T> {
-    // What the caller's code leaves behind after a panic is the caller's; ours is behind locks that forgive one.
+    // The caller is responsible for what its code leaves behind after a panic; our state is behind locks that ignore
+    // poisoning.
     catch_unwind(AssertUnwindSafe(f)).map_err(std::mem::forget).ok()
 }
 

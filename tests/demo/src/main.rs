@@ -15,12 +15,12 @@ static SENTENCES: &[&str] = &[
     "The cat sleeps on the warm window sill.",
 ];
 
-/// One similarity that the demo prints and checks.
+/// A similarity that the demo prints and checks.
 struct Pair {
     left: usize,
     right: usize,
     about: &'static str,
-    /// ONNX Runtime 1.31's result for the same model and sentences.
+    /// Result of ONNX Runtime 1.31 for the same model and sentences.
     expected: f64,
 }
 
@@ -30,10 +30,10 @@ static PAIRS: &[Pair] = &[
     Pair { left: 1, right: 2, about: "something else", expected: 0.04602 },
 ];
 
-/// Exporters of the same float32 net differ by up to 4.4e-5 in a hidden value; a wrong net differs by far more.
+/// Exports of the same float32 net differ by up to 4.4e-5 in a hidden value; a wrong net differs by far more.
 const TOLERANCE: f64 = 1e-3;
 
-/// Where things lie: `minilm-demo --tokenizer FILE --runner FILE --model FILE --work DIR`.
+/// The paths on the command line: `minilm-demo --tokenizer FILE --runner FILE --model FILE --work DIR`.
 struct Paths {
     tokenizer: PathBuf,
     runner: PathBuf,
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every similarity is the expected one.
+/// Runs the demo. Returns whether every similarity is the expected one.
 fn demo() -> Result<bool> {
     let paths = Paths::from_args(std::env::args().skip(1))?;
     let batch = text::batch(&text::load(&paths.tokenizer)?, SENTENCES)?;
@@ -97,7 +97,7 @@ fn print_similarities(vectors: &[Vec<f64>]) -> bool {
     worst <= TOLERANCE
 }
 
-/// `NAME=FILE.npy`, as the runner wants it.
+/// Writes an input, and returns the runner's argument for it: `NAME=FILE.npy`.
 fn write_input(work: &Path, name: &str, dims: &[usize], values: &[i64]) -> Result<String> {
     let path = work.join(name).with_extension("npy");
     npy::write_i64(&path, dims, values).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
@@ -125,7 +125,7 @@ fn runner(paths: &Paths, verb: &str, inputs: &[String]) -> Command {
     command
 }
 
-/// Standard output of a command that must succeed; its errors go to ours.
+/// Returns the standard output of a command that must succeed; its errors go to this program's standard error.
 fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stderr(Stdio::inherit()).output().map_err(|e| format!("cannot start {program}: {e}"))?;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn similarities_are_checked_against_the_reference() {
-        // Vectors in the plane cannot have three given angles, so the expected ones are missed.
+        // Three given angles do not fit into the plane, so these vectors miss the expected similarities.
         assert!(!print_similarities(&[vec![1.0, 0.0], vec![0.0, 1.0], vec![1.0, 0.0]]));
         assert!(!print_similarities(&[vec![f64::NAN], vec![f64::NAN], vec![f64::NAN]]));
     }

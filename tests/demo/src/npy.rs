@@ -1,11 +1,11 @@
-//! int64 values  =>  `.npy`;  `.npy`  =>  float32 values: the two directions the demo needs
+//! int64 values  =>  `.npy`;  `.npy`  =>  float32 values: the two conversions that the demo needs
 
 use std::io::{self, Write};
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Writes a C-order int64 array, version 1.
+/// Writes a C-order int64 array, in version 1 of the format.
 pub fn write_i64(path: &Path, dims: &[usize], values: &[i64]) -> io::Result<()> {
     assert_eq!(dims.iter().product::<usize>(), values.len(), "dims {dims:?}");
     let shape: String = dims.iter().map(|d| format!("{d}, ")).collect();
@@ -22,7 +22,7 @@ pub fn write_i64(path: &Path, dims: &[usize], values: &[i64]) -> io::Result<()> 
     file.flush()
 }
 
-/// Reads a C-order float32 array: dimensions and values.
+/// Reads a C-order float32 array. Returns its dimensions and values.
 pub fn read_f32(path: &Path) -> io::Result<(Vec<usize>, Vec<f32>)> {
     parse_f32(&std::fs::read(path)?)
         .ok_or_else(|| io::Error::other(format!("{} is not a .npy file of C-order float32", path.display())))

@@ -1,18 +1,18 @@
 //! hidden[b, s, d], mask[b, s]  =>  unit sentence vectors [b, d]: mean over the tokens, then L2 norm 1
 
-/// Mean over the positions whose mask is not 0, scaled to length 1. `dims` is [b, s, d]; sums are in f64.
+/// Averages the positions whose mask is not 0, and scales to length 1. `dims` is [b, s, d]; sums are in f64.
 pub fn sentence_vectors(hidden: &[f32], mask: &[i64], dims: [usize; 3]) -> Vec<Vec<f64>> {
     let [b, s, d] = dims;
     assert!(hidden.len() == b * s * d && mask.len() == b * s, "dims {dims:?}");
     (0..b).map(|i| sentence_vector(&hidden[i * s * d..][..s * d], &mask[i * s..][..s], d)).collect()
 }
 
-/// Cosine of two vectors of length 1.
+/// Returns the cosine of two vectors of length 1.
 pub fn cosine(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-/// The mean needs no division by the number of tokens: the norm takes it out again.
+/// The sum need not be divided by the number of tokens, because it is scaled to length 1 anyway.
 fn sentence_vector(hidden: &[f32], mask: &[i64], d: usize) -> Vec<f64> {
     let mut sum = vec![0.0; d];
     for (token, _) in hidden.chunks_exact(d).zip(mask).filter(|(_, m)| **m != 0) {

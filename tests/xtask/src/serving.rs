@@ -1,4 +1,4 @@
-//! `cargo xtask bench serving`  =>  README's table of serving: texts a second within a bound on latency, beside other servers
+//! `cargo xtask bench serving`  =>  README's table of serving: texts per second within a latency bound
 
 use crate::bench::{environment, machine};
 use crate::context::{Context, Failure, Result, create_dir, output, run, write};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is served, and the bound that 99 of 100 answers are within.
+/// A served model, and the latency that 99 of 100 answers must not exceed.
 struct Row {
     label: &'static str,
     model: &'static str,
@@ -23,7 +23,7 @@ static ROWS: &[Row] = &[
     Row { label: "BERT base", model: "skel_bert_base_rand_dyn18", bound_ms: 1000.0, seconds: 30.0 },
 ];
 
-/// A server of another project with an engine behind it.
+/// A server of another project, with its inference engine.
 struct Peer {
     server: &'static str,
     engine: &'static str,
@@ -31,7 +31,7 @@ struct Peer {
     batch: &'static str,
 }
 
-/// Each with batches of those that wait, and one by one.
+/// Each peer, with batching of waiting requests and without.
 static PEERS: &[Peer] = &[
     Peer { server: "mosec", engine: "onnxruntime", path: "/inference", batch: "8" },
     Peer { server: "mosec", engine: "onnxruntime", path: "/inference", batch: "1" },
@@ -43,10 +43,10 @@ static PEERS: &[Peer] = &[
 static PACKAGES: &[&str] =
     &["mosec==0.9.8", "litserve==0.2.19", "onnxruntime==1.31.1", "openvino==2026.4.1", "tokenizers==0.23.3", "numpy"];
 const THREADS: &str = "2";
-/// Shares of what a server can do that it is offered, until one is within the bound.
+/// Shares of a server's maximum rate that it is offered, one after the other, until its latency is within the bound.
 static SHARES: &[f64] = &[0.98, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.45, 0.3];
 
-/// Each is one token.
+/// Words of one token each.
 static WORDS: &[&str] = &[
     "time",
     "year",
@@ -90,12 +90,12 @@ static WORDS: &[&str] = &[
     "fact",
 ];
 
-/// A text of so many tokens, with the two that the tokenizer adds.
+/// Returns a text of this many tokens, including the two that the tokenizer adds.
 fn text(random: &mut Seeded, tokens: usize) -> String {
     (2..tokens).map(|_| WORDS[random.below(WORDS.len())]).collect::<Vec<_>>().join(" ")
 }
 
-/// Texts of 8 to 256 tokens.
+/// Returns texts of 8 to 256 tokens.
 fn texts() -> Vec<String> {
     let mut random = Seeded::new(1);
     let mut next = || {
@@ -105,7 +105,7 @@ fn texts() -> Vec<String> {
     (0..1009).map(|_| next()).collect()
 }
 
-/// A server that ends with its measurement.
+/// A running server, which ends when it is dropped.
 struct Running {
     child: Child,
     address: SocketAddr,
@@ -113,7 +113,7 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A server's own processes end when it is asked to end; what does not is killed.
+        // A server ends its own processes when it receives SIGTERM; otherwise it is killed.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         for _ in 0..50 {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
@@ -126,17 +126,17 @@ impl Drop for Running {
     }
 }
 
-/// What is measured of one server.
+/// Measurements of one server.
 #[derive(Debug)]
 struct Figures {
     name: String,
-    /// From the start of the process to the first answer, in seconds.
+    /// Seconds from the start of the process to the first answer.
     start: f64,
-    /// The median latency of texts of 16 tokens, one after the other, in milliseconds.
+    /// Median latency of texts of 16 tokens, sent one after the other, in milliseconds.
     p50: f64,
-    /// Texts per second of 64 clients.
+    /// Texts per second with 64 clients.
     most: f64,
-    /// Texts per second within the bound, and the latency of 99 of 100.
+    /// Texts per second within the bound, and the latency that 99 of 100 do not exceed.
     rate: f64,
     p99: f64,
 }
@@ -207,7 +207,7 @@ fn figures(name: &str, mut command: Command, port: u16, path: &'static str, row:
     let of_length = |tokens| body(&text(&mut Seeded::new(1), tokens));
     wait(name, &load, &of_length(16), 16)?;
     let start = began.elapsed().as_secs_f64();
-    // Nobody cuts texts off.
+    // Checks that the server does not truncate texts.
     wait(name, &load, &of_length(256), 256)?;
     let alone = Load { address: running.address, path, bodies: vec![of_length(16)] };
     let p50 = alone.closed(1, 3.0).accepted().percentile(0.5);
@@ -233,7 +233,7 @@ fn figures(name: &str, mut command: Command, port: u16, path: &'static str, row:
     Ok(figures)
 }
 
-/// Until the first answer that is the embedding of a text of so many tokens.
+/// Waits for the first answer, which must be the embedding of a text of this many tokens.
 fn wait(name: &str, load: &Load, body: &str, tokens: u64) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(120);
     while Instant::now() < until {

@@ -1,4 +1,4 @@
-//! What a build needs of the system  =>  the missing packages, installed with apt-get where that is possible
+//! system requirements of a build  =>  the missing packages, installed with apt-get if possible
 
 use crate::context::{Context, Failure, Result, output, run};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 const PREFIX_VARIABLE: &str = "MLIR_SYS_220_PREFIX";
 const PREFIX_DEFAULT: &str = "/usr/lib/llvm-22";
 
-/// One Debian package with a file that shows its presence, however it was installed.
+/// A Debian package, with a file that shows that it is present, however it was installed.
 struct SystemPackage {
     name: &'static str,
     probe: Probe,
@@ -17,7 +17,7 @@ struct SystemPackage {
 enum Probe {
     /// A file under the LLVM prefix.
     Llvm(&'static str),
-    /// A C header: installed where the C compiler looks, or known to dpkg.
+    /// A C header: in /usr/include, or in a package that dpkg reports as installed.
     Header(&'static str),
     /// A program on PATH.
     Program(&'static str),
@@ -32,7 +32,7 @@ impl SystemPackage {
     }
 }
 
-/// What a build and the tests need. Sorted by name.
+/// Packages that a build and the tests need, sorted by name.
 static PACKAGES: &[SystemPackage] = &[
     SystemPackage { name: "clang-22", probe: Probe::Llvm("bin/clang++") },
     SystemPackage { name: "g++", probe: Probe::Program("c++") },
@@ -56,7 +56,7 @@ pub fn command(_: &Context, args: &[String]) -> Result<()> {
     }
 }
 
-/// Installs what is missing; without network or cost where nothing is.
+/// Installs missing packages; uses no network if none is missing.
 pub fn ensure() -> Result<()> {
     let prefix = llvm_prefix();
     let missing = missing(&prefix);
@@ -75,19 +75,20 @@ pub fn ensure() -> Result<()> {
     }
 }
 
-/// Packages go to the default prefix; another one has to be filled by whoever chose it.
+/// Returns the error for an incomplete prefix. Packages go to the default prefix; another one is the user's
+/// responsibility.
 fn incomplete(prefix: &Path, missing: &[&str]) -> Box<Failure> {
     let message = format!("{} lacks what Debian has in these packages: {}", prefix.display(), missing.join(" "));
     Failure::user(message)
         .help(format!("unset {PREFIX_VARIABLE}, or let it name a folder with a complete LLVM and MLIR 22"))
 }
 
-/// The launchers of MPI, which the suite of ranks starts.
+/// Installs the MPI launchers, which the suite `ranks` starts.
 pub fn ensure_launchers() -> Result<()> {
     ensure_programs(&[("mpirun.openmpi", "openmpi-bin"), ("mpirun.mpich", "mpich")])
 }
 
-/// Programs that single suites start, and their packages.
+/// Installs the packages of missing programs that single suites start.
 fn ensure_programs(programs: &[(&str, &'static str)]) -> Result<()> {
     let missing: Vec<&str> =
         programs.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
@@ -98,18 +99,18 @@ fn ensure_programs(programs: &[(&str, &'static str)]) -> Result<()> {
     install(&missing)
 }
 
-/// What the suite of embedding starts.
+/// Installs what the suite `embedding` starts.
 pub fn ensure_embedding() -> Result<()> {
     ensure_programs(&[("valgrind", "valgrind")])?;
     ensure_venv()
 }
 
-/// What makes a Debian of its own in a folder.
+/// Installs the tool that creates a Debian in a folder.
 pub fn ensure_bare_debian() -> Result<()> {
     ensure_programs(&[("mmdebstrap", "mmdebstrap")])
 }
 
-/// Python's environments.
+/// Installs support for Python's virtual environments.
 pub fn ensure_venv() -> Result<()> {
     match output(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
         Some(_) => Ok(()),
@@ -117,7 +118,7 @@ pub fn ensure_venv() -> Result<()> {
     }
 }
 
-/// pip is needed only where something has to be downloaded, so it is no row of the table.
+/// Installs pip, which is needed only for downloads, and so is not in `PACKAGES`.
 pub fn ensure_pip() -> Result<()> {
     let works = || output(Command::new("python3").args(["-m", "pip", "--version"])).is_some();
     if works() {
@@ -131,7 +132,7 @@ pub fn ensure_pip() -> Result<()> {
     }
 }
 
-/// Where LLVM and MLIR 22 are installed.
+/// Returns where LLVM and MLIR 22 are installed.
 pub fn llvm_prefix() -> PathBuf {
     std::env::var_os(PREFIX_VARIABLE).unwrap_or_else(|| PREFIX_DEFAULT.into()).into()
 }
@@ -171,7 +172,7 @@ fn install(packages: &[&str]) -> Result<()> {
     run(apt_get()?.args(["install", "-y", "-q", "--no-install-recommends"]).args(packages))
 }
 
-/// apt-get as root, without questions.
+/// Returns a call of apt-get as root, without questions.
 fn apt_get() -> Result<Command> {
     let root = output(Command::new("id").arg("-u")).is_some_and(|id| id.trim() == "0");
     let mut command = match root {
@@ -192,7 +193,7 @@ fn has_candidate(package: &str) -> bool {
     policy.is_some_and(|text| candidate(&text).is_some())
 }
 
-/// The version that `apt-cache policy` would install.
+/// Returns the version that `apt-cache policy` would install.
 fn candidate(policy: &str) -> Option<&str> {
     let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate:"))?.trim();
     (version != "(none)").then_some(version)

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io;
 use std::path::Path;
 
-/// What `splice.json` says: which ranges of a package's file fill the cuts, in order.
+/// The content of `splice.json`: which ranges of a package's file fill the cuts, in order.
 struct Splice {
     package: String,
     file: String,
@@ -14,7 +14,8 @@ struct Splice {
     pieces: Vec<Piece>,
 }
 
-/// `rows * cols` floats that lie in the source at `from` and in the model at `at`, there perhaps as `cols * rows`.
+/// `rows * cols` floats, at offset `from` in the source and `at` in the model, where they may be transposed to `cols *
+/// rows`.
 struct Piece {
     at: usize,
     from: usize,

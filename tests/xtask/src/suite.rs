@@ -3,7 +3,7 @@
 use crate::context::{Context, Failure, PROGRAMS_ARE_BUILT, Result, run};
 use crate::{fetch, models, setup};
 
-/// One suite: what it needs beside the packages, and how cargo is asked for it.
+/// A suite: what it needs beside the packages, and the arguments of cargo that run it.
 struct Suite {
     name: &'static str,
     about: &'static str,
@@ -137,7 +137,7 @@ static SUITES: &[Suite] = &[
             "--",
             "--include-ignored",
             "--nocapture",
-            // Times are those of one server at a time.
+            // Times are measured with one server at a time.
             "--test-threads=1",
         ],
     },
@@ -155,7 +155,7 @@ static SUITES: &[Suite] = &[
     },
 ];
 
-/// `cargo xtask test [--suite NAME] [ARGUMENT…]`; further arguments go to cargo.
+/// `cargo xtask test [--suite NAME] [ARGUMENT…]`; further arguments are passed to cargo.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let (suite, rest) = choose(args)?;
     setup::ensure()?;
@@ -169,13 +169,13 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     run(cargo.args(rest))
 }
 
-/// Whether cargo builds the programs before it runs any test: for the whole workspace, which integration tests of theirs
-/// are part of.
+/// Whether cargo builds the programs before it runs any test: it does for the whole workspace, because the programs
+/// have integration tests.
 fn builds_programs(suite: &Suite, rest: &[String]) -> bool {
     suite.cargo.contains(&"--workspace") && rest.first().is_none_or(|first| first == "--")
 }
 
-/// `cargo xtask conformance [ARGUMENT…]`: the whole of what `cargo xtask test` runs a tenth of.
+/// `cargo xtask conformance [ARGUMENT…]`: runs the whole backend suite, of which `cargo xtask test` runs a tenth.
 pub fn conformance(context: &Context, args: &[String]) -> Result<()> {
     setup::ensure()?;
     fetch::command(context, &["onnx".into()])?;

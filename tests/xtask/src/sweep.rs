@@ -1,4 +1,4 @@
-//! `cargo xtask sweep`  =>  the files that public tools write of our models, compiled, compared and timed: `docs/SWEEP.md`
+//! `cargo xtask sweep`  =>  files that public tools write of our models, compiled, compared and timed: `docs/SWEEP.md`
 
 use crate::bench::environment;
 use crate::context::{Context, Failure, Result, create_dir, output, read, run, sha256, write};
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The tools, and the peers that their files are compared with.
+/// The tools, and the peers that the results are compared with.
 static PACKAGES: &[&str] = &[
     "onnxruntime==1.31.1",
     "openvino==2026.4.1",
@@ -22,16 +22,16 @@ static PACKAGES: &[&str] = &[
 const THREADS: &str = "2";
 const ROUNDS: &str = "3";
 
-/// The whole sweep takes this share of the pairs of a model and a variant, and the suite that one.
+/// Share of the pairs of a model and a variant that the whole sweep takes, and share that the suite takes.
 const WHOLE_PER_MILLE: u64 = 600;
 const TENTH_PER_MILLE: u64 = 60;
 
-/// Outputs may be so far from the nearer of ONNX Runtime's two (with its optimisations and without): relative to the largest
-/// element, or as a multiple of how far these two are apart.
+/// Tolerances of outputs, compared with the nearer of ONNX Runtime's two results (with and without optimizations):
+/// relative to the largest element, for f16 files, and as a multiple of the difference between these two results.
 const APART_MAX: f64 = 1e-3;
 const APART_MAX_HALF: f64 = 2e-2;
 const TIMES_PEER_APART: f64 = 4.0;
-/// Where codes are rounded, the angle counts.
+/// Minimum cosine of outputs of files that round to integer codes.
 const COSINE_MIN: f64 = 0.99;
 
 #[derive(Debug, Default, PartialEq)]
@@ -43,7 +43,7 @@ struct Options {
 
 #[derive(Debug, PartialEq)]
 enum Verdict {
-    /// The tool failed, or wrote what ONNX Runtime does not load.
+    /// The tool failed, or wrote a file that ONNX Runtime does not load.
     NotMade,
     Refused(String),
     Wrong(String),
@@ -57,7 +57,7 @@ struct Row {
     judged: Option<Value>,
 }
 
-/// `cargo xtask sweep [--tenth] [--times] [WORD…]`: without words, the page is written.
+/// `cargo xtask sweep [--tenth] [--times] [WORD…]`: writes the page, unless words or `--tenth` are given.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let options = options(args)?;
     setup::ensure()?;
@@ -118,7 +118,8 @@ fn options(args: &[String]) -> Result<Options> {
 }
 
 impl Options {
-    /// True where a file belongs to the sweep: a seeded share of all, every model as it is, and what the words name.
+    /// Whether a file belongs to the sweep: with words, all must match; otherwise a fixed pseudo-random share, and in
+    /// the whole sweep every original model.
     fn takes(&self, model: &str, variant: &str) -> bool {
         let name = format!("{model} {variant}");
         if !self.words.is_empty() {
@@ -132,7 +133,8 @@ impl Options {
     }
 }
 
-/// The committed models with their weights, and those in the folder that `SARDONYX_MODELS` names.
+/// Returns the folders of the committed models, with their weights, and those in the folder that `SARDONYX_MODELS`
+/// names.
 fn folders(context: &Context) -> Result<Vec<PathBuf>> {
     let committed = models::names(context)?;
     let mut folders = vec![];
@@ -151,7 +153,7 @@ fn folders(context: &Context) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// The judgement of one file; `None` where the tool wrote none. A file is made once for each set of packages.
+/// Returns the judgement of one file; `None` if the tool wrote none. A file is made once for each set of packages.
 fn judged(
     context: &Context,
     tool: &dyn Fn(&[&str]) -> Command,
@@ -197,7 +199,7 @@ impl Row {
         let near = apart <= apart_max.max(TIMES_PEER_APART * number("peer_apart"));
         let angle =
             self.rounds_codes() && cosine >= COSINE_MIN.min(1.0 - TIMES_PEER_APART * (1.0 - number("peer_cosine")));
-        // Rounding moves a deep net: what is as near to the model that the file was made of as the peer is as right.
+        // Rounding changes the results of a deep net: a result as near to the original model's as the peer's is right.
         let faithful = number("to_model") <= number("peer_to_model");
         match near || angle || faithful {
             true => Verdict::Right,
@@ -210,7 +212,7 @@ impl Row {
         coded.iter().any(|word| self.variant.contains(word) || self.model.contains(word))
     }
 
-    /// Our time and the best peer's.
+    /// Returns our time and the best peer's, in milliseconds.
     fn times(&self) -> Option<(f64, f64)> {
         let ms = self.judged.as_ref()?.get("ms")?;
         let peers = ["onnxruntime", "openvino"].iter().filter_map(|peer| ms[peer].as_f64());

@@ -1,4 +1,4 @@
-//! models  =>  README's tables of launches with what they move, and of errors, between `<!-- NAME: … -->` and `<!-- end of NAME -->`
+//! models  =>  README's tables of launches and of errors, between `<!-- NAME: … -->` and `<!-- end of NAME -->`
 
 use crate::context::{Context, Failure, Result, create_dir, read, run, write};
 use crate::models;
@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The models whose launches are counted: families of which an exporter's form should not cost launches.
+/// Prefixes of the models whose launches are counted: families where the variant of the export should not cost
+/// launches.
 static COUNTED: &[&str] = &["skel_minilm_l6_", "skel_bert_base_", "skel_llama_tiny_", "skel_gpt2_tiny_"];
 
-/// The models whose errors are told.
+/// The models whose errors are measured.
 static MEASURED: &[&str] = &[
     "skel_minilm_l6_ts11",
     "skel_minilm_l6_ts14",
@@ -48,7 +49,7 @@ pub fn accuracy(context: &Context, args: &[String]) -> Result<()> {
     write(&path, |out| std::io::Write::write_all(out, page.as_bytes()))
 }
 
-/// The largest errors over all data sets and outputs: (compiled to interpreter, expected to interpreter).
+/// Returns the largest errors over all data sets and outputs: (compiled to interpreter, expected to interpreter).
 fn errors(report: &Value) -> Option<(f64, f64)> {
     if report["failed"].as_u64()? > 0 {
         return None;
@@ -63,7 +64,7 @@ fn errors(report: &Value) -> Option<(f64, f64)> {
     Some((ours, theirs))
 }
 
-/// README with the table of launches as it should be. `explain` runs `sardonyx explain` with further arguments.
+/// Returns README with an updated table of launches. `explain` runs `sardonyx explain` with further arguments.
 pub fn readme_with_launches(context: &Context, explain: &mut Command) -> Result<String> {
     let names: Vec<String> = models::names(context)?.into_iter().filter(|n| counted(n).is_some()).collect();
     for name in &names {
@@ -96,7 +97,7 @@ fn row(name: &str, model: &Value) -> Option<String> {
     Some(format!("| {name} | {length} | {words} | {n} | {first} + {times} × {length} + {after} |\n"))
 }
 
-/// The model's graph beside weights that are holes: how many launches there are does not depend on them.
+/// Makes a model's graph with sparse files as weights, on which the number of launches does not depend.
 fn graph_alone(context: &Context, name: &str) -> Result<PathBuf> {
     let (from, to) = (models::committed(context, name), context.target.join("graphs").join(name));
     create_dir(&to)?;
@@ -110,7 +111,7 @@ fn graph_alone(context: &Context, name: &str) -> Result<PathBuf> {
     Ok(to.join("model.onnx"))
 }
 
-/// The page with `body` between the section's two comments.
+/// Returns the page with `body` between the section's two comments.
 pub fn filled(page: &str, section: &str, body: &str) -> Result<String> {
     let wrong =
         || Failure::user(format!("README.md has no section between comments `{section}: …` and `end of {section}`"));

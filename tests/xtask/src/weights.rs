@@ -4,13 +4,13 @@ use crate::context::{Failure, Result};
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// What `weights.json` says: tensors that follow each other without gaps.
+/// The content of `weights.json`: tensors that follow each other without gaps.
 pub struct Weights {
     pub total_bytes: u64,
     tensors: Vec<Recipe>,
 }
 
-/// One tensor: `n` floats uniform around `mean` with standard deviation `std`.
+/// The recipe of a tensor: `n` floats uniform around `mean` with standard deviation `std`.
 struct Recipe {
     n: u64,
     seed: u64,
@@ -42,7 +42,7 @@ impl Weights {
         Ok(Weights { total_bytes, tensors })
     }
 
-    /// Writes every tensor, little endian.
+    /// Writes every tensor in little-endian order.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut out = io::BufWriter::with_capacity(1 << 20, out);
         for recipe in &self.tensors {
@@ -56,13 +56,14 @@ impl Weights {
 
 impl Recipe {
     fn values(&self) -> impl Iterator<Item = f32> {
-        // The order of operations is part of the format: another one rounds differently.
+        // The order of operations is part of the format: another order rounds differently.
         let scale = self.std * 12f64.sqrt();
         (1..=self.n).map(move |i| (self.mean + scale * (uniform(self.seed, i) - 0.5)) as f32)
     }
 }
 
-/// The `i`-th number (from 1) in [0, 1) with 24 random bits: splitmix64 (Steele, Lea and Flood, 2014), seeded by an offset.
+/// Returns the `i`-th number (from 1) in [0, 1) with 24 random bits: splitmix64 (Steele, Lea and Flood, 2014) at a
+/// seeded offset.
 fn uniform(seed: u64, i: u64) -> f64 {
     let z = i.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -70,7 +71,7 @@ fn uniform(seed: u64, i: u64) -> f64 {
     ((z ^ (z >> 31)) >> 40) as f64 / (1u64 << 24) as f64
 }
 
-/// (offset in bytes, recipe)
+/// Returns the offset in bytes, and the recipe.
 fn parse_row(row: &Value) -> Option<(u64, Recipe)> {
     let dims = row["shape"].as_array()?;
     let n = dims.iter().try_fold(1u64, |n, d| n.checked_mul(d.as_u64()?))?;
@@ -87,7 +88,7 @@ mod tests {
         Recipe { n, seed, mean, std }.values().map(f32::to_bits).collect()
     }
 
-    // The expected numbers of these tests were computed with NumPy from the same definition.
+    // The expected values of these tests were computed with NumPy from the same definition.
 
     #[test]
     fn values_equal_numpys() {

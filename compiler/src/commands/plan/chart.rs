@@ -1,7 +1,7 @@
-//! plans that were considered, bytes on links  =>  an SVG that needs nothing beside it
+//! candidate plans, bytes on links  =>  a self-contained SVG
 //!
-//! A row for each plan: its time, of which a part is exchange, its memory beside the limit, and why it lost. Below them what
-//! each link carries in a call of the first.
+//! A row for each plan shows its time (computing and exchanging), its memory against the limit, and why it lost. Below,
+//! bars show what each link carries in one call of the first plan.
 
 use super::{lost, name, size};
 use crate::planner::Plans;
@@ -12,14 +12,14 @@ use std::fmt::Write;
 const WIDTH: f64 = 1100.0;
 const ROW: f64 = 24.0;
 const BAR: f64 = 14.0;
-/// Where the bars of time and of memory, and the reasons, begin.
+/// x coordinates where the bars of time and memory and the reasons begin.
 const TIME: f64 = 240.0;
 const MEMORY: f64 = 600.0;
 const WHY: f64 = 880.0;
-/// The widest bar; behind it comes its number.
+/// Width of the longest bar; its value is written after it.
 const TIME_WIDTH: f64 = 210.0;
 const MEMORY_WIDTH: f64 = 190.0;
-/// Links that are drawn; a large cluster has thousands alike.
+/// Number of links that are drawn; a large cluster has thousands of similar ones.
 const LINKS_MAX: usize = 24;
 
 const STYLE: &str = "svg{font:13px system-ui,sans-serif;color-scheme:light dark;--ink:#1b1b1f;--page:#fff;--rule:#d33}
@@ -27,7 +27,7 @@ const STYLE: &str = "svg{font:13px system-ui,sans-serif;color-scheme:light dark;
 .weights{fill:#4b8f4b}.between{fill:#a7c957}.link{fill:#e08a1e}.limit{stroke:var(--rule);stroke-dasharray:4 3}
 @media(prefers-color-scheme:dark){svg{--ink:#e8e8ee;--page:#17171b;--rule:#f77}}";
 
-/// `links` are the busiest first.
+/// Draws the chart. `links` is sorted by decreasing bytes.
 pub fn chart(found: &Plans, comment: &str, memory: Option<u64>, links: &[(String, u64)]) -> String {
     let rows = found.candidates.len() as f64;
     let shown = &links[..links.len().min(LINKS_MAX)];
@@ -69,7 +69,7 @@ pub fn chart(found: &Plans, comment: &str, memory: Option<u64>, links: &[(String
     out
 }
 
-/// The ranks of a pipeline wait for each other: for this part of the time.
+/// The share of the time that ranks of a pipeline wait for each other, in words.
 pub fn idle(e: &Estimate) -> String {
     e.bubble.map_or(String::new(), |bubble| format!(", {:.0} % idle", 100.0 * bubble))
 }
@@ -87,7 +87,7 @@ fn link_rows(out: &mut String, top: f64, shown: &[(String, u64)], n: usize) {
     }
 }
 
-/// Bars one behind the other; gives where they end.
+/// Draws adjacent bars; returns the x coordinate where they end.
 fn bars(out: &mut String, (x, y): (f64, f64), widths: &[(&str, f64)]) -> f64 {
     widths.iter().fold(x, |x, (class, width)| {
         let _ =

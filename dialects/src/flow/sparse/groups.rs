@@ -1,38 +1,38 @@
-//! w[r, c], of which each column has n of m rows  =>  the columns of a chunk sorted by which rows they have (STen's n:m:g)
+//! w[r, c], each column with n nonzeros per m rows  =>  columns of a chunk sorted by their nonzero rows (STen's n:m:g)
 //!
-//! Rows lie in blocks of m, columns in chunks. A column has values in n rows of a block: that is its pattern. Each pattern of a
-//! chunk has places for g columns, so that a value's row follows from its place and the columns alone are stored. Patterns follow
-//! each other so that one row changes at a time. Places that no column takes have values of 0.
+//! Rows are split into blocks of m, columns into chunks. The n rows of a block in which a column has values are its
+//! pattern. Each pattern of a chunk has slots for g columns, so a value's row follows from its slot, and only the
+//! column numbers are stored. Consecutive patterns differ in one row. Slots that no column takes have values of 0.
 
 use super::{Grid, Part, elements, number_dtype, numbers, pair};
 use crate::flow::kernel::Container;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
 
-/// A matrix whose columns have at most `n` of each `m` rows.
+/// A matrix whose columns have at most `n` nonzeros in each block of `m` rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Groups {
     pub grid: Grid,
     pub n: i64,
     pub m: i64,
-    /// Places of a pattern.
+    /// Slots per pattern.
     pub g: i64,
-    /// Columns of a chunk.
+    /// Columns per chunk.
     pub width: i64,
 }
 
-/// The most patterns that a format may have: a kernel has code for each.
+/// Maximum number of patterns of a format; the kernel contains code for each of them.
 pub const PATTERNS_MAX: usize = 32;
-/// The most rows of a block, and of those the most that a column may have.
+/// Maximum number of rows of a block, and of nonzeros that a column may have in it.
 pub const M_MAX: i64 = 16;
 pub const N_MAX: i64 = 4;
-/// Columns of a chunk are numbered below this.
+/// Maximum of `width`, so that column numbers stay below it, and of `g`.
 const WIDTH_MAX: i64 = (1 << 15) - 1;
-/// Places of a pattern that are tried: the chunks of the first ones stay in fast memory.
+/// Candidates for `g`, preferred ones first: with those a chunk stays in fast memory.
 const PLACES: [i64; 7] = [16, 8, 32, 4, 64, 2, 1];
 
-/// The ways to choose `n` of `m`, each as the rows of its values: one place holds another row from each to the next
-/// (revolving door order). None where they are too many.
+/// All choices of `n` of `m` rows, each as the rows of its values: from one to the next, a single position changes its
+/// row (revolving-door order). None if the sizes are out of range or there are more than [`PATTERNS_MAX`].
 pub fn patterns(n: usize, m: usize) -> Option<Vec<Vec<usize>>> {
     if n == 0 || n >= m || n as i64 > N_MAX || m as i64 > M_MAX {
         return None;
@@ -51,7 +51,7 @@ pub fn patterns(n: usize, m: usize) -> Option<Vec<Vec<usize>>> {
     (found.len() <= PATTERNS_MAX).then_some(found)
 }
 
-/// For each of `m` rows the places of its values among those of all patterns.
+/// For each of `m` rows, the positions of its values among the values of all patterns.
 pub fn places_of_rows(patterns: &[Vec<usize>], m: usize) -> Vec<u8> {
     let places = |row: usize| {
         let values = patterns.iter().flatten().enumerate();
@@ -60,7 +60,7 @@ pub fn places_of_rows(patterns: &[Vec<usize>], m: usize) -> Vec<u8> {
     (0..m).flat_map(places).collect()
 }
 
-/// Sets of `n` of `m` numbers, each with one number that the set before it has not.
+/// All sets of `n` of `m` numbers, each with exactly one number that the previous set lacks.
 fn revolving(n: usize, m: usize) -> Vec<Vec<usize>> {
     if n == 0 || n == m {
         return vec![(0..n).collect()];
@@ -81,7 +81,7 @@ impl fmt::Display for Groups {
 }
 
 impl Groups {
-    /// Takes what `to_string` writes behind the grid, where the sizes fit each other.
+    /// Parses what `to_string` writes after the grid; none if the sizes are inconsistent.
     pub fn from_text(grid: Grid, text: &[&str]) -> Option<Groups> {
         let &["groups", sizes, "of", width] = text else { return None };
         let (n, rest) = sizes.split_once(':')?;
@@ -96,7 +96,8 @@ impl Groups {
         fits.then_some(groups)
     }
 
-    /// A matrix in this format with about `g` places of a pattern: chunks are equally wide. None where it has no such form.
+    /// The format of a matrix in equally wide chunks with at most `g` slots per pattern. None if the sizes are out of
+    /// range or the matrix is empty.
     pub fn shaped(grid: Grid, [n, m, g]: [i64; 3]) -> Option<Groups> {
         let n_patterns = patterns(usize::try_from(n).ok()?, usize::try_from(m).ok()?)?.len() as i64;
         let most = n_patterns.checked_mul(g).filter(|most| (1..=WIDTH_MAX).contains(most))?;
@@ -106,13 +107,14 @@ impl Groups {
         (grid.rows > 0 && grid.columns > 0).then_some(groups)
     }
 
-    /// The form of a matrix that stores the fewest values; none where the columns have too many, or too many of one pattern.
+    /// The format that stores the fewest values; none if columns have too many nonzeros, or too many of the same
+    /// pattern.
     pub fn found(grid: Grid, values: &[f32]) -> Option<Groups> {
         let fits = grid.holds(values);
         let sizes = (2..=M_MAX).filter(|_| fits).filter_map(|m| Some([most_of_a_block(grid, values, m)?, m]));
         let mut forms: Vec<Groups> =
             sizes.flat_map(|[n, m]| PLACES.map(|g| Groups::shaped(grid, [n, m, g]))).flatten().collect();
-        // Sorting keeps the order of places among forms that store as much.
+        // The sort is stable, so formats that store equally much keep their order, that of `PLACES` for the same `m`.
         forms.sort_by_key(|form| form.rows_of_blocks() * form.n / form.m);
         forms.into_iter().find(|form| form.is_stored(values))
     }
@@ -143,12 +145,12 @@ impl Groups {
         self.patterns().map_or(0, |patterns| patterns.len() as i64)
     }
 
-    /// Places of columns in all chunks and blocks.
+    /// Number of column slots in all chunks and blocks.
     pub fn slots(&self) -> i64 {
         [self.blocks(), self.n_patterns(), self.g].into_iter().fold(self.chunks(), i64::saturating_mul)
     }
 
-    /// Patterns that a row of a block is in.
+    /// Number of patterns that contain a given row of a block.
     pub fn patterns_of_a_row(&self) -> i64 {
         (self.n_patterns() * self.n).checked_div(self.m).unwrap_or(0)
     }
@@ -165,7 +167,8 @@ impl Groups {
         Some(Container::plain(dtype, dims.into_iter().map(Dim::constant).collect()))
     }
 
-    /// A parameter of f32 with zeros in the place of elements that have no place.
+    /// A copy of an f32 parameter that keeps in each column only the rows of one pattern, chosen by the column's
+    /// position in its chunk; all other elements are 0.
     pub fn thinned(&self, parameter: &Tensor) -> Option<Tensor> {
         let patterns = self.patterns()?;
         self.grid.thinned(parameter, |row, column| {
@@ -183,7 +186,7 @@ impl Groups {
         chunk * self.width..self.grid.columns.min((chunk + 1) * self.width)
     }
 
-    /// For each column of a chunk the rows of a block that are not 0 in it, a bit each.
+    /// For each column of a chunk, a bit mask of the block's rows in which it is not 0.
     fn rows_of(&self, values: &[f32], chunk: i64, block: i64) -> Vec<u32> {
         let rows = block * self.m..self.grid.rows.min((block + 1) * self.m);
         let is_there = |row: i64, column: i64| values[self.grid.place(row, column)] != 0.0;
@@ -194,12 +197,13 @@ impl Groups {
         self.columns_of(chunk).map(bits).collect()
     }
 
-    /// The columns of a chunk, from its first on, that each pattern has; none where there are not enough places.
+    /// For each pattern, the columns of the chunk assigned to it, counted from the chunk's first; none if the slots do
+    /// not suffice.
     fn assigned(&self, patterns: &[Vec<usize>], chunk: i64, rows: Vec<u32>) -> Option<Vec<Vec<usize>>> {
         let sets: Vec<u32> = patterns.iter().map(|rows| rows.iter().fold(0, |bits, row| bits | 1 << row)).collect();
         let mut matching = Matching { sets: &sets, g: self.g as usize, rows: &rows, taken: vec![vec![]; sets.len()] };
         let mut order: Vec<usize> = (0..self.columns_of(chunk).count()).collect();
-        // Columns with all their rows have one pattern to go to.
+        // Columns with all `n` nonzeros fit a single pattern, so they are assigned first.
         order.sort_by_key(|column| std::cmp::Reverse(rows[*column].count_ones()));
         for column in order {
             if !matching.add(column, &mut vec![false; sets.len()]) {
@@ -211,7 +215,7 @@ impl Groups {
         Some(taken)
     }
 
-    /// Errors: E0901 for a parameter that is not stored so.
+    /// The contents of a container. Errors: E0901 for a parameter that this format cannot store.
     pub fn part(&self, part: Part, parameter: &Tensor) -> Result<Tensor> {
         let defect = || Error::defect("what is made sparse has columns that its groups have no place for");
         let values = elements(parameter).filter(|values| self.grid.holds(values)).ok_or_else(defect)?;
@@ -244,7 +248,8 @@ impl Groups {
     }
 }
 
-/// The most rows of any block of `m` that a column has; none where those are more than half.
+/// Maximum number of nonzeros of a column in any block of `m` rows, at least 1; none if that is more than half of `m`
+/// or more than [`N_MAX`].
 fn most_of_a_block(grid: Grid, values: &[f32], m: i64) -> Option<i64> {
     let mut most = 1;
     for block in (0..grid.rows).step_by(m as usize) {
@@ -260,7 +265,7 @@ fn most_of_a_block(grid: Grid, values: &[f32], m: i64) -> Option<i64> {
     Some(most)
 }
 
-/// Columns in places of patterns that have all their rows.
+/// An assignment of columns to slots of patterns that contain all their nonzero rows.
 struct Matching<'a> {
     sets: &'a [u32],
     g: usize,
@@ -269,7 +274,7 @@ struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    /// Finds a place for a column, for which others may move to other patterns.
+    /// Finds a slot for a column; other columns may move to other patterns (an augmenting path).
     fn add(&mut self, column: usize, seen: &mut [bool]) -> bool {
         let fits = |pattern: &usize| self.rows[column] & !self.sets[*pattern] == 0;
         let open: Vec<usize> = (0..self.sets.len()).filter(fits).collect();
@@ -302,7 +307,7 @@ mod tests {
         *state >> 33
     }
 
-    /// A matrix whose chunks have as many columns of each pattern as one another, and its form.
+    /// A matrix whose chunks all have equally many columns of each pattern, and its format.
     fn sparse([rows, columns]: [i64; 2], [n, m, g]: [i64; 3], seed: u64) -> (Groups, Vec<f32>) {
         let by_rows = seed.is_multiple_of(2);
         let [row_stride, column_stride] = if by_rows { [columns, 1] } else { [1, rows] };
@@ -328,7 +333,7 @@ mod tests {
         (form, values)
     }
 
-    /// The matrix as a kernel reads it from its containers.
+    /// Reads the matrix back from its containers as a kernel does.
     fn read(form: &Groups, w: &Tensor) -> Vec<f32> {
         let part = |part| form.part(part, w).unwrap();
         let (values, patterns) = (part(Part::Values).to_vec::<f32>().unwrap(), part(Part::Patterns));
@@ -393,13 +398,14 @@ mod tests {
         }
         let grid = Grid { rows: 8, columns: 16, row_stride: 16, column_stride: 1 };
         assert_eq!(Groups::found(grid, &[1.0; 128]), None);
-        // Every column has the first two of four rows: there is one pattern, and places for all are none.
+        // Every column has the first two of four rows, so all need the same pattern, which has too few slots for them.
         let values: Vec<f32> = (0..128).map(|i| if i / 16 % 4 < 2 { 1.0 } else { 0.0 }).collect();
         assert!(Groups::found(grid, &values).is_none_or(|form| form.m != 4 || form.g >= 16));
         assert_eq!(Groups::found(Grid { rows: 0, columns: 0, row_stride: 0, column_stride: 1 }, &[]), None);
     }
 
-    /// A quarter of the values and as many columns in bytes: 2:4 in f32 takes 0.5625 of the dense matrix.
+    /// Half of the values, and a byte of column number for every two of them: 2:4 in f32 takes 0.5625 of the dense
+    /// matrix.
     #[test]
     fn bytes_are_those_of_the_values_and_a_column_for_each_few() {
         let grid = Grid { rows: 768, columns: 768, row_stride: 768, column_stride: 1 };

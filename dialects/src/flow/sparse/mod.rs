@@ -1,6 +1,6 @@
-//! w[r, c], mostly 0  =>  containers of what is not 0, in one of a table of formats
+//! w[r, c], mostly 0  =>  containers of its nonzero elements, in one of the formats of a table
 //!
-//! To add a format: a variant and a row here, a file with its containers, and the kernel that `skip-zeros` makes of it.
+//! To add a format: add a variant and a row here, a file with its containers, and the kernel that `skip-zeros` builds.
 
 mod groups;
 mod words;
@@ -12,17 +12,17 @@ use super::kernel::Container;
 use sardonyx_base::{DType, Result, Tensor};
 use std::fmt;
 
-/// A matrix in the elements of a parameter.
+/// How the elements of a parameter form a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Grid {
     pub rows: i64,
     pub columns: i64,
-    /// Elements of the parameter from one to the next.
+    /// Distances between neighbouring rows, and between neighbouring columns, in elements of the parameter.
     pub row_stride: i64,
     pub column_stride: i64,
 }
 
-/// A format, and the sizes of a matrix in it.
+/// A format with its sizes for a given matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Format {
     Words(Words),
@@ -33,11 +33,11 @@ pub enum Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     Values,
-    /// The column of each value, or of each few.
+    /// The column of each word or slot.
     Columns,
-    /// For each row the number of its first word, and behind them that of all words.
+    /// The number of each row's first word, followed by the number of all words.
     Starts,
-    /// For each row of a block the patterns that it is in.
+    /// For each row of a block, the positions of its values in the patterns that contain it.
     Patterns,
 }
 
@@ -54,9 +54,9 @@ static PARTS: &[PartRow] = &[
 ];
 
 struct FormatRow {
-    /// The type of the parameters that it is for.
+    /// Element type of the parameters that the format supports.
     dtype: DType,
-    /// How a matrix can be stored in it, if it can.
+    /// The format with its sizes for a matrix of these values; none if it cannot store the matrix.
     found: fn(Grid, &[f32]) -> Option<Format>,
     from_text: fn(Grid, &[&str]) -> Option<Format>,
 }
@@ -90,24 +90,25 @@ impl Part {
 }
 
 impl Grid {
-    /// Returns true where the rows, or the columns, lie one behind the other.
+    /// Returns whether the rows, or the columns, are contiguous and follow each other without gaps.
     fn has_plain_strides(&self) -> bool {
         [(self.columns, 1), (1, self.rows)].contains(&(self.row_stride, self.column_stride))
     }
 
-    /// Elements of the parameter.
+    /// Number of elements of the parameter.
     pub fn elements(&self) -> i64 {
         self.rows.saturating_mul(self.columns)
     }
 
-    /// Returns true where so many values are the elements of such a matrix, and can be counted.
+    /// Returns whether `values` has the size of the matrix, whose elements i32 can count, and the strides are
+    /// supported.
     fn holds(&self, values: &[f32]) -> bool {
         self.has_plain_strides()
             && self.rows.checked_mul(self.columns) == i64::try_from(values.len()).ok()
             && values.len() <= i32::MAX as usize
     }
 
-    /// Dimensions of a parameter that it is of, as far as it tells.
+    /// Dimensions of the parameter as a matrix, as far as the grid determines them.
     pub fn parameter_dims(&self) -> Vec<usize> {
         let dims = if self.column_stride == 1 { [self.rows, self.columns] } else { [self.columns, self.rows] };
         dims.map(|n| usize::try_from(n).unwrap_or(0)).to_vec()
@@ -122,7 +123,8 @@ impl Grid {
         (row * self.row_stride + column * self.column_stride) as usize
     }
 
-    /// A parameter with zeros where `stays` gives false.
+    /// A copy of a parameter with zeros where `stays` returns false; none if the parameter has another number of
+    /// elements.
     fn thinned(&self, parameter: &Tensor, stays: impl Fn(i64, i64) -> bool) -> Option<Tensor> {
         let mut values = elements(parameter).filter(|values| values.len() as i64 == self.elements())?;
         for (row, column) in (0..self.rows).flat_map(|row| (0..self.columns).map(move |column| (row, column))) {
@@ -143,13 +145,13 @@ impl fmt::Display for Grid {
 }
 
 impl Format {
-    /// Every format that a matrix can be stored in, of a parameter of this type with these elements.
+    /// Every format that can store a matrix with these elements, from a parameter of type `dtype`.
     pub fn all(grid: Grid, dtype: DType, values: &[f32]) -> Vec<Format> {
         let own = FORMATS.iter().filter(|row| row.dtype == dtype);
         own.filter_map(|row| (row.found)(grid, values)).collect()
     }
 
-    /// The type of the parameters that it is for.
+    /// Element type of the parameters that the format supports.
     pub fn dtype(&self) -> DType {
         match self {
             Format::Words(words) => words.dtype(),
@@ -161,7 +163,7 @@ impl Format {
         parameter.dtype == self.dtype() && self.grid().is_of(parameter)
     }
 
-    /// Takes what `to_string` writes, where the sizes fit each other.
+    /// Parses what `to_string` writes; none if the sizes are inconsistent.
     pub fn from_text(text: &str) -> Option<Format> {
         let all: Vec<&str> = text.split(' ').collect();
         let [dims, "strides", strides, rest @ ..] = &all[..] else { return None };
@@ -178,7 +180,7 @@ impl Format {
         }
     }
 
-    /// Its containers, in the order in which a kernel reads them.
+    /// Its containers, in the order in which kernels read them.
     pub fn parts(&self) -> &'static [Part] {
         match self {
             Format::Words(_) => &[Part::Values, Part::Columns, Part::Starts],
@@ -186,7 +188,7 @@ impl Format {
         }
     }
 
-    /// Values that are stored, of which some may be 0.
+    /// Number of stored values, some of which may be 0.
     pub fn stored(&self) -> i64 {
         match self {
             Format::Words(words) => words.words * words.depth,
@@ -194,7 +196,7 @@ impl Format {
         }
     }
 
-    /// None for a part that is not one of its own.
+    /// The container of a part; none if the format has no such part.
     pub fn container(&self, part: Part) -> Option<Container> {
         match self {
             Format::Words(words) => words.container(part),
@@ -202,7 +204,7 @@ impl Format {
         }
     }
 
-    /// Errors: E0901 for a parameter that this format does not hold.
+    /// The contents of a part. Errors: E0901 for a parameter that this format cannot store.
     pub fn part(&self, part: Part, parameter: &Tensor) -> Result<Tensor> {
         match self {
             Format::Words(words) => words.part(part, parameter),
@@ -210,7 +212,7 @@ impl Format {
         }
     }
 
-    /// A parameter with zeros in the place of elements that the format has no room for.
+    /// A copy of a parameter with zeros for the elements that the format has no capacity for.
     pub fn thinned(&self, parameter: &Tensor) -> Option<Tensor> {
         match self {
             Format::Words(words) => words.thinned(parameter),
@@ -228,7 +230,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// The elements of a parameter that formats are for, all of which f32 has.
+/// Elements of a parameter as f32, which represents them exactly; none for a type that no format supports.
 pub fn elements(parameter: &Tensor) -> Option<Vec<f32>> {
     let bytes = |bytes: Vec<i8>| bytes.into_iter().map(f32::from).collect();
     parameter.to_vec::<f32>().or_else(|| parameter.to_vec::<i8>().map(bytes))
@@ -241,13 +243,13 @@ fn stored(dtype: DType, dims: Vec<usize>, all: Vec<f32>) -> Tensor {
     }
 }
 
-/// Two numbers with a mark between them.
+/// Parses two integers separated by `mark`.
 fn pair(text: &str, mark: char) -> Option<(i64, i64)> {
     let (a, b) = text.split_once(mark)?;
     Some((a.parse().ok()?, b.parse().ok()?))
 }
 
-/// The least type of columns, or of patterns, that are so many.
+/// The narrowest type that can number `n` columns or positions.
 fn number_dtype(n: i64) -> DType {
     if n <= 1 << 8 {
         DType::U8

@@ -1,25 +1,25 @@
-//! w[r, c], mostly 0  =>  its words row by row: values, the column of each, and where each row begins
+//! w[r, c], mostly 0  =>  its nonzero words row by row: values, the column of each, and where each row begins
 //!
-//! A word is a number of f32, or four neighbouring bytes of a row, which have a column of words together. A row may have words
-//! that are 0: what it has fewer than the matrix says follows its last one.
+//! A word is one f32, or four adjacent bytes of a row, which share a column number counted in words. A row may be
+//! padded with zero words after its last one, so that the matrix has exactly the declared number of words.
 
 use super::{Grid, Part, elements, number_dtype, numbers, stored};
 use crate::flow::kernel::Container;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
 
-/// A matrix, and how many of its elements are words.
+/// A matrix, and the number and size of its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Words {
     pub grid: Grid,
-    /// Elements of a word: 1 of f32, or 4 of i8.
+    /// Elements per word: 1 of f32, or 4 of i8.
     pub depth: i64,
-    /// Words of all rows together, and the most that one row has.
+    /// Number of words of all rows together, and of the longest row.
     pub words: i64,
     pub longest: i64,
 }
 
-/// What words of so many elements are called.
+/// (elements per word, what such words are called in the text)
 static KINDS: &[(i64, &str)] = &[(1, "words"), (4, "quads")];
 
 /// `64x128 strides 128,1 words 900 longest 17`
@@ -32,7 +32,7 @@ impl fmt::Display for Words {
 }
 
 impl Words {
-    /// Takes what `to_string` writes behind the grid, where the sizes fit each other.
+    /// Parses what `to_string` writes after the grid; none if the sizes are inconsistent.
     pub fn from_text(grid: Grid, text: &[&str]) -> Option<Words> {
         let &[kind, words, "longest", longest] = text else { return None };
         let &(depth, _) = KINDS.iter().find(|(_, other)| *other == kind)?;
@@ -45,8 +45,8 @@ impl Words {
         fits.then_some(matrix)
     }
 
-    /// A matrix of words of so many elements, with as many words as are not 0; none where these are no elements of it, or more than
-    /// can be counted.
+    /// The format with one word for every nonzero word of `depth` elements. None if the values are not those of the
+    /// grid or cannot be counted, or if `depth` does not divide the columns.
     pub fn found(grid: Grid, depth: i64, values: &[f32]) -> Option<Words> {
         if !grid.holds(values) || grid.columns % depth != 0 {
             return None;
@@ -57,12 +57,12 @@ impl Words {
         Some(Words { words: lengths.iter().sum(), longest, ..matrix })
     }
 
-    /// Columns of words.
+    /// Number of word columns.
     pub fn columns(&self) -> i64 {
         self.grid.columns.checked_div(self.depth).unwrap_or(0)
     }
 
-    /// The columns of a row whose words are not 0.
+    /// Columns of the nonzero words of a row.
     fn nonzero<'v>(&self, values: &'v [f32], row: i64) -> impl Iterator<Item = i64> + use<'v> {
         let (grid, depth) = (self.grid, self.depth);
         let is_zero = move |column: i64| values[grid.place(row, column)] == 0.0;
@@ -73,7 +73,7 @@ impl Words {
         if self.depth == 1 { DType::F32 } else { DType::I8 }
     }
 
-    /// Columns are numbered in 16 bits where that is enough.
+    /// Column numbers are u16 where that suffices, else i32.
     fn column_dtype(&self) -> DType {
         number_dtype(self.columns().max(1 << 16))
     }
@@ -88,20 +88,20 @@ impl Words {
         Some(Container::plain(dtype, vec![Dim::constant(n)]))
     }
 
-    /// A parameter with zeros in the place of elements that the matrix has no words for.
+    /// A copy of a parameter with zeros for the elements that the matrix has no words for.
     pub fn thinned(&self, parameter: &Tensor) -> Option<Tensor> {
         let columns = self.columns();
         let each = self.longest.min(self.words.checked_div(self.grid.rows).unwrap_or(0));
-        // The words of a row lie behind those of the row before.
+        // The words that a row keeps begin where those of the previous row end, modulo the number of columns.
         let stays = |row: i64, word: i64| (word + columns - row * each % columns) % columns < each;
         self.grid.thinned(parameter, |row, column| stays(row, column / self.depth))
     }
 
-    /// Errors: E0901 for a parameter that has more words, of a row or of all.
+    /// The contents of a part. Errors: E0901 for a parameter that has more words, in a row or in total.
     pub fn part(&self, part: Part, parameter: &Tensor) -> Result<Tensor> {
         let defect = || Error::defect("what is made sparse has other words than its matrix");
         let values = elements(parameter).filter(|values| self.grid.holds(values)).ok_or_else(defect)?;
-        // The row and the column of each, none for one that is 0.
+        // Row and column of each word; none for a zero word.
         let mut words: Vec<Option<(i64, i64)>> = vec![];
         let mut starts = vec![0i32];
         for row in 0..self.grid.rows {
@@ -110,7 +110,7 @@ impl Words {
             if (words.len() - first) as i64 > self.longest || words.len() as i64 > self.words {
                 return Err(defect());
             }
-            // Rows are filled up with zeros until there are as many words as the matrix says.
+            // A row gets only as many zero words as the rows after it cannot take.
             let left = self.words - words.len() as i64;
             let own = (words.len() - first) as i64;
             let rows_left = (self.grid.rows - row - 1).saturating_mul(self.longest);

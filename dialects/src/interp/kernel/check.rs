@@ -1,4 +1,4 @@
-//! kernel  =>  E0901 unless every reference, type and level in it is in order
+//! kernel  =>  E0901 unless all references, types and levels in it are valid
 
 use super::super::numbers::{check_dtype, int_range};
 use super::expr::own_symbol;
@@ -6,7 +6,7 @@ use crate::flow::kernel::{Body, Kernel, Level, Memlet, Statement, Store};
 use crate::scalar::ReduceFn;
 use sardonyx_base::{DType, Dim, Error, Result};
 
-/// After this, `Kernel::levels` and the evaluation may follow references without looking.
+/// Checks everything that `Kernel::levels` and the evaluation rely on without checking again.
 pub fn check_form(kernel: &Kernel) -> Result<()> {
     for (k, statement) in kernel.body.iter().enumerate() {
         check_statement(kernel, k, statement).map_err(|e| e.node(format!("statement ${k}")))?;
@@ -69,7 +69,7 @@ fn check_memlet(kernel: &Kernel, memlet: &Memlet, rank: usize, k: usize) -> Resu
     memlet.index.iter().try_for_each(|d| check_symbols(kernel, d, k))
 }
 
-/// Iteration variables exist; values are earlier integers.
+/// Checks that iteration variables exist and that values are earlier integer statements.
 fn check_symbols(kernel: &Kernel, dim: &Dim, k: usize) -> Result<()> {
     for name in dim.symbols().iter().filter(|s| s.starts_with(['%', '$'])) {
         match own_symbol(name) {
@@ -81,7 +81,7 @@ fn check_symbols(kernel: &Kernel, dim: &Dim, k: usize) -> Result<()> {
     Ok(())
 }
 
-/// The type of a statement that comes before statement `k`.
+/// The type of a statement that must precede statement `k`.
 fn earlier(kernel: &Kernel, statement: usize, k: usize) -> Result<DType> {
     if statement >= k {
         return Err(Error::defect(format!("${statement} is used before it has a value")));

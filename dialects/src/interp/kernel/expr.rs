@@ -1,9 +1,9 @@
-//! 384*%0 + $2  =>  a polynomial over variable numbers, which evaluates without looking up names
+//! 384*%0 + $2  =>  a polynomial over variable numbers, which is evaluated without name lookups
 
 use sardonyx_base::dim::Atom;
 use sardonyx_base::{Dim, Error, Result};
 
-/// An index expression; model symbols have been replaced by their values.
+/// An index expression in which model symbols have been replaced by their values.
 pub struct Expr {
     terms: Vec<(i64, Vec<Factor>)>,
     text: String,
@@ -76,7 +76,7 @@ impl Expr {
     }
 }
 
-/// `%3` or `$3` as its sign and number.
+/// Splits `%3` or `$3` into its sign and number.
 pub fn own_symbol(name: &str) -> Option<(char, usize)> {
     let sign = name.chars().next().filter(|c| matches!(c, '%' | '$'))?;
     Some((sign, name[1..].parse().ok()?))

@@ -1,6 +1,6 @@
-//! x[f(outer) + g(inner)]  =>  the offsets g of a load for all inner points, made once
+//! x[f(outer) + g(inner)]  =>  the offsets g of a load at all inner points, computed once
 //!
-//! A load is made at every inner point of every outer point, and its index expressions would be evaluated as often.
+//! Without the table, the index expressions of a load are evaluated at every inner point of every outer point.
 
 use super::advance;
 use super::expr::Expr;
@@ -8,14 +8,14 @@ use crate::flow::kernel::{Body, Kernel};
 use sardonyx_base::{Dim, Result};
 
 pub struct Table {
-    /// What each inner point adds to the element's offset.
+    /// The offset that each point adds.
     pub offsets: Vec<i64>,
-    /// The least and the greatest that one adds to each index.
+    /// The least and the greatest value that a point adds to each index.
     ranges: Vec<(i64, i64)>,
 }
 
 impl Table {
-    /// `None` where there are no inner points, or an index does not fall apart in this way.
+    /// `None` if the load has a guard, there are no inner points, or an index is not such a sum.
     pub fn new(
         kernel: &Kernel,
         k: usize,
@@ -46,7 +46,7 @@ impl Table {
         Ok(Some(Table { offsets, ranges }))
     }
 
-    /// The offset of the outer point with these variables, where no inner one leaves the container.
+    /// The offset at the outer point with these variables; `None` if an index leaves the container at some inner point.
     pub fn start(&self, index: &[Expr], dims: &[usize], vars: &[i64]) -> Result<Option<i64>> {
         let mut offset = 0;
         for ((expr, (lo, hi)), &n) in index.iter().zip(&self.ranges).zip(dims) {
@@ -60,7 +60,7 @@ impl Table {
     }
 }
 
-/// The expression is a sum of one of the outer variables and one of the inner ones, and reads nothing from data.
+/// Whether the expression is a function of the outer variables plus one of the inner ones, and reads nothing from data.
 fn falls_apart(d: &Dim, n_outer: usize) -> bool {
     let number = |name: &str| name.strip_prefix('%').and_then(|i| i.parse::<usize>().ok());
     let without = |gone: &dyn Fn(usize) -> bool| {

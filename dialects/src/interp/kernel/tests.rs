@@ -73,7 +73,7 @@ fn sizes(m: i64, n: i64, k: i64) -> impl Fn(&str) -> Option<i64> {
     move |name| [("m", m), ("n", n), ("k", k)].iter().find(|(s, _)| *s == name).map(|(_, v)| *v)
 }
 
-/// y[0] = x[%0] over n points, with a body after the load.
+/// y[%0] = value over n points, computed by `body`, which loads from x[n].
 fn map_kernel(body: Vec<Statement>, value: usize) -> Kernel {
     Kernel {
         outer: dims(&["n"]),
@@ -143,7 +143,7 @@ fn softmax_uses_row_values_at_point_level() {
 
 #[test]
 fn values_round_to_each_statement() {
-    // (1 + 2^-24) rounds to 1 in f32 before 1 is taken away.
+    // (1 + 2^-24) rounds to 1 in f32 before 1 is subtracted.
     let body = vec![
         statement(Body::Const(1.0), F),
         statement(Body::Const(2f64.powi(-24)), F),
@@ -311,7 +311,7 @@ fn statements_have_the_values_that_the_results_are_made_of() {
     let all = run_statements(&kernel, &sizes(2, 2, 2), &reads, &|_, _| true).unwrap();
     let stored = kernel.stores[0].value;
     assert_eq!(floats(all[stored].as_ref().unwrap()), floats(result));
-    // A point statement has the inner variables too; a sum has not.
+    // A point statement also has the inner dimensions; a sum does not.
     let product = all[2].as_ref().unwrap();
     assert_eq!((product.dims(), floats(product)), (&[2, 2, 2][..], vec![1.0, -2.0, 0.0, 4.0, 3.0, -4.0, 0.0, 8.0]));
     let sum = all[3].as_ref().unwrap();
@@ -339,7 +339,7 @@ fn sums(index: &str, m: usize, k: usize) -> Result<Vec<f32>> {
 fn loads_by_tables_read_what_their_indices_say() {
     assert_eq!(sums("%0 + 2*%1", 2, 2).unwrap(), [4.0, 6.0]);
     assert_eq!(sums("4 - %0 - %1", 3, 2).unwrap(), [9.0, 7.0, 5.0]);
-    // These do not fall apart.
+    // These indices do not separate into an outer and an inner part.
     assert_eq!(sums("%0*%1", 3, 3).unwrap(), [3.0, 6.0, 9.0]);
     assert_eq!(sums("(%0 + %1) floordiv (2)", 2, 3).unwrap(), [4.0, 5.0]);
     assert_eq!(sums("%0 + %1", 3, 0).unwrap(), [0.0; 3]);
@@ -386,7 +386,7 @@ fn attention_sums_at_each_inner_point() {
     let q = f32s(&[3, 2], &[1., 0., 0., 2., -1., 1.]);
     let (k, v) = (f32s(&[2, 2], &[1., 1., 3., 0.]), f32s(&[2, 3], &[1., 2., 3., 10., 20., 30.]));
     let out = floats(&run_kernel(&kernel, &of, &[q, k, v]).unwrap()[0]);
-    // Scores 1, 3; 2, 0; 0, -3: the second key's share of each query.
+    // Scores 1, 3; 2, 0; 0, -3: the difference determines the second key's share for each query.
     for (i, difference) in [2f64, -2., -3.].into_iter().enumerate() {
         let share = 1. / (1. + (-difference).exp());
         for (e, (a, b)) in [(1., 10.), (2., 20.), (3., 30.)].into_iter().enumerate() {

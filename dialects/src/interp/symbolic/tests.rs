@@ -1,4 +1,4 @@
-//! Expressions by hand, and random graphs whose contents equal what the interpreter computes
+//! Hand-written expressions, and random graphs whose contents equal what the interpreter computes
 
 use super::super::tests::Random;
 use super::super::{run, run_all};
@@ -27,7 +27,7 @@ fn lo(name: &str) -> i64 {
     }
 }
 
-/// One function on one-element vectors, as text.
+/// The result of one function on one-element vectors, as text.
 fn map(f: ScalarFn, args: &[&str]) -> Option<String> {
     let types: Vec<TensorType> = args.iter().map(|_| vector(DType::I64, 1)).collect();
     let known: Vec<Vec<Dim>> = args.iter().map(|a| dims(&[a])).collect();
@@ -196,7 +196,7 @@ fn what_is_large_symbolic_or_unknown_is_left_alone() {
 
 const N: usize = 4;
 
-/// A graph over vectors of `N` elements, most of whose contents follow.
+/// A graph over vectors of `N` elements, most of whose contents are known.
 fn random_graph(r: &mut Random) -> Graph {
     use ScalarFn::*;
     let mut g = Graph::default();
@@ -254,7 +254,7 @@ fn all_contents(g: &Graph) -> Vec<Option<Vec<Dim>>> {
     let mut out: Vec<Option<Vec<Dim>>> = vec![];
     for (_, node) in g.values() {
         let args: Vec<Argument<'_>> = node.args.iter().map(|&a| (g.ty(a), out[a.index()].as_deref())).collect();
-        // The symbols' own inputs are not expressions of anything.
+        // The inputs that the symbols are bound to have no contents.
         let known = contents(&node.op, &node.ty, &args, &|s| g.symbol_lo(s));
         out.push(known);
     }
@@ -276,7 +276,7 @@ fn contents_equal_what_the_interpreter_computes() {
             let mut check = |v: Value, t: &Tensor| {
                 let Some(expected) = &known[v.index()] else { return Ok(()) };
                 for (i, d) in expected.iter().enumerate() {
-                    // The interpreter wraps where an expression has no value in i64.
+                    // The interpreter wraps where an expression overflows i64.
                     let Ok(expected) = d.eval(&value) else { continue };
                     assert_eq!(t.get_i64(i), Some(expected), "case {case}, %{}[{i}] = {d} with {symbols:?}", v.0);
                     compared += 1;
@@ -297,7 +297,7 @@ fn contents_equal_what_the_interpreter_computes() {
 
 #[test]
 fn an_exported_reshape_is_understood() {
-    // shape(x)[0] joined with the constants -1 and 64 is a reshape target that stays symbolic.
+    // shape(x)[0] concatenated with the constants -1 and 64 is a reshape target that stays symbolic.
     let mut g = Graph::default();
     let shape = g.push(bare(Op::Dims(dims(&["n", "b"])), vector(DType::I64, 2)));
     let first = Op::Slice { starts: vec![0.into()], steps: vec![1] };

@@ -1,15 +1,15 @@
-//! Kernels on one core  =>  tables: contractions as share of the FMA peak or of the read bandwidth, elements per
-//! nanosecond of the others
+//! Kernels on one core  =>  tables: contractions as a share of the FMA peak or of the read bandwidth, other kernels in
+//! elements per nanosecond
 //!
-//! Each share is the median over runs of the kernel's rate by the rate of a plain loop measured directly before and
-//! after it, with vectors of the level's width: clocks wander. `cargo bench -p sardonyx-kernels --bench kernels [-- WORD]`
-//! runs the rows whose name contains the word.
+//! Each share is the median over samples of the kernel's rate divided by the rate of a reference loop. That loop uses
+//! vectors of the level's width and is timed directly before and after the kernel, because clock rates drift. `cargo
+//! bench -p sardonyx-kernels --bench kernels [-- WORD]` runs the rows whose name contains WORD.
 
 #[path = "../../tests/kernels/build.rs"]
-#[allow(dead_code)] // The tests use the rest.
+#[allow(dead_code)] // The tests use the remaining items.
 mod build;
 #[path = "../../tests/kernels/harness.rs"]
-#[allow(dead_code)] // The tests use the rest.
+#[allow(dead_code)] // The tests use the remaining items.
 mod harness;
 mod measure;
 mod shapes;
@@ -22,7 +22,7 @@ use shapes::{Kind, Shape, shapes};
 use std::time::Instant;
 
 fn main() {
-    // Cargo passes flags of its own.
+    // Skips the flags that Cargo passes.
     let word = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let shapes: Vec<Shape> = shapes().into_iter().filter(|s| s.name.contains(&word)).collect();
     let parts = |s: Shape| [vec![s.clone()], s.parts].concat();
@@ -56,7 +56,7 @@ fn main() {
                     return cell(*kind, &measured(i));
                 }
                 let whole = measured(i);
-                // Times at one clock: what could be computed meanwhile at the peak.
+                // Clock-independent time: the work that could have been done at peak in the meantime.
                 let time = |i: usize, f: &Figures| shapes[i].work / f.of_peak;
                 let parts: f64 = (i + 1..=i + shapes[i].parts.len()).map(|p| time(p, &measured(p))).sum();
                 let us = shapes[i].work / whole.rate / 1e3;
@@ -99,7 +99,7 @@ fn cell(kind: Kind, f: &Figures) -> String {
             let shares = [f.of_peak, f.of_read].map(|share| format!("{:>3.0} %", share * 100.0));
             format!("{:>6.1} | {} | {:>6.1} | {}", f.rate, shares[0], f.bytes_rate, shares[1])
         }
-        // What takes longer by itself, reading the weights or the arithmetic, is the bound.
+        // The bound is whichever takes longer by itself: reading the weights or the arithmetic.
         Kind::Stream if f.of_read > f.of_peak => {
             format!("{:>6.1} | {:>3.0} % of reading", f.bytes_rate, f.of_read * 100.0)
         }

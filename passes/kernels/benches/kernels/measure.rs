@@ -1,4 +1,4 @@
-//! One kernel on one core  =>  its rate, and what that is of a loop of multiply-adds and of a plain read
+//! One kernel on one core  =>  its rate, as a share of a multiply-add loop and of a plain read
 
 use crate::harness::{Case, Guarded};
 use crate::shapes::Shape;
@@ -9,19 +9,19 @@ use sardonyx_kernels::Words;
 use sardonyx_kernels::{Extension, Level, Lowered};
 use std::arch::x86_64::*;
 
-/// Medians.
+/// Medians over the samples of one kernel.
 pub struct Figures {
     /// Work per nanosecond: GFLOP/s, or elements/ns.
     pub rate: f64,
     /// Bytes of weights per nanosecond.
     pub bytes_rate: f64,
     pub of_peak: f64,
-    /// Of reading as many bytes as there are weights.
+    /// Share of the rate of a plain read of `weight_bytes` bytes.
     pub of_read: f64,
 }
 
 const SAMPLES: usize = 31;
-/// Work of one sample, at least.
+/// Minimum work of one sample.
 const WORK: f64 = 2e7;
 
 pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> Figures {
@@ -51,7 +51,7 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> F
     let words = lowered.words().unwrap_or(Words::Singles);
     let other = vec![1f32; shape.weight_bytes / 4];
     let repeats = (WORK / shape.work).ceil().clamp(1.0, 4000.0) as usize;
-    // Once without a clock: pages and caches.
+    // An untimed warm-up run maps the pages and fills the caches.
     // SAFETY: the buffers have the sizes of the kernel's containers.
     unsafe { f(&args) };
     let samples: Vec<[f64; 4]> = (0..SAMPLES)
@@ -77,10 +77,11 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> F
     Figures { rate: median(0), bytes_rate: median(1), of_peak: median(2), of_read: median(3) }
 }
 
-/// 10^9 operations/s of independent multiply-adds in registers, by the best instruction that there is for such words.
+/// Rate in 10^9 operations/s of independent multiply-adds in registers, with the level's fastest instruction for
+/// `words`.
 fn peak(level: Level, words: Words) -> f64 {
     let start = cpu_seconds();
-    // SAFETY: `levels` gave only what this CPU has.
+    // SAFETY: `levels` returns only levels that this CPU supports.
     let flops = unsafe {
         match (level.vector_bits(), words) {
             (256, _) => fma_256(),
@@ -94,14 +95,14 @@ fn peak(level: Level, words: Words) -> f64 {
     flops / (cpu_seconds() - start) / 1e9
 }
 
-/// GB/s of reading memory `repeats` times; 0 where there is none.
+/// Rate in GB/s of reading `memory` `repeats` times; 0 if `memory` is empty.
 fn read(level: Level, memory: &[f32], repeats: usize) -> f64 {
     if memory.is_empty() {
         return 0.0;
     }
     let start = cpu_seconds();
     for _ in 0..repeats {
-        // SAFETY: `levels` gave only what this CPU has.
+        // SAFETY: `levels` returns only levels that this CPU supports.
         std::hint::black_box(unsafe {
             match level.vector_bits() {
                 256 => sum_256(std::hint::black_box(memory)),
@@ -112,10 +113,10 @@ fn read(level: Level, memory: &[f32], repeats: usize) -> f64 {
     (memory.len() * 4 * repeats) as f64 / (cpu_seconds() - start) / 1e9
 }
 
-/// Time that this thread has run, so that other programs on the machine do not count.
+/// CPU time of this thread in seconds, which excludes the time of other programs on the machine.
 fn cpu_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec.
+    // SAFETY: the call writes one timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
@@ -138,7 +139,7 @@ fn fma_512() -> f64 {
 
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn dot_pairs() -> f64 {
-    // SAFETY: vectors of as many bits, all of which are numbers.
+    // SAFETY: both are vectors of 512 bits, and every bit pattern is a valid bf16.
     let factor: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(std::hint::black_box(0x3F003F00))) };
     let mut sums = [_mm512_setzero_ps(); 24];
     for _ in 0..ROUNDS {
@@ -165,7 +166,7 @@ fn dot_quads() -> f64 {
     (ROUNDS * 24 * 128) as f64
 }
 
-/// Shapes of eight whole tiles, as the CPU reads them.
+/// Tile configuration of eight full tiles, in the layout that `ldtilecfg` reads.
 static SHAPES: [u8; 64] = {
     let mut shapes = [0; 64];
     shapes[0] = 1;
@@ -177,12 +178,12 @@ static SHAPES: [u8; 64] = {
     shapes
 };
 
-/// Products of tiles of zeros: four sums, as a kernel has.
+/// Multiplies tiles of zeros into four accumulator tiles, as a kernel does.
 macro_rules! tiles {
     ($name:ident, $multiply:literal, $operations:literal) => {
         fn $name() -> f64 {
             const TURNS: usize = ROUNDS / 16;
-            // SAFETY: the CPU has tiles, and the system has let this process use them; nothing else of it does meanwhile.
+            // SAFETY: the CPU has tiles, the system has granted them to this process, and no other code uses them.
             unsafe {
                 std::arch::asm!("ldtilecfg [{}]", in(reg) &SHAPES);
                 for _ in 0..TURNS {

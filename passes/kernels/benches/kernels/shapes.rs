@@ -1,4 +1,4 @@
-//! Which kernels are measured: one row each
+//! Kernels that the benchmark measures, one per table row
 
 use crate::build::{Builder, attended, gated, layer_norm, mixed, scores, softmax, softmax_of};
 use sardonyx_base::{DType, Encoding};
@@ -7,20 +7,20 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Target, packable};
 use sardonyx_passes::narrowed_attention;
 
-/// What a row is compared with.
+/// Reference that a row is compared with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// The FMA peak.
     Product,
-    /// A product of few rows: the FMA peak or a plain read of its weights.
+    /// For a product of few rows: the FMA peak or a plain read of its weights, whichever bounds it.
     Stream,
-    /// The FMA peak and a plain read of its weights, by the best level of a CPU that has instructions for its words.
+    /// The FMA peak and a plain read of the weights, at the best level that this CPU supports for the kernel's words.
     Words,
-    /// The FMA peak, and the kernels that would do the same one after the other.
+    /// The FMA peak, and separate kernels that compute the same result one after another.
     Whole,
-    /// A plain read of as many bytes as it reads and writes.
+    /// A plain read of as many bytes as the kernel reads and writes.
     Moved,
-    /// Nothing: elements per nanosecond.
+    /// No reference: the row shows elements per nanosecond.
     Elements,
 }
 
@@ -41,11 +41,11 @@ pub struct Shape {
     pub kernel: Kernel,
     pub symbols: Vec<(&'static str, i64)>,
     pub kind: Kind,
-    /// Of one run: floating-point operations, or elements.
+    /// Floating-point operations or elements of one run.
     pub work: f64,
-    /// Bytes of a constant operand, or all that are moved; 0 where they are not compared with a plain read.
+    /// Bytes of the constant operand, or all bytes moved; 0 if the row is not compared with a plain read.
     pub weight_bytes: usize,
-    /// What does the same as separate kernels; none where that is not compared.
+    /// Separate kernels that together compute the same result; empty if the row is not compared with them.
     pub parts: Vec<Shape>,
 }
 
@@ -56,7 +56,7 @@ enum Epilogue {
     Gelu,
 }
 
-/// a[m, k] · b[k, n], b packed. `m` is open in the kernel.
+/// a[m, k] · b[k, n] with packed b. `m` is symbolic in the kernel.
 fn gemm(kind: Kind, (m, n, k): (i64, i64, i64), epilogue: Epilogue) -> Shape {
     let (ns, ks) = (n.to_string(), k.to_string());
     let mut b = Builder::new(&["s", &ns], &[&ks]);
@@ -79,7 +79,7 @@ fn gemm(kind: Kind, (m, n, k): (i64, i64, i64), epilogue: Epilogue) -> Shape {
     Shape { name, kernel, symbols: vec![("s", m)], kind, work, weight_bytes, parts: vec![] }
 }
 
-/// The same of narrow factors, of which `depth` rows lie side by side, summed in `sum`.
+/// The same product of narrow operands, accumulated in `sum`, with `depth` rows of the right operand interleaved.
 fn narrow((m, n, k): (i64, i64, i64), [left, right, sum]: [DType; 3], depth: usize) -> Shape {
     let (ns, ks) = (n.to_string(), k.to_string());
     let mut b = Builder::new(&["s", &ns], &[&ks]);
@@ -94,7 +94,7 @@ fn narrow((m, n, k): (i64, i64, i64), [left, right, sum]: [DType; 3], depth: usi
     Shape { name, kernel: b.0, symbols: vec![("s", m)], kind: Kind::Words, work, weight_bytes, parts: vec![] }
 }
 
-/// Twelve heads, each s by t over width d.
+/// Attention part with twelve heads, `s` queries by `s` keys, head width `d`.
 fn attention(what: &str, kernel: Kernel, s: i64, d: i64) -> Shape {
     let work = 2.0 * 12.0 * (s * s * d) as f64;
     let name = format!("attention {what}, 12 heads, s {s}, d {d}");
@@ -102,7 +102,7 @@ fn attention(what: &str, kernel: Kernel, s: i64, d: i64) -> Shape {
     Shape { name, kernel, symbols, kind: Kind::Product, work, weight_bytes: 0, parts: vec![] }
 }
 
-/// `h` heads of `s` queries and `t` keys, whole and as three kernels.
+/// Attention of `h` heads with `s` queries and `t` keys, as one kernel and as three kernels.
 fn whole_attention(h: i64, (s, t, d): (i64, i64, i64)) -> Shape {
     let symbols = vec![("b", 1), ("s", s), ("t", t)];
     let part = |kernel: Kernel, work: f64| {
@@ -120,7 +120,7 @@ fn whole_attention(h: i64, (s, t, d): (i64, i64, i64)) -> Shape {
     Shape { name, kernel: attended(h, d), symbols, kind: Kind::Whole, work: 2.0 * work, weight_bytes: 0, parts }
 }
 
-/// The same with factors that are rounded to bf16.
+/// The same attention with operands rounded to bf16.
 fn narrow_attention(h: i64, size: (i64, i64, i64)) -> Shape {
     let Shape { name, kernel, symbols, work, .. } = whole_attention(h, size);
     let kernel = narrowed_attention(&kernel).expect("its factors can be rounded");
@@ -129,7 +129,7 @@ fn narrow_attention(h: i64, size: (i64, i64, i64)) -> Shape {
     Shape { name, kernel, symbols, kind: Kind::Words, work, weight_bytes, parts: vec![] }
 }
 
-/// silu(x · g) * (x · u) over packed g and u, whole and as two contractions of which one follows the other.
+/// silu(x · g) * (x · u) over packed g and u, as one kernel and as two consecutive contractions.
 fn whole_gate((m, n, k): (i64, i64, i64)) -> Shape {
     let (ns, ks) = (n.to_string(), k.to_string());
     let (work, weight_bytes) = (2.0 * (m * n * k) as f64, 4 * (n * k) as usize);
@@ -154,7 +154,7 @@ fn elements(name: &str, kernel: Kernel, n: usize) -> Shape {
     Shape { name: name.into(), kernel, symbols, kind: Kind::Elements, work: n as f64, weight_bytes: 0, parts: vec![] }
 }
 
-/// 4096 rows of 1024 elements, of which `n` matrices are read or written.
+/// A kernel over 4096 rows of 1024 elements that reads or writes `n` such matrices in total.
 fn moved(name: &str, kernel: Kernel, n: usize) -> Shape {
     let elements = 4096 * 1024;
     let symbols = vec![("b", 32), ("s", 128)];
@@ -162,7 +162,7 @@ fn moved(name: &str, kernel: Kernel, n: usize) -> Shape {
     Shape { name, kernel, symbols, kind: Kind::Moved, work, weight_bytes, parts: vec![] }
 }
 
-/// Every other number is far below the largest.
+/// Softmax in which a mask puts every other element far below the maximum.
 fn hidden_softmax() -> Kernel {
     let mut b = Builder::new(&["12", "s"], &["s"]);
     let x = b.load(DType::F32, &["12", "s", "s"], &["%0", "%1", "%2"]);
@@ -187,7 +187,7 @@ fn bias(columns: &str) -> Kernel {
 
 pub fn shapes() -> Vec<Shape> {
     let mut shapes = vec![];
-    // MiniLM, BERT base, a square one; then what is left over at the ends of m and n.
+    // MiniLM, BERT base and a square shape; then shapes with leftover rows and columns.
     for size in [
         (128, 384, 384),
         (128, 1536, 384),

@@ -1,54 +1,55 @@
-//! What an architecture's instructions do beyond the operations of the upstream dialects: one file per architecture
+//! Instructions of an architecture beyond the operations of the upstream dialects: one file per architecture
 //!
-//! Which of them a level has is said by the extensions of its row in `sardonyx_base::cpu`.
+//! The extensions in a level's row of `sardonyx_base::cpu` determine which of these instructions the level has.
 
 use super::x86::X86;
 use super::{Mlir, Ty, Val};
 use sardonyx_base::cpu::Arch;
 
-/// Tiles are no values: code names them by number.
+/// Architecture-specific instructions. Tiles are registers named by number, not values.
 pub trait Isa: Sync {
-    /// Whether one instruction scales such floats by powers of two.
+    /// Whether the architecture has an instruction that scales floats of type `ty` by powers of two.
     fn scales(&self, ty: Ty) -> bool;
 
-    /// y · 2^t for whole t, rounded once; 0 in the lanes of `none`.
+    /// Returns y · 2^t for integral t, rounded once; 0 in the lanes set in `none`.
     fn scale(&self, asm: &mut Mlir, y: Val, t: Val, none: Option<Val>) -> Val;
 
-    /// sums + Σ a · b over the two bf16 in each word of `a` and `b`, which are given as f32.
+    /// Returns sums + Σ a · b over the two bf16 in each word of `a` and `b`, whose lanes are typed f32.
     fn dot_pairs(&self, asm: &mut Mlir, sums: Val, a: Val, b: Val) -> Val;
 
-    /// sums + Σ a · b over the four bytes in each word, without a sign in `a` and with one in `b`.
+    /// Returns sums + Σ a · b over the four bytes in each word, unsigned in `a` and signed in `b`.
     fn dot_quads(&self, asm: &mut Mlir, sums: Val, a: Val, b: Val) -> Val;
 
-    /// Σ a · b over the two integers of 16 bits in each word of 32, which is the result: every level has it.
+    /// Returns Σ a · b over the two 16-bit integers in each 32-bit word, as 32-bit integers. Every level has it.
     fn dot_words(&self, asm: &mut Mlir, a: Val, b: Val) -> Val;
 
-    /// The number that the lowest four bits of each lane name, where one instruction finds it.
+    /// Returns the table entries indexed by the lowest four bits of each lane, or `None` if no single instruction does
+    /// it.
     fn looked_up(&self, asm: &mut Mlir, table: &[f32; 16], index: Val) -> Option<Val>;
 
-    /// Sets the shapes of tiles from 64 bytes of memory.
+    /// Configures the shapes of the tiles from 64 bytes of memory.
     fn configure_tiles(&self, asm: &mut Mlir, memory: Val);
 
     fn release_tiles(&self, asm: &mut Mlir);
 
     fn clear_tile(&self, asm: &mut Mlir, tile: u8);
 
-    /// Reads rows that lie `stride` bytes apart.
+    /// Loads a tile whose rows are `stride` bytes apart.
     fn load_tile(&self, asm: &mut Mlir, tile: u8, address: Val, stride: Val);
 
-    /// The same of memory that is read once: it need not stay near.
+    /// Loads a tile like `load_tile` from memory that is read only once and need not stay in the cache.
     fn stream_tile(&self, asm: &mut Mlir, tile: u8, address: Val, stride: Val);
 
     fn store_tile(&self, asm: &mut Mlir, tile: u8, address: Val, stride: Val);
 
-    /// sums + a · b of words of two bf16.
+    /// Adds a · b to the tile `sums`, where each word holds two bf16.
     fn multiply_pairs(&self, asm: &mut Mlir, sums: u8, a: u8, b: u8);
 
-    /// sums + a · b of words of four bytes, without a sign in `a` and with one in `b`.
+    /// Adds a · b to the tile `sums`, where each word holds four bytes, unsigned in `a` and signed in `b`.
     fn multiply_quads(&self, asm: &mut Mlir, sums: u8, a: u8, b: u8);
 }
 
-/// By the architectures' names.
+/// Instruction sets by the architecture's name.
 static ISAS: [(&str, &dyn Isa); 1] = [("x86_64", &X86)];
 
 pub fn isa_of(arch: &Arch) -> &'static dyn Isa {

@@ -1,4 +1,4 @@
-//! The writer's operations as upstream MLIR: arith, math, vector, scf, llvm
+//! Operations of [`Asm`]  =>  text in the upstream MLIR dialects arith, math, vector, scf and llvm
 
 use super::isa::{Isa, isa_of};
 use super::{Asm, Bin, Cast, CmpF, CmpI, Elem, Text, Ty, Un, Val};
@@ -29,7 +29,7 @@ impl Ty {
         }
     }
 
-    /// As LLVM mangles it into the name of an intrinsic.
+    /// The type as LLVM mangles it into the name of an intrinsic.
     fn mangled(self) -> String {
         let elem = if self.elem == Elem::Ptr { "p0" } else { self.elem.name() };
         if self.lanes == 1 { elem.into() } else { format!("v{}{elem}", self.lanes) }
@@ -136,12 +136,12 @@ impl std::fmt::Display for Val {
 pub struct Mlir {
     text: Text,
     level: Level,
-    /// The instructions that the upstream dialects have no operation for.
+    /// Instructions for which the upstream dialects have no operation.
     pub isa: &'static dyn Isa,
 }
 
 #[derive(Clone, Copy)]
-/// What a launch on a CPU gives a kernel beside buffers and parameters.
+/// Values that a launch on a CPU passes to a kernel besides buffers and parameters.
 pub struct CpuLaunch {
     pub level: Level,
     pub scratch: Val,
@@ -166,17 +166,17 @@ impl Mlir {
         self.text.line(text);
     }
 
-    /// The whole function.
+    /// Returns the text of the whole function.
     pub fn finish(self, signature: &str) -> String {
         format!("{signature} {{\n{}{}  llvm.return\n}}\n", self.text.constants, self.text.body)
     }
 
-    /// The first value: the function's argument.
+    /// Returns the function's argument, which must be the first value.
     pub fn argument(&mut self) -> Val {
         self.fresh(Ty::PTR)
     }
 
-    /// `%n = text`
+    /// Writes `%n = text` and returns the new value.
     pub(super) fn def(&mut self, ty: Ty, text: &str) -> Val {
         let v = self.fresh(ty);
         self.line(&format!("{v} = {text}"));
@@ -189,7 +189,7 @@ impl Mlir {
         }
         let v = self.fresh(ty);
         let value = match ty {
-            // `true` is an attribute of its own, without a type behind it.
+            // `true` and `false` are complete attributes without a type suffix.
             Ty { elem: Elem::I1, lanes: 1 } => literal.clone(),
             Ty { lanes: 1, .. } => format!("{literal} : {}", ty.name()),
             Ty { .. } => format!("dense<{literal}> : {}", ty.name()),
@@ -199,23 +199,23 @@ impl Mlir {
         v
     }
 
-    /// An instruction of a CPU that the upstream dialects have no operation for.
+    /// Calls an LLVM intrinsic for which the upstream dialects have no operation.
     pub(super) fn intrinsic(&mut self, name: &str, args: &[Val], ty: Ty) -> Val {
         let text = format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> {}", names(args), types(args), ty.name());
         self.def(ty, &text)
     }
 
-    /// The same without a result: it does something to memory or to the CPU.
+    /// Calls an intrinsic that has no result but affects memory or the CPU.
     pub(super) fn effect(&mut self, name: &str, args: &[Val]) {
         self.line(&format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> ()", names(args), types(args)));
     }
 
-    /// `float_to_int` of vectors, in instructions of vectors: the intrinsic is taken apart into lanes.
+    /// `float_to_int` of vectors in vector instructions: LLVM would scalarise the saturating intrinsic.
     fn floats_to_ints(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
         let bits = elem.bits();
         let (lo, hi) = if unsigned { (0, (1i64 << bits) - 1) } else { (-1 << (bits - 1), (1i64 << (bits - 1)) - 1) };
         let least = self.float(lo as f64, a.ty);
-        // The largest float that an i32 holds is less than the largest i32.
+        // The largest f32 that fits into an i32 is less than the largest i32.
         let most = self.float(if bits == 32 { 2_147_483_520.0 } else { hi as f64 }, a.ty);
         let larger = self.cmpf(CmpF::Ogt, a, least);
         let within = self.select(larger, a, least);
@@ -234,12 +234,12 @@ impl Mlir {
         self.cast(Cast::TruncI, whole, elem)
     }
 
-    /// 16 lanes of i1 as the bits of one integer, lane 0 the lowest.
+    /// Packs 16 lanes of i1 into one 16-bit integer with lane 0 as the lowest bit.
     pub fn bits(&mut self, mask: Val) -> Val {
         self.def(Ty::new(Elem::I16, 1), &format!("llvm.bitcast {mask} : {} to i16", mask.ty.name()))
     }
 
-    /// f32 rounded to bf16, as the integer of its bits. The instruction takes subnormals for 0.
+    /// Rounds f32 to bf16 and returns its bits as an integer. The CPU's instruction flushes subnormals to 0.
     pub fn bf16_bits(&mut self, v: Val) -> Val {
         let ty = Ty::new(Elem::I16, v.ty.lanes);
         let narrow = if v.ty.lanes == 1 { "bf16".into() } else { format!("vector<{}xbf16>", v.ty.lanes) };
@@ -248,7 +248,7 @@ impl Mlir {
         self.def(ty, &format!("arith.bitcast {id} : {narrow} to {}", ty.name()))
     }
 
-    /// The two bf16 of each word, and their type.
+    /// Views each 32-bit word as two bf16; returns the value and its MLIR type.
     pub(super) fn bf16_words(&mut self, v: Val) -> (Val, String) {
         let id = self.fresh(v.ty);
         let pairs = format!("vector<{}xbf16>", 2 * v.ty.lanes);
@@ -256,13 +256,13 @@ impl Mlir {
         (id, pairs)
     }
 
-    /// The same bits as more lanes of a narrower type.
+    /// Reinterprets the bits as more lanes of the narrower type `elem`.
     pub fn split(&mut self, v: Val, elem: Elem) -> Val {
         let ty = Ty::new(elem, v.ty.lanes * v.ty.elem.bits() / elem.bits());
         self.def(ty, &format!("vector.bitcast {v} : {} to {}", v.ty.name(), ty.name()))
     }
 
-    /// Brings the cache line at an address near; the address may lie outside of memory.
+    /// Prefetches the cache line at an address, which may lie outside the buffer.
     pub fn prefetch(&mut self, address: Val) {
         let hints = "<{cache = 1 : i32, hint = 3 : i32, rw = 0 : i32}>";
         self.line(&format!("\"llvm.intr.prefetch\"({address}) {hints} : (!llvm.ptr) -> ()"));
@@ -299,7 +299,7 @@ impl Asm for Mlir {
 
     fn float(&mut self, value: f64, ty: Ty) -> Val {
         let value = if ty.elem == Elem::F32 { value as f32 as f64 } else { value };
-        // Decimal where that reads back exactly, else the bits.
+        // Finite values are printed in decimal, which round-trips exactly; other values as their bits.
         let mut text = format!("{value:?}");
         if let Some(at) = text.find('e').filter(|_| !text.contains('.')) {
             text.insert_str(at, ".0");
@@ -521,7 +521,7 @@ impl Asm for Mlir {
     }
 }
 
-/// `%a, %b = `, or nothing for no results.
+/// Returns `%a, %b = `, or an empty string if there are no results.
 fn assigned(results: &[Val]) -> String {
     if results.is_empty() { String::new() } else { format!("{} = ", names(results)) }
 }

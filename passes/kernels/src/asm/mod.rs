@@ -1,8 +1,8 @@
-//! Writers of kernel code: values with types, structured loops and branches, in one of two languages
+//! Writers of kernel code in MLIR or PTX: typed values, structured loops and branches
 //!
-//! What a kernel computes (indices, scalar functions, polynomials) is written once against [`Asm`] and comes out as MLIR
-//! text for a CPU or as PTX. What only one language has is a method of its writer alone. In PTX a value with several
-//! lanes is several registers of one thread.
+//! The computation of a kernel (indices, scalar functions, polynomials) is written once against [`Asm`] and comes out
+//! as MLIR text for a CPU or as PTX for a GPU. Operations that only one language has are methods of its writer alone.
+//! In PTX, a value with several lanes occupies several registers of one thread.
 
 mod isa;
 mod mlir;
@@ -16,7 +16,7 @@ pub use ptx::Ptx;
 
 use std::collections::BTreeMap;
 
-/// What the lanes of a value are.
+/// Element type of a value's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Elem {
     F16,
@@ -45,7 +45,7 @@ impl Elem {
         }
     }
 
-    /// The integer of the same width.
+    /// Integer type of the same width.
     pub fn int(self) -> Elem {
         match self {
             Elem::F16 | Elem::I16 => Elem::I16,
@@ -57,7 +57,7 @@ impl Elem {
     }
 }
 
-/// A scalar (one lane) or a vector.
+/// Type of a value: a scalar (one lane) or a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ty {
     pub elem: Elem,
@@ -80,14 +80,14 @@ impl Ty {
     }
 }
 
-/// A value: written once.
+/// Value in SSA form: defined once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Val {
     id: u32,
     pub ty: Ty,
 }
 
-/// The text of one function while it is written. Constants stand at its beginning, each once.
+/// Text of one function under construction. Constants are defined once each, at its beginning.
 #[derive(Default)]
 struct Text {
     constants: String,
@@ -112,12 +112,12 @@ impl Text {
     }
 }
 
-/// What kernels are written in: the operations that CPUs and GPUs have both.
+/// Writer of kernel code: the operations that CPUs and GPUs have in common.
 pub trait Asm: Sized {
-    /// What a launch gives a kernel beside buffers and parameters.
+    /// Values that a launch passes to a kernel besides buffers and parameters.
     type Launch;
 
-    /// This writer, where it writes for a CPU: there some operations have instructions of their own.
+    /// Returns this writer if it targets a CPU, for which some operations have dedicated instructions.
     fn cpu(&mut self) -> Option<&mut Mlir>;
 
     fn int(&mut self, value: i64, ty: Ty) -> Val;
@@ -126,32 +126,32 @@ pub trait Asm: Sized {
         self.int(value, Ty::I64)
     }
 
-    /// A floating-point constant, rounded to the type.
+    /// Floating-point constant, rounded to the type.
     fn float(&mut self, value: f64, ty: Ty) -> Val;
 
-    /// 0, 1, 2, … along the lanes.
+    /// Vector 0, 1, 2, … of i64 over the lanes.
     fn iota(&mut self, lanes: u32) -> Val;
 
     fn zero(&mut self, ty: Ty) -> Val {
         if ty.elem.is_float() { self.float(0.0, ty) } else { self.int(0, ty) }
     }
 
-    /// An operation on values of one type.
+    /// Binary operation on values of the same type.
     fn bin(&mut self, op: Bin, a: Val, b: Val) -> Val;
 
-    /// The same, one lane repeated where the other operand has several.
+    /// Like `bin`, but broadcasts a scalar operand to the lanes of the other.
     fn both(&mut self, op: Bin, a: Val, b: Val) -> Val {
         let lanes = a.ty.lanes.max(b.ty.lanes);
         let (a, b) = (self.widen(a, lanes), self.widen(b, lanes));
         self.bin(op, a, b)
     }
 
-    /// ⌊a / b⌋ of 64-bit numbers for b > 0, one lane repeated where the other has several.
+    /// Returns ⌊a / b⌋ of 64-bit integers for b > 0; broadcasts a scalar operand to the lanes of the other.
     fn floordiv(&mut self, a: Val, b: Val) -> Val;
 
     fn un(&mut self, op: Un, a: Val) -> Val;
 
-    /// a · b + c, rounded once.
+    /// Returns a · b + c, rounded once.
     fn fma(&mut self, a: Val, b: Val, c: Val) -> Val;
 
     fn cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val;
@@ -160,43 +160,43 @@ pub trait Asm: Sized {
 
     fn select(&mut self, c: Val, a: Val, b: Val) -> Val;
 
-    /// A conversion; nothing where the type is already right.
+    /// Converts to `elem`; returns the value unchanged if it already has that element type.
     fn cast(&mut self, op: Cast, a: Val, elem: Elem) -> Val;
 
-    /// A float as an integer: towards zero, saturated, NaN as 0.
+    /// Converts a float to an integer: truncating, saturating, NaN becomes 0.
     fn float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val;
 
-    /// Whether a condition holds in any lane.
+    /// Whether the condition holds in any lane.
     fn any(&mut self, c: Val) -> Val;
 
-    /// A scalar on every lane; a value that already has the lanes is left as it is.
+    /// Broadcasts a scalar to `lanes` lanes; a value that already has them is returned unchanged.
     fn widen(&mut self, a: Val, lanes: u32) -> Val;
 
     fn extract(&mut self, a: Val, lane: u32) -> Val;
 
-    /// Lanes `which` of the two values, one after the other.
+    /// Selects the lanes `which` of the concatenation of `a` and `b`.
     fn shuffle(&mut self, a: Val, b: Val, which: &[u32]) -> Val;
 
-    /// The address of element `index` (a scalar, or one per lane); bool is one byte in memory.
+    /// Returns the address of element `index` (a scalar, or one index per lane); bool takes one byte in memory.
     fn element(&mut self, base: Val, index: Val, elem: Elem) -> Val;
 
     fn load(&mut self, address: Val, ty: Ty, align: u32) -> Val;
 
     fn store(&mut self, value: Val, address: Val, align: u32);
 
-    /// Neighbours from one address on, or one element per address; 0 where the mask is false.
+    /// Loads consecutive elements from one address on, or one element per address; 0 where the mask is false.
     fn masked_load(&mut self, address: Val, mask: Val, ty: Ty) -> Val;
 
-    /// Neighbours from one address on, or one element per address.
+    /// Stores consecutive elements from one address on, or one element per address, where the mask is true.
     fn masked_store(&mut self, value: Val, address: Val, mask: Val);
 
-    /// Sets the status word of a launch.
+    /// Sets the status word of the launch.
     fn raise(&mut self, status: Val);
 
-    /// One element or neighbours, where the condition holds; else 0.
+    /// Loads one element or consecutive elements if the condition holds; returns 0 otherwise.
     fn guarded_load(&mut self, guard: Val, base: Val, index: Val, ty: Ty, align: u32) -> Val;
 
-    /// `for iv in lo..hi step step`, carrying values.
+    /// Writes `for iv in lo..hi step step` with loop-carried values `inits`; returns their final values.
     fn for_loop(
         &mut self,
         range: (Val, Val, Val),
@@ -204,7 +204,7 @@ pub trait Asm: Sized {
         body: impl FnOnce(&mut Self, Val, &[Val]) -> Vec<Val>,
     ) -> Vec<Val>;
 
-    /// `if condition { then } else { other }` with values of the same types.
+    /// Writes `if condition { then } else { other }`; both branches return values of types `tys`.
     fn if_else(
         &mut self,
         condition: Val,
@@ -215,6 +215,6 @@ pub trait Asm: Sized {
 
     fn if_then(&mut self, condition: Val, then: impl FnOnce(&mut Self));
 
-    /// `loop { (condition, next) = body(values); if !condition { break next } }`
+    /// Writes `loop { (condition, values) = body(values); if !condition { break values } }`.
     fn do_while(&mut self, inits: &[Val], body: impl FnOnce(&mut Self, &[Val]) -> (Val, Vec<Val>)) -> Vec<Val>;
 }

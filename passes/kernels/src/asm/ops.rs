@@ -1,4 +1,4 @@
-//! Operations of kernel code: what both languages spell, each in its own way
+//! Operations of kernel code that each of the two languages spells in its own syntax
 
 /// A binary operation on two values of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub enum Bin {
     SubF,
     MulF,
     DivF,
-    /// The size of the first operand with the sign of the second.
+    /// Magnitude of the first operand with the sign of the second.
     CopySign,
     AddI,
     SubI,

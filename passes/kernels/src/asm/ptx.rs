@@ -1,8 +1,9 @@
-//! The writer's operations as PTX: virtual registers of one thread, branches and labels
+//! Operations of [`Asm`]  =>  PTX: virtual registers of one thread, branches and labels
 //!
-//! Bool is a predicate. Integers of 8 and 16 bits are in registers of 32 whose upper bits mean nothing: they are
-//! extended where an operation looks at them. f16 is a register of 16 bits between memory and f32. Arithmetic is
-//! rounded to nearest, never contracted, never flushed to zero.
+//! Booleans are predicates. Integers of 8 and 16 bits are held in 32-bit registers whose upper bits are undefined; they
+//! are extended before any operation that depends on those bits. f16 is held in a 16-bit register and only loaded,
+//! stored and converted to and from f32. Arithmetic rounds to nearest, without contraction and without flushing to
+//! zero.
 
 mod control;
 mod division;
@@ -36,7 +37,7 @@ impl Class {
         }
     }
 
-    /// Prefix of the names, and the type that registers are declared with.
+    /// Prefix of the register names, and the type in their declaration.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Class::Pred => ("%p", "pred"),
@@ -63,9 +64,9 @@ impl std::fmt::Display for Register {
 
 #[derive(Default)]
 struct Registers {
-    /// Per value, one per lane.
+    /// Registers of each value, one per lane.
     of: Vec<Vec<Register>>,
-    /// Values that are integer constants.
+    /// Values that are integer constants, by id.
     integers: BTreeMap<u32, i64>,
     counts: [u32; Class::ALL.len()],
     labels: u32,
@@ -84,7 +85,7 @@ impl Registers {
     }
 }
 
-/// `s64`, `f32`, …: an element as an instruction's type. Narrow integers are computed with in 32 bits.
+/// Returns the type suffix of an instruction: `s64`, `f32`, … Narrow integers are computed in 32 bits.
 fn typed(kind: char, elem: Elem) -> String {
     match elem {
         Elem::F32 | Elem::F64 if kind != 'b' => format!("f{}", elem.bits()),
@@ -93,7 +94,7 @@ fn typed(kind: char, elem: Elem) -> String {
 }
 
 impl Bin {
-    /// The instruction, and the kind of its operands' type.
+    /// Returns the instruction and the kind of its operand type.
     fn ptx(self) -> (&'static str, char) {
         match self {
             Bin::AddF => ("add.rn", 'f'),
@@ -123,7 +124,7 @@ impl Bin {
 }
 
 impl CmpI {
-    /// The comparison, and whether it takes its operands as signed.
+    /// Returns the comparison and the kind of its operand type: signed (`s`) or unsigned (`u`).
     fn ptx(self) -> (&'static str, char) {
         match self {
             CmpI::Eq => ("eq", 'u'),
@@ -156,7 +157,7 @@ impl CmpF {
     }
 }
 
-/// The body of one entry for a GPU.
+/// Body of one entry point for a GPU.
 #[derive(Default)]
 pub struct Ptx {
     text: Text,
@@ -169,12 +170,12 @@ impl Ptx {
         self.text.value(ty)
     }
 
-    /// A line without a result.
+    /// Writes a line that defines no value.
     pub fn line(&mut self, text: &str) {
         self.text.line(text);
     }
 
-    /// The whole entry: parameters and directives stand in `signature`, variables in `variables`.
+    /// Returns the whole entry: `signature` holds its parameters and directives, `variables` its variable declarations.
     pub fn finish(self, signature: &str, variables: &str) -> String {
         let mut out = format!("{signature}\n{{\n{variables}");
         for class in Class::ALL {
@@ -188,17 +189,17 @@ impl Ptx {
         out
     }
 
-    /// A register that is not written yet.
+    /// Declares a register that is not written yet.
     pub fn register(&mut self, ty: Ty) -> Val {
         self.fresh(ty)
     }
 
-    /// The register that holds a lane of a value.
+    /// Name of the register that holds a lane of a value.
     pub fn name(&self, v: Val, lane: u32) -> String {
         self.registers.of[v.id as usize][lane as usize].to_string()
     }
 
-    /// The lane's register, or the number where it is a known integer.
+    /// Name of the lane's register, or the number itself if the value is a known integer.
     pub fn operand(&self, v: Val, lane: u32) -> String {
         match self.registers.integers.get(&v.id) {
             Some(n) if v.ty.elem != Elem::I1 => n.to_string(),
@@ -210,12 +211,12 @@ impl Ptx {
         self.registers.integers.get(&v.id).copied()
     }
 
-    /// A special register such as `%tid.x`.
+    /// Reads a special register such as `%tid.x`.
     pub fn special(&mut self, name: &str) -> Val {
         self.instruction(Ty::I32, "mov.u32", &[name.to_string()])
     }
 
-    /// A new value of one lane: `op result, operands;`
+    /// Writes `op result, operands;` and returns the new one-lane value.
     pub fn instruction(&mut self, ty: Ty, op: &str, operands: &[String]) -> Val {
         let v = self.fresh(ty);
         let d = self.name(v, 0);
@@ -223,7 +224,7 @@ impl Ptx {
         v
     }
 
-    /// The same instruction for every lane; `{0}`, `{1}` … are the operands' registers.
+    /// Writes the same instruction for every lane; `text` gets the result register and the operands' registers.
     fn each(&mut self, ty: Ty, args: &[Val], text: impl Fn(&str, &[String]) -> String) -> Val {
         let v = self.fresh(ty);
         for lane in 0..ty.lanes {
@@ -239,7 +240,7 @@ impl Ptx {
         format!("L{}", self.registers.labels - 1)
     }
 
-    /// Where a branch goes to.
+    /// Places a label, the target of a branch, at the current position.
     pub fn place_label(&mut self, label: &str) {
         let _ = writeln!(self.text.body, "{label}:");
     }
@@ -260,7 +261,7 @@ impl Ptx {
         self.widen(v, ty.lanes)
     }
 
-    /// A value whose lanes are lanes of others: no instruction.
+    /// Builds a value whose lanes are existing registers, without an instruction.
     fn lanes(&mut self, lanes: &[(Val, u32)]) -> Val {
         let registers = lanes.iter().map(|(v, lane)| self.registers.of[v.id as usize][*lane as usize]).collect();
         self.registers.of.push(registers);
@@ -273,7 +274,7 @@ impl Ptx {
         v
     }
 
-    /// A narrow integer with its upper bits as its value has them.
+    /// Sign- or zero-extends a narrow integer to its 32-bit register.
     fn extended(&mut self, a: Val, signed: bool) -> Val {
         let bits = a.ty.elem.bits();
         if a.ty.elem == Elem::I1 || bits >= 32 {
@@ -299,7 +300,7 @@ impl Ptx {
 }
 
 impl Asm for Ptx {
-    /// Nothing: threads know their numbers.
+    /// Empty: GPU threads read their indices from special registers.
     type Launch = ();
 
     fn cpu(&mut self) -> Option<&mut Mlir> {
@@ -331,7 +332,7 @@ impl Asm for Ptx {
         let (elem, ty) = (a.ty.elem, a.ty);
         let (name, kind) = op.ptx();
         debug_assert_eq!(elem.is_float(), kind == 'f', "{op:?}");
-        // PTX names the operand with the sign first.
+        // PTX expects the operand that provides the sign first.
         let (mut a, mut b) = if op == Bin::CopySign { (b, a) } else { (a, b) };
         if elem == Elem::I1 {
             return self.each(ty, &[a, b], |d, o| format!("{name}.pred {d}, {}, {};", o[0], o[1]));
@@ -340,7 +341,7 @@ impl Asm for Ptx {
         if let (Some(n), Bin::DivUI) = (divisor, op) {
             return self.divided(a, n as u32);
         }
-        // What looks at the upper bits gets them right; the other operations need not.
+        // Operations that depend on the upper bits get extended operands; the others do not need them.
         let looks = matches!(name, "div" | "rem" | "max" | "min" | "shr");
         if looks {
             (a, b) = (self.extended(a, kind == 's'), self.extended(b, kind == 's'));
@@ -351,7 +352,7 @@ impl Asm for Ptx {
         if matches!(name, "shl" | "shr") && elem.bits() == 64 && self.known_int(b).is_none() {
             b = self.cast(Cast::TruncI, b, Elem::I32);
         }
-        // The first operand of a commutative operation or none may be a number: only registers there.
+        // Only the last operand may be an immediate; the first is always a register.
         let t = typed(kind, elem);
         let v = self.fresh(ty);
         for lane in 0..ty.lanes {
@@ -448,18 +449,18 @@ impl Asm for Ptx {
             Cast::ExtF => format!("cvt.{t}.{f}"),
             Cast::TruncF if elem == Elem::F16 => format!("cvt.rn.f16.{f}"),
             Cast::TruncF => format!("cvt.rn.{t}.{f}"),
-            // f16 is in a register of 16 bits, as an integer in one of 32.
+            // f16 is held in a 16-bit register, an integer in a 32-bit one.
             Cast::Bitcast if from == Elem::F16 => "cvt.u32.u16".to_string(),
             Cast::Bitcast if elem == Elem::F16 => "cvt.u16.u32".to_string(),
             Cast::Bitcast => format!("mov.b{}", elem.bits().max(32)),
             Cast::TruncI if from == Elem::I64 => "cvt.u32.u64".to_string(),
-            // The upper bits of a narrow integer mean nothing.
+            // The upper bits of a narrow integer are undefined.
             Cast::TruncI => "mov.b32".to_string(),
             Cast::ExtSI | Cast::ExtUI => {
                 let wide = self.extended(a, signed);
                 let s = if signed { 's' } else { 'u' };
                 if elem != Elem::I64 {
-                    // The registers of the extended value, as a value of the narrower type.
+                    // Reuses the registers of the extended value for a value of the narrower type.
                     return self.retyped(wide, elem);
                 }
                 return self.each(ty, &[wide], |d, o| format!("cvt.{s}64.{s}32 {d}, {};", o[0]));
@@ -482,7 +483,7 @@ impl Asm for Ptx {
         let (f, kind) = (typed('f', a.ty.elem), if unsigned { 'u' } else { 's' });
         let wide = if elem == Elem::I64 { Elem::I64 } else { Elem::I32 };
         let t = typed(kind, wide);
-        // The instruction saturates; NaN gives 0 only from f32 to 32 bits.
+        // The instruction saturates; it converts NaN to 0 only from f32 to 32 bits.
         let mut v = self.each(a.ty.of(wide), &[a], |d, o| format!("cvt.rzi.{t}.{f} {d}, {};", o[0]));
         if wide == Elem::I64 || a.ty.elem == Elem::F64 {
             let (nan, zero) = (self.cmpf(CmpF::Uno, a, a), self.int(0, v.ty));
@@ -548,7 +549,7 @@ impl Asm for Ptx {
     }
 
     fn raise(&mut self, status: Val) {
-        // Many threads may.
+        // Several threads may set it at once, so the update is atomic.
         let at = self.name(status, 0);
         self.line(&format!("red.relaxed.gpu.global.or.b64 [{at}], 1;"));
     }

@@ -81,7 +81,7 @@ impl Isa for X86 {
     }
 }
 
-/// The tiles' numbers stand before the other operands.
+/// Calls an intrinsic on tiles: the tile numbers come before the other operands.
 fn on_tiles(asm: &mut Mlir, name: &str, tiles: &[u8], args: &[Val]) {
     let tiles: Vec<Val> = tiles.iter().map(|t| asm.int(*t as i64, Ty::new(Elem::I8, 1))).collect();
     asm.effect(name, &[&tiles, args].concat());

@@ -1,20 +1,21 @@
-//! queries by a panel of keys => scores; weights by values => mixtures: the two products, in registers
+//! queries by a panel of keys => scores; weights by values => mixtures: the two products, accumulated in registers
 
 use super::plan::{SCORE_STEP, WIDTH};
 use super::{Group, Item, Keys, State, at, ceildiv, hoist, plus};
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 
-/// The values that weights are multiplied with.
+/// Values that the weights are multiplied with.
 #[derive(Clone, Copy)]
 enum Values {
-    /// From here on in memory, with so many elements from row to row.
+    /// In memory at this address, with this many elements from row to row.
     At(Val, Val),
-    /// Made of what is in memory where it is multiplied.
+    /// Computed from the loads of the value's statement at each use.
     Computed,
 }
 
 impl Item<'_> {
-    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; x of it where that is made at once.
+    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; with `at_once`, stores x of full
+    /// panels instead.
     pub fn score(&self, asm: &mut Mlir, group: Group, size: i64, keys: Keys, first: Val, panel: Val) {
         let plan = self.plan;
         let ty = Ty::new(Elem::F32, self.cx.lanes());
@@ -100,7 +101,8 @@ impl Item<'_> {
         }
     }
 
-    /// Which columns from `first` on exist; all where absent. Those of a copy may be read in any case.
+    /// Mask of the columns from `first` on that exist, or `None` if all do. Rows of a copy are padded, so they need no
+    /// mask.
     fn column_mask(&self, asm: &mut Mlir, first: i64) -> Option<Val> {
         let lanes = self.cx.lanes();
         let left = self.plan.n_e - first;
@@ -146,7 +148,7 @@ impl Item<'_> {
             }
             before
         };
-        // Nothing is there before the first block.
+        // Before the first block the mixtures are 0.
         let none = asm.zero(ty);
         let count = size as usize * masks.len();
         let before = asm.if_else(keys.fresh, &vec![ty; count], |_| vec![none; count], faded);
@@ -194,7 +196,7 @@ impl Item<'_> {
         }
     }
 
-    /// sums[i][v] + number i · vector v, or the sum of two such products where words are pairs.
+    /// Returns sums[i][v] + number i · vector v; if words are pairs, the sum of the two products in each word.
     fn products(
         &self,
         asm: &mut Mlir,
@@ -218,7 +220,7 @@ impl Item<'_> {
     }
 }
 
-/// scores[i][v] = number v of row i
+/// Stores scores[i][v] = vector v of row i, for `vectors` vectors per row.
 fn store_scores(asm: &mut Mlir, to: Val, vectors: i64, scores: &[Val]) {
     for (n, score) in scores.iter().enumerate() {
         let (i, v) = (n as i64 / vectors, n as i64 % vectors);

@@ -1,4 +1,4 @@
-//! Attention in blocks of registers, as a class of kernels: what it needs and costs, and who writes it
+//! Register-blocked attention as a class of kernels: its resources, its cost and its emitter
 
 use super::plan::{BLOCK, CHUNK, Plan};
 use crate::asm::Mlir;
@@ -44,7 +44,7 @@ impl CpuPlan for Plan {
     }
 }
 
-/// Batch, chunks of queries, blocks of keys, queries, keys, elements.
+/// Loops over batch, chunks of queries, blocks of keys, queries, then keys and elements.
 fn loops(plan: &Plan) -> Vec<Loop> {
     let each = |vars: &[usize]| Loop::each(vars.iter().copied());
     let chunked = |last: i64| {

@@ -1,4 +1,4 @@
-//! mixtures and totals of all keys => results: the statements behind the last sum, on lanes that run along e
+//! mixtures and totals over all keys => results: the statements after the last reduction, vectorised along e
 
 use super::{Item, State, along, at, has_masks, hoist, is_wide};
 use crate::asm::{Asm, Bin, CmpF, CmpI, Elem, Mlir, Ty, Val};
@@ -41,7 +41,7 @@ impl Item<'_> {
         });
     }
 
-    /// Gives a row's largest x and total their values; what its sums are behind where every key is hidden.
+    /// Sets a row's maximum and total. Returns the term that its sums lack if every key is hidden, else 0.
     fn totals(&self, asm: &mut Mlir, point: &mut Point, row: Val, some: Val, hidden: Option<Val>) -> Val {
         let plan = self.plan;
         let [max, total] = [State::Max, State::Total].map(|what| {
@@ -61,13 +61,13 @@ impl Item<'_> {
         extra
     }
 
-    /// What a row's mixtures are multiplied by: 1 by what the kernel divides them by.
+    /// Factor that a row's mixtures are multiplied by: the reciprocal of what the kernel divides by.
     fn factor(&self, asm: &mut Mlir, point: &mut Point, some: Val) -> Option<Val> {
         let unit = asm.float(1.0, Ty::F32);
         let mut divisor = None;
         if let Some(k) = self.plan.divisor {
             let value = point.eval(self.cx, asm, k);
-            // An empty sum stays 0, whatever its terms would be divided by.
+            // An empty sum stays 0, whatever its terms would have been divided by.
             divisor = Some(asm.select(some, value, unit));
         }
         if let Some((_, k)) = self.plan.quotient {
@@ -80,7 +80,7 @@ impl Item<'_> {
         divisor.map(|d| asm.bin(Bin::DivF, unit, d))
     }
 
-    /// Whether masked stores, and the loads for them, are instructions.
+    /// Whether the level has masked instructions for the stores and for the loads that they need.
     fn store_masks(&self) -> bool {
         let stores = &self.cx.def.stores;
         let needed = stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
@@ -88,7 +88,7 @@ impl Item<'_> {
     }
 }
 
-/// exp(x - shift) where x is -inf.
+/// Returns exp(x - shift) for x = -inf.
 fn hidden_power(asm: &mut Mlir, shift: Val) -> Val {
     let least = asm.float(f64::NEG_INFINITY, Ty::F32);
     let below = asm.bin(Bin::SubF, least, shift);

@@ -1,8 +1,7 @@
-//! keys `key[first + j]` where `j < length`, a list per block of rows  =>  runs of neighbouring keys, each as a block
+//! keys `key[first + j]` where `j < length`, one list per block of rows  =>  runs of consecutive keys, each as a block
 //!
-//! A work item is a block of rows, which have one list. Keys of the list that are neighbours in memory are found where the
-//! kernel runs, by reading the list: a run of them is what a block of keys is elsewhere. Nothing is taken for granted of
-//! the list.
+//! A work item is a block of rows that share one list. The kernel reads the list at run time to find keys that are
+//! adjacent in memory; such a run of keys takes the place of a block of keys. No property of the list is assumed.
 
 use super::plan::{BLOCK, CHUNK, Plan};
 use super::segments::read_others;
@@ -15,24 +14,24 @@ use sardonyx_base::dim::Atom;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// A kernel whose keys are listed per block of rows.
+/// Kernel whose keys are listed per block of rows.
 #[derive(Clone, Debug)]
 pub struct Lists {
-    /// The kernel of one run: its inner variable is the number of a key, and every key that is walked exists.
+    /// Kernel of one run: its inner variable is the number of a key, and every key that it visits exists.
     pub def: KernelDef,
-    /// The variable that counts rows, and the rows of a block.
+    /// Variable that counts rows, and the number of rows of a block.
     pub row: usize,
     pub rows: i64,
-    /// The statements of the key at a place of the list, of whether there is one, and of how many there are.
+    /// Statements of the key at a position of the list, of whether that position has a key, and of the list's length.
     key: usize,
     inside: usize,
     length: usize,
-    /// What keys are checked against, each once.
+    /// Distinct limits that keys are checked against.
     limits: Vec<Size>,
 }
 
 impl Lists {
-    /// The kernel of one run, where every load by a key is at `key[first + j]` and guarded by `j < length`.
+    /// Returns the kernel of one run if every load by a key is at `key[first + j]` and guarded by `j < length`.
     pub fn found(def: &KernelDef) -> Option<Lists> {
         let (j, deps) = (def.outer.len(), def.dependences());
         let by_key = |k: usize| deps[k] >> j & 1 == 1;
@@ -45,7 +44,7 @@ impl Lists {
             return None;
         }
         let mut new = def.clone();
-        // What is chosen where there is no such key goes: in a run all are there.
+        // Alternatives for absent keys are dropped: every key of a run exists.
         let mut is = (0..def.body.len()).collect::<Vec<usize>>();
         let mut limits: Vec<Size> = vec![];
         for k in others {
@@ -70,7 +69,7 @@ impl Lists {
     }
 }
 
-/// `j < length`, where the length is the same at all places of the list: that statement, j, and the length.
+/// Finds `j < length` with a length that does not depend on j: returns that statement, j and the length.
 fn bounds(def: &KernelDef) -> Option<(usize, usize, usize)> {
     let (j, deps) = (def.outer.len(), def.dependences());
     def.body.iter().enumerate().find_map(|(k, step)| {
@@ -81,7 +80,7 @@ fn bounds(def: &KernelDef) -> Option<(usize, usize, usize)> {
     })
 }
 
-/// Whether a statement is a number that is loaded at a place of the list, and the index of other loads.
+/// Whether a statement is an integer that is loaded at a position of the list and used as an index of other loads.
 fn is_listed(def: &KernelDef, k: usize, inside: usize) -> bool {
     let name = format!("${k}");
     let is_index = |step: &Step| match &step.op {
@@ -92,7 +91,7 @@ fn is_listed(def: &KernelDef, k: usize, inside: usize) -> bool {
         && def.body.iter().any(is_index)
 }
 
-/// The variable `%r` and the number `n` where a list's length is found by nothing but `%r floordiv n`.
+/// Returns the variable `%r` and the constant `n` if the list's length depends on `%r floordiv n` only.
 fn rows_with_one_list(def: &KernelDef, length: usize) -> Option<(usize, i64)> {
     let (mut open, mut found) = (vec![length], None);
     while let Some(k) = open.pop() {
@@ -113,7 +112,8 @@ fn rows_with_one_list(def: &KernelDef, length: usize) -> Option<(usize, i64)> {
     found
 }
 
-/// Has an access step with the number of a key in place of looking it up; what that is checked against.
+/// Makes an access move with the key's number instead of looking it up. Returns the limit that the key is checked
+/// against.
 fn take_key(access: &mut Access, (j, key): (usize, usize), by_key: &dyn Fn(usize) -> bool) -> Option<Size> {
     let name = format!("${key}");
     let at = access.computed.iter().position(|c| c.expr.as_symbol() == Some(&name))?;
@@ -124,7 +124,7 @@ fn take_key(access: &mut Access, (j, key): (usize, usize), by_key: &dyn Fn(usize
     part.limit.filter(|_| fits)
 }
 
-/// The numbers of the own symbols of a kind.
+/// Numbers of the kernel's own symbols that begin with `mark`.
 fn symbols_of(d: &Dim, mark: char) -> impl Iterator<Item = usize> {
     d.symbols().into_iter().filter_map(move |s| own(&s, mark))
 }
@@ -140,7 +140,7 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, lists: &Lists) {
 }
 
 impl Item<'_> {
-    /// All of the item's rows by all keys of their list, run by run.
+    /// Attention of all rows of the item over all keys of their list, run by run.
     fn run_list(&mut self, cx: &Cx<Mlir>, asm: &mut Mlir, lists: &Lists) {
         let zero = asm.i64(0);
         let mut point = self.row_point(asm, zero);
@@ -161,7 +161,8 @@ impl Item<'_> {
         self.finish(asm);
     }
 
-    /// The neighbours from place `at` of the list on, as one block; the place behind them.
+    /// Attention over the run of consecutive keys at position `at` of the list, as one block. Returns the position
+    /// after the run.
     fn run_of_list(&self, cx: &Cx<Mlir>, asm: &mut Mlir, lists: &Lists, point: &Point, at: Val) -> Val {
         let (zero, one, block) = (asm.i64(0), asm.i64(1), asm.i64(BLOCK));
         let key = |asm: &mut Mlir, at: Val| {

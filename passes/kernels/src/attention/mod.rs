@@ -1,12 +1,13 @@
-//! o[b, i, e] = softmaxj(g(Σd q[b, i, d] · k[b, j, d])) · v[b, j, e], f32  =>  register-blocked code over blocks of keys
+//! o[b, i, e] = softmaxj(g(Σd q[b, i, d] · k[b, j, d])) · v[b, j, e], f32  =>  register-blocked code, by blocks of keys
 //!
-//! A work item is one batch element (a head of it) and a chunk of rows; chunks run fastest, so that a thread keeps the
-//! keys that it has transposed. The chunk's rows go over the keys in blocks, each with the largest score, the total and
-//! the mixture so far: a larger score found later fades what was summed before. Of one block a few rows at a time get
-//! their scores, in scratch that stays in the first-level cache, then the weights, then their part of the mixture.
+//! A work item is one batch element (one of its heads) and a chunk of rows. Chunks are the fastest index, so that a
+//! thread reuses the keys that it has transposed. The rows of a chunk visit the keys in blocks and keep the largest
+//! score, the total and the mixture (weighted sum of values) so far; a larger score in a later block scales the earlier
+//! sums down. For each block, a few rows at a time compute their scores, in scratch that stays in the first-level
+//! cache, then the weights, then their share of the mixture.
 //!
-//! All sums have an order that depends on the numbers of keys and elements alone, so that the result of a row depends
-//! on no other row, and hidden keys behind the others change nothing.
+//! The order of each sum depends on the number of keys and elements only, so that the result of a row depends on no
+//! other row, and hidden keys after the others do not change it.
 
 mod block;
 mod class;
@@ -32,53 +33,53 @@ use sardonyx_base::Dim;
 use sardonyx_base::cpu::Extension;
 use std::sync::Arc;
 
-/// A chunk of rows of one batch element.
+/// Work item: a chunk of rows of one batch element.
 #[derive(Clone)]
 struct Item<'a> {
     cx: &'a Cx<'a, Mlir>,
     plan: &'a Plan,
-    /// The batch variables have values.
+    /// Point at which the batch variables have values.
     point: Point,
-    /// The first row, and how many there are.
+    /// First row, and number of rows.
     i0: Val,
     rows: Val,
     n_keys: Val,
-    /// Whether the rows are one group: then no other item has the same keys.
+    /// Whether the rows are a single group: then no other group uses the same keys.
     alone: Val,
-    /// In scratch: the chunk's queries [rows][d].
+    /// Scratch for the chunk's queries [rows][d].
     queries: Val,
-    /// Scores, then weights of a group of rows: [rows][keys].
+    /// Scores, later weights, of a group of rows: [rows][keys].
     scores: Val,
-    /// [rows][e]
+    /// Mixtures [rows][e].
     mixed: Val,
-    /// Four numbers per row: see `State`.
+    /// Four floats per row: see `State`.
     state: Val,
-    /// A vector per row of a group, of which the lanes are still to be combined.
+    /// One vector per row of a group whose lanes are still to be reduced.
     partial: Val,
-    /// A panel of keys [keys][d], where keys are computed.
+    /// Panel of keys [keys][d], used if keys are computed.
     staged: Val,
-    /// A block of keys, in panels [d][keys].
+    /// Block of keys as panels [d][keys].
     panels: Val,
-    /// A block of values [keys][e], where they are copied.
+    /// Block of values [keys][e], used if values are copied.
     values: Val,
-    /// Whether two neighbours along a sum, rounded, are one word: in queries, panels, weights and values.
+    /// Whether a word holds two bf16 that are adjacent along the reduction: in queries, panels, weights and values.
     pairs: bool,
-    /// Whether words are multiplied in tiles.
+    /// Whether words are multiplied in AMX tiles.
     tiles: bool,
-    /// Whether scores become x while they are in registers.
+    /// Whether x is computed from the scores while they are in registers.
     at_once: bool,
 }
 
-/// What is kept per row.
+/// State kept per row.
 #[derive(Clone, Copy)]
 enum State {
-    /// The largest x so far.
+    /// Largest x so far.
     Max,
-    /// What is taken from each x.
+    /// Number subtracted from each x.
     Shift,
     /// Σ exp(x - shift) so far.
     Total,
-    /// By what the block before the last is multiplied.
+    /// Factor that scales the sums of the earlier blocks when the current block is added.
     Fade,
 }
 
@@ -87,11 +88,11 @@ enum State {
 struct Keys {
     j0: Val,
     n: Val,
-    /// Whether the rows have had no keys before these.
+    /// Whether these are the first keys that the rows visit.
     fresh: Val,
 }
 
-/// Rows of a work item that are in registers together, from `row` on.
+/// Rows of a work item that are computed together in registers, from `row` on.
 #[derive(Clone, Copy)]
 struct Group {
     row: Val,
@@ -117,7 +118,7 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     });
 }
 
-/// The same function for the kernel of one run of keys.
+/// Returns the context of the same function for the kernel of one run of keys.
 fn runs_of<'a>(cx: &Cx<Mlir>, def: &'a KernelDef) -> Cx<'a, Mlir> {
     Cx {
         def,
@@ -131,7 +132,7 @@ fn runs_of<'a>(cx: &Cx<Mlir>, def: &'a KernelDef) -> Cx<'a, Mlir> {
 }
 
 impl<'a> Item<'a> {
-    /// The work item of a number.
+    /// Work item number `item`.
     fn new(cx: &'a Cx<'a, Mlir>, asm: &mut Mlir, plan: &'a Plan, item: Val) -> Item<'a> {
         let def = cx.def;
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
@@ -177,7 +178,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// A number that is the same for work items with the same keys.
+    /// Number that identifies a work item's keys: items with equal numbers have the same keys.
     fn keys_number(&self, asm: &mut Mlir) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let zero = asm.i64(0);
@@ -186,7 +187,7 @@ impl<'a> Item<'a> {
             (point.vars[plan.j], point.vars[plan.d]) = (Some(zero), Some(zero));
             return point.start(cx, asm, keys, None);
         }
-        // Values are kept beside keys where they are copied.
+        // If values are copied, they are kept next to the keys.
         let kept = cx.deps[plan.right] | if plan.copies_values() { cx.deps[plan.value] } else { 0 };
         plan.batch.iter().filter(|v| kept >> **v & 1 == 1).fold(zero, |number, v| {
             let extent = cx.extent(asm, *v);
@@ -195,7 +196,7 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// All rows by the keys of one block.
+    /// Attention of all rows over the keys of one block. `other` says whether the panels in scratch hold other keys.
     fn block(&self, asm: &mut Mlir, keys: Keys, other: Val) {
         let blocks = Blocks::of(self.cx.launch.level);
         let sizes = if self.tiles { vec![] } else { blocks.sizes(&self.row_counts()) };
@@ -236,7 +237,8 @@ impl<'a> Item<'a> {
         });
     }
 
-    /// Where the panel of keys from `first` of the block on lies. One that a single group uses is not kept.
+    /// Address of the panel of keys from `first` of the block on. If there is a single group, all panels share one
+    /// place.
     fn panel(&self, asm: &mut Mlir, first: Val) -> Val {
         let (step, zero) = (asm.i64(self.plan.row_step()), asm.i64(0));
         let at = asm.bin(Bin::MulI, first, step);
@@ -244,17 +246,17 @@ impl<'a> Item<'a> {
         asm.element(self.panels, at, Elem::F32)
     }
 
-    /// Words of a row of queries or keys.
+    /// Number of words in a row of queries or keys.
     fn n_words(&self) -> i64 {
         if self.pairs { self.plan.n_d / 2 } else { self.plan.n_d }
     }
 
-    /// From one row to the next.
+    /// Floats from one row of words to the next.
     fn word_step(&self) -> i64 {
         if self.pairs { self.plan.row_step() / 2 } else { self.plan.row_step() }
     }
 
-    /// How many rows work items have.
+    /// Possible numbers of rows of a work item.
     fn row_counts(&self) -> Vec<i64> {
         let (group, n_rows) = (self.plan.group(), self.plan.n_rows(self.cx.def).as_const());
         if let Some(rows) = self.plan.rows_of_list() {
@@ -267,13 +269,13 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Where what is kept of a row lies; rows are neighbours.
+    /// Address of a row's state of one kind; consecutive rows are adjacent.
     fn state(&self, asm: &mut Mlir, what: State, row: Val) -> Val {
         let at = plus(asm, row, what as i64 * STATE_STEP);
         asm.element(self.state, at, Elem::F32)
     }
 
-    /// The point of a row of the chunk.
+    /// Point of a row of the chunk.
     fn row_point(&self, asm: &mut Mlir, row: Val) -> Point {
         let (cx, mut point) = (self.cx, self.point.clone());
         let row = asm.bin(Bin::AddI, self.i0, row);
@@ -284,7 +286,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// How many of the rows that are left are in registers, or in tiles, together.
+/// Number of the remaining `left` rows that the next group holds in registers or tiles.
 fn next_group(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, left: Val) -> Val {
     let level = cx.launch.level;
     if !plan.uses_tiles(level) {
@@ -294,13 +296,13 @@ fn next_group(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, left: Val) -> Val {
     asm.bin(Bin::MinSI, left, tile)
 }
 
-/// Whether rows are one group.
+/// Whether the rows are a single group.
 fn is_alone(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, rows: Val) -> Val {
     let first = next_group(cx, asm, plan, rows);
     asm.cmpi(CmpI::Eq, first, rows)
 }
 
-/// The rows of chunk number `chunk`: as many groups as in the others, or one more or less.
+/// First row and number of rows of chunk `chunk`; the numbers of groups per chunk differ by at most one.
 fn chunk(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val, Val) {
     let n_rows = plan.n_rows(cx.def);
     if let Some(rows) = plan.rows_of_list() {
@@ -321,7 +323,7 @@ fn chunk(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, chunk: Val, n_chunks: Val) 
     (first, asm.bin(Bin::SubI, end, first))
 }
 
-/// Calls `body` with `size` as a number, which is one of `sizes`.
+/// Calls `body` with the run-time value `size`, one of `sizes`, as a compile-time number.
 fn by_size(asm: &mut Mlir, sizes: &[i64], size: Val, body: &mut dyn FnMut(&mut Mlir, i64)) {
     let [this, others @ ..] = sizes else { return };
     if others.is_empty() {
@@ -344,8 +346,8 @@ fn by_size(asm: &mut Mlir, sizes: &[i64], size: Val, body: &mut dyn FnMut(&mut M
     );
 }
 
-/// Calls `body` at the points along a variable of known extent `n`: on whole vectors, then on what is left, under a
-/// mask or one by one.
+/// Calls `body` at the points along a variable of known extent `n`: with full vectors, then on the remainder, under a
+/// mask if `masks`, else one element at a time.
 fn along(
     cx: &Cx<Mlir>,
     asm: &mut Mlir,
@@ -378,7 +380,7 @@ fn along(
     }
 }
 
-/// Whether masked loads and stores are instructions for all that these statements load.
+/// Whether the level has masked instructions for everything that these statements load.
 fn has_masks(cx: &Cx<Mlir>, mut open: Vec<usize>) -> bool {
     let mut seen = vec![false; cx.def.body.len()];
     while let Some(k) = open.pop() {
@@ -399,7 +401,7 @@ fn is_wide(cx: &Cx<Mlir>, storage: &super::def::Storage) -> bool {
     cx.launch.level.has(Extension::Masks) || scalar::stored(storage.dtype).bits() >= 32
 }
 
-/// Evaluates what a statement needs and what does not move with the variables that are still to come.
+/// Evaluates the parts of a statement that do not depend on the variables in `coming`, which get their values later.
 fn hoist(cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point, statement: usize, coming: VarSet) {
     let (mut open, mut ready) = (vec![statement], vec![]);
     let mut seen = vec![false; cx.def.body.len()];
@@ -427,7 +429,7 @@ fn plus(asm: &mut Mlir, v: Val, c: i64) -> Val {
     asm.bin(Bin::AddI, v, c)
 }
 
-/// base + row · step + column
+/// Address of base[row · step + column].
 fn at(asm: &mut Mlir, base: Val, row: Val, step: i64, column: Val) -> Val {
     let step = asm.i64(step);
     let start = asm.bin(Bin::MulI, row, step);

@@ -1,4 +1,4 @@
-//! q[i, d] => scratch[i][d]; k[j, d] => panels [d][32 keys]: operands where the blocks read them
+//! q[i, d] => scratch[i][d]; k[j, d] => panels [d][32 keys]: operands in the layout that the products read
 
 use super::plan::WIDTH;
 use super::{Item, Keys, State, along, at, ceildiv, has_masks, hoist, plus};
@@ -8,7 +8,7 @@ use crate::contract::transpose;
 use crate::eval::Point;
 
 impl Item<'_> {
-    /// The chunk's queries, computed once where they cannot be read in place; no key has been seen yet.
+    /// Initialises the rows' state, and computes the chunk's queries once if they cannot be read in place.
     pub fn begin(&self, asm: &mut Mlir) {
         let (cx, plan) = (self.cx, self.plan);
         if plan.queries.is_none() {
@@ -24,7 +24,7 @@ impl Item<'_> {
             }
             vec![]
         });
-        // Without a key there is no first block to write them.
+        // Without any key there is no first block that would write the mixtures.
         let no_keys = asm.cmpi(CmpI::Sle, self.n_keys, zero);
         asm.if_then(no_keys, |asm| {
             asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
@@ -38,7 +38,7 @@ impl Item<'_> {
         });
     }
 
-    /// to[row][d] = a statement at the point of a row.
+    /// to[row][d] = value of `statement` at the row's point.
     fn stage(&self, asm: &mut Mlir, statement: usize, rows: Val, to: Val, point: impl Fn(&mut Mlir, Val) -> Point) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
@@ -48,7 +48,7 @@ impl Item<'_> {
             hoist(cx, asm, &mut point, statement, 1 << plan.d);
             along(cx, asm, &point, (plan.d, plan.n_d), masks, |asm, mut point| {
                 let v = point.eval(cx, asm, statement);
-                // What a mask leaves out lies between the rows.
+                // Lanes that the mask excludes fall into the padding between rows.
                 let v = asm.widen(v, point.lanes);
                 let d = point.vars[plan.d].expect("inside the loop");
                 let step = asm.i64(plan.row_step());
@@ -60,7 +60,7 @@ impl Item<'_> {
         });
     }
 
-    /// What was rounded goes to the memory of words in two bytes where two are a word.
+    /// Stores one element at index `at`: as two bytes of a word if words are pairs, else as f32.
     pub fn store(&self, asm: &mut Mlir, v: Val, (to, at): (Val, Val)) {
         let (v, elem, align) = match self.pairs {
             true => (asm.bf16_bits(v), Elem::I16, 2),
@@ -70,7 +70,7 @@ impl Item<'_> {
         asm.store(v, address, align);
     }
 
-    /// values[j][e] of a block of keys, or words of those of two keys.
+    /// Copies values[j][e] of a block of keys; if words are pairs, each word holds the values of two keys.
     pub fn copy_values(&self, asm: &mut Mlir, keys: Keys) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
@@ -99,7 +99,7 @@ impl Item<'_> {
                     let mut other = Point { values: second.values.clone(), ..point.clone() };
                     other.vars[plan.j] = second.vars[plan.j];
                     let upper = other.eval(cx, asm, plan.value);
-                    // Behind the last one weights are 0; what they are multiplied with must be a number.
+                    // After the last key the weight is 0; the value that it is multiplied with must be finite.
                     let none = asm.zero(upper.ty);
                     let there = asm.widen(*there, upper.ty.lanes);
                     let upper = asm.select(there, upper, none);
@@ -116,7 +116,7 @@ impl Item<'_> {
         }
     }
 
-    /// The panel of the keys from `first` of the block on.
+    /// Transposes the keys from `first` of the block on into their panel.
     pub fn transpose_keys(&self, asm: &mut Mlir, keys: Keys, first: Val, panel: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
@@ -144,7 +144,7 @@ impl Item<'_> {
         self.transpose_panel(asm, (source, step), n, panel);
     }
 
-    /// to[d][j] = source[j · step + d] for `n` keys; in place of those behind them the last one is read.
+    /// to[d][j] = source[j · step + d] for `n` keys; columns after the last key repeat it.
     fn transpose_panel(&self, asm: &mut Mlir, (source, step): (Val, Val), n: Val, to: Val) {
         let (n_words, lanes) = (self.n_words(), self.cx.lanes() as i64);
         let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(lanes));
@@ -191,7 +191,7 @@ impl Item<'_> {
     }
 }
 
-/// Two bf16 as f32, in one word.
+/// Packs two f32 that hold bf16 values into one word.
 fn word(asm: &mut Mlir, first: Val, second: Val) -> Val {
     let [first, second] = [first, second].map(|v| asm.cast(Cast::Bitcast, v, Elem::I32));
     let sixteen = asm.int(16, first.ty);

@@ -1,4 +1,4 @@
-//! Which statement is the score, the largest one, the weights, the mixture: the parts of attention
+//! Recognises the parts of attention: which statements are the score, the maximum, the weights and the mixture
 
 use super::lists::Lists;
 use super::segments::Segments;
@@ -8,38 +8,37 @@ use sardonyx_base::cpu::{Extension, Level};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
-/// Keys that are transposed and scored together.
+/// Number of keys that are transposed and scored together.
 pub const WIDTH: i64 = 32;
 
-/// Keys of a block: their scores for one group of rows stay in the first-level cache, the keys and values themselves
-/// in the second.
+/// Number of keys of a block: their scores for one group of rows stay in the first-level cache, the keys and values in
+/// the second.
 pub const BLOCK: i64 = 512;
 
-/// Floats between two rows of scores: rows at a power of two would share a set of the cache.
+/// Floats between two rows of scores; rows at a power of two would share a set of the cache.
 pub const SCORE_STEP: i64 = BLOCK + 16;
 
-/// Rows of a work item, at most. Each copy of a block of keys serves so many.
+/// Maximum number of rows of a work item: the rows that use each copy of a block of keys.
 pub const CHUNK: i64 = 96;
 
-/// Rows that are scored together, at most; work items begin at multiples of it.
+/// Maximum number of rows that are scored together; work items begin at multiples of it.
 pub const GROUP: i64 = 12;
 
-/// Rows of a tile, and its columns of words; of rounded factors work items begin at multiples of it.
+/// Rows of a tile and words per tile row; with bf16 operands, work items begin at multiples of it.
 pub const TILE: i64 = tiles::ROWS;
 
-/// Numbers of one kind that are kept per row: a vector of them may begin at the last row.
+/// Floats reserved for each kind of row state: a vector of them may begin at the last row.
 pub const STATE_STEP: i64 = CHUNK + SQUARE_MAX;
 
-/// Elements that are transposed in registers at once, by the widest level.
+/// Side of the squares that the widest level transposes in registers.
 pub const SQUARE_MAX: i64 = 16;
 
-/// o[i, e] = Σj exp(x[i, j] - shift) · v[j, e], x = g(Σd left[i, d] · right[j, d]): which statements and variables
-/// these are.
+/// Statements and variables of o[i, e] = Σj exp(x[i, j] - shift) · v[j, e] with x = g(Σd left[i, d] · right[j, d]).
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Variables that count batches and heads.
     pub batch: Vec<usize>,
-    /// Variables that count queries: positions, and heads that share their keys. None where there is one query.
+    /// Variables that count queries: positions, and heads that share their keys. Empty if there is a single query.
     pub rows: Vec<usize>,
     pub j: usize,
     pub d: usize,
@@ -48,49 +47,50 @@ pub struct Plan {
     pub n_e: i64,
     pub left: usize,
     pub right: usize,
-    /// Where queries lie with the elements of each one behind another and the rows so far apart that they can be read there.
+    /// Access to the queries and floats from row to row, if they can be read in place: contiguous along d, rows not
+    /// aliased.
     pub queries: Option<(Access, i64)>,
-    /// Where keys lie with the elements of each one behind another, or what is computed of them.
+    /// Access to the keys if they are contiguous along d; `None` if they must be staged.
     pub keys: Option<Access>,
-    /// Where values lie with the elements of each one behind another, or what is computed of them.
+    /// Access to the values, or to what they are rounded from, if they are plain loads contiguous along e.
     pub values: Option<Access>,
-    /// values[j, e], rounded where products are narrow.
+    /// Statement of values[j, e], rounded if the products are narrow.
     pub value: usize,
-    /// Whether all factors of both products are rounded to bf16.
+    /// Whether all operands of both products are rounded to bf16.
     pub narrow: bool,
     /// Σd left · right
     pub score: usize,
-    /// What is made of the score.
+    /// Statement of x, computed from the score.
     pub x: usize,
     /// maxj x
     pub max: usize,
-    /// What is taken from x: made of `max`.
+    /// Number that is subtracted from x, computed from `max`.
     pub shift: usize,
     /// Σj exp(x - shift)
     pub total: usize,
     /// Σj exp(x - shift) · v, or Σj exp(x - shift) / divisor · v
     pub sum: usize,
     pub divisor: Option<usize>,
-    /// sum / a number of the row, where the kernel itself divides behind the sum, and that number.
+    /// sum / divisor if the kernel itself divides after the sum, and that divisor, one per row.
     pub quotient: Option<(usize, usize)>,
     pub walked: Walked,
 }
 
-/// The keys that a row has; where they are not all, the rest of a plan is about the kernel of one run.
+/// Keys that a row visits. Unless it visits all of them, the rest of the plan describes the kernel of one run.
 #[derive(Clone, Debug)]
 pub enum Walked {
     All,
-    /// They begin and end by tables.
+    /// Tables hold the first key and the number of keys of each row.
     Segments(Box<Segments>),
-    /// They are listed per block of rows.
+    /// Each block of rows has a list of keys.
     Lists(Box<Lists>),
 }
 
-/// The parts, or `None` where the kernel has no form that this emitter takes.
+/// Returns the parts, or `None` if the kernel does not have a form that this emitter supports.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
     if let Some(segments) = Segments::of(def) {
         let plan = whole(&segments.def)?;
-        // Each row of a run has keys of its own number only.
+        // First key and number of keys of a row may depend on row variables only.
         let fits = segments.moved_by(def) & !plan.row_vars() == 0;
         return fits.then(|| Plan { walked: Walked::Segments(Box::new(segments)), ..plan });
     }
@@ -99,7 +99,7 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     (plan.rows == [lists.row]).then(|| Plan { walked: Walked::Lists(Box::new(lists)), ..plan })
 }
 
-/// Statements that are written out once per register.
+/// Maximum number of statements of x that are repeated for every register.
 const AT_ONCE_MAX: usize = 4;
 
 impl Plan {
@@ -108,7 +108,8 @@ impl Plan {
         self.rows.iter().fold(0, |set, v| set | 1 << v)
     }
 
-    /// Whether x is little to compute, of a score and of what all rows of a batch element share: scaled, and masked by key.
+    /// Whether x is cheap to compute from the score and from loads that all rows of a batch element share: scaling, key
+    /// mask.
     pub fn applies_at_once(&self, def: &KernelDef, deps: &[VarSet]) -> bool {
         let rows = self.row_vars();
         let seen = self.made_for_x(def);
@@ -125,7 +126,7 @@ impl Plan {
             && seen.iter().filter(|k| !matches!(def.body[**k].op, Op::Const(_))).count() <= AT_ONCE_MAX
     }
 
-    /// x, and what it is made of beside the score.
+    /// Statements that x is computed from, without the score and its operands.
     fn made_for_x(&self, def: &KernelDef) -> Vec<usize> {
         let (mut open, mut seen) = (vec![self.x], vec![]);
         while let Some(k) = open.pop() {
@@ -137,13 +138,13 @@ impl Plan {
         seen
     }
 
-    /// The loads of x beside the score.
+    /// Loads that x is computed from, without those of the score.
     pub fn loads_of_x(&self, def: &KernelDef) -> impl Iterator<Item = usize> {
         self.made_for_x(def).into_iter().filter(|k| matches!(def.body[*k].op, Op::Load { .. }))
     }
 }
 
-/// The same where keys are the same for all rows of a batch element.
+/// The parts of a kernel in which all rows of a batch element have the same keys.
 fn whole(def: &KernelDef) -> Option<Plan> {
     let ([_], [_]) = (&def.inner[..], &def.deep[..]) else { return None };
     let (j, d) = (def.outer.len(), def.outer.len() + 1);
@@ -214,10 +215,10 @@ fn whole(def: &KernelDef) -> Option<Plan> {
     })
 }
 
-/// Bytes of memory whose lines share the sets of a first-level cache in the same order: rows so far apart push each other out.
+/// Rows at multiples of this many bytes fall into the same sets of a first-level cache and evict each other.
 const ALIASED: i64 = 4096;
 
-/// Floats from one row of a load to the next, where that is a number and the rows of a group stay near together.
+/// Floats from one row of a load to the next, if that is a constant and the rows of a group do not alias in the cache.
 fn in_place(access: &Access, rows: &[usize]) -> Option<i64> {
     let [row] = rows else { return None };
     let step = access.stride(*row).as_const().filter(|_| access.computed.is_empty())?;
@@ -239,7 +240,7 @@ impl<'a> Parts<'a> {
         self.def.body.iter().enumerate().filter_map(reduction).collect()
     }
 
-    /// The arguments of a statement that applies this function.
+    /// Arguments of a statement that applies this function.
     fn apply(&self, k: usize, wanted: ScalarFn) -> Option<&'a [usize]> {
         match &self.def.body[k].op {
             Op::Apply { f, args } if *f == wanted => Some(args),
@@ -252,14 +253,14 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// exp(x - shift)
+    /// Matches exp(x - shift); returns shift.
     fn shift_of(&self, power: usize, x: usize) -> Option<usize> {
         let [below] = *self.apply(power, ScalarFn::Exp)? else { return None };
         let [from, shift] = *self.apply(below, ScalarFn::Sub)? else { return None };
         (from == x).then_some(shift)
     }
 
-    /// What a statement is the nearest bf16 of, as f32.
+    /// If a statement rounds another to the nearest bf16 and converts it back to f32, returns the other one.
     fn rounded(&self, k: usize) -> Option<usize> {
         let converted = |k: usize, to: DType| match self.def.body[k] {
             Step { op: Op::Convert(from, Conversion::Value), dtype } if dtype == to => Some(from),
@@ -269,8 +270,8 @@ impl<'a> Parts<'a> {
         (self.def.body[from].dtype == DType::F32).then_some(from)
     }
 
-    /// weight · values[.., j, .., e], in either order: the weight, the value, where it is read, and e, the variable along
-    /// which values are neighbours, as are those that they are computed of.
+    /// Matches weight · values[.., j, .., e] in either order. Returns the weight, the value, its access if it is a
+    /// plain load, and e, the variable along which the value or a load that it is computed from is contiguous.
     fn mixture(&self, product: usize, j: usize) -> Option<(usize, usize, Option<Access>, usize)> {
         let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
         let plain = [(a, b), (b, a)].into_iter().find_map(|(weight, value)| {
@@ -278,7 +279,7 @@ impl<'a> Parts<'a> {
             Some((weight, value, Some(access.clone()), self.columns(weight, access)?))
         });
         plain.or_else(|| {
-            // A weight is computed of reductions, which a value is not.
+            // A weight is computed from reductions; a value is not.
             let is_value = |k: usize| self.made_of(k, &[]);
             let (weight, value) = [(a, b), (b, a)].into_iter().find(|(w, v)| !is_value(*w) && is_value(*v))?;
             let mut loads = self.loads(value).into_iter();
@@ -286,7 +287,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The variable along which a load reads neighbours, and that moves no weights.
+    /// Variable along which a load is contiguous and on which the weights do not depend.
     fn columns(&self, weight: usize, access: &Access) -> Option<usize> {
         let columns = (0..self.def.outer.len()).filter(|v| self.deps[weight] >> v & 1 == 0);
         let e = columns.filter(|v| access.stride(*v).is(1)).max()?;
@@ -294,7 +295,7 @@ impl<'a> Parts<'a> {
         (!moved).then_some(e)
     }
 
-    /// The loads that a statement is computed of.
+    /// Loads that a statement is computed from.
     fn loads(&self, k: usize) -> Vec<&'a Access> {
         match &self.def.body[k].op {
             Op::Load { access, .. } if self.def.reads[access.buffer].panels.is_none() => vec![access],
@@ -302,7 +303,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Nothing where the weight is the power itself, else what it is divided by; and whether the power is rounded first.
+    /// Returns the divisor of the weight, or `None` if the weight is the power itself; and whether the power is rounded
+    /// first.
     fn divisor_of(&self, weight: usize, power: usize) -> Option<(Option<usize>, bool)> {
         let is_power = |k: usize| match self.rounded(k) {
             Some(from) => (from == power).then_some(true),
@@ -315,7 +317,7 @@ impl<'a> Parts<'a> {
         Some((Some(divisor), is_power(over)?))
     }
 
-    /// sum / divisor, where nothing but this is made of the sum and the divisor is one number per row.
+    /// Matches sum / divisor, if this is the only use of the sum and there is one divisor per row.
     fn quotient_of(&self, sum: usize, e: usize) -> Option<(usize, usize)> {
         let mut uses = (0..self.def.body.len()).filter(|k| self.def.operands(*k).contains(&sum));
         let (quotient, None) = (uses.next()?, uses.next()) else { return None };
@@ -324,7 +326,7 @@ impl<'a> Parts<'a> {
         (over == sum && per_row && self.def.stores.iter().all(|w| w.value != sum)).then_some((quotient, divisor))
     }
 
-    /// The factor that does not move with the keys, and the other one.
+    /// Returns the operand that does not depend on the key, and the other one.
     fn factors(&self, product: usize, j: usize) -> Option<(usize, usize)> {
         let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
         let moves = |k: usize| self.deps[k] >> j & 1 == 1;
@@ -335,10 +337,10 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// A load whose place is linear in the inner variables.
+    /// Access of an unguarded load whose offset is linear in the inner variables.
     fn plain(&self, k: usize, j: usize) -> Option<&'a Access> {
         let Op::Load { access, guard: None } = &self.def.body[k].op else { return None };
-        // What is no number in the kernel is given from outside, as the first key of a run is.
+        // A constant statement may be a value set from outside, such as the first key of a run.
         let given = |k: usize| matches!(self.def.body[k].op, Op::Const(_));
         let fixed = |s: &str| own(s, '%').is_none_or(|v| v < j) && own(s, '$').is_none_or(given);
         let own_place = |c: &Computed| c.limit.is_none() && c.expr.symbols().iter().all(|s| fixed(s));
@@ -346,7 +348,7 @@ impl<'a> Parts<'a> {
         fits.then_some(access)
     }
 
-    /// No reduction but these is part of a statement.
+    /// Whether a statement depends on no reductions other than these.
     fn made_of(&self, k: usize, reductions: &[usize]) -> bool {
         let mut open = vec![k];
         let mut seen = vec![false; self.def.body.len()];
@@ -362,7 +364,7 @@ impl<'a> Parts<'a> {
         true
     }
 
-    /// Every store is made once per outer point.
+    /// Whether every store is executed once per outer point.
     fn stores_rows(&self) -> bool {
         let in_rows = |w: &Write| (self.deps[w.value] | self.def.access_vars(&w.access, &self.deps)) & self.inner == 0;
         self.def.stores.iter().all(in_rows)
@@ -378,7 +380,7 @@ impl Plan {
         self.n_rows(def).ceildiv(&Dim::constant(self.rows_of_list().unwrap_or(CHUNK)))
     }
 
-    /// How many rows have one list of keys, where they have lists.
+    /// Number of rows that share one list of keys, if keys are listed.
     pub fn rows_of_list(&self) -> Option<i64> {
         match &self.walked {
             Walked::All | Walked::Segments(_) => None,
@@ -386,43 +388,44 @@ impl Plan {
         }
     }
 
-    /// Rows that are scored together, at most, by any level.
+    /// Maximum number of rows that any level scores together.
     pub fn group(&self) -> i64 {
         if self.narrow { TILE } else { GROUP }
     }
 
-    /// Whether a level multiplies in tiles.
+    /// Whether a level multiplies this plan's operands in tiles.
     pub fn uses_tiles(&self, level: Level) -> bool {
         level.has(Extension::Tiles) && self.tiles_hold_factors()
     }
 
-    /// Whether tiles can hold its factors.
+    /// Whether the operands fit into tiles: they are bf16, and d is a multiple of a tile's elements.
     pub fn tiles_hold_factors(&self) -> bool {
         self.narrow && self.n_d % (2 * TILE) == 0
     }
 
-    /// Returns whether values are copied before they are multiplied: they are rounded, or computed for some lanes only.
+    /// Whether values are copied before they are multiplied: if they are rounded, or computed with a partial last
+    /// vector.
     pub fn copies_values(&self) -> bool {
         self.narrow || (self.values.is_none() && self.n_e % SQUARE_MAX != 0)
     }
 
-    /// Elements of a copied row of queries or keys: they are transposed in squares.
+    /// Elements of a copied row of queries or keys, padded to full squares for the transpose.
     pub fn row_step(&self) -> i64 {
         (self.n_d + SQUARE_MAX - 1) / SQUARE_MAX * SQUARE_MAX
     }
 
-    /// Elements of a row of results in scratch.
+    /// Elements of a row of mixtures in scratch.
     pub fn mixed_step(&self) -> i64 {
         (self.n_e + WIDTH - 1) / WIDTH * WIDTH
     }
 
-    /// Rows of the largest work item, with those that fill up its last tile.
+    /// Rows of the largest work item, padded to full tiles if the operands are narrow.
     fn rows_max(&self, def: &KernelDef) -> i64 {
         let rows = self.n_rows(def).as_const().map_or(CHUNK, |n| n.clamp(1, CHUNK));
         if self.narrow { (rows + TILE - 1) / TILE * TILE } else { rows }
     }
 
-    /// Elements of each part of the scratch, in order.
+    /// Number of floats of each part of the scratch, in order.
     pub fn parts(&self, def: &KernelDef) -> [Dim; 8] {
         let rows = self.rows_max(def);
         let n_keys = def.extent(self.j).dim().minimum(&Dim::constant(BLOCK));

@@ -1,8 +1,8 @@
-//! keys `first[row] + j` where `j < length[row]`  =>  runs of rows with the same keys, each as attention of its own
+//! keys `first[row] + j` where `j < length[row]`  =>  runs of rows with the same keys, each as a separate attention
 //!
-//! Sequences of different lengths lie one behind the other; a row's keys are those of its sequence. A work item is a
-//! chunk of rows, whatever sequences they are of. Which rows go together is found where the kernel runs, by comparing
-//! what they say of their keys: nothing is taken for granted of the tables.
+//! Sequences of different lengths are stored one after another, and a row's keys are those of its sequence. A work item
+//! is a chunk of rows of any sequences. The kernel finds rows that share their keys at run time, by comparing the first
+//! key and the number of keys of consecutive rows; no property of the tables is assumed.
 
 use super::plan::{BLOCK, Plan, Walked};
 use super::{Item, Keys, is_alone, runs_of};
@@ -11,19 +11,19 @@ use crate::cx::Cx;
 use crate::def::*;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// A kernel whose keys begin and end by tables.
+/// Kernel whose keys are given by tables of first keys and lengths.
 #[derive(Clone, Debug)]
 pub struct Segments {
-    /// The kernel of one run: `first` is a value from outside, every key that is walked exists.
+    /// Kernel of one run: `first` is set from outside, and every key that it visits exists.
     pub def: KernelDef,
-    /// The statements of the first key's row and of how many keys there are, and what both are checked against.
+    /// Statements of the row of the first key and of the number of keys, and the limit that both are checked against.
     first: usize,
     length: usize,
     limit: Size,
 }
 
 impl Segments {
-    /// Tells the kernel of one run, where every load by a key is at `first + j` and guarded by `j < length`.
+    /// Returns the kernel of one run if every load by a key is at `first + j` and guarded by `j < length`.
     pub fn of(def: &KernelDef) -> Option<Segments> {
         let j = def.outer.len();
         let deps = def.dependences();
@@ -38,7 +38,7 @@ impl Segments {
         let (inside, length) = def.body.iter().enumerate().find_map(compares)?;
         let mut first: Option<(usize, Size)> = None;
         let mut new = def.clone();
-        // What is chosen where there is no such key goes: there all are.
+        // Alternatives for absent keys are dropped: every key of a run exists.
         let mut is = (0..def.body.len()).collect::<Vec<usize>>();
         for (k, step) in def.body.iter().enumerate() {
             match &step.op {
@@ -74,14 +74,14 @@ impl Segments {
         Some(Segments { def: new, first, length, limit })
     }
 
-    /// The outer variables that move the keys.
+    /// Outer variables that the first key and the number of keys depend on.
     pub fn moved_by(&self, def: &KernelDef) -> VarSet {
         let deps = def.dependences();
         deps[self.first] | deps[self.length]
     }
 }
 
-/// Has statements read `is[k]` in the place of statement `k`, but for what places and guards are made of.
+/// Replaces operand k of every statement by `is[k]`, except in accesses and guards.
 pub fn read_others(def: &mut KernelDef, is: &[usize]) {
     for step in &mut def.body {
         match &mut step.op {
@@ -97,7 +97,7 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, segments: &Segments) {
     let (one, zero, none) = (asm.i64(1), asm.i64(0), asm.i64(-1));
     asm.for_loop((cx.launch.begin, cx.launch.end, one), &[none], |asm, item, kept| {
         let chunk = Item::new(&run, asm, plan, item);
-        // A mask may keep no row at all.
+        // A mask may leave the chunk without rows.
         let some = asm.cmpi(CmpI::Sgt, chunk.rows, zero);
         asm.if_else(
             some,
@@ -115,7 +115,7 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, segments: &Segments) {
     });
 }
 
-/// The rows of a chunk from `row` on that have the same keys, and the row behind them.
+/// Returns the rows of a chunk from `row` on that have the same keys as an item, and the row after them.
 fn segment<'a>(cx: &Cx<Mlir>, asm: &mut Mlir, chunk: &Item<'a>, segments: &Segments, row: Val) -> (Item<'a>, Val) {
     let (zero, one) = (asm.i64(0), asm.i64(1));
     let keys = |asm: &mut Mlir, row: Val| {
@@ -138,7 +138,7 @@ fn segment<'a>(cx: &Cx<Mlir>, asm: &mut Mlir, chunk: &Item<'a>, segments: &Segme
     let extent = cx.extent(asm, chunk.plan.j);
     let n = asm.bin(Bin::MinSI, length, extent);
     let n = asm.bin(Bin::MaxSI, n, zero);
-    // All keys are rows that are there, or none is read.
+    // Either all keys exist, or none is read and the launch fails.
     let limit = cx.size(asm, segments.limit);
     let left = asm.bin(Bin::SubI, limit, n);
     let behind = asm.cmpi(CmpI::Sgt, first, left);
@@ -158,11 +158,12 @@ fn segment<'a>(cx: &Cx<Mlir>, asm: &mut Mlir, chunk: &Item<'a>, segments: &Segme
 }
 
 impl Item<'_> {
-    /// All of the item's rows by all of its keys, block by block. `kept` is the number of the keys that lie in scratch:
-    /// they are transposed once, not per chunk of rows. Gives that of those that lie there now.
+    /// Attention of all rows of the item over all of its keys, block by block. `kept` identifies the keys in scratch,
+    /// which are transposed once rather than per chunk of rows. Returns the number that identifies the keys left there,
+    /// or -1.
     pub fn run(&self, asm: &mut Mlir, kept: Val) -> Val {
         let (zero, block, none) = (asm.i64(0), asm.i64(BLOCK), asm.i64(-1));
-        // The number of computed keys does not tell runs apart.
+        // The number of computed keys does not distinguish runs.
         let keys = match (&self.plan.walked, &self.plan.keys) {
             (Walked::Segments(_) | Walked::Lists(_), None) => none,
             (Walked::All, _) | (Walked::Segments(_) | Walked::Lists(_), Some(_)) => self.keys_number(asm),
@@ -171,7 +172,8 @@ impl Item<'_> {
         let other = asm.cmpi(CmpI::Ne, keys, kept);
         let unknown = asm.cmpi(CmpI::Eq, keys, none);
         let other = asm.bin(Bin::OrI, other, unknown);
-        // Runs of one sequence may have few rows and many: where there is one group, each panel takes the first one's place.
+        // Runs of one sequence may differ in their number of rows; with a single group, every panel overwrites the
+        // first one's place.
         let other = asm.bin(Bin::OrI, other, self.alone);
         asm.for_loop((zero, self.n_keys, block), &[], |asm, j0, _| {
             let left = asm.bin(Bin::SubI, self.n_keys, j0);

@@ -1,7 +1,7 @@
-//! queries by a panel of keys => scores; powers by values => mixtures: both products of pairs, in tiles (AMX)
+//! queries by a panel of keys => scores; powers by values => mixtures: both products of bf16 pairs, in AMX tiles
 //!
-//! Tiles have 16 rows, whatever a group has: what lies behind its rows in scratch is any number, and what comes of that
-//! nobody reads. Words behind the last key are 0 in both factors.
+//! Tiles always have 16 rows. Scratch after a group's last row holds arbitrary numbers, and the results of those rows
+//! are not read. Words after the last key are 0 in both operands.
 
 use super::plan::{Plan, SCORE_STEP, TILE, WIDTH};
 use super::{Group, Item, Keys, State, at, ceildiv};
@@ -9,24 +9,24 @@ use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use crate::contract::tiles::{between, shapes};
 use crate::cx::Cx;
 
-/// Which tiles hold what: the sums of 32 columns, the left factor, the halves of the right one.
+/// Numbers of the tiles: accumulators of 32 columns, the left operand, the halves of the right operand.
 const SUMS: [u8; 2] = [0, 1];
 const LEFT: u8 = 2;
 const RIGHT: [u8; 2] = [3, 4];
 
-/// A factor in memory: where it begins, and the floats from one row to the next.
+/// Operand in memory: its address, and the floats from one row to the next.
 #[derive(Clone, Copy)]
 struct Factor {
     at: Val,
     step: i64,
 }
 
-/// Around a kernel's work: tiles cost whoever switches between threads while they are in use.
+/// Configures the tiles only during a kernel's work, because live tiles make thread switches slower.
 pub fn around(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, work: impl FnOnce(&mut Mlir)) {
     if !plan.uses_tiles(cx.launch.level) {
         return work(asm);
     }
-    // Scratch has nothing else in it yet.
+    // Scratch is unused at this point, so it can hold the configuration.
     let rows = asm.i64(i64::from_ne_bytes([TILE as u8; 8]));
     between(cx, asm, |asm| shapes(asm, cx.launch.scratch, rows), work);
 }
@@ -50,7 +50,7 @@ impl Item<'_> {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let (zero, one, lanes) = (asm.i64(0), asm.i64(1), asm.i64(ty.lanes as i64));
         let (width, end) = (asm.i64(WIDTH), asm.i64(step));
-        // Nothing is there before the first block.
+        // Before the first block the mixtures are 0.
         let faded = asm.select(keys.fresh, zero, group.n);
         let others = asm.cmpi(CmpI::Sgt, faded, zero);
         asm.for_loop((zero, faded, one), &[], |asm, i, _| {
@@ -80,7 +80,7 @@ impl Item<'_> {
         });
     }
 
-    /// Values behind the last key, up to a tile of words.
+    /// Clears the rows of values after the last key, up to a full tile of words.
     pub fn clear_values(&self, asm: &mut Mlir, keys: Keys, first: Val) {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let (zero, one, lanes) = (asm.i64(0), asm.i64(1), asm.i64(ty.lanes as i64));
@@ -98,7 +98,7 @@ impl Item<'_> {
     }
 }
 
-/// Loads or stores both tiles of sums.
+/// Loads or stores both accumulator tiles.
 fn each_sum(asm: &mut Mlir, how: impl Fn(&mut Mlir, u8, Val, Val), place: Factor) {
     let stride = asm.i64(4 * place.step);
     for (i, sum) in SUMS.iter().enumerate() {
@@ -108,7 +108,7 @@ fn each_sum(asm: &mut Mlir, how: impl Fn(&mut Mlir, u8, Val, Val), place: Factor
     }
 }
 
-/// Sums + left · right over `n` tiles of words.
+/// Adds left · right over `n` tiles of words to the accumulators.
 fn products(asm: &mut Mlir, n: Val, left: Factor, right: Factor) {
     let (zero, one) = (asm.i64(0), asm.i64(1));
     let strides = [left, right].map(|f| asm.i64(4 * f.step));

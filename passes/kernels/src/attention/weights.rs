@@ -1,7 +1,7 @@
-//! scores => x = g(score) => exp(x - shift), and how much earlier blocks of keys fade
+//! scores => x = g(score) => exp(x - shift), and the factor by which the sums of earlier blocks are scaled
 //!
-//! Only what walks over the keys is done row by row; a row's own numbers are computed for all rows of the group at
-//! once, on lanes that are rows: one after the other they would wait for each other.
+//! Only loops over keys run row by row. Values of which a row has one are computed for all rows of the group at once,
+//! with rows as lanes, so that rows do not wait for each other.
 
 use super::plan::{SCORE_STEP, SQUARE_MAX, WIDTH, Walked};
 use super::{Group, Item, Keys, State, at, has_masks, hoist, plus, round_up};
@@ -17,7 +17,7 @@ use sardonyx_dialects::scalar::ReduceFn;
 
 const F32: DType = DType::F32;
 
-/// The larger of x and the one before. One that is no number makes its row's total none, so it may get lost here.
+/// Maximum of x and the maximum before it. NaN may be dropped here, because it makes the row's total NaN anyway.
 fn larger(asm: &mut Mlir, x: Val, before: Val) -> Val {
     scalar::numbers_extremum(asm, ReduceFn::Max, x, before)
 }
@@ -27,7 +27,7 @@ fn largest_of(asm: &mut Mlir, parts: Vec<Val>) -> Val {
 }
 
 impl Item<'_> {
-    /// The group's scores become weights; its state goes on by one block.
+    /// Turns the group's scores into weights and updates its state by one block.
     pub fn weigh(&self, asm: &mut Mlir, group: Group, keys: Keys) {
         self.apply_to_rows(asm, group, keys);
         let lanes = self.cx.lanes();
@@ -41,11 +41,11 @@ impl Item<'_> {
         asm.masked_store(max, max_at, rows);
         let shift_before = asm.load(shift_at, ty, 4);
         let shift = self.shifts(asm, group, max, max_at, shift_at);
-        // Where all keys so far are hidden nothing may be taken from -inf: a later one may not be.
+        // If all keys so far are hidden, the shift is 0: -inf − -inf would be NaN, and a later key may be visible.
         let hidden = asm.cmpf(CmpF::Oeq, max, least);
         let shift = asm.select(hidden, none, shift);
         asm.masked_store(shift, shift_at, rows);
-        // 1 where the shifts are the same, infinite ones too; 0 where nothing was seen before.
+        // The factor is 1 if the shifts are equal, even if infinite, and 0 if nothing was seen before.
         let below = asm.bin(Bin::SubF, shift_before, shift);
         let fade = math::exp(asm, below);
         let same = asm.cmpf(CmpF::Oeq, shift_before, shift);
@@ -64,7 +64,7 @@ impl Item<'_> {
         asm.masked_store(total, total_at, rows);
     }
 
-    /// The group's scores become x; partial[i] = the largest ones of row i.
+    /// Turns the group's scores into x; partial[i] = lane-wise maxima of row i.
     fn apply_to_rows(&self, asm: &mut Mlir, group: Group, keys: Keys) {
         let points = |item: &Self, asm: &mut Mlir, row: Val| {
             let mut point = item.row_point(asm, row);
@@ -94,8 +94,8 @@ impl Item<'_> {
         });
     }
 
-    /// x of the scores of some rows by `vectors` vectors of keys from `first` of the block on, which all are there;
-    /// partial[i] goes on.
+    /// Returns x of the scores of some rows by `vectors` vectors of keys from `first` of the block on, all of which
+    /// exist; updates partial[i].
     pub fn apply_at_once(&self, asm: &mut Mlir, keys: Keys, first: Val, vectors: i64, scores: Vec<Val>) -> Vec<Val> {
         let (cx, plan) = (self.cx, self.plan);
         let ty = Ty::new(Elem::F32, cx.lanes());
@@ -105,7 +105,7 @@ impl Item<'_> {
             let j = plus(asm, first, v * ty.lanes as i64);
             point.vars[plan.j] = Some(asm.bin(Bin::AddI, keys.j0, j));
             (point.along, point.lanes) = (plan.j, ty.lanes);
-            // What x is made of beside the score is the same for all rows.
+            // The loads of x are the same for all rows.
             for k in plan.loads_of_x(cx.def) {
                 point.eval(cx, asm, k);
             }
@@ -128,7 +128,7 @@ impl Item<'_> {
         out
     }
 
-    /// partial[i] = -inf for all rows of a group, before the scores of a block.
+    /// partial[i] = -inf for all rows of a group, before the scores of a block are computed.
     pub fn clear_largest(&self, asm: &mut Mlir, group: Group) {
         let least = asm.float(f64::NEG_INFINITY, Ty::new(Elem::F32, self.cx.lanes()));
         let (zero, one) = (asm.i64(0), asm.i64(1));
@@ -139,19 +139,19 @@ impl Item<'_> {
         });
     }
 
-    /// Where the lanes of row i of a group lie.
+    /// Address of partial[i], the lanes of row i of a group.
     fn partial(&self, asm: &mut Mlir, i: Val) -> Val {
         let zero = asm.i64(0);
         at(asm, self.partial, i, SQUARE_MAX, zero)
     }
 
-    /// Whether blocks have no keys but those of whole panels.
+    /// Whether all panels of all blocks are full.
     fn whole_panels(&self) -> bool {
         let extent = self.cx.def.extent(self.plan.j).as_const();
         extent.is_some_and(|n| n % WIDTH == 0) && matches!(self.plan.walked, Walked::All)
     }
 
-    /// partial[i] = what `body` makes of row i of the group and its scores.
+    /// partial[i] = result of `body` for row i of the group and its scores.
     fn each_row(&self, asm: &mut Mlir, group: Group, body: impl Fn(&Self, &mut Mlir, Val, Val) -> Val) {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         asm.for_loop((zero, group.n, one), &[], |asm, i, _| {
@@ -164,7 +164,7 @@ impl Item<'_> {
         });
     }
 
-    /// The lanes of each row of `partial`, combined: lane i is that of row i. Lanes without a row get any number.
+    /// Reduces the lanes of each row of `partial`: lane i of the result is that of row i. Other lanes are arbitrary.
     fn across(&self, asm: &mut Mlir, combined: impl Fn(&mut Mlir, Vec<Val>) -> Val) -> Val {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let mut rows = vec![];
@@ -183,8 +183,8 @@ impl Item<'_> {
         asm.cmpi(CmpI::Slt, iota, n)
     }
 
-    /// What is taken from each x, of the largest one of each row; row by row, by way of memory, where that depends on
-    /// more than the largest.
+    /// Returns the shifts for the maxima of the rows. If a shift depends on more than the maximum, they are computed
+    /// row by row and pass through memory.
     fn shifts(&self, asm: &mut Mlir, group: Group, max: Val, max_at: Val, shift_at: Val) -> Val {
         if let Some(shift) = self.shift_of(asm, self.plan.shift, max) {
             return shift;
@@ -203,7 +203,7 @@ impl Item<'_> {
         asm.load(shift_at, max.ty, 4)
     }
 
-    /// The shift for a largest x, or for one per lane, where it is made of that and of constants.
+    /// Returns the shift for a maximum, scalar or vector, if it is computed from that and from constants only.
     pub fn shift_of(&self, asm: &mut Mlir, k: usize, max: Val) -> Option<Val> {
         if k == self.plan.max {
             return Some(max);
@@ -224,7 +224,7 @@ impl Item<'_> {
         }
     }
 
-    /// scores[j] = x of it, -inf for keys that fill up a panel; gives the largest ones.
+    /// scores[j] = x of score j, and -inf for keys that pad a panel; returns the lane-wise maxima.
     fn apply(&self, asm: &mut Mlir, point: &Point, scores: Val, keys: Keys) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let ty = Ty::new(Elem::F32, cx.lanes());
@@ -258,7 +258,7 @@ impl Item<'_> {
         asm.if_else(some, &[ty], rest, |_| vec![largest])[0]
     }
 
-    /// The same for a last panel that is not whole.
+    /// Does the same for a last panel that is not full.
     fn apply_rest(&self, asm: &mut Mlir, point: &Point, scores: Val, keys: Keys, first: Val, largest: Val) -> Val {
         let (cx, plan, ty) = (self.cx, self.plan, largest.ty);
         let lanes = ty.lanes as i64;
@@ -312,7 +312,7 @@ impl Item<'_> {
         asm.widen(x, ty.lanes)
     }
 
-    /// scores[j] = exp(scores[j] - shift); gives the sums.
+    /// scores[j] = exp(scores[j] - shift); returns the lane-wise sums.
     fn powers(&self, asm: &mut Mlir, scores: Val, shift: Val, keys: Keys) -> Val {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let (zero, width, end) = (asm.i64(0), asm.i64(WIDTH), round_up(asm, keys.n, WIDTH));
@@ -325,11 +325,11 @@ impl Item<'_> {
                 let address = asm.element(scores, at, Elem::F32);
                 let x = asm.load(address, ty, 32);
                 let below = asm.bin(Bin::SubF, x, shift);
-                // Where the largest x is taken off, none is above 0.
+                // If the maximum is subtracted, no difference is above 0.
                 let below_zero = self.plan.shift == self.plan.max;
                 let power = if below_zero { math::exp_below_zero(asm, below) } else { math::exp(asm, below) };
                 if self.plan.narrow {
-                    // A word takes the place of the first of two: what is behind was not overwritten yet.
+                    // The rounded powers are packed in place: a word overwrites scores that have already been read.
                     let rounded = scalar::convert(asm, power, F32, DType::BF16);
                     self.store(asm, rounded, (scores, at));
                 } else {

@@ -1,7 +1,8 @@
 //! Relocatable objects  =>  one shared object without imports
 //!
-//! Objects of kernels hold code and constants, which know distances to each other. They lie one behind the other in two
-//! segments, one that is read and one that is executed; the distances are filled in, and nothing is left for the loader to do.
+//! The kernels' objects hold code and constants that refer to each other by relative distances only. Their sections are
+//! concatenated into two segments, one read-only and one executable, and the distances are filled in, so that nothing
+//! is left for the loader to relocate.
 
 use object::elf;
 use object::read::elf::ElfFile64;
@@ -13,12 +14,13 @@ use object::{
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 
-/// The loader maps pages. Each segment begins on a page of its own, and in the file where the last one ends.
+/// Page size of the loader. Each segment begins on a new page in memory, but directly after the previous one in the
+/// file.
 const PAGE: u64 = 4096;
 
 const SONAME: &[u8] = b"kernels.so";
 
-/// An object, and the number of the piece that each of its sections is.
+/// An object, and the piece number of each of its loaded sections.
 struct Input<'d> {
     name: &'d str,
     file: ElfFile64<'d, LittleEndian>,
@@ -30,11 +32,11 @@ struct Piece<'d> {
     data: &'d [u8],
     align: u64,
     is_code: bool,
-    /// Where it is loaded, once that is known.
+    /// Load address, once it is known.
     address: u64,
 }
 
-/// A symbol that other objects and the loader may look up.
+/// Symbol that other objects and the loader may look up.
 struct Export {
     piece: usize,
     value: u64,
@@ -42,8 +44,8 @@ struct Export {
     info: u8,
 }
 
-/// Links; the bytes depend on the objects' contents and order only. Errors: E0901 for what no kernel's object has: imports, data
-/// that is written, relocations that are no distances.
+/// Links the objects; the bytes depend on their contents and order only. Errors: E0901 for imports, writable data and
+/// relocations that are not PC-relative, which no kernel's object has.
 pub fn shared_object(objects: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
     let mut pieces = vec![];
     let inputs = objects.iter().map(|(name, bytes)| read(name, bytes, &mut pieces)).collect::<Result<Vec<_>>>()?;
@@ -77,7 +79,7 @@ fn read<'d>(name: &'d str, bytes: &'d [u8], pieces: &mut Vec<Piece<'d>>) -> Resu
     Ok(Input { name, file, pieces: numbers })
 }
 
-/// Global symbols, by name.
+/// Global symbols by name.
 fn exports<'d>(inputs: &[Input<'d>]) -> Result<BTreeMap<&'d [u8], Export>> {
     let mut exports = BTreeMap::new();
     for input in inputs {
@@ -94,7 +96,7 @@ fn exports<'d>(inputs: &[Input<'d>]) -> Result<BTreeMap<&'d [u8], Export>> {
 }
 
 impl Input<'_> {
-    /// The piece in which a symbol lies, and where in it.
+    /// Returns the piece in which a symbol is defined, and its offset there.
     fn place(&self, symbol: SymbolIndex, exports: &BTreeMap<&[u8], Export>) -> Result<(usize, u64)> {
         let wrong = |e: object::read::Error| defect(self.name, e);
         let symbol = self.file.symbol_by_index(symbol).map_err(wrong)?;
@@ -106,7 +108,7 @@ impl Input<'_> {
         }
     }
 
-    /// Fills the distances of the object's pieces in, of which all addresses are known.
+    /// Fills in the relative distances in this object's sections; all pieces must have their addresses.
     fn relocate(&self, pieces: &[Piece], exports: &BTreeMap<&[u8], Export>, data: &mut [Vec<u8>]) -> Result<()> {
         for section in self.file.sections() {
             let Some(&own) = self.pieces.get(&section.index().0) else { continue };
@@ -137,14 +139,14 @@ impl Input<'_> {
     }
 }
 
-/// Where in the file something lies, and how many bytes it has.
+/// File offset and size in bytes.
 #[derive(Clone, Copy)]
 struct Range {
     offset: u64,
     bytes: u64,
 }
 
-/// Reserves room for the pieces of one kind, and places them; `segment` counts those before, each a page further.
+/// Reserves space for the pieces of one kind and assigns their addresses, `segment` pages after their file offsets.
 fn lay(writer: &mut Writer, pieces: &mut [Piece], is_code: bool, segment: u64) -> Range {
     let align = pieces.iter().filter(|piece| piece.is_code == is_code).map(|piece| piece.align).max().unwrap_or(1);
     let offset = writer.reserve(0, align as usize) as u64;
@@ -155,7 +157,7 @@ fn lay(writer: &mut Writer, pieces: &mut [Piece], is_code: bool, segment: u64) -
 }
 
 fn write(inputs: &[Input], pieces: &mut [Piece], exports: &BTreeMap<&[u8], Export>) -> Result<Vec<u8>> {
-    // Symbols lie in the order of their buckets.
+    // Symbols are sorted by their hash bucket.
     let (n, n_buckets) = (exports.len() as u32, (exports.len() as u32 / 4).max(1));
     let n_blooms = (n * 12 / 64).max(1).next_power_of_two();
     let mut symbols: Vec<(&[u8], &Export)> = exports.iter().map(|(name, export)| (*name, export)).collect();
@@ -213,7 +215,7 @@ fn write(inputs: &[Input], pieces: &mut [Piece], exports: &BTreeMap<&[u8], Expor
         });
     };
     let head = Range { offset: 0, bytes: constants.offset + constants.bytes };
-    // What the loader writes becomes read-only afterwards, which it can do with whole pages.
+    // The loader makes the dynamic section read-only after relocation, which works on whole pages only.
     let whole = (dynamic.offset + dynamic.bytes).next_multiple_of(PAGE) - dynamic.offset;
     segment(elf::PT_LOAD, elf::PF_R, head, 0, head.bytes, PAGE);
     let loaded = if code.bytes == 0 { elf::PT_NULL } else { elf::PT_LOAD };

@@ -19,16 +19,16 @@ use std::sync::Once;
 static PIPELINE: &str = "builtin.module(convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-to-llvm,\
                          reconcile-unrealized-casts)";
 
-/// What is left to do: kernels are written with the vectors, blocks and unrolling that they are to have.
-/// `default<O3>` would vectorise and unroll the loops over single elements, whatever its options say.
+/// Passes that clean up the code: kernels are already written with their final vectors, blocks and unrolling.
+/// `default<O3>` would vectorise and unroll the loops over single elements, whatever its options.
 static OPTIMISE: &str = "function(simplifycfg,early-cse<memssa>,instcombine<no-verify-fixpoint>,\
                          loop-mssa(loop-rotate<header-duplication>,licm<allowspeculation>),\
                          simplifycfg,gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm<allowspeculation>),\
                          early-cse<memssa>,simplifycfg,dce)";
 
-/// A context with all upstream dialects and their translations to LLVM IR; one thread may use it.
+/// Returns a context with all upstream dialects and their translations to LLVM IR, for use by one thread.
 pub fn context() -> Context {
-    // What follows belongs to the process.
+    // Passes are registered once per process.
     static PASSES: Once = Once::new();
     PASSES.call_once(utility::register_all_passes);
     let registry = DialectRegistry::new();
@@ -37,7 +37,7 @@ pub fn context() -> Context {
     context.append_dialect_registry(&registry);
     context.load_all_available_dialects();
     utility::register_all_llvm_translations(&context);
-    // One thread, so that diagnostics and their order are the same on every machine.
+    // A single thread makes the order of diagnostics the same on every machine.
     context.enable_multi_threading(false);
     context
 }
@@ -54,7 +54,8 @@ pub fn assembly(context: &Context, text: &str, level: Level) -> Result<String> {
 fn compile(context: &Context, text: &str, level: Level, file_type: FileType) -> Result<Vec<u8>> {
     let module = lowered(context, text)?;
     let llvm = LlvmContext::create();
-    // SAFETY: both bindings are linked to one LLVM; the module is translated into `llvm` and owned by us.
+    // SAFETY: both bindings are linked to the same LLVM; the module is translated into `llvm` and owned by
+    // `translated`.
     let translated = unsafe {
         let raw = mlir_sys::mlirTranslateModuleToLLVMIR(module.as_operation().to_raw(), llvm.raw().cast());
         if raw.is_null() {
@@ -73,7 +74,7 @@ fn compile(context: &Context, text: &str, level: Level, file_type: FileType) -> 
     Ok(code.map_err(|e| refused("cannot emit a kernel", &e))?.as_slice().to_vec())
 }
 
-/// Parses, verifies and lowers to the LLVM dialect.
+/// Parses, verifies and lowers a module to the LLVM dialect.
 fn lowered<'c>(context: &'c Context, text: &str) -> Result<Module<'c>> {
     let messages = Rc::new(RefCell::new(vec![]));
     let sink = messages.clone();

@@ -1,6 +1,6 @@
-//! KernelDef …  =>  one shared object: MLIR text, LLVM IR, machine code per CPU level, linked; or PTX, which is text
+//! KernelDef …  =>  one shared object (MLIR text, LLVM IR, machine code per CPU level, linked), or PTX text
 //!
-//! The result depends on the kernels only: not on the host's CPU, its paths or its clock.
+//! The result depends on the kernels only, not on the host's CPU, paths or clock.
 
 mod link;
 mod lower;
@@ -16,23 +16,23 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Emits each kernel for the levels that it has code for. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object imports
-/// nothing.
+/// Emits each kernel for the levels that it has code for. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object
+/// imports nothing.
 ///
-/// Symbols must be distinct. Errors: E0002 where the linker cannot be run; E0901 where MLIR or LLVM refuse the code,
-/// which is a defect of ours.
+/// Symbols must be distinct. Errors: E0901 if MLIR, LLVM or the linker rejects the code, which is a defect of the
+/// compiler.
 pub fn build_shared_object(kernels: &[(String, &Lowered)]) -> Result<Vec<u8>> {
     build_with_declarations(kernels, &levels_of(kernels.iter().map(|(_, l)| *l)), &[])
 }
 
-/// The same for some levels, with what the plan says of the kernels.
+/// Does the same for given levels, and embeds the plan's declarations of the kernels.
 pub fn build_with_declarations(
     kernels: &[(String, &Lowered)],
     levels: &[Level],
     declared: &[Kernel],
 ) -> Result<Vec<u8>> {
     let modules: Vec<(Level, String)> = levels.iter().map(|&v| (v, text(kernels, v))).collect();
-    // Data has the lowest of the levels that the code has anyway.
+    // The declarations are data; their object is compiled for the lowest level that the code has.
     let lowest = modules.first().filter(|_| !declared.is_empty());
     let table = lowest.map(|(level, _)| (KERNELS_SYMBOL, *level, table(declared)));
     let modules: Vec<(&str, Level, &str)> = modules.iter().map(|(v, text)| (v.name(), *v, text.as_str())).collect();
@@ -40,8 +40,8 @@ pub fn build_with_declarations(
     link::shared_object(&objects(&modules.into_iter().chain(table).collect::<Vec<_>>())?)
 }
 
-/// Machine code of named modules, in their order. Each is compiled by itself, the longest ones first, on as many threads as
-/// the machine has.
+/// Machine code of named modules, in their order. Each module is compiled separately, longest first, on as many threads
+/// as the machine has.
 fn objects<'a>(modules: &[(&'a str, Level, &str)]) -> Result<Vec<(&'a str, Vec<u8>)>> {
     let mut order: Vec<usize> = (0..modules.len()).collect();
     order.sort_by_key(|&i| Reverse(modules[i].2.len()));
@@ -65,7 +65,8 @@ fn objects<'a>(modules: &[(&'a str, Level, &str)]) -> Result<Vec<(&'a str, Vec<u
     Ok(by_index.into_values().collect())
 }
 
-/// Their number of bytes, then the declarations, as data of the object: a plan that says otherwise is refused.
+/// Data of the object: the declarations, preceded by their size in bytes. The runtime refuses a plan that differs from
+/// them.
 fn table(declared: &[Kernel]) -> String {
     let message = Plan { kernels: declared.to_vec(), ..Plan::default() }.write().encode_to_vec();
     let bytes = [&(message.len() as u64).to_le_bytes()[..], &message].concat();
@@ -76,12 +77,12 @@ fn table(declared: &[Kernel]) -> String {
     )
 }
 
-/// The kernels of one level as a module of kernel-level MLIR.
+/// Module of kernel-level MLIR with the kernels of one level.
 pub fn text(kernels: &[(String, &Lowered)], level: Level) -> String {
     functions(kernels.iter().map(|(symbol, l)| (symbol.as_str(), *l)), level)
 }
 
-/// The machine code of one level as assembly text, for dumps.
+/// Assembly text of the machine code of one level, for dumps.
 pub fn assembly(kernels: &[(String, &Lowered)], level: Level) -> Result<String> {
     lower::assembly(&lower::context(), &text(kernels, level), level)
 }

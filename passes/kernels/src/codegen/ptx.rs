@@ -1,4 +1,4 @@
-//! kernels of a plan  =>  one PTX module, and how each kernel is launched
+//! kernels of a plan  =>  one PTX module, and the launch of each kernel
 
 use crate::linear::{Lowered, lower};
 use crate::ptx::{self, GpuLaunch, PtxKernel};
@@ -11,7 +11,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Plan};
 use std::sync::Arc;
 
-/// The kernels of a plan for one target.
+/// PTX of the kernels of a plan for one target.
 pub struct PtxModule {
     pub target: Target,
     kernels: Vec<PtxKernel>,
@@ -29,14 +29,15 @@ impl PtxModule {
         Ok(PtxModule { target, kernels: kernels.collect::<Result<_>>()? })
     }
 
-    /// How kernel `i` is launched.
+    /// Launch dimensions of kernel `i`.
     pub fn launch(&self, i: usize) -> KernelTarget {
         let GpuLaunch { grid, block, shared_bytes, .. } = &self.kernels[i].launch;
         let (target, grid) = (self.target.ptx().unwrap_or_default().to_string(), grid.clone());
         KernelTarget { target, grid, block: *block, shared_bytes: *shared_bytes }
     }
 
-    /// The text, which ends with what the plan says of the kernels: one that says otherwise is refused.
+    /// Text of the module, ending with the plan's declarations of the kernels: the runtime refuses a plan that differs
+    /// from them.
     pub fn text(&self, declared: &[Kernel]) -> String {
         let message = file::Plan { kernels: declared.to_vec(), ..file::Plan::default() }.write().encode_to_vec();
         let digits: String = message.iter().map(|b| format!("{b:02x}")).collect();
@@ -44,7 +45,7 @@ impl PtxModule {
     }
 }
 
-/// Errors: E0901 for what a plan has no field for.
+/// Returns the kernel. Errors: E0901 if its launch needs a property that plans have no field for.
 fn said_by_plans(kernel: PtxKernel) -> Result<PtxKernel> {
     match kernel.launch.cluster == 1 && kernel.launch.tensor_maps.is_empty() {
         true => Ok(kernel),
@@ -52,14 +53,14 @@ fn said_by_plans(kernel: PtxKernel) -> Result<PtxKernel> {
     }
 }
 
-/// The first ONNX node that a kernel computes.
+/// First ONNX node that a kernel computes.
 fn origin(plan: &Plan, kernel: usize) -> Option<&str> {
     let mut steps = plan.entries.iter().flat_map(|e| &e.steps);
     let step = steps.find(|s| matches!(&s.action, Action::Launch(launch) if launch.kernel == kernel))?;
     step.origins.first().map(String::as_str)
 }
 
-/// The PTX of a module's kernels: those of its plan, or else those in its functions, as `k0`, `k1`, … in their order.
+/// PTX of a module's kernels: those of its plan, or else those in its functions, named `k0`, `k1`, … in order.
 pub fn text_of(module: Operation, target: Target) -> Result<String> {
     let kernels = match Plan::read(module)? {
         Some(plan) => plan.kernels,

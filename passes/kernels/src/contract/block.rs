@@ -1,4 +1,4 @@
-//! rows of A by a panel of B  =>  sums in registers: which blocks of rows there are, and the loop over k of each
+//! rows of A by a panel of B  =>  accumulators in registers: the sizes of blocks, and the loop over k of each block
 
 use super::groups::{self, Place};
 use super::pairs::pair_products;
@@ -14,33 +14,34 @@ use sardonyx_base::DType;
 use sardonyx_base::cpu::Level;
 use std::collections::BTreeSet;
 
-/// Bytes by which the prefetch of panels is ahead, and for blocks of few rows, which wait for them.
+/// Prefetch distance in bytes within panels; the second one is for blocks of few rows, which wait for memory.
 pub const AHEAD: i64 = 2048;
 const FEW_AHEAD: i64 = 8192;
-/// Bytes that a prefetch brings near.
+/// Bytes of a cache line, which one prefetch loads.
 const LINE: usize = 64;
 const FEW_ROWS: i64 = 8;
 
-/// Rows of the panels that do not stay in the first-level cache together with A.
+/// Number of rows from which a panel does not stay in the first-level cache together with A.
 pub const FETCHED_ROWS: i64 = 256;
 
-/// Products that are summed one after the other; sums of so many are then added up. What is lost to rounding grows with
-/// the longer of the two.
+/// Number of products that are accumulated sequentially; these partial sums are then added up. The rounding error grows
+/// with the larger of this number and the number of partial sums.
 const PART: i64 = 128;
 
-/// The same, of up to `FEW_COLUMNS` columns: what such sums cost is small, and what they lose may be scaled up, as with the
-/// factors of squeeze-and-excitation.
+/// `PART` for at most `FEW_COLUMNS` columns: shorter partial sums cost little there, and rounding errors may be
+/// amplified later, as by the gates of squeeze-and-excitation.
 const SHORT_PART: i64 = 32;
 const FEW_COLUMNS: i64 = 2 * WIDTH;
 
-/// Which blocks of rows there are.
+/// Sizes of the blocks that rows are divided into.
 #[derive(Clone, Copy)]
 pub struct Blocks {
     /// Rows of the largest block that fits the registers.
     usual: i64,
-    /// Rests of up to so many rows are one block: it reads the panel once.
+    /// Up to this many leftover rows are computed as a single block, so the panel is read only once.
     exact: i64,
-    /// Blocks of up to so many rows wait for their own sums: a rest of them takes rows from the block before it.
+    /// Blocks of up to this many rows wait for their own accumulators: a remainder of that size takes rows from the
+    /// block before.
     slow: i64,
 }
 
@@ -52,7 +53,8 @@ impl Blocks {
         }
     }
 
-    /// Of words. Where they are taken apart first, both halves of the panel's vectors are in registers too.
+    /// Blocks of words. Without the extension that multiplies them, both halves of the panel's vectors occupy registers
+    /// too.
     fn of_words(level: Level, words: Words) -> Blocks {
         let apart = words.extension().is_some_and(|extension| !level.has(extension));
         match (has_many_registers(level), words) {
@@ -62,7 +64,7 @@ impl Blocks {
         }
     }
 
-    /// Blocks of a contraction in groups: each accumulator has a second one beside it, for the group under way.
+    /// Blocks of a contraction in groups: each accumulator has a second one for the current group.
     fn of_groups(level: Level, words: Words) -> Blocks {
         let usual = match (has_many_registers(level), words.extension().is_none_or(|e| level.has(e))) {
             (true, true) => 6,
@@ -72,13 +74,13 @@ impl Blocks {
         Blocks { usual, exact: usual, slow: 0 }
     }
 
-    /// With one vector of columns.
+    /// Blocks with a single vector of columns.
     const NARROW: Blocks = Blocks { usual: 8, exact: 8, slow: 0 };
 
-    /// For a small part of the work: short code instead of fast code.
+    /// Blocks for a small part of the work, which prefer short code to fast code.
     const SHORT: Blocks = Blocks { usual: 4, exact: 4, slow: 0 };
 
-    /// Rows of the next block, where `left` are left.
+    /// Rows of the next block when `left` rows remain.
     fn next(&self, left: i64) -> i64 {
         if left <= self.exact {
             left
@@ -91,7 +93,7 @@ impl Blocks {
         }
     }
 
-    /// As `next`, when the kernel runs.
+    /// Emits `next` for a number of rows that is only known at run time.
     pub fn emit_next(&self, asm: &mut Mlir, left: Val) -> Val {
         let (usual, exact, one) = (asm.i64(self.usual), asm.i64(self.exact), asm.i64(1));
         let mut rows = usual;
@@ -111,7 +113,7 @@ impl Blocks {
         asm.select(fits, left, rows)
     }
 
-    /// The sizes that occur, the largest first: for so many rows, or for any number.
+    /// Distinct block sizes, largest first, that occur when each of these numbers of rows is divided into blocks.
     pub fn sizes(&self, rows: &[i64]) -> Vec<i64> {
         let mut sizes = BTreeSet::new();
         for rows in rows {
@@ -125,14 +127,14 @@ impl Blocks {
     }
 }
 
-/// Rows of which a block of two panels fits the registers. One panel's sums are too few to hide the latency of the
-/// multiply-add.
+/// Maximum number of rows of a block over two panels. The accumulators of one panel are too few to hide the latency of
+/// the multiply-add.
 pub fn pair_rows(level: Level) -> i64 {
     if has_many_registers(level) { 2 } else { 1 }
 }
 
-/// Registers that such blocks take for sums, of all panels that they go over together: each element of A is read once for
-/// them. The others hold what is multiplied.
+/// Accumulator registers of such blocks over all panels that they process together: each element of A is read once for
+/// all of these panels. The remaining registers hold operands.
 pub fn few_row_sums(level: Level) -> i64 {
     if has_many_registers(level) { 24 } else { 12 }
 }
@@ -142,7 +144,7 @@ fn has_many_registers(level: Level) -> bool {
 }
 
 impl Item<'_> {
-    /// All rows of the item, slab by slab.
+    /// Computes all rows of the item, slab by slab.
     pub fn chunk(&self, asm: &mut Mlir, columns: Columns) {
         self.stage(asm);
         let (Some(slabs), Some(&var)) = (self.slabs, self.plan.slabs.last()) else { return self.rows(asm, columns) };
@@ -158,7 +160,7 @@ impl Item<'_> {
         });
     }
 
-    /// The rows of a chunk, in blocks.
+    /// Computes the rows of a chunk in blocks.
     pub fn rows_in_blocks(&self, asm: &mut Mlir, columns: Columns) {
         let zero = asm.i64(0);
         let blocks = match columns {
@@ -192,13 +194,13 @@ impl Item<'_> {
         });
     }
 
-    /// Whether the columns of a panel that is not whole are the rest of many.
+    /// Whether the columns of a partial panel are the remainder of many.
     fn is_small_part(&self) -> bool {
         let many = self.cx.def.extent(self.plan.n).as_const().is_none_or(|n| n >= 8 * WIDTH);
         many && !self.takes_any_columns()
     }
 
-    /// Where the left factor begins for the row.
+    /// Address of the row in A.
     pub fn a_at(&self, asm: &mut Mlir, row: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         if plan.staged.is_some() {
@@ -212,7 +214,7 @@ impl Item<'_> {
         asm.element(cx.reads[plan.a.buffer], start, plan.a_element(cx.def))
     }
 
-    /// Which lanes from column `first` of the panel exist; all where absent.
+    /// Mask of the lanes from column `first` of the panel on that exist; `None` if all do.
     pub fn mask(&self, asm: &mut Mlir, first: Val, columns: Columns) -> Option<Val> {
         let n = match columns {
             Columns::All => return None,
@@ -227,22 +229,22 @@ impl Item<'_> {
     }
 }
 
-/// Where a loop over k begins: A, the panels, and the part of the next panel that is brought near meanwhile.
+/// Addresses at which a loop over k begins: A, the panels, and the part of the next panel that it prefetches.
 #[derive(Clone)]
 pub struct Start {
     pub a: Val,
     pub b: Vec<Val>,
-    /// Steps of `b` along the columns count these.
+    /// Element type in which offsets along the columns of `b` are counted.
     pub b_unit: Elem,
     pub next: Option<Val>,
 }
 
-/// A block reads this beside its rows.
+/// Variant of a block's code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// It brings the next panel near.
+    /// It prefetches the next panel.
     fetches: bool,
-    /// It multiplies with the copy of the panel.
+    /// It reads the f32 copy of the panel.
     copied: bool,
 }
 
@@ -250,14 +252,14 @@ impl Way {
     pub const PLAIN: Way = Way { fetches: false, copied: false };
 }
 
-/// One step of a sum: where it begins, k, the sums so far  =>  the sums with it.
+/// One step along k: start addresses, k and the accumulators  =>  the updated accumulators.
 type Step<'s> = dyn Fn(&mut Mlir, &Start, Val, &[Val]) -> Vec<Val> + 's;
 
-/// All steps along k, at a point of the innermost variable around it.
+/// All steps along k, at a point of the innermost surrounding variable.
 type Steps<'s> = dyn Fn(&mut Mlir, &Start, Option<Val>, &[Val]) -> Vec<Val> + 's;
 
 impl Panel<'_, '_> {
-    /// The rows from `first` on that are `size`, one of `sizes`.
+    /// Dispatches the rows from `first` on to the code of their number `size`, which is one of `sizes`.
     fn block_of(&self, asm: &mut Mlir, sizes: &[i64], size: Val, first: Val, columns: Columns) {
         let [this, others @ ..] = sizes else { return };
         let block = |asm: &mut Mlir| {
@@ -293,10 +295,10 @@ impl Panel<'_, '_> {
         );
     }
 
-    /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
+    /// Computes `size` rows from `row` by all columns of the panel, as many columns at a time as the registers hold.
     fn block(&self, asm: &mut Mlir, size: i64, row: Val, columns: Columns, way: Way) {
         let lanes = self.item.cx.lanes() as i64;
-        // One or two rows are as fast as the panel is read: its rows are taken whole.
+        // One or two rows are bound by reading the panel, so its rows are read whole.
         let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
         let zero = asm.i64(0);
         if let Columns::Known(n) = columns {
@@ -322,7 +324,8 @@ impl Panel<'_, '_> {
         });
     }
 
-    /// `size` rows by `vectors` vectors of columns from `first` in each of the panels, in registers over all k.
+    /// Computes `size` rows by `vectors` vectors of columns from `first` of each panel, in registers over the whole
+    /// reduction.
     #[allow(clippy::too_many_arguments)]
     pub fn registers(
         &self,
@@ -340,7 +343,7 @@ impl Panel<'_, '_> {
         let lanes = cx.lanes();
         let ty = Ty::new(plan.words.sum(), lanes);
         let cell_ty = if plan.folds.is_empty() { ty } else { Ty::new(Elem::I32, lanes) };
-        // There are addresses of each element, and steps over words.
+        // Addresses count elements, steps count words.
         let (a_elem, a_unit) = (plan.a_element(cx.def), plan.a_step(cx.def));
         let b_stored = if way.copied { DType::F32 } else { plan.b_stored(cx.def) };
         let b_unit = scalar::stored(b_stored);
@@ -449,7 +452,7 @@ impl Panel<'_, '_> {
         }
     }
 
-    /// The loops over what is summed, the variables `around` and then k, with where A and each panel begin for them.
+    /// Loops over the reduction (the variables `around`, then k), moving the start addresses of A and of each panel.
     pub fn sum(
         &self,
         asm: &mut Mlir,
@@ -493,7 +496,7 @@ impl Panel<'_, '_> {
         })
     }
 
-    /// The loop over k, in parts.
+    /// The loop over k, split into parts.
     fn parts(&self, asm: &mut Mlir, start: &Start, sums: &[Val], step: &Step) -> Vec<Val> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
@@ -502,7 +505,7 @@ impl Panel<'_, '_> {
         let part = part / plan.words.depth();
         let size = self.whole_words();
         let extent = cx.size(asm, size);
-        // Integers lose nothing.
+        // Integer sums have no rounding error.
         if plan.words == Words::Quads || size.as_const().is_some_and(|n| n <= part) {
             return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, start, k, sums));
         }
@@ -516,12 +519,12 @@ impl Panel<'_, '_> {
         })
     }
 
-    /// The ways of blocks of so many rows: among few rows that share a panel, and among many, which use
-    /// it for longer than it takes to bring the next one near.
+    /// Variants for blocks of this many rows: among few rows that share a panel, and among many, which use it for
+    /// longer than it takes to prefetch the next one.
     fn ways(&self, size: i64) -> (Way, Way) {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let long = plan.form == Form::Panels && plan.panel_rows(cx.def) >= FETCHED_ROWS;
-        // A rest of so few rows is a small part of many.
+        // A remainder of few rows is a small part of many.
         let is_rest = plan.has_many_rows(cx.def).is_none() && size <= FEW_ROWS;
         let copied = match plan.copies_panels(cx.def) {
             Copies::None => false,
@@ -531,14 +534,14 @@ impl Panel<'_, '_> {
         (Way::PLAIN, Way { fetches: long && !is_rest, copied })
     }
 
-    /// Where it is read.
+    /// Address of the panel that this variant reads.
     fn read(&self, way: Way) -> Val {
         self.copy.filter(|_| way.copied).unwrap_or(self.b)
     }
 
-    /// The part of the next panel that a block of rows has time to bring near, of what all rows that go over this panel
-    /// one after the other share: where it begins, and how many bytes of it are for each row of a panel. The first of them
-    /// would else wait for memory, which rests while the others use what they find in the cache.
+    /// Returns the part of the next panel that a block of rows prefetches: its address, and its bytes per row of a
+    /// panel. All rows that use this panel one after another share the prefetch; otherwise the first of them would wait
+    /// for memory, which is idle while the others hit the cache.
     pub fn next_part(&self, asm: &mut Mlir, size: Val, row: Val) -> (Val, Val) {
         let rows = self.item.plan.panel_rows(self.item.cx.def);
         let turn = self.item.turn.within(asm, Turn { at: row, of: self.item.rows });
@@ -551,7 +554,7 @@ impl Panel<'_, '_> {
         (asm.element(self.b, begin, Elem::I8), asm.bin(Bin::DivUI, share, turn.of))
     }
 
-    /// How many words there are along k that hold nothing but elements.
+    /// Number of complete words along k; for groups, of cells.
     fn whole_words(&self) -> Size {
         let (cx, plan) = (self.item.cx, self.item.plan);
         match plan.words {
@@ -561,17 +564,17 @@ impl Panel<'_, '_> {
         }
     }
 
-    /// Elements of the last word, where it has fewer than others: behind them A has nothing to multiply.
+    /// Number of elements of an incomplete last word; nothing may be read of A beyond them.
     fn rest(&self) -> Option<i64> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let rest = cx.def.extent(plan.k).as_const().unwrap_or(0) % plan.words.depth();
         (rest != 0).then_some(rest)
     }
 
-    /// The vectors of one row of a panel, or of a left factor that lies beside it.
+    /// Loads the vectors of one row of a panel, or of A if the contraction is diagonal.
     fn b_row(&self, asm: &mut Mlir, row: Val, masks: &[Option<Val>], ty: Ty, dtype: DType) -> Vec<Val> {
         let (masked, unit) = (self.item.plan.form == Form::Rows, scalar::stored(dtype));
-        // A vector of narrow elements lies on a boundary of its own size.
+        // Vectors of narrow elements are aligned to 8 elements.
         let align = if masked { unit.bits() / 8 } else { 8 * unit.bits() / 8 };
         let load = |(j, mask): (usize, &Option<Val>)| {
             let at = asm.i64(j as i64 * ty.lanes as i64);

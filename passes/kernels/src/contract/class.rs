@@ -1,4 +1,4 @@
-//! A contraction in blocks of registers, as a class of kernels: what it needs and costs, and who writes it
+//! Register-blocked contraction as a class of kernels: its resources, its cost and its emitter
 
 use super::plan::{Form, GROUP, Plan, WIDTH};
 use super::tiles;
@@ -11,17 +11,17 @@ use crate::pace::{LANES, Pace};
 use crate::words::Words;
 use sardonyx_base::Dim;
 
-/// Rows of a block that keeps both multipliers busy.
+/// Number of rows of a block that keeps both FMA units busy.
 const ROWS: f64 = 4.0;
-/// Steps that a loop's beginning costs.
+/// Overhead of starting a loop over k, in iterations.
 const BEGIN: f64 = 2.0;
-/// Where neighbours of the left factor along the sum are none in memory, and where the right one's rows are not.
+/// Rate factors: A is not contiguous along K; B is not contiguous along K nor stored like a panel.
 const FACTOR_APART: f64 = 0.35;
 const ROWS_APART: f64 = 0.65;
 const DIAGONAL: f64 = 0.6;
 
 impl Plan {
-    /// Bytes of the panels that are copied, and of the sums that wait.
+    /// Bytes of the copied panels and of the tiles of sums that wait for the epilogue.
     pub fn sums_bytes(&self, def: &KernelDef) -> Dim {
         let tile = if self.direct && !tiles::fits(self, def) { 0 } else { self.tile_bytes(def) };
         Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile))
@@ -65,8 +65,8 @@ impl CpuPlan for Plan {
     }
 }
 
-/// Batch, groups of chunks of rows, strips of columns, chunks, rows, sums. Chunks of several slabs are taken to be
-/// groups of their own.
+/// Loops over batch, groups of chunks of rows, strips of columns, chunks, rows, reduction, columns. Chunks of several
+/// slabs are modelled as groups of their own.
 fn loops(def: &KernelDef, plan: &Plan, params: &[i64]) -> Vec<Loop> {
     let paired = plan.is_paired(def).eval(&|s| params.get(own(s, 'p')?).copied()).is_ok_and(|p| p == 1);
     let strip = if paired { 2 * WIDTH } else { WIDTH };
@@ -93,10 +93,10 @@ fn pace(def: &KernelDef, plan: &Plan) -> Pace {
     let lanes = if def.extent(plan.n).as_const().is_some_and(|n| n < WIDTH) { LANES } else { WIDTH };
     let apart = |access: &Access, part: f64| if access.stride(plan.k).is(1) { 1.0 } else { part };
     let streams = match plan.form {
-        // Every product has a load of its own.
+        // Every product has its own load of A.
         _ if plan.diagonal => DIAGONAL,
         Form::Panels => apart(&plan.a, FACTOR_APART),
-        // Rows one behind the other are a panel.
+        // Rows of 32 columns stored one after another are a panel.
         Form::Rows if plan.b().stride(plan.k).is(WIDTH) => apart(&plan.a, FACTOR_APART),
         Form::Rows | Form::Copied => apart(&plan.a, FACTOR_APART) * apart(plan.b(), ROWS_APART),
     };

@@ -1,4 +1,4 @@
-//! b[k, n] at any strides  =>  scratch[k][32]: a panel of B that lies badly is copied once
+//! b[k, n] at any strides  =>  scratch[k][32]: a panel of B with an unsuitable layout is copied once
 
 use super::block::AHEAD;
 use super::plan::WIDTH;
@@ -9,7 +9,7 @@ use crate::cx::whole_steps;
 use crate::scalar;
 
 impl Item<'_> {
-    /// to[k][j] = source[k, j] for the columns that exist; the others get any numbers.
+    /// to[k][j] = source[k, j] for the columns that exist; the other columns are arbitrary.
     pub fn copy_panel(&self, asm: &mut Mlir, source: Val, to: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let (n_k, n_n) = (cx.extent(asm, plan.k), cx.extent(asm, plan.n));
@@ -36,7 +36,7 @@ impl Item<'_> {
         });
     }
 
-    /// to[k][j] = a row of a panel of narrow elements, for all of its rows.
+    /// to[k][j] = the panel's elements widened to f32, for all of its rows.
     pub fn widen_panel(&self, asm: &mut Mlir, source: Val, to: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let dtype = plan.b_stored(cx.def);
@@ -56,8 +56,8 @@ impl Item<'_> {
         });
     }
 
-    /// Where as many columns as lanes begin, from `first` on. In place of those that are not there, the last one is
-    /// read: an address outside of memory would be slow even under a mask.
+    /// Offsets of consecutive columns from `first` on, one per lane. Columns that do not exist are replaced by the last
+    /// one: an address outside the buffer would be slow even under a mask.
     fn columns(&self, asm: &mut Mlir, first: Val, left: Val) -> Vec<Val> {
         let n_step = self.cx.size(asm, self.plan.b().stride(self.plan.n));
         let one = asm.i64(1);
@@ -70,8 +70,8 @@ impl Item<'_> {
         (0..self.cx.lanes()).map(column).collect()
     }
 
-    /// As many rows as columns from row `k` on, transposed in registers: lanes of a column are neighbours in memory.
-    /// Only the first `rest` rows are there, where given; the others become 0.
+    /// Transposes a square block in registers, from row `k` on; the elements of a column are contiguous in memory. If
+    /// `rest` is given, only that many rows exist and the others become 0.
     fn copy_square(
         &self,
         asm: &mut Mlir,
@@ -138,7 +138,8 @@ impl Item<'_> {
     }
 }
 
-/// A square of vectors: lane i of vector j becomes lane j of vector i, by exchanging halves, quarters and so on.
+/// Transposes a square of vectors: lane i of vector j becomes lane j of vector i, by exchanging halves, quarters and so
+/// on.
 pub fn transpose(asm: &mut Mlir, rows: &mut [Val]) {
     let n = rows.len() as u32;
     let mut size = n / 2;

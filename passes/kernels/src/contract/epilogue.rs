@@ -1,4 +1,4 @@
-//! Sums in registers  =>  results: the statements behind the reduction, on lanes that run along the columns
+//! Accumulators in registers  =>  results: the statements after the reduction, vectorised along the columns
 
 use super::plan::{WIDTH, epilogue};
 use super::{Columns, Item, Panel, plus};
@@ -7,7 +7,7 @@ use crate::def::Op;
 use crate::eval::Point;
 
 impl Item<'_> {
-    /// The point of columns from `first`.
+    /// Point whose lanes are the columns from `first` on.
     pub fn columns_at(&self, asm: &mut Mlir, first: Val, mask: Option<Val>) -> Point {
         let mut point = self.point.clone();
         point.vars[self.plan.n] = Some(asm.bin(Bin::AddI, self.n0, first));
@@ -15,7 +15,7 @@ impl Item<'_> {
         point
     }
 
-    /// The point of columns from `first`, with everything evaluated that does not move with the rows.
+    /// The same point, with every epilogue statement evaluated that depends neither on the rows nor on the sums.
     fn columns_point(&self, asm: &mut Mlir, first: Val, mask: Option<Val>) -> Point {
         let (cx, plan) = (self.cx, self.plan);
         let mut point = self.columns_at(asm, first, mask);
@@ -81,7 +81,7 @@ impl Item<'_> {
 }
 
 impl Panel<'_, '_> {
-    /// tile[row][column] = sums
+    /// Stores tile[row][column] = sums.
     pub fn to_tile(&self, asm: &mut Mlir, row: Val, first: Val, sums: &[Val]) {
         let width = asm.i64(WIDTH);
         let start = asm.bin(Bin::MulI, row, width);

@@ -1,7 +1,8 @@
-//! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], w codes in panels: which statements fold the sum of a group into the whole
+//! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], codes w in panels: how the sum of a group is added to the total
 //!
-//! A cell of a panel is four bytes: a word of four bytes, or two of them in halves of bytes. The products of one group are
-//! summed in registers as ever; then what the kernel makes of such a sum (scaled, mostly) is added to the row's.
+//! A cell of a panel is four bytes: one word of four bytes, or two words in the halves of its bytes. The products of
+//! one group are accumulated in registers as usual; then the value that the kernel computes from such a sum (mostly
+//! scaled) is added to the row's sum.
 
 use super::Panel;
 use super::plan::{Fold, Form, Plan, Roles, Sum, blocked, plain, roles};
@@ -14,12 +15,12 @@ use crate::words::Words;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
-/// A contraction in groups whose codes lie in panels.
+/// Contraction in groups whose codes are stored in panels.
 pub struct Grouped {
     pub roles: Roles,
-    /// One for each sum over the groups.
+    /// One fold for each sum over the groups.
     pub folds: Vec<Fold>,
-    /// The type of the products' sums.
+    /// Type of the sum of products.
     pub sum: DType,
 }
 
@@ -41,7 +42,7 @@ pub fn grouped(def: &KernelDef) -> Option<Grouped> {
     Some(Grouped { roles, folds: found.into_iter().map(|(fold, _)| fold).collect(), sum })
 }
 
-/// The plan of a CPU.
+/// The register-blocked plan for CPUs.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
     let Grouped { roles, folds, sum } = grouped(def)?;
     let words = match (def.reads[roles.a.buffer].dtype, sum) {
@@ -56,7 +57,7 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     (plan.form == Form::Panels).then_some(plan)
 }
 
-/// Rows of codes that lie side by side: those of four bytes.
+/// Number of rows of codes that are stored side by side in a cell of four bytes.
 pub fn rows_of_cell(dtype: DType) -> Option<usize> {
     match dtype {
         DType::I4 => Some(8),
@@ -65,7 +66,7 @@ pub fn rows_of_cell(dtype: DType) -> Option<usize> {
     }
 }
 
-/// One for each sum over the groups, with that sum.
+/// Each sum over the groups, and its fold.
 fn folds(def: &KernelDef) -> Option<Vec<(Fold, usize)>> {
     let deps = def.dependences();
     let is_part = |k: usize| matches!(def.body[k].op, Op::Reduce { arg, .. } if deps[arg] & def.deep_vars() != 0);
@@ -90,7 +91,7 @@ fn folds(def: &KernelDef) -> Option<Vec<(Fold, usize)>> {
     (whole && !found.is_empty() && def.inner.len() <= 1 && def.deep.len() == 1).then_some(found)
 }
 
-/// The loads of the two factors whose products are summed.
+/// Loads of the two operands whose products are summed.
 fn factors(def: &KernelDef, part: usize) -> Option<[usize; 2]> {
     let Op::Reduce { arg, .. } = def.body[part].op else { return None };
     let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
@@ -101,8 +102,7 @@ fn factors(def: &KernelDef, part: usize) -> Option<[usize; 2]> {
     Some([narrow(args[0]), narrow(args[1])])
 }
 
-/// The words that a cell of these elements holds, one after the other along the sum. Where they are bytes made of halves,
-/// each is 16 times what it stands for.
+/// Unpacks the words of a cell, in the order of the reduction. Bytes expanded from nibbles are scaled by 16.
 pub fn words(asm: &mut Mlir, cell: Val, dtype: DType, words: Words) -> Vec<Val> {
     match (words, dtype) {
         (Words::Quads, DType::I4) => {
@@ -123,7 +123,7 @@ pub fn words(asm: &mut Mlir, cell: Val, dtype: DType, words: Words) -> Vec<Val> 
     }
 }
 
-/// Four bits of each lane as a number with a sign: looked up, where an instruction does that.
+/// Four bits of each lane as a signed number; uses a table lookup if the CPU has an instruction for it.
 fn nibble(asm: &mut Mlir, cell: Val, first: i64) -> Val {
     let by = asm.int(first, cell.ty);
     let index = if first == 0 { cell } else { asm.bin(Bin::ShRUI, cell, by) };
@@ -134,7 +134,7 @@ fn nibble(asm: &mut Mlir, cell: Val, first: i64) -> Val {
     }
 }
 
-/// Bits of each lane as a number with a sign.
+/// A bit field of each lane as a signed number.
 fn signed(asm: &mut Mlir, cell: Val, first: i64, bits: i64) -> Val {
     let (left, right) = (asm.int(32 - bits - first, cell.ty), asm.int(32 - bits, cell.ty));
     let high = asm.bin(Bin::ShLI, cell, left);
@@ -143,17 +143,17 @@ fn signed(asm: &mut Mlir, cell: Val, first: i64, bits: i64) -> Val {
 }
 
 impl Plan {
-    /// The element type of the accumulator that sums all groups.
+    /// Element type of the accumulator that sums all groups.
     pub fn sum(&self) -> Elem {
         if self.folds.is_empty() { self.words.sum() } else { Elem::F32 }
     }
 
-    /// The type of the codes.
+    /// Type of the codes.
     pub fn codes(&self, def: &KernelDef) -> DType {
         def.reads[self.b().buffer].dtype
     }
 
-    /// Rows of a panel that one cell holds.
+    /// Number of a panel's rows in one cell.
     pub fn cell_rows(&self, def: &KernelDef) -> i64 {
         match self.folds.is_empty() {
             true => self.words.depth(),
@@ -162,7 +162,7 @@ impl Plan {
     }
 }
 
-/// Where sums of a group are folded: columns from `first` on, rows from `row` on.
+/// Rows and columns to which a group's sums belong: rows from `row` on, vectors of columns at `firsts`.
 pub struct Place<'p> {
     pub row: Val,
     pub firsts: &'p [Val],
@@ -170,7 +170,7 @@ pub struct Place<'p> {
 }
 
 impl Panel<'_, '_> {
-    /// The sums of all groups, those before this one given: rows by vectors of columns of each panel.
+    /// Adds a group's sums `parts` to the sums of the groups before it: rows by vectors of columns of each panel.
     pub fn fold(
         &self,
         asm: &mut Mlir,
@@ -187,7 +187,7 @@ impl Panel<'_, '_> {
         for j in 0..width {
             let (panel, j_in) = (&panels[j / vectors], j % vectors);
             let mut point = panel.item.columns_at(asm, at.firsts[j_in], at.masks[j_in]);
-            // Panels begin at a multiple of their columns, and have zeros behind the last one.
+            // Panels begin at a multiple of their width and are padded with zeros.
             (point.multiple, point.mask) = (cx.lanes() as i64, None);
             if let (Some(group), Some(var)) = (group, plan.around.first()) {
                 point.vars[*var] = Some(group);
@@ -222,7 +222,7 @@ impl Panel<'_, '_> {
     }
 }
 
-/// sum + statement k, products in one operation.
+/// Returns sum + statement k, fusing the additions with products.
 pub fn added<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, k: usize, sum: Val) -> Val {
     let mut eval = |asm: &mut A, k: usize| {
         let v = point.eval(cx, asm, k);
@@ -244,7 +244,7 @@ pub fn added<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, k: usize, sum: 
     }
 }
 
-/// The statements behind a group's sum that are not made of it.
+/// Statements needed after a group's sum that do not depend on it.
 pub fn before(def: &KernelDef, fold: &Fold) -> Vec<usize> {
     let (mut open, mut found, mut after) = (vec![fold.value], vec![], vec![fold.part]);
     while let Some(k) = open.pop() {

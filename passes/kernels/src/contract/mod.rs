@@ -1,19 +1,20 @@
 //! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]), f32  =>  register-blocked code over panels of 32 columns
 //!
-//! A work item is one batch element, one group of chunks of rows, one strip of columns, one chunk; chunks run fastest,
-//! so that a thread stays on a strip: a panel, or two where there are one or two rows. A block of rows by 32 (or 16)
-//! columns is held in registers while k runs. The sum for one element is over ascending k by fused multiply-add, in
-//! parts of fixed length, whatever the block, so that the result of a row depends on no other row.
+//! A work item is one batch element, one group of chunks of rows, one strip of columns, one chunk. Chunks are the
+//! fastest index, so that a thread stays on a strip: one panel, or two if there are only one or two rows. The
+//! accumulators of a block of rows by 32 (or 16) columns stay in registers while k runs. Each element is accumulated by
+//! fused multiply-adds over ascending k, in parts of fixed length, whatever the block, so that the result of a row
+//! depends on no other row.
 //!
-//! A convolution is summed over several variables: loops around the one over k only move where A and the panel begin.
-//! Its rows are pixels of one line; the lines (slabs) of a chunk go through a panel one after the other.
+//! A convolution reduces over several variables: the loops around the loop over k only move the start addresses of A
+//! and the panel. Its rows are the pixels of one line; the lines (slabs) of a chunk use a panel one after another.
 //!
-//! Of bf16 factors two rows of a panel and two elements of A are one word, of bytes four, and k runs over words.
+//! For bf16 operands, two rows of a panel and two elements of A form one word; for bytes it is four. k runs over words.
 //!
-//! A left factor that is padded, or computed of such, is computed in scratch for each work item (`staged`).
+//! A left operand that is padded, or computed from a padded load, is computed in scratch for each work item (`staged`).
 //!
-//! Several sums, of one A by several B, go one after the other over the rows of a work item, each into a tile of its
-//! own in scratch; the epilogue reads all tiles.
+//! If several sums multiply the same A by several B, the rows of a work item compute them one after another, each into
+//! its own tile in scratch; the epilogue reads all tiles.
 
 mod block;
 mod class;
@@ -51,13 +52,13 @@ use sardonyx_dialects::flow::kernel::Class;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The parts, or `None` where the contraction has no form that this emitter takes.
+/// Returns the plan, or `None` if the contraction does not have a form that this emitter supports.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
     if def.class == Class::Groups { groups::plan(def) } else { plan::plan(def) }
 }
 
 impl Plan {
-    /// The numbers of strip and chunk of item `at` of one batch element, and where in its group the chunk is.
+    /// Strip and chunk of item `at` of one batch element, and the chunk's position in its group.
     fn strip_and_chunk(
         &self,
         cx: &Cx<Mlir>,
@@ -83,8 +84,8 @@ impl Plan {
         (strip, asm.bin(Bin::AddI, first, chunk), Turn { at: chunk, of: chunks })
     }
 
-    /// The number of a chunk among all  =>  its number among those of `m`, and the points of the last slab variable;
-    /// the other slab variables get their values.
+    /// Number of a chunk among all  =>  its number among those of `m`, and the range of the last slab variable; the
+    /// other slab variables get their values in `point`.
     fn slabs_of(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point, chunk: Val) -> (Val, Option<(Val, Val)>) {
         let Some((last, others)) = self.slabs.split_last() else { return (chunk, None) };
         let extents: Vec<Val> = self.chunk_extents(cx.def).iter().map(|e| cx.dim(asm, e)).collect();
@@ -98,23 +99,23 @@ impl Plan {
     }
 }
 
-/// Bytes of panels that need not be fetched ahead, and how many panels are read at a time where they lie farther away.
+/// Bytes of panels that need no prefetching, and how many panels are read at once if they are larger.
 const NEAR_BYTES: i64 = 256 << 10;
 const FEW_STREAMS: usize = 2;
 
-/// How many columns of a panel exist.
+/// Number of columns of a panel that exist.
 #[derive(Clone, Copy)]
 enum Columns {
     All,
-    /// Fewer, known at compile time.
+    /// Fewer than all, known at compile time.
     Known(i64),
-    /// Fewer or all, this many.
+    /// This many, possibly all.
     Some(Val),
-    /// This many, which are one vector.
+    /// This many, within one vector.
     Few(Val),
 }
 
-/// Which one it is of how many that read a panel one after the other.
+/// Position among those that use a panel one after another.
 #[derive(Clone, Copy)]
 struct Turn {
     at: Val,
@@ -122,50 +123,50 @@ struct Turn {
 }
 
 impl Turn {
-    /// The same of parts, where each has so many.
+    /// Position of part `part` if each one is divided into `part.of` parts.
     fn within(self, asm: &mut Mlir, part: Turn) -> Turn {
         let before = asm.bin(Bin::MulI, self.at, part.of);
         Turn { at: asm.bin(Bin::AddI, before, part.at), of: asm.bin(Bin::MulI, self.of, part.of) }
     }
 }
 
-/// A panel of a work item.
+/// Work item on one panel of each sum.
 #[derive(Clone)]
 struct Item<'a> {
     cx: &'a Cx<'a, Mlir>,
     plan: &'a Plan,
-    /// Batch variables and the first column have values.
+    /// Point at which the batch variables and the first column have values.
     point: Point,
     n0: Val,
     m0: Val,
     rows: Val,
     turn: Turn,
-    /// Points of the last slab variable: from, to.
+    /// Range of the last slab variable: first, end.
     slabs: Option<(Val, Val)>,
-    /// Addresses of the panel, one per sum: row 0, column 0.
+    /// Address of row 0, column 0 of the panel of each sum.
     panels: Vec<Val>,
-    /// The same of copies in f32, where some blocks of rows read those.
+    /// Addresses of the panels' f32 copies, if some blocks of rows read those.
     copies: Vec<Val>,
-    /// True where many rows go over the panel; there where that is known only now.
+    /// Whether many rows use the panel; set if that is only known at run time.
     many: Option<Val>,
     /// Elements from one row of the panel to the next.
     b_step: Val,
-    /// That of the first sum; the others follow.
+    /// Tile of the first sum; those of the other sums follow.
     tile: Val,
 }
 
-/// A panel of one of the sums.
+/// Panel of one of the sums.
 struct Panel<'i, 'a> {
     item: &'i Item<'a>,
     b: Val,
-    /// Its copy in f32, where there is one.
+    /// f32 copy of the panel, if there is one.
     copy: Option<Val>,
     tile: Val,
-    /// Which of the sums, where each has code of its own.
+    /// Index of the sum, if every sum has its own code.
     sum: usize,
 }
 
-/// One of the sums, known when the code is written or when it runs.
+/// One of the sums, known at compile time or at run time.
 #[derive(Clone, Copy)]
 enum Which {
     Known(usize),
@@ -180,11 +181,11 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     tiles::around(cx, asm, plan, |asm| items(cx, asm, plan));
 }
 
-/// From the first work item to the last.
+/// Loops over the work items of the launch.
 fn items(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     let def = cx.def;
     let (one, none) = (asm.i64(1), asm.i64(-1));
-    // Which panel lies in scratch: it is copied once, not per chunk of rows.
+    // The carried value identifies the panel in scratch, which is copied once rather than per chunk of rows.
     asm.for_loop((cx.launch.begin, cx.launch.end, one), &[none], |asm, item, copied| {
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
         let (n_strips, n_chunks) = (cx.dim(asm, &plan.n_strips(def)), cx.dim(asm, &plan.n_chunks(def)));
@@ -231,7 +232,7 @@ fn items(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
 }
 
 impl Item<'_> {
-    /// The panels of a work item: one, or two at once where there are so few rows that one would wait for itself.
+    /// Computes the panels of a strip: one, or two together if there are too few rows to hide the latency of one.
     fn strip(mut self, asm: &mut Mlir, strip: Val, id: Val, copied: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let (one, width) = (asm.i64(1), asm.i64(WIDTH));
@@ -263,7 +264,7 @@ impl Item<'_> {
             asm.if_then(here, |asm| self.pair(asm, rows));
             rest = asm.select(here, last, rest);
         }
-        // Where there are two panels, there are too few rows for copies.
+        // Strips of two panels have too few rows for copies.
         asm.for_loop((rest, last, one), &[copied], |asm, panel, copied| {
             let mut item = self.clone();
             item.begin_at(asm, panel);
@@ -273,7 +274,7 @@ impl Item<'_> {
         })[0]
     }
 
-    /// The rows of a chunk; then the epilogue, where it was not applied to the registers.
+    /// Computes the rows of a chunk, then the epilogue unless it was applied to the registers.
     fn rows(&self, asm: &mut Mlir, columns: Columns) {
         if tiles::used(self.plan, self.cx) {
             return self.rows_in_tiles(asm, columns);
@@ -291,7 +292,7 @@ impl Item<'_> {
         }
     }
 
-    /// As many rows as one of these numbers, by all sums together; others in blocks.
+    /// Computes the rows with all sums together if their number is in `sizes`, else in blocks.
     fn few_rows(&self, asm: &mut Mlir, mut sizes: RangeInclusive<i64>, columns: Columns) {
         let Some(size) = sizes.next() else { return self.rows_in_blocks(asm, columns) };
         let value = asm.i64(size);
@@ -306,7 +307,7 @@ impl Item<'_> {
         });
     }
 
-    /// One or two rows, which are all there are, by this panel and the next one, both whole.
+    /// Computes one or two rows, the only ones, by this panel and the next one, both full.
     fn pair(&self, asm: &mut Mlir, size: i64) {
         let zero = asm.i64(0);
         let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
@@ -321,8 +322,8 @@ impl Item<'_> {
         }
     }
 
-    /// One or two rows, which are all of the work item, by the whole panels of several sums at a time: each element of A is
-    /// read once for them, and each waits for none of its own.
+    /// Computes one or two rows, all of the work item's, by the full panels of several sums at a time: each element of
+    /// A is read once for them, and their accumulators hide each other's latency.
     fn sums_together(&self, asm: &mut Mlir, size: i64) {
         let (zero, vectors) = (asm.i64(0), WIDTH / self.cx.lanes() as i64);
         let panels: Vec<Panel> = (0..self.plan.sums.len()).map(|sum| self.panel_of(asm, Which::Known(sum))).collect();
@@ -336,15 +337,15 @@ impl Item<'_> {
         }
     }
 
-    /// True where the panels of all sums together fit well into the second-level cache, whose latency other loads hide. From
-    /// farther away few streams at a time come faster.
+    /// Whether the panels of all sums fit into the second-level cache, whose latency other loads hide. From farther
+    /// away, reading few streams at a time is faster.
     fn are_panels_near(&self) -> bool {
         let (cx, plan) = (self.cx, self.plan);
         let panels = plan.n_panels(cx.def).as_const().unwrap_or(i64::MAX).saturating_mul(plan.sums.len() as i64);
         panels.saturating_mul(plan.panel_rows(cx.def) * WIDTH * 4) <= NEAR_BYTES
     }
 
-    /// The item with the next panel in place of its own, beside which it is kept.
+    /// The item of the next panel; its tile is the second half of this item's tile.
     fn next(&self, asm: &mut Mlir) -> Self {
         let mut next = self.clone();
         next.n0 = plus(asm, self.n0, WIDTH);
@@ -352,20 +353,20 @@ impl Item<'_> {
         let rows = asm.i64(self.plan.panel_rows(self.cx.def));
         let (elements, unit) = (asm.bin(Bin::MulI, rows, self.b_step), self.plan.b_step(self.cx.def));
         next.panels = self.panels.iter().map(|b| asm.element(*b, elements, unit)).collect();
-        // The tile has more rows than such an item.
+        // Such an item has fewer rows than half of a tile.
         let behind = asm.i64(self.plan.chunk() / 2 * WIDTH);
         next.tile = asm.element(self.tile, behind, Elem::F32);
         next
     }
 
-    /// Takes a panel by its number.
+    /// Moves the item to a panel, given by its number.
     fn begin_at(&mut self, asm: &mut Mlir, panel: Val) {
         let width = asm.i64(WIDTH);
         self.n0 = asm.bin(Bin::MulI, panel, width);
         self.point.vars[self.plan.n] = Some(self.n0);
     }
 
-    /// Sets where the panels lie in their buffers.
+    /// Sets the addresses of the panels in their buffers.
     fn locate_sources(&mut self, asm: &mut Mlir) {
         let (cx, plan) = (self.cx, self.plan);
         self.panels.clear();
@@ -386,7 +387,8 @@ impl Item<'_> {
         }
     }
 
-    /// Sets where the panels lie; copies them to scratch where they must be and are not there yet.
+    /// Sets the addresses of the panels and copies them to scratch if required and not yet done. Returns the id of the
+    /// copied panel.
     fn locate_panel(&mut self, asm: &mut Mlir, id: Val, copied: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         self.locate_sources(asm);
@@ -423,7 +425,7 @@ impl Item<'_> {
         now
     }
 
-    /// True where many rows go over a panel one after the other.
+    /// Whether many rows use a panel one after another.
     fn has_many_rows(&self, asm: &mut Mlir) -> Val {
         let mut all = asm.bin(Bin::MulI, self.turn.of, self.rows);
         if let Some((first, end)) = self.slabs {
@@ -434,7 +436,7 @@ impl Item<'_> {
         asm.cmpi(CmpI::Sge, all, many)
     }
 
-    /// Once for each sum: by one code for all of them, but for sums of groups, which differ in how they are folded.
+    /// Runs `body` for each sum: in one loop for all of them, or unrolled for sums of groups, whose folds differ.
     fn each_sum(&self, asm: &mut Mlir, body: &dyn Fn(&mut Mlir, Which)) {
         match self.plan.sums.len() {
             1 => body(asm, Which::Known(0)),
@@ -449,7 +451,7 @@ impl Item<'_> {
         }
     }
 
-    /// The panel of the sum that `each_sum` is at.
+    /// Panel of the sum that `each_sum` is processing.
     fn panel_of(&self, asm: &mut Mlir, sum: Which) -> Panel<'_, '_> {
         let bytes = self.plan.tile_bytes(self.cx.def);
         match sum {
@@ -473,14 +475,14 @@ impl Item<'_> {
         }
     }
 
-    /// Whether whole panels and the last one share their code: masks cost next to nothing, and how many columns there
-    /// are, a few or many, is not known.
+    /// Whether full panels and the last one share their code: masks are nearly free, and the number of columns, few or
+    /// many, is not known at compile time.
     fn takes_any_columns(&self) -> bool {
         let extent = self.cx.def.extent(self.plan.n);
         self.cx.launch.level.has(Extension::Masks) && extent.as_const().is_none() && self.plan.form == Form::Copied
     }
 
-    /// The whole panel, or its last one with fewer columns.
+    /// Computes a full panel, or the last one with fewer columns.
     fn panel(&self, asm: &mut Mlir) {
         let width = asm.i64(WIDTH);
         match self.cx.def.extent(self.plan.n) {
@@ -527,7 +529,7 @@ impl Item<'_> {
     }
 }
 
-/// i · size
+/// Returns i · size.
 fn times(asm: &mut Mlir, cx: &Cx<Mlir>, size: Size, i: i64) -> Val {
     match size {
         Size::Const(c) => asm.i64(i * c),

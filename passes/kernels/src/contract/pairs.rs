@@ -1,10 +1,11 @@
-//! sums + a[2k] · b[2k] + a[2k + 1] · b[2k + 1], bf16 times bf16 in f32: by one instruction, or by two after shifts
+//! sums + a[2k] · b[2k] + a[2k + 1] · b[2k + 1], bf16 times bf16 in f32: with one instruction, or with two after shifts
 
 use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Ty, Val};
 use sardonyx_base::cpu::{Extension, Level};
 
-/// The sums of some rows (all columns of one after the other) with a pair of products more: where each row's pair lies,
-/// one word per column. Of half a pair there is only the first element to read.
+/// Adds a pair of products to the accumulators of some rows (row-major: all columns of one row after another).
+/// `addresses` point to each row's pair; `words` hold one word per column. If `half`, only the first element of the
+/// pair exists.
 pub fn pair_products(
     asm: &mut Mlir,
     level: Level,
@@ -32,7 +33,7 @@ pub fn pair_products(
     next
 }
 
-/// A pair of A, which lies at any even address.
+/// Loads a pair of A from an address aligned to 2 bytes.
 fn word(asm: &mut Mlir, address: Val, half: bool) -> Val {
     if !half {
         return asm.load(address, Ty::new(Elem::F32, 1), 2);
@@ -42,7 +43,7 @@ fn word(asm: &mut Mlir, address: Val, half: bool) -> Val {
     asm.cast(Cast::Bitcast, word, Elem::F32)
 }
 
-/// The two bf16 of each word as f32.
+/// Converts the two bf16 of each word to f32.
 fn both(asm: &mut Mlir, words: Val) -> [Val; 2] {
     let bits = asm.cast(Cast::Bitcast, words, Elem::I32);
     let (sixteen, high) = (asm.int(16, bits.ty), asm.int(-65536, bits.ty));

@@ -1,4 +1,4 @@
-//! Which load is A, which is B; which variable is m, which n: a contraction's parts
+//! Recognises the parts of a contraction: which loads are A and B, which variables are m, n and k
 
 use super::staged::{LINES, Staged, padded_load};
 use super::stored::{Copies, unwidened};
@@ -8,78 +8,79 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::ops::Deref;
 
-/// Columns of a panel.
+/// Number of columns of a panel.
 pub const WIDTH: i64 = 32;
 
-/// Rows of a work item of f32: a multiple of every level's block.
+/// Rows of a work item of f32: a multiple of every level's block size.
 const CHUNK: i64 = 48;
 
-/// Up to so many more, where it saves a work item with few rows, for which a panel would be read as for many.
+/// Up to this many rows are added to other work items, to avoid an item with few rows, which would read a panel like a
+/// full one.
 const MORE: i64 = 12;
 
-/// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
+/// Number of chunks of rows that process all panels together, while their A stays in the second-level cache.
 pub const GROUP: i64 = 4;
 
-/// Rows and columns that are transposed in registers at once, by the widest level.
+/// Side of the squares that the widest level transposes in registers.
 pub const SQUARE_MAX: i64 = 16;
 
-/// How the right operand is read.
+/// Layout in which the right operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A constant in panels.
+    /// A constant packed in panels.
     Panels,
-    /// Columns are neighbours in memory.
+    /// Columns are contiguous in memory.
     Rows,
-    /// Anything else: a panel is copied to scratch first.
+    /// Any other layout: a panel is copied to scratch first.
     Copied,
 }
 
-/// How a contraction is computed in blocks of registers.
+/// Plan of a contraction that is computed in register blocks.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub roles: Roles,
-    /// Variables beside `m` that move A and the result alone (the lines of an image): a work item goes through several
-    /// points of the last one where `m` has few rows.
+    /// Variables besides `m` that move only A and the result (the lines of an image): if `m` has few rows, a work item
+    /// covers several points of the last one.
     pub slabs: Vec<usize>,
     pub form: Form,
     pub words: Words,
-    /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
+    /// Whether the epilogue is applied to registers; otherwise a loop applies it to a tile in scratch.
     pub direct: bool,
-    /// One per sum of sums of groups; else none.
+    /// One fold per sum over groups; empty for other contractions.
     pub folds: Vec<Fold>,
-    /// How the left factor is computed in scratch, where it is not a load; then it is read there.
+    /// How A is computed in scratch if it is not a load; it is then read from there.
     pub staged: Option<Staged>,
 }
 
-/// How the sum of one group enters the sum of all groups.
+/// How the sum of one group is added to the sum of all groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Fold {
-    /// The sum of products of one group.
+    /// Statement of one group's sum of products.
     pub part: usize,
-    /// The statement computed from it (scaled, mostly), which the sum over the groups adds up.
+    /// Statement computed from it (mostly by scaling) that the sum over the groups adds up.
     pub value: usize,
 }
 
-/// Which loads and variables are which part of a contraction, however it is computed.
+/// Loads and variables of the parts of a contraction, independent of how it is computed.
 #[derive(Clone, Debug)]
 pub struct Roles {
     pub a: Access,
-    /// What the left factor is where it is not that load, but made of it.
+    /// Statement of the left operand if it is not the load `a` itself but computed from it.
     pub root: Option<usize>,
-    /// One per sum.
+    /// One entry per sum.
     pub sums: Vec<Sum>,
     pub batch: Vec<usize>,
     pub m: Option<usize>,
     pub n: usize,
-    /// The innermost variable that is summed over, and those around it, outer ones first: the offsets of a window.
+    /// Innermost reduction variable, and those around it, outermost first: the offsets of a window.
     pub k: usize,
     pub around: Vec<usize>,
-    /// A moves with the columns too, and lies beside B there: each column has its own left factor, as a channel has in a
-    /// depthwise convolution.
+    /// Whether A moves with the columns too and is contiguous along them, like B: each column has its own left operand,
+    /// as a channel has in a depthwise convolution.
     pub diagonal: bool,
 }
 
-/// One of the sums.
+/// One of the sums: its reduction and its B.
 #[derive(Clone, Debug)]
 pub struct Sum {
     pub reduce: usize,
@@ -87,7 +88,7 @@ pub struct Sum {
 }
 
 impl Roles {
-    /// The first right factor: that of every sum, but for where it lies.
+    /// Right operand of the first sum; those of the other sums differ only in their location.
     pub fn b(&self) -> &Access {
         &self.sums[0].b
     }
@@ -105,7 +106,7 @@ impl Deref for Plan {
     }
 }
 
-/// The parts of a contraction with one sum at each point.
+/// The plan of a contraction with one reduction level.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
     let plans = |words: Words| {
         let found = if words == Words::Singles { singles(def) } else { in_words(def, words) };
@@ -115,25 +116,26 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     Some(plan)
 }
 
-/// The ways to see a contraction whose factors are multiplied as f32, whatever they are in memory.
+/// Candidates for a contraction whose operands are multiplied as f32, whatever their type in memory.
 fn singles(def: &KernelDef) -> Vec<(i64, Roles)> {
     let unwidened = |(sum, [a, b]): (usize, [usize; 2])| (sum, [unwidened(def, a), unwidened(def, b)]);
     found(def, factors(def, &[DType::F32]).map(|factors| factors.into_iter().map(unwidened).collect()), 1)
 }
 
-/// The ways to see a contraction with elements of these types, and how good each is. With several
-/// sums, A is what they have in common.
+/// Possible roles of a contraction whose operands have one of these types, each with its score. With several sums, A is
+/// the operand they have in common.
 pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
     found(def, factors(def, dtypes), 1)
 }
 
-/// The same for factors that are widened before they are multiplied, and panels of words of them.
+/// Candidates for operands that are widened before they are multiplied, with B in panels of such words.
 pub fn in_words(def: &KernelDef, words: Words) -> Vec<(i64, Roles)> {
     let [sum, left, right] = words.dtypes();
     widened(def, sum, [&[left], &[right]], words.depth())
 }
 
-/// The same for any left and right factors of these types, all right ones alike, whose sums are of type `sum`.
+/// Candidates for left and right operands of these types that are widened to `sum`; all right operands must have the
+/// same type.
 pub fn widened(def: &KernelDef, sum: DType, types: [&[DType]; 2], depth: i64) -> Vec<(i64, Roles)> {
     let mut found = found(def, widened_factors(def, sum, types), depth);
     let dtype = |access: &Access| def.reads[access.buffer].dtype;
@@ -142,7 +144,7 @@ pub fn widened(def: &KernelDef, sum: DType, types: [&[DType]; 2], depth: i64) ->
     found
 }
 
-/// The reductions, and the two factors of each.
+/// Reductions, and the two operands of each.
 type Factors = Vec<(usize, [usize; 2])>;
 
 fn found(def: &KernelDef, factors: Option<Factors>, depth: i64) -> Vec<(i64, Roles)> {
@@ -162,7 +164,7 @@ fn found(def: &KernelDef, factors: Option<Factors>, depth: i64) -> Vec<(i64, Rol
     factors[0].1.into_iter().filter(common).filter_map(as_a).collect()
 }
 
-/// Those whose factors are all of one type.
+/// Reductions whose operands are all of one of these types.
 fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Factors> {
     let sum = |(reduce, s): (usize, &Step)| match s.op {
         Op::Reduce { arg, .. } => Some((reduce, arg)),
@@ -179,7 +181,7 @@ fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Factors> {
     sums.iter().map(factors).collect()
 }
 
-/// Those whose factors are what is widened.
+/// Reductions whose operands are widened to `sum`; returns the narrow statements as the operands.
 fn widened_factors(def: &KernelDef, sum: DType, types: [&[DType]; 2]) -> Option<Factors> {
     let narrow = |k: usize| match def.body[k].op {
         Op::Convert(from, Conversion::Value) if types.concat().contains(&def.body[from].dtype) => Some(from),
@@ -189,7 +191,8 @@ fn widened_factors(def: &KernelDef, sum: DType, types: [&[DType]; 2]) -> Option<
     factors(def, &[sum])?.into_iter().map(widened).collect()
 }
 
-/// A load whose place is linear, but for what moves with the batch alone (the head that a group of heads shares).
+/// Access of an unguarded load that is linear, except for parts computed from batch variables (the head that a group
+/// shares).
 pub fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
     match &def.body[k].op {
         Op::Load { access, guard: None } if access.computed.iter().all(|c| c.limit.is_none()) => Some(access),
@@ -197,13 +200,13 @@ pub fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
     }
 }
 
-/// The variables that a computed part moves with: they can only be batch variables.
+/// Whether a computed part depends on the variable; only batch variables are allowed to.
 fn computed_with(access: &Access, var: usize) -> bool {
     access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(var)))
 }
 
-/// The roles with these in the parts of A and B, and how good they are. Only B may lie in panels, which then are
-/// panels of its columns.
+/// Returns the roles with these accesses as A and B, and their score. Only B may be packed in panels, and then along
+/// its columns.
 pub fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<(i64, Roles)> {
     let k = def.n_vars().checked_sub(1).filter(|k| *k >= def.outer.len())?;
     let around: Vec<usize> = (def.outer.len()..k).collect();
@@ -228,8 +231,8 @@ pub fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<
         Some(n) => (n, false),
         None => (free.clone().find(beside)?, true),
     };
-    // The variable with the most iterations is blocked, those beyond a work item aside; parameters count as many, but
-    // as no more than fill an item, and for lines of an image as few: there may be one image.
+    // m is the variable with the most iterations, up to the rows of a work item. Symbolic extents count as many, but
+    // below a full item, or as few for the lines of an image: there may be a single image.
     let unknown = if around.is_empty() { CHUNK - 1 } else { 2 };
     let size =
         |v: &usize| def.extent(*v).as_const().map_or((unknown, 0), |n| (n.min(CHUNK), n * around.is_empty() as i64));
@@ -243,16 +246,16 @@ pub fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<
     Some((total, Roles { a: a.clone(), root: None, sums, batch, m, n, k, around, diagonal }))
 }
 
-/// Whether two right factors differ in nothing but their buffers and where they begin.
+/// Whether two right operands differ only in their buffers and offsets.
 fn lies_alike(def: &KernelDef, one: &Access, other: &Access) -> bool {
     let strides = |a: &Access| a.coords.iter().map(|c| c.strides.clone()).collect::<Vec<_>>();
     let storage = |a: &Access| def.reads[a.buffer].clone();
     storage(one) == storage(other) && strides(one) == strides(other) && one.computed == other.computed
 }
 
-/// The plan of a CPU for these roles.
+/// The register-blocked plan for these roles.
 pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) -> Option<Plan> {
-    // One code runs over all of them.
+    // The same code runs for all right operands.
     if !roles.sums.iter().all(|s| lies_alike(def, roles.b(), &s.b)) {
         return None;
     }
@@ -261,12 +264,12 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
         None if roles.b().stride(roles.n).is(1) => Form::Rows,
         None => Form::Copied,
     };
-    // Copying a panel pays only where several rows use it.
+    // Copying a panel pays off only if several rows use it.
     let few = roles.m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4));
     if form == Form::Copied && (few || !roles.around.is_empty()) {
         return None;
     }
-    // Neighbours of A are one load, and no word reaches into the next point of a window.
+    // A word of A is loaded at once, and must not extend into the next point of a window.
     let mut plan = Plan { roles, slabs: vec![], form, words, direct: false, folds, staged: None };
     let roles = &plan.roles;
     let whole = || def.extent(roles.k).as_const().is_some_and(|n| n % plan.cell_rows(def) == 0);
@@ -281,7 +284,7 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
         roles.m.is_some() && form != Form::Copied && alone && !computed(*v)
     };
     let (slabs, batch) = roles.batch.iter().copied().partition(is_slab);
-    // The sums of one factor wait for those of the next.
+    // Several sums are needed together, so each waits in a tile.
     plan.direct = roles.sums.len() == 1 && epilogue_is_short(def, roles);
     (plan.slabs, plan.roles.batch) = (slabs, batch);
     if let Some(root) = plan.root {
@@ -291,7 +294,7 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
     Some(plan)
 }
 
-/// The variables that are summed over count the rows of the panels, and every panel of columns is one panel in memory.
+/// The reduction variables index the rows of the panels, and every block of 32 columns is exactly one panel in memory.
 fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
     let (rows, columns) = (&b.coords[0], &b.coords[1]);
     let whole = |s: Size| s.as_const().is_some_and(|c| c % WIDTH == 0);
@@ -313,7 +316,7 @@ fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
         && (0..def.n_vars()).all(|v| if v == n { columns.strides[v].is(1) } else { whole(columns.strides[v]) })
 }
 
-/// The statements that the stores need, up to the sums.
+/// Statements that the stores depend on, excluding the sums and their operands.
 pub fn epilogue(def: &KernelDef, is_sum: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut open: Vec<usize> =
         def.stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
@@ -328,19 +331,19 @@ pub fn epilogue(def: &KernelDef, is_sum: impl Fn(usize) -> bool) -> Vec<usize> {
     needed
 }
 
-/// Whether a function of f32 is one instruction, or little more.
+/// Whether a function of f32 is a single instruction, or little more.
 pub fn is_one_instruction(f: ScalarFn) -> bool {
     matches!(f, ScalarFn::Add | ScalarFn::Mul | ScalarFn::Sub | ScalarFn::Max | ScalarFn::Min)
 }
 
-/// Few and cheap enough statements to be written out once per register.
+/// Whether the epilogue is cheap enough to be repeated for every register.
 fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
     let cheap = |k: &usize| match &def.body[*k].op {
         Op::Load { access, guard } => guard.is_none() && access.computed.is_empty(),
         Op::Const(_) => true,
         Op::Index(_) => false,
         Op::Apply { f, .. } => is_one_instruction(*f),
-        // The result is the left factor of another contraction.
+        // The result is the left operand of another contraction.
         Op::Convert(_, Conversion::Value) => true,
         Op::Convert(_, Conversion::Bits) => false,
         Op::Reduce { .. } => false,
@@ -352,7 +355,7 @@ fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
         (_, dtype) => dtype == DType::F32,
     };
     let needed = epilogue(def, |k| roles.is_sum(k));
-    // What is widened is loaded so: only what else is computed counts.
+    // Widening is part of the load, so only the other statements count.
     let widens = |k: &&usize| matches!(def.body[**k].op, Op::Convert(..)) && def.body[**k].dtype == DType::F32;
     let counted = needed.len() - needed.iter().filter(widens).count();
     counted <= 6 && needed.iter().all(|k| cheap(k) && is_type(*k)) && def.stores.len() == 1
@@ -367,18 +370,18 @@ impl Plan {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }
 
-    /// True where one or two rows take the panels of several sums at a time.
+    /// Whether one or two rows process the panels of several sums at a time.
     pub fn takes_sums_together(&self) -> bool {
         self.sums.len() > 1 && self.form == Form::Panels && self.folds.is_empty() && self.slabs.is_empty()
     }
 
-    /// 1 where there are one or two rows, which take two packed panels at a time; else 0.
+    /// 1 if there are one or two rows, which process two packed panels at a time; else 0.
     pub fn is_paired(&self, def: &KernelDef) -> Dim {
         let wide = def.extent(self.n).as_const().is_some_and(|n| n >= 2 * WIDTH);
         match (self.form, self.m) {
             _ if self.root.is_some() || self.takes_sums_together() => Dim::constant(0),
             (Form::Panels, None) if wide => Dim::constant(1),
-            // Without any row there is no work item.
+            // Adding 1 keeps the divisor positive: without rows there is no work item.
             (Form::Panels, Some(m)) if wide && self.slabs.is_empty() => {
                 let behind = def.extent(m).dim() + Dim::constant(1);
                 Dim::constant(3).floordiv(&behind)
@@ -387,26 +390,25 @@ impl Plan {
         }
     }
 
-    /// Rows of every packed panel, those of a word counting as one; none of what is not packed.
+    /// Rows of every packed panel, counting the rows of a word as one; 0 if B is not packed.
     pub fn panel_rows(&self, def: &KernelDef) -> i64 {
         def.reads[self.b().buffer].panels.map_or(0, |p| p.groups())
     }
 
-    /// Panels, or pairs of them.
+    /// Number of strips: panels, or pairs of panels.
     pub fn n_strips(&self, def: &KernelDef) -> Dim {
         let n_panels = self.n_panels(def);
         let n_pairs = n_panels.floordiv(&Dim::constant(2));
         n_panels - self.is_paired(def) * n_pairs
     }
 
-    /// Words along k that hold nothing but elements, where narrow factors are multiplied: then k is known. Of a group it is
-    /// cells.
+    /// Number of complete words along k if operands are narrow (k is then a constant); for groups, the number of cells.
     pub fn whole_words(&self, def: &KernelDef) -> i64 {
         def.extent(self.k).as_const().unwrap_or(0).div_euclid(self.cell_rows(def))
     }
 
-    /// Rows of a work item, at most, unless a few more make it one less. Of narrow elements A is smaller, and its products are
-    /// done sooner: a panel is read for more of them.
+    /// Rows of a work item, not counting those added to avoid a short last item. With narrow elements A is smaller and
+    /// its products are faster, so a panel is read for more rows.
     pub fn chunk(&self) -> i64 {
         match self.words {
             Words::Singles => CHUNK,
@@ -414,7 +416,7 @@ impl Plan {
         }
     }
 
-    /// Rows of a work item.
+    /// Rows of a work item, including rows added to avoid a short last item.
     pub fn chunk_rows(&self, def: &KernelDef) -> i64 {
         let chunk = self.chunk();
         let rows = self.m.and_then(|m| def.extent(m).as_const()).unwrap_or(chunk);
@@ -422,12 +424,12 @@ impl Plan {
         if whole > 0 && (1..=MORE).contains(&rest) { (rows + whole - 1).div_euclid(whole) } else { chunk }
     }
 
-    /// Bytes of the sums of a work item, where they wait for the epilogue.
+    /// Bytes of the tile that holds a work item's sums until the epilogue.
     pub fn tile_bytes(&self, def: &KernelDef) -> i64 {
         self.chunk_rows(def) * WIDTH * 4
     }
 
-    /// Points of the last slab variable that a work item goes through.
+    /// Number of points of the last slab variable that a work item covers.
     pub fn slabs_per_item(&self, def: &KernelDef) -> i64 {
         let (Some(last), Some(m)) = (self.slabs.last(), self.m) else { return 1 };
         let chunk = self.chunk();
@@ -436,7 +438,7 @@ impl Plan {
         slabs.min(def.extent(*last).as_const().unwrap_or(chunk)).max(1)
     }
 
-    /// Per slab variable how many steps of a work item there are, and how many chunks of rows.
+    /// Number of work-item steps along each slab variable, and the number of chunks of rows.
     pub fn chunk_extents(&self, def: &KernelDef) -> Vec<Dim> {
         let mut extents: Vec<Dim> = self.slabs.iter().map(|v| def.extent(*v).dim()).collect();
         if let Some(last) = extents.last_mut() {
@@ -447,16 +449,16 @@ impl Plan {
         extents
     }
 
-    /// Of one batch element.
+    /// Number of chunks of one batch element.
     pub fn n_chunks(&self, def: &KernelDef) -> Dim {
         self.chunk_extents(def).into_iter().fold(Dim::constant(1), |n, extent| n * extent)
     }
 
-    /// Of the copy of one panel.
+    /// Bytes of the copy of one panel.
     pub fn copied_bytes(&self, def: &KernelDef) -> Dim {
         match self.form {
             Form::Copied => {
-                // Rows are copied in squares.
+                // Rows are padded to full squares for the transpose.
                 let squares = def.extent(self.k).dim().ceildiv(&Dim::constant(SQUARE_MAX));
                 squares * Dim::constant(SQUARE_MAX * WIDTH * 4)
             }

@@ -1,10 +1,11 @@
-//! sums + Σ a[4k + i] · b[4k + i], bytes without a sign by bytes with one, in i32: by one instruction, or as 16 bits each
+//! sums + Σ a[4k + i] · b[4k + i], unsigned by signed bytes in i32: with one instruction, or widened to 16 bits
 
 use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Ty, Val};
 use sardonyx_base::cpu::{Extension, Level};
 
-/// The sums of some rows (all columns of one after the other) with four products more: where each row's bytes lie, one
-/// word per column. Of the last word there are only so many bytes to read, where given.
+/// Adds four products to the accumulators of some rows (row-major: all columns of one row after another). `addresses`
+/// point to each row's bytes; `words` hold one word per column. If `rest` is given, only that many bytes of the word
+/// exist in A.
 pub fn quad_products(
     asm: &mut Mlir,
     level: Level,
@@ -33,7 +34,7 @@ pub fn quad_products(
     next
 }
 
-/// sums + Σ a · b over the four bytes in each word, without a sign in `a` and with one in `b`.
+/// Returns sums + Σ a · b over the four bytes in each word, unsigned in `a` and signed in `b`.
 pub fn quad_product(asm: &mut Mlir, level: Level, sums: Val, a: Val, b: Val) -> Val {
     if level.has(Extension::Quads) {
         return asm.isa.dot_quads(asm, sums, a, b);
@@ -44,7 +45,7 @@ pub fn quad_product(asm: &mut Mlir, level: Level, sums: Val, a: Val, b: Val) -> 
     asm.bin(Bin::AddI, sums, both)
 }
 
-/// Four bytes of A, which lie at any address; those that are not there are 0.
+/// Loads four bytes of A from any address; missing bytes are 0.
 fn word(asm: &mut Mlir, address: Val, rest: Option<i64>) -> Val {
     let Some(rest) = rest else { return asm.load(address, Ty::I32, 1) };
     let mut word = asm.zero(Ty::I32);
@@ -60,7 +61,7 @@ fn word(asm: &mut Mlir, address: Val, rest: Option<i64>) -> Val {
     word
 }
 
-/// The even bytes of each word and the odd ones, each in 16 bits; `shift` is to the right, and says whether with a sign.
+/// Even and odd bytes of each word, widened to 16 bits; the right shift `shift` determines the signedness.
 fn halves(asm: &mut Mlir, words: Val, shift: Bin) -> [Val; 2] {
     let all = asm.split(words, Elem::I16);
     let eight = asm.int(8, all.ty);

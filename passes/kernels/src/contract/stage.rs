@@ -1,4 +1,4 @@
-//! A staged left factor  =>  the loops that compute it in scratch, and where it begins there
+//! A staged left operand  =>  the loops that compute it in scratch, and its address there
 
 use super::staged::{Axis, Staged};
 use super::{Item, plus};
@@ -8,13 +8,13 @@ use crate::eval::{Point, hoist};
 use crate::scalar;
 
 impl Item<'_> {
-    /// Where the staged factor begins.
+    /// Address of the staged operand in scratch.
     fn stage_at(&self, asm: &mut Mlir) -> Val {
         let before = self.cx.dim(asm, &self.plan.sums_bytes(self.cx.def));
         asm.element(self.cx.launch.scratch, before, Elem::I8)
     }
 
-    /// Where the left factor begins for the row.
+    /// Address of the row in the staged operand.
     pub fn staged_at(&self, asm: &mut Mlir, row: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let (mut at, zero) = (self.point.clone(), asm.i64(0));
@@ -30,7 +30,7 @@ impl Item<'_> {
         asm.element(base, start, plan.a_element(cx.def))
     }
 
-    /// Computes the left factor for the rows of the item, all its slabs, and the columns of its panel.
+    /// Computes the left operand for the item's rows, all of its slabs, and the columns of its panel.
     pub fn stage(&self, asm: &mut Mlir) {
         let Some(staged) = &self.plan.staged else { return };
         let zero = asm.i64(0);
@@ -77,7 +77,7 @@ impl Item<'_> {
         });
     }
 
-    /// The channels of one pixel.
+    /// Computes the channels of one pixel.
     fn stage_channels(&self, asm: &mut Mlir, staged: &Staged, mut point: Point, to: Val) {
         let (cx, unit) = (self.cx, staged.unit);
         let lanes = cx.lanes();
@@ -120,7 +120,7 @@ impl Item<'_> {
         });
     }
 
-    /// Channels from `at` on, where `first` is the first one in scratch.
+    /// Computes one vector of channels from `at` on; `first` is the first channel held in scratch.
     fn stage_vector(&self, asm: &mut Mlir, staged: &Staged, mut point: Point, (at, first): (Val, Val), to: Val) {
         let (cx, dtype) = (self.cx, self.cx.def.body[staged.root].dtype);
         let value = point.eval(cx, asm, staged.root);

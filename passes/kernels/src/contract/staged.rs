@@ -1,8 +1,8 @@
-//! pad(f(x))  =>  scratch[line][pixel][channel]: what a padded left factor is made of is computed where the work item reads it
+//! pad(f(x))  =>  scratch[line][pixel][channel]: a padded left operand, computed by the work item that reads it
 //!
-//! A work item reads a window of the image around its rows. Every element of the window is computed once, in vectors along the
-//! channels, however many offsets of the window read it; then the contraction runs over scratch as it would over memory. What is
-//! computed is written by `stage`.
+//! A work item reads a window of the image around its rows. Every element of the window is computed once, vectorised
+//! along the channels, however many window offsets read it; then the contraction reads scratch as it would read memory.
+//! `stage` emits the computation.
 
 use super::plan::{Form, Plan, WIDTH};
 use crate::def::*;
@@ -11,38 +11,40 @@ use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::collections::BTreeSet;
 
-/// A window of so many bytes stays in the second-level cache beside the panels.
+/// Windows of at most this many bytes stay in the second-level cache beside the panels.
 const BYTES_MAX: i64 = 1 << 19;
 
-/// Lines of an image that a work item of a depthwise convolution goes through: each line of it is read by several.
+/// Minimum number of image lines that a work item of a depthwise convolution covers: each line of input serves several
+/// of them.
 pub const LINES: i64 = 4;
 
-/// What is computed, and how it lies in scratch.
+/// What is computed, and its layout in scratch.
 #[derive(Clone, Debug)]
 pub struct Staged {
     pub root: usize,
-    /// What it is made of, in order.
+    /// Statements that it is computed from, and itself, in order.
     pub parts: Vec<usize>,
-    /// The variable of neighbours in scratch: channels.
+    /// Variable along which elements are contiguous in scratch: channels.
     pub unit: usize,
-    /// Those of them that are in scratch at once.
+    /// Number of channels that are in scratch at once.
     pub columns: i64,
     pub axes: Vec<Axis>,
     bytes: i64,
 }
 
-/// Places step · outer + dilation · tap of a window.
+/// Positions step · outer + dilation · tap along one axis of a window.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// A variable that a work item has several points of.
+    /// Outer variable of which a work item covers several points, and its step.
     pub outer: Option<(usize, i64)>,
-    /// A variable that is summed over.
+    /// Reduction variable, and its dilation.
     pub tap: Option<(usize, i64)>,
-    /// Elements of scratch from one place to the next.
+    /// Elements of scratch from one position to the next.
     pub stride: i64,
 }
 
-/// The load of a padded factor: a constant where a guard does not hold, and a function of the load and of constants elsewhere.
+/// The load of a padded operand: it selects a constant where a guard is false, else a function of the load and of
+/// constants.
 pub fn padded_load(def: &KernelDef, k: usize) -> Option<&Access> {
     let Op::Apply { f: ScalarFn::Select, args } = &def.body[k].op else { return None };
     let is_const = |k: usize| matches!(def.body[k].op, Op::Const(_));
@@ -66,7 +68,8 @@ pub fn padded_load(def: &KernelDef, k: usize) -> Option<&Access> {
 }
 
 impl Staged {
-    /// How the left factor of a plan is staged, and where it then lies; `plan.a` is the load that it is made of.
+    /// How the left operand of a plan is staged, and the access that reads it from scratch; `plan.a` is the load it is
+    /// computed from.
     pub fn new(def: &KernelDef, plan: &Plan, root: usize) -> Option<(Staged, Access)> {
         let load = &plan.a;
         let channels = if plan.diagonal { plan.n } else { plan.k };
@@ -93,7 +96,7 @@ impl Staged {
             axes.push(found);
         }
         axes.extend(moving.into_iter().map(|v| Axis { outer: Some((v, 1)), tap: None, stride: 0 }));
-        // The pixels of a line are neighbours.
+        // The pixels of a line are the innermost axis.
         axes.sort_by_key(|a| a.outer.map_or(0, |(v, _)| if Some(v) == plan.m { 2 } else { 1 }));
         let mut stride = columns;
         for axis in axes.iter_mut().rev() {
@@ -121,7 +124,7 @@ impl Staged {
     }
 }
 
-/// What a statement is made of, and itself, in order.
+/// A statement and everything that it is computed from, in order.
 fn parts(def: &KernelDef, root: usize) -> Vec<usize> {
     let (mut open, mut parts) = (vec![root], BTreeSet::new());
     while let Some(k) = open.pop() {
@@ -132,8 +135,8 @@ fn parts(def: &KernelDef, root: usize) -> Vec<usize> {
     parts.into_iter().collect()
 }
 
-/// The places of a variable of the sum, together with one of `moving` where their windows overlap: then each index has both in
-/// one combination, and the same value of it is the same element.
+/// Axis of a reduction variable, combined with one of `moving` if their windows overlap: every index then contains both
+/// in the same combination, so that an equal value denotes the same element.
 fn axis(def: &KernelDef, (load, places): (&Access, &[&Dim]), tap: usize, moving: &[usize]) -> Option<Axis> {
     let taps = def.extent(tap).as_const()?;
     let overlap = |(s, d): &(i64, i64)| *s <= (taps - 1).saturating_mul(*d) && (*s == 1 || *d == 1);
@@ -144,7 +147,7 @@ fn axis(def: &KernelDef, (load, places): (&Access, &[&Dim]), tap: usize, moving:
     Some(Axis { outer: None, tap: Some((tap, 1)), stride: 0 })
 }
 
-/// The steps s and d of two variables, where every index and the load contain s · u + d · t or neither.
+/// Steps s and d of two variables, if the load and every index contain s · u + d · t or neither variable.
 fn together(load: &Access, places: &[&Dim], [u, t]: [usize; 2]) -> Option<(i64, i64)> {
     let mut found = None;
     for place in places {
@@ -174,7 +177,7 @@ fn together(load: &Access, places: &[&Dim], [u, t]: [usize; 2]) -> Option<(i64, 
 }
 
 impl Axis {
-    /// Places of a work item, at most.
+    /// Maximum number of positions of a work item.
     fn places_max(&self, def: &KernelDef, plan: &Plan) -> Option<i64> {
         let points = match self.outer {
             Some((v, _)) if Some(v) == plan.m => {

@@ -1,10 +1,11 @@
-//! rows of A by a panel of B  =>  sums in tiles of 16 rows by 16 columns (AMX), and from there in the tile in scratch
+//! rows of A by a panel of B  =>  sums in AMX tiles of 16 rows by 16 columns, then in the tile in scratch
 //!
-//! A panel of words lies as the instructions read it: 16 rows of it by 16 columns are a tile, rows 128 bytes apart. Of A
-//! a tile is 64 bytes of each of 16 rows, where they are. Four tiles hold the sums of 32 rows by 32 columns.
+//! Panels of words have the layout that the instructions read: 16 rows by 16 columns are a tile, with rows 128 bytes
+//! apart. A tile of A is 64 bytes of each of 16 rows, read in place. Four tiles hold the sums of 32 rows by 32 columns.
 //!
-//! How many rows the tiles have is set once for the kernel; a block of other numbers of rows sets it for itself and back.
-//! The last words along k are fewer than a tile's: both factors' are copied to scratch first, with zeros behind them.
+//! The number of rows of the tiles is configured once per kernel; a block with another number of rows configures it for
+//! itself and then restores it. If the last words along k do not fill a tile, they are copied to scratch for both
+//! operands, padded with zeros.
 
 use super::plan::{Plan, WIDTH};
 use super::{Columns, Item, Panel, Start};
@@ -15,28 +16,28 @@ use crate::def::*;
 use crate::words::Words;
 use sardonyx_base::cpu::Extension;
 
-/// Rows of a tile, and words of each.
+/// Number of rows of a tile, and of words in each row.
 pub const ROWS: i64 = 16;
 /// Bytes of a row of a tile.
 const ROW_BYTES: i64 = 64;
-/// Rows that share what is read of a panel.
+/// Number of rows that share the reads of a panel.
 const BLOCK: i64 = 2 * ROWS;
 /// Bytes from one row of a panel to the next.
 const PANEL_BYTES: i64 = WIDTH * 4;
 
-/// Which tiles hold what: sums by (tile of A, half of the panel), then A, then B.
+/// Numbers of the tiles: accumulators by [tile of A][half of the panel], then A, then B.
 const SUMS: [[u8; 2]; 2] = [[0, 1], [2, 3]];
 const A: [u8; 2] = [4, 5];
 const B: [u8; 2] = [6, 7];
 
-/// What is in scratch: how many rows the tiles have, and the last words of A and of B.
+/// Sizes of the parts of scratch: the tile configuration, and the last words of A and of B.
 const SHAPES: i64 = 64;
 const A_REST: i64 = BLOCK * ROW_BYTES;
 const B_REST: i64 = ROWS * PANEL_BYTES;
 pub const SCRATCH_BYTES: i64 = SHAPES + A_REST + B_REST;
 
-/// Whether sums of a plan may be in tiles, on a CPU that has them. Fewer rows or words are left to vectors, and so is half
-/// a word: it would be read from the next row.
+/// Whether a plan can accumulate in tiles, on a CPU that has them. Fewer rows or words are left to vectors, and so is
+/// an incomplete word, which would read from the next row.
 pub fn fits(plan: &Plan, def: &KernelDef) -> bool {
     let rows = plan.m.map(|m| def.extent(m).as_const().unwrap_or(ROWS));
     let whole = def.extent(plan.k).as_const().is_some_and(|k| k % plan.words.depth() == 0);
@@ -48,7 +49,7 @@ pub fn used(plan: &Plan, cx: &Cx<Mlir>) -> bool {
     cx.launch.level.has(Extension::Tiles) && fits(plan, cx.def)
 }
 
-/// Rows of each block that occurs, where they are known.
+/// Distinct sizes of the blocks of rows, if they are known at compile time.
 fn sizes(plan: &Plan, def: &KernelDef) -> Option<Vec<i64>> {
     let m = def.extent(plan.m?).as_const()?;
     let chunk = plan.chunk_rows(def).min(m);
@@ -59,7 +60,7 @@ fn sizes(plan: &Plan, def: &KernelDef) -> Option<Vec<i64>> {
     Some(sizes)
 }
 
-/// Rows that the tiles have unless a block sets them: those of all blocks, or as many as there can be.
+/// Default number of rows of the tiles: the size of all blocks if they are equal, else the maximum.
 fn usual(plan: &Plan, def: &KernelDef) -> i64 {
     match sizes(plan, def).as_deref() {
         Some([only]) => *only,
@@ -67,7 +68,7 @@ fn usual(plan: &Plan, def: &KernelDef) -> i64 {
     }
 }
 
-/// Around a kernel's work: tiles cost whoever switches between threads while they are in use.
+/// Configures the tiles only during a kernel's work, because live tiles make thread switches slower.
 pub fn around(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, work: impl FnOnce(&mut Mlir)) {
     if !used(plan, cx) {
         return work(asm);
@@ -76,7 +77,7 @@ pub fn around(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, work: impl FnOnce(&mut
     between(cx, asm, |asm| shape(cx, asm, plan, rows), work);
 }
 
-/// Work with tiles of these shapes, where there is any.
+/// Runs `work` with tiles configured by `shape`, if the launch has work items.
 pub fn between(cx: &Cx<Mlir>, asm: &mut Mlir, shape: impl FnOnce(&mut Mlir), work: impl FnOnce(&mut Mlir)) {
     let some = asm.cmpi(CmpI::Slt, cx.launch.begin, cx.launch.end);
     asm.if_then(some, |asm| {
@@ -86,14 +87,14 @@ pub fn between(cx: &Cx<Mlir>, asm: &mut Mlir, shape: impl FnOnce(&mut Mlir), wor
     });
 }
 
-/// Sets how many rows the tiles have, for a block of up to 32.
+/// Configures the tiles for a block of up to 32 rows.
 fn shape(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, rows: Val) {
     let memory = rest(cx, asm, plan, 0);
     let (tile, one) = (asm.i64(ROWS), asm.i64(1));
     let first = asm.bin(Bin::MinSI, rows, tile);
     let second = asm.bin(Bin::SubI, rows, first);
     let second = asm.bin(Bin::MaxSI, second, one);
-    // A byte for each tile.
+    // Sets one byte for each tile.
     let bytes = |tiles: &[u8]| tiles.iter().fold(0i64, |bits, t| bits | 1 << (8 * t));
     let of = |asm: &mut Mlir, rows: Val, i: usize| {
         let bytes = asm.i64(bytes(&[&SUMS[i][..], &[A[i]]].concat()));
@@ -106,7 +107,7 @@ fn shape(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, rows: Val) {
     shapes(asm, memory, rows);
 }
 
-/// Sets how many rows each tile has, a byte for each, by way of 64 bytes of memory.
+/// Configures the number of rows of each tile, one byte per tile in `rows`, through 64 bytes of memory.
 pub fn shapes(asm: &mut Mlir, memory: Val, rows: Val) {
     let row_bytes = asm.i64((0..4).fold(0, |bits, i| bits | ROW_BYTES << (16 * i)));
     let (one, none) = (asm.i64(1), asm.i64(0));
@@ -118,7 +119,7 @@ pub fn shapes(asm: &mut Mlir, memory: Val, rows: Val) {
     asm.isa.configure_tiles(asm, memory);
 }
 
-/// The scratch of tiles behind that of the plan, from byte `at` on.
+/// Address of byte `at` of the tiles' scratch, which follows that of the plan.
 fn rest(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, at: i64) -> Val {
     let behind = plan.scratch_bytes(cx.def) - sardonyx_base::Dim::constant(SCRATCH_BYTES - at);
     let behind = cx.dim(asm, &behind);
@@ -126,7 +127,7 @@ fn rest(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, at: i64) -> Val {
 }
 
 impl Item<'_> {
-    /// The rows of a chunk, in blocks, into the tile in scratch; then the epilogue.
+    /// Computes the rows of a chunk in blocks, into the tile in scratch; then the epilogue.
     pub fn rows_in_tiles(&self, asm: &mut Mlir, columns: Columns) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, block, tile) = (asm.i64(0), asm.i64(BLOCK), asm.i64(ROWS));
@@ -170,7 +171,7 @@ impl Item<'_> {
     }
 }
 
-/// Where one step's elements lie: of A, with its bytes from row to row, and of the panel.
+/// Addresses of one step's operands: A, its bytes from row to row, and the panel.
 struct Step {
     a: Val,
     row_bytes: Val,
@@ -178,7 +179,7 @@ struct Step {
 }
 
 impl Panel<'_, '_> {
-    /// `size` rows from `row` on, which are one tile or two, by the panel's columns.
+    /// Computes `size` rows from `row` on, which are `n` tiles (one or two), by the panel's columns.
     fn block_in_tiles(&self, asm: &mut Mlir, n: usize, size: Val, row: Val, columns: Columns) {
         let item = self.item;
         let (cx, plan) = (item.cx, item.plan);
@@ -230,7 +231,8 @@ impl Panel<'_, '_> {
         }
     }
 
-    /// One step of each sum. A passes by once, the panel again and again: the hint keeps the latter near.
+    /// One step of each accumulator. A is read once, the panel repeatedly: the streaming hint on A keeps the panel in
+    /// the cache.
     fn products(&self, asm: &mut Mlir, n: usize, halves: usize, step: &Step) {
         let multiply = |asm: &mut Mlir, sums: u8, a: u8, b: u8| match self.item.plan.words {
             Words::Quads => asm.isa.multiply_quads(asm, sums, a, b),
@@ -258,7 +260,7 @@ impl Panel<'_, '_> {
         }
     }
 
-    /// The words behind the last whole tile, with zeros up to one: what lies behind a row may be no number.
+    /// Copies the words after the last full tile, padded with zeros: the data after a row may be NaN.
     fn last_words(&self, asm: &mut Mlir, start: &Start, size: Val, row_bytes: Val) -> Step {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let n_words = plan.whole_words(cx.def);
@@ -301,14 +303,14 @@ impl Panel<'_, '_> {
         Step { a, row_bytes: asm.i64(ROW_BYTES), b }
     }
 
-    /// Whether a panel is too long to stay in the first-level cache: what follows it is brought near meanwhile.
+    /// Whether a panel is too long for the first-level cache, so that the next one is prefetched meanwhile.
     fn fetches_in_tiles(&self) -> bool {
         self.item.plan.panel_rows(self.item.cx.def) >= super::block::FETCHED_ROWS
     }
 }
 
-/// The parts of the next panel for 16 of its rows from `first` on, of `step` bytes each: a line of each, and its second
-/// one where few rows share the panel.
+/// Prefetches `step` bytes of the next panel for each of 16 of its rows from `first` on: one line each, and a second
+/// one if few rows share the panel.
 fn fetch(asm: &mut Mlir, next: Val, first: Val, step: Val) {
     let line = asm.i64(64);
     let lines = |asm: &mut Mlir, behind: i64| {

@@ -1,4 +1,4 @@
-//! A contraction in groups: its codes, and what is read of constants once for each group, in panels of the same columns
+//! Contraction in groups: packs its codes, and constants that are read once per group, in panels of the same columns
 
 use super::{Packable, PackedFactor, is_blocked, load_of, matrix};
 use crate::contract::{WIDTH, rows_of_cell};
@@ -7,7 +7,7 @@ use sardonyx_base::{Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Level, Memlet};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// The loads that the sums of groups need, and which of them are codes.
+/// Loads that the sums of groups depend on, and whether each one is a code.
 fn loads(kernel: &Kernel) -> Vec<(usize, bool)> {
     let levels = kernel.levels();
     let (mut open, mut found) = (vec![], vec![]);
@@ -34,7 +34,7 @@ fn loads(kernel: &Kernel) -> Vec<(usize, bool)> {
     found
 }
 
-/// The load that codes are multiplied with.
+/// The load that codes are multiplied by.
 fn left(kernel: &Kernel, code: usize) -> Option<(usize, &Memlet)> {
     let narrow = |k: usize| match kernel.body[k].body {
         Body::Convert(from, _) => from,
@@ -51,10 +51,10 @@ fn left(kernel: &Kernel, code: usize) -> Option<(usize, &Memlet)> {
     }
 }
 
-/// As [`super::packable`]. What moves with the rows of the result is no constant, and stays.
+/// Like [`super::packable`]. Operands that depend on the rows of the result are not constant and are not packed.
 pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
     let loads = loads(kernel);
-    // Both factors may be bytes: codes are those that move with the columns.
+    // Both operands may be bytes: codes are those that depend on the columns.
     let last = kernel.stores.first()?.memlet.index.last()?;
     let in_columns = |load: usize| match &kernel.body[load].body {
         Body::Load { memlet, .. } => {

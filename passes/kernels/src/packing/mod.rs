@@ -1,4 +1,4 @@
-//! b[k, n] constant, read as [%k, %n]  =>  the same constant in panels of 32 columns, and the kernel that reads it so
+//! b[k, n] constant, read as [%k, %n]  =>  the constant in panels of 32 columns, and the kernel that reads them
 
 mod groups;
 
@@ -11,29 +11,30 @@ use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Memlet, St
 use sardonyx_dialects::scalar::ScalarFn;
 use std::ops::Range;
 
-/// How to pack operands, k by n each: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, zero where 32p + j ≥ n. The
-/// rows of a convolution's weights are counted by several digits, in the order in which the other factor lies best.
+/// How to pack operands of k by n each: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, and zero where
+/// 32p + j ≥ n. The row index of a convolution's weights has several digits, in the order that suits the other
+/// operand's layout.
 #[derive(Clone, Debug)]
 pub struct Packable {
-    /// One for each sum; two may be parts of one operand.
+    /// One per sum; two may be parts of the same operand.
     pub factors: Vec<PackedFactor>,
-    /// Reads the packed containers, of dims [k, n], in the factors' places.
+    /// Kernel that reads the packed containers, of dims [k, n], instead of the operands.
     pub kernel: Kernel,
 }
 
-/// A matrix within an operand.
+/// Matrix within an operand.
 #[derive(Clone, Debug)]
 pub struct PackedFactor {
     /// Index into the kernel's reads.
     pub operand: usize,
-    /// That of the packed container in the new kernel: the same, or behind all others.
+    /// Index of the packed container in the new kernel: the same, or after all others.
     pub packed: usize,
-    /// Rows and columns of that.
+    /// Rows and columns of the matrix.
     pub size: [i64; 2],
     pub window: Window,
 }
 
-/// The two factors of each product that a contraction sums; none where it sums something else.
+/// The two operands of each product that a contraction sums; `None` if it sums anything else.
 pub fn products(kernel: &Kernel) -> Option<Vec<[usize; 2]>> {
     let summed = kernel.body.iter().filter_map(|s| match &s.body {
         Body::Reduce { arg, .. } => Some(*arg),
@@ -51,10 +52,10 @@ pub fn products(kernel: &Kernel) -> Option<Vec<[usize; 2]>> {
     summed.map(factors).collect()
 }
 
-/// The factors of a contraction that would be read faster in panels, if they were constant; whether they are, the
-/// caller knows. Each is read by one load, at an index that moves with all inner variables and with outer ones that the
-/// common factor does not have; all sizes are constant. `None` also where the packed kernel would get no fast path from the
-/// target.
+/// The operands of a contraction that would be read faster in panels, provided that they are constant, which the caller
+/// checks. Each must be read by one load, at an index that depends on all inner variables and on outer variables that
+/// the common operand does not depend on; all sizes must be constant. `None` also if the packed kernel has no fast path
+/// on the target.
 pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
     match kernel.class() {
         Class::Contract => {}
@@ -69,7 +70,7 @@ pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
     };
     let [left, right] = products[0];
     let found = [right, left].into_iter().filter_map(with);
-    // Lanes run along the columns of the result; where both factors qualify, that decides.
+    // Lanes run along the columns of the result; this decides if both operands qualify.
     let along_lanes = |p: &Packable| {
         let load = &p.kernel.body[load_of(&p.kernel, p.factors[0].packed)].body;
         let Body::Load { memlet, .. } = load else { return false };
@@ -77,21 +78,21 @@ pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
     };
     let best = found.filter(|p| is_blocked(p, target)).max_by_key(along_lanes)?;
     let packed = lower(&best.kernel).ok()?;
-    // What no CPU computes in blocks is worth it for a GPU.
+    // A kernel that CPUs do not compute in blocks is packed for a GPU.
     (packed.words().is_none() || packed.pace().worth() >= worth(kernel)).then_some(best)
 }
 
-/// Whether the packed kernel gets a fast path.
+/// Whether the packed kernel has a fast path on the target.
 fn is_blocked(packable: &Packable, target: Target) -> bool {
     lower(&packable.kernel).is_ok_and(|l| l.is_blocked(target))
 }
 
-/// How fast a kernel's code is, where that is what decides: columns that lie apart in the result are written one by one.
+/// Estimated speed of a kernel's code; columns that are not contiguous in the result are written one by one.
 fn worth(kernel: &Kernel) -> f64 {
     lower(kernel).map_or(0.0, |lowered| lowered.pace().worth())
 }
 
-/// The memlet of an f32 load without a guard.
+/// Memlet of an unguarded f32 load.
 pub fn plain_load(kernel: &Kernel, k: usize) -> Option<&Memlet> {
     load_as(kernel, k, DType::F32)
 }
@@ -103,23 +104,23 @@ fn load_as(kernel: &Kernel, k: usize, dtype: DType) -> Option<&Memlet> {
     }
 }
 
-/// The first load of a container.
+/// Statement of the first load of a container.
 fn load_of(kernel: &Kernel, container: usize) -> usize {
     let reads = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == container);
     kernel.body.iter().position(reads).unwrap_or(0)
 }
 
-/// True where f32 is multiplied, whatever was loaded.
+/// Whether the load is multiplied as f32, whatever its own type.
 fn is_widened(kernel: &Kernel, load: usize) -> bool {
     let widens = |s: &Statement| matches!(s.body, Body::Convert(from, _) if from == load) && s.dtype == DType::F32;
     kernel.body[load].dtype == DType::F32 || kernel.body.iter().any(widens)
 }
 
-/// The kernel with these loads from panels, which are the second factors of the sums.
+/// Returns the kernel with `loads`, the right operands of the sums, reading from panels.
 fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> Option<Packable> {
     let common = kernel.narrow(common);
     let (dtypes, depth): (&[DType], usize) = match kernel.body[common].dtype {
-        // Narrow elements are widened one by one.
+        // Narrow floats are widened one by one.
         DType::F32 | DType::F16 if is_widened(kernel, common) => (&[DType::F32, DType::F16], 1),
         // Bytes are multiplied four at a time.
         DType::U8 | DType::I8 => (&[DType::U8, DType::I8], 4),
@@ -158,8 +159,7 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
     factors.iter().all(|f| f.size == factors[0].size).then_some(Packable { factors, kernel: packed })
 }
 
-/// The kernel with the variables that are summed over in the order of the operand's strides, the least innermost;
-/// strides that are not known count as large.
+/// Orders the reduction variables by the operand's strides, smallest innermost; unknown strides count as large.
 fn sorted_sums(kernel: &Kernel, operand: &Memlet) -> Kernel {
     let flat = flat(kernel, operand);
     let (n_outer, n_inner) = (kernel.outer.len(), kernel.inner.len());
@@ -176,20 +176,21 @@ fn sorted_sums(kernel: &Kernel, operand: &Memlet) -> Kernel {
     sorted
 }
 
-/// The number of the element that is read, over the iteration variables.
+/// Index of the element that is read, over the iteration variables.
 fn flat(kernel: &Kernel, memlet: &Memlet) -> Dim {
     let strides = kernel.reads[memlet.container].strides();
     memlet.index.iter().zip(strides).fold(Dim::constant(0), |sum, (index, stride)| sum + index.clone() * stride)
 }
 
-/// A load as a place in a matrix of k rows and n columns.
+/// A load as an element of a matrix of k rows and n columns.
 struct Matrix {
     window: Window,
     size: [i64; 2],
     index: [Dim; 2],
 }
 
-/// `summed`: the variables that count its rows. Those of `other`, the common factor, count none of its columns.
+/// Recognises a matrix. `summed` are the variables of its rows; its columns must not depend on variables of `other`,
+/// the common operand.
 fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet, summed: Range<usize>) -> Option<Matrix> {
     let container = &kernel.reads[memlet.container];
     if !container.is_plain() {
@@ -204,7 +205,7 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet, summed: Range<usize>
         flat = rest;
         let digit = Digit { var: v, stride: stride.as_const()?, extent: extent.as_const() };
         if digit.extent == Some(1) {
-            // Always 0.
+            // A variable of extent 1 is always 0.
             continue;
         }
         if summed.contains(&v) {
@@ -212,7 +213,7 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet, summed: Range<usize>
         } else if v >= n_outer && digit.stride != 0 {
             return None;
         } else if digit.stride != 0 {
-            // A variable of both factors is a batch: its matrices differ.
+            // A variable of both operands enumerates a batch of matrices.
             if other.index.iter().any(|d| d.symbols().iter().any(|s| **s == *symbol)) {
                 return None;
             }
@@ -226,10 +227,11 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet, summed: Range<usize>
     Some(Matrix { window, size: [k, n], index: [k_index, n_index] })
 }
 
-/// (extent, stride) of each digit; how many numbers there are, and the number.
+/// (extent, stride) of each digit; the number of values, and the value.
 type Digits = (Vec<(i64, i64)>, i64, Dim);
 
-/// Variables in their order as the digits of a number; neighbours that step like one are one digit.
+/// Treats variables, in their order, as the digits of a number; adjacent ones that step like a single one form one
+/// digit.
 fn digits(vars: Vec<Digit>) -> Option<Digits> {
     let mut digits: Vec<(i64, i64)> = vec![];
     let (mut count, mut number) = (1i64, Dim::constant(0));
@@ -248,14 +250,14 @@ fn digits(vars: Vec<Digit>) -> Option<Digits> {
     (whole && !digits.is_empty()).then_some((digits, count, number))
 }
 
-/// A variable that an address moves with.
+/// Variable that an address depends on.
 struct Digit {
     var: usize,
     stride: i64,
     extent: Option<i64>,
 }
 
-/// Variables whose strides are those of the digits of one number  =>  (stride of 1, how many numbers, the number)
+/// Variables whose strides are those of the digits of one number  =>  (stride of its unit, number of values, the value)
 fn one_number(mut digits: Vec<Digit>) -> Option<(i64, i64, Dim)> {
     digits.sort_by_key(|d| d.stride);
     let unit = digits.first()?.stride;

@@ -1,23 +1,23 @@
-//! the number of a point  =>  its iteration variables, in 32 bits where all numbers fit
+//! the number of a point  =>  its iteration variables, in 32 bits if all numbers fit
 
 use super::outer_points;
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::cx::{Cx, decode};
 
-/// `%ctaid.x · per_block`: the first item of the block.
+/// Returns `%ctaid.x · per_block`, the first item of the block.
 pub fn first_item(asm: &mut Ptx, per_block: i64) -> Val {
     let block = asm.special("%ctaid.x");
     let operands = [asm.name(block, 0), per_block.to_string()];
     asm.instruction(Ty::I64, "mul.wide.u32", &operands)
 }
 
-/// `%tid.x`, or another 32-bit number, as an index.
+/// Extends `%tid.x`, or another 32-bit number, to an index.
 pub fn index(asm: &mut Ptx, number: Val) -> Val {
     asm.cast(Cast::ExtUI, number, Elem::I64)
 }
 
-/// The outer variables of point `number`, the last one running fastest. A division of 64 bits costs a GPU about four
-/// times one of 32, so which one it is is decided by the number of points, for all threads alike.
+/// Outer variables of point `number`, with the last one as the fastest index. A 64-bit division costs a GPU about four
+/// times as much as a 32-bit one, so the number of points decides which one is used, uniformly for all threads.
 pub fn outer_point(cx: &Cx<Ptx>, asm: &mut Ptx, number: Val) -> Vec<Option<Val>> {
     let extents: Vec<Val> = (0..cx.def.outer.len()).map(|v| cx.extent(asm, v)).collect();
     let points = outer_points(cx.def);
@@ -56,14 +56,14 @@ fn decode_32(asm: &mut Ptx, number: Val, extents: &[Val]) -> Vec<Val> {
     out
 }
 
-/// Quotient and remainder of unsigned numbers.
+/// Quotient and remainder of unsigned integers.
 pub fn divide(asm: &mut Ptx, a: Val, b: Val) -> (Val, Val) {
     let quotient = asm.bin(Bin::DivUI, a, b);
     let product = asm.bin(Bin::MulI, quotient, b);
     (quotient, asm.bin(Bin::SubI, a, product))
 }
 
-/// The low 32 bits.
+/// Low 32 bits of a value.
 pub fn narrow(asm: &mut Ptx, v: Val) -> Val {
     match asm.known_int(v) {
         Some(n) => asm.int(n, Ty::I32),

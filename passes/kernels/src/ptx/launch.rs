@@ -1,39 +1,40 @@
-//! How an entry is launched: blocks, their clusters and shared memory, and the tensor maps that it is given
+//! Launch of an entry: its blocks, clusters and shared memory, and the tensor maps that it receives
 
 use sardonyx_base::Dim;
 
-/// Sizes that the launch knows are over `p0`, `p1`, …
+/// Launch configuration; sizes known only at the launch are expressions over `p0`, `p1`, …
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuLaunch {
-    /// Blocks, a multiple of the cluster; none where there is no work.
+    /// Number of blocks, a multiple of the cluster size; 0 if there is no work.
     pub grid: Dim,
-    /// Threads of a block.
+    /// Number of threads of a block.
     pub block: u32,
     /// Bytes of shared memory beyond what the entry declares.
     pub shared_bytes: u32,
-    /// Blocks that run at the same time and reach each other's shared memory.
+    /// Number of blocks that run concurrently and can access each other's shared memory.
     pub cluster: u32,
-    /// The entry takes them before its buffers, as `m0`, `m1`, …
+    /// Tensor maps, which the entry takes before its buffers as `m0`, `m1`, …
     pub tensor_maps: Vec<TensorMap>,
 }
 
-/// A matrix or stack of them in a buffer, of which an instruction copies whole tiles (`cuTensorMapEncodeTiled`).
+/// Matrix or stack of matrices in a buffer, of which an instruction copies whole tiles (`cuTensorMapEncodeTiled`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
-    /// Reads first.
+    /// Index of the buffer, reads first.
     pub buffer: usize,
-    /// Elements along each dimension, the innermost first.
+    /// Number of elements along each dimension, the innermost first.
     pub dims: Vec<Dim>,
-    /// From one element to the next along each dimension but the innermost.
+    /// Bytes from one element to the next along each dimension except the innermost.
     pub stride_bytes: Vec<Dim>,
-    /// Elements of a tile along each dimension.
+    /// Number of elements of a tile along each dimension.
     pub tile: Vec<u32>,
-    /// 32, 64 or 128 where pieces of 16 bytes change places within so many, so that columns of a tile lie in all banks.
+    /// Width of the swizzle, 32, 64 or 128 bytes, within which 16-byte chunks are permuted so that columns of a tile
+    /// use all banks.
     pub swizzle_bytes: Option<u32>,
 }
 
 impl GpuLaunch {
-    /// Blocks without clusters and with no shared memory but what they declare.
+    /// Launch without clusters, with only the shared memory that the entry declares.
     pub fn plain(grid: Dim, block: u32) -> GpuLaunch {
         GpuLaunch { grid, block, shared_bytes: 0, cluster: 1, tensor_maps: vec![] }
     }
@@ -43,7 +44,7 @@ impl GpuLaunch {
         (0..self.tensor_maps.len()).map(|i| format!("  .param .align 64 .b8 m{i}[128]"))
     }
 
-    /// Directives behind the parameters (PTX ISA, "Performance-Tuning Directives" and "Cluster Dimension Directives").
+    /// Directives after the parameters (PTX ISA, "Performance-Tuning Directives" and "Cluster Dimension Directives").
     pub fn directives(&self) -> String {
         let cluster = match self.cluster {
             1 => String::new(),

@@ -1,11 +1,11 @@
-//! a launch's block, cluster and shared memory  =>  within what the device's description allows
+//! a launch's block, cluster and shared memory  =>  checked against the limits in the device's description
 
 use super::GpuLaunch;
 use crate::device_spec::Figure;
 use crate::target::Target;
 use sardonyx_base::{Error, Result};
 
-/// A form that asks for more than there is would fail at the launch only. Errors: E0901.
+/// Checks a launch here, because exceeding a limit would otherwise fail only at the launch. Errors: E0901.
 pub fn check(target: Target, symbol: &str, launch: &GpuLaunch) -> Result<()> {
     let Some(gpu) = target.gpu() else {
         return Err(Error::defect(format!("PTX for {}, which is no GPU", target.name())));

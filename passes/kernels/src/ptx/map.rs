@@ -1,9 +1,9 @@
-//! store f(load …) at %0..: a thread computes neighbouring points, or points that lie a block's width apart
+//! store f(load …) at %0..: a thread computes consecutive points, or points that are a block's width apart
 //!
-//! Where every access along the innermost variable is to neighbours that begin on a common boundary, or to one
-//! element, a thread takes as many neighbours as 16 bytes hold, four at most. Whether parameters and addresses allow
-//! it is tested by values that are the same for all threads. Else the threads of a block take neighbouring points,
-//! one each at a time.
+//! If every access along the innermost variable is to aligned consecutive elements, or to a single element, a thread
+//! takes as many consecutive elements as fit into 16 bytes, but at most four. Values that are the same for all threads
+//! test whether parameters and addresses allow it. Otherwise the threads of a block take consecutive points, one each
+//! at a time.
 
 use super::index::{first_item, index, outer_point};
 use super::movement::{Launch, Steps, Traffic};
@@ -18,12 +18,12 @@ use crate::target::Target;
 
 const THREADS: i64 = 128;
 
-/// Points per thread where it takes them one by one.
+/// Number of points per thread if it takes them one by one.
 const TIMES: i64 = 4;
 
-/// Who takes which points.
+/// Assignment of points to threads.
 enum Plan {
-    /// Operands whose neighbours lie along different variables go through shared memory.
+    /// Operands that are contiguous along different variables go through shared memory.
     Tiles(Tile),
     Points(Option<Vectors>),
 }
@@ -79,7 +79,7 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, vectors: Option<&Vectors>) -> Form {
         vec![]
     };
     asm.if_else(whole, &[], all, |asm| {
-        // The last points of the launch, which do not fill a vector; or all, where they are not aligned.
+        // Covers the last points of the launch, which do not fill a vector, or all points if they are not aligned.
         let one = asm.i64(1);
         let (start, end) = (asm.select(aligned, own, start), asm.select(aligned, n, end));
         let step = asm.select(aligned, one, step);
@@ -111,7 +111,7 @@ fn vectors(def: &KernelDef) -> Option<Vectors> {
     if last > 0 { vectors.divides(def.outer[last]) } else { Some(vectors) }
 }
 
-/// What the warps of a launch request.
+/// Requests of a launch's warps.
 fn requests(launch: &Launch, vectors: Option<&Vectors>) -> Vec<Traffic> {
     let mut traffic = vec![Traffic::default(); launch.buffers()];
     let extents: Vec<i64> = (0..launch.def.n_vars()).map(|v| launch.extent(v)).collect();

@@ -1,8 +1,8 @@
-//! flow kernel  =>  PTX: one entry per kernel, and how it is launched
+//! flow kernel  =>  PTX: one entry per kernel, and its launch configuration
 //!
 //! An entry takes the addresses of its buffers (reads first), its integer parameters, and the address of the status
-//! word. Blocks and grids have one dimension. What a kernel computes is written by the same code as for a CPU
-//! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
+//! word. Blocks and grids have one dimension. The computation of a kernel is emitted by the same code as for a CPU
+//! (`eval`, `memory`, `scalar`, `math`); what differs here is how work is assigned to blocks and threads: the *forms*.
 
 pub mod attention;
 pub mod gemm;
@@ -35,20 +35,20 @@ pub struct PtxKernel {
     pub launch: GpuLaunch,
 }
 
-/// What a form decides before the entry is written.
+/// Properties of an entry that its form determines.
 pub struct Form {
     pub launch: GpuLaunch,
-    /// Shared variables, in PTX.
+    /// Declarations of shared variables, in PTX.
     pub variables: String,
-    /// One block of a multiprocessor may take all of its registers: the assembler would rather spill some.
+    /// Whether one block may use all registers of a multiprocessor; otherwise the assembler would spill some.
     pub wide: bool,
 }
 
-/// Bytes of shared memory that an entry may declare; more is asked for at the launch.
+/// Maximum bytes of shared memory that an entry may declare; more must be requested at the launch.
 const STATIC_MAX: i64 = 48 * 1024;
 
 impl Form {
-    /// The name of so much shared memory, its declaration in the entry, and what a launch must ask for.
+    /// Name of `bytes` of shared memory, its declaration in the entry, and the bytes that a launch must request.
     fn shared(bytes: i64) -> (&'static str, String, u32) {
         match bytes <= STATIC_MAX {
             true => ("tiles", format!("  .shared .align 128 .b8 tiles[{bytes}];\n"), 0),
@@ -56,22 +56,22 @@ impl Form {
         }
     }
 
-    /// `per_block` of the items for a block of so many threads.
+    /// Form with blocks of `threads` threads, each of which takes `per_block` items.
     fn of_items(items: &Dim, per_block: i64, threads: i64) -> Form {
         let grid = items.ceildiv(&Dim::constant(per_block));
         Form { launch: GpuLaunch::plain(grid, threads as u32), variables: String::new(), wide: false }
     }
 }
 
-/// How a GPU computes one kernel: made once per kernel and target.
+/// Plan of a kernel for a GPU, created once per kernel and target.
 pub trait GpuPlan {
-    /// What a launch requests from memory.
+    /// Memory requests of a launch.
     fn requests(&self, launch: &Launch) -> Vec<Traffic>;
 
     /// Writes the code of one block.
     fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form;
 
-    /// Whether products are those of tensor cores.
+    /// Whether products run on tensor cores.
     fn is_on_tensor_cores(&self) -> bool {
         false
     }
@@ -84,10 +84,10 @@ pub struct GpuKernel<'a> {
     pub plan: Box<dyn GpuPlan>,
 }
 
-/// What entries call the shared memory that is asked for at their launch.
+/// Name of the shared memory that is requested at the launch.
 const DYNAMIC: &str = "dynamic";
 
-/// A module of several entries.
+/// Text of a module with several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
     let name = target.ptx().unwrap_or_default();
     let mut head = format!(".version 8.0\n.target {name}\n.address_size 64\n");
@@ -98,7 +98,8 @@ pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
 }
 
 impl GpuKernel<'_> {
-    /// The kernel as a PTX entry. Errors: E0202 for sizes that the grid cannot express.
+    /// Emits the kernel as a PTX entry. Errors: E0202 for sizes that the grid cannot express, E0901 for launches beyond
+    /// the device's limits.
     pub fn emit(&self, symbol: &str) -> Result<PtxKernel> {
         let mut asm = Ptx::default();
         let form = self.plan.emit(&arguments(&mut asm, self.def), &mut asm);
@@ -112,7 +113,7 @@ impl GpuKernel<'_> {
         Ok(kernel)
     }
 
-    /// Per buffer, reads first, what a launch with these parameters moves.
+    /// Traffic of each buffer, reads first, for a launch with these parameters.
     pub fn movement(&self, params: &[i64]) -> Vec<Traffic> {
         let launch = Launch::new(self.def, params);
         let mut traffic = self.plan.requests(&launch);

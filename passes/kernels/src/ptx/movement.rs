@@ -1,8 +1,8 @@
-//! a form, the parameters of a launch  =>  sectors of 32 bytes per buffer: what is requested, and what must move
+//! a form, the parameters of a launch  =>  sectors of 32 bytes per buffer: what is requested, and what must be moved
 //!
-//! *Scheduled* is what the threads' instructions request: per warp instruction the distinct sectors that its lanes
-//! touch, summed over the launch. *Algebraic* is the number of distinct sectors of a buffer that the kernel touches
-//! at all, which no form can go below. Both take buffers to begin on a boundary of 64 bytes.
+//! *Scheduled* traffic is what the threads' instructions request: the distinct sectors that the lanes of each warp
+//! instruction touch, summed over the launch. *Algebraic* traffic is the number of distinct sectors of a buffer that
+//! the kernel touches at all, a lower bound for every form. Both assume that buffers are aligned to 64 bytes.
 
 use crate::def::*;
 use crate::scalar;
@@ -11,41 +11,42 @@ use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
 pub const SECTOR_BYTES: i64 = 32;
 
-/// Threads of a warp.
+/// Number of threads of a warp.
 const WARP: usize = 32;
 
-/// The movement of one buffer, in sectors.
+/// Traffic of one buffer, in sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub scheduled: i64,
     pub algebraic: i64,
-    /// Data decide what is touched (an index or a guard is read from memory): both are estimates.
+    /// Whether data determine what is touched (an index or a guard is read from memory): both numbers are then
+    /// estimates.
     pub from_data: bool,
 }
 
-/// A kernel with the sizes of one launch.
+/// A kernel with the parameters of one launch.
 pub struct Launch<'a> {
     pub def: &'a KernelDef,
     deps: Vec<VarSet>,
     params: &'a [i64],
 }
 
-/// Warp instructions that access memory in one way: `n` steps, each with a point per lane.
+/// Warp instructions that access memory in the same pattern: `n` steps, each with a point per lane.
 pub struct Steps<'a> {
     pub n: i64,
-    /// The iteration variables of a lane's first element at a step; none where the lane does nothing.
+    /// Iteration variables of a lane's first element at a step; `None` if the lane is idle.
     pub point: &'a dyn Fn(i64, usize) -> Option<Vec<i64>>,
-    /// The variable that a lane's elements run along, and how many they are.
+    /// Variable that a lane's elements run along, and their number.
     pub along: usize,
     pub width: i64,
-    /// Whether a lane's neighbours in memory are moved by one instruction.
+    /// Whether one instruction moves all consecutive elements of a lane.
     pub whole: bool,
 }
 
-/// Warps looked at: more are sampled evenly.
+/// Maximum number of steps examined; more are sampled evenly.
 const STEPS_MAX: i64 = 1024;
 
-/// Points at which a guard is evaluated, likewise.
+/// Maximum number of points at which a guard is evaluated; more are sampled evenly.
 const POINTS_MAX: i64 = 1 << 16;
 
 impl<'a> Launch<'a> {
@@ -72,14 +73,14 @@ impl<'a> Launch<'a> {
         self.def.reads.len() + self.def.writes.len()
     }
 
-    /// Adds the sectors that one access requests in all steps.
+    /// Adds the sectors that one access requests over all steps.
     pub fn count(&self, traffic: &mut [Traffic], access: Touch, steps: &Steps) {
         let t = &mut traffic[access.buffer(self.def)];
         t.from_data |= access.depends_on_data(self);
         let (n, unit) = (steps.n.min(STEPS_MAX), access.bytes(self.def));
         let moves = self.def.access_vars(access.access, &self.deps) >> steps.along & 1 == 1;
         let stride = if moves { self.stride(access.access, steps.along) } else { Some(0) };
-        // Elements per instruction, and instructions.
+        // Elements per instruction, and number of instructions.
         let (together, times) = match stride {
             Some(0) => (1, 1),
             Some(1) if steps.whole => (steps.width, 1),
@@ -110,12 +111,12 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// The variables that move an access.
+    /// Set of variables that an access depends on.
     pub fn vars(&self, touch: Touch) -> VarSet {
         self.def.access_vars(touch.access, &self.deps)
     }
 
-    /// How an access moves with a variable, where it is linear in it.
+    /// Stride of an access along a variable, if it is linear in it.
     fn stride(&self, access: &Access, var: usize) -> Option<i64> {
         let computed = access.computed.iter().any(|c| self.expr_vars(&c.expr) >> var & 1 == 1);
         (!computed && access.coords.len() == 1).then(|| self.size(access.stride(var)))
@@ -129,7 +130,8 @@ impl<'a> Launch<'a> {
         })
     }
 
-    /// The element that is accessed at a point. An index from data is taken to be anything below its limit.
+    /// Index of the element that is accessed at a point. A data-dependent index is replaced by an arbitrary one below
+    /// its limit.
     pub fn element(&self, access: &Access, storage: &Storage, point: &[i64]) -> i64 {
         let line = |l: &Linear| {
             let terms = l.strides.iter().zip(point).map(|(s, v)| self.size(*s) * v);
@@ -168,7 +170,7 @@ impl<'a> Launch<'a> {
         d.eval(&value).ok()
     }
 
-    /// An integer statement that does not depend on data.
+    /// Value of an integer statement, if it does not depend on data.
     fn whole_number(&self, k: usize, point: &[i64]) -> Option<i64> {
         match &self.def.body[k].op {
             Op::Const(bits) => Some(f64::from_bits(*bits) as i64),
@@ -179,7 +181,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Whether a guard holds, where it does not depend on data.
+    /// Truth of a guard, if it does not depend on data.
     fn holds(&self, k: usize, point: &[i64]) -> Option<bool> {
         let Op::Apply { f, args } = &self.def.body[k].op else { return None };
         let number = |k: &usize| self.whole_number(*k, point);
@@ -195,11 +197,11 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Distinct sectors of a buffer, where its accesses do not overlap otherwise than by being equal.
+    /// Number of distinct sectors of a buffer, assuming that accesses overlap only if they are equal.
     pub fn algebraic(&self, buffer: usize) -> i64 {
         let mut seen: Vec<&Access> = vec![];
         let (mut elements, mut end) = (0, 0);
-        // Of a launch with any number of work items.
+        // The conditions do not depend on the number of work items.
         let footprint = self.def.footprint(Dim::symbol("grid"));
         let touches = self.touches();
         for (touch, ways) in touches.iter().zip(&footprint.accesses) {
@@ -209,7 +211,7 @@ impl<'a> Launch<'a> {
             seen.push(touch.access);
             let moved = self.def.access_vars(touch.access, &self.deps);
             let points = self.points(moved, touch.guard);
-            // What the buffer must at least be long is one of the demands.
+            // One of the conditions is the minimum length of the buffer.
             let name = format!("b{buffer}");
             let demand = |d: &Dim| d.linear_in(&name).filter(|(c, _)| c.is_const(1)).map(|(_, rest)| -self.dim(&rest));
             let long = ways.iter().filter_map(|w| w.iter().find_map(demand)).min();
@@ -222,7 +224,7 @@ impl<'a> Launch<'a> {
         if empty { 0 } else { (elements.min(end) * bytes + SECTOR_BYTES - 1) / SECTOR_BYTES }
     }
 
-    /// How many values variables take together, as far as a guard allows.
+    /// Number of values that variables take together, as far as a guard allows.
     fn points(&self, vars: VarSet, guard: Option<usize>) -> i64 {
         let within = guard.map_or(0, |g| self.deps[g]) & vars;
         let extents: Vec<i64> = (0..self.def.n_vars()).map(|v| self.extent(v)).collect();
@@ -245,7 +247,7 @@ impl<'a> Launch<'a> {
         product(vars & !within).saturating_mul(passing as i64)
     }
 
-    /// Loads in the order of the body, then stores.
+    /// All loads in the order of the body, then all stores.
     pub fn touches(&self) -> Vec<Touch<'_>> {
         let loads = self.def.body.iter().enumerate().filter_map(|(k, s)| match &s.op {
             Op::Load { access, guard } => Some(Touch { access, guard: *guard, statement: Some(k) }),

@@ -1,16 +1,16 @@
-//! accesses along a variable  =>  whether pairs of neighbours exist together, and lie in memory as one
+//! accesses along a variable  =>  whether adjacent pairs exist together, and are aligned in memory
 
 use super::movement::Launch;
 use crate::asm::{Asm, Bin, CmpI, Ptx, Ty};
 use crate::cx::Cx;
 use crate::def::*;
 
-/// Whether two neighbouring columns exist together, and lie in memory as one.
+/// Whether two adjacent columns exist together, and are aligned in memory as a unit.
 pub enum Pairs {
-    /// They exist together; what lies together is known per access.
+    /// They always exist together; alignment is known per access.
     Always,
     Never,
-    /// Both, where these parameters are even.
+    /// Both hold if these parameters are even.
     When(Vec<usize>),
 }
 
@@ -30,7 +30,7 @@ impl Pairs {
         }
     }
 
-    /// Whether a launch takes pairs as a whole; absent where that is known per access.
+    /// Whether a launch accesses pairs as a unit; `None` if that is known per access.
     pub fn are_even(&self, launch: &Launch) -> Option<bool> {
         match self {
             Pairs::Always => None,
@@ -39,8 +39,8 @@ impl Pairs {
         }
     }
 
-    /// The code for each way, of which the launch takes one: whether no pair is cut, and whether all pairs are whole in
-    /// memory.
+    /// Emits the code for each case, one of which the launch takes. `each` gets whether no pair is cut off, and whether
+    /// all pairs are aligned in memory.
     pub fn choose(&self, cx: &Cx<Ptx>, asm: &mut Ptx, each: &dyn Fn(&mut Ptx, (bool, bool))) {
         match self {
             Pairs::Always => each(asm, (true, false)),

@@ -1,11 +1,11 @@
-//! r = reduce f(load …); store g(r, load …): a warp computes one row, or a block one or 32
+//! r = reduce f(load …); store g(r, load …): a warp computes one row, or a block computes one or 32
 //!
-//! Threads of a team take neighbouring elements of a row and combine their results. Where a row fits into their
-//! registers each element is loaded and computed once, whatever number of reductions follow each other; where it does
-//! not, each stage passes over it again. Which of the two, and whether 16 bytes go at once, is decided here where the
-//! row's length is known and else at the beginning of the kernel, for all threads alike. Where neighbouring rows are
-//! neighbours in memory and the elements of a row are not, each lane has a row, of which each warp of a block takes
-//! every eighth element.
+//! The threads of a team take consecutive elements of a row and combine their results. If a row fits into their
+//! registers, each element is loaded and computed once, however many reductions follow each other; otherwise each stage
+//! traverses the row again. The choice, and whether 16 bytes are moved at once, is made at compile time if the row's
+//! length is known, else at the beginning of the kernel, uniformly for all threads. If adjacent rows are contiguous in
+//! memory and the elements of a row are not, each lane has a row, of which each warp of a block takes every eighth
+//! element.
 
 mod movement;
 
@@ -25,19 +25,19 @@ use crate::stages::Stages;
 use crate::target::Target;
 use sardonyx_base::DType;
 
-/// Threads of a block.
+/// Number of threads of a block.
 const BLOCK: i64 = 128;
 
-/// Threads of a block that has one row.
+/// Number of threads of a block that has one row.
 const BLOCK_OF_ONE: i64 = 256;
 
-/// Registers of 32 bits that a thread keeps values of a row in.
+/// Number of 32-bit registers in which a thread keeps values of a row.
 const KEPT_MAX: i64 = 32;
 
-/// How the elements of a row are gone through.
+/// Strategy for traversing the elements of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// Kept in registers: so many times `width` neighbours per thread.
+    /// Kept in registers: `times` times `width` consecutive elements per thread.
     Kept { times: i64, width: i64 },
     /// Loaded again by each stage.
     Again { width: i64 },
@@ -46,12 +46,12 @@ pub enum Way {
 /// What is known about a kernel before its launch.
 pub struct Plan {
     pub stages: Stages,
-    /// Threads of a row.
+    /// Number of threads of a row.
     pub threads: i64,
-    /// Whether the lanes of a warp have rows of their own.
+    /// Whether each lane of a warp has its own row.
     pub columns: bool,
-    /// In order of preference, each with the longest row that it takes and whether it needs aligned vectors. The last
-    /// one takes every row.
+    /// Strategies in order of preference, each with the longest row that it supports and whether it needs aligned
+    /// vectors. The last one supports every row.
     pub ways: Vec<(Way, i64, bool)>,
     pub vectors: Option<Vectors>,
 }
@@ -84,7 +84,7 @@ fn plan(def: &KernelDef) -> Plan {
         ways.push((Way::Again { width }, i64::MAX, true));
     }
     if is_kept && fits(1) && (width == 1 || length.is_none()) {
-        // Without vectors there are as many instructions as elements: half as many are kept.
+        // Without vectors there are as many instructions as elements, so half as many elements are kept.
         let times = if length.is_some() { times(1) } else { ceil(times(1), 2) };
         ways.push((Way::Kept { times, width: 1 }, threads * times, false));
     }
@@ -95,7 +95,7 @@ fn plan(def: &KernelDef) -> Plan {
 }
 
 impl Plan {
-    /// Rows of a block, and its threads.
+    /// Number of rows of a block, and of its threads.
     fn block(&self) -> (i64, i64) {
         match self.threads {
             _ if self.columns => (WARP, BLOCK_OF_ONE),
@@ -109,7 +109,7 @@ fn ceil(a: i64, b: i64) -> i64 {
     (a + b - 1) / b
 }
 
-/// Registers that one element takes from one stage to the next.
+/// Number of registers that one element takes between stages.
 fn registers(def: &KernelDef, stages: &Stages) -> i64 {
     let evaluated = stages.evaluated(def, |k| is_kept(def, stages, k));
     let roots = stages.roots(def);
@@ -120,14 +120,14 @@ fn registers(def: &KernelDef, stages: &Stages) -> i64 {
             let used = evaluated[stage..].iter().flatten().any(|user| def.operands(*user).contains(k));
             used || roots.iter().any(|(s, root)| *s >= stage && root == k)
         };
-        // Computing with f64 takes many registers beside those that are kept.
+        // Computing with f64 takes many registers besides those that are kept.
         let size = |k: usize| if scalar::register(def.body[k].dtype).bits() == 64 { 4 } else { 1 };
         kept.filter(later).map(size).sum::<i64>()
     };
     (1..stages.n).map(at).max().unwrap_or(0).max(1)
 }
 
-/// What has been read from memory, or computed from it, per element.
+/// Whether a statement is read from memory, or computed from what is, per element.
 pub fn is_kept(def: &KernelDef, stages: &Stages, k: usize) -> bool {
     let read = |k: usize| matches!(def.body[k].op, Op::Load { .. });
     stages.point[k] && (read(k) || def.operands(k).into_iter().any(|a| is_kept(def, stages, a)))
@@ -152,7 +152,7 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
     let (per_block, threads) = plan.block();
     let (first, n) = (first_item(asm, per_block), cx.dim(asm, &rows));
     let (thread, (warp, lane)) = (asm.special("%tid.x"), warp_and_lane(asm));
-    // The number of the row within the block, and of the thread within the row.
+    // Index of the row within the block, and of the thread within the row.
     let (row, thread) = match plan.threads {
         _ if plan.columns => (lane, warp),
         WARP => (warp, lane),
@@ -169,7 +169,7 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
         choose(cx, asm, plan, &team, &point, 0, &mut variables);
     };
     if plan.columns {
-        // Barriers want all threads: those without a row stand at the last one and touch nothing of it.
+        // Barriers need all threads: those without a row use the last one, but access none of its elements.
         let one = asm.i64(1);
         let last = asm.bin(Bin::SubI, n, one);
         let item = asm.bin(Bin::MinSI, item, last);
@@ -177,14 +177,14 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
     } else {
         asm.if_then(inside, |asm| start(asm, item, None));
     }
-    // Elements that are computed with in another type than they are kept in take registers beside those: for these alone
-    // the assembler spills rather than have fewer blocks at a time.
+    // Elements that are computed in another type than the kept one take additional registers: only for these would the
+    // assembler spill rather than run fewer blocks at a time.
     let keeps = plan.ways.iter().any(|(way, ..)| matches!(way, Way::Kept { .. }));
     let wide = keeps && cx.def.body.iter().any(|s| s.dtype.is_float() && s.dtype != DType::F32);
     Form { variables, wide, ..Form::of_items(&rows, per_block, threads) }
 }
 
-/// The first way whose conditions hold.
+/// Emits the choice of the first strategy whose conditions hold.
 fn choose(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan, team: &Team, point: &Point, from: usize, variables: &mut String) {
     let (way, longest, whole) = plan.ways[from];
     let extent = cx.extent(asm, cx.def.n_point_vars() - 1);
@@ -216,7 +216,7 @@ fn choose(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan, team: &Team, point: &Point, 
     variables.push_str(&first);
 }
 
-/// One row in one way.
+/// Computes one row with one strategy.
 fn through(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan, team: &Team, mut point: Point, way: Way, variables: &mut String) {
     let (Way::Kept { width, .. } | Way::Again { width }) = way;
     let mut parts = parts(cx, asm, team, way);
@@ -254,7 +254,7 @@ fn through(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan, team: &Team, mut point: Poi
 /// Elements of a row that a thread keeps.
 struct Part {
     point: Point,
-    /// Whether the row has them, where it may not.
+    /// Whether the elements may be beyond the end of the row.
     bounded: bool,
 }
 
@@ -276,7 +276,7 @@ fn parts(cx: &Cx<Ptx>, asm: &mut Ptx, team: &Team, way: Way) -> Vec<Part> {
 }
 
 impl Part {
-    /// Values of the whole row; and what can be computed again without memory is forgotten.
+    /// Takes over the values of the whole row, and drops those that can be recomputed without memory.
     fn takes(&mut self, cx: &Cx<Ptx>, plan: &Plan, row: &Point) {
         for k in 0..cx.def.body.len() {
             if !plan.stages.point[k] {
@@ -291,7 +291,7 @@ impl Part {
     }
 }
 
-/// A stage of the parts, each within the condition of the one before it: a short row is done early.
+/// Runs a stage on the parts, each nested in the condition of the previous one, so that short rows end early.
 fn each_part(cx: &Cx<Ptx>, asm: &mut Ptx, pass: &Pass, team: &Team, parts: &mut [Part], totals: &[Val]) {
     let Some((part, rest)) = parts.split_first_mut() else { return };
     let last = cx.def.n_point_vars() - 1;
@@ -312,7 +312,7 @@ fn each_part(cx: &Cx<Ptx>, asm: &mut Ptx, pass: &Pass, team: &Team, parts: &mut 
     asm.if_then(inside, body);
 }
 
-/// A stage as loops over the inner variables, the threads side by side along the last one.
+/// A stage as loops over the inner variables, with the threads side by side along the last one.
 struct Walk<'a> {
     cx: &'a Cx<'a, Ptx>,
     pass: &'a Pass<'a>,

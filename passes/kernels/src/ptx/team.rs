@@ -1,6 +1,6 @@
-//! Threads that share a row: a warp, or all threads of a block; or the warps of a block, whose lanes have rows each
+//! Threads that share a row: a warp, or all threads of a block; or the warps of a block, each of whose lanes has a row
 //!
-//! Each thread has the result of a reduction at its end.
+//! After a reduction each thread has the result.
 
 use crate::asm::{Asm, Bin, CmpI, Elem, Ptx, Ty, Val};
 use crate::reduce::combine;
@@ -9,18 +9,18 @@ use sardonyx_dialects::scalar::ReduceFn;
 
 pub const WARP: i64 = 32;
 
-/// Who works on one row.
+/// Threads that work on one row.
 #[derive(Clone, Copy)]
 pub struct Team {
-    /// Threads of one row.
+    /// Number of threads of one row.
     pub threads: i64,
-    /// This thread's number among them, an index.
+    /// Index of this thread among them.
     pub thread: Val,
-    /// Where the lanes of a warp have rows of their own: whether this one has.
+    /// Set if each lane of a warp has its own row: whether this lane has one.
     pub has_row: Option<Val>,
 }
 
-/// A partial result of each thread: of statement `k`.
+/// Partial result of each thread, for statement `k`.
 pub struct Partial {
     pub k: usize,
     pub f: ReduceFn,
@@ -29,7 +29,8 @@ pub struct Partial {
 }
 
 impl Team {
-    /// The results, the same in each thread of a row; the shared variables that were needed go into `variables`.
+    /// Returns the results, equal in all threads of a row; declarations of shared variables are appended to
+    /// `variables`.
     pub fn reduce(&self, asm: &mut Ptx, partials: Vec<Partial>, variables: &mut String) -> Vec<Val> {
         if self.has_row.is_some() {
             return self.reduce_columns(asm, &partials, variables);
@@ -55,7 +56,7 @@ impl Team {
         partials.iter().zip(parts).map(|(p, v)| exchange(asm, p, v, warps)).collect()
     }
 
-    /// Each warp has a part of 32 rows.
+    /// Reduction if each warp has a part of 32 rows.
     fn reduce_columns(&self, asm: &mut Ptx, partials: &[Partial], variables: &mut String) -> Vec<Val> {
         if partials.is_empty() {
             return vec![];
@@ -80,27 +81,27 @@ impl Team {
         results
     }
 
-    /// The one thread that writes what is stored per row.
+    /// Whether this is the thread that writes the stores of its row.
     pub fn is_first(&self, asm: &mut Ptx) -> Val {
         let zero = asm.i64(0);
         let first = asm.cmpi(CmpI::Eq, self.thread, zero);
         self.has_row.map_or(first, |has| asm.bin(Bin::AndI, first, has))
     }
 
-    /// How far a thread goes along a row: nowhere without one.
+    /// End of a thread's range along a row: 0 if it has no row.
     pub fn length(&self, asm: &mut Ptx, extent: Val) -> Val {
         let zero = asm.i64(0);
         self.has_row.map_or(extent, |has| asm.select(has, extent, zero))
     }
 }
 
-/// The number of the warp in the block, and of the thread in the warp.
+/// Index of the warp in the block, and of the thread in the warp.
 pub fn warp_and_lane(asm: &mut Ptx) -> (Val, Val) {
     let (thread, five) = (asm.special("%tid.x"), asm.int(5, Ty::I32));
     (asm.bin(Bin::ShRUI, thread, five), asm.special("%laneid"))
 }
 
-/// Combines with the threads n/2, n/4, … away: each of `n` has the whole result, the same but for the sign of 0.
+/// Combines with the threads n/2, n/4, … away: each of `n` gets the whole result, equal up to the sign of 0.
 fn exchange(asm: &mut Ptx, p: &Partial, mut v: Val, n: i64) -> Val {
     let mut away = n / 2;
     while away > 0 {
@@ -111,7 +112,7 @@ fn exchange(asm: &mut Ptx, p: &Partial, mut v: Val, n: i64) -> Val {
     v
 }
 
-/// A shared array of partial results. Each reduction has its own: one barrier is enough for it.
+/// Shared array of partial results. Each reduction has its own array, so that one barrier is enough.
 struct Place {
     name: String,
     elem: Elem,

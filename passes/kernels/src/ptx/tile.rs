@@ -1,8 +1,8 @@
-//! store f(load a[…, %y, %x]) at […, %x, %y]: a block turns a tile of 32 × 32 points in shared memory
+//! store f(load a[…, %y, %x]) at […, %x, %y]: a block transposes a tile of 32 × 32 points in shared memory
 //!
-//! What is read in one order and written in another goes through a tile whose rows are 33 elements apart: threads of
-//! a warp are neighbours in memory on both sides, and never on one bank. Everything but those loads is evaluated as
-//! the results are written.
+//! Values that are read in one order and written in another go through a tile whose rows are 33 elements apart: the
+//! threads of a warp access contiguous memory on both sides, and never the same bank. Everything except those loads is
+//! evaluated when the results are written.
 
 use super::Form;
 use super::index::{divide, index, narrow};
@@ -16,17 +16,17 @@ use sardonyx_base::Dim;
 
 const SIDE: i64 = 32;
 
-/// Threads of a block: each has four points.
+/// Number of threads of a block; each has four points.
 const THREADS: i64 = 256;
 const ROWS: i64 = THREADS / SIDE;
 
-/// Tiles at most, of 8 · 33 · 32 bytes each.
+/// Maximum number of tiles, of at most 8 · 33 · 32 bytes each.
 const TILES_MAX: usize = 4;
 
-/// Below this a tile would be mostly empty.
+/// Minimum extent of both variables; below it, a tile would be mostly empty.
 const EXTENT_MIN: i64 = 8;
 
-/// Two variables, and the loads that are to neighbours along `x` where the stores are along `y`.
+/// Two variables, and the loads that are contiguous along `x` while the stores are contiguous along `y`.
 pub struct Tile {
     x: usize,
     y: usize,
@@ -62,7 +62,8 @@ fn load(k: usize, step: &Step) -> Option<(usize, &Access)> {
 }
 
 impl Tile {
-    /// What blocks are numbered by, the last one running fastest: the other variables, tiles along x, tiles along y.
+    /// Extents that blocks are numbered by, with the last one as the fastest index: the other variables, tiles along x,
+    /// tiles along y.
     fn blocks(&self, def: &KernelDef) -> Vec<Dim> {
         let others = (0..def.n_vars()).filter(|v| *v != self.x && *v != self.y).map(|v| def.extent(v).dim());
         let tiles = [self.x, self.y].map(|v| def.extent(v).dim().ceildiv(&Dim::constant(SIDE)));
@@ -104,7 +105,8 @@ pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, tile: &Tile) -> Form {
     Form { variables, ..Form::of_items(&grid, 1, THREADS) }
 }
 
-/// The variables at the tile's first point. A launch has fewer than 2^31 blocks, so their numbers have 32 bits.
+/// Sets the other variables, and returns the tile's first x and y. A launch has fewer than 2^31 blocks, so 32 bits
+/// suffice.
 fn corner(cx: &Cx<Ptx>, asm: &mut Ptx, tile: &Tile, point: &mut Point) -> [Val; 2] {
     let blocks = tile.blocks(cx.def);
     let others: Vec<usize> = (0..cx.def.n_vars()).filter(|v| *v != tile.x && *v != tile.y).collect();
@@ -127,7 +129,7 @@ fn corner(cx: &Cx<Ptx>, asm: &mut Ptx, tile: &Tile, point: &mut Point) -> [Val; 
     [numbers[others.len()], numbers[others.len() + 1]].map(|n| asm.bin(Bin::MulI, n, side))
 }
 
-/// The points of one thread.
+/// Points of one thread.
 struct Own<'a> {
     tile: &'a Tile,
     corner: [Val; 2],
@@ -136,8 +138,8 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// The thread's point number `time`, where there is one: of those whose threads lie along x, or along y. The body
-    /// gets the number of the point's place in the tile.
+    /// Calls `body` at the thread's point number `time`, if it exists, with the threads side by side along y or along
+    /// x. `body` also gets the index of the point in the tile.
     fn at(
         &self,
         cx: &Cx<Ptx>,
@@ -167,7 +169,7 @@ impl Own<'_> {
     }
 }
 
-/// A shared tile for the values of a load: where it begins, and what they are.
+/// Shared tile for the values of a load: its address and element type.
 fn place(cx: &Cx<Ptx>, asm: &mut Ptx, k: usize, variables: &mut String) -> (Val, Elem) {
     let elem = scalar::register(cx.def.body[k].dtype);
     let bytes = SIDE * (SIDE + 1) * bytes(elem);
@@ -185,7 +187,7 @@ fn element(asm: &mut Ptx, (base, elem): (Val, Elem), within: Val) -> Val {
     asm.bin(Bin::AddI, base, offset)
 }
 
-/// What the warps of a launch request.
+/// Requests of a launch's warps.
 pub fn requests(launch: &Launch, tile: &Tile) -> Vec<Traffic> {
     let mut traffic = vec![Traffic::default(); launch.buffers()];
     let blocks: Vec<i64> = tile.blocks(launch.def).iter().map(|d| launch.dim(d)).collect();

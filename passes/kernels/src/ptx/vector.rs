@@ -1,4 +1,4 @@
-//! accesses along a variable  =>  how many neighbours a thread may take at once, and what must hold for it
+//! accesses along a variable  =>  number of consecutive elements per thread access, and the conditions for it
 
 use super::movement::Launch;
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
@@ -6,7 +6,7 @@ use crate::cx::Cx;
 use crate::def::*;
 use crate::scalar;
 
-/// Neighbours along a variable, moved up to 16 bytes at once.
+/// Consecutive elements along a variable, moved up to 16 bytes at once.
 pub struct Vectors {
     pub width: i64,
     /// Parameters that must be multiples of the width.
@@ -14,7 +14,7 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// Where along the variable every access is to neighbours or to one element, and nothing constant forbids it.
+    /// Vectors along a variable, if every access is contiguous or constant along it and no constant rules them out.
     pub fn along(def: &KernelDef, var: usize) -> Option<Vectors> {
         let deps = def.dependences();
         let moved = |set: VarSet| set >> var & 1 == 1;
@@ -49,7 +49,7 @@ impl Vectors {
         Some(vectors)
     }
 
-    /// The same, where a size must be a multiple of the width too.
+    /// Additionally requires a size to be a multiple of the width.
     pub fn divides(mut self, size: Size) -> Option<Vectors> {
         match size {
             Size::Const(c) if c % self.width != 0 => return None,
@@ -60,7 +60,7 @@ impl Vectors {
         Some(self)
     }
 
-    /// Whether parameters and addresses are as they must be: the same for all threads.
+    /// Tests whether parameters and addresses satisfy the conditions; uniform over all threads.
     pub fn test(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Val {
         let buffers: Vec<Val> = cx.reads.iter().chain(&cx.writes).copied().collect();
         let addresses = buffers.iter().map(|b| asm.cast(Cast::Bitcast, *b, Elem::I64)).collect();
@@ -71,13 +71,13 @@ impl Vectors {
         asm.cmpi(CmpI::Eq, all, zero)
     }
 
-    /// The same test for the numbers of a launch, whose buffers are aligned.
+    /// Evaluates the test for the parameters of a launch, whose buffers are aligned.
     pub fn holds(&self, launch: &Launch) -> bool {
         self.params.iter().all(|p| launch.size(Size::Param(*p)) % self.width == 0)
     }
 }
 
-/// The bits of some values below a power of two.
+/// Bits below a power of two that are set in any of the values.
 fn below(asm: &mut Ptx, values: Vec<Val>, power: i64) -> Val {
     let mut all = asm.zero(Ty::I64);
     for v in values {

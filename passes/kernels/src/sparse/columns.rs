@@ -1,11 +1,11 @@
-//! Numbers of columns in memory  =>  one of them, or the largest, in 64 bits
+//! Column numbers in memory  =>  one of them, or the largest, in 64 bits
 
 use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Ty, Val};
 use crate::cx::{Cx, whole_steps};
 use crate::def::Access;
 use crate::scalar;
 
-/// Columns one behind the other, whose numbers have no sign: one below 0 is beyond all.
+/// Contiguous unsigned column numbers: a negative one counts as beyond all columns.
 #[derive(Clone, Copy)]
 pub struct Columns {
     base: Val,
@@ -13,12 +13,12 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// All that an access is to.
+    /// All column numbers of an access's buffer.
     pub fn new(cx: &Cx<Mlir>, access: &Access) -> Columns {
         Columns { base: cx.reads[access.buffer], elem: scalar::stored(cx.def.reads[access.buffer].dtype) }
     }
 
-    /// Those from a place on.
+    /// The column numbers from position `at` on.
     pub fn from(self, asm: &mut Mlir, at: Val) -> Columns {
         Columns { base: asm.element(self.base, at, self.elem), ..self }
     }
@@ -33,7 +33,7 @@ impl Columns {
         asm.cast(Cast::ExtUI, column, Elem::I64)
     }
 
-    /// The largest from `first` up to `end`, of which so many are compared at a time; 0 where there are none.
+    /// Largest number from `first` up to `end`, comparing `lanes` numbers at a time; 0 if the range is empty.
     pub fn largest(self, asm: &mut Mlir, (first, end): (Val, Val), lanes: u32) -> Val {
         let whole = whole_steps(asm, first, end, lanes as i64);
         let (step, start) = (asm.i64(lanes as i64), asm.zero(Ty::new(self.elem, lanes)));

@@ -1,7 +1,7 @@
-//! y[n, t] = f(Σ w[n, k] · x[k, t]), w in a sparse format  =>  what is stored of a row times vectors of t
+//! y[n, t] = f(Σ w[n, k] · x[k, t]) with w in a sparse format  =>  the stored values of a row times vectors of t
 //!
-//! Lanes run along a variable that only the other factor has and whose elements are neighbours in memory: a value of the matrix is
-//! broadcast, and its column names a row of vectors. A work item is a block of rows by a block of lanes.
+//! Lanes run along a variable that only the dense operand has and that is contiguous in memory: a value of the matrix
+//! is broadcast, and its column selects a row of vectors. A work item is a block of rows by a block of lanes.
 
 mod columns;
 mod groups;

@@ -1,4 +1,4 @@
-//! What a product with a sparse matrix has beside the matrix: the other factor, and the variables that results have
+//! Parts of a product with a sparse matrix other than the matrix: the dense operand, and the variables of the results
 
 use super::tile::LANES;
 use crate::def::*;
@@ -6,25 +6,25 @@ use crate::nest::{Loop, Nest};
 use crate::pace::{self, Pace};
 use sardonyx_base::Dim;
 
-/// The share of a dense contraction's rate where the other factor's neighbours are apart in memory.
+/// Share of a dense contraction's rate if the dense operand is not contiguous along the lanes.
 const SHARE_APART: f64 = 0.05;
 
 #[derive(Debug)]
 pub struct Product {
-    /// The variable of the matrix's rows.
+    /// Variable of the matrix's rows.
     pub n: usize,
-    /// The variable that lanes run along.
+    /// Variable that lanes run along.
     pub lane: usize,
     /// The other outer variables.
     pub others: Vec<usize>,
-    /// The other factor, whose only computed part is the column.
+    /// Access of the dense operand, whose only computed part is the column.
     pub x: Access,
-    /// The statement that is the sum.
+    /// Statement of the sum.
     pub sum: usize,
 }
 
 impl Product {
-    /// Finds the variables of a sum, where what follows it is computed for each outer point.
+    /// Finds the variables of a product, if everything after its sum is computed once per outer point.
     pub fn matched(def: &KernelDef, n: usize, sum: usize, x: &Access) -> Option<Product> {
         let (deps, n_outer) = (def.dependences(), def.outer.len());
         let per_point = |k: usize| deps[k] & def.inner_vars() == 0;
@@ -43,7 +43,7 @@ impl Product {
         Some(Product { n, lane, others, x: x.clone(), sum })
     }
 
-    /// Returns true where results are contiguous along the rows of the matrix, and not along lanes.
+    /// Whether results are contiguous along the rows of the matrix, and not along the lanes.
     pub fn stores_along_rows(&self, def: &KernelDef) -> bool {
         def.stores.iter().all(|w| w.access.stride(self.n).is(1) && !w.access.stride(self.lane).is(1))
     }
@@ -52,7 +52,7 @@ impl Product {
         self.x.stride(self.lane).is(1)
     }
 
-    /// Work items of so many rows.
+    /// Number of work items of `rows` rows each.
     pub fn grid(&self, def: &KernelDef, rows: i64) -> Dim {
         let others = self.others.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
         let blocks = |v: usize, size: i64| def.extent(v).dim().ceildiv(&Dim::constant(size));
@@ -67,14 +67,14 @@ impl Product {
         Nest { loops, passes: vec![1; def.body.len()] }
     }
 
-    /// Pace of code that reaches this share of a dense contraction's rate, where lanes are loaded as vectors.
+    /// Pace of code that reaches `share` of a dense contraction's rate if lanes are loaded as vectors.
     pub fn pace(&self, def: &KernelDef, share: f64, has_vectors: bool) -> Pace {
         let share = if has_vectors { share } else { SHARE_APART };
         Pace { share: share * def.used_lanes(self.lane, pace::LANES), scattered: 0.0 }
     }
 }
 
-/// The access and the guard of a load.
+/// Access and guard of a load.
 pub fn load(def: &KernelDef, k: usize) -> Option<(&Access, Option<usize>)> {
     match &def.body[k].op {
         Op::Load { access, guard } => Some((access, *guard)),
@@ -82,7 +82,7 @@ pub fn load(def: &KernelDef, k: usize) -> Option<(&Access, Option<usize>)> {
     }
 }
 
-/// The statements of the epilogue but for the sum and what it is made of.
+/// Statements of the epilogue, without the sum and its operands.
 pub fn after(def: &KernelDef, sum: usize) -> Vec<usize> {
     let (mut open, mut seen) = (def.stores.iter().map(|w| w.value).collect::<Vec<_>>(), vec![]);
     open.extend(def.stores.iter().flat_map(|w| access_values(&w.access)));

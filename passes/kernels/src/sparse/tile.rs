@@ -1,4 +1,4 @@
-//! A block of rows by a block of lanes, whose sums lie in scratch  =>  results, along whichever variable they are contiguous
+//! A block of rows by a block of lanes whose sums are in scratch  =>  results, vectorised along the contiguous variable
 
 use super::product::{Product, after};
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
@@ -8,46 +8,46 @@ use crate::eval::{Point, hoist};
 use crate::pace;
 use crate::scalar;
 
-/// Lanes of a work item: as many as the sums of one row in registers.
+/// Number of lanes of a work item, so that the sums of one row fit into registers.
 pub const LANES: i64 = 128;
 
-/// Bytes of the sums of so many rows, and of those of some rows turned.
+/// Bytes of the sums of `rows` rows, and of the transposed sums of one vector of rows.
 pub const fn bytes(rows: i64) -> i64 {
     4 * LANES * (rows + pace::LANES)
 }
 
-/// The values that are the same in a whole work item.
+/// Values that are the same for a whole work item.
 pub struct Tile<'i, 'd> {
     pub cx: &'i Cx<'d, Mlir>,
     pub product: &'i Product,
     point: Point,
-    /// The first row and the first lane, and how many of each there are.
+    /// First row and first lane, and the number of each.
     pub n0: Val,
     lane0: Val,
     pub n_rows: Val,
     pub n_lanes: Val,
-    /// The other factor's element of column 0 and the first lane.
+    /// Address of the dense operand's element at column 0 and the first lane.
     x: Val,
-    /// Elements of it from a column to the next, and from a lane to the next.
+    /// Distances in elements from one of its columns to the next, and from one lane to the next.
     steps: [Val; 2],
-    /// The type of an element of it.
+    /// Type of its elements.
     x_elem: Elem,
-    /// The type of the sums, of 32 bits.
+    /// Type of the sums, of 32 bits.
     elem: Elem,
-    /// sums[row][lane], and those of some rows as [lane][row].
+    /// Addresses of sums[row][lane], and of the transposed sums [lane][row] of some rows.
     sums: Val,
     turned: Val,
 }
 
-/// Neighbouring vectors of lanes, of which a mask may leave some out.
+/// Adjacent vectors of lanes, some of which a mask may exclude.
 #[derive(Clone, Copy)]
 pub struct Strip {
-    /// The first lane of the block's.
+    /// First lane, relative to the block.
     pub lane: Val,
     pub vectors: u32,
     pub lanes: u32,
     pub mask: Option<Val>,
-    /// The type of the sums.
+    /// Type of the sums.
     elem: Elem,
 }
 
@@ -56,7 +56,7 @@ impl Strip {
         Ty::new(self.elem, self.lanes)
     }
 
-    /// The place of a vector, from that of the first one.
+    /// Address of a vector, given that of the first one.
     pub fn vector(&self, asm: &mut Mlir, from: Val, i: usize) -> Val {
         let behind = asm.i64(i as i64 * self.lanes as i64);
         asm.element(from, behind, self.elem)
@@ -64,7 +64,7 @@ impl Strip {
 }
 
 impl<'i, 'd> Tile<'i, 'd> {
-    /// Work item number `at`, of items of so many rows.
+    /// Work item number `at`, for items of `rows` rows.
     pub fn new(cx: &'i Cx<'d, Mlir>, asm: &mut Mlir, product: &'i Product, at: Val, rows: i64) -> Tile<'i, 'd> {
         let def = cx.def;
         let blocks = |asm: &mut Mlir, v: usize, size: i64| {
@@ -88,7 +88,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         let (n0, n_rows) = part(asm, product.n, row_block, rows);
         let mut corner = point.clone();
         corner.vars[product.lane] = Some(lane0);
-        // Variables of the sum move the other factor by its column alone.
+        // Reduction variables move the dense operand only through its column.
         (def.outer.len()..def.n_vars()).for_each(|v| corner.vars[v] = Some(asm.i64(0)));
         let line = &product.x.coords[0];
         let start = corner.line(cx, asm, line);
@@ -102,7 +102,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         Tile { cx, product, point, n0, lane0, n_rows, n_lanes, x, steps, x_elem, elem, sums, turned }
     }
 
-    /// Strips of one lane.
+    /// Calls `each` for strips of one lane.
     pub fn lanes(&self, asm: &mut Mlir, mut each: impl FnMut(&mut Mlir, Strip)) {
         let (zero, one, elem) = (asm.i64(0), asm.i64(1), self.elem);
         asm.for_loop((zero, self.n_lanes, one), &[], |asm, lane, _| {
@@ -111,7 +111,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         });
     }
 
-    /// Strips of at most so many vectors that are all lanes of the block together.
+    /// Calls `each` for strips of at most `vectors_max` vectors that together cover all lanes of the block.
     pub fn strips(&self, asm: &mut Mlir, vectors_max: u32, mut each: impl FnMut(&mut Mlir, Strip)) {
         let (zero, elem) = (asm.i64(0), self.elem);
         let lanes = self.cx.lanes();
@@ -135,19 +135,19 @@ impl<'i, 'd> Tile<'i, 'd> {
         });
     }
 
-    /// The other factor's element of column 0 and a lane of the block.
+    /// Address of the dense operand's element at column 0 and a lane of the block.
     pub fn factor(&self, asm: &mut Mlir, lane: Val) -> Val {
         let moved = asm.bin(Bin::MulI, lane, self.steps[1]);
         asm.element(self.x, moved, self.x_elem)
     }
 
-    /// The same element of another column.
+    /// Address of the same element in another column.
     pub fn column(&self, asm: &mut Mlir, factor: Val, column: Val) -> Val {
         let at = asm.bin(Bin::MulI, column, self.steps[0]);
         asm.element(factor, at, self.x_elem)
     }
 
-    /// A vector of a strip of the other factor, whose lanes are neighbours, from a place of its first one on.
+    /// Loads vector number `vector` of a strip of the dense operand, whose first vector is at `from`.
     pub fn load(&self, asm: &mut Mlir, strip: &Strip, from: Val, vector: usize) -> Val {
         let address = strip.vector(asm, from, vector);
         match strip.mask {
@@ -156,7 +156,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         }
     }
 
-    /// The place of a row's sums of a strip.
+    /// Address of a row's sums of a strip.
     pub fn sums(&self, asm: &mut Mlir, strip: &Strip, row: Val) -> Val {
         let width = asm.i64(LANES);
         let at = asm.bin(Bin::MulI, row, width);
@@ -164,7 +164,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         asm.element(self.sums, at, self.elem)
     }
 
-    /// Computes what follows the sums.
+    /// Computes the epilogue for all sums of the tile.
     pub fn results(&self, asm: &mut Mlir) {
         match self.product.stores_along_rows(self.cx.def) {
             true => self.results_by_rows(asm),
@@ -172,7 +172,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         }
     }
 
-    /// Computes the epilogue for vectors of lanes, one row after the other.
+    /// Computes the epilogue for vectors of lanes, row by row.
     fn results_by_lanes(&self, asm: &mut Mlir) {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         asm.for_loop((zero, self.n_rows, one), &[], |asm, row, _| {
@@ -186,7 +186,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         });
     }
 
-    /// Computes the epilogue for vectors of rows, one lane after the other.
+    /// Computes the epilogue for vectors of rows, lane by lane.
     fn results_by_rows(&self, asm: &mut Mlir) {
         let lanes = self.cx.lanes();
         let (zero, one, step) = (asm.i64(0), asm.i64(1), asm.i64(lanes as i64));
@@ -194,7 +194,7 @@ impl<'i, 'd> Tile<'i, 'd> {
             let width = asm.i64(LANES);
             let from = asm.bin(Bin::MulI, row, width);
             let from = asm.element(self.sums, from, self.elem);
-            // The tile is whole, so that rows and lanes that are not there are turned too.
+            // The tile has its full size, so that rows and lanes that do not exist can be transposed too.
             asm.for_loop((zero, self.n_lanes, step), &[], |asm, lane, _| {
                 let from = asm.element(from, lane, self.elem);
                 let mut square = vec![];
@@ -228,7 +228,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         });
     }
 
-    /// Vectors along a variable from `first` on, `n` elements of it, whose sums lie one behind the other.
+    /// Computes the epilogue for `n` elements along a variable from `first` on, whose sums are contiguous.
     fn vectors(&self, asm: &mut Mlir, (var, first, n): (usize, Val, Val), point: &Point, sums: Val) {
         let cx = self.cx;
         let lanes = cx.lanes();

@@ -1,10 +1,10 @@
-//! branch and bound: every choice that may be cheaper than the best so far is tried
+//! branch and bound: tries every choice that may be cheaper than the best one so far
 
 use super::{Choice, Problem, total};
 
 struct Search<'a> {
     problem: &'a Problem,
-    /// The least cost of each class alone.
+    /// For each class, the cost of its cheapest alternative, without what that needs.
     least: Vec<u64>,
     choice: Vec<Option<usize>>,
     best: Choice,
@@ -12,7 +12,7 @@ struct Search<'a> {
     steps_left: usize,
 }
 
-/// The cheapest choice; `None` where `steps_max` did not suffice to prove it.
+/// Returns the cheapest choice; `None` if `steps_max` steps do not suffice to prove it.
 pub fn exact(problem: &Problem, start: &Choice, steps_max: usize) -> Option<Choice> {
     let least = problem.classes.iter().map(|c| c.iter().map(|a| a.cost).min().unwrap_or(0)).collect();
     let n = problem.classes.len();
@@ -36,7 +36,7 @@ pub fn exact(problem: &Problem, start: &Choice, steps_max: usize) -> Option<Choi
 }
 
 impl Search<'_> {
-    /// `bound`: what is chosen costs, and what is pending costs at least. False where the steps ran out.
+    /// `bound`: cost of what is chosen plus a lower bound for pending classes. Returns false if the steps ran out.
     fn branch(&mut self, mut pending: Vec<usize>, waiting: Vec<bool>, bound: u64) -> bool {
         if bound >= self.best_cost {
             return true;
@@ -76,7 +76,7 @@ impl Search<'_> {
         true
     }
 
-    /// Whether what is chosen leads from one class to another.
+    /// Whether the alternatives chosen so far lead from one class to another.
     fn reaches(&self, from: usize, to: usize) -> bool {
         let mut seen = vec![false; self.choice.len()];
         let mut stack = vec![from];

@@ -1,7 +1,7 @@
-//! classes with alternatives, each with a cost and the classes that it needs  =>  the cheapest choice, shared parts paid once
+//! alternatives per class, with costs and needed classes  =>  the cheapest choice, shared classes paid once
 //!
-//! Small problems are solved exactly. Larger ones begin with the graph as it was, or with a greedy choice if that is
-//! cheaper, and are improved step by step. Steps are counted, never timed: equal problems have equal answers.
+//! Small problems are solved exactly. For larger ones, the graph as it was and a greedy choice are both improved step
+//! by step, and the cheaper result is kept. Steps are counted, never timed, so that equal problems have equal answers.
 
 mod exact;
 mod refine;
@@ -21,12 +21,12 @@ pub struct Problem {
     pub roots: Vec<usize>,
 }
 
-/// An alternative of each class; what the roots do not need does not count.
+/// Index of an alternative for each class; those of classes that the roots do not need are ignored.
 pub type Choice = Vec<usize>;
 
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// Problems with at most so many classes of several alternatives are solved exactly.
+    /// Problems with at most this many classes with several alternatives are solved exactly.
     pub choices_max: usize,
     pub exact_steps_max: usize,
     pub refine_steps_max: usize,
@@ -35,11 +35,11 @@ pub struct Budget {
 pub struct Extracted {
     pub choice: Choice,
     pub cost: u64,
-    /// Nothing is cheaper.
+    /// Whether no choice is cheaper.
     pub proved: bool,
 }
 
-/// `start`: a choice without cycles.
+/// Returns a choice at most as expensive as `start`, which must have no cycles.
 pub fn extract(problem: &Problem, start: Choice, budget: &Budget) -> Option<Extracted> {
     let cost = total(problem, &start)?;
     let mut best = Extracted { choice: start, cost, proved: false };
@@ -59,7 +59,7 @@ pub fn extract(problem: &Problem, start: Choice, budget: &Budget) -> Option<Extr
     Some(best)
 }
 
-/// Classes with more than one alternative that some choice needs.
+/// Number of classes that have more than one alternative and are needed by some choice.
 fn choices(problem: &Problem) -> usize {
     let mut seen = vec![false; problem.classes.len()];
     let mut stack = problem.roots.clone();
@@ -71,13 +71,13 @@ fn choices(problem: &Problem) -> usize {
     (0..seen.len()).filter(|&c| seen[c] && problem.classes[c].len() > 1).count()
 }
 
-/// What the roots need in all; `None` where a class needs itself.
+/// Total cost of all classes that the roots need; `None` if a class needs itself.
 pub fn total(problem: &Problem, choice: &Choice) -> Option<u64> {
     let order = order(problem, choice)?;
     Some(order.iter().map(|&c| problem.classes[c][choice[c]].cost).sum())
 }
 
-/// The classes that the roots need, each after those that it needs itself; `None` where there is a cycle.
+/// The classes that the roots need, each after those that it needs itself; `None` if there is a cycle.
 pub fn order(problem: &Problem, choice: &Choice) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -117,7 +117,7 @@ pub fn order(problem: &Problem, choice: &Choice) -> Option<Vec<usize>> {
     Some(out)
 }
 
-/// The alternative that is cheapest if nothing were shared.
+/// Chooses the alternative of each class that would be cheapest if nothing were shared.
 pub fn greedy(problem: &Problem) -> Choice {
     let n = problem.classes.len();
     let (mut cost, mut choice) = (vec![f64::INFINITY; n], vec![0; n]);
@@ -135,9 +135,9 @@ pub fn greedy(problem: &Problem) -> Choice {
         queued[c] = false;
         let mut better = false;
         for (a, alternative) in problem.classes[c].iter().enumerate() {
-            // The one keeps chosen classes in order where alternatives are free.
+            // The added 1 prevents cycles among alternatives that are free.
             let sum = alternative.needs.iter().map(|&n| cost[n]).sum::<f64>() + alternative.cost as f64 + 1.0;
-            // Beyond the precision of f64 an improvement is none, and choosing it could close a cycle.
+            // Improvements below the precision of f64 do not count: choosing one could close a cycle.
             if sum < cost[c] * (1.0 - 1e-12) || (cost[c].is_infinite() && sum.is_finite()) {
                 (cost[c], choice[c], better) = (sum, a, true);
             }

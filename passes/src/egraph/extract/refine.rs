@@ -1,43 +1,43 @@
-//! a choice  =>  a cheaper one: one class changes, or all that could share a new part, or all that could give one up
+//! a choice  =>  a cheaper one, by changing one class, all that could share a new part, or all that could give one up
 
 use super::{Choice, Problem, order};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A choice, how often each class is needed in it, and what it costs.
+/// A choice, the number of uses of each class in it, and its cost.
 struct State<'a> {
     problem: &'a Problem,
     choice: Choice,
     uses: Vec<u32>,
     cost: u64,
     steps_left: usize,
-    /// By class: twice the round of the last walk that met it, and one more where it is done with.
+    /// By class: twice the round of the last walk that visited it, plus 1 once the walk has finished with it.
     marks: Vec<usize>,
     round: usize,
-    /// By class: the alternative that costs least by itself, and what it costs. It does not need its own class.
+    /// By class: the cost and index of the alternative that is cheapest by itself and does not need its own class.
     alone: Vec<Option<(u64, usize)>>,
 }
 
-/// What each class would cost without a part, and by which alternative.
+/// Cost of each class without using a part, and the alternative that achieves it.
 struct Without<'a> {
     part: usize,
-    /// Classes that need the part now.
+    /// Classes that currently need the part.
     above: &'a BTreeSet<usize>,
     least: BTreeMap<usize, Option<(u64, usize)>>,
 }
 
-/// How far parts that nothing uses yet are looked into, and how far above a part its users are followed.
+/// How many levels of unused classes are examined below a part, and how many levels of users above it are followed.
 const DEPTH_MAX: usize = 6;
 
-/// More users than this do not give up a part together.
+/// If more classes than this are above a part, they do not give it up together.
 const ABOVE_MAX: usize = 64;
 
-/// The alternative of a class that costs least without what it needs, the first of equals.
+/// Cost and index of the alternative that costs least without what it needs; ties go to the first.
 fn cheapest(problem: &Problem, c: usize) -> Option<(u64, usize)> {
     let alternatives = problem.classes[c].iter().enumerate().filter(|(_, a)| !a.needs.contains(&c));
     alternatives.map(|(at, a)| (a.cost, at)).filter(|(cost, _)| *cost < u64::MAX).min()
 }
 
-/// At most `steps_max` classes are visited; `None` where `start` has a cycle.
+/// Improves `start` until nothing helps or `steps_max` classes were visited; `None` if `start` has a cycle.
 pub fn refine(problem: &Problem, start: Choice, steps_max: usize) -> Option<Choice> {
     order(problem, &start)?;
     let n = problem.classes.len();
@@ -76,7 +76,7 @@ impl State<'_> {
         &self.problem.classes[c][self.choice[c]]
     }
 
-    /// One more use of a class, and of what it needs if it is the first.
+    /// Adds a use of a class, and of what it needs if this is its first use.
     fn need(&mut self, class: usize) {
         let mut stack = vec![class];
         while let Some(c) = stack.pop() {
@@ -100,13 +100,13 @@ impl State<'_> {
         }
     }
 
-    /// What a class that nothing uses would add at least cost, as far as one looks; chooses its alternatives for that.
+    /// Lower bound, to a depth, on the cost of adding an unused class; chooses the alternatives that achieve it.
     fn prepare(&mut self, c: usize, depth: usize) -> u64 {
         if self.uses[c] > 0 || depth == 0 || self.steps_left == 0 {
             return 0;
         }
         self.steps_left -= 1;
-        // What it needs is not looked at any more.
+        // At the last level, what the class needs is not examined.
         if depth == 1 {
             let (cost, chosen) = self.alone[c].unwrap_or((u64::MAX, self.choice[c]));
             self.choice[c] = chosen;
@@ -130,8 +130,8 @@ impl State<'_> {
         best
     }
 
-    /// Changes classes together if that makes the whole cheaper and closes no cycle. `prepared`: what nothing uses yet has
-    /// its alternatives already.
+    /// Changes several classes together if that lowers the total cost and closes no cycle. `prepared`: the alternatives
+    /// of unused classes are chosen already.
     fn attempt(&mut self, changes: &[(usize, usize)], prepared: bool) -> bool {
         if self.steps_left == 0 {
             return false;
@@ -144,7 +144,7 @@ impl State<'_> {
                 }
             }
         }
-        // A cycle among the new parts would never be released.
+        // A cycle among newly used classes would never be released.
         if self.closes_cycle(changes, false) {
             return false;
         }
@@ -153,7 +153,7 @@ impl State<'_> {
         if self.cost < before && !self.closes_cycle(changes, true) {
             return true;
         }
-        // In reverse: a change may have left an earlier one without use.
+        // In reverse order, as a change may have left an earlier one unused.
         self.change(&old);
         false
     }
@@ -165,7 +165,7 @@ impl State<'_> {
                 continue;
             }
             let (old, new) = (&problem.classes[c][self.choice[c]], &problem.classes[c][a]);
-            // Uses of the class itself stay; what it needs changes.
+            // The uses of the class itself do not change, but those of what it needs do.
             new.needs.iter().for_each(|&n| self.need(n));
             self.cost = self.cost + new.cost - old.cost;
             self.choice[c] = a;
@@ -173,7 +173,7 @@ impl State<'_> {
         }
     }
 
-    /// Whether a changed class would reach itself: by way of parts that nothing uses yet, or `through` all others too.
+    /// Whether a changed class would reach itself through unused classes or, if `through`, through any classes.
     fn closes_cycle(&mut self, changes: &[(usize, usize)], through: bool) -> bool {
         self.round += 1;
         let (open, done) = (2 * self.round, 2 * self.round + 1);
@@ -208,7 +208,7 @@ impl State<'_> {
         false
     }
 
-    /// All that could use a part that nothing uses yet do so: one linear map in place of three.
+    /// Lets all classes that could use a currently unused part do so together: one linear map in place of three.
     fn share(&mut self, part: usize, users: &[(usize, usize)]) {
         if self.uses[part] > 0 {
             return;
@@ -224,8 +224,8 @@ impl State<'_> {
         }
     }
 
-    /// As if a part were there already, each class above it that gains by it uses it: linear maps whose results are moved
-    /// before they are read. Kept where that is worth the part.
+    /// Pretends that a part is in use, so that each class above it that gains by it uses it: linear maps whose results
+    /// are moved before they are read. Undone unless the total cost falls.
     fn take_up(&mut self, part: usize, users: &[Vec<(usize, usize)>]) {
         if self.uses[part] > 0 || users[part].len() < 2 || self.steps_left == 0 {
             return;
@@ -258,7 +258,7 @@ impl State<'_> {
             }
         }
         self.release(part);
-        // What the first change released may have other alternatives by now: all is as it was only in the copy.
+        // The first change may have altered alternatives of released classes, so only the copy still has the old state.
         if let Some(choice) = old.filter(|_| self.cost >= before) {
             (self.choice, self.cost) = (choice, 0);
             self.uses.fill(0);
@@ -266,7 +266,7 @@ impl State<'_> {
         }
     }
 
-    /// All that need a part stop doing so, directly or by way of others: three linear maps in place of one and its slices.
+    /// Lets all that need a part stop doing so, directly or not: three linear maps in place of one and its slices.
     fn give_up(&mut self, part: usize, users: &[Vec<(usize, usize)>]) {
         if self.uses[part] == 0
             || self.problem.roots.contains(&part)
@@ -299,7 +299,7 @@ impl State<'_> {
         }
     }
 
-    /// What a class costs at least without a part, as far as one looks; `None` where it needs it.
+    /// Lower bound, to a depth, on the cost of a class that does not use a part; `None` if it has to.
     fn avoid(&mut self, c: usize, without: &mut Without, depth: usize) -> Option<u64> {
         if c == without.part || (depth == 0 && without.above.contains(&c)) {
             return None;
@@ -311,7 +311,7 @@ impl State<'_> {
             return Some(0);
         }
         self.steps_left -= 1;
-        // Who comes here again is in a cycle.
+        // Reaching this class again would be a cycle.
         without.least.insert(c, None);
         let mut best: Option<(u64, usize)> = None;
         let (now, used) = (self.choice[c], self.uses[c] > 0);
@@ -324,7 +324,7 @@ impl State<'_> {
                 && best.is_none_or(|(least, _)| cost < least)
             {
                 best = Some((cost, a));
-                // What is chosen and stays possible is left alone.
+                // A chosen alternative that remains possible is kept.
                 if used && a == now {
                     break;
                 }

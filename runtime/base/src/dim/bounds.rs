@@ -7,8 +7,9 @@ use crate::{Error, Result};
 pub type Bounds = (i64, i64);
 
 impl Dim {
-    /// Between which values it lies where each symbol lies between two. The interval may be wider than what is taken:
-    /// a symbol that occurs twice counts twice. Errors: E0204 for a symbol without values, E0202 on overflow.
+    /// The interval of the expression's values, given an interval for each symbol. It may be wider than necessary: the
+    /// occurrences of a symbol are treated as independent. Errors: E0204 for a symbol without values, E0202 on
+    /// overflow.
     pub fn bounds(&self, symbol: &dyn Fn(&str) -> Option<Bounds>) -> Result<Bounds> {
         let overflow = || Error::user("E0202", format!("the bounds of `{self}` overflow"));
         if self.is_overflow() {
@@ -38,7 +39,7 @@ impl Atom {
             Atom::FloorDiv(a, b) => {
                 let (a, b) = of_both(a, b)?;
                 let quotient = |a: i64, b: i64| if b > 0 { a.checked_div_euclid(b) } else { None };
-                // A divisor below 1 has no quotient, so no call has one.
+                // A divisor below 1 has no quotient, so no valid call has one.
                 let quotients = extremes(a, (b.0.max(1), b.1), quotient);
                 quotients.ok_or_else(|| Error::user("E0202", format!("{a:?} floordiv {b:?} has no value")))
             }
@@ -48,7 +49,7 @@ impl Atom {
     }
 }
 
-/// Bounds of an operation that is monotone in each operand, whatever the other is.
+/// Bounds of an operation that is monotone in each operand for every fixed value of the other.
 fn extremes(a: Bounds, b: Bounds, op: impl Fn(i64, i64) -> Option<i64>) -> Option<Bounds> {
     let ends = [op(a.0, b.0)?, op(a.0, b.1)?, op(a.1, b.0)?, op(a.1, b.1)?];
     Some((*ends.iter().min()?, *ends.iter().max()?))

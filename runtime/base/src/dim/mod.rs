@@ -1,4 +1,4 @@
-//! seq + past, 384*batch, (n + 15) floordiv 16: dimension expressions in one normal form
+//! seq + past, 384*batch, (n + 15) floordiv 16: dimension expressions in a normal form
 //!
 //! A `Dim` is a polynomial with integer coefficients over atoms: symbols, `floordiv`, `max`, `min`.
 //! Two expressions that are equal as polynomials are equal as values, print the same and parse back.
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
 
-/// What a monomial multiplies.
+/// A factor of a monomial.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Atom {
     Symbol(Arc<str>),
@@ -39,17 +39,17 @@ pub struct Dim {
     overflow: bool,
 }
 
-/// More terms than any model needs; beyond it an expression counts as overflowed, so that hostile input cannot
-/// make expressions grow without bound.
+/// Maximum number of terms, more than any model needs. A larger expression counts as overflowed, so that hostile input
+/// cannot make expressions grow without bound.
 const TERMS_MAX: usize = 4096;
 
-/// Symbols and operations within one atom, counted as often as they occur.
+/// Maximum number of symbols and operations within one atom, counted at each occurrence.
 const ATOM_WEIGHT_MAX: usize = 4096;
 
-/// Terms that a polynomial division may go through; one that would take longer counts as not exact.
+/// Maximum number of terms that a polynomial division processes; a longer division counts as not exact.
 const DIVISION_MAX: usize = 1 << 16;
 
-/// Minima that a proof of a lower bound may look at: twice as many cases each.
+/// Maximum number of minima that a proof of a lower bound examines; each doubles the number of cases.
 const MINIMA_MAX: usize = 3;
 
 impl Dim {
@@ -65,20 +65,20 @@ impl Dim {
         Dim::atom(Atom::Symbol(name.into()))
     }
 
-    /// The absorbing value of every arithmetic overflow.
+    /// The absorbing value that every arithmetic overflow gives.
     pub fn overflow() -> Dim {
         Dim { terms: BTreeMap::new(), overflow: true }
     }
 
     fn atom(atom: Atom) -> Dim {
-        // What is shared in memory is walked as often as it occurs: `x mod 7 mod 5 mod 3 …` doubles at every step.
+        // Shared parts are walked at each occurrence: `x mod 7 mod 5 mod 3 …` doubles at every step.
         if atom.weight() > ATOM_WEIGHT_MAX {
             return Dim::overflow();
         }
         Dim { terms: BTreeMap::from([(vec![atom], 1)]), overflow: false }
     }
 
-    /// A coefficient times a product of atoms, as [`terms`](Dim::terms) gives them.
+    /// A coefficient times a product of atoms, as returned by [`terms`](Dim::terms).
     pub fn term(monomial: &[Atom], c: i64) -> Dim {
         let mut sorted = monomial.to_vec();
         sorted.sort();
@@ -101,7 +101,7 @@ impl Dim {
         if out.len() > TERMS_MAX { Dim::overflow() } else { Dim { terms: out, overflow: false } }
     }
 
-    /// Symbols and operations, counted as often as they occur: what a walk over the expression takes.
+    /// Number of symbols and operations, counted at each occurrence: the cost of walking the expression.
     fn weight(&self) -> usize {
         self.terms.keys().flatten().fold(0, |sum, atom| sum.saturating_add(atom.weight()))
     }
@@ -136,7 +136,7 @@ impl Dim {
         self.as_const() == Some(value)
     }
 
-    /// The name, where the expression is one bare symbol.
+    /// The name, if the expression is a single symbol.
     pub fn as_symbol(&self) -> Option<&str> {
         let (monomial, &c) = self.terms.iter().next()?;
         match (self.terms.len(), c, monomial.as_slice()) {
@@ -154,7 +154,7 @@ impl Dim {
         self.terms.get(&vec![]).copied().unwrap_or(0)
     }
 
-    /// ⌊self / divisor⌋ for a positive divisor. Exact where every term, or the whole polynomial, divides.
+    /// ⌊self / divisor⌋ for a positive divisor. Simplifies if the divisor divides some terms or the whole polynomial.
     pub fn floordiv(&self, divisor: &Dim) -> Dim {
         if self.overflow || divisor.overflow || divisor.as_const().is_some_and(|d| d <= 0) {
             return Dim::overflow();
@@ -168,7 +168,7 @@ impl Dim {
         if let Some(exact) = self.exact_div(divisor) {
             return exact;
         }
-        // Terms that divide leave the floor: ⌊(q·d + r) / d⌋ = q + ⌊r / d⌋.
+        // Divisible terms leave the floor: ⌊(q·d + r) / d⌋ = q + ⌊r / d⌋.
         let mut whole = Dim::constant(0);
         let mut rest = Dim::constant(0);
         for (monomial, &c) in &self.terms {
@@ -202,7 +202,7 @@ impl Dim {
     }
 
     pub fn maximum(&self, other: &Dim) -> Dim {
-        // max(0, n - min(1, n)) has nothing to choose.
+        // For example, max(0, n - min(1, n)) is n - min(1, n).
         for (zero, larger) in [(self, other), (other, self)] {
             if zero.is_const(0) && larger.lower_bound(&|_| 0).is_some_and(|lo| lo >= 0) {
                 return larger.clone();
@@ -219,7 +219,7 @@ impl Dim {
         if self.overflow || other.overflow {
             return Dim::overflow();
         }
-        // The difference of two constants may be no i64, though both are.
+        // The difference of two constants may overflow i64.
         let difference = match (self.as_const(), other.as_const()) {
             (Some(a), Some(b)) => Some(a.cmp(&b) as i64),
             _ => (self.clone() - other.clone()).as_const(),
@@ -232,12 +232,12 @@ impl Dim {
         }
     }
 
-    /// The polynomial quotient, where the division leaves nothing over (the divisor is taken to be positive).
+    /// The polynomial quotient, if the division has no remainder (the divisor is assumed to be positive).
     pub fn exact_div(&self, divisor: &Dim) -> Option<Dim> {
         if self.overflow || divisor.overflow || divisor.terms.is_empty() {
             return None;
         }
-        // By degree first: products keep that order, so the largest monomial is the one to divide first.
+        // Monomials are ordered by degree first: multiplication keeps that order, so the largest one is divided first.
         let graded = |(m, &c): (&Monomial, &i64)| ((m.len(), m.clone()), c);
         let mut below: Vec<_> = divisor.terms.iter().map(graded).collect();
         below.sort();
@@ -250,7 +250,7 @@ impl Dim {
                 return Some(Dim { terms: quotient, overflow: false });
             };
             let left = monomial_div(&monomial, &lead)?;
-            // `None` also for i64::MIN by -1, whose quotient is no i64.
+            // `None` also for i64::MIN by -1, whose quotient overflows i64.
             if c.checked_rem(lead_c)? != 0 {
                 return None;
             }
@@ -270,7 +270,7 @@ impl Dim {
         rest.is_empty().then_some(Dim { terms: quotient, overflow: false })
     }
 
-    /// The value under an assignment of the symbols; an error names a symbol without a value, or the overflow.
+    /// The value under an assignment of the symbols. Errors: E0204 for a symbol without a value, E0202 on overflow.
     pub fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64> {
         let overflow = || Error::user("E0202", format!("the value of `{self}` overflows"));
         if self.overflow {
@@ -287,7 +287,7 @@ impl Dim {
         Ok(sum)
     }
 
-    /// Replaces symbols for which `by` has an expression.
+    /// Replaces the symbols for which `by` returns an expression.
     pub fn substitute(&self, by: &dyn Fn(&str) -> Option<Dim>) -> Dim {
         if self.overflow {
             return Dim::overflow();
@@ -307,7 +307,7 @@ impl Dim {
         sum
     }
 
-    /// The atom, where the expression is one bare atom.
+    /// The atom, if the expression is a single atom.
     pub fn as_atom(&self) -> Option<&Atom> {
         let (monomial, &c) = self.terms.iter().next()?;
         match (self.terms.len(), c, monomial.as_slice()) {
@@ -351,8 +351,8 @@ impl Dim {
         }
     }
 
-    /// `self = symbol * coefficient + rest`, where the symbol occurs at most once per term and in no inner
-    /// expression; the coefficient is 0 where it does not occur.
+    /// (coefficient, rest) with `self = symbol * coefficient + rest`, if the symbol occurs at most once per term and in
+    /// no inner expression; the coefficient is 0 if it does not occur.
     pub fn linear_in(&self, symbol: &str) -> Option<(Dim, Dim)> {
         let mut coefficient = Dim::constant(0);
         let mut rest = Dim::constant(0);
@@ -372,7 +372,7 @@ impl Dim {
         if self.overflow { None } else { Some((coefficient, rest)) }
     }
 
-    /// A lower bound under lower bounds of the symbols, where one follows term by term.
+    /// A lower bound, given lower bounds of the symbols; none if it cannot be derived term by term.
     pub fn lower_bound(&self, symbol_lo: &dyn Fn(&str) -> i64) -> Option<i64> {
         if self.overflow {
             return None;
@@ -385,8 +385,8 @@ impl Dim {
         shifted.least(MINIMA_MAX)
     }
 
-    /// A lower bound where symbols are at least 0. A minimum that is taken away is at most either of its sides; so many
-    /// of them are looked at.
+    /// A lower bound for symbols that are at least 0. A subtracted minimum is at most either of its operands: both are
+    /// tried, for at most `n_minima` minima.
     fn least(&self, n_minima: usize) -> Option<i64> {
         if self.overflow {
             return None;
@@ -407,7 +407,7 @@ impl Dim {
         Some(self.constant_term())
     }
 
-    /// True where `self >= other` follows for all symbols at or above their lower bounds.
+    /// Whether `self >= other` can be proved for all symbols at or above their lower bounds.
     pub fn provably_ge(&self, other: &Dim, symbol_lo: &dyn Fn(&str) -> i64) -> bool {
         (self.clone() - other.clone()).lower_bound(symbol_lo).is_some_and(|lo| lo >= 0)
     }
@@ -415,7 +415,7 @@ impl Dim {
 
 impl Ord for Dim {
     fn cmp(&self, other: &Dim) -> Ordering {
-        // Atoms share their parts.
+        // Atoms share their operands, so both are often the same object.
         match std::ptr::eq(self, other) {
             true => Ordering::Equal,
             false => (&self.terms, self.overflow).cmp(&(&other.terms, other.overflow)),
@@ -454,7 +454,7 @@ impl Atom {
         })
     }
 
-    /// Follows for all non-negative values of the symbols.
+    /// Whether the atom is provably non-negative for all non-negative values of the symbols.
     fn non_negative(&self) -> bool {
         let at_least_zero = |d: &Dim| d.lower_bound(&|_| 0).is_some_and(|lo| lo >= 0);
         match self {
@@ -480,7 +480,7 @@ impl Add for Dim {
         if self.overflow || other.overflow {
             return Dim::overflow();
         }
-        // The smaller one goes into the larger: a sum built term by term must not be copied for every term.
+        // The smaller sum is merged into the larger, so that a sum built term by term is not copied for every term.
         let (mut sum, small) = if self.terms.len() < other.terms.len() { (other, self) } else { (self, other) };
         for (monomial, c) in small.terms {
             match sum.terms.entry(monomial) {
@@ -542,7 +542,7 @@ pub fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Dim {
     dims.into_iter().fold(Dim::constant(1), |p, d| p * d.clone())
 }
 
-/// `1..512`, or `1..` where there is no upper bound.
+/// `1..512`, or `1..` without an upper bound.
 pub fn range(lo: i64, hi: Option<i64>) -> String {
     format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
 }

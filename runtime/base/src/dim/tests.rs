@@ -19,7 +19,7 @@ fn exact_division_cancels() {
     assert_eq!(dim("(384*batch*seq) floordiv (batch*seq)"), dim("384"));
     assert_eq!(dim("(a*a - b*b)").exact_div(&dim("a + b")), Some(dim("a - b")));
     assert_eq!(dim("a*b + 1").exact_div(&dim("a")), None);
-    // The last symbol is a factor of the quotient alone.
+    // The last symbol occurs in the quotient only.
     assert_eq!(dim("(6*a*b + 6*b) floordiv (2*a + 2)"), dim("3*b"));
 }
 
@@ -64,7 +64,7 @@ fn overflow_is_a_value_not_a_panic() {
     assert!((big.clone() + big.clone()).is_overflow());
     assert!(dim("99999999999999999999").is_overflow());
     assert!((Dim::symbol("a") * big).eval(&|_| Some(4)).is_err());
-    // i64::MIN has no negative and no quotient by -1.
+    // i64::MIN has no negation and no quotient by -1.
     for text in ["(-9223372036854775807 - 1)*a floordiv (b - a)", "(a - 9223372036854775807 - 1) floordiv 7"] {
         dim(text);
     }
@@ -77,12 +77,12 @@ fn bounds_are_proved_not_guessed() {
     assert!(!dim("a").provably_ge(&dim("b"), &zero));
     assert!(dim("2*a").provably_ge(&dim("a + 1"), &|_| 1));
     assert!(!dim("2*a").provably_ge(&dim("a + 1"), &zero));
-    // The bounds of the symbols count once, inside other expressions too.
+    // The bounds of symbols are applied once, inside other expressions too.
     let one = |_: &str| 1;
     assert!(!dim("max(n - 2, m - 2)").provably_ge(&dim("0"), &one));
     assert!(!dim("(n - 2) floordiv m").provably_ge(&dim("0"), &one));
     assert!(dim("(n - 1) floordiv m").provably_ge(&dim("0"), &one));
-    // A minimum that is taken away is at most either side.
+    // A subtracted minimum is at most either operand.
     assert!(dim("n + 2*m").provably_ge(&dim("min(n, 7) + 2*min(m, n)"), &zero));
     assert!(!dim("n").provably_ge(&dim("2*min(n, m)"), &zero));
     assert_eq!(dim("0").maximum(&dim("n - min(1, n)")), dim("n - min(1, n)"));
@@ -132,7 +132,7 @@ fn long_expressions_end_soon() {
     ];
     for text in texts {
         let dim = Dim::parse(&text).unwrap();
-        // As compilers do: every symbol replaced, a bound looked for.
+        // Compilers do this: replace every symbol, look for a bound.
         let _ = dim.lower_bound(&|_| 1);
         let _ = dim.substitute(&|s| Some(Dim::symbol(s) + Dim::constant(1)));
     }

@@ -1,4 +1,4 @@
-//! Dimension expressions as text: what `Display` writes, `Dim::parse` reads back
+//! Dimension expressions as text: `Dim::parse` reads back what `Display` writes
 
 use super::{Atom, Dim};
 use crate::{Error, Result};
@@ -6,11 +6,11 @@ use std::fmt;
 
 const PARSE_DEPTH_MAX: usize = 32;
 
-/// Symbols and operations of an expression, multiplied out. Evaluating it takes as many steps.
+/// Maximum number of symbols and operations of an expression, multiplied out; evaluating it takes as many steps.
 const WEIGHT_MAX: usize = 1 << 16;
 
 impl Dim {
-    /// Reads what `Display` writes, and more: `+ - * floordiv ceildiv mod max(a, b) min(a, b)`, parentheses.
+    /// Parses what `Display` writes, and more: `+ - * floordiv ceildiv mod max(a, b) min(a, b)`, parentheses.
     pub fn parse(text: &str) -> Result<Dim> {
         let mut parser = Parser { text, at: 0, depth: 0 };
         let dim = parser.sum()?;
@@ -69,7 +69,7 @@ impl fmt::Display for Atom {
 
 static WORDS: &[&str] = &["ceildiv", "floordiv", "max", "min", "mod", "overflow"];
 
-/// Names that need no quotes. `%` and `$` begin the compiler's own symbols (iteration variables, loaded indices).
+/// Whether a name needs no quotes. `%` and `$` begin the compiler's symbols (iteration variables, loaded indices).
 fn plain_name(name: &str) -> bool {
     let body = name.strip_prefix(['%', '$']).unwrap_or(name);
     let own = body.len() < name.len();
@@ -136,7 +136,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What follows a minus. The least i64 has no positive counterpart.
+    /// Parses what follows a minus. The least i64 has no positive counterpart.
     fn negative(&mut self) -> Result<Dim> {
         self.skip_space();
         let least = "9223372036854775808";
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         self.times(first)
     }
 
-    /// A product whose first factor has been read.
+    /// Parses the remaining factors of a product whose first factor has been read.
     fn times(&mut self, mut left: Dim) -> Result<Dim> {
         loop {
             if self.eat("*") {
@@ -221,7 +221,7 @@ impl<'a> Parser<'a> {
         if self.eat(")") { Ok(of(&a, &b)) } else { Err(self.error("`)`")) }
     }
 
-    /// A name in quotes; `\"` and `\\` stand for the characters themselves.
+    /// Parses a name in quotes; `\"` and `\\` stand for the characters themselves.
     fn quoted(&mut self) -> Result<Dim> {
         let mut name = String::new();
         let mut chars = self.rest().char_indices().skip(1);

@@ -7,11 +7,11 @@ use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ArrayOp {
-    /// x [.., n], k  =>  i64 [.., k]: where the first k elements of each sorted row stand. Of equal elements the one with
-    /// the lower index comes first; NaN is larger than any number.
+    /// x [.., n], k  =>  i64 [.., k]: the indices of the first k elements of each sorted row. Ties go to the lower
+    /// index; NaN is larger than any number.
     Order { descending: bool },
-    /// x [l, r], rows i64 [m], updates [m, r]  =>  x, in which one update after the other is combined with the row that
-    /// `rows` names, or replaces it. A row outside of x changes nothing.
+    /// x [l, r], rows i64 [m], updates [m, r]  =>  x in which each update in turn is combined with the row that `rows`
+    /// names or, without a function, replaces it. A row outside of x is an error.
     Scatter { f: Option<Reduction> },
     /// x f64 [.., n, 2]  =>  y[k] = Σ x[j] exp(∓2πi jk / n), not scaled
     Fourier { inverse: bool },
@@ -37,7 +37,7 @@ impl ArrayOp {
         }
     }
 
-    /// `Scatter fn=add`, as it is displayed.
+    /// Parses what is displayed, such as `Scatter fn=add`.
     pub fn parse(text: &str) -> Option<ArrayOp> {
         let functions = [None].into_iter().chain(Reduction::ALL.map(Some)).map(|f| ArrayOp::Scatter { f });
         let flags = [false, true].into_iter();
@@ -63,7 +63,7 @@ impl ArrayOp {
         typed && ranks.first() == Some(&rank)
     }
 
-    /// Errors: E0303 where the operands do not fit.
+    /// Computes the result. Errors: E0303 if the operands do not fit.
     pub fn run(&self, args: &[Tensor], budget: &Budget) -> Result<Tensor> {
         match (self, args) {
             (ArrayOp::Order { descending }, [x, count]) => order::order(x, count, *descending, budget),

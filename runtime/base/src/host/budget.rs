@@ -1,7 +1,7 @@
-//! the time and the memory that a call has left  =>  whether a host operation goes on, and whether it may allocate
+//! time and memory that a call has left  =>  whether a host operation may continue, and whether it may allocate
 //!
-//! An operation counts its steps, and looks now and then whether the call is to end. What it allocates in proportion to its
-//! operands it asks for before, so that a limit and a lack of memory are errors.
+//! An operation counts its steps, and at intervals checks whether the call must end. It requests what it allocates in
+//! proportion to its operands beforehand, so that exceeding a limit and lack of memory are errors.
 
 use crate::tensor::{Element, values_of_bytes};
 use crate::{Error, Result, Tensor};
@@ -11,36 +11,36 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What a call allows its host operations.
+/// The limits that a call imposes on its host operations.
 pub trait Limits {
-    /// Errors: E0305 past the deadline, E0306 cancelled.
+    /// Checks whether the operation may continue. Errors: E0305 past the deadline, E0306 if cancelled.
     fn go_on(&self) -> Result<()>;
 
-    /// Whether one operation may have taken so many bytes since it began. Errors: E0304.
+    /// Checks whether one operation may have allocated `bytes` in total. Errors: E0304.
     fn allow(&self, bytes: usize) -> Result<()>;
 }
 
-/// What one operation has used of the limits. Its bytes count until it ends, unless it gives them back.
+/// What one operation has used of the limits. Its bytes count until it ends, unless it returns them.
 pub struct Budget<'a> {
     limits: Option<&'a dyn Limits>,
-    /// Steps until the limits are looked at again.
+    /// Steps until the limits are checked again.
     steps_left: Cell<usize>,
     bytes: Cell<usize>,
 }
 
-/// Steps between two looks: a step takes between one and some tens of nanoseconds, a look about thirty.
+/// Steps between two checks: a step takes between one and some tens of nanoseconds, a check about thirty.
 const STEPS: usize = 1 << 14;
 
-/// Steps that a loop does before it counts them.
+/// Number of steps that a loop executes before it counts them.
 pub const PIECE: usize = 1 << 12;
 
-/// Items that are sorted at once: some milliseconds.
+/// Number of items that are sorted at once, which takes some milliseconds.
 const RUN: usize = 1 << 16;
 
-/// Bytes that count as one step where they are copied or compared.
+/// Number of bytes whose copying or comparison counts as one step.
 const BYTES_PER_STEP: usize = 64;
 
-/// Bytes that are copied between two counts.
+/// Number of bytes that are copied before their steps are counted.
 const COPIED_AT_ONCE: usize = 1 << 18;
 
 impl<'a> Budget<'a> {
@@ -48,17 +48,17 @@ impl<'a> Budget<'a> {
         Budget { limits: Some(limits), steps_left: Cell::new(0), bytes: Cell::new(0) }
     }
 
-    /// Only the machine's memory is a limit.
+    /// A budget that only the machine's memory limits.
     pub fn unlimited() -> Budget<'static> {
         Budget { limits: None, steps_left: Cell::new(0), bytes: Cell::new(0) }
     }
 
-    /// Bytes that the operation has now.
+    /// Bytes that currently count for the operation.
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
 
-    /// Counts steps. Errors: E0305, E0306.
+    /// Counts steps, and checks the limits when it is time. Errors: E0305, E0306.
     #[inline]
     pub fn work(&self, steps: usize) -> Result<()> {
         match self.steps_left.get().checked_sub(steps) {
@@ -76,13 +76,13 @@ impl<'a> Budget<'a> {
         self.limits.map_or(Ok(()), |limits| limits.go_on())
     }
 
-    /// Counts what it takes to read so many bytes.
+    /// Counts the steps that reading `bytes` bytes takes.
     #[inline]
     pub fn read(&self, bytes: usize) -> Result<()> {
         self.work(1 + bytes / BYTES_PER_STEP)
     }
 
-    /// The numbers below `n`, some thousands at a time; each number is a step.
+    /// Splits 0..n into ranges of at most `PIECE` numbers; each number counts as a step.
     pub fn pieces(&self, n: usize) -> impl Iterator<Item = Result<Range<usize>>> + '_ {
         (0..n).step_by(PIECE).map(move |at| {
             let end = at.saturating_add(PIECE).min(n);
@@ -90,7 +90,7 @@ impl<'a> Budget<'a> {
         })
     }
 
-    /// Before so many bytes are allocated. Errors: E0304 where that is too much.
+    /// Counts bytes that are about to be allocated. Errors: E0304 if that exceeds the limit.
     pub fn take(&self, bytes: usize) -> Result<()> {
         let total = self.bytes.get().saturating_add(bytes);
         if let Some(limits) = self.limits {
@@ -100,19 +100,20 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// After so many bytes, which were taken before, have been given back.
+    /// Returns bytes that were taken before and have been freed.
     pub fn give(&self, bytes: usize) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
     }
 
-    /// Before code of others allocates so many bytes for a moment, which would end the process where they are not there.
+    /// Checks that `bytes` can be allocated, before foreign code allocates them temporarily: its failure would abort
+    /// the process.
     pub fn probe(&self, bytes: usize) -> Result<()> {
         drop(self.room::<u8>(bytes)?);
         self.give(bytes);
         Ok(())
     }
 
-    /// Room for `n` elements.
+    /// An empty vector with capacity for `n` elements.
     pub fn room<T>(&self, n: usize) -> Result<Vec<T>> {
         let mut out = vec![];
         self.reserve(&mut out, n)?;
@@ -136,7 +137,7 @@ impl<'a> Budget<'a> {
         Ok(out)
     }
 
-    /// What `each` gives for the numbers below `n`.
+    /// The results of `each` for the numbers below `n`.
     pub fn collect<T>(&self, n: usize, mut each: impl FnMut(usize) -> Result<T>) -> Result<Vec<T>> {
         let mut out = self.room(n)?;
         for piece in self.pieces(n) {
@@ -156,7 +157,7 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// Puts bytes behind others.
+    /// Appends bytes.
     #[inline]
     pub fn append(&self, into: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
         if into.capacity() - into.len() < bytes.len() {
@@ -183,7 +184,7 @@ impl<'a> Budget<'a> {
         Ok(out)
     }
 
-    /// Room for more elements, twice as many as there were where the limit allows it.
+    /// Grows the capacity for `more` elements: to twice as many if the limit allows it, else by less.
     #[cold]
     fn grow<T>(&self, into: &mut Vec<T>, more: usize) -> Result<()> {
         let needed = into.len().saturating_add(more);
@@ -191,7 +192,7 @@ impl<'a> Budget<'a> {
         let new = |to: usize| to - into.len();
         for n in wanted.map(new) {
             let before = into.capacity();
-            // What is there counts already.
+            // The spare capacity counts already.
             let held = (before - into.len()).saturating_mul(size_of::<T>());
             self.give(held);
             if self.reserve(into, n).is_ok() {
@@ -204,7 +205,7 @@ impl<'a> Budget<'a> {
         self.reserve(into, more)
     }
 
-    /// An empty map with room for `n` entries.
+    /// An empty map with capacity for `n` entries.
     pub fn map<K: std::hash::Hash + Eq, V>(&self, n: usize) -> Result<HashMap<K, V>> {
         let places = n.saturating_add(n / 7).checked_next_power_of_two().unwrap_or(usize::MAX);
         let bytes = places.saturating_mul(size_of::<(K, V)>() + 1);
@@ -217,7 +218,7 @@ impl<'a> Budget<'a> {
         Ok(map)
     }
 
-    /// The elements of a tensor of this type, in place where that is possible; `None` where the type is another one.
+    /// The elements of a tensor as `T`, borrowed if possible; `None` if the tensor has another type.
     pub fn values<'t, T: Element>(&self, t: &'t Tensor) -> Result<Option<Cow<'t, [T]>>> {
         if T::DTYPE != t.dtype() {
             return Ok(None);
@@ -229,7 +230,7 @@ impl<'a> Budget<'a> {
         self.collect(t.len(), value).map(|values| Some(Cow::Owned(values)))
     }
 
-    /// Sorts items of which no two are equal, so that there is one order. A comparison takes `cost` steps.
+    /// Sorts items that are pairwise different, so the order is unique. A comparison takes `cost` steps.
     pub fn sort_by<T: Copy>(&self, items: &mut Vec<T>, cost: usize, order: impl Fn(&T, &T) -> Ordering) -> Result<()> {
         let mut width = (RUN / cost.max(1)).max(2);
         for run in items.chunks_mut(width) {
@@ -254,7 +255,7 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// Puts two sorted rows behind `out`, which has room for them.
+    /// Merges two sorted slices and appends them to `out`, which has the capacity.
     fn merge<T: Copy>(
         &self,
         mut low: &[T],
@@ -292,7 +293,7 @@ fn refused(bytes: usize) -> Box<Error> {
 mod tests {
     use super::*;
 
-    /// At most so many bytes, and looks.
+    /// Limits the bytes and the number of checks.
     struct Few {
         bytes: usize,
         looks: Cell<usize>,

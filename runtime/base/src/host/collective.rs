@@ -1,7 +1,7 @@
-//! what ranks do together: the values of one operand on all ranks of a mesh axis  =>  each rank's result
+//! collectives: the operands of all ranks of a mesh axis  =>  each rank's result
 //!
-//! The ranks of an axis are in the order of their coordinates, and reductions combine in that order: the result has the
-//! same bits whoever computes it, and whatever carries the operands.
+//! The ranks of an axis are ordered by their coordinates, and reductions combine in that order: the bits of the result
+//! do not depend on which rank computes it, or on the transport.
 
 use super::{Budget, unfit};
 use crate::reduction::Reduction;
@@ -10,44 +10,43 @@ use crate::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
 use std::ops::Range;
 
-/// `mesh` is the number of an axis of the mesh.
+/// A collective operation; `mesh` is the number of an axis of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Collective {
-    /// Everybody gets the operands of all, combined.
+    /// Every rank receives the combination of all operands.
     AllReduce { mesh: usize, f: Reduction },
-    /// Everybody gets the operands of all, one behind the other along a dimension.
+    /// Every rank receives all operands, concatenated along a dimension.
     AllGather { mesh: usize, dim: usize },
-    /// Everybody gets a [`part`] along a dimension of the operands of all, combined.
+    /// Every rank receives its [`part`] along a dimension of the combination of all operands.
     ReduceScatter { mesh: usize, f: Reduction, dim: usize },
-    /// Everybody gets a [`part`] along `split` of the operands of all, one behind the other along `join`.
+    /// Every rank receives its [`part`] along `split` of all operands, concatenated along `join`.
     AllToAll { mesh: usize, split: usize, join: usize },
-    /// Everybody gets the operand of one.
+    /// Every rank receives the operand of the root.
     Broadcast { mesh: usize, root: usize },
-    /// One gets the operands of all, combined; the others their own.
+    /// The root receives the combination of all operands; the others keep their own.
     Reduce { mesh: usize, f: Reduction, root: usize },
-    /// One gets the operands of all, one behind the other along a dimension; the others none of it.
+    /// The root receives all operands, concatenated along a dimension; the others receive an empty tensor.
     Gather { mesh: usize, dim: usize, root: usize },
-    /// Everybody gets a [`part`] along a dimension of the operand of one.
+    /// Every rank receives its [`part`] along a dimension of the root's operand.
     Scatter { mesh: usize, dim: usize, root: usize },
-    /// One gets the operand of another; the others their own.
+    /// One rank receives the operand of another; the others keep their own.
     Send { mesh: usize, from: usize, to: usize },
-    /// Everybody gets its own operand, when all have come.
+    /// Every rank receives its own operand once all ranks have arrived.
     Barrier { mesh: usize },
 }
 
-/// What a rank has of `n` things that all ranks share: as many as the others, but the last ranks may have fewer or none.
+/// The items that a rank holds of `n`: equally many on all ranks, but the last ranks may have fewer or none.
 pub fn part(n: usize, ranks: usize, rank: usize) -> Range<usize> {
     let each = n.div_ceil(ranks.max(1));
     let at = |rank: usize| rank.saturating_mul(each).min(n);
     at(rank)..at(rank.saturating_add(1))
 }
 
-/// First and number of a [`part`], where things or ranks are expressions; where there are as many things as ranks, each has
-/// one.
+/// Start and length of a [`part`] as expressions; with as many items as ranks, each rank has one.
 pub fn part_dims(n: &Dim, ranks: i64, rank: &Dim) -> [Dim; 2] {
     let each = n.ceildiv(&Dim::constant(ranks));
     let start = each.clone() * rank.clone();
-    // The first of equal parts is never larger than all there is.
+    // With one item per rank, or at the start of the range, there is nothing to clamp.
     if n.is_const(ranks) || start.is_const(0) {
         return [start, each];
     }
@@ -100,7 +99,7 @@ impl Collective {
         }
     }
 
-    /// The ranks that it names.
+    /// The ranks that it names: root, sender, receiver.
     pub fn named(&self) -> Vec<usize> {
         match *self {
             Collective::Broadcast { root, .. } | Collective::Reduce { root, .. } => vec![root],
@@ -111,8 +110,8 @@ impl Collective {
         }
     }
 
-    /// The ranks of a mesh that take part where some need its result, and those whose operands are read. A send is between two;
-    /// who neither sends nor receives keeps its own.
+    /// Given which ranks need the result, (ranks of the mesh that take part, ranks whose operands are read). A send
+    /// involves two ranks; a rank that neither sends nor receives reads its own operand.
     pub fn taking_part(&self, mesh: &[usize], needed: &[bool]) -> [Vec<bool>; 2] {
         let (axis, mut takes, mut reads) = (self.mesh(), vec![false; needed.len()], vec![false; needed.len()]);
         let stride: usize = mesh[axis + 1..].iter().product();
@@ -138,7 +137,7 @@ impl Collective {
         [takes, reads]
     }
 
-    /// What is left to do with the result of a rank when all operands have been combined ([`Reduction::finish`]).
+    /// Completes a rank's result after all operands have been combined (see [`Reduction::finish`]).
     pub fn finish(&self, dtype: DType, result: &mut [u8], ranks: usize, rank: usize) {
         match *self {
             Collective::AllReduce { f, .. } | Collective::ReduceScatter { f, .. } => f.finish(dtype, result, ranks),
@@ -147,12 +146,12 @@ impl Collective {
         }
     }
 
-    /// The collective that a user names. Errors: E0001.
+    /// Parses a collective named by a user. Errors: E0001.
     pub fn from_user(text: &str) -> Result<Collective> {
         Collective::parse(text).ok_or_else(|| Error::user("E0001", format!("there is no collective `{text}`")))
     }
 
-    /// `AllReduce mesh=0 by=add`, as it is displayed.
+    /// Parses what is displayed, such as `AllReduce mesh=0 by=add`.
     pub fn parse(text: &str) -> Option<Collective> {
         let mut words = text.split(' ');
         let name = words.next()?;
@@ -182,7 +181,7 @@ impl Collective {
         words.next().is_none().then_some(op)
     }
 
-    /// Whether it takes operands of this type and rank; its result has both too.
+    /// Whether it accepts operands of this type and rank, which the result has as well.
     pub fn admits(&self, dtype: DType, rank: usize) -> bool {
         !dtype.is_opaque()
             && match *self {
@@ -197,7 +196,7 @@ impl Collective {
             }
     }
 
-    /// The result of one of the ranks, given the operands of all. Errors: E0303 where they do not fit each other.
+    /// The result of one rank, given the operands of all. Errors: E0303 if they do not fit each other.
     pub fn result(&self, operands: &[Tensor], rank: usize) -> Result<Tensor> {
         let first = operands.first().ok_or_else(|| Error::defect(format!("`{self}` among no ranks")))?;
         if operands.iter().any(|t| t.dtype() != first.dtype() || !self.admits(t.dtype(), t.rank())) {
@@ -249,13 +248,13 @@ fn combined(f: Reduction, operands: &[Tensor]) -> Result<Tensor> {
     Tensor::new(first.dtype(), first.dims().to_vec(), sum.into())
 }
 
-/// Bytes of what lies behind a dimension, and how often they are there.
+/// Bytes per index of a dimension, and the product of the dimensions before it.
 fn blocks(t: &Tensor, dim: usize) -> (usize, usize) {
     let inner: usize = t.dims()[dim + 1..].iter().product();
     (inner * t.dtype().bytes(), t.dims()[..dim].iter().product())
 }
 
-/// The elements of a tensor with these indices along a dimension.
+/// The slice of a tensor with these indices along a dimension.
 pub fn cut(t: &Tensor, dim: usize, range: Range<usize>) -> Result<Tensor> {
     let (inner, outer) = blocks(t, dim);
     let (n, mut dims) = (t.dims()[dim], t.dims().to_vec());
@@ -321,7 +320,7 @@ mod tests {
             let needed: Vec<bool> = (0..6).map(|rank| needed.contains(&rank)).collect();
             Collective::parse(op).unwrap().taking_part(&[3, 2], &needed).map(|set| ranks(&set))
         };
-        // Of the grid 0 1, 2 3, 4 5.
+        // The ranks form the grid 0 1, 2 3, 4 5.
         assert_eq!(taking("Send mesh=0 from=0 to=2", &[4]), [vec![0, 4], vec![0]]);
         assert_eq!(taking("Send mesh=0 from=0 to=2", &[2, 5]), [vec![1, 2, 5], vec![1, 2]]);
         assert_eq!(taking("AllReduce mesh=1 by=add", &[3]), [vec![2, 3], vec![2, 3]]);

@@ -1,26 +1,26 @@
-//! If, Loop  =>  calls of the bodies
+//! If, Loop  =>  calls of their bodies
 
 use super::{Budget, Collective, alone, unfit};
 use crate::tensor::element_count;
 use crate::{DType, Error, Result, Tensor};
 
-/// The entry points that an operation calls, and the ranks that it meets.
+/// Runs the entry points that an operation calls, and exchanges with other ranks.
 pub trait Bodies {
     /// The outputs of body `at`, in the order of its ports.
     fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>>;
 
-    /// Before a turn of a loop that has stacked so many bytes. Errors: E0202 for too many turns, E0305 past the deadline,
-    /// E0306 cancelled.
+    /// Called before each iteration of a loop, with the bytes that it has stacked so far. Errors: E0202 for too many
+    /// iterations, E0305 past the deadline, E0306 if cancelled.
     fn check(&self, stacked: usize) -> Result<()>;
 
-    /// The result of a collective whose operand on this rank this is. Errors: E0407 where there are no other ranks.
+    /// The result of a collective, given this rank's operand. Errors: E0407 if there are no other ranks.
     fn exchange(&mut self, op: &Collective, _operand: &Tensor) -> Result<Tensor> {
         Err(alone(op))
     }
 }
 
-/// A result's element type and those dimensions that are known before the operation has run; `None` where nobody wants
-/// the result.
+/// A result's element type, and those of its dimensions that are known before the operation runs; `None` if the result
+/// is not used.
 pub type Wanted = Option<(DType, Vec<Option<usize>>)>;
 
 fn condition(t: &Tensor) -> Result<bool> {
@@ -53,7 +53,7 @@ pub fn run_loop(
     let mut go_on = condition(&start)?;
     let mut carried = initial.to_vec();
     let mut stacks: Vec<Stack> = vec![];
-    // The initial values are operands, which count already.
+    // The initial values are operands, whose bytes are not counted here.
     let mut carried_bytes = 0;
     let mut i = 0;
     while go_on && i < trips {
@@ -89,14 +89,14 @@ pub fn run_loop(
     Ok(results)
 }
 
-/// What a loop without a turn has stacked.
+/// The stacked result of a loop without iterations.
 fn nothing(wanted: &Wanted) -> Result<Tensor> {
     let Some((dtype, dims)) = wanted else { return Ok(Tensor::zeros(DType::I64, vec![0])) };
     let dims = dims.iter().enumerate().map(|(i, d)| if i == 0 { 0 } else { d.unwrap_or(0) });
     Tensor::new(*dtype, dims.collect(), Default::default())
 }
 
-/// Tensors of one shape, one after the other along a new first dimension.
+/// Tensors of the same shape, stacked along a new first dimension.
 struct Stack {
     dtype: DType,
     dims: Vec<usize>,
@@ -131,7 +131,7 @@ impl Stack {
 mod tests {
     use super::*;
 
-    /// carried + captured, and its double to be stacked; goes on while below 10.
+    /// carried + captured, and its double to be stacked; continues while the sum is below 10.
     struct Sum;
 
     impl Bodies for Sum {

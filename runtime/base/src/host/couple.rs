@@ -1,21 +1,21 @@
 //! probabilities of pairs of classes [n, k·(k - 1)/2]  =>  of classes [n, k]
 //!
-//! Wu, Lin, Weng: Probability Estimates for Multi-class Classification by Pairwise Coupling (2004), its second method, with
-//! the tolerance and the number of rounds that LIBSVM and ONNX Runtime have: where the iteration ends is part of the result.
+//! Wu, Lin, Weng: Probability Estimates for Multi-class Classification by Pairwise Coupling (2004), its second method,
+//! with the tolerance and iteration limit of LIBSVM and ONNX Runtime: where the iteration ends is part of the result.
 
 use super::{Budget, unfit};
 use crate::{Result, Tensor};
 
 const ROUNDS_MAX: usize = 100;
 
-/// Row by row in f32. A pair (i, j) with i < j has the probability of i where it is one of the two.
+/// Couples each row in f32. The pair (i, j) with i < j holds the probability of i, given that the class is i or j.
 pub fn couple(pairs: &Tensor, budget: &Budget) -> Result<Tensor> {
     let &[n, n_pairs] = pairs.dims() else {
         return Err(unfit(format!("pairs of classes are rows, not {:?}", pairs.dims())));
     };
     let wrong = || unfit(format!("{n_pairs} columns of {} are no pairs of classes", pairs.dtype()));
     let all = budget.values::<f32>(pairs)?.ok_or_else(wrong)?;
-    // One more than √(2 n) where there is one at all.
+    // If n is a number of pairs, k is ⌊√(2 n)⌋ + 1.
     let k = n_pairs.saturating_mul(2).isqrt() + 1;
     let is_count = k >= 2 && k.checked_mul(k - 1).is_some_and(|twice| twice == n_pairs.saturating_mul(2));
     if !is_count {
@@ -33,7 +33,7 @@ pub fn couple(pairs: &Tensor, budget: &Budget) -> Result<Tensor> {
     Ok(Tensor::from_vec(vec![n, k], rows))
 }
 
-/// What one row is computed in.
+/// Buffers for the computation of one row.
 struct Room {
     k: usize,
     r: Vec<f32>,

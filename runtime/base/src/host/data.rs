@@ -1,4 +1,4 @@
-//! operations on what no kernel can hold: strings, sequences, optionals
+//! operations on values that no kernel can hold: strings, sequences, optionals
 
 use super::text::Case;
 use super::tfidf::{Ngrams, Weighing};
@@ -18,9 +18,9 @@ pub enum DataOp {
     SequenceErase,
     /// sequence  =>  i64
     SequenceLength,
-    /// numbers [n, k] or [k], keys [k]  =>  sequence of a map for each row
+    /// numbers [n, k] or [k], keys [k]  =>  sequence with a map for each row
     ZipMap,
-    /// map, words [k], scalar  =>  [1, k]: the map's values for the words, the scalar for those that it has not
+    /// map, words [k], scalar  =>  [1, k]: the map's value of each word, or the scalar if the map lacks it
     DictVectorizer,
     /// tensor, maybe lengths  =>  sequence of its parts along an axis
     SplitToSequence { axis: i64, keep: bool },
@@ -36,7 +36,7 @@ pub enum DataOp {
     StringConcat,
     /// strings, strings  =>  bools
     StringEqual,
-    /// strings, delimiter  =>  parts along a new axis, how many; a negative limit is none
+    /// strings, delimiter  =>  parts along a new axis, number of parts; a negative limit means none
     StringSplit { limit: i64 },
     /// strings, stop words  =>  strings
     StringNormalizer { case: Case, sensitive: bool },
@@ -46,9 +46,9 @@ pub enum DataOp {
     StringFromNumbers,
     /// strings  =>  f64 or i64
     StringToNumbers { float: bool },
-    /// elements, keys  =>  i64: the place of each element among the keys, the number of keys where it has none
+    /// elements, keys  =>  i64: the position of each element among the keys, or the number of keys if it is not one
     LookUp,
-    /// strings, places  =>  strings
+    /// strings, positions  =>  strings
     Pick,
     /// probabilities of pairs of classes [n, pairs]  =>  of classes [n, k]
     CouplePairs,
@@ -109,7 +109,7 @@ impl DataOp {
         }
     }
 
-    /// `SplitToSequence axis=0 keep=1`, as it is displayed.
+    /// Parses what is displayed, such as `SplitToSequence axis=0 keep=1`.
     pub fn parse(text: &str) -> Option<DataOp> {
         let mut words = text.split(' ');
         let name = words.next()?;
@@ -167,7 +167,7 @@ impl DataOp {
         given.is_empty().then_some(op)
     }
 
-    /// How many operands it takes, where that is always the same.
+    /// Number of operands; `None` if it varies.
     pub fn n_args(&self) -> Option<usize> {
         match self {
             DataOp::SequenceConstruct | DataOp::SequenceInsert | DataOp::SequenceErase => None,
@@ -183,7 +183,8 @@ impl DataOp {
         }
     }
 
-    /// Whether result `i` may have this type and rank. What comes out of a sequence is what was put in.
+    /// Whether result `i` may have this type and rank. Values taken out of a sequence have the type they were inserted
+    /// with.
     pub fn admits(&self, i: usize, ranks: &[usize], dtype: DType, rank: usize) -> bool {
         let of = |n: usize| ranks.get(n).copied();
         let both = || of(0).zip(of(1)).map(|(a, b)| a.max(b));
@@ -216,7 +217,7 @@ impl DataOp {
         }
     }
 
-    /// Errors: E0301 and E0303 where the operands do not fit, E0106 for a pattern.
+    /// Computes the results. Errors: E0301 and E0303 if the operands do not fit, E0106 for a pattern.
     pub fn run(&self, args: &[Tensor], budget: &Budget) -> Result<Vec<Tensor>> {
         let one = match (self, args) {
             (DataOp::SequenceConstruct, args) => sequence::construct(args, budget)?,

@@ -1,4 +1,4 @@
-//! Fourier: Cooley and Tukey's transform for powers of two; Bluestein's convolution, which is made of it, for others
+//! Fourier: Cooley and Tukey's transform for powers of two; Bluestein's convolution, based on it, for other lengths
 //!
 //! Bluestein: jk = (j² + k² - (k - j)²) / 2, which makes y[k] = c[k] Σ (x[j] c[j]) c̄[k - j] with c[j] = exp(-πi j² / n).
 
@@ -8,7 +8,7 @@ use crate::tensor::element_count;
 use crate::{Result, Tensor};
 use std::f64::consts::PI;
 
-/// Along the last dimension but one; the last holds the real and the imaginary part.
+/// Transforms along the last dimension but one; the last one holds the real and the imaginary part.
 pub fn transform(x: &Tensor, inverse: bool, budget: &Budget) -> Result<Tensor> {
     let wrong = || unfit(format!("{} {:?} has no complex f64 signal", x.dtype(), x.dims()));
     let values = budget.values::<f64>(x)?.ok_or_else(wrong)?;
@@ -60,7 +60,7 @@ impl Complex {
     }
 }
 
-/// What all signals of one length share.
+/// Tables that all signals of one length share.
 enum Plan {
     Power(Power),
     Bluestein { power: Power, chirp: Vec<Complex>, spectrum: Vec<Complex> },
@@ -72,7 +72,7 @@ impl Plan {
             return Ok(Plan::Power(Power::new(n, budget)?));
         }
         let power = Power::new((2 * n - 1).next_power_of_two(), budget)?;
-        // j² is reduced as an integer, so that large ones lose nothing.
+        // j² is reduced as an integer, so that large values lose no precision.
         let square = |j: usize| (j as u128 * j as u128 % (2 * n as u128)) as usize;
         let chirp = budget.collect(n, |j| Ok(Complex::root(square(j), 2 * n)))?;
         let mut spectrum = budget.filled(Complex::default(), power.n)?;
@@ -86,7 +86,7 @@ impl Plan {
         Ok(Plan::Bluestein { power, chirp, spectrum })
     }
 
-    /// Elements of the second signal that a run needs.
+    /// Number of elements of the scratch signal that a run needs.
     fn wide(&self) -> usize {
         match self {
             Plan::Power(_) => 0,
@@ -150,7 +150,7 @@ impl Power {
         for bit in 0..n_bits {
             let (half, stride) = (1 << bit, self.n >> (bit + 1));
             if half < PIECE {
-                // Whole blocks: both are powers of two.
+                // Groups contain whole blocks, because both sizes are powers of two.
                 for group in x.chunks_mut(PIECE) {
                     for block in group.chunks_exact_mut(2 * half) {
                         let (low, high) = block.split_at_mut(half);
@@ -190,7 +190,7 @@ mod tests {
         super::transform(x, inverse, &Budget::unlimited())
     }
 
-    /// The sums as they are defined.
+    /// The sums by definition.
     fn sums(x: &[f64], inverse: bool) -> Vec<f64> {
         let n = x.len() / 2;
         let value = |k: usize| {

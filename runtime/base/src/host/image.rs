@@ -1,4 +1,4 @@
-//! what an image is decoded to; without the feature `image`, decoding is refused
+//! the pixel formats to which an image is decoded; without the feature `image`, decoding is refused
 
 #[cfg(feature = "image")]
 mod decode;
@@ -6,7 +6,7 @@ mod decode;
 #[cfg(feature = "image")]
 pub use decode::decode;
 
-/// What a pixel is made of.
+/// The channels of a pixel, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pixels {
     Rgb,

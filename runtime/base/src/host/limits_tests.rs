@@ -1,4 +1,4 @@
-//! every host operation, on operands that take long  =>  it ends at a deadline and keeps to a limit of bytes
+//! every host operation, on operands that take long  =>  it ends at a deadline and respects a limit of bytes
 
 use super::*;
 use crate::Value;
@@ -6,7 +6,7 @@ use crate::reduction::Reduction;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Where its time is over.
+/// Fails once the time has passed.
 struct Deadline(Instant);
 
 impl Limits for Deadline {
@@ -19,7 +19,7 @@ impl Limits for Deadline {
     }
 }
 
-/// Only so many bytes.
+/// Limits the bytes of an operation.
 struct Bytes(usize);
 
 impl Limits for Bytes {
@@ -33,7 +33,7 @@ impl Limits for Bytes {
     }
 }
 
-/// Only so many times bytes are asked for.
+/// Limits the number of allocations.
 struct Times(Cell<usize>);
 
 impl Limits for Times {
@@ -48,7 +48,7 @@ impl Limits for Times {
     }
 }
 
-/// Turns of a loop, each of which stacks its operand.
+/// The body of a loop, which stacks its operand in each iteration.
 struct Turns;
 
 impl Bodies for Turns {
@@ -62,21 +62,21 @@ impl Bodies for Turns {
     }
 }
 
-/// How an operation fares on large operands.
+/// How an operation on large operands relates to the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Long {
     /// It takes longer than the deadline.
     Late,
-    /// Whether it does depends on the machine.
+    /// Whether it takes longer depends on the machine.
     Either,
 }
 use Long::{Either, Late};
 
-/// An operation, operands of a size, and how it fares where `n` is large.
+/// An operation, a function that makes its operands for a size, and how it relates to the deadline for a large size.
 struct Case {
     op: HostOp,
     args: fn(usize) -> Vec<Tensor>,
-    /// The size that takes long, and a small one.
+    /// A size that takes long, and a small one.
     sizes: [usize; 2],
     long: Long,
 }
@@ -118,7 +118,7 @@ fn one(op: DataOp, args: &[Tensor]) -> Tensor {
     HostOp::Data(op).run(args).unwrap().remove(0)
 }
 
-/// Boxes beside each other.
+/// Boxes that do not overlap.
 fn boxes(n: usize) -> Vec<Tensor> {
     let corners = (0..n).flat_map(|i| [i as f32, 0.0, i as f32 + 0.9, 1.0]).collect();
     let scores = (0..n).map(|i| 1.0 + (i * 7919 % 1013) as f32).collect();
@@ -220,7 +220,7 @@ fn run(case: &Case, args: &[Tensor], limits: &dyn Limits) -> Result<Vec<Tensor>>
     case.op.run_with(args, &[], &mut Turns, &Budget::new(limits))
 }
 
-/// The names of all operations that compute. An operation that is new makes the match fail to compile, or the test.
+/// The names of all operations that compute. A new operation makes either the match fail to compile, or the test fail.
 fn names() -> Vec<&'static str> {
     fn next(op: &HostOp) -> Option<HostOp> {
         let data = |op| Some(HostOp::Data(op));
@@ -267,7 +267,7 @@ fn names() -> Vec<&'static str> {
         }
     }
     let all = std::iter::successors(Some(HostOp::NonZero), next);
-    // An If only calls, and collectives are the ranks' matter.
+    // An If only calls bodies, and collectives need other ranks.
     let computes = |op: &HostOp| !matches!(op, HostOp::If { .. } | HostOp::Collective(_)) && op.lacks().is_none();
     all.filter(computes).map(|op| op.name()).collect()
 }

@@ -1,12 +1,11 @@
-//! host operations: what Rust code computes in a plan, because the sizes of its results depend on what it finds, or because
-//! a kernel would be quadratic
+//! host operations: Rust code that a plan calls, because result sizes depend on data, or a kernel would be quadratic
 //!
-//! The interpreter calls the same code, so there is one meaning. To add an operation: a variant with its name and text
-//! form, and its arm in [`HostOp::run`]; the lowering says what types the results have and which symbols they bind
-//! (`Builder::host`).
+//! The interpreter calls the same code, so there is one implementation of the semantics. To add an operation: add a
+//! variant with its name and text format, and its arm in [`HostOp::run`]; the lowering determines the types of the
+//! results and which symbols they bind (`Builder::host`).
 //!
-//! If and Loop are such operations too: instead of computing they call other entry points of the plan. So are collectives,
-//! whose results follow from what all ranks bring.
+//! If and Loop are such operations too: instead of computing they call other entry points of the plan. So are
+//! collectives, whose results depend on the operands of all ranks.
 
 mod array;
 mod budget;
@@ -43,14 +42,14 @@ use std::fmt;
 pub enum HostOp {
     /// x  =>  the indices [rank, n] of the elements that are not 0, in row-major order, i64
     NonZero,
-    /// x  =>  i64: [n] first places of the distinct elements, [len] which of them each element is, [n] how often they are
-    /// there. With an axis slices are compared, without one the elements in row-major order. Sorted or in the order of
-    /// first appearance.
+    /// x  =>  i64: [n] first positions of the distinct elements, [len] which of them each element is, [n] their counts.
+    /// With an axis slices are compared, without one the elements in row-major order. The distinct elements are sorted
+    /// or in the order of first appearance.
     Unique {
         axis: Option<usize>,
         sorted: bool,
     },
-    /// boxes [b, m, 4], scores [b, c, m], at most i64, overlap f32, score f32  =>  [n, 3] of (batch, class, box), i64
+    /// boxes [b, m, 4], scores [b, c, m], maximum i64, overlap f32, score f32  =>  [n, 3] of (batch, class, box), i64
     NonMaxSuppression {
         center: bool,
     },
@@ -63,14 +62,14 @@ pub enum HostOp {
     Loop {
         n_carried: usize,
     },
-    /// What kernels would do in quadratic time.
+    /// Operations on arrays for which kernels would take quadratic time.
     Array(ArrayOp),
-    /// What no kernel can hold.
+    /// Operations on values that no kernel can hold.
     Data(DataOp),
-    /// What ranks do together.
+    /// Exchanges between ranks.
     Collective(Collective),
-    /// The same in two steps, between which a rank does something else: nobody waits at the first, and the result is there
-    /// after the second.
+    /// A collective in two steps, between which a rank can compute: the first does not wait, and the result is
+    /// available after the second.
     Begin(Collective),
     Wait(Collective),
 }
@@ -115,7 +114,7 @@ impl HostOp {
         }
     }
 
-    /// `Unique axis=0 sorted=1`, as it is displayed.
+    /// Parses what is displayed, such as `Unique axis=0 sorted=1`.
     pub fn parse(text: &str) -> Option<HostOp> {
         if let Some(op) = ArrayOp::parse(text) {
             return Some(HostOp::Array(op));
@@ -155,12 +154,13 @@ impl HostOp {
         given.is_empty().then_some(op)
     }
 
-    /// What ranks do together. The dimensions of its result are known before: it has a place, as that of a kernel.
+    /// The collective, if it is one. The dimensions of its result are known in advance, so it is placed like a
+    /// kernel's.
     pub fn exchange(&self) -> Option<&Collective> {
         if let HostOp::Collective(op) | HostOp::Begin(op) | HostOp::Wait(op) = self { Some(op) } else { None }
     }
 
-    /// Entry points that it calls.
+    /// Number of entry points that it calls.
     pub fn n_bodies(&self) -> usize {
         match self {
             HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => 0,
@@ -171,13 +171,13 @@ impl HostOp {
         }
     }
 
-    /// The largest size that it can read from data, for operands of these dimensions; `None` where nothing bounds it.
+    /// The largest size that it can read from data, for operands of these dimensions; `None` if nothing bounds it.
     pub fn size_max(&self, args: &[Vec<i64>]) -> Option<i64> {
         let product = |dims: &[i64]| dims.iter().try_fold(1i64, |n, d| n.checked_mul(*d));
         match self {
             HostOp::NonZero | HostOp::Unique { axis: None, .. } => product(args.first()?),
             HostOp::Unique { axis: Some(axis), .. } => args.first()?.get(*axis).copied(),
-            // Each box of each class and batch, once.
+            // Each box is selected at most once per class and batch.
             HostOp::NonMaxSuppression { .. } => product(args.get(1)?),
             HostOp::If { .. } | HostOp::Loop { .. } => None,
             HostOp::Array(_) | HostOp::Data(_) => None,
@@ -185,12 +185,12 @@ impl HostOp {
         }
     }
 
-    /// Whether it computes nothing itself.
+    /// Whether it only calls entry points and computes nothing itself.
     pub fn is_call(&self) -> bool {
         self.n_bodies() > 0
     }
 
-    /// The feature of this crate that it needs and that was left out of this build.
+    /// The feature of this crate that it needs, if that was left out of this build.
     pub fn lacks(&self) -> Option<&'static str> {
         match self {
             HostOp::Data(DataOp::ImageDecoder { .. }) => (!cfg!(feature = "image")).then_some("image"),
@@ -201,7 +201,7 @@ impl HostOp {
         }
     }
 
-    /// How many operands it takes; `None` where that is the bodies' matter.
+    /// Number of operands; `None` if it varies.
     pub fn n_args(&self) -> Option<usize> {
         match self {
             HostOp::NonZero | HostOp::Unique { .. } => Some(1),
@@ -213,7 +213,7 @@ impl HostOp {
         }
     }
 
-    /// The type and the rank of a result, where the operation decides them; `None` where there is none such.
+    /// The type and rank of a result, if the operation determines them; `None` otherwise.
     pub fn result(&self, i: usize, ranks: &[usize]) -> Option<(DType, usize)> {
         let rank = match (self, i) {
             (HostOp::NonZero, 0) | (HostOp::NonMaxSuppression { .. }, 0) => 2,
@@ -226,7 +226,7 @@ impl HostOp {
         (self.n_args() == Some(ranks.len())).then_some((DType::I64, rank))
     }
 
-    /// Whether result `i` may have this type and rank; of a call the bodies decide.
+    /// Whether result `i` may have this type and rank; those of a call are determined by its bodies.
     pub fn admits(&self, i: usize, ranks: &[usize], dtype: DType, rank: usize) -> bool {
         match self {
             HostOp::Array(op) => i == 0 && op.admits(ranks, dtype, rank),
@@ -238,12 +238,12 @@ impl HostOp {
         }
     }
 
-    /// All results of an operation that is no call, without limits. Errors: E0303 where the operands do not fit.
+    /// All results of an operation that is not a call, without limits. Errors: E0303 if the operands do not fit.
     pub fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
         self.run_within(args, &Budget::unlimited())
     }
 
-    /// As [`run`](HostOp::run), within the limits of a call. Errors: E0304, E0305, E0306.
+    /// Like [`run`](HostOp::run), within the limits of a call. Errors: E0304, E0305, E0306.
     pub fn run_within(&self, args: &[Tensor], budget: &Budget) -> Result<Vec<Tensor>> {
         budget.work(1)?;
         let results = match (self, args) {
@@ -265,7 +265,8 @@ impl HostOp {
         Ok(results)
     }
 
-    /// The results of any operation; those of a call come from its bodies, those of a collective from the other ranks.
+    /// The results of any operation; a call computes them by its bodies, a collective by exchanging with the other
+    /// ranks.
     pub fn run_with(
         &self,
         args: &[Tensor],
@@ -286,7 +287,7 @@ impl HostOp {
     }
 }
 
-/// What the texts of the two steps of a collective begin with.
+/// Prefixes of the texts of a collective's two steps.
 const BEGIN: &str = "begin ";
 const WAIT: &str = "wait ";
 
@@ -294,13 +295,13 @@ fn unfit(message: String) -> Box<Error> {
     Error::user("E0303", message)
 }
 
-/// A program for several ranks is run by one of them. Errors: E0407.
+/// The error of running a program for several ranks on a single one: E0407.
 pub fn alone(op: &Collective) -> Box<Error> {
     Error::user("E0407", format!("`{op}` needs the other ranks of the mesh"))
         .help("run the model with as many ranks as it was compiled for")
 }
 
-/// Nothing may compute this operation: whoever loads a plan asks [`HostOp::lacks`] before. Errors: E0405.
+/// The error of an operation that was left out of this build: E0405. A plan's loader checks [`HostOp::lacks`] first.
 pub fn left_out(op: &str, feature: &str) -> Box<Error> {
     Error::user("E0405", format!("this program was built without the host operation `{op}`"))
         .help(format!("build sardonyx-runtime with the feature `{feature}`"))

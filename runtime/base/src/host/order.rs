@@ -1,12 +1,12 @@
-//! Order: where the first elements of each sorted row stand
+//! Order: the indices of the first elements of each sorted row
 
 use super::{Budget, numbers, unfit};
 use crate::{DType, Result, Tensor};
 
-/// A key and its place.
+/// A key and its position.
 type Placed = (u64, usize);
 
-/// Keys beyond which the first are found by sorting, which can be interrupted, and not by selection.
+/// Up to this count the first keys are found by selection; above it by sorting, which can be interrupted.
 const SELECTED_MAX: usize = 1 << 20;
 
 pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> Result<Tensor> {
@@ -27,7 +27,7 @@ pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> R
         Ok(())
     };
     match x.dtype() {
-        // The most frequent type does without a copy of all keys.
+        // The most frequent type avoids a copy of all keys.
         DType::F32 => {
             for row in x.bytes().chunks_exact(4 * n) {
                 for piece in budget.pieces(n) {
@@ -50,11 +50,11 @@ pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> R
     Ok(numbers(dims, places))
 }
 
-/// The first `count` of the sorted keys, with their places: n + k log k operations for k of n.
+/// The first `count` of the sorted keys, with their positions: n + k log k operations for k of n.
 struct First {
     count: usize,
     best: Vec<Placed>,
-    /// The last key that can be among them, once there are so many.
+    /// Keys from this one on cannot be among them; none as long as fewer than `count` are known.
     last: Option<u64>,
 }
 
@@ -64,11 +64,11 @@ impl First {
         self.last = None;
     }
 
-    /// Keys behind those before, from this place on.
+    /// Adds the keys that follow the previous ones, at positions from `start` on.
     fn add(&mut self, keys: impl Iterator<Item = u64>, start: usize, budget: &Budget) -> Result<()> {
         let mut last = self.last;
         for (place, key) in keys.enumerate() {
-            // An equal key comes later.
+            // An equal key at a later position sorts behind.
             if last.is_some_and(|last| key >= last) {
                 continue;
             }
@@ -99,7 +99,7 @@ impl First {
     }
 }
 
-/// Integers in the order of the elements: NaN is the last and equals itself, -0 is 0.
+/// Integer keys in the order of the elements: NaN is last and equals itself, -0 equals 0.
 pub fn keys(x: &Tensor, budget: &Budget) -> Result<Vec<u64>> {
     let dtype = x.dtype();
     let raw = x.bytes();
@@ -124,7 +124,7 @@ fn float_key(v: f64) -> u64 {
         return u64::MAX;
     }
     let bits = (v + 0.0).to_bits();
-    // Negative floats fall as their bits rise.
+    // Negative floats decrease as their bits increase.
     if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 

@@ -1,7 +1,7 @@
-//! strings, pattern  =>  which of them the pattern describes as a whole
+//! strings, pattern  =>  which of the strings the pattern matches as a whole
 //!
-//! Only whether there is a match is asked for, so that the automaton is followed as a set of states, byte by byte: its time
-//! is bounded by states times bytes, and it can be left at any byte.
+//! Only the existence of a match is needed, so the automaton is simulated as a set of states, byte by byte: its time is
+//! bounded by states times bytes, and it can be stopped at any byte.
 
 use super::Budget;
 #[cfg(feature = "regex")]
@@ -20,7 +20,7 @@ pub fn full_match(_x: &Tensor, _pattern: &Tensor, _budget: &Budget) -> Result<Te
     Err(super::left_out("RegexFullMatch", "regex"))
 }
 
-/// True for each string that the pattern (RE2's syntax) describes as a whole.
+/// Whether the pattern (in RE2's syntax) matches each string as a whole. Errors: E0106 for the pattern.
 #[cfg(feature = "regex")]
 pub fn full_match(x: &Tensor, pattern: &Tensor, budget: &Budget) -> Result<Tensor> {
     let pattern = Texts::new(pattern, budget)?.first()?;
@@ -34,20 +34,20 @@ pub fn full_match(x: &Tensor, pattern: &Tensor, budget: &Budget) -> Result<Tenso
     Ok(Tensor::from_vec(x.dims().to_vec(), found))
 }
 
-/// Bytes of a compiled pattern, as the crate `regex` limits them.
+/// Maximum size of a compiled pattern in bytes, as in the crate `regex`.
 #[cfg(feature = "regex")]
 const PATTERN_BYTES_MAX: usize = 10 << 20;
 
-/// Bytes of the text of a pattern: its parse has some hundred bytes for each.
+/// Maximum length of a pattern in bytes: its parse takes some hundred bytes for each.
 #[cfg(feature = "regex")]
 const TEXT_BYTES_MAX: usize = 1 << 18;
 
-/// Letters of a pattern that a message shows.
+/// Number of characters of a pattern that a message shows.
 #[cfg(feature = "regex")]
 const SHOWN_MAX: usize = 1000;
 
-/// The pattern between both ends of the text. It is parsed by itself: within a text like `^(?:PATTERN)$` a parenthesis of its own
-/// could close the group.
+/// The pattern anchored at both ends of the text. It is parsed by itself: within a text like `^(?:PATTERN)$`, a
+/// parenthesis in it could close the group.
 #[cfg(feature = "regex")]
 fn anchored(pattern: &str) -> std::result::Result<NFA, String> {
     if pattern.len() > TEXT_BYTES_MAX {
@@ -62,16 +62,16 @@ fn anchored(pattern: &str) -> std::result::Result<NFA, String> {
     })
 }
 
-/// The states that an automaton may be in.
+/// The set of states that an automaton may be in.
 #[cfg(feature = "regex")]
 struct Run<'a> {
     nfa: &'a NFA,
     budget: &'a Budget<'a>,
     now: Vec<StateID>,
     next: Vec<StateID>,
-    /// States that are still to be followed without a byte.
+    /// States whose transitions without a byte are still to be followed.
     open: Vec<StateID>,
-    /// By state: the last step at which it was reached.
+    /// For each state, the last step at which it was reached.
     reached: Vec<u64>,
     step: u64,
 }
@@ -113,7 +113,8 @@ impl<'a> Run<'a> {
         Ok(is_match)
     }
 
-    /// Reaches a state before byte `at`, and those that need no byte; true where the pattern ends there.
+    /// Enters a state before byte `at`, and all that it reaches without a byte; returns whether the pattern matches
+    /// there.
     fn enter(&mut self, state: StateID, text: &[u8], at: usize) -> Result<bool> {
         let mut is_match = false;
         self.reach(state);
@@ -126,14 +127,14 @@ impl<'a> Run<'a> {
                 State::Union { alternates } => alternates.iter().for_each(|next| self.reach(*next)),
                 State::BinaryUnion { alt1, alt2 } => [alt1, alt2].into_iter().for_each(|next| self.reach(*next)),
                 State::Capture { next, .. } => self.reach(*next),
-                // Only at the end of the text: its anchor comes before.
+                // This happens only at the end of the text, because the anchor precedes it.
                 State::Match { .. } => is_match = true,
             }
         }
         Ok(is_match)
     }
 
-    /// Each state once at each byte, so that no list has more than there are states.
+    /// Reaches each state once per byte, so that no list is longer than the number of states.
     fn reach(&mut self, state: StateID) {
         let reached = &mut self.reached[state.as_usize()];
         if *reached != self.step {
@@ -174,7 +175,7 @@ mod tests {
         }
     }
 
-    /// A pattern with many ways through each text takes time by its states, not by its ways.
+    /// The time for a pattern that can match a text in many ways depends on its states, not on the number of ways.
     #[test]
     fn nested_repetitions_are_followed_once() {
         let text = "a".repeat(5000);

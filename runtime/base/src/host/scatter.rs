@@ -1,10 +1,10 @@
-//! Scatter: one update after the other, so that the result follows from their order alone
+//! Scatter: applies one update after the other, so that the result is determined by their order
 
 use super::{Budget, unfit};
 use crate::reduction::Reduction;
 use crate::{DType, Result, Tensor};
 
-/// Bytes that are updated before the limits are looked at: whole elements of every type.
+/// Bytes that are updated between two checks of the limits: whole elements of every type.
 const AT_ONCE: usize = 1 << 16;
 
 pub fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>, budget: &Budget) -> Result<Tensor> {

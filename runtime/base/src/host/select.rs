@@ -1,4 +1,4 @@
-//! NonZero, NonMaxSuppression: the indices of what fulfils a condition
+//! NonZero, NonMaxSuppression: the indices of the elements that satisfy a condition
 
 use super::{Budget, numbers, unfit};
 use crate::{Result, Tensor};
@@ -14,7 +14,7 @@ pub fn nonzero(x: &Tensor, budget: &Budget) -> Result<Vec<Tensor>> {
         }
     }
     let mut indices = budget.room(found.len().saturating_mul(x.rank()))?;
-    // Row-major: an index is the digit of its dimension.
+    // In row-major order, the index along a dimension is a digit of the element's number.
     let mut stride = x.len();
     for &extent in x.dims() {
         stride = stride.checked_div(extent).unwrap_or(0);
@@ -26,7 +26,7 @@ pub fn nonzero(x: &Tensor, budget: &Budget) -> Result<Vec<Tensor>> {
     Ok(vec![numbers(vec![x.rank(), found.len()], indices)])
 }
 
-/// Per batch and class: boxes by falling score, each unless it overlaps one taken before by more than the threshold.
+/// Per batch and class: boxes by descending score, except those that overlap a selected one by more than the threshold.
 pub fn non_max_suppression(
     boxes: &Tensor,
     scores: &Tensor,
@@ -56,7 +56,7 @@ pub fn non_max_suppression(
                     budget.push(&mut order, i)?;
                 }
             }
-            // Of equal scores the first.
+            // Ties go to the first box.
             budget.sort_by(&mut order, 1, |&i, &j| scores[j].total_cmp(&scores[i]).then(i.cmp(&j)))?;
             taken.clear();
             for &i in &order {
@@ -77,7 +77,7 @@ pub fn non_max_suppression(
     Ok(vec![numbers(vec![selected.len() / 3, 3], selected)])
 }
 
-/// A box, the smaller coordinates first.
+/// A box by two corners, the smaller coordinates first.
 struct Corners {
     low: [f32; 2],
     high: [f32; 2],
@@ -97,7 +97,7 @@ impl Corners {
         (self.high[0] - self.low[0]) * (self.high[1] - self.low[1])
     }
 
-    /// The common part of the area of both; 0 where one of them has none.
+    /// Intersection over union; 0 if one of the boxes has no area.
     fn overlap(&self, other: &Corners) -> f32 {
         let side = |i: usize| (self.high[i].min(other.high[i]) - self.low[i].max(other.low[i])).max(0.0);
         let common = side(0) * side(1);

@@ -9,7 +9,7 @@ fn sequence(t: &Tensor, budget: &Budget) -> Result<Vec<Value>> {
     Value::of_within(t, budget)?.into_sequence()
 }
 
-/// A position that may count from the end: below `n` in general, up to `n` where something is inserted.
+/// Resolves a position that may count from the end: below `n`, or up to `n` if `inclusive`, as for insertion.
 fn position(t: &Tensor, n: usize, inclusive: bool) -> Result<usize> {
     let one = (t.len() == 1).then(|| t.get_i64(0)).flatten();
     let at = one.ok_or_else(|| unfit(format!("a position is one integer, not {} {:?}", t.dtype(), t.dims())))?;
@@ -32,7 +32,7 @@ pub fn at(of: &Tensor, at: &Tensor, budget: &Budget) -> Result<Tensor> {
     values.swap_remove(at).into_tensor_within(budget)
 }
 
-/// Before the position; at the end without one.
+/// Inserts a value before the position, or at the end without one.
 pub fn insert(into: &Tensor, value: &Tensor, at: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
     let mut values = sequence(into, budget)?;
     let at = at.map_or(Ok(values.len()), |at| position(at, values.len(), true))?;
@@ -42,7 +42,7 @@ pub fn insert(into: &Tensor, value: &Tensor, at: Option<&Tensor>, budget: &Budge
     Value::Sequence(values).into_tensor_within(budget)
 }
 
-/// The last one without a position.
+/// Erases the value at the position, or the last one without one.
 pub fn erase(from: &Tensor, at: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
     let mut values = sequence(from, budget)?;
     let last = values.len().checked_sub(1).ok_or_else(|| unfit("nothing is in the sequence to erase".into()));
@@ -55,8 +55,8 @@ pub fn length(of: &Tensor, budget: &Budget) -> Result<Tensor> {
     Ok(numbers(vec![], vec![sequence(of, budget)?.len() as i64]))
 }
 
-/// A sequence of the parts along an axis: of the lengths that `split` lists, of its one length each (the last may be
-/// shorter), or of one each, then without the axis unless it is kept.
+/// Splits a tensor along an axis: into parts of the lengths that `split` lists, of the single length `split` (the last
+/// may be shorter), or of length 1, which then lose the axis unless `keep`.
 pub fn split(x: &Tensor, split: Option<&Tensor>, axis: i64, keep: bool, budget: &Budget) -> Result<Tensor> {
     let axis = self::axis(axis, x.rank())?;
     let wrong = |what: String| unfit(format!("{:?} cannot be split along axis {axis}: {what}", x.dims()));
@@ -92,10 +92,10 @@ pub fn split(x: &Tensor, split: Option<&Tensor>, axis: i64, keep: bool, budget: 
     Value::Sequence(parts).into_tensor_within(budget)
 }
 
-/// Lengths of parts that a message shows.
+/// Number of lengths that a message shows.
 const SHOWN_MAX: usize = 16;
 
-/// A map from the keys for each row of numbers; a vector is one row.
+/// A sequence with a map from the keys to the numbers of each row; a vector is one row.
 pub fn zip_map(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
     let (n, width) = match *x.dims() {
         [width] => (1, width),
@@ -114,7 +114,7 @@ pub fn zip_map(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
     Value::Sequence(budget.collect(n, map)?).into_tensor_within(budget)
 }
 
-/// What the map has for each word, and the scalar `absent` for one that it has not.
+/// The map's value of each word, or the scalar `absent` if the map lacks the word.
 pub fn dict_vectorizer(map: &Tensor, words: &Tensor, absent: &Tensor, budget: &Budget) -> Result<Tensor> {
     let (keys, values) = match Value::of_within(map, budget)? {
         Value::Map { keys, values } if keys.dtype() == words.dtype() => (keys, values.into_sequence()?),
@@ -153,7 +153,7 @@ fn axis(axis: i64, rank: usize) -> Result<usize> {
     at.ok_or_else(|| unfit(format!("the axis {axis} is outside a tensor of rank {rank}")))
 }
 
-/// Bytes of one element, where each has its own.
+/// Bytes of one element. Errors: E0107 for elements without whole bytes of their own.
 fn width(x: DType) -> Result<usize> {
     match x.bits() {
         bits @ 8.. => Ok(bits as usize / 8),
@@ -176,7 +176,7 @@ fn part(x: &Tensor, axis: usize, start: usize, length: usize, budget: &Budget) -
     Tensor::new(x.dtype(), dims, out.into())
 }
 
-/// The tensors of a sequence one behind the other along an axis, or along a new one.
+/// Concatenates the tensors of a sequence along an axis, or stacks them along a new one.
 pub fn join(of: &Tensor, axis: i64, new_axis: bool, budget: &Budget) -> Result<Tensor> {
     let mut parts = vec![];
     for value in sequence(of, budget)? {
@@ -207,7 +207,7 @@ pub fn join(of: &Tensor, axis: i64, new_axis: bool, budget: &Budget) -> Result<T
     let rows = element_count(&dims[..axis]).unwrap_or(0);
     let row = |t: &Tensor| element_count(&t.dims()[axis..]).unwrap_or(0) * width(t.dtype()).unwrap_or(0);
     width(first.dtype())?;
-    // What was in the parts fits into memory once more.
+    // The sum cannot overflow, because the parts are in memory.
     let mut out = budget.room(shaped.iter().map(|t| t.bytes().len()).sum())?;
     for r in 0..rows {
         for t in &shaped {
@@ -223,7 +223,7 @@ pub fn optional(value: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
     Value::Optional(inside).into_tensor_within(budget)
 }
 
-/// Anything that is no optional is there.
+/// Whether there is a value; anything but an empty optional counts as one.
 pub fn has_element(value: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
     let there = match value.map(|v| Value::of_within(v, budget)).transpose()? {
         None | Some(Value::Optional(None)) => false,

@@ -12,7 +12,7 @@ struct Broadcast<'a> {
     a: &'a [usize],
     b: &'a [usize],
     dims: Vec<usize>,
-    /// Elements of the result.
+    /// Number of elements of the result.
     count: usize,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Broadcast<'a> {
         Ok(Broadcast { a, b, dims, count })
     }
 
-    /// Where in each operand an element of the result is.
+    /// The positions in both operands of an element of the result.
     fn places(&self, flat: usize) -> (usize, usize) {
         let place = |d: &[usize]| {
             let (mut flat, mut index, mut stride) = (flat, 0, 1);
@@ -49,7 +49,7 @@ impl<'a> Broadcast<'a> {
     }
 }
 
-/// Dimension `i` of `rank`; those that a shape has not are 1.
+/// Dimension `i` of a shape that is extended to `rank` by leading ones.
 fn size(dims: &[usize], i: usize, rank: usize) -> usize {
     (i + dims.len()).checked_sub(rank).map_or(1, |i| dims[i])
 }
@@ -58,7 +58,7 @@ fn strings(t: &Tensor) -> Result<Strings<'_>> {
     t.string_view().ok_or_else(|| unfit(format!("strings are wanted, not {}", t.dtype())))
 }
 
-/// The strings of a tensor, each of which is UTF-8. Errors: E0107, E0302.
+/// The strings of a tensor, each of which must be UTF-8. Errors: E0107, E0302.
 pub(super) struct Texts<'a> {
     strings: Strings<'a>,
     budget: &'a Budget<'a>,
@@ -77,7 +77,7 @@ impl<'a> Texts<'a> {
         std::str::from_utf8(bytes).map_err(wrong)
     }
 
-    /// The first one; an empty one where there is none.
+    /// The first string; an empty one if there is none.
     pub fn first(&self) -> Result<&'a str> {
         self.strings.first().map_or(Ok(""), |_| self.get(0))
     }
@@ -106,8 +106,8 @@ pub fn equal(a: &Tensor, b: &Tensor, budget: &Budget) -> Result<Tensor> {
     Ok(Tensor::from_vec(shape.dims, equal))
 }
 
-/// (parts along a new last axis, padded with empty strings; how many there are). Without a delimiter at runs of white
-/// space; a negative limit is none.
+/// Splits strings into (parts along a new last axis, padded with empty strings; number of parts of each). An empty
+/// delimiter splits at runs of white space; a negative limit means none.
 pub fn split(x: &Tensor, delimiter: &Tensor, limit: i64, budget: &Budget) -> Result<Vec<Tensor>> {
     let delimiter = Texts::new(delimiter, budget)?.first()?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -176,11 +176,11 @@ impl Case {
     }
 }
 
-/// Bytes of a text whose case is changed at once.
+/// Bytes of a text from which on its case is changed in parts.
 const CHANGED_AT_ONCE: usize = 1 << 16;
 
-/// Parts of a text whose case may be changed one by one: what a letter becomes follows from its word, and each part but the
-/// last ends behind white space.
+/// Parts of a text whose case can be changed one by one: how a letter changes depends on its word only, and each part
+/// but the last ends with white space.
 fn case_parts(mut rest: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let bytes = rest.as_bytes();
@@ -191,7 +191,7 @@ fn case_parts(mut rest: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Gives `put` the text in another case, part by part.
+/// Passes the text in another case to `put`, part by part.
 fn change(text: &str, case: Case, budget: &Budget, put: &mut impl FnMut(&str) -> Result<()>) -> Result<()> {
     if text.len() <= CHANGED_AT_ONCE {
         budget.work(1 + text.len())?;
@@ -211,7 +211,7 @@ fn change(text: &str, case: Case, budget: &Budget, put: &mut impl FnMut(&str) ->
     Ok(())
 }
 
-/// Without stop words, in another case; [n] or [1, n]. Where nothing is left it is one empty string.
+/// Removes stop words and changes the case of the rest; x is [n] or [1, n]. If nothing is left, it is one empty string.
 pub fn normalise(x: &Tensor, stop: &Tensor, case: Case, sensitive: bool, budget: &Budget) -> Result<Tensor> {
     let batched = match x.dims() {
         [_] => false,
@@ -250,14 +250,14 @@ pub fn normalise(x: &Tensor, stop: &Tensor, case: Case, sensitive: bool, budget:
     out.finish(if batched { vec![1, n] } else { vec![n] })
 }
 
-/// The shortest digits that are read back as the same number, as Python writes them.
+/// Writes numbers with the fewest digits that are read back as the same number, in Python's format.
 pub fn from_numbers(x: &Tensor, budget: &Budget) -> Result<Tensor> {
     let text = |i: usize| -> Option<String> {
         Some(match x.dtype() {
             DType::F64 => python_float(&format!("{:e}", x.get_f64(i)?)),
             DType::F32 => python_float(&format!("{:e}", x.get_f64(i)? as f32)),
             DType::F16 => python_float(&shortest_f16(half::f16::from_f64(x.get_f64(i)?))),
-            // Narrow floats as those numbers of f32 that they are.
+            // Narrower floats are written as f32, which represents them exactly.
             dtype if dtype.is_float() => python_float(&format!("{:e}", x.get_f64(i).unwrap_or(f64::NAN) as f32)),
             DType::Bool => if x.get_f64(i)? != 0.0 { "True" } else { "False" }.to_string(),
             DType::U64 => (x.get_i64(i)? as u64).to_string(),
@@ -273,7 +273,7 @@ pub fn from_numbers(x: &Tensor, budget: &Budget) -> Result<Tensor> {
     out.finish(x.dims().to_vec())
 }
 
-/// `1.25e1` of the fewest digits that f16 tells from its neighbours.
+/// `1.25e1` with the fewest digits that distinguish the number from its f16 neighbours.
 fn shortest_f16(v: half::f16) -> String {
     let wide = f64::from(v);
     let tried = (0..8).map(|digits| format!("{wide:.digits$e}"));
@@ -283,7 +283,7 @@ fn shortest_f16(v: half::f16) -> String {
         .unwrap_or_else(|| format!("{wide:e}"))
 }
 
-/// `1.5e-7` => `1.5e-07`, `1.25e1` => `12.5`: plain between 1e-4 and 1e16, as `repr` does.
+/// `1.5e-7` => `1.5e-07`, `1.25e1` => `12.5`: without an exponent between 1e-4 and 1e16, like Python's `repr`.
 fn python_float(scientific: &str) -> String {
     let lower = scientific.to_lowercase();
     if lower.contains("nan") {
@@ -312,7 +312,7 @@ fn python_float(scientific: &str) -> String {
     format!("{sign}{plain}")
 }
 
-/// Numbers as text, to f64 (floats) or i64 (integers), which the caller converts further.
+/// Reads texts as f64 (`float`) or i64, which the caller converts further.
 pub fn to_numbers(x: &Tensor, float: bool, budget: &Budget) -> Result<Tensor> {
     let texts = Texts::new(x, budget)?;
     let wrong = |text: &str| {
@@ -330,10 +330,10 @@ pub fn to_numbers(x: &Tensor, float: bool, budget: &Budget) -> Result<Tensor> {
     Ok(numbers(x.dims().to_vec(), budget.collect(x.len(), read)?))
 }
 
-/// Letters of a text that a message shows.
+/// Number of characters of a text that a message shows.
 const SHOWN_MAX: usize = 64;
 
-/// The place of each element among the keys, `keys.len()` where it is not there. NaN is a key like others.
+/// The position of each element among the keys, `keys.len()` if it is not one. NaN equals NaN.
 pub fn look_up(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
     if x.dtype() != keys.dtype() {
         return Err(unfit(format!("elements of type {} are no keys of type {}", x.dtype(), keys.dtype())));
@@ -359,7 +359,7 @@ pub fn look_up(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
     Ok(numbers(x.dims().to_vec(), budget.collect(x.len(), |i| Ok(found[i].map_or(n_keys, |at| at as i64)))?))
 }
 
-/// Where each of `n` elements stands first among the keys.
+/// The first position of each of `n` elements among the keys; none if it is not one.
 pub(super) fn places<K: Hash + Eq>(
     [n_keys, n]: [usize; 2],
     key: impl Fn(usize) -> Result<K>,
@@ -374,7 +374,7 @@ pub(super) fn places<K: Hash + Eq>(
     budget.collect(n, |i| Ok(at.get(&element(i)?).copied()))
 }
 
-/// The strings at the given places.
+/// The strings at the given positions.
 pub fn pick(x: &Tensor, at: &Tensor, budget: &Budget) -> Result<Tensor> {
     let (strings, n) = (strings(x)?, x.len());
     let mut out = StringsOut::new(at.len(), budget)?;
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn long_texts_change_their_case_as_a_whole() {
-        // The last sigma of a word is another one, wherever a part would end.
+        // The last sigma of a word has another lower case, wherever a part ends.
         let text = "ΑΣ ΣΑΣ\u{301}Σ,ßŉ İ".repeat(9000);
         for case in [Case::None, Case::Lower, Case::Upper] {
             let mut parts = String::new();

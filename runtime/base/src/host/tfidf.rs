@@ -1,32 +1,32 @@
-//! TfIdfVectorizer: how often each n-gram of a pool is in a row, elements that follow at equal distances
+//! TfIdfVectorizer: counts how often each n-gram of a pool occurs in a row, as elements at equal distances
 
 use super::{Budget, unfit};
 use crate::{Error, Result, Tensor};
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// What is counted.
+/// The n-grams to count, and how counts are weighted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ngrams {
-    /// Lengths of n-grams, inclusive.
+    /// Minimum and maximum length of n-grams.
     pub lengths: (usize, usize),
-    /// Elements that are left out between two of an n-gram, at most.
+    /// Maximum number of elements skipped between two elements of an n-gram.
     pub skip_max: usize,
     pub weighing: Weighing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Weighing {
-    /// Counts.
+    /// The count.
     Tf,
-    /// The weight where there is one.
+    /// The weight of the n-gram if it occurs, else 0.
     Idf,
-    /// The weight for each.
+    /// The count times the weight.
     TfIdf,
 }
 
-/// x [c] or [n, c], the pool (n-grams one behind the other, shorter ones first), where in it those of each length begin,
-/// the column of each n-gram, a weight for each  =>  f32 [columns] or [n, columns]
+/// x [c] or [n, c], the pool (concatenated n-grams, shorter ones first), where the n-grams of each length begin in it,
+/// the column of each n-gram, the weight of each n-gram  =>  f32 [columns] or [n, columns]
 pub fn count(ngrams: &Ngrams, args: &[Tensor], budget: &Budget) -> Result<Tensor> {
     let [x, pool, starts, columns, weights] = args else { return Err(unfit("n-grams take five operands".into())) };
     if x.dtype() != pool.dtype() {
@@ -78,10 +78,10 @@ pub fn count(ngrams: &Ngrams, args: &[Tensor], budget: &Budget) -> Result<Tensor
     Ok(Tensor::from_vec(dims, out))
 }
 
-/// The number of an element that is not in the pool: no n-gram has it.
+/// The number of elements that are not in the pool: no n-gram contains it.
 const UNKNOWN: usize = usize::MAX;
 
-/// The elements of the pool and of x as numbers: equal ones have the same.
+/// Numbers the elements of the pool and of x, so that equal ones have equal numbers.
 fn numbered(pool: &Tensor, x: &Tensor, budget: &Budget) -> Result<(Vec<usize>, Vec<usize>)> {
     fn both<K: Hash + Eq>(
         [n_pool, n]: [usize; 2],
@@ -111,7 +111,7 @@ fn numbered(pool: &Tensor, x: &Tensor, budget: &Budget) -> Result<(Vec<usize>, V
     both(lengths, element, budget)
 }
 
-/// The column of each n-gram.
+/// Maps each n-gram to its column.
 fn places<'a>(
     pool: &'a [usize],
     starts: &[usize],
@@ -145,7 +145,7 @@ fn count_row(
 ) -> Result<()> {
     let (shortest, longest) = ngrams.lengths;
     for length in shortest.max(1)..=longest.min(row.len()) {
-        // One element has nothing between.
+        // A single element has no gaps.
         let skips = if length == 1 { 0 } else { ngrams.skip_max.min(row.len()) };
         for step in 1..=skips + 1 {
             budget.work(1)?;

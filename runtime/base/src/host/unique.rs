@@ -1,16 +1,16 @@
-//! Unique: where each distinct element stands first, which of them an element is, how often each is there
+//! Unique: the first position of each distinct element, which of them each element is, and their counts
 
 use super::order::keys;
 use super::{Budget, numbers, unfit};
 use crate::{Result, Tensor};
 
-/// Rows are sorted, so that equal ones follow each other.
+/// Sorts the rows, so that equal ones become adjacent.
 pub fn unique(x: &Tensor, axis: Option<usize>, sorted: bool, budget: &Budget) -> Result<Vec<Tensor>> {
     let (keys, width) = rows(x, keys(x, budget)?, axis, budget)?;
     let n_rows = axis.map_or(x.len(), |axis| x.dims()[axis]);
     let row = |i: usize| &keys[i * width..][..width];
     let order = order(&keys, (n_rows, width), budget)?;
-    // Class of each row, and the first and the number of its rows, by class in sorted order.
+    // The class of each row, and for each class in sorted order its first row and its number of rows.
     let (mut class, mut first, mut count) = (budget.filled(0usize, n_rows)?, vec![], vec![]);
     for (at, &i) in order.iter().enumerate() {
         budget.work(1 + width)?;
@@ -28,7 +28,7 @@ pub fn unique(x: &Tensor, axis: Option<usize>, sorted: bool, budget: &Budget) ->
         let class = budget.collect(n_rows, |i| Ok(class[i] as i64))?;
         return Ok(vec![numbers(vec![n], first), numbers(vec![n_rows], class), numbers(vec![n], count)]);
     }
-    // The place of each class, and the class at each place, in the order of first appearance.
+    // The position of each class in order of first appearance, and the class at each position.
     let (mut place, mut at_place) = (budget.filled(0i64, n)?, budget.room(n)?);
     for piece in budget.pieces(n_rows) {
         for i in piece?.filter(|&i| first[class[i]] == i as i64) {
@@ -43,7 +43,7 @@ pub fn unique(x: &Tensor, axis: Option<usize>, sorted: bool, budget: &Budget) ->
     ])
 }
 
-/// The numbers of the sorted rows; of equal ones in their order.
+/// The numbers of the rows in sorted order; equal rows keep their order.
 fn order(keys: &[u64], (n_rows, width): (usize, usize), budget: &Budget) -> Result<Vec<usize>> {
     if width == 1 {
         let mut placed = budget.collect(n_rows, |i| Ok((keys[i], i)))?;
@@ -56,13 +56,13 @@ fn order(keys: &[u64], (n_rows, width): (usize, usize), budget: &Budget) -> Resu
     Ok(order)
 }
 
-/// What is compared, one after the other, and how long each is: the elements, or the slices across an axis.
+/// The rows that are compared, concatenated, and their length: the elements, or the slices across an axis.
 fn rows(x: &Tensor, keys: Vec<u64>, axis: Option<usize>, budget: &Budget) -> Result<(Vec<u64>, usize)> {
     let Some(axis) = axis else { return Ok((keys, 1)) };
     let Some(&extent) = x.dims().get(axis) else {
         return Err(unfit(format!("Unique across axis {axis} of {} dimensions", x.rank())));
     };
-    // Slices without elements have no keys, and a product of dimensions that may be none.
+    // Slices without elements have no keys, and the product of their dimensions may overflow.
     if keys.is_empty() {
         return Ok((keys, 0));
     }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(run(&large, None, true), [vec![1, 0], vec![1, 0, 1], vec![1, 2]]);
     }
 
-    /// As it is defined, by looking at all rows before.
+    /// Compared with the definition: a search through all previous rows.
     #[test]
     fn many_elements_are_what_a_search_finds() {
         let values: Vec<i64> = (0..3000).map(|i| i * i % 101 - 50).collect();
@@ -129,7 +129,7 @@ mod tests {
         let x = Tensor::from_vec(vec![2, 3], vec![3i64, 1, 3, 4, 5, 4]);
         assert_eq!(run(&x, Some(1), true), [vec![1, 0], vec![1, 0, 1], vec![1, 2]]);
         assert_eq!(run(&x, Some(0), true)[0], [0, 1]);
-        // Empty slices are all the same.
+        // Empty slices are all equal.
         let empty = Tensor::zeros(crate::DType::F32, vec![2, 3, 0]);
         assert_eq!(run(&empty, Some(1), false), [vec![0], vec![0, 0, 0], vec![3]]);
         assert!(unique(&x, Some(2), true, &Budget::unlimited()).is_err());

@@ -1,8 +1,8 @@
-//! messages::Plan  <=>  Plan: expressions parsed, types and operations known, every required part there
+//! messages::Plan  <=>  Plan: expressions parsed, types and operations known, all required parts present
 //!
-//! The one form of the plan that the compiler writes and the runtime checks further and runs. Fields have the names of the
-//! messages, and the meaning that `sardonyx.proto` gives them. That indices are in range, that symbols have values and that
-//! buffers hold something when they are read is the verifier's matter.
+//! The form of the plan that the compiler writes, and that the runtime verifies further and runs. Fields have the names
+//! and the meaning that they have in `sardonyx.proto`. The verifier checks that indices are in range, that symbols have
+//! values, and that buffers have been written before they are read.
 
 use super::messages::{self, SymbolKind, buffer, step};
 use super::wire::{Wire, checked, malformed};
@@ -30,7 +30,7 @@ impl Plan {
     }
 }
 
-/// A dimension of the model as the manifest declares it.
+/// A dimension symbol of the model as the manifest declares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Symbol {
     pub name: String,
@@ -78,9 +78,9 @@ pub struct Entry {
     pub arena_bytes: Dim,
     pub checks: Vec<Check>,
     pub states: Vec<State>,
-    /// Only host steps of other entry points call it.
+    /// Whether it is called by host steps of other entry points only.
     pub internal: bool,
-    /// The entry point that this one is with some dimensions fixed.
+    /// The entry point that this one specializes by fixing some dimensions.
     pub specializes: Option<String>,
 }
 
@@ -142,37 +142,37 @@ checked! {
 }
 
 checked! {
-    /// What a rank has of a state along one axis of the mesh.
+    /// The units of a state that a rank holds along one axis of the mesh.
     Units { mesh: usize, dim: usize, outer: u64, count: u64, unit: u64, }
     |_message, _field, i| format!("cut {i}")
 }
 
 impl Units {
-    /// Elements of the dimension on all ranks together. Errors: E0401 where that is no number.
+    /// Number of elements of the dimension on all ranks together. Errors: E0401 if it is out of range.
     pub fn extent(&self) -> Result<i64> {
         let all = self.outer.checked_mul(self.count).and_then(|n| n.checked_mul(self.unit));
         let all = all.and_then(|n| i64::try_from(n).ok()).filter(|n| *n > 0);
         all.ok_or_else(|| malformed(format!("{} runs of {} units of {}", self.outer, self.count, self.unit)))
     }
 
-    /// First unit and number of units of a rank, by its coordinate among so many.
+    /// First unit and number of units of a rank, given its coordinate and the number of ranks.
     pub fn part(&self, ranks: usize, coordinate: &Dim) -> [Dim; 2] {
         part_dims(&Dim::constant(self.count as i64), ranks as i64, coordinate)
     }
 }
 
 checked! {
-    /// `left == right` in every call. `max(a, b) == b` says `a <= b`.
+    /// `left == right` in every call. `max(a, b) == b` means `a <= b`.
     Check {
         left: Dim,
         right: Dim,
-        /// The ONNX node that needs it.
+        /// The ONNX node that requires it.
         why: String,
     }
 }
 
 checked! {
-    /// The memory of something.
+    /// A piece of memory.
     Buffer { bytes: Dim, place: Place, }
     |_message, _field, i| format!("buffer {i}")
 }
@@ -182,9 +182,9 @@ pub enum Place {
     Input(usize),
     Output(usize),
     Constant(usize),
-    /// At this offset.
+    /// In the arena, at this offset.
     Arena(Dim),
-    /// Made by a host step.
+    /// Allocated by a host step.
     Value,
 }
 
@@ -214,7 +214,7 @@ impl Wire<Option<buffer::Place>> for Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub action: Action,
-    /// The ONNX nodes that it computes; those of copies and binds are not in the file.
+    /// The ONNX nodes that it computes; those of copies and binds are not stored in the file.
     pub origins: Vec<String>,
 }
 
@@ -227,7 +227,7 @@ pub enum Action {
 }
 
 impl Step {
-    /// Buffers that it touches.
+    /// The buffers that it accesses.
     pub fn buffers(&self) -> Vec<usize> {
         match &self.action {
             Action::Launch(launch) => launch.buffers.clone(),
@@ -237,7 +237,7 @@ impl Step {
         }
     }
 
-    /// The symbols that it gives their values.
+    /// The symbols that it binds.
     pub fn binds(&self) -> Vec<&str> {
         match &self.action {
             Action::Launch(_) | Action::Copy(_) => vec![],
@@ -246,7 +246,8 @@ impl Step {
         }
     }
 
-    /// Whether what follows knows more symbols than what came before; a host step begins a stage, unless it is an exchange.
+    /// Whether later steps know more symbols than earlier ones: after a bind, or after a host step that is not an
+    /// exchange.
     pub fn ends_stage(&self) -> bool {
         match &self.action {
             Action::Launch(_) | Action::Copy(_) => false,
@@ -289,7 +290,7 @@ impl Wire<messages::Step> for Step {
     }
 }
 
-/// `step 3 (/layer/Add)`
+/// The name of a step in errors: `step 3 (/layer/Add)`.
 pub fn step_label(i: usize, origins: &[String]) -> String {
     origins.first().map_or(format!("step {i}"), |origin| format!("step {i} ({origin})"))
 }
@@ -298,11 +299,11 @@ checked! {
     /// Runs a kernel over the work items `0..grid`.
     Launch {
         kernel: usize,
-        /// In the kernel's order.
+        /// Buffers in the kernel's order.
         buffers: Vec<usize>,
         params: Vec<Dim>,
         grid: Dim,
-        /// The state that it carries from its input to its output.
+        /// Index of the state whose input it copies to the state's output.
         carries: Option<usize>,
         ; origins
     }
@@ -314,35 +315,35 @@ checked! {
 }
 
 checked! {
-    /// Gives a data symbol the first i64 of a buffer.
+    /// Binds a data-dependent symbol to the first i64 of a buffer.
     Bind { symbol: String, buffer: usize, }
 }
 
-/// A step that code of the runtime makes, or entry points that it calls.
+/// A step that is performed by code of the runtime, or by entry points that it calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
     pub call: HostCall<usize>,
     pub args: Vec<Operand>,
-    /// What the results are; each buffer is a `Value`.
+    /// The results as tensors; each buffer is a `Value`, except that the result of an exchange is placed.
     pub results: Vec<Operand>,
 }
 
-/// An operation of the host without its operands. Entry points are told apart by `Body`: names in the IR, indices into
+/// A host operation without its operands. Entry points are identified by `Body`: names in the IR, indices into
 /// `Plan.entries` in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostCall<Body> {
     pub op: HostOp,
     /// The entry points that it calls.
     pub bodies: Vec<Body>,
-    /// The results that something reads.
+    /// The results that some step reads.
     pub results: Vec<HostResult>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostResult {
-    /// Its number among the results of the operation.
+    /// Index among the results of the operation.
     pub index: usize,
-    /// Axes, and the data symbols that get their sizes.
+    /// Axes, and the data-dependent symbols that are bound to their sizes.
     pub binds: Vec<(usize, String)>,
 }
 
@@ -357,7 +358,7 @@ impl Wire<messages::Binding> for (usize, String) {
 }
 
 checked! {
-    /// A buffer as the tensor that it holds.
+    /// A buffer, with the type and dimensions of the tensor that it holds.
     Operand { buffer: usize, dtype: DType, dims: Vec<Dim>, }
 }
 
@@ -403,7 +404,7 @@ checked! {
 }
 
 checked! {
-    /// What one rank has of a constant.
+    /// The part of a constant that one rank holds.
     Part { offset: u64, bytes: u64, blake3: String, }
 }
 
@@ -417,7 +418,7 @@ checked! {
     /// Expressions are over `p0`, …, `b0`, … and `grid`: see [`LaunchSymbol`](super::LaunchSymbol).
     Kernel {
         symbol: String,
-        /// Per buffer: whether the kernel writes it.
+        /// For each buffer, whether the kernel writes it.
         writes: Vec<bool>,
         params: usize,
         scratch_bytes: Dim,
@@ -425,7 +426,7 @@ checked! {
         requires: Vec<Dim>,
         indexes: Vec<Dim>,
         targets: Vec<KernelTarget>,
-        /// Operations and bytes of a launch, for those who look.
+        /// Operations and bytes of a launch, for information only.
         flops: Option<Dim>,
         moved_bytes: Option<Dim>,
     }

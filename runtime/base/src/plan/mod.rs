@@ -1,8 +1,8 @@
-//! What the entries `manifest`, `plan` and `selftest` of a `.sdx` file say
+//! The content of the entries `manifest`, `plan` and `selftest` of a `.sdx` file
 //!
-//! `runtime/base/proto/sardonyx.proto` defines the messages and tells the history of the format; [`messages`] is generated
-//! from it. [`Plan`] and what it is made of are the same plan with expressions parsed. To add a field: a line in the `.proto`
-//! file, `cargo xtask docs`, and a line of the same name in `checked.rs`.
+//! `runtime/base/proto/sardonyx.proto` defines the messages and records the versions of the format; [`messages`] is
+//! generated from it. [`Plan`] and its parts are the same plan with expressions parsed. To add a field: a line in the
+//! `.proto` file, `cargo xtask docs`, and a line of the same name in `checked.rs`.
 
 mod checked;
 #[rustfmt::skip]
@@ -15,21 +15,21 @@ pub use checked::*;
 pub use messages::{Canary, ExpectedOutput, File, Manifest, SelfTest, SymbolKind};
 pub use wire::{Wire, malformed};
 
-/// A reader accepts any minor version of its own major one and refuses other major versions with a sentence.
+/// Major version of the format. A reader accepts any minor version of its own major version and refuses other ones.
 pub const FORMAT_MAJOR: u32 = 1;
-/// The versions are told in `sardonyx.proto`.
+/// Minor version of the format; `sardonyx.proto` lists the versions.
 pub const FORMAT_MINOR: u32 = 8;
-/// Of artifacts with a plan for each of several classes of devices.
+/// Minor version of artifacts with a plan for each of several device classes.
 pub const FORMAT_MINOR_PLANS: u32 = 9;
-/// Of artifacts that several ranks run together.
+/// Minor version of artifacts that several ranks run together.
 pub const FORMAT_MINOR_MESH: u32 = 10;
-/// Of those whose ranks compute while they exchange.
+/// Minor version of artifacts whose ranks compute while they exchange.
 pub const FORMAT_MINOR_OVERLAP: u32 = 11;
-/// What manifests may say that a reader must know.
+/// Requirements that a manifest may state and that this reader meets.
 pub const NEEDS: [&str; 2] = [NEEDS_MESH, NEEDS_OVERLAP];
 /// The plan is for several ranks.
 pub const NEEDS_MESH: &str = "mesh";
-/// Collectives begin in one step and are waited for in another one.
+/// Collectives are started in one step and awaited in another one.
 pub const NEEDS_OVERLAP: &str = "overlap";
 
 /// Whether most operations of a kernel of this class, as an artifact names it, are multiplications of matrices.
@@ -38,7 +38,7 @@ pub fn is_product(class: &str) -> bool {
 }
 
 impl Manifest {
-    /// A manifest of this format version for this architecture; the other fields are empty.
+    /// A manifest of this format version for x86_64; the other fields are empty.
     pub fn current(producer: &str) -> Manifest {
         Manifest {
             format_major: FORMAT_MAJOR,
@@ -50,19 +50,19 @@ impl Manifest {
     }
 }
 
-/// Limits of every GPU that PTX is emitted for.
+/// Limits that all GPUs have for which PTX is emitted.
 pub const BLOCKS_MAX: i64 = (1 << 31) - 1;
 pub const THREADS_MAX: u32 = 1024;
 pub const SHARED_BYTES_MAX: u32 = 227 << 10;
 
-/// What a symbol in the expressions of a [`Kernel`] stands for.
+/// The meaning of a symbol in the expressions of a [`Kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchSymbol {
-    /// `p3`: the launch's parameter 3.
+    /// `p3`: parameter 3 of the launch.
     Param(usize),
-    /// `b3`: the bytes of its buffer 3.
+    /// `b3`: the bytes of buffer 3.
     BufferBytes(usize),
-    /// `grid`: its work items.
+    /// `grid`: the number of work items.
     Grid,
 }
 
@@ -77,7 +77,7 @@ impl LaunchSymbol {
 }
 
 impl ExpectedOutput {
-    /// By what an output is judged.
+    /// The tolerance with which the output is compared.
     pub fn tolerance(&self) -> Tolerance {
         let instead = (self.relative > 0.0).then_some(Instead::Length(self.relative));
         Tolerance { rtol: self.rtol, atol: self.atol, instead }
@@ -94,7 +94,7 @@ impl Canary {
         }
     }
 
-    /// Refuses a size that does not follow from type and dimensions.
+    /// The tensor. Errors: E0107, E0202, and E0302 if the size does not match type and dimensions.
     pub fn tensor(&self) -> Result<Tensor> {
         let dtype = DType::from_onnx(self.dtype);
         let dtype = dtype.ok_or_else(|| Error::user("E0107", format!("{} is no element type", self.dtype)))?;
@@ -105,14 +105,14 @@ impl Canary {
     }
 }
 
-/// Data of the code entry: the length as a little-endian u64, then a [`Plan`] with nothing but the kernels that the
-/// code has. The plan's own must be the same. Code without it declares nothing.
+/// Symbol of data in the code entry: its length as a little-endian u64, then a [`Plan`] that contains only the kernels
+/// of the code. The plan's own kernels must be equal to them. Code without this symbol declares nothing.
 pub const KERNELS_SYMBOL: &str = "sardonyx_kernels";
 
 /// The same in PTX: a line with this comment and the message in hexadecimal.
 pub const KERNELS_COMMENT: &str = "// sardonyx_kernels ";
 
-/// What a kernel is called with: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.
+/// Arguments of a kernel: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.
 #[repr(C)]
 pub struct KernelArgs {
     pub version: u32,
@@ -124,8 +124,8 @@ pub struct KernelArgs {
     /// The work items `begin..end` of the launch's grid.
     pub begin: i64,
     pub end: i64,
-    /// Shared by all threads of a launch; a kernel stores 1 where an index read from data was out of range (it then
-    /// reads element 0 instead). Never cleared by a kernel.
+    /// Shared by all threads of a launch; a kernel stores 1 if an index read from data was out of range (it then reads
+    /// element 0 instead). Never cleared by a kernel.
     pub status: *mut i64,
 }
 

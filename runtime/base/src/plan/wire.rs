@@ -1,25 +1,25 @@
-//! a field of a message  <=>  the checked value: expressions parsed, codes known, required parts there
+//! a field of a message  <=>  the checked value: expressions parsed, codes known, required parts present
 
 use crate::{DType, Dim, Error, HostOp, Kind, Result};
 
-/// No expression that a compiler writes is longer; the time to parse grows faster than the length.
+/// Maximum length of an expression; no compiler writes longer ones, and the parsing time grows faster than the length.
 const EXPRESSION_BYTES_MAX: usize = 1 << 14;
 
-/// A checked value with the form `M` in a message.
+/// A checked value that is stored as `M` in a message.
 pub trait Wire<M>: Sized {
-    /// Errors: E0401. `field` is the field of the message that it is read from.
+    /// Reads and checks the value from the field `field` of a message. Errors: E0401.
     fn read(message: &M, field: &str) -> Result<Self>;
 
     fn write(&self) -> M;
 
-    /// What an error calls the element `i` of a list.
+    /// The name of element `i` of a list in errors.
     fn label(_message: &M, _field: &str, _i: usize) -> Option<String> {
         None
     }
 }
 
-/// Declares a checked struct with the fields of the message of the same name, each converted by its types. Fields behind
-/// the semicolon are another struct's matter.
+/// Declares a checked struct with the fields of the message of the same name, each converted by its types. Fields after
+/// the semicolon are not part of the struct.
 macro_rules! checked {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $ty:ty,)* $(; $($other:ident)*)? }
      $(|$message:ident, $list:ident, $i:ident| $label:expr)?) => {
@@ -46,12 +46,12 @@ macro_rules! checked {
 }
 pub(super) use checked;
 
-/// The error of a plan that no compiler writes.
+/// The error for a plan that no compiler writes: E0401.
 pub fn malformed(message: String) -> Box<Error> {
     Error::user("E0401", format!("the plan is malformed: {message}")).help("compile the model again")
 }
 
-/// Types that a message holds as they are.
+/// Types that are stored in a message unchanged.
 macro_rules! plain {
     ($($ty:ty)*) => {
         $(impl Wire<$ty> for $ty {
@@ -103,7 +103,7 @@ impl<T: Wire<M>, M> Wire<Option<M>> for Option<T> {
     }
 }
 
-/// An empty text stands for none.
+/// An empty string represents `None`.
 impl<T: Wire<String>> Wire<String> for Option<T> {
     fn read(message: &String, field: &str) -> Result<Option<T>> {
         Some(message).filter(|m| !m.is_empty()).map(|m| T::read(m, field)).transpose()
@@ -138,7 +138,7 @@ impl Wire<i32> for DType {
     }
 }
 
-/// A tensor is the empty text.
+/// A tensor is represented by an empty string.
 impl Wire<String> for Kind {
     fn read(message: &String, _field: &str) -> Result<Kind> {
         match message.as_str() {

@@ -1,8 +1,9 @@
-//! collective, algorithm  =>  its rounds: which rank takes what of which other one
+//! collective, algorithm  =>  its rounds: which rank takes which bytes from which other rank
 //!
-//! [`direct`](super::direct) has the fewest rounds and every rank talk to every other one; it is what ranks that share memory do. Over
-//! wires, others send fewer messages (doubling, trees, Bruck) or talk to neighbours only (rings). The order of sums is the
-//! algorithm's; the same everywhere, since it is in the schedule.
+//! [`direct`](super::direct) has the fewest rounds, but every rank communicates with every other one; ranks that share
+//! memory use it. Over a network, other algorithms send fewer messages (doubling, trees, Bruck) or communicate with
+//! neighbours only (rings). The algorithm fixes the order of reductions, which is the same on all transports, since it
+//! is part of the schedule.
 
 use super::{Move, Operand, Rounds, Source, direct, joined, reduced};
 use crate::host::{Collective, part};
@@ -11,25 +12,25 @@ use std::ops::Range;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Every rank takes of every other one, at once.
+    /// Every rank takes from every other one at once.
     Direct,
-    /// Of the neighbour before, all there is in as many rounds as there are other ranks.
+    /// One-way ring: each rank receives from its predecessor, for n - 1 rounds per phase.
     Ring,
-    /// Half of it of the neighbour behind.
+    /// Two-way ring: half of the data travels in each direction.
     TwoWayRing,
-    /// All of it, of ranks at doubled distances.
+    /// All of the data is exchanged with ranks at doubling distances.
     RecursiveDoubling,
-    /// Halves of halves, and back: the bytes of a ring in rounds of doubling.
+    /// Recursive halving, then doubling: the bytes of a ring in a logarithmic number of rounds.
     Rabenseifner,
-    /// To one rank in doubled distances, and from it.
+    /// Towards the root from ranks at doubling distances, and back from it.
     BinomialTree,
-    /// Two trees, each for a half, in which other ranks are leaves.
+    /// Two mirrored trees, each for half of the data, so that different ranks are leaves.
     DoubleTree,
-    /// As direct, but of one other rank in each round.
+    /// Like direct, but each rank takes from a single other rank per round.
     Pairwise,
-    /// Blocks in doubled numbers, for any number of ranks.
+    /// The number of blocks that are moved doubles with each round; works for any number of ranks.
     Bruck,
-    /// Within groups of neighbours, between groups, and within groups again.
+    /// Within groups of neighbours, then between groups, then within groups again.
     Hierarchical { group: usize },
 }
 
@@ -66,7 +67,7 @@ impl Algorithm {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// The rounds of a rank; none where it is no algorithm for the collective. The operands fit each other.
+    /// The rounds of a rank; none if the algorithm does not support the collective. The operands must fit each other.
     pub fn rounds(self, op: &Collective, operands: &[Operand], rank: usize) -> Option<Rounds> {
         let own = Own { operands, n: operands.len(), rank };
         match (self, *op) {
@@ -108,7 +109,7 @@ enum Way {
     Backward,
 }
 
-/// One rank, and what all bring.
+/// One rank, and the operands of all ranks.
 #[derive(Clone, Copy)]
 struct Own<'a> {
     operands: &'a [Operand],
@@ -116,7 +117,7 @@ struct Own<'a> {
     rank: usize,
 }
 
-/// The same rounds, each with the moves of both.
+/// Merges two schedules: each round has the moves of both.
 fn together(mut one: Rounds, other: Rounds) -> Rounds {
     one.resize_with(one.len().max(other.len()), Vec::new);
     one.iter_mut().zip(other).for_each(|(round, more)| round.extend(more));
@@ -129,7 +130,7 @@ fn take(from: Source, range: &Range<usize>, combine: Option<Reduction>) -> Optio
 }
 
 impl Own<'_> {
-    /// The bytes of an operand.
+    /// The byte range of a whole operand.
     fn all(&self) -> Range<usize> {
         0..self.operands[0].bytes()
     }
@@ -138,14 +139,14 @@ impl Own<'_> {
         [0, 1].map(|half| self.share(&self.all(), 2, half))
     }
 
-    /// A part of a range, of whole elements.
+    /// Slice `at` of `n` of a byte range, in whole elements.
     fn share(&self, range: &Range<usize>, n: usize, at: usize) -> Range<usize> {
         let width = self.operands[0].dtype.bytes().max(1);
         let part = part(range.len() / width, n, at);
         range.start + part.start * width..range.start + part.end * width
     }
 
-    /// Counted from a root.
+    /// The rank's number, counted from a root.
     fn number(&self, root: usize) -> usize {
         (self.rank + self.n - root) % self.n
     }
@@ -155,7 +156,7 @@ impl Own<'_> {
         1 << self.n.ilog2()
     }
 
-    /// Each share is combined on its way round, and goes round once more.
+    /// Each share is combined as it travels around the ring, and the result then travels around once more.
     fn ring(&self, f: Reduction, range: Range<usize>, way: Way) -> Rounds {
         let (n, r) = (self.n, self.rank);
         let back = |k: usize| match way {
@@ -179,7 +180,7 @@ impl Own<'_> {
         rounds
     }
 
-    /// By source, what of its operand goes where in what is gathered.
+    /// For each source, the moves of its operand to its location in the gathered result.
     fn blocks(&self, dim: usize) -> Vec<Vec<Move>> {
         self.by_source(joined(self.operands, dim, |_| None))
     }
@@ -190,7 +191,8 @@ impl Own<'_> {
         blocks
     }
 
-    /// The block of a rank, taken of one that has it: of itself, or of another who has gathered it.
+    /// Moves of the block of rank `of`, taken from rank `from`: from its operand if it is its own, else from its
+    /// result.
     fn block(&self, block: &[Move], of: usize, from: usize) -> Vec<Move> {
         let one = |m: &Move| match of == from {
             true => Move { from: Source::Operand(from), ..*m },
@@ -199,7 +201,7 @@ impl Own<'_> {
         block.iter().map(one).collect()
     }
 
-    /// `forward - 1` rounds of the neighbour before; those behind, as many as are left, of the neighbour behind.
+    /// Takes blocks from the predecessor for `forward - 1` rounds, and the remaining ones from the successor.
     fn ring_gather(&self, dim: usize, forward: usize) -> Rounds {
         let (n, r, blocks) = (self.n, self.rank, self.blocks(dim));
         let mut rounds = vec![self.block(&blocks[r], r, r)];
@@ -216,7 +218,8 @@ impl Own<'_> {
         rounds
     }
 
-    /// Ranks beyond the largest power of two are combined with one below it first, and get the result last.
+    /// Runs `inner` on the largest power of two of ranks: the ranks beyond it are first combined with one of these, and
+    /// receive the result last.
     fn folded(&self, f: Reduction, inner: impl FnOnce(&mut Rounds)) -> Rounds {
         let (power, r, all) = (self.power(), self.rank, self.all());
         let mut first: Vec<Move> = take(Source::Operand(r), &all, None).into_iter().collect();
@@ -236,7 +239,7 @@ impl Own<'_> {
         rounds
     }
 
-    /// At most so many rounds are between the first and the last one of `folded`.
+    /// Maximum number of rounds between the first and the last one of `folded`.
     fn rounds_inside(&self) -> usize {
         2 * self.n.ilog2() as usize
     }
@@ -272,7 +275,7 @@ impl Own<'_> {
         })
     }
 
-    /// To the root, and back.
+    /// Reduces to rank 0, and broadcasts from it.
     fn tree(&self, f: Reduction, range: Range<usize>, number: usize) -> Rounds {
         let mut rounds = self.up(f, range.clone(), number, 0);
         rounds.extend(self.down(range, number, 0, Source::Result).into_iter().skip(1));
@@ -283,7 +286,7 @@ impl Own<'_> {
         Own { rank, ..*self }.tree(f, range, rank)
     }
 
-    /// The same rounds, with the ranks counted from the other end.
+    /// The same rounds with the ranks numbered from the other end.
     fn mirrored(&self, mut rounds: Rounds) -> Rounds {
         let mirror = |rank: usize| self.n - 1 - rank;
         for m in rounds.iter_mut().flatten() {
@@ -299,7 +302,7 @@ impl Own<'_> {
         (0..).map(|bit| 1 << bit).take_while(|d| *d < self.n).collect()
     }
 
-    /// Combines towards the root: of ranks in doubled distances. `number` counts from the root.
+    /// Reduces towards the root, from ranks at doubling distances. `number` is counted from the root.
     fn up(&self, f: Reduction, range: Range<usize>, number: usize, root: usize) -> Rounds {
         let mut rounds = vec![take(Source::Operand(self.rank), &range, None).into_iter().collect::<Vec<Move>>()];
         for d in self.distances() {
@@ -307,14 +310,14 @@ impl Own<'_> {
             let from = Source::Result((number + d + root) % self.n);
             rounds.push(takes.then(|| take(from, &range, Some(f))).flatten().into_iter().collect());
         }
-        // Who is not the root keeps its own.
+        // Ranks other than the root end with their own operand.
         if number > 0 {
             rounds.last_mut().into_iter().for_each(|last| last.extend(take(Source::Operand(self.rank), &range, None)));
         }
         rounds
     }
 
-    /// From the root on, in halved distances. `of_root` is where the root has it.
+    /// Broadcasts from the root, at halving distances. `of_root` returns where the root has the data.
     fn down(&self, range: Range<usize>, number: usize, root: usize, of_root: impl Fn(usize) -> Source) -> Rounds {
         let mut rounds = vec![vec![]];
         if number == 0 && of_root(root) == Source::Operand(root) {
@@ -328,7 +331,7 @@ impl Own<'_> {
         rounds
     }
 
-    /// In each round of one other rank: nobody is asked by two.
+    /// Takes from one other rank in each round, so that no rank serves two at once.
     fn one_by_one(&self, rounds: Rounds) -> Rounds {
         let mut out = vec![vec![]; self.n];
         for m in rounds.into_iter().flatten() {
@@ -348,14 +351,15 @@ impl Own<'_> {
         rounds
     }
 
-    /// A block that is to go `k` ranks on goes on by each power of two in `k`. On its way it lies where the block of another rank
-    /// will lie that is to go as far, so all have to have one size: none where they have not.
+    /// A block that must travel `k` ranks advances by each power of two in `k`. On its way, a rank stores it where its
+    /// own block for the same distance will end up, so all blocks must have the same size; otherwise the result is
+    /// none.
     fn bruck_to_all(&self, op: &Collective, split: usize) -> Option<Rounds> {
         let (n, r, operands) = (self.n, self.rank, self.operands);
         if !operands[0].dims[split].is_multiple_of(n) || operands.iter().any(|o| *o != operands[0]) {
             return None;
         }
-        // By the rank where it is to be and the one where it was.
+        // By destination rank and source rank.
         let blocks: Vec<Vec<Vec<Move>>> =
             (0..n).map(|to| self.by_source(direct(op, operands, to).into_iter().flatten())).collect();
         let mut rounds = vec![blocks[r][r].clone()];
@@ -374,8 +378,8 @@ impl Own<'_> {
         Some(rounds)
     }
 
-    /// Each rank of a group has a share of the group's sum, which it combines with the ranks of the same place in the other
-    /// groups. None where the groups are not equal.
+    /// Each rank of a group reduces a share of the group's data, and combines it with the ranks at the same position of
+    /// the other groups. None if the groups are not equally large.
     fn hierarchical(&self, f: Reduction, group: usize) -> Option<Rounds> {
         if group == 0 || !self.n.is_multiple_of(group) {
             return None;

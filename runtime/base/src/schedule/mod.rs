@@ -1,8 +1,8 @@
-//! collective, what each rank brings  =>  what each rank copies and combines, round by round
+//! collective, operands of all ranks  =>  what each rank copies and combines, round by round
 //!
-//! A schedule is data: whatever carries the bytes executes it, and tests count it. In each round a rank takes ranges of the
-//! operands and of the results of other ranks, as they were when the round before it had ended everywhere. Reductions
-//! combine in the order of the ranks, so that bits do not depend on who computes them.
+//! A schedule is data: any transport can execute it, and tests can count its bytes. In each round a rank reads ranges
+//! of the operands and of the results of other ranks, as they were when the previous round had ended on all ranks. The
+//! schedule fixes the order in which reductions combine, so the bits do not depend on the transport.
 
 pub mod algorithms;
 
@@ -14,7 +14,7 @@ use crate::{DType, Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// What a rank brings to a collective.
+/// Type and dimensions of a rank's operand of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
     pub dtype: DType,
@@ -27,7 +27,7 @@ impl Operand {
     }
 }
 
-/// Whose bytes, and which of its two buffers.
+/// A rank, and which of its two buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Operand(usize),
@@ -42,7 +42,7 @@ impl Source {
     }
 }
 
-/// Bytes that a rank takes into its own result: as they are, or combined with those that are there.
+/// A range of bytes that a rank takes into its own result: copied, or combined with the bytes that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     pub from: Source,
@@ -52,10 +52,10 @@ pub struct Move {
     pub combine: Option<Reduction>,
 }
 
-/// What one rank does: rounds of moves, in their order.
+/// The rounds of one rank, each with its moves in order.
 pub type Rounds = Vec<Vec<Move>>;
 
-/// Gives the operands of f32 with which a collective has a result of about so many bytes.
+/// f32 operands with which the collective has a result of about `bytes` bytes.
 pub fn operands_for(op: &Collective, ranks: usize, bytes: usize) -> Vec<Operand> {
     let elements = (bytes / DType::F32.bytes()).max(1);
     let dims = match *op {
@@ -68,7 +68,7 @@ pub fn operands_for(op: &Collective, ranks: usize, bytes: usize) -> Vec<Operand>
     vec![Operand { dtype: DType::F32, dims }; ranks]
 }
 
-/// The result of a rank of a group, where all fit each other. Errors: E0303.
+/// Type and dimensions of a rank's result, if the operands fit each other. Errors: E0303.
 pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Operand> {
     let first = &operands[0];
     let unfit = || {
@@ -115,10 +115,10 @@ pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Oper
     Ok(Operand { dtype: first.dtype, dims })
 }
 
-/// Up to so many bytes everybody combines everything: a second round would take longer.
+/// Up to this many bytes every rank reduces everything itself: a second round would take longer.
 pub const SMALL_MAX: usize = 4096;
 
-/// The rounds of one rank. The operands fit each other ([`result`]).
+/// The rounds of one rank in the direct algorithm. The operands must fit each other (see [`result`]).
 pub fn direct(op: &Collective, operands: &[Operand], rank: usize) -> Rounds {
     let n = operands.len();
     match *op {
@@ -127,7 +127,7 @@ pub fn direct(op: &Collective, operands: &[Operand], rank: usize) -> Rounds {
             if bytes <= SMALL_MAX {
                 return vec![reduced(f, n, 0..bytes, 0)];
             }
-            // Whole cache lines, so that nobody writes to another's.
+            // Shares are whole cache lines, so that no two ranks write to the same line.
             let lines = |r: usize| part(bytes.div_ceil(LINE), n, r);
             let share = |r: usize| (lines(r).start * LINE).min(bytes)..(lines(r).end * LINE).min(bytes);
             debug_assert!(LINE.is_multiple_of(width));
@@ -177,14 +177,14 @@ pub fn direct(op: &Collective, operands: &[Operand], rank: usize) -> Rounds {
     }
 }
 
-/// The whole operand of a rank.
+/// Copies the whole operand of a rank.
 fn copied(operands: &[Operand], from: usize) -> Vec<Move> {
     let bytes = operands[from].bytes();
     let one = Move { from: Source::Operand(from), at: 0, to: 0, bytes, combine: None };
     if bytes > 0 { vec![one] } else { vec![] }
 }
 
-/// The bytes that a rank takes of others.
+/// Number of bytes that a rank takes from others in the direct algorithm.
 pub fn taken_bytes(op: &Collective, operands: &[Operand], rank: usize) -> usize {
     let rounds = direct(op, operands, rank);
     let others = rounds.iter().flatten().filter(|m| m.from.rank() != rank);
@@ -193,7 +193,7 @@ pub fn taken_bytes(op: &Collective, operands: &[Operand], rank: usize) -> usize 
 
 const LINE: usize = 64;
 
-/// The same range of all operands, combined in the order of the ranks.
+/// The same range of all operands, combined in rank order.
 fn reduced(f: Reduction, n: usize, range: Range<usize>, to: usize) -> Vec<Move> {
     let one = |r: usize| {
         let combine = (r > 0).then_some(f);
@@ -202,7 +202,7 @@ fn reduced(f: Reduction, n: usize, range: Range<usize>, to: usize) -> Vec<Move> 
     if range.is_empty() { vec![] } else { (0..n).map(one).collect() }
 }
 
-/// The byte ranges of a part along a dimension, in order.
+/// The byte ranges of a slice along a dimension, in order.
 fn runs(o: &Operand, dim: usize, part: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let inner = o.dims[dim + 1..].iter().product::<usize>() * o.dtype.bytes();
     let (outer, n) = (o.dims[..dim].iter().product::<usize>(), o.dims[dim]);
@@ -210,10 +210,10 @@ fn runs(o: &Operand, dim: usize, part: Range<usize>) -> impl Iterator<Item = Ran
     (0..outer).map(run).filter(|r| !r.is_empty())
 }
 
-/// What each rank brings one behind the other along a dimension; of each operand only a part along another one, where there
-/// is one.
+/// Concatenates all operands along a dimension; of each operand only a slice along another dimension, if `part` returns
+/// one.
 fn joined(operands: &[Operand], dim: usize, part: impl Fn(&Operand) -> Option<(usize, Range<usize>)>) -> Vec<Move> {
-    // Of each operand, what is taken in order, and how much of it goes to a run of the result.
+    // For each operand, the ranges that are taken, in order, and how many bytes go to a run of the result.
     let mut sources: Vec<(VecDeque<Range<usize>>, usize)> = vec![];
     let mut outer = 1;
     for o in operands {

@@ -1,11 +1,11 @@
-//! schedules carried out, beside what collectives mean; and what they carry
+//! executes schedules and compares with the semantics of the collectives; counts the bytes that they move
 
 use super::algorithms::Algorithm;
 use super::*;
 use crate::{DType, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes that a rank takes from each other one in all rounds.
+/// Bytes that a rank takes from each other rank in all rounds.
 fn carried(rounds: &Rounds, rank: usize, n: usize) -> Vec<usize> {
     let mut bytes = vec![0; n];
     for moved in rounds.iter().flatten().filter(|m| m.from.rank() != rank) {
@@ -14,7 +14,7 @@ fn carried(rounds: &Rounds, rank: usize, n: usize) -> Vec<usize> {
     bytes
 }
 
-/// Messages that a rank takes: one of each other rank in each round in which it takes something of it.
+/// Number of messages that a rank receives: one per round and other rank from which it takes something.
 fn messages(rounds: &Rounds, rank: usize) -> usize {
     let of = |round: &Vec<Move>| {
         let others: BTreeSet<usize> = round.iter().map(|m| m.from.rank()).filter(|other| *other != rank).collect();
@@ -23,7 +23,7 @@ fn messages(rounds: &Rounds, rank: usize) -> usize {
     rounds.iter().map(of).sum()
 }
 
-/// All ranks by their schedules, one after the other in each round; none where there are none.
+/// The results of all ranks by their schedules; none if the algorithm does not support the collective.
 fn executed(op: &Collective, operands: &[Tensor], algorithm: Algorithm) -> Option<Vec<Tensor>> {
     let described: Vec<Operand> =
         operands.iter().map(|t| Operand { dtype: t.dtype(), dims: t.dims().to_vec() }).collect();
@@ -118,7 +118,7 @@ fn a_rank_takes_as_much_as_it_must() {
         };
         let bytes = operand.bytes();
         let share = part(bytes / 64, n, 1).len() * 64;
-        // What it combines of the others, and what they have combined.
+        // Its share of the other operands, and the shares that the others have combined.
         assert_eq!(taken("AllReduce mesh=0 by=add"), (n - 1) * share + bytes - share);
         assert_eq!(taken("AllGather mesh=0 dim=0"), (n - 1) * bytes);
         assert_eq!(taken("ReduceScatter mesh=0 by=add dim=0"), (n - 1) * part(8, n, 1).len() * 4096);
@@ -135,7 +135,7 @@ fn operands_that_do_not_fit_are_refused() {
 
 static RANKS: [usize; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 12, 16];
 
-/// Small numbers, whose sums are exact in every type but those of a few bits, and there wrap or saturate alike.
+/// Small numbers, whose sums are exact in all but the narrowest types, where they wrap or saturate in the same way.
 fn numbers(dims: &[Vec<usize>], dtype: DType) -> Vec<Tensor> {
     let one = |(rank, dims): (usize, &Vec<usize>)| {
         let values = (0..dims.iter().product()).map(|i: usize| ((i * 7 + rank * 5) % 3) as i8 - 1);
@@ -199,7 +199,7 @@ fn every_algorithm_gives_what_the_collective_means() {
     assert!(tried.len() >= 20 && tried.values().all(|times| *times > 50), "{tried:?}");
 }
 
-/// Of a mebibyte that the ranks divide, bytes and messages of each rank.
+/// Bytes and messages of each rank, for operands of 768 KiB.
 #[test]
 fn algorithms_carry_what_their_formulas_say() {
     let bytes = 3 << 18;
@@ -220,7 +220,7 @@ fn algorithms_carry_what_their_formulas_say() {
             assert_eq!(sum(Algorithm::Ring), (optimal, 2 * (n - 1)), "ring, {n}");
             let (both_ways, its_messages) = sum(Algorithm::TwoWayRing);
             assert_eq!(both_ways, optimal, "two-way ring, {n}");
-            // Of two ranks both neighbours are one.
+            // With two ranks, both neighbours are the same rank.
             assert_eq!(its_messages, if n == 2 { 2 } else { 4 * (n - 1) }, "two-way ring, {n}");
             if two {
                 assert_eq!(sum(Algorithm::RecursiveDoubling), (log * bytes, log), "recursive doubling, {n}");
@@ -249,7 +249,7 @@ fn algorithms_carry_what_their_formulas_say() {
             let spread = taken(Algorithm::BinomialTree, "Broadcast mesh=0 root=1", &vec![operand.clone(); n], rank);
             assert_eq!(spread, (receives * bytes, receives));
         }
-        // Trees: what all ranks together take; each of them once on the way up and once on the way down.
+        // For trees, what all ranks take together: each rank takes part once on the way up and once on the way down.
         let total = |algorithm: Algorithm| {
             let all = (0..n).map(|rank| taken(algorithm, "AllReduce mesh=0 by=add", &vec![operand.clone(); n], rank).0);
             all.sum::<usize>()
@@ -259,11 +259,11 @@ fn algorithms_carry_what_their_formulas_say() {
     }
 }
 
-/// What a rank does over a transport of messages: the messages of each round, to and from whom. It begins to send and to
-/// receive all of a round at once, and goes on when they have ended.
+/// The actions of a rank on a transport of messages: for each round, the ranks that it sends to and receives from. It
+/// starts all messages of a round at once, and continues when they have completed.
 type Script = Vec<[BTreeSet<usize>; 2]>;
 
-/// By rank: its scripts of some collectives, each among a group.
+/// The script of each rank for some collectives, each among groups.
 fn scripts(n: usize, plan: &[(Collective, Vec<Vec<usize>>, Algorithm)]) -> Vec<Script> {
     let mut all: Vec<Script> = vec![vec![]; n];
     for (op, groups, algorithm) in plan {
@@ -286,11 +286,11 @@ fn scripts(n: usize, plan: &[(Collective, Vec<Vec<usize>>, Algorithm)]) -> Vec<S
     all
 }
 
-/// Every order in which ranks can go on, where no message is kept for a rank that does not receive it yet: the states in which
-/// none can. A state is how many rounds each rank has begun.
+/// Explores every order in which ranks can continue, if a message is never buffered for a rank that does not receive
+/// yet; returns the states in which none can. A state is the number of rounds that each rank has begun.
 fn stuck(scripts: &[Script]) -> BTreeSet<Vec<usize>> {
     let n = scripts.len();
-    // How many messages a rank has begun to send to another one, or to receive of it.
+    // Number of messages that a rank has begun to send to, or to receive from, another one.
     let begun = |rank: usize, way: usize, other: usize, rounds: usize| {
         scripts[rank][..rounds].iter().filter(|round| round[way].contains(&other)).count()
     };
@@ -343,12 +343,12 @@ fn no_order_of_arrival_leaves_ranks_waiting() {
             }
         }
     }
-    // Rows and columns of a grid.
+    // The rows and columns of a grid.
     let (rows, columns) = (vec![vec![0, 1], vec![2, 3]], vec![vec![0, 2], vec![1, 3]]);
     let plan = [(sum, rows.clone(), Algorithm::Ring), (gather, columns.clone(), Algorithm::Direct)];
     let mut scripts = scripts(4, &plan);
     assert_eq!(stuck(&scripts), BTreeSet::new());
-    // Two that come to them in another order wait in a circle with the others.
+    // Two ranks that reach the collectives in another order deadlock with the others.
     let swapped = self::scripts(4, &[plan[1].clone(), plan[0].clone()]);
     scripts[0] = swapped[0].clone();
     assert_eq!(stuck(&scripts), BTreeSet::new());

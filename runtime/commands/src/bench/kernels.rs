@@ -1,4 +1,4 @@
-//! timed calls  =>  a row per kernel: its launches, their time, how near they come to what the machine can do
+//! timed calls  =>  a row per kernel: its launches, their time, and how close they come to the machine's peak
 
 use super::peak::Peak;
 use super::quantile;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// A launch over several calls.
+/// A launch of the plan, measured over several calls.
 struct Step {
     kernel: String,
     class: String,
@@ -28,7 +28,7 @@ struct Row {
     seconds: f64,
     flops: i64,
     bytes: i64,
-    /// What the launches would take at the peak rates.
+    /// Seconds that the launches would take at the peak rates.
     bound: f64,
 }
 
@@ -39,8 +39,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Calls for at least so many seconds; of each launch the median counts. The peak is measured before and after, because
-    /// clocks wander.
+    /// Runs calls for at least `seconds`; the median time of each launch is used. The peak is measured before and
+    /// after, because clock frequencies drift.
     pub fn measure(
         session: &Session,
         (entry, inputs): (&str, &[(&str, Tensor)]),
@@ -60,7 +60,7 @@ impl Kernels {
                     seconds: vec![],
                 };
                 let step = steps.entry(l.step).or_insert_with(fresh);
-                // The first call is the one that finds the memory untouched.
+                // The first call is left out: it touches the memory for the first time.
                 if calls > 0 {
                     step.seconds.push(l.ran.1.duration_since(l.ran.0).as_secs_f64());
                 }
@@ -93,7 +93,7 @@ impl Kernels {
         Ok(Kernels { rows, peak, calls: calls - 1 })
     }
 
-    /// The slowest first.
+    /// A table of the kernels, the slowest first.
     pub fn text(&self) -> String {
         let total: f64 = self.rows.iter().map(|r| r.seconds).sum();
         let launches: usize = self.rows.iter().map(|r| r.launches).sum();
@@ -126,7 +126,7 @@ impl Kernels {
         out
     }
 
-    /// What contractions and attention compute in a call.
+    /// Floating-point operations of contractions and attention in one call.
     fn products(&self) -> i64 {
         self.rows.iter().filter(|r| is_product(&r.class)).map(|r| r.flops).sum()
     }
@@ -158,7 +158,7 @@ impl Kernels {
     }
 }
 
-/// One call as a Chrome trace, which Perfetto reads too: microseconds from the beginning of the call.
+/// One call as a Chrome trace, which Perfetto reads too. Times are microseconds since the start of the call.
 pub fn trace(session: &Session, entry: &str, inputs: &[(&str, Tensor)]) -> Result<String> {
     let mut events = vec![];
     for warm in [true, false] {

@@ -1,4 +1,4 @@
-//! bench MODEL.sdx  =>  median, quartiles, minimum of the time of one call
+//! bench MODEL.sdx  =>  median, quartiles and minimum of the time of one call
 
 mod kernels;
 mod peak;
@@ -52,13 +52,13 @@ pub struct BenchArgs {
     pub baseline: Option<PathBuf>,
 }
 
-/// Calls measured at least, however long each takes.
+/// Minimum number of measured calls, however long each takes.
 const ITERATIONS_MIN: usize = 5;
-/// And at most: enough for any quantile, and bounds the memory for the times.
+/// Maximum number of measured calls: enough for any quantile, and a bound on the memory for the times.
 const ITERATIONS_MAX: usize = 1_000_000;
-/// How long each of two artifacts is called before the other has its turn.
+/// How long one of two artifacts is called before switching to the other.
 const TURN: Duration = Duration::from_millis(60);
-/// Room in the cache beyond what it holds, unless told otherwise: a call may append several positions.
+/// Default capacity of the cache beyond what it holds: a call may append several positions.
 const SPARE_POSITIONS: usize = 64;
 
 /// Inputs that are not given are random, of the default sizes, which the report names.
@@ -105,7 +105,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 impl BenchArgs {
-    /// The cache, and how many positions of zeros it holds before each call.
+    /// The cache, and the number of positions (of zeros) that it holds before each call.
     fn cache(&self, session: &Session) -> Result<Option<(Cache<'static>, usize)>> {
         let Some(len) = self.cache_len else { return Ok(None) };
         let capacity = self.capacity.unwrap_or(len.saturating_add(SPARE_POSITIONS));
@@ -127,7 +127,7 @@ impl BenchArgs {
         Kernels::measure(session, (&self.entry.entry, inputs), self.min_time, &peak).map(Some)
     }
 
-    /// Both artifacts in turns, on the same inputs.
+    /// Measures both artifacts alternately on the same inputs.
     fn baseline(&self, session: &Session, inputs: &[(&str, Tensor)]) -> Result<Option<Baseline>> {
         let Some(path) = &self.baseline else { return Ok(None) };
         let other = ModelArgs { model: path.clone(), ..self.model.clone() }.load()?;
@@ -137,7 +137,7 @@ impl BenchArgs {
         let (start, mut times) = (Instant::now(), [vec![], vec![]]);
         while times[0].len() < ITERATIONS_MIN || (start.elapsed() < limit && times[0].len() < ITERATIONS_MAX) {
             for (session, times) in [session, &other].into_iter().zip(&mut times) {
-                // The other session's threads look for work a while longer.
+                // The other session's threads keep spinning for a while after its calls.
                 std::thread::sleep(TURN);
                 times.extend(measure(TURN.as_secs_f64(), || session.run_entry(entry, inputs))?);
             }
@@ -150,14 +150,15 @@ impl BenchArgs {
     }
 }
 
-/// What the time is compared with, called in turn with it.
+/// The artifact that the measured one is compared with; both are called alternately.
 struct Baseline {
     file: String,
     median_ms: f64,
     ratio: f64,
 }
 
-/// Seconds per call, sorted. Loading, the first calls (page faults, clock) and making up inputs are not in it.
+/// Seconds per call, sorted. Loading, warm-up calls (page faults, clock frequency) and generating inputs are not
+/// included.
 fn measure(seconds: f64, mut call: impl FnMut() -> Result<Outputs>) -> Result<Vec<f64>> {
     let limit = Duration::from_secs_f64(seconds);
     let warm = Instant::now();
@@ -171,7 +172,7 @@ fn measure(seconds: f64, mut call: impl FnMut() -> Result<Outputs>) -> Result<Ve
     let start = Instant::now();
     while times.len() < ITERATIONS_MIN || (start.elapsed() < limit && times.len() < ITERATIONS_MAX) {
         let begin = Instant::now();
-        // Giving the outputs' memory back belongs to a call.
+        // Releasing the outputs' memory is part of a call.
         drop(call()?);
         times.push(begin.elapsed().as_secs_f64());
     }
@@ -179,7 +180,7 @@ fn measure(seconds: f64, mut call: impl FnMut() -> Result<Outputs>) -> Result<Ve
     Ok(times)
 }
 
-/// Of sorted times, linear between neighbours; 0 of none.
+/// Quantile `q` of sorted times, interpolated linearly between neighbours; 0 if there are no times.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let at = q * sorted.len().saturating_sub(1) as f64;
     let [low, high] = [at.floor(), at.ceil()].map(|i| sorted.get(i as usize).copied().unwrap_or(0.0));
@@ -188,7 +189,7 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
 
 struct Report<'a> {
     times: &'a [f64],
-    /// With those before the clock.
+    /// Number of calls, including the warm-up calls.
     calls: usize,
     entry: &'a str,
     inputs: &'a [(&'a str, Tensor)],

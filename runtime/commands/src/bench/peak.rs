@@ -1,10 +1,10 @@
-//! this machine  =>  its peak: multiply-adds of f32 in registers, and a plain read of more than any cache holds
+//! this machine  =>  its peak rates: f32 multiply-adds in registers, and a plain read of data larger than any cache
 
 use sardonyx_base::cpu::Level;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Measured on as many threads as the session has.
+/// Peak rates, measured on as many threads as the session has.
 #[derive(Clone, Copy, Debug)]
 pub struct Peak {
     pub gflops: f64,
@@ -17,9 +17,9 @@ impl Peak {
     }
 }
 
-/// Of each measurement.
+/// Duration of each measurement.
 const TIME: Duration = Duration::from_millis(40);
-/// Read by each thread, again and again.
+/// Bytes that each thread reads repeatedly.
 const BYTES: usize = 128 << 20;
 
 pub fn measure(level: Level, threads: usize) -> Peak {
@@ -28,7 +28,7 @@ pub fn measure(level: Level, threads: usize) -> Peak {
     Peak { gflops: flops / 1e9, gb_s: bytes / 1e9 }
 }
 
-/// The sum of what each thread does in a second, all at once.
+/// Runs `f` on `threads` threads at once and returns the sum of their rates.
 fn on_threads(threads: usize, f: &(dyn Fn() -> f64 + Sync)) -> f64 {
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(f)).collect();
@@ -36,7 +36,7 @@ fn on_threads(threads: usize, f: &(dyn Fn() -> f64 + Sync)) -> f64 {
     })
 }
 
-/// What `step` does in a second, where one does `each`.
+/// Units of work per second, if one `step` does `each` units.
 fn rate(each: f64, mut step: impl FnMut()) -> f64 {
     step();
     let (start, mut steps) = (Instant::now(), 0.0);

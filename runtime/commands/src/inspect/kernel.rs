@@ -1,4 +1,4 @@
-//! kernels of an artifact and how GPUs launch them  =>  text, JSON
+//! the kernels of an artifact, and how GPUs launch them  =>  text, JSON
 
 use crate::put;
 use sardonyx_base::Result;
@@ -56,7 +56,7 @@ fn target(target: &KernelTarget) -> Json {
     ])
 }
 
-/// How many steps launch a kernel.
+/// Number of steps that launch a kernel.
 fn launches(program: &Program, kernel: usize) -> usize {
     let steps = program.entries.iter().flat_map(|e| &e.steps);
     steps.filter(|s| matches!(&s.action, Action::Launch(l) if l.kernel == kernel)).count()

@@ -1,6 +1,6 @@
-//! inspect MODEL.sdx  =>  what is in it, as text or as one JSON object
+//! inspect MODEL.sdx  =>  the contents of an artifact, as text or as one JSON object
 //!
-//! What is shown of a thing stands in one file, in both forms.
+//! Each part of an artifact has one file here, which writes both formats.
 
 mod entry;
 mod kernel;
@@ -49,7 +49,7 @@ pub struct InspectArgs {
     pub json: bool,
 }
 
-/// The code is not loaded: artifacts for other processors can be inspected, and those of strangers.
+/// Inspects an artifact without loading its code, so it may be untrusted or for another processor.
 pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     let artifact = Artifact::open(&args.model, Verify::Lazy)?;
     let manifest = &artifact.manifest;
@@ -63,7 +63,7 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     check_names(&program, &args.dim).map_err(named)?;
     let several = entries.iter().filter(|e| !e.internal).count() > 1;
     let call = |e: &Entry| match call_bytes(&program, e, &args.dim) {
-        // The sizes are for another entry point.
+        // The given sizes are meant for another entry point.
         Err(error) if error.code == "E0204" && several => Ok(None),
         call => call.map_err(named),
     };
@@ -143,13 +143,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The dimensions of its inputs.
+/// The names and dimensions of the self-test's inputs.
 fn describe_selftest(test: &SelfTest) -> String {
     let inputs: Vec<String> = test.inputs.iter().map(|c| format!("{} {:?}", c.name, c.dims)).collect();
     inputs.join(", ")
 }
 
-/// Dimensions are expressions over the symbols, as strings.
+/// The report as JSON. Dimensions are strings: expressions over the symbols.
 fn report(artifact: &Artifact, program: &Program, entries: &[Entry], calls: &[Option<CallBytes>]) -> Json {
     let manifest = &artifact.manifest;
     let files = manifest.files.iter().map(|f| {
@@ -201,7 +201,7 @@ fn report(artifact: &Artifact, program: &Program, entries: &[Entry], calls: &[Op
     ])
 }
 
-/// Its inputs, or null.
+/// The inputs of the self-test, or null if there is none.
 fn selftest(artifact: &Artifact) -> Json {
     let Some(test) = &artifact.selftest else { return Json::Null };
     let input =

@@ -3,18 +3,19 @@
 //! | entry | alignment | content |
 //! |---|---|---|
 //! | `weights` | 4096 | the constants, each at a multiple of 64 |
-//! | `cpu/x86_64.so` | 64 | the kernels for CPUs; may be absent |
-//! | `ptx/sm_80.ptx` | 64 | the kernels for GPUs, one such entry for each target; may be absent |
+//! | `cpu/x86_64.so` | 64 | the kernels for CPUs; optional |
+//! | `ptx/sm_80.ptx` | 64 | the kernels for GPUs, one such entry per target; optional |
 //! | `plan` | 64 | [`Plan`](sardonyx_base::plan::messages::Plan) |
-//! | `plan/gpu` | 64 | the plan for a class of devices that has another than `plan`; may be absent |
-//! | `selftest` | 64 | [`SelfTest`](sardonyx_base::plan::SelfTest); may be absent |
-//! | `attached/NAME` | 64 | a file that belongs to the model and that the runtime only hands on, such as `tokenizer.json` |
+//! | `plan/gpu` | 64 | the plan for a class of devices that does not use `plan`; optional |
+//! | `selftest` | 64 | [`SelfTest`](sardonyx_base::plan::SelfTest); optional |
+//! | `attached/NAME` | 64 | a file of the model that the runtime only passes on, such as `tokenizer.json`; optional |
 //! | `manifest` | 64 | [`Manifest`](sardonyx_base::plan::Manifest), with the BLAKE3 of the other entries |
 //!
-//! The archive comment is the seal: the BLAKE3 of every byte of the file but the data of `weights` and the digest
-//! itself. With the hash of `weights` in the manifest no bit can flip unnoticed, in headers and padding neither.
-//! A hash is not trust: the code entry is native code, and whoever can write the file can seal it. So a caller says which
-//! seals or whose signatures it trusts. A signature of the seal stands after it: ` ed25519 KEY SIGNATURE`.
+//! The archive comment is the seal: the BLAKE3 of every byte of the file except the data of `weights` and the digest
+//! itself. Together with the hash of `weights` in the manifest, no bit can change unnoticed, in headers and padding
+//! either. A hash does not establish trust: the code entry is native code, and anyone who can write the file can seal
+//! it. Therefore the caller states which seals or whose signatures it trusts. A signature of the seal follows it: `
+//! ed25519 KEY SIGNATURE`.
 
 mod read;
 mod trust;
@@ -26,27 +27,28 @@ pub use write::ArtifactWriter;
 
 pub const MANIFEST: &str = "manifest";
 pub const PLAN: &str = "plan";
-/// The plan of a class of devices is in `plan/CLASS`.
+/// Prefix of plans for classes of devices: `plan/CLASS`.
 pub const PLANS: &str = "plan/";
-/// The PTX of a target is in `ptx/TARGET.ptx`.
+/// Prefix of the PTX of targets: `ptx/TARGET.ptx`.
 pub const PTX: &str = "ptx/";
 pub const SELFTEST: &str = "selftest";
-/// An attached file is in `attached/NAME`.
+/// Prefix of attached files: `attached/NAME`.
 pub const ATTACHED: &str = "attached/";
 pub const WEIGHTS: &str = "weights";
 
-/// Multiple of the page size, so that constants can be mapped.
+/// A multiple of the page size, so that constants can be mapped.
 pub const WEIGHTS_ALIGNMENT: u16 = 4096;
 pub const ENTRY_ALIGNMENT: u16 = 64;
-/// Every constant begins at a multiple of this within `weights`.
+/// Alignment of every constant within `weights`.
 pub const CONSTANT_ALIGNMENT: u64 = 64;
 
-/// The comment is this, then 64 hexadecimal digits, then perhaps a signature. A format that seals otherwise begins otherwise.
+/// Prefix of the comment, followed by 64 hexadecimal digits and optionally a signature. Another way of sealing must use
+/// another prefix.
 const SEAL: &str = "sardonyx 1 blake3 ";
 const DIGEST_BYTES: usize = 64;
 const SEAL_BYTES: usize = SEAL.len() + DIGEST_BYTES;
 
-/// The code for CPUs of an architecture: `cpu/x86_64.so`
+/// The entry with the CPU code of an architecture: `cpu/x86_64.so`.
 pub fn code_entry(arch: &str) -> String {
     format!("cpu/{arch}.so")
 }
@@ -70,7 +72,7 @@ fn attached_name(entry: &str) -> Option<&str> {
     entry.strip_prefix(ATTACHED).filter(|name| !name.is_empty())
 }
 
-/// The seal of a file whose `weights` data is the given range, and whose digest begins here.
+/// The seal of a file, given the range of the data of `weights` and the position of the digest.
 fn seal(file: &[u8], weights: &std::ops::Range<usize>, digest_at: usize) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&file[..weights.start]).update(&file[weights.end..digest_at]);

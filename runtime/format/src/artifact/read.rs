@@ -18,64 +18,65 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
-/// How far the weights are checked against their hash. Everything else always is.
+/// How far the content is compared with its hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// All weights are read and hashed at load.
+    /// All weights are read and hashed when the file is loaded, and so is everything else.
     #[default]
     Full,
-    /// The weights are not read at load, only as the model runs.
+    /// The weights are not read on loading, only as the model runs; everything else is hashed.
     Lazy,
-    /// As `Lazy`, and the rest of the file is not hashed either; structure and plan are still checked.
+    /// Like `Lazy`, but the rest of the file is not hashed either; structure and plan are still checked.
     Off,
 }
 
-/// The way in which a file is opened.
+/// Options for opening a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading<'a> {
     pub verify: Verify,
-    /// Into memory, where nothing can change it any more, and not by a map of the file.
+    /// Whether the file is copied to memory, where nothing can change it, instead of being mapped.
     pub copied: bool,
-    /// Refuse files that are not trusted, before anything of them is decoded; absent where no code will be run.
+    /// If present, files that are not trusted are refused before any part is decoded; absent if no code will be run.
     pub trust: Option<&'a Trust>,
 }
 
-/// An open artifact. The bytes are views of the file, mapped or given, which must not be changed meanwhile.
+/// An open artifact. The bytes are views of the mapped or given file, which must not be changed while it is open.
 pub struct Artifact {
-    /// Absent where the file was not hashed.
+    /// The seal; absent if the file was not hashed.
     pub seal: Option<Seal>,
     pub manifest: Manifest,
     pub plan: Plan,
-    /// For classes of devices that have another plan.
+    /// Plans of the classes of devices that do not use `plan`.
     pub plans: Vec<(String, Plan)>,
-    /// For CPUs.
+    /// Code for CPUs.
     pub code: Option<Bytes>,
-    /// For GPUs: targets and their PTX, which is text.
+    /// Code for GPUs: targets and their PTX text.
     pub ptx: Vec<(String, Bytes)>,
-    /// Begins at a page boundary of the file.
+    /// The weights, which begin at a page boundary of the file.
     pub weights: Bytes,
     pub selftest: Option<SelfTest>,
     /// Files that belong to the model, by name.
     pub attached: Vec<(String, Bytes)>,
 }
 
-/// Beyond any real one; decoding may need many times the encoded size.
+/// Maximum size of entries that are decoded, beyond any real one; decoding may need many times the encoded size.
 const PLAN_BYTES_MAX: usize = 256 << 20;
 
 impl Artifact {
-    /// To look at what it says.
+    /// Opens an artifact for inspection; no trust is required.
     pub fn open(path: impl AsRef<Path>, verify: Verify) -> Result<Artifact> {
         Artifact::open_for(path, &Reading { verify, ..Reading::default() })
     }
 
-    /// Errors: E0001 for a trust that covers weights which are not hashed, E0409 for what is not trusted.
+    /// Opens an artifact. Errors: E0001 for a trust that covers weights which are not hashed, E0409 for a file that is
+    /// not trusted.
     pub fn open_for(path: impl AsRef<Path>, reading: &Reading) -> Result<Artifact> {
         let path = path.as_ref();
         let bytes = if reading.copied { read_file(path) } else { map_file(path).map(Bytes::from_owner) };
         bytes.and_then(|bytes| Artifact::read(bytes, reading)).map_err(|e| e.file(path.display().to_string()))
     }
 
-    /// From the bytes of a file, which are used in place.
+    /// Reads an artifact from the bytes of a file, which are used in place.
     pub fn read(file: Bytes, reading: &Reading) -> Result<Artifact> {
         let verify = reading.verify;
         let trust = reading.trust.filter(|trust| !trust.is_of_any_file());
@@ -98,7 +99,7 @@ impl Artifact {
         let ranges = [entries.range(PLAN)?, entries.range(WEIGHTS)?];
         for (name, range) in [PLAN, WEIGHTS].into_iter().zip(&ranges) {
             let hashed = match verify {
-                // Of several ranks each checks what it has.
+                // With several ranks, each checks the constants that it uses.
                 Verify::Full => name != WEIGHTS || manifest.mesh.is_empty(),
                 Verify::Lazy => name != WEIGHTS,
                 Verify::Off => false,
@@ -140,13 +141,13 @@ impl Artifact {
         Ok(Artifact { seal, manifest, plan, plans, code, ptx, weights: file.slice(weights), selftest, attached })
     }
 
-    /// Equal where two files are: the seal, or else what the manifest says of all entries.
+    /// Identifies the content, so that equal files have equal identities: the seal, or else a hash of the manifest.
     pub fn identity(&self) -> Vec<u8> {
         let of_manifest = || blake3::hash(&self.manifest.encode_to_vec());
         self.seal.as_ref().map_or_else(of_manifest, |seal| seal.digest).as_bytes().to_vec()
     }
 
-    /// Errors: E0401 where a range of the weights has another hash.
+    /// Errors: E0401 if a range of the weights does not have this hash.
     pub fn check_constant(&self, range: Range<usize>, hash: &str) -> Result<()> {
         match blake3::hash(&self.weights[range.clone()]).to_hex().as_str() == hash {
             true => Ok(()),
@@ -154,20 +155,20 @@ impl Artifact {
         }
     }
 
-    /// The plan that devices of a class run.
+    /// The plan for devices of a class.
     pub fn plan_of(&self, class: &str) -> &Plan {
         self.plans.iter().find(|(name, _)| name == class).map_or(&self.plan, |(_, plan)| plan)
     }
 }
 
-/// What the manifest lists or the archive holds, in order.
+/// All entries that the manifest lists or the archive contains, in order.
 fn names<'a>(entries: &'a Entries, manifest: &'a Manifest) -> impl Iterator<Item = &'a str> {
     let listed = manifest.files.iter().map(|f| f.name.as_str());
     let all: BTreeSet<&str> = listed.chain(entries.found.iter().map(|(name, _)| name.as_str())).collect();
     all.into_iter()
 }
 
-/// The manifest says whether there is one: an entry that went missing is damage, as is one that came from nowhere.
+/// Reads an entry that the manifest may list: one that is listed but missing is damage, as is one that is not listed.
 fn read_optional(
     file: &[u8],
     entries: &Entries,
@@ -187,7 +188,7 @@ fn damaged(message: String) -> Box<Error> {
     Error::user("E0401", message).help("compile the model again, or copy the file again")
 }
 
-/// Nothing cannot be mapped.
+/// An empty file cannot be mapped.
 const TOO_SHORT: &str = "the file is too short to be an artifact";
 
 fn small(name: &str, range: Range<usize>) -> Result<Range<usize>> {
@@ -231,12 +232,12 @@ fn check_entry(manifest: &Manifest, name: &str, bytes: &[u8], hashed: bool) -> R
 
 fn map_file(path: &Path) -> Result<Mmap> {
     let file = open_file(path)?.0;
-    // SAFETY: the map is read only and private to readers; the documentation demands that nobody changes an artifact
-    // in place (our writer replaces it by renaming).
+    // SAFETY: the map is read-only; the documentation demands that an artifact is never changed in place, and the
+    // writer replaces it by renaming.
     unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "read", &e))
 }
 
-/// Into pages of its own. Errors: E0304 where there is no memory.
+/// Copies a file to anonymous pages. Errors: E0304 if there is no memory.
 fn read_file(path: &Path) -> Result<Bytes> {
     let (mut file, len) = open_file(path)?;
     let no_room = |_| Error::user("E0304", format!("no memory for the {len} bytes of the artifact"));
@@ -272,14 +273,14 @@ fn open_file(path: &Path) -> Result<(File, u64)> {
     Ok((file, kind.len()))
 }
 
-/// The mapped archive and where the data of `weights` is.
+/// The mapped archive, and the range of the data of `weights`.
 pub(super) fn map_archive(path: &Path) -> Result<(Mmap, Range<usize>)> {
     let map = map_file(path)?;
     let weights = Entries::find(&map)?.range(WEIGHTS)?;
     Ok((map, weights))
 }
 
-/// The entries of the archive as ranges of the file, all of them inside it.
+/// The entries of the archive as ranges of the file, all of which are inside it.
 struct Entries {
     found: Vec<(String, Range<usize>)>,
     comment: Vec<u8>,
@@ -321,14 +322,14 @@ impl Entries {
     fn check_seal(&self, file: &[u8]) -> Result<Seal> {
         let weights = self.range(WEIGHTS)?;
         let Some(sealed) = self.comment.strip_prefix(SEAL.as_bytes()) else {
-            // Another major version may seal in another way; say so where the manifest can be read.
+            // Another major version may use another seal; report the version if the manifest can be read.
             let manifest = self.range(MANIFEST).and_then(|r| small(MANIFEST, r));
             if let Some(manifest) = manifest.ok().and_then(|range| Manifest::decode(&file[range]).ok()) {
                 check_version(&manifest)?;
             }
             return Err(damaged("the archive is not sealed".into()));
         };
-        // The seal is at the very end: what follows the archive would not be covered.
+        // The seal is at the very end, because it would not cover anything after the archive.
         let digest_at = file.len() - sealed.len();
         let (digest, rest) = sealed.split_at(sealed.len().min(DIGEST_BYTES));
         let intact = || {
@@ -393,7 +394,7 @@ mod tests {
         writer.constant(&[1; 1 << 20]).unwrap();
         drop(writer);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        // A folder under the name: known before anything is written.
+        // A folder of that name is detected before anything is written.
         std::fs::create_dir(&path).unwrap();
         assert_eq!(ArtifactWriter::create(&path).err().unwrap().code, "E0002");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -410,7 +411,7 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             Artifact::open(&path, verify).map_err(|e| e.code).err()
         };
-        // Every byte outside the weights (headers, padding, seal included), some within.
+        // Tests every byte outside the weights (headers, padding and seal included), and some within.
         let sample = (0..good.len()).filter(|i| !weights.contains(i) || i % 97 == 0);
         for i in sample {
             let mut bad = good.clone();

@@ -5,34 +5,34 @@ use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use sardonyx_base::{Error, Result};
 use std::fmt;
 
-/// The first bytes of what is signed, so that no signature of something else stands for an artifact's.
+/// Prefix of the signed message, so that no signature of anything else is valid for an artifact.
 const SIGNED: &[u8] = b"sardonyx artifact 1\n";
 
-/// The comment of a file that is signed goes on so.
+/// Follows the digest in the comment of a signed file.
 const SIGNATURE: &str = " ed25519 ";
 
-/// Bytes that a signature adds to the comment: this word, the key, a space, the signature.
+/// Number of bytes that a signature adds to the comment: this word, the key, a space, the signature.
 pub(super) const SIGNATURE_BYTES: usize = SIGNATURE.len() + 64 + 1 + 128;
 
-/// The end of an artifact's file: its hash, and its signer.
+/// The seal of an artifact: its hash, and its signer.
 #[derive(Clone, Debug)]
 pub struct Seal {
-    /// The BLAKE3 of all of the file but the weights, whose own hash is part of it.
+    /// The BLAKE3 of the whole file except the weights, whose own hash is part of it.
     pub digest: blake3::Hash,
-    /// Whose signature the digest has.
+    /// The key by which the digest is signed, if it is signed.
     pub signer: Option<PublicKey>,
 }
 
-/// A key of Ed25519 that signatures are compared with.
+/// A public Ed25519 key, with which signatures are verified.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
-/// A key of Ed25519 that artifacts are signed with.
+/// A secret Ed25519 key, with which artifacts are signed.
 #[derive(Clone)]
 pub struct SecretKey(SigningKey);
 
-/// Which artifacts may be loaded; none by default. Loading runs native code from the file, which can do all that the process
-/// can.
+/// Which artifacts may be loaded; none by default. Loading runs native code from the file, with all rights of the
+/// process.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     any: bool,
@@ -41,7 +41,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// The artifact with this seal, 64 hexadecimal digits as `sardonyx inspect` prints them. Errors: E0001.
+    /// Trusts the artifact with this seal, 64 hexadecimal digits as printed by `sardonyx inspect`. Errors: E0001.
     pub fn pin(seal: &str) -> Result<Trust> {
         let pin = blake3::Hash::from_hex(seal.trim()).map_err(|_| {
             Error::user("E0001", format!("{:?} is not the seal of an artifact", brief(seal)))
@@ -50,12 +50,12 @@ impl Trust {
         Ok(Trust { pins: vec![pin], ..Trust::default() })
     }
 
-    /// Artifacts that this key of Ed25519 has signed: a public key as PEM, or its 64 hexadecimal digits. Errors: E0001.
+    /// Trusts artifacts signed by this Ed25519 key: a public key as PEM, or its 64 hexadecimal digits. Errors: E0001.
     pub fn key(text: &str) -> Result<Trust> {
         Ok(Trust { keys: vec![PublicKey::parse(text)?], ..Trust::default() })
     }
 
-    /// The files that this one allows, and those that the other one does.
+    /// Trusts what either of the two trusts.
     pub fn or(mut self, other: Trust) -> Trust {
         self.any |= other.any;
         self.pins.extend(other.pins);
@@ -63,21 +63,21 @@ impl Trust {
         self
     }
 
-    /// Whatever file there is.
+    /// Trusts any file.
     ///
     /// # Safety
     ///
-    /// Whoever wrote the file may do all that this process can: its code is executed.
+    /// The author of the file can do everything that this process can: its code is executed.
     pub const unsafe fn file() -> Trust {
         Trust { any: true, pins: vec![], keys: vec![] }
     }
 
-    /// True where any file may be loaded.
+    /// Whether any file may be loaded.
     pub fn is_of_any_file(&self) -> bool {
         self.any
     }
 
-    /// Errors: E0409.
+    /// Errors: E0409 if the file is not trusted.
     pub fn check(&self, seal: &Seal) -> Result<()> {
         let is_signed = seal.signer.is_some_and(|signer| self.keys.contains(&signer));
         if self.any || is_signed || self.pins.contains(&seal.digest) {
@@ -97,7 +97,7 @@ impl Trust {
     }
 }
 
-/// The files that any of them allows.
+/// Trusts what any of them trusts.
 impl FromIterator<Trust> for Trust {
     fn from_iter<I: IntoIterator<Item = Trust>>(all: I) -> Trust {
         all.into_iter().fold(Trust::default(), Trust::or)
@@ -120,7 +120,7 @@ impl PublicKey {
 }
 
 impl SecretKey {
-    /// From the PEM that `openssl genpkey -algorithm ed25519` writes. Errors: E0001.
+    /// Reads the PEM that `openssl genpkey -algorithm ed25519` writes. Errors: E0001.
     pub fn from_pem(text: &str) -> Result<SecretKey> {
         SigningKey::from_pkcs8_pem(text.trim()).map(SecretKey).map_err(|e| {
             Error::user("E0001", format!("the file has no secret key of Ed25519: {e}"))
@@ -128,7 +128,7 @@ impl SecretKey {
         })
     }
 
-    /// What a file of this seal has after it.
+    /// The signature as it follows the digest in a file's comment.
     pub(super) fn sign(&self, digest: &blake3::Hash) -> String {
         let signature = self.0.sign(&signed(digest));
         format!("{SIGNATURE}{} {}", PublicKey(self.0.verifying_key()), digits(&signature.to_bytes()))
@@ -136,7 +136,7 @@ impl SecretKey {
 }
 
 impl Seal {
-    /// Of a file that has this digest, and these bytes after it. None where they are no signature of it.
+    /// The seal of a file with this digest and the bytes that follow it. None if these are not a valid signature of it.
     pub(super) fn new(digest: blake3::Hash, rest: &[u8]) -> Option<Seal> {
         if rest.is_empty() {
             return Some(Seal { digest, signer: None });
@@ -153,7 +153,7 @@ fn signed(digest: &blake3::Hash) -> Vec<u8> {
     [SIGNED, digest.as_bytes()].concat()
 }
 
-/// Digits in one case only, so that each signature has one form.
+/// Parses hexadecimal digits, in lower case only, so that each signature has a single text.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |c: u8| match c {
         b'0'..=b'9' => Some(c - b'0'),

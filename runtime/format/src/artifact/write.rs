@@ -1,4 +1,4 @@
-//! constants as they come, then plan, code, manifest  =>  model.sdx, whole or not at all
+//! streamed constants, then plan, code, manifest  =>  model.sdx, whole or not at all
 
 use super::trust::SIGNATURE_BYTES;
 use super::{
@@ -15,17 +15,17 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, System, ZipWriter};
 
-/// Writes one artifact. The constants are streamed first, so that they need not be in memory together and so that
-/// their offsets are known before the plan is written. Dropping the writer before `finish` leaves nothing behind.
+/// Writes one artifact. The constants are streamed first, so that they need not be in memory together and their offsets
+/// are known before the plan is written. If the writer is dropped before `finish`, no file is left.
 pub struct ArtifactWriter {
     zip: ZipWriter<Quiet>,
     path: String,
     weights: blake3::Hasher,
     weights_bytes: u64,
-    /// Of the constant that was begun last, where constants are hashed one by one.
+    /// Hasher of the current constant, if constants are hashed individually.
     constant: Option<blake3::Hasher>,
     selftest: Option<Vec<u8>>,
-    /// Names of entries and what they hold.
+    /// Names of entries and their content.
     ptx: Vec<(String, String)>,
     plans: Vec<(String, Vec<u8>)>,
     attached: Vec<(String, Vec<u8>)>,
@@ -53,17 +53,17 @@ impl ArtifactWriter {
         })
     }
 
-    /// Has every constant hashed by itself from now on.
+    /// Makes every constant from now on be hashed individually.
     pub fn hash_constants(&mut self) {
         self.constant = Some(blake3::Hasher::new());
     }
 
-    /// The hash of the constant that was written last, hexadecimal; empty where they are not hashed one by one.
+    /// The hash of the last constant in hexadecimal; empty if constants are not hashed individually.
     pub fn constant_hash(&self) -> String {
         self.constant.as_ref().map(|hasher| hasher.finalize().to_hex().to_string()).unwrap_or_default()
     }
 
-    /// Pads to the next multiple of 64 and returns that offset in `weights`: what is written next begins there.
+    /// Pads to the next multiple of 64 and returns that offset in `weights`, at which the next constant begins.
     pub fn begin_constant(&mut self) -> Result<u64> {
         static ZEROS: [u8; CONSTANT_ALIGNMENT as usize] = [0; CONSTANT_ALIGNMENT as usize];
         let end = self.weights_bytes.next_multiple_of(CONSTANT_ALIGNMENT);
@@ -74,7 +74,7 @@ impl ArtifactWriter {
         Ok(end)
     }
 
-    /// Continues the constant that was begun last.
+    /// Appends bytes to the current constant.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.zip.write_all(bytes).map_err(|e| Error::io(&self.path, "write", &e))?;
         self.weights.update(bytes);
@@ -85,19 +85,19 @@ impl ArtifactWriter {
         Ok(())
     }
 
-    /// A whole constant at once; returns its offset.
+    /// Writes a whole constant; returns its offset.
     pub fn constant(&mut self, bytes: &[u8]) -> Result<u64> {
         let offset = self.begin_constant()?;
         self.append(bytes)?;
         Ok(offset)
     }
 
-    /// Bytes of `weights` so far.
+    /// Number of bytes of `weights` so far.
     pub fn weights_bytes(&self) -> u64 {
         self.weights_bytes
     }
 
-    /// Adds a call with known results, which is made at load.
+    /// Adds a call with known results, which is executed when the artifact is loaded.
     pub fn selftest(&mut self, selftest: &SelfTest) {
         self.selftest = Some(selftest.encode_to_vec());
     }
@@ -107,23 +107,23 @@ impl ArtifactWriter {
         self.ptx.push((ptx_entry(target), text));
     }
 
-    /// Adds the plan for a class of devices, such as `gpu`, that are not to run the one of `finish`.
+    /// Adds a plan for a class of devices, such as `gpu`, that does not use the plan passed to `finish`.
     pub fn plan(&mut self, class: &str, plan: &Plan) {
         self.plans.push((format!("{PLANS}{class}"), plan.encode_to_vec()));
     }
 
-    /// Adds a file that the runtime hands on by this name, whatever it holds. Each name is given once.
+    /// Adds a file that the runtime passes on by this name, with any content. Each name must be unique.
     pub fn attach(&mut self, name: &str, bytes: Vec<u8>) {
         self.attached.push((format!("{ATTACHED}{name}"), bytes));
     }
 
-    /// Has the file signed.
+    /// Signs the file with this key.
     pub fn sign(&mut self, key: SecretKey) {
         self.key = Some(key);
     }
 
-    /// Writes the rest and gives the file its name. `manifest.files` is filled in here; the other fields are written
-    /// as given (see [`Manifest::current`]). An artifact for GPUs alone has no code for CPUs.
+    /// Writes the remaining entries and renames the file. `manifest.files` is filled in here; the other fields are
+    /// written as given (see [`Manifest::current`]). An artifact for GPUs only has no code for CPUs.
     pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: Option<&[u8]>) -> Result<()> {
         let plan = plan.encode_to_vec();
         if !self.plans.is_empty() {
@@ -157,12 +157,13 @@ impl ArtifactWriter {
     }
 }
 
-/// Once a write has failed, takes everything in silence. A `ZipWriter` that is dropped still writes the archive's end,
-/// and would report on standard error what the caller already knows; the file is removed in any case.
+/// Once a write has failed, ignores all further writes without an error. A `ZipWriter` still writes the archive's end
+/// when it is dropped, and would report on standard error what the caller already knows; the file is removed in any
+/// case.
 struct Quiet {
     file: AtomicFile,
     failed: bool,
-    /// Position and length as they would be without the failure: the archive's end is computed from them.
+    /// Position and length as if nothing had failed, from which the archive's end is computed.
     at: u64,
     end: u64,
 }
@@ -207,7 +208,7 @@ impl Seek for Quiet {
     }
 }
 
-/// Reads the finished archive back, as any reader will, and puts the digest in the place kept for it.
+/// Reads the finished archive back, as a reader does, and writes the digest to the space reserved for it.
 fn seal(mut file: AtomicFile, path: &str, key: Option<&SecretKey>) -> Result<()> {
     let fail = |e: std::io::Error| Error::io(path, "write", &e);
     file.flush().map_err(fail)?;
@@ -220,7 +221,7 @@ fn seal(mut file: AtomicFile, path: &str, key: Option<&SecretKey>) -> Result<()>
     file.commit()
 }
 
-/// Nothing here depends on the clock, the platform or the user.
+/// Options that do not depend on the clock, the platform or the user.
 fn options(alignment: u16) -> SimpleFileOptions {
     SimpleFileOptions::default()
         .compression_method(CompressionMethod::Stored)

@@ -27,19 +27,19 @@ pub fn load_tensor(path: impl AsRef<Path>) -> Result<Tensor> {
     }
 }
 
-/// Reads a serialised `TensorProto`, name included.
+/// Reads a serialised `TensorProto`, including its name.
 pub fn load_proto(path: impl AsRef<Path>) -> Result<TensorProto> {
     let path = path.as_ref();
     TensorProto::from_bytes(read_file(path)?).map_err(|e| e.file(path.display().to_string()))
 }
 
-/// Reads what a `.pb` file holds, as the model declares it, with its name.
+/// Reads a `.pb` file as a value of the kind that the model declares; returns it with its name.
 pub fn load_value(path: impl AsRef<Path>, kind: &sardonyx_base::Kind) -> Result<(String, Tensor)> {
     let path = path.as_ref();
     read_value(read_file(path)?, kind).map_err(|e| e.file(path.display().to_string()))
 }
 
-/// The whole of a regular file. Devices and pipes are refused: they may never end.
+/// Reads a whole regular file. Devices and pipes are refused, because they may never end.
 fn read_file(path: &Path) -> Result<bytes::Bytes> {
     let fail = |e: std::io::Error| Error::io(path, "read", &e);
     let kind = std::fs::metadata(path).map_err(fail)?;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 static MAGIC: &[u8] = b"\x93NUMPY";
 
-/// (numpy type string, element type). `|` and `<` are the same for single bytes.
+/// (numpy type string, element type). For single bytes, `|` and `<` are equivalent.
 static TYPES: &[(&str, DType)] = &[
     ("<f2", DType::F16),
     ("<f4", DType::F32),
@@ -40,7 +40,7 @@ pub fn decode(file: Bytes) -> Result<Tensor> {
     Tensor::new(dtype, dims, data)
 }
 
-/// The text of the header and the offset of the data.
+/// The text of the header, and the offset of the data.
 fn split_header(file: &[u8]) -> Result<(&str, usize)> {
     let broken = |what: &str| Error::user("E0302", format!("not a .npy file: {what}"));
     let version = file.strip_prefix(MAGIC).and_then(|rest| rest.first()).ok_or_else(|| broken("it has no magic"))?;
@@ -55,7 +55,7 @@ fn split_header(file: &[u8]) -> Result<(&str, usize)> {
     Ok((std::str::from_utf8(header).map_err(|_| broken("the header is not text"))?, end))
 }
 
-/// `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`
+/// Parses a header such as `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
 fn parse_header(header: &str) -> Result<(DType, Vec<usize>)> {
     let broken = |what: String| Error::user("E0302", format!("the .npy header is malformed: {what}"));
     let field = |key: &str| {
@@ -83,13 +83,13 @@ fn parse_header(header: &str) -> Result<(DType, Vec<usize>)> {
     Ok((dtype, dims.collect::<Result<_>>()?))
 }
 
-/// The header, padded so that the data begins at a multiple of 64.
+/// The header, padded so that the data begins at a multiple of 64; none if numpy lacks the type.
 fn header(dtype: DType, dims: &[usize]) -> Option<Vec<u8>> {
     let (numpy, _) = TYPES.iter().find(|(_, d)| *d == dtype)?;
     let shape: String = dims.iter().map(|d| format!("{d}, ")).collect();
     let shape = if dims.len() == 1 { shape.trim_end() } else { shape.trim_end_matches(", ") };
     let dict = format!("{{'descr': '{numpy}', 'fortran_order': False, 'shape': ({shape}), }}");
-    // Tensors have few enough dimensions that the length fits the 16 bits of version 1; beyond, version 2.
+    // Version 1 stores the length in 16 bits, which suffices unless there are very many dimensions; else version 2.
     let lead = if dict.len() < 60_000 { 10 } else { 12 };
     let total = (lead + dict.len() + 1).next_multiple_of(64);
     let mut out = MAGIC.to_vec();
@@ -117,7 +117,7 @@ pub fn save_npy(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     file.commit()
 }
 
-/// All arrays of a `.npz` file, in the file's order. Deflated entries are inflated.
+/// Reads all arrays of a `.npz` file, in the file's order. Deflated entries are inflated.
 pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     let path = path.as_ref();
     let named = |e: Box<Error>| e.file(path.display().to_string());
@@ -135,8 +135,8 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     Ok(out)
 }
 
-/// No more is read than the array's own header promises, so a compressed bomb ends early; memory grows with what
-/// was really read, not with what was promised.
+/// Reads no more than the array's own header announces, so a decompression bomb ends early; memory grows with the bytes
+/// that were read, not with the announced size.
 fn read_entry(entry: &mut impl Read) -> Result<Bytes> {
     let broken = |e: std::io::Error| Error::user("E0302", format!("cannot read the array: {e}"));
     let mut out = Vec::new();
@@ -155,7 +155,7 @@ fn read_entry(entry: &mut impl Read) -> Result<Bytes> {
     let (dtype, dims) = parse_header(header)?;
     let bytes = tensor::element_count(&dims).and_then(|n| dtype.bytes_for(n));
     let bytes = bytes.ok_or_else(|| Error::user("E0202", format!("the size of {dims:?} {dtype} overflows")))?;
-    // One byte more than promised shows data left over.
+    // One byte more than announced is read, to detect data left over.
     let total = (at as u64).saturating_add(bytes as u64);
     more(&mut out, total.saturating_add(1), entry)?;
     Ok(out.into())

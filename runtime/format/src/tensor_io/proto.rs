@@ -11,7 +11,7 @@ use sardonyx_base::{DType, Error, Result, Tensor, packed, tensor};
 pub struct TensorProto {
     #[prost(int64, repeated, packed = "false", tag = "1")]
     pub dims: Vec<i64>,
-    /// `TensorProto.DataType`, see [`DType::from_onnx`].
+    /// Element type by its number in `TensorProto.DataType`, see [`DType::from_onnx`].
     #[prost(int32, tag = "2")]
     pub data_type: i32,
     #[prost(message, optional, tag = "3")]
@@ -36,7 +36,7 @@ pub struct TensorProto {
     pub doc_string: String,
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntryProto>,
-    /// 0: in this message; 1 ([`EXTERNAL`]): in the file that `external_data` names.
+    /// Location of the data: 0 in this message; 1 ([`EXTERNAL`]) in the file that `external_data` names.
     #[prost(int32, tag = "14")]
     pub data_location: i32,
 }
@@ -71,7 +71,7 @@ impl TensorProto {
     pub fn from_tensor(name: &str, tensor: &Tensor) -> TensorProto {
         let strings = tensor.strings();
         TensorProto {
-            // A dimension of a tensor in memory is below isize::MAX, or another one is 0.
+            // A dimension exceeds i64::MAX only if another one is 0.
             dims: tensor.dims().iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX)).collect(),
             data_type: tensor.dtype().onnx_code(),
             name: name.to_string(),
@@ -87,14 +87,14 @@ impl TensorProto {
         })
     }
 
-    /// The dimensions; negative ones are refused.
+    /// The dimensions. Errors: E0302 for negative ones.
     pub fn shape(&self) -> Result<Vec<usize>> {
         let dim = |&d: &i64| usize::try_from(d).map_err(|_| self.broken(format!("dimension {d} is negative")));
         self.dims.iter().map(dim).collect()
     }
 
-    /// The dense tensor, from whichever field holds the data. External data must have been resolved before
-    /// (by putting its bytes into `raw_data` and setting `data_location` to 0).
+    /// The dense tensor, from whichever field holds the data. The caller must have resolved external data before (by
+    /// copying its bytes to `raw_data` and setting `data_location` to 0).
     pub fn to_tensor(&self) -> Result<Tensor> {
         let (dtype, dims) = (self.dtype()?, self.shape()?);
         if self.data_location == EXTERNAL {
@@ -147,13 +147,13 @@ impl TensorProto {
             let message = format!("{:?} {dtype} needs {wanted} values in {field}, but {given} are given", self.dims);
             return Err(self.broken(message));
         }
-        // The values are there, so this much memory is in proportion to the file.
+        // The values are present, so this much memory is proportional to the file.
         out.reserve_exact(packed::packed_bytes_for(dtype, count).unwrap_or(0));
         self.write_typed(dtype, &mut out)?;
         Ok(out.into())
     }
 
-    /// (field that the schema assigns to the type, values given, values needed)
+    /// (field that the schema assigns to the type, number of values given, number of values needed)
     fn typed_field(&self, dtype: DType, count: usize) -> (&'static str, usize, usize) {
         use DType::*;
         match dtype {
@@ -163,7 +163,7 @@ impl TensorProto {
             C128 => ("double_data", self.double_data.len(), count.saturating_mul(2)),
             I64 => ("int64_data", self.int64_data.len(), count),
             U32 | U64 => ("uint64_data", self.uint64_data.len(), count),
-            // One value per byte: two or four elements in each.
+            // Each value is one byte, with two or four elements.
             U4 | I4 | F4E2M1 => ("int32_data", self.int32_data.len(), count.div_ceil(2)),
             U2 | I2 => ("int32_data", self.int32_data.len(), count.div_ceil(4)),
             U8 | I8 | U16 | I16 | I32 | Bool | F16 | BF16 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => {
@@ -290,7 +290,7 @@ mod tests {
         let t = Tensor::from_vec(vec![8], (0..8i64).collect());
         let bytes = TensorProto::from_tensor("x", &t).to_bytes();
         for n in 1..bytes.len() {
-            // A cut between fields still decodes; then the missing data shows.
+            // A cut between fields still decodes, but then data is missing.
             let cut = TensorProto::from_bytes(Bytes::copy_from_slice(&bytes[..n]));
             assert!(cut.and_then(|p| p.to_tensor()).is_err(), "cut at {n}");
         }

@@ -2,13 +2,13 @@
 
 use sardonyx_base::{DType, Error, Result, Tensor, packed, tensor};
 
-/// Values made up for a benchmark or a trial run.
+/// Synthetic values for a benchmark or a trial run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Synthetic {
-    /// Floats uniform in -1..1, integers 0 or 1 (valid as mask, type and index), bools.
+    /// Floats uniform in -1..1; integers 0 or 1 (valid as mask, type and index); random bools.
     Random,
     Zeros,
-    /// Floats uniform in lo..hi; integers lo to hi, both included.
+    /// Floats uniform in lo..hi; integers from lo to hi, both included.
     Range {
         lo: f64,
         hi: f64,
@@ -16,7 +16,7 @@ pub enum Synthetic {
 }
 
 impl Synthetic {
-    /// `None` where the text is no such specification (then it is a file name).
+    /// Parses a specification; `None` if the text is not one (then it is a file name).
     pub fn parse(text: &str) -> Option<Result<Synthetic>> {
         match text {
             "random" => Some(Ok(Synthetic::Random)),
@@ -33,7 +33,7 @@ impl Synthetic {
         }
     }
 
-    /// Different seeds give different values; inputs are seeded by their position.
+    /// A tensor of such values. Different seeds give different values; inputs are seeded by their position.
     pub fn tensor(self, dtype: DType, dims: Vec<usize>, seed: u64) -> Result<Tensor> {
         let overflow = || Error::user("E0202", format!("a tensor of {dims:?} {dtype} has no representable size"));
         let n = tensor::element_count(&dims).ok_or_else(overflow)?;
@@ -77,16 +77,16 @@ fn push(dtype: DType, lo: f64, hi: f64, rng: &mut SplitMix64, out: &mut Vec<u8>)
         U16 | I16 => out.extend((int(rng) as u16).to_le_bytes()),
         U32 | I32 => out.extend((int(rng) as u32).to_le_bytes()),
         U64 | I64 => out.extend(int(rng).to_le_bytes()),
-        // Bit patterns below the exponents that hold NaN and infinity.
+        // Bit patterns below the exponents that encode NaN and infinity.
         F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => out.push((rng.next() % 0x40) as u8),
-        // All their bit patterns are numbers.
+        // All bit patterns are numbers.
         U4 | I4 | F4E2M1 | U2 | I2 => out.push(packed::held(dtype, rng.next() as u8)),
         String | Value => return Err(Error::user("E0107", format!("tensors of type {dtype} cannot be made up"))),
     }
     Ok(())
 }
 
-/// Steele, Lea, Flood: Fast splittable pseudorandom number generators (2014).
+/// The generator of Steele, Lea, Flood: Fast splittable pseudorandom number generators (2014).
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -97,7 +97,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Uniform in 0..1, 53 bits.
+    /// A number uniform in 0..1, with 53 bits.
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,7 +1,7 @@
 //! ONNX `SequenceProto`, `OptionalProto`, `MapProto`  =>  `Value`
 //!
-//! The messages do not say which of them they are: the model's type does. Field numbers are those of the public schema
-//! (onnx-data.proto).
+//! The messages do not identify their own kind; the model's type determines it. Field numbers are those of the public
+//! schema (onnx-data.proto).
 
 use super::proto::TensorProto;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use prost::Message;
 use sardonyx_base::value::{Kind, Value};
 use sardonyx_base::{Error, Result, Tensor};
 
-/// Sequences and optionals have the same fields; an optional has one value at most.
+/// Sequences and optionals have the same fields; an optional has at most one value.
 #[derive(Clone, PartialEq, Message)]
 struct ElementsProto {
     #[prost(string, tag = "1")]
@@ -20,10 +20,10 @@ struct ElementsProto {
     tensors: Vec<TensorProto>,
     #[prost(message, repeated, tag = "5")]
     sequences: Vec<ElementsProto>,
-    /// Of an optional: its optional.
+    /// The inner optional of an optional.
     #[prost(message, repeated, tag = "7")]
     optionals: Vec<ElementsProto>,
-    /// Maps as bytes, which are read where a map is expected.
+    /// Encoded maps, which are decoded only where a map is expected.
     #[prost(bytes = "bytes", repeated, tag = "6")]
     maps: Vec<Bytes>,
 }
@@ -42,7 +42,7 @@ struct MapProto {
     values: Option<ElementsProto>,
 }
 
-/// Reads the bytes of a `.pb` file as what the model says it is; with its name. Errors: E0302 and those of tensors.
+/// Reads the bytes of a `.pb` file as a value of this kind, with its name. Errors: E0302 and those of tensors.
 pub fn read_value(bytes: Bytes, kind: &Kind) -> Result<(String, Tensor)> {
     let wrong = |e| Error::user("E0302", format!("not an ONNX {kind}: {e}"));
     match kind {

@@ -1,4 +1,4 @@
-//! cp.async.bulk, cp.async.bulk.tensor: whole ranges and boxes of tensors between global and shared memory
+//! cp.async.bulk, cp.async.bulk.tensor: copies of byte ranges and tensor boxes between global and shared memory
 
 use super::memory::policy;
 use super::mods::Mods;
@@ -13,7 +13,7 @@ use crate::text::types::Ty;
 
 type Done = Result<(), Error>;
 
-/// After `cp.async.bulk`.
+/// Decodes what follows `cp.async.bulk`.
 pub fn bulk(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     d.requires(SM_90, (8, 0))?;
     if mods.take("commit_group") {

@@ -1,4 +1,4 @@
-//! How loads and stores of each space are counted
+//! The instruction classes of loads and stores, by state space
 
 use crate::report::Class;
 use crate::text::types::Space;

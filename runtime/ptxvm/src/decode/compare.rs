@@ -12,7 +12,7 @@ use crate::units::packed::Half;
 
 type Done = Result<(), Error>;
 
-/// 32 comparisons at once, as a mask.
+/// Compares the values of all 32 lanes and returns a mask.
 type Compare = Box<dyn Fn(&Regs) -> u32 + Send + Sync>;
 
 const NAMES: [&str; 20] = [
@@ -23,7 +23,7 @@ const NAMES: [&str; 20] = [
 fn lanes<T: Lane>(a: u32, b: u32, f: impl Fn(T, T) -> bool + Send + Sync + 'static) -> Compare {
     Box::new(move |regs| {
         let (x, y) = (T::get(regs, a), T::get(regs, b));
-        // Flags first, then bits: so the comparison vectorises.
+        // Computing flags first and packing the bits afterwards lets the comparison vectorise.
         let mut flags = [0u32; 32];
         for lane in 0..32 {
             flags[lane] = u32::from(f(x[lane], y[lane]));
@@ -175,7 +175,7 @@ pub fn setp(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// `setp.lt.f16x2 p|q`: one predicate for each half.
+/// `setp.lt.f16x2 p|q`: one predicate for each half of the pair.
 fn setp_pair(d: &mut Decoder, mods: &mut Mods, name: &str, ty: Ty, targets: &Operand, values: &[Operand]) -> Done {
     d.count::<2>(values)?;
     mods.take("ftz");
@@ -195,7 +195,7 @@ fn setp_pair(d: &mut Decoder, mods: &mut Mods, name: &str, ty: Ty, targets: &Ope
     Ok(())
 }
 
-/// `set.lt.u32.f32 d, a, b`: all ones or zero, 1.0 or 0.0.
+/// `set.lt.u32.f32 d, a, b`: writes all ones or zero; 1.0 or 0.0 for floats.
 pub fn set(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     let (combine, name) = (Combine::take(mods), mods.required(&NAMES)?);
     let (to, ty) = (mods.ty()?, mods.ty()?);

@@ -44,7 +44,7 @@ pub fn brx(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// `call.uni (results), name, (arguments);` with either list left out.
+/// `call.uni (results), name, (arguments);` where either list may be omitted.
 pub fn call(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.take("uni");
     let (results, rest) = match ops {
@@ -57,13 +57,13 @@ pub fn call(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
         _ => return d.error("takes a function's name and its arguments; indirect calls are not supported"),
     };
     match name.as_str() {
-        // Assertions of CUDA code end here.
+        // Failed assertions of CUDA code call this function.
         "__assertfail" => trap(d, mods, &[]),
         _ => d.inline(name, results, arguments),
     }
 }
 
-/// The end of an inlined function is a branch to what follows the call.
+/// In an inlined function, `ret` is a branch to the instruction after the call.
 pub fn ret(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.take("uni");
     d.count::<0>(ops)?;

@@ -1,4 +1,4 @@
-//! cvt: integers and floats of every width into one another, with rounding, saturation and packing
+//! cvt: conversions between integers and floats of every width, with rounding, saturation and packing
 
 use super::mods::Mods;
 use super::operands::{lanes1, lanes2};
@@ -78,7 +78,7 @@ fn scalar(d: &mut Decoder, m: &Modifiers, mods: &Mods, ops: &[Operand], to: Ty, 
     Ok(())
 }
 
-/// A function of raw bits between registers of any width.
+/// Emits a function on raw bits between registers of any width.
 fn emit(d: &mut Decoder, to: Reg, from: Reg, f: impl Fn(u64) -> u64 + Send + Sync + 'static) {
     let op = match (from.bank, to.bank) {
         (Bank::Double, Bank::Double) => lanes1::<u64, u64>(to.index, from.index, f),
@@ -89,14 +89,14 @@ fn emit(d: &mut Decoder, to: Reg, from: Reg, f: impl Fn(u64) -> u64 + Send + Syn
     d.emit(Op::Lanes(op));
 }
 
-/// The low bits of a register as a number.
+/// The integer of type `ty` in the low bits of a register.
 #[inline]
 fn integer(bits: u64, ty: Ty) -> i128 {
     let width = ty.bits();
     if ty.is_signed() { i128::from(sign_extend(bits, width)) } else { i128::from(bits & (u64::MAX >> (64 - width))) }
 }
 
-/// A number in a register that may be wider than the type: extended as the type is.
+/// Sign- or zero-extends an integer of type `to` to a register of `register` bits.
 #[inline]
 fn fill(value: u64, to: Ty, register: u32) -> u64 {
     let wide =
@@ -137,7 +137,7 @@ fn int_to_float(d: &mut Decoder, target: Reg, source: Reg, to: Ty, from: Ty, m: 
     }
 }
 
-/// The value of a float of any format, exactly.
+/// The exact value of a float of any format.
 #[inline]
 fn value(bits: u64, from: Ty, flush: bool) -> f64 {
     match from {
@@ -187,7 +187,7 @@ fn float_to_float(d: &mut Decoder, target: Reg, source: Reg, to: Ty, from: Ty, m
     });
 }
 
-/// `cvt.rn.bf16x2.f32 d, a, b`: `a` goes to the upper half.
+/// `cvt.rn.bf16x2.f32 d, a, b`: `a` is converted to the upper half, `b` to the lower one.
 fn pair(d: &mut Decoder, m: &Modifiers, ops: &[Operand], to: Ty) -> Done {
     let half = if to == Ty::F16x2 { Half::F16 } else { Half::Bf16 };
     let (rounding, relu, satfinite) = (m.float.unwrap_or(Rounding::Rn), m.relu, m.satfinite);
@@ -196,7 +196,7 @@ fn pair(d: &mut Decoder, m: &Modifiers, ops: &[Operand], to: Ty) -> Done {
     })
 }
 
-/// Pairs of 8-bit floats.
+/// Conversions to and from pairs of 8-bit floats.
 fn bytes(d: &mut Decoder, m: &Modifiers, mods: &Mods, ops: &[Operand], to: Ty, from: Ty) -> Done {
     let format = |ty| if ty == Ty::E4m3x2 { Format::E4m3 } else { Format::E5m2 };
     let relu = m.relu;
@@ -225,7 +225,7 @@ fn bytes(d: &mut Decoder, m: &Modifiers, mods: &Mods, ops: &[Operand], to: Ty, f
     }
 }
 
-/// `cvt.pack.sat.s8.s32.b32 d, a, b, c`: `a` and `b` clamped, `c` shifted up.
+/// `cvt.pack.sat.s8.s32.b32 d, a, b, c`: packs `a` and `b`, saturated, below the bits of `c`.
 fn pack(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     let (to, from) = (mods.ty()?, mods.ty()?);
     let merged = mods.take("b32");

@@ -1,4 +1,4 @@
-//! add, mul, fma, div, min, max, neg, abs of f32 and f64, and the approximate functions; f16 and bf16 go on to `half`
+//! add, mul, fma, div, min, max, neg, abs of f32 and f64, and approximate functions; f16 and bf16 are passed to `half`
 
 use super::half;
 use super::mods::Mods;
@@ -16,7 +16,7 @@ pub fn rounding(mods: &mut Mods) -> Option<Rounding> {
     mods.one_of(&["rn", "rz", "rm", "rp"]).and_then(Rounding::parse)
 }
 
-/// `.ftz` and `.sat` around a function of f32.
+/// The modifiers `.ftz` and `.sat`, applied to the operands and the result of an f32 function.
 #[derive(Clone, Copy)]
 pub struct Around {
     ftz: bool,
@@ -109,7 +109,7 @@ pub fn fma(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     fma_of(d, mods, ops, ty)
 }
 
-/// Also `mad` of floats, which is the same on every GPU with `fma`.
+/// Decodes `fma` of type `ty`, and `mad` of floats, which is the same on every GPU with `fma`.
 pub fn fma_of(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty) -> Done {
     match ty {
         Ty::F32 => {
@@ -170,7 +170,7 @@ pub fn extremum(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, which
     }
 }
 
-/// `abs` or `neg`: only the sign bit changes, whatever the value.
+/// `abs` or `neg`: changes only the sign bit, whatever the value.
 pub fn sign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, abs: bool) -> Done {
     match ty {
         Ty::F32 => {
@@ -184,7 +184,7 @@ pub fn sign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, abs: bool
     }
 }
 
-/// `copysign d, a, b`: the sign of `a` on the value of `b`.
+/// `copysign d, a, b`: combines the sign of `a` with the value of `b`.
 pub fn copysign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     let ty = mods.ty()?;
     match ty {
@@ -194,7 +194,7 @@ pub fn copysign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// A function of f32 that has only an `.approx` form, also of f16 and bf16 where the table of the ISA has one.
+/// Decodes an f32 function that has only an `.approx` form; `halves` tells whether the ISA has it for f16 and bf16 too.
 fn approximate(
     d: &mut Decoder,
     mods: &mut Mods,

@@ -1,18 +1,19 @@
-//! instructions  =>  successors, and where diverged lanes meet: the immediate post-dominator (Cooper, Harvey, Kennedy)
+//! instructions  =>  control flow, and reconvergence points: immediate post-dominators (Cooper, Harvey, Kennedy)
 
 use super::program::{NONE, Op};
 use super::statements::Raw;
 
-/// Blocks of straight code; block `n` of n blocks is the common exit.
+/// Basic blocks. With n blocks, number n stands for the common exit.
 pub struct Flow {
-    /// First instruction of each block, and the end of the last.
+    /// First instruction of each block; the last element is the end of the code.
     pub starts: Vec<u32>,
     pub successors: Vec<Vec<u32>>,
-    /// Per block, from the first instruction.
+    /// The block of each instruction.
     pub block_of: Vec<u32>,
 }
 
-/// Where an instruction may go besides the next one; branches hold instruction numbers here.
+/// Returns the targets of an instruction ([`NONE`] for an exit), and whether it may continue with the next instruction.
+/// Branches hold instruction numbers at this stage.
 fn targets(raw: &Raw) -> (Vec<u32>, bool) {
     match &raw.op {
         Op::Branch(target) => (vec![*target], raw.guard.is_some()),
@@ -65,8 +66,8 @@ impl Flow {
         self.successors.len()
     }
 
-    /// Per block, its immediate post-dominator, or [`NONE`] for those that meet at the exit or never. Without early
-    /// exits, only the last way out of the text counts.
+    /// Returns the immediate post-dominator of each block, or [`NONE`] if its paths meet only at the exit or never.
+    /// Without `early_exits`, only the last reachable exit of the code counts as one.
     fn post_dominators(&self, early_exits: bool) -> Vec<u32> {
         let n = self.n_blocks();
         let end = if early_exits { None } else { self.last_exit() };
@@ -77,7 +78,7 @@ impl Flow {
                 predecessors[*to as usize].push(block as u32);
             }
         }
-        // Postorder of the reversed graph from the exit.
+        // Postorder of the reversed graph, starting at the exit.
         let mut order = Vec::with_capacity(n + 1);
         let mut number = vec![NONE; n + 1];
         let mut seen = vec![false; n + 1];
@@ -126,7 +127,7 @@ impl Flow {
         dominator
     }
 
-    /// The last block that can be reached and from which threads exit.
+    /// The last reachable block from which threads exit.
     fn last_exit(&self) -> Option<usize> {
         let n = self.n_blocks();
         let mut reached = vec![false; n + 1];
@@ -139,8 +140,8 @@ impl Flow {
         (0..n).rev().find(|block| reached[*block] && self.successors[*block].contains(&(n as u32)))
     }
 
-    /// Per instruction that may diverge, the instruction where its lanes meet. Lanes that exit early need not be waited
-    /// for; those of a part of the code that always does so meet within it.
+    /// Returns the reconvergence point of each instruction. Early exits are ignored, so that lanes do not wait for
+    /// lanes that exit early; blocks from which every path exits early use the post-dominator that considers all exits.
     pub fn meets(&self, code: &[Raw]) -> Vec<u32> {
         let (usual, whole) = (self.post_dominators(false), self.post_dominators(true));
         let block_at =

@@ -1,4 +1,4 @@
-//! Arithmetic of f16 and bf16, alone and in pairs
+//! Arithmetic of f16 and bf16, scalar and in pairs
 
 use super::mods::Mods;
 use super::statements::Decoder;
@@ -11,7 +11,7 @@ use crate::units::packed::{self, Finish, Half, map1, map2, map3};
 
 type Done = Result<(), Error>;
 
-/// Which format, and whether two of them share the register.
+/// The format, and whether a register holds a pair.
 fn format(ty: Ty) -> (Half, bool) {
     match ty {
         Ty::F16 => (Half::F16, false),
@@ -84,7 +84,7 @@ pub fn sign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, abs: bool
     one(d, ops, ty, move |a| if abs { packed::abs(half, a, ftz) } else { packed::neg(half, a, ftz) })
 }
 
-/// A function of f32 on the value of each half.
+/// Decodes an f32 function applied to the value of each half.
 pub fn function(
     d: &mut Decoder,
     mods: &mut Mods,
@@ -92,7 +92,7 @@ pub fn function(
     ty: Ty,
     f: impl Fn(f32) -> f32 + Send + Sync + Copy + 'static,
 ) -> Done {
-    // Only `ex2.approx.ftz.bf16` has it, and bf16 results below the normal range are rare enough to be exact.
+    // Only `ex2.approx.ftz.bf16` has `.ftz`. It is ignored: subnormal bf16 results, which are rare, are kept.
     mods.take("ftz");
     let half = format(ty).0;
     one(d, ops, ty, move |a| math::half(half, a, f))

@@ -1,4 +1,4 @@
-//! add, sub, mul, mad, div, rem, min, max, abs, neg, sad, dp4a of integers, carries; floats go on to `float` and `half`
+//! add, sub, mul, mad, div, rem, min, max, abs, neg, sad, dp4a of integers, carries; `float` and `half` decode floats
 
 use super::mods::Mods;
 use super::program::{Op, Regs};
@@ -13,7 +13,7 @@ use crate::units::int as unit;
 
 type Done = Result<(), Error>;
 
-/// 16 bits, sign- or zero-extended to 32.
+/// Sign- or zero-extends 16 bits to 32.
 #[inline]
 fn widen(signed: bool, value: u32) -> u32 {
     if signed { value as i16 as u32 } else { value & 0xffff }
@@ -27,7 +27,7 @@ fn is_float(d: &mut Decoder, ty: Ty) -> bool {
     float
 }
 
-/// A binary operation by width; 16-bit results are cut.
+/// Emits a binary operation, chosen by the width of the type; 16-bit results are truncated.
 fn by_width(
     d: &mut Decoder,
     ops: &[Operand],
@@ -84,7 +84,7 @@ pub fn subc(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     carry(d, mods, ops, true, true, out)
 }
 
-/// The condition bit is predicate register 0, which `module` keeps free for it.
+/// The carry flag is predicate register 0, which `module` reserves for it.
 pub const CARRY: u32 = 0;
 
 fn carry(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], sub: bool, uses: bool, sets: bool) -> Done {

@@ -13,7 +13,7 @@ use crate::units::mma::Mma;
 
 type Done = Result<(), Error>;
 
-/// These instructions exist only for whole, converged warps.
+/// Takes the mandatory `.sync.aligned`: the whole warp executes these instructions together.
 pub fn sync_aligned(d: &Decoder, mods: &mut Mods) -> Done {
     if mods.take("sync") && mods.take("aligned") { Ok(()) } else { d.error("expected .sync.aligned") }
 }
@@ -96,7 +96,7 @@ pub fn mma(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// Registers of f64 count as two.
+/// The registers of a fragment of `n` words; an f64 register counts as two words.
 fn elements<'o>(d: &Decoder, operand: &'o Operand, n: usize, wide: bool) -> Result<&'o [Operand], Error> {
     let elements = match operand {
         Operand::Vector(elements) => elements.as_slice(),

@@ -12,14 +12,14 @@ use crate::text::types::{Space, Ty};
 
 type Done = Result<(), Error>;
 
-/// A state is the number of completed phases, and above it the arrivals that were still expected.
+/// Bit of an mbarrier state at which the pending arrivals start; the bits below hold the number of completed phases.
 pub const PENDING_SHIFT: u32 = 32;
 
-/// Modifiers that most forms share. In a cluster of one block `shared::cluster` is the block's own memory.
+/// Modifiers that most variants share. In a cluster of one block, `shared::cluster` is the block's own memory.
 struct Common {
     space: Space,
     ordered: bool,
-    /// `.shared::cluster`: nothing is returned from there.
+    /// `.shared::cluster` was given; such an operation returns no state.
     remote: bool,
 }
 
@@ -72,7 +72,7 @@ pub fn mbarrier(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// `[barrier], rest...`
+/// Decodes `[barrier], rest...` and emits the operation that `op` makes of the rest.
 fn on_barrier(
     d: &mut Decoder,
     mods: &mut Mods,
@@ -98,7 +98,8 @@ fn is_sink(operand: &Operand) -> bool {
     matches!(operand, Operand::Name(name) if name == "_")
 }
 
-/// `state, [barrier]{, count or bytes};` where the state may be the sink or, at `shared::cluster`, is.
+/// `state, [barrier]{, count or bytes};` where the state may be omitted or the sink `_`, and must be for
+/// `shared::cluster`.
 fn arrive(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], drop: bool) -> Done {
     let expects = mods.take("expect_tx");
     let completes = !mods.take("noComplete");

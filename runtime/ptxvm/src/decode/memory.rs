@@ -1,4 +1,4 @@
-//! ld, st, atom, red, cp.async, prefetch: where, how wide, and in which order
+//! ld, st, atom, red, cp.async, prefetch: address, width and memory ordering
 
 use super::mods::Mods;
 use super::ops::{Address, AsyncCopy, Atomic, AtomicOp, Load, Order, Store, WEAK};
@@ -31,7 +31,7 @@ const HINTS: [&str; 14] = [
     "L1",
 ];
 
-/// Hints change no result. True when a cache policy follows the operands.
+/// Takes cache hints, which change no result. Returns whether a cache policy follows the operands.
 fn hints(mods: &mut Mods) -> bool {
     while mods.one_of(&CACHE).is_some() || mods.one_of(&HINTS).is_some() {}
     mods.take("L2::cache_hint")
@@ -50,7 +50,7 @@ fn order(d: &Decoder, mods: &mut Mods) -> Result<Order, Error> {
     let strong = |acquire, release, scope| Order { strong: true, acquire, release, scope };
     Ok(match (kind, scope) {
         (None | Some("weak"), None) => WEAK,
-        // A volatile access is one of the widest scope, but orders nothing around it.
+        // A volatile access is relaxed at the widest scope: it does not order the accesses around it.
         (Some("volatile"), None) => strong(false, false, Scope::Device),
         (Some("relaxed" | "mmio"), Some(scope)) => strong(false, false, scope),
         (Some("acquire"), Some(scope)) => strong(true, false, scope),
@@ -75,7 +75,7 @@ fn elements<'o>(d: &Decoder, operand: &'o Operand, n: u32) -> Result<Vec<&'o Ope
     if elements.len() == n as usize { Ok(elements) } else { d.error(format!("needs {n} registers")) }
 }
 
-/// A named variable lies in one space, and the instruction must mean it.
+/// Returns the state space of an access, which must match that of the named variable.
 fn resolve(d: &Decoder, space: Space, place: Option<Place>) -> Result<Space, Error> {
     match (space, place.map(|place| place.space)) {
         (space, None) => Ok(space),
@@ -91,7 +91,7 @@ fn check_width(d: &Decoder, ty: Ty, n: u32) -> Done {
     if ty == Ty::Pred || ty.bytes() * n > 16 { d.error("an access has at most 16 bytes") } else { Ok(()) }
 }
 
-/// The policy operand that `.L2::cache_hint` announces.
+/// Splits off the policy operand that `.L2::cache_hint` announces.
 pub(super) fn policy<'o>(d: &mut Decoder, hint: bool, ops: &'o [Operand]) -> Result<&'o [Operand], Error> {
     match (hint, ops.split_last()) {
         (true, Some((policy, rest))) => {
@@ -103,18 +103,18 @@ pub(super) fn policy<'o>(d: &mut Decoder, hint: bool, ops: &'o [Operand]) -> Res
     }
 }
 
-/// What loads and stores have in common.
+/// The parts common to loads and stores.
 struct Access<'o> {
     order: Order,
     space: Space,
     address: Address,
     ty: Ty,
     n: u32,
-    /// Without a cache policy.
+    /// Operands without the cache policy.
     ops: &'o [Operand],
 }
 
-/// Operand `at` is the address.
+/// Decodes the common parts; operand `at` is the address.
 fn access<'o>(d: &mut Decoder, mods: &mut Mods, ops: &'o [Operand], at: usize) -> Result<Access<'o>, Error> {
     let order = order(d, mods)?;
     let space = mods.space();
@@ -303,7 +303,7 @@ fn shared(d: &mut Decoder, operand: &Operand) -> Result<Address, Error> {
     Ok(address)
 }
 
-/// Cache hints as instructions: `prefetch.global.L2 [a];`
+/// Instructions that are only cache hints: `prefetch.global.L2 [a];`
 pub fn hint(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.space();
     hints(mods);
@@ -315,7 +315,7 @@ pub fn hint(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// A policy is a hint as well: any value does.
+/// A cache policy is only a hint, so its value does not matter.
 pub fn createpolicy(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.required(&["fractional"])?;
     hints(mods);

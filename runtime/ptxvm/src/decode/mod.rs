@@ -1,4 +1,4 @@
-//! functions and statements  =>  programs: names resolved, calls inlined, every instruction understood or refused
+//! functions and statements  =>  programs: names resolved, calls inlined, every instruction decoded or refused
 
 mod bulk;
 mod classes;

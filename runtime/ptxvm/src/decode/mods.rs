@@ -1,4 +1,4 @@
-//! `add.rn.ftz.f32`  =>  a name and modifiers to be taken one by one; what nobody takes is an error
+//! `add.rn.ftz.f32`  =>  a name, and modifiers that a decoder takes one by one; those left over are an error
 
 use crate::Error;
 use crate::text::types::{Space, Ty};
@@ -10,19 +10,19 @@ pub struct Mods<'a> {
 }
 
 impl<'a> Mods<'a> {
-    /// The first part and the rest.
+    /// Splits an opcode into its name and its modifiers.
     pub fn split(opcode: &'a str, line: u32) -> (&'a str, Mods<'a>) {
         let mut parts = opcode.split('.');
         let name = parts.next().unwrap_or("");
         (name, Mods { opcode, line, parts: parts.map(Some).collect() })
     }
 
-    /// Whether the modifier is there; it then counts as understood.
+    /// Takes the modifier if it is there, and returns whether it was.
     pub fn take(&mut self, name: &str) -> bool {
         self.take_where(|part| (part == name).then_some(())).is_some()
     }
 
-    /// The first modifier for which `known` gives something.
+    /// Takes the first modifier for which `known` returns a value.
     pub fn take_where<T>(&mut self, mut known: impl FnMut(&str) -> Option<T>) -> Option<T> {
         for slot in &mut self.parts {
             if let Some(found) = slot.as_deref().and_then(&mut known) {
@@ -46,7 +46,7 @@ impl<'a> Mods<'a> {
         self.one_of(names).ok_or_else(|| self.error(format!("expected one of .{}", names.join(" ."))))
     }
 
-    /// The next type, in the order they are written.
+    /// Takes the next type, in the order in which types are written.
     pub fn ty(&mut self) -> Result<Ty, Error> {
         self.take_where(Ty::named).ok_or_else(|| self.error("a type is missing".into()))
     }
@@ -55,12 +55,12 @@ impl<'a> Mods<'a> {
         self.take_where(Space::named).unwrap_or(Space::Generic)
     }
 
-    /// What is left, in order, all taken.
+    /// Takes and returns all remaining modifiers, in order.
     pub fn rest(&mut self) -> Vec<&'a str> {
         self.parts.iter_mut().filter_map(Option::take).collect()
     }
 
-    /// The first modifier that nobody has taken.
+    /// The first modifier that has not been taken.
     pub fn unknown(&self) -> Option<&'a str> {
         self.parts.iter().copied().flatten().next()
     }

@@ -1,4 +1,4 @@
-//! [`Module::parse`]: text  =>  global variables and one program per entry
+//! [`Module::parse`]: PTX text  =>  global variables, and one program per entry
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::text::lex::Number;
 use crate::text::parse::parse;
 use crate::text::types::{Space, Ty};
 
-/// Parameter space of a launch (PTX ISA, "Kernel Function Parameters").
+/// Maximum size of the parameters of a launch (PTX ISA, "Kernel Function Parameters").
 pub const PARAMS_BYTES_MAX: u64 = 32764;
-/// All module variables together.
+/// Maximum total size of all module variables.
 const GLOBALS_BYTES_MAX: u64 = 1 << 32;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl Module {
-    /// Reads and decodes everything: a module that parses holds no unknown instruction in any entry.
+    /// Parses and decodes a text. In a module that parses, every instruction of every entry is supported.
     pub fn parse(text: &str) -> Result<Module, Error> {
         let unit = parse(text)?;
         let (globals, index) = globals(&unit)?;
@@ -41,18 +41,18 @@ impl Module {
         Ok(Module { inner: Arc::new(Inner { id, programs, globals, lines }) })
     }
 
-    /// Names of the entries, in the order of the text.
+    /// Names of the entries, in text order.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         self.inner.programs.iter().map(|program| program.name.as_str())
     }
 
-    /// Bytes of parameters that an entry takes, and its static shared memory.
+    /// Sizes in bytes of an entry's parameters and of its static shared memory.
     pub fn entry_sizes(&self, name: &str) -> Option<(u32, u32)> {
         let program = self.inner.programs.iter().find(|program| program.name == name)?;
         Some((program.params_bytes, program.shared_bytes))
     }
 
-    /// Name, offset and bytes of each parameter of an entry.
+    /// Name, offset and size in bytes of each parameter of an entry.
     pub fn entry_params(&self, name: &str) -> Option<Vec<(&str, u32, u32)>> {
         let program = self.inner.programs.iter().find(|program| program.name == name)?;
         Some(program.params.iter().map(|(name, param)| (name.as_str(), param.offset, param.bytes)).collect())
@@ -122,7 +122,7 @@ fn global(variable: &Variable, index: &Index) -> Result<GlobalVariable, Error> {
 fn program(unit: &Unit, globals: &Index, function: &Function) -> Result<Option<Program>, Error> {
     let Some(body) = &function.body else { return Ok(None) };
     let mut decoder = Decoder::new(unit, globals);
-    // Predicate 0 is the carry.
+    // Predicate 0 is the carry flag.
     decoder.scopes.banks.fresh(1);
     let mut scope = Scope::default();
     let (params, params_bytes) = params(function, &mut scope)?;
@@ -130,7 +130,7 @@ fn program(unit: &Unit, globals: &Index, function: &Function) -> Result<Option<P
     if decoder.labels.iter().any(|at| *at != NONE && *at as usize > decoder.code.len()) {
         return Err(Error::new(function.line, "a label stands past the end"));
     }
-    // A body that ends without `ret` ends all the same.
+    // A body without a final `ret` still exits.
     decoder.line = decoder.code.last().map_or(function.line, |raw| raw.line);
     decoder.guard = None;
     decoder.class = crate::report::Class::Branch;
@@ -185,7 +185,7 @@ fn word_of(reg: &Reg) -> Option<u32> {
     (reg.bank == Bank::Word).then_some(reg.index)
 }
 
-/// Registers that some `wgmma` reads or writes, numbered, and the names of these numbers.
+/// Numbers the word registers that any `wgmma` reads or writes. Returns the numbers, and the register names by number.
 fn product_registers(code: &[Raw], names: &HashMap<Reg, String>) -> (BTreeMap<u32, u32>, Vec<String>) {
     let (mut numbers, mut found) = (BTreeMap::new(), Vec::new());
     let products = code.iter().filter(|raw| matches!(raw.op, Op::WgmmaMultiply(_)));
@@ -225,7 +225,7 @@ fn finish(
     for ((raw, check), mark) in decoder.code.into_iter().zip(&tracking.checks).zip(&tracking.marks) {
         let Raw { op, guard, line, class, reads, writes } = raw;
         let from = (checks.len() as u32, marks.len() as u32, product_uses.len() as u32);
-        // The sums of a product count as written alone.
+        // Accumulators of a `wgmma` are listed only as written, although they are also read.
         let is_sum = |reg: &&Reg| matches!(op, Op::WgmmaMultiply(_)) && writes.contains(reg);
         product_uses.extend(
             reads.iter().filter(|reg| !is_sum(reg)).filter_map(|reg| Some((*uses_of.get(&word_of(reg)?)?, false))),

@@ -1,4 +1,4 @@
-//! mov, selp, slct, cvta, isspacep: values and addresses from one register to another
+//! mov, selp, slct, cvta, isspacep: moving values and addresses between registers
 
 use super::mods::Mods;
 use super::operands::lanes1;
@@ -60,7 +60,7 @@ pub fn mov(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
 }
 
 impl Decoder<'_> {
-    /// Both of one bank.
+    /// Emits a copy between registers of the same bank.
     pub fn copy_register(&mut self, to: Reg, from: Reg) -> Done {
         if to.bank != from.bank {
             return self.error("the registers differ in width");
@@ -91,7 +91,7 @@ fn copy<T: Lane>(to: u32, from: u32) -> super::program::LaneOp {
     })
 }
 
-/// Parts of a value: their number and width.
+/// Returns the width of each of `count` parts of a value, in bits.
 fn parts(d: &Decoder, count: usize, ty: Ty) -> Result<u32, Error> {
     let bits = ty.bits() / count.max(1) as u32;
     let fits = matches!(count, 2 | 4) && bits * count as u32 == ty.bits() && matches!(bits, 8 | 16 | 32);
@@ -106,7 +106,7 @@ fn part_type(bits: u32) -> Ty {
     }
 }
 
-/// `mov.b64 {%r1, %r2}, %rd1;` the first part is the lowest.
+/// `mov.b64 {%r1, %r2}, %rd1;` where the first part is the lowest.
 fn unpack(d: &mut Decoder, elements: &[Operand], source: &Operand, ty: Ty) -> Done {
     let bits = parts(d, elements.len(), ty)?;
     let part = part_type(bits);
@@ -192,7 +192,7 @@ fn select<T: Lane>(d: &mut Decoder, ops: &[Operand], ty: Ty, p: u32, negated: bo
     Ok(())
 }
 
-/// `slct.dtype.{s32,f32} d, a, b, c`: `a` where `c` is not negative.
+/// `slct.dtype.{s32,f32} d, a, b, c`: selects `a` if `c` is not negative, otherwise `b`.
 pub fn slct(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.take("ftz");
     let (ty, by) = (mods.ty()?, mods.ty()?);
@@ -209,7 +209,7 @@ pub fn slct(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// Where a space begins among generic addresses.
+/// Start of a state space's window in the generic address space.
 fn base(space: Space) -> u64 {
     match space {
         Space::Shared => SHARED_BASE,
@@ -219,7 +219,7 @@ fn base(space: Space) -> u64 {
     }
 }
 
-/// `cvta.space` adds the base of the space, `cvta.to.space` takes it off.
+/// `cvta.space` adds the base of the space, `cvta.to.space` subtracts it.
 pub fn cvta(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     let to = mods.take("to");
     let space = mods.space();

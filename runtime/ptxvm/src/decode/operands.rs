@@ -1,4 +1,4 @@
-//! `%r1`, `42`, `%tid.x`, `tile+4`, `[%rd1+8]`  =>  register indices; and the loops over lanes around scalar functions
+//! `%r1`, `42`, `%tid.x`, `tile+4`, `[%rd1+8]`  =>  register indices; also scalar functions applied to all lanes
 
 use super::mods::Mods;
 use super::ops::Address;
@@ -45,7 +45,7 @@ const SPECIALS: [(&str, Special, u32); 42] = [
     ("%ntid.y", Special::Ntid(1), 32),
     ("%ntid.z", Special::Ntid(2), 32),
     ("%nwarpid", Special::Nwarpid, 32),
-    // One multiprocessor stands for all.
+    // All blocks appear to run on the same multiprocessor.
     ("%smid", Special::Zero, 32),
     ("%tid", Special::Tid(0), 32),
     ("%tid.x", Special::Tid(0), 32),
@@ -56,7 +56,7 @@ const SPECIALS: [(&str, Special, u32); 42] = [
     ("%is_explicit_cluster", Special::Zero, 1),
 ];
 
-/// An operand given as an immediate of the wrong kind or size is refused, as it is by every assembler.
+/// Bits of an immediate operand; `None` if its kind or size does not fit the type, as in any assembler.
 fn bits_of(number: Number, ty: Ty) -> Option<u64> {
     let width = ty.bits();
     match (number, ty) {
@@ -111,7 +111,7 @@ impl Decoder<'_> {
         reg
     }
 
-    /// A register or constant at least as wide as the type; narrower instructions read its low bits.
+    /// Resolves a source: a register or constant at least as wide as the type. Narrower instructions read its low bits.
     pub fn any_source(&mut self, operand: &Operand, ty: Ty) -> Result<Reg, Error> {
         let (name, offset) = match operand {
             Operand::Number(number) => {
@@ -152,7 +152,7 @@ impl Decoder<'_> {
         self.place_constant(place, offset, ty, name)
     }
 
-    /// The address of a variable as a value, in its own space.
+    /// A constant register with the address of a variable in its own state space.
     fn place_constant(&mut self, place: Place, offset: i64, ty: Ty, name: &str) -> Result<Reg, Error> {
         let constant = match (place.space, place.dynamic) {
             (Space::Shared, true) => Constant::DynamicShared(offset),
@@ -171,7 +171,7 @@ impl Decoder<'_> {
         Ok(self.constant(constant, ty.bits()))
     }
 
-    /// The index of a source in the bank of `T`; the type says how wide the operand must be.
+    /// Resolves a source in the bank of `T`, and returns its index. The operand must be as wide as the type.
     pub fn source<T: Lane>(&mut self, operand: &Operand, ty: Ty) -> Result<u32, Error> {
         let reg = self.any_source(operand, ty)?;
         if reg.bits != ty.bits() && !(ty.bits() == 16 && reg.bits == 32) {
@@ -191,7 +191,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// A destination at least as wide as the type.
+    /// Resolves a destination at least as wide as the type.
     pub fn any_target(&mut self, operand: &Operand, ty: Ty) -> Result<Reg, Error> {
         let Operand::Name(name) = operand else {
             return self.error("expected a register as the destination");

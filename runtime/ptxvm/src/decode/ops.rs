@@ -1,4 +1,4 @@
-//! Operands of the instructions that touch memory, other lanes or other warps
+//! Operands of instructions that access memory, other lanes or other warps
 
 use super::program::Reg;
 use crate::shadow::Scope;
@@ -15,10 +15,10 @@ pub struct Address {
     pub offset: i64,
 }
 
-/// How an access takes part in the order between threads.
+/// Memory ordering of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Relaxed, volatile, acquire, release: not a plain access.
+    /// True for relaxed, volatile, acquire and release; false for a plain access.
     pub strong: bool,
     pub acquire: bool,
     pub release: bool,
@@ -33,7 +33,7 @@ pub struct Load {
     pub address: Address,
     pub ty: Ty,
     pub n: u32,
-    /// `None` is the sink `_`.
+    /// Destinations; `None` is the sink `_`.
     pub to: [Option<Reg>; 4],
     pub order: Order,
 }
@@ -68,10 +68,10 @@ pub struct Atomic {
     pub address: Address,
     pub op: AtomicOp,
     pub ty: Ty,
-    /// Absent for `red`.
+    /// Destination of the old value; `None` for `red`.
     pub to: Option<Reg>,
     pub a: Reg,
-    /// The new value of `cas`.
+    /// The new value, for `cas`.
     pub b: Option<Reg>,
     pub order: Order,
 }
@@ -82,7 +82,7 @@ pub struct AsyncCopy {
     pub from: Address,
     pub bytes: u32,
     pub source_bytes: Option<Reg>,
-    /// Lanes where it holds read nothing and write zeros.
+    /// Predicate of the lanes that read nothing and write zeros.
     pub ignore_source: Option<Reg>,
 }
 
@@ -103,7 +103,7 @@ pub struct Multiply {
     pub b: Vec<Reg>,
     pub c: Vec<Reg>,
     pub d: Vec<Reg>,
-    /// The metadata register and the selector of `mma.sp`.
+    /// The metadata register and the selector, for `mma.sp`.
     pub sparse: Option<(u32, u32)>,
 }
 
@@ -113,7 +113,7 @@ pub struct FragmentAccess {
     pub store: bool,
     pub space: Space,
     pub address: Address,
-    /// The register of the leading dimension, in elements.
+    /// Register of the leading dimension, in elements.
     pub stride: Option<u32>,
     pub row_major: bool,
     pub fragment: Fragment,
@@ -129,18 +129,18 @@ pub struct FragmentMultiply {
     pub d: Vec<u32>,
 }
 
-/// An instruction on one mbarrier per lane.
+/// An instruction in which each lane operates on one mbarrier.
 #[derive(Clone, Debug)]
 pub struct MbarrierUse {
-    /// Shared, or generic addresses of it.
+    /// Shared or generic; generic addresses must be in shared memory.
     pub space: Space,
     pub address: Address,
     pub op: MbarrierOp,
-    /// False for `.relaxed`: nothing is released or acquired.
+    /// False for `.relaxed`, which neither releases nor acquires.
     pub ordered: bool,
 }
 
-/// Registers are words, but for states.
+/// Operands are word registers; states are double registers.
 #[derive(Clone, Debug)]
 pub enum MbarrierOp {
     Init {
@@ -154,13 +154,13 @@ pub enum MbarrierOp {
         bytes: u32,
     },
     Arrive {
-        /// Absent for one.
+        /// Number of arrivals; `None` for one.
         count: Option<u32>,
-        /// Bytes to expect before it arrives.
+        /// Bytes to expect before the arrival.
         bytes: Option<u32>,
-        /// The barrier expects that much less from the next phase on.
+        /// Reduces the arrivals expected in later phases by the count.
         drop: bool,
-        /// `.noComplete`: the arrival must not end the phase.
+        /// False for `.noComplete`: the arrival must not complete the phase.
         completes: bool,
         state: Option<u32>,
     },
@@ -168,8 +168,8 @@ pub enum MbarrierOp {
         p: u32,
         phase: PhaseOperand,
     },
-    /// `cp.async.mbarrier.arrive`: arrives when the thread's copies so far have; without `.noinc` one arrival more is
-    /// expected first.
+    /// `cp.async.mbarrier.arrive`: arrives once the thread's earlier copies have completed. Without `.noinc` (`counted`
+    /// is false), one more arrival is expected first.
     ArriveAfterCopies {
         counted: bool,
     },
@@ -177,9 +177,9 @@ pub enum MbarrierOp {
 
 #[derive(Clone, Copy, Debug)]
 pub enum PhaseOperand {
-    /// The word register of a parity.
+    /// Word register of a phase parity.
     Parity(u32),
-    /// The double register of a state that `arrive` gave.
+    /// Double register of a state returned by `arrive`.
     State(u32),
 }
 
@@ -188,15 +188,15 @@ pub enum PhaseOperand {
 pub struct Bulk {
     pub shared: Address,
     pub place: BulkPlace,
-    /// Of a load; a store belongs to a group of its thread.
+    /// The mbarrier of a load; `None` for a store, which belongs to a bulk group of its thread.
     pub barrier: Option<Address>,
 }
 
 #[derive(Clone, Debug)]
 pub enum BulkPlace {
-    /// The word register of the number of bytes.
+    /// `bytes` is the word register of the size in bytes.
     Range { global: Address, bytes: u32 },
-    /// Word registers, the innermost coordinate first.
+    /// `coordinates` are word registers, the innermost dimension first.
     Tensor { map: Address, coordinates: Vec<u32> },
 }
 
@@ -205,12 +205,12 @@ pub enum BulkPlace {
 pub struct WgmmaMultiply {
     pub wgmma: Wgmma,
     pub a: WgmmaFactor,
-    /// The double register of the descriptor.
+    /// Double register of the descriptor, and the major-ness of B.
     pub b: (u32, Major),
     pub d: Vec<u32>,
-    /// Predicate and its negation.
+    /// Predicate register, and whether it is negated.
     pub scale_d: (u32, bool),
-    /// -1 or 1, of both factors together.
+    /// Product of the scales of A and B: -1 or 1.
     pub product: i64,
 }
 
@@ -231,10 +231,11 @@ pub struct Shuffle {
     pub members: u32,
 }
 
-/// Instructions by which the lanes of a warp exchange values.
+/// Instructions that exchange values between the lanes of a warp.
 #[derive(Clone, Debug)]
 pub enum Warp {
-    /// Destination (a predicate, or a word for `ballot`), operand and its negation, member mask.
+    /// `d` is a predicate, or a word for `ballot`; `a` is a predicate; `members` is the word register of the member
+    /// mask.
     Vote {
         mode: Vote,
         d: Reg,
@@ -279,13 +280,13 @@ pub enum BarrierReduction {
 
 #[derive(Clone, Debug)]
 pub struct Barrier {
-    /// `.aligned`, as `bar` always is: the whole warp takes part.
+    /// True for `.aligned`, which `bar` implies: the whole warp takes part.
     pub aligned: bool,
     /// False for `arrive`.
     pub waits: bool,
     pub id: u32,
-    /// The register of the thread count.
+    /// Register of the number of threads; `None` for the whole block.
     pub count: Option<u32>,
-    /// Operation, destination, predicate and its negation.
+    /// Operation, destination, predicate, and whether the predicate is negated.
     pub reduction: Option<(BarrierReduction, Reg, u32, bool)>,
 }

@@ -1,4 +1,4 @@
-//! One entry, flattened: instructions with their registers resolved, ready to run
+//! One entry as flat code: instructions with resolved registers, ready to run
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::report::Class;
 use crate::text::types::Space;
 
 pub const NONE: u32 = u32::MAX;
-/// Marks the slot of a guard, which every lane reads: the other operands only matter where it holds.
+/// Flag of a slot that belongs to the guard. All lanes read the guard; the other operands are read only where it holds.
 pub const GUARD: u32 = 1 << 31;
 
-/// Registers of one warp, by bank. Immediate values and special registers are registers too, filled when a block
-/// starts, so that an operand is always an index.
+/// Registers of one warp, by bank. Immediate values and special registers are stored in registers too, filled in at the
+/// start of a block, so that an operand is always a register index.
 #[derive(Debug, Default)]
 pub struct Regs {
     pub w: Vec<[u32; 32]>,
@@ -22,7 +22,7 @@ pub struct Regs {
     pub p: Vec<u32>,
 }
 
-/// An element of a register: 32 bits (also for 8 and 16, the rest zero) or 64 bits.
+/// The value of one lane in a register: 32 bits (narrower types are zero-padded) or 64 bits.
 pub trait Lane: Copy + Default + Send + Sync + 'static {
     const BANK: Bank;
     fn get(regs: &Regs, index: u32) -> &[Self; 32];
@@ -90,12 +90,12 @@ pub struct Reg {
     pub bits: u32,
 }
 
-/// A register that holds the same value from a block's start to its end.
+/// The value of a register that is constant throughout a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Constant {
     Number(u64),
     Special(Special),
-    /// The address of a module variable in global memory plus an offset.
+    /// The address of a module variable, by index, plus an offset.
     Symbol(u32, i64),
     /// The start of dynamic shared memory plus an offset.
     DynamicShared(i64),
@@ -122,7 +122,7 @@ pub enum Special {
     Zero,
 }
 
-/// A counter, which differs at every read.
+/// A counter whose value changes between reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     Cycles,
@@ -131,17 +131,17 @@ pub enum Clock {
     GlobaltimerHi,
 }
 
-/// An operation on each lane by itself.
+/// An operation that treats each lane separately; the mask selects the lanes to write.
 pub type LaneOp = Box<dyn Fn(&mut Regs, u32) + Send + Sync>;
 
 pub enum Op {
     Lanes(LaneOp),
     Branch(u32),
-    /// Index register and targets.
+    /// Index register, and the targets.
     BranchTable(u32, Box<[u32]>),
     Exit,
     Trap,
-    /// Counted, without effect: `nanosleep`, `prefetch`, `discard`.
+    /// Counted, but without effect: `nanosleep`, `prefetch`, `discard`.
     Nop,
     Clock(Clock, Reg),
     Load(Box<Load>),
@@ -149,12 +149,13 @@ pub enum Op {
     Atomic(Box<Atomic>),
     AsyncCopy(Box<AsyncCopy>),
     AsyncCommit,
-    /// `cp.async.wait_group n`: at most n groups stay.
+    /// `cp.async.wait_group n`: at most n groups remain pending.
     AsyncWait(u32),
     AsyncWaitAll,
     Bulk(Box<Bulk>),
     BulkCommit,
-    /// Of stores; with `read` only their sources count.
+    /// `cp.async.bulk.wait_group`: at most `left` groups of stores remain pending; with `read`, it suffices that a
+    /// store has read its source.
     BulkWait {
         left: u32,
         read: bool,
@@ -166,16 +167,16 @@ pub enum Op {
     WgmmaMultiply(Box<WgmmaMultiply>),
     WgmmaFence,
     WgmmaCommit,
-    /// At most so many groups stay.
+    /// `wgmma.wait_group n`: at most n groups remain pending.
     WgmmaWait(u32),
     Shuffle(Box<Shuffle>),
     Warp(Box<Warp>),
     Barrier(Box<Barrier>),
     Mbarrier(Box<MbarrierUse>),
-    /// The register of the member mask.
+    /// `bar.warp.sync`, with the register of the member mask.
     WarpBarrier(u32),
     Fence(crate::shadow::Scope),
-    /// Nothing but that every lane of the warp takes part: `setmaxnreg`.
+    /// `setmaxnreg`: has no effect, but every lane of the warp must take part.
     WholeWarp,
     /// `fence.proxy.async`
     ProxyFence,
@@ -185,19 +186,19 @@ pub enum Op {
 
 pub struct Instr {
     pub op: Op,
-    /// `index << 1 | negated`, or [`NONE`].
+    /// `index << 1 | negated` of the guard predicate, or [`NONE`].
     pub guard: u32,
     pub line: u32,
     pub class: Class,
-    /// Registers that may be read before they are written, as a range of [`Program::checks`].
+    /// Registers to check for initialisation, as a range of [`Program::checks`].
     pub checks: (u32, u32),
-    /// Tracked registers that it writes, as a range of [`Program::marks`].
+    /// Tracked registers that the instruction writes, as a range of [`Program::marks`].
     pub marks: (u32, u32),
-    /// Registers of `wgmma` that it touches, as a range of [`Program::product_uses`].
+    /// Registers of `wgmma` that the instruction accesses, as a range of [`Program::product_uses`].
     pub products: (u32, u32),
 }
 
-/// Where divergent lanes meet again.
+/// Position of a parameter in the parameter space.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
     pub offset: u32,
@@ -208,17 +209,17 @@ pub struct Program {
     pub name: String,
     pub line: u32,
     pub code: Vec<Instr>,
-    /// Per instruction: the first one that every path from here runs through, or [`NONE`].
+    /// Reconvergence point of each instruction, or [`NONE`].
     pub meets: Vec<u32>,
     pub n_words: u32,
     pub n_doubles: u32,
     pub n_preds: u32,
     pub constants: Vec<(Reg, Constant)>,
-    /// Slots of the initialisation masks, and for each its register's name.
+    /// Slots of tracked registers to check and to mark as written; `tracked` holds the register name of each slot.
     pub checks: Vec<u32>,
     pub marks: Vec<u32>,
     pub tracked: Vec<String>,
-    /// Registers of `wgmma` by number, and whether they are written; their names.
+    /// Registers of `wgmma` by number, and whether they are written; `product_names` holds their names.
     pub product_uses: Vec<(u32, bool)>,
     pub product_names: Vec<String>,
     pub params: Vec<(String, Param)>,
@@ -230,18 +231,18 @@ pub struct Program {
     pub threads_exact: Option<[u32; 3]>,
 }
 
-/// A parsed text. Every entry has been decoded, so that whatever is unknown has been refused.
+/// A parsed PTX text. All entries have been decoded, so it contains no unsupported instruction.
 #[derive(Clone)]
 pub struct Module {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub struct Inner {
-    /// Tells modules apart in a memory, which keeps their variables.
+    /// Identifies the module in a memory, which keeps its variables.
     pub id: u64,
     pub programs: Vec<Program>,
     pub globals: Vec<GlobalVariable>,
-    /// The text's lines, to quote them.
+    /// The lines of the text, quoted in findings.
     pub lines: Vec<String>,
 }
 
@@ -249,8 +250,8 @@ pub struct GlobalVariable {
     pub name: String,
     pub bytes: u64,
     pub constant: bool,
-    /// Bytes from the start; the rest is zero.
+    /// Initial bytes from the start; the remainder is zero.
     pub init: Vec<u8>,
-    /// Addresses of other variables to be written: offset, index of the variable, addend.
+    /// Addresses of other variables in the initial value: offset, index of the variable, addend.
     pub relocations: Vec<(u64, u32, i64)>,
 }

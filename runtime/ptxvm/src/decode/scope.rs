@@ -1,4 +1,4 @@
-//! `%r7`, `tile`, `$L_3`  =>  what the name means in the innermost block that declares it
+//! `%r7`, `tile`, `$L_3`  =>  what the name denotes in the innermost block that declares it
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::text::types::{Space, Ty};
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub space: Space,
-    /// From the start of the space; for global and constant variables the index of the module's variable.
+    /// Offset from the start of the space; for global and constant variables, the index of the module variable.
     pub offset: u32,
     pub bytes: u64,
     pub dynamic: bool,
@@ -18,18 +18,18 @@ pub struct Place {
 #[derive(Default)]
 pub struct Scope {
     pub single: HashMap<String, Ty>,
-    /// Prefix and count of `%r<10>`.
+    /// Types and counts of numbered declarations such as `%r<10>`, by prefix.
     pub numbered: HashMap<String, (Ty, u32)>,
-    /// Registers get an index when they are first named: a declaration of a million costs nothing.
+    /// Registers in use. An index is allocated at first use, so that large declarations cost nothing.
     pub regs: HashMap<String, Reg>,
     pub places: HashMap<String, Place>,
     pub labels: HashMap<String, u32>,
     pub targets: HashMap<String, Vec<String>>,
-    /// The outermost block of a function: names of its caller are not visible.
+    /// Whether this is the outermost block of a function, in which the caller's names are not visible.
     pub outermost: bool,
 }
 
-/// Registers of one entry by bank; the numbers a warp has to hold.
+/// Number of registers of one entry in each bank.
 #[derive(Default)]
 pub struct Banks {
     pub words: u32,
@@ -54,7 +54,7 @@ impl Scope {
         if let Some(ty) = self.single.get(name) {
             return Some(*ty);
         }
-        // `%p10` may be `%p<11>` or `%p1<1>`.
+        // `%p10` may be declared by `%p<11>` or by `%p1<1>`.
         let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         (name.len() - digits..name.len()).find_map(|cut| {
             let (ty, count) = self.numbered.get(&name[..cut])?;
@@ -64,7 +64,7 @@ impl Scope {
     }
 }
 
-/// The innermost blocks are last.
+/// The stack of open scopes; the innermost is last.
 #[derive(Default)]
 pub struct Scopes {
     pub stack: Vec<Scope>,

@@ -1,4 +1,4 @@
-//! statements of one entry  =>  one list of instructions, with labels resolved and called functions inlined
+//! the statements of one entry  =>  one list of instructions, with labels declared and called functions inlined
 
 use std::collections::HashMap;
 
@@ -12,17 +12,17 @@ use crate::report::Class;
 use crate::text::ast::{Function, Ins, Operand, Stmt, Unit, Variable};
 use crate::text::types::Space;
 
-/// Instructions of one entry after inlining.
+/// Maximum number of instructions of one entry after inlining.
 const CODE_MAX: usize = 1 << 20;
 const CALLS_MAX: usize = 24;
-/// Calls in one entry, with those inside of what was inlined.
+/// Maximum number of inlined calls in one entry, nested ones included.
 const INLINED_MAX: u32 = 1 << 16;
 /// Largest shared memory of a block on any supported GPU.
 pub const SHARED_BYTES_MAX: u64 = 228 * 1024;
-/// What a GPU allows for one thread.
+/// Largest local memory that a GPU allows per thread.
 pub const LOCAL_BYTES_MAX: u64 = 512 * 1024;
 
-/// An instruction before the flow of control is known.
+/// An instruction before control flow analysis.
 pub struct Raw {
     pub op: Op,
     pub guard: Option<(u32, bool)>,
@@ -38,7 +38,7 @@ pub struct Decoder<'a> {
     pub globals: &'a HashMap<String, (u32, u64)>,
     pub scopes: Scopes,
     pub code: Vec<Raw>,
-    /// Label number to instruction; branches hold label numbers until the end.
+    /// Instruction of each label. Branches hold label numbers until all code has been emitted.
     pub labels: Vec<u32>,
     pub constants: HashMap<Constant, Vec<Reg>>,
     pub names: HashMap<Reg, String>,
@@ -48,10 +48,10 @@ pub struct Decoder<'a> {
     pub dynamic_shared: bool,
     pub dynamic_align: u32,
     pub local_bytes: u32,
-    /// Functions being inlined, with the label after the call.
+    /// Functions being inlined, each with the label after the call.
     pub calls: Vec<(String, u32)>,
     n_inlined: u32,
-    /// Of the instruction being decoded.
+    /// The state below belongs to the instruction being decoded.
     pub line: u32,
     pub opcode: String,
     pub guard: Option<(u32, bool)>,
@@ -91,7 +91,7 @@ impl<'a> Decoder<'a> {
         Err(Error::new(self.line, format!("`{}`: {what}", self.opcode)))
     }
 
-    /// A body in a scope of its own that does not see the caller's names; `scope` holds its parameters.
+    /// Decodes a body in a new scope that does not see the caller's names; `scope` holds its parameters.
     pub fn function(&mut self, scope: Scope, body: &[Stmt]) -> Result<(), Error> {
         self.scopes.stack.push(Scope { outermost: true, ..scope });
         self.statements(body)?;
@@ -121,7 +121,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// A label is known in its whole block, before it and after it.
+    /// Declares all labels of a block in advance, since they may be used before they are defined.
     fn declare_labels(&mut self, body: &[Stmt]) -> Result<(), Error> {
         for statement in body {
             match statement {
@@ -191,7 +191,7 @@ impl<'a> Decoder<'a> {
         Ok(Place { space: Space::Shared, offset, bytes: variable.bytes(), dynamic: false })
     }
 
-    /// Each thread has its own; parameters of calls lie there too.
+    /// Allocates a variable in the thread's local memory, where parameters of calls are stored too.
     pub fn place_local(&mut self, variable: &Variable) -> Result<Place, Error> {
         let offset = self.local_bytes.next_multiple_of(variable.align.max(1));
         let end = u64::from(offset).saturating_add(variable.bytes());
@@ -203,7 +203,7 @@ impl<'a> Decoder<'a> {
         Ok(Place { space: Space::Local, offset, bytes: variable.bytes(), dynamic: false })
     }
 
-    /// A variable of the function or of the module.
+    /// Finds a variable of the function or of the module.
     pub fn find_place(&mut self, name: &str) -> Result<Option<Place>, Error> {
         if let Some(place) = self.scopes.place(name).or_else(|| self.module_shared.get(name).copied()) {
             return Ok(Some(place));
@@ -246,7 +246,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Adds an instruction that reads and writes what was looked up since the last one.
+    /// Appends an instruction. It reads and writes the registers that were looked up since the previous one.
     pub fn emit(&mut self, op: Op) {
         let mut reads = std::mem::take(&mut self.reads);
         if let Some((index, _)) = self.guard {
@@ -256,7 +256,7 @@ impl<'a> Decoder<'a> {
         self.code.push(Raw { op, guard: self.guard, line: self.line, class: self.class, reads, writes });
     }
 
-    /// `call.uni (results), function, (arguments);` becomes the function's body.
+    /// `call.uni (results), function, (arguments);` is replaced by the function's body.
     pub fn inline(&mut self, name: &str, results: &[Operand], arguments: &[Operand]) -> Result<(), Error> {
         let unit = self.unit;
         let with_body = |function: &&Function| function.name == name && !function.entry && function.body.is_some();
@@ -301,7 +301,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// A parameter in memory is the caller's variable under another name; one in a register is copied.
+    /// Binds a parameter to an operand. A parameter in memory is an alias of the caller's variable; one in a register
+    /// is copied.
     fn bind(
         &mut self,
         scope: &mut Scope,
@@ -336,7 +337,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// `[name+4]`: the constant register that holds the address.
+    /// `[name+4]`: an address whose base is a constant register.
     pub fn place_address(&mut self, place: Place, offset: i64) -> Address {
         let constant = match (place.space, place.dynamic) {
             (Space::Global | Space::Const | Space::Generic, _) => Constant::Symbol(place.offset, 0),

@@ -1,4 +1,4 @@
-//! One row per instruction name: how it is counted and which function understands its modifiers and operands
+//! One row per instruction name: its class, and the function that decodes its modifiers and operands
 
 use super::mods::Mods;
 use super::statements::Decoder;
@@ -19,7 +19,7 @@ const fn row(name: &'static str, class: Class, decode: Decode) -> Row {
     Row { name, class, decode }
 }
 
-/// The type decides between integer and floating-point forms, and corrects the class.
+/// Where an instruction has integer and floating-point variants, the decoder chooses by type and corrects the class.
 static ROWS: &[Row] = &[
     row("abs", Class::Integer, int::abs),
     row("activemask", Class::Warp, warp::activemask),

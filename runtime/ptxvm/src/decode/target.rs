@@ -1,9 +1,9 @@
-//! `.target sm_90a`, `.version 8.0`  =>  whether an instruction exists there, as an assembler decides it
+//! `.target sm_90a`, `.version 8.0`  =>  whether an instruction is available, by an assembler's rules
 
 use super::statements::Decoder;
 use crate::Error;
 
-/// What an instruction needs of the device: `sm_90a` is the device with the features that no later one need have.
+/// A target architecture. A specific one such as `sm_90a` has features that later devices need not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     pub sm: u32,
@@ -15,7 +15,7 @@ pub const SM_90: Target = Target { sm: 90, specific: false };
 pub const SM_90A: Target = Target { sm: 90, specific: true };
 
 impl Target {
-    /// The first name of a `.target` line; none for what is no `sm_`.
+    /// Parses the first architecture name of a `.target` line; `None` if no name begins with `sm_`.
     fn parse(line: &str) -> Option<Target> {
         // The reader of the line leaves out its commas.
         let name = line.split([',', ' ']).map(str::trim).find_map(|part| part.strip_prefix("sm_"))?;
@@ -23,7 +23,7 @@ impl Target {
         Some(Target { sm: digits.parse().ok()?, specific: name.ends_with('a') })
     }
 
-    /// A device-specific feature exists on that device only.
+    /// Whether this target has the needed features. Those of a specific architecture exist only there.
     fn has(self, needed: Target) -> bool {
         if needed.specific { self == needed } else { self.sm >= needed.sm }
     }
@@ -36,13 +36,13 @@ impl std::fmt::Display for Target {
 }
 
 fn version(line: &str) -> Option<(u32, u32)> {
-    // The lexer reads `8.0` as a number and gives it back as `8`.
+    // The lexer reads `8.0` as a number and returns it as `8`.
     let (major, minor) = line.trim().split_once('.').unwrap_or((line.trim(), "0"));
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 impl Decoder<'_> {
-    /// Refuses an instruction that the text's `.target` or `.version` does not have.
+    /// Refuses an instruction that is not available with the text's `.target` or `.version`.
     pub fn requires(&self, needed: Target, since: (u32, u32)) -> Result<(), Error> {
         if let Some(target) = Target::parse(&self.unit.target)
             && !target.has(needed)

@@ -1,4 +1,4 @@
-//! instructions  =>  the reads that need a look at run time because some path may not have written the register
+//! instructions  =>  the reads to check at run time, because on some path the register may not have been written
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,18 +6,20 @@ use super::flow::Flow;
 use super::program::{Bank, GUARD, Reg};
 use super::statements::Raw;
 
-/// Bits of the sets, all blocks together: past this every register counts as doubtful.
+/// Limit of the total size of all sets, in bits. Above it, registers written in other blocks count as possibly
+/// unwritten.
 const BITS_MAX: usize = 1 << 30;
 
 pub struct Tracking {
-    /// Per instruction: slots to look at, with [`GUARD`] for its guard, and slots that it fills.
+    /// Per instruction: `checks` are the slots to check, with [`GUARD`] for its guard; `marks` are the slots that it
+    /// writes.
     pub checks: Vec<Vec<u32>>,
     pub marks: Vec<Vec<u32>>,
     /// The register of each slot.
     pub slots: Vec<Reg>,
 }
 
-/// `constants` are written before the first instruction.
+/// Finds the reads to check. `constants` are registers written before the first instruction.
 pub fn track(code: &[Raw], flow: &Flow, constants: &[Reg]) -> Tracking {
     let mut dense: HashMap<Reg, usize> = HashMap::new();
     for reg in code.iter().flat_map(|raw| raw.reads.iter().chain(&raw.writes)) {
@@ -78,7 +80,7 @@ fn key(reg: Reg) -> Reg {
     Reg { bits: 0, ..reg }
 }
 
-/// Per block, the registers that every path to it has written.
+/// Returns, per block, the registers that have been written on every path to it.
 fn solve(
     code: &[Raw],
     flow: &Flow,

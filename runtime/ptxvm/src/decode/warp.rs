@@ -1,4 +1,4 @@
-//! shfl, vote, match, redux, activemask, bar, barrier, fence: lanes and warps with one another
+//! shfl, vote, match, redux, activemask, bar, barrier, fence: communication between lanes and between warps
 
 use super::mods::Mods;
 use super::ops::{Barrier, BarrierReduction, Shuffle, Warp};
@@ -22,7 +22,7 @@ fn is_sink(operand: &Operand) -> bool {
     matches!(operand, Operand::Name(name) if name == "_")
 }
 
-/// `d|p`, where either may be the sink.
+/// `d|p`, where either may be the sink `_`.
 fn pair(d: &mut Decoder, operand: &Operand, ty: Ty) -> Result<(Option<u32>, Option<u32>), Error> {
     let (first, second) = match operand {
         Operand::Pair(first, second) => (first.as_ref(), Some(second.as_ref())),
@@ -144,7 +144,7 @@ pub fn setmaxnreg(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// Grids run one after the other here: the one before has ended, and nobody waits to start.
+/// Grids run one after the other in the simulator, so there is nothing to wait for and nothing to launch early.
 pub fn griddepcontrol(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     d.requires(SM_90, (7, 8))?;
     mods.required(&["wait", "launch_dependents"])?;
@@ -237,7 +237,7 @@ pub fn membar(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// `fence.proxy.async{.space}`: what was done through the generic proxy is seen by bulk copies and `wgmma`.
+/// `fence.proxy.async{.space}`: makes accesses through the generic proxy visible to bulk copies and `wgmma`.
 fn proxy_fence(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     if !mods.take("async") {
         return Err(d.unsupported(mods));

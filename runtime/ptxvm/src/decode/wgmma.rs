@@ -38,7 +38,7 @@ fn plain(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], op: Op) -> Done {
     Ok(())
 }
 
-/// An immediate that may be only these.
+/// An immediate that must be one of the `known` values.
 fn one_of(d: &Decoder, operand: &Operand, known: [i64; 2]) -> Result<i64, Error> {
     match operand {
         Operand::Number(Number::Int(value)) if known.contains(&(*value as i64)) => Ok(*value as i64),
@@ -51,7 +51,7 @@ fn major(d: &Decoder, operand: Option<&Operand>) -> Result<Major, Error> {
     Ok(if transposed == 1 { Major::Rows } else { Major::K })
 }
 
-/// `d, a, b, scale-d{, imm-scale-a, imm-scale-b{, imm-trans-a}{, imm-trans-b}}`, where A in registers has no transpose.
+/// `d, a, b, scale-d{, imm-scale-a, imm-scale-b{, imm-trans-a}{, imm-trans-b}}`; A in registers cannot be transposed.
 fn multiply(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     if mods.take("sp") {
         return Err(d.unsupported(mods));
@@ -98,7 +98,7 @@ fn multiply(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     if elements.len() != wgmma.n_d() {
         return d.error(format!("the sums have {} registers here, not {}", wgmma.n_d(), elements.len()));
     }
-    // The sums are read too, except where the scale is false.
+    // The accumulators are also read, unless scale-d is false.
     let mut sums = Vec::new();
     for element in elements {
         d.source::<u32>(element, Ty::B32)?;

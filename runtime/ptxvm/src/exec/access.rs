@@ -1,4 +1,4 @@
-//! One access of a warp: bounds, alignment, shadow, counts; what remains of its lanes may touch memory
+//! One memory access of a warp: bounds, alignment, shadow, counters  =>  the lanes that may proceed
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,17 +11,17 @@ use crate::shadow::{Access, Kind, Place};
 use crate::text::types::Space;
 use crate::units::counting::{SECTOR_BYTES, Wavefronts, sectors, shared_wavefronts};
 
-/// Up to 16 bytes of each lane, as little-endian words; less than a word is in the low bits.
+/// Up to 16 bytes of each lane, as little-endian words; values smaller than a word are in the low bits.
 pub type Data = [[u32; 32]; 4];
 
-/// An access as the instruction makes it.
+/// A memory access as the instruction makes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub pc: u32,
     pub line: u32,
     pub warp: u32,
     pub mask: u32,
-    /// Per lane.
+    /// Bytes accessed by each lane.
     pub bytes: u32,
     pub kind: Kind,
     /// See [`Access::collective`].
@@ -77,7 +77,7 @@ pub fn addresses(regs: &Regs, address: &Address) -> [u64; 32] {
     }
 }
 
-/// Generic addresses by window: lanes and addresses within each space.
+/// Splits the lanes of a generic access by state space: the space, its lanes, and the base to subtract from addresses.
 pub fn split(space: Space, at: &[u64; 32], mask: u32) -> [(Space, u32, u64); 4] {
     let window = |base: u64| where_lanes(mask, |lane| at[lane].wrapping_sub(base) < WINDOW_BYTES);
     match space {
@@ -96,10 +96,10 @@ pub fn split(space: Space, at: &[u64; 32], mask: u32) -> [(Space, u32, u64); 4] 
 }
 
 impl Env<'_> {
-    /// Takes away the lanes that are misaligned.
+    /// Reports misaligned lanes and returns the remaining ones.
     fn aligned(&mut self, rq: &Request, space: Space, at: &[u64; 32]) -> u32 {
         let low = u64::from(rq.bytes - 1);
-        // Over all lanes first, which is one short loop; then without the inactive ones.
+        // A fast check over all lanes first, then over the active ones only.
         if at.iter().fold(0, |any, at| any | at) & low == 0 {
             return rq.mask;
         }
@@ -121,7 +121,8 @@ impl Env<'_> {
         });
     }
 
-    /// Lanes of global memory that may go on, and their allocation if they share one.
+    /// Checks and counts an access to global memory. Returns the lanes that may proceed, and their allocation if they
+    /// share one. `benign(a, b)` tells whether stores of two lanes to one address are harmless.
     pub fn global_access(
         &mut self,
         rq: &Request,
@@ -159,7 +160,7 @@ impl Env<'_> {
             });
             self.outside(rq, Space::Global, at, wrong);
             mask &= !wrong;
-            // Lanes past the end are gone: the others mostly share an allocation.
+            // Lanes out of bounds are gone; the others usually share an allocation.
             let first = self.context.memory.find(at[mask.trailing_zeros() as usize & 31]);
             one = first.filter(|index| lanes(mask).all(|lane| fits(&allocations[*index], at[lane], bytes)));
         } else if let Some(index) = one
@@ -191,7 +192,7 @@ impl Env<'_> {
         let side = usize::from(!rq.reads());
         match one {
             Some(index) => self.tally.allocations[index][side].add(&traffic),
-            // Lanes in several allocations are rare: each counts as a request of its own.
+            // Lanes in several allocations are rare, so each counts as a request of its own.
             None => {
                 for lane in lanes(mask) {
                     if let Some(index) = self.context.memory.find(at[lane]) {
@@ -203,7 +204,7 @@ impl Env<'_> {
         }
     }
 
-    /// Lanes of shared memory that may go on; addresses are offsets from its start.
+    /// Checks and counts an access to shared memory; addresses are offsets. Returns the lanes that may proceed.
     pub fn shared_access(&mut self, rq: &Request, at: &[u64; 32], benign: impl Fn(u32, u32) -> bool) -> u32 {
         if !self.mbarriers.is_empty() {
             self.check_mbarriers(rq, at);
@@ -211,7 +212,7 @@ impl Env<'_> {
         self.shared_part(rq, at, benign)
     }
 
-    /// The same of an mbarrier, or of anything else.
+    /// Like `shared_access`, but also allowed on mbarriers.
     pub fn shared_part(&mut self, rq: &Request, at: &[u64; 32], benign: impl Fn(u32, u32) -> bool) -> u32 {
         let mut mask = self.aligned(rq, Space::Shared, at);
         let end = u64::from(self.context.shared_bytes);
@@ -228,7 +229,7 @@ impl Env<'_> {
         }
         if !rq.collective {
             let fronts = match mask == u32::MAX && is_run(at, rq.bytes) {
-                // Every bank once per phase of 128 bytes.
+                // There are no conflicts: each phase of 128 bytes uses every bank once.
                 true => Wavefronts { actual: rq.bytes.div_ceil(4), ideal: rq.bytes.div_ceil(4) },
                 false => shared_wavefronts(at, mask, rq.bytes),
             };
@@ -244,7 +245,7 @@ impl Env<'_> {
         mask
     }
 
-    /// The bounds of local memory and parameters, which belong to one thread or to nobody.
+    /// Checks an access to local memory or parameters, where races between threads are impossible.
     pub fn private_access(&mut self, rq: &Request, space: Space, at: &[u64; 32], end: u64) -> u32 {
         let mask = self.aligned(rq, space, at);
         let wrong = where_lanes(mask, |lane| at[lane] > end || end - at[lane] < u64::from(rq.bytes));
@@ -254,7 +255,7 @@ impl Env<'_> {
         mask & !wrong
     }
 
-    /// What an ordered store or an atomic operation makes visible, before it happens.
+    /// Records what an ordered store or an atomic operation releases. Called before the operation.
     pub fn publish(&mut self, warp: u32, mask: u32, order: Order, rmw: bool, place: impl Fn(usize) -> Place) {
         if let Some(shadow) = &mut self.shadow
             && order.strong
@@ -265,7 +266,7 @@ impl Env<'_> {
         }
     }
 
-    /// What an ordered load or an atomic operation has seen, after it happened.
+    /// Records what an ordered load or an atomic operation acquires. Called after the operation.
     pub fn observe(&mut self, warp: u32, mask: u32, order: Order, place: impl Fn(usize) -> Place) {
         if let Some(shadow) = &mut self.shadow
             && order.strong
@@ -277,7 +278,7 @@ impl Env<'_> {
     }
 }
 
-/// Neighbouring lanes at neighbouring addresses, upwards.
+/// Whether consecutive lanes access consecutive addresses.
 fn is_run(at: &[u64; 32], bytes: u32) -> bool {
     let first = at[0];
     (0..32).fold(true, |all, lane| all & (at[lane] == first.wrapping_add(lane as u64 * u64::from(bytes))))
@@ -289,7 +290,7 @@ fn fits(allocation: &Allocation, at: u64, bytes: u64) -> bool {
         && allocation.bytes - (at - allocation.base) >= bytes
 }
 
-/// Reads aligned bytes of each lane out of words.
+/// Reads `bytes` aligned bytes per lane from 32-bit words.
 pub fn gather(mask: u32, bytes: u32, word: impl Fn(usize, usize) -> u32, offset: impl Fn(usize) -> usize) -> Data {
     let mut data = [[0; 32]; 4];
     if bytes >= 4 {
@@ -309,7 +310,7 @@ pub fn gather(mask: u32, bytes: u32, word: impl Fn(usize, usize) -> u32, offset:
     data
 }
 
-/// Writes aligned bytes of each lane into words: `set(lane, word, keep, bits)` replaces the bits outside `keep`.
+/// Writes `bytes` aligned bytes per lane to words: `set(lane, word, keep, bits)` replaces the bits outside `keep`.
 pub fn scatter(
     mask: u32,
     bytes: u32,
@@ -373,7 +374,7 @@ impl Env<'_> {
                 if keep == 0 {
                     word.store(bits, Relaxed);
                 } else {
-                    // Neighbouring bytes may belong to another block.
+                    // Another block may write neighbouring bytes at the same time.
                     let mut old = word.load(Relaxed);
                     while let Err(now) = word.compare_exchange_weak(old, old & keep | bits, Relaxed, Relaxed) {
                         old = now;

@@ -1,4 +1,4 @@
-//! Asynchronous agents of a block: copies that are issued now and arrive when somebody waits for them
+//! Asynchronous operations of a block: copies are issued now and take effect at the latest when a warp waits for them
 
 use super::access::{Request, addresses, lanes, where_lanes};
 use super::bulk::Transfer;
@@ -11,20 +11,20 @@ use crate::report::Kind as Finding;
 use crate::shadow::{Access, Kind};
 use crate::text::types::Space;
 
-/// What a block's warps have started and not yet waited for, by warp.
+/// Asynchronous operations that a block has started and not yet waited for.
 #[derive(Debug, Default)]
 pub struct Agents {
     copies: Vec<Copies>,
-    /// What happens some time later, in the order in which it was asked for.
+    /// Events that have not happened yet, in the order in which they were issued.
     events: Vec<Event>,
-    /// Bulk stores, which happen as late as their threads allow.
+    /// Bulk stores, executed as late as possible: when their threads wait for them.
     pub stores: Vec<Transfer>,
 }
 
-/// Something that an instruction has started and that the device does at a time of its own.
+/// An operation that was started by an instruction and that the device completes at a time of its choice.
 #[derive(Debug)]
 pub enum Event {
-    /// `cp.async.mbarrier.arrive`: after the thread's copies with numbers below `copies`.
+    /// `cp.async.mbarrier.arrive`: arrives after the copies of the thread whose numbers are below `copies`.
     Arrive {
         who: Who,
         at: u32,
@@ -33,30 +33,30 @@ pub enum Event {
     Bulk(Box<Transfer>),
 }
 
-/// `cp.async` of one warp. Each lane counts its own groups.
+/// `cp.async` copies of one warp. Each lane counts its own groups.
 #[derive(Debug)]
 struct Copies {
     pending: Vec<Copy>,
-    /// Groups that each lane has committed.
+    /// Number of groups committed by each lane.
     committed: [u32; 32],
-    /// Instructions so far.
+    /// Number of copy instructions issued.
     issued: u32,
-    /// Groups of bulk stores that each lane has committed.
+    /// Number of groups of bulk stores committed by each lane.
     bulk_committed: [u32; 32],
 }
 
 #[derive(Debug)]
 struct Copy {
-    /// Lanes whose part has not arrived.
+    /// Lanes whose part has not been written yet.
     mask: u32,
     line: u32,
     bytes: u32,
     to: [u32; 32],
     from: [u64; 32],
     from_bytes: [u32; 32],
-    /// The group of each lane, by number.
+    /// The group of each lane.
     group: [u32; 32],
-    /// Among those of its warp.
+    /// Number of this instruction among the copies of its warp.
     number: u32,
 }
 
@@ -75,7 +75,7 @@ impl Agents {
         self.events.push(event);
     }
 
-    /// The group that a thread's next bulk store belongs to.
+    /// The group to which a thread's next bulk store belongs.
     pub fn group_of(&self, who: Who) -> u32 {
         self.copies.get(who.warp as usize).map_or(0, |copies| copies.bulk_committed[who.lane as usize & 31])
     }
@@ -87,7 +87,7 @@ impl Agents {
         }
     }
 
-    /// Bulk loads that have not happened.
+    /// Removes all events and returns the bulk loads among them.
     pub fn take_loads(&mut self) -> Vec<Transfer> {
         let loads = std::mem::take(&mut self.events).into_iter().filter_map(|event| match event {
             Event::Bulk(transfer) => Some(*transfer),
@@ -149,7 +149,7 @@ impl Env<'_> {
     ) {
         let line = self.context.program.code[pc as usize].line;
         let shadow = self.shadow.take();
-        // Bounds and counts first; the shadow sees the copy as a whole.
+        // Bounds and counters first; the shadow checks the copy as a whole.
         let rq = Request { pc, line, warp, mask: active, bytes, kind: Kind::Write, collective: false };
         let mask = self.shared_access(&rq, to, |_, _| true);
         let reading = where_lanes(mask, |lane| from_bytes[lane] == bytes);
@@ -175,7 +175,8 @@ impl Env<'_> {
         }
     }
 
-    /// A copy of less than its size: byte by byte inside one allocation. Gives the lane's bit if it is not.
+    /// Checks a copy of fewer bytes than its size, which must be inside one allocation. Returns the lane's bit if it is
+    /// not.
     fn check_part(&mut self, rq: &Request, lane: usize, from: u64, bytes: u32) -> u32 {
         let inside = |at: u64| self.context.memory.find(at);
         let whole = inside(from).is_some() && inside(from) == inside(from.wrapping_add(u64::from(bytes) - 1));
@@ -188,19 +189,19 @@ impl Env<'_> {
         1 << lane
     }
 
-    /// `cp.async.wait_group`: all groups of these lanes but the newest `left` arrive.
+    /// `cp.async.wait_group`: completes all groups of these lanes except the newest `left`.
     pub fn async_wait(&mut self, warp: u32, mask: u32, left: u32) {
         let Some(copies) = self.agents.copies.get(warp as usize) else { return };
         let limit = copies.committed.map(|committed| committed.saturating_sub(left));
         self.land(warp, mask, |copy, lane| copy.group[lane] < limit[lane]);
     }
 
-    /// `cp.async.wait_all`: also what was never committed.
+    /// `cp.async.wait_all`: completes all copies, committed or not.
     pub fn async_wait_all(&mut self, warp: u32, mask: u32) {
         self.land(warp, mask, |_, _| true);
     }
 
-    /// Lets one of the things happen that were started.
+    /// Executes one of the pending events.
     pub fn happen(&mut self, index: usize) {
         if index >= self.agents.events.len() {
             return;

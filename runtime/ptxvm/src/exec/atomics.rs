@@ -1,4 +1,4 @@
-//! atom, red: one lane after another, each a single step for every other thread
+//! atom, red: the lanes are processed one after another, each as a single step for every other thread
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -91,7 +91,7 @@ fn value(regs: &Regs, reg: Reg, lane: usize) -> u64 {
     }
 }
 
-/// Reads, changes and writes global memory as one step.
+/// Reads, updates and writes global memory atomically; returns the old value.
 fn step(env: &Env, op: &Atomic, at: u64, a: u64, b: u64) -> u64 {
     let memory = env.context.memory;
     let Some(allocation) = memory.find(at).and_then(|index| memory.allocations.get(index)) else { return 0 };
@@ -136,7 +136,7 @@ fn update(op: AtomicOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
         AtomicOp::Inc => u64::from(if x >= y { 0 } else { x + 1 }),
         AtomicOp::Dec => u64::from(if x == 0 || x > y { y } else { x - 1 }),
         AtomicOp::Add => match ty {
-            // Global f32 addition flushes subnormal numbers on the devices; here it does not, as with `.noftz`.
+            // On devices, global f32 addition flushes subnormal numbers; here it does not, as with `.noftz`.
             Ty::F32 => canonical(f32::from_bits(x) + f32::from_bits(y)).to_bits().into(),
             Ty::F64 => (f64::from_bits(old) + f64::from_bits(a)).to_bits(),
             Ty::F16 => u64::from(add(Half::F16, x as u16, y as u16, Finish::default())),

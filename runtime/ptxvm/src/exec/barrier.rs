@@ -6,16 +6,16 @@ use crate::decode::ops::{Barrier as BarrierOp, BarrierReduction};
 use crate::decode::program::Reg;
 use crate::report::Kind;
 
-/// Hardware barriers of a block.
+/// Number of hardware barriers of a block.
 const N_BARRIERS: usize = 16;
 
-/// A warp at a barrier.
+/// The arrival of a warp at a barrier.
 pub struct Arrival {
     id: u32,
     line: u32,
-    /// Threads expected, or all of the block.
+    /// Number of threads expected; `None` for all threads of the block.
     count: Option<u32>,
-    /// Threads that it stands for.
+    /// Number of threads that this arrival counts for.
     threads: u32,
     waits: bool,
     mask: u32,
@@ -26,10 +26,10 @@ pub struct Arrival {
 struct Phase {
     count: Option<u32>,
     threads: u32,
-    /// Warps that have arrived since the last completion.
+    /// Mask of the warps that have arrived since the last completion.
     arrived: u32,
     line: u32,
-    /// Warps to wake, with where their result goes.
+    /// Reductions to deliver: warp, lanes, operation and destination.
     results: Vec<(usize, u32, BarrierReduction, Reg)>,
     popc: u32,
     all: bool,
@@ -42,7 +42,7 @@ pub struct Barriers {
 }
 
 impl Warp {
-    /// What the warp brings to the barrier, or nothing when the instruction makes no sense.
+    /// Returns the arrival of the warp, or `None` if the operands are invalid.
     pub fn arrival(&mut self, env: &mut Env, op: &BarrierOp, line: u32, active: u32) -> Option<Arrival> {
         let first = active.trailing_zeros();
         let uniform = |reg: u32| {
@@ -113,7 +113,7 @@ impl Barriers {
         self.complete(warps, env, arrival.id);
     }
 
-    /// A warp has ended: barriers of the whole block no longer wait for it.
+    /// A warp has ended: barriers that expect the whole block no longer wait for it.
     pub fn left(&mut self, warps: &mut [Warp], env: &mut Env) {
         for id in 0..N_BARRIERS as u32 {
             if self.phases[id as usize].threads > 0 && self.phases[id as usize].count.is_none() {

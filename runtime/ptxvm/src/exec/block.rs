@@ -1,4 +1,4 @@
-//! One block: its warps take turns until all have ended or none can go on
+//! One block: its warps run in time slices until all have ended or none can continue
 
 use super::Context;
 use super::barrier::Barriers;
@@ -8,12 +8,12 @@ use crate::report::Kind;
 use crate::text::types::Space;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Longest turn of a warp, in instructions.
+/// Longest time slice of a warp, in instructions.
 const SLICE_MAX: u64 = 512;
-/// Answers of no that those who wait for an mbarrier get while nothing else happens, before it counts as a deadlock.
+/// How often mbarrier waits are answered with false while nothing else happens, before it counts as a deadlock.
 const REFUSALS_MAX: u32 = 8;
 
-/// Kept from block to block by a worker, so that registers are not allocated again.
+/// Reused by a worker for block after block, so that registers are not allocated again.
 pub struct Block {
     warps: Vec<Warp>,
     shared: Vec<u32>,
@@ -114,7 +114,7 @@ impl Block {
         self.warps.iter().any(|warp| matches!(warp.state, State::Waiting(..) | State::Polling(..)))
     }
 
-    /// The warps that can go on; those who wait for mbarriers look again after a phase has completed.
+    /// Collects the warps that can run. Warps waiting for mbarriers check again after any phase has completed.
     fn wake(&mut self, env: &Env, seen: &mut u64, ready: &mut Vec<usize>) {
         if *seen != env.mbarriers.completed {
             *seen = env.mbarriers.completed;
@@ -128,7 +128,7 @@ impl Block {
         ready.extend((0..self.warps.len()).filter(|i| self.warps[*i].state == State::Ready));
     }
 
-    /// The time limit of every wait for an mbarrier is over.
+    /// Ends every wait for an mbarrier, as if its time limit had passed.
     fn refuse(&mut self, ready: &mut Vec<usize>) {
         for (i, warp) in self.warps.iter_mut().enumerate() {
             if matches!(warp.state, State::Polling(..)) {
@@ -138,7 +138,7 @@ impl Block {
         }
     }
 
-    /// A `wgmma` is executed by all four warps of its warpgroup, and waited for.
+    /// Checks that every `wgmma` was executed by all four warps of its warpgroup and was waited for.
     fn check_warpgroups(&self, env: &mut Env) {
         for group in self.warps.chunks(4) {
             let most = group.iter().map(|warp| warp.products.issued).max().unwrap_or(0);
@@ -168,7 +168,7 @@ impl Block {
     }
 
     fn deadlock(&self, env: &mut Env) {
-        // Line, whether it is an mbarrier, number or offset, warps.
+        // Line, whether it is an mbarrier, barrier number or mbarrier offset, number of warps.
         let mut lines: Vec<(u32, bool, u32, u32)> = Vec::new();
         for warp in &self.warps {
             let (line, is_mbarrier, id) = match warp.state {

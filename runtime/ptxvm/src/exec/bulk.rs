@@ -1,4 +1,4 @@
-//! cp.async.bulk: ranges and boxes that move at a time of the device's own choice, and those who wait for them
+//! cp.async.bulk: copies of ranges and boxes that complete at a time of the device's choice, and waits for them
 
 use super::access::{Request, addresses, lanes};
 use super::agents::Event;
@@ -12,20 +12,21 @@ use crate::shadow::{Kind, Starter};
 use crate::tensor::{Piece, range};
 use crate::text::types::Space;
 
-/// Destinations of boxes in shared memory are multiples of it.
+/// Required alignment of boxes in shared memory.
 const BOX_ALIGN: u32 = 128;
 
-/// A copy under way.
+/// A copy in flight.
 #[derive(Debug)]
 pub struct Transfer {
     who: Who,
     pieces: Vec<Piece>,
-    /// Of a load: the mbarrier and what it is told. A store has the group of its thread.
+    /// The mbarrier of a load, and the bytes it reports there; `None` for a store, which belongs to a group of its
+    /// thread.
     barrier: Option<(u32, u32)>,
     group: u32,
-    /// What the source of a store held when it was started.
+    /// Contents of a store's source when it was started.
     began_with: Vec<[u32; 4]>,
-    /// What a store has read already.
+    /// Contents of a store's source, once they have been read.
     data: Option<Vec<[u32; 4]>>,
 }
 
@@ -35,13 +36,13 @@ impl Transfer {
     }
 }
 
-/// A generic or shared address as an offset.
+/// Converts a generic or shared address to an offset.
 fn offset(at: u64) -> u64 {
     if at >= SHARED_BASE { at.wrapping_sub(SHARED_BASE) } else { at }
 }
 
 impl Warp {
-    /// Every active lane starts a copy of its own.
+    /// Starts a copy for each active lane.
     pub fn bulk(&mut self, env: &mut Env, op: &Bulk, pc: u32, active: u32) {
         let line = env.context.program.code[pc as usize].line;
         let shared = addresses(&self.regs, &op.shared);
@@ -69,7 +70,7 @@ impl Warp {
         known
     }
 
-    /// What a lane's copy moves, and the bytes that its mbarrier is told of.
+    /// Returns the pieces that a lane's copy moves, and the bytes that it reports to its mbarrier.
     fn pieces_of(&self, env: &mut Env, who: Who, op: &Bulk, shared: u64) -> Option<(Vec<Piece>, u32)> {
         let lane = who.lane as usize;
         match &op.place {
@@ -121,7 +122,7 @@ impl Warp {
         inside
     }
 
-    /// The first bytes of a tensor map in a parameter or in global memory.
+    /// Returns the first bytes of a tensor map in a parameter or in global memory.
     fn object_at(&self, env: &Env, at: u64) -> [u8; 16] {
         let mut object = [0; 16];
         let within = at.wrapping_sub(PARAM_BASE);
@@ -141,12 +142,13 @@ impl Warp {
 impl Env<'_> {
     fn start_transfer(&mut self, who: Who, pc: u32, mut pieces: Vec<Piece>, barrier: Option<(u32, u32)>) {
         let kind = if barrier.is_some() { Kind::Read } else { Kind::Write };
-        // Bounds and counts of global memory first; the shadow sees pieces as they are.
+        // Bounds and counters of global memory first; the shadow checks each piece as it is.
         let shadow = self.shadow.take();
         for pieces in pieces.chunks_mut(32) {
             let whole = pieces.iter().enumerate().filter(|(_, piece)| piece.bytes > 0);
             let mask = whole.fold(0, |mask, (lane, _)| mask | 1 << lane);
-            // A part of a piece counts as its last byte: all of it lies in the tensor.
+            // If any piece is partial, only the first byte of each is checked and counted: all of a piece lies in the
+            // tensor.
             let at = std::array::from_fn(|lane| pieces.get(lane).map_or(0, |piece| piece.global));
             let full = pieces.iter().all(|piece| piece.bytes == 16 && piece.global.is_multiple_of(16));
             let bytes = if full { 16 } else { 1 };
@@ -187,7 +189,7 @@ impl Env<'_> {
         }
     }
 
-    /// The copy happens: a load tells its mbarrier.
+    /// Executes a copy. A load reports its bytes to its mbarrier.
     pub fn finish_transfer(&mut self, mut transfer: Transfer) {
         let (who, starter) = (transfer.who, transfer.starter());
         let Some((at, bytes)) = transfer.barrier else {
@@ -214,7 +216,7 @@ impl Env<'_> {
         self.update_mbarrier(who, at, true, |barrier| barrier.add_bytes(-i64::from(bytes)));
     }
 
-    /// A store has read its source: it may be overwritten.
+    /// Reads the source of a store, which may be overwritten afterwards.
     fn read_source(&mut self, transfer: &mut Transfer) {
         if transfer.data.is_some() {
             return;
@@ -237,7 +239,7 @@ impl Env<'_> {
         transfer.data = Some(data);
     }
 
-    /// 16 bytes of shared memory.
+    /// Returns 16 bytes of shared memory.
     pub fn shared_piece(&self, at: u32) -> [u32; 4] {
         std::array::from_fn(|i| self.shared.get(at as usize / 4 + i).copied().unwrap_or(0))
     }
@@ -269,7 +271,8 @@ impl Env<'_> {
         }
     }
 
-    /// `cp.async.bulk.wait_group`: stores of these lanes but the newest `left` groups are done, or have read their source.
+    /// `cp.async.bulk.wait_group`: completes all groups of stores of these lanes except the newest `left`. With `read`,
+    /// the stores only read their sources.
     pub fn bulk_wait(&mut self, warp: u32, mask: u32, left: u32, read: bool) {
         for lane in lanes(mask) {
             let who = Who { warp, lane: lane as u32, line: 0 };
@@ -290,7 +293,7 @@ impl Env<'_> {
         }
     }
 
-    /// The block has ended: what is under way must not need its shared memory.
+    /// Ends a block: copies in flight must no longer need its shared memory.
     pub fn end_transfers(&mut self) {
         let loads = self.agents.take_loads();
         for transfer in std::mem::take(&mut self.agents.stores).into_iter().chain(loads) {

@@ -1,4 +1,4 @@
-//! The world of one block while it runs: shared memory, shadow, findings, counts
+//! The environment of a running block: shared memory, shadow, findings, counters
 
 use super::Context;
 use super::agents::Agents;
@@ -19,15 +19,15 @@ pub struct Env<'a> {
     pub agents: Agents,
     pub mbarriers: Mbarriers,
     pub problems: Vec<Problem>,
-    /// Warp instructions of this block so far, which is also its clock.
+    /// Number of warp instructions executed by this block, which is also its clock.
     pub clock: u64,
-    /// Operands of the last product, kept for its room.
+    /// Operands of the last matrix product, kept to reuse the allocation.
     pub fragments: Vec<[u32; 32]>,
-    /// The last allocation that was found, by low bits of the instruction.
+    /// The allocation found last, by the low bits of the instruction's number.
     pub hints: [u32; 16],
 }
 
-/// `(1, 2, 0)` of a number in row order.
+/// Formats an index in row order as `(1, 2, 0)`.
 pub fn position(index: u64, extents: [u32; 3]) -> String {
     let [x, y, _] = extents.map(|extent| u64::from(extent).max(1));
     format!("({}, {}, {})", index % x, index / x % y, index / x / y)
@@ -68,13 +68,13 @@ impl<'a> Env<'a> {
     }
 
     pub fn note(&mut self, kind: Kind, line: u32, count: u64, message: impl FnOnce(&Self) -> String) {
-        // The text is formed while `self` is borrowed whole, so the collector steps out meanwhile.
+        // The message is formatted while all of `self` is borrowed, so the collector is moved out meanwhile.
         let mut notes = std::mem::take(self.notes);
         notes.add(kind, line, self.block, count, || format!("`{}`: {}", self.context.text(line), message(self)));
         *self.notes = notes;
     }
 
-    /// A finding about one lane.
+    /// Adds a finding about one lane.
     pub fn note_lane(&mut self, kind: Kind, line: u32, warp: u32, lane: u32, what: impl FnOnce(&Self) -> String) {
         self.note(kind, line, 1, |env| format!("{} {}", env.thread(warp, lane), what(env)));
     }
@@ -86,7 +86,7 @@ impl<'a> Env<'a> {
         }
     }
 
-    /// Where an address is, in the words of a finding.
+    /// Describes an address for a finding.
     pub fn place(&self, space: Space, address: u64) -> String {
         match space {
             Space::Shared => self.shared_place(address),
@@ -108,7 +108,8 @@ impl<'a> Env<'a> {
         }
     }
 
-    /// Turns what the shadow memory said about the last access into findings. Overlaps come back through `overlap`.
+    /// Converts the problems that the shadow found in the last access to findings. Overlaps for which `benign` returns
+    /// true are dropped.
     pub fn note_problems(&mut self, space: Space, warp: u32, line: u32, benign: impl Fn(u32, u32) -> bool) {
         if self.problems.is_empty() {
             return;

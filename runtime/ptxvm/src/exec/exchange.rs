@@ -1,4 +1,4 @@
-//! shfl, vote, match, redux, mma: instructions of whole warps
+//! shfl, vote, match, redux, mma: instructions of a whole warp
 
 use super::access::lanes;
 use super::env::Env;
@@ -9,7 +9,8 @@ use crate::report::Kind;
 use crate::units::shuffle::{Vote, match_all, match_any, redux, shfl, vote};
 
 impl Warp {
-    /// Lanes named by the member masks of the active lanes must all be here. Gives the mask of the first lane.
+    /// Checks that the active lanes agree on the member mask, and that all members execute the instruction. Returns the
+    /// active members.
     pub fn converge(&mut self, env: &mut Env, members: u32, line: u32, active: u32) -> u32 {
         if active == 0 {
             return 0;
@@ -35,7 +36,7 @@ impl Warp {
         first & active
     }
 
-    /// `.sync.aligned` without a mask: every lane of the warp that has not exited.
+    /// `.sync.aligned` without a mask: checks that all 32 lanes execute the instruction. Returns false if none does.
     pub fn converge_all(&mut self, env: &mut Env, line: u32, active: u32) -> bool {
         if active == 0 {
             return false;
@@ -164,7 +165,7 @@ fn wide(regs: &Regs, reg: Reg) -> [u64; 32] {
     }
 }
 
-/// One register of a fragment as one or two words.
+/// Appends one register of a fragment as one or two words.
 fn fetch(regs: &Regs, reg: Reg, into: &mut Vec<[u32; 32]>) {
     match reg.bank {
         Bank::Double => {

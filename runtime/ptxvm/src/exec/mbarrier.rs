@@ -1,6 +1,6 @@
-//! mbarrier: arrivals and bytes that are expected  =>  phases, and answers to those who wait
+//! mbarrier: expected arrivals and bytes  =>  completed phases, and the results of waits
 //!
-//! Instructions on barriers of another block of the cluster do not occur: a cluster is one block.
+//! A cluster is one block, so mbarriers of other blocks are never accessed.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use crate::report::Kind as Finding;
 use crate::shadow::{Kind, Place, Scope};
 use crate::text::types::Space;
 
-/// Bytes of an mbarrier.
+/// Size of an mbarrier in bytes.
 const BYTES: u32 = 8;
-/// Largest count of arrivals, and of bytes that are under way (PTX ISA, "mbarrier object").
+/// Maximum number of arrivals, and of bytes in flight (PTX ISA, "mbarrier object").
 const COUNT_MAX: u32 = (1 << 20) - 1;
 
 #[derive(Clone, Debug)]
 pub struct Mbarrier {
     expected: u32,
     pending: u32,
-    /// Bytes that are expected and have not arrived; less than 0 if they arrived before they were expected.
+    /// Bytes expected but not yet arrived; negative if they arrived before they were expected.
     bytes: i64,
-    /// Phases that have completed.
+    /// Number of completed phases.
     phase: u32,
 }
 
@@ -33,9 +33,9 @@ pub struct Mbarrier {
 #[derive(Debug, Default)]
 pub struct Mbarriers {
     known: BTreeMap<u32, Mbarrier>,
-    /// Grows whenever somebody who waits should look again.
+    /// Incremented whenever waiting warps should check again.
     pub completed: u64,
-    /// Grows with every arrival and every count of bytes.
+    /// Incremented with every change of arrivals or bytes.
     pub updates: u64,
 }
 
@@ -71,7 +71,7 @@ impl Mbarrier {
         }
     }
 
-    /// Ends the phase if nothing is missing.
+    /// Completes the phase if nothing is missing.
     fn settle(&mut self) -> bool {
         let done = self.pending == 0 && self.bytes == 0;
         if done {
@@ -96,7 +96,7 @@ impl Mbarriers {
         self.known.get(&at)
     }
 
-    /// An mbarrier that shares bytes with a range.
+    /// Returns the offset of an mbarrier that overlaps a byte range.
     pub fn overlapping(&self, at: u64, bytes: u32) -> Option<u32> {
         let end = u32::try_from(at.saturating_add(u64::from(bytes))).unwrap_or(u32::MAX);
         let (found, _) = self.known.range(..end).next_back()?;
@@ -104,7 +104,7 @@ impl Mbarriers {
     }
 }
 
-/// What one thread does to one mbarrier.
+/// The thread that executes an operation, and its line.
 #[derive(Clone, Copy, Debug)]
 pub struct Who {
     pub warp: u32,
@@ -113,7 +113,7 @@ pub struct Who {
 }
 
 impl Env<'_> {
-    /// Changes an mbarrier and ends its phase if that is due; the access itself has been checked.
+    /// Changes an mbarrier, and completes its phase if nothing is missing. The access itself has already been checked.
     pub fn update_mbarrier(
         &mut self,
         who: Who,
@@ -140,7 +140,7 @@ impl Env<'_> {
         }
     }
 
-    /// Ordinary accesses to an mbarrier are undefined.
+    /// Reports accesses to mbarriers by other instructions, which are undefined.
     pub fn check_mbarriers(&mut self, rq: &Request, at: &[u64; 32]) {
         let wrong = where_lanes(rq.mask, |lane| self.mbarriers.overlapping(at[lane], rq.bytes).is_some());
         self.note_lanes(Finding::BarrierMisuse, rq.line, rq.warp, wrong, |env| {
@@ -151,7 +151,8 @@ impl Env<'_> {
 }
 
 impl Warp {
-    /// Gives the mbarrier that the warp must wait for, with the line; then nothing has changed.
+    /// Executes an mbarrier instruction. If the warp must wait, returns the offset of the mbarrier and the line, and
+    /// changes nothing.
     pub fn mbarrier(&mut self, env: &mut Env, op: &MbarrierUse, pc: u32, active: u32) -> Option<(u32, u32)> {
         let line = env.context.program.code[pc as usize].line;
         let mut at = addresses(&self.regs, &op.address);
@@ -254,7 +255,7 @@ impl Warp {
                 PhaseOperand::State(state) => barrier.phase != self.regs.d[state as usize][lane] as u32,
             })
         });
-        // Now and then the answer is no at once, so that code which does not ask again shows itself.
+        // Some waits return false at once, which exposes code that does not retry.
         let at_once = env.clock.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0;
         if done == 0 && mask != 0 && !self.told_to_go_on && !at_once {
             return Some((at[mask.trailing_zeros() as usize & 31] as u32, line));
@@ -268,7 +269,7 @@ impl Warp {
                 shadow.observe(self.index, lane as u32, Place::Phase(at[lane] as u32), true, Scope::Block);
             }
         }
-        // Where there is no barrier nobody could ever go on.
+        // Lanes without a valid mbarrier get true, because they would wait forever.
         self.regs.set_pred(p, active, done | active & !mask);
         None
     }

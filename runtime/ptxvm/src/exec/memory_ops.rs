@@ -1,4 +1,4 @@
-//! ld, st, ldmatrix, stmatrix: registers  <=>  memory of every space
+//! ld, st, ldmatrix, stmatrix: registers  <=>  memory of every state space
 
 use super::access::{Data, Request, addresses, gather, lanes, scatter, split};
 use super::env::Env;
@@ -201,7 +201,7 @@ fn merge(mut into: Data, from: Data) -> Data {
     into
 }
 
-/// Element `i` of the loaded bytes goes to register `i`, extended as its type says.
+/// Writes element `i` of the loaded bytes to register `i`, extended according to the type.
 fn deliver(regs: &mut Regs, op: &Load, active: u32, data: &Data) {
     for (i, target) in op.to.iter().take(op.n as usize).enumerate() {
         let Some(reg) = target else { continue };

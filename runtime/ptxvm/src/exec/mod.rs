@@ -29,12 +29,12 @@ use env::Env;
 use notes::Notes;
 use tally::Tally;
 
-/// Local memory of all threads of a block.
+/// Maximum local memory of all threads of a block.
 const LOCAL_BYTES_MAX: u64 = 1 << 30;
-/// Registers of all threads of a block: virtual ones, so more than any GPU has.
+/// Maximum size of the registers of all threads of a block. They are virtual, so it is larger than on any GPU.
 const REGISTER_BYTES_MAX: u64 = 1 << 30;
 
-/// What all blocks of a launch share.
+/// State shared by all blocks of a launch.
 pub(crate) struct Context<'a> {
     pub module: &'a Inner,
     pub program: &'a Program,
@@ -46,19 +46,20 @@ pub(crate) struct Context<'a> {
     pub symbols: Vec<u64>,
     pub n_threads: u32,
     pub shared_bytes: u32,
-    /// Warp instructions so far; blocks add theirs from time to time.
+    /// Number of warp instructions executed; blocks add theirs from time to time.
     pub spent: AtomicU64,
-    /// Nobody goes on: a trap, too many instructions, or the caller's word.
+    /// Set to stop all blocks: by a trap, by too many instructions, or at the caller's request.
     pub halt: AtomicBool,
 }
 
-/// Executes every block of the launch. Findings do not stop it: a load out of bounds gives 0 and a store is dropped.
-/// An error means that nothing ran: unknown entry, wrong parameters, impossible grid.
+/// Executes all blocks of a launch. Findings do not stop it, apart from a trap and the instruction limit; a load out of
+/// bounds returns 0, and a store out of bounds is dropped. Errors mean that nothing ran: unknown entry, wrong
+/// parameters, impossible grid.
 pub fn run(module: &Module, memory: &mut Memory, launch: &Launch, options: &Options) -> Result<Report, Error> {
     run_while(module, memory, launch, options, &|| true)
 }
 
-/// As [`run`], and asks `go_on` every few hundred warp instructions: once it says no, the launch ends where it is.
+/// Like [`run`], but calls `go_on` every few hundred warp instructions and stops the launch once it returns false.
 pub fn run_while(
     module: &Module,
     memory: &mut Memory,
@@ -189,7 +190,7 @@ impl Context<'_> {
         self.module.lines.get(line.wrapping_sub(1) as usize).map_or("", String::as_str)
     }
 
-    /// `0x…, byte 12 of `x` (1024 bytes)`, or what the address is near to.
+    /// Describes an address by its allocation, or by the nearest one.
     pub fn place(&self, address: u64) -> String {
         if let Some(at) = self.memory.find(address) {
             let found = &self.memory.allocations[at];

@@ -1,4 +1,4 @@
-//! Findings of the blocks of one worker, merged by kind and line
+//! The findings of the blocks of one worker, merged by kind and line
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,12 +7,12 @@ use crate::report::{Finding, Kind};
 
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// The block of the first occurrence decides whose message stays.
+    /// The finding of each line and kind, with the lowest block that has it, whose message is kept.
     found: BTreeMap<(u32, Kind), (u64, Finding)>,
 }
 
 impl Notes {
-    /// The message is written only for the first occurrence.
+    /// Adds occurrences of a finding. The message is formatted only if it is kept.
     pub fn add(&mut self, kind: Kind, line: u32, block: u64, count: u64, message: impl FnOnce() -> String) {
         match self.found.entry((line, kind)) {
             Entry::Vacant(entry) => {

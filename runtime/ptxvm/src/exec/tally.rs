@@ -1,4 +1,4 @@
-//! Counts of one worker, by instruction and by allocation; sums, so the order of blocks does not matter
+//! The counters of one worker, by instruction and by allocation; they are sums, so the order of blocks does not matter
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ pub struct Count {
 
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Per instruction of the program.
+    /// Per instruction of the program, like `global` and `shared`.
     pub counts: Vec<Count>,
     pub global: Vec<Traffic>,
     pub shared: Vec<SharedCounters>,
-    /// Per allocation: loads, stores.
+    /// Loads and stores of each allocation.
     pub allocations: Vec<[Traffic; 2]>,
 }
 

@@ -1,4 +1,4 @@
-//! One warp: its registers, the stack of diverged lanes, and the loop over instructions
+//! One warp: its registers, the stack of diverged paths, and the interpreter loop
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,30 +11,30 @@ use crate::memory::{LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW_BYTES};
 use crate::report::Kind;
 use crate::text::types::Space;
 
-/// Lanes that go the same way until they meet others.
+/// Lanes that execute together until they reconverge with others.
 #[derive(Clone, Copy, Debug)]
 struct Path {
     pc: u32,
     mask: u32,
-    /// Where the path ends and the one below it goes on.
+    /// Instruction at which the path ends; the path below it on the stack continues there.
     meet: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Ready,
-    /// At barrier `id`, in this line.
+    /// Waits at this barrier, in this line.
     Waiting(u32, u32),
-    /// For a phase of the mbarrier at this offset, in this line.
+    /// Waits for a phase of the mbarrier at this offset, in this line.
     Polling(u32, u32),
     Done,
 }
 
-/// Why a warp gave up its turn.
+/// The reason why a warp stopped running.
 pub enum Stop {
     Slice,
     Barrier(Arrival),
-    /// An mbarrier that has not completed its phase, and the line.
+    /// Offset of an mbarrier whose phase has not completed, and the line.
     Mbarrier(u32, u32),
     Done,
     Halt,
@@ -46,11 +46,11 @@ pub struct Warp {
     /// Lanes that have not exited.
     pub live: u32,
     pub state: State,
-    /// Per lane in turn, `local_bytes` each.
+    /// Local memory: `local_bytes` for each lane, one lane after another.
     pub local: Vec<u32>,
-    /// Per byte of local memory, whether it was written; one bit each.
+    /// One bit per byte of local memory, set if it was written.
     pub local_written: Vec<u32>,
-    /// The next wait for an mbarrier is answered, with no if need be: its time is over.
+    /// The next mbarrier wait returns at once, possibly with false, because its time limit counts as passed.
     pub told_to_go_on: bool,
     pub products: Products,
     paths: Vec<Path>,
@@ -79,7 +79,7 @@ impl Warp {
         }
     }
 
-    /// Ready to run another block.
+    /// Resets the warp for another block.
     pub fn start(&mut self, env: &Env) {
         let program = env.context.program;
         let left = env.context.n_threads - self.index * 32;
@@ -92,7 +92,7 @@ impl Warp {
         self.written.clear();
         self.written.resize(program.tracked.len(), 0);
         if !program.tracked.is_empty() {
-            // What the block before left behind must not show.
+            // Values left behind by the previous block must not be visible.
             self.regs.w.fill([0; 32]);
             self.regs.d.fill([0; 32]);
             self.regs.p.fill(0);
@@ -131,7 +131,7 @@ impl Warp {
         program.code.get(pc as usize).map_or(0, |instr| instr.line)
     }
 
-    /// Runs until something stops it, at most `slice` instructions.
+    /// Runs at most `slice` instructions, until something stops the warp.
     pub fn run(&mut self, env: &mut Env, slice: u64) -> Stop {
         let program = env.context.program;
         let end = env.clock + slice;
@@ -193,7 +193,7 @@ impl Warp {
         }
     }
 
-    /// Everything but operations on lanes. `None`: go on with the next instruction.
+    /// Executes any instruction except lane operations. `None` means to continue with the next instruction.
     fn step(&mut self, env: &mut Env, instr: &Instr, pc: u32, active: u32, mask: u32) -> Option<Step> {
         match &instr.op {
             Op::Lanes(_) | Op::Nop => None,
@@ -314,7 +314,7 @@ impl Warp {
             }),
             Op::Mbarrier(op) => {
                 let (at, line) = self.mbarrier(env, op, pc, active)?;
-                // It looks again later, which is still one instruction.
+                // The instruction is retried later, but counts only once.
                 let count = &mut env.tally.counts[pc as usize];
                 count.warp -= 1;
                 count.thread -= u64::from(active.count_ones());
@@ -345,12 +345,12 @@ impl Warp {
         }
     }
 
-    /// Lanes of the running path go to different places; they meet at the branch's post-dominator.
+    /// Splits the running path by branch target; its lanes reconverge at the branch's post-dominator.
     fn diverge(&mut self, env: &Env, pc: u32, mask: u32, next: &[u32; 32]) {
         let meet = env.context.program.meets.get(pc as usize).copied().unwrap_or(NONE);
         let Some(path) = self.paths.last_mut() else { return };
         if path.meet == meet {
-            // The path below waits at the same place: this one is replaced by its parts.
+            // The path below continues at the same instruction, so this path is replaced by its parts.
             self.paths.pop();
         } else {
             path.pc = meet;
@@ -367,7 +367,7 @@ impl Warp {
         }
     }
 
-    /// Lanes exit.
+    /// Ends the given lanes.
     fn leave(&mut self, env: &mut Env, lanes: u32) {
         self.live &= !lanes;
         for path in &mut self.paths {
@@ -397,7 +397,7 @@ impl Warp {
 }
 
 enum Step {
-    /// The path has changed.
+    /// The stack of paths has changed.
     Path,
     Stop(Stop),
 }

@@ -1,8 +1,8 @@
-//! wgmma: products that run beside their warp  =>  sums, and what must not be touched until they were waited for
+//! wgmma: asynchronous matrix products  =>  accumulators, and operands that must not be accessed before the wait
 //!
-//! The result is computed at once; registers and shared memory count as in use until the wait, so that whoever looks
-//! at them earlier is reported. Each warp of a warpgroup computes its own rows; that all four take part is checked when
-//! the block ends.
+//! The result is computed at once; registers and shared memory count as in use until the wait, so that accesses before
+//! it are reported. Each warp of a warpgroup computes its own rows; whether all four take part is checked when the
+//! block ends.
 
 use super::access::Request;
 use super::env::Env;
@@ -15,20 +15,20 @@ use crate::text::types::Space;
 use crate::units::Lanes;
 use crate::units::wgmma::{Descriptor, Major, Piece, ROWS, Scale, elements, pieces_of_registers};
 
-/// What one warp has under way.
+/// Matrix products of one warp that are in flight.
 #[derive(Debug, Default)]
 pub struct Products {
-    /// `wgmma.fence` was executed.
+    /// Whether a `wgmma.fence` was executed.
     fenced: bool,
-    /// Groups that were committed, and those that were waited for.
+    /// Number of committed groups; `done` is the number of groups waited for.
     committed: u32,
     done: u32,
-    /// Per register of a product: the group that uses it, from 1, and whether for sums.
+    /// Per register of a product: the last group that uses it, numbered from 1, and whether as an accumulator.
     busy: Vec<(u32, bool)>,
-    /// Per register of a product: written by another instruction since the last `wgmma.fence`.
+    /// Per register of a product: whether another instruction has written it since the last `wgmma.fence`.
     written: Vec<bool>,
     reads: Vec<Reads>,
-    /// Products so far, and the line of the last one.
+    /// Number of products executed; `line` is that of the last one.
     pub issued: u64,
     pub line: u32,
 }
@@ -39,7 +39,7 @@ struct Reads {
     group: u32,
     pc: u32,
     line: u32,
-    /// Places, and what was there.
+    /// Offsets, and the contents when the product was issued.
     pieces: Vec<(u32, Piece)>,
 }
 
@@ -68,7 +68,7 @@ impl Products {
 }
 
 impl Warp {
-    /// An instruction other than a product touches registers of products.
+    /// Checks an instruction other than a product that accesses registers of products.
     #[cold]
     pub fn check_products(&mut self, env: &mut Env, instr: &Instr, active: u32) {
         if active == 0 {
@@ -122,7 +122,7 @@ impl Warp {
         }
     }
 
-    /// Whether the sums so far are added, which all lanes say alike.
+    /// Whether the previous values of the accumulators are added. All lanes must agree.
     pub fn scale_d(&self, env: &mut Env, op: &WgmmaMultiply, line: u32, active: u32) -> bool {
         let holds = (self.regs.p[op.scale_d.0 as usize] ^ 0u32.wrapping_sub(u32::from(op.scale_d.1))) & active;
         if holds != 0 && holds != active {
@@ -133,7 +133,8 @@ impl Warp {
         holds != 0
     }
 
-    /// Registers of a product: after a fence, and of no other product but for sums that go on.
+    /// Claims the registers of a product. They must not have been written since the last fence, nor be in use by
+    /// another product, except as an accumulator in both.
     fn claim_registers(&mut self, env: &mut Env, instr: &Instr, active: u32) {
         let line = instr.line;
         if !self.products.fenced {
@@ -204,7 +205,8 @@ impl Warp {
         (offsets, mask)
     }
 
-    /// `wgmma.wait_group`: all groups but the newest `left` are done. What they read counts as read until now.
+    /// `wgmma.wait_group`: completes all groups except the newest `left`. Their shared operands count as read until
+    /// now.
     pub fn wgmma_wait(&mut self, env: &mut Env, line: u32, active: u32, left: u32) {
         if !self.converge_all(env, line, active) {
             return;

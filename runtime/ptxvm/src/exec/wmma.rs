@@ -1,7 +1,7 @@
 //! wmma.load, wmma.store, wmma.mma: the elements of each lane  <=>  memory, in pieces of up to 16 bytes
 //!
-//! The layout of fragments is this simulator's own, so that its sectors and wavefronts are those of an even spread
-//! over the lanes, not of a particular device.
+//! The layout of fragments is the simulator's own: elements are spread evenly over the lanes. Sectors and wavefronts
+//! are counted for this layout, not for that of a particular device.
 
 use super::access::{Request, addresses, split};
 use super::env::Env;

@@ -9,11 +9,11 @@ use super::log::{Log, Me};
 use super::page::{Bits, PAGE_BYTES, Page, Run, bit_problem, reads, word_of, writes};
 use super::{Access, Kind, Launch, Other, Place, Problem, ProblemKind, Scope};
 
-/// Problems of one kind that are reported of one instruction.
+/// Maximum number of problems of one kind that are reported for one instruction.
 const PROBLEMS_MAX: usize = 4;
 const NO_PAGE: u32 = u32::MAX;
 
-/// The shadow of one block while it runs. Offsets and addresses are in bounds and aligned; what is not is ignored.
+/// The shadow of one running block. Offsets and addresses must be in bounds and aligned; others are ignored.
 #[derive(Debug)]
 pub struct Block<'a> {
     launch: &'a Launch<'a>,
@@ -36,7 +36,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// A load, store or atomic of shared memory; the first few problems are appended.
+    /// Checks a load, store or atomic access to shared memory. Only the first few problems are appended.
     pub fn shared(&mut self, access: &Access, offsets: &[u32; 32], problems: &mut Vec<Problem>) {
         let Some(first) = lowest(access.mask).filter(|_| is_valid(access)) else { return };
         let call = self.call(access);
@@ -51,7 +51,7 @@ impl<'a> Block<'a> {
         self.lanes(&call, Space::Shared, &offsets.map(u64::from), access.mask, problems);
     }
 
-    /// The same for global memory.
+    /// Like `shared`, for global memory.
     pub fn global(&mut self, access: &Access, addresses: &[u64; 32], problems: &mut Vec<Problem>) {
         let Some(first) = lowest(access.mask).filter(|_| is_valid(access)) else { return };
         let call = self.call(access);
@@ -66,7 +66,8 @@ impl<'a> Block<'a> {
         self.lanes(&call, Space::Global, addresses, access.mask, problems);
     }
 
-    /// `cp.async` issued: `access.bytes` per lane to shared offsets `to`, of which `from_bytes[lane]` come from `from`.
+    /// Starts a `cp.async` of `access.bytes` per lane to shared offsets `to`; `from_bytes[lane]` of them come from
+    /// `from`.
     pub fn copy_start(
         &mut self,
         access: &Access,
@@ -102,7 +103,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Copies of the lanes delivered (`wait_group`): each counts as a write by its thread now. `line` is the copy's.
+    /// Completes copies of the lanes (`wait_group`): each now counts as a write by its thread, in the copy's line.
     pub fn copy_land(&mut self, access: &Access, to: &[u32; 32], from: &[u64; 32], from_bytes: &[u32; 32]) {
         if !is_valid(access) {
             return;
@@ -123,29 +124,29 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// A converged `.sync` instruction that orders the lanes of `mask`.
+    /// Records a converged `.sync` instruction that orders the lanes of `mask`.
     pub fn warp_sync(&mut self, warp: u32, mask: u32) {
         self.clocks.warp_sync(warp, mask);
     }
 
-    /// `bar.sync` (waits) or `bar.arrive` (does not) on a barrier 0..15.
+    /// Records a `bar.sync` (`waits`) or a `bar.arrive` at barrier 0 to 15.
     pub fn arrive(&mut self, barrier: u32, warp: u32, mask: u32, waits: bool) {
         self.clocks.arrive(barrier, warp, mask, waits);
     }
 
-    /// The barrier has all its arrivals; those who wait go on.
+    /// Records that a barrier has all its arrivals, so that the waiting lanes continue.
     pub fn complete(&mut self, barrier: u32) {
         if self.clocks.complete(barrier) && self.log.barrier() {
             self.forget();
         }
     }
 
-    /// Lanes that end. What they did counts as done before every later barrier.
+    /// Records lanes that exit. Their accesses are ordered before every later barrier.
     pub fn exit(&mut self, warp: u32, mask: u32) {
         self.clocks.exit(warp, mask);
     }
 
-    /// `fence`/`membar`.
+    /// Records a `fence` or `membar`.
     pub fn fence(&mut self, warp: u32, mask: u32, scope: Scope) {
         self.clocks.fence(warp, mask);
         if scope == Scope::Device {
@@ -153,7 +154,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Call BEFORE the value is written by an `atom`, `red`, `st.relaxed/release/volatile`. `rmw`: not a plain store.
+    /// To be called before an `atom`, `red` or `st.relaxed/release/volatile` writes its value. `rmw` is false for
+    /// stores.
     pub fn publish(&mut self, warp: u32, lane: u32, place: Place, release: bool, rmw: bool, scope: Scope) {
         self.clocks.publish(warp, lane, place, release, rmw);
         if let (Place::Global(address), Scope::Device) = (place, scope) {
@@ -161,7 +163,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Call AFTER the value is read by an `atom`, `ld.relaxed/acquire/volatile`.
+    /// To be called after an `atom` or `ld.relaxed/acquire/volatile` has read its value.
     pub fn observe(&mut self, warp: u32, lane: u32, place: Place, acquire: bool, scope: Scope) {
         self.clocks.observe(warp, lane, place, acquire);
         if let (Place::Global(address), Scope::Device) = (place, scope) {
@@ -169,7 +171,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Accesses of the asynchronous proxy, up to 16 bytes each: whether what they meet was fenced.
+    /// Checks accesses of the asynchronous proxy, up to 16 bytes per lane: the bytes must have been fenced after a
+    /// write.
     pub fn check_fenced(&mut self, access: &Access, offsets: &[u32; 32], problems: &mut Vec<Problem>) {
         for lane in lanes_of(access.mask) {
             let Some((page, (word, bits))) = self.pages.shared(offsets[lane], access.bytes) else { continue };
@@ -189,7 +192,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// See [`Clocks::complete_phase`].
+    /// Completes a phase of an mbarrier, see [`Clocks::complete_phase`].
     pub fn complete_phase(&mut self, at: u32) {
         self.clocks.complete_phase(at);
     }
@@ -199,7 +202,7 @@ impl<'a> Block<'a> {
         self.clocks.forget_phases(at);
     }
 
-    /// The block has ended: hands what it touched to the launch.
+    /// Ends the block, and passes its accesses to global memory to the launch.
     pub fn finish(mut self) {
         let touched = self.pages.take_touched();
         self.launch.merge_last(self.device.segment(), touched);
@@ -215,13 +218,14 @@ impl<'a> Block<'a> {
         Call { entry: self.log.entry(access, epoch), access: *access, atomic }
     }
 
-    /// Clears every stamp: the accesses so far count as ordered before what comes.
+    /// Clears every stamp: the accesses so far count as ordered before all later ones.
     fn forget(&mut self) {
         self.pages.slab.iter_mut().take(self.pages.n_used).for_each(Page::clear_stamps);
         self.log.restart();
     }
 
-    /// Looks whether a read finds initialised bytes, and marks what a write initialises.
+    /// Marks the bytes of a write as initialised. Returns false, and marks nothing, if a read finds uninitialised bytes
+    /// or the range is not inside one allocation.
     fn initialised(&mut self, call: &Call, at: u64, bytes: u64) -> bool {
         let Some(region) = self.pages.region(self.launch, at) else { return false };
         let offset = at - region.address;
@@ -234,7 +238,7 @@ impl<'a> Block<'a> {
         true
     }
 
-    /// Consecutive lanes at consecutive addresses, page by page.
+    /// Handles consecutive lanes at consecutive addresses, page by page.
     fn run(&mut self, call: &Call, space: Space, start: u64, first: u32, n_lanes: u32, problems: &mut Vec<Problem>) {
         let (each, kind) = (call.access.bytes, call.access.kind);
         let (mut lane, last) = (first, first + n_lanes);
@@ -247,7 +251,7 @@ impl<'a> Block<'a> {
             let done = match self.pages.get(space, at) {
                 None => true,
                 Some(page) => {
-                    // An access of the whole warp is noted as one, under its first lane.
+                    // A collective access is recorded once, under the first lane.
                     let (who, each) = if call.access.collective { (0, n * each) } else { (lane, each) };
                     let run = Run {
                         start: in_page,
@@ -279,7 +283,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Lanes anywhere; neighbours at one address are taken together.
+    /// Handles lanes at arbitrary addresses; except for plain writes, consecutive lanes at one address are combined.
     fn lanes(&mut self, call: &Call, space: Space, at: &[u64; 32], mask: u32, problems: &mut Vec<Problem>) {
         let mut seen = 0u64;
         let mut rest = mask;
@@ -308,7 +312,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Lanes at one address.
+    /// Handles lanes at one address.
     #[inline]
     pub(super) fn one(&mut self, call: &Call, target: Target, problems: &mut Vec<Problem>) {
         let Target { space, at, lanes } = target;
@@ -323,7 +327,7 @@ impl<'a> Block<'a> {
         }
         let in_page = (at % u64::from(PAGE_BYTES)) as u32;
         let is_shared = space == Space::Shared;
-        // An access of the whole warp is noted as one, under its first lane.
+        // A collective access is recorded once, under the first lane.
         let (who, whose) = if call.access.collective { (0, 1) } else { (lane, lanes) };
         let Some(page) = self.pages.get(space, at) else { return };
         let single = whose.is_power_of_two();
@@ -374,7 +378,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// One access with its entry in the log.
+/// An access with its log entry.
 pub(super) struct Call {
     access: Access,
     pub entry: u32,
@@ -393,14 +397,14 @@ pub(super) enum Space {
     Global,
 }
 
-/// The pages that a block has touched.
+/// The pages that a block has accessed.
 #[derive(Debug)]
 pub(super) struct Pages {
     slab: Vec<Page>,
     n_used: usize,
     shared: Vec<u32>,
     global: HashMap<u64, u32, PageHash>,
-    /// The page last used per low bits of its number.
+    /// Recently used pages of global memory: number and slab index, by the low bits of the number.
     recent: [(u64, u32); 64],
     region: usize,
 }
@@ -413,7 +417,7 @@ impl Default for Pages {
 }
 
 impl Pages {
-    /// As new, with the memory of another block's pages.
+    /// Resets the pages for another block, reusing their memory.
     fn reused(mut self, shared_bytes: u32) -> Self {
         self.shared.clear();
         self.shared.resize(shared_bytes.min(1 << 20).div_ceil(PAGE_BYTES) as usize, NO_PAGE);
@@ -485,7 +489,7 @@ impl Pages {
         launch.global.region(self.region)
     }
 
-    /// What was done to global memory since the last call, in order of the first touch.
+    /// Returns the accesses to global memory since the last call, by page in the order of first access.
     pub(super) fn take_touched(&mut self) -> Vec<Touched> {
         let mut touched = Vec::with_capacity(self.global.len());
         for page in self.slab.iter_mut().take(self.n_used) {
@@ -533,7 +537,7 @@ fn bits_where(holds: impl Fn(usize) -> bool) -> u32 {
     (0..32).map(|lane| u32::from(holds(lane)) << lane).sum()
 }
 
-/// The active lanes are neighbours and so are their addresses.
+/// Whether the active lanes are consecutive and access consecutive addresses.
 fn is_run(access: &Access, first: u32, n_lanes: u32, distance: impl Fn(usize) -> u32) -> bool {
     let shifted = access.mask >> first;
     if shifted.wrapping_add(1) & shifted != 0 {
@@ -543,7 +547,7 @@ fn is_run(access: &Access, first: u32, n_lanes: u32, distance: impl Fn(usize) ->
     lanes.fold(true, |all, lane| all & (distance(lane) == (lane as u32 - first) * access.bytes))
 }
 
-/// Aligned pieces of 1, 2, 4 or 8 bytes that make up a range.
+/// Splits a range into aligned pieces of 1, 2, 4 or 8 bytes.
 pub(super) fn pieces(at: u64, bytes: u32) -> impl Iterator<Item = (u64, u32)> {
     let (mut at, end) = (at, at.saturating_add(u64::from(bytes)));
     std::iter::from_fn(move || {

@@ -1,13 +1,13 @@
-//! bulk copies  =>  accesses of 16 bytes in the name of the thread that started them
+//! bulk copies  =>  accesses of 16 bytes, attributed to the thread that started the copy
 
 use super::block::{Block, Space, Target, pieces, report};
 use super::page::PAGE_BYTES;
 use super::{Access, Kind, Other, Problem, ProblemKind};
 
-/// Bytes of a piece.
+/// Size of a piece in bytes.
 const BYTES: u32 = 16;
 
-/// The thread that started a copy, and where.
+/// The thread that started a copy, and the line.
 #[derive(Clone, Copy, Debug)]
 pub struct Starter {
     pub warp: u32,
@@ -22,7 +22,7 @@ impl Starter {
 }
 
 impl Block<'_> {
-    /// A copy will write a piece of shared memory: until then it must not be touched.
+    /// A copy starts to write a piece of shared memory, which must not be accessed until it has landed.
     pub fn bulk_write_start(&mut self, starter: Starter, at: u32, problems: &mut Vec<Problem>) {
         self.unfenced(starter, at, problems);
         let call = self.call(&starter.access(Kind::Write, BYTES));
@@ -33,7 +33,7 @@ impl Block<'_> {
         }
     }
 
-    /// The piece has been written.
+    /// The write of a piece has completed.
     pub fn bulk_write_land(&mut self, starter: Starter, at: u32) {
         let call = self.call(&starter.access(Kind::Write, BYTES));
         if let Some((page, (word, bits))) = self.pages.shared(at, BYTES) {
@@ -44,7 +44,7 @@ impl Block<'_> {
         }
     }
 
-    /// A copy reads a piece of shared memory, from now on until it is read again at its wait.
+    /// A copy reads a piece of shared memory. Called at its start and again at its wait, since it may read in between.
     pub fn bulk_read(&mut self, starter: Starter, at: u32, is_start: bool, problems: &mut Vec<Problem>) {
         if is_start {
             self.unfenced(starter, at, problems);
@@ -61,7 +61,7 @@ impl Block<'_> {
         }
     }
 
-    /// A copy reads or writes part of a piece of global memory.
+    /// A copy reads or writes all or part of a piece of global memory.
     pub fn bulk_global(&mut self, starter: Starter, kind: Kind, at: u64, bytes: u32, problems: &mut Vec<Problem>) {
         for (at, bytes) in pieces(at, bytes) {
             self.global(&starter.access(kind, bytes), &[at; 32], problems);

@@ -1,18 +1,18 @@
-//! barriers, warp synchronisation, fences, atomics of one block  =>  who has seen which epoch of whom
+//! barriers, warp synchronisation, fences, atomics of one block  =>  the epochs that each thread has seen of others
 //!
-//! Every warp counts epochs; an epoch ends whenever lanes of the warp let others see what they did. What a thread
-//! knows is, per warp, the last epoch that it has seen of all lanes, and only where lanes went apart a value per lane.
-//! Lanes that know the same share one view, so a converged warp has exactly one.
+//! Every warp counts epochs; an epoch ends whenever lanes of the warp release their accesses to other threads. A view
+//! holds, per warp, the last epoch seen of all its lanes; values per lane are added only where the lanes differ. Lanes
+//! with equal views share one, so a converged warp has exactly one view.
 
 use std::collections::HashMap;
 
 use super::Place;
 
-/// The epochs a thread has seen. A thread's own past is known without a view.
+/// The epochs that a thread has seen. A thread's own past needs no view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
     warps: [u32; 32],
-    /// Where lanes of a warp differ: at least one lane beyond `warps`.
+    /// Epochs per lane, for warps with at least one lane beyond `warps`.
     lanes: Vec<(u32, [u32; 32])>,
 }
 
@@ -27,7 +27,7 @@ impl View {
         self.warps[warp as usize & 31] >= epoch
     }
 
-    /// Of an access that belongs to all lanes it is enough to have seen one of them.
+    /// For an access that belongs to all lanes, it is enough to have seen one of them.
     pub fn knows_any(&self, warp: u32, epoch: u32) -> bool {
         self.warps[warp as usize & 31] >= epoch
             || self.lanes.iter().any(|(w, lanes)| *w == warp && lanes.iter().any(|lane| *lane >= epoch))
@@ -64,13 +64,13 @@ struct Warp {
     existing: u32,
     exited: u32,
     epoch: u32,
-    /// An access was recorded in this epoch, or a lane learnt something, since the last full synchronisation.
+    /// Whether an access was recorded or a lane's view changed since the last full synchronisation.
     dirty: bool,
-    /// Lanes that know the same; the masks are a partition of `existing`.
+    /// Lanes with equal views; the masks are disjoint and cover all running lanes.
     groups: Vec<(u32, View)>,
-    /// What a lane's later atomic stores let others see, after its fence.
+    /// Views at the lanes' last fences, which their later relaxed stores release.
     fenced: Vec<Fenced>,
-    /// What a lane's atomic loads saw, to be known after its next fence.
+    /// Views that lanes read by relaxed loads, and acquire at their next fence.
     seen: Vec<(u32, View)>,
 }
 
@@ -86,7 +86,7 @@ struct Barrier {
     view: View,
     arrived: [u32; 32],
     waiting: Vec<(u32, u32)>,
-    /// Someone arrived who does not wait, so not everybody is ordered afterwards.
+    /// Whether a warp arrived without waiting, so that not all threads are ordered afterwards.
     released_only: bool,
 }
 
@@ -94,7 +94,7 @@ struct Barrier {
 pub(super) struct Clocks {
     warps: Vec<Warp>,
     barriers: HashMap<u32, Barrier>,
-    /// What atomic stores let the readers of a place see.
+    /// The views that atomic stores have released at each place.
     places: HashMap<Place, View>,
 }
 
@@ -118,7 +118,7 @@ impl Clocks {
         Clocks { warps, barriers: HashMap::new(), places: HashMap::new() }
     }
 
-    /// The epoch of an access of this warp now.
+    /// The current epoch of a warp, for an access that is recorded now.
     #[inline]
     pub fn epoch(&mut self, warp: u32) -> u32 {
         self.warps.get_mut(warp as usize).map_or(0, |warp| {
@@ -132,12 +132,12 @@ impl Clocks {
         let groups = &self.warps.get(warp as usize)?.groups;
         match groups.as_slice() {
             [(_, view)] => Some(view),
-            // A lane that has ended asks only in the name of its warp.
+            // An exited lane occurs only as a representative of its warp.
             many => many.iter().find(|(mask, _)| mask & (1 << (lane & 31)) != 0).or(many.first()).map(|(_, view)| view),
         }
     }
 
-    /// What all lanes of a warp know, where they know the same.
+    /// The view of all lanes of a warp, if they share one.
     pub fn converged(&self, warp: u32) -> Option<&View> {
         match self.warps.get(warp as usize)?.groups.as_slice() {
             [(_, view)] => Some(view),
@@ -178,13 +178,14 @@ impl Clocks {
         warp.next_epoch();
     }
 
-    /// True when every thread that still runs waited: then everything before is ordered before everything after.
+    /// Completes a barrier. Returns whether every running thread waited: then all earlier accesses are ordered before
+    /// all later ones.
     pub fn complete(&mut self, barrier: u32) -> bool {
         let Some(barrier) = self.barriers.remove(&barrier) else { return false };
         let arrived = |(warp, mask): (&Warp, &u32)| (mask | warp.exited) & warp.existing == warp.existing;
         let full = !barrier.released_only && self.warps.iter().zip(&barrier.arrived).all(arrived);
         if full {
-            // Older epochs are never asked for again, so the views start afresh.
+            // Older epochs are never compared again, so the views are reset.
             self.warps.iter_mut().for_each(|warp| {
                 warp.groups = vec![(warp.existing, View::default())];
                 warp.dirty = false;
@@ -236,20 +237,20 @@ impl Clocks {
             (Some(view), true) => self.places.entry(place).or_default().join(&view),
             (Some(view), false) => drop(self.places.insert(place, view)),
             (None, true) => {}
-            // A plain atomic store hides what earlier stores let its readers see.
+            // A relaxed store replaces what earlier stores released at the place.
             (None, false) if self.places.is_empty() => {}
             (None, false) => drop(self.places.remove(&place)),
         }
     }
 
-    /// A phase of an mbarrier has completed: whoever waits for it sees what all its arrivals released.
+    /// Completes a phase of an mbarrier: threads that wait for it see what all its arrivals released.
     pub fn complete_phase(&mut self, at: u32) {
         if let Some(view) = self.places.get(&Place::Arrivals(at)).cloned() {
             self.places.insert(Place::Phase(at), view);
         }
     }
 
-    /// The mbarrier starts afresh.
+    /// Resets an mbarrier.
     pub fn forget_phases(&mut self, at: u32) {
         self.places.remove(&Place::Arrivals(at));
         self.places.remove(&Place::Phase(at));
@@ -280,7 +281,7 @@ impl Warp {
         view
     }
 
-    /// The lanes of the mask know this view from now on.
+    /// Assigns a view to the lanes of the mask.
     fn regroup(&mut self, mask: u32, view: View) {
         let mask = mask & self.existing;
         if mask == 0 {
@@ -304,7 +305,7 @@ impl Warp {
             let mut joined = known.clone();
             joined.join(view);
             if joined != *known {
-                // Groups after this one are done; a regrouped one carries the view already.
+                // Groups after this one are done, and a regrouped one already includes the view.
                 self.regroup(learners, joined);
                 self.dirty = true;
             }

@@ -1,4 +1,4 @@
-//! footprints of blocks on pages of global memory  =>  races between blocks
+//! the accesses of blocks to pages of global memory  =>  races between blocks
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,12 +7,12 @@ use super::Crossing;
 use super::global::Seen;
 use super::page::{Bits, Foot, PAGE_BYTES};
 
-/// Races that are kept; the rest of a launch that is wrong throughout says nothing new.
+/// Maximum number of races that are kept; more would add no information.
 const CROSSINGS_MAX: usize = 256;
-/// Writing blocks that a page remembers by name.
+/// Maximum number of writing blocks that a page remembers individually.
 const WRITERS_MAX: usize = 3;
 
-/// What a block did to one page.
+/// The accesses of a block to one page.
 #[derive(Clone, Debug)]
 pub(super) struct Touched {
     pub page: u64,
@@ -21,12 +21,12 @@ pub(super) struct Touched {
     pub write_line: u32,
 }
 
-/// A part of a block's life between two synchronisations with other blocks.
+/// A part of a block's execution between two synchronisations with other blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Segment {
     pub block: u64,
     pub epoch: u32,
-    /// What the block had seen of others during the segment.
+    /// Epochs of other blocks that the block had seen during the segment.
     pub seen: Seen,
 }
 
@@ -42,12 +42,12 @@ pub(super) struct Cross {
 
 #[derive(Debug, Default)]
 struct CrossPage {
-    /// All blocks that are ordered with nobody.
+    /// Accesses of all blocks that synchronise with no other block.
     all: Foot,
     n_blocks: u32,
     first: Named,
     writers: Vec<(Named, Bits)>,
-    /// Footprints of blocks that synchronise, each with its segment.
+    /// Accesses of blocks that synchronise, with the index of their segment.
     parts: Vec<(u32, Touched)>,
     loads: u8,
     stores: u8,
@@ -61,7 +61,7 @@ struct Named {
 }
 
 impl Cross {
-    /// Footprints of a block that is not ordered with any other.
+    /// Adds the accesses of a block that is not ordered with any other block.
     pub fn merge(&mut self, block: u64, touched: Vec<Touched>) {
         for touch in touched {
             let Some(page) = page_of(&mut self.by_number, &mut self.pages, touch.page) else { continue };
@@ -74,7 +74,7 @@ impl Cross {
         }
     }
 
-    /// Footprints of one segment. Segments come in an order in which no segment is ordered before an earlier one.
+    /// Adds the accesses of one segment. No segment may be ordered before one that was added earlier.
     pub fn merge_synchronised(&mut self, segment: Segment, touched: Vec<Touched>) {
         let segment_idx = self.segments.len() as u32;
         for touch in touched {
@@ -105,7 +105,7 @@ impl Cross {
         std::mem::take(&mut self.crossings)
     }
 
-    /// Address of a page, distinct sectors loaded and stored.
+    /// Address of each page, and the numbers of distinct sectors loaded and stored.
     pub fn sectors(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let count = |bits: u8| u64::from(bits.count_ones());
         self.pages
@@ -169,7 +169,7 @@ fn crossing(block: u64, touch: &Touched, shared: Bits, other: Option<Named>, oth
     }
 }
 
-/// Bytes that both touch, at least one writing, not both atomically.
+/// Bytes accessed by both, at least once by a write, and not by both only atomically.
 fn conflict(mine: &Foot, other: &Foot) -> Bits {
     let plain = other.plain_read.or(other.plain_wrote);
     let any = other.read.or(other.wrote);
@@ -179,7 +179,7 @@ fn conflict(mine: &Foot, other: &Foot) -> Bits {
         .or(mine.read.and(other.plain_wrote))
 }
 
-/// Page numbers and stamps are spread by a multiplication each.
+/// A hash for page numbers and stamps: one multiplication per number.
 #[derive(Default)]
 pub(super) struct PageHasher(u64);
 

@@ -1,19 +1,19 @@
-//! fences and atomics of device scope  =>  what a block has seen of others
+//! fences and atomics of device scope  =>  the epochs of other blocks that a block has seen
 
 use super::block::Pages;
 use super::cross::Segment;
 use super::global::{Launch, Seen, join};
 
-/// One block among the others.
+/// The synchronisation state of one block with respect to the others.
 #[derive(Debug, Default)]
 pub(super) struct Device {
     block: u64,
-    /// Ends whenever the block lets others see what it did.
+    /// Incremented whenever the block releases its accesses to others.
     epoch: u32,
     seen: Seen,
-    /// What atomic stores after a fence let others see.
+    /// State at the last fence, which later relaxed stores release.
     fenced: Option<Seen>,
-    /// What atomic loads saw, to be known after the next fence.
+    /// State read by relaxed loads, acquired at the next fence.
     pending: Seen,
 }
 
@@ -55,7 +55,7 @@ impl Device {
         if !join(&mut seen, others) {
             return;
         }
-        // What was done before does not profit from what is seen now.
+        // Earlier accesses are not ordered by what is learnt now, so they form a segment of their own.
         pages.flush(launch, self.segment());
         self.seen = seen;
     }

@@ -1,4 +1,4 @@
-//! allocations, footprints of blocks  =>  initialised bytes, races between blocks, distinct sectors
+//! allocations, accesses of blocks  =>  initialised bytes, races between blocks, distinct sectors
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use super::init::Region;
 /// Epochs of other blocks that a block has seen.
 pub(super) type Seen = BTreeMap<u64, u32>;
 
-/// Initialised bytes of all allocations; as long-lived as the memory itself.
+/// Initialised bytes of all allocations; it lives as long as the memory.
 #[derive(Default, Debug)]
 pub struct Global {
-    /// In order of addresses.
+    /// Sorted by address.
     regions: Vec<Region>,
 }
 
@@ -23,7 +23,7 @@ impl Global {
         Self::default()
     }
 
-    /// `address` is a multiple of 256.
+    /// Adds an allocation; `address` must be a multiple of 256.
     pub fn alloc(&mut self, address: u64, bytes: u64) {
         let at = self.regions.partition_point(|region| region.address < address);
         self.regions.insert(at, Region::new(address, bytes));
@@ -33,14 +33,14 @@ impl Global {
         self.regions.retain(|region| region.address != address);
     }
 
-    /// The host wrote these bytes.
+    /// Marks bytes written by the host as initialised.
     pub fn host_write(&mut self, address: u64, bytes: u64) {
         if let Some(region) = self.find(address).and_then(|idx| self.regions.get(idx)) {
             region.mark(address - region.address, bytes);
         }
     }
 
-    /// A launch of `n_blocks` blocks, numbered 0..n_blocks and started in that order.
+    /// Starts a launch of `n_blocks` blocks, numbered from 0 and started in that order.
     pub fn launch(&self, n_blocks: u64) -> Launch<'_> {
         Launch {
             global: self,
@@ -51,7 +51,7 @@ impl Global {
         }
     }
 
-    /// The index of the allocation that holds the address.
+    /// Index of the allocation that contains the address.
     pub(super) fn find(&self, address: u64) -> Option<usize> {
         let idx = self.regions.partition_point(|region| region.address <= address).checked_sub(1)?;
         let region = self.regions.get(idx)?;
@@ -63,35 +63,35 @@ impl Global {
     }
 }
 
-/// What the blocks of one launch share; `&Launch` goes to every OS thread.
+/// State shared by the blocks of one launch; every OS thread has a reference to it.
 ///
-/// Blocks are ordered only through atomic operations and fences of device scope, and then as wholes: a release by any
-/// thread lets others see what the whole block has done so far, an acquire by any thread counts for the whole block,
-/// and what readers of a place see is never taken back by a later plain store. This errs towards no finding.
+/// Blocks are ordered only through atomic operations and fences of device scope, and only as a whole: a release by any
+/// thread publishes all accesses of its block so far, an acquire by any thread counts for its whole block, and a later
+/// plain store does not revoke what a place has published. The approximation may miss races but reports no false ones.
 #[derive(Debug)]
 pub struct Launch<'a> {
     pub(super) global: &'a Global,
     n_blocks: u64,
     state: Mutex<State>,
-    /// Places that carry an order between blocks: mostly none, and then nobody takes the lock for one.
+    /// Number of places that order blocks. It is usually 0, and then the lock is not taken to read one.
     n_places: AtomicUsize,
-    /// Pages of finished blocks, to be used again.
+    /// Pages of finished blocks, to be reused.
     spare: Mutex<Vec<Pages>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     cross: Cross,
-    /// Blocks that ended before a lower one, kept so that the report does not depend on who was first.
+    /// Blocks that ended before a lower-numbered one; they wait, so that the report does not depend on timing.
     waiting: BTreeMap<u64, Vec<Touched>>,
     next: u64,
-    /// Some block synchronised with others: footprints are compared as they come.
+    /// Whether a block has synchronised with others; then accesses are compared as they arrive.
     synchronised: bool,
     places: HashMap<u64, Seen>,
 }
 
 impl Launch<'_> {
-    /// After every block's `finish`.
+    /// Ends the launch. Must be called after every block's `finish`.
     pub fn finish(self) -> Outcome {
         let mut state = self.state.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         state.drain_all();
@@ -111,7 +111,7 @@ impl Launch<'_> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The last footprint of a block.
+    /// Adds the last accesses of a block.
     pub(super) fn merge_last(&self, segment: Segment, touched: Vec<Touched>) {
         let mut state = self.lock();
         if state.synchronised {
@@ -124,12 +124,12 @@ impl Launch<'_> {
         state.drain_ready();
     }
 
-    /// The footprint of a block up to a release or an acquire.
+    /// Adds the accesses of a block up to a release or an acquire.
     pub(super) fn merge_part(&self, segment: Segment, touched: Vec<Touched>) {
         let mut state = self.lock();
         if !state.synchronised {
             state.synchronised = true;
-            // Nobody can have seen these blocks' ends, so they go before as unordered.
+            // No other block can have acquired the ends of these blocks, so they are merged first, as unordered.
             state.drain_all();
         }
         state.cross.merge_synchronised(segment, touched);
@@ -175,7 +175,7 @@ impl State {
     }
 }
 
-/// True when something was learnt.
+/// Merges `theirs` into `mine`, and returns whether `mine` changed.
 pub(super) fn join(mine: &mut Seen, theirs: &Seen) -> bool {
     let mut learnt = false;
     for (block, epoch) in theirs {
@@ -188,29 +188,29 @@ pub(super) fn join(mine: &mut Seen, theirs: &Seen) -> bool {
 
 #[derive(Default, Debug)]
 pub struct Outcome {
-    /// Races between blocks, in order of the later block; at most some hundreds.
+    /// Races between blocks, in the order of the later block; at most a few hundred.
     pub crossings: Vec<Crossing>,
-    /// One entry per allocation that the launch touched, in order of addresses.
+    /// One entry for each allocation that the launch accessed, sorted by address.
     pub sectors: Vec<Sectors>,
 }
 
 /// A race between two blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crossing {
-    /// The first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// How many bytes of the same 256-byte page are concerned.
+    /// Number of bytes affected, all in the same 256-byte page.
     pub bytes: u32,
     pub block: u64,
-    /// The last line of the block that touched the page this way.
+    /// The last line in which the block accessed the page in this way.
     pub line: u32,
     pub write: bool,
-    /// `None` when more blocks touched the page than are remembered by name.
+    /// `None` if more blocks accessed the page than are remembered individually.
     pub other_block: Option<u64>,
     pub other_line: u32,
 }
 
-/// Distinct 32-byte sectors that a launch touched in one allocation.
+/// Distinct 32-byte sectors that a launch accessed in one allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sectors {
     pub address: u64,

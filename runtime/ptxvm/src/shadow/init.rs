@@ -1,16 +1,16 @@
-//! host writes, stores  =>  which bytes of an allocation hold something
+//! host writes, stores  =>  the initialised bytes of an allocation
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// One allocation. Blocks mark bytes concurrently; nothing is ever unmarked.
+/// One allocation. Blocks mark bytes concurrently; marks are never removed.
 #[derive(Debug)]
 pub(super) struct Region {
     pub address: u64,
     pub bytes: u64,
-    /// Every byte is initialised; the words are not looked at then.
+    /// Whether every byte is initialised; then `words` is not used.
     full: AtomicBool,
-    /// One bit per byte, made at the first partial write.
+    /// One bit per byte, allocated at the first partial write.
     words: OnceLock<Box<[AtomicU64]>>,
 }
 
@@ -23,7 +23,7 @@ impl Region {
         self.words.get_or_init(|| (0..self.bytes.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Marks `bytes` from `offset`; what lies outside the allocation is ignored.
+    /// Marks bytes as initialised; those outside the allocation are ignored.
     pub fn mark(&self, offset: u64, bytes: u64) {
         if self.full.load(Relaxed) {
             return;
@@ -42,7 +42,7 @@ impl Region {
         }
     }
 
-    /// The offset of the first byte that nothing wrote.
+    /// Offset of the first uninitialised byte in the range.
     pub fn missing(&self, offset: u64, bytes: u64) -> Option<u64> {
         if self.full.load(Relaxed) || bytes == 0 {
             return None;
@@ -54,7 +54,7 @@ impl Region {
         })
     }
 
-    /// Notices that stores have filled the allocation.
+    /// Sets `full` if stores have initialised the whole allocation.
     pub fn settle(&self) {
         let Some(words) = self.words.get() else { return };
         if !self.full.load(Relaxed)
@@ -65,7 +65,7 @@ impl Region {
     }
 }
 
-/// Words and the bits in them that a byte range covers.
+/// Words of the bit set, and the bits in them, that a byte range covers.
 fn pieces(offset: u64, bytes: u64) -> impl Iterator<Item = (usize, u64)> {
     let end = offset.saturating_add(bytes);
     let words = if bytes == 0 { 0..0 } else { offset / 64..end.div_ceil(64) };

@@ -1,8 +1,8 @@
 //! accesses of one block  =>  stamps of 32 bits, sets of stamps, and whether a stamp is ordered before a thread
 //!
-//! A stamp names an access: an entry of the log and a lane, or an entry that is a set of such. Entries are numbered
-//! upwards, so one comparison with the number at the last barrier of the whole block tells the accesses that need no
-//! further look.
+//! A stamp identifies an access by a log entry and a lane, or a set of accesses by an entry. Entry numbers increase, so
+//! comparing a stamp with the first number after the last barrier of the whole block tells which accesses are ordered
+//! without any further check.
 
 use std::collections::HashMap;
 
@@ -11,15 +11,16 @@ use super::cross::PageHash;
 use super::page::Verdict;
 use super::{Access, Kind, Other};
 
-/// 0: no access. Else entry << 6 | set << 5 | lane.
+/// 0 if there is no access, otherwise `entry << 6 | set << 5 | lane`.
 pub(super) type Stamp = u32;
 
 const SET: Stamp = 1 << 5;
-/// Entries between two barriers of the whole block. Beyond, what was logged is forgotten and counts as ordered.
+/// Maximum number of entries between two barriers of the whole block. Beyond it, the log is cleared, and earlier
+/// accesses count as ordered.
 const ENTRIES_MAX: usize = 1 << 22;
-/// Members of all sets between two such barriers; beyond, the same.
+/// Maximum total number of set members between two such barriers; beyond it, the log is cleared too.
 const MEMBERS_MAX: usize = 1 << 23;
-/// Entry numbers that are still given out; beyond, a barrier starts the numbers afresh.
+/// Maximum entry number; beyond it, a barrier restarts the numbering.
 const NUMBERS_MAX: u32 = 1 << 25;
 
 #[derive(Clone, Copy, Debug)]
@@ -38,21 +39,21 @@ struct Record {
     write: bool,
 }
 
-/// An entry and the epoch, line, kind and collectiveness it stands for.
+/// A recent entry, with its epoch, line, kind and whether it is collective.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     key: (u32, u32, Kind, bool),
     entry: u32,
 }
 
-/// Lanes of one record.
+/// Lanes of one entry.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     entry: u32,
     mask: u32,
 }
 
-/// The thread that asks.
+/// The thread whose access is checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Me {
     pub entry: u32,
@@ -63,13 +64,13 @@ pub(super) struct Me {
 
 #[derive(Debug)]
 pub(super) struct Log {
-    /// Stamps below are ordered before everything that is still to come.
+    /// Stamps below this one are ordered before all later accesses.
     pub safe: Stamp,
     first: u32,
     entries: Vec<Entry>,
     sets: Vec<Box<[Member]>>,
     n_members: usize,
-    /// The last records of a warp by line.
+    /// Recent entries of each warp, by the low bits of the line.
     recent: Vec<[Recent; 16]>,
     unions: HashMap<(Stamp, u32, u32), Stamp, PageHash>,
     last_union: ((Stamp, u32, u32), Stamp),
@@ -89,7 +90,7 @@ impl Log {
         }
     }
 
-    /// True: every stamp must be cleared, the numbers start afresh.
+    /// Whether the log is full: then all stamps must be cleared and the log restarted.
     pub fn is_spent(&self) -> bool {
         self.entries.len() >= ENTRIES_MAX || self.n_members >= MEMBERS_MAX
     }
@@ -98,7 +99,8 @@ impl Log {
         *self = Log::new(self.recent.len());
     }
 
-    /// After a barrier of the whole block. True: stamps must be cleared and the log restarted.
+    /// To be called after a barrier of the whole block. Returns whether all stamps must be cleared and the log
+    /// restarted.
     pub fn barrier(&mut self) -> bool {
         self.first += self.entries.len() as u32;
         self.safe = self.first << 6;
@@ -110,7 +112,7 @@ impl Log {
         self.first >= NUMBERS_MAX
     }
 
-    /// The entry of an access that a warp does in an epoch.
+    /// The entry of an access by a warp in an epoch; it is added if necessary.
     #[inline]
     pub fn entry(&mut self, access: &Access, epoch: u32) -> u32 {
         let (slot, warp) = (access.line as usize & 15, access.warp as usize);
@@ -159,7 +161,7 @@ impl Log {
         }
     }
 
-    /// The access a stamp stands for, as long as it is logged; of several the first.
+    /// The access that a stamp stands for, if it is still in the log; the first one of a set.
     pub fn name(&self, stamp: Stamp) -> Option<Other> {
         let (entry, lane) = match self.members(stamp).first() {
             Some(member) if stamp & SET != 0 => (member.entry, member.mask.trailing_zeros()),
@@ -176,7 +178,7 @@ impl Log {
         self.members(stamp).iter().all(|m| self.record(m.entry).is_some_and(|record| record.atomic))
     }
 
-    /// The first access of the stamp that is not ordered before `me`; with `me.atomic`, atomic ones do not count.
+    /// The first access of the stamp that is not ordered before `me`. If `me.atomic`, atomic accesses are ignored.
     #[inline]
     pub fn unordered(&self, clocks: &Clocks, stamp: Stamp, me: &Me) -> Option<Other> {
         if stamp < self.safe || stamp == 0 {
@@ -214,7 +216,7 @@ impl Log {
         Some(Other { warp, lane, line: record.line, write: record.write })
     }
 
-    /// Whether accesses of an entry need no further look by a converged warp.
+    /// Whether accesses of an entry are ordered before those of a converged warp, so that no further check is needed.
     pub fn verdict(&self, clocks: &Clocks, stamp: Stamp, warp: u32, atomic: bool) -> Verdict {
         let Some(record) = self.record(stamp >> 6) else { return Verdict::Unknown };
         if atomic && !record.atomic {
@@ -229,7 +231,7 @@ impl Log {
         }
     }
 
-    /// What remains to be remembered of `old` when lanes `mask` of an entry access the same cell again.
+    /// The stamp to remember when lanes `mask` of an entry access a cell whose stamp is `old`.
     #[inline]
     pub fn replace(&mut self, clocks: &Clocks, old: Stamp, me: &Me, mask: u32) -> Stamp {
         let single = me.entry << 6 | me.lane;
@@ -240,7 +242,8 @@ impl Log {
         if old & SET != 0 && self.members(old).iter().any(|m| m.entry == me.entry && m.mask & mask == mask) {
             return old;
         }
-        // A plain access is not forgotten for an atomic one: the next atomic access conflicts with the plain only.
+        // An atomic access does not replace a plain one, because the next atomic access conflicts only with the plain
+        // one.
         let covered =
             (!me.atomic || self.is_atomic(old)) && self.unordered(clocks, old, &Me { atomic: false, ..*me }).is_none();
         match covered {
@@ -275,7 +278,7 @@ impl Log {
         };
         let covers =
             |entry: u32| self.record(entry).is_none_or(|r| u32::from(r.warp) == me.warp && (r.atomic || !me.atomic));
-        // The same threads' earlier accesses are covered by this one.
+        // Earlier accesses of the same threads are covered by this one.
         for member in members.iter_mut().filter(|member| covers(member.entry)) {
             member.mask &= if self.record(member.entry).is_some_and(|r| r.collective) { 0 } else { !mask };
         }

@@ -1,8 +1,8 @@
 //! warp, addresses, instruction  =>  uninitialised reads, races, accesses to copies in flight
 //!
-//! [`Global`] lives as long as the memory, [`Launch`] as long as one launch, [`Block`] as long as one block.
-//! A block belongs to one OS thread and keeps everything it touches to itself; what it touched is compared with the
-//! other blocks when it ends, so that the verdict never depends on how the blocks were interleaved.
+//! [`Global`] lives as long as the memory, [`Launch`] as long as one launch, [`Block`] as long as one block. A block is
+//! run by one OS thread, which records its accesses locally. They are compared with those of other blocks when the
+//! block ends, so that the result does not depend on how the blocks were interleaved.
 
 mod block;
 mod bulk;
@@ -25,15 +25,15 @@ pub use block::Block;
 pub use bulk::Starter;
 pub use global::{Crossing, Global, Launch, Outcome, Sectors};
 
-/// One memory instruction of one warp. Lanes out of bounds or misaligned are not in the mask.
+/// A memory instruction of one warp. Lanes that are out of bounds or misaligned are not in the mask.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     pub warp: u32,
     pub mask: u32,
-    /// Per lane: 1, 2, 4, 8 or 16, and the addresses are multiples of it.
+    /// Bytes per lane: 1, 2, 4, 8 or 16. Addresses are multiples of it.
     pub bytes: u32,
     pub kind: Kind,
-    /// Of `ldmatrix` and `stmatrix`: the access belongs to every lane of the warp, whoever gave the address.
+    /// Set for `ldmatrix` and `stmatrix`: the access belongs to all lanes of the warp, whichever lane gave the address.
     pub collective: bool,
     pub line: u32,
 }
@@ -50,7 +50,7 @@ pub enum Kind {
     AtomicWrite,
 }
 
-/// How far an acquire, a release or a fence reaches.
+/// Scope of an acquire, a release or a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     Block,
@@ -58,44 +58,44 @@ pub enum Scope {
     Device,
 }
 
-/// Where an atomic operation synchronises.
+/// The location through which an atomic operation synchronises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     Shared(u32),
     Global(u64),
-    /// Arrivals at an mbarrier in shared memory, of the phase that is under way and of those before.
+    /// Arrivals at the mbarrier at this shared offset, in the current phase and all earlier ones.
     Arrivals(u32),
-    /// The same up to the last phase that has completed.
+    /// Arrivals at the mbarrier up to its last completed phase.
     Phase(u32),
 }
 
-/// What is wrong with one lane's access.
+/// A fault in one lane's access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub kind: ProblemKind,
     pub lane: u32,
-    /// The first byte concerned: a shared offset or a global address.
+    /// Shared offset or global address of the first byte affected.
     pub address: u64,
     pub other: Option<Other>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProblemKind {
-    /// A read of bytes that nothing wrote.
+    /// A read of bytes that were never written.
     Uninitialised,
-    /// Not ordered with an earlier access of another thread, at least one a write, not both atomic.
+    /// Not ordered with an earlier access of another thread; at least one is a write, and not both are atomic.
     Race,
     /// `other` is a lower lane of the same instruction and stores to the same address: wrong unless the values are equal.
     Overlap,
-    /// The bytes are the destination of a copy that is not yet waited for.
+    /// The bytes are the destination of a copy that was not waited for.
     InFlight,
-    /// A write to the source of a copy that is not yet waited for.
+    /// A write to the source of a copy that was not waited for.
     InFlightSource,
-    /// Bulk copies and `wgmma` do not see the bytes yet: no proxy fence followed the write.
+    /// Bulk copies and `wgmma` need not see the bytes, because no proxy fence followed the write.
     Unfenced,
 }
 
-/// The earlier access.
+/// The earlier access of a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Other {
     pub warp: u32,

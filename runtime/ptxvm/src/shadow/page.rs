@@ -1,4 +1,4 @@
-//! one access to 256 bytes  =>  the stamps of its cells, initialised and in-flight bytes
+//! an access to a page of 256 bytes  =>  the stamps of its cells, initialised and in-flight bytes
 
 use super::clocks::Clocks;
 use super::log::{Log, Me, Stamp};
@@ -60,7 +60,7 @@ impl Bits {
     }
 }
 
-/// What a block did to a page, as far as other blocks are concerned. Atomic accesses are in `read` and `wrote` only.
+/// Accesses of a block to a page, for comparison with other blocks. Atomic accesses are in `read` and `wrote` only.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Foot {
     pub read: Bits,
@@ -90,25 +90,25 @@ impl Foot {
     }
 }
 
-/// Stamps of one page: per 4 bytes, until something smaller is accessed.
+/// Stamps of one page: one per 4 bytes until a smaller access occurs.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
-    /// Of global memory: the address / 256.
+    /// Address / 256 of a page of global memory; `None` in shared memory.
     pub number: Option<u64>,
     shift: u32,
     wrote: [Stamp; 64],
     read: [Stamp; 64],
-    /// Per 2 bytes or per byte: writes, then reads.
+    /// Stamps per 2 bytes or per byte: first those of writes, then those of reads.
     fine: Vec<Stamp>,
     pub init: Bits,
     pub in_flight: Bits,
     pub in_flight_source: Bits,
-    /// Bytes of shared memory that were written through the generic proxy, without a proxy fence since.
+    /// Bytes of shared memory written through the generic proxy without a proxy fence since.
     pub unfenced: Bits,
     pub foot: Foot,
     pub read_line: u32,
     pub write_line: u32,
-    /// The last copy issued to the page, for when the log no longer names it.
+    /// The last copy issued to the page, reported when the log no longer has it.
     pub copy: Option<Other>,
 }
 
@@ -148,7 +148,7 @@ impl Page {
         }
     }
 
-    /// Cells at least as small as the access.
+    /// Splits the cells until they are no larger than the access.
     fn refine(&mut self, bytes: u32) {
         let shift = bytes.trailing_zeros().min(2);
         if shift >= self.shift {
@@ -171,7 +171,7 @@ impl Page {
         }
     }
 
-    /// A copy arrives: whatever was done to the bytes since it was issued has been reported.
+    /// A copy has completed. Accesses to its bytes since it was issued have already been reported.
     pub fn land(&mut self, start: u32, bytes: u32, stamp: Stamp) {
         let shift = self.shift;
         let (wrote, read) = self.cells();
@@ -182,7 +182,7 @@ impl Page {
         }
     }
 
-    /// Forgets what was written before a proxy fence of these lanes, by themselves or in what they have seen.
+    /// Clears `unfenced` for the bytes whose last write is ordered before the proxy fence of any of these lanes.
     pub fn proxy_fence(&mut self, clocks: &Clocks, log: &Log, warp: u32, mask: u32) {
         let shift = self.shift;
         let mut bits = self.unfenced;
@@ -202,21 +202,21 @@ impl Page {
         }
     }
 
-    /// Who issued the copy that is in flight to a byte.
+    /// The access that issued the copy in flight to a byte.
     pub fn issuer(&mut self, log: &Log, byte: u32) -> Option<Other> {
         let shift = self.shift;
         let stamp = *self.cells().0.get((byte >> shift) as usize)?;
         log.name(stamp).or(self.copy)
     }
 
-    /// Whether the bits need a look, for bytes within one word of them.
+    /// Whether bytes within one word of the bit sets are in flight or uninitialised, so that they need a closer check.
     #[inline]
     pub fn is_special(&self, kind: Kind, (word, mask): (usize, u64), is_shared: bool) -> bool {
         let missing = if is_shared && reads(kind) { !self.init.0[word] } else { 0 };
         (self.in_flight.0[word] | self.in_flight_source.0[word] | missing) & mask != 0
     }
 
-    /// Notes an access to bytes within one word of the bits.
+    /// Records an access to bytes within one word of the bit sets.
     #[inline]
     pub fn note_word(&mut self, kind: Kind, (word, mask): (usize, u64), line: u32, is_shared: bool) {
         if reads(kind) {
@@ -236,7 +236,7 @@ impl Page {
         }
     }
 
-    /// Lanes `lane..` access consecutive `each` bytes from `start`. False, and nothing done, when a cell needs a look.
+    /// Records the accesses of a run. Returns false, with no stamp changed, if a cell needs a closer check.
     pub fn try_run(&mut self, log: &Log, clocks: &Clocks, kind: Kind, run: &Run) -> bool {
         self.refine(run.each);
         let (safe, shift) = (log.safe.max(1), self.shift);
@@ -244,7 +244,7 @@ impl Page {
         let (wrote, read) = self.cells();
         let cells = (run.start >> shift) as usize..((run.start + run.bytes) >> shift) as usize;
         let (Some(wrote), Some(read)) = (wrote.get_mut(cells.clone()), read.get_mut(cells)) else { return false };
-        // A stamp of 0 is below every limit but that of the first phase, which is 0 itself.
+        // `safe` is at least 1, so that empty cells (stamp 0) are below it in the first phase too.
         if wrote.iter().zip(read.iter()).fold(0, |max, (w, r)| max.max(*w).max(*r)) >= safe {
             let mut past = Past { log, clocks, entry: 0, verdict: Verdict::Unknown };
             let mut settled = |stamp: Stamp, lane: u32| stamp < safe || past.is_settled(stamp, lane, run);
@@ -270,7 +270,8 @@ impl Page {
         true
     }
 
-    /// One lane, or a warp as one, accesses up to 16 bytes. False, and nothing done, when something needs a look.
+    /// Records an access of one lane, or a collective one, to up to 16 bytes. Returns false, with nothing changed, if
+    /// it needs a closer check.
     #[inline]
     pub fn try_one(
         &mut self,
@@ -306,7 +307,8 @@ impl Page {
         true
     }
 
-    /// Lanes `mask` access the same `bytes` at `start`. The first conflict found, with the byte and the lane.
+    /// Records an access of lanes `mask` to the same `bytes` at `start`. Returns the first conflict: byte, lane, other
+    /// access.
     pub fn touch(
         &mut self,
         clocks: &Clocks,
@@ -322,7 +324,7 @@ impl Page {
         let (from, to) = ((start >> shift) as usize, ((start + bytes) >> shift) as usize);
         let (Some(wrote), Some(read)) = (wrote.get_mut(from..to), read.get_mut(from..to)) else { return None };
         let mut found = None;
-        // Neighbouring cells mostly have the same past, and then the same future.
+        // Neighbouring cells usually have equal stamps, and then the same result.
         let mut last = None;
         for (idx, (wrote, read)) in wrote.iter_mut().zip(read).enumerate() {
             let before = (*wrote, *read);
@@ -361,24 +363,24 @@ impl Page {
     }
 }
 
-/// Which word of the bits, and which of its bits, up to 16 aligned bytes are.
+/// Index of the word of a bit set, and the bits in it, of up to 16 aligned bytes.
 #[inline]
 pub(super) fn word_of(start: u32, bytes: u32) -> (usize, u64) {
     ((start / 64) as usize & 3, (u64::MAX >> (64 - bytes.clamp(1, 64))) << (start % 64))
 }
 
-/// Consecutive lanes at consecutive addresses of one page.
+/// Accesses of consecutive lanes to consecutive addresses of one page.
 pub(super) struct Run {
     pub start: u32,
     pub bytes: u32,
     pub each: u32,
-    /// Of the first lane.
+    /// Stamp of the first lane.
     pub stamp: Stamp,
     pub warp: u32,
     pub atomic: bool,
 }
 
-/// What is known of the entry last looked at.
+/// The verdict on the entry that was checked last.
 struct Past<'a> {
     log: &'a Log,
     clocks: &'a Clocks,
@@ -386,12 +388,12 @@ struct Past<'a> {
     verdict: Verdict,
 }
 
-/// Whether an entry may be forgotten for the access at hand.
+/// Whether an entry is ordered before the current access, which may then replace it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is ordered before every lane of the warp.
+    /// The entry is ordered before every lane of the warp.
     Ordered,
-    /// Each lane's part is ordered before the same lane.
+    /// Each lane's access is ordered only before the same lane.
     SameLane,
     Unknown,
 }
@@ -410,7 +412,7 @@ impl Past<'_> {
     }
 }
 
-/// What a look at the bits of a page finds before any stamp is compared.
+/// The problem that the bit sets of a page show, before any stamp is compared.
 pub(super) fn bit_problem(page: &Page, kind: Kind, bits: Bits, check_init: bool) -> Option<(ProblemKind, u32)> {
     let in_flight = page.in_flight.and(bits).first().map(|byte| (ProblemKind::InFlight, byte));
     let source = || match writes(kind) {

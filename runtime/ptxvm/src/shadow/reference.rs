@@ -1,4 +1,4 @@
-//! random programs: the same first race as a detector with a clock per thread and the whole history
+//! random programs  =>  the same first race as in a detector with a clock per thread and the complete history
 #![cfg(test)]
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ impl Random {
 
 type Clock = Vec<u32>;
 
-/// One byte's access by a lane, or by a warp as a whole.
+/// An access to one byte by a lane, or by a warp as a whole.
 #[derive(Clone)]
 struct Past {
     threads: Vec<usize>,
@@ -38,7 +38,7 @@ struct Past {
     kind: Kind,
 }
 
-/// Every thread knows a time of every thread; nothing is ever summarised or dropped.
+/// A detector in which every thread has a clock value for every thread; nothing is summarised or dropped.
 struct Reference {
     time: u32,
     clocks: Vec<Clock>,
@@ -82,7 +82,7 @@ impl Reference {
         lanes.filter(|thread| *thread < N_THREADS && !self.exited[*thread]).collect()
     }
 
-    /// What a thread knows, its own past included.
+    /// The clock of a thread, its own past included.
     fn now(&self, thread: usize) -> Clock {
         let mut clock = self.clocks[thread].clone();
         clock[thread] = self.time;
@@ -92,7 +92,7 @@ impl Reference {
     fn gather(&self, warp: u32, mask: u32) -> Clock {
         let mut all = vec![0; N_THREADS];
         self.threads(warp, mask).into_iter().for_each(|thread| join(&mut all, &self.now(thread)));
-        // Lanes that have ended count with what they did.
+        // Exited lanes contribute their accesses.
         (0..N_THREADS)
             .filter(|thread| self.exited[*thread] && *thread / 32 == warp as usize)
             .for_each(|thread| all[thread] = self.time);
@@ -184,7 +184,7 @@ impl Reference {
     }
 }
 
-/// Plays one random program on both; the index of the first event that races, per detector.
+/// Runs one random program with both detectors. Returns the index of the first event that races, for each.
 fn play(seed: u64) -> (Option<usize>, Option<usize>) {
     let mut random = Random::new(seed);
     let mut memory = Global::new();
@@ -197,7 +197,7 @@ fn play(seed: u64) -> (Option<usize>, Option<usize>) {
     let (sync, plain) = (20 + random.below(60), 10 + random.below(90));
     let busy_lanes = 1 + random.below(4);
     let mut problems = Vec::new();
-    // Everything is initialised before, and known to all.
+    // All memory is initialised in advance, and visible to all threads.
     let mut result = (None, None);
     for event in 0..60 {
         let warp = random.below(3) as u32;

@@ -1,4 +1,4 @@
-//! random programs of several blocks: the same racy pages as a comparison of all pairs of accesses
+//! random programs of several blocks  =>  the same racy pages as in a comparison of all pairs of accesses
 #![cfg(test)]
 
 use std::collections::{BTreeSet, HashMap};
@@ -11,9 +11,9 @@ const BASE: u64 = 0x10000;
 
 struct Past {
     block: usize,
-    /// The block's own count of releases before.
+    /// The block's epoch at the time of the access.
     time: u32,
-    /// What the block had seen then.
+    /// Epochs that the block had seen at that time.
     seen: [u32; N_BLOCKS],
     kind: Kind,
     at: u64,

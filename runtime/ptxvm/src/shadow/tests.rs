@@ -1,4 +1,4 @@
-//! each kind of problem and the same program repaired
+//! Each kind of problem, and the same program without it
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn lanes_of_a_warp_are_not_ordered_by_themselves() {
         shared(block, access(0, ALL, Kind::Write, 4, 1), strided(0, 4));
         block.warp_sync(0, ALL);
         assert_eq!(shared(block, access(0, ALL, Kind::Read, 4, 2), reversed), []);
-        // Half of the warp synchronises: that orders only accesses within the half.
+        // Half of the warp synchronises, which orders only accesses within that half.
         block.warp_sync(0, 0xffff);
         assert_eq!(kinds(&shared(block, access(0, 1, Kind::Write, 4, 3), [124; 32])), [], "lane 0 itself read it");
         assert_eq!(kinds(&shared(block, access(0, 1, Kind::Write, 4, 3), [0; 32])), [ProblemKind::Race]);
@@ -154,7 +154,7 @@ fn atomics_do_not_race_with_each_other_only() {
         assert_eq!(kinds(&shared(block, access(1, 1, Kind::Read, 4, 3), [0; 32])), [ProblemKind::Race]);
     });
     with_block(|block| {
-        // The atomic of the thread that initialises does not hide its plain store.
+        // A thread's atomic access does not hide its earlier plain store.
         shared(block, access(0, 1, Kind::Write, 4, 1), [0; 32]);
         shared(block, access(0, 1, Kind::Atomic, 4, 2), [0; 32]);
         let found = shared(block, access(1, 1, Kind::Atomic, 4, 2), [0; 32]);
@@ -192,7 +192,7 @@ fn named_barriers_order_their_participants() {
             block.complete(barrier);
             let found = shared(block, access(1, ALL, Kind::Read, 4, 2), strided(0, 4));
             assert_eq!(found.is_empty(), barrier == 1);
-            // Who only arrives learns nothing.
+            // A warp that only arrives acquires nothing.
             shared(block, access(1, ALL, Kind::Write, 4, 3), strided(512, 4));
             assert_eq!(shared(block, access(0, 1, Kind::Read, 4, 4), strided(512, 4)).len(), 1);
         })
@@ -223,7 +223,7 @@ fn a_copy_is_nobodys_before_the_wait() {
         assert_eq!(start(block), []);
         block.copy_land(&copy, &strided(0, 16), &from, &[16; 32]);
         assert_eq!(shared(block, access(0, ALL, Kind::Read, 16, 6), strided(0, 16)), []);
-        // The wait is the issuing thread's; others need a barrier after it.
+        // The wait covers only the issuing thread; others need a barrier after it.
         assert_eq!(kinds(&shared(block, access(1, 1, Kind::Read, 4, 7), [0; 32])), [ProblemKind::Race]);
     });
     with_block(|block| {
@@ -277,7 +277,7 @@ fn nothing_panics_outside_of_memory() {
     });
 }
 
-/// Two blocks that each do what a closure says, in both orders.
+/// Runs a closure in two blocks, in both orders.
 fn two_blocks(play: impl Fn(&mut Block, u64)) -> Vec<Crossing> {
     let mut global = Global::new();
     global.alloc(0x10000, 0x10000);

@@ -1,4 +1,4 @@
-//! The parts of a module as they stand in the text
+//! Syntax tree of a PTX module
 
 use super::lex::Number;
 use super::types::{Space, Ty};
@@ -18,7 +18,7 @@ pub struct Function {
     pub entry: bool,
     pub results: Vec<Variable>,
     pub params: Vec<Variable>,
-    /// Absent for a declaration.
+    /// `None` for a declaration.
     pub body: Option<Vec<Stmt>>,
     pub threads_max: Option<[u32; 3]>,
     pub threads_exact: Option<[u32; 3]>,
@@ -29,13 +29,13 @@ pub struct Function {
 pub struct Variable {
     pub name: String,
     pub line: u32,
-    /// Absent for registers.
+    /// `None` for registers.
     pub space: Option<Space>,
     pub ty: Ty,
-    /// 1, or 2 or 4 of `.v2` and `.v4`.
+    /// Vector length: 1, or 2 for `.v2` and 4 for `.v4`.
     pub lanes: u32,
     pub align: u32,
-    /// Elements over all dimensions; 0 for an open `[]`.
+    /// Number of elements over all dimensions; for an open `[]`, the number of initial values.
     pub elements: u64,
     pub array: bool,
     pub external: bool,
@@ -45,7 +45,7 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// Saturating, so that a limit can be compared with it.
+    /// Size in bytes. It saturates, so that it can be compared with a limit.
     pub fn bytes(&self) -> u64 {
         self.elements.saturating_mul(u64::from(self.ty.bytes() * self.lanes))
     }
@@ -54,7 +54,7 @@ impl Variable {
 #[derive(Clone, Debug)]
 pub enum Init {
     Number(Number),
-    /// The address of a variable plus a number; with `generic(name)` the same, as both spaces are generic.
+    /// The address of a variable plus an offset. `generic(name)` is the same, because these addresses are generic.
     Address(String, i64),
 }
 
@@ -71,7 +71,7 @@ pub enum Stmt {
 #[derive(Clone, Debug)]
 pub struct Ins {
     pub line: u32,
-    /// Predicate name and whether it is negated.
+    /// Name of the predicate, and whether it is negated.
     pub guard: Option<(String, bool)>,
     pub opcode: String,
     pub operands: Vec<Operand>,
@@ -96,7 +96,7 @@ pub enum Operand {
 
 #[derive(Clone, Debug)]
 pub struct Address {
-    /// Absent for `[64]`.
+    /// `None` for an absolute address such as `[64]`.
     pub base: Option<String>,
     pub offset: i64,
 }

@@ -6,10 +6,10 @@ use super::parse::{Parser, declarations};
 use super::types::Space;
 use crate::Error;
 
-/// Blocks come one inside another from inlined calls and inline assembly, rarely more than three deep.
+/// Maximum nesting depth of blocks. Inlined calls and inline assembly nest them, rarely more than three deep.
 const DEPTH_MAX: u32 = 64;
 
-/// The statements up to the closing brace; the opening one has been read.
+/// Parses statements up to the closing brace; the opening one has been read.
 pub fn block(parser: &mut Parser, depth: u32) -> Result<Vec<Stmt>, Error> {
     if depth > DEPTH_MAX {
         return Err(Error::new(parser.line(), format!("blocks nest more than {DEPTH_MAX} deep")));
@@ -80,7 +80,7 @@ fn label(parser: &mut Parser, name: &str, line: u32, into: &mut Vec<Stmt>) -> Re
             parser.expect(b';')?;
             into.push(Stmt::Targets(name.to_owned(), targets));
         }
-        // A prototype only types an indirect call, and those are refused where they stand.
+        // A prototype only gives the type of an indirect call, and those are refused where they occur.
         Token::Word(".callprototype") => parser.skip_to_semicolon()?,
         Token::Word(_) | Token::Number(_) | Token::Text(_) | Token::Mark(_) | Token::End => {
             into.push(Stmt::Label(name.to_owned(), line));
@@ -165,7 +165,7 @@ fn list(parser: &mut Parser, close: u8, depth: u32) -> Result<Vec<Operand>, Erro
     Ok(operands)
 }
 
-/// Up to what follows it in the brackets.
+/// Parses an address in brackets, up to the token that follows it.
 fn address(parser: &mut Parser) -> Result<Address, Error> {
     Ok(match parser.peek() {
         Token::Word(word) => {

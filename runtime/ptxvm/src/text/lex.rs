@@ -14,7 +14,7 @@ pub enum Token<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// Two's complement when a minus sign stood before it.
+    /// In two's complement, if a minus sign preceded it.
     Int(u64),
     /// `0f3F800000`: the bits of an f32.
     F32(u32),
@@ -28,10 +28,10 @@ pub struct Spanned<'a> {
     pub line: u32,
 }
 
-/// Longest accepted text.
+/// Maximum length of a text.
 const TEXT_BYTES_MAX: usize = 1 << 28;
 
-/// Cuts the text into tokens; the last one is always [`Token::End`].
+/// Splits the text into tokens; the last one is always [`Token::End`].
 pub fn lex(text: &str) -> Result<Vec<Spanned<'_>>, Error> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(Error::new(1, format!("the text has {} bytes, more than {TEXT_BYTES_MAX}", text.len())));
@@ -87,7 +87,7 @@ pub fn lex(text: &str) -> Result<Vec<Spanned<'_>>, Error> {
             at += 1;
             Token::Mark(byte)
         } else if byte == 0 && text[at..].bytes().all(|byte| byte == 0) {
-            // PTX taken out of a fat binary often ends in zero bytes.
+            // PTX extracted from a fat binary often ends in zero bytes.
             break;
         } else {
             let what = text[at..].chars().next().unwrap_or('?');
@@ -112,7 +112,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.' | b'%')
 }
 
-/// `::` belongs to a word only between two of its characters, so that `L1:` stays a label.
+/// Returns the end of a word. `::` belongs to a word only between two of its characters, so that `L1:` stays a label.
 fn word_end(bytes: &[u8], mut at: usize) -> usize {
     at += 1;
     loop {

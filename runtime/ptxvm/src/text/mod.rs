@@ -1,4 +1,4 @@
-//! PTX text  =>  functions, variables and instructions, nothing resolved yet
+//! PTX text  =>  functions, variables and instructions, with names not yet resolved
 
 pub mod ast;
 pub mod body;

@@ -1,4 +1,4 @@
-//! tokens  =>  [`Unit`]: directives, functions and variables; statements come from `body`
+//! tokens  =>  [`Unit`]: directives, functions and variables; `body` parses the statements
 
 use super::ast::{Function, Init, Unit, Variable};
 use super::lex::{Number, Spanned, Token, lex};
@@ -142,7 +142,7 @@ fn params(parser: &mut Parser) -> Result<Vec<Variable>, Error> {
     Ok(variables)
 }
 
-/// One or several variables up to the semicolon; the space's word has been read.
+/// Parses one or several variables up to the semicolon; the name of the state space has been read.
 pub fn declarations(
     parser: &mut Parser,
     space: Option<Space>,
@@ -267,7 +267,7 @@ impl<'a> Parser<'a> {
         self.tokens.get(self.at + 1).map_or(Token::End, |spanned| spanned.token)
     }
 
-    /// Stays on the last token, which is always the end.
+    /// Returns the current token and advances, but not past the last one, which is [`Token::End`].
     pub fn next(&mut self) -> Token<'a> {
         let token = self.peek();
         self.at = (self.at + 1).min(self.tokens.len() - 1);
@@ -321,7 +321,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A number with its sign.
+    /// Parses a number with its signs.
     pub fn number(&mut self) -> Result<Number, Error> {
         let mut negative = false;
         loop {
@@ -343,7 +343,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `+4`, `-4`, `+-4`, or nothing.
+    /// Parses an offset: `+4`, `-4`, `+-4`, or nothing.
     pub fn sum(&mut self) -> Result<i64, Error> {
         let mut total = 0i64;
         while matches!(self.peek(), Token::Mark(b'+' | b'-')) {
@@ -356,7 +356,7 @@ impl<'a> Parser<'a> {
         Ok(total)
     }
 
-    /// For directives that end with their line and have no semicolon.
+    /// Returns the words and numbers up to the end of the line, for directives without a semicolon.
     fn rest_of_line(&mut self, line: u32) -> String {
         let mut words = Vec::new();
         while self.peek() != Token::End && self.line() == line {

@@ -1,4 +1,4 @@
-//! cvt between floats and integers, and from a float to an integral float
+//! cvt between floats and integers, and from floats to integral floats
 
 use super::float::{canonical, f64_to_f32};
 use super::format::{Format, Rounding};
@@ -40,7 +40,7 @@ pub fn float_to_int(x: f64, rounding: IntRounding, width: u32, signed: bool, fro
         };
     }
     let integral = round_f64(x, rounding);
-    // Casts of Rust saturate.
+    // Rust's casts saturate.
     if signed {
         let largest = i64::MAX >> (64 - width);
         (integral as i64).clamp(-largest - 1, largest) as u64
@@ -102,7 +102,7 @@ pub fn round_f64(x: f64, rounding: IntRounding) -> f64 {
     }
 }
 
-/// `cvt.rXi.f32.f32`; for f16 and bf16, whose integral values it keeps exactly, narrow the result.
+/// `cvt.rXi.f32.f32`. It also serves f16 and bf16, whose integral values it keeps exactly: narrow the result.
 #[inline]
 pub fn round_f32(x: f32, rounding: IntRounding) -> f32 {
     canonical(match rounding {
@@ -113,7 +113,7 @@ pub fn round_f32(x: f32, rounding: IntRounding) -> f32 {
     })
 }
 
-/// `x` rounded to odd, ready for one more rounding to fewer bits.
+/// `x` rounded to odd, so that it can be rounded once more to fewer bits.
 #[inline]
 fn int_to_f64_odd(x: i128) -> f64 {
     let truncated = int_to_f64(x, Rounding::Rz);

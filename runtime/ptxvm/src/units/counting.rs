@@ -1,9 +1,10 @@
 //! addresses of a warp  =>  32-byte sectors of global memory, wavefronts of shared memory
 //!
-//! The rules are those of the published tuning guides and of profilers: a request costs the distinct 32-byte sectors
-//! that its active lanes touch. Shared memory has 32 banks of 4 bytes; accesses of up to 4 bytes are served for the whole warp at
-//! once, of 8 bytes per half-warp, of 16 bytes per quarter-warp, and a phase takes as many wavefronts as the most
-//! wanted bank has distinct words. Lanes that want the same word share it.
+//! The rules are those of the published tuning guides and of profilers. A request to global memory costs the distinct
+//! 32-byte sectors that its active lanes access. Shared memory has 32 banks of 4 bytes. Accesses of up to 4 bytes are
+//! served for the whole warp in one phase, those of 8 bytes per half-warp, those of 16 bytes per quarter-warp. A phase
+//! takes as many wavefronts as there are distinct words in its most requested bank; lanes that access the same word
+//! share it.
 
 /// Addresses of one operand, one per lane.
 pub type Addresses = [u64; 32];
@@ -23,7 +24,7 @@ impl Sectors {
     }
 }
 
-/// The sectors that the lanes of `active` touch, `bytes` (1 to 32) each.
+/// The sectors that the lanes of `active` access, with `bytes` (1 to 32) each.
 pub fn sectors(addresses: &Addresses, active: u32, bytes: u32) -> Sectors {
     let mut ids = [0; 64];
     let mut len = 0;
@@ -32,7 +33,7 @@ pub fn sectors(addresses: &Addresses, active: u32, bytes: u32) -> Sectors {
         let first = addresses[lane] / SECTOR_BYTES;
         let last = addresses[lane].wrapping_add(u64::from(bytes) - 1) / SECTOR_BYTES;
         for id in [first, last] {
-            // Neighbouring lanes mostly share a sector or go up: then the list stays a sorted set as it grows.
+            // Consecutive lanes usually share a sector or have ascending ones, which keeps the list a sorted set.
             if len > 0 && ids[len - 1] == id {
                 continue;
             }
@@ -55,11 +56,11 @@ pub fn sectors(addresses: &Addresses, active: u32, bytes: u32) -> Sectors {
     Sectors { ids, len }
 }
 
-/// What a shared-memory instruction costs and what it would cost without conflicts.
+/// Wavefronts of a shared-memory instruction, and what they would be without bank conflicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wavefronts {
     pub actual: u32,
-    /// Phases with an active lane: each takes at least one wavefront.
+    /// Number of phases with an active lane, each of which takes at least one wavefront.
     pub ideal: u32,
 }
 
@@ -78,7 +79,7 @@ pub fn shared_wavefronts(addresses: &Addresses, active: u32, bytes: u32) -> Wave
     total
 }
 
-/// Wavefronts of `ldmatrix`/`stmatrix` with `count` tiles: one phase per tile, lanes `8j..8j+8` give its rows.
+/// Wavefronts of `ldmatrix`/`stmatrix` with `count` tiles: one phase per tile, whose rows lanes `8j..8j+8` give.
 pub fn matrix_wavefronts(addresses: &Addresses, count: usize) -> Wavefronts {
     let mut total = Wavefronts::default();
     for tile in addresses.chunks_exact(8).take(count) {
@@ -89,7 +90,7 @@ pub fn matrix_wavefronts(addresses: &Addresses, count: usize) -> Wavefronts {
 
 impl Wavefronts {
     fn add_phase(&mut self, addresses: impl Iterator<Item = u64>, bytes: u32) {
-        // At most 32 words per phase when aligned, twice as many when not.
+        // A phase has at most 32 words if aligned, and twice as many if not.
         let mut words = [0u64; 64];
         let mut n = 0;
         for address in addresses {
@@ -108,9 +109,9 @@ impl Wavefronts {
     }
 }
 
-/// The most distinct words in one of the 32 banks.
+/// The largest number of distinct words in one of the 32 banks.
 fn worst_bank(words: &mut [u64]) -> u32 {
-    // Most phases touch no bank twice.
+    // Most phases access no bank twice.
     let banks = words.iter().fold(0u32, |mask, word| mask | 1 << (word % 32));
     if banks.count_ones() as usize == words.len() {
         return 1;

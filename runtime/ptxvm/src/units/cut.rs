@@ -1,25 +1,26 @@
-//! Σ a·b + c as tensor cores take it: every term a multiple of one unit, what is below it cut off, and so is the result
+//! Σ a·b + c as on tensor cores: every term is truncated to a multiple of one unit, and so is the result
 //!
-//! Measured on an H100 (`testdata/goldens`), bit for bit: the products of one instruction and the sum before are aligned to the
-//! largest of their exponents, of which a product has the sum of its factors', and keep two bits below the last one of an f32.
+//! Measured on an H100 (`testdata/goldens`), bit for bit: the products of one instruction and the accumulator are
+//! aligned to the largest of their exponents, where the exponent of a product is the sum of its operands' exponents.
+//! Two bits below the last one of an f32 are kept.
 
 use super::float::f64_to_f32;
 use super::format::Rounding;
 use super::fragments::N;
 
-/// Bits below the largest exponent that a term keeps.
+/// Number of bits below the largest exponent that a term keeps.
 const BITS: i32 = 23 + 2;
 
-/// Less than what any product of two numbers of f32 has, but for 0.
+/// Less than the exponent of any nonzero product of two f32.
 const LEAST: i32 = -400;
 
-/// Of a number; what 0 gives is below all others.
+/// The exponent of a number; that of 0 is below all others.
 #[inline]
 fn exponent(x: f64) -> i32 {
     (x.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
-/// c[m,n] + a[m,k] · b[k,n], numbers of f32 before and after.
+/// Adds a[m,k] · b[k,n] to c[m,n]. All numbers are f32 values, before and after.
 #[inline]
 pub fn multiply<const K: usize>(a: &[[f64; K]], b: &[[f64; N]; K], c: &mut [[f64; N]]) {
     let of_b = b.map(|row| row.map(exponent));
@@ -44,7 +45,7 @@ pub fn multiply<const K: usize>(a: &[[f64; K]], b: &[[f64; N]; K], c: &mut [[f64
         }
         for (a, b) in a.iter().zip(b) {
             for n in 0..N {
-                // Less than 2^27.
+                // Each term is less than 2^27.
                 whole[n] += i64::from((a * b[n] * units[n]) as i32);
             }
         }
@@ -54,20 +55,20 @@ pub fn multiply<const K: usize>(a: &[[f64; K]], b: &[[f64; N]; K], c: &mut [[f64
     }
 }
 
-/// How many units there are in 1, for a largest exponent.
+/// The number of units in 1, given the largest exponent.
 #[inline]
 fn power(largest: i32) -> f64 {
     f64::from_bits(((1023 + BITS - largest) as u64) << 52)
 }
 
-/// Towards zero; what is larger than every number is infinite.
+/// Rounds toward zero; magnitudes of 2^128 and more become infinite.
 #[inline]
 fn rounded(x: f64) -> f32 {
     let nearest = x as f32;
     if nearest.is_infinite() && x.abs() >= 2f64.powi(128) { nearest } else { f64_to_f32(x, Rounding::Rz) }
 }
 
-/// Of rows that have an infinity or NaN.
+/// Multiplies a row that involves an infinity or NaN.
 fn plain<const K: usize>(a: &[f64; K], b: &[[f64; N]; K], sums: &mut [f64; N]) {
     for (a, b) in a.iter().zip(b) {
         for (sum, b) in sums.iter_mut().zip(b) {

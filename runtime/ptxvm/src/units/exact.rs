@@ -1,8 +1,8 @@
-//! f64 mul, fma, div, sqrt with directed rounding: exact in 128-bit integers, then rounded once
+//! f64 mul, fma, div, sqrt with directed rounding: computed exactly in 128-bit integers, then rounded once
 
 use super::format::{Rounding, round_shift};
 
-/// A non-zero magnitude `mantissa * 2^exponent`; whatever was lost below has set the lowest bit.
+/// A nonzero number of magnitude `mantissa * 2^exponent`. The lowest bit is sticky: it is set if lower bits were lost.
 #[derive(Clone, Copy)]
 struct Wide {
     negative: bool,
@@ -11,7 +11,7 @@ struct Wide {
 }
 
 impl Wide {
-    /// `x` finite and not zero, with its leading bit at `top`.
+    /// Converts a finite, nonzero `x`; its leading bit is moved to bit `top`.
     fn new(x: f64, top: u32) -> Wide {
         let field = (x.to_bits() >> 52 & 0x7ff) as i32;
         let fraction = x.to_bits() & ((1 << 52) - 1);
@@ -19,13 +19,13 @@ impl Wide {
         Wide { negative: x.is_sign_negative(), mantissa: u128::from(mantissa), exponent }.normalise(top)
     }
 
-    /// Moves the leading bit up to `top`; it must not be above.
+    /// Moves the leading bit up to bit `top`; it must not be above.
     fn normalise(self, top: u32) -> Wide {
         let shift = self.mantissa.leading_zeros() - (127 - top);
         Wide { mantissa: self.mantissa << shift, exponent: self.exponent - shift as i32, ..self }
     }
 
-    /// Divides the mantissa by `2^n`, keeping in the lowest bit that something was lost.
+    /// Divides the mantissa by `2^n`; the lowest bit records whether anything was lost.
     fn shift_right(self, n: u32) -> Wide {
         let kept = self.mantissa.checked_shr(n).unwrap_or(0);
         let lost = kept.checked_shl(n).unwrap_or(0) != self.mantissa;
@@ -33,7 +33,7 @@ impl Wide {
     }
 
     fn round(self, rounding: Rounding) -> f64 {
-        // A leading bit at 61 leaves 9 bits below those of f64, the lowest of which stands for all that follow.
+        // With the leading bit at 61, 9 bits are below those of f64; the lowest one is sticky.
         let wide = self.normalise(127).shift_right(66);
         let (mantissa, scale) = (wide.mantissa as u64, wide.exponent + 61);
         let grid = scale.max(-1022);
@@ -100,7 +100,7 @@ pub fn div(a: f64, b: f64, rounding: Rounding) -> f64 {
     Wide { negative: n.negative != d.negative, mantissa, exponent: n.exponent - d.exponent }.round(rounding)
 }
 
-/// The square root, rounded once; of negative numbers NaN.
+/// The square root, rounded once; NaN for negative numbers.
 pub fn sqrt(a: f64, rounding: Rounding) -> f64 {
     if !a.is_finite() || a <= 0.0 {
         return a.sqrt();
@@ -114,7 +114,7 @@ pub fn sqrt(a: f64, rounding: Rounding) -> f64 {
     Wide { negative: false, mantissa, exponent: exponent / 2 }.round(rounding)
 }
 
-/// The exact product of two finite numbers that are not zero.
+/// The exact product of two finite, nonzero numbers.
 fn product(a: f64, b: f64) -> Wide {
     let (a, b) = (Wide::new(a, 52), Wide::new(b, 52));
     Wide { negative: a.negative != b.negative, mantissa: a.mantissa * b.mantissa, exponent: a.exponent + b.exponent }

@@ -7,7 +7,7 @@
 use super::exact;
 use super::format::Rounding;
 
-/// The NaN that f32 arithmetic gives on NVIDIA's devices, whatever NaN went in.
+/// The NaN that f32 arithmetic returns on NVIDIA devices, whatever NaN was an operand.
 pub const NAN_F32: u32 = 0x7fff_ffff;
 
 /// `x`, with every NaN replaced by [`NAN_F32`].
@@ -30,7 +30,7 @@ pub fn sat(x: f32) -> f32 {
     if low < 1.0 { low } else { 1.0 }
 }
 
-/// `.sat` of f64 conversions.
+/// `.sat` of conversions, on a value in f64.
 #[inline]
 pub fn sat_f64(x: f64) -> f64 {
     let low = if x > 0.0 { x } else { 0.0 };
@@ -68,8 +68,8 @@ pub fn fma_f32(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
     canonical(f64_to_f32(sum, rounding))
 }
 
-/// `div.{rn,rz,rm,rp}.f32`. A quotient of 24-bit numbers is never so near to a boundary of f32 that rounding it to f64
-/// first would reach it.
+/// `div.{rn,rz,rm,rp}.f32`. A quotient of 24-bit numbers is never so close to a rounding boundary of f32 that rounding
+/// it to f64 first would reach the boundary.
 #[inline]
 pub fn div_f32(a: f32, b: f32, rounding: Rounding) -> f32 {
     canonical(f64_to_f32(f64::from(a) / f64::from(b), rounding))
@@ -81,7 +81,7 @@ pub fn rcp_f32(a: f32, rounding: Rounding) -> f32 {
     div_f32(1.0, a, rounding)
 }
 
-/// `sqrt.{rn,rz,rm,rp}.f32`; of negative numbers NaN, of -0 -0.
+/// `sqrt.{rn,rz,rm,rp}.f32`; NaN for negative numbers, and -0 for -0.
 #[inline]
 pub fn sqrt_f32(a: f32, rounding: Rounding) -> f32 {
     canonical(f64_to_f32(f64::from(a).sqrt(), rounding))
@@ -158,7 +158,7 @@ pub fn f64_to_f32(x: f64, rounding: Rounding) -> f32 {
     }
 }
 
-/// Which comparison `min` and `max` make.
+/// Selects `min` or `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extremum {
     Min,
@@ -228,7 +228,7 @@ pub(super) fn add_odd(a: f64, b: f64) -> f64 {
     let b_part = sum - a;
     let error = (a - (sum - b_part)) + (b - b_part);
     let bits = sum.to_bits();
-    // Away from zero if the error has the sign of the sum. For infinite operands it is NaN, and there is no step.
+    // One step away from zero if the error has the sign of the sum. For infinite operands the error is NaN: no step.
     let toward = 1u64.wrapping_sub((error.to_bits() ^ bits) >> 63 << 1);
     let inexact_even = u64::from(error.abs() > 0.0) & !bits & 1;
     f64::from_bits(bits.wrapping_add(toward & inexact_even.wrapping_neg()))
@@ -246,7 +246,7 @@ pub(super) fn add_odd_f32(a: f32, b: f32) -> f32 {
     f32::from_bits(bits.wrapping_add(toward & inexact_even.wrapping_neg()))
 }
 
-/// A sum of opposite numbers is -0 when rounding down, +0 otherwise.
+/// Corrects the sign of an exact zero: a sum of numbers of opposite sign is -0 when rounding down, +0 otherwise.
 #[inline]
 fn signed_zero(sum: f64, opposite_signs: bool, rounding: Rounding) -> f64 {
     if rounding == Rounding::Rm && sum == 0.0 && opposite_signs { -0.0 } else { sum }

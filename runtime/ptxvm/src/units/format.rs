@@ -1,4 +1,4 @@
-//! f16, bf16, tf32, e4m3, e5m2  <=>  f32, f64: one rounding for every pair of formats and modes
+//! f16, bf16, tf32, e4m3, e5m2  <=>  f32, f64: every conversion rounds once, in any mode
 
 use super::float::{canonical, f64_to_f32};
 
@@ -30,7 +30,7 @@ impl Rounding {
     }
 }
 
-/// A binary floating-point format narrower than f32. Tf32 sits in the upper 19 bits of 32.
+/// A binary floating-point format narrower than f32. Tf32 is stored in the upper 19 of 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     F16,
@@ -45,7 +45,7 @@ struct Layout {
     exponent_bits: u32,
     mantissa_bits: u32,
     shift: u32,
-    /// e4m3 has no infinity: its largest exponent holds numbers, all ones is NaN.
+    /// False for e4m3, which has no infinity: its largest exponent holds numbers, and all ones is NaN.
     infinity: bool,
 }
 
@@ -62,7 +62,7 @@ impl Format {
         Layout { exponent_bits, mantissa_bits, shift, infinity }
     }
 
-    /// The NaN that conversions give: positive, all value bits set.
+    /// The NaN that conversions return: positive, with all value bits set.
     pub const fn nan(self) -> u32 {
         match self {
             Format::F16 | Format::Bf16 => 0x7fff,
@@ -71,7 +71,7 @@ impl Format {
         }
     }
 
-    /// The value of `bits`, exactly.
+    /// The exact value of `bits`.
     #[inline]
     pub fn widen(self, bits: u32) -> f32 {
         match self {
@@ -84,8 +84,9 @@ impl Format {
         }
     }
 
-    /// `x` rounded once. Above the largest finite number comes infinity (NaN for e4m3) as the mode has it, or with
-    /// `satfinite` the largest finite number, also for infinite `x`. NaN gives [`Format::nan`].
+    /// Rounds `x` once. Beyond the largest finite number, the result is infinity (NaN for e4m3) or that number,
+    /// depending on the mode; with `satfinite` it is always that number, also for infinite `x`. NaN gives
+    /// [`Format::nan`].
     #[inline]
     pub fn narrow(self, x: f64, rounding: Rounding, satfinite: bool) -> u32 {
         match (self, rounding, satfinite) {
@@ -107,7 +108,7 @@ impl Format {
         let bias = (1i64 << (l.exponent_bits - 1)) - 1;
         let all_ones = (1u64 << (l.exponent_bits + l.mantissa_bits)) - 1;
         let infinity = all_ones & !((1u64 << l.mantissa_bits) - 1);
-        // The largest finite number; one more is infinity, or the NaN of e4m3.
+        // The largest finite number; the next pattern is infinity, or the NaN of e4m3.
         let largest = if l.infinity { infinity - 1 } else { all_ones - 1 };
         let magnitude = if x.is_infinite() {
             largest + 1
@@ -117,11 +118,11 @@ impl Format {
             // x = mantissa * 2^(scale - 52)
             let (mantissa, scale) =
                 if exponent == 0 { (fraction, -1022) } else { (fraction | 1 << 52, exponent - 1023) };
-            // Below the least normal exponent the grid no longer gets finer.
+            // Below the least normal exponent, the spacing of numbers no longer decreases.
             let grid = scale.max(1 - bias);
             let dropped = (52 - i64::from(l.mantissa_bits) + (grid - scale)).min(62) as u32;
             let kept = round_shift(mantissa, dropped, negative, rounding);
-            // A normal number keeps its leading bit, which counts as one step of the exponent field.
+            // A normal number keeps its leading bit, which adds one to the exponent field.
             let magnitude = kept + (((grid + bias - 1) as u64) << l.mantissa_bits);
             let overflow_to_largest = match rounding {
                 Rounding::Rn | Rounding::Rna => false,
@@ -150,7 +151,7 @@ pub(super) fn round_shift(mantissa: u64, n: u32, negative: bool, rounding: Round
     kept + u64::from(up)
 }
 
-/// Exact; branch-free, so that a loop over lanes vectorises.
+/// Exact and branch-free, so that a loop over lanes vectorises.
 #[inline]
 pub fn f16_to_f32(bits: u16) -> f32 {
     let bits = u32::from(bits);
@@ -180,7 +181,7 @@ pub fn f32_to_f16(x: f32) -> u16 {
     let bits = x.to_bits();
     let sign = (bits >> 16) as u16 & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    // Adding a power of two aligned to the grid of f16 lets the hardware round subnormal results.
+    // Adding a power of two whose spacing is that of f16 lets the hardware round subnormal results.
     let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let odd = magnitude >> 13 & 1;
     let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13;
@@ -200,8 +201,8 @@ pub fn f32_to_bf16(x: f32) -> u16 {
 /// To nearest even, NaN to 0x7fff; branch-free.
 #[inline]
 pub fn f64_to_f16(x: f64) -> u16 {
-    // To odd at the 24 bits of f32, which is more than two bits to spare (see `float`); what leaves the normal range
-    // of f32 here is far below that of f16.
+    // Rounding to odd at the 24 bits of f32 leaves more than two extra bits (see `float`). What is below the normal
+    // range of f32 is far below that of f16.
     let bits = x.to_bits();
     let rest = bits & 0x1fff_ffff;
     let odd = (bits - rest) | u64::from(rest != 0) << 29;
@@ -211,7 +212,7 @@ pub fn f64_to_f16(x: f64) -> u16 {
 /// To nearest even, NaN to 0x7fff.
 #[inline]
 pub fn f64_to_bf16(x: f64) -> u16 {
-    // The range is that of f32, so that the odd rounding must respect subnormal numbers.
+    // bf16 has the range of f32, so rounding to odd must respect subnormal numbers.
     let truncated = f64_to_f32(x, Rounding::Rz);
     let inexact = f64::from(truncated) != x && x.is_finite();
     f32_to_bf16(f32::from_bits(truncated.to_bits() | u32::from(inexact)))

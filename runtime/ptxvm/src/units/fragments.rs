@@ -1,16 +1,16 @@
 //! registers of a warp  <=>  a[m,k], b[k,n], c[m,n] of an mma.sync tile, row-major
 //!
-//! As 32-bit registers every shape reads alike: with `g = lane / 4` and `t = lane % 4`, registers of A hold rows
-//! `g`, `g + 8` in turn for each 16-byte block of K, register `r` of B column `g` and block `r`; in a block a lane
-//! owns the four bytes from `4t` (PTX ISA, "Matrix Fragments for mma").
+//! As 32-bit registers, all shapes have the same layout. With `g = lane / 4` and `t = lane % 4`, the registers of A
+//! alternate between rows `g` and `g + 8` for each 16-byte block of K, and register `r` of B holds column `g` of block
+//! `r`. In a block, a lane owns the four bytes from `4t` (PTX ISA, "Matrix Fragments for mma").
 
 use super::Lanes;
 use super::format::{bf16_to_f32, e4m3_to_f32, f16_to_f32};
 
-/// Columns of B, C and D in every shape.
+/// Number of columns of B, C and D in every shape.
 pub const N: usize = 8;
 
-/// The element types of A and B but f64.
+/// The element types of A and B, except f64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     F16,
@@ -75,13 +75,13 @@ impl Element {
     }
 }
 
-/// What a tile is multiplied in: f64, or f32 where that is exact.
+/// The type in which a tile is multiplied: f64, or f32 where that is exact.
 pub trait Number: Copy + Default + From<f32> + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> {}
 
 impl Number for f32 {}
 impl Number for f64 {}
 
-/// A of an m16 or m8 shape.
+/// Collects A of a shape with 16 or 8 rows.
 #[inline]
 pub fn gather_a<T: Number, const M: usize, const K: usize>(element: Element, registers: &[Lanes]) -> [[T; K]; M] {
     let mut tile = [[T::default(); K]; M];
@@ -97,7 +97,7 @@ pub fn gather_a<T: Number, const M: usize, const K: usize>(element: Element, reg
     tile
 }
 
-/// B of an n8 shape.
+/// Collects B of a shape with 8 columns.
 #[inline]
 pub fn gather_b<T: Number, const K: usize>(element: Element, registers: &[Lanes]) -> [[T; N]; K] {
     let mut columns = [[T::default(); K]; N];
@@ -110,10 +110,10 @@ pub fn gather_b<T: Number, const K: usize>(element: Element, registers: &[Lanes]
     std::array::from_fn(|k| std::array::from_fn(|n| columns[n][k]))
 }
 
-/// The 16 bytes of block `block` of a row of A or a column of B.
+/// Decodes the 16 bytes of block `block` of a row of A or a column of B.
 #[inline(always)]
 fn decode<T: Number>(element: Element, words: &[u32; 4], block: usize, row: &mut [T]) {
-    // The element is known in each arm, so that each has a loop of its own.
+    // The element type is a constant in each arm, so that each gets a loop of its own.
     match element {
         Element::F16 => fields::<T, 16>(words, block, row, |x| Element::F16.value(x)),
         Element::Bf16 => fields::<T, 16>(words, block, row, |x| Element::Bf16.value(x)),
@@ -148,10 +148,10 @@ pub fn for_accumulators(m: usize, mut visit: impl FnMut(usize, usize, usize, usi
     }
 }
 
-/// c[m,n] + a[m,k] · b[k,n], for any number of rows.
+/// Adds a[m,k] · b[k,n] to c[m,n], for an even number of rows.
 #[inline]
 pub fn multiply<T: Number, const K: usize>(a: &[[T; K]], b: &[[T; N]; K], c: &mut [[T; N]]) {
-    // Two rows at a time keep enough sums under way to hide the latency of an addition.
+    // Two rows at a time give enough independent accumulators to hide the latency of an addition.
     for (a, c) in a.chunks_exact(2).zip(c.chunks_exact_mut(2)) {
         let (mut upper, mut lower) = (c[0], c[1]);
         for k in 0..K {

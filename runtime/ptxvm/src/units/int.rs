@@ -1,4 +1,4 @@
-//! prmt, bfe, bfi, bfind, lop3, shf, shl, mul24, add.cc, dp4a, sad: integer instructions whose corners need care
+//! prmt, bfe, bfi, bfind, lop3, shf, shl, mul24, add.cc, dp4a, sad: integer instructions with corner cases
 //!
 //! Plain wrapping add, sub, mul, and, or, xor, popc, clz and brev are Rust's own methods and are not repeated here.
 
@@ -15,7 +15,7 @@ pub enum PrmtMode {
     Rc16,
 }
 
-/// `prmt.b32{.mode} d, a, b, c`: four bytes out of the eight of `a` (0..3) and `b` (4..7).
+/// `prmt.b32{.mode} d, a, b, c`: selects four of the eight bytes of `a` (0..3) and `b` (4..7).
 #[inline]
 pub fn prmt(mode: PrmtMode, a: u32, b: u32, c: u32) -> u32 {
     let s = c & 3;
@@ -39,7 +39,7 @@ pub fn prmt(mode: PrmtMode, a: u32, b: u32, c: u32) -> u32 {
     d
 }
 
-/// `bfe.u32`: `len` bits of `a` from bit `pos`, both operands taken modulo 256; bits past the top are 0.
+/// `bfe.u32`: extracts `len` bits of `a` from bit `pos`, both taken modulo 256; bits past the top are 0.
 #[inline]
 pub fn bfe_u32(a: u32, pos: u32, len: u32) -> u32 {
     bfe_u64(u64::from(a), pos, len) as u32
@@ -52,7 +52,7 @@ pub fn bfe_u64(a: u64, pos: u32, len: u32) -> u64 {
     a.checked_shr(pos).unwrap_or(0) & low_mask(len)
 }
 
-/// `bfe.s32`: as `bfe.u32`, filled above with the sign: the field's top bit, or bit 31 if the field reaches past it;
+/// `bfe.s32`: like `bfe.u32`, but sign-extended with the field's top bit, or with bit 31 if the field reaches past it;
 /// an empty field is 0.
 #[inline]
 pub fn bfe_s32(a: u32, pos: u32, len: u32) -> u32 {
@@ -77,7 +77,7 @@ fn bfe_signed(a: u64, pos: u32, len: u32, msb: u32) -> u64 {
     if negative { field | !low_mask(available) } else { field }
 }
 
-/// `bfi.b32 f, a, b, pos, len`: the low `len` bits of `a` over bits `pos..` of `b`.
+/// `bfi.b32 f, a, b, pos, len`: replaces bits `pos..` of `b` by the low `len` bits of `a`.
 #[inline]
 pub fn bfi_b32(a: u32, b: u32, pos: u32, len: u32) -> u32 {
     bfi_b64(u64::from(a), u64::from(b), pos, len) as u32
@@ -91,8 +91,8 @@ pub fn bfi_b64(a: u64, b: u64, pos: u32, len: u32) -> u64 {
     b & !mask | a.checked_shl(pos).unwrap_or(0) & mask
 }
 
-/// `bfind{.shiftamt}.u32`: position of the highest set bit, or with `.shiftamt` the left shift that brings it to the
-/// top; `0xffff_ffff` if there is none.
+/// `bfind{.shiftamt}.u32`: position of the highest set bit, or with `.shiftamt` the left shift that moves it to the
+/// top; `0xffff_ffff` if no bit is set.
 #[inline]
 pub fn bfind_u32(a: u32, shift_amount: bool) -> u32 {
     match (a, shift_amount) {
@@ -102,7 +102,7 @@ pub fn bfind_u32(a: u32, shift_amount: bool) -> u32 {
     }
 }
 
-/// `bfind{.shiftamt}.s32`: the highest bit that differs from the sign.
+/// `bfind{.shiftamt}.s32`: like `bfind.u32`, for the highest bit that differs from the sign.
 #[inline]
 pub fn bfind_s32(a: u32, shift_amount: bool) -> u32 {
     bfind_u32(if (a as i32) < 0 { !a } else { a }, shift_amount)
@@ -124,8 +124,8 @@ pub fn bfind_s64(a: u64, shift_amount: bool) -> u32 {
     bfind_u64(if (a as i64) < 0 { !a } else { a }, shift_amount)
 }
 
-/// `fns.b32 d, mask, base, offset`: the `offset`-th set bit of `mask` from bit `base` upwards (downwards if negative,
-/// the first at or after `base` itself for 0); `0xffff_ffff` if there is none.
+/// `fns.b32 d, mask, base, offset`: position of the `offset`-th set bit of `mask` from bit `base` upwards (downwards if
+/// `offset` is negative; bit `base` itself if it is 0); `0xffff_ffff` if there is none.
 pub fn fns(mask: u32, base: u32, offset: i32) -> u32 {
     let mut left = offset.unsigned_abs().max(1);
     let mut at = i64::from(base);
@@ -180,7 +180,7 @@ pub fn shr(a: u64, n: u32, width: u32) -> u64 {
     if n >= width { 0 } else { (a & low_mask(width)) >> n }
 }
 
-/// `shr.s16`/`.s32`/`.s64`: amounts past the width give the sign everywhere.
+/// `shr.s16`/`.s32`/`.s64`: amounts past the width fill the result with the sign.
 #[inline]
 pub fn shr_signed(a: u64, n: u32, width: u32) -> u64 {
     (sign_extend(a, width) >> n.min(width - 1)) as u64 & low_mask(width)
@@ -233,7 +233,7 @@ pub fn add_carry_u32(a: u32, b: u32, carry: bool) -> (u32, bool) {
     (sum as u32, sum >> 32 != 0)
 }
 
-/// `sub{c}{.cc}.u32`: `a - b - borrow` and the borrow out, which PTX keeps in the same condition bit as the carry.
+/// `sub{c}{.cc}.u32`: `a - b - borrow` and the borrow out, which PTX keeps in the same flag as the carry.
 #[inline]
 pub fn sub_borrow_u32(a: u32, b: u32, borrow: bool) -> (u32, bool) {
     let (difference, first) = a.overflowing_sub(b);
@@ -293,13 +293,14 @@ pub fn sad_s32(a: u32, b: u32, c: u32) -> u32 {
     c.wrapping_add((a as i32).abs_diff(b as i32))
 }
 
-/// `div.u32`. Quotient and remainder by zero are unspecified in PTX; NVIDIA's assembler makes both all ones, as do we.
+/// `div.u32`. Division by zero is unspecified in PTX; here, as in NVIDIA's assembler, quotient and remainder are all
+/// ones.
 #[inline]
 pub fn div_u32(a: u32, b: u32) -> u32 {
     a.checked_div(b).unwrap_or(u32::MAX)
 }
 
-/// `div.s32`: truncates; by zero gives all ones, and `MIN / -1` wraps to `MIN`.
+/// `div.s32`: truncates. Division by zero gives all ones, and `MIN / -1` wraps to `MIN`.
 #[inline]
 pub fn div_s32(a: u32, b: u32) -> u32 {
     if b == 0 { u32::MAX } else { (a as i32).wrapping_div(b as i32) as u32 }
@@ -315,13 +316,13 @@ pub fn div_s64(a: u64, b: u64) -> u64 {
     if b == 0 { u64::MAX } else { (a as i64).wrapping_div(b as i64) as u64 }
 }
 
-/// `rem.u32`; by zero as [`div_u32`].
+/// `rem.u32`; all ones for division by zero, like [`div_u32`].
 #[inline]
 pub fn rem_u32(a: u32, b: u32) -> u32 {
     a.checked_rem(b).unwrap_or(u32::MAX)
 }
 
-/// `rem.s32`: takes the sign of the dividend.
+/// `rem.s32`: the result has the sign of the dividend.
 #[inline]
 pub fn rem_s32(a: u32, b: u32) -> u32 {
     if b == 0 { u32::MAX } else { (a as i32).wrapping_rem(b as i32) as u32 }
@@ -355,7 +356,7 @@ pub fn mad_hi_sat_s32(a: u32, b: u32, c: u32) -> u32 {
     add_sat_s32(mul_hi_s32(a, b), c)
 }
 
-/// `n` ones; all ones from 64 on.
+/// A mask of the low `n` bits; all ones if `n` is 64 or more.
 #[inline]
 fn low_mask(n: u32) -> u64 {
     1u64.checked_shl(n).map_or(u64::MAX, |bit| bit - 1)

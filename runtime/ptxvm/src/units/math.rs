@@ -1,9 +1,9 @@
-//! ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh, div: the approximate instructions, all but correctly rounded
+//! ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh, div: approximate instructions, computed almost correctly rounded
 //!
-//! PTX bounds the error of these and leaves the result open within the bound. Each is computed here in f64 with a
-//! relative error below 2^-45 and rounded to f32: within 0.501 units in the last place, and the same on every
-//! machine. A device may differ by its whole bound, so compare with a tolerance. `.ftz` flushes operand and result
-//! with [`super::float::ftz`] around the call. NaN operands give the canonical NaN.
+//! PTX specifies only an error bound for these. Each is computed here in f64 with a relative error below 2^-45 and
+//! rounded to f32: the result is within 0.501 units in the last place, and the same on every machine. A device may
+//! differ by the whole bound, so compare with a tolerance. `.ftz` flushes operand and result with [`super::float::ftz`]
+//! around the call. NaN operands give the canonical NaN.
 
 use super::float::{canonical, ftz};
 use super::packed::Half;
@@ -59,7 +59,7 @@ pub fn sin(x: f32) -> f32 {
     canonical(f64::from(ftz(x)).sin() as f32)
 }
 
-/// `cos.approx.f32`: as [`sin`].
+/// `cos.approx.f32`: like [`sin`].
 pub fn cos(x: f32) -> f32 {
     canonical(f64::from(x).cos() as f32)
 }
@@ -95,12 +95,12 @@ pub fn rcp_approx_f64(x: f64) -> f64 {
     upper_half(1.0 / upper_half(x))
 }
 
-/// `rsqrt.approx{.ftz}.f64`: with `.ftz` as [`rcp_approx_f64`], else ISA relative error 2^-46 or so.
+/// `rsqrt.approx{.ftz}.f64`: like [`rcp_approx_f64`] with `.ftz`; otherwise the ISA's relative error is about 2^-46.
 pub fn rsqrt_approx_f64(x: f64, ftz: bool) -> f64 {
     if ftz { upper_half(1.0 / upper_half(x).sqrt()) } else { 1.0 / x.sqrt() }
 }
 
-/// `f` on the value of a 16-bit operand, its result rounded to nearest: `tanh.approx.f16` is `half(Half::F16, a, tanh)`.
+/// Applies `f` to the value of a 16-bit operand and rounds to nearest: `tanh.approx.f16` is `half(Half::F16, a, tanh)`.
 #[inline]
 pub fn half(half: Half, a: u16, f: impl Fn(f32) -> f32) -> u16 {
     half.narrow(f64::from(f(half.widen(a))))
@@ -127,7 +127,7 @@ fn exp2(x: f64) -> f64 {
     TAYLOR.iter().rev().fold(0.0, |sum, term| sum * rest + term) * power
 }
 
-/// The upper 32 bits, subnormal numbers flushed.
+/// Keeps the upper 32 bits, and flushes subnormal numbers.
 fn upper_half(x: f64) -> f64 {
     let bits = x.to_bits();
     f64::from_bits(if bits >> 52 & 0x7ff == 0 { bits & 1 << 63 } else { bits & !0xffff_ffff })

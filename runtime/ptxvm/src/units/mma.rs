@@ -1,8 +1,9 @@
 //! mma.sync: d[m,n] = a[m,k] · b[k,n] + c[m,n] of one warp, operands in the registers of its 32 lanes
 //!
-//! Products of 16-bit floats and tf32 are summed with C in f32 as an H100 sums them (`cut`), those of 8-bit floats and sums of f16
-//! in f64, rounded once to D: the ISA leaves the order of a summation and its rounding open. Integer tiles
-//! are multiplied in f32, which holds every sum of products exactly, and added to C in integers.
+//! Products of 16-bit floats and tf32 are added to an f32 C in f32 as on an H100 (`cut`). Products of 8-bit floats, and
+//! those with an f16 C or D, are added in f64 and rounded once to D: the ISA leaves the order and the rounding of the
+//! summation open. Integer tiles are multiplied in f32, which holds every sum of products exactly, and added to C in
+//! integers.
 
 use super::Lanes;
 use super::cut;
@@ -19,7 +20,7 @@ pub struct Mma {
     k: usize,
     kind: Kind,
     sparsity: Option<Sparsity>,
-    /// `.satfinite` of integer shapes: clamp instead of wrapping.
+    /// `.satfinite` of integer shapes: clamps instead of wrapping.
     saturate: bool,
     pub n_a: usize,
     pub n_b: usize,
@@ -29,7 +30,7 @@ pub struct Mma {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Float or integer elements; whether C and D are f16.
+    /// Float or integer elements; `c_f16` and `d_f16` tell whether C and D are f16.
     Tile {
         a: Element,
         b: Element,
@@ -40,12 +41,12 @@ enum Kind {
 }
 
 impl Mma {
-    /// The dot-separated parts after `mma.sync.aligned`, as in `m16n8k16 row col f32 bf16 bf16 f32`.
+    /// Parses the dot-separated parts after `mma.sync.aligned`, as in `m16n8k16 row col f32 bf16 bf16 f32`.
     pub fn parse(modifiers: &[&str]) -> Result<Mma, String> {
         Mma::parse_any(modifiers, false)
     }
 
-    /// The dot-separated parts after `mma.sp.sync.aligned` or `mma.sp::ordered_metadata.sync.aligned`.
+    /// Parses the dot-separated parts after `mma.sp.sync.aligned` or `mma.sp::ordered_metadata.sync.aligned`.
     pub fn parse_sparse(modifiers: &[&str]) -> Result<Mma, String> {
         Mma::parse_any(modifiers, true)
     }
@@ -97,17 +98,17 @@ impl Mma {
         }
     }
 
-    /// Multiplies; `d` has `n_d` registers and so on. f64 takes two registers per element, low word first.
+    /// Computes d = a · b + c; `d` has `n_d` registers and so on. An f64 takes two registers, the low word first.
     pub fn run(&self, a: &[Lanes], b: &[Lanes], c: &[Lanes], d: &mut [Lanes]) {
         self.run_any(a, b, c, None, d);
     }
 
-    /// `mma.sp` with the metadata register `e` and the selector `f`, which must be below [`Mma::selectors`].
+    /// `mma.sp` with the metadata register `e`; `selector` must be below [`Mma::selectors`].
     pub fn run_sparse(&self, a: &[Lanes], b: &[Lanes], c: &[Lanes], e: &Lanes, selector: u32, d: &mut [Lanes]) {
         self.run_any(a, b, c, Some((e, selector)), d);
     }
 
-    /// How many values the sparsity selector may take; 0 for a dense shape.
+    /// Number of values of the sparsity selector; 0 for a dense shape.
     pub fn selectors(&self) -> u32 {
         self.sparsity.map_or(0, Sparsity::selectors)
     }
@@ -129,7 +130,7 @@ impl Mma {
         }
     }
 
-    /// `HALF` is `K / 2`, the stored columns of a sparse A.
+    /// `HALF` is `K / 2`, the number of stored columns of a sparse A.
     fn run_tile<const M: usize, const K: usize, const HALF: usize>(
         &self,
         a: &[Lanes],
@@ -182,7 +183,7 @@ impl Mma {
     }
 }
 
-/// Whether elements of A and B may be mixed: the signedness of integers and the two 8-bit floats.
+/// Whether elements of A and B may be combined: integers may differ in signedness, and 8-bit floats in format.
 fn pairs(a: Element, b: Element) -> bool {
     match a {
         Element::F16 | Element::Bf16 | Element::Tf32 => a == b,
@@ -204,8 +205,8 @@ fn has_depth(a: Element, m: usize, k: usize) -> bool {
     }
 }
 
-/// Whether a shape with a dense twin of half its depth exists for sparse A: no 4-bit type, and 8-bit floats only with
-/// all lanes supplying metadata.
+/// Whether a sparse shape exists, if the dense shape of half its depth does: there is none with 4-bit types, and one
+/// with 8-bit floats only if all lanes supply metadata.
 fn has_sparse(a: Element, m: usize, k: usize) -> bool {
     m == 16 && a.bits() > 4 && (a.is_integer() || a.bits() > 8 || k == 64)
 }
@@ -224,7 +225,7 @@ fn write_floats<const M: usize>(tile: &[[f64; N]; M], d: &mut [Lanes], f16: bool
     if f16 {
         let narrow = tile.map(|row| row.map(|value| u32::from(Half::F16.narrow(value))));
         for_accumulators(M, |lane, i, row, column| {
-            // Elements come in pairs, the lower half first.
+            // Elements are stored in pairs, the first in the lower half.
             let value = narrow[row][column];
             d[i / 2][lane] = if i % 2 == 0 { value } else { d[i / 2][lane] | value << 16 };
         });
@@ -234,7 +235,7 @@ fn write_floats<const M: usize>(tile: &[[f64; N]; M], d: &mut [Lanes], f16: bool
     }
 }
 
-/// f64 shapes: a lane owns whole elements, A rows `g`, `g + 8` in turn for every four columns.
+/// f64 shapes: a lane owns whole elements; those of A alternate between rows `g` and `g + 8` for every four columns.
 fn run_f64<const M: usize, const K: usize>(a: &[Lanes], b: &[Lanes], c: &[Lanes], d: &mut [Lanes]) {
     let element = |registers: &[Lanes], i: usize, lane: usize| {
         f64::from_bits(u64::from(registers[2 * i + 1][lane]) << 32 | u64::from(registers[2 * i][lane]))
@@ -251,7 +252,7 @@ fn run_f64<const M: usize, const K: usize>(a: &[Lanes], b: &[Lanes], c: &[Lanes]
         }
     }
     for_accumulators(M, |lane, i, row, column| {
-        // Double-precision tensor cores are fused multiply-adds in order of k.
+        // Double-precision tensor cores compute fused multiply-adds in the order of k.
         let sum = (0..K).fold(element(c, i, lane), |sum, k| a_tile[row][k].mul_add(b_tile[k][column], sum));
         (d[2 * i][lane], d[2 * i + 1][lane]) = (sum.to_bits() as u32, (sum.to_bits() >> 32) as u32);
     });

@@ -1,7 +1,7 @@
-//! What one instruction computes: registers of 32 lanes  =>  registers of 32 lanes, without any machine around it
+//! The arithmetic of single instructions: registers of 32 lanes  =>  registers of 32 lanes
 //!
-//! Scalar functions work on one lane and inline into the executor's loop over lanes; functions that mix lanes take
-//! whole registers. Nothing here allocates, except where it says so, or knows about memory, findings or time.
+//! Scalar functions work on one lane and are inlined into the executor's loop over lanes; functions that mix lanes take
+//! whole registers. Nothing here allocates unless its comment says so, or depends on memory, findings or time.
 
 pub mod convert;
 pub mod counting;

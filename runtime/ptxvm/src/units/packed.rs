@@ -1,7 +1,7 @@
-//! add, sub, mul, fma, min, max, neg, abs of f16 and bf16, alone and in pairs; each result rounded once
+//! add, sub, mul, fma, min, max, neg, abs of f16 and bf16, scalar and in pairs; each result is rounded once
 //!
-//! Products are exact in the wider format (f32 for f16, whose exponents it holds with room; f64 for bf16), and sums are
-//! rounded to odd there before the one rounding to the narrow format.
+//! Products are exact in the wider format (f32 for f16, with exponents to spare; f64 for bf16), and sums are rounded to
+//! odd there before the one rounding to the narrow format.
 
 use super::float::{self, Extremum, add_odd};
 use super::format::{Format, Rounding, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_bf16, f64_to_f16};
@@ -13,7 +13,7 @@ pub enum Half {
     Bf16,
 }
 
-/// What follows the rounding: `.ftz` (f16 only), then `.sat` or `.relu`.
+/// Modifiers of the rounded result: `.ftz` (f16 only), then `.sat` or `.relu`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finish {
     /// Subnormal operands and results become zero with their sign.
@@ -33,7 +33,7 @@ impl Half {
         }
     }
 
-    /// To nearest even.
+    /// Rounds to nearest even.
     #[inline]
     pub(super) fn narrow(self, x: f64) -> u16 {
         match self {
@@ -131,7 +131,7 @@ pub fn abs(half: Half, a: u16, ftz: bool) -> u16 {
     half.flush(a, ftz) & 0x7fff
 }
 
-/// An operation on both halves of a register: `add.f16x2` is `map2(a, b, |a, b| add(Half::F16, a, b, finish))`.
+/// Applies an operation to both halves: `add.f16x2` is `map2(a, b, |a, b| add(Half::F16, a, b, finish))`.
 #[inline]
 pub fn map1(a: u32, f: impl Fn(u16) -> u16) -> u32 {
     u32::from(f(a as u16)) | u32::from(f((a >> 16) as u16)) << 16
@@ -148,7 +148,7 @@ pub fn map3(a: u32, b: u32, c: u32, f: impl Fn(u16, u16, u16) -> u16) -> u32 {
         | u32::from(f((a >> 16) as u16, (b >> 16) as u16, (c >> 16) as u16)) << 16
 }
 
-/// `cvt.{rn,rz}{.relu}{.satfinite}.{f16x2,bf16x2}.f32 d, a, b`: `a` goes to the upper half, `b` to the lower.
+/// `cvt.{rn,rz}{.relu}{.satfinite}.{f16x2,bf16x2}.f32 d, a, b`: `a` is converted to the upper half, `b` to the lower.
 #[inline]
 pub fn convert_pair(half: Half, a: f32, b: f32, rounding: Rounding, relu: bool, satfinite: bool) -> u32 {
     let one = |x: f32| {

@@ -22,18 +22,18 @@ impl ShflMode {
     }
 }
 
-/// What `shfl.sync` gives to each lane of the active mask; other lanes hold their own value.
+/// The result of `shfl.sync`; lanes outside the active mask keep their own value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shuffled {
     pub lanes: Lanes,
     /// Lanes whose source was inside their segment.
     pub predicate: u32,
-    /// Lanes that read a lane which is not active or not in the member mask: their value is undefined.
+    /// Lanes whose value is undefined, because they read a lane that is not active or not in the member mask.
     pub undefined: u32,
 }
 
-/// The lane that each lane reads and the mask of lanes whose source is in range (PTX `shfl.sync`); a lane out of
-/// range reads itself.
+/// The lane that each lane reads, and the mask of lanes whose source is in range (PTX `shfl.sync`). A lane whose source
+/// is out of range reads itself.
 pub fn shfl_sources(mode: ShflMode, b: &Lanes, c: &Lanes) -> ([u8; 32], u32) {
     let mut sources = [0; 32];
     let mut in_range = 0;

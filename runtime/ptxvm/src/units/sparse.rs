@@ -1,25 +1,25 @@
-//! mma.sp: kept elements of A and their metadata  =>  the dense A tile, zeros where nothing was kept
+//! mma.sp: kept elements of A and their metadata  =>  the dense A tile, with zeros elsewhere
 //!
-//! Of every four columns two are kept (tf32: of every two one). A nibble of metadata holds the positions of the pair,
-//! `first | second << 2`; for tf32 the nibble 0100 keeps element 0 and 1110 element 1 (PTX ISA, "mma.sp").
+//! Two of every four columns are kept (for tf32, one of every two). A nibble of metadata holds the positions of the
+//! pair, `first | second << 2`; for tf32, the nibble 0100 keeps element 0 and 1110 keeps element 1 (PTX ISA, "mma.sp").
 
 use super::Lanes;
 use super::fragments::{Element, Number};
 
-/// Which lanes of a quad supply the metadata.
+/// The lanes of a quad that supply the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suppliers {
-    /// One lane, chosen by the selector; a half per row.
+    /// One lane, chosen by the selector, with a half-word per row.
     OneLane,
-    /// Two lanes, chosen by the selector; each half the columns, a half-word per row.
+    /// Two lanes, chosen by the selector: one for each half of the columns, with a half-word per row.
     LanePair,
-    /// Two lanes, chosen by the selector; a word for each of the two rows.
+    /// Two lanes, chosen by the selector: one for each of the two rows, with a word each.
     RowPair,
-    /// All four: the lower bit of the lane is the row, the upper half of the columns.
+    /// All four lanes: the low bit of the lane selects the row, the high bit the half of the columns.
     All,
 }
 
-/// How A of a sparse shape is stored.
+/// The storage of A in a sparse shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sparsity {
     suppliers: Suppliers,
@@ -28,7 +28,7 @@ pub struct Sparsity {
 }
 
 impl Sparsity {
-    /// For elements of A and the depth `k` before compression.
+    /// The storage for elements of A and the depth `k` before compression.
     pub(super) fn new(a: Element, k: usize) -> Sparsity {
         let chunk = if a.bits() == 32 { 2 } else { 4 };
         let suppliers = match (a.bits(), k / chunk) {
@@ -48,7 +48,7 @@ impl Sparsity {
         }
     }
 
-    /// The nibble of chunk `chunk` of row `row`.
+    /// The metadata nibble of a chunk of columns in a row.
     fn nibble(self, e: &Lanes, selector: usize, row: usize, chunk: usize) -> u32 {
         let (g, upper) = (row % 8, row / 8);
         let (lane, nibble) = match self.suppliers {
@@ -61,7 +61,7 @@ impl Sparsity {
     }
 }
 
-/// The dense tile. `selector` beyond what the shape knows is taken modulo [`Sparsity::selectors`].
+/// Returns the dense tile. A selector that the shape does not have is taken modulo [`Sparsity::selectors`].
 pub(super) fn expand<T: Number, const M: usize, const K: usize, const HALF: usize>(
     kept: &[[T; HALF]; M],
     sparsity: Sparsity,

@@ -1,4 +1,4 @@
-//! random bits with interesting floats among them, and exact sums of products to judge roundings by
+//! Random bits with special floats among them, and exact sums of products as a reference for rounding
 
 use super::Lanes;
 use super::format::Rounding;
@@ -59,7 +59,7 @@ impl Random {
     }
 }
 
-/// A sum of products of two finite f64, exact: a two's-complement number in units of 2^-2148.
+/// An exact sum of products of two finite f64: a two's-complement number in units of 2^-2148.
 pub struct Sum([u32; 138]);
 
 impl Sum {
@@ -78,7 +78,7 @@ impl Sum {
         let ((x_mantissa, x_shift), (y_mantissa, y_shift)) = (parts(x), parts(y));
         let (mut mantissa, shift) = (u128::from(x_mantissa) * u128::from(y_mantissa), x_shift + y_shift);
         let negative = x.is_sign_negative() != y.is_sign_negative();
-        // In steps of a limb: at most 32 new bits, shifted within the limb and the next.
+        // One limb at a time: at most 32 new bits, shifted within the limb and the next.
         let mut limb = shift / 32;
         while mantissa != 0 {
             let mut value = (mantissa as u32 as u64) << (shift % 32);
@@ -96,7 +96,7 @@ impl Sum {
         }
     }
 
-    /// Against zero.
+    /// Compares the sum with zero.
     pub fn sign(&self) -> Ordering {
         if self.0[137] >> 31 == 1 {
             Ordering::Less
@@ -108,8 +108,8 @@ impl Sum {
     }
 }
 
-/// Asserts that `result` is the right rounding, given `compare(x)`, the order of the exact value against `x`, and
-/// `compare_middle(x, y)`, its order against `(x + y) / 2`, all for finite numbers. `next_down` and `next_up` step in
+/// Asserts that `result` is correctly rounded. `compare(x)` is the order of the exact value relative to `x`, and
+/// `compare_middle(x, y)` that relative to `(x + y) / 2`, both for finite numbers. `next_down` and `next_up` step in
 /// the format of the result.
 pub fn assert_rounded(
     what: &str,
@@ -158,7 +158,7 @@ pub fn assert_rounded(
                 order.is_lt()
             }
         }
-        // Overflow to nearest is tested apart.
+        // Overflow to nearest is tested separately.
         Rounding::Rn | Rounding::Rna if result.is_infinite() || other.is_infinite() => true,
         Rounding::Rn | Rounding::Rna => match compare_middle(result, other) {
             Ordering::Equal => true,
@@ -168,7 +168,7 @@ pub fn assert_rounded(
     assert!(right, "{what}: {result:e} in mode {rounding:?}, the exact value is {order:?}");
 }
 
-/// Steps of f32 on f64 values, for [`assert_rounded`].
+/// The steps to neighbouring f32, on f64 values, for [`assert_rounded`].
 pub fn f32_steps() -> (impl Fn(f64) -> f64, impl Fn(f64) -> f64) {
     (|x: f64| f64::from((x as f32).next_down()), |x: f64| f64::from((x as f32).next_up()))
 }

@@ -1,8 +1,8 @@
-//! wgmma.mma_async of one warp: a[16,k] · b[k,n] + d[16,n], operands as pieces of 16 bytes, sums in registers
+//! wgmma.mma_async of one warp: a[16,k] · b[k,n] + d[16,n], operands as 16-byte pieces, accumulators in registers
 //!
-//! A warpgroup computes 64 rows; warp `w` of it rows `16w..16w+15`, which depend on no other warp. Every type has 32
-//! bytes of k in a row, two pieces. Sums are taken as `mma` takes
-//! them, which no GPU has been asked yet (`testdata/goldens/probe_sm_90a.ptx`).
+//! A warpgroup computes 64 rows; its warp `w` computes rows `16w..16w+15`, independently of the other warps. With every
+//! type, a row has 32 bytes along k, which are two pieces. Products are summed as in `mma`; this has not been compared
+//! with a GPU yet (`testdata/goldens/probe_sm_90a.ptx`).
 
 use super::Lanes;
 use super::cut;
@@ -11,11 +11,11 @@ use super::format::f16_to_f32;
 use super::fragments::{Element, N};
 use super::packed::Half;
 
-/// Rows of one warp.
+/// Number of rows that one warp computes.
 pub const ROWS: usize = 16;
-/// Pieces of 16 bytes along k.
+/// Number of 16-byte pieces along k.
 const PIECES: usize = 2;
-/// Elements of 16 bits in a piece.
+/// Number of 16-bit elements in a piece.
 const PER_PIECE: usize = 8;
 
 /// 16 bytes of an operand, as little-endian words.
@@ -28,7 +28,7 @@ pub enum Sum {
     S32,
 }
 
-/// Shape and types.
+/// A parsed `wgmma.mma_async`: shape and types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wgmma {
     pub n: usize,
@@ -38,17 +38,17 @@ pub struct Wgmma {
     saturate: bool,
 }
 
-/// What multiplies the sums and the operands.
+/// Scale factors of the accumulators and the products.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// False: the products alone.
+    /// Whether the previous values of the accumulators are added.
     pub d: bool,
-    /// -1 or 1.
+    /// Factor of the products: -1 or 1.
     pub product: f64,
 }
 
 impl Wgmma {
-    /// The dot-separated parts after `wgmma.mma_async.sync.aligned`, as in `m64n128k16 f32 bf16 bf16`.
+    /// Parses the dot-separated parts after `wgmma.mma_async.sync.aligned`, as in `m64n128k16 f32 bf16 bf16`.
     pub fn parse(parts: &[&str]) -> Result<Wgmma, String> {
         let unsupported = || format!("`wgmma.mma_async` with `.{}` is not supported", parts.join("."));
         let saturate = parts.contains(&"satfinite");
@@ -81,7 +81,7 @@ impl Wgmma {
         32 * 8 / self.a.bits()
     }
 
-    /// Registers of the sums per lane.
+    /// Number of accumulator registers per lane.
     pub fn n_d(&self) -> usize {
         match self.sum {
             Sum::F32 | Sum::S32 => self.n / 2,
@@ -89,12 +89,12 @@ impl Wgmma {
         }
     }
 
-    /// Whether rows may lie inside in shared memory (the `imm-trans` operands).
+    /// Whether operands in shared memory may be contiguous along their rows instead of k (the `imm-trans` operands).
     pub fn has_transposes(&self) -> bool {
         self.a.bits() == 16
     }
 
-    /// `a[row][k]` and `b[column][k]` row by row; `d` is replaced.
+    /// Multiplies `a[row][k]` and `b[column][k]`, both stored row by row, and updates `d`.
     pub fn run(&self, a: &[f64], b: &[f64], scale: Scale, d: &mut [Lanes]) {
         match (self.sum, self.k()) {
             (Sum::F32, 16) => return self.run_cut::<16>(a, b, scale, d),
@@ -113,7 +113,7 @@ impl Wgmma {
         }
     }
 
-    /// Sums of f32, eight columns at a time.
+    /// Multiplies with f32 accumulators, eight columns at a time.
     fn run_cut<const K: usize>(&self, a: &[f64], b: &[f64], scale: Scale, d: &mut [Lanes]) {
         let a: [[f64; K]; ROWS] = std::array::from_fn(|row| std::array::from_fn(|k| scale.product * a[row * K + k]));
         for first in (0..self.n).step_by(N) {
@@ -139,7 +139,7 @@ impl Wgmma {
         row * self.n + column
     }
 
-    /// One element of the sums, as its type rounds or wraps.
+    /// Adds a product to one accumulator, rounding or wrapping by its type.
     fn add(&self, product: f64, adds: bool, (lane, i): (usize, usize), d: &mut [Lanes]) {
         match self.sum {
             Sum::F32 => {
@@ -148,7 +148,7 @@ impl Wgmma {
             }
             Sum::S32 => {
                 let old = if adds { d[i][lane] as i32 } else { 0 };
-                // Sums of 32 products of bytes are integers that f64 and i32 hold.
+                // Sums of 32 products of bytes are integers that fit f64 and i32.
                 let product = product as i32;
                 let sum = if self.saturate { old.saturating_add(product) } else { old.wrapping_add(product) };
                 d[i][lane] = sum as u32;
@@ -163,12 +163,12 @@ impl Wgmma {
     }
 }
 
-/// Row of the warp's 16 and column of element `i` of a lane (PTX ISA, "Register Fragments for wgmma").
+/// Row (of the warp's 16) and column of accumulator `i` of a lane (PTX ISA, "Register Fragments for wgmma").
 pub fn place(lane: usize, i: usize) -> (usize, usize) {
     (lane / 4 + 8 * ((i >> 1) & 1), 8 * (i >> 2) + 2 * (lane % 4) + (i & 1))
 }
 
-/// The pieces of A of a warp in its four registers, row by row.
+/// The pieces of A that a warp holds in four registers, row by row.
 pub fn pieces_of_registers(registers: &[Lanes]) -> Vec<Piece> {
     let piece = |i: usize| {
         let (row, block) = (i / PIECES, i % PIECES);
@@ -178,21 +178,21 @@ pub fn pieces_of_registers(registers: &[Lanes]) -> Vec<Piece> {
     (0..ROWS * PIECES).map(piece).collect()
 }
 
-/// Which way neighbours in memory run.
+/// The dimension along which an operand is contiguous in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Major {
     K,
-    /// Rows of A or columns of B.
+    /// Rows of A, or columns of B.
     Rows,
 }
 
-/// A matrix in shared memory (PTX ISA, "Matrix Descriptor Format").
+/// The layout of a matrix in shared memory (PTX ISA, "Matrix Descriptor Format").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     pub start: u32,
     leading_bytes: u32,
     stride_bytes: u32,
-    /// Bytes of a row of the pattern; 16 without one.
+    /// Bytes of a row of the swizzle pattern; 16 without a swizzle.
     pattern_bytes: u32,
 }
 
@@ -211,12 +211,13 @@ impl Descriptor {
         Ok(Descriptor { start: field(0), leading_bytes: field(16), stride_bytes: field(32), pattern_bytes })
     }
 
-    /// The pattern's exclusive or, on the address itself.
+    /// Applies the swizzle, which works on the address itself.
     fn swizzled(&self, at: u32) -> u32 {
         swizzle(at, self.pattern_bytes)
     }
 
-    /// Addresses of the pieces of rows `first..first + rows`, row by row, or for rows inside by k and eight rows.
+    /// Addresses of the pieces of rows `first..first + rows`: row by row if K-major, otherwise by k and groups of eight
+    /// rows.
     pub fn pieces(&self, major: Major, first: usize, rows: usize) -> Vec<u32> {
         let width = self.pattern_bytes;
         match major {
@@ -250,7 +251,7 @@ impl Descriptor {
     }
 }
 
-/// Where 16 bytes lie whose place without a pattern of so many bytes is `at`.
+/// Address of 16 bytes that would be at `at` without a swizzle of `pattern_bytes`.
 pub fn swizzle(at: u32, pattern_bytes: u32) -> u32 {
     match pattern_bytes {
         128 => at ^ ((at >> 7 & 7) << 4),
@@ -260,7 +261,7 @@ pub fn swizzle(at: u32, pattern_bytes: u32) -> u32 {
     }
 }
 
-/// The elements `[row][k]` of pieces in the order of [`Descriptor::pieces`].
+/// The elements `[row][k]` of pieces that are in the order of [`Descriptor::pieces`].
 pub fn elements(element: Element, major: Major, pieces: &[Piece]) -> Vec<f64> {
     let (bits, k) = (element.bits(), 32 * 8 / element.bits());
     let per_piece = 128 / bits;
@@ -304,15 +305,15 @@ mod tests {
 
     #[test]
     fn descriptors_place_pieces() {
-        // 64 elements of 16 bits along k in rows of 128 bytes, eight rows after eight rows; the second step of k.
+        // 64 16-bit elements along k in rows of 128 bytes, in groups of eight rows; the second step of k.
         let bits = (1024u64 + 32) >> 4 | 1 << 16 | (1024 >> 4) << 32 | 1 << 62;
         let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2);
         assert_eq!(found, [2048 + 32, 2048 + 48, 2048 + 128 + 48, 2048 + 128 + 32]);
-        // Without a pattern: eight rows of 16 bytes are together, pieces along k 128 bytes apart.
+        // Without a swizzle: eight rows of 16 bytes are contiguous, and pieces along k are 128 bytes apart.
         let bits = (128u64 >> 4) << 16 | (256 >> 4) << 32;
         let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2);
         assert_eq!(found, [256, 384, 272, 400]);
-        // Rows inside, 64 of them in 128 bytes.
+        // Contiguous along the rows, 64 of them in 128 bytes.
         let bits = (4096u64 >> 4) << 16 | (1024 >> 4) << 32 | 1 << 62;
         let found = Descriptor::new(bits).unwrap().pieces(Major::Rows, 64, 16);
         assert_eq!(found[..4], [4096, 4112, 4096 + 128 + 16, 4096 + 128]);

@@ -1,8 +1,8 @@
 //! wmma.load, wmma.mma, wmma.store: d[m,n] = a[m,k] · b[k,n] + c[m,n] on opaque fragments
 //!
-//! The ISA fixes how many registers a fragment has and leaves open which lane holds which element; kernels may only
-//! load, multiply, store, and treat all elements alike. Here lane `l` holds a run of consecutive elements: of A and the
-//! accumulators by rows, of B by columns. f16 fragments of A and B always have eight registers and repeat their
+//! The ISA fixes the number of registers of a fragment, but not which lane holds which element; kernels may only load,
+//! multiply, store, and treat all elements alike. Here, each lane holds a run of consecutive elements: by rows for A
+//! and the accumulators, by columns for B. f16 fragments of A and B always have eight registers, and repeat their
 //! elements where the matrix is too small to fill them.
 
 use super::Lanes;
@@ -10,10 +10,10 @@ use super::float::canonical;
 use super::fragments::Element;
 use super::packed::Half;
 
-/// The largest matrix of any shape: 32 x 16.
+/// Number of elements of the largest matrix of any shape: 32 x 16.
 const ELEMENTS_MAX: usize = 512;
 
-/// Which operand of the product a fragment is.
+/// The operand of the product that a fragment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     A,
@@ -29,7 +29,7 @@ enum Kind {
     S32,
 }
 
-/// One operand: its matrix, and where its elements are.
+/// One operand: the shape of its matrix, and the type of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     role: Role,
@@ -39,7 +39,7 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// From the shape and type of an instruction: `m16n16k16` and `s8`.
+    /// Parses the shape and type of an instruction, such as `m16n16k16` and `s8`.
     pub fn parse(role: Role, shape: &str, kind: &str) -> Result<Fragment, String> {
         let unsupported = || format!("`wmma` with `.{shape}.{kind}` is not supported");
         let kind = match (role, kind) {
@@ -76,7 +76,7 @@ impl Fragment {
         if fits { Ok(Fragment { role, kind, rows, columns }) } else { Err(unsupported()) }
     }
 
-    /// Bits of one element in registers and in memory.
+    /// Bits of one element, in registers and in memory.
     pub fn element_bits(&self) -> usize {
         match self.kind {
             Kind::Element(element) => element.bits(),
@@ -84,12 +84,12 @@ impl Fragment {
         }
     }
 
-    /// Elements that a lane moves to or from memory; the first ones of its registers.
+    /// Number of elements that a lane moves to or from memory; they are the first ones of its registers.
     pub fn elements(&self) -> usize {
         self.rows * self.columns / 32
     }
 
-    /// Registers per lane, counting the repeated elements of small f16 fragments.
+    /// Registers per lane, including the repeated elements of small f16 fragments.
     pub fn registers(&self) -> usize {
         match (self.kind, self.role) {
             (Kind::Element(Element::F16), Role::A | Role::B) => 8,
@@ -106,12 +106,12 @@ impl Fragment {
         }
     }
 
-    /// Elements between rows, or columns, of a matrix stored without gaps.
+    /// Leading dimension, in elements, of a matrix stored without gaps.
     pub fn width(&self, row_major: bool) -> usize {
         if row_major { self.columns } else { self.rows }
     }
 
-    /// How many elements of a lane, from a multiple of that on, follow one another in memory.
+    /// Number of elements of a lane that are consecutive in memory, from each multiple of this number on.
     pub fn run(&self, row_major: bool) -> usize {
         if row_major != (self.role == Role::B) { self.elements().min(self.width(row_major)) } else { 1 }
     }
@@ -123,7 +123,7 @@ impl Fragment {
         (outer as u64).wrapping_mul(stride).wrapping_add(inner as u64)
     }
 
-    /// Copies the first elements of each lane over the others of an f16 fragment, after a load.
+    /// After a load, fills the remaining registers of an f16 fragment with copies of the first elements.
     pub fn repeat(&self, registers: &mut [Lanes]) {
         let distinct = self.elements() * self.element_bits() / 32;
         for r in distinct..registers.len() {
@@ -131,7 +131,7 @@ impl Fragment {
         }
     }
 
-    /// The matrix by rows, or by columns if B.
+    /// Returns the matrix by rows, or by columns for B.
     fn read(&self, registers: &[Lanes]) -> [f64; ELEMENTS_MAX] {
         let (n, bits) = (self.elements(), self.element_bits());
         let mut matrix = [0.0; ELEMENTS_MAX];
@@ -158,7 +158,7 @@ impl Fragment {
             for (i, &value) in matrix[lane * n..(lane + 1) * n].iter().enumerate() {
                 match self.kind {
                     Kind::F32 => registers[i][lane] = canonical(value as f32).to_bits(),
-                    // Sums of integers stay far below 2^53; casts of floats saturate.
+                    // Sums of integers are far below 2^53; casts of floats saturate.
                     Kind::S32 if saturate => registers[i][lane] = value as i32 as u32,
                     Kind::S32 => registers[i][lane] = value as i64 as u32,
                     Kind::Element(_) => {
@@ -172,20 +172,20 @@ impl Fragment {
     }
 }
 
-/// A parsed `wmma.mma`. The layouts of A and B were settled when they were loaded.
+/// A parsed `wmma.mma`. The layouts of A and B were applied when they were loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wmma {
     pub a: Fragment,
     pub b: Fragment,
     pub c: Fragment,
     pub d: Fragment,
-    /// `.satfinite` of integer shapes.
+    /// `.satfinite` of integer shapes: clamps instead of wrapping.
     saturate: bool,
 }
 
 impl Wmma {
-    /// The dot-separated parts after `wmma.mma.sync.aligned`: `row col m16n16k16 s32 s8 s8 s32`, or with two types
-    /// `row col m16n16k16 f32 f16` for f16 operands, and perhaps `satfinite`.
+    /// Parses the dot-separated parts after `wmma.mma.sync.aligned`: `row col m16n16k16 s32 s8 s8 s32`, or with two
+    /// types `row col m16n16k16 f32 f16` for f16 operands; `satfinite` may follow.
     pub fn parse(modifiers: &[&str]) -> Result<Wmma, String> {
         let unsupported = || format!("`wmma.mma` with `.{}` is not supported", modifiers.join("."));
         let (parts, saturate) = match modifiers.split_last() {
@@ -212,7 +212,7 @@ impl Wmma {
         if a == b && accumulators { Ok(wmma) } else { Err(unsupported()) }
     }
 
-    /// Multiplies in f64, as [`super::mma`] does.
+    /// Multiplies with sums in f64.
     pub fn run(&self, a: &[Lanes], b: &[Lanes], c: &[Lanes], d: &mut [Lanes]) {
         let (a, b, mut sums) = (self.a.read(a), self.b.read(b), self.c.read(c));
         let (m, n, k) = (self.a.rows, self.b.columns, self.a.columns);

@@ -1,7 +1,7 @@
-//! sequences of tokens  =>  one token more of each in turn, with keys and values in a cache of its own
+//! sequences of tokens  =>  one more token of each in turn, with the keys and values of each in its own cache
 //!
-//! A sequence joins the others as soon as there is room, between two tokens of theirs, and leaves with its last token. Each
-//! is computed by calls of its own, so that its tokens do not depend on who else asks.
+//! A sequence joins the running ones as soon as there is capacity, between two of their tokens, and leaves after its
+//! last token. Each sequence is computed by separate calls, so its tokens do not depend on concurrent requests.
 
 use super::sampling::{Sampler, Sampling};
 use crate::args::ServeArgs;
@@ -16,31 +16,32 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// A model with keys and values that stay in place, its texts, and the thread that computes its sequences.
+/// A model that keeps keys and values in a cache, its tokenizer, and the queue of the thread that computes its
+/// sequences.
 pub struct Decoder {
     pub texts: Texts,
     line: Arc<Line>,
 }
 
-/// A sequence that waits or grows.
+/// A sequence that is waiting or being extended.
 pub struct Sequence {
-    /// Among those of its request.
+    /// Index among the sequences of its request.
     pub index: usize,
-    /// The prompt, and what was added to it.
+    /// The tokens of the prompt, followed by the generated ones.
     pub tokens: Vec<i64>,
     pub wanted: usize,
-    /// Tokens that end it.
+    /// Tokens that end the sequence.
     pub ends: Vec<u32>,
     pub sampling: Sampling,
     pub deadline: Instant,
-    /// No more than `wanted` tokens and an end go through it.
+    /// Receives `(index, event)`: at most `wanted` tokens and one final event.
     pub events: UnboundedSender<(usize, Event)>,
 }
 
 #[derive(Debug)]
 pub enum Event {
     Token(u32),
-    /// It has as many tokens as were wanted, or the last one ends it.
+    /// The sequence has as many tokens as were requested, or its last token is one of `ends`.
     End(Reason),
     Failed(Box<Error>),
 }
@@ -60,7 +61,7 @@ impl Reason {
     }
 }
 
-/// Those who wait, and counts of those who do not.
+/// The queue of waiting sequences, and counters of the running ones.
 #[derive(Default)]
 struct Line {
     waiting: Mutex<Waiting>,
@@ -76,7 +77,7 @@ struct Waiting {
     is_closed: bool,
 }
 
-/// Counts of a decoder at one moment.
+/// Counters of a decoder at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub waiting: usize,
@@ -92,7 +93,8 @@ impl Line {
 }
 
 impl Decoder {
-    /// `None` where the model keeps no keys and values, or wants more than tokens. Errors: those of `Texts::load`, E0304.
+    /// Returns `None` if the model keeps no keys and values, or has inputs other than [`INPUTS`]. Errors: those of
+    /// `Texts::load`, E0304.
     pub fn load(model: &Model, session: impl FnOnce() -> Result<Session>, args: &ServeArgs) -> Result<Option<Decoder>> {
         let Some(entries) = Entries::find(model) else { return Ok(None) };
         let texts = Texts::load(model, Settings::attached(model)?, args.tokenizer.as_deref())?.bounded(None)?;
@@ -117,7 +119,7 @@ impl Decoder {
         Counts { waiting, running: count(running), generated: count(generated), cached_bytes: count(cached_bytes) }
     }
 
-    /// Accepts all sequences of a request or none.
+    /// Enqueues all sequences of a request or none.
     pub fn push(&self, sequences: Vec<Sequence>, waiting_max: usize) -> Answer<()> {
         let mut waiting = self.line.lock();
         if waiting.sequences.len() + sequences.len() > waiting_max {
@@ -133,14 +135,14 @@ impl Decoder {
 }
 
 impl Drop for Decoder {
-    /// The thread ends after the sequences that it has.
+    /// Lets the thread end once the sequences that it already has are finished.
     fn drop(&mut self) {
         self.line.lock().is_closed = true;
         self.line.news.notify_one();
     }
 }
 
-/// The entry points for a prompt and for what follows it, which a model may have one for.
+/// Names of the entry points for a prompt and for the tokens after it; they may be the same one.
 struct Entries {
     prefill: String,
     decode: String,
@@ -148,7 +150,7 @@ struct Entries {
 
 const LOGITS: &str = "logits";
 
-/// The inputs that a sequence has values for.
+/// The inputs that the decoder can supply.
 static INPUTS: [&str; 3] = ["attention_mask", "input_ids", "position_ids"];
 
 impl Entries {
@@ -167,13 +169,13 @@ impl Entries {
     }
 }
 
-/// A sequence that grows.
+/// A sequence that is being extended.
 struct Running {
     sequence: Sequence,
     prompt: usize,
     sampler: Sampler,
     cache: Cache<'static>,
-    /// That its cache takes, or will.
+    /// Bytes of its cache: an estimate before its first step, the actual size afterwards.
     bytes: usize,
 }
 
@@ -183,7 +185,7 @@ struct Worker {
     line: Arc<Line>,
     running_max: usize,
     cached_bytes_max: usize,
-    /// Of a cache, for each position; 0 until a call has told.
+    /// Bytes of a cache per position; 0 until the first call has shown it.
     position_bytes: usize,
 }
 
@@ -200,19 +202,20 @@ impl Worker {
         }
     }
 
-    /// Lets sequences join as long as there is room, and waits for one where there is none at all. Returns false at the end.
+    /// Starts waiting sequences as long as there is capacity, and blocks while none is running. Returns false at
+    /// shutdown.
     fn admit(&mut self, running: &mut Vec<Running>) -> bool {
         let line = self.line.clone();
         let mut waiting = line.lock();
         loop {
             while let Some(next) = waiting.sequences.front() {
-                // The last token is not computed with.
+                // The last token is never an input, so it needs no position.
                 let capacity = next.tokens.len().saturating_add(next.wanted) - 1;
                 let bytes = capacity.saturating_mul(self.position_bytes);
                 let held: usize = running.iter().map(|one| one.bytes).sum();
                 let fits = running.len() < self.running_max
                     && held.saturating_add(bytes) <= self.cached_bytes_max
-                    // The first tells how much memory the others take.
+                    // The first sequence runs alone, because its cache shows how much memory a position takes.
                     && (self.position_bytes > 0 || running.is_empty());
                 if !fits && !running.is_empty() {
                     return true;
@@ -258,7 +261,7 @@ impl Worker {
         }
     }
 
-    /// Adds a token. Returns whether the sequence goes on.
+    /// Generates one token. Returns whether the sequence continues.
     fn step(&mut self, one: &mut Running) -> bool {
         if one.sequence.events.is_closed() {
             return false;
@@ -302,7 +305,7 @@ impl Worker {
             let values = match port.name.as_str() {
                 "input_ids" => tokens[new.clone()].to_vec(),
                 "position_ids" => new.clone().map(|position| position as i64).collect(),
-                // One sequence has no padding to hide.
+                // A single sequence has no padding to mask.
                 _ => vec![1; tokens.len()],
             };
             inputs.push((port.name.as_str(), Tensor::from_vec(vec![1, values.len()], values)));

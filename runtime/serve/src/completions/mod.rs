@@ -1,4 +1,4 @@
-//! POST /v1/completions: prompts  =>  the texts that a decoder adds to them, whole or as they grow
+//! POST /v1/completions: prompts  =>  the texts that a decoder adds to them, at once or as a stream
 
 mod decoder;
 mod sampling;
@@ -58,10 +58,10 @@ struct Wishes<'a> {
     #[serde(default)]
     stream: bool,
     stream_options: Option<StreamOptions>,
-    /// Tokens as numbers beside the text, for models without a tokenizer, too.
+    /// Whether to return token ids beside the text; this also works for models without a tokenizer.
     #[serde(default)]
     return_token_ids: bool,
-    // What other servers know and this one does not: refused unless it says nothing.
+    // Fields of the protocol that this server does not support: any value but the default is refused.
     best_of: Option<usize>,
     #[serde(default)]
     echo: bool,
@@ -85,7 +85,7 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-/// Texts of one request, stops of one text, and bytes of a stop.
+/// Maximum number of texts per request, of stop strings per text, and of bytes per stop string.
 const CHOICES_MAX: usize = 128;
 const STOPS_MAX: usize = 16;
 const STOP_BYTES_MAX: usize = 256;
@@ -134,7 +134,7 @@ impl Wishes<'_> {
     }
 }
 
-/// What all answers to a request say, and where its tokens come from.
+/// A request in progress: the fields that all its answers share, and the channel of its tokens.
 struct Growing {
     served: Arc<Served>,
     events: UnboundedReceiver<(usize, Event)>,
@@ -239,7 +239,7 @@ fn decoder(served: &Served) -> Answer<&Decoder> {
     })
 }
 
-/// A piece of a choice: new text, its tokens, and why it ends where it does.
+/// A piece of a choice: new text, its tokens, and the reason why the choice ends, if it does.
 struct Piece {
     index: usize,
     text: String,
@@ -248,7 +248,7 @@ struct Piece {
 }
 
 impl Growing {
-    /// Hands the pieces of all choices to `show`, until it wants no more. Returns the number of tokens.
+    /// Passes the pieces of all choices to `show` until it returns false. Returns the number of generated tokens.
     async fn pieces<F>(&mut self, mut show: impl FnMut(&Growing, Piece) -> F) -> Answer<usize>
     where
         F: Future<Output = bool>,
@@ -263,7 +263,7 @@ impl Growing {
             let Some((index, event)) = self.events.recv().await else {
                 return Err(Error::defect("a text ends without its end").into());
             };
-            // What comes after the end of a choice is of a token that was computed meanwhile.
+            // Events after the end of a choice belong to tokens that were already being computed.
             let Some((stream, stops)) = &mut texts[index] else { continue };
             let mut piece = Piece { index, text: String::new(), tokens: vec![], reason: None };
             match event {
@@ -314,7 +314,7 @@ impl Growing {
         Ok(json_response(&answer))
     }
 
-    /// Returns whether all went well.
+    /// Returns whether everything was computed and sent.
     async fn stream(mut self, sender: Sender<bytes::Bytes, Infallible>, with_usage: bool) -> bool {
         let sender = tokio::sync::Mutex::new(sender);
         let send = async |event: String| {
@@ -323,7 +323,7 @@ impl Growing {
         };
         let told = self
             .pieces(|growing, piece| {
-                // A token whose text is not complete yet shows nothing.
+                // No event is sent for a token whose text is not complete yet.
                 let is_empty = piece.text.is_empty() && piece.reason.is_none() && !growing.return_token_ids;
                 let event = (!is_empty).then(|| growing.answer(vec![growing.choice(piece)]).to_string());
                 let send = &send;
@@ -345,7 +345,7 @@ impl Growing {
                 send("[DONE]".into()).await
             }
             Err(refusal) => {
-                // The status has been sent; the error comes as the last event.
+                // The status has already been sent, so the error is sent as the last event.
                 send(refusal.dialect(Dialect::OpenAi).body().to_string()).await;
                 false
             }

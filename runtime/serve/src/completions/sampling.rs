@@ -1,20 +1,20 @@
-//! the scores of all tokens  =>  the one that comes next
+//! the scores of all tokens  =>  the next token
 
 use sardonyx_base::random::Random;
 use sardonyx_base::{Error, Result, Tensor};
 
-/// How a token is drawn.
+/// Parameters for drawing a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// 0 takes the likeliest token.
+    /// 0 always takes the most likely token.
     pub temperature: f64,
-    /// The likeliest tokens that have this probability together are drawn from.
+    /// Tokens are drawn from the smallest set of most likely tokens whose probabilities add up to this value.
     pub top_p: f64,
-    /// Equal seeds draw equal tokens of equal scores.
+    /// Equal seeds and equal scores draw equal tokens.
     pub seed: u64,
 }
 
-/// The draws of one text.
+/// Draws the tokens of one text.
 pub struct Sampler {
     sampling: Sampling,
     random: Random,
@@ -25,7 +25,8 @@ impl Sampler {
         Sampler { sampling, random: Random::new(sampling.seed) }
     }
 
-    /// Of `[1, positions, tokens]` the token that follows the last position. Errors: E0303 for scores that are no numbers.
+    /// Returns the token after the last position of logits of shape `[1, positions, tokens]`. Errors: E0303 if all
+    /// scores are NaN.
     pub fn next(&mut self, logits: &Tensor) -> Result<u32> {
         let width = logits.dims().last().copied().unwrap_or(0);
         let first = logits.len() - width.min(logits.len());
@@ -44,7 +45,7 @@ impl Sampler {
 
     fn drawn(&mut self, scores: &[f64], most: f64) -> usize {
         let weight = |(token, score): (usize, &f64)| (token, ((score - most) / self.sampling.temperature).exp());
-        // What is no number is never drawn.
+        // A NaN weight fails the comparison, so its token is never drawn.
         let mut weights: Vec<(usize, f64)> = scores.iter().enumerate().map(weight).filter(|(_, w)| *w > 0.0).collect();
         let mut total: f64 = weights.iter().map(|(_, w)| w).sum();
         if self.sampling.top_p < 1.0 {
@@ -65,12 +66,12 @@ impl Sampler {
                 return *token;
             }
         }
-        // Rounding may leave a rest.
+        // Rounding may leave `left` at or above 0 after the last token.
         weights.last().map_or(0, |(token, _)| *token)
     }
 }
 
-/// The first of the largest; none where no score is a number.
+/// Returns the index of the largest score, the first of equal ones; `None` if all are NaN.
 fn likeliest(scores: &[f64]) -> Option<usize> {
     let numbers = scores.iter().enumerate().filter(|(_, score)| !score.is_nan());
     numbers.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(token, _)| token)
@@ -106,7 +107,7 @@ mod tests {
         assert!((2850..3150).contains(&ones) && !drawn.contains(&2), "{ones}");
         let mut again = sampler(1.0, 1.0, 7);
         assert!(drawn.iter().all(|token| again.next(&scores).unwrap() == *token));
-        // Half of the temperature squares the ratio.
+        // Halving the temperature squares the ratio of the probabilities.
         let mut cold = sampler(0.5, 1.0, 7);
         let ones = (0..4000).filter(|_| cold.next(&scores).unwrap() == 1).count();
         assert!((3480..3720).contains(&ones), "{ones}");

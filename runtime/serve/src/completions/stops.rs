@@ -1,12 +1,12 @@
-//! pieces of a text  =>  the text up to one of the strings that end it
+//! pieces of a text  =>  the text up to the first stop string
 
-/// Holds back what may be the beginning of a string that ends the text.
+/// Holds back text that may be the beginning of a stop string.
 pub struct Stops {
     stops: Vec<String>,
     held: String,
 }
 
-/// What may be shown by now, and whether the text is over.
+/// The text that can be shown now, and whether a stop string has ended the text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shown {
     pub text: String,
@@ -30,13 +30,13 @@ impl Stops {
         Shown { text: std::mem::replace(&mut self.held, rest), is_over: false }
     }
 
-    /// After the last piece.
+    /// Returns the text that is still held back after the last piece.
     pub fn rest(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }
 
-/// Bytes at the end of the text that are the beginning of the string.
+/// Returns the length in bytes of the longest proper prefix of `stop` that `text` ends with.
 fn begun(text: &str, stop: &str) -> usize {
     let lengths = stop.char_indices().map(|(at, _)| at).rev();
     lengths.into_iter().find(|n| text.ends_with(&stop[..*n])).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! texts or token ids  =>  embeddings and scores, each its own job: those of one request and of others are computed together
+//! texts or token ids  =>  embeddings and scores; each input is a separate job, stacked with those of other requests
 
 mod base64;
 pub mod openai;
@@ -13,13 +13,13 @@ use sardonyx_base::Tensor;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The wishes of a client for its inputs.
+/// The options of a client for its inputs.
 struct Wanted {
     inputs: Vec<Input>,
     dimensions: Option<usize>,
     normalize: bool,
     prompt: Option<String>,
-    /// Texts that are too long are refused instead of cut off.
+    /// Whether texts that are too long are refused instead of truncated.
     whole: bool,
 }
 
@@ -70,7 +70,7 @@ fn tokens_of<I>(
     tokens
 }
 
-/// What the model says of each input.
+/// Returns the first output of the model for each input.
 async fn compute(served: &Arc<Served>, embedder: &Embedder, asking: &Asking, inputs: &[Tokens]) -> Answer<Vec<Tensor>> {
     let done = served.compute(inputs.iter().map(|tokens| embedder.job(tokens)).collect(), asking.deadline).await?;
     let first = |done: crate::queue::Done| match done.into_iter().next() {

@@ -1,4 +1,4 @@
-//! POST /v1/embeddings, GET /v1/models: the interface that clients of OpenAI's speak
+//! POST /v1/embeddings, GET /v1/models: OpenAI's API for embeddings
 
 use super::base64::base64;
 use super::{Wanted, embed};

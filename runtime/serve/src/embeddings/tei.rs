@@ -1,4 +1,4 @@
-//! /embed, /rerank, /tokenize, /info, /health: the interface that clients of text-embeddings-inference speak
+//! /embed, /rerank, /tokenize, /info, /health: the API of text-embeddings-inference
 
 use super::{Wanted, compute, embed, embedder, tokens_of};
 use crate::app::App;
@@ -30,7 +30,7 @@ fn told<T>(answer: Answer<T>) -> Answer<T> {
     answer.map_err(|refusal| refusal.dialect(Dialect::Tei))
 }
 
-/// The interface names no model, so there must be one.
+/// Returns the only model that fits. The API names no model, so there must be exactly one.
 fn only(app: &App, is_wanted: impl Fn(&Embedder) -> bool, makes: &str, help: &str) -> Answer<Arc<Served>> {
     let models = app.registry.models();
     let mut wanted = models.values().filter(|served| served.embedder.as_ref().is_some_and(&is_wanted));
@@ -50,7 +50,8 @@ fn only_reranker(app: &App) -> Answer<Arc<Served>> {
     only(app, Embedder::is_reranker, "scores of pairs of texts", "serve them on addresses of their own")
 }
 
-/// The model whose tokens and limits are meant: the one that makes embeddings, where there is one.
+/// Returns the model whose tokenizer and limits are used: the one that computes embeddings if there is one, else the
+/// reranker.
 fn only_reader(app: &App) -> Answer<Arc<Served>> {
     only_embedder(app).or_else(|none| only_reranker(app).map_err(|_| none))
 }
@@ -97,7 +98,7 @@ struct EmbedBody<'a> {
     dimensions: Option<usize>,
 }
 
-/// Texts that are too long lose their ends.
+/// Only truncation at the end of a text is supported.
 fn check_direction(direction: Option<&str>) -> Answer<()> {
     match direction {
         None | Some("right" | "Right") => Ok(()),
@@ -149,7 +150,7 @@ struct Rank<'a> {
     score: f32,
 }
 
-/// The texts in the order of their scores beside the query, of which equal ones keep theirs.
+/// Sorts the texts by descending score for the query; ties keep the order of the request.
 async fn rerank(app: Arc<App>, request: Request) -> Answer<Response> {
     let asking = Asking::new(&app, request).await?;
     let body: RerankBody = asking.json("send an object with `query` and `texts`")?;

@@ -1,6 +1,7 @@
 //! The messages of KServe's `grpc_predict_v2.proto` (package `inference`), as prost reads and writes them
 //!
-//! Source: kserve/open-inference-protocol, `specification/protocol/open_inference_grpc.proto`. Numbers of fields are the protocol's.
+//! Source: kserve/open-inference-protocol, `specification/protocol/open_inference_grpc.proto`, which defines the field
+//! numbers.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ pub struct ServerReadyResponse {
 pub struct ModelReadyRequest {
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Empty for the version that is served.
+    /// Empty selects the version that is served.
     #[prost(string, tag = "2")]
     pub version: String,
 }
@@ -96,7 +97,7 @@ pub struct ModelInferRequest {
     pub inputs: Vec<InferInputTensor>,
     #[prost(message, repeated, tag = "6")]
     pub outputs: Vec<InferRequestedOutputTensor>,
-    /// The bytes of each input, in their order, instead of `contents`.
+    /// The bytes of each input, in order, instead of `contents`.
     #[prost(bytes = "bytes", repeated, tag = "7")]
     pub raw_input_contents: Vec<bytes::Bytes>,
 }
@@ -133,7 +134,7 @@ pub struct ModelInferResponse {
     pub id: String,
     #[prost(message, repeated, tag = "5")]
     pub outputs: Vec<InferOutputTensor>,
-    /// The bytes of each output, in their order.
+    /// The bytes of each output, in order.
     #[prost(bytes = "bytes", repeated, tag = "6")]
     pub raw_output_contents: Vec<bytes::Bytes>,
 }
@@ -194,7 +195,7 @@ pub struct InferTensorContents {
 pub struct RepositoryIndexRequest {
     #[prost(string, tag = "1")]
     pub repository_name: String,
-    /// Only models that are served.
+    /// Whether only models that are being served are listed.
     #[prost(bool, tag = "2")]
     pub ready: bool,
 }
@@ -217,14 +218,14 @@ pub struct ModelIndex {
     pub reason: String,
 }
 
-/// The answer to loading and to unloading.
+/// The request for loading and for unloading a model.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RepositoryModelRequest {
     #[prost(string, tag = "1")]
     pub repository_name: String,
     #[prost(string, tag = "2")]
     pub model_name: String,
-    /// Their values are not read, whatever type they have.
+    /// Parameters whose values are ignored, whatever their type.
     #[prost(btree_map = "string, message", tag = "3")]
     pub parameters: BTreeMap<String, Unread>,
 }
@@ -237,7 +238,7 @@ pub struct RepositoryModelResponse {}
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ModelStatisticsRequest {
-    /// Empty for all models.
+    /// Empty selects all models.
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, tag = "2")]
@@ -256,7 +257,7 @@ pub struct ModelStatistics {
     pub name: String,
     #[prost(string, tag = "2")]
     pub version: String,
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970-01-01.
     #[prost(uint64, tag = "3")]
     pub last_inference: u64,
     #[prost(uint64, tag = "4")]

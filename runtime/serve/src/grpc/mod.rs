@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
-/// A method that answers one message with another: `method!("ServerLive", server_live)`
+/// Adds the route of a unary method: `method!(router, "ServerReady", server_ready)`
 macro_rules! method {
     ($router:expr, $name:literal, $function:expr) => {
         $router.route(
@@ -48,14 +48,14 @@ pub fn routes() -> Router<Arc<App>> {
     method!(router, "ModelInfer", model_infer)
 }
 
-/// When a call began, and when its answer is due.
+/// When a call began, and its deadline.
 #[derive(Clone, Copy)]
 struct Times {
     began: Instant,
     deadline: Instant,
 }
 
-/// Reads a message within the limits of all bodies, and answers it.
+/// Receives a message within the limits on bodies, and responds with the result of `answer`.
 async fn unary<Q, P, F>(app: Arc<App>, request: Request, answer: impl Fn(Arc<App>, Q, Times) -> F) -> Response
 where
     Q: prost::Message + Default + 'static,
@@ -116,7 +116,7 @@ fn status(refusal: &Refusal) -> Status {
     status
 }
 
-/// `grpc-timeout: 500m`
+/// Parses the header `grpc-timeout`, such as `500m`.
 fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

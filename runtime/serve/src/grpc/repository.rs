@@ -1,4 +1,4 @@
-//! RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload, ModelStatistics: as over HTTP
+//! RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload, ModelStatistics: same behavior as over HTTP
 
 use super::messages::*;
 use super::{Times, find};

@@ -1,4 +1,4 @@
-//! ModelInferRequest  =>  what is asked of a model;  outputs  =>  ModelInferResponse
+//! ModelInferRequest  =>  the inputs and outputs of a job;  outputs  =>  ModelInferResponse
 
 use super::messages::*;
 use crate::kserve::data;
@@ -38,7 +38,7 @@ pub fn asked(request: &ModelInferRequest, ports: &Ports) -> Answer<Asked> {
     Ok(Asked { inputs, outputs })
 }
 
-/// The parameter `timeout`, in microseconds.
+/// Returns the value of the parameter `timeout`, which is in microseconds.
 pub fn timeout(request: &ModelInferRequest) -> Option<Duration> {
     let micros = match request.parameters.get("timeout")?.parameter_choice.as_ref()? {
         ParameterChoice::Int64(micros) => u64::try_from(*micros).ok()?,
@@ -101,7 +101,7 @@ fn check_count(given: usize, count: usize) -> Result<(), String> {
     if given == count { Ok(()) } else { Err(format!("there are {given} elements instead of {count}")) }
 }
 
-/// Outputs are always sent as bytes.
+/// Builds the response; outputs are always sent as raw bytes.
 pub fn response(served: &Served, id: String, outputs: &[(String, Tensor)]) -> Answer<ModelInferResponse> {
     let head = |(name, tensor): &(String, Tensor)| {
         let datatype = name_of_dtype(tensor.dtype()).ok_or_else(|| {

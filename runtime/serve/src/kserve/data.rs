@@ -1,4 +1,4 @@
-//! [[1, 2], [3, 4]] or bytes  <=>  the elements of a tensor, never more of them than its shape says
+//! [[1, 2], [3, 4]] or bytes  <=>  the elements of a tensor, never more than its shape has
 
 use half::{bf16, f16};
 use sardonyx_base::{DType, Tensor};
@@ -6,10 +6,10 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, SeqAccess, Visitor};
 use std::fmt;
 
-/// Lists within lists; no model has tensors of more axes.
+/// Maximum nesting depth of lists; no model has tensors of higher rank.
 const NESTING_MAX: usize = 32;
 
-/// A value of JSON as an element; `None` where the type does not hold it.
+/// Converts a JSON value to an element; `None` if the element type cannot represent it.
 trait FromJson: Sized {
     fn from_unsigned(_: u64) -> Option<Self> {
         None
@@ -74,7 +74,7 @@ impl FromJson for String {
     }
 }
 
-/// Collects the elements of lists, at any depth, until there are more than there may be.
+/// Collects the elements of lists nested up to `NESTING_MAX` deep, and fails at the first one beyond `max`.
 struct Elements<'a, T> {
     dtype: DType,
     into: &'a mut Vec<T>,
@@ -141,7 +141,7 @@ impl<'de, T: FromJson> Visitor<'de> for Elements<'_, T> {
     }
 }
 
-/// Values of one type, as a tensor of one dimension.
+/// Parses exactly `count` elements of one type and passes them to `tensor`.
 fn collected<T: FromJson>(
     dtype: DType,
     count: usize,
@@ -157,7 +157,7 @@ fn collected<T: FromJson>(
     Ok(tensor(elements))
 }
 
-/// The elements of a JSON list. `dims` has `count` of them.
+/// Parses the elements of a flat or nested JSON list. `dims` must have `count` elements.
 pub fn from_json(dtype: DType, dims: &[usize], count: usize, text: &str) -> Result<Tensor, String> {
     macro_rules! rows {
         ($($dtype:ident => $ty:ty),*) => { match dtype {
@@ -170,7 +170,7 @@ pub fn from_json(dtype: DType, dims: &[usize], count: usize, text: &str) -> Resu
           U8 => u8, I8 => i8, U16 => u16, I16 => i16, U32 => u32, I32 => i32, U64 => u64, I64 => i64)
 }
 
-/// The elements of a tensor as a flat JSON list; what is no number there (NaN, infinity) is `null`.
+/// Writes the elements of a tensor as a flat JSON list; NaN and infinity, which JSON lacks, are written as `null`.
 pub fn write_json(tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), String> {
     fn write<T: serde::Serialize>(values: &[T], out: &mut Vec<u8>) -> Result<(), String> {
         serde_json::to_writer(out, values).map_err(|e| e.to_string())
@@ -195,7 +195,7 @@ fn widened(tensor: &Tensor) -> Vec<f64> {
     (0..tensor.len()).map(|i| tensor.get_f64(i).unwrap_or(f64::NAN)).collect()
 }
 
-/// The elements of a binary tensor; strings have their lengths as u32 before them.
+/// Returns the tensor with these bytes; every string is preceded by its length as a little-endian u32.
 pub fn from_bytes(dtype: DType, dims: &[usize], count: usize, data: bytes::Bytes) -> Result<Tensor, String> {
     if dtype == DType::String {
         return Ok(Tensor::from_strings(dims.to_vec(), &split_strings(&data, count)?));
@@ -224,7 +224,7 @@ fn split_strings(data: &[u8], count: usize) -> Result<Vec<&[u8]>, String> {
     }
 }
 
-/// The bytes of a binary tensor.
+/// Returns the bytes of a binary tensor, in the format of [`from_bytes`].
 pub fn to_bytes(tensor: &Tensor) -> bytes::Bytes {
     let Some(strings) = tensor.strings() else { return tensor.bytes().clone() };
     let mut out = Vec::with_capacity(tensor.bytes().len());

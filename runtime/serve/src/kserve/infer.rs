@@ -1,6 +1,6 @@
-//! {"inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": […]}]}  =>  tensors;  outputs  =>  the same form
+//! {"inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": […]}]}  =>  tensors;  outputs  =>  such JSON
 //!
-//! With the header `Inference-Header-Content-Length` the JSON ends there, and the tensors with `binary_data_size` follow it.
+//! The header `Inference-Header-Content-Length` is the length of the JSON; tensors with a `binary_data_size` follow it.
 
 use super::{data, dtypes};
 use crate::ports::Ports;
@@ -48,13 +48,13 @@ struct Output<'a> {
     parameters: Parameters,
 }
 
-/// Parameters that are understood; others are passed over.
+/// The supported parameters; unknown ones are ignored.
 #[derive(Deserialize, Default)]
 struct Parameters {
     binary_data_size: Option<usize>,
     binary_data: Option<bool>,
     binary_data_output: Option<bool>,
-    /// Microseconds.
+    /// In microseconds.
     timeout: Option<u64>,
     #[serde(default)]
     sequence_id: Given,
@@ -64,7 +64,7 @@ struct Parameters {
     classification: Given,
 }
 
-/// A field is there, whatever it holds.
+/// Whether a field is present, whatever its value.
 #[derive(Default)]
 struct Given(bool);
 
@@ -91,7 +91,7 @@ impl Parameters {
     }
 }
 
-/// A request that fits the model.
+/// A request that has been checked against the ports of the model.
 pub struct InferRequest {
     pub id: Option<String>,
     pub asked: Asked,
@@ -99,7 +99,7 @@ pub struct InferRequest {
     pub form: Form,
 }
 
-/// The form of the outputs: those of these names are binary.
+/// Which outputs are sent as binary: all or none, or those with `true` beside their name.
 pub enum Form {
     All { binary: bool },
     Named(Vec<(String, bool)>),
@@ -114,7 +114,7 @@ impl Form {
     }
 }
 
-/// Reads a request. `header` is the length of its JSON where binary tensors follow.
+/// Parses a request. `header` is the length of its JSON if binary tensors follow.
 pub fn read(body: &Bytes, header: Option<usize>, ports: &Ports) -> Answer<InferRequest> {
     let length = header.unwrap_or(body.len());
     if length > body.len() {
@@ -151,7 +151,7 @@ pub fn read(body: &Bytes, header: Option<usize>, ports: &Ports) -> Answer<InferR
     Ok(InferRequest { id: json.id.map(Cow::into_owned), asked: Asked { inputs, outputs }, timeout, form })
 }
 
-/// Every input, in the order of the ports. Refuses what is missing, and sizes that contradict each other.
+/// Returns every input, in the order of the ports. Refuses missing inputs, and sizes that contradict each other.
 pub fn complete(ports: &Ports, tensors: Vec<Option<Tensor>>) -> Answer<Vec<Tensor>> {
     let missing = tensors.iter().position(Option::is_none).and_then(|at| ports.inputs().get(at));
     if let Some(port) = missing {
@@ -185,7 +185,7 @@ fn form(json: &Body, ports: &Ports) -> Answer<Form> {
     Ok(Form::Named(names))
 }
 
-/// The bytes behind the JSON, of which each tensor takes the next ones.
+/// The bytes after the JSON; each binary tensor takes the next ones.
 struct Binary {
     body: Bytes,
     at: usize,
@@ -219,7 +219,7 @@ fn read_input(input: &Input, ports: &Ports, binary: &mut Binary) -> Answer<Tenso
     })
 }
 
-/// The type and the number of elements of an input that the model has.
+/// Checks an input against its port. Returns its element type and number of elements.
 pub fn check_input(ports: &Ports, name: &str, datatype: &str, shape: &[usize]) -> Answer<(DType, usize)> {
     let port = ports.input(name)?;
     let wanted = dtypes::name_of_dtype(port.dtype);
@@ -240,7 +240,7 @@ pub fn check_input(ports: &Ports, name: &str, datatype: &str, shape: &[usize]) -
     Ok((port.dtype, count))
 }
 
-/// The body of an answer, and the length of its JSON where binary tensors follow.
+/// Returns the body of a response, and the length of its JSON if binary tensors follow.
 pub fn write(
     (model, version): (&str, u64),
     id: Option<&str>,

@@ -1,4 +1,4 @@
-//! /v2 …  =>  health, metadata and inference, as KServe's protocol (version 2) has them
+//! /v2 …  =>  health, metadata and inference over HTTP, as in KServe's protocol (version 2)
 
 pub mod data;
 pub mod dtypes;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// The extensions that `/v2` lists.
+/// The protocol extensions that `/v2` lists.
 pub static EXTENSIONS: &[&str] = &["binary_tensor_data", "model_repository", "schedule_policy", "statistics"];
 
 pub fn routes() -> Router<Arc<App>> {
@@ -40,7 +40,7 @@ pub fn routes() -> Router<Arc<App>> {
     router
 }
 
-/// The model that a path names.
+/// The model, and perhaps its version, that a path names.
 #[derive(serde::Deserialize)]
 struct Named {
     model: String,
@@ -82,7 +82,7 @@ async fn metadata(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Answ
     })))
 }
 
-/// Open dimensions are -1.
+/// Returns the metadata of a port; dimensions without a fixed size are -1.
 fn port(port: &sardonyx_runtime::Port) -> Value {
     json!({
         "name": port.name,

@@ -1,4 +1,4 @@
-//! /v2/repository …  =>  the index of models, and their loading and unloading where the server allows it
+//! /v2/repository …  =>  the index of models, and their loading and unloading if the server allows it
 
 use crate::app::App;
 use crate::json::json_response;
@@ -25,7 +25,7 @@ pub fn routes() -> Router<Arc<App>> {
 
 #[derive(Deserialize, Default)]
 struct Asked {
-    /// Only models that are served.
+    /// Whether only models that are being served are listed.
     #[serde(default)]
     ready: bool,
     #[serde(default)]
@@ -33,12 +33,12 @@ struct Asked {
 }
 
 impl Asked {
-    /// Bodies are optional, and short.
+    /// Parses the body, which is optional. Errors: 403 for a request from a web page.
     async fn read(app: &App, request: Request) -> Answer<Asked> {
         app.check_accepting()?;
         let deadline = Instant::now() + app.registry.args().limits.timeout;
         let (head, body) = request.into_parts();
-        // A page of another site could make a browser of this machine send it.
+        // Otherwise a page of any site could make a browser on this machine send the request.
         if head.headers.contains_key(header::ORIGIN) {
             let message = "the request comes from a web page (`Origin`)";
             return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message, "send it from a program"));
@@ -52,7 +52,7 @@ impl Asked {
     }
 }
 
-/// Refuses what would load something else than the artifact of the folder.
+/// Refuses parameters that would load anything but the artifact in the folder.
 pub fn check_parameters<'a>(mut names: impl Iterator<Item = &'a String>) -> Answer<()> {
     match names.find(|name| *name != "unload_dependents") {
         None => Ok(()),
@@ -86,7 +86,7 @@ async fn unload(State(app): State<Arc<App>>, Path(model): Path<String>, request:
     blocking(app, move |app| app.registry.unload_model(&model)).await.map(|()| StatusCode::OK)
 }
 
-/// Loading takes as long as it takes; requests are served meanwhile.
+/// Runs `work`, such as loading a model, on a thread where it may block, while requests are served.
 pub async fn blocking<T: Send + 'static>(
     app: Arc<App>,
     work: impl FnOnce(&App) -> Answer<T> + Send + 'static,

@@ -1,33 +1,33 @@
-//! the MPI library that there is: found, loaded, with its functions and constants
+//! the MPI library of this machine: found, loaded, with its functions and constants
 
 use crate::comm::library::{self, functions, symbol};
 use sardonyx_base::{Error, Result};
 use std::ffi::{c_char, c_int, c_void};
 
-/// A path that is loaded instead of the libraries that are known.
+/// Environment variable with the path of a library to load instead of the known ones.
 const LIBRARY: &str = "SARDONYX_MPI";
 
-/// What launchers set, and the libraries that ranks started by them load.
+/// Environment variables that launchers set, with the libraries to try for ranks that they started.
 static LAUNCHERS: &[(&str, &[&str])] = &[
     ("OMPI_COMM_WORLD_SIZE", &["libmpi.so.40", "libmpi_abi.so.1"]),
     ("PMI_SIZE", &["libmpich.so.12", "libmpi.so.12", "libmpi_abi.so.1"]),
     ("SLURM_STEP_NUM_TASKS", &["libmpi_abi.so.1", "libmpi.so.40", "libmpi.so.12", "libmpich.so.12"]),
 ];
 
-/// What launchers set to the place of a rank among those of its host.
+/// Environment variables that launchers set to the index of a rank among those of its host.
 static PLACES: &[&str] = &["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
 
-/// Handles are numbers or addresses; both are passed as an address is.
+/// A handle is an integer or an address, depending on the library; both are passed like an address.
 pub type Handle = usize;
 
-/// The constants of a library.
+/// The constants of a library, which differ between ABIs.
 pub struct Abi {
     pub world: Handle,
     pub byte: Handle,
     pub float: Handle,
     pub sum: Handle,
     pub status_ignore: usize,
-    /// Calls from several threads, one at a time.
+    /// `MPI_THREAD_SERIALIZED`: calls from several threads, one at a time.
     pub serialized: c_int,
 }
 
@@ -47,7 +47,7 @@ functions! {
     allgather: "MPI_Allgather" (*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle);
 }
 
-/// The launcher that started this process among others.
+/// Returns the libraries to try if a launcher started this process as one of several.
 pub fn launcher() -> Option<&'static [&'static str]> {
     let several = |name: &str| std::env::var(name).is_ok_and(|n| n.parse::<u64>().is_ok_and(|n| n > 1));
     LAUNCHERS.iter().find(|(name, _)| several(name)).map(|(_, libraries)| *libraries)
@@ -58,7 +58,7 @@ pub fn place_on_host() -> Option<usize> {
     PLACES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
-/// The library and its name. Errors: E0408.
+/// Loads the library. Returns its handle and its name. Errors: E0408.
 pub fn open(libraries: &[&str]) -> Result<(*mut c_void, String)> {
     library::open(libraries, LIBRARY).map_err(|why| {
         let error =

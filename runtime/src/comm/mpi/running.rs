@@ -1,6 +1,6 @@
-//! a collective under way  =>  its rounds, one after the other, as far as messages have come
+//! a collective under way  =>  its rounds, one after the other, as messages arrive
 //!
-//! It is looked after whenever somebody has time for it, and holds on to the memory that it was begun with.
+//! It makes progress whenever `go_on` is called, and uses the memory that it was begun with until it ends.
 
 use super::{Mpi, Pending};
 use crate::comm::link::Exchange;
@@ -13,37 +13,37 @@ pub struct Running {
     ranks: Vec<usize>,
     own: usize,
     dtype: DType,
-    /// By rank: what each does.
+    /// By rank of the group: its moves in every round.
     rounds: Vec<Rounds>,
-    /// The one under way.
+    /// Index of the current round.
     round: usize,
     from: *const u8,
     to: *mut u8,
-    /// Of the own operand and of the result.
+    /// Sizes of this rank's operand and of the result.
     bytes: [usize; 2],
     pub messages: Messages,
 }
 
-// SAFETY: whoever began the collective promised the memory to it until it ends, on whatever thread that is.
+// SAFETY: the caller that began the collective grants it the memory until it ends, on any thread.
 unsafe impl Send for Running {}
 
-/// Those of a round.
+/// The messages of a round.
 #[derive(Default)]
 pub struct Messages {
     pub receives: Vec<Pending>,
-    /// By receive: the place in the group that it comes from, and what has come.
+    /// By receive: the rank within the group that sends, and the bytes once they have arrived.
     sources: Vec<usize>,
     came: Vec<Option<Vec<u8>>>,
     pub sends: Vec<Pending>,
 }
 
-/// What a rank takes of another one in a round, in order.
+/// Returns the moves in which a rank takes data from rank `from`, in order.
 fn taken(round: Option<&Vec<Move>>, from: usize) -> impl Iterator<Item = &Move> {
     round.into_iter().flatten().filter(move |m| m.from.rank() == from)
 }
 
 impl Running {
-    /// Not begun yet. Errors: E0408.
+    /// Prepares a collective without beginning it. Errors: E0408.
     pub fn new(what: &Exchange, from: *const u8, to: *mut u8) -> Result<Running> {
         let Exchange { op, ranks, operands, own, algorithm, .. } = *what;
         let rounds = (0..ranks.len()).map(|at| algorithm.rounds(op, operands, at)).collect::<Option<_>>();
@@ -53,14 +53,14 @@ impl Running {
         Ok(Running { ranks, own, dtype, rounds, round: 0, from, to, bytes, messages: Messages::default() })
     }
 
-    /// Begins the messages of the round.
+    /// Begins the messages of the current round.
     ///
     /// # Safety
     /// As for [`Link::begin_exchange`](crate::comm::Link::begin_exchange).
     pub unsafe fn start(&mut self, mpi: &Mpi) -> Result<()> {
         let Running { ranks, own, rounds, round, from, to, bytes, messages, .. } = self;
         let (own, round) = (*own, *round);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let (operand, made) = unsafe {
             (std::slice::from_raw_parts(*from, bytes[0]), std::slice::from_raw_parts(to.cast_const(), bytes[1]))
         };
@@ -89,7 +89,7 @@ impl Running {
         Ok(())
     }
 
-    /// Does what can be done now; whether that is all.
+    /// Makes as much progress as possible without waiting. Returns whether the collective has ended.
     ///
     /// # Safety
     /// As for [`Link::end_exchange`](crate::comm::Link::end_exchange).
@@ -113,24 +113,24 @@ impl Running {
             if !all {
                 return Ok(false);
             }
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { self.take() };
             self.round += 1;
             if self.round < n {
-                // SAFETY: as the caller says.
+                // SAFETY: the caller guarantees it.
                 unsafe { self.start(mpi) }?;
             }
         }
         Ok(true)
     }
 
-    /// Takes what has come to its place.
+    /// Moves the received data into the result.
     ///
     /// # Safety
     /// As for [`Link::end_exchange`](crate::comm::Link::end_exchange).
     unsafe fn take(&mut self) {
         let Running { own, dtype, rounds, round, from, to, bytes, messages, .. } = self;
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let (operand, made) =
             unsafe { (std::slice::from_raw_parts(*from, bytes[0]), std::slice::from_raw_parts_mut(*to, bytes[1])) };
         let mut read: Vec<usize> = vec![0; messages.sources.len()];
@@ -151,14 +151,14 @@ impl Running {
         }
     }
 
-    /// What is left to do when all have been combined.
+    /// Completes the result after all rounds.
     pub fn finish(&mut self, op: &Collective) {
-        // SAFETY: the result has these bytes, and nobody else uses it before the collective has ended.
+        // SAFETY: the result has these bytes, and nothing else uses it before the collective has ended.
         let made = unsafe { std::slice::from_raw_parts_mut(self.to, self.bytes[1]) };
         op.finish(self.dtype, made, self.ranks.len(), self.own);
     }
 
-    /// The ranks that a message is awaited of.
+    /// Names the ranks whose messages have not arrived.
     pub fn awaited(&self) -> String {
         let Messages { sources, came, .. } = &self.messages;
         let awaited = sources.iter().zip(came).filter(|(_, came)| came.is_none());

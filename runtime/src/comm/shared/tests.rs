@@ -1,4 +1,4 @@
-//! ranks that share memory, each on a thread, beside what collectives mean
+//! ranks that share memory, each on a thread, compared with the definitions of collectives
 
 use super::*;
 use crate::stop::RunOptions;
@@ -11,14 +11,14 @@ fn tensor(dtype: DType, dims: &[usize], seed: usize) -> Tensor {
     let bytes: Vec<u8> = (0..n)
         .map(|_| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            // Small digits: no NaN, whose bits nobody promises.
+            // Small digits avoid NaN, whose bits are unspecified.
             (state >> 61) as u8
         })
         .collect();
     Tensor::new(dtype, dims.to_vec(), bytes.into()).unwrap()
 }
 
-/// What each rank gets of collectives in a row, each on a thread; `brings` says what a rank brings to which.
+/// Returns the results of several collectives on every rank, each on a thread; `brings(rank, step)` is an operand.
 fn exchanged(
     mesh: &[usize],
     ops: &[Collective],
@@ -51,7 +51,7 @@ fn exchanged(
                 algorithm: Algorithm::Direct,
             };
             let stop = Stop::new(options);
-            // SAFETY: both have the bytes that are said.
+            // SAFETY: both have the bytes of their dimensions.
             unsafe { rank.exchange(&what, operand.bytes().as_ptr(), bytes.as_mut_ptr(), &stop) }?;
             all.push(Tensor::new(wanted.dtype, wanted.dims, bytes.into())?);
         }
@@ -167,7 +167,7 @@ fn a_send_waits_for_nobody_else() {
     assert_eq!([got(0, 0), got(2, 1)], [brings(0, 0), brings(2, 1)].map(|t| t.bytes().to_vec()));
 }
 
-/// Small operands that lie in two slots in turn stay as they are while others pass sends by.
+/// Small operands, which alternate between two slots, must not be overwritten while other ranks skip sends.
 #[test]
 fn sends_between_collectives_leave_their_slots_alone() {
     let texts = ["AllGather mesh=0 dim=0", "Send mesh=0 from=0 to=1", "AllReduce mesh=0 by=add"];

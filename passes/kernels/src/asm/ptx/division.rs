@@ -1,11 +1,11 @@
-//! a / b of integers  =>  shifts, a multiplication by a reciprocal, or a division of 32 bits where both fit
+//! Integer division a / b  =>  shifts, a multiplication by a reciprocal, or a 32-bit division if both operands fit
 //!
-//! PTX is assembled as it stands: a division by a constant would become one, and of 64 bits a call.
+//! The PTX assembler would leave a division by a constant as a division, and turn a 64-bit division into a call.
 
 use super::super::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use super::Ptx;
 
-/// ⌊a / b⌋ of 64-bit numbers for b > 0.
+/// Returns ⌊a / b⌋ of 64-bit integers for b > 0.
 pub(super) fn floordiv(asm: &mut Ptx, a: Val, b: Val) -> Val {
     let constant = asm.known_int(b);
     let lanes = a.ty.lanes.max(b.ty.lanes);
@@ -14,7 +14,7 @@ pub(super) fn floordiv(asm: &mut Ptx, a: Val, b: Val) -> Val {
         let shift = asm.int(shift, a.ty);
         return asm.bin(Bin::ShRSI, a, shift);
     }
-    // Neither is negative and both fit into 32 bits: no bit above is set in any lane.
+    // Neither operand is negative and both fit into 32 bits if no higher bit is set in any lane.
     let both = if constant.is_some() { a } else { asm.bin(Bin::OrI, a, b) };
     let mut all = asm.extract(both, 0);
     for lane in 1..both.ty.lanes {
@@ -46,7 +46,7 @@ pub(super) fn floordiv(asm: &mut Ptx, a: Val, b: Val) -> Val {
 }
 
 impl Ptx {
-    /// a / n of unsigned numbers of 32 bits, n > 0 (Granlund and Montgomery, 1994).
+    /// Returns a / n of unsigned 32-bit integers for n > 0 (Granlund and Montgomery, 1994).
     pub(super) fn divided(&mut self, a: Val, n: u32) -> Val {
         if let Some(shift) = power_of_two(n as i64) {
             let shift = self.int(shift, a.ty);
@@ -57,7 +57,7 @@ impl Ptx {
         let sum = match add {
             false => high,
             true => {
-                // The factor has 33 bits: its highest one counts as a itself, halved before it could overflow.
+                // The factor has 33 bits: its highest bit contributes a itself, which is halved to avoid overflow.
                 let one = self.int(1, a.ty);
                 let rest = self.bin(Bin::SubI, a, high);
                 let half = self.bin(Bin::ShRUI, rest, one);
@@ -73,8 +73,8 @@ fn power_of_two(n: i64) -> Option<i64> {
     (n > 0 && n & (n - 1) == 0).then(|| n.trailing_zeros() as i64)
 }
 
-/// Factor and shift with a / n = (a · factor >> 32) >> shift for every a; or with ((a − h) / 2 + h) >> shift for
-/// h = a · factor >> 32.
+/// Returns a factor, a shift and a flag `add` such that for every a, with h = a · factor >> 32, the quotient a / n is h
+/// >> shift if `add` is false and ((a − h) / 2 + h) >> shift if it is true.
 fn reciprocal(n: u32) -> (u32, i64, bool) {
     let (n, bits) = (n as u128, 32 - (n - 1).leading_zeros());
     for shift in 0..bits {

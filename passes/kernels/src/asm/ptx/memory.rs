@@ -1,4 +1,4 @@
-//! Elements of memory => registers and back, one by one or several at once; exchanges between threads
+//! Memory elements  =>  registers and back, one or several per instruction; exchanges between threads
 
 use super::super::{Asm, Cast, CmpI, Elem, Ty, Val};
 use super::{Class, Ptx, typed};
@@ -17,7 +17,7 @@ pub(super) fn element(asm: &mut Ptx, base: Val, index: Val, elem: Elem) -> Val {
     })
 }
 
-/// Loads from what the kernel does not write.
+/// Loads through the read-only path (`.nc`): the kernel must not write the memory.
 pub(super) fn load(asm: &mut Ptx, address: Val, ty: Ty, align: u32, mask: Option<Val>) -> Val {
     let (v, t, bytes) = (asm.fresh(ty), in_memory(ty.elem), ty.elem.bits().max(8) / 8);
     for lane in 0..if mask.is_some() { ty.lanes } else { 0 } {
@@ -50,7 +50,7 @@ pub(super) fn store(asm: &mut Ptx, v: Val, address: Val, align: u32, mask: Optio
 }
 
 impl Ptx {
-    /// The registers of some lanes as an instruction on memory takes them, and what it is called for so many.
+    /// Returns the vector suffix of a memory instruction for `n` lanes, and their registers as its operand.
     fn names_of(&self, v: Val, lane: u32, n: u32) -> (String, String) {
         let names: Vec<String> = (lane..lane + n).map(|lane| self.name(v, lane)).collect();
         match n {
@@ -59,14 +59,14 @@ impl Ptx {
         }
     }
 
-    /// A value of one lane into shared memory, at an address of 32 bits: 4 bytes, or 8 where it has as many.
+    /// Stores a one-lane value of 4 or 8 bytes into shared memory at a 32-bit address.
     pub fn store_shared(&mut self, v: Val, address: Val) {
         let v = if v.ty.elem == Elem::I1 { self.cast(Cast::ExtUI, v, Elem::I32) } else { v };
         let (t, at, v) = (in_shared(v.ty.elem), self.name(address, 0), self.name(v, 0));
         self.line(&format!("st.shared.{t} [{at}], {v};"));
     }
 
-    /// What [`Asm::store_shared`] wrote.
+    /// Loads a value that [`Ptx::store_shared`] has written.
     pub fn load_shared(&mut self, address: Val, elem: Elem) -> Val {
         let (at, held) = (format!("[{}]", self.name(address, 0)), if elem == Elem::I1 { Elem::I32 } else { elem });
         let v = self.instruction(Ty::new(held, 1), &format!("ld.shared.{}", in_shared(held)), &[at]);
@@ -74,7 +74,7 @@ impl Ptx {
         if elem == Elem::I1 { self.cmpi(CmpI::Ne, v, zero) } else { v }
     }
 
-    /// The value of the thread whose number in the warp differs in these bits.
+    /// Returns the value of the thread whose lane number in the warp differs in exactly these bits.
     pub fn exchanged_with(&mut self, v: Val, bits: u32) -> Val {
         let exchange = |asm: &mut Ptx, v: Val| {
             let operands = [asm.name(v, 0), bits.to_string(), "31".into(), "0xffffffff".into()];
@@ -102,7 +102,7 @@ impl Ptx {
         mask.map(|m| format!("@{} ", self.name(m, if m.ty.lanes == 1 { 0 } else { lane }))).unwrap_or_default()
     }
 
-    /// Where a lane accesses memory: at its own address, or so many elements behind the first.
+    /// Address operand of a lane: its own address, or an offset of `lane` elements from the shared one.
     fn place_of(&self, address: Val, lane: u32, bytes: u32) -> String {
         match (address.ty.lanes, lane) {
             (1, 0) => self.name(address, 0),
@@ -112,12 +112,12 @@ impl Ptx {
     }
 }
 
-/// Registers as they are, in shared memory.
+/// Type suffix of an access to shared memory, which stores registers unchanged.
 fn in_shared(elem: Elem) -> String {
     typed(if elem.is_float() { 'f' } else { 'b' }, elem)
 }
 
-/// As memory is read and written: narrow integers without sign.
+/// Type suffix of an access to global memory; narrow integers are unsigned.
 fn in_memory(elem: Elem) -> &'static str {
     match elem {
         Elem::F16 => "b16",
@@ -130,7 +130,7 @@ fn in_memory(elem: Elem) -> &'static str {
     }
 }
 
-/// How many lanes one instruction moves: neighbours that are known to lie on a boundary of their common size.
+/// Number of lanes that one instruction moves: adjacent lanes whose address is aligned to their total size.
 fn together(address: Val, mask: Option<Val>, ty: Ty, align: u32) -> u32 {
     let bytes = ty.elem.bits().max(8) / 8;
     let neighbours = address.ty.lanes == 1 && mask.is_none_or(|m| m.ty.lanes == 1);

@@ -1,6 +1,6 @@
-//! A tile of a factor  =>  in shared memory: copied asynchronously as it is, or evaluated element by element
+//! A tile of an operand  =>  in shared memory: copied asynchronously, or evaluated element by element
 //!
-//! Lines and elements that do not exist are zeros.
+//! Lines and elements that do not exist are filled with zeros.
 
 use super::super::gemm::copy::{Stream, log2, place, shift};
 use super::plan::{Flash, Tile};
@@ -11,20 +11,21 @@ use crate::eval::Point;
 use crate::scalar;
 use sardonyx_base::DType;
 
-/// How a tile is filled, one piece after the other.
+/// Source of a tile that is filled repeatedly, with one chunk of lines after another.
 pub struct Source<'a> {
     cx: &'a Cx<'a, Ptx>,
     tile: &'a Tile,
     stream: Option<Stream<'a>>,
-    /// The first point of all pieces.
+    /// Point of the first element of all chunks.
     point: Point,
     threads: i64,
-    /// Elements of a line that exist; absent where all do.
+    /// Number of elements of a line that exist; `None` if all do.
     there: Option<Val>,
 }
 
 impl<'a> Source<'a> {
-    /// `point` has its batch variables, and those of the tile at the first line and the first element of this block.
+    /// `point` has values for its batch variables, and for those of the tile at the block's first line and first
+    /// element.
     pub fn new(cx: &'a Cx<'a, Ptx>, asm: &mut Ptx, flash: &Flash, tile: &'a Tile, point: &Point) -> Source<'a> {
         let extent = cx.def.extent(tile.along).as_const().unwrap_or(0);
         let there = (extent % tile.length != 0).then(|| {
@@ -40,7 +41,7 @@ impl<'a> Source<'a> {
         Source { cx, tile, stream, point: point.clone(), threads, there }
     }
 
-    /// Fills the tile at `target` with the next piece: lines from `first` on, of which `left` exist.
+    /// Fills the tile at `target` with the next chunk: lines from `first` on, of which `left` exist.
     pub fn fill(&self, asm: &mut Ptx, target: Val, first: Option<Val>, left: Val) {
         match &self.stream {
             Some(stream) => stream.copy(asm, target, left),
@@ -90,7 +91,7 @@ fn plus(asm: &mut Ptx, first: Val, by: Val) -> Val {
     asm.bin(Bin::AddI, first, by)
 }
 
-/// An element as it lies in memory.
+/// Stores an element in the format that it has in memory.
 fn store(asm: &mut Ptx, v: Val, at: Val, t: DType) {
     if !matches!(t, DType::F16 | DType::BF16) {
         return asm.store_shared(v, at);

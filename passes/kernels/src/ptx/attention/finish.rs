@@ -1,4 +1,4 @@
-//! What a row's keys have been summed to  =>  its results: weights' factors, then the statements behind the sum
+//! Sums over all keys of a row  =>  its results: the factors of the weights, then the statements after the sum
 
 use super::super::gemm::copy::shift;
 use super::super::gemm::exact::{part, replace_nans};
@@ -15,7 +15,7 @@ use crate::scalar;
 use sardonyx_base::DType;
 
 impl Flash {
-    /// The statements that the stores need, up to the reductions.
+    /// Statements that the stores depend on, excluding the reductions and their operands.
     pub fn epilogue(&self, def: &KernelDef) -> Vec<usize> {
         let mut open: Vec<usize> =
             def.stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
@@ -30,7 +30,7 @@ impl Flash {
         needed
     }
 
-    /// What these statements load and store.
+    /// Accesses of these statements and of the stores.
     pub fn accesses<'a>(&self, def: &'a KernelDef) -> Vec<&'a Access> {
         let load = |k: usize| match &def.body[k].op {
             Op::Load { access, .. } => Some(access),
@@ -43,7 +43,8 @@ impl Flash {
         Pairs::of(def, &self.accesses(def), self.roles.e)
     }
 
-    /// The factors of weights, and of the epilogue what moves with no column.
+    /// Statements to evaluate once per row: the factors of weights, and epilogue statements that do not depend on
+    /// columns.
     pub fn per_row(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
         let factors = self.roles.weight.iter().filter_map(|w| match w {
             Weight::Over(k) | Weight::Times(k) => Some(*k),
@@ -53,7 +54,7 @@ impl Flash {
         self.epilogue(def).into_iter().chain(factors).filter(row).collect()
     }
 
-    /// Of the epilogue what moves with columns and not with rows, nor waits for the sum.
+    /// Epilogue statements that depend on columns, but neither on rows nor on the sum.
     pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
         let mut after = vec![false; def.body.len()];
         after[self.roles.out] = true;
@@ -71,7 +72,7 @@ impl Flash {
 }
 
 impl Block<'_> {
-    /// `e0` is the block's first column; the warp's `sums` are of its own ones.
+    /// Computes and stores the results. `e0` is the block's first column; `sums` are those of the warp's own columns.
     pub fn finish(&self, asm: &mut Ptx, rows: [Row; 2], sums: &Sums, e0: Val) {
         let (cx, flash) = (self.cx, self.flash);
         let e0 = self.own_columns(asm, e0);
@@ -85,7 +86,7 @@ impl Block<'_> {
         flash.pairs(cx.def).choose(cx, asm, &|asm, ways| self.columns(asm, &ends, sums, e0, ways));
     }
 
-    /// The row with its largest score and its sum over all keys.
+    /// The row with its largest score and its total over all keys.
     fn end(&self, asm: &mut Ptx, row: Row) -> End {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut total = row.total;
@@ -116,7 +117,7 @@ impl Block<'_> {
         End { point, there: row.there, total, hidden, some }
     }
 
-    /// Infinite values have no parts of tf32: a sum that is not a number, of a row that is, is computed again.
+    /// Infinite values cannot be split into tf32 parts: a NaN sum is recomputed unless the row's total is NaN.
     fn repair_values(&self, asm: &mut Ptx, ends: &[End; 2], sums: &Sums, e0: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let all: Vec<Val> =
@@ -149,7 +150,7 @@ impl Block<'_> {
         end.point.values[self.flash.roles.max].expect("set at the end")
     }
 
-    /// Σ p·v of one element by ordinary arithmetic.
+    /// Recomputes Σ p·v of one element on the CUDA cores.
     fn sum_again(&self, asm: &mut Ptx, point: &Point) -> Val {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let (zero, one, n, none) = (asm.i64(0), asm.i64(1), cx.extent(asm, roles.j), asm.zero(Ty::F32));
@@ -157,7 +158,7 @@ impl Block<'_> {
             let mut point = point.clone();
             point.vars[roles.j] = Some(j);
             deep_sums(cx, asm, &mut point, &[roles.power, roles.value]);
-            // Tensor cores cut off: what they found the largest may be less than the same score by ordinary arithmetic.
+            // Tensor cores truncate, so their maximum may be below the score that is computed here.
             let (score, max) = (point.eval(cx, asm, roles.score), point.values[roles.max].expect("set at the end"));
             let above = asm.cmpf(CmpF::Ogt, score, max);
             point.values[roles.score] = Some(asm.select(above, max, score));
@@ -166,7 +167,7 @@ impl Block<'_> {
         })[0]
     }
 
-    /// The score of one element where it is not a number, likewise. The warp's scores are of keys from `first` on.
+    /// Recomputes scores that are NaN in the same way. The warp's scores are of keys from `first` on.
     pub fn repair_scores(&self, asm: &mut Ptx, rows: &[Row; 2], scores: &Sums, first: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let all: Vec<Val> =
@@ -193,19 +194,19 @@ impl Block<'_> {
         });
     }
 
-    /// The first of a thread's columns, or keys.
+    /// First of a thread's columns, or of its keys.
     fn first_column(&self, asm: &mut Ptx, first: Val) -> Val {
         let pair = shift(asm, Bin::ShLI, self.quarter, 1);
         let pair = asm.cast(Cast::ExtUI, pair, Elem::I64);
         asm.bin(Bin::AddI, first, pair)
     }
 
-    /// Σ w(p)·v from Σ p·v, in place.
+    /// Turns Σ p·v into Σ w(p)·v, in place.
     fn apply_weights(&self, asm: &mut Ptx, end: &End, half: u32, sums: &Sums) {
         let roles = &self.flash.roles;
         let (zero, nan) = (asm.zero(Ty::F32), asm.float(f64::NAN, Ty::F32));
         let factor = |k: &usize| end.point.values[*k].expect("evaluated at the row's end");
-        // The same of 0, which is NaN where all of a row are.
+        // The same steps applied to 0 show whether all weights of the row are NaN.
         let mut probe = asm.bin(Bin::MulF, end.total, zero);
         let mut all: Vec<(Val, u32, Val)> = vec![];
         for sum in &sums.of[0] {
@@ -228,14 +229,14 @@ impl Block<'_> {
             all.iter_mut().for_each(|(_, _, v)| *v = one(*v));
         }
         for (sum, lane, v) in all {
-            // Without a key there is no weight either.
+            // Without any key the result is 0, whatever the weights.
             let v = if roles.weight.is_empty() { v } else { asm.select(end.some, v, zero) };
             let register = asm.extract(sum, lane);
             asm.set(register, v);
         }
     }
 
-    /// All columns of a thread; `even` where no pair is cut, `aligned` where all pairs are whole in memory.
+    /// Stores all columns of a thread; `even` if no pair is cut off, `aligned` if all pairs are aligned in memory.
     fn columns(&self, asm: &mut Ptx, ends: &[End; 2], sums: &Sums, e0: Val, (even, aligned): (bool, bool)) {
         let (cx, flash) = (self.cx, self.flash);
         let roles = &flash.roles;
@@ -283,14 +284,14 @@ impl Block<'_> {
     }
 }
 
-/// A row whose keys are all summed.
+/// State of a row after all of its keys.
 struct End {
     point: Point,
     there: Option<Val>,
     total: Val,
-    /// Whether it saw nothing, where that gives NaN.
+    /// Whether all keys were hidden, if that gives NaN.
     hidden: Option<Val>,
-    /// Whether there are keys at all.
+    /// Whether there are any keys.
     some: Val,
 }
 

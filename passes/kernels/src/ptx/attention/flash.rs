@@ -1,9 +1,10 @@
-//! q, k, v  =>  o, piece of keys by piece of keys: scores on tensor cores, exponentials in registers, sums on tensor cores
+//! q, k, v  =>  o, one tile of keys after another: products on tensor cores, exponentials in registers
 //!
-//! A block copies its queries to shared memory once, and keys and values piece by piece, the next one while it computes
-//! with the one before. Each warp has 16 queries. The largest score of a row is known so far only; where a piece has a
-//! larger one, what was summed before is scaled down to it (Milakov and Gimelshein, 2018; Dao et al., 2022). What a row
-//! gives depends on its own query and on the keys, in pieces from the first one on, and on no other row.
+//! A block copies its queries to shared memory once, and keys and values tile by tile, copying the next tile while it
+//! computes with the current one. Each warp has 16 queries. The largest score of a row is only known for the keys so
+//! far; if a later tile has a larger one, the sums so far are rescaled to it (Milakov and Gimelshein, 2018; Dao et al.,
+//! 2022). The result of a row depends on its own query and on the keys, in tiles from the first one on, and on no other
+//! row.
 
 use super::super::gemm::copy::{log2, shift};
 use super::super::gemm::either;
@@ -33,7 +34,7 @@ pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> Form {
     Form { launch, variables, wide: true }
 }
 
-/// The code of one block, whose shared memory begins at `tiles`.
+/// Emits the code of one block, whose shared memory begins at `tiles`.
 fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, tiles: Val) {
     let (point, [i0, e0]) = place(cx, asm, flash);
     let thread = asm.special("%tid.x");
@@ -48,7 +49,7 @@ fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, tiles: Val) {
     let rows = block.rows(asm, first_row);
     let sums = zeros(asm, flash.warp_columns());
     let readers = Readers::new(asm, flash, tiles, (warp_m, warp_n));
-    // Where tiles begin.
+    // Point at which the block's tiles begin.
     let mut start = point;
     let zero = asm.i64(0);
     let roles = &flash.roles;
@@ -86,8 +87,8 @@ fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, tiles: Val) {
     block.finish(asm, rows, &sums, e0);
 }
 
-/// The batch variables of the block, its first row and its first column. Rows of one batch point follow each other:
-/// their keys stay in the second-level cache.
+/// Batch variables of the block, its first row and its first column. The rows of one batch point are consecutive
+/// blocks, so that their keys stay in the second-level cache.
 fn place(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> (Point, [Val; 2]) {
     let roles = &flash.roles;
     let mut extents: Vec<Dim> = roles.batch.iter().map(|v| cx.def.extent(*v).dim()).collect();
@@ -111,7 +112,7 @@ fn place(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> (Point, [Val; 2]) {
     (point, [i0, e0])
 }
 
-/// How many of `size` there are from `first` on, at most all.
+/// Number of elements that remain from `first` on, at most `size`.
 fn left_of(asm: &mut Ptx, n: Val, first: Val, size: i64) -> Val {
     let left = asm.bin(Bin::SubI, n, first);
     let all = asm.i64(size);
@@ -119,7 +120,7 @@ fn left_of(asm: &mut Ptx, n: Val, first: Val, size: i64) -> Val {
     asm.cast(Cast::TruncI, left, Elem::I32)
 }
 
-/// The pieces of keys, of which the next one comes while one is computed with.
+/// Pipeline over the tiles of keys: the next tile is copied while the current one is used.
 struct Pipe<'a> {
     flash: &'a Flash,
     keys: Source<'a>,
@@ -136,7 +137,7 @@ impl Pipe<'_> {
         self.values.fill(asm, values, Some(first), left);
     }
 
-    /// Calls `each` with the stage and the first key of every piece; there is one at least.
+    /// Calls `each` with the stage and the first key of every tile; there must be at least one key.
     fn run(&self, asm: &mut Ptx, tiles: Val, each: impl FnOnce(&mut Ptx, Val, Val)) {
         let (flash, zero) = (self.flash, asm.i64(0));
         let place = |asm: &mut Ptx, stage: i64| {
@@ -156,7 +157,7 @@ impl Pipe<'_> {
         let head = asm.label();
         asm.place_label(&head);
         asm.line(&format!("cp.async.wait_group {};", flash.stages - 2));
-        // Everyone's part of this piece is there, and nobody reads the stage that is written next.
+        // All threads' parts of this tile have arrived, and no thread reads the stage that is written next.
         asm.line("bar.sync 0;");
         let ahead = asm.i64((flash.stages - 1) * flash.keys);
         let coming = asm.bin(Bin::AddI, first, ahead);

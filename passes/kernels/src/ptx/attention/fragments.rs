@@ -1,30 +1,32 @@
-//! Tiles in shared memory  =>  fragments in registers  =>  scores and sums of values on tensor cores
+//! Tiles in shared memory  =>  fragments in registers  =>  scores and weighted sums of values on tensor cores
 //!
-//! Of 8 keys thread `4g + t` holds the scores of keys 2t and 2t + 1. In the second product these are the elements of k
-//! that it must give: there the instruction sees keys in another order, 0 2 4 6 1 3 5 7, and so do the values.
+//! Of every 8 keys, thread `4g + t` holds the scores of keys 2t and 2t + 1. In the second product these are the
+//! elements along k that it must provide, so the instruction sees the keys in the order 0 2 4 6 1 3 5 7, and the values
+//! are read in the same order.
 
 use super::super::gemm::copy::{log2, shift};
 use super::super::gemm::mma::{Factors, Fragment, Parts, Sums};
 use super::plan::{Flash, ROWS};
 use crate::asm::{Asm, Bin, Cast, Elem, Ptx, Ty, Val};
 
-/// Columns whose fragments are in registers at a time, by eight.
+/// Number of fragments of eight columns that are in registers at a time.
 const TOGETHER: usize = 8;
 
-/// What the threads of a warp read from: places that are the same for all pieces.
+/// Per-thread addresses and offsets that are the same for all tiles of keys.
 pub struct Readers<'a> {
     flash: &'a Flash,
-    /// Where the warp's queries begin, and from there.
+    /// Address of the warp's queries, and the thread's offset from it.
     q_rows: Val,
     q: Val,
-    /// In a tile of keys.
+    /// Offset in a tile of keys.
     k: Val,
-    /// In a tile of values, per four of the chunks that lines exchange.
+    /// Offsets in a tile of values, one for each of four chunks that the swizzle permutes.
     v: Vec<Val>,
 }
 
 impl<'a> Readers<'a> {
-    /// `q_tile` is where the block's queries are; the warp's numbers are those along rows, and of those that share them.
+    /// `q_tile` is the address of the block's queries; the warp's indices are along rows, and among the warps that
+    /// share a row.
     pub fn new(asm: &mut Ptx, flash: &'a Flash, q_tile: Val, (warp_m, warp_n): (Val, Val)) -> Readers<'a> {
         let lane = asm.special("%laneid");
         let bits = |asm: &mut Ptx, right: i64, mask: i64| {
@@ -32,7 +34,8 @@ impl<'a> Readers<'a> {
             let mask = asm.int(mask, Ty::I32);
             asm.bin(Bin::AndI, v, mask)
         };
-        // Lane 8j + r addresses row r of matrix j: rows 0..8, rows 8..16, then the next 16 bytes of d.
+        // Lane 8j + r addresses row r of matrix j: rows 0..8, then rows 8..16, then both again for the next 16 bytes of
+        // d.
         let (within, half, low) = (bits(asm, 0, 15), bits(asm, 4, 1), bits(asm, 0, 7));
         let chunk = asm.bin(Bin::XorI, half, low);
         let chunk = shift(asm, Bin::ShLI, chunk, 4);
@@ -42,7 +45,7 @@ impl<'a> Readers<'a> {
         let rows = shift(asm, Bin::ShLI, warp_m, log2(ROWS * flash.q.lines.pitch));
         let q_rows = asm.bin(Bin::AddI, q_tile, rows);
         let k = match flash.warp_keys() {
-            // Two matrices at a time: lane 8j + r addresses row r of eight.
+            // Two matrices are loaded at a time: lane 8j + r addresses row r of matrix j.
             8 => {
                 let (line, half) = (shift(asm, Bin::ShLI, low, log2(flash.k.lines.pitch)), bits(asm, 3, 1));
                 let chunk = asm.bin(Bin::XorI, half, low);
@@ -61,7 +64,7 @@ impl<'a> Readers<'a> {
                 let place = asm.bin(Bin::AddI, first, by);
                 asm.bin(Bin::AddI, place, line)
             }
-            // Lines of keys 0..8, then 8..16, then the next 8 columns.
+            // Lines of keys 0..8, then 8..16, then both again for the next 8 columns.
             _ => {
                 let line = shift(asm, Bin::ShLI, within, log2(flash.v.lines.pitch));
                 asm.bin(Bin::AddI, line, chunk)
@@ -78,7 +81,7 @@ impl<'a> Readers<'a> {
         Readers { flash, q_rows, q, k, v }
     }
 
-    /// The scores of the warp's queries and the keys whose tile begins at `tile`: four per thread and eight keys.
+    /// Scores of the warp's queries and of the keys in the tile at `tile`: four per thread and eight keys.
     pub fn scores(&self, asm: &mut Ptx, factors: Factors, tile: Val, steps: i64) -> Sums {
         let flash = self.flash;
         let sums = zeros(asm, flash.warp_keys() / 8);
@@ -104,8 +107,8 @@ impl<'a> Readers<'a> {
         sums
     }
 
-    /// Adds the exponentials' products with the values whose tile begins at `tile`. `powers` are per eight keys those
-    /// of a thread: of its row two, and of the row eight below.
+    /// Adds the products of the exponentials with the values in the tile at `tile`. For every eight keys, `powers` are
+    /// those of a thread: two of its row, and two of the row eight below.
     pub fn add_values(&self, asm: &mut Ptx, factors: Factors, tile: Val, powers: &[[Val; 2]], sums: &Sums) {
         let places: Vec<Val> = self.v.iter().map(|v| asm.bin(Bin::AddI, tile, *v)).collect();
         let keys_of_step = if factors == Factors::F32 { 1 } else { 2 };
@@ -123,7 +126,7 @@ impl<'a> Readers<'a> {
         }
     }
 
-    /// The fragments of columns `8·first..8·end` of a step of keys.
+    /// Fragments of columns `8·first..8·end` for one step of keys.
     fn values(&self, asm: &mut Ptx, places: &[Val], step: i64, first: usize, end: usize) -> Vec<Fragment> {
         let lines = self.flash.v.lines;
         if lines.element_bytes == 4 {
@@ -140,14 +143,14 @@ impl<'a> Readers<'a> {
         for pair in first / 2..end.div_ceil(2) {
             let offset = step * 16 * lines.pitch + (pair / 4 * 128) as i64;
             let v = load_matrices(asm, places[pair % 4], offset, 4, ".trans");
-            // Here the matrices' order is rows first.
+            // The matrices come in the order rows first.
             fragments.extend([0, 2].map(|n| [0, 1].map(|k| asm.extract(v, n + k))));
         }
         fragments
     }
 }
 
-/// Sums of 16 rows, four per thread and eight columns.
+/// Zero accumulators of 16 rows: four per thread and eight columns.
 pub fn zeros(asm: &mut Ptx, columns: i64) -> Sums {
     let zero = asm.zero(Ty::new(Elem::F32, 4));
     let mut sum = || {
@@ -158,7 +161,7 @@ pub fn zeros(asm: &mut Ptx, columns: i64) -> Sums {
     Sums { of: vec![(0..columns).map(|_| sum()).collect()] }
 }
 
-/// Exponentials as the left factor.
+/// Converts exponentials to fragments of the left operand.
 fn fragments_of(asm: &mut Ptx, factors: Factors, powers: &[[Val; 2]]) -> Vec<Fragment> {
     [0, 1]
         .map(|row| {
@@ -186,7 +189,7 @@ fn load_matrices(asm: &mut Ptx, at: Val, offset: i64, n: u32, how: &str) -> Val 
     v
 }
 
-/// Rows 0..8 and 8..16, each by both halves of 32 bytes.
+/// Fragments of rows 0..8 and 8..16, each with both halves of 32 bytes.
 fn pairs_of(asm: &mut Ptx, v: Val) -> Vec<Fragment> {
     [0, 1].map(|block| [0, 2].map(|k| asm.extract(v, block + k))).to_vec()
 }

@@ -21,7 +21,7 @@ use crate::target::Target;
 use plain::Plain;
 pub use plan::Flash;
 
-/// On tensor cores where its form is the usual one.
+/// Plans attention on tensor cores if it has the standard form.
 pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
     Some(match Flash::of(def) {
         Some(flash) => Box::new(flash),

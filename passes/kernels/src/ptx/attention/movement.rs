@@ -1,17 +1,17 @@
-//! attention, the parameters of a launch  =>  sectors per buffer: keys and values once per tile of queries, and the rest
+//! attention, the parameters of a launch  =>  sectors per buffer: keys and values once per tile of queries, the rest
 //!
-//! Q, K·, V·: copies as of contractions, or evaluated loads. Behind scores and behind sums a warp's threads are four by
-//! four columns or keys, of eight rows.
+//! Q, K and V tiles are copied like those of contractions, or evaluated. In the statements after the scores and after
+//! the sums, a warp covers eight rows by eight keys or columns, two per thread.
 
 use super::super::gemm::movement::{batch_point, sectors};
 use super::super::movement::{Launch, Steps, Touch, Traffic};
 use super::plan::{Flash, ROWS, Tile};
 use crate::def::*;
 
-/// Threads of a warp.
+/// Number of threads of a warp.
 const WARP: i64 = 32;
 
-/// Statements that move with keys or columns, or with rows too.
+/// Granularity of a statement: it depends on keys or columns only, or on rows too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Per {
     Column,
@@ -59,18 +59,18 @@ impl Flash {
     }
 }
 
-/// Who touches which element, and when.
+/// Describes which thread accesses which element, and when.
 struct Walk<'a> {
     launch: &'a Launch<'a>,
     flash: &'a Flash,
-    /// Statements behind the sum of scores, and behind the reductions.
+    /// Statements after the sum of scores, and statements after the reductions.
     scores: Vec<usize>,
     ends: Vec<usize>,
     per_column: Vec<usize>,
     batches: i64,
     tiles_i: i64,
     tiles_e: i64,
-    /// Whether a launch takes pairs of columns as a whole; absent where that is known per access.
+    /// Whether a launch accesses pairs of columns as a unit; `None` if that is decided per access.
     even: Option<bool>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Walk<'a> {
         self.batches * self.tiles_e * self.tiles_i
     }
 
-    /// The batch variables of a block, its first row and its first column.
+    /// Batch variables of a block, its first row and its first column.
     fn block(&self, number: i64) -> (Vec<i64>, i64, i64) {
         let (number, tile_i) = (number / self.tiles_i, number % self.tiles_i);
         let (batch, tile_e) = (number / self.tiles_e, number % self.tiles_e);
@@ -108,7 +108,7 @@ impl<'a> Walk<'a> {
         self.flash.roles.i.map_or(1, |i| self.launch.extent(i))
     }
 
-    /// A tile whose elements threads compute, 32 neighbours of a line by a warp.
+    /// Counts a tile whose elements are evaluated by threads: a warp takes 32 consecutive elements of a line.
     fn evaluated(&self, traffic: &mut [Traffic], tile: &Tile, times: i64) {
         let lines = tile.across.map_or(1, |v| self.launch.extent(v));
         let length = self.launch.extent(tile.along);
@@ -131,7 +131,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What is behind the sums of scores: per key, per row, or per both.
+    /// Counts accesses of statements after the sums of scores: per key, per row, or per both.
     fn scores(&self, traffic: &mut [Traffic], touch: Touch) {
         let (launch, flash, roles) = (self.launch, self.flash, &self.flash.roles);
         let vars = launch.vars(touch);
@@ -143,7 +143,7 @@ impl<'a> Walk<'a> {
         let keys = launch.extent(roles.j);
         let pieces = (keys + flash.keys - 1) / flash.keys;
         let masked = launch.def.extent(roles.j).as_const().is_none_or(|n| n % flash.keys != 0);
-        // Eight keys of one warp; both halves of its rows.
+        // Eight keys of one warp, and both halves of its rows.
         let (halves, eights) = (if per == Per::Element { 2 } else { 1 }, flash.keys / 8);
         let per_block = pieces * eights * flash.warps_m * halves;
         let point = |step: i64, lane: usize| {
@@ -163,7 +163,7 @@ impl<'a> Walk<'a> {
         launch.count(traffic, touch, &Steps { n, point: &point, along: roles.j, width: 2, whole });
     }
 
-    /// By every thread once.
+    /// Counts an access that every thread makes once per block.
     fn blocks_once(&self, traffic: &mut [Traffic], touch: Touch) {
         let warps = self.flash.threads() / WARP;
         let point = |step: i64, _: usize| Some(self.block(step / warps).0);
@@ -175,7 +175,7 @@ impl<'a> Walk<'a> {
         );
     }
 
-    /// By every thread for both of its rows.
+    /// Counts an access that every thread makes for both of its rows.
     fn rows(&self, traffic: &mut [Traffic], touch: Touch) {
         let flash = self.flash;
         let per_block = flash.threads() / WARP * 2;
@@ -192,7 +192,7 @@ impl<'a> Walk<'a> {
         self.launch.count(traffic, touch, &Steps { n, point: &point, along: flash.roles.e, width: 1, whole: false });
     }
 
-    /// What is behind the sums of values.
+    /// Counts accesses of statements after the sums of values.
     fn columns(&self, traffic: &mut [Traffic], touch: Touch, per: Per) {
         let (launch, flash, roles) = (self.launch, self.flash, &self.flash.roles);
         let width = launch.extent(roles.e);
@@ -218,7 +218,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The statements behind the roots, themselves included, up to some and to reductions.
+/// The statements that `roots` depend on, including themselves, up to those in `end` and to reductions.
 pub fn cone(def: &KernelDef, roots: &[usize], end: &[usize]) -> Vec<usize> {
     let (mut open, mut seen) = (roots.to_vec(), vec![]);
     while let Some(k) = open.pop() {

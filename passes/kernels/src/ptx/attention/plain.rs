@@ -1,8 +1,9 @@
-//! for %0.. by blocks { s[j] = Σ left · right by threads along j; r = reduce f(s); o = reduce g(s, r, load e) by threads along e }
+//! for %0.. by blocks { s[j] = Σ left · right; r = reduce f(s); o = reduce g(s, r, load e) }: threads along j, then e
 //!
-//! Any kernel with a deep space, in the order of its statements. A block takes a point of those outer variables that
-//! the sums depend on; the other ones are its *own*: its threads lie along them. What depends on no own variable is
-//! computed by threads along the inner points, and handed to the others through shared memory, some points at a time.
+//! Handles any kernel with a deep space, in the order of its statements. A block takes one point of the outer variables
+//! that the sums depend on; the other outer variables are its *own*: its threads are distributed along them. Statements
+//! that depend on no own variable are computed by threads along the inner points and passed to the others through
+//! shared memory, a limited number of points at a time.
 
 use super::super::Form;
 use super::super::index::index;
@@ -17,21 +18,21 @@ use crate::scalar;
 use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ReduceFn;
 
-/// Threads of a block.
+/// Number of threads of a block.
 pub const THREADS: i64 = 128;
 
-/// Inner points whose values are in shared memory at a time, and how many bytes these may take.
+/// Maximum number of inner points with values in shared memory at a time, and maximum bytes of these values.
 const POINTS_MAX: i64 = 256;
 const SHARED_MAX: i64 = 32 * 1024;
 
-/// What is computed in one walk over the inner points.
+/// Statements that one traversal of the inner points computes.
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
-    /// (statement, function, argument)
+    /// (statement, function, argument) of each reduction.
     pub reductions: Vec<(usize, ReduceFn, usize)>,
-    /// Numbers of stores that are made at each inner point.
+    /// Indices of the stores that are executed at each inner point.
     pub stores: Vec<usize>,
-    /// What threads along own variables take from those along inner points.
+    /// Statements that threads along own variables receive from threads along inner points.
     pub handed: Vec<usize>,
 }
 
@@ -40,13 +41,13 @@ pub struct Plain {
     /// Outer variables of the blocks, and of the threads.
     pub shared: Vec<usize>,
     pub own: Vec<usize>,
-    /// By threads along inner points, then by threads along own variables.
+    /// Walks of threads along inner points, then walks of threads along own variables.
     pub together: Vec<Walk>,
     pub alone: Vec<Walk>,
-    /// Numbers of stores that are made once per outer point: of the block, and of the threads.
+    /// Indices of the stores that are executed once per outer point: by the block, and by the threads.
     pub block_stores: Vec<usize>,
     pub own_stores: Vec<usize>,
-    /// Inner points at a time.
+    /// Number of inner points in shared memory at a time.
     pub points: i64,
 }
 
@@ -105,7 +106,7 @@ impl Plain {
 }
 
 impl Walk {
-    /// What is evaluated at a point.
+    /// Statements that are evaluated at a point.
     pub fn roots(&self, def: &KernelDef) -> Vec<usize> {
         let stored = self.stores.iter().flat_map(|w| of_store(&def.stores[*w]));
         self.reductions.iter().map(|r| r.2).chain(stored).collect()
@@ -116,7 +117,7 @@ pub fn of_store(write: &Write) -> Vec<usize> {
     [vec![write.value], access_values(&write.access)].concat()
 }
 
-/// Per statement the reductions over inner points, one behind the other, that it waits for.
+/// Number of consecutive reductions over inner points that each statement waits for.
 fn stages(def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
     let mut of: Vec<usize> = vec![];
     for (k, step) in def.body.iter().enumerate() {
@@ -127,7 +128,7 @@ fn stages(def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
     of
 }
 
-/// What moves with inner variables and with no own one, and is used by something that does.
+/// Statements that depend on inner variables but on no own variable, and are used by one that depends on own variables.
 fn handed(def: &KernelDef, deps: &[VarSet], own: VarSet, roots: &[usize]) -> Vec<usize> {
     let inner = def.inner_vars() & !def.deep_vars();
     let (mut open, mut seen, mut found) = (roots.to_vec(), vec![], vec![]);
@@ -146,18 +147,18 @@ fn handed(def: &KernelDef, deps: &[VarSet], own: VarSet, roots: &[usize]) -> Vec
     found
 }
 
-/// Of a value in shared memory.
+/// Bytes of a statement's value in shared memory.
 fn bytes(def: &KernelDef, k: usize) -> i64 {
     scalar::register(def.body[k].dtype).bits().max(32) as i64 / 8
 }
 
-/// What the parts of a block's code have in common.
+/// Context shared by the parts of a block's code.
 struct Block<'a> {
     cx: &'a Cx<'a, Ptx>,
     plan: &'a Plain,
-    /// `%tid.x`
+    /// Thread index `%tid.x`.
     thread: Val,
-    /// Inner points.
+    /// Number of inner points.
     n: Val,
 }
 
@@ -189,7 +190,7 @@ pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plain) -> Form {
     Form { variables, ..Form::of_items(&plan.blocks(def), 1, THREADS) }
 }
 
-/// Sets some variables to those of a point by its number, the last one running fastest.
+/// Sets some variables to a point given by its number, with the last variable as the fastest index.
 fn set(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, vars: &[usize], number: Val) {
     let extents: Vec<Val> = vars.iter().map(|v| cx.extent(asm, *v)).collect();
     for (v, at) in vars.iter().zip(decode(asm, number, &extents)) {
@@ -197,7 +198,8 @@ fn set(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, vars: &[usize], number: V
     }
 }
 
-/// Evaluates what these statements need and does not move with the variables that are still to come.
+/// Evaluates what these statements need that does not depend on the variables in `coming`, which get their values
+/// later.
 fn hoist(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, roots: &[usize], coming: VarSet) {
     let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
     let all: Vec<usize> = open_cone(cx.def, point, roots).into_iter().filter(ready).collect();
@@ -222,7 +224,7 @@ impl Block<'_> {
         walk.reductions.iter().map(one).collect()
     }
 
-    /// What a walk does at one point.
+    /// Updates a walk's totals at one point.
     fn leaf(&self, asm: &mut Ptx, walk: &Walk, point: &mut Point, totals: &[Val]) -> Vec<Val> {
         let (cx, mut out) = (self.cx, vec![]);
         for ((k, f, arg), total) in walk.reductions.iter().zip(totals) {
@@ -240,7 +242,7 @@ impl Block<'_> {
         }
     }
 
-    /// Threads along inner points.
+    /// Runs a walk with threads along inner points.
     fn together(&self, asm: &mut Ptx, walk: &Walk, point: &mut Point, variables: &mut String) {
         let (cx, def) = (self.cx, self.cx.def);
         let roots = walk.roots(def);
@@ -266,13 +268,14 @@ impl Block<'_> {
         }
     }
 
-    /// Threads along own variables. Those behind the last one compute the last one's values and store nothing.
+    /// Runs the walks with threads along own variables. Threads beyond the last point repeat its values but store
+    /// nothing.
     fn alone(&self, asm: &mut Ptx, point: &mut Point) {
         let (cx, def, plan) = (self.cx, self.cx.def, self.plan);
         let own = plan.own.iter().fold(0, |set: VarSet, v| set | 1 << v);
         let stored: Vec<usize> = plan.own_stores.iter().flat_map(|w| of_store(&def.stores[*w])).collect();
         let roots: Vec<usize> = plan.alone.iter().flat_map(|w| w.roots(def)).chain(stored.clone()).collect();
-        // Reductions that are still to come have no value yet; what waits for them moves with own variables.
+        // Reductions to come have no value yet; statements that wait for them depend on own variables.
         hoist(cx, asm, point, &roots, def.inner_vars() | own);
         let count = cx.dim(asm, &plan.own.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim()));
         let (zero, one, step) = (asm.i64(0), asm.i64(1), asm.i64(THREADS));
@@ -340,7 +343,7 @@ impl Block<'_> {
         }
     }
 
-    /// Where the value of the `at`-th statement that is handed over lies, of point `i` of those in shared memory.
+    /// Address in shared memory of the `at`-th handed-over statement's value at point `i`.
     fn place(&self, asm: &mut Ptx, walk: &Walk, at: usize, i: Val) -> Val {
         let def = self.cx.def;
         let before: i64 = walk.handed[..at].iter().map(|k| bytes(def, *k) * self.plan.points).sum();

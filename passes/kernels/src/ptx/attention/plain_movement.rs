@@ -1,4 +1,4 @@
-//! the plain form, the parameters of a launch  =>  what its warps request
+//! plain attention, the parameters of a launch  =>  memory requests of its warps
 
 use super::super::movement::{Launch, Steps, Touch, Traffic};
 use super::movement::cone;
@@ -34,14 +34,15 @@ impl Plain {
     }
 }
 
-/// What the lanes of a warp are.
+/// Meaning of the lanes of a warp.
 #[derive(Clone, Copy)]
 enum Lanes {
-    /// Inner points, so many at a time.
+    /// Inner points, `chunk` at a time.
     Points { chunk: i64 },
-    /// Points of the own variables, one inner point after the other; those behind the last stand at it, or do nothing.
+    /// Points of the own variables, for one inner point after another; lanes beyond the last point repeat it, or are
+    /// idle.
     Own { clamped: bool },
-    /// The first thread alone.
+    /// The first thread only.
     One,
 }
 
@@ -50,11 +51,11 @@ struct Count<'a> {
     plain: &'a Plain,
     deps: Vec<VarSet>,
     own: VarSet,
-    /// Statements with a value that is the same for the whole block.
+    /// Statements whose value is the same for the whole block.
     known: Vec<bool>,
     traffic: RefCell<Vec<Traffic>>,
     blocks: i64,
-    /// Inner points, points of the own variables, and how many of the deep space.
+    /// Number of inner points, and number of points of the own variables.
     points: i64,
     owns: i64,
 }
@@ -77,10 +78,10 @@ impl<'a> Count<'a> {
         }
     }
 
-    /// Loads behind some values, each as often as its own variables and the lanes' demand.
+    /// Counts the loads that some values depend on, each as often as its own variables and the lanes require.
     fn evaluated(&mut self, roots: &[usize], lanes: Lanes) {
         let known: Vec<usize> = (0..self.known.len()).filter(|k| self.known[*k]).collect();
-        // What is summed over the deep space is evaluated here too.
+        // Sums over the deep space are evaluated here too.
         let (mut open, mut seen) = (roots.to_vec(), vec![]);
         while let Some(root) = open.pop() {
             for k in cone(self.launch.def, &[root], &known) {
@@ -119,7 +120,7 @@ impl<'a> Count<'a> {
         }
     }
 
-    /// One access; by every thread of a block once where the lanes are none.
+    /// Counts one access; if there are no lanes, every thread of a block makes it once.
     fn count(&self, touch: Touch, lanes: Option<Lanes>) {
         let (launch, def) = (self.launch, self.launch.def);
         let vars = touch.statement.map_or_else(|| launch.vars(touch), |k| self.deps[k]);
@@ -130,7 +131,7 @@ impl<'a> Count<'a> {
             of.map(|v| launch.extent(v)).product::<i64>()
         };
         let deep = if vars & def.deep_vars() != 0 { product(def.deep_vars()) } else { 1 };
-        // Rounds of own variables; inner points per lane; warps that take part.
+        // Rounds over own variables, inner points per lane, and warps that take part.
         let rounds = ceil(self.owns, THREADS);
         let (rounds, walked, slots) = match lanes {
             None => (1, 1, WARPS),
@@ -139,7 +140,7 @@ impl<'a> Count<'a> {
             Some(Lanes::Points { chunk }) => (rounds, ceil(self.points, chunk), ceil(chunk, WARP)),
             Some(Lanes::Own { .. }) => (rounds, if vars & inner != 0 { self.points } else { 1 }, WARPS),
         };
-        // Warps differ most: where steps are sampled, all warps must be among them.
+        // The warp is the slowest index, so that sampled steps include all warps, which differ most.
         let per_block = walked * deep;
         let per_warp = self.blocks * per_block;
         let point = |step: i64, lane: usize| {
@@ -175,7 +176,7 @@ impl<'a> Count<'a> {
         launch.count(&mut traffic, touch, &steps);
     }
 
-    /// The variables of a point's number, the last one running fastest.
+    /// Sets variables to the point of this number, with the last one as the fastest index.
     fn set(&self, point: &mut [i64], vars: &[usize], mut number: i64) {
         for v in vars.iter().rev() {
             let extent = self.launch.extent(*v).max(1);

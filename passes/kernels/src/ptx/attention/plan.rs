@@ -1,4 +1,4 @@
-//! attention in its usual form  =>  how blocks compute it: rows of queries, pieces of keys, what lies in shared memory
+//! attention in its standard form  =>  its computation by blocks: rows of queries, tiles of keys, shared memory
 
 use super::super::gemm::mma::Factors;
 use super::super::gemm::operand::{Inner, Lines, Operand};
@@ -7,51 +7,52 @@ use super::roles::Roles;
 use crate::def::*;
 use sardonyx_base::Dim;
 
-/// Bytes of shared memory of a block: two blocks of the smallest device fit one multiprocessor up to half of that.
+/// Maximum bytes of shared memory of a block; up to half of it, two blocks fit on a multiprocessor of the smallest
+/// device.
 const SHARED_MAX: i64 = 160 * 1024;
 
-/// Columns of a result that a warp keeps sums of.
+/// Maximum number of result columns that a warp accumulates.
 const COLUMNS_MAX: i64 = 128;
 
-/// Warps of a block.
+/// Number of warps of a block.
 const WARPS: i64 = 4;
 
-/// Rows of one matrix instruction.
+/// Number of rows of one matrix instruction.
 pub const ROWS: i64 = 16;
 
-/// A block takes the queries of some rows and goes over all keys. Each warp has 16 rows; where there are no more, the
-/// warps share the keys of a piece, and then the columns.
+/// A block takes the queries of some rows and visits all keys. Each warp has 16 rows; if there are no more, the warps
+/// share the keys of a tile, and then the columns.
 #[derive(Clone, Debug)]
 pub struct Flash {
     pub roles: Roles,
-    /// Warps along rows, and those that share a row.
+    /// Number of warps along rows, and number of warps that share a row.
     pub warps_m: i64,
     pub warps_n: i64,
-    /// Pieces of keys in shared memory: one is computed with while the others are copied.
+    /// Number of tiles of keys in shared memory: one is in use while the others are copied.
     pub stages: i64,
-    /// Keys of a piece.
+    /// Number of keys of a tile.
     pub keys: i64,
-    /// Columns of the result of a block.
+    /// Number of result columns of a block.
     pub columns: i64,
     pub q: Tile,
     pub k: Tile,
     pub v: Tile,
-    /// The plan of launches with few rows or few blocks, where these numbers are known at the launch only. Results are the same.
+    /// Plan for launches with few rows or few blocks, if that is only known at the launch. The results are the same.
     pub few: Option<Box<Flash>>,
 }
 
-/// One of the factors: lines of rows or keys, in which neighbours follow `along`.
+/// Tile of an operand: lines of rows or keys, in which consecutive elements follow `along`.
 #[derive(Clone, Debug)]
 pub struct Tile {
     pub statement: usize,
-    /// The variable of the lines; absent where there is one.
+    /// Variable that enumerates the lines; `None` if there is one line.
     pub across: Option<usize>,
     pub along: usize,
     pub n_lines: i64,
-    /// Elements that a line has room for.
+    /// Number of elements that a line has space for.
     pub length: i64,
     pub lines: Lines,
-    /// Where the statement is a plain load, which is copied as it is.
+    /// Operand to copy, if the statement is a plain load.
     pub operand: Option<Operand>,
 }
 
@@ -71,15 +72,15 @@ impl Flash {
         })
     }
 
-    /// Without the blocks of few rows or few blocks, where there are more rows than few.
+    /// The plan for many rows only; `None` if the number of rows is known to be few.
     pub fn of_many(def: &KernelDef) -> Option<Flash> {
         let roles = Roles::of(def)?;
         let is_few = roles.i.is_none_or(|i| def.extent(i).as_const().is_some_and(|n| n <= ROWS));
         if is_few { None } else { Flash::with(def, &roles, false) }
     }
 
-    /// 1 where a launch takes these blocks, 0 where it takes those of few rows: there are no more rows, or too few blocks to keep a
-    /// large device busy, of which that makes four times as many.
+    /// 1 if a launch uses this plan, 0 if it uses the one for few rows: if there are no more rows, or too few blocks to
+    /// occupy a large device, since that plan has four times as many blocks.
     pub fn is_chosen(&self, def: &KernelDef) -> Dim {
         let rows = self.roles.i.map_or(Dim::constant(1), |i| def.extent(i).dim());
         reaches(&rows, ROWS + 1) * reaches(&self.own_grid(def), BLOCKS_MIN)
@@ -103,7 +104,7 @@ impl Flash {
             Tile { statement, across, along, n_lines, length, lines, operand }
         };
         let by_line = (0, 7, 0);
-        // Values of 4 bytes are read one by one: keys 2t and 2t + 1 by thread t of four.
+        // Values of 4 bytes are read one by one: thread t of four reads keys 2t and 2t + 1.
         let of_values = if value_bytes == 4 { (1, 3, 1) } else { by_line };
         let q = tile(roles.left, roles.i, roles.d, warps_m * ROWS, d, score_bytes, by_line);
         let k = tile(roles.right, Some(roles.j), roles.d, keys, d, score_bytes, by_line);
@@ -112,7 +113,7 @@ impl Flash {
             let (q, k, v, roles) = (q.clone(), k.clone(), v.clone(), roles.clone());
             Flash { roles, warps_m, warps_n: WARPS / warps_m, stages, keys, columns, q, k, v, few: None }
         };
-        // With few rows there is little to compute while a piece comes.
+        // With few rows there is little to compute while a tile is copied.
         let stages = if is_few { [3, 2] } else { [2, 2] };
         stages.map(flash).into_iter().find(|f| f.own_bytes() <= SHARED_MAX)
     }
@@ -121,17 +122,17 @@ impl Flash {
         WARPS * 32
     }
 
-    /// Rows of a block.
+    /// Number of rows of a block.
     pub fn rows(&self) -> i64 {
         self.warps_m * ROWS
     }
 
-    /// Keys of a piece whose scores one warp computes.
+    /// Number of keys of a tile whose scores one warp computes.
     pub fn warp_keys(&self) -> i64 {
         self.keys / self.warps_n
     }
 
-    /// Columns of a warp, by eight. Together the warps have no more than a line has room for.
+    /// Number of groups of eight columns of a warp. The columns of all warps fit into a line.
     pub fn warp_columns(&self) -> i64 {
         let all = (self.columns + 7) / 8;
         if self.warps_n == 1 {
@@ -152,12 +153,12 @@ impl Flash {
         self.exchange_at() + exchanged
     }
 
-    /// Where warps that share rows leave each other their largest scores, then their exponentials.
+    /// Offset at which warps that share rows exchange their largest scores, then their exponentials.
     pub fn exchange_at(&self) -> i64 {
         self.q.bytes() + self.stages * self.stage_bytes()
     }
 
-    /// Whatever is launched.
+    /// Bytes of shared memory that suffice for either plan.
     pub fn shared_bytes(&self) -> i64 {
         self.own_bytes().max(self.few.as_ref().map_or(0, |few| few.own_bytes()))
     }
@@ -181,13 +182,13 @@ impl Flash {
         choice(self.is_chosen(def), own, few.grid(def))
     }
 
-    /// Steps of d of one matrix instruction, and of keys: 32 bytes each.
+    /// Number of steps of the matrix instruction along d, 32 bytes each.
     pub fn score_steps(&self, def: &KernelDef) -> i64 {
         let bytes = def.extent(self.roles.d).as_const().unwrap_or(0) * self.k.lines.element_bytes;
         (bytes + 31) / 32
     }
 
-    /// What is multiplied for the scores, and for the sums of values.
+    /// Operand types of the products for the scores, and for the sums of values.
     pub fn factors(&self, def: &KernelDef) -> [Factors; 2] {
         let types = [self.roles.score_type(def), self.roles.value_type(def)];
         types.map(|t| Factors::new(t, t).expect("roles are those of floats"))
@@ -200,7 +201,8 @@ impl Tile {
     }
 }
 
-/// The operand of a load that can be copied asynchronously: its place is linear, but for what moves with the batch.
+/// The operand of a load that can be copied asynchronously: it is linear except for parts that depend on the batch
+/// only.
 fn copied(
     def: &KernelDef,
     roles: &Roles,

@@ -1,4 +1,4 @@
-//! A kernel with a deep space  =>  which statement is which part of attention, and which variable is what
+//! A kernel with a deep space  =>  its statements and variables as the parts of attention
 //!
 //! ```text
 //! s = Σd left · right;  x = f(s);  m = max x;  p = exp(x - m);  l = Σj p;  o = Σj w(p)·v;  store g(o, l, m)
@@ -10,42 +10,42 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
 #[derive(Clone, Debug)]
 pub struct Roles {
-    /// Variables whose points have keys of their own, or share them without profit.
+    /// Variables whose points have their own keys, or share them without benefit.
     pub batch: Vec<usize>,
-    /// Queries: they share keys.
+    /// Variable of the queries, which share keys.
     pub i: Option<usize>,
-    /// Columns of the values.
+    /// Variable of the columns of the values.
     pub e: usize,
-    /// Keys.
+    /// Variable of the keys.
     pub j: usize,
     pub d: usize,
-    /// Statements.
+    /// Statements, from here on.
     pub left: usize,
     pub right: usize,
     pub sum: usize,
     pub score: usize,
     pub max: usize,
-    /// What is taken away from a score: the maximum, or a bound of it from below.
+    /// Number subtracted from scores: the maximum, or the larger of it and a constant.
     pub shift: usize,
-    /// The exponential.
+    /// Statement of the exponential.
     pub power: usize,
     pub total: Option<usize>,
     pub value: usize,
     pub out: usize,
-    /// How a weight follows from the exponential, in this order.
+    /// Steps that compute a weight from the exponential, in order.
     pub weight: Vec<Weight>,
 }
 
-/// One step; the factors are the same for all keys of a row, so that they may be applied to the sum.
+/// One step; its operand is the same for all keys of a row, so that it can be applied to the sum instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     Over(usize),
     Times(usize),
-    /// 0 where it is NaN: that are all weights of a row, or none.
+    /// NaN becomes 0: either all weights of a row are NaN, or none is.
     WithoutNan,
 }
 
-/// The reductions of a kernel: over the deep space, of the largest score, and sums over the keys.
+/// Reductions of a kernel, with their arguments: the deep sum, the largest score, and the sums over the keys.
 struct Reductions {
     sum: (usize, usize),
     max: (usize, usize),
@@ -53,7 +53,7 @@ struct Reductions {
 }
 
 impl Roles {
-    /// The parts; `None` where the kernel has another form.
+    /// The parts; `None` if the kernel has another form.
     pub fn of(def: &KernelDef) -> Option<Roles> {
         let ([_], [_]) = (&def.inner[..], &def.deep[..]) else { return None };
         let deps = def.dependences();
@@ -108,7 +108,7 @@ impl Roles {
         def.body[self.out].dtype
     }
 
-    /// Whether a row that sees nothing is shifted by -∞, which gives NaN.
+    /// Whether a row that sees no key is shifted by -∞, which gives NaN.
     pub fn is_unbounded(&self, def: &KernelDef) -> bool {
         let bound = |k: &usize| matches!(def.body[*k].op, Op::Const(bits) if f64::from_bits(bits).is_finite());
         !def.operands(self.shift).iter().any(bound)
@@ -130,7 +130,7 @@ fn reductions(def: &KernelDef, deps: &[VarSet]) -> Option<Reductions> {
     Some(Reductions { sum: sum?, max: max?, sums })
 }
 
-/// exp(score - shift), and the shift: the maximum or the larger of it and a constant.
+/// Finds exp(score - shift) and the shift: the maximum, or the larger of it and a constant.
 fn power(def: &KernelDef, (max, score): (usize, usize)) -> Option<(usize, usize)> {
     let is_shift = |k: usize| {
         let bound = |args: &[usize]| {
@@ -147,7 +147,7 @@ fn power(def: &KernelDef, (max, score): (usize, usize)) -> Option<(usize, usize)
     (0..def.body.len()).find_map(of)
 }
 
-/// w(p)·v: the steps of the weight, and v.
+/// Matches w(p)·v; returns the steps of the weight, and v.
 fn weighted(def: &KernelDef, deps: &[VarSet], power: usize, product: usize) -> Option<(Vec<Weight>, usize)> {
     let [a, b] = factors(def, product)?;
     let one = |w: usize, v: usize| Some((weight(def, deps, power, w)?, v));
@@ -189,14 +189,14 @@ fn factors(def: &KernelDef, product: usize) -> Option<[usize; 2]> {
     }
 }
 
-/// The variable that values move with and scores do not; of several the one with neighbours in the first result.
+/// The variable that values depend on and scores do not; the one that is contiguous in the first result is preferred.
 fn column(def: &KernelDef, deps: &[VarSet], score: usize, value: usize) -> Option<usize> {
     let free = (0..def.outer.len()).filter(|v| deps[score] >> v & 1 == 0 && deps[value] >> v & 1 == 1);
     let unit = |v: usize| def.stores.first().is_some_and(|w| w.access.stride(v).is(1));
     free.filter(|v| def.extent(*v).as_const().is_some()).max_by_key(|v| (unit(*v), def.extent(*v).as_const()))
 }
 
-/// Whether the reductions behind a statement are these.
+/// Whether a statement depends on exactly these reductions.
 fn cone_has(def: &KernelDef, root: usize, reductions: &[usize]) -> bool {
     let (mut open, mut found) = (vec![root], vec![]);
     let mut seen = vec![false; def.body.len()];

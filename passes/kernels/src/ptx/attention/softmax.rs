@@ -1,6 +1,6 @@
-//! Scores of a piece of keys  =>  exponentials under the largest score so far, and what was summed before rescaled to it
+//! Scores of a tile of keys  =>  exponentials relative to the largest score so far; earlier sums are rescaled to it
 //!
-//! A thread has two rows of a warp's 16, of which four threads share each; per eight keys it has two scores of each.
+//! A thread has two of a warp's 16 rows, each shared by four threads; of every eight keys it has two scores per row.
 
 use super::super::gemm::copy::shift;
 use super::super::gemm::mma::Sums;
@@ -16,34 +16,34 @@ use sardonyx_dialects::scalar::ScalarFn;
 
 /// One of the two rows of a thread.
 pub struct Row {
-    /// With everything that scores need and no key moves. Rows that do not exist stand at the last one.
+    /// Point with everything that scores need and that no key affects. Rows that do not exist repeat the last one.
     pub point: Point,
-    /// Whether the row exists; absent where all do.
+    /// Whether the row exists; `None` if all rows do.
     pub there: Option<Val>,
-    /// Registers: the largest score so far, what is taken away from scores, the thread's part of the sum.
+    /// Registers: the largest score so far, the number subtracted from scores, the thread's part of the total.
     pub max: Val,
     pub shift: Val,
     pub total: Val,
 }
 
-/// What the parts of a block's code have in common.
+/// Context shared by the parts of a block's code.
 pub struct Block<'a> {
     pub cx: &'a Cx<'a, Ptx>,
     pub flash: &'a Flash,
-    /// With the batch variables, and everything that scores need and only these move.
+    /// Point with the batch variables and everything that scores need and that depends on these only.
     pub point: Point,
-    /// `%laneid`, a quarter of it, and the rest.
+    /// `%laneid`, a quarter of it (`group`), and the remainder (`quarter`).
     lane: Val,
     group: Val,
     pub quarter: Val,
-    /// The number of the warp among those that share its rows.
+    /// Index of the warp among those that share its rows.
     warp_n: Val,
-    /// Where these exchange what they have.
+    /// Address at which these warps exchange data.
     exchange: Val,
 }
 
 impl<'a> Block<'a> {
-    /// `tiles` is where the block's shared memory begins.
+    /// `tiles` is the address of the block's shared memory.
     pub fn new(
         cx: &'a Cx<'a, Ptx>,
         asm: &mut Ptx,
@@ -63,19 +63,20 @@ impl<'a> Block<'a> {
         block
     }
 
-    /// Evaluates of what scores need all that does not move with the variables that are still to come.
+    /// Evaluates everything scores need that does not depend on the variables in `coming`, which get their values
+    /// later.
     fn hoist(&self, asm: &mut Ptx, point: &mut Point, coming: VarSet) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
         let mut of_scores = point.clone();
-        // What is behind the sum is none of a score's own.
+        // Giving the sum a value excludes its operands from the cone.
         of_scores.values[roles.sum] = Some(asm.zero(Ty::F32));
         for k in open_cone(cx.def, &of_scores, &[roles.score]).into_iter().filter(ready) {
             point.eval(cx, asm, k);
         }
     }
 
-    /// The thread's rows, of those from `first` on.
+    /// The thread's two rows among those from `first` on.
     pub fn rows(&self, asm: &mut Ptx, first: Val) -> [Row; 2] {
         let (cx, roles) = (self.cx, &self.flash.roles);
         [0, 8].map(|below| {
@@ -84,7 +85,7 @@ impl<'a> Block<'a> {
             let at = asm.bin(Bin::AddI, self.group, below);
             let at = asm.cast(Cast::ExtUI, at, Elem::I64);
             let at = asm.bin(Bin::AddI, first, at);
-            // Without a variable all rows are the same one; the first is stored.
+            // Without a query variable all rows are the same query; only the first is stored.
             let size = roles.i.map_or(Size::Const(1), |i| cx.def.extent(i));
             let whole = size.as_const().is_some_and(|n| n % self.flash.rows() == 0);
             let n = cx.size(asm, size);
@@ -102,14 +103,15 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// What is taken away from scores whose largest is `max`.
+    /// Number that is subtracted from scores whose maximum is `max`.
     fn shift(&self, asm: &mut Ptx, point: &Point, max: Val) -> Val {
         let mut point = point.clone();
         point.values[self.flash.roles.max] = Some(max);
         point.eval(self.cx, asm, self.flash.roles.shift)
     }
 
-    /// Two keys of a thread, the first of eight being `first + 8·n`, with all of what scores need that no row moves.
+    /// Point of two keys of a thread, in the eight keys from `first + 8·n` on, with everything scores need that no row
+    /// affects.
     fn keys(&self, asm: &mut Ptx, first: Val, n: i64) -> Point {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut point = self.point.clone();
@@ -146,7 +148,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// A row's two scores of keys.
+    /// A row's two scores for these keys.
     fn score(&self, asm: &mut Ptx, row: &Row, keys: &Point, sums: Val) -> Val {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut point = keys.clone();
@@ -168,12 +170,12 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// The first of those keys of a piece that the warp has, where the piece begins at `first`.
+    /// First key of the warp in a tile that begins at `first`.
     pub fn own_keys(&self, asm: &mut Ptx, first: Val) -> Val {
         self.own(asm, first, self.flash.warp_keys())
     }
 
-    /// The warp's first column, where the block begins at `first`.
+    /// First column of the warp in a block that begins at `first`.
     pub fn own_columns(&self, asm: &mut Ptx, first: Val) -> Val {
         self.own(asm, first, 8 * self.flash.warp_columns())
     }
@@ -188,8 +190,8 @@ impl<'a> Block<'a> {
         asm.bin(Bin::AddI, first, by)
     }
 
-    /// The exponentials of a piece of keys, per eight keys those of both rows; `sums` are rescaled. The warp has scores
-    /// of the keys from `first` on.
+    /// Exponentials of a tile of keys, for every eight keys those of both rows; rescales `sums`. The warp has the
+    /// scores of the keys from `first` on.
     pub fn weigh(&self, asm: &mut Ptx, rows: &[Row; 2], scores: &Sums, first: Val, sums: &Sums) -> Vec<[Val; 2]> {
         let keys: Vec<Point> = (0..scores.of[0].len()).map(|n| self.keys(asm, first, n as i64)).collect();
         let xs = [0, 1].map(|half| {
@@ -218,11 +220,11 @@ impl<'a> Block<'a> {
         all
     }
 
-    /// Of a row: by what its sums so far are scaled, and the exponentials of its scores.
+    /// For a row: the factor that rescales its sums so far, and the exponentials of its scores.
     fn weigh_row(&self, asm: &mut Ptx, row: &Row, max: Val, xs: &[Val]) -> (Val, Vec<Val>) {
         let roles = &self.flash.roles;
         let shift = self.shift(asm, &row.point, max);
-        // Where nothing has been seen yet, any number does: the exponentials are 0.
+        // If no key has been visible yet, any finite shift works: the exponentials are 0.
         let finite = match roles.is_unbounded(self.cx.def) {
             true => {
                 let (least, zero) = (asm.float(f64::NEG_INFINITY, Ty::F32), asm.zero(Ty::F32));
@@ -245,7 +247,7 @@ impl<'a> Block<'a> {
         (scale, powers)
     }
 
-    /// Adds a row's exponentials to its sum, and scales what was summed before.
+    /// Adds a row's exponentials to its total, and rescales its earlier sums.
     fn add_row(&self, asm: &mut Ptx, row: &Row, scale: Val, powers: &[[Val; 2]], half: usize, sums: &Sums) {
         let mut total: Option<Val> = None;
         for p in powers {
@@ -265,7 +267,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// The largest scores of both rows among all warps that share them.
+    /// Largest scores of both rows over all warps that share them.
     fn exchange_largest(&self, asm: &mut Ptx, own: [Val; 2]) -> [Val; 2] {
         let place = |asm: &mut Ptx, warp: Val| {
             let sixteen = asm.int(ROWS, Ty::I32);
@@ -297,9 +299,9 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// The exponentials of all keys of a piece, in their order.
+    /// Exponentials of all keys of a tile, in order.
     fn exchange_powers(&self, asm: &mut Ptx, own: &[[Val; 2]]) -> Vec<[Val; 2]> {
-        // Of eight keys a thread has four, each a line of 32 threads.
+        // Of eight keys a thread has four exponentials, each in a line of 32 threads.
         const OF_EIGHT: i64 = 4 * 32 * 4;
         let before = asm.int(self.flash.warps_n * ROWS * 4, Ty::I32);
         let bytes = shift(asm, Bin::ShLI, self.lane, 2);
@@ -334,7 +336,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The largest of a row's scores and of the one before; four threads share a row.
+/// Maximum of a row's scores and of the previous maximum; four threads share a row.
 fn largest(asm: &mut Ptx, mut max: Val, xs: &[Val]) -> Val {
     for x in xs {
         for lane in 0..2 {
@@ -349,7 +351,7 @@ fn largest(asm: &mut Ptx, mut max: Val, xs: &[Val]) -> Val {
     max
 }
 
-/// NaN if either is.
+/// Maximum of two numbers; NaN if either is NaN.
 fn larger(asm: &mut Ptx, a: Val, b: Val) -> Val {
     let operands = [asm.name(a, 0), asm.name(b, 0)];
     asm.instruction(Ty::F32, "max.NaN.f32", &operands)

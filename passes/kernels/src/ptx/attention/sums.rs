@@ -1,4 +1,4 @@
-//! Statements at a point  =>  the sums over the deep space that they need, each by a loop of one thread
+//! Statements at a point  =>  the sums over the deep space that they need, each computed by a loop of one thread
 
 use crate::asm::{Asm, Ptx, Ty, Val};
 use crate::cx::Cx;
@@ -7,7 +7,7 @@ use crate::eval::Point;
 use crate::reduce::{combine, neutral};
 use crate::scalar;
 
-/// Sets the deep reductions that these statements need and that the point does not have yet.
+/// Computes the deep reductions that these statements need and the point does not have yet.
 pub fn deep_sums(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, roots: &[usize]) {
     let deep = cx.def.deep_vars();
     let is_sum = |k: &usize| matches!(cx.def.body[*k].op, Op::Reduce { .. });
@@ -28,7 +28,7 @@ pub fn deep_sums(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, roots: &[usize]
     }
 }
 
-/// The statements behind the roots, themselves included, that have no value at the point, in their order.
+/// The statements that `roots` depend on, including themselves, that have no value at the point, in order.
 pub fn open_cone(def: &KernelDef, point: &Point, roots: &[usize]) -> Vec<usize> {
     let mut open = roots.to_vec();
     let mut seen = vec![];
@@ -44,7 +44,7 @@ pub fn open_cone(def: &KernelDef, point: &Point, roots: &[usize]) -> Vec<usize> 
 
 type Leaf<'f> = &'f mut dyn FnMut(&mut Ptx, &mut Point, Val) -> Val;
 
-/// The loops from deep variable `var` inwards.
+/// Loops from deep variable `var` inwards.
 fn nest(cx: &Cx<Ptx>, asm: &mut Ptx, point: &Point, var: usize, total: Val, leaf: Leaf) -> Val {
     let (zero, one, extent) = (asm.i64(0), asm.i64(1), cx.extent(asm, var));
     asm.for_loop((zero, extent, one), &[total], |asm, i, totals| {

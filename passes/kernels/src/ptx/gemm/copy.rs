@@ -1,8 +1,9 @@
-//! A tile of an operand in global memory  =>  a stage in shared memory, by asynchronous copies with exact ends
+//! A tile of an operand in global memory  =>  a stage in shared memory, by asynchronous copies with exact bounds
 //!
-//! A unit is what one copy takes: 16 bytes where addresses allow it, which for some operands is known only at the
-//! launch, else 4. The threads of a block take neighbouring units of a line and then further lines. A unit that lies
-//! outside in part is copied in part, and zeros fill it. Elements of 1 and 2 bytes at odd places pass through registers.
+//! A unit is the amount that one copy instruction moves: 16 bytes if addresses allow it, which for some operands is
+//! known only at the launch, otherwise 4. The threads of a block take consecutive units of a line, and then further
+//! lines. A unit that is partly out of bounds is copied in part and filled with zeros. Elements of 1 and 2 bytes at
+//! unaligned addresses pass through registers.
 
 use super::operand::{Aligned, Inner, Lines, Operand};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
@@ -10,35 +11,36 @@ use crate::cx::Cx;
 use crate::def::*;
 use crate::eval::Point;
 
-/// How a thread copies its part of every tile of one operand.
+/// A thread's copies of its part of every tile of one operand.
 pub struct Stream<'a> {
     operand: &'a Operand,
     threads: i64,
-    /// Bytes of a unit, and when: the first whose condition holds, the last without one.
+    /// Sizes of units in bytes and their conditions: the first whose condition holds is used, or else the last.
     units: Vec<(i64, Option<Val>)>,
-    /// Where the thread's first unit begins, in memory and in a tile.
+    /// Address of the thread's first unit in memory, and its offset in a tile.
     source: Val,
     target: Val,
-    /// The thread's first line, and its element within the line.
+    /// Line of the thread's first unit, and its element within the line.
     line: Val,
     column: Val,
     /// Bytes between lines, and between tiles.
     line_step: Val,
     tile_step: Val,
-    /// Bytes between neighbours of a line, within one panel.
+    /// Bytes between consecutive elements of a line, within one panel.
     inner_step: Val,
-    /// Rows of this block's tile that exist; absent where all do.
+    /// Number of rows of this block's tile that exist; `None` if all do.
     rows: Option<Val>,
     k_is_whole: bool,
-    /// Whether other units than the first kind are copied by loops: those are the exception.
+    /// Whether units of other than the first size are copied by loops, because they are the exception.
     rolled: bool,
 }
 
-/// Units that a loop takes at a time.
+/// Number of units that an iteration of such a loop copies.
 const TOGETHER: i64 = 4;
 
 impl<'a> Stream<'a> {
-    /// `point` is at the first row and the first k; `rows` are in this block's tile, copied by so many threads.
+    /// `point` is at the first row and the first k; `rows` is the number of rows in this block's tile; all `threads`
+    /// copy.
     pub fn new(
         cx: &Cx<Ptx>,
         asm: &mut Ptx,
@@ -51,7 +53,7 @@ impl<'a> Stream<'a> {
         Stream::of_threads(cx, asm, operand, point, rows, (thread, threads))
     }
 
-    /// The same by some threads of a block: the number of each among them, and how many they are.
+    /// Does the same with some of a block's threads: the index of each among them, and their number.
     pub fn of_threads(
         cx: &Cx<Ptx>,
         asm: &mut Ptx,
@@ -64,7 +66,7 @@ impl<'a> Stream<'a> {
             None => (point.start(cx, asm, &operand.access, None), rows),
             Some(panels) => {
                 let column = point.line(cx, asm, &operand.access.coords[1]);
-                // The columns that fill up the last panel are there.
+                // The columns that pad the last panel exist.
                 let rows = rows.map(|r| {
                     let (more, whole) = (asm.int(panels.width - 1, Ty::I32), asm.int(-panels.width, Ty::I32));
                     let up = asm.bin(Bin::AddI, r, more);
@@ -110,7 +112,7 @@ impl<'a> Stream<'a> {
         Stream { rolled: true, ..self }
     }
 
-    /// Source, target, line and column of a thread's first unit.
+    /// Returns source, target, line and column of a thread's first unit.
     fn first(&self, asm: &mut Ptx, thread: Val, base: Val, unit: i64) -> Vec<Val> {
         let operand = self.operand;
         let (per_line, elements) = (operand.pitch() / unit, unit / operand.element_bytes);
@@ -135,7 +137,7 @@ impl<'a> Stream<'a> {
         vec![source, target, line, column]
     }
 
-    /// Copies the next tile to the stage that begins at `stage`; `k_left` of k are in it or behind it.
+    /// Copies the next tile to the stage at `stage`; `k_left` elements of k remain from this tile on.
     pub fn copy(&self, asm: &mut Ptx, stage: Val, k_left: Val) {
         let k_left = self.elements(asm, k_left);
         let target = asm.bin(Bin::AddI, stage, self.target);
@@ -151,13 +153,13 @@ impl<'a> Stream<'a> {
         asm.set(self.source, source);
     }
 
-    /// Further lines of which a thread copies a unit.
+    /// Number of line groups of which a thread copies one unit each.
     fn passes(&self, unit: i64) -> i64 {
         let per_pass = (self.threads / (self.operand.pitch() / unit)).max(1);
         self.operand.lines() / per_pass
     }
 
-    /// Elements that hold so many of k.
+    /// Number of stored elements that hold `of_k` elements of k.
     fn elements(&self, asm: &mut Ptx, of_k: Val) -> Val {
         if self.operand.depth == 1 {
             return of_k;
@@ -167,7 +169,7 @@ impl<'a> Stream<'a> {
         shift(asm, Bin::ShRUI, up, log2(self.operand.depth))
     }
 
-    /// The thread's units of one tile, by a loop over its lines: small units are many.
+    /// Copies the thread's units of one tile in a loop over its lines, because small units are numerous.
     fn lines(&self, asm: &mut Ptx, unit: i64, stage: Val, k_left: Val) {
         let operand = self.operand;
         let per_line = operand.pitch() / unit;
@@ -217,24 +219,24 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Bytes of a unit of so many elements that begins at a column.
+    /// Bytes in bounds of a unit of `elements` elements that begins at a column.
     fn bytes_left(&self, asm: &mut Ptx, left: Val, column: Val, elements: i64) -> Val {
-        // Not max(left - column, 0): where ptxas 12.9 to 13.5 finds late that `left` is a constant, it makes max(column - left, 0)
-        // of that for sm_90.
+        // Not max(left - column, 0): if ptxas 12.9 to 13.5 finds out late that `left` is a constant, it turns that into
+        // max(column - left, 0) for sm_90.
         let (end, most) = (asm.bin(Bin::MaxSI, left, column), asm.int(elements, Ty::I32));
         let rest = asm.bin(Bin::SubI, end, column);
         let rest = asm.bin(Bin::MinSI, rest, most);
         shift(asm, Bin::ShLI, rest, log2(self.operand.element_bytes))
     }
 
-    /// The thread's units of one tile.
+    /// Copies the thread's units of one tile.
     fn units(&self, asm: &mut Ptx, unit: i64, target: Val, k_left: Val) {
         let operand = self.operand;
         let per_line = operand.pitch() / unit;
-        // Lines at a time; a line of more units than threads takes several passes.
+        // Lines per pass; a line with more units than threads takes several passes.
         let per_pass = (self.threads / per_line).max(1);
         let (passes, parts) = ((operand.lines() / per_pass).max(1), (per_line / self.threads).max(1));
-        // Of a small tile some threads copy nothing.
+        // For a small tile, some threads copy nothing.
         let takes_part = (per_pass > operand.lines()).then(|| {
             let lines = asm.int(operand.lines(), Ty::I32);
             let there = asm.cmpi(CmpI::Slt, self.line, lines);
@@ -242,7 +244,7 @@ impl<'a> Stream<'a> {
         });
         let guard = takes_part.unwrap_or_default();
         let elements = unit / operand.element_bytes;
-        // What is left of the line, in bytes of this unit; and of the lines.
+        // What remains of the line, in elements of this operand; and the number of lines that remain.
         let (along, across) = match operand.inner {
             Inner::K => ((!self.k_is_whole).then_some(k_left), self.rows),
             Inner::Rows => (self.rows, (!self.k_is_whole).then_some(k_left)),
@@ -307,7 +309,8 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// One unit; through a register, where it is too small for an asynchronous copy, to be stored with the others.
+/// Copies one unit. A unit too small for an asynchronous copy goes through a register, which is returned for a later
+/// store.
 fn unit_copy(
     asm: &mut Ptx,
     unit: i64,
@@ -328,14 +331,14 @@ fn unit_copy(
         asm.line(&format!("{}ld.global.nc.b{} {name}, [{source}];", guard.unwrap_or_default(), 8 * unit));
         return Some((target, value));
     }
-    // 16 bytes bypass the first-level cache: a block reads a sector once.
+    // 16-byte copies bypass the first-level cache, because a block reads a sector only once.
     let cache = if unit == 16 { "cg" } else { "ca" };
     let size = size.map(|size| format!(", {}", asm.name(size, 0))).unwrap_or_default();
     asm.line(&format!("{guard}cp.async.{cache}.shared.global [{target}], [{source}], {unit}{size};"));
     None
 }
 
-/// The element at which a column of a packed matrix begins; `whole` where it is the first of a panel.
+/// Index of the element at which a column of a packed matrix begins; `whole` if the column is the first of a panel.
 fn in_panels(asm: &mut Ptx, panels: Panels, column: Val, whole: bool) -> Val {
     let height = asm.i64(panels.groups());
     if whole {
@@ -348,7 +351,7 @@ fn in_panels(asm: &mut Ptx, panels: Panels, column: Val, whole: bool) -> Val {
     asm.bin(Bin::AddI, before, inside)
 }
 
-/// Where an element lies in a tile, in bytes.
+/// Offset in bytes of an element in a tile.
 pub fn place(asm: &mut Ptx, lines: Lines, line: Val, column: Val) -> Val {
     let start = shift(asm, Bin::ShLI, line, log2(lines.pitch));
     let mut bytes = shift(asm, Bin::ShLI, column, log2(lines.element_bytes));
@@ -366,7 +369,7 @@ pub fn place(asm: &mut Ptx, lines: Lines, line: Val, column: Val) -> Val {
     asm.bin(Bin::AddI, start, bytes)
 }
 
-/// What a line's bytes are exclusive-or'ed with.
+/// Value that the byte offsets within a line are xor'ed with.
 pub fn swizzle(asm: &mut Ptx, lines: Lines, line: Val) -> Val {
     let (right, mask, left) = lines.swizzle;
     let bits = shift(asm, Bin::ShRUI, line, right);
@@ -375,8 +378,8 @@ pub fn swizzle(asm: &mut Ptx, lines: Lines, line: Val) -> Val {
     shift(asm, Bin::ShLI, bits, left + 4)
 }
 
-/// A place in a tile for `line` lines further down, but for the distance itself: those bits of the line's number are
-/// 0 in the thread's first line.
+/// Offset `line` lines further down, without the distance itself: only the swizzle changes, since those bits of the
+/// line's number are 0 in the thread's first line.
 fn moved(asm: &mut Ptx, lines: Lines, target: Val, line: i64) -> Val {
     match lines.swizzle_of(line) {
         0 => target,
@@ -399,7 +402,7 @@ fn conditions(asm: &mut Ptx, operand: &Operand, base: Val, line_step: Val) -> Ve
     units.iter().map(|(unit, aligned)| (*unit, (*aligned == Aligned::Perhaps).then(|| test(asm, *unit)))).collect()
 }
 
-/// The code for each kind of unit that there may be, of which the launch takes one.
+/// Emits the code for each possible size of units, one of which is chosen at run time.
 fn choose(
     units: &[(i64, Option<Val>)],
     asm: &mut Ptx,
@@ -415,7 +418,7 @@ fn choose(
     }
 }
 
-/// A size in bytes.
+/// Converts a size in elements to bytes.
 fn bytes_of(cx: &Cx<Ptx>, asm: &mut Ptx, size: Size, element_bytes: i64) -> Val {
     match size {
         Size::Const(c) => asm.i64(c * element_bytes),

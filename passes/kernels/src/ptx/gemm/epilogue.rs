@@ -1,4 +1,4 @@
-//! Sums in registers  =>  results: the statements behind the reduction, on pairs of neighbouring columns
+//! Accumulators in registers  =>  results: the statements after the reduction, on pairs of adjacent columns
 
 use super::Block;
 use super::copy::{log2, shift};
@@ -13,7 +13,7 @@ use crate::ptx::pairs::Pairs;
 use crate::scalar;
 
 impl Gemm {
-    /// The statements behind the reduction that the rows of a column share.
+    /// Statements after the reduction that do not depend on the row.
     pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
         let mut after: Vec<bool> = vec![false; def.body.len()];
         let mut shared = vec![];
@@ -26,7 +26,7 @@ impl Gemm {
         shared
     }
 
-    /// What the statements behind the reduction load and store.
+    /// Accesses of the statements after the reduction and of the stores.
     pub fn accesses<'a>(&self, def: &'a KernelDef) -> Vec<&'a Access> {
         let load = |k: usize| match &def.body[k].op {
             Op::Load { access, .. } => Some(access),
@@ -36,7 +36,7 @@ impl Gemm {
         needed.into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()
     }
 
-    /// Whether a launch takes pairs as a whole; absent where that is known per access.
+    /// Whether a launch accesses pairs as a unit; `None` if that is decided per access.
     pub(in crate::ptx) fn pairs_are_even(&self, launch: &Launch) -> Option<bool> {
         self.pairs(launch.def).are_even(launch)
     }
@@ -47,7 +47,8 @@ impl Gemm {
 }
 
 impl Block<'_> {
-    /// `point` has its batch variables; the warp is at (`warp_m`, `warp_n`) of the block, which begins at (`m0`, `n0`).
+    /// Computes and stores a warp's results. `point` has its batch variables; the warp is at (`warp_m`, `warp_n`) of
+    /// the block, which begins at (`m0`, `n0`).
     pub fn epilogue(&self, asm: &mut Ptx, point: &Point, sums: &Sums, (m0, n0): (Val, Val), warp: (Val, Val)) {
         let gemm = self.gemm;
         let (row, column) = self.first_of_thread(asm, (m0, n0), warp);
@@ -57,7 +58,7 @@ impl Block<'_> {
         gemm.pairs(self.cx.def).choose(self.cx, asm, &|asm, ways| self.columns(asm, point, sums, (row, column), ways));
     }
 
-    /// The first row and the first column of which a thread has sums.
+    /// First row and first column for which a thread has sums.
     pub fn first_of_thread(&self, asm: &mut Ptx, (m0, n0): (Val, Val), warp: (Val, Val)) -> (Val, Val) {
         let gemm = self.gemm;
         let lane = asm.special("%laneid");
@@ -72,7 +73,7 @@ impl Block<'_> {
         (from(asm, m0, row), from(asm, n0, column))
     }
 
-    /// All columns of a thread; `even` where no pair is cut, `aligned` where all pairs are whole in memory.
+    /// Stores all columns of a thread; `even` if no pair is cut off, `aligned` if all pairs are aligned in memory.
     fn columns(&self, asm: &mut Ptx, point: &Point, sums: &Sums, at: (Val, Val), (even, aligned): (bool, bool)) {
         let (cx, gemm) = (self.cx, self.gemm);
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
@@ -100,7 +101,7 @@ impl Block<'_> {
         }
     }
 
-    /// Two columns, with everything evaluated that does not move with the rows.
+    /// Point of two columns, with everything evaluated that does not depend on the row.
     fn columns_point(&self, asm: &mut Ptx, mut point: Point, column: Val, n: Option<Val>) -> Point {
         let (cx, gemm) = (self.cx, self.gemm);
         self.along_columns(asm, &mut point, column, n);
@@ -112,7 +113,7 @@ impl Block<'_> {
         point
     }
 
-    /// Lets a point run along two columns, of which `n` exist where that is given.
+    /// Makes a point run along two columns; if `n` is given, columns from `n` on are masked.
     pub fn along_columns(&self, asm: &mut Ptx, point: &mut Point, column: Val, n: Option<Val>) {
         point.vars[self.gemm.n] = Some(column);
         (point.along, point.lanes, point.multiple) = (self.gemm.n, 2, 2);

@@ -1,7 +1,7 @@
-//! A sum that is not a number  =>  the same sum once more, by ordinary arithmetic
+//! A sum that is NaN  =>  the same sum recomputed by ordinary arithmetic
 //!
-//! An infinity has no parts: split into two tf32 it gives NaN, as do numbers that round to infinity. Such sums are rare
-//! and are found by looking at the results, so that the fast path pays nothing for them but that.
+//! An infinity cannot be split into two tf32: the split gives NaN, as it does for numbers that round to infinity. Such
+//! sums are rare and are found by checking the results, which is the only cost for the fast path.
 
 use super::Block;
 use super::groups::Groups;
@@ -14,9 +14,9 @@ use crate::eval::Point;
 use sardonyx_base::DType;
 
 impl Block<'_> {
-    /// `at` is the first row and the first column of the thread.
+    /// Recomputes the NaN among a thread's sums. `at` is the thread's first row and first column.
     pub fn repair(&self, asm: &mut Ptx, point: &Point, sums: &Sums, at: (Val, Val)) {
-        // Of a row: those of the one sum, then those of the next.
+        // A row holds the columns of the first sum, then those of the second.
         let (columns, n_sums) = (sums.of[0].len() as i64, self.gemm.sums.len() as i64);
         let per_sum = columns / n_sums;
         let all: Vec<Val> = sums
@@ -27,7 +27,7 @@ impl Block<'_> {
             .map(|(sum, i)| asm.extract(sum, i))
             .collect();
         replace_nans(asm, &all, |asm, number| {
-            // Four elements of each sum: two columns, and two again eight rows below.
+            // Each fragment has four elements: two columns, and the same two eight rows below.
             let bits = columns.trailing_zeros() as i64;
             let (odd, half) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 3));
             let (j, i) = (part(asm, number, 2, per_sum - 1, 3), part(asm, number, 2 + bits, 15, 4));
@@ -38,7 +38,7 @@ impl Block<'_> {
         });
     }
 
-    /// One element, where it exists, of the only sum or of that with this number; else 0.
+    /// Recomputes one element of the only sum, or of the sum with index `of`; 0 if it is out of bounds.
     fn sum_again(&self, asm: &mut Ptx, point: &Point, of: Option<Val>, (row, column): (Val, Val)) -> Val {
         let (cx, gemm) = (self.cx, self.gemm);
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
@@ -74,7 +74,7 @@ impl Block<'_> {
         asm.if_else(there, &[Ty::F32], sum, |_| vec![none])[0]
     }
 
-    /// The sum of all groups at a point, of the only sum or of that with this number.
+    /// Sum over all groups at a point, of the only sum or of the sum with index `of`.
     fn groups_again(&self, asm: &mut Ptx, point: &Point, groups: &Groups, of: Option<Val>) -> Val {
         let total = |asm: &mut Ptx, fold: &Fold| {
             let (zero, count, one, none) = (asm.i64(0), asm.i64(groups.count), asm.i64(1), asm.zero(Ty::F32));
@@ -91,7 +91,7 @@ impl Block<'_> {
     }
 }
 
-/// Puts something else where a register of a thread holds NaN; `again` gives it, by the register's place in the list.
+/// Replaces NaN in a thread's registers by the result of `again`, which is given the register's index in the list.
 pub fn replace_nans(asm: &mut Ptx, all: &[Val], again: impl FnOnce(&mut Ptx, Val) -> Val) {
     let mut some: Option<Val> = None;
     for pair in all.chunks(2) {
@@ -120,7 +120,7 @@ pub fn replace_nans(asm: &mut Ptx, all: &[Val], again: impl FnOnce(&mut Ptx, Val
     });
 }
 
-/// Some bits of a number, at another place, as an index.
+/// Extracts some bits of a number, shifted to another position, as an index.
 pub fn part(asm: &mut Ptx, number: Val, right: i64, mask: i64, left: i64) -> Val {
     let (right, mask, left) = (asm.int(right, Ty::I32), asm.int(mask, Ty::I32), asm.int(left, Ty::I32));
     let v = asm.bin(Bin::ShRUI, number, right);
@@ -129,7 +129,7 @@ pub fn part(asm: &mut Ptx, number: Val, right: i64, mask: i64, left: i64) -> Val
     asm.cast(Cast::ExtUI, v, Elem::I64)
 }
 
-/// `to = from`, where the number is `i`.
+/// Emits `to = from` for the case that the number is `i`.
 fn copy_where(asm: &mut Ptx, number: Val, i: usize, to: Val, from: Val) {
     let i = asm.int(i as i64, Ty::I32);
     let here = asm.cmpi(CmpI::Eq, number, i);

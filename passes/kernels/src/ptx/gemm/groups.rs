@@ -1,8 +1,9 @@
-//! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], w codes  =>  sums of a group on tensor cores, folded into those of all groups
+//! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], codes w  =>  group sums on tensor cores, added to the total
 //!
-//! Codes lie in panels, four bytes of a column side by side, and are made numbers on the way from shared memory to registers:
-//! tf32, which has them exactly, or bytes. k runs through all groups as if there were none; where a group ends, what the kernel
-//! makes of its sum (scaled, mostly) is added to the row's, and the next group begins from zero.
+//! Codes are stored in panels, four bytes of a column side by side, and are converted on the way from shared memory to
+//! registers: to tf32, which represents them exactly, or to bytes. k runs through all groups as if there were none; at
+//! the end of a group, the value that the kernel computes from its sum (mostly scaled) is added to the row's sum, and
+//! the next group starts from zero.
 
 use super::Block;
 use super::epilogue::{plus, when};
@@ -15,20 +16,20 @@ use crate::def::*;
 use crate::eval::Point;
 use crate::scalar;
 
-/// The groups of a sum over k.
+/// Groups of a reduction over k.
 #[derive(Clone, Debug)]
 pub struct Groups {
-    /// The variable that counts them.
+    /// Variable that enumerates the groups.
     pub var: usize,
     pub count: i64,
-    /// Products of one.
+    /// Number of products of a group.
     pub size: i64,
-    /// How a group's sum enters the row's, one per sum.
+    /// How a group's sum is added to the row's, one fold per sum.
     pub folds: Vec<Fold>,
 }
 
 impl Groups {
-    /// Where a group ends with an instruction, and A goes on from one to the next in memory.
+    /// Finds the groups if each ends with an instruction, and A is contiguous from one group to the next.
     pub fn find(def: &KernelDef) -> Option<(Roles, Groups)> {
         let Grouped { roles, folds, sum } = grouped(def)?;
         let [var] = roles.around[..] else { return None };
@@ -43,12 +44,12 @@ impl Groups {
         (is_of_codes && alike && ends && goes_on && size > 0).then_some((roles, Groups { var, count, size, folds }))
     }
 
-    /// The statements that are evaluated for each group, but for its sums.
+    /// Statements that are evaluated for each group, except its sums.
     pub fn statements(&self, def: &KernelDef) -> Vec<usize> {
         self.folds.iter().flat_map(|fold| before(def, fold)).collect()
     }
 
-    /// Pieces of k of one group, where it has several.
+    /// Number of k tiles of one group, unless a tile has several groups.
     fn pieces(&self, gemm: &Gemm) -> Option<i64> {
         match self.count {
             1 => Some((self.size + gemm.k_tile() - 1).div_euclid(gemm.k_tile())),
@@ -57,11 +58,11 @@ impl Groups {
     }
 }
 
-/// The sums of all groups, and those of the group under way.
+/// State of the folding: the sums of the current group, and what they are folded with.
 pub struct Folded<'a> {
     groups: &'a Groups,
     point: &'a Point,
-    /// The thread's first row and column.
+    /// First row and column of the thread.
     at: (Val, Val),
     parts: Sums,
 }
@@ -73,7 +74,7 @@ impl<'a> Folded<'a> {
 }
 
 impl Block<'_> {
-    /// Adds the products of one stage, which is the piece of k of this number.
+    /// Adds the products of one stage, which holds k tile number `piece`.
     pub fn add_groups(
         &self,
         asm: &mut Ptx,
@@ -101,14 +102,14 @@ impl Block<'_> {
             folded.parts.add(asm, gemm.factors, readers, tiles, part * each..(part + 1) * each);
             let part_value = asm.int(part, Ty::I32);
             let group = asm.bin(Bin::AddI, first, part_value);
-            // The last piece may have fewer.
+            // The last tile may have fewer groups.
             let count = asm.int(groups.count, Ty::I32);
             let there = (groups.count % per_piece != 0).then(|| asm.cmpi(CmpI::Slt, group, count));
             when(asm, there, |asm| self.fold(asm, folded, group, totals));
         }
     }
 
-    /// Adds what is made of a group's sums to those of all groups; the sums of the next one begin.
+    /// Folds the sums of a group into those of all groups, and resets them for the next group.
     fn fold(&self, asm: &mut Ptx, folded: &Folded, group: Val, totals: &Sums) {
         let (cx, gemm, groups) = (self.cx, self.gemm, folded.groups);
         let n = cx.extent(asm, gemm.n);
@@ -134,7 +135,7 @@ impl Block<'_> {
         }
     }
 
-    /// The same for two columns of one sum.
+    /// Does the same for two columns of one sum.
     fn fold_columns(&self, asm: &mut Ptx, point: &Point, fold: &Fold, folded: &Folded, totals: &Sums, at: usize) {
         let (cx, gemm) = (self.cx, self.gemm);
         let (is_of_row, shared): (Vec<usize>, Vec<usize>) =
@@ -162,7 +163,7 @@ impl Block<'_> {
         }
     }
 
-    /// The sum of a group, where bytes were 16 times their codes.
+    /// Sum of a group; undoes the factor 16 of bytes that were expanded from nibbles.
     fn exact_part(&self, asm: &mut Ptx, part: Val) -> Val {
         match (self.gemm.factors, self.gemm.b[0].code_bits) {
             (Factors::Bytes(_), Some(_)) => {

@@ -1,11 +1,11 @@
-//! Two tiles in shared memory  =>  fragments in registers  =>  sums on tensor cores
+//! Two tiles in shared memory  =>  fragments in registers  =>  accumulation on tensor cores
 //!
-//! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has the four bytes
-//! `4t` of row `g`. `ldmatrix` brings four of them, or two where a warp has eight rows; what has rows inside and lies in
-//! fours of bytes (f32, bytes in panels) comes by ordinary loads.
+//! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has bytes `4t` to `4t
+//! + 3` of row `g`. `ldmatrix` loads four of them, or two if a warp has eight rows; operands with contiguous rows and
+//! 4-byte elements (f32, bytes in panels) use ordinary loads.
 //!
-//! An f32 is taken as two tf32: x = hi + lo + ε, |lo| ≤ 2^-11·|x|, |ε| ≤ 2^-21·|x|; a·b ≈ lo·hi + hi·lo + hi·hi, each
-//! product exact, summed in f32.
+//! An f32 is split into two tf32: x = hi + lo + ε, |lo| ≤ 2^-11·|x|, |ε| ≤ 2^-21·|x|; a·b ≈ lo·hi + hi·lo + hi·hi,
+//! where each product is exact and the sum is in f32.
 
 use super::copy::{log2, shift, swizzle};
 use super::operand::{Inner, Operand};
@@ -14,23 +14,23 @@ use crate::asm::{Asm, Bin, Elem, Ptx, Ty, Val};
 use sardonyx_base::DType;
 use std::ops::Range;
 
-/// Bytes of k of one instruction.
+/// Bytes of k that one instruction multiplies.
 pub const STEP_BYTES: i64 = 32;
 
-/// What is multiplied on tensor cores: the types of both factors.
+/// Types of both operands of a tensor-core product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Factors {
     F32,
     F16,
     BF16,
-    /// f32 by codes, which are exact as tf32.
+    /// f32 by codes, which tf32 represents exactly.
     Codes,
-    /// Bytes, each factor with a sign or without.
+    /// Bytes, each operand signed or unsigned.
     Bytes([DType; 2]),
 }
 
 impl Factors {
-    /// None of types that no instruction multiplies.
+    /// Returns `None` for types that no instruction multiplies.
     pub fn new(left: DType, right: DType) -> Option<Factors> {
         match (left, right) {
             (DType::F32, DType::F32) => Some(Factors::F32),
@@ -43,7 +43,7 @@ impl Factors {
         }
     }
 
-    /// The type of the sums.
+    /// Type of the accumulators.
     pub fn sum(self) -> Elem {
         match self {
             Factors::F32 | Factors::F16 | Factors::BF16 | Factors::Codes => Elem::F32,
@@ -51,17 +51,18 @@ impl Factors {
         }
     }
 
-    /// Whether the left factor is two of tf32, which gives NaN for infinities.
+    /// Whether the left operand is split into two tf32, which gives NaN for infinities.
     pub fn is_split(self) -> bool {
         matches!(self, Factors::F32 | Factors::Codes)
     }
 
-    /// Bits of right factors of this type that threads make numbers of.
+    /// Number of bits of right operands of this type that threads must convert; `None` if they are multiplied as they
+    /// are.
     pub fn code_bits(self, right: DType) -> Option<i64> {
         (self == Factors::Codes || right == DType::I4).then_some(right.bits() as i64)
     }
 
-    /// The shape and the types of the instruction.
+    /// Shape and types of the instruction.
     fn instruction(self) -> String {
         match self {
             Factors::F32 | Factors::Codes => "m16n8k8.row.col.f32.tf32.tf32.f32".into(),
@@ -75,12 +76,12 @@ impl Factors {
     }
 }
 
-/// Where a warp's fragments of one operand lie.
+/// Addresses of a warp's fragments of one operand.
 pub struct Reader<'a> {
     operand: &'a Operand,
-    /// Rows of the warp.
+    /// Number of rows of the warp.
     rows: i64,
-    /// Per step in a line of k, or per pair of row blocks where rows are inside: the first place, from the stage on.
+    /// Offsets in the stage: one per step along a line of k, or one per pair of row blocks if rows are contiguous.
     places: Vec<Val>,
     codes: Option<Codes>,
 }
@@ -89,7 +90,7 @@ pub struct Reader<'a> {
 pub type Fragment = [Val; 2];
 
 impl<'a> Reader<'a> {
-    /// `warp` counts the warps along the operand's rows.
+    /// `warp` is the index of the warp along the operand's rows.
     pub fn new(asm: &mut Ptx, factors: Factors, operand: &'a Operand, rows: i64, warp: Val) -> Reader<'a> {
         let lane = asm.special("%laneid");
         let codes = operand.code_bits.map(|bits| Codes::new(asm, factors, bits, lane));
@@ -100,7 +101,7 @@ impl<'a> Reader<'a> {
         };
         let first = shift(asm, Bin::ShLI, warp, log2(rows));
         let (line, bytes, each) = match (operand.inner, operand.element_bytes) {
-            // The same with two matrices: lane 8j + r addresses row r of matrix j.
+            // Two matrices: lane 8j + r addresses row r of matrix j.
             (Inner::K, _) if rows == 8 => {
                 let (within, half) = (bits(asm, 0, 7), bits(asm, 3, 1));
                 let line = asm.bin(Bin::AddI, first, within);
@@ -108,7 +109,8 @@ impl<'a> Reader<'a> {
             }
             (Inner::Rows, 2) if rows == 8 => (bits(asm, 0, 15), shift(asm, Bin::ShLI, first, 1), 1),
             (Inner::K, _) => {
-                // Lane 8j + r addresses row r of matrix j: rows 0..8, rows 8..16, then the next 16 bytes of k.
+                // Lane 8j + r addresses row r of matrix j: rows 0..8, then rows 8..16, then both again for the next 16
+                // bytes of k.
                 let (within, half) = (bits(asm, 0, 15), bits(asm, 4, 1));
                 let line = asm.bin(Bin::AddI, first, within);
                 (line, shift(asm, Bin::ShLI, half, 4), operand.pitch() / STEP_BYTES)
@@ -117,7 +119,7 @@ impl<'a> Reader<'a> {
                 let group = bits(asm, 2, 7);
                 let line = match (codes, factors) {
                     (None, _) => bits(asm, 0, 3),
-                    // Eight codes of a column are a step, or half of one.
+                    // Eight codes of a column are one step, or half of one.
                     (Some(_), Factors::Codes) => asm.int(0, Ty::I32),
                     (Some(_), _) => bits(asm, 1, 1),
                 };
@@ -145,11 +147,11 @@ impl<'a> Reader<'a> {
         Reader { operand, rows, places, codes }
     }
 
-    /// The same of a slice's steps only, by its number and how many these are.
+    /// Restricts the reader to the steps of a slice, given by its index and its number of steps.
     pub fn part(mut self, asm: &mut Ptx, slice: Option<(Val, i64)>) -> Self {
         let Some((slice, steps)) = slice else { return self };
         let operand = self.operand;
-        // Lines of a step where rows are inside; eight of them exchange their pieces among each other.
+        // Number of lines of a step if rows are contiguous; the swizzle permutes chunks among eight of them.
         let lines = if operand.element_bytes == 4 { 8 } else { 16 };
         let (op, bytes) = match operand.inner {
             Inner::K => (Bin::XorI, steps * STEP_BYTES),
@@ -160,14 +162,14 @@ impl<'a> Reader<'a> {
         self
     }
 
-    /// The fragments of step `step` of the stage whose tile begins at `tile`, one per eight rows.
+    /// Fragments of step `step` in the tile at `tile`, one per eight rows.
     fn fragments(&self, asm: &mut Ptx, tile: Val, step: i64) -> Vec<Fragment> {
         let (operand, pitch) = (self.operand, self.operand.pitch());
         let mut fragments = vec![];
         if operand.inner == Inner::Rows && operand.element_bytes == 4 {
             let lines = self.codes.as_ref().map_or([step * 8, step * 8 + 4], |codes| codes.lines(step));
             let at = lines.map(|line| -> Vec<Val> {
-                // The bits of the line that a thread does not choose.
+                // Swizzle by the bits of the line that do not depend on the thread.
                 let by = asm.int(operand.layout().swizzle_of(line) << 4, Ty::I32);
                 let known = asm.known_int(by) == Some(0);
                 let place = |p: &Val| if known { *p } else { asm.bin(Bin::XorI, *p, by) };
@@ -218,13 +220,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How a thread makes the fragments of a right factor of the codes in shared memory, of which four bytes of a column lie side by
-/// side: four bytes of k, or eight of 4 bits, the first four in the low halves.
+/// Conversion of codes in shared memory to a thread's fragments of the right operand. Four bytes of a column are stored
+/// side by side: four codes of 8 bits along k, or eight of 4 bits, the first four in the low nibbles.
 #[derive(Clone, Copy)]
 struct Codes {
     factors: Factors,
     bits: i64,
-    /// The first bit of the thread's codes; of bytes that are made of halves, how far these are shifted up.
+    /// First bit of the thread's codes; for bytes expanded from nibbles, the distance by which they are shifted up.
     first: Val,
 }
 
@@ -236,7 +238,7 @@ impl Codes {
                 let thread = asm.bin(Bin::AndI, lane, three);
                 shift(asm, Bin::ShLI, thread, 3)
             }
-            // Of low halves by four.
+            // Low nibbles are shifted up by four.
             _ => {
                 let odd = asm.bin(Bin::AndI, lane, one);
                 let even = asm.bin(Bin::XorI, odd, one);
@@ -246,7 +248,7 @@ impl Codes {
         Codes { factors, bits, first }
     }
 
-    /// The lines of both registers, but for those that a thread chooses.
+    /// Lines of both registers, without the part that depends on the thread.
     fn lines(&self, step: i64) -> [i64; 2] {
         match (self.factors, self.bits) {
             (Factors::Codes, 4) => [step; 2],
@@ -259,7 +261,7 @@ impl Codes {
         let low = load(asm, 0);
         let high = if lines[0] == lines[1] { low } else { load(asm, 1) };
         if self.factors != Factors::Codes {
-            // Bytes that are 16 times the codes.
+            // These bytes are 16 times the codes.
             let mask = asm.int(0xF0F0_F0F0_u32.cast_signed().into(), Ty::I32);
             return [low, high].map(|word| {
                 let up = asm.bin(Bin::ShLI, word, self.first);
@@ -277,7 +279,8 @@ impl Codes {
     }
 }
 
-/// A warp's sums: per 16 rows and 8 columns the four elements of a thread; the columns of each sum in turn.
+/// Accumulators of a warp: for every 16 rows and 8 columns, the four elements of a thread; the columns of one sum after
+/// those of another.
 pub struct Sums {
     pub of: Vec<Vec<Val>>,
 }
@@ -294,7 +297,7 @@ impl Sums {
         Sums { of: (0..rows).map(|_| (0..columns).map(|_| sum()).collect()).collect() }
     }
 
-    /// Adds the sums of parts, which begin again at 0.
+    /// Adds the partial sums `parts`, and resets them to 0.
     pub fn take(&self, asm: &mut Ptx, parts: &Sums) {
         for (sum, part) in self.of.iter().flatten().zip(parts.of.iter().flatten()) {
             let total = asm.bin(Bin::AddF, *sum, *part);
@@ -306,10 +309,10 @@ impl Sums {
 
     /// Adds the integer sums of the other slices to the first one's, through shared memory, where the tiles are no longer needed.
     pub fn gather(&self, asm: &mut Ptx, gemm: &Gemm, (warp, is_first): (Val, Val), tiles: Val) {
-        // Of copies nothing is under way: those of every piece were waited for.
+        // No copies are in flight: those of every k tile have been waited for.
         asm.line("bar.sync 0;");
         let all: Vec<Val> = self.of.iter().flatten().copied().collect();
-        // A line of 32 threads for each register.
+        // Each register takes a line of 32 threads.
         let per_warp = all.len() as i64 * 4 * 128;
         let lane = asm.special("%laneid");
         let (lane, each) = (shift(asm, Bin::ShLI, lane, 2), asm.int(per_warp, Ty::I32));
@@ -345,7 +348,7 @@ impl Sums {
         });
     }
 
-    /// Adds the products of some steps of one stage, which has these tiles: A's, then each B's.
+    /// Adds the products of some steps of one stage, given its tiles: A's, then each B's.
     pub fn add(&self, asm: &mut Ptx, factors: Factors, readers: &[Reader], tiles: &[Val], steps: Range<i64>) {
         for step in steps {
             let mut fragments = readers.iter().zip(tiles).map(|(r, tile)| r.fragments(asm, *tile, step));
@@ -360,7 +363,7 @@ impl Sums {
     pub fn add_products(&self, asm: &mut Ptx, factors: Factors, a: &Parts, b: &[Fragment]) {
         let instruction = factors.instruction();
         let each = |asm: &mut Ptx, a: &[Fragment], b: &[Fragment]| self.products(asm, &instruction, a, b);
-        // The small terms first; each pass goes over all sums, so that none waits for itself.
+        // Small terms come first; each pass visits all accumulators, so that none waits for itself.
         match factors {
             Factors::F32 => {
                 let b = Parts::new(asm, factors, b.to_vec());
@@ -389,7 +392,7 @@ impl Sums {
     }
 }
 
-/// Fragments as the instructions take them: of f32 two tf32 each.
+/// Fragments in the types that the instructions take: f32 is split into two tf32.
 pub struct Parts {
     high: Vec<Fragment>,
     low: Vec<Fragment>,
@@ -404,10 +407,10 @@ impl Parts {
     }
 }
 
-/// x  =>  its nearest tf32, and what is left, of which the instruction takes the upper bits.
+/// x  =>  its nearest tf32, and the remainder, of which the instruction uses the upper bits.
 ///
-/// `cvt.rna.tf32` would be four instructions each time on sm_80, because of infinities and NaN, and together they would
-/// take as long as the products. Of a NaN here the second part is one at least; infinities give NaN too, see `exact`.
+/// `cvt.rna.tf32` would take four instructions on sm_80, because of infinities and NaN, and altogether as long as the
+/// products. If x is NaN, so is at least the second part; infinities give NaN too, see `exact`.
 fn split(asm: &mut Ptx, fragments: &[Fragment]) -> Parts {
     let mut both = Parts { high: vec![], low: vec![] };
     let (half, upper) = (asm.int(0x1000, Ty::I32), asm.int(-0x2000, Ty::I32));

@@ -32,21 +32,23 @@ use groups::Folded;
 use mma::{Reader, Sums};
 use sardonyx_base::Dim;
 
-/// Rows of tiles that go over all columns together: their A and a column of B stay in the second-level cache.
+/// Number of rows of tiles that visit all columns together, while their A and a column of B stay in the second-level
+/// cache.
 const GROUP: i64 = 8;
 
-/// Products of f32 that tensor cores sum before ordinary arithmetic takes what they have: they cut off where that rounds.
+/// Number of f32 products that tensor cores accumulate before ordinary arithmetic adds the partial sums: tensor cores
+/// truncate, ordinary additions round.
 const TERMS: i64 = 128;
 
-/// What the parts of a block's code have in common.
+/// Context shared by the parts of a block's code.
 pub struct Block<'a> {
     cx: &'a Cx<'a, Ptx>,
     gemm: &'a Gemm,
-    /// Of the entry, which may have other tiles too.
+    /// Bytes of shared memory of the entry, which may contain plans with other tiles.
     shared_bytes: i64,
 }
 
-/// By warpgroups where the device has their products and they take it, else by warps.
+/// Plans a product of warpgroups if the device and the kernel allow it, otherwise of single warps.
 pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
     warpgroups::planned(def, target).or_else(|| Some(Box::new(Gemm::of(def)?)))
 }
@@ -81,7 +83,7 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm) -> Form {
     Form { launch, variables, wide: true }
 }
 
-/// The code of one of two, by a number of the launch that is 1 or 0.
+/// Emits two variants of code; the launch takes the first if `which` is 1, and the second if it is 0.
 pub(super) fn either(
     cx: &Cx<Ptx>,
     asm: &mut Ptx,
@@ -105,7 +107,7 @@ pub(super) fn either(
     );
 }
 
-/// The code of one block.
+/// Emits the code of one block.
 fn tile(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm, shared_bytes: i64) {
     let block = Block { cx, gemm, shared_bytes };
     let (m_tile, n_tile, mut point) = block.place(asm);
@@ -158,7 +160,7 @@ fn tile(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm, shared_bytes: i64) {
 }
 
 impl Block<'_> {
-    /// The block's tile, and its batch variables.
+    /// Row and column of the block's tile, and the point with its batch variables.
     fn place(&self, asm: &mut Ptx) -> (Val, Val, Point) {
         let (cx, gemm) = (self.cx, self.gemm);
         let number = asm.special("%ctaid.x");
@@ -185,7 +187,7 @@ impl Block<'_> {
         (asm.bin(Bin::AddI, first, m), n, point)
     }
 
-    /// How many tiles cover an extent. A grid has less than 2^31 blocks.
+    /// Number of tiles that cover an extent. A grid has fewer than 2^31 blocks.
     fn tiles(&self, asm: &mut Ptx, extent: Size, size: i64) -> Val {
         match extent {
             Size::Const(extent) => asm.int((extent + size - 1).div_euclid(size), Ty::I32),
@@ -198,7 +200,7 @@ impl Block<'_> {
         }
     }
 
-    /// How many of the tile's rows there are; absent where all are.
+    /// Number of rows of the tile that exist; `None` if all do.
     fn rows_left(&self, asm: &mut Ptx, var: usize, first: Val, size: i64) -> Option<Val> {
         if Gemm::is_whole(self.cx.def, var, size) {
             return None;
@@ -209,11 +211,11 @@ impl Block<'_> {
         Some(asm.cast(Cast::TruncI, left, Elem::I32))
     }
 
-    /// All of k, of A and then each B.
+    /// Accumulates over all of k; the streams and readers are those of A and then of each B.
     fn pipeline(&self, asm: &mut Ptx, streams: &[Stream], readers: &[Reader], folded: Option<&Folded>) -> Sums {
         let (cx, gemm, shape) = (self.cx, self.gemm, self.gemm.shape);
         let pieces = self.tiles(asm, gemm.k_extent(), gemm.k_tile());
-        // Elements of the last piece.
+        // Number of elements of the last k tile.
         let last = {
             let wide = asm.cast(Cast::ExtUI, pieces, Elem::I64);
             let (one, size, k) = (asm.i64(1), asm.i64(gemm.k_tile()), cx.size(asm, gemm.k_extent()));
@@ -225,7 +227,7 @@ impl Block<'_> {
         let (tiles, _, _) = Form::shared(self.shared_bytes);
         let base = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
         let stage_bytes = gemm.stage_bytes();
-        // From each tile of a stage to the next one.
+        // Distances from each tile of a stage to the next one.
         let behind: Vec<Val> = [&gemm.a].into_iter().chain(&gemm.b).map(|o| asm.int(o.tile_bytes(), Ty::I32)).collect();
         let copy = |asm: &mut Ptx, piece: Val, stage: Val| {
             let one = asm.int(1, Ty::I32);
@@ -278,7 +280,7 @@ impl Block<'_> {
         asm.line(&format!("@{none} bra {done};"));
         asm.place_label(&head);
         asm.line(&format!("cp.async.wait_group {};", shape.stages - 2));
-        // Everyone's part of this piece is there, and nobody reads the stage that is written next.
+        // All threads' parts of this k tile have arrived, and no thread reads the stage that is written next.
         asm.line("bar.sync 0;");
         let coming = asm.bin(Bin::AddI, piece, ahead);
         let there = asm.cmpi(CmpI::Ult, coming, pieces);
@@ -326,7 +328,7 @@ fn narrow_extent(cx: &Cx<Ptx>, asm: &mut Ptx, var: usize) -> Val {
     }
 }
 
-/// tile · size, as the number of an element
+/// Index of a tile's first element: tile · size.
 fn times(asm: &mut Ptx, tile: Val, size: i64) -> Val {
     let wide = asm.cast(Cast::ExtUI, tile, Elem::I64);
     shift(asm, Bin::ShLI, wide, log2(size))

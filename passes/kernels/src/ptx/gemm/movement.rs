@@ -1,14 +1,14 @@
-//! tiles, the parameters of a launch  =>  sectors per buffer: each operand once per tile of the other, and the epilogue
+//! tiles, the parameters of a launch  =>  sectors per buffer: each operand once per tile of the other, the epilogue
 //!
-//! A·: Σ over tiles of columns of the sectors of A; B·: Σ over tiles of rows of those of B. A line of a tile is copied
-//! by one warp instruction, or by several that take 32 units each.
+//! A: the sectors of A, summed over tiles of columns; B: those of B, summed over tiles of rows. A line of a tile is
+//! copied by one warp instruction, or by several that copy 32 units each.
 
 use super::operand::{Inner, Operand};
 use super::plan::Gemm;
 use crate::ptx::movement::{Launch, SECTOR_BYTES, Steps, Traffic};
 use sardonyx_base::Dim;
 
-/// Batch points whose first elements are looked at; the others are taken to lie like these.
+/// Maximum number of batch points whose first elements are examined; the others are assumed to have the same alignment.
 const BATCHES_MAX: i64 = 1024;
 
 pub fn requests(gemm: &Gemm, launch: &Launch) -> Vec<Traffic> {
@@ -34,7 +34,7 @@ impl Gemm {
         self.batch.iter().map(|v| launch.extent(*v)).product()
     }
 
-    /// Per pair of eight rows and eight columns what the statements behind the sum request.
+    /// Requests of the statements after the sum, for each block of eight rows and eight columns.
     fn epilogue_requests(&self, launch: &Launch, traffic: &mut [Traffic], (tiles_m, tiles_n): (i64, i64)) {
         let (shape, columns, def) = (self.shape, self.columns(), launch.def);
         let shared = self.per_column(def, &def.dependences());
@@ -46,7 +46,7 @@ impl Gemm {
             if !of_group && !needed.iter().any(|a| std::ptr::eq(*a, touch.access)) {
                 continue;
             }
-            // Eight columns of all rows of a warp share a load.
+            // One load of eight columns serves all rows of a warp.
             let moves = launch.vars(touch) >> self.m & 1 == 1;
             let once = if of_group { !moves } else { touch.statement.is_some_and(|k| shared.contains(&k)) };
             let rows = if once { shape.warps_m } else { shape.m / 8 };
@@ -75,7 +75,7 @@ impl Gemm {
     }
 }
 
-/// The batch variables of a batch number.
+/// Values of the batch variables for a batch number.
 pub fn batch_point(launch: &Launch, batch: &[usize], mut number: i64) -> Vec<i64> {
     let mut point = vec![0; launch.def.n_vars()];
     for v in batch.iter().rev() {
@@ -85,7 +85,7 @@ pub fn batch_point(launch: &Launch, batch: &[usize], mut number: i64) -> Vec<i64
     point
 }
 
-/// Sectors that the copies of all lines of an operand request, once per line.
+/// Number of sectors that the copies of all lines of an operand request, with each line copied once.
 pub fn sectors(launch: &Launch, batch: &[usize], operand: &Operand) -> i64 {
     let batches: i64 = batch.iter().map(|v| launch.extent(*v)).product();
     let looked = batches.min(BATCHES_MAX);
@@ -99,7 +99,7 @@ pub fn sectors(launch: &Launch, batch: &[usize], operand: &Operand) -> i64 {
 }
 
 impl Operand {
-    /// The sectors of all lines and pieces of one batch element, whose first element is this one.
+    /// Number of sectors of all lines and chunks of one batch element whose first element is `first`.
     fn sectors(&self, launch: &Launch, first: i64) -> i64 {
         let bytes = self.element_bytes;
         let (rows, k) = (launch.extent(self.var), launch.size(self.k_extent));
@@ -111,10 +111,10 @@ impl Operand {
         let (line, inner) = (launch.size(self.line_stride()) * bytes, launch.size(self.inner_stride()) * bytes);
         let start = first * bytes;
         let unit = self.unit(start, line);
-        // One instruction takes at most so many elements of a line; panels end lines.
+        // Number of elements of a line that one instruction copies; panels end lines.
         let together = (32 * unit / bytes).min(self.length());
         if let Some(panels) = self.panels {
-            // What fills up the last panel is copied, as far as there is a tile.
+            // The padding of the last panel is copied, up to the tile's size.
             let (together, width) = (together.min(panels.width), panels.width.min(self.rows));
             let pieces = (length + width - 1).div_euclid(width) * (width / together);
             return lines * pieces * (together * bytes / SECTOR_BYTES);
@@ -122,7 +122,7 @@ impl Operand {
         let mut sum = 0;
         for (elements, pieces) in [(together, length / together), (length % together, 1)] {
             if elements > 0 && pieces > 0 {
-                // Whole pieces begin at the same place of a sector where a piece is whole sectors.
+                // If a chunk is a whole number of sectors, all full chunks begin at the same offset within a sector.
                 let distance = (together * inner).rem_euclid(SECTOR_BYTES);
                 let of_piece = |p: i64| {
                     let before = if elements == together { p } else { length / together };
@@ -134,7 +134,7 @@ impl Operand {
         sum
     }
 
-    /// Bytes of the units that a launch takes.
+    /// Bytes of the units that a launch uses.
     fn unit(&self, start: i64, line: i64) -> i64 {
         let units = self.units();
         let fits = units.iter().find(|(unit, _)| start % unit == 0 && line % unit == 0);
@@ -142,7 +142,7 @@ impl Operand {
     }
 }
 
-/// Sectors under `elements` elements, `inner` bytes apart, of each of the lines.
+/// Number of sectors that contain `elements` elements, `inner` bytes apart, of each of the lines.
 fn sectors_of_lines(start: i64, line: i64, lines: i64, elements: i64, inner: i64) -> i64 {
     let span = |at: i64| {
         if inner >= SECTOR_BYTES {
@@ -151,7 +151,7 @@ fn sectors_of_lines(start: i64, line: i64, lines: i64, elements: i64, inner: i64
         let last = at + elements * inner - 1;
         last.div_euclid(SECTOR_BYTES) - at.div_euclid(SECTOR_BYTES) + 1
     };
-    // The place within a sector repeats after 32 lines at the latest.
+    // The offset within a sector repeats after 32 lines at the latest.
     let (rounds, rest) = (lines / SECTOR_BYTES, lines % SECTOR_BYTES);
     let sum = |n: i64| -> i64 { (0..n).map(|l| span((start + l * line).rem_euclid(SECTOR_BYTES))).sum() };
     rounds * sum(SECTOR_BYTES) + sum(rest)

@@ -1,61 +1,62 @@
-//! A[m, k] or B[n, k] in memory  =>  a tile of it in shared memory, placed so that nothing conflicts
+//! A[m, k] or B[n, k] in memory  =>  a tile of it in shared memory, in a layout without bank conflicts
 //!
-//! A tile is lines of `pitch` bytes; a line is a row (k runs inside) or a value of k (rows run inside). Chunks of 16
-//! bytes change places within a line by an exclusive or with bits of the line's number: eight lines then have one
-//! chunk in eight different groups of banks.
+//! A tile consists of lines of `pitch` bytes; a line is a row (k is contiguous) or a value of k (rows are contiguous).
+//! Chunks of 16 bytes are permuted within a line by an xor with bits of the line's number (swizzle), so that the same
+//! chunk of eight lines falls into eight different groups of banks.
 
 use crate::def::*;
 
-/// What neighbours in a line are.
+/// What is contiguous in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inner {
     K,
     Rows,
 }
 
-/// How the lines of a tile lie in shared memory.
+/// Layout of a tile's lines in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
-    /// Bytes of a line.
+    /// Number of bytes of a line.
     pub pitch: i64,
     pub element_bytes: i64,
-    /// What the number of a line's chunks is exclusive-or'ed with, as (shift right, mask, shift left) of the line.
+    /// Swizzle: the index of a line's chunks is xor'ed with (shift right, mask, shift left) of the line's number.
     pub swizzle: (i64, i64, i64),
-    /// Lines that are longer lie in blocks, each with its part of every line: the bytes of a block.
+    /// Bytes of a block, if lines are longer than `pitch`: they are split into blocks with a part of every line each.
     pub block_bytes: Option<i64>,
 }
 
-/// One of the two factors. Its rows are the rows of A or the columns of B.
+/// One of the two operands. Its rows are the rows of A or the columns of B.
 #[derive(Clone, Debug)]
 pub struct Operand {
     pub access: Access,
-    /// The variable of its rows.
+    /// Variable of its rows.
     pub var: usize,
     pub k: usize,
-    /// Elements along k: those of all groups, where there are some.
+    /// Number of elements along k, over all groups if there are any.
     pub k_extent: Size,
-    /// Of a tile.
+    /// Number of rows of a tile.
     pub rows: i64,
     pub k_tile: i64,
     pub element_bytes: i64,
-    /// Neighbours along k that lie side by side and count as one element here.
+    /// Number of consecutive elements along k that are stored side by side and count as one element here.
     pub depth: i64,
-    /// Bits of the codes in an element, which are made factors on the way to registers; none of what is multiplied as it is.
+    /// Number of bits of the codes in an element that are converted on the way to registers; `None` if there is no
+    /// conversion.
     pub code_bits: Option<i64>,
     pub inner: Inner,
     pub panels: Option<Panels>,
-    /// As of [`Lines`].
+    /// As in [`Lines`].
     pub swizzle: (i64, i64, i64),
-    /// The longest part of a line that lies together, where lines are cut.
+    /// Maximum bytes of a line that are stored together, if lines are split.
     pub part_bytes: Option<i64>,
 }
 
-/// Whether addresses are multiples of a number.
+/// Whether addresses are multiples of some number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aligned {
     Always,
     Never,
-    /// Known when the kernel runs.
+    /// Decided at run time.
     Perhaps,
 }
 
@@ -67,7 +68,7 @@ impl Operand {
         }
     }
 
-    /// Elements of a line.
+    /// Number of elements of a line.
     pub fn length(&self) -> i64 {
         match self.inner {
             Inner::K => self.k_tile,
@@ -90,7 +91,7 @@ impl Operand {
         Lines { pitch: part, element_bytes, swizzle, block_bytes }
     }
 
-    /// Elements from one line to the next in memory.
+    /// Distance from one line to the next in memory, in elements.
     pub fn line_stride(&self) -> Size {
         match (self.panels, self.inner) {
             (Some(panels), _) => Size::Const(panels.width),
@@ -99,7 +100,7 @@ impl Operand {
         }
     }
 
-    /// Elements from one element of a line to the next in memory; within one panel.
+    /// Distance between consecutive elements of a line in memory, in elements; within one panel.
     pub fn inner_stride(&self) -> Size {
         match (self.panels, self.inner) {
             (Some(_), _) => Size::Const(1),
@@ -108,7 +109,7 @@ impl Operand {
         }
     }
 
-    /// Elements by which k of one row steps.
+    /// Distance between consecutive k of a row in memory, in elements.
     pub fn k_stride(&self) -> Size {
         match self.inner {
             Inner::K => self.inner_stride(),
@@ -116,7 +117,7 @@ impl Operand {
         }
     }
 
-    /// Bytes that one copy may take: the first where it always may, else in order of preference.
+    /// Sizes in bytes that one copy may have, in order of preference, up to the first that is always possible.
     pub fn units(&self) -> Vec<(i64, Aligned)> {
         let mut units = vec![];
         for bytes in [16, 4, 2, 1].into_iter().filter(|b| *b >= self.element_bytes) {
@@ -131,7 +132,7 @@ impl Operand {
         units
     }
 
-    /// Whether lines can be copied by so many bytes. Buffers begin at multiples of 16.
+    /// Whether lines can be copied in units of `bytes`. Buffers are aligned to 16 bytes.
     fn aligned(&self, bytes: i64) -> Aligned {
         let elements = bytes / self.element_bytes;
         if elements == 1 || self.panels.is_some() {
@@ -150,9 +151,10 @@ impl Operand {
 }
 
 impl Lines {
-    /// The swizzle of lines of so many bytes from which fragments are read.
+    /// Swizzle of lines of `pitch` bytes from which fragments are read.
     pub fn swizzle_of_fragments(pitch: i64, element_bytes: i64, inner: Inner) -> (i64, i64, i64) {
-        // 4-byte elements with rows inside are read one by one, four lines by eight neighbours: two chunks go together.
+        // 4-byte elements with contiguous rows are read one by one, eight adjacent ones from each of four lines: two
+        // chunks move together.
         let pairs = inner == Inner::Rows && element_bytes == 4;
         match (pitch, pairs) {
             (32, _) => (2, 1, 0),
@@ -163,7 +165,7 @@ impl Lines {
         }
     }
 
-    /// The swizzle's value for a known line, in chunks.
+    /// Value of the swizzle for a known line, in chunks.
     pub fn swizzle_of(&self, line: i64) -> i64 {
         let (right, mask, left) = self.swizzle;
         ((line >> right) & mask) << left

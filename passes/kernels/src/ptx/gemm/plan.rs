@@ -1,4 +1,4 @@
-//! contraction  =>  how a GPU computes it: which load is A and which B, how they lie, and one row of a table of tiles
+//! contraction  =>  how a GPU computes it: the operands A and B, their layouts, and a tile shape from a table
 
 use super::groups::Groups;
 use super::mma::{Factors, STEP_BYTES};
@@ -10,8 +10,8 @@ use sardonyx_base::usual::{LARGE, USUAL};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 
-/// What one block computes: `m` rows by `n` columns, `k_bytes` of each row at a time, by a grid of warps. Two sums take
-/// half of the columns each.
+/// Work of one block: `m` rows by `n` columns, `k_bytes` of each row at a time, by a grid of warps. With two sums, each
+/// has half of the columns.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
     pub m: i64,
@@ -19,9 +19,9 @@ pub struct Shape {
     pub k_bytes: i64,
     pub warps_m: i64,
     pub warps_n: i64,
-    /// Pieces of k in shared memory: one is computed with while the others are copied.
+    /// Number of k tiles in shared memory: one is in use while the others are copied.
     pub stages: i64,
-    /// Grids of warps that each take a part of every piece; what they summed is added at the end.
+    /// Number of warp grids that each process a part of every k tile; their sums are added at the end.
     pub slices: i64,
 }
 
@@ -33,7 +33,7 @@ const fn sliced(m: i64, n: i64, k_bytes: i64, warps: (i64, i64), stages: i64, sl
     Shape { slices, ..shape(m, n, k_bytes, warps, stages) }
 }
 
-/// The largest first. All fit 48 KiB of shared memory.
+/// Shapes of tiles, the largest first. All fit into 48 KiB of shared memory.
 pub static SHAPES: &[Shape] = &[
     shape(128, 128, 64, (2, 4), 3),
     shape(128, 64, 64, (2, 2), 4),
@@ -52,18 +52,18 @@ pub static SMALL: &[Shape] = &[shape(64, 64, 128, (2, 4), 3), shape(32, 32, 256,
 /// The same for products of bytes, whose sums are exact in any order: groups of warps share K.
 pub static SLICED: &[Shape] = &[sliced(64, 64, 128, (2, 2), 3, 2), sliced(32, 32, 256, (1, 1), 3, 4)];
 
-/// Blocks that give most multiprocessors of a large device one.
+/// Number of blocks that gives one to most multiprocessors of a large device.
 pub const BLOCKS_MIN: i64 = 96;
 
-/// Sums that share tiles: each has eight columns of a warp at least.
+/// Maximum number of sums that share tiles: each has at least eight columns of a warp.
 const SUMS_MAX: usize = 2;
 
-/// Sums of a thread that has as many of a group beside them.
+/// Maximum number of accumulators of a thread if it has as many for the current group besides.
 const SUMS_IN_GROUPS_MAX: i64 = 32;
 
 const BYTES: [DType; 2] = [DType::U8, DType::I8];
 
-/// Rows of the smallest tiles.
+/// Number of rows of the smallest tiles.
 pub const FEW: i64 = 16;
 
 impl Shape {
@@ -71,12 +71,12 @@ impl Shape {
         self.warps() * 32 * self.slices
     }
 
-    /// The warps of one slice.
+    /// Number of warps of one slice.
     pub fn warps(&self) -> i64 {
         self.warps_m * self.warps_n
     }
 
-    /// Of a thread.
+    /// Number of accumulators of a thread.
     fn sums(&self) -> i64 {
         self.m * self.n / (self.warps() * 32)
     }
@@ -89,7 +89,7 @@ impl Shape {
         self.n / self.warps_n
     }
 
-    /// Less than half of a tile is wasted, or no tile is smaller. Few rows have a tile of their own.
+    /// Whether less than half of the tile is wasted, or no tile is smaller. Few rows have tiles of their own.
     fn fits(&self, m: i64, n: i64) -> bool {
         match m <= FEW {
             true => self.m == FEW,
@@ -102,10 +102,10 @@ impl Shape {
     }
 }
 
-/// A contraction that this family takes.
+/// Contraction that this plan can compute.
 #[derive(Clone, Debug)]
 pub struct Gemm {
-    /// The reductions, in the order of `b`.
+    /// Reductions, in the order of `b`.
     pub sums: Vec<usize>,
     pub factors: Factors,
     pub batch: Vec<usize>,
@@ -114,17 +114,17 @@ pub struct Gemm {
     pub k: usize,
     pub a: Operand,
     pub b: Vec<Operand>,
-    /// Where k is in groups.
+    /// Groups of k, if the contraction has any.
     pub groups: Option<Groups>,
     pub shape: &'static Shape,
-    /// What launches with few rows take instead, where the number of rows is known at the launch only.
+    /// Plan for launches with few rows, if their number is only known at the launch.
     pub few: Option<Box<Gemm>>,
-    /// The plan of launches that have more rows, but would have few blocks.
+    /// Plan for launches that have more rows, but would have few blocks.
     pub small: Option<Box<Gemm>>,
 }
 
 impl Gemm {
-    /// The parts, or `None` where there are no rows to share columns, or elements that no tensor core takes.
+    /// The plan, or `None` if no rows share columns, or the tensor cores do not support the elements.
     pub fn of(def: &KernelDef) -> Option<Gemm> {
         let (roles, groups) = Gemm::roles(def)?;
         let shape = select(def, &roles, groups.is_some())?;
@@ -146,7 +146,7 @@ impl Gemm {
         is_long && self.groups.is_none() && self.factors != Factors::Codes && shape.n / self.sums.len() as i64 % 16 == 0
     }
 
-    /// The same with a row of the table of one's own choice.
+    /// The plan with a given shape.
     pub fn of_shape(def: &KernelDef, shape: &'static Shape) -> Option<Gemm> {
         Some(Gemm::with(def, Gemm::roles(def)?, shape))
     }
@@ -183,12 +183,12 @@ impl Gemm {
         Gemm { sums, factors, batch, m, n, k, a, b, groups, shape, few: None, small: None }
     }
 
-    /// Columns of a tile, in each of the sums.
+    /// Number of columns of a tile in each sum.
     pub fn columns(&self) -> i64 {
         self.shape.n / self.sums.len() as i64
     }
 
-    /// Those of them that a warp computes.
+    /// Number of those columns that a warp computes.
     pub fn warp_columns(&self) -> i64 {
         self.shape.warp_n() / self.sums.len() as i64
     }
@@ -218,28 +218,28 @@ impl Gemm {
         }
     }
 
-    /// 1 where a launch has more than few rows, else 0.
+    /// 1 if a launch has more than few rows, else 0.
     pub fn has_rows(&self, def: &KernelDef) -> Dim {
         reaches(&def.extent(self.m).dim(), FEW + 1)
     }
 
-    /// 1 where a launch has enough blocks of these tiles, else 0.
+    /// 1 if a launch has enough blocks of these tiles, else 0.
     pub fn has_blocks(&self, def: &KernelDef) -> Dim {
         reaches(&self.own_grid(def), BLOCKS_MIN)
     }
 
-    /// Bytes of one piece of k, of A and each B.
+    /// Bytes of one k tile of A and of each B.
     pub fn stage_bytes(&self) -> i64 {
         self.a.tile_bytes() + self.b.iter().map(Operand::tile_bytes).sum::<i64>()
     }
 
-    /// Bytes of shared memory, whatever is launched.
+    /// Bytes of shared memory that suffice for any of the plans.
     pub fn shared_bytes(&self) -> i64 {
         let own = self.shape.stages * self.stage_bytes();
         [&self.few, &self.small].into_iter().flatten().fold(own, |most, other| most.max(other.shared_bytes()))
     }
 
-    /// Elements along k, and those of one stage.
+    /// Number of elements along k.
     pub fn k_extent(&self) -> Size {
         self.a.k_extent
     }
@@ -248,39 +248,39 @@ impl Gemm {
         self.a.k_tile
     }
 
-    /// Steps of k of a piece, in each slice.
+    /// Number of instruction steps along k in a k tile, per slice.
     pub fn steps(&self) -> i64 {
         self.shape.k_bytes / STEP_BYTES / self.shape.slices
     }
 
-    /// Columns of one sum that a thread has two neighbours of, eight apart.
+    /// Number of adjacent pairs of columns that a thread has in one sum; they are eight columns apart.
     pub fn pairs_of_columns(&self) -> usize {
         (self.warp_columns() / 8) as usize
     }
 
-    /// Whether a variable's extent is known to be a multiple.
+    /// Whether a variable's extent is known to be a multiple of `of`.
     pub fn is_whole(def: &KernelDef, var: usize, of: i64) -> bool {
         def.extent(var).as_const().is_some_and(|e| e % of == 0)
     }
 }
 
-/// 1 where a number of the launch is no less than this, else 0.
+/// 1 if a launch-time value is at least `least`, else 0.
 pub fn reaches(n: &Dim, least: i64) -> Dim {
     n.floordiv(&Dim::constant(least)).minimum(&Dim::constant(1))
 }
 
-/// One of two, by a number that is 1 or 0.
+/// Selects one of two values by a number that is 1 or 0.
 pub fn choice(is_first: Dim, first: Dim, second: Dim) -> Dim {
     is_first.clone() * first + (Dim::constant(1) - is_first) * second
 }
 
-/// The largest tile that wastes little and gives enough blocks; the smallest one where none does. What is known at launch
-/// only counts as in a large call: of few rows a kernel has a part of its own (`FEW`).
+/// The largest tile that wastes little and gives enough blocks, or the smallest one. Unknown sizes count as in a large
+/// call; few rows have a plan of their own (`FEW`).
 fn select(def: &KernelDef, roles: &Roles, in_groups: bool) -> Option<&'static Shape> {
     let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
     let (m, n) = (size(roles.m?, LARGE.other), size(roles.n, LARGE.other).saturating_mul(roles.sums.len() as i64));
     let batch: i64 = roles.batch.iter().map(|v| size(*v, USUAL.first)).fold(1, i64::saturating_mul);
-    // The sums of a group take registers of their own.
+    // The sums of a group take additional registers.
     let is_small = |s: &Shape| !in_groups || s.sums() <= SUMS_IN_GROUPS_MAX;
     let mut fitting = SHAPES.iter().filter(|s| is_small(s) && s.fits(m, n));
     let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch) >= BLOCKS_MIN;
@@ -299,7 +299,7 @@ impl Operand {
         let element_bytes = storage.dtype.bytes() as i64 * places;
         let inner = match storage.panels {
             Some(_) => Inner::Rows,
-            // Fragments of bytes are read along k alone.
+            // Fragments of bytes are read along k only.
             None if element_bytes > 1 && !access.stride(k).is(1) && access.stride(var).is(1) => Inner::Rows,
             None => Inner::K,
         };

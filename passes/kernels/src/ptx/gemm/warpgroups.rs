@@ -1,12 +1,12 @@
-//! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]) of 16-bit factors  =>  wgmma, fed by warps that do nothing but copy
+//! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]) with 16-bit operands  =>  wgmma, fed by warps that only copy
 //!
-//! A ring of stages in shared memory lies between one warpgroup that copies (`cp.async`) and one or two that multiply.
-//! A stage has two mbarriers: `full` completes when every copying thread's part has arrived and is visible to the
-//! asynchronous proxy, `empty` when every multiplying warp has waited for its products with it. A row of a tile, or 64
-//! rows where these lie inside, is 128 bytes, whose pieces of 16 bytes change places as `wgmma` expects it.
+//! A ring of stages in shared memory connects one warpgroup that copies (`cp.async`) with one or two that multiply. A
+//! stage has two mbarriers: `full` completes when every copying thread's part has arrived and is visible to the
+//! asynchronous proxy, `empty` when every multiplying warp has finished its products with the stage. A row of a tile,
+//! or 64 rows if these are contiguous, takes 128 bytes, whose 16-byte chunks are swizzled as `wgmma` expects.
 //!
-//! The sums of one warp are sixteen rows by all columns, in the registers where `mma.sync` would have them, so the
-//! epilogue is that of the other tiles. Few rows take those tiles, in the same entry.
+//! The accumulators of one warp are sixteen rows by all columns, in the registers that `mma.sync` would use, so the
+//! epilogue is the same as for the other tiles. Few rows use those tiles, in the same entry.
 
 use super::copy::{Stream, log2, shift};
 use super::mma::{Factors, Sums};
@@ -21,9 +21,9 @@ use crate::ptx::{Form, GpuLaunch, GpuPlan};
 use crate::target::Target;
 use sardonyx_base::usual::{LARGE, USUAL};
 
-/// Threads that copy.
+/// Number of threads that copy.
 const COPYING: i64 = 128;
-/// Bytes of a line of the pattern in which pieces change places, and of eight lines, where it begins again.
+/// Bytes of a line of the swizzle pattern, and of the eight lines after which it repeats.
 const LINE_BYTES: i64 = 128;
 const PATTERN_BYTES: i64 = 8 * LINE_BYTES;
 /// Rows of a warpgroup, and bytes of k of one instruction.
@@ -31,16 +31,16 @@ const ROWS: i64 = 64;
 const STEP_BYTES: i64 = 32;
 /// Elements of k of one instruction.
 const STEP: i64 = 16;
-/// Pieces of k that a thread's copies are behind what it announces.
+/// Number of k tiles by which announcing a tile's arrival lags behind issuing its copies.
 const LAG: i64 = 2;
 /// Bytes of an mbarrier.
 const BARRIER_BYTES: i64 = 8;
 
-/// The largest first. Sixteen rows for each warp that multiplies.
+/// Shapes of tiles, the largest first, with sixteen rows for each multiplying warp.
 pub static TILES: &[Shape] =
     &[shape(128, 128, 128, (8, 1), 4), shape(128, 64, 128, (8, 1), 4), shape(64, 64, 128, (4, 1), 4)];
 
-/// A product whose tiles warpgroups multiply.
+/// Product whose tiles are multiplied by warpgroups.
 #[derive(Clone, Debug)]
 pub struct Warpgroups {
     pub gemm: Gemm,
@@ -52,14 +52,14 @@ pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
 }
 
 impl Warpgroups {
-    /// `None` for what has another form: other types, two sums, few rows or columns, factors that no thread can copy by
-    /// 16 bytes.
+    /// `None` for unsupported kernels: other types, groups, two sums, few rows or columns, operands that cannot be
+    /// copied in units of 16 bytes.
     pub fn of(def: &KernelDef) -> Option<Warpgroups> {
         let shape = Warpgroups::select(def)?;
         Warpgroups::of_shape(def, shape)
     }
 
-    /// The same with a row of the table of one's own choice.
+    /// The plan with a given shape.
     pub fn of_shape(def: &KernelDef, shape: &'static Shape) -> Option<Warpgroups> {
         let (roles, groups) = Gemm::roles(def)?;
         if groups.is_some() || roles.sums.len() != 1 {
@@ -68,7 +68,7 @@ impl Warpgroups {
         let is_open = roles.m.is_some_and(|m| def.extent(m).as_const().is_none());
         let mut gemm = Gemm::with(def, (roles.clone(), None), shape);
         let is_taken = |operand: &Operand| {
-            // Where that is known at the launch only, smaller units are the exception.
+            // If that is known only at the launch, smaller units are the exception.
             let whole = operand.units().first().is_some_and(|(bytes, _)| *bytes == 16);
             whole && operand.panels.is_none() && operand.depth == 1
         };
@@ -82,7 +82,7 @@ impl Warpgroups {
         Some(Warpgroups { gemm })
     }
 
-    /// The largest tile that wastes less than half and gives enough blocks; the smallest one where none does.
+    /// The largest tile that wastes less than half and gives enough blocks, or the smallest one.
     fn select(def: &KernelDef) -> Option<&'static Shape> {
         let (roles, _) = Gemm::roles(def)?;
         let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
@@ -97,7 +97,7 @@ impl Warpgroups {
         self.gemm.shape.threads() + COPYING
     }
 
-    /// The ring, its barriers, and what lies before its beginning.
+    /// Bytes of the ring, its barriers, and the padding before it.
     fn shared_bytes(&self) -> i64 {
         let stages = self.gemm.shape.stages;
         let own = stages * self.gemm.stage_bytes() + 2 * stages * BARRIER_BYTES + PATTERN_BYTES;
@@ -140,19 +140,19 @@ impl GpuPlan for Warpgroups {
     }
 }
 
-/// Addresses in shared memory, and how many pieces k has.
+/// Addresses in shared memory, and the number of k tiles.
 struct Ring {
     stages: i64,
     stage_bytes: i64,
     base: Val,
-    /// Of `full`; `empty` follow.
+    /// Address of the `full` barriers; the `empty` ones follow.
     barriers: Val,
     pieces: Val,
-    /// Elements of the last piece.
+    /// Number of elements of the last k tile.
     last: Val,
 }
 
-/// A place in the ring that goes round, and the parity of its round.
+/// Position in the ring, and the parity of the current round.
 struct Turn {
     slot: Val,
     parity: Val,
@@ -196,7 +196,7 @@ impl Warpgroups {
         let gemm = &self.gemm;
         let (name, _, _) = Form::shared(bytes);
         let start = asm.instruction(Ty::I32, "mov.u32", &[name.to_string()]);
-        // Shared memory may begin anywhere, the pattern only at its multiples.
+        // Shared memory may begin anywhere, but the swizzle pattern only at multiples of its size.
         let (up, whole) = (asm.int(PATTERN_BYTES - 1, Ty::I32), asm.int(-PATTERN_BYTES, Ty::I32));
         let up = asm.bin(Bin::AddI, start, up);
         let base = asm.bin(Bin::AndI, up, whole);
@@ -215,12 +215,12 @@ impl Warpgroups {
         Ring { stages, stage_bytes, base, barriers, pieces, last }
     }
 
-    /// What the copying threads do: every piece into its stage once that is empty.
+    /// Code of the copying threads: copies every k tile into its stage once that is empty.
     fn copy_all(&self, asm: &mut Ptx, ring: &Ring, streams: &[Stream]) {
         let gemm = &self.gemm;
         let (zero, one, lag) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32), asm.int(LAG, Ty::I32));
         let behind: Vec<i64> = [&gemm.a].into_iter().chain(&gemm.b).map(Operand::tile_bytes).collect();
-        // A stage of the first round is empty: the phase before the first counts as completed.
+        // Stages are empty in the first round: the phase before the first one counts as completed.
         let (write, announce) = (Turn::new(asm, 1), Turn::new(asm, 0));
         let piece = asm.variables(&[zero])[0];
         let end = asm.bin(Bin::AddI, ring.pieces, lag);
@@ -256,7 +256,7 @@ impl Warpgroups {
         asm.line(&format!("@{more} bra {head};"));
     }
 
-    /// What a multiplying warp does: the products of every piece, with those of one piece under way while it waits for
+    /// Code of a multiplying warp: the products of every k tile, with those of one tile in flight while it waits for
     /// the next.
     fn multiply_all(&self, asm: &mut Ptx, ring: &Ring, warp: Val) -> Sums {
         let sums = Sums::zeros(asm, &self.gemm, Elem::F32);
@@ -264,7 +264,7 @@ impl Warpgroups {
         let lane = asm.special("%laneid");
         let is_first = asm.cmpi(CmpI::Eq, lane, zero);
         let factors = [&self.gemm.a].into_iter().chain(&self.gemm.b).map(Tile::new).collect::<Vec<_>>();
-        // The warpgroup's rows of A.
+        // Offset of the warpgroup's rows of A.
         let group = shift(asm, Bin::ShRUI, warp, 2);
         let rows_bytes = asm.int(factors[0].warpgroup_bytes, Ty::I32);
         let before = asm.bin(Bin::MulI, group, rows_bytes);
@@ -292,7 +292,7 @@ impl Warpgroups {
         }
         asm.line("wgmma.commit_group.sync.aligned;");
         asm.line("wgmma.wait_group.sync.aligned 1;");
-        // The products with the piece before are done.
+        // The products with the previous k tile are done.
         let not_first = asm.cmpi(CmpI::Ne, piece, zero);
         asm.if_then(not_first, |asm| {
             ring.arrive(asm, &free, ring.stages, Some(is_first));
@@ -325,20 +325,20 @@ impl Warpgroups {
     }
 }
 
-/// How `wgmma` finds an operand's tile.
+/// Descriptor of an operand's tile for `wgmma`.
 struct Tile {
     rows_inside: bool,
-    /// The descriptor but for where it starts.
+    /// Descriptor without the start address.
     constant: u64,
-    /// From one instruction along k to the next.
+    /// Bytes from one instruction along k to the next.
     step_bytes: i64,
-    /// From one warpgroup's rows to the next one's.
+    /// Bytes from one warpgroup's rows to the next one's.
     warpgroup_bytes: i64,
 }
 
 impl Tile {
-    /// Lines of 128 bytes with the pattern of as many (PTX ISA, "Matrix Descriptor Format"). Along k eight lines follow
-    /// eight lines; where rows are inside, 64 of them are a block of all k.
+    /// Lines of 128 bytes with the 128-byte swizzle (PTX ISA, "Matrix Descriptor Format"). If k is contiguous, groups
+    /// of eight lines follow each other; if rows are, 64 of them are a block over all of k.
     fn new(operand: &Operand) -> Tile {
         let rows_inside = operand.inner == Inner::Rows;
         let block = operand.k_tile * LINE_BYTES;
@@ -378,7 +378,8 @@ impl Turn {
 }
 
 impl Ring {
-    /// Thread 0 makes the barriers, of all copying threads and of so many warps, and everyone sees them.
+    /// Thread 0 initialises the barriers, for all copying threads and for `n_warps` warps, and makes them visible to
+    /// all threads.
     fn init(&self, asm: &mut Ptx, thread: Val, n_warps: i64) {
         let zero = asm.int(0, Ty::I32);
         let is_first = asm.cmpi(CmpI::Eq, thread, zero);
@@ -398,7 +399,7 @@ impl Ring {
         asm.bin(Bin::AddI, self.base, by)
     }
 
-    /// The barrier of a turn's stage, `first` barriers behind the first one.
+    /// Address of the barrier of a position's stage, with an offset of `first` barriers.
     fn barrier(&self, asm: &mut Ptx, turn: &Turn, first: i64) -> String {
         let by = shift(asm, Bin::ShLI, turn.slot, log2(BARRIER_BYTES));
         let at = asm.bin(Bin::AddI, self.barriers, by);

@@ -1,4 +1,4 @@
-//! the way through a row, the parameters of a launch  =>  what its warps request
+//! a row's access strategy, the parameters of a launch  =>  memory requests of its warps
 
 use super::{Plan, Way, ceil, is_kept};
 use crate::ptx::movement::{Launch, Steps, Touch, Traffic};
@@ -25,7 +25,7 @@ pub fn requests(launch: &Launch, plan: &Plan) -> Vec<Traffic> {
     traffic
 }
 
-/// Who touches which element, and when.
+/// Describes which thread accesses which element, and when.
 struct Walk<'a> {
     launch: &'a Launch<'a>,
     threads: i64,
@@ -54,7 +54,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// One access of every element, or of every row.
+    /// Counts one access of every element, or of every row.
     fn count(&self, traffic: &mut [Traffic], touch: Touch, per_element: bool, is_store: bool) {
         let (Way::Kept { width, .. } | Way::Again { width }) = self.way;
         let (rows, last) = (self.outer.iter().product::<i64>(), *self.inner.last().expect("a reduction walks"));

@@ -1,4 +1,4 @@
-//! A block of rows by a block of lanes  =>  its sums, pattern by pattern of a chunk of columns
+//! A block of rows by a block of lanes  =>  its sums, one pattern of a chunk of columns after another
 
 use super::Plan;
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
@@ -6,20 +6,20 @@ use crate::cx::Cx;
 use crate::sparse::columns::Columns;
 use crate::sparse::tile::{self, Strip, Tile};
 
-/// Bytes of the other factor's vectors that stay in fast memory while a chunk is multiplied.
+/// Bytes of the dense operand's vectors that stay in the first-level cache while a chunk is multiplied.
 const FAST_BYTES: i64 = 24 << 10;
-/// Sums that are added to in turn, so that no addition waits for the one before.
+/// Number of accumulators used in turn, so that no addition waits for the previous one.
 const CHAINS: u32 = 8;
-/// Columns that are looked at together.
+/// Number of columns that are checked together.
 const CHECKED: u32 = 32;
 
 struct Item<'i, 'd> {
     plan: &'i Plan,
     tile: Tile<'i, 'd>,
-    /// Blocks of rows, and the first of them.
+    /// Number of blocks of rows, and the index of the first one.
     n_blocks: Val,
     block0: Val,
-    /// The other factor's vectors of the columns of a chunk, one behind the other.
+    /// Address of the dense operand's vectors for the columns of a chunk, stored contiguously.
     copied: Val,
 }
 
@@ -47,7 +47,8 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
 }
 
 impl Plan {
-    /// Vectors of a strip: as many as leave registers for the sums of n rows, and whose chunk stays in fast memory.
+    /// Number of vectors of a strip: they must leave registers for the sums of n rows, and their chunk must stay in the
+    /// cache.
     fn vectors(&self, cx: &Cx<Mlir>) -> u32 {
         let (registers, n) = (cx.launch.level.vector_registers() as i64, self.patterns[0].len() as i64);
         let of_chunk = self.width * cx.lanes() as i64 * 4;
@@ -56,8 +57,8 @@ impl Plan {
         [8, 4, 2].into_iter().find(|v| *v <= most.min(whole)).map_or(1, |v| v as u32)
     }
 
-    /// The number of chunks, where the table of patterns is what this code is written for. Else the launch fails, and there are no
-    /// chunks.
+    /// Number of chunks if the table of patterns is the one that this code was compiled for. Otherwise the launch
+    /// fails, and the result is 0.
     fn checked_chunks(&self, cx: &Cx<Mlir>, asm: &mut Mlir) -> Val {
         let base = cx.reads[self.table.buffer];
         let mut other = asm.int(0, Ty::new(Elem::I8, 1));
@@ -78,7 +79,7 @@ impl Plan {
 }
 
 impl Item<'_, '_> {
-    /// The place of a block's part of a chunk, in elements.
+    /// Offset of a block's part of a chunk, in elements.
     fn part(&self, asm: &mut Mlir, [of_chunk, of_block]: [i64; 2], chunk: Val, block: Val) -> Val {
         let (of_chunk, of_block) = (asm.i64(of_chunk), asm.i64(of_block));
         let chunk = asm.bin(Bin::MulI, chunk, of_chunk);
@@ -87,13 +88,13 @@ impl Item<'_, '_> {
         asm.bin(Bin::AddI, chunk, block)
     }
 
-    /// The columns of a block's part of a chunk, and behind it of those of the blocks that follow.
+    /// Columns of a block's part of a chunk, followed by those of the next blocks.
     fn columns(&self, asm: &mut Mlir, chunk: Val, block: Val) -> Columns {
         let at = self.part(asm, self.plan.column_strides, chunk, block);
         Columns::new(self.tile.cx, &self.plan.column).from(asm, at)
     }
 
-    /// Columns of a chunk: the last one has what is left.
+    /// Number of columns of a chunk; the last one has the remainder.
     fn width(&self, asm: &mut Mlir, chunk: Val) -> Val {
         let (width, all) = (asm.i64(self.plan.width), self.tile.cx.size(asm, self.plan.n_columns));
         let first = asm.bin(Bin::MulI, chunk, width);
@@ -101,8 +102,8 @@ impl Item<'_, '_> {
         asm.bin(Bin::MinSI, left, width)
     }
 
-    /// So many chunks, where all columns that the block of rows names are columns of their chunks. Else the launch fails, and there
-    /// are none.
+    /// Number of chunks if all column numbers of the block of rows are within their chunks. Otherwise the launch fails,
+    /// and the result is 0.
     fn named_chunks(&self, asm: &mut Mlir, chunks: Val) -> Val {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let of_block = asm.i64(self.plan.patterns.len() as i64 * self.plan.g);
@@ -120,7 +121,7 @@ impl Item<'_, '_> {
         asm.select(good, chunks, zero)
     }
 
-    /// The sums of all rows for a strip.
+    /// Computes the sums of all rows for a strip.
     fn strip(&self, asm: &mut Mlir, strip: &Strip, chunks: Val) {
         let (zero, one, rows) = (asm.i64(0), asm.i64(1), asm.i64(self.plan.rows()));
         asm.for_loop((zero, rows, one), &[], |asm, row, _| {
@@ -141,7 +142,7 @@ impl Item<'_, '_> {
         });
     }
 
-    /// Copies the other factor's vectors of the columns of a chunk.
+    /// Copies the dense operand's vectors for the columns of a chunk.
     fn copy(&self, asm: &mut Mlir, strip: &Strip, chunk: Val) {
         let (zero, one, n) = (asm.i64(0), asm.i64(1), self.width(asm, chunk));
         let width = asm.i64(self.plan.width);
@@ -176,7 +177,7 @@ impl Item<'_, '_> {
         let values = asm.element(self.tile.cx.reads[plan.value.buffer], at, Elem::F32);
         let m = asm.i64(plan.m);
         let row0 = asm.bin(Bin::MulI, block, m);
-        // [set][row of the pattern][vector]
+        // Indexed as [set][row of the pattern][vector].
         let mut sums = vec![asm.zero(strip.ty()); sets * n * vectors];
         for (at, pattern) in plan.patterns.iter().enumerate() {
             sums = self.pattern(asm, strip, at, (columns, values), sums);
@@ -199,7 +200,7 @@ impl Item<'_, '_> {
         }
     }
 
-    /// Adds the products of the columns of one pattern to the sums of its rows: one column to each set in turn.
+    /// Adds the products of the columns of one pattern to the sums of its rows, giving columns to the sets in turn.
     fn pattern(
         &self,
         asm: &mut Mlir,

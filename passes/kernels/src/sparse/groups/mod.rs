@@ -1,8 +1,9 @@
-//! y[n, t] = f(Σ value[c, n / m, q, u] · x[width · c + column[c, n / m, q / n, u], t])  =>  a column's vectors times n values at once
+//! y[n, t] = f(Σ value[c, n / m, q, u] · x[width · c + column[c, n / m, q / n, u], t])  =>  n products per load of x
 //!
-//! A column of the matrix has values in n of m rows, and columns are sorted by which rows those are (n:m:g). The vectors of a
-//! column are loaded once for all its rows, whose sums stay in registers while the pattern does. The other factor's rows of a
-//! chunk of columns are copied next to each other, so that they stay in fast memory for all blocks of rows.
+//! A column of the matrix has values in n of m rows, and columns are sorted by which rows those are (n:m:g). The
+//! vectors of a column are loaded once for all of its rows, whose sums stay in registers as long as the pattern does
+//! not change. The dense operand's rows for a chunk of columns are copied next to each other, so that they stay in the
+//! cache for all blocks of rows.
 
 mod emit;
 
@@ -20,30 +21,30 @@ use sardonyx_dialects::flow::sparse::{patterns, places_of_rows};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use std::sync::Arc;
 
-/// Rows of a work item, at most.
+/// Maximum number of rows of a work item.
 const ROWS_MAX: i64 = 128;
-/// Columns of a chunk, at most.
+/// Maximum number of columns of a chunk.
 const WIDTH_MAX: i64 = 1 << 10;
 
-/// The share of a dense contraction's rate at which stored values are multiplied.
+/// Share of a dense contraction's rate at which stored values are multiplied.
 const SHARE: f64 = 0.8;
 
-/// The parts of a product with n:m:g.
+/// Parts of a product with an n:m:g matrix.
 #[derive(Debug)]
 pub struct Plan {
     product: Product,
     value: Access,
     column: Access,
-    /// Elements of the values, and of the columns, from one chunk to the next, and from one block of rows to the next.
+    /// Elements of the values, and of the columns, from one chunk to the next and from one block of rows to the next.
     value_strides: [i64; 2],
     column_strides: [i64; 2],
-    /// For each pattern, the rows of a block that it has.
+    /// Rows of a block that each pattern has values in.
     patterns: Vec<Vec<usize>>,
-    /// What says so in memory: for each row of a block, its values among those of all patterns.
+    /// The same in memory: for each row of a block, the positions of its values among those of all patterns.
     table: Access,
     numbers: Vec<u8>,
     m: i64,
-    /// Columns of a pattern, of a chunk, and of the matrix.
+    /// Number of columns of a pattern, of a chunk, and of the matrix.
     g: i64,
     width: i64,
     n_columns: Size,
@@ -72,7 +73,7 @@ impl Plan {
             _ => None,
         };
         let (value, x) = (plain(value)?, plain(x)?);
-        // value[c, n / m, $pattern, u]: computed are the block of rows and the pattern.
+        // In value[c, n / m, $pattern, u], the block of rows and the pattern are computed parts.
         let [value_block, value_pattern] = &value.computed[..] else { return None };
         let pattern = value_pattern.expr.symbols().iter().find_map(|s| own(s, '$'))?;
         let table = number(pattern)?;
@@ -93,7 +94,7 @@ impl Plan {
         let (row_dim, pattern_dim) = (var(row), Dim::symbol(&format!("${pattern}")));
         let by = |n: i64| Dim::constant(n);
         let inner = def.outer.len()..def.n_vars();
-        // Variables of one turn are left out.
+        // Variables of extent 1 do not occur.
         let (chunk_var, width) =
             match inner.clone().find(|v| x_column.expr.symbols().iter().any(|s| own(s, '%') == Some(*v))) {
                 Some(v) => (Some(v), x_column.expr.linear_in(&format!("%{v}"))?.0.as_const()?),
@@ -150,7 +151,7 @@ impl Plan {
         })
     }
 
-    /// Rows of a work item: whole blocks.
+    /// Number of rows of a work item: whole blocks.
     fn rows(&self) -> i64 {
         ROWS_MAX.div_euclid(self.m) * self.m
     }
@@ -165,7 +166,7 @@ impl CpuPlan for Plan {
         self.product.grid(def, self.rows())
     }
 
-    /// The tile of sums, and the other factor's vectors of a chunk of columns.
+    /// Bytes of the tile of sums, and of the dense operand's vectors for a chunk of columns.
     fn scratch_bytes(&self, _: &KernelDef) -> Dim {
         Dim::constant(tile::bytes(self.rows()) + 4 * tile::LANES * self.width)
     }

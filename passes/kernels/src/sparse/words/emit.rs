@@ -8,14 +8,14 @@ use crate::def::Size;
 use crate::sparse::columns::Columns;
 use crate::sparse::tile::{self, Strip, Tile};
 
-/// Vectors of one row's sums: as many as leave registers for a word and what it is multiplied with.
+/// Number of vectors of one row's sums; they leave registers for a word and the vectors it is multiplied with.
 const VECTORS: u32 = 8;
 
 struct Item<'i, 'd> {
     plan: &'i Plan,
     tile: Tile<'i, 'd>,
     columns: Columns,
-    /// The other factor's words of four bytes, a row of vectors for each column of words.
+    /// Address of the dense operand's words of four bytes: a row of vectors for each column of words.
     copied: Val,
 }
 
@@ -38,7 +38,8 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
 }
 
 impl Item<'_, '_> {
-    /// Gives the place of a row's first word, by its number in the block. The row after the last one begins where the block ends.
+    /// Index of a row's first word, given the row's number in the block. The row after the last one begins at the
+    /// block's end.
     fn start(&self, asm: &mut Mlir, row: Val) -> Val {
         let row = asm.bin(Bin::AddI, self.tile.n0, row);
         let address = asm.element(self.tile.cx.reads[self.plan.first.buffer], row, Elem::I32);
@@ -46,14 +47,14 @@ impl Item<'_, '_> {
         asm.cast(Cast::ExtSI, start, Elem::I64)
     }
 
-    /// Whole words of so many elements.
+    /// Number of whole words in `elements` elements.
     fn words(&self, asm: &mut Mlir, elements: Size) -> Val {
         let (n, depth) = (self.tile.cx.size(asm, elements), asm.i64(self.plan.depth));
         if self.plan.depth == 1 { n } else { asm.bin(Bin::DivUI, n, depth) }
     }
 
-    /// The place behind the last word of the block, where all its words are in memory and name columns that there are.
-    /// Else the launch fails, and the block has no words.
+    /// Index after the last word of the block, if all its words are in memory and their column numbers are valid.
+    /// Otherwise the launch fails, and the block has no words.
     fn checked_end(&self, asm: &mut Mlir) -> Val {
         let (cx, plan) = (self.tile.cx, self.plan);
         let zero = asm.i64(0);
@@ -78,7 +79,7 @@ impl Item<'_, '_> {
         asm.select(good, end, first)
     }
 
-    /// The sums of all rows for a strip.
+    /// Computes the sums of all rows for a strip.
     fn strip(&self, asm: &mut Mlir, strip: &Strip, block_end: Val) {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let begin = self.start(asm, zero);
@@ -89,8 +90,8 @@ impl Item<'_, '_> {
         asm.for_loop((zero, self.tile.n_rows, one), &[begin], |asm, row, begin| {
             let next = asm.bin(Bin::AddI, row, one);
             let end = self.start(asm, next);
-            // Rows whose words are out of order fail the launch and have none, and the next one begins where they did: the
-            // block's own words are all that were looked at.
+            // Rows whose words are out of order make the launch fail and are empty; the next row begins where they
+            // began, since only the block's own words have been checked.
             let sorted = asm.cmpi(CmpI::Sle, begin[0], end);
             let within = asm.cmpi(CmpI::Sle, end, block_end);
             let good = asm.bin(Bin::AndI, sorted, within);
@@ -134,11 +135,11 @@ impl Item<'_, '_> {
         next
     }
 
-    /// Copies the words of all columns for a strip, a row of vectors for each.
+    /// Copies the words of all columns for a strip, as a row of vectors for each column. Returns their address.
     fn copy(&self, asm: &mut Mlir, strip: &Strip) -> Val {
         let (zero, one, vectors) = (asm.i64(0), asm.i64(1), asm.i64(strip.vectors as i64));
         let n = self.words(asm, self.plan.n_columns);
-        // A strip's vectors have as many lanes as there are words in a square.
+        // A square has as many words as a strip's vectors have lanes.
         let whole = whole_steps(asm, zero, n, strip.lanes as i64);
         let step = asm.i64(strip.lanes as i64);
         asm.for_loop((zero, vectors, one), &[], |asm, vector, _| {
@@ -158,7 +159,7 @@ impl Item<'_, '_> {
         self.copied
     }
 
-    /// Copies as many words of as many lanes, from word `word` on.
+    /// Copies a square of as many words as lanes, from word `word` on.
     fn square(&self, asm: &mut Mlir, strip: &Strip, vector: Val, word: Val, mask: Option<Val>) {
         debug_assert!(strip.lanes as i64 <= COPIED);
         let (lanes, one, depth) = (asm.i64(strip.lanes as i64), asm.i64(1), asm.i64(self.plan.depth));
@@ -190,7 +191,7 @@ impl Item<'_, '_> {
     }
 }
 
-/// The place of the vectors of a column of words.
+/// Address of the vectors of a column of words.
 fn copied(asm: &mut Mlir, strip: &Strip, from: Val, column: Val) -> Val {
     let size = asm.i64((strip.vectors * strip.lanes) as i64);
     let at = asm.bin(Bin::MulI, column, size);

@@ -1,7 +1,8 @@
-//! y[n, t] = f(Σj < length[n] value[first[n] + j] · x[column[first[n] + j], t])  =>  each word of a row times a vector of t
+//! y[n, t] = f(Σj < length[n] value[first[n] + j] · x[column[first[n] + j], t])  =>  words of a row times vectors of t
 //!
-//! The words of a row lie one behind the other, with the column of each. A word is a number, or four bytes, which are multiplied
-//! with four bytes of each lane at once: those are copied first, so that the words of neighbouring lanes are neighbours.
+//! The words of a row are contiguous, and so are their column numbers. A word is one number, or four bytes that are
+//! multiplied with four bytes of each lane at once; the dense operand's bytes are first copied so that the words of
+//! adjacent lanes are adjacent.
 
 mod emit;
 
@@ -18,32 +19,32 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use std::sync::Arc;
 
-/// Rows of a work item, of words that are a number, and of those that are four bytes.
+/// Number of rows of a work item, for words that are one number, and for words of four bytes.
 const ROWS: i64 = 64;
 const ROWS_OF_QUADS: i64 = 128;
 
-/// The share of a dense contraction's rate at which words are multiplied: each needs a load of its own.
+/// Share of a dense contraction's rate at which words are multiplied: each word needs its own load.
 const SHARE: f64 = 0.5;
 const SHARE_OF_QUADS: f64 = 0.45;
-/// Of that, where a word is multiplied with one vector alone, whose sum waits for that of the word before.
+/// Further factor if a word is multiplied with a single vector, whose accumulation waits for the previous word's.
 const SHARE_OF_ONE_VECTOR: f64 = 0.6;
 
-/// Words of all columns, at most, where they are copied.
+/// Maximum number of words of all columns if they are copied.
 const COPIED_MAX: i64 = 1 << 13;
-/// Words that are copied together.
+/// Number of words that are copied together.
 const COPIED: i64 = 16;
 
-/// The parts of a product with word rows.
+/// Parts of a product with a matrix in word rows.
 #[derive(Debug)]
 pub struct Plan {
     product: Product,
-    /// Elements of a word.
+    /// Number of elements of a word.
     depth: i64,
-    /// The place of a row's first word; the words of a row end where those of the next one begin.
+    /// Index of a row's first word; the words of a row end where those of the next one begin.
     first: Access,
     column: Access,
     value: Access,
-    /// The numbers of words, of their elements, and of columns of elements.
+    /// Number of words, of their elements, and of columns of elements.
     n_words: Size,
     n_values: Size,
     n_columns: Size,
@@ -54,7 +55,7 @@ pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
 }
 
 impl Plan {
-    /// Finds the parts in a kernel with one sum, of products under the guard that the row has so many words.
+    /// Matches a kernel with one sum, of products guarded by the row's number of words.
     fn matched(def: &KernelDef) -> Option<Plan> {
         let depth = match def.inner[..] {
             [_] => 1,
@@ -95,7 +96,7 @@ impl Plan {
             _ => None,
         };
         let ((first, None), (end, None)) = (start(first)?, start(end)?) else { return None };
-        // depth · word + the element of the word
+        // Index of an element: depth · word + its position in the word.
         let of_elements = |word: Dim| match depth {
             1 => word,
             _ => word * Dim::constant(depth) + Dim::symbol(&format!("%{}", j + 1)),
@@ -138,7 +139,7 @@ impl Plan {
     }
 }
 
-/// Returns true for an access that variables move only through its computed part.
+/// Whether an access depends on variables only through its computed part.
 fn is_still(access: &Access) -> bool {
     access.coords[0].offset.is(0) && access.coords[0].strides.iter().all(|s| s.is(0))
 }
@@ -154,7 +155,7 @@ impl CpuPlan for Plan {
         self.product.grid(def, self.rows())
     }
 
-    /// The tile of sums, and the words of all columns where they are copied.
+    /// Bytes of the tile of sums, and of the words of all columns if they are copied.
     fn scratch_bytes(&self, _: &KernelDef) -> Dim {
         let tile = Dim::constant(tile::bytes(self.rows()));
         match self.depth {

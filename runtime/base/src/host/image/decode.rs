@@ -11,10 +11,10 @@ use std::io::{BufRead, Cursor, Read, Seek, SeekFrom};
 use zune_jpeg::zune_core::{colorspace::ColorSpace, options::DecoderOptions};
 use zune_jpeg::{JpegDecoder, errors::DecodeErrors};
 
-/// Memory that a decoder may take: an image that a model can use is far below.
+/// Maximum memory that a decoder may allocate; images for models need far less.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes of a file that a decoder is given between two looks at the limits: it makes some megabytes of them at most.
+/// Bytes of a file that a decoder reads between two checks of the limits; it decodes them to some megabytes at most.
 const READ_AT_ONCE: usize = 1 << 12;
 
 pub fn decode(file: &Tensor, pixels: Pixels, budget: &Budget) -> Result<Tensor> {
@@ -23,7 +23,7 @@ pub fn decode(file: &Tensor, pixels: Pixels, budget: &Budget) -> Result<Tensor> 
     }
     let stopped = RefCell::new(None);
     let decoded = image(File { bytes: Cursor::new(file.bytes()), budget, stopped: &stopped }, budget);
-    // A decoder may take the end of what it is given for the end of the file.
+    // A decoder may mistake the point where reading was stopped for the end of the file.
     if let Some(e) = stopped.take() {
         return Err(e);
     }
@@ -46,7 +46,7 @@ pub fn decode(file: &Tensor, pixels: Pixels, budget: &Budget) -> Result<Tensor> 
     Ok(Tensor::from_vec(dims, data))
 }
 
-/// The pixels in 1 channel or 3: some rows at a time, or a part of a row that is long.
+/// The pixels with 1 or 3 channels, converted some rows at a time, or in parts of a row if it is long.
 fn converted(image: &DynamicImage, n_channels: usize, bytes: usize, budget: &Budget) -> Result<Vec<u8>> {
     let mut data = budget.room(bytes)?;
     let (height, width) = (image.height(), image.width());
@@ -66,12 +66,12 @@ enum Refused {
     Image(ImageError),
 }
 
-/// The image, whose size is compared with the limits before it is decoded.
+/// Decodes the image, after its size has been compared with the limits.
 fn image(file: File, budget: &Budget) -> std::result::Result<DynamicImage, Refused> {
     let mut reader = ImageReader::new(file).with_guessed_format().map_err(|e| Refused::Image(e.into()))?;
     let mut limits = Limits::default();
     limits.max_alloc = Some(BYTES_MAX);
-    // What the pixels leave of the memory is the decoder's.
+    // The decoder may use the memory that the pixels leave.
     let rest = |pixels: u64| {
         let mut rest = limits.clone();
         rest.reserve(pixels).map_err(Refused::Image)?;
@@ -87,8 +87,8 @@ fn image(file: File, budget: &Budget) -> std::result::Result<DynamicImage, Refus
     decoder.set_limits(rest).and_then(|()| DynamicImage::from_decoder(decoder)).map_err(Refused::Image)
 }
 
-/// A JPEG image, by the decoder that `image` uses as well; `image` reads the file whole before it gives it to it, so that
-/// decoding would not end early.
+/// Decodes a JPEG image with the decoder that `image` uses as well. `image` would read the whole file before calling
+/// it, so decoding could not be stopped early.
 fn jpeg(
     file: File,
     fits: impl Fn(u64) -> std::result::Result<(), Refused>,
@@ -114,11 +114,11 @@ fn jpeg(
     image.ok_or_else(|| wrong(DecodeErrors::FormatStatic("its pixels are not as many as its size says")))
 }
 
-/// The file as a decoder reads it: a little at a time, and not at all once the call is to end.
+/// The file as a decoder reads it: a little at a time, and not at all once the call must end.
 struct File<'a> {
     bytes: Cursor<&'a [u8]>,
     budget: &'a Budget<'a>,
-    /// Why it was not read further.
+    /// The error because of which reading was stopped.
     stopped: &'a RefCell<Option<Box<Error>>>,
 }
 
@@ -151,7 +151,7 @@ impl BufRead for File<'_> {
     }
 
     fn consume(&mut self, bytes: usize) {
-        // What cannot be said here is said by the next read.
+        // The next read reports an error that occurs here.
         let _ = self.count(bytes);
         self.bytes.consume(bytes);
     }
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Looks at the limits that are still allowed.
+    /// Number of checks of the limits that still succeed.
     struct Looks(Cell<usize>);
 
     impl CallLimits for Looks {

@@ -1,4 +1,4 @@
-//! The launch file  =>  memory and a launch; afterwards, buffers against what was expected
+//! a launch file  =>  memory and a launch; after the run, buffers are compared with their expected values
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::json::{self, Value};
 use ptxvm::units::format::{Format, Rounding};
 use ptxvm::{Launch, Memory, Params};
 
-/// One file must not claim all memory of the machine.
+/// Largest buffer, so that a launch file cannot allocate all memory of the machine.
 const BUFFER_BYTES_MAX: u64 = 1 << 34;
 
 pub struct Job {
@@ -65,7 +65,7 @@ impl Dtype {
         DTYPES.iter().find(|(_, dtype, _)| *dtype == self).map_or(1, |(.., bytes)| *bytes)
     }
 
-    /// Little-endian, rounded to nearest.
+    /// Encodes a value as little-endian bytes, floats rounded to nearest.
     fn encode(self, value: f64) -> Vec<u8> {
         match self {
             Dtype::U8 => (value as u8).to_le_bytes().to_vec(),
@@ -84,7 +84,7 @@ impl Dtype {
     }
 
     fn encode_json(self, value: &Value) -> Result<Vec<u8>, String> {
-        // 64-bit integers do not pass through f64.
+        // 64-bit integers are parsed directly, because f64 would lose digits.
         if let Value::Number(text) = value {
             match self {
                 Dtype::U64 => return text.parse::<u64>().map(|v| v.to_le_bytes().to_vec()).map_err(|e| e.to_string()),
@@ -163,7 +163,7 @@ impl Job {
         Ok(Job { memory, launch, expectations })
     }
 
-    /// A line for each buffer that differs from what was expected.
+    /// Returns a line for each buffer that differs from its expected values.
     pub fn compare(&self) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
         for expected in &self.expectations {

@@ -1,4 +1,4 @@
-//! JSON text  =>  [`Value`]: small, without dependencies, with positions in its errors
+//! JSON text  =>  [`Value`]: a small parser without dependencies, whose errors name the line
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 pub enum Value {
     Null,
     Bool(bool),
-    /// As written: integers of 64 bits keep every digit.
+    /// The text of the number, so that 64-bit integers keep every digit.
     Number(String),
     Text(String),
     List(Vec<Value>),

@@ -55,7 +55,7 @@ struct Arguments {
     options: Options,
 }
 
-/// Whether everything was well.
+/// Executes the command line. Returns false if there were findings or wrong values.
 fn command(arguments: Vec<String>) -> Result<bool, String> {
     let mut words = arguments.iter().map(String::as_str);
     match words.next() {

@@ -1,4 +1,4 @@
-//! conversions of integers against exact sums and wider integers; of NaN and out-of-range floats against the ISA
+//! Conversions of integers against exact sums and wider integers; of NaN and out-of-range floats against the ISA
 
 use super::*;
 use crate::units::testing::{DIRECTED, Random, assert_rounded, f32_steps};
@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 const MODES: [IntRounding; 4] = [IntRounding::Rni, IntRounding::Rzi, IntRounding::Rmi, IntRounding::Rpi];
 
-/// Order of an integer against a finite float, exactly.
+/// Compares an integer with a finite float exactly.
 fn order(x: i128, y: f64) -> Ordering {
     // Beyond 2^100 every float exceeds every integer tested; below, its integral part is exact.
     if y.abs() > 2f64.powi(100) {
@@ -36,7 +36,7 @@ fn integers_become_floats_in_every_mode() {
             let middle = |x: i128| move |y: f64, z: f64| order(2 * x, y + z);
             let what = format!("{x}");
             assert_rounded(&what, int_to_f32(x, mode).into(), mode, f32_steps(), |y| order(x, y), middle(x));
-            // The sum of two neighbouring f64 is not always one: their halves are compared as integers.
+            // The sum of two neighbouring f64 may not fit an f64, so they are compared as integers.
             let middle = |y: f64, z: f64| (2 * x).cmp(&(y as i128 + z as i128));
             let steps = (f64::next_down, f64::next_up);
             assert_rounded(&what, int_to_f64(x, mode), mode, steps, |y| order(x, y), middle);
@@ -46,7 +46,7 @@ fn integers_become_floats_in_every_mode() {
     assert_eq!(int_to_format(65520, Format::F16, Rounding::Rn), 0x7c00);
     assert_eq!(int_to_format(65520, Format::F16, Rounding::Rz), 0x7bff);
     assert_eq!(int_to_format(-3, Format::Bf16, Rounding::Rn), 0xc040);
-    // One above a tie that f64 cannot hold.
+    // One above a tie, which f64 cannot represent.
     assert_eq!(int_to_format((1 << 62) + (1 << 54) + 1, Format::Bf16, Rounding::Rn), 0x5e81);
 }
 
@@ -78,7 +78,7 @@ fn floats_become_integers_and_clamp() {
             continue;
         }
         for mode in MODES {
-            // The definition: the integer between the bounds that the mode picks, in 128 bits.
+            // By definition: the integer between the bounds that the mode selects, in 128 bits.
             let clamped = x.clamp(-1e25, 1e25);
             let (low, rest) = (clamped.floor() as i128, clamped - clamped.floor());
             let up = match mode {

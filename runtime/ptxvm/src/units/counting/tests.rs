@@ -1,4 +1,4 @@
-//! sectors and wavefronts against sets of bytes and words
+//! Sectors and wavefronts against sets of bytes and words
 
 use super::*;
 use crate::units::testing::Random;
@@ -10,7 +10,7 @@ fn brute_sectors(addresses: &Addresses, active: u32, bytes: u32) -> Vec<u64> {
     touched.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Wavefronts as the greatest number of distinct words in one bank.
+/// Wavefronts as the largest number of distinct words in one bank.
 fn brute_phase(addresses: &[u64], bytes: u32) -> u32 {
     let words: BTreeSet<u64> = addresses.iter().flat_map(|a| (0..u64::from(bytes)).map(move |i| (a + i) / 4)).collect();
     let mut banks = BTreeMap::new();
@@ -87,7 +87,7 @@ fn textbook_conflicts() {
         [(1, 1), (1, 1), (2, 1), (32, 1), (1, 1)]
     );
     assert_eq!([cost(8, 8), cost(16, 16), cost(128, 16)], [(2, 2), (4, 4), (32, 4)]);
-    // Rows of 64 bytes collide in pairs of two; rows of 80 bytes (16 of padding) do not.
+    // Rows of 64 bytes conflict; rows of 80 bytes (16 of padding) do not.
     let w = |stride| matrix_wavefronts(&of(stride), 4).actual;
     assert_eq!([w(16), w(64), w(80), w(128), w(144)], [4, 16, 4, 32, 4]);
 }

@@ -1,4 +1,4 @@
-//! directed roundings of f32 and f64 against exact sums; special values against the tables of the ISA
+//! Directed roundings of f32 and f64 against exact sums; special values against the tables of the ISA
 
 use super::*;
 use crate::units::testing::{DIRECTED, Random, Sum, assert_rounded, f32_steps};
@@ -13,7 +13,7 @@ fn finite_f64(r: &mut Random) -> f64 {
     std::iter::repeat_with(|| r.f64()).find(|x| x.is_finite()).unwrap()
 }
 
-/// Judges `result` of the exact sum of `products`.
+/// Checks `result` against the exact sum of `products`.
 fn judge_f32(what: &str, result: f32, rounding: Rounding, products: &[(f64, f64)]) {
     let minus = |terms: &[(f64, f64)], factor: f64| {
         let scaled = products.iter().map(|&(x, y)| (x * factor, y));
@@ -39,7 +39,7 @@ fn f32_sums_and_products_are_rounded_as_asked() {
     let mut r = Random(1);
     for i in 0..TRIALS {
         let [a, b, c] = [(); 3].map(|()| finite_f32(&mut r));
-        // Near cancellation every third time.
+        // Every third case is close to cancellation.
         let c = if i % 3 == 0 { -(a * b) } else { c };
         let (a64, b64, c64) = (f64::from(a), f64::from(b), f64::from(c));
         for mode in DIRECTED {
@@ -50,7 +50,7 @@ fn f32_sums_and_products_are_rounded_as_asked() {
                 judge_f32(&what, fma_f32(a, b, c, mode), mode, &[(a64, b64), (c64, 1.0)]);
             }
         }
-        // Ties and overflow to nearest are the processor's.
+        // Rounding to nearest, with ties and overflow, must agree with the processor.
         if c.is_finite() {
             let expected = canonical(a.mul_add(b, c));
             assert_eq!(fma_f32(a, b, c, Rounding::Rn).to_bits(), expected.to_bits(), "fma({a:e}, {b:e}, {c:e})");
@@ -67,7 +67,7 @@ fn f32_quotients_and_roots_are_rounded_as_asked() {
             continue;
         }
         let (a64, b64) = (f64::from(a), f64::from(b));
-        // a / b against x is a * sign(b) against x * |b|.
+        // Comparing a / b with x is comparing a * sign(b) with x * |b|.
         let (n, d) = (a64 * b64.signum(), b64.abs());
         for mode in DIRECTED {
             let compare = |x: f64| Sum::new(&[(n, 1.0), (x, -d)]).sign();

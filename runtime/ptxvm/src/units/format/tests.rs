@@ -1,9 +1,9 @@
-//! every 8- and 16-bit pattern, and every boundary between neighbours, against a search of the sorted values
+//! Every 8- and 16-bit pattern, and every boundary between neighbours, against a search of the sorted values
 
 use super::*;
 use crate::units::testing::{DIRECTED, Random};
 
-/// The value of a pattern from its fields, in f64: the definition of the format.
+/// The value of a pattern in f64, computed from its fields by the definition of the format.
 fn value(format: Format, bits: u32) -> f64 {
     let l = format.layout();
     let width = l.exponent_bits + l.mantissa_bits;
@@ -54,7 +54,7 @@ fn search(format: Format, sorted: &[f64], x: f64, rounding: Rounding, satfinite:
     let magnitude = x.abs();
     let last = sorted.len() - 1;
     let below = sorted.partition_point(|&v| v <= magnitude) - 1;
-    // Past the largest number stands what would be the next one, for ties, and then infinity.
+    // Above the largest number is the next one there would be, for ties, and then infinity.
     let step = sorted[last] - sorted[last - 1];
     let next = if below == last { sorted[last] + step } else { sorted[below + 1] };
     let up = match rounding {
@@ -159,7 +159,7 @@ fn relu_keeps_nan_and_drops_negative_values() {
     assert_eq!(relu(-f32::NAN).to_bits(), 0x7fff_ffff);
 }
 
-/// What NVIDIA's assembler (ptxas of CUDA 13.5) folds `cvt` on constants to: f32, f16, bf16, tf32.
+/// Results of `cvt` on constants as folded by NVIDIA's assembler (ptxas of CUDA 13.5): f32, f16, bf16, tf32.
 #[test]
 fn results_agree_with_the_constants_that_an_assembler_folds() {
     let folded = [
@@ -179,7 +179,7 @@ fn results_agree_with_the_constants_that_an_assembler_folds() {
     for (x, f16, bf16, tf32) in folded {
         let x = f32::from_bits(x);
         assert_eq!((f32_to_f16(x), f32_to_bf16(x)), (f16, bf16), "{x:e}");
-        // The devices' NaN of tf32 may be another one.
+        // The devices may use another NaN for tf32.
         assert!(x.is_nan() || f32_to_tf32(x) == tf32, "{x:e}");
     }
 }

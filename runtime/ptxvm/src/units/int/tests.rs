@@ -1,9 +1,9 @@
-//! integer instructions against bit-by-bit readings of the ISA's pseudocode, in wider arithmetic
+//! Integer instructions against a bit-by-bit transcription of the ISA's pseudocode, in wider arithmetic
 
 use super::*;
 use crate::units::testing::Random;
 
-/// Amounts around the places where shifts and fields change their behaviour.
+/// Amounts around the values at which shifts and fields change their behaviour.
 fn amount(r: &mut Random) -> u32 {
     [0, 1, 5, 15, 16, 24, 31, 32, 33, 40, 63, 64, 65, 200, 255, 256, 300][r.below(17) as usize]
 }
@@ -106,7 +106,7 @@ fn shifts_clamp_or_wrap() {
         });
         assert_eq!(lop3(a, b, c, table), expected);
     }
-    // The constants by which compilers form tables.
+    // The constants from which compilers compute the table.
     assert_eq!(lop3(0xf0, 0xcc, 0xaa, 0x96) & 0xff, 0xf0 ^ 0xcc ^ 0xaa);
 }
 
@@ -118,7 +118,7 @@ fn products_carries_and_sums_agree_with_wider_arithmetic() {
         let (wide_a, wide_b) = (r.u64(), r.u64());
         assert_eq!(mul_hi_u32(a, b), ((u128::from(a) * u128::from(b)) >> 32) as u32);
         assert_eq!(mul_hi_s32(a, b), ((i128::from(a as i32) * i128::from(b as i32)) >> 32) as u32);
-        // The upper half of the signed product is the unsigned one less each factor whose partner is negative.
+        // The upper half of the signed product is the unsigned one minus each operand whose partner is negative.
         let correction = |x: u64, y: u64| if (x as i64) < 0 { y } else { 0 };
         let upper = mul_hi_u64(wide_a, wide_b);
         let signed = upper.wrapping_sub(correction(wide_a, wide_b)).wrapping_sub(correction(wide_b, wide_a));
@@ -199,8 +199,8 @@ fn division_by_zero_and_overflow_have_one_answer() {
     );
 }
 
-/// What NVIDIA's assembler (ptxas of CUDA 13.5) folds these instructions on constants to: an independent reading of
-/// the same pages.
+/// Results of these instructions on constants as folded by NVIDIA's assembler (ptxas of CUDA 13.5): an independent
+/// implementation of the same specification.
 #[test]
 fn corners_agree_with_the_constants_that_an_assembler_folds() {
     let (a, b) = (0x8373_6353, 0xf7e6_d5c4);

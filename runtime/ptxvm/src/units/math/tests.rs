@@ -1,10 +1,10 @@
-//! approximations within 0.501 units of the last place of a reference in f64, and the ISA's special values
+//! Approximations within 0.501 units in the last place of an f64 reference, and the ISA's special values
 
 use super::*;
 use crate::units::float::NAN_F32;
 use crate::units::testing::Random;
 
-/// Distance in units of the last place of the exact value.
+/// Distance from the exact value, in units in its last place.
 fn ulps(got: f32, exact: f64) -> f64 {
     let exponent = (exact.abs().log2().floor() as i32).clamp(-126, 127);
     (f64::from(got) - exact).abs() / 2f64.powi(exponent - 23)
@@ -116,7 +116,7 @@ fn half_precision_and_f64_variants() {
     assert_eq!((rsqrt_approx_f64(4.0, true), rsqrt_approx_f64(2.0, false)), (0.5, 1.0 / 2f64.sqrt()));
 }
 
-/// What NVIDIA's assembler (ptxas of CUDA 13.5) folds these instructions on constants to.
+/// Results of these instructions on constants as folded by NVIDIA's assembler (ptxas of CUDA 13.5).
 #[test]
 fn results_agree_with_the_constants_that_an_assembler_folds() {
     let check = |name: &str, f: fn(f32) -> f32, folded: &[(u32, u32)]| {

@@ -1,4 +1,4 @@
-//! ldmatrix and stmatrix against element positions, and as each other's inverse
+//! ldmatrix and stmatrix against element positions, and as inverses of each other
 
 use super::*;
 use crate::units::testing::Random;

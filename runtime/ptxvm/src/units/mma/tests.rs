@@ -1,10 +1,10 @@
-//! every dense shape through the fragment tables of the ISA, element by element, against a naive product
+//! Every dense shape, element by element through the fragment tables of the ISA, against a naive product
 
 use super::*;
 use crate::units::format::Format;
 use crate::units::testing::Random;
 
-/// One row of the fragment tables, as printed in the PTX ISA: positions of element `i` in the lane of group `g`,
+/// One row of the fragment tables, as printed in the PTX ISA: the positions of element `i` in the lane of group `g`,
 /// member `t`.
 struct Shape {
     modifiers: &'static str,
@@ -70,7 +70,7 @@ fn shapes() -> Vec<Shape> {
     ]
 }
 
-/// Puts `bits` of an element number `i` into a lane's registers.
+/// Stores `bits` as element number `i` in a lane's registers.
 fn put(registers: &mut [Lanes], lane: usize, i: usize, width: usize, bits: u64) {
     let at = i * width;
     registers[at / 32][lane] |= (bits << (at % 32)) as u32;
@@ -85,7 +85,7 @@ fn get(registers: &[Lanes], lane: usize, i: usize, width: usize) -> u64 {
     if width == 64 { low | u64::from(registers[at / 32 + 1][lane]) << 32 } else { low & (u64::MAX >> (64 - width)) }
 }
 
-/// A number and its pattern: floats of few bits or of many, or any integer.
+/// A number and its bits: a float with few or many mantissa bits, or any integer.
 fn random_element(r: &mut Random, kind: &str, few_bits: bool) -> (f64, u64) {
     let small = r.below(15) as f64 - 7.0;
     let wide = small * 2f64.powi(r.below(8) as i32 - 4) * (1.0 + r.below(1 << 20) as f64 / (1 << 20) as f64);
@@ -184,9 +184,10 @@ fn check(s: &Shape, r: &mut Random, few_bits: bool) {
                 "f32" => (f64::from(f32::from_bits(bits as u32)), 2f64.powi(-24)),
                 _ => (f64::from_bits(bits), 2f64.powi(-53) * (s.k + 1) as f64),
             };
-            // Half a step of the result, and the sums in f64; sums of few bits are exact up to the last rounding.
+            // Half a step of the result, and the error of sums in f64; sums of few bits are exact up to the last
+            // rounding.
             let tolerance = exact.abs() * step + scale * 2f64.powi(-47) + if few_bits { 0.0 } else { 2f64.powi(-25) };
-            // What is cut off: of the result, and of each term below the largest.
+            // The truncation of the result, and of each term below the largest.
             let cut = if d_kind == "f32" { exact.abs() * 2f64.powi(-23) + scale * 2f64.powi(-24) } else { 0.0 };
             let tolerance = tolerance.max(cut);
             assert!((got - exact).abs() <= tolerance, "{} lane {lane} element {i}: {got} for {exact}", s.modifiers);
@@ -226,7 +227,7 @@ fn special_values_and_rounding_reach_the_result() {
     };
     assert_eq!(run(f32::INFINITY, f32::NEG_INFINITY, 0.0).1, 0x7fff_ffff);
     assert_eq!(run(f32::INFINITY, 1.0, 5.0).0, f32::INFINITY);
-    // 2^25 - 2^25 + c: c keeps what is no less than 2^-25 of the largest; rows 8 to 15 of A are zero.
+    // 2^25 - 2^25 + c: c keeps its bits from 2^-25 of the largest term on; rows 8 to 15 of A are zero.
     assert_eq!(run(2f32.powi(25), -2f32.powi(25), 1.5), (1.0, 1f32.to_bits(), 1.5));
     assert_eq!(run(2f32.powi(40), -2f32.powi(40), 1.5).0, 0.0);
     // Towards zero.
@@ -260,7 +261,7 @@ fn unknown_shapes_are_refused_with_their_modifiers() {
     assert_eq!(registers(parse("m8n8k4.row.col.f64.f64.f64.f64")), [2, 2, 4, 4]);
 }
 
-/// Sparse shapes: the metadata of the lane that `supplier(row, column)` names holds the nibble of that chunk.
+/// A sparse shape: the lane that `supplier` returns holds the nibble of the chunk in its metadata.
 struct Sparse {
     modifiers: &'static str,
     bits: usize,
@@ -323,7 +324,7 @@ fn sparse_shapes_place_what_the_metadata_says() {
                     for (j, &position) in kept.iter().enumerate() {
                         let (value, bits) = random_element(&mut r, kind, true);
                         a_tile[row][s.chunk * chunk + position as usize] = value;
-                        // Column among the kept ones, stored as in the dense shape of half the depth.
+                        // Column among the kept elements, stored as in the dense shape of half the depth.
                         let column = kept.len() * chunk + j;
                         let (block, within) = (column / (4 * per), column % (4 * per));
                         let lane = 4 * (row % 8) + within / per;

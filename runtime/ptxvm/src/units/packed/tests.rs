@@ -1,4 +1,4 @@
-//! every operation of f16 and bf16 against exact sums, rounded by the general conversion or judged by their neighbours
+//! Every operation of f16 and bf16 against exact sums, rounded by the general conversion or compared with neighbours
 
 use super::*;
 use crate::units::testing::{Random, Sum, assert_rounded};
@@ -12,10 +12,10 @@ fn format(half: Half) -> Format {
     }
 }
 
-/// Steps of the format on f64 values.
+/// The steps to the next value of the format, on f64 values.
 fn steps(half: Half) -> (impl Fn(f64) -> f64, impl Fn(f64) -> f64) {
     let step = move |x: f64, up: bool| {
-        // Ordered like the integers: -1 is -0.
+        // The rank is ordered like the integers; -1 is -0.
         let bits = format(half).narrow(x, Rounding::Rn, false) as i32;
         let rank = if bits & 0x8000 != 0 { -(bits & 0x7fff) } else { bits };
         let rank = rank + if up { 1 } else { -1 };
@@ -46,7 +46,7 @@ fn results_are_rounded_once() {
         for i in 0..60_000 {
             let any = |r: &mut Random| {
                 let bits = r.u32() as u16;
-                // Moderate exponents half of the time, so that sums interact.
+                // Half of the time, exponents are moderate, so that both terms affect the sum.
                 if r.below(2) == 0 {
                     bits
                 } else if half == Half::F16 {
@@ -91,7 +91,7 @@ fn finishing_clamps_flushes_and_rectifies() {
     assert_eq!(fma(Half::F16, f16(2.0), f16(-3.0), f16(1.0), relu), 0);
     assert_eq!(fma(Half::Bf16, 0x7f80, 0, 0, relu), 0x7fff);
     assert_eq!(fma(Half::Bf16, 0x3f80, 0x3f80, 0x3f80, relu), 0x4000);
-    // The least subnormal number twice is subnormal; half the least normal number is.
+    // Twice the least subnormal number is subnormal; so is half the least normal number.
     assert_eq!((add(Half::F16, 1, 1, PLAIN), add(Half::F16, 1, 1, ftz)), (2, 0));
     assert_eq!(mul(Half::F16, 0x8400, f16(0.5), ftz), 0x8000);
     assert_eq!(

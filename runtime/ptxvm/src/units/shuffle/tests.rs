@@ -1,4 +1,4 @@
-//! shuffles against a transcription of the ISA's pseudocode; votes, matches and reductions against their definitions
+//! Shuffles against a transcription of the ISA's pseudocode; votes, matches and reductions against their definitions
 
 use super::*;
 use crate::units::testing::Random;
@@ -27,7 +27,7 @@ fn shuffles_follow_the_pseudocode() {
         let (b, c) = if trial % 3 == 0 {
             (r.lanes(), r.lanes())
         } else {
-            // As compilers write it: segments of a power of two.
+            // As compilers emit it: segments whose size is a power of two.
             let width = 1 << r.below(6);
             let c = (32 - width) << 8 | if mode == ShflMode::Up { 0 } else { 31 };
             ([r.below(32) as u32; 32], [c; 32])
@@ -58,7 +58,7 @@ fn the_usual_reductions_sum_a_warp() {
 
 #[test]
 fn a_lane_outside_the_mask_that_nobody_needs_is_no_finding() {
-    // Lanes 0..16 shuffle down within halves; the upper half is absent.
+    // Lanes 0..16 shuffle down within halves; the upper half does not take part.
     let got = shfl(ShflMode::Down, &[7; 32], &[8; 32], &[16 << 8 | 31; 32], 0xffff, 0xffff);
     assert_eq!((got.undefined, got.predicate), (0, 0xff));
     let got = shfl(ShflMode::Down, &[7; 32], &[8; 32], &[31; 32], 0xffff, 0xffff);

@@ -1,4 +1,4 @@
-//! fragments are bijections, and products through load and store equal naive ones
+//! Fragments are bijections, and products computed through load and store equal naive ones
 
 use super::*;
 use crate::units::testing::Random;
@@ -22,7 +22,7 @@ fn parse(text: &str) -> Result<Wmma, String> {
     Wmma::parse(&text.split('.').collect::<Vec<_>>())
 }
 
-/// `wmma.load` from a matrix of patterns with a leading dimension of `stride`.
+/// `wmma.load` from a matrix of bit patterns with a leading dimension of `stride`.
 fn load(fragment: &Fragment, memory: &[u32], row_major: bool, stride: u64) -> Vec<Lanes> {
     let bits = fragment.element_bits();
     let mut registers = vec![[0; 32]; fragment.registers()];
@@ -65,7 +65,7 @@ fn products_of_loaded_matrices_are_naive_products() {
         let w = parse(text).unwrap();
         let (a_rows, b_rows) = (text.starts_with("row"), &text[4..7] == "row");
         let (m, n, k) = (w.a.rows, w.b.columns, w.a.columns);
-        // Small integers, exact in every type and sum.
+        // Small integers, which are exact in every type and sum.
         let mut matrix = |f: &Fragment, row_major: bool| {
             let stride = if row_major { f.columns } else { f.rows } as u64 + 8;
             let mut memory = vec![0xffff_ffff; 32 * 64];
