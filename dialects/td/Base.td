@@ -1,4 +1,4 @@
-// What all levels share: the trait that hands verification to Rust.
+// Shared by all levels: the trait that delegates verification to Rust.
 #ifndef SARDONYX_BASE
 #define SARDONYX_BASE
 include "mlir/IR/OpBase.td"

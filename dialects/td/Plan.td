@@ -1,4 +1,4 @@
-// plan: order and place. Entry points as programs of launches, copies and bindings over placed buffers.
+// plan: order and placement. Entry points are sequences of launches, copies, bindings and host steps over buffers.
 #ifndef SARDONYX_PLAN
 #define SARDONYX_PLAN
 include "Base.td"
@@ -7,7 +7,7 @@ include "mlir/IR/SymbolInterfaces.td"
 def Plan_Dialect : Dialect {
   let name = "plan";
   let cppNamespace = "::sardonyx::plan";
-  let summary = "Order and place: programs over placed buffers";
+  let summary = "Order and placement: entry points as sequences of steps over placed buffers";
   let useDefaultTypePrinterParser = 1;
 }
 def Plan_Buffer : TypeDef<Plan_Dialect, "Buffer"> {
@@ -23,11 +23,12 @@ def Plan_Kernel : Plan_Op<"kernel", [Symbol, IsolatedFromAbove, SingleBlock, NoT
   let assemblyFormat = "$sym_name attr-dict-with-keyword $body";
 }
 def Plan_Entry : Plan_Op<"entry", [Symbol, IsolatedFromAbove, SingleBlock, NoTerminator, NoRegionArguments]> {
-  let summary = "An entry point: a program over buffers";
+  let summary = "An entry point: buffers, and the steps that use them, in order";
   let description = [{
-    `states` ["0 1 kept"]: output 1 continues input 0, of which `kept` positions stay where they are. Their types say
-    along which axis, and which symbols count what their memory has room for. An array behind it says what a rank has of
-    both, as `parts` of parameters do.
+    `states` ["0 1 kept"]: output 1 continues input 0, of which `kept` positions stay unchanged in memory. The types of
+    both give the axis, and the symbols of their capacities along it. An array of strings may follow: the parts that a
+    rank holds of both, in the format of `parts` of sdx.param. `arena` is empty until memory is planned. Entry points
+    that are `internal` are called by host steps of other entry points only.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$symbols, StrArrayAttr:$checks, StrAttr:$arena_bytes,
                        OptionalAttr<ArrayAttr>:$states, UnitAttr:$internal);
@@ -49,7 +50,7 @@ def Plan_Output : Plan_Op<"output"> {
   let assemblyFormat = "$name $type attr-dict `:` type($result)";
 }
 def Plan_Param : Plan_Op<"param", [Pure]> {
-  let summary = "A constant of the parameter store, perhaps packed (see flow.param)";
+  let summary = "A constant from the parameter store, which may be transformed and packed (see flow.param)";
   let arguments = (ins StrAttr:$name, OptionalAttr<StrArrayAttr>:$others, OptionalAttr<I64Attr>:$axis,
                        OptionalAttr<StrAttr>:$transform, TypeAttr:$type, OptionalAttr<DenseI64ArrayAttr>:$window,
                        OptionalAttr<ArrayAttr>:$parts);
@@ -63,13 +64,13 @@ def Plan_Const : Plan_Op<"const", [Pure]> {
   let assemblyFormat = "$value $type attr-dict `:` type($result)";
 }
 def Plan_Arena : Plan_Op<"arena", [Pure]> {
-  let summary = "`bytes` of the arena from `offset` on; not placed yet where there is none";
+  let summary = "`bytes` of the arena, beginning at `offset`, which is absent until memory is planned";
   let arguments = (ins StrAttr:$bytes, OptionalAttr<StrAttr>:$offset);
   let results = (outs Plan_Buffer:$result);
   let assemblyFormat = "$bytes (`at` $offset^)? attr-dict `:` type($result)";
 }
 def Plan_Launch : Plan_Op<"launch"> {
-  let summary = "Runs a kernel over work items 0..grid";
+  let summary = "Runs a kernel over the work items 0..grid";
   let arguments = (ins FlatSymbolRefAttr:$kernel, StrAttr:$grid, StrArrayAttr:$params, Variadic<Plan_Buffer>:$args);
   let assemblyFormat = "$kernel `(` $args `)` `grid` $grid `params` $params attr-dict";
 }
@@ -79,18 +80,18 @@ def Plan_Copy : Plan_Op<"copy"> {
   let assemblyFormat = "$from `to` $to attr-dict";
 }
 def Plan_Bind : Plan_Op<"bind"> {
-  let summary = "Gives a data-dependent symbol the first i64 of a buffer";
+  let summary = "Binds a data-dependent symbol to the first i64 of a buffer";
   let arguments = (ins StrAttr:$symbol, Plan_Buffer:$arg);
   let assemblyFormat = "$symbol `=` $arg attr-dict";
 }
 def Plan_Value : Plan_Op<"value"> {
-  let summary = "A result of a host step, which makes its memory";
+  let summary = "A result of a host step, which allocates its memory";
   let arguments = (ins TypeAttr:$type);
   let results = (outs Plan_Buffer:$result);
   let assemblyFormat = "$type attr-dict `:` type($result)";
 }
 def Plan_Host : Plan_Op<"host"> {
-  let summary = "Rust code of the runtime computes values, or calls other entry points (see flow.host)";
+  let summary = "A host operation: runtime code, calls of entry points, or an exchange between ranks (see flow.host)";
   let arguments = (ins StrAttr:$op, Variadic<Plan_Buffer>:$buffers, TypeArrayAttr:$types, DenseI64ArrayAttr:$numbers,
                        StrArrayAttr:$binds, StrArrayAttr:$bodies);
   let assemblyFormat = [{

@@ -8,13 +8,24 @@ def Sdx_Dialect : Dialect {
   let cppNamespace = "::sardonyx::sdx";
   let summary = "Values: a closed basis of operations on tensors with symbolic dimensions";
   let description = [{
-    The level that has the meaning: every operation is defined by the interpreter (`dialects/src/interp`).
-    A function's attributes `sdx.symbols` and `sdx.checks` declare its dimension symbols and the equalities that
-    inference assumed; its argument attribute `sdx.name` and its attribute `sdx.results` name inputs and outputs. Of an
-    argument with `sdx.parts` a rank has a part, as of a parameter, and of what continues it: callers have both whole.
-    A symbol is a dimension of an input (`input NAME LO..HI`), is read from data (`data NAME LO..HI`), or is a name that a
-    node made equal to an expression of the others (`derived LO..HI NAME = EXPRESSION : NODE`), which only has a range.
-    Operations carry the names of the ONNX nodes they came from as their location.
+    This level defines the meaning of a program: the interpreter (`dialects/src/interp`) implements every operation.
+
+    A function's attributes `sdx.symbols` and `sdx.checks` declare its dimension symbols, and the equalities that
+    inference assumed. The argument attribute `sdx.name` and the function attribute `sdx.results` name inputs and
+    outputs. With the argument attribute `sdx.parts`, a rank holds a part of the argument, as of a parameter, and the
+    same part of the output that continues it; callers pass and receive the whole tensors.
+
+    Declarations of symbols; HI is left out if there is no upper bound:
+
+    * `input NAME LO..HI`: a dimension of an input;
+    * `data NAME LO..HI`: read from data at run time;
+    * `rank AXIS NAME LO..HI`: the coordinate of a rank along an axis of the mesh;
+    * `derived LO..HI NAME = EXPRESSION : NODE`: a name of the model that a node requires to equal an expression of
+      other symbols; no type uses it, but a call must respect its range;
+    * `capacity NAME LO..HI` and `kept NAME LO..HI`, at the next levels: the capacity of a state's memory, and the
+      number of positions of a state that a call leaves unchanged.
+
+    The location of an operation holds the names of the ONNX nodes that it originates from.
   }];
   let useDefaultTypePrinterParser = 1;
 }
@@ -26,11 +37,11 @@ def Sdx_Tensor : Sdx_Type<"Tensor", "tensor"> {
   let description = [{
     `!sdx.tensor<[batch, seq + past, 384], f32>`. A dimension is an expression over named symbols with `+ - *`,
     `floordiv`, `ceildiv`, `mod`, `max(a, b)`, `min(a, b)`; names that are no identifiers are quoted. Expressions are
-    normalised, so that equal polynomials give one type. Storage and layout are not part of it.
-    Element types: `f16 bf16 f32 f64`, the float8 kinds, `i1` (bool), `i2 … i64` (signed), `ui2 … ui64`,
-    `complex<f32>`, `complex<f64>`, `!sdx.string`, and `!sdx.value` for what is no tensor (a sequence, an optional, a map).
+    normalised, so that equal polynomials give the same type. Storage and layout are not part of the type.
+    Element types: `f16 bf16 f32 f64`, the 8-bit floats, `f4E2M1FN`, `i1` (bool), `i2 … i64` (signed), `ui2 … ui64`,
+    `complex<f32>`, `complex<f64>`, `!sdx.string`, and `!sdx.value` for a sequence, an optional or a map.
   }];
-  // `dims` holds normalised expressions as strings.
+  // `dims` contains normalised expressions as strings.
   let parameters = (ins "::mlir::ArrayAttr":$dims, "::mlir::Type":$elem);
   let assemblyFormat = "`<` custom<Dims>($dims) `,` $elem `>`";
 }
@@ -47,9 +58,9 @@ class Sdx_Unary<string mnemonic> : Sdx_Op<mnemonic> {
 def Sdx_Param : Sdx_Op<"param"> {
   let summary = "A named tensor of the parameter store (a weight)";
   let description = [{
-    `bounded`: every element is a number of at most 2^64 in magnitude, neither infinite nor NaN.
-    `parts` ["0", "1", "12", "32", "6*r", "6"]: of axis 0, which is 1 run of 12 units of 32 elements, a rank has the 6 units
-    from 6*r on. Further sixes cut what is left.
+    `bounded`: every element is finite and at most 2^64 in magnitude.
+    `parts` ["0", "1", "12", "32", "6*r", "6"]: axis 0 is 1 run of 12 units of 32 elements, and a rank holds 6 units of
+    each run, beginning at unit 6*r. Each further group of six strings cuts what the previous ones left.
   }];
   let arguments = (ins StrAttr:$name, UnitAttr:$bounded, OptionalAttr<StrArrayAttr>:$parts);
   let results = (outs Sdx_Tensor:$result);
@@ -62,34 +73,34 @@ def Sdx_Const : Sdx_Op<"const"> {
   let assemblyFormat = "$value attr-dict `:` type($result)";
 }
 def Sdx_Dims : Sdx_Op<"dims"> {
-  let summary = "i64 values known as expressions of the symbols: a scalar or a vector";
+  let summary = "i64 values that are expressions of the symbols: a scalar or a vector";
   let arguments = (ins StrArrayAttr:$values);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$values attr-dict `:` type($result)";
 }
 def Sdx_Map : Sdx_Op<"map"> {
-  let summary = "One scalar function on every element; operands and result have the same dimensions";
+  let summary = "Applies a scalar function to every element; operands and result have the same dimensions";
   let arguments = (ins StrAttr:$fn, Variadic<Sdx_Tensor>:$args);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$fn `(` $args `)` attr-dict `:` functional-type($args, $result)";
 }
 def Sdx_Convert : Sdx_Op<"convert"> {
   let summary = "Converts the elements to the result's element type";
-  let description = [{Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`. Floats of 8 and 4 bits
-  are rounded to nearest, and what is too large becomes what the type has for it: infinity, NaN or its largest number.
-  With `bits` the elements keep their bits, between types of one width.}];
+  let description = [{Float to integer truncates and saturates, and NaN gives 0; to bool: `!= 0`. Floats of 8 and 4 bits
+  are rounded to nearest; a value that is too large becomes infinity, NaN or the largest number, depending on the type.
+  With `bits` the elements keep their bits; both types have the same width.}];
   let arguments = (ins Sdx_Tensor:$arg, UnitAttr:$bits);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$arg attr-dict `:` type($arg) `->` type($result)";
 }
 def Sdx_Reduce : Sdx_Op<"reduce"> {
-  let summary = "Combines over axes, which the result lacks";
+  let summary = "Combines the elements along axes, which the result lacks";
   let arguments = (ins StrAttr:$fn, Sdx_Tensor:$arg, DenseI64ArrayAttr:$axes);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$fn $arg `axes` $axes attr-dict `:` type($arg) `->` type($result)";
 }
 def Sdx_Contract : Sdx_Op<"contract"> {
-  let summary = "Sum of products, as an einsum of two operands: `bmk,bkn->bmn`";
+  let summary = "Sum of products over the dimensions that the result lacks, as an einsum: `bmk,bkn->bmn`";
   let arguments = (ins StrAttr:$spec, Sdx_Tensor:$left, Sdx_Tensor:$right);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$spec `(` $left `,` $right `)` attr-dict `:` functional-type(operands, $result)";
@@ -107,7 +118,7 @@ def Sdx_Slice : Sdx_Op<"slice"> {
   let assemblyFormat = "$arg `from` $starts `step` $steps attr-dict `:` type($arg) `->` type($result)";
 }
 def Sdx_Pad : Sdx_Op<"pad"> {
-  let summary = "result[i] = arg[i - low] where that is inside, else the scalar value";
+  let summary = "result[i] = arg[i - low] where that is inside the operand, otherwise the scalar value";
   let arguments = (ins Sdx_Tensor:$arg, Sdx_Tensor:$value, StrArrayAttr:$low);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$arg `with` $value `low` $low attr-dict `:` functional-type(operands, $result)";
@@ -115,9 +126,9 @@ def Sdx_Pad : Sdx_Op<"pad"> {
 def Sdx_Window : Sdx_Op<"window"> {
   let summary = "result[.., o, .., k] = arg[.., o * stride + k * dilation, ..] along an axis";
   let description = [{
-    The dimension `axis` becomes the places of the window; a new last dimension has the offsets in it. A convolution is a
-    window per spatial axis and a contraction over the offsets, a pooling a reduction over them. All of it is inside: what
-    lies around the operand is padded before.
+    The dimension `axis` becomes the positions of the window, and a new last dimension the offsets within it. A
+    convolution is a window for each spatial axis, followed by a contraction over the offsets; for a pooling, a
+    reduction over them follows. All windows are inside the operand, which is padded before if necessary.
   }];
   let arguments = (ins Sdx_Tensor:$arg, I64Attr:$axis, StrAttr:$size, I64Attr:$stride, I64Attr:$dilation);
   let results = (outs Sdx_Tensor:$result);
@@ -126,23 +137,23 @@ def Sdx_Window : Sdx_Op<"window"> {
   }];
 }
 def Sdx_Concat : Sdx_Op<"concat"> {
-  let summary = "The operands one after the other along an axis";
+  let summary = "Concatenates the operands along an axis";
   let arguments = (ins Variadic<Sdx_Tensor>:$args, I64Attr:$axis);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "`(` $args `)` `axis` $axis attr-dict `:` functional-type($args, $result)";
 }
 def Sdx_Append : Sdx_Op<"append"> {
-  let summary = "A state and what it grows by, one after the other along an axis";
+  let summary = "Appends new positions to a state along an axis";
   let description = [{
-    The value of the concat. The past is an argument of the function that nothing else uses, the result is returned: a
-    call may keep both in one memory, where only the new positions are written.
+    The value is that of a concat. The past is an argument of the function with no other use, and the result is an
+    output: a call may keep both in the same memory and write the new positions only.
   }];
   let arguments = (ins Sdx_Tensor:$past, Sdx_Tensor:$added, I64Attr:$axis);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$past `,` $added `axis` $axis attr-dict `:` functional-type(operands, $result)";
 }
 def Sdx_Reshape : Sdx_Op<"reshape"> {
-  let summary = "The same elements in row-major order under other dimensions";
+  let summary = "The same elements, in row-major order, with other dimensions";
   let arguments = (ins Sdx_Tensor:$arg);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$arg attr-dict `:` type($arg) `->` type($result)";
@@ -166,28 +177,28 @@ def Sdx_Iota : Sdx_Op<"iota"> {
   let assemblyFormat = "`axis` $axis attr-dict `:` type($result)";
 }
 def Sdx_Bind : Op<Sdx_Dialect, "bind", [RustVerified]> {
-  let summary = "Gives a data-dependent symbol the value of a scalar; result: the operand";
+  let summary = "Binds a data-dependent symbol to the only element of the operand; the result is the operand";
   let description = [{Not pure: types that mention the symbol depend on it.}];
   let arguments = (ins StrAttr:$symbol, Sdx_Tensor:$arg);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$symbol `=` $arg attr-dict `:` type($arg) `->` type($result)";
 }
 def Sdx_Place : Op<Sdx_Dialect, "place", [Pure, RustVerified]> {
-  let summary = "The operand, of which each rank along an axis of the mesh is to have some units, or all";
+  let summary = "Returns the operand; declares how to distribute it over the ranks along an axis of the mesh";
   let description = [{
-    `split` ["1", "2", "32"]: dimension 1 is 2 runs of units of 32 elements, of which a rank has the same of each run; empty
-    where every rank is to have all. The stage `shard` obeys, and leaves none.
+    `split` ["1", "2", "32"]: dimension 1 is 2 runs of units of 32 elements, and a rank is to hold the same units of
+    each run. If it is empty, every rank is to hold all. The pass `shard` implements placements and removes them.
   }];
   let arguments = (ins Sdx_Tensor:$arg, I64Attr:$mesh, StrArrayAttr:$split);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$arg `on` $mesh `split` $split attr-dict `:` type($arg) `->` type($result)";
 }
 def Sdx_Host : Op<Sdx_Dialect, "host", [RustVerified]> {
-  let summary = "Result `number` of what Rust code of the runtime computes, or of the functions that it calls";
+  let summary = "Result `number` of a host operation: runtime code, calls of functions, or an exchange between ranks";
   let description = [{
-    Nodes of one `group` have the same operation and operands, which runs once for them all. `binds` ["1 n"]: the symbol
-    n gets the size of dimension 1 of this result; types that mention it depend on it, so the operation is not pure.
-    `bodies` are functions with `sdx.internal`: If has the branches, Loop its body.
+    Nodes of the same `group` have the same operation and operands; it runs once for all of them. `binds` ["1 n"] binds
+    the symbol n to the size of dimension 1 of this result; types that mention it depend on it, so the operation is not
+    pure. `bodies` are functions with `sdx.internal`: the branches of If, or the body of Loop.
   }];
   let arguments = (ins StrAttr:$op, Variadic<Sdx_Tensor>:$args, I64Attr:$number, I64Attr:$group, StrArrayAttr:$binds,
                        StrArrayAttr:$bodies);
