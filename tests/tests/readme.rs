@@ -1,9 +1,10 @@
-//! README, "Adding to it"  =>  the steps taken literally in a copy of the project, and their tests run there
+//! docs/adding.md  =>  its steps taken literally in a copy of the project, and the tests run there
 //!
 //! A block's info string says what to do with it: `create=FILE`, `append=FILE`, `insert=FILE,after=LINE` or
 //! `insert=FILE,before=LINE` (the line that contains the text). The default suite shows that the steps fit; `cargo xtask test
 //! --suite readme` builds and tests what they make.
 
+use sardonyx_tests::prepared::workspace;
 use std::path::Path;
 use std::process::Command;
 
@@ -15,9 +16,9 @@ struct Block {
     body: String,
 }
 
-fn blocks(readme: &str) -> Vec<Block> {
+fn blocks(page: &str) -> Vec<Block> {
     let mut out = vec![];
-    let mut lines = readme.lines();
+    let mut lines = page.lines();
     while let Some(line) = lines.next() {
         let Some((_, info)) = line.strip_prefix("```").and_then(|l| l.split_once(',')) else { continue };
         let (action, rest) = info.split_once('=').expect("an action and a file");
@@ -97,19 +98,19 @@ fn copy_project(from: &Path, to: &Path) {
 
 /// A copy of the project in which all steps were taken.
 fn stepped() -> tempfile::TempDir {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the project");
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let blocks = blocks(&readme);
+    let root = workspace();
+    let page = std::fs::read_to_string(root.join("docs/adding.md")).unwrap();
+    let blocks = blocks(&page);
     assert!(blocks.len() >= 7, "the page has lost its steps: {} blocks", blocks.len());
     let copy = tempfile::tempdir().unwrap();
-    copy_project(root, copy.path());
+    copy_project(&root, copy.path());
     blocks.iter().for_each(|b| apply(copy.path(), b));
     copy
 }
 
 /// Every file and line that the steps name is there, and what they leave is text that the compiler's parser takes.
 #[test]
-fn the_steps_of_the_readme_fit_the_project() {
+fn the_steps_of_the_page_fit_the_project() {
     let copy = stepped();
     for file in
         ["cancel_negations.rs", "onnx_to_sdx/table.rs", "lib.rs", "registry.rs"].map(|f| format!("passes/src/{f}"))
@@ -127,7 +128,7 @@ fn the_steps_of_the_readme_fit_the_project() {
 
 #[test]
 #[ignore = "builds the compiler anew: cargo xtask test --suite readme"]
-fn the_steps_of_the_readme_work_as_written() {
+fn the_steps_of_the_page_work_as_written() {
     let copy = stepped();
     // What runs a handful of small files is not worth optimising.
     let manifest = copy.path().join("Cargo.toml");
@@ -148,19 +149,25 @@ fn the_steps_of_the_readme_work_as_written() {
             Command::new("cp").arg(how).arg(&from).arg(target.join("debug")).status().expect("cp is there");
         }
     }
-    let test = |args: &[&str]| {
+    // Models, of which the table of launches tells.
+    std::os::unix::fs::symlink(workspace().join("testdata"), copy.path().join("testdata")).unwrap();
+    let cargo = |args: &[&str]| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(copy.path()).env("CARGO_TARGET_DIR", &target).arg("test").args(args);
+        cargo.current_dir(copy.path()).env("CARGO_TARGET_DIR", &target).args(args);
         let run = cargo.output().expect("cargo is there");
         let text = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
         (run.status.success(), text)
     };
-    let (filecheck, table) = (
-        test(&["-p", "sardonyx-tests", "--test", "filecheck"]),
-        test(&["-p", "sardonyx-passes", "--lib", "onnx_to_sdx::table"]),
-    );
+    let filecheck = cargo(&["test", "-p", "sardonyx-tests", "--test", "filecheck", "--test", "filecheck_coverage"]);
+    let units = cargo(&["test", "-p", "sardonyx-passes", "--lib"]);
+    let stale = cargo(&["run", "-p", "xtask", "--", "docs", "--check"]);
+    let pages =
+        [&["run", "-p", "xtask", "--", "docs"][..], &["run", "-p", "xtask", "--", "docs", "--check"]].map(cargo);
+    let operators = std::fs::read_to_string(copy.path().join("compiler/OPERATORS.md")).unwrap();
     let _ = std::fs::remove_dir_all(&target);
     let passed = |test: &str| filecheck.1.lines().any(|l| l.contains(test) && l.ends_with("ok"));
     assert!(filecheck.0 && passed("scaled_tanh") && passed("cancel_negations"), "{}", filecheck.1);
-    assert!(table.0 && table.1.contains("rows_are_sorted_and_unique ... ok"), "{}", table.1);
+    assert!(units.0 && units.1.contains("table::tests::rows_are_sorted_and_unique ... ok"), "{}", units.1);
+    assert!(!stale.0 && stale.1.contains("OPERATORS.md"), "{}", stale.1);
+    assert!(pages.iter().all(|page| page.0) && operators.contains("ScaledTanh"), "{pages:?}");
 }

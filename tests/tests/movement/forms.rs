@@ -1,4 +1,4 @@
-//! README's table of launches  =>  the forms in which exporters write one net are as many launches and words per layer
+//! docs/benchmarks.md, its table of launches  =>  the forms in which exporters write one net are as many launches and words per layer
 //!
 //! That the table is what the compiler does today, another test checks.
 
@@ -17,8 +17,8 @@ const WORDS_APART: f64 = 0.01;
 
 /// Launches and words per layer of every model whose name begins so.
 fn rows(net: &str) -> Vec<(String, i64, i64)> {
-    let page = std::fs::read_to_string(workspace().join("README.md")).expect("README.md can be read");
-    let begin = page.find("<!-- launches: ").expect("README has the table");
+    let page = std::fs::read_to_string(workspace().join("docs/benchmarks.md")).expect("the page can be read");
+    let begin = page.find("<!-- launches: ").expect("the page has the table");
     let row = |line: &str| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let number = |i: usize| cells.get(i).and_then(|c| c.parse().ok());

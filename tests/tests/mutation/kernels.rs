@@ -87,7 +87,7 @@ pub fn subjects() -> Vec<Subject> {
         subject("columns", columns(), &[&[("m", 45), ("n", 70)]], 2e-5),
         subject("sum", sum(), &[&[("n", 3000)], &[("n", 3001)], &[("n", 2002)], &[("n", 1200), ("offset", 8)]], 2e-4),
         subject("gemm-f32", gemm(DType::F32), &gemm_sizes, 4e-5),
-        subject("gemm-bf16", gemm(DType::BF16), &gemm_sizes, 4e-3),
+        subject("gemm-bf16", gemm(DType::BF16), FEW_BLOCKS, 4e-3),
         subject("gemm-f16", gemm(DType::F16), FEW_BLOCKS, 1e-3),
         subject("gemm-constant", full("128", "96"), &[&[("m", 70)], &[("m", 5)], &[("m", 600)]], 6e-5),
         subject("gemm-bytes", bytes("70", "134"), &[&[("m", 40)], &[("m", 7)], &[("m", 300)]], 0.0),

@@ -1,6 +1,6 @@
-//! `cargo xtask bench`  =>  README's table of speed: our time beside ONNX Runtime's and OpenVINO's, measured in turn
+//! `cargo xtask bench`  =>  table of speed in docs/benchmarks.md: our time beside ONNX Runtime's and OpenVINO's, measured in turn
 
-use crate::context::{Context, Failure, Result, output, run, write};
+use crate::context::{Context, Failure, Result, output, run};
 use crate::{models, serving, setup, tables};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -76,9 +76,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     if !args.is_empty() {
         return Ok(());
     }
-    let path = context.root.join("README.md");
-    let page = tables::filled(&tables::text(&path)?, "speed", &(heading() + &lines.join("\n") + "\n"))?;
-    write(&path, |out| std::io::Write::write_all(out, page.as_bytes()))
+    tables::fill(context, "speed", &(heading() + &lines.join("\n") + "\n"))
 }
 
 /// `cargo xtask bench sparsity`: compares, over a grid, which of a dense and a sparse product is chosen with which is

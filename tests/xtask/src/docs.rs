@@ -1,4 +1,4 @@
-//! sardonyx.proto, dialects/td, operators, models  =>  messages.rs, dialects/docs/*.md, OPERATORS.md, README's launches
+//! sardonyx.proto, dialects/td, operators, models  =>  messages.rs, dialects/docs/*.md, OPERATORS.md, table of launches
 
 use crate::context::{Context, Failure, PROGRAMS_ARE_BUILT, Result};
 use crate::{messages, tables};
@@ -71,8 +71,8 @@ fn pages(context: &Context) -> Result<Vec<(PathBuf, String)>> {
                 * a number of keys that attention is to look at (`nonpad_kv_seqlen`, lengths in place of a mask) may be larger than that of the keys: \
                 none is hidden.\n\n";
     pages.push((PathBuf::from("compiler/OPERATORS.md"), format!("{head}{table}")));
-    let readme = tables::readme_with_launches(context, &mut sardonyx(context, "explain"))?;
-    pages.push((PathBuf::from("README.md"), readme));
+    let page = tables::page_with_launches(context, &mut sardonyx(context, "explain"))?;
+    pages.push((PathBuf::from(tables::PAGE), page));
     Ok(pages)
 }
 

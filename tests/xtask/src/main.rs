@@ -35,13 +35,13 @@ static COMMANDS: &[Command] = &[
     Command {
         name: "accuracy",
         args: "",
-        about: "measure errors against the interpreter, ours and ONNX Runtime's, and write README's table",
+        about: "measure errors against the interpreter, ours and ONNX Runtime's, and write the table of docs/benchmarks.md",
         run: tables::accuracy,
     },
     Command {
         name: "bench",
         args: "[serving | sparsity] [LABEL…]",
-        about: "measure beside ONNX Runtime and OpenVINO in turns, or servers over them (and write README's table), or dense beside sparse products",
+        about: "measure beside ONNX Runtime and OpenVINO in turns, or servers over them (and write the table of docs/benchmarks.md), or dense beside sparse products",
         run: bench::command,
     },
     Command {
@@ -59,7 +59,7 @@ static COMMANDS: &[Command] = &[
     Command {
         name: "docs",
         args: "[--check]",
-        about: "write what is generated: messages of artifacts, dialect reference, operator table, README's launches",
+        about: "write what is generated: messages of artifacts, dialect reference, operator table, table of launches",
         run: docs::command,
     },
     Command {

@@ -1,7 +1,7 @@
-//! `cargo xtask bench serving`  =>  README's table of serving: texts per second within a latency bound
+//! `cargo xtask bench serving`  =>  table of serving in docs/benchmarks.md: texts per second within a latency bound
 
 use crate::bench::{environment, machine};
-use crate::context::{Context, Failure, Result, create_dir, output, run, write};
+use crate::context::{Context, Failure, Result, create_dir, output, run};
 use crate::load::{Load, Seeded};
 use crate::{fetch, models, setup, tables};
 use serde_json::{Value, json};
@@ -156,9 +156,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     if !args.is_empty() {
         return Ok(());
     }
-    let path = context.root.join("README.md");
-    let page = tables::filled(&tables::text(&path)?, "serving", &(heading() + &lines.join("\n") + "\n"))?;
-    write(&path, |out| std::io::Write::write_all(out, page.as_bytes()))
+    tables::fill(context, "serving", &(heading() + &lines.join("\n") + "\n"))
 }
 
 fn measure(context: &Context, python: &Path, row: &Row) -> Result<Vec<String>> {

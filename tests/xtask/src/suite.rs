@@ -108,7 +108,7 @@ static SUITES: &[Suite] = &[
     },
     Suite {
         name: "readme",
-        about: "README's steps to an operator and a pass, taken in a copy of the project, which is built and tested",
+        about: "the steps of docs/adding.md to an operator and a pass, taken in a copy of the project, which is built and tested",
         prepare: |_| Ok(()),
         cargo: &["test", "-p", "sardonyx-tests", "--test", "readme", "--", "--ignored", "--nocapture"],
     },

@@ -1,4 +1,4 @@
-//! models  =>  README's tables of launches and of errors, between `<!-- NAME: … -->` and `<!-- end of NAME -->`
+//! models  =>  tables of docs/benchmarks.md of launches and of errors, between `<!-- NAME: … -->` and `<!-- end of NAME -->`
 
 use crate::context::{Context, Failure, Result, create_dir, read, run, write};
 use crate::models;
@@ -28,7 +28,7 @@ static MEASURED: &[&str] = &[
     "skel_vit_small_rand_ts17",
 ];
 
-/// `cargo xtask accuracy`: measures with a release build, and writes README's table of errors.
+/// `cargo xtask accuracy`: measures with a release build, and writes the table of errors.
 pub fn accuracy(context: &Context, args: &[String]) -> Result<()> {
     if !args.is_empty() {
         return Err(Failure::user("usage: cargo xtask accuracy"));
@@ -44,8 +44,16 @@ pub fn accuracy(context: &Context, args: &[String]) -> Result<()> {
         println!("accuracy: {name}: {ours:.1e}, ONNX Runtime {theirs:.1e}");
         table += &format!("| {name} | {ours:.1e} | {theirs:.1e} |\n");
     }
-    let path = context.root.join("README.md");
-    let page = filled(&text(&path)?, "accuracy", &table)?;
+    fill(context, "accuracy", &table)
+}
+
+/// The page with measured tables.
+pub const PAGE: &str = "docs/benchmarks.md";
+
+/// Writes a section of the page.
+pub fn fill(context: &Context, section: &str, body: &str) -> Result<()> {
+    let path = context.root.join(PAGE);
+    let page = filled(&text(&path)?, section, body)?;
     write(&path, |out| std::io::Write::write_all(out, page.as_bytes()))
 }
 
@@ -64,8 +72,8 @@ fn errors(report: &Value) -> Option<(f64, f64)> {
     Some((ours, theirs))
 }
 
-/// Returns README with an updated table of launches. `explain` runs `sardonyx explain` with further arguments.
-pub fn readme_with_launches(context: &Context, explain: &mut Command) -> Result<String> {
+/// Returns the page with an updated table of launches. `explain` runs `sardonyx explain` with further arguments.
+pub fn page_with_launches(context: &Context, explain: &mut Command) -> Result<String> {
     let names: Vec<String> = models::names(context)?.into_iter().filter(|n| counted(n).is_some()).collect();
     for name in &names {
         explain.arg(graph_alone(context, name)?);
@@ -82,7 +90,7 @@ pub fn readme_with_launches(context: &Context, explain: &mut Command) -> Result<
     rows.sort();
     let head = "| model | launches per layer | words per layer | launches in all | before + layers + after |\n|---|--:|--:|--:|---|\n";
     let table: String = rows.into_iter().map(|(_, row)| row).collect();
-    filled(&text(&context.root.join("README.md"))?, "launches", &format!("{head}{table}"))
+    filled(&text(&context.root.join(PAGE))?, "launches", &format!("{head}{table}"))
 }
 
 fn counted(name: &str) -> Option<usize> {
@@ -114,7 +122,7 @@ fn graph_alone(context: &Context, name: &str) -> Result<PathBuf> {
 /// Returns the page with `body` between the section's two comments.
 pub fn filled(page: &str, section: &str, body: &str) -> Result<String> {
     let wrong =
-        || Failure::user(format!("README.md has no section between comments `{section}: …` and `end of {section}`"));
+        || Failure::user(format!("{PAGE} has no section between comments `{section}: …` and `end of {section}`"));
     let begin = page.find(&format!("<!-- {section}: ")).ok_or_else(wrong)?;
     let begin = begin + page[begin..].find("-->\n").ok_or_else(wrong)? + "-->\n".len();
     let end = begin + page[begin..].find(&format!("<!-- end of {section} -->")).ok_or_else(wrong)?;

@@ -10,11 +10,12 @@ pub struct Manifest {
     /// Compiler name and version.
     #[prost(string, tag = "3")]
     pub producer: ::prost::alloc::string::String,
-    /// Architecture of the CPU code, `x86_64`; empty where there is none.
+    /// Architecture of the CPU code, `x86_64`; empty if there is none.
     #[prost(string, tag = "4")]
     pub arch: ::prost::alloc::string::String,
-    /// Variants that kernels have code for, best last: `v3`, `v4`, `v4vnni`, `v4bf16`, `v4amx`. Kernel `k0` is exported as
-    /// `k0_v3`, `k0_v4` and so on; a kernel without code of its own for a variant runs that of the best variant before it.
+    /// Variants of the instruction set for which there is code, the best last: `v3`, `v4`, `v4vnni`, `v4bf16`, `v4amx`.
+    /// Kernel `k0` is exported as `k0_v3`, `k0_v4` and so on; a kernel without code for a variant uses the code of the
+    /// best variant before it.
     #[prost(string, repeated, tag = "5")]
     pub variants: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "6")]
@@ -22,22 +23,24 @@ pub struct Manifest {
     /// The passes that were run, as a pipeline string.
     #[prost(string, tag = "7")]
     pub pipeline: ::prost::alloc::string::String,
-    /// Every other entry of the archive.
+    /// All other entries of the archive.
     #[prost(message, repeated, tag = "8")]
     pub files: ::prost::alloc::vec::Vec<File>,
     /// BLAKE3 of the model file, hexadecimal.
     #[prost(string, tag = "9")]
     pub model_hash: ::prost::alloc::string::String,
-    /// Names of the model that turned out to be an expression of the symbols.
+    /// Dimension names of the model that equal expressions of the symbols.
     #[prost(message, repeated, tag = "10")]
     pub derived: ::prost::alloc::vec::Vec<Derived>,
-    /// Precision of the factors of contractions, where it is less than the model's: `bf16`.
+    /// How precision and weights differ from the model's, for information: `bf16`, `int4 group=32`. Empty if they do not.
     #[prost(string, tag = "11")]
     pub precision: ::prost::alloc::string::String,
-    /// The ranks that run the plan together, as a grid: the last axis is the one along which neighbours are. Empty for one.
+    /// The grid of the ranks that run the plan together; rank numbers vary fastest along the last axis. Empty for a single
+    /// rank.
     #[prost(message, repeated, tag = "12")]
     pub mesh: ::prost::alloc::vec::Vec<MeshAxis>,
-    /// What a reader must know beyond the version, which refuses what it does not: `mesh`.
+    /// Features that a reader must support: `mesh` for several ranks, `overlap` for collectives in two steps. A reader
+    /// refuses an artifact with a feature that it does not know.
     #[prost(string, repeated, tag = "13")]
     pub needs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -45,10 +48,10 @@ pub struct Manifest {
 pub struct MeshAxis {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Ranks along the axis.
+    /// Number of ranks along the axis.
     #[prost(uint32, tag = "2")]
     pub size: u32,
-    /// The symbol, of the kind rank, for the coordinate along it.
+    /// The symbol, of kind rank, of the coordinate along the axis.
     #[prost(string, tag = "3")]
     pub symbol: ::prost::alloc::string::String,
 }
@@ -58,7 +61,7 @@ pub struct File {
     pub name: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// 32 bytes of BLAKE3.
+    /// BLAKE3, 32 bytes.
     #[prost(bytes = "vec", tag = "3")]
     pub blake3: ::prost::alloc::vec::Vec<u8>,
 }
@@ -68,14 +71,14 @@ pub struct Symbol {
     pub name: ::prost::alloc::string::String,
     #[prost(enumeration = "SymbolKind", tag = "2")]
     pub kind: i32,
-    /// Inclusive bounds; `hi` is absent where the symbol is unbounded.
+    /// Inclusive bounds; `hi` is absent if the symbol has no upper bound.
     #[prost(int64, tag = "3")]
     pub lo: i64,
     #[prost(int64, optional, tag = "4")]
     pub hi: ::core::option::Option<i64>,
 }
-/// A dimension name of the model that is no symbol of its own, because a node needs it to equal an expression. The
-/// expressions of the file do not use it; users may. A call must keep its range.
+/// A dimension name of the model that is not a symbol, because a node requires it to equal an expression of symbols. No
+/// expression of the file uses it, but users may refer to it, and a call must respect its range.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Derived {
     #[prost(string, tag = "1")]
@@ -83,12 +86,12 @@ pub struct Derived {
     /// An expression over the symbols.
     #[prost(string, tag = "2")]
     pub equals: ::prost::alloc::string::String,
-    /// Inclusive bounds; `hi` is absent where there is none.
+    /// Inclusive bounds; `hi` is absent if there is no upper bound.
     #[prost(int64, tag = "3")]
     pub lo: i64,
     #[prost(int64, optional, tag = "4")]
     pub hi: ::core::option::Option<i64>,
-    /// The ONNX node that needs it.
+    /// The ONNX node that requires it.
     #[prost(string, tag = "5")]
     pub why: ::prost::alloc::string::String,
 }
@@ -117,25 +120,26 @@ pub struct Entry {
     /// Bytes of the arena, an expression.
     #[prost(string, tag = "6")]
     pub arena_bytes: ::prost::alloc::string::String,
-    /// Facts that the compiler assumed and that a call must satisfy.
+    /// Equalities that the compiler assumed and that a call must satisfy.
     #[prost(message, repeated, tag = "7")]
     pub checks: ::prost::alloc::vec::Vec<Check>,
     #[prost(message, repeated, tag = "8")]
     pub states: ::prost::alloc::vec::Vec<State>,
-    /// Only `Host` steps of other entry points call it.
+    /// Whether it is called by `Host` steps of other entry points only.
     #[prost(bool, tag = "9")]
     pub internal: bool,
-    /// Name of the entry point that this one is with some dimensions fixed: a call of that one may run this one where its
-    /// inputs have these dimensions. Both have the same ports in the same order. Empty where it specializes none.
+    /// Name of the entry point that this one specializes by fixing some dimensions: a call of that one may run this one if
+    /// its inputs have these dimensions. Both have the same ports in the same order. Empty if it specializes none.
     #[prost(string, tag = "10")]
     pub specializes: ::prost::alloc::string::String,
 }
 /// An output that is an input with more positions at the end of one axis: a key or value cache.
 ///
-/// In memory, the axis of either has as many positions as its capacity symbol says; the buffer's size and the kernels use
-/// that, while the port's dimensions count the filled positions. A call may give both the same memory (and so the same
-/// capacity): then only the new positions are written. A launch that carries the old positions over begins behind those
-/// that are kept; one that does nothing else is left out. In any other call the capacities are the ports' own dimensions.
+/// In memory, the extent of the axis is a capacity symbol, for the input and for the output. Buffer sizes and kernels
+/// use it, while the dimensions of the ports count the filled positions. A call may pass the same memory for both (and
+/// so the same capacity); then only the new positions are written: a launch that also carries the old positions over
+/// begins after those that are kept, and a launch that only carries them over is skipped. In all other calls, the
+/// capacities are the dimensions of the ports.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct State {
     /// Index into `Entry.inputs`.
@@ -146,22 +150,23 @@ pub struct State {
     pub output: u32,
     #[prost(uint32, tag = "3")]
     pub axis: u32,
-    /// Symbols of the kind capacity; states whose dimensions agree may share them.
+    /// Symbols of kind capacity; states with equal dimensions may share them.
     #[prost(string, tag = "4")]
     pub input_capacity: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub output_capacity: ::prost::alloc::string::String,
-    /// A symbol of the kind kept: as many positions as the input has where both are one memory, else 0. A launch that reads
-    /// the input and writes the output reads and writes only the positions behind them. Empty where there is no such launch.
+    /// A symbol of kind kept: the number of positions of the input if both are the same memory, otherwise 0. A launch that
+    /// reads the input and writes the output accesses only the positions after these. Empty if there is no such launch.
     #[prost(string, tag = "6")]
     pub kept: ::prost::alloc::string::String,
-    /// What a rank has of both, by one cut after the other; empty where each has all. The ports' dimensions are those of all
-    /// ranks together: callers give and get whole tensors.
+    /// The part that a rank holds of both, as cuts that are applied in order; empty if every rank holds all. The ports
+    /// have the dimensions of the whole tensors, which callers pass and receive.
     #[prost(message, repeated, tag = "7")]
     pub units: ::prost::alloc::vec::Vec<Units>,
 }
-/// Of each of `outer` runs of `count` units, each of `unit` elements along a dimension, a rank has those that are its own by
-/// its coordinate: as many as every other rank, but the last ranks may have fewer or none.
+/// A cut along a dimension that consists of `outer` runs of `count` units of `unit` elements each. Of each run, a rank
+/// holds the units that its coordinate selects: equally many on all ranks, except that the last ranks may hold fewer or
+/// none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Units {
     /// Index into `Manifest.mesh`.
@@ -176,19 +181,20 @@ pub struct Units {
     #[prost(uint64, tag = "5")]
     pub unit: u64,
 }
-/// `left == right`. `max(a, b) == b` says `a <= b`.
+/// `left == right`. `max(a, b) == b` means `a <= b`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Check {
     #[prost(string, tag = "1")]
     pub left: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub right: ::prost::alloc::string::String,
-    /// The ONNX node that needs it.
+    /// The ONNX node that requires it.
     #[prost(string, tag = "3")]
     pub why: ::prost::alloc::string::String,
 }
-/// A named input or output. An input dimension that is one bare symbol binds it (the first such input does; later ones
-/// must agree). A symbol without such a dimension is solved for where an expression has no other unknown.
+/// A named input or output. An input dimension that is a bare symbol binds it; the first such dimension counts, and all
+/// others must agree. A symbol without such a dimension is solved for in an expression that is linear in it and contains
+/// no other unknown symbol.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Port {
     #[prost(string, tag = "1")]
@@ -201,7 +207,7 @@ pub struct Port {
     /// Index into `Entry.buffers`.
     #[prost(uint32, tag = "4")]
     pub buffer: u32,
-    /// Its structure where it is no tensor: `sequence(tensor)`, `optional(tensor)`; else empty.
+    /// Its structure if it is not a tensor: `sequence(tensor)`, `optional(tensor)`, `map(tensor)`; otherwise empty.
     #[prost(string, tag = "5")]
     pub kind: ::prost::alloc::string::String,
 }
@@ -229,7 +235,7 @@ pub mod buffer {
         /// Byte offset in the arena, an expression; a multiple of 64.
         #[prost(string, tag = "5")]
         Arena(::prost::alloc::string::String),
-        /// A result of a `Host` step, which makes its memory.
+        /// A result of a `Host` step, which allocates its memory.
         #[prost(message, tag = "6")]
         Value(super::Value),
     }
@@ -271,13 +277,14 @@ pub struct Launch {
     /// Values of the kernel's integer parameters, expressions.
     #[prost(string, repeated, tag = "3")]
     pub params: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Number of independent work items, an expression; the kernel is called on sub-ranges of `0..grid` from several threads.
+    /// Number of independent work items, an expression; on a CPU, several threads call the kernel, each on sub-ranges of
+    /// `0..grid`.
     #[prost(string, tag = "4")]
     pub grid: ::prost::alloc::string::String,
     /// Names of the ONNX nodes that it computes.
     #[prost(string, repeated, tag = "5")]
     pub origins: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The state whose input it copies to the state's output, an index into `Entry.states`; the launch reads and writes
+    /// Index into `Entry.states` of the state whose input it copies to the state's output; the launch reads and writes
     /// nothing else.
     #[prost(uint32, optional, tag = "6")]
     pub carries: ::core::option::Option<u32>,
@@ -290,7 +297,7 @@ pub struct Copy {
     #[prost(uint32, tag = "2")]
     pub to: u32,
 }
-/// Gives a data symbol the value of the first i64 of a buffer.
+/// Binds a symbol of kind data to the first i64 of a buffer.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Bind {
     #[prost(string, tag = "1")]
@@ -298,7 +305,8 @@ pub struct Bind {
     #[prost(uint32, tag = "2")]
     pub buffer: u32,
 }
-/// Code of the runtime computes values, or calls other entry points. The steps after it know the symbols that it binds.
+/// Runs code of the runtime, calls other entry points, or exchanges values between ranks. Later steps may use the
+/// symbols that it binds.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Host {
     /// The operation with its attributes: `Unique axis=0 sorted=1`.
@@ -309,14 +317,14 @@ pub struct Host {
     /// The results that some step reads.
     #[prost(message, repeated, tag = "3")]
     pub results: ::prost::alloc::vec::Vec<HostResult>,
-    /// Indices into `Plan.entries`, of internal ones behind this one: their inputs are the operands in their order.
+    /// Indices into `Plan.entries` of internal entry points after this one; the operation passes its operands to them.
     #[prost(uint32, repeated, tag = "4")]
     pub bodies: ::prost::alloc::vec::Vec<u32>,
     /// Names of the ONNX nodes that it computes.
     #[prost(string, repeated, tag = "5")]
     pub origins: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// A buffer as the tensor that it holds.
+/// A buffer, with the type and dimensions of the tensor that it holds.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Operand {
     /// Index into `Entry.buffers`.
@@ -330,16 +338,16 @@ pub struct Operand {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostResult {
-    /// Number of the result among those of the operation.
+    /// Index among the results of the operation.
     #[prost(uint32, tag = "1")]
     pub index: u32,
-    /// The place of its buffer is a `Value`.
+    /// Its buffer is a `Value`, except that the result of an exchange between ranks is in the arena or an output.
     #[prost(message, optional, tag = "2")]
     pub value: ::core::option::Option<Operand>,
     #[prost(message, repeated, tag = "3")]
     pub binds: ::prost::alloc::vec::Vec<Binding>,
 }
-/// Gives a data symbol the size of a dimension.
+/// Binds a symbol of kind data to the size of a dimension.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Binding {
     #[prost(uint32, tag = "1")]
@@ -359,13 +367,14 @@ pub struct Constant {
     pub offset: u64,
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    /// Layout and encoding by their names, as types of containers say them: `row_major`, `order<1, 0>`, `panels32`.
+    /// Names of layout and encoding, as in `!flow.container`: `row_major`, `order<1, 0>`, `panels32`.
     #[prost(string, tag = "5")]
     pub layout: ::prost::alloc::string::String,
-    /// What each rank of the mesh has of it, where they differ; offset and bytes are 0 then.
+    /// The part that each rank of the mesh holds, in rank order, if they differ; offset and bytes are 0 then.
     #[prost(message, repeated, tag = "6")]
     pub parts: ::prost::alloc::vec::Vec<Part>,
-    /// BLAKE3 of it, hexadecimal, where there are several ranks: each reads and checks only what it has.
+    /// BLAKE3 of the constant, hexadecimal, if there are several ranks: each reads and checks only the constants that it
+    /// uses.
     #[prost(string, tag = "7")]
     pub blake3: ::prost::alloc::string::String,
 }
@@ -379,61 +388,61 @@ pub struct Part {
     #[prost(string, tag = "3")]
     pub blake3: ::prost::alloc::string::String,
 }
-/// Expressions of a kernel are over its own symbols: its parameters `p0`, `p1`, …, the bytes of its buffers `b0`, `b1`, …
-/// and the number of work items, `grid`.
+/// Expressions of a kernel are over symbols of its own: its parameters `p0`, `p1`, …, the sizes of its buffers in bytes
+/// `b0`, `b1`, …, and the number of work items `grid`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Kernel {
-    /// Symbol in `cpu/x86_64.so`, without the suffix of the variant.
+    /// Symbol in `cpu/x86_64.so`, without the suffix of the variant, and name of the entry in PTX.
     #[prost(string, tag = "1")]
     pub symbol: ::prost::alloc::string::String,
-    /// Per buffer: whether the kernel writes it. A buffer that it writes it does not read.
+    /// For each buffer, whether the kernel writes it. It does not read the buffers that it writes.
     #[prost(bool, repeated, tag = "2")]
     pub writes: ::prost::alloc::vec::Vec<bool>,
-    /// Number of its parameters.
+    /// Number of parameters.
     #[prost(uint32, tag = "3")]
     pub params: u32,
-    /// Scratch bytes per thread, over the parameters.
+    /// Scratch bytes per thread, an expression over the parameters.
     #[prost(string, tag = "4")]
     pub scratch_bytes: ::prost::alloc::string::String,
-    /// Its family: `map`, `normalise`, `contract`, `attention`.
+    /// Its class: `map`, `normalise`, `contract`, `attention`, or `groups` (a contraction in groups with a scale each).
     #[prost(string, tag = "5")]
     pub class: ::prost::alloc::string::String,
-    /// What every launch with work must fulfil for the kernel to stay within its buffers: none of these is negative.
+    /// Expressions that must not be negative in any launch with work items, so that the kernel stays within its buffers.
     #[prost(string, repeated, tag = "20")]
     pub requires: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// As `requires`; where one is negative, indices are read from data for something without elements.
+    /// Like `requires`; if one is negative, indices are read from data for a dimension without elements.
     #[prost(string, repeated, tag = "21")]
     pub indexes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// How it is launched on GPUs: one for every `ptx/TARGET.ptx` of the artifact.
+    /// Launch parameters on GPUs, for each `ptx/TARGET.ptx` that this plan is for.
     #[prost(message, repeated, tag = "22")]
     pub targets: ::prost::alloc::vec::Vec<KernelTarget>,
-    /// Operations on floating-point numbers of a launch, over the parameters and the buffers; empty where they are not
+    /// Number of floating-point operations of a launch, over the parameters and the sizes of the buffers; empty if not
     /// counted.
     #[prost(string, tag = "23")]
     pub flops: ::prost::alloc::string::String,
-    /// Bytes that a launch reads and writes, each counted once.
+    /// Bytes that a launch reads and writes, each counted once; as `flops`.
     #[prost(string, tag = "24")]
     pub moved_bytes: ::prost::alloc::string::String,
 }
-/// A kernel as an entry of a PTX module, `.visible .entry SYMBOL(b0, …, p0, …, status)`: addresses of its buffers, values
-/// of its parameters, and the address of an i64 where it stores 1 when an index read from data was out of range (it then
-/// reads element 0 instead).
+/// A kernel as an entry of a PTX module, `.visible .entry SYMBOL(b0, …, p0, …, status)`: the addresses of its buffers,
+/// the values of its parameters, and the address of an i64 where it stores 1 if an index read from data was out of range
+/// (it then reads element 0 instead).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KernelTarget {
     /// `sm_80`
     #[prost(string, tag = "1")]
     pub target: ::prost::alloc::string::String,
-    /// Blocks of the one-dimensional grid, over the parameters; 0 is no launch.
+    /// Number of blocks of the one-dimensional grid, over the parameters; if it is 0, nothing is launched.
     #[prost(string, tag = "2")]
     pub grid: ::prost::alloc::string::String,
-    /// Threads of a block.
+    /// Number of threads of a block.
     #[prost(uint32, tag = "3")]
     pub block: u32,
-    /// Dynamic shared memory of a block, beside what the entry declares itself.
+    /// Dynamic shared memory of a block, in bytes, in addition to what the entry declares.
     #[prost(uint32, tag = "4")]
     pub shared_bytes: u32,
 }
-/// One call of the entry point `main` whose results are known. The runtime makes it when the artifact is loaded.
+/// A call of the entry point `main` with known results. The runtime makes it when the artifact is loaded.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SelfTest {
     #[prost(message, repeated, tag = "1")]
@@ -454,7 +463,7 @@ pub struct Canary {
     #[prost(bytes = "bytes", tag = "4")]
     pub data: ::prost::bytes::Bytes,
 }
-/// Floats pass where |actual - expected| <= atol + rtol * |expected|.
+/// Floats pass if |actual - expected| <= atol + rtol * |expected|.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExpectedOutput {
     #[prost(message, optional, tag = "1")]
@@ -463,22 +472,23 @@ pub struct ExpectedOutput {
     pub rtol: f64,
     #[prost(double, tag = "3")]
     pub atol: f64,
-    /// Where it is not 0, this decides alone: the length of actual - expected is at most so much of that of expected.
+    /// If it is not 0, it replaces the other two: the L2 norm of actual - expected is at most this fraction of that of
+    /// expected.
     #[prost(double, tag = "4")]
     pub relative: f64,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum SymbolKind {
-    /// Bound by the dimensions of the call's inputs.
+    /// Bound by the dimensions of a call's inputs.
     Input = 0,
-    /// Read from a buffer while the plan runs, by a `Bind` or a `Host` step.
+    /// Bound while the plan runs, by a `Bind` or a `Host` step.
     Data = 1,
-    /// Number of positions that the memory of a `State` has room for.
+    /// Capacity of the memory of a `State`, in positions.
     Capacity = 2,
-    /// Number of positions of a `State` that a call leaves where they are.
+    /// Number of positions of a `State` that a call leaves unchanged in memory.
     Kept = 3,
-    /// Coordinate of a rank along an axis of the mesh: 0 up to the size.
+    /// Coordinate of a rank along an axis of the mesh, from 0 to the size of the axis less 1.
     Rank = 4,
 }
 impl SymbolKind {
