@@ -182,7 +182,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn of(times: Times, rewrites: Rewrites) -> Report {
+    fn new(times: Times, rewrites: Rewrites) -> Report {
         Report { times, rewrites, ..Report::default() }
     }
 }
@@ -423,7 +423,7 @@ fn compile_prepared(
         Options { params: Params::new(params.clone()).prepared_by(prepare::values), ..request.options.clone() };
     let mut planned = match made.plans(module, Rewrites::new(options))? {
         Made::Plans(planned) => planned,
-        Made::Stopped(ir, rewrites) => return Ok(Report { stopped_at: Some(ir), ..Report::of(times, *rewrites) }),
+        Made::Stopped(ir, rewrites) => return Ok(Report { stopped_at: Some(ir), ..Report::new(times, *rewrites) }),
     };
     times.extend(canary.time.map(|time| ("self-test", time)));
     canary.keep_comparable(&planned, request);
@@ -431,7 +431,7 @@ fn compile_prepared(
         planned.iter().try_for_each(|made| refuse_host(&made.plan))?;
     }
     let movement = match (&levels, &request.movement) {
-        (Some(levels), Some(question)) => Some(Movement::of(levels, &planned[0].plan, question)?),
+        (Some(levels), Some(question)) => Some(Movement::compute(levels, &planned[0].plan, question)?),
         (None, _) | (_, None) => None,
     };
     show("codegen");
@@ -454,7 +454,7 @@ fn compile_prepared(
         layers,
         pruned,
         others: planned.into_iter().map(|made| (made.target, made.rewrites)).collect(),
-        ..Report::of(times, rewrites)
+        ..Report::new(times, rewrites)
     })
 }
 

@@ -50,7 +50,7 @@ pub struct Layers {
     pub times: usize,
 }
 
-/// Compiles up to the order of the launches, without using weight values. Errors: also those of `Movement::of`.
+/// Compiles up to the order of the launches, without using weight values. Errors: also those of `Movement::compute`.
 pub fn launches(model: &Path, dims: &BTreeMap<String, DimRange>, question: &Question) -> Result<Launches> {
     plan(model, dims, STAGE)
         .and_then(|planned| planned.launches(question))
@@ -69,9 +69,9 @@ impl Planned {
         plan(model, dims, STAGE_OF_MEMORY).map_err(|e| e.file(model.display().to_string()))
     }
 
-    /// The launches and their data movement. Errors: also those of `Movement::of`.
+    /// The launches and their data movement. Errors: also those of `Movement::compute`.
     pub fn launches(&self, question: &Question) -> Result<Launches> {
-        read(&self.plan, Movement::of(&self.levels, &self.plan, question)?)
+        read(&self.plan, Movement::compute(&self.levels, &self.plan, question)?)
     }
 }
 

@@ -90,10 +90,10 @@ pub fn program(module: &Module) -> Result<Program> {
 }
 
 impl Movement {
-    /// `plan` is the plan made from the program. Errors: those of `sizes` and of `FastMemory::of`.
-    pub fn of(levels: &Levels, plan: &Plan, question: &Question) -> Result<Movement> {
+    /// `plan` is the plan made from the program. Errors: those of `sizes` and of `FastMemory::from_spec`.
+    pub fn compute(levels: &Levels, plan: &Plan, question: &Question) -> Result<Movement> {
         let sizes = sizes(&levels.program, &question.at)?;
-        let memory = FastMemory::of(&question.device)?;
+        let memory = FastMemory::from_spec(&question.device)?;
         let before = operators(&levels.graph, &sizes)?;
         let mut after = launches(&levels.program, plan, &sizes, &memory)?;
         after.extend(copies(plan, &sizes)?);
@@ -127,7 +127,7 @@ fn operators(graph: &Graph, sizes: &Sizes) -> Result<Vec<Row>> {
         let node = graph.node(*last);
         Ok(Row {
             name: node.op.name().trim_start_matches("sdx.").to_string(),
-            kind: Kind::of_operator(graph, operator),
+            kind: Kind::from_operator(graph, operator),
             origins: node.origins.clone(),
             words: value(&formula.words, sizes)?,
             formula,
@@ -150,7 +150,7 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
         let FlowOp::Kernel(kernel) = &step.op else { continue };
         let lowered = lower(kernel)?;
         let symbol = symbols.get(&lowered.def).ok_or_else(|| Error::defect("a launch of what is not in the plan"))?;
-        let words = Words::of(kernel, &lo);
+        let words = Words::count(kernel, &lo);
         let formula = words.total();
         let numbers = |dims: &mut dyn Iterator<Item = &Dim>| dims.map(|d| value(d, sizes)).collect::<Result<Vec<_>>>();
         let once = numbers(&mut words.reads.iter().chain(&words.writes).map(|c| &c.words))?;
@@ -158,10 +158,10 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
         let total: i64 = once.iter().sum();
         let n_sums = kernel.body.iter().filter(|s| matches!(s.body, Body::Reduce { .. })).count() as i64;
         let products = n_sums * value(&product(kernel.extents()), sizes)?;
-        let products = (Kind::of(kernel) == Kind::Contraction).then(|| (products, summed_type(kernel)));
+        let products = (Kind::from_kernel(kernel) == Kind::Contraction).then(|| (products, summed_type(kernel)));
         rows.push(Row {
             name: symbol.to_string(),
-            kind: Kind::of(kernel),
+            kind: Kind::from_kernel(kernel),
             origins: step.origins.clone(),
             formula,
             words: total,

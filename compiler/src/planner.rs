@@ -100,7 +100,7 @@ pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, beside: 
     let noisy = |seed| Ok(run(false, Some(Noise::new(share, seed)))?.outcome.time_us);
     let mut noisy_us = (0..calls as u64).map(noisy).collect::<Result<Vec<f64>>>()?;
     noisy_us.sort_by(f64::total_cmp);
-    Ok(Simulated { run: run(beside.events, None)?, noisy_us, device, at: in_words(&sizes) })
+    Ok(Simulated { run: run(beside.events, None)?, noisy_us, device, at: format_sizes(&sizes) })
 }
 
 /// Bytes that each link carries in a call with this plan, in descending order. Errors: those of [`simulated`].
@@ -110,7 +110,7 @@ pub fn bytes_on_links(model: &Model, plan: &Candidate, wanted: &Wanted) -> Resul
 }
 
 /// Sizes as text: `at batch=8 seq=128`.
-pub fn in_words(sizes: &Sizes) -> String {
+pub fn format_sizes(sizes: &Sizes) -> String {
     let all: Vec<String> = sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
     if all.is_empty() { "fixed sizes".into() } else { format!("at {}", all.join(" ")) }
 }

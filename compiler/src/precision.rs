@@ -111,7 +111,7 @@ impl Reference {
         for inputs in calls {
             let given: Vec<(&str, Tensor)> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
             match self.session.run(&given) {
-                Ok(outputs) => return Ok(selftest::of(inputs, &outputs, options)),
+                Ok(outputs) => return Ok(selftest::from_call(inputs, &outputs, options)),
                 Err(e) => why = e.message,
             }
         }

@@ -83,7 +83,7 @@ pub fn inputs(graph: &Graph) -> Vec<Vec<(String, Tensor)>> {
 }
 
 /// A self-test of a call with these outputs.
-pub fn of(inputs: &[(String, Tensor)], outputs: &[(String, Tensor)], options: &Options) -> SelfTest {
+pub fn from_call(inputs: &[(String, Tensor)], outputs: &[(String, Tensor)], options: &Options) -> SelfTest {
     SelfTest {
         inputs: inputs.iter().map(|(name, t)| Canary::new(name, t)).collect(),
         outputs: outputs.iter().map(|(name, t)| expected(name, t, options)).collect(),
@@ -114,7 +114,7 @@ fn call(
     let outputs = interp::run(graph, params, &inputs);
     let outputs = outputs.map_err(|e| format!("the interpreter says: {}", e.message))?;
     too_large(inputs.iter().chain(&outputs).map(|(_, t)| t.bytes().len()).sum())?;
-    let mut test = of(&inputs, &outputs, options);
+    let mut test = from_call(&inputs, &outputs, options);
     if computes_halves(graph) {
         let floats = test.outputs.iter_mut().filter(|o| o.atol > 0.0);
         floats.for_each(|output| output.relative = CODES_RELATIVE);

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (new, report) = optimise(&graph, &options).map_err(|e| e.to_string())?;
         let time = start.elapsed();
         if let Some(name) = after("--explain-node") {
-            report.explanations.of(name).iter().for_each(|line| println!("{line}"));
+            report.explanations.lines_for(name).iter().for_each(|line| println!("{line}"));
             continue;
         }
         println!("{}: {} nodes => {} nodes in {time:?}", graph.name, report.nodes_before, report.nodes_after);

@@ -18,7 +18,7 @@ pub(crate) const REVIEW: Review = Review { tell, always: false };
 /// of it.
 fn tell(program: &Program, rewrites: &mut Rewrites) {
     rewrites.take_back(&["inline-maps", "fuse-epilogues", "fuse-reductions"]);
-    let uses = Uses::of(program);
+    let uses = Uses::new(program);
     let (mut shared, prepared) = (BTreeSet::new(), prepare_weights::steps(program));
     for consumer in 0..program.steps.len() {
         let mut done = BTreeSet::new();

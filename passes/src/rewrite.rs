@@ -276,7 +276,7 @@ impl Rewrites {
         let rule = rule.into();
         loop {
             let mut changed = false;
-            let mut uses = Uses::of(program);
+            let mut uses = Uses::new(program);
             let mut at = 0;
             while at < program.steps.len() {
                 let Some(site) = find(program, &uses, at) else {
@@ -288,7 +288,7 @@ impl Rewrites {
                     return Ok(());
                 }
                 changed = true;
-                uses = Uses::of(program);
+                uses = Uses::new(program);
                 // Earlier steps may have been removed: continue at the step's current index.
                 at = result.and_then(|r| uses.producers[r]).unwrap_or(0).min(at);
             }

@@ -55,7 +55,7 @@ struct Converter<'g> {
 }
 
 fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
-    let states = States::of(graph, taken);
+    let states = States::from_graph(graph, taken);
     let mut symbols = graph.symbols.clone();
     symbols.extend(states.symbols.iter().cloned().map(|(name, kind)| (name, Symbol { kind, lo: 0, hi: None })));
     let (name, checks, ports) = (graph.name.clone(), graph.checks.clone(), states.ports(graph));

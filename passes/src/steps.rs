@@ -24,7 +24,7 @@ pub struct Uses {
 }
 
 impl Uses {
-    pub fn of(program: &Program) -> Uses {
+    pub fn new(program: &Program) -> Uses {
         Uses { producers: program.producers(), consumers: program.consumers() }
     }
 

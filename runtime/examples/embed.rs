@@ -35,10 +35,10 @@ fn answer(session: &Session, request: u64) -> Result<()> {
     let tensors: Vec<(&str, Tensor)> = entry
         .inputs
         .iter()
-        .map(|port| Ok((port.name.as_str(), made_up(entry, port, request)?)))
+        .map(|port| Ok((port.name.as_str(), random_input(entry, port, request)?)))
         .collect::<Result<_>>()?;
 
-    // Inputs are borrowed. `TensorView::of(&dims, &values)` borrows a slice of numbers in the same way.
+    // Inputs are borrowed. `TensorView::from_slice(&dims, &values)` borrows a slice of numbers in the same way.
     let inputs: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor.into())).collect();
     let options = RunOptions::default().deadline(Instant::now() + Duration::from_secs(10));
     match session.run_with(&entry.name, &inputs, &mut [], &options) {
@@ -54,7 +54,7 @@ fn answer(session: &Session, request: u64) -> Result<()> {
 }
 
 /// Returns a random tensor for an input port, with every symbol at its lower bound, but at least 1.
-fn made_up(entry: &EntryPoint, port: &Port, seed: u64) -> Result<Tensor> {
+fn random_input(entry: &EntryPoint, port: &Port, seed: u64) -> Result<Tensor> {
     let smallest = |name: &str| entry.symbols.iter().find(|s| s.name == name).map(|s| s.lo.max(1));
     let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval(&smallest)?.max(0) as usize)).collect();
     Synthetic::Random.tensor(port.dtype, dims?, seed)

@@ -166,7 +166,7 @@ impl Binding<'_> {
         let (dim, symbol) = (&port.dims[source.axis], &source.symbol);
         let known = explain(self.program, self.entry, &self.values, [&source.rest]);
         let message = format!("{}: no `{symbol}` makes `{dim}` = {size}", join(place(port, source.axis), &[known]));
-        self.told(dim, Error::user("E0301", message))
+        self.with_derived_names(dim, Error::user("E0301", message))
     }
 
     /// Reports all symbols and derived names that are out of range in one error.
@@ -230,7 +230,7 @@ impl Binding<'_> {
             },
             Err(e) => format!("{at} cannot be checked: {}", e.message),
         };
-        Err(self.told(dim, Error::user("E0301", message)))
+        Err(self.with_derived_names(dim, Error::user("E0301", message)))
     }
 
     fn source(&self, name: &str) -> Option<&Source> {
@@ -246,7 +246,7 @@ impl Binding<'_> {
     }
 
     /// Adds a help text that names the derived symbols equal to `dim`, and the nodes that require them.
-    fn told(&self, dim: &Dim, error: Box<Error>) -> Box<Error> {
+    fn with_derived_names(&self, dim: &Dim, error: Box<Error>) -> Box<Error> {
         let same = self.program.derived.iter().filter(|d| d.equals == *dim);
         let same: Vec<String> = same.map(|d| format!("the node {} needs `{}` = `{dim}`", d.why, d.name)).collect();
         match same.is_empty() {

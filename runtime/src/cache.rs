@@ -60,7 +60,7 @@ impl<'a> Cache<'a> {
                 return Err(Error::user("E0301", message));
             }
         }
-        let slots = entry.states.iter().map(|state| Slot::of(entry, state)).collect();
+        let slots = entry.states.iter().map(|state| Slot::new(entry, state)).collect();
         Ok(Cache { model: model.clone(), capacity, len: 0, slots, given: Vec::new(), blocks: None, id: None })
     }
 
@@ -230,7 +230,7 @@ impl std::fmt::Debug for Cache<'_> {
 }
 
 impl Slot {
-    fn of(entry: &Entry, state: &State) -> Slot {
+    fn new(entry: &Entry, state: &State) -> Slot {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
         let (axis, units) = (state.axis, state.units.clone());
         Slot { input: input.name.clone(), output: output.name.clone(), dtype: input.dtype, axis, units }

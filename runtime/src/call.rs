@@ -526,7 +526,7 @@ impl Call<'_> {
             }
             if let (Some(part_dims), Some(part)) = (part, &own) {
                 let part = Tensor::new(port.dtype, part_dims, part.as_ref()[..bytes].to_vec().into())?;
-                let whole = self.whole(part, self.entry.units(self.entry.output_states[at]), at)?;
+                let whole = self.gather_output(part, self.entry.units(self.entry.output_states[at]), at)?;
                 match &mut given[at] {
                     Some(buffer) => {
                         buffer.bytes_mut()[..whole.bytes().len()].copy_from_slice(whole.bytes());

@@ -21,8 +21,8 @@
 //! // Borrowed numbers in, the caller's memory out, no longer than 50 ms:
 //! let ids = [101i64, 7592, 2088, 102];
 //! let mut logits = vec![0f32; 4 * 384];
-//! let inputs = [("input_ids", TensorView::of(&[1, 4], &ids)?)];
-//! let mut outputs = [("logits", TensorBuffer::of(&mut logits)?)];
+//! let inputs = [("input_ids", TensorView::from_slice(&[1, 4], &ids)?)];
+//! let mut outputs = [("logits", TensorBuffer::from_slice(&mut logits)?)];
 //! let options = RunOptions::default().deadline(Instant::now() + Duration::from_millis(50));
 //! match session.run_with("main", &inputs, &mut outputs, &options) {
 //!     Ok(_) => println!("{:?}", outputs[0].1.dims()),
@@ -45,7 +45,7 @@
 //! for (entry, ids) in [("prefill", &[1i64, 42, 7][..]), ("decode", &[99])] {
 //!     // What the cache holds is neither an input nor an output of the call.
 //!     let dims = [1, ids.len()];
-//!     let inputs = [("input_ids", TensorView::of(&dims, ids)?)];
+//!     let inputs = [("input_ids", TensorView::from_slice(&dims, ids)?)];
 //!     let logits = session.run_cached(entry, &inputs, &mut [], &mut cache, &RunOptions::default())?;
 //!     println!("{} positions, {:?}", cache.len(), logits[0].1.dims());
 //! }

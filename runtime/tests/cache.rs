@@ -123,11 +123,11 @@ fn states_are_given_once_and_to_their_model_only() {
     let e = session.run_cached("decode", &both, &mut [], &mut cache, &options).unwrap_err();
     assert_eq!(e.message, "the input `past` is in the cache, but is given too");
     let mut memory = [0f32; 64];
-    let mut outputs = [("present", TensorBuffer::of(&mut memory).unwrap())];
+    let mut outputs = [("present", TensorBuffer::from_slice(&mut memory).unwrap())];
     let e = session.run_cached("decode", &both[..1], &mut outputs, &mut cache, &options).unwrap_err();
     assert_eq!(e.message, "the output `present` stays in the cache, it takes no buffer");
     let mut sums = [0f32; 4];
-    let mut outputs = [("y", TensorBuffer::of(&mut sums).unwrap())];
+    let mut outputs = [("y", TensorBuffer::from_slice(&mut sums).unwrap())];
     assert!(session.run_cached("decode", &both[..1], &mut outputs, &mut cache, &options).unwrap().is_empty());
     assert_eq!(sums.to_vec(), expected(1, 1).1);
 
@@ -263,7 +263,8 @@ fn a_cache_may_lie_in_the_callers_memory() {
     let options = SessionOptions::default().memory_bytes_max(200);
     let session = model.session(&options).unwrap();
     let mut memory = vec![f32::NAN; 2 * 6 * 4 + 3];
-    let mut cache = session.cache_over("decode", 6, vec![("present", TensorBuffer::of(&mut memory).unwrap())]).unwrap();
+    let mut cache =
+        session.cache_over("decode", 6, vec![("present", TensorBuffer::from_slice(&mut memory).unwrap())]).unwrap();
     for (n, seq) in [(0, 2), (2, 1), (3, 3)] {
         let y = run(&session, "decode", &x(2, n, seq), &mut cache).unwrap();
         assert_eq!((contents(&cache), y), expected(2, n + seq));
@@ -292,11 +293,14 @@ fn memory_that_is_no_cache_is_refused() {
     };
     let (mut a, mut b) = ([0f32; 24], [0f32; 24]);
     assert_eq!(refuse(vec![]), "the state `present` is given no memory");
-    let twice = vec![("past", TensorBuffer::of(&mut a).unwrap()), ("present", TensorBuffer::of(&mut b).unwrap())];
+    let twice = vec![
+        ("past", TensorBuffer::from_slice(&mut a).unwrap()),
+        ("present", TensorBuffer::from_slice(&mut b).unwrap()),
+    ];
     assert_eq!(refuse(twice), "the state `present` is given memory twice");
-    assert_eq!(refuse(vec![("x", TensorBuffer::of(&mut a).unwrap())]), "the cache holds no `x`");
+    assert_eq!(refuse(vec![("x", TensorBuffer::from_slice(&mut a).unwrap())]), "the cache holds no `x`");
     let mut ints = [0i32; 24];
-    let ints = vec![("past", TensorBuffer::of(&mut ints).unwrap())];
+    let ints = vec![("past", TensorBuffer::from_slice(&mut ints).unwrap())];
     assert_eq!(refuse(ints), "the state `past` has type f32, its memory is of i32");
     let mut bytes = [0u8; 101];
     let odd = bytes.as_ptr().align_offset(4) + 1;

@@ -24,8 +24,8 @@ fn inputs_are_borrowed_and_outputs_land_in_the_callers_memory() {
     let session = session(&two_layers().load().unwrap(), 2);
     let x = [0.5f32; 24];
     let mut y = [-1.0f32; 5];
-    let inputs = [("x", TensorView::of(&[3, 8], &x).unwrap())];
-    let mut outputs = [("y", TensorBuffer::of(&mut y).unwrap())];
+    let inputs = [("x", TensorView::from_slice(&[3, 8], &x).unwrap())];
+    let mut outputs = [("y", TensorBuffer::from_slice(&mut y).unwrap())];
     let rest = session.run_with("main", &inputs, &mut outputs, &RunOptions::default()).unwrap();
     assert!(rest.is_empty());
     assert_eq!(outputs[0].1.dims(), [3]);
@@ -58,17 +58,17 @@ fn wrong_buffers_get_a_sentence_before_anything_runs() {
     let session = session(&two_layers().load().unwrap(), 1);
     let x = [0.5f32; 16];
     let refuse = |outputs: &mut [(&str, TensorBuffer)]| {
-        let inputs = [("x", TensorView::of(&[2, 8], &x).unwrap())];
+        let inputs = [("x", TensorView::from_slice(&[2, 8], &x).unwrap())];
         let e = session.run_with("main", &inputs, outputs, &RunOptions::default()).unwrap_err();
         assert_eq!(e.code, "E0301");
         e.message
     };
     let (mut short, mut wrong, mut more) = ([0f32; 1], [0i32; 2], [0f32; 2]);
-    let message = refuse(&mut [("y", TensorBuffer::of(&mut short).unwrap())]);
+    let message = refuse(&mut [("y", TensorBuffer::from_slice(&mut short).unwrap())]);
     assert_eq!(message, "the output `y` of [2] has 8 bytes, its buffer only 4");
-    let message = refuse(&mut [("y", TensorBuffer::of(&mut wrong).unwrap())]);
+    let message = refuse(&mut [("y", TensorBuffer::from_slice(&mut wrong).unwrap())]);
     assert_eq!(message, "the output `y` has type f32, but its buffer is of i32");
-    let message = refuse(&mut [("z", TensorBuffer::of(&mut more).unwrap())]);
+    let message = refuse(&mut [("z", TensorBuffer::from_slice(&mut more).unwrap())]);
     assert_eq!(message, "the model has no output `z`");
 }
 
@@ -87,8 +87,8 @@ fn an_output_of_unknown_size_fits_if_its_values_do() {
     let session = session(&b.load().unwrap(), 1);
     let run = |values: &[f32], y: &mut [f32]| {
         let dims = [values.len()];
-        let mut outputs = [("y", TensorBuffer::of(y).unwrap())];
-        let inputs = [("x", TensorView::of(&dims, values).unwrap())];
+        let mut outputs = [("y", TensorBuffer::from_slice(y).unwrap())];
+        let inputs = [("x", TensorView::from_slice(&dims, values).unwrap())];
         session.run_with("main", &inputs, &mut outputs, &RunOptions::default())?;
         Ok::<_, Box<sardonyx_base::Error>>(outputs[0].1.dims().to_vec())
     };
@@ -109,9 +109,9 @@ fn the_memory_limit_does_not_count_the_callers_memory() {
     let x = [0.5f32; 8];
     let run = |limit, y: &mut [f32]| {
         let session = model.session(&SessionOptions::default().memory_bytes_max(limit)).unwrap();
-        let mut outputs = [("y", TensorBuffer::of(y).unwrap())];
+        let mut outputs = [("y", TensorBuffer::from_slice(y).unwrap())];
         let given = if limit % 2 == 1 { &mut outputs[..0] } else { &mut outputs[..] };
-        let inputs = [("x", TensorView::of(&[1, 8], &x).unwrap())];
+        let inputs = [("x", TensorView::from_slice(&[1, 8], &x).unwrap())];
         session.run_with("main", &inputs, given, &RunOptions::default()).map(|_| ()).map_err(|e| e.code)
     };
     // The buffers of the arena end at 96 and the scratch takes 64; the output 4 more where it is ours.
@@ -191,7 +191,10 @@ fn only_the_outputs_that_are_asked_for_come() {
     builder.before.clear();
     let session = session(&builder.load().unwrap(), 1);
     let (x, past) = ([1f32; 4], [2f32; 8]);
-    let inputs = [("x", TensorView::of(&[1, 1, 4], &x).unwrap()), ("past", TensorView::of(&[1, 2, 4], &past).unwrap())];
+    let inputs = [
+        ("x", TensorView::from_slice(&[1, 1, 4], &x).unwrap()),
+        ("past", TensorView::from_slice(&[1, 2, 4], &past).unwrap()),
+    ];
     let run = |options: &RunOptions| session.run_with("decode", &inputs, &mut [], options);
     let all = run(&RunOptions::default()).unwrap();
     let one = run(&RunOptions::default().outputs(["y"])).unwrap();

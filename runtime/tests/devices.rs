@@ -136,7 +136,7 @@ fn outputs_may_lie_in_the_callers_memory(device: &str) {
     let x = x(vec![3, 8], 2);
     let wanted: Vec<f32> = session.run(&[("x", x.clone())]).unwrap()[0].1.to_vec().unwrap();
     let mut y = [7f32; 5];
-    let mut outputs = [("y", TensorBuffer::of(&mut y).unwrap())];
+    let mut outputs = [("y", TensorBuffer::from_slice(&mut y).unwrap())];
     let rest = session.run_with("main", &[("x", (&x).into())], &mut outputs, &RunOptions::default()).unwrap();
     assert_eq!((rest.len(), rest[0].1.to_vec::<f32>()), (1, x.to_vec()));
     assert_eq!(outputs[0].1.dims(), [3]);
@@ -177,7 +177,7 @@ fn states_stay_on_the_device(device: &str) {
     caches.iter_mut().for_each(|c| c.truncate(4));
     assert_eq!(floats_of(&caches[0]), floats_of(&caches[1]));
     let mut memory = vec![0f32; 2 * 40 * 4];
-    let memory = vec![("past", TensorBuffer::of(&mut memory).unwrap())];
+    let memory = vec![("past", TensorBuffer::from_slice(&mut memory).unwrap())];
     let e = sessions[1].cache_over("main", 40, memory).unwrap_err();
     assert_eq!(e.message, format!("a cache of `{device}` is in the device's memory, not in that of the caller"));
 }

@@ -28,7 +28,7 @@ fn nonzero() -> Builder {
 }
 
 /// last = 2·(…) + 1 of x, `trips` times; all = what each turn began with. Entry points: main, body.
-fn turns() -> Builder {
+fn loop_program() -> Builder {
     let mut b = Builder::new();
     b.symbol("n", SymbolKind::Input, 0, None);
     b.symbol("k", SymbolKind::Input, 0, None);
@@ -85,16 +85,16 @@ fn a_value_has_the_size_that_the_host_found() {
     assert!(run(&[1.0]).is_ok());
 }
 
-fn turn(session: &Session, trips: i64, values: &[f32]) -> Result<Outputs> {
+fn run_loop(session: &Session, trips: i64, values: &[f32]) -> Result<Outputs> {
     let (trips, start) = (Tensor::scalar(trips), Tensor::from_vec(vec![], vec![true]));
     session.run(&[("trips", trips), ("start", start), ("x", floats(values))])
 }
 
 #[test]
 fn a_loop_calls_its_body_and_stacks_what_it_shows() {
-    let session = session(&turns());
+    let session = session(&loop_program());
     for (trips, last, all) in [(3, vec![15.0, 7.0], vec![1.0, 0.0, 3.0, 1.0, 7.0, 3.0]), (0, vec![1.0, 0.0], vec![])] {
-        let out = turn(&session, trips, &[1.0, 0.0]).unwrap();
+        let out = run_loop(&session, trips, &[1.0, 0.0]).unwrap();
         assert_eq!(out[0].1.to_vec::<f32>().unwrap(), last);
         assert_eq!(out[1].1.dims(), [trips as usize, 2]);
         assert_eq!(out[1].1.to_vec::<f32>().unwrap(), all);
@@ -106,7 +106,7 @@ fn a_loop_calls_its_body_and_stacks_what_it_shows() {
 #[test]
 fn what_a_loop_stacks_may_grow() {
     let n = 50_000;
-    let out = turn(&session(&turns()), 100, &vec![0.0; n]).unwrap();
+    let out = run_loop(&session(&loop_program()), 100, &vec![0.0; n]).unwrap();
     assert_eq!((out[0].1.dims(), out[1].1.dims()), (&[n][..], &[100, n][..]));
     let all = out[1].1.to_vec::<f32>().unwrap();
     for i in [0usize, 1, 2, 3, 50, 99] {
@@ -118,17 +118,17 @@ fn what_a_loop_stacks_may_grow() {
 
 #[test]
 fn a_loop_ends_at_the_deadline_and_keeps_to_the_memory() {
-    let model = turns().load().unwrap();
+    let model = loop_program().load().unwrap();
     let session = model.session(&SessionOptions::default()).unwrap();
     let (trips, start, x) = (Tensor::scalar(i64::MAX), Tensor::from_vec(vec![], vec![true]), floats(&[]));
     let inputs = [("trips", (&trips).into()), ("start", (&start).into()), ("x", (&x).into())];
     let deadline = Some(Instant::now() + Duration::from_millis(50));
     let options = RunOptions::default().deadline(deadline);
     assert_eq!(session.run_with("main", &inputs, &mut [], &options).unwrap_err().code, "E0305");
-    assert!(turn(&session, 2, &[1.0]).is_ok());
+    assert!(run_loop(&session, 2, &[1.0]).is_ok());
     let small = model.session(&SessionOptions::default().memory_bytes_max(1 << 12)).unwrap();
-    assert!(turn(&small, 2, &[1.0; 16]).is_ok());
-    assert_eq!(turn(&small, 2, &[1.0; 4096]).unwrap_err().code, "E0304");
+    assert!(run_loop(&small, 2, &[1.0; 16]).is_ok());
+    assert_eq!(run_loop(&small, 2, &[1.0; 4096]).unwrap_err().code, "E0304");
 }
 
 fn step(b: &mut Builder, change: impl Fn(&mut Host)) {
@@ -199,7 +199,7 @@ fn malformed_steps_are_refused_at_load() {
         assert!(e.message.contains(words), "{words}: {e}");
     };
     NONZERO.iter().for_each(|case| check(&mut nonzero(), case));
-    TURNS.iter().for_each(|case| check(&mut turns(), case));
+    TURNS.iter().for_each(|case| check(&mut loop_program(), case));
 }
 
 #[test]
@@ -230,5 +230,5 @@ fn sizes_that_data_decides_are_bounded() {
     assert_eq!(bytes(open(|_| ())), Some((false, 12, 12, 24, 400)));
     assert_eq!(bytes(open(|b| b.manifest.symbols[1].hi = None)), Some((false, 400, 400, 800, 400)));
     // How often a loop turns nobody knows.
-    assert_eq!(turns().load().unwrap().call_bytes("main", &[("n", 1)]).unwrap(), None);
+    assert_eq!(loop_program().load().unwrap().call_bytes("main", &[("n", 1)]).unwrap(), None);
 }

@@ -129,8 +129,8 @@ fn shapes(model: &Model) {
     let mut memory = vec![0f32; ROWS];
     let mut call = |rows: usize| {
         let dims = [rows, 8];
-        let x = TensorView::of(&dims, &x[..rows * 8]).unwrap();
-        let mut y = [("y", TensorBuffer::of(&mut memory).unwrap())];
+        let x = TensorView::from_slice(&dims, &x[..rows * 8]).unwrap();
+        let mut y = [("y", TensorBuffer::from_slice(&mut memory).unwrap())];
         session.run_with("main", &[("x", x)], &mut y, &RunOptions::default()).unwrap();
         assert_eq!(memory[..rows], whole[..rows]);
     };

@@ -1,4 +1,4 @@
-//! program("sardonyx")  =>  the path of our binary, freshly built; Outcome::of(command)  =>  exit code and text
+//! program("sardonyx")  =>  the path of our binary, freshly built; Outcome::run(command)  =>  exit code and text
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -48,7 +48,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub fn of(command: &mut Command) -> Outcome {
+    pub fn run(command: &mut Command) -> Outcome {
         let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         Outcome::from(output)
     }
@@ -66,6 +66,6 @@ impl From<Output> for Outcome {
 /// Compiles a model, which must succeed.
 pub fn compile(model: &Path, output: &Path, arguments: &[&str]) {
     let mut command = Command::new(program("sardonyx"));
-    let outcome = Outcome::of(command.arg("compile").arg(model).arg("-o").arg(output).args(arguments));
+    let outcome = Outcome::run(command.arg("compile").arg(model).arg("-o").arg(output).args(arguments));
     assert_eq!(outcome.code, 0, "{}: {}", model.display(), outcome.stderr);
 }

@@ -48,7 +48,7 @@ impl Batch {
         Batch { rows: vec![(row, 0)] }
     }
 
-    fn of(&self, from: usize, to: usize, value: impl Fn(usize, usize, usize) -> i64) -> Tensor {
+    fn tensor(&self, from: usize, to: usize, value: impl Fn(usize, usize, usize) -> i64) -> Tensor {
         let one = |&(row, padding): &(usize, usize)| (from..to).map(move |t| (row, padding, t));
         let values = self.rows.iter().flat_map(one).map(|(row, padding, t)| value(row, padding, t)).collect();
         Tensor::from_vec(vec![self.rows.len(), to - from], values)
@@ -58,9 +58,11 @@ impl Batch {
     fn inputs(&self, model: &Model, from: usize, to: usize) -> Vec<(String, Tensor)> {
         let ports = model.entry("main").expect("it is there").fresh_inputs();
         let value = |name: &str| match name {
-            "input_ids" => self.of(from, to, |row, padding, t| if t < padding { 0 } else { token(row, t - padding) }),
-            "position_ids" => self.of(from, to, |_, padding, t| t.saturating_sub(padding) as i64),
-            "attention_mask" => self.of(0, to, |_, padding, t| (t >= padding) as i64),
+            "input_ids" => {
+                self.tensor(from, to, |row, padding, t| if t < padding { 0 } else { token(row, t - padding) })
+            }
+            "position_ids" => self.tensor(from, to, |_, padding, t| t.saturating_sub(padding) as i64),
+            "attention_mask" => self.tensor(0, to, |_, padding, t| (t >= padding) as i64),
             other => panic!("no values for {other}"),
         };
         ports.map(|port| (port.name.clone(), value(&port.name))).collect()
@@ -95,7 +97,7 @@ impl Batch {
     }
 
     /// The logits of all `to` positions by one call.
-    fn whole(&self, s: &Session, to: usize) -> Tensor {
+    fn logits_in_one_call(&self, s: &Session, to: usize) -> Tensor {
         self.copied(s, "main", 0, to, &mut self.nothing(s.model()))
     }
 }
@@ -122,8 +124,9 @@ fn assert_near(actual: &[f64], expected: &[f64], what: &str) {
 fn check_steps(model: &Model, name: &str, batch: &Batch, prompt: usize) {
     let (one, two) = (session(model, 1), session(model, 2));
     let total = prompt + STEPS;
-    let together = batch.whole(&one, total);
-    let apart: Vec<Tensor> = batch.rows.iter().map(|&(r, pad)| Batch::alone(r).whole(&one, total - pad)).collect();
+    let together = batch.logits_in_one_call(&one, total);
+    let apart: Vec<Tensor> =
+        batch.rows.iter().map(|&(r, pad)| Batch::alone(r).logits_in_one_call(&one, total - pad)).collect();
     let (mut cache, mut states) = (two.cache("decode", total + 3).expect("a cache"), batch.nothing(model));
     let mut from = 0;
     for to in prompt..=total {
@@ -270,7 +273,7 @@ fn caches_in_few_bits_decode_as_one_call_does() {
     let source = model("skel_llama_tiny_kv_ts17");
     let plain = compiled("skel_llama_tiny_kv_ts17", Entries::NONE, &folder.path().join("f32.sdx"));
     let batch = Batch { rows: vec![(0, 0), (3, 2)] };
-    let exact = batch.whole(&session(&plain, 1), 12);
+    let exact = batch.logits_in_one_call(&session(&plain, 1), 12);
     // How far logits may be from those of f32, and how many bytes a position of a head of 32 takes of its 128.
     for (format, most, bytes) in
         [(KvCache::Bf16, 0.02, 64), (KvCache::Int8, 0.03, 36), (KvCache::Bfp8, 0.03, 33), (KvCache::Bfp4, 0.5, 17)]
@@ -280,7 +283,7 @@ fn caches_in_few_bits_decode_as_one_call_does() {
         compile(&Request { options, ..Request::new(&source, &path) }).unwrap_or_else(|e| panic!("{format:?}: {e}"));
         let model = Model::load(&path, &trusted()).expect("an artifact");
         let (one, two) = (session(&model, 1), session(&model, 2));
-        let together = batch.whole(&one, 12);
+        let together = batch.logits_in_one_call(&one, 12);
         let mut cache = two.cache("decode", 16).expect("a cache");
         let mut states = batch.nothing(&model);
         let mut from = 0;

@@ -54,7 +54,7 @@ fn bash(script: &str, model: &Path, output: &Path) -> Command {
 }
 
 fn compiled(script: &str, model: &Path, output: &Path) -> Vec<u8> {
-    let outcome = Outcome::of(&mut bash(script, model, output));
+    let outcome = Outcome::run(&mut bash(script, model, output));
     assert_eq!(outcome.code, 0, "{script}: {}", outcome.stderr);
     std::fs::read(output).unwrap_or_else(|e| panic!("{script}: {e}"))
 }

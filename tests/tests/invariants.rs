@@ -74,7 +74,7 @@ fn passes_have_no_arrows_back() {
 fn dump(name: &str, dir: &Path) -> Vec<(String, PathBuf)> {
     let mut command = Command::new(program("sardonyx"));
     command.arg("compile").arg(model(name)).arg("-o").arg(dir.join("m.sdx")).arg("--dump-dir").arg(dir.join("ir"));
-    let outcome = Outcome::of(&mut command);
+    let outcome = Outcome::run(&mut command);
     assert_eq!(outcome.code, 0, "{name}: {}", outcome.stderr);
     let entries = std::fs::read_dir(dir.join("ir")).unwrap().map(|e| e.unwrap().path());
     let stage = |p: &PathBuf| p.file_stem().unwrap_or_default().to_string_lossy()[3..].to_string();
@@ -108,7 +108,7 @@ fn check_levels(name: &str) {
         let again = printed_again(&text).unwrap_or_else(|| panic!("{name} after {stage} cannot be read back"));
         let differs = text.lines().zip(again.lines()).find(|(a, b)| a != b);
         assert!(text == again, "{name} after {stage} prints otherwise: {differs:?}");
-        let opt = Outcome::of(Command::new(program("sardonyx-opt")).arg(&file));
+        let opt = Outcome::run(Command::new(program("sardonyx-opt")).arg(&file));
         assert_eq!(opt.code, 0, "{name} after {stage}: {}", opt.stderr);
     }
 }

@@ -67,7 +67,7 @@ fn errors_are_of_the_size_of_onnx_runtimes() {
     {
         let mut command = Command::new(program("sardonyx"));
         command.arg("check").arg(model(name)).arg("--data").arg(prepared(name)).arg("--json");
-        let done = Outcome::of(&mut command);
+        let done = Outcome::run(&mut command);
         assert_eq!(done.code, 0, "{name}: {}{}", done.stdout, done.stderr);
         let report = serde_json::from_str(&done.stdout).unwrap();
         let ours = largest(&report, |output| output["interpreter"]["compiled"]["max_abs_error"].as_f64());

@@ -18,7 +18,7 @@ fn check(name: &str, sets: usize) {
 fn check_artifact(name: &str, sets: usize, artifact: &Path) {
     let mut command = Command::new(program("sardonyx-run"));
     command.arg("check").arg(artifact).args(["--device", "sim:sm_80", "--data"]);
-    let done = Outcome::of(command.args(&data_sets(name)[..sets]));
+    let done = Outcome::run(command.args(&data_sets(name)[..sets]));
     assert_eq!(done.code, 0, "{name}: {}{}", done.stdout, done.stderr);
     let lines: Vec<&str> = done.stdout.lines().rev().take(2).collect();
     assert_eq!(lines[1], format!("{sets} passed, 0 failed"));
@@ -49,7 +49,7 @@ fn minilm_of_bf16_for_both() {
     compile(&model(name), &artifact, &["--target", "cpu", "--target", "cuda:sm_80", "--precision", "bf16"]);
     check_artifact(name, 1, &artifact);
     let mut command = Command::new(program("sardonyx-run"));
-    let done = Outcome::of(command.arg("check").arg(&artifact).arg("--data").args(&data_sets(name)[..1]));
+    let done = Outcome::run(command.arg("check").arg(&artifact).arg("--data").args(&data_sets(name)[..1]));
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
 }
 
@@ -65,7 +65,7 @@ fn minilm_of_codes_for_both() {
         let relative = |device: &str| {
             let mut command = Command::new(program("sardonyx-run"));
             command.arg("check").arg(&artifact).args(["--device", device, "--relative", "0.3", "--data"]);
-            let done = Outcome::of(command.args(&data_sets(name)[..1]));
+            let done = Outcome::run(command.args(&data_sets(name)[..1]));
             assert_eq!(done.code, 0, "{options:?}: {}{}", done.stdout, done.stderr);
             assert!(device == "cpu" || done.stdout.contains(": 0 findings, 0 host operations, "), "{}", done.stdout);
             let (_, rest) = done.stdout.split_once("relative (L2) ").expect("the error is printed");

@@ -104,11 +104,11 @@ fn run(options: &Options) -> Result<i32> {
             worst = worst.max(Fault::User.exit_code());
             continue;
         };
-        let mut asked = asked(options, part)?;
+        let mut requested = requested_options(options, part)?;
         if let Some(n) = options.one_in {
-            asked.params = sparse_params(&module, n)?;
+            requested.params = sparse_params(&module, n)?;
         }
-        let mut rewrites = Rewrites::new(asked);
+        let mut rewrites = Rewrites::new(requested);
         let pipeline = &options.pass_pipeline;
         if let Err(e) = sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites) {
             eprintln!("{e}");
@@ -137,12 +137,12 @@ fn run(options: &Options) -> Result<i32> {
 }
 
 /// Options of the passes, from the command line and from the `// OPTION:` lines of a part. Errors: E0001.
-fn asked(options: &Options, part: &str) -> Result<options::Options> {
+fn requested_options(options: &Options, part: &str) -> Result<options::Options> {
     let (fuel, remarks, validate) = (options.fuel, options.remarks.is_some(), options.validate);
-    let mut asked = options::Options { fuel, remarks, validate, ..options::Options::default() };
+    let mut requested = options::Options { fuel, remarks, validate, ..options::Options::default() };
     let own = part.lines().filter_map(|line| line.strip_prefix("// OPTION: "));
-    options.option.iter().map(String::as_str).chain(own).try_for_each(|text| asked.set(text))?;
-    Ok(asked)
+    options.option.iter().map(String::as_str).chain(own).try_for_each(|text| requested.set(text))?;
+    Ok(requested)
 }
 
 /// Synthetic values for the f32 and i8 parameters of a module's functions: every `n`-th element is non-zero.

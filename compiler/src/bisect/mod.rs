@@ -78,7 +78,7 @@ impl Bisect<'_> {
     }
 
     /// Inputs of the synthetic call that is used when no data is given.
-    pub fn made_up(&self) -> Result<Named> {
+    pub fn synthetic_inputs(&self) -> Result<Named> {
         let context = sardonyx_passes::context();
         context.attach_diagnostic_handler(|_| true);
         self.call(&context, &read_model(self.model)?, None).map(|(inputs, _)| inputs)

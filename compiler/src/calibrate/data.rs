@@ -36,7 +36,7 @@ pub fn samples(data: &[PathBuf], graph: &Graph) -> Result<Vec<Sample>> {
     let mut samples = vec![];
     for path in data {
         match path.as_os_str() == RANDOM {
-            true => samples.extend(made_up(graph)?),
+            true => samples.extend(synthetic_samples(graph)?),
             false => samples.extend(read(path, graph)?),
         }
     }
@@ -44,7 +44,7 @@ pub fn samples(data: &[PathBuf], graph: &Graph) -> Result<Vec<Sample>> {
     Ok(samples)
 }
 
-fn made_up(graph: &Graph) -> Result<Vec<Sample>> {
+fn synthetic_samples(graph: &Graph) -> Result<Vec<Sample>> {
     let calls = selftest::inputs(graph);
     if calls.is_empty() {
         return Err(Error::user("E0301", "no inputs can be made up for the model").help("give data with `--calibrate`"));

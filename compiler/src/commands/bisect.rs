@@ -84,7 +84,7 @@ fn code(args: &BisectArgs, search: &Bisect, data: Option<(Named, Named)>, out: &
     let layers = Layers::read(&args.model, &search.dims)?;
     let inputs = match data {
         Some((inputs, _)) => inputs,
-        None => search.made_up()?,
+        None => search.synthetic_inputs()?,
     };
     let wanted = layers.values.interpret(&inputs)?;
     let report = layers.compare(&session, &inputs, &wanted, search.bound)?;

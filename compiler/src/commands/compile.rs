@@ -187,9 +187,9 @@ fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result
     let ms = |t: &Duration| t.as_secs_f64() * 1e3;
     let times = report.times.iter().filter(|_| args.time_passes);
     let times = times.map(|(stage, t)| format!("{stage:<16} {:>9.1} ms", ms(t)));
-    times.chain(told(args, &report.rewrites)).try_for_each(|line| say(out, &line))?;
+    times.chain(rewrite_lines(args, &report.rewrites)).try_for_each(|line| say(out, &line))?;
     for (target, rewrites) in &report.others {
-        let mut lines = told(args, rewrites).peekable();
+        let mut lines = rewrite_lines(args, rewrites).peekable();
         if lines.peek().is_some() {
             say(out, &format!("for {}:", target.name()))?;
         }
@@ -199,7 +199,7 @@ fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result
 }
 
 /// The requested lines about what the passes did: rewrites, remarks, validation.
-fn told<'a>(args: &'a CompileArgs, rewrites: &'a Rewrites) -> impl Iterator<Item = String> + 'a {
+fn rewrite_lines<'a>(args: &'a CompileArgs, rewrites: &'a Rewrites) -> impl Iterator<Item = String> + 'a {
     let applied = rewrites.applied().iter().filter(|_| args.list_rewrites).map(Rewrite::line);
     let remarks = rewrites.remarks().iter();
     let remarks = remarks.filter(|r| r.unasked || args.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass)));

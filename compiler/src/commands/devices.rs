@@ -131,24 +131,24 @@ mod tests {
         Ok(String::from_utf8(out).expect("text"))
     }
 
-    fn asked(device: Option<&str>, toml: bool, json: bool) -> Result<String> {
+    fn output_for(device: Option<&str>, toml: bool, json: bool) -> Result<String> {
         printed(&DevicesArgs { device: device.map(String::from), toml, json })
     }
 
     #[test]
     fn the_list_names_every_device_and_its_target() {
-        let text = asked(None, false, false).unwrap();
+        let text = output_for(None, false, false).unwrap();
         assert_eq!(text.lines().count(), DeviceSpec::names().count());
         assert!(text.contains("sm_80        cuda:sm_80     "), "{text}");
-        assert!(asked(None, false, true).unwrap().contains("\"name\": \"x86-64-v3\", \"target\": \"cpu\""));
+        assert!(output_for(None, false, true).unwrap().contains("\"name\": \"x86-64-v3\", \"target\": \"cpu\""));
     }
 
     #[test]
     fn a_figure_is_shown_with_its_source_and_what_nobody_measured_says_so() {
-        let text = asked(Some("sm_80"), false, false).unwrap();
+        let text = output_for(Some("sm_80"), false, false).unwrap();
         assert!(text.contains("memory.dram.read_gb_s                1555           NVIDIA A100 Tensor Core"), "{text}");
         assert!(text.contains("memory.shared.read_gb_s              not measured\n"), "{text}");
-        let json = asked(Some("sm_80"), false, true).unwrap();
+        let json = output_for(Some("sm_80"), false, true).unwrap();
         assert!(
             json.contains("{\"name\": \"memory.shared.read_gb_s\", \"value\": null, \"source\": \"not measured\"}"),
             "{json}"
@@ -159,12 +159,12 @@ mod tests {
     fn a_description_of_ones_own_starts_from_a_printed_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mine.toml");
-        let text = asked(Some("sm_90a"), true, false).unwrap();
+        let text = output_for(Some("sm_90a"), true, false).unwrap();
         std::fs::write(&path, text.replacen("value = 132", "value = 114", 1)).unwrap();
-        let shown = asked(path.to_str(), false, false).unwrap();
+        let shown = output_for(path.to_str(), false, false).unwrap();
         assert!(shown.contains("cores                                114 "), "{shown}");
         std::fs::write(&path, text.replacen("value = 132", "value = 0", 1)).unwrap();
-        let told = asked(path.to_str(), false, false).unwrap_err().to_string();
+        let told = output_for(path.to_str(), false, false).unwrap_err().to_string();
         assert!(
             told.starts_with("error[E0406]: 0 is not positive\n  --> ") && told.contains("mine.toml, node cores"),
             "{told}"
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn an_unknown_device_lists_the_known_ones() {
-        let told = asked(Some("sm_75"), false, false).unwrap_err().to_string();
+        let told = output_for(Some("sm_75"), false, false).unwrap_err().to_string();
         assert!(told.contains("no device `sm_75` is described") && told.contains("known are amx, sm_80"), "{told}");
-        assert_eq!(asked(Some("absent.toml"), false, false).unwrap_err().code, "E0002");
+        assert_eq!(output_for(Some("absent.toml"), false, false).unwrap_err().code, "E0002");
     }
 }

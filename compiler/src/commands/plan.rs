@@ -6,7 +6,7 @@ use super::{say, write_whole};
 use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::text;
-use crate::planner::{Plans, Wanted, bytes_on_links, in_words, plans};
+use crate::planner::{Plans, Wanted, bytes_on_links, format_sizes, plans};
 use crate::replaced::{files_of_model, refuse_replacing};
 use crate::sizes::parse_sizes;
 use sardonyx_base::host::Collective;
@@ -95,7 +95,7 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
         args.ranks,
         topology.name,
         found.device,
-        in_words(&found.sizes)
+        format_sizes(&found.sizes)
     );
     if let Some(path) = &args.svg {
         let links = bytes_on_links(&model, best, &wanted).map_err(|e| e.file(file))?;
@@ -265,7 +265,7 @@ fn json(found: &Plans, topology: &Topology, args: &PlanArgs) -> Json {
         ("topology", topology.name.as_str().into()),
         ("device", found.device.as_str().into()),
         ("ranks", args.ranks.get().into()),
-        ("at", in_words(&found.sizes).into()),
+        ("at", format_sizes(&found.sizes).into()),
         ("candidates", Json::list(found.candidates.iter().map(candidate))),
     ])
 }

@@ -99,7 +99,7 @@ fn scale(values: &[f64]) -> f64 {
 
 impl Bound {
     /// Relative and absolute tolerance for a value of this type, which may itself be less precise than requested.
-    fn of(self, value: &Numbers) -> (f64, f64) {
+    fn tolerances(self, value: &Numbers) -> (f64, f64) {
         let rtol = match value.dtype {
             DType::BF16 => self.rtol.max(6e-2),
             DType::F16 => self.rtol.max(8e-3),
@@ -110,7 +110,7 @@ impl Bound {
     }
 
     fn holds(self, value: &Numbers, wanted: f64, got: f64) -> bool {
-        let (rtol, slack) = self.of(value);
+        let (rtol, slack) = self.tolerances(value);
         same(wanted, got) || wanted.is_finite() && (wanted - got).abs() <= slack + rtol * wanted.abs()
     }
 
@@ -128,7 +128,7 @@ impl Bound {
 
     /// Quick test by statistics: false only if no order of `held` can match `value`.
     fn possible(self, value: &Numbers, held: &Numbers) -> bool {
-        let ((rtol, slack), n) = (self.of(value), value.n_finite as f64);
+        let ((rtol, slack), n) = (self.tolerances(value), value.n_finite as f64);
         let near = |a: f64, b: f64, by: f64| (a - b).abs() <= by;
         let each = slack + rtol * value.largest();
         value.values.len() == held.values.len()

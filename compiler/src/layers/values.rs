@@ -38,10 +38,12 @@ pub struct Values {
 
 impl Values {
     pub fn read(path: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Values> {
-        read_model(path).and_then(|model| Values::of(&model, dims)).map_err(|e| e.file(path.display().to_string()))
+        read_model(path)
+            .and_then(|model| Values::from_model(&model, dims))
+            .map_err(|e| e.file(path.display().to_string()))
     }
 
-    pub(crate) fn of(model: &Model, dims: &BTreeMap<String, DimRange>) -> Result<Values> {
+    pub(crate) fn from_model(model: &Model, dims: &BTreeMap<String, DimRange>) -> Result<Values> {
         let (mut all, index) = list(model);
         let outputs: Vec<(String, Option<usize>)> =
             model.graph.outputs.iter().map(|o| (o.name.clone(), index.get(&o.name).copied())).collect();

@@ -21,14 +21,14 @@ pub struct External {
 }
 
 impl External {
-    pub fn beside(folder: &Path) -> Result<External> {
+    pub fn in_folder(folder: &Path) -> Result<External> {
         let folder = folder.canonicalize().map_err(|e| Error::io(folder, "resolve", &e))?;
         Ok(External { folder: Some(folder), ..External::absent() })
     }
 
-    /// Like [`External::beside`], but files may be missing.
-    pub fn perhaps_beside(folder: &Path) -> Result<External> {
-        Ok(External { may_lack: true, ..External::beside(folder)? })
+    /// Like [`External::in_folder`], but files may be missing.
+    pub fn perhaps_in_folder(folder: &Path) -> Result<External> {
+        Ok(External { may_lack: true, ..External::in_folder(folder)? })
     }
 
     /// For models that do not come from a file: external data is refused.

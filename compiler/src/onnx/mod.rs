@@ -32,15 +32,15 @@ use std::path::Path;
 /// not a model, E0104 malformed graph, E0105 external data, E0106 attributes, E0107 element types, E0202 sizes, E0302
 /// tensor payloads.
 pub fn read_model(path: &Path) -> Result<Model> {
-    read_beside(path, External::beside)
+    read_beside(path, External::in_folder)
 }
 
 /// Like [`read_model`], but external data may be missing; for callers that use no weight values.
 pub fn read_model_without_data(path: &Path) -> Result<Model> {
-    read_beside(path, External::perhaps_beside)
+    read_beside(path, External::perhaps_in_folder)
 }
 
-fn read_beside(path: &Path, beside: fn(&Path) -> Result<External>) -> Result<Model> {
+fn read_beside(path: &Path, open: fn(&Path) -> Result<External>) -> Result<Model> {
     // Checked before opening, because opening a pipe would wait for a writer.
     let metadata = path.metadata().map_err(|e| Error::io(path, "read", &e).help("check the path of the model"))?;
     if !metadata.is_file() {
@@ -52,7 +52,7 @@ fn read_beside(path: &Path, beside: fn(&Path) -> Result<External>) -> Result<Mod
     let bytes =
         external::map_file(path).map_err(|e| Error::io(path, "read", &e).help("check the file's permissions"))?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let model = beside(folder).and_then(|external| parse(bytes, external));
+    let model = open(folder).and_then(|external| parse(bytes, external));
     model.map_err(|e| e.file(path.display().to_string()))
 }
 

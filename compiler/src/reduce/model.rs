@@ -28,7 +28,8 @@ impl Whole {
         let bytes = std::fs::read(path).map_err(|e| Error::io(path, "read", &e))?;
         let proto = ModelProto::decode(&bytes[..]).map_err(|e| Error::user("E0103", e.to_string()))?;
         // A model that cannot be imported can still lose outputs and attributes.
-        let types = Values::of(&model, &BTreeMap::new()).map_or_else(|_| HashMap::new(), |values| values.types());
+        let types =
+            Values::from_model(&model, &BTreeMap::new()).map_or_else(|_| HashMap::new(), |values| values.types());
         Ok(Whole { external: external(&model, &proto), proto, types })
     }
 }

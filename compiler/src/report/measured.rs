@@ -6,7 +6,7 @@ use crate::import::DimRange;
 use crate::session::own;
 use crate::sizes::Sizes;
 use sardonyx_base::{Error, Result};
-use sardonyx_run::made_up;
+use sardonyx_run::synthetic_inputs;
 use sardonyx_runtime::{Model, SessionOptions};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub fn measure(model: &Path, dims: &BTreeMap<String, DimRange>, sizes: &Sizes, k
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let session = loaded.session(&SessionOptions::default().threads(threads))?;
     let sizes: Vec<String> = sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
-    let inputs = made_up(&loaded, "main", &sizes)?;
+    let inputs = synthetic_inputs(&loaded, "main", &sizes)?;
     let inputs: Vec<_> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     let mut seconds = vec![vec![]; kernels.len()];
     let (start, mut calls) = (Instant::now(), 0);

@@ -86,7 +86,7 @@ pub fn run_in(
     }
     let output = |(name, v): &(String, Value)| {
         let value = values[v.index()].clone().ok_or_else(|| Error::defect("an output was dropped"))?;
-        Ok((name.clone(), ports.whole(value, graph.output_parts(*v))?))
+        Ok((name.clone(), ports.gather_output(value, graph.output_parts(*v))?))
     };
     graph.outputs.iter().map(output).collect()
 }

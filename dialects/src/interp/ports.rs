@@ -29,7 +29,7 @@ impl Ports<'_> {
     }
 
     /// The whole output, gathered from all ranks, given this rank's part.
-    pub fn whole(&self, own: Tensor, parts: &[Part]) -> Result<Tensor> {
+    pub fn gather_output(&self, own: Tensor, parts: &[Part]) -> Result<Tensor> {
         parts.iter().rev().try_fold(own, |own, part| self.joined(own, part))
     }
 

@@ -123,7 +123,7 @@ pub fn run_program_in(
     let output = |(at, (name, id)): (usize, &(String, usize))| {
         let value = values[*id].clone().ok_or_else(|| Error::defect(format!("the output `{name}` has no value")))?;
         let parts = states().find(|s| s.output == at).map_or(&[][..], |s| &s.parts);
-        Ok((name.clone(), ports.whole(value, parts)?))
+        Ok((name.clone(), ports.gather_output(value, parts)?))
     };
     program.outputs.iter().enumerate().map(output).collect()
 }

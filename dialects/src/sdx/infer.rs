@@ -282,7 +282,7 @@ mod tests {
         TensorType::new(DType::F32, dims.iter().map(|d| Dim::parse(d).unwrap()).collect::<Vec<_>>())
     }
 
-    fn of(op: Op, args: &[TensorType], declared: Option<&TensorType>) -> Verdict {
+    fn inferred_type(op: Op, args: &[TensorType], declared: Option<&TensorType>) -> Verdict {
         result_type(&op, &args.iter().collect::<Vec<_>>(), declared)
     }
 
@@ -290,31 +290,37 @@ mod tests {
     fn shapes_follow() {
         let x = ty(&["b", "s", "384"]);
         assert_eq!(
-            of(Op::Reduce { f: ReduceFn::Add, axes: vec![2] }, std::slice::from_ref(&x), None),
+            inferred_type(Op::Reduce { f: ReduceFn::Add, axes: vec![2] }, std::slice::from_ref(&x), None),
             Ok(ty(&["b", "s"]))
         );
         let spec = ContractSpec::parse("bmk,kn->bmn").unwrap();
-        assert_eq!(of(Op::Contract(spec), &[x.clone(), ty(&["384", "8"])], None), Ok(ty(&["b", "s", "8"])));
+        assert_eq!(inferred_type(Op::Contract(spec), &[x.clone(), ty(&["384", "8"])], None), Ok(ty(&["b", "s", "8"])));
         assert_eq!(
-            of(Op::Concat { axis: 1 }, &[x.clone(), ty(&["b", "past", "384"])], None),
+            inferred_type(Op::Concat { axis: 1 }, &[x.clone(), ty(&["b", "past", "384"])], None),
             Ok(ty(&["b", "past + s", "384"]))
         );
-        assert_eq!(of(Op::Reshape, &[x], Some(&ty(&["b", "s", "12", "32"]))), Ok(ty(&["b", "s", "12", "32"])));
+        assert_eq!(
+            inferred_type(Op::Reshape, &[x], Some(&ty(&["b", "s", "12", "32"]))),
+            Ok(ty(&["b", "s", "12", "32"]))
+        );
     }
 
     #[test]
     fn broken_rules_are_named() {
         let x = ty(&["b", "s"]);
         assert!(
-            of(Op::Map(ScalarFn::Add), &[x.clone(), ty(&["b", "t"])], None)
+            inferred_type(Op::Map(ScalarFn::Add), &[x.clone(), ty(&["b", "t"])], None)
                 .unwrap_err()
                 .contains("[b, s] against [b, t]")
         );
-        assert!(of(Op::Reshape, std::slice::from_ref(&x), Some(&ty(&["b", "s", "2"]))).is_err());
-        assert!(of(Op::Transpose { perm: vec![0, 0] }, std::slice::from_ref(&x), None).is_err());
-        assert!(of(Op::Broadcast { dims: vec![0, 1] }, std::slice::from_ref(&x), Some(&ty(&["b", "t"]))).is_err());
-        assert!(of(Op::Map(ScalarFn::Exp), &[], None).is_err());
+        assert!(inferred_type(Op::Reshape, std::slice::from_ref(&x), Some(&ty(&["b", "s", "2"]))).is_err());
+        assert!(inferred_type(Op::Transpose { perm: vec![0, 0] }, std::slice::from_ref(&x), None).is_err());
+        assert!(
+            inferred_type(Op::Broadcast { dims: vec![0, 1] }, std::slice::from_ref(&x), Some(&ty(&["b", "t"])))
+                .is_err()
+        );
+        assert!(inferred_type(Op::Map(ScalarFn::Exp), &[], None).is_err());
         let slice = Op::Slice { starts: vec![Dim::constant(3)], steps: vec![2] };
-        assert!(of(slice, &[ty(&["4"])], Some(&ty(&["2"]))).unwrap_err().contains("3 to 5"));
+        assert!(inferred_type(slice, &[ty(&["4"])], Some(&ty(&["2"]))).unwrap_err().contains("3 to 5"));
     }
 }

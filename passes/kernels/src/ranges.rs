@@ -11,7 +11,7 @@ const PIECES_MAX: usize = 8;
 /// Subranges (from, to) of a variable; empty unless there are several.
 pub fn pieces(def: &KernelDef, var: usize) -> Vec<(i64, i64)> {
     let Some(extent) = def.extent(var).as_const() else { return vec![] };
-    let changes = (0..def.body.len()).filter_map(|k| Comparison::of(def, k, var)?.change());
+    let changes = (0..def.body.len()).filter_map(|k| Comparison::find(def, k, var)?.change());
     let mut ends: Vec<i64> = changes.filter(|at| (1..extent).contains(at)).chain([extent]).collect();
     ends.sort();
     ends.dedup();
@@ -28,7 +28,7 @@ struct Comparison {
 
 impl Comparison {
     /// Matches a comparison of two indices in which only the variable is unknown.
-    fn of(def: &KernelDef, k: usize, var: usize) -> Option<Comparison> {
+    fn find(def: &KernelDef, k: usize, var: usize) -> Option<Comparison> {
         let Op::Apply { f: f @ (ScalarFn::Lt | ScalarFn::Le), args } = &def.body[k].op else { return None };
         let index = |k: usize| if let Op::Index(d) = &def.body[k].op { Some(d.clone()) } else { None };
         let (step, rest) = (index(args[1])? - index(args[0])?).linear_in(&format!("%{var}"))?;
@@ -56,7 +56,7 @@ pub fn known(def: &KernelDef, var: usize, at: i64) -> Vec<Option<bool>> {
     for step in &def.body {
         let truth = match &step.op {
             Op::Apply { f: ScalarFn::Lt | ScalarFn::Le, .. } => {
-                Comparison::of(def, known.len(), var).map(|c| c.holds(at))
+                Comparison::find(def, known.len(), var).map(|c| c.holds(at))
             }
             Op::Apply { f: ScalarFn::And, args } => match (known[args[0]], known[args[1]]) {
                 (Some(false), _) | (_, Some(false)) => Some(false),

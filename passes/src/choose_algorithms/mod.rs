@@ -79,9 +79,10 @@ struct Way {
 fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Vec<Candidate> {
     let producers = program.producers();
     let (mut found, mut growing) = (vec![], vec![]);
-    let estimate = |at: usize, site: &Site, filters| Estimate::of(program, at, site, filters, costs).way(limit);
+    let estimate =
+        |at: usize, site: &Site, filters| Estimate::new(program, at, site, filters, costs).fastest_variant(limit);
     for (at, step) in program.steps.iter().enumerate() {
-        let Some(site) = Site::of(program, step, &producers) else { continue };
+        let Some(site) = Site::find(program, step, &producers) else { continue };
         let stored = site.growth().and_then(|growth| Some((growth, estimate(at, &site, Filters::Stored)?)));
         if let Some((growth, way)) = stored {
             growing.push((growth, Candidate { at, site, way }));
@@ -89,7 +90,7 @@ fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
             found.push(Candidate { at, site, way });
         } else {
             let filters = if site.growth().is_some() { Filters::Stored } else { Filters::Made };
-            tell(rewrites, &step.origins, &Estimate::of(program, at, &site, filters, costs), limit);
+            tell(rewrites, &step.origins, &Estimate::new(program, at, &site, filters, costs), limit);
         }
     }
     // The size budget goes first to the convolutions that save most time per byte.
@@ -149,7 +150,7 @@ struct Needs {
 
 impl Needs {
     /// Splits the estimated total time of `kernels` kernels, for `batch` elements, into the two parts.
-    fn of(total: u64, kernels: u64, costs: &Costs, batch: i64) -> Needs {
+    fn from_total(total: u64, kernels: u64, costs: &Costs, batch: i64) -> Needs {
         let call = (kernels * costs.launch()).min(total);
         Needs { call, each: (total - call) / batch.max(1) as u64 }
     }
@@ -174,7 +175,7 @@ struct Estimate<'e> {
 }
 
 impl<'e> Estimate<'e> {
-    fn of(program: &Program, at: usize, site: &'e Site, filters: Filters, costs: &'e Costs) -> Estimate<'e> {
+    fn new(program: &Program, at: usize, site: &'e Site, filters: Filters, costs: &'e Costs) -> Estimate<'e> {
         let batch = site.batch().map_or(1, |(_, n)| n);
         let step = &program.steps[at];
         let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice());
@@ -191,14 +192,14 @@ impl<'e> Estimate<'e> {
         let price = |step: usize| pricer.cost(step, &|_| None);
         let total = |prices: &mut dyn Iterator<Item = u64>| prices.fold(0, u64::saturating_add);
         let copies = step.results.iter().map(|id| costs.kernel(&joined(&program.containers[*id], &[]), &trial));
-        let mut winograd = Needs::of(total(&mut (first..trial.steps.len()).map(price)), 3, costs, batch);
+        let mut winograd = Needs::from_total(total(&mut (first..trial.steps.len()).map(price)), 3, costs, batch);
         winograd.call = total(&mut (n_steps..first).map(price)).saturating_add(winograd.call);
         Estimate {
             site,
             filters,
             costs,
             batch,
-            direct: Needs::of(price(at), 1, costs, batch),
+            direct: Needs::from_total(price(at), 1, costs, batch),
             winograd,
             joining: total(&mut copies.into_iter()),
             sizes,
@@ -222,7 +223,7 @@ impl<'e> Estimate<'e> {
     }
 
     /// Returns the fastest variant within the limit, if it uses Winograd's algorithm for some calls.
-    fn way(&self, limit: u64) -> Option<Way> {
+    fn fastest_variant(&self, limit: u64) -> Option<Way> {
         let Split { time, calls, .. } = self.choose(limit);
         let gain = self.direct.time(self.batch).saturating_sub(time);
         let direct = calls.iter().all(|(_, algorithm)| *algorithm == Algorithm::Direct);
@@ -277,7 +278,7 @@ struct Part {
 
 impl Part {
     /// Returns the container of the part's slice of a result.
-    fn of(&self, container: &Container) -> Container {
+    fn slice(&self, container: &Container) -> Container {
         let mut own = container.clone();
         own.dims[0] = Dim::constant(self.size);
         own
@@ -293,7 +294,7 @@ fn apply(program: &mut Program, site: &Site, step: &Step, way: &Way) {
     let mut parts: Vec<(i64, Vec<Id>)> = vec![];
     for (size, algorithm) in &way.calls {
         let part = Part { var, first, size: *size };
-        let own: Vec<Container> = step.results.iter().map(|id| part.of(&program.containers[*id])).collect();
+        let own: Vec<Container> = step.results.iter().map(|id| part.slice(&program.containers[*id])).collect();
         let results: Vec<Id> = own.into_iter().map(|c| program.container(c)).collect();
         match algorithm {
             Algorithm::Winograd => site.apply(program, Some(&part), filters, &results, &step.origins),
@@ -322,7 +323,7 @@ fn direct(site: &Site, part: &Part) -> Kernel {
     for statement in &mut kernel.body {
         statement.body = statement.body.renumbered(&|k| k, &|d| rename(d, &moved, &|k| k));
     }
-    kernel.writes = kernel.writes.iter().map(|c| part.of(c)).collect();
+    kernel.writes = kernel.writes.iter().map(|c| part.slice(c)).collect();
     kernel
 }
 

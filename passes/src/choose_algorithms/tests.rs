@@ -105,7 +105,7 @@ fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Te
 fn run_both(s: Sizes, channels_last: bool, filters: Filters, calls: &[(i64, Algorithm)]) {
     let (before, inputs, k, bias) = program(s, channels_last);
     let at = CONVOLUTION;
-    let site = Site::of(&before, &before.steps[at], &before.producers()).unwrap_or_else(|| panic!("{s:?} is a site"));
+    let site = Site::find(&before, &before.steps[at], &before.producers()).unwrap_or_else(|| panic!("{s:?} is a site"));
     let mut after = before.clone();
     let step = after.steps.remove(at);
     apply(&mut after, &site, &step, &Way { filters, calls: calls.to_vec(), gain: 0 });
@@ -162,7 +162,7 @@ fn other_kernels_are_left_alone() {
         if let FlowOp::Kernel(k) = &mut p.steps[at].op {
             edit(Arc::make_mut(k));
         }
-        Site::of(&p, &p.steps[at], &p.producers()).is_some()
+        Site::find(&p, &p.steps[at], &p.producers()).is_some()
     };
     let is_site = |edit: &dyn Fn(&mut Kernel)| is_site_where(edit, true);
     let index = |k: &mut Kernel, at: usize, to: Dim| {
@@ -193,9 +193,9 @@ fn a_batch_is_cut_where_its_parts_fit_the_cache() {
     let s = Sizes { n: 8, h: 56, w: 56, c: 64, o: 64, f: SQUARE };
     let (p, ..) = program(s, true);
     let at = CONVOLUTION;
-    let site = Site::of(&p, &p.steps[at], &p.producers()).unwrap();
+    let site = Site::find(&p, &p.steps[at], &p.producers()).unwrap();
     let costs = Costs::new(Target::cpu());
-    let estimate = Estimate::of(&p, at, &site, Filters::Stored, &costs);
+    let estimate = Estimate::new(&p, at, &site, Filters::Stored, &costs);
     assert_eq!(estimate.workspace(8), 49 << 20);
     let free = estimate.choose(u64::MAX);
     assert!(free.calls.len() > 1 && free.workspace < 32 << 20, "{free:?}");

@@ -21,7 +21,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    pub fn of(filter: i64) -> Option<Scheme> {
+    pub fn for_filter(filter: i64) -> Option<Scheme> {
         [Scheme::Three, Scheme::Five].into_iter().find(|scheme| scheme.filter() == filter)
     }
 

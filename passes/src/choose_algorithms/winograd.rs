@@ -59,7 +59,7 @@ pub enum Filters {
 impl Site {
     /// Returns `None` if a step is not such a convolution. Sides of the result must be even, unless its consumers can
     /// ignore an extra line.
-    pub fn of(program: &Program, step: &Step, producers: &[Option<usize>]) -> Option<Site> {
+    pub fn find(program: &Program, step: &Step, producers: &[Option<usize>]) -> Option<Site> {
         let k = kernel(step).filter(|k| k.class() == Class::Contract)?;
         let products = products(k)?;
         let [[a, b]] = products[..] else { return None };
@@ -98,7 +98,7 @@ impl Site {
         let image = Memlet { index: image.index.iter().map(moved).collect(), ..image.clone() };
         let offsets = filters.index[2..].iter().map(moved).filter(|d| !d.is_const(0)).map(|d| bare_var(&d));
         let offsets: Vec<usize> = offsets.collect::<Option<_>>()?;
-        let scheme = Scheme::of(extent(*offsets.first()?)?)?;
+        let scheme = Scheme::for_filter(extent(*offsets.first()?)?)?;
         let known = offsets.len() == 1 || offsets.len() == 2 && scheme == Scheme::Three;
         let square = known && offsets.iter().all(|v| extent(*v) == Some(scheme.filter()));
         let n_still = (n_outer..n_outer + k.inner.len()).filter(|v| still(*v)).count();

@@ -219,7 +219,7 @@ fn spaces<'t>(task: &Task<'t>, mesh: &[i64]) -> Result<Vec<Space<'t>>> {
 /// Returns the operand places with which a call is fastest, given a price for bytes of weights.
 fn searched(machine: &Machine, spaces: &[Space], us_per_byte: f64) -> Result<Vec<OperandPlace>> {
     let search = Search { machine, spaces, us_per_byte };
-    let mut choice = search.whole();
+    let mut choice = search.replicated();
     let mut last = f64::INFINITY;
     for _ in 0..ROUNDS_MAX {
         let mut cost = last;
@@ -282,7 +282,7 @@ fn places(spaces: &[Space], choice: &Choice) -> Vec<OperandPlace> {
             let Some(chosen) = way(v.index()) else { continue };
             let has: Vec<&State> =
                 node.args.iter().map(|arg| way(arg.index()).map_or(&State::Whole, |way| &way.result)).collect();
-            let by_itself = follows(graph, &space.ranks, node, &has).unwrap_or_else(|| Signature::whole(node));
+            let by_itself = follows(graph, &space.ranks, node, &has).unwrap_or_else(|| Signature::replicated(node));
             if by_itself == *chosen {
                 continue;
             }

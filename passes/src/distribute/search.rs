@@ -33,7 +33,7 @@ impl<'g> Search<'_, '_, 'g> {
     }
 
     /// Returns the choice in which every rank computes everything.
-    pub fn whole(&self) -> Choice {
+    pub fn replicated(&self) -> Choice {
         vec![vec![0; self.graph().nodes.len()]; self.spaces.len()]
     }
 
@@ -70,7 +70,7 @@ impl<'g> Search<'_, '_, 'g> {
     pub fn cost(&self, axis: usize, choice: &Choice) -> Result<f64> {
         let mut all = 0.0;
         for (v, _) in self.graph().values() {
-            let Some(way) = self.way(v, axis, choice) else { continue };
+            let Some(way) = self.signature_for(v, axis, choice) else { continue };
             let forms = self.forms_wanted(v, axis, choice);
             all += self.own_us(v, axis, choice[axis][v.index()], choice);
             if !forms.is_empty() {
@@ -85,7 +85,7 @@ impl<'g> Search<'_, '_, 'g> {
         let space = &self.spaces[axis];
         let mut forms = if space.is_wanted_whole(v) { vec![State::Whole] } else { vec![] };
         for reader in &space.readers[v.index()] {
-            let Some(theirs) = self.way(*reader, axis, choice) else { continue };
+            let Some(theirs) = self.signature_for(*reader, axis, choice) else { continue };
             for need in space.needs(*reader, theirs, v) {
                 if !forms.contains(need) {
                     forms.push(need.clone());
@@ -171,12 +171,12 @@ impl<'g> Search<'_, '_, 'g> {
         (0..self.spaces.len()).filter(move |a| *a != axis)
     }
 
-    fn way<'w>(&'w self, v: Value, axis: usize, choice: &Choice) -> Option<&'w Signature> {
+    fn signature_for<'w>(&'w self, v: Value, axis: usize, choice: &Choice) -> Option<&'w Signature> {
         self.spaces[axis].ways[v.index()].get(choice[axis][v.index()])
     }
 
     fn result_share(&self, v: Value, axis: usize, choice: &Choice) -> f64 {
-        self.way(v, axis, choice).map_or(1.0, |way| self.spaces[axis].share(&way.result))
+        self.signature_for(v, axis, choice).map_or(1.0, |way| self.spaces[axis].share(&way.result))
     }
 
     fn supply_us(&self, has: &State, forms: &[State], axis: usize, v: Value, size: f64) -> Result<f64> {

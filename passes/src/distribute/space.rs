@@ -83,7 +83,7 @@ impl<'g> Space<'g> {
     }
 
     fn ways_of(&self, v: Value, node: &Node) -> Result<Vec<Signature>> {
-        let mut ways = vec![Signature::whole(node)];
+        let mut ways = vec![Signature::replicated(node)];
         let mut add = |arg: usize, state: &State| {
             let way = signature(self.graph, &self.ranks, node, arg, state);
             if let Some(way) = way.filter(|way| ways.len() < WAYS_MAX && !ways.contains(way) && self.is_useful(way)) {

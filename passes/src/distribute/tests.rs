@@ -105,7 +105,7 @@ fn what_is_chosen_is_what_a_search_through_all_ways_finds() {
         let search = Search { machine: &machine, spaces: &spaces, us_per_byte: 0.0 };
         let costs = all_choices(&spaces[0]).into_iter().map(|choice| search.cost(0, &choice).unwrap());
         let least = costs.fold(f64::INFINITY, f64::min);
-        let mut choice = search.whole();
+        let mut choice = search.replicated();
         let found = search.improve(0, &mut choice).unwrap();
         assert!((found - least).abs() <= 1e-9 * least, "{found} is not {least}");
         assert!((search.cost(0, &choice).unwrap() - least).abs() <= 1e-9 * least);

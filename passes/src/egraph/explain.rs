@@ -114,7 +114,7 @@ fn path<'a>(from: &[OpId], to: OpId, steps: &[&'a Step]) -> Vec<&'a Step> {
 
 impl Explanations {
     /// Lines of text about the nodes that originate from the ONNX node `name`; empty if there are none.
-    pub fn of(&self, name: &str) -> Vec<String> {
+    pub fn lines_for(&self, name: &str) -> Vec<String> {
         let mut out = vec![];
         for e in self.nodes.iter().filter(|e| e.origins.iter().any(|o| o == name)) {
             out.push(format!("{}: {}", name, e.operation));

@@ -132,8 +132,8 @@ impl Facts {
         let ranges: Vec<Range> = args.iter().map(|a| a.range).collect();
         let operand = |i: usize| self.table.ty(args[i].ty);
         match op {
-            Op::Const(t) => Range::of((0..t.len()).filter_map(|i| t.get_f64(i))),
-            Op::Dims(list) => list.iter().fold(Range::of([].into_iter()), |r, d| {
+            Op::Const(t) => Range::from_values((0..t.len()).filter_map(|i| t.get_f64(i))),
+            Op::Dims(list) => list.iter().fold(Range::from_values([].into_iter()), |r, d| {
                 let (lo, hi) = self.bounds(d);
                 // A constant is exact even if negative; a difference of symbols that may be negative is unbounded.
                 let sure = d.as_const().is_some() || d.lower_bound(&|s| self.symbol_lo(s)).is_some_and(|l| l >= 0);

@@ -124,7 +124,7 @@ pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
     let mut out = vec![];
     for function in block.operations().into_iter().filter(|op| op.name() == "func.func" && is_sdx(*op)) {
         let (_, report) = optimise(&Graph::read(function)?, &Options::for_target(Target::cpu()))?;
-        out.extend(report.explanations.of(name));
+        out.extend(report.explanations.lines_for(name));
     }
     match out.is_empty() {
         false => Ok(out),

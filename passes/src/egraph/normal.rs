@@ -27,7 +27,7 @@ pub fn order_operands(graph: &mut Graph) {
                 node.op = Op::Contract(spelled_alike(&ContractSpec { left, right, result: spec.result.clone() }));
             }
         }
-        seen.push(looks(&graph.nodes[i], &seen));
+        seen.push(structure_hashes(&graph.nodes[i], &seen));
     }
 }
 
@@ -60,7 +60,7 @@ fn behind_views(graph: &Graph, v: Value) -> Value {
 }
 
 /// Hash, by depth, of the operations and types of a node and of its operands down to that depth; no names.
-fn looks(node: &Node, seen: &[[u64; DEPTH]]) -> [u64; DEPTH] {
+fn structure_hashes(node: &Node, seen: &[[u64; DEPTH]]) -> [u64; DEPTH] {
     let named = matches!(node.op, Op::Input { .. } | Op::Param { .. });
     let own = if named { names(&node.op)[0].to_string() } else { super::cost::spelling(&node.op) };
     let own = mix(FNV, format!("{own} {}", node.ty).as_bytes());

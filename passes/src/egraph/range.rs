@@ -36,7 +36,7 @@ impl Range {
     }
 
     /// The smallest range that contains the values.
-    pub fn of(values: impl Iterator<Item = f64>) -> Range {
+    pub fn from_values(values: impl Iterator<Item = f64>) -> Range {
         let start = Range { lo: f64::INFINITY, hi: f64::NEG_INFINITY, nan: false };
         values.fold(start, |r, v| match v.is_nan() {
             true => Range { nan: true, ..r },

@@ -71,7 +71,7 @@ fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites, known: &m
 fn by_regions(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites, known: &mut Ways) -> Result<()> {
     rewrites.sweep(program, inline_maps::RULE, inline_maps::find_free, inline_maps::apply)?;
     for members in region::regions(program) {
-        let Some(region) = Region::of(program, &members) else { continue };
+        let Some(region) = Region::extract(program, &members) else { continue };
         let way = match known.entry(region.key()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(search::best(&region.program, costs, STATES_MAX, rewrites)?),

@@ -25,7 +25,7 @@ pub enum Move {
 
 /// Returns all legal moves, in the order of their consumers.
 pub fn moves(program: &Program) -> Vec<Move> {
-    let uses = Uses::of(program);
+    let uses = Uses::new(program);
     let (mut out, mut seen) = (vec![], HashSet::new());
     for consumer in 0..program.steps.len() {
         if kernel(&program.steps[consumer]).is_none() {
@@ -66,12 +66,12 @@ impl Move {
     /// Returns the steps that the move fuses.
     pub fn steps(&self, program: &Program) -> Vec<usize> {
         match *self {
-            Move::Inline { producer } => [vec![producer], readers(program, &Uses::of(program), producer)].concat(),
+            Move::Inline { producer } => [vec![producer], readers(program, &Uses::new(program), producer)].concat(),
             Move::InlineInto { producer, consumer }
             | Move::Epilogue { producer, consumer }
             | Move::Rows { producer, consumer } => vec![producer, consumer],
             Move::Attention { sum } => {
-                fuse_attention::find(program, &Uses::of(program), sum).map_or(vec![], |site| site.steps())
+                fuse_attention::find(program, &Uses::new(program), sum).map_or(vec![], |site| site.steps())
             }
         }
     }
@@ -116,7 +116,7 @@ impl Move {
 
     /// Returns the program after the move, which must be legal in it.
     pub fn apply(&self, program: &Program) -> Program {
-        let (mut out, uses) = (program.clone(), Uses::of(program));
+        let (mut out, uses) = (program.clone(), Uses::new(program));
         match *self {
             Move::Inline { producer } => {
                 // Later consumers come first: a producer without consumers is removed, which renumbers the steps after

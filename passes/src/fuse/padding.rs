@@ -72,7 +72,7 @@ fn cut(program: &Program, (reduction, map): (usize, usize), padded: &Padded) -> 
     out.steps[map] = Step { op: FlowOp::Kernel(Arc::new(second)), args: second_args, ..program.steps[map].clone() };
     let op = FlowOp::Kernel(Arc::new(first));
     out.steps.insert(map, Step { op, args: first_args, results: vec![id], origins: origins.clone() });
-    let space = fuse_epilogues::matches(&out, &Uses::of(&out), reduction, map).ok()?;
+    let space = fuse_epilogues::matches(&out, &Uses::new(&out), reduction, map).ok()?;
     merge_into(&mut out, reduction, map, space);
     Some(Cut { reduction, map, program: out })
 }

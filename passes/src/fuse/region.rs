@@ -18,7 +18,7 @@ const STEPS_MAX: usize = 128;
 /// Returns the containers written by each region's steps, in the order of the regions' first steps. Regions of a single
 /// step are left out.
 pub fn regions(program: &Program) -> Vec<BTreeSet<Id>> {
-    let uses = Uses::of(program);
+    let uses = Uses::new(program);
     let mut sets: UnionFind<usize> = UnionFind::new(program.steps.len());
     for producer in 0..program.steps.len() {
         let results = &program.steps[producer].results;
@@ -74,7 +74,7 @@ pub struct Region {
 
 impl Region {
     /// Extracts the steps that write the given containers.
-    pub fn of(program: &Program, written: &BTreeSet<Id>) -> Option<Region> {
+    pub fn extract(program: &Program, written: &BTreeSet<Id>) -> Option<Region> {
         let inside = |step: &Step| step.results.iter().any(|r| written.contains(r));
         let first = program.steps.iter().position(inside)?;
         let last = program.steps.iter().rposition(inside)?;

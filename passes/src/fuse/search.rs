@@ -53,7 +53,7 @@ fn descend(start: &Program, costs: &Costs) -> (u64, Vec<Move>) {
     // A program's cost is the sum over its kernels, so a move's gain changes only if the steps that it sees change.
     let mut saved: HashMap<(Discriminant<Move>, Vec<u64>), i128> = HashMap::new();
     loop {
-        let uses = Uses::of(&program);
+        let uses = Uses::new(&program);
         let mut best: Option<(i128, Move)> = None;
         for m in moves(&program) {
             let seen = m.seen(&program, &uses).into_iter().map(|step| known.steps[step].name).collect();

@@ -15,7 +15,7 @@ pub fn tell(program: &Program, rewrites: &mut Rewrites) {
     if !rewrites.options().remarks {
         return;
     }
-    let uses = Uses::of(program);
+    let uses = Uses::new(program);
     for weights in 0..program.steps.len() {
         let Some(near) = near(program, &uses, weights) else { continue };
         let (reason, step, remedy) = why(program, &uses, &near);

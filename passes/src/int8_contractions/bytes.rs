@@ -29,17 +29,17 @@ pub fn bytes(k: &Kernel, value: usize) -> Option<Bytes> {
         DType::I32 => difference(k, value),
         DType::F32 => match &k.body[value].body {
             Body::Apply { f: ScalarFn::Mul, args } => {
-                let with = |v: usize, scale: usize| Some(Bytes { scale: Some(scale), ..whole(k, v)? });
+                let with = |v: usize, scale: usize| Some(Bytes { scale: Some(scale), ..converted(k, v)? });
                 with(args[0], args[1]).or_else(|| with(args[1], args[0]))
             }
-            _ => whole(k, value),
+            _ => converted(k, value),
         },
         _ => None,
     }
 }
 
 /// Recognises an f32 value converted from an integer.
-fn whole(k: &Kernel, value: usize) -> Option<Bytes> {
+fn converted(k: &Kernel, value: usize) -> Option<Bytes> {
     match k.body[value].body {
         Body::Convert(from, Conversion::Value) if k.body[from].dtype == DType::I32 => difference(k, from),
         Body::Convert(_, Conversion::Value) => widened(k, value),

@@ -125,7 +125,7 @@ pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result
     let Some(k) = kernel(step).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
     let (Some(products), [sum]) = (products(k), &k.inner[..]) else { return Ok(None) };
     let (Some(length), true) = (sum.as_const(), k.body[products[0][0]].dtype == DType::F32) else { return Ok(None) };
-    let uses = Uses::of(program);
+    let uses = Uses::new(program);
     let grouped = |load: usize| right(program, &uses, at, load);
     let left = match products[0].map(|load| grouped(load).is_some()) {
         [false, true] => products[0][0],
@@ -149,7 +149,7 @@ pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result
     if !in_rows || groups.checked_mul(size) != Some(length) {
         return Err("neighbours of its left factor along the sum are none in memory");
     }
-    let bytes = Factor::of(program, &uses, at, left)
+    let bytes = Factor::find(program, &uses, at, left)
         .filter(|f| f.bytes.scale.is_some() && f.is_fixed(program, k.outer.len()) && f.is_padded_well(program));
     let floats = has_floats(&rights, program);
     if floats && !rights.iter().all(|r| are_numbers(&r.source, params)) {

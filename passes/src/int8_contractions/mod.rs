@@ -133,7 +133,7 @@ struct Sums {
 }
 
 impl Factor {
-    fn of(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<Factor> {
+    fn find(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<Factor> {
         let (step, k) = (&program.steps[at], kernel(&program.steps[at])?);
         let Body::Load { memlet, guard: None } = &k.body[load].body else { return None };
         if memlet.index.iter().any(from_data) {
@@ -214,8 +214,8 @@ fn matches(program: &Program, at: usize, taken: ByteProducts) -> std::result::Re
     if !matches!(dtype, DType::F32 | DType::I32) {
         return Ok(None);
     }
-    let uses = Uses::of(program);
-    let of = |load: usize| Factor::of(program, &uses, at, load);
+    let uses = Uses::new(program);
+    let of = |load: usize| Factor::find(program, &uses, at, load);
     let is_constant = |load: usize| {
         let read = of(load).and_then(|f| f.read(program));
         read.is_some_and(|(id, _)| parameter(program, &uses.producers, id).is_some())

@@ -75,7 +75,7 @@ impl Draft {
     }
 
     /// Adds y[n, h, w, c] = x[n, c, h, w].
-    fn turn(&mut self, a: Id, [n, c, h, w]: [i64; 4]) -> Id {
+    fn transpose(&mut self, a: Id, [n, c, h, w]: [i64; 4]) -> Id {
         let at = [0, 3, 1, 2].map(Kernel::var);
         self.kernel(&[n, h, w, c], &[], &[a], vec![load(0, &at)])
     }
@@ -103,7 +103,7 @@ fn random_program(seed: u64) -> Program {
         values.push((last, channels));
     }
     let end = match random.pick(&[true, false]) {
-        true => d.turn(last, [1, channels, h, w]),
+        true => d.transpose(last, [1, channels, h, w]),
         false => d.add(last, last, &[1, channels, h, w]),
     };
     d.0.outputs.push(("y".into(), end));

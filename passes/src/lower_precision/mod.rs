@@ -208,8 +208,8 @@ pub fn rounding(from: Container, to: Container) -> Kernel {
 fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
     let mut beside: BTreeMap<Id, Id> = BTreeMap::new();
     for (&wide, &narrow) in rounded {
-        let uses = Uses::of(program);
-        let Some(root) = Root::of(program, &uses, wide) else { continue };
+        let uses = Uses::new(program);
+        let Some(root) = Root::find(program, &uses, wide) else { continue };
         let made = match root.is_only_rounded(program, &uses, rounded) {
             true => root.replace(program),
             false => root.add(program, &mut beside),
@@ -244,7 +244,7 @@ struct Root {
 }
 
 impl Root {
-    fn of(program: &Program, uses: &Uses, mut id: Id) -> Option<Root> {
+    fn find(program: &Program, uses: &Uses, mut id: Id) -> Option<Root> {
         let mut views = vec![];
         loop {
             let maker = uses.producers[id]?;
@@ -287,7 +287,7 @@ impl Root {
     /// Makes the producer write bf16, into the same containers.
     fn replace(&self, program: &mut Program) -> bool {
         let Some(kernel) = self.rounded_maker(program, true) else { return false };
-        let uses = Uses::of(program);
+        let uses = Uses::new(program);
         for name in self.names(program, &uses) {
             program.containers[name].dtype = DType::BF16;
         }

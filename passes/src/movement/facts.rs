@@ -36,7 +36,7 @@ pub fn own_vars(d: &Dim, deps: &[BTreeSet<usize>]) -> BTreeSet<usize> {
 }
 
 impl<'k> Facts<'k> {
-    pub fn of(kernel: &'k Kernel, lo: &'k dyn Fn(&str) -> i64) -> Facts<'k> {
+    pub fn from_kernel(kernel: &'k Kernel, lo: &'k dyn Fn(&str) -> i64) -> Facts<'k> {
         let mut deps: Vec<BTreeSet<usize>> = vec![];
         let levels = kernel.levels();
         for statement in &kernel.body {
@@ -81,7 +81,7 @@ impl<'k> Facts<'k> {
 
     /// Returns ranges of the variables that include all points at which a guard holds, and how precise they are.
     pub fn ranges(&self, guard: Option<usize>) -> (Vec<Range>, Sure) {
-        let mut ranges = super::image::whole(self.kernel);
+        let mut ranges = super::image::full_ranges(self.kernel);
         let sure = guard.map_or(Sure::Exact, |g| self.narrow(g, &mut ranges));
         (ranges, sure)
     }

@@ -44,7 +44,7 @@ pub fn reached(facts: &Facts, dims: &[Dim], accesses: &[Access]) -> Count {
     let elements = product(dims);
     let mut boxes: Vec<Reach> = vec![];
     for access in accesses {
-        let reach = Reach::of(facts, dims, access);
+        let reach = Reach::from_access(facts, dims, access);
         if !boxes.contains(&reach) {
             boxes.push(reach);
         }
@@ -140,7 +140,7 @@ impl Set {
 }
 
 impl Reach {
-    fn of(facts: &Facts, dims: &[Dim], access: &Access) -> Reach {
+    fn from_access(facts: &Facts, dims: &[Dim], access: &Access) -> Reach {
         // A variable with a single value is replaced by that value.
         let fixed = |name: &str| {
             let range = access.ranges.get(var(name)?)?;
@@ -151,8 +151,8 @@ impl Reach {
         let mut sure = access.sure;
         let mut groups = vec![];
         // Variables whose range may be empty under the guard, in which case nothing is accessed.
-        let whole = whole(facts.kernel);
-        let maybe = |v: &usize| access.ranges[*v] != whole[*v] && !facts.ge(&access.ranges[*v].n, &Dim::constant(1));
+        let full = full_ranges(facts.kernel);
+        let maybe = |v: &usize| access.ranges[*v] != full[*v] && !facts.ge(&access.ranges[*v].n, &Dim::constant(1));
         let mut open: BTreeSet<usize> = (0..access.ranges.len()).filter(&maybe).collect();
         for members in grouped(&moved) {
             let extents: Vec<&Dim> = members.iter().map(|d| &dims[*d]).collect();
@@ -337,6 +337,6 @@ fn combined(facts: &Facts, mut lo: Dim, digits: Vec<Digit>) -> Option<Combined> 
 }
 
 /// Returns the full ranges of a kernel's iteration variables.
-pub fn whole(kernel: &Kernel) -> Vec<Range> {
+pub fn full_ranges(kernel: &Kernel) -> Vec<Range> {
     kernel.extents().map(|n| Range { lo: Dim::constant(0), n: n.clone() }).collect()
 }

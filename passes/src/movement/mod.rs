@@ -40,8 +40,8 @@ pub struct Words {
 
 impl Words {
     /// `lo` returns the lower bounds of symbols.
-    pub fn of(kernel: &Kernel, lo: &dyn Fn(&str) -> i64) -> Words {
-        let facts = Facts::of(kernel, lo);
+    pub fn count(kernel: &Kernel, lo: &dyn Fn(&str) -> i64) -> Words {
+        let facts = Facts::from_kernel(kernel, lo);
         let load = |body: &'_ Body| match body {
             Body::Load { memlet, guard } => Some((memlet.clone(), *guard)),
             Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => None,

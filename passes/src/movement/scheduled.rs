@@ -30,7 +30,7 @@ pub struct FastMemory {
 
 impl FastMemory {
     /// Takes the largest memory of one core plus a GPU's registers. Errors: E0406 if the description lacks them.
-    pub fn of(spec: &DeviceSpec) -> Result<FastMemory> {
+    pub fn from_spec(spec: &DeviceSpec) -> Result<FastMemory> {
         let own = spec.memory.iter().filter(|m| m.per == Per::Core).filter_map(|m| m.bytes.value).max();
         let registers = spec.gpu.as_ref().and_then(|g| g.registers.value).unwrap_or(0) * 4;
         let (Some(own), Some(cores)) = (own, spec.cores.value) else {

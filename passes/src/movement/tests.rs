@@ -44,7 +44,7 @@ fn reads(outer: &[&str], x: &[&str], loads: &[(&[&str], Guard)]) -> (String, Sur
         body,
         stores: vec![Store { memlet: Memlet { container: 0, index }, value: sum.unwrap() }],
     };
-    let count = Words::of(&kernel, &|_| 0).reads.remove(0);
+    let count = Words::count(&kernel, &|_| 0).reads.remove(0);
     (count.words.to_string(), count.sure)
 }
 

@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    pub fn of(kernel: &Kernel) -> Kind {
+    pub fn from_kernel(kernel: &Kernel) -> Kind {
         match kernel.class() {
             Class::Contract | Class::Groups => Kind::Contraction,
             Class::Attention => Kind::Attention,
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    pub fn of_operator(graph: &Graph, operator: &Operator) -> Kind {
+    pub fn from_operator(graph: &Graph, operator: &Operator) -> Kind {
         let is = |f: &dyn Fn(&Op) -> bool| operator.nodes.iter().filter(|v| f(&graph.node(**v).op)).count();
         let products = is(&|op| matches!(op, Op::Contract(_)));
         let maps = is(&|op| match op {
@@ -69,7 +69,7 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
     match &kernel.body[k].body {
         Body::Load { .. } | Body::Const(_) | Body::Index(_) => true,
         Body::Apply { f: ScalarFn::Select, args } => {
-            let placed = |k: usize| !Facts::of(kernel, &|_| 0).is_by_data(k);
+            let placed = |k: usize| !Facts::from_kernel(kernel, &|_| 0).is_by_data(k);
             placed(args[0]) && args[1..].iter().all(|a| only_moved(kernel, *a))
         }
         Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => false,

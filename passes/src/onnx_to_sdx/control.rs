@@ -136,7 +136,7 @@ pub fn loop_(b: &mut Builder, node: &Node) -> Outputs {
         return Err(node.error("E0103", format!("the body has {} inputs, not {}", block.arguments().len(), n + 2)));
     }
     let turns = Loop { trips, start, carried: &carried, captured: &captured };
-    let (mut out, stacked) = b.turns(&turns, &mut |b, turn| {
+    let (mut out, stacked) = b.iterate(&turns, &mut |b, turn| {
         enter(b, &outer, turn.captured);
         let given: Vec<Value> = [&[turn.index, turn.goes_on], turn.carried].concat();
         let mut done = lower_block(b, block, &given)?;

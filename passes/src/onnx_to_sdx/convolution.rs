@@ -112,7 +112,7 @@ pub fn convolve(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Valu
     b.unify(&channels, &(each * Dim::constant(group)))?;
     // Read again, because unification may have rewritten them in other symbols.
     let (extents, sizes) = (spatial(b, node, x)?, b.dims(w)[2..].to_vec());
-    let windows = Windows::of(node, &extents, sizes)?;
+    let windows = Windows::from_node(node, &extents, sizes)?;
     let x = b.split_axis(x, 1, Dim::constant(group))?;
     let w = b.split_axis(w, 0, Dim::constant(group))?;
     let y = correlate(b, &windows, x, w, "goc")?;

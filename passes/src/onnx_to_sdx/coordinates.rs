@@ -87,7 +87,7 @@ pub fn last_to(rank: usize, axis: usize) -> Vec<usize> {
 }
 
 /// Positions of the operand's dimensions in a result that has one more, at `at`.
-pub fn around(rank: usize, at: usize) -> Vec<usize> {
+pub fn positions_except(rank: usize, at: usize) -> Vec<usize> {
     (0..=rank).filter(|&i| i != at).collect()
 }
 

@@ -2,7 +2,7 @@
 //! known at compile time is split into blocks, and each block is combined with the sum of those before it
 
 use super::builder::Builder;
-use super::coordinates::{around, axis_last, iota, last_to, neutral, scalar_index};
+use super::coordinates::{axis_last, iota, last_to, neutral, positions_except, scalar_index};
 use super::dynamic::with_dims;
 use super::node::Node;
 use super::reduce_axes::around_axis;
@@ -104,7 +104,7 @@ fn by_blocks(b: &mut Builder, x: Value, how: &Direction, levels: usize) -> Resul
     let within = by_comparison(b, blocks, axis + 1, how)?;
     let whole = b.reduce(how.f, blocks, &[axis + 1], false)?;
     let before = by_blocks(b, whole, &Direction { exclusive: true, ..*how }, levels - 1)?;
-    let before = b.broadcast_at(before, around(ty.rank(), axis + 1), &split)?;
+    let before = b.broadcast_at(before, positions_except(ty.rank(), axis + 1), &split)?;
     let y = b.map2(how.f.scalar(), before, within)?;
     let y = b.reshape(y, &ty.dims)?;
     b.slice_axis(y, axis, Dim::constant(0), 1, n)
@@ -119,7 +119,7 @@ fn by_comparison(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Res
     let (i, j) = (iota(b, axis, &pairs)?, iota(b, axis + 1, &pairs)?);
     let (first, second) = if how.reverse { (i, j) } else { (j, i) };
     let taken = b.map2(if how.exclusive { ScalarFn::Lt } else { ScalarFn::Le }, first, second)?;
-    let x = b.broadcast_at(x, around(rank, axis), &pairs)?;
+    let x = b.broadcast_at(x, positions_except(rank, axis), &pairs)?;
     let nothing = neutral(b, how.f, b.dtype(x))?;
     let x = b.select(taken, x, nothing)?;
     b.reduce(how.f, x, &[axis + 1], false)

@@ -32,7 +32,7 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
     let batch = (b.dims(x)[0].clone(), b.dims(offset)[0].clone());
     b.unify(&batch.0, &batch.1)?;
     for (i, own) in b.dims(offset).into_iter().enumerate().skip(2) {
-        let windows = Windows::of(node, &spatial(b, node, x)?, b.dims(w)[2..].to_vec())?;
+        let windows = Windows::from_node(node, &spatial(b, node, x)?, b.dims(w)[2..].to_vec())?;
         b.unify(&own, &windows.places[i - 2])?;
     }
     let kernel = |b: &Builder| product(&b.dims(w)[2..]) * Dim::constant(parts);
@@ -50,7 +50,7 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
     }
     // Read again, because unification may have rewritten them in other symbols.
     let sizes = b.dims(w)[2..].to_vec();
-    let windows = Windows::of(node, &spatial(b, node, x)?, sizes.clone())?;
+    let windows = Windows::from_node(node, &spatial(b, node, x)?, sizes.clone())?;
     // Each group of offsets becomes a batch element.
     let split = b.split_axis(x, 1, Dim::constant(parts))?;
     let d = b.dims(split);

@@ -1,7 +1,9 @@
 //! OneHot, Tile, Trilu, EyeLike, ReverseSequence  =>  comparisons and arithmetic with iota
 
 use super::builder::Builder;
-use super::coordinates::{around, checked_index, from_end, gather_along, indices, iota, one_element, scalar_index};
+use super::coordinates::{
+    checked_index, from_end, gather_along, indices, iota, one_element, positions_except, scalar_index,
+};
 use super::node::Node;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
@@ -25,7 +27,7 @@ pub fn one_hot(b: &mut Builder, node: &Node) -> Outputs {
     let mut dims = b.dims(index);
     dims.insert(axis, depth.clone());
     let index = from_end(b, index, &depth)?;
-    let index = b.broadcast_at(index, around(rank, axis), &dims)?;
+    let index = b.broadcast_at(index, positions_except(rank, axis), &dims)?;
     let place = iota(b, axis, &dims)?;
     let hot = b.map2(ScalarFn::Eq, index, place)?;
     if b.rank(values) != 1 {

@@ -1,7 +1,7 @@
 //! Scaler, Normalizer, Imputer, … of ai.onnx.ml  =>  elementwise functions, reductions and gathers
 
 use super::builder::Builder;
-use super::coordinates::{around, indices, iota};
+use super::coordinates::{indices, iota, positions_except};
 use super::node::Node;
 use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result, Tensor};
@@ -136,7 +136,7 @@ pub fn one_hot_encoder(b: &mut Builder, node: &Node) -> Outputs {
     let (rank, mut dims) = (b.rank(x), b.dims(x));
     dims.push(Dim::constant(categories.len() as i64));
     let known = integers(b, &categories)?;
-    let (known, wide) = (b.broadcast(known, &dims)?, b.broadcast_at(x, around(rank, rank), &dims)?);
+    let (known, wide) = (b.broadcast(known, &dims)?, b.broadcast_at(x, positions_except(rank, rank), &dims)?);
     let mut hot = b.map2(ScalarFn::Eq, wide, known)?;
     if node.int_or("zeros", 1)? == 0 {
         let place = iota(b, rank, &dims)?;

@@ -17,7 +17,7 @@ type Outputs = Result<Vec<Value>>;
 
 fn windows(b: &Builder, node: &Node, x: Value) -> Result<Windows> {
     let sizes = node.require("kernel_shape", kernel_shape(node)?)?;
-    Windows::of(node, &spatial(b, node, x)?, sizes.into_iter().map(Dim::constant).collect())
+    Windows::from_node(node, &spatial(b, node, x)?, sizes.into_iter().map(Dim::constant).collect())
 }
 
 /// Reduces the last axes, which are offsets in windows.

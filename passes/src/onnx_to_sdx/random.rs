@@ -40,7 +40,7 @@ struct Source {
 }
 
 impl Source {
-    fn of(b: &Builder, node: &Node) -> Result<Source> {
+    fn from_node(b: &Builder, node: &Node) -> Result<Source> {
         Ok(Source { seed: seed(b, node)? })
     }
 
@@ -119,7 +119,7 @@ pub fn random(b: &mut Builder, node: &Node) -> Outputs {
         Some(v) => b.dims(v),
         None => node.require("shape", node.ints("shape")?)?.into_iter().map(Dim::constant).collect(),
     };
-    let (source, working) = (Source::of(b, node)?, working(dtype));
+    let (source, working) = (Source::from_node(b, node)?, working(dtype));
     let y = if node.op_type.starts_with("RandomNormal") {
         let y = source.normal(b, working, &dims)?;
         let y = b.map_const(ScalarFn::Mul, y, node.float_or("scale", 1.0)?)?;
@@ -140,7 +140,7 @@ pub fn bernoulli(b: &mut Builder, node: &Node) -> Outputs {
         return Err(node.error("E0107", format!("does not take {}", b.dtype(x))));
     }
     let (dims, working) = (b.dims(x), working(b.dtype(x)));
-    let drawn = Source::of(b, node)?.uniform(b, 0, working, &dims)?;
+    let drawn = Source::from_node(b, node)?.uniform(b, 0, working, &dims)?;
     let wide = b.convert(x, working)?;
     let hit = b.map2(ScalarFn::Lt, drawn, wide)?;
     let dtype = node.dtype("dtype")?.unwrap_or(b.dtype(x));
@@ -158,7 +158,7 @@ pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
     let (rows, classes) = (b.dims(x)[0].clone(), b.dims(x)[1].clone());
     let dims = [rows, samples, classes.clone()];
     let working = working(b.dtype(x));
-    let u = Source::of(b, node)?.uniform(b, 0, working, &dims)?;
+    let u = Source::from_node(b, node)?.uniform(b, 0, working, &dims)?;
     // Keeps u above 0, whose logarithm is not finite.
     let u = b.map_const(ScalarFn::Max, u, 2f64.powi(-25))?;
     let log = b.map1(ScalarFn::Log, u)?;
@@ -199,7 +199,7 @@ pub fn dropout(b: &mut Builder, node: &Node) -> Outputs {
         None => b.splat(working, 0.5, &[])?,
     };
     let (ratio, training) = (super::coordinates::one_element(b, ratio)?, super::coordinates::one_element(b, training)?);
-    let drawn = Source::of(b, node)?.uniform(b, 0, working, &dims)?;
+    let drawn = Source::from_node(b, node)?.uniform(b, 0, working, &dims)?;
     let kept = b.map2(ScalarFn::Le, ratio, drawn)?;
     let idle = b.map1(ScalarFn::Not, training)?;
     let mask = b.map2(ScalarFn::Or, kept, idle)?;

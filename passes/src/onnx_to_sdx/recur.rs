@@ -67,7 +67,7 @@ impl Builder {
         let (trips, start) = (self.dims_scalar(n.clone())?, self.constant(truth())?);
         let captured: Vec<Value> = scanned.iter().map(|(v, _)| *v).chain(captured.iter().copied()).collect();
         let turns = Loop { trips, start, carried, captured: &captured };
-        self.turns(&turns, &mut |b, turn| {
+        self.iterate(&turns, &mut |b, turn| {
             let (whole, captured) = turn.captured.split_at(scanned.len());
             let mut slices = vec![];
             for (&v, &(_, axis)) in whole.iter().zip(scanned) {
@@ -80,7 +80,7 @@ impl Builder {
     }
 
     /// Runs a loop. Returns the carried values after the last iteration, and the stacked ones.
-    pub fn turns(&mut self, turns: &Loop, body: Body) -> Result<(Vec<Value>, Vec<Value>)> {
+    pub fn iterate(&mut self, turns: &Loop, body: Body) -> Result<(Vec<Value>, Vec<Value>)> {
         let trips = self.contents(turns.trips).and_then(|c| c.first().cloned());
         let starts = self.constants(turns.start) == Some(vec![1]);
         if let Some(n) = trips.as_ref().and_then(Dim::as_const).filter(|n| starts && (1..=COPIES_MAX).contains(n))

@@ -23,7 +23,7 @@ enum Cell {
 }
 
 impl Cell {
-    fn of(node: &Node) -> Cell {
+    fn from_node(node: &Node) -> Cell {
         match node.op_type.as_str() {
             "RNN" => Cell::Rnn,
             "GRU" => Cell::Gru,
@@ -104,7 +104,7 @@ pub fn quantized_lstm(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 fn run(b: &mut Builder, node: &Node, [weights, recurrent]: [Weights; 2]) -> Outputs {
-    let cell = Cell::of(node);
+    let cell = Cell::from_node(node);
     let reversed: &[bool] = match node.str_or("direction", "forward")?.as_str() {
         "forward" => &[false],
         "reverse" => &[true],

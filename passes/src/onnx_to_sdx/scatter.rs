@@ -6,7 +6,8 @@
 
 use super::builder::Builder;
 use super::coordinates::{
-    around, axis_last, checked_index, flat, from_end, gather_along, indices, inside, iota, is_short, last_to, neutral,
+    axis_last, checked_index, flat, from_end, gather_along, indices, inside, iota, is_short, last_to, neutral,
+    positions_except,
 };
 use super::indexing::wrapped;
 use super::node::Node;
@@ -127,7 +128,7 @@ fn scatter_rows(b: &mut Builder, data: Value, index: Value, updates: Value, f: O
     let last = b.rank(data) - 1;
     let mut pairs = b.dims(data);
     pairs.push(b.dims(index)[last].clone());
-    let spread = |b: &mut Builder, v: Value| b.broadcast_at(v, around(last + 1, last), &pairs);
+    let spread = |b: &mut Builder, v: Value| b.broadcast_at(v, positions_except(last + 1, last), &pairs);
     let (wanted, place) = (spread(b, index)?, iota(b, last, &pairs)?);
     let hit = b.map2(ScalarFn::Eq, wanted, place)?;
     match f {

@@ -320,7 +320,7 @@ pub fn map(b: &mut Builder, node: &Node) -> Outputs {
     }
     let start = b.constant(truth())?;
     let turns = Loop { trips: n, start, carried: &empties, captured: &captured };
-    let (out, _) = b.turns(&turns, &mut |b, turn| {
+    let (out, _) = b.iterate(&turns, &mut |b, turn| {
         let (own, around) = turn.captured.split_at(inputs.len());
         super::control::enter(b, &outer, around);
         let mut given = vec![];

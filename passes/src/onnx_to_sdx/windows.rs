@@ -81,7 +81,7 @@ pub fn spatial(b: &Builder, node: &Node, x: Value) -> Result<Vec<Dim>> {
 
 impl Windows {
     /// The windows that the node's attributes describe, over axes of these extents.
-    pub fn of(node: &Node, extents: &[Dim], sizes: Vec<Dim>) -> Result<Windows> {
+    pub fn from_node(node: &Node, extents: &[Dim], sizes: Vec<Dim>) -> Result<Windows> {
         let rank = extents.len();
         if sizes.len() != rank {
             return Err(node.error("E0106", format!("a kernel of {} axes does not fit {rank}", sizes.len())));

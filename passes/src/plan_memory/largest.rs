@@ -89,7 +89,7 @@ impl Largest {
     }
 
     /// Returns the sizes that no other one provably reaches; if there are too many, some are joined.
-    pub fn of<'a>(all: impl IntoIterator<Item = &'a Size>, probes: &Probes, room: &Room) -> Largest {
+    pub fn select<'a>(all: impl IntoIterator<Item = &'a Size>, probes: &Probes, room: &Room) -> Largest {
         let mut kept: Vec<Size> = vec![];
         for size in all {
             keep(&mut kept, size.clone(), probes);

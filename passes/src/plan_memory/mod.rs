@@ -187,12 +187,12 @@ impl Arena {
         for &b in order {
             let at: Vec<u64> = rooms.iter().map(|room| room[b]).collect();
             let below = self.problem.beside[b].iter().flat_map(|&a| ends[a].sizes());
-            let below = Largest::of(below, probes, &Room { n_max, at: &at });
+            let below = Largest::select(below, probes, &Room { n_max, at: &at });
             offsets[b] = aligned(below.to_dim());
             ends[b] = below.plus(&probes.size(self.bytes[b].clone()));
         }
         let room = Room { n_max: 2 * n_max, at: &self.problem.peaks(order) };
-        let all = Largest::of(ends.iter().flat_map(|e| e.sizes()), probes, &room);
+        let all = Largest::select(ends.iter().flat_map(|e| e.sizes()), probes, &room);
         Places { offsets, arena: aligned(all.to_dim()) }
     }
 

@@ -196,7 +196,7 @@ fn joins_are_made_where_there_is_room() {
     let lo = |_: &str| 0;
     let probes = Probes { calls: &calls, others: &[], lo: &lo, known: RefCell::default() };
     let sizes = ["5*a + b", "3*b", "30*c", "2*a"].map(|t| probes.size(Dim::parse(t).unwrap()));
-    let text = |n_max, at| Largest::of(&sizes, &probes, &Room { n_max, at: &[at] }).to_dim().to_string();
+    let text = |n_max, at| Largest::select(&sizes, &probes, &Room { n_max, at: &[at] }).to_dim().to_string();
     assert_eq!(text(3, 0), "max(30*c, max(5*a + b, 3*b))");
     assert_eq!(text(2, 100), "b + max(5*a, 2*b + 30*c)");
     assert_eq!(text(1, 0), "5*a + 3*b + 30*c");

@@ -43,7 +43,7 @@ fn pack(program: &mut Program, rewrites: &mut Rewrites, zero: bool) -> Result<()
         return Ok(());
     }
     for mask in masks {
-        match Proof::of(program, mask, zero) {
+        match Proof::find(program, mask, zero) {
             Ok(proof) if proof.gains(program) => {
                 let packed = |(_, role): &(usize, &Role)| **role != Role::AsItIs;
                 let steps: Vec<usize> = proof.roles.iter().enumerate().filter(packed).map(|(step, _)| step).collect();

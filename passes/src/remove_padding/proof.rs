@@ -83,11 +83,11 @@ const ZERO: &str = "compile with `--masked-rows zero`, where nobody reads them";
 
 impl Proof {
     /// Errors: why rows cannot be left out. `zero`: outputs may be 0 where the mask is 0.
-    pub fn of(program: &Program, mask: Id, zero: bool) -> Result<Proof, Miss> {
+    pub fn find(program: &Program, mask: Id, zero: bool) -> Result<Proof, Miss> {
         let [batch, positions] = &program.containers[mask].dims[..] else {
             return Err(Miss { reason: "the mask has not two dimensions", step: None, remedy: None, is_mask: false });
         };
-        let uses = Uses::of(program);
+        let uses = Uses::new(program);
         let mut alone = BTreeSet::new();
         // A value computed from inputs only is not worth packing if all of its positions are read; it then stays as it
         // is.

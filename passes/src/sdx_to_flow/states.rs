@@ -23,7 +23,7 @@ pub struct States {
 
 impl States {
     /// Caches with equal dimensions share their symbols.
-    pub fn of(graph: &Graph, taken: &BTreeSet<String>) -> States {
+    pub fn from_graph(graph: &Graph, taken: &BTreeSet<String>) -> States {
         let uses = uses(graph);
         let mut out = States::default();
         let mut pairs: Vec<([Dim; 2], [String; 3])> = vec![];

@@ -19,7 +19,7 @@ pub struct Signature {
 
 impl Signature {
     /// Every rank executes the whole operation.
-    pub fn whole(node: &Node) -> Signature {
+    pub fn replicated(node: &Node) -> Signature {
         Signature { operands: vec![State::Whole; node.args.len()], result: State::Whole }
     }
 

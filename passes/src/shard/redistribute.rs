@@ -103,7 +103,7 @@ impl<'g> Local<'g> {
     }
 
     /// Returns the whole value, equal on every rank.
-    pub fn whole(&mut self, v: Value) -> Result<Value> {
+    pub fn whole_value(&mut self, v: Value) -> Result<Value> {
         if let Some(&known) = self.wholes.get(&v) {
             return Ok(known);
         }
@@ -159,7 +159,7 @@ impl<'g> Local<'g> {
             State::Partial(f) => self.scattered(own, f, split, node)?,
             State::Whole => self.part_of_whole(v, split)?,
             State::Split(_) => {
-                let whole = self.whole(v)?;
+                let whole = self.whole_value(v)?;
                 self.sliced(whole, split, &node.ty, &node.origins)?
             }
         };
@@ -209,7 +209,7 @@ impl<'g> Local<'g> {
                 Some(at) if !self.graph.ty(node.args[0]).dims[at].is_const(1) => {
                     Some((node.op.clone(), vec![self.split(node.args[0], &split.at(at))?]))
                 }
-                Some(_) | None => Some((node.op.clone(), vec![self.whole(node.args[0])?])),
+                Some(_) | None => Some((node.op.clone(), vec![self.whole_value(node.args[0])?])),
             },
             Op::Transpose { perm } => {
                 Some((node.op.clone(), vec![self.split(node.args[0], &split.at(perm[split.dim]))?]))
@@ -232,7 +232,7 @@ impl<'g> Local<'g> {
         match part {
             Some((op, args)) => self.add(op, &args, local, origins),
             None => {
-                let whole = self.whole(v)?;
+                let whole = self.whole_value(v)?;
                 self.sliced(whole, split, &node.ty, origins)
             }
         }
@@ -259,7 +259,7 @@ impl<'g> Local<'g> {
     pub fn finish(&mut self) -> Result<Vec<Missed>> {
         for (name, v) in &self.graph.outputs {
             let continues_part = self.is_state(*v) && matches!(self.state(*v), State::Split(_));
-            let value = if continues_part { self.own(*v) } else { self.whole(*v)? };
+            let value = if continues_part { self.own(*v) } else { self.whole_value(*v)? };
             self.out.outputs.push((name.clone(), value));
         }
         Ok(std::mem::take(&mut self.missed))

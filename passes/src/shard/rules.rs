@@ -48,7 +48,7 @@ impl Local<'_> {
         let mut args = vec![];
         for (arg, need) in node.args.iter().zip(&signature.operands) {
             args.push(match need {
-                State::Whole => self.whole(*arg)?,
+                State::Whole => self.whole_value(*arg)?,
                 State::Split(split) => self.split(*arg, split)?,
                 State::Partial(_) => self.own(*arg),
             });
@@ -74,13 +74,13 @@ impl Local<'_> {
 
     /// Adds the operation on whole operands.
     fn same(&mut self, node: &Node) -> Result<(Value, State)> {
-        self.follow_signature(node, &Signature::whole(node))
+        self.follow_signature(node, &Signature::replicated(node))
     }
 
     /// Adds a value with a placement given by the model or the plan.
     fn placed(&mut self, place: &Place, node: &Node) -> Result<(Value, State)> {
         let arg = node.args[0];
-        let Some((dim, outer, unit)) = &place.split else { return Ok((self.whole(arg)?, State::Whole)) };
+        let Some((dim, outer, unit)) = &place.split else { return Ok((self.whole_value(arg)?, State::Whole)) };
         let run = outer.clone() * unit.clone();
         let count = node.ty.dims[*dim].exact_div(&run).ok_or_else(|| {
             let (extent, name) = (&node.ty.dims[*dim], node.origins.first().map_or("", String::as_str));
@@ -159,7 +159,7 @@ impl Local<'_> {
     fn looked_up(&mut self, axis: usize, split: &Split, node: &Node) -> Result<Value> {
         let [data, indices] = [node.args[0], node.args[1]];
         let (at, origins) = (self.graph.ty(indices).clone(), node.origins.as_slice());
-        let (data, indices) = (self.split(data, split)?, self.whole(indices)?);
+        let (data, indices) = (self.split(data, split)?, self.whole_value(indices)?);
         let elements = |split: &Split, n: Dim| n * split.unit.clone();
         let (first, n) = (elements(split, split.start(&self.ranks)), elements(split, split.len(&self.ranks)));
         let first = self.number(first, &at, origins)?;

@@ -167,7 +167,7 @@ fn values(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<D
             (a, e) => Err(format!("the value is {}, expected {}", a.kind_name(), e.kind_name())),
         }
     }
-    let decoded = |t: &Tensor| Value::of(t).map_err(|e| e.message);
+    let decoded = |t: &Tensor| Value::from_tensor(t).map_err(|e| e.message);
     let mut all = Difference::default();
     both(&decoded(actual)?, &decoded(expected)?, tolerance, &mut all)?;
     Ok(all)

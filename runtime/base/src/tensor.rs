@@ -20,7 +20,7 @@ pub fn element_count(dims: &[usize]) -> Option<usize> {
 }
 
 /// A Rust type that represents one element type: it has no padding, and its bytes are the element's (see
-/// [`TensorView::of`](crate::TensorView::of)). Therefore no other crate can implement it.
+/// [`TensorView::from_slice`](crate::TensorView::from_slice)). Therefore no other crate can implement it.
 pub trait Element: Copy + Send + sealed::Sealed + 'static {
     const DTYPE: DType;
     const BYTES: usize;

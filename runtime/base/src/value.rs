@@ -42,12 +42,12 @@ const DEPTH_MAX: usize = 8;
 
 impl Value {
     /// Decodes a tensor of type `value`; any other tensor is a value itself. Errors: E0302.
-    pub fn of(tensor: &Tensor) -> Result<Value> {
-        Value::of_within(tensor, &Budget::unlimited())
+    pub fn from_tensor(tensor: &Tensor) -> Result<Value> {
+        Value::from_tensor_within(tensor, &Budget::unlimited())
     }
 
-    /// Like [`of`](Value::of), within the limits of a call.
-    pub(crate) fn of_within(tensor: &Tensor, budget: &Budget) -> Result<Value> {
+    /// Like [`from_tensor`](Value::from_tensor), within the limits of a call.
+    pub(crate) fn from_tensor_within(tensor: &Tensor, budget: &Budget) -> Result<Value> {
         if tensor.dtype() != DType::Value {
             return Ok(Value::Tensor(tensor.clone()));
         }
@@ -294,7 +294,7 @@ mod tests {
         for value in samples() {
             let tensor = value.clone().into_tensor();
             assert_eq!((tensor.dtype(), tensor.dims()), (DType::Value, &[][..]));
-            assert_eq!(Value::of(&tensor).unwrap(), value);
+            assert_eq!(Value::from_tensor(&tensor).unwrap(), value);
         }
     }
 

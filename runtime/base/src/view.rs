@@ -29,7 +29,7 @@ impl<'a> TensorView<'a> {
     }
 
     /// A view of values of a Rust type, in place.
-    pub fn of<T: Element>(dims: &'a [usize], values: &'a [T]) -> Result<TensorView<'a>> {
+    pub fn from_slice<T: Element>(dims: &'a [usize], values: &'a [T]) -> Result<TensorView<'a>> {
         TensorView::new(T::DTYPE, dims, bytes_of_values(values))
     }
 
@@ -94,7 +94,7 @@ impl<'a> TensorBuffer<'a> {
     }
 
     /// A buffer of a Rust type, except `bool`, for which a byte other than 0 and 1 would be invalid: use bytes.
-    pub fn of<T: Element>(values: &'a mut [T]) -> Result<TensorBuffer<'a>> {
+    pub fn from_slice<T: Element>(values: &'a mut [T]) -> Result<TensorBuffer<'a>> {
         if T::DTYPE == DType::Bool {
             return Err(Error::user("E0107", "a bool output needs a buffer of bytes").help("use TensorBuffer::new"));
         }
@@ -147,18 +147,18 @@ mod tests {
     #[test]
     fn a_view_is_the_slice_itself() {
         let values = [1.0f32, -2.0, 3.5, 4.0];
-        let view = TensorView::of(&[2, 2], &values).unwrap();
+        let view = TensorView::from_slice(&[2, 2], &values).unwrap();
         assert_eq!(view.bytes().as_ptr(), values.as_ptr().cast());
         assert_eq!((view.dtype(), view.dims(), view.bytes().len()), (DType::F32, &[2, 2][..], 16));
         let t = Tensor::from_vec(vec![2, 2], values.to_vec());
         assert_eq!(TensorView::from(&t).bytes(), view.bytes());
-        assert_eq!(TensorView::of(&[3], &values).unwrap_err().code, "E0302");
-        assert_eq!(TensorView::of(&[usize::MAX, 2], &values).unwrap_err().code, "E0202");
+        assert_eq!(TensorView::from_slice(&[3], &values).unwrap_err().code, "E0302");
+        assert_eq!(TensorView::from_slice(&[usize::MAX, 2], &values).unwrap_err().code, "E0202");
     }
 
     #[test]
     fn a_bool_slice_is_no_buffer() {
-        assert_eq!(TensorBuffer::of(&mut [true, false]).err().unwrap().code, "E0107");
-        assert_eq!(TensorBuffer::of(&mut [1i64, 2]).unwrap().bytes().len(), 16);
+        assert_eq!(TensorBuffer::from_slice(&mut [true, false]).err().unwrap().code, "E0107");
+        assert_eq!(TensorBuffer::from_slice(&mut [1i64, 2]).unwrap().bytes().len(), 16);
     }
 }

@@ -166,7 +166,9 @@ fn fastest_us(
         }
         if let Some((members, rounds)) = in_groups((algorithm, op, operands), groups, MESSAGES_FEW) {
             simulation.restart(groups.ranks);
-            best = simulation.exchange_before(&beside(&members, &rounds), best.unwrap_or(f64::INFINITY)).or(best);
+            best = simulation
+                .exchange_before(&concurrent_groups(&members, &rounds), best.unwrap_or(f64::INFINITY))
+                .or(best);
         }
     }
     Ok(best)
@@ -214,7 +216,7 @@ fn simulated(
     messages_max: usize,
 ) -> Option<Outcome> {
     let (members, rounds) = in_groups((algorithm, op, operands), groups, messages_max)?;
-    Some(simulate_groups(topology, groups.ranks, &beside(&members, &rounds)))
+    Some(simulate_groups(topology, groups.ranks, &concurrent_groups(&members, &rounds)))
 }
 
 /// The members of each group, and the rounds of each member by its position in the group.
@@ -232,7 +234,7 @@ fn in_groups(
 }
 
 /// All groups perform the same rounds.
-fn beside<'a>(members: &'a [Vec<usize>], rounds: &'a [Rounds]) -> Vec<Group<'a>> {
+fn concurrent_groups<'a>(members: &'a [Vec<usize>], rounds: &'a [Rounds]) -> Vec<Group<'a>> {
     members.iter().map(|members| Group { members, rounds }).collect()
 }
 

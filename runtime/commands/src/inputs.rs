@@ -98,7 +98,7 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Gather
 }
 
 /// Generates random inputs of an entry point with these sizes, each written as for `--dim`.
-pub fn made_up(model: &Model, entry: &str, sizes: &[String]) -> Result<Vec<(String, Tensor)>> {
+pub fn synthetic_inputs(model: &Model, entry: &str, sizes: &[String]) -> Result<Vec<(String, Tensor)>> {
     let args = InputArgs { dim: sizes.to_vec(), ..InputArgs::default() };
     Ok(gather(model, &args, &Wanted { entry, cache_len: None, missing: Missing::MakeUp })?.inputs)
 }

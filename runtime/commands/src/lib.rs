@@ -25,7 +25,7 @@ pub use check::{BF16_OF_MAX, CODES_RELATIVE, CheckArgs, CheckSummary, DataArgs, 
 pub use collectives::{CollectivesArgs, collectives};
 pub use completions::{CompletionsArgs, completions};
 pub use data_set::{DataSet, find_sets};
-pub use inputs::{InputArgs, made_up};
+pub use inputs::{InputArgs, synthetic_inputs};
 pub use inspect::{InspectArgs, inspect};
 pub use run::{RunArgs, run};
 

@@ -43,7 +43,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of(path: &Path) -> Option<Stamp> {
+    fn read(path: &Path) -> Option<Stamp> {
         let file: Metadata = std::fs::metadata(path).ok()?;
         let modified = (file.mtime(), file.mtime_nsec());
         Some(Stamp { device: file.dev(), inode: file.ino(), bytes: file.size(), modified })
@@ -113,7 +113,7 @@ impl Registry {
     fn replace(&self, known: &mut BTreeMap<String, Known>, name: &str, path: &Path) -> Result<()> {
         let entry = known.entry(name.into()).or_default();
         // Taken before the file is read, so that any later change is noticed.
-        entry.stamp = Stamp::of(path);
+        entry.stamp = Stamp::read(path);
         let is_serving = !self.models.load().is_empty();
         let loaded = Served::load((name, entry.version + 1), path, &self.args, &self.metrics, is_serving);
         self.metrics.loaded(name, loaded.is_ok());
@@ -142,7 +142,7 @@ impl Registry {
         let mut failed = vec![];
         for (name, path) in files {
             let is_wanted = models.contains_key(&name) || (all && !known.contains_key(&name));
-            let stamp = Stamp::of(&path);
+            let stamp = Stamp::read(&path);
             let has_changed = stamp.is_some() && known.get(&name).is_none_or(|known| known.stamp != stamp);
             if is_wanted && (has_changed || models.get(&name).is_some_and(|served| served.takes_loading())) {
                 failed.extend(self.replace(&mut known, &name, &path).err().map(|error| *error));

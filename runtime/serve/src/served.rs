@@ -70,7 +70,7 @@ impl Served {
         let (mut jobs, mut waiting) = (Vec::with_capacity(asked.len()), Vec::with_capacity(asked.len()));
         for Asked { inputs, outputs } in asked {
             let positions = self.ports.positions(&inputs)?;
-            let rows = Share::of(&inputs).rows;
+            let rows = Share::from_inputs(&inputs).rows;
             let (ticket, (reply, answer)) = (Arc::<Ticket>::default(), oneshot::channel());
             waiting.push((Leave { served: self.clone(), ticket: ticket.clone(), is_late: false }, answer));
             jobs.push(Job { inputs, outputs, rows, positions, deadline, arrived, is_alone: false, ticket, reply });
@@ -163,7 +163,7 @@ impl Served {
     fn end(&self, jobs: Vec<Job>, result: Result<Outputs>, began: Instant, positions: usize) {
         let took = began.elapsed();
         self.queue.call_ended(positions, took);
-        let shares: Vec<Share> = jobs.iter().map(|job| Share::of(&job.inputs)).collect();
+        let shares: Vec<Share> = jobs.iter().map(|job| Share::from_inputs(&job.inputs)).collect();
         let pads = self.stacking.as_ref().is_some_and(|stacking| stacking.pads);
         let parts = result.and_then(|outputs| cut(outputs, &shares, &self.ports, pads));
         if parts.as_ref().is_err_and(|error| error.kind() == ErrorKind::Ranks) {
@@ -201,7 +201,7 @@ impl Tested {
         let entry = entry.ok_or_else(|| Error::user("E0401", "the model has no entry point").file(model.file()))?;
         let ports = Ports::new(entry);
         let pool = args.compute.pool(&model);
-        let stacking = Stacking::of(&model, &ports, &pool.session, args.compute.batch_positions_max.get());
+        let stacking = Stacking::probe(&model, &ports, &pool.session, args.compute.batch_positions_max.get());
         let embedder = Embedder::load(&model, &ports, args.tokenizer.as_deref())?;
         Ok(Tested { model, ports, pool, stacking, embedder })
     }

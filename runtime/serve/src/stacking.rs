@@ -18,7 +18,7 @@ pub struct Stacking {
 impl Stacking {
     /// Returns `None` if the shapes or the results of the model do not allow stacking: two synthetic jobs are computed
     /// together and alone, and if any bit differs, every job is computed alone.
-    pub fn of(model: &Model, ports: &Ports, options: &SessionOptions, positions_max: usize) -> Option<Stacking> {
+    pub fn probe(model: &Model, ports: &Ports, options: &SessionOptions, positions_max: usize) -> Option<Stacking> {
         let symbol = ports.stacked.as_ref()?;
         let rows = symbol.hi.map_or(usize::MAX, |hi| usize::try_from(hi).unwrap_or(0));
         let stacking = |pads| Stacking { limits: Limits { rows, positions: positions_max }, pads };
@@ -110,7 +110,7 @@ pub struct Share {
 }
 
 impl Share {
-    pub fn of(inputs: &[Tensor]) -> Share {
+    pub fn from_inputs(inputs: &[Tensor]) -> Share {
         let dims = inputs.first().map(Tensor::dims).unwrap_or_default();
         Share { rows: dims.first().copied().unwrap_or(0), length: dims.get(1).copied().unwrap_or(0) }
     }
@@ -155,7 +155,7 @@ fn is_exact(model: &Model, ports: &Ports, options: &SessionOptions, pads: bool) 
     for [first, second] in PAIRS {
         let length = if pads { second.1 } else { first.1 };
         // Different seeds: with equal values, an influence of one job on the other would go unnoticed.
-        let jobs = [made_up(ports, first.0, first.1, 1)?, made_up(ports, second.0, length, 2)?];
+        let jobs = [synthetic_inputs(ports, first.0, first.1, 1)?, synthetic_inputs(ports, second.0, length, 2)?];
         if !is_exact_for(&session, ports, &jobs, pads)? {
             return Ok(false);
         }
@@ -171,14 +171,14 @@ fn is_exact_for(session: &Session, ports: &Ports, jobs: &[Vec<Tensor>], pads: bo
     };
     let alone: Vec<Vec<(String, Tensor)>> = jobs.iter().map(|job| run(job).map(Into::into)).collect::<Result<_>>()?;
     let views: Vec<&[Tensor]> = jobs.iter().map(Vec::as_slice).collect();
-    let shares: Vec<Share> = jobs.iter().map(|job| Share::of(job)).collect();
+    let shares: Vec<Share> = jobs.iter().map(|job| Share::from_inputs(job)).collect();
     let together = cut(run(&stack(&views, pads)?)?, &shares, ports, pads)?;
     Ok(together == alone)
 }
 
 /// Returns synthetic inputs with `rows` rows, but few enough that another row can be stacked; other symbols are as
 /// close to `length` as their range allows.
-fn made_up(ports: &Ports, rows: i64, length: i64, seed: u64) -> Result<Vec<Tensor>> {
+fn synthetic_inputs(ports: &Ports, rows: i64, length: i64, seed: u64) -> Result<Vec<Tensor>> {
     let stacked = ports.stacked.as_ref().map(|symbol| symbol.name.as_str());
     let size = |name: &str| {
         let symbol = ports.entry.symbols.iter().find(|symbol| symbol.name == name)?;

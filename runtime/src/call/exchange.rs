@@ -102,7 +102,7 @@ impl Call<'_> {
     }
 
     /// Returns the whole of an output from the parts of all ranks; `place` is its index among the outputs.
-    pub(super) fn whole(&self, own: Tensor, units: &[Units], place: usize) -> Result<Tensor> {
+    pub(super) fn gather_output(&self, own: Tensor, units: &[Units], place: usize) -> Result<Tensor> {
         units.iter().rev().try_fold(own, |own, units| {
             let (mesh, mut dims) = (units.mesh, own.dims().to_vec());
             let op = Collective::AllGather { mesh, dim: units.dim + 1 };

@@ -133,7 +133,7 @@ impl Call<'_> {
         let limits = self.limits(state.taken.saturating_sub(planned));
         let budget = Budget::new(&limits);
         if let HostOp::Loop { n_carried } = host.call.op
-            && let Some(results) = self.turns(state, shape, (host, n_carried), places, &budget)?
+            && let Some(results) = self.iterate(state, shape, (host, n_carried), places, &budget)?
         {
             return Ok(results);
         }

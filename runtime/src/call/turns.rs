@@ -78,7 +78,7 @@ const MORE: usize = 9;
 
 impl Call<'_> {
     /// Returns the results of a loop; `None`, without any effect, if its iterations have to be calls.
-    pub(super) fn turns(
+    pub(super) fn iterate(
         &self,
         state: &mut State,
         shape: &Shape,
@@ -253,7 +253,7 @@ impl Turns<'_> {
         let entry = self.call.entry;
         for turn in 0..trips {
             self.call.stop.check()?;
-            self.turn(state, turn as usize, trips)?;
+            self.move_pointers(state, turn as usize, trips)?;
             let order = if turn % 2 == 0 { Order::Forth } else { Order::Back };
             for (i, step) in entry.steps.iter().enumerate() {
                 match &step.action {
@@ -265,8 +265,8 @@ impl Turns<'_> {
                     }
                     Action::Copy(Copy { from, to }) => {
                         let (from, to, n) = (state.bases[*from], state.bases[*to], self.shape.bytes[*from]);
-                        // SAFETY: both have this size (`Shape::step`, `place`, `turn`); no input is an output of the
-                        // same iteration.
+                        // SAFETY: both have this size (`Shape::step`, `place`, `move_pointers`); no input is an output
+                        // of the same iteration.
                         unsafe { state.queue.copy(from, to, n) }?;
                     }
                     Action::Bind(_) | Action::Host(_) => return Err(Error::defect("a step that is not plain")),
@@ -280,7 +280,7 @@ impl Turns<'_> {
     }
 
     /// Moves the pointers to the values that an iteration reads and writes.
-    fn turn(&mut self, state: &mut State, turn: usize, trips: i64) -> Result<()> {
+    fn move_pointers(&mut self, state: &mut State, turn: usize, trips: i64) -> Result<()> {
         self.scalars.as_mut_slice()[INDEX..INDEX + 8].copy_from_slice(&(turn as i64).to_le_bytes());
         let entry = self.call.entry;
         for (i, pair) in self.carried.iter().enumerate() {

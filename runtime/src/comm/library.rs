@@ -10,7 +10,7 @@ macro_rules! functions {
         }
 
         impl Functions {
-            pub fn of(library: *mut std::ffi::c_void) -> std::result::Result<Functions, &'static str> {
+            pub fn load(library: *mut std::ffi::c_void) -> std::result::Result<Functions, &'static str> {
                 Ok(Functions {
                     $($name: {
                         type Function = unsafe extern "C" fn($($arg),*) -> std::ffi::c_int;

@@ -12,7 +12,7 @@ pub use library::{launcher, place_on_host};
 
 use super::link::fitting;
 use super::link::{Exchange, Link, Payload, laid};
-use super::order::{Order, Run, heard, told};
+use super::order::{Order, Run, parse_error, serialize_error};
 use crate::stop::Stop;
 use library::{Abi, Functions, Handle, open};
 use prost::Message;
@@ -102,7 +102,7 @@ impl Mpi {
     fn join(libraries: &[&str]) -> Result<Mpi> {
         let (library, name) = open(libraries)?;
         let lacks = |symbol| Error::user("E0408", format!("{name} has no function `{symbol}`"));
-        let (functions, abi) = (Functions::of(library).map_err(lacks)?, Abi::of(library));
+        let (functions, abi) = (Functions::load(library).map_err(lacks)?, Abi::detect(library));
         let (mut provided, mut rank, mut size, mut comm) = (0, 0, 0, 0);
         // SAFETY: the functions and constants belong to the same library; each result has space for a handle.
         let failed = unsafe {
@@ -356,7 +356,7 @@ impl Link for Mpi {
 
     fn fail(&self, error: &Error) {
         let call = self.call.load(Ordering::Relaxed);
-        let mut text = told(error);
+        let mut text = serialize_error(error);
         let end = (0..=text.len().min(TEXT_MAX - 4)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
         let mut state = self.state();
@@ -376,7 +376,7 @@ impl Link for Mpi {
         // An error of the library shows at the next message.
         let _ = self.look(&mut state);
         let (rank, why) = self.current(&state)?;
-        Some((rank, heard(&why, rank)))
+        Some((rank, parse_error(&why, rank)))
     }
 
     fn give(&self, order: Order, inputs: &[(&str, TensorView)]) -> Result<()> {

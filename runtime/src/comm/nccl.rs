@@ -63,7 +63,7 @@ fn library() -> &'static std::result::Result<Library, String> {
     KNOWN.get_or_init(|| {
         let (handle, name) = library::open(NAMES, LIBRARY)?;
         let lacks = |symbol: &str| format!("{name} has no function `{symbol}`");
-        let functions = Functions::of(handle).map_err(lacks)?;
+        let functions = Functions::load(handle).map_err(lacks)?;
         let text = library::symbol(handle, "ncclGetErrorString\0").ok_or_else(|| lacks("ncclGetErrorString"))?;
         // SAFETY: the function of this name has this type in every version.
         let error_text =
@@ -214,7 +214,7 @@ impl Meeting {
         stop: &Stop,
     ) -> Result<bool> {
         let Some(stream) = queue.stream()? else { return Ok(false) };
-        let Some(form) = Form::of(what) else {
+        let Some(form) = Form::for_exchange(what) else {
             self.how = Some(format!("through the memory of hosts: NCCL has no `{}`", what.op));
             return Ok(false);
         };
@@ -375,7 +375,7 @@ enum Form {
 impl Form {
     /// Returns `None` for collectives that do not use NCCL, among them the maximum and minimum of floating-point
     /// numbers, because NCCL does not specify their result for NaN, and averages, which it has only had since 2.10.
-    fn of(what: &Exchange) -> Option<Form> {
+    fn for_exchange(what: &Exchange) -> Option<Form> {
         let (first, result) = (&what.operands[0], what.result);
         match *what.op {
             Collective::AllReduce { f, .. } => {

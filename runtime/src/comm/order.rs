@@ -122,13 +122,13 @@ pub struct CacheRef {
 }
 
 /// Serializes an error as text.
-pub fn told(error: &Error) -> String {
+pub fn serialize_error(error: &Error) -> String {
     let optional = |part: &Option<String>| part.clone().unwrap_or_default().replace('\n', " ");
     [error.code.to_string(), optional(&error.node), optional(&error.help), error.message.clone()].join("\n")
 }
 
 /// Parses the text of a rank's error.
-pub fn heard(text: &str, rank: usize) -> Box<Error> {
+pub fn parse_error(text: &str, rank: usize) -> Box<Error> {
     let mut lines = text.splitn(4, '\n');
     let mut next = || lines.next().unwrap_or_default();
     let (code, node, help, message) = (next(), next(), next(), next());
@@ -150,9 +150,9 @@ mod tests {
     #[test]
     fn an_error_arrives_as_it_was_said() {
         let error = Error::user("E0303", "an index\nis out of range").node("/layer/Gather").help("look");
-        let arrived = heard(&told(&error), 2);
+        let arrived = parse_error(&serialize_error(&error), 2);
         assert_eq!((arrived.code, arrived.message.as_str()), ("E0303", "rank 2: an index\nis out of range"));
         assert_eq!((arrived.node.as_deref(), arrived.help.as_deref()), (Some("/layer/Gather"), Some("look")));
-        assert_eq!(heard("gibberish", 0).code, "E0901");
+        assert_eq!(parse_error("gibberish", 0).code, "E0901");
     }
 }

@@ -5,7 +5,7 @@
 
 use super::link::Link;
 use super::mpi;
-use super::order::told;
+use super::order::serialize_error;
 use super::peer::Peer;
 use super::segment::Segment;
 use super::shared::Shared;
@@ -181,7 +181,7 @@ impl Watch {
         let call = self.last.load(Ordering::SeqCst);
         if self.segment.idle(self.rank).get() != call {
             let error = Error::user("E0408", format!("it {how}")).help(help);
-            self.segment.fail(call, self.rank, &told(&error));
+            self.segment.fail(call, self.rank, &serialize_error(&error));
         }
         self.segment.idle(self.rank).wake();
     }

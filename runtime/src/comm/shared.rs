@@ -7,7 +7,7 @@
 
 use super::link::fitting;
 use super::link::{Exchange, Link, Payload, laid};
-use super::order::{Order, heard, told};
+use super::order::{Order, parse_error, serialize_error};
 use super::processes::Process;
 use super::segment::{AXES_MAX, LANES, Posted, SENDS, SMALL_MAX, Segment};
 use super::wire::{Wire, now_ns, sleep_until};
@@ -415,12 +415,12 @@ impl Link for Shared {
     }
 
     fn fail(&self, error: &Error) {
-        self.segment.fail(self.call.load(Ordering::Relaxed), self.rank, &told(error));
+        self.segment.fail(self.call.load(Ordering::Relaxed), self.rank, &serialize_error(error));
     }
 
     fn failed(&self) -> Option<(usize, Box<Error>)> {
         let first = self.segment.failed(self.call.load(Ordering::Relaxed))?;
-        Some((first, heard(&self.segment.why(first), first)))
+        Some((first, parse_error(&self.segment.why(first), first)))
     }
 
     fn give(&self, order: Order, inputs: &[(&str, TensorView)]) -> Result<()> {
@@ -444,7 +444,7 @@ impl Link for Shared {
         let gone = (1..segment.n_ranks).find_map(|rank| Some((rank, self.members().gone(rank)?)));
         if let Some((rank, why)) = gone {
             let error = Error::user("E0408", format!("it {why}")).help("load the model again");
-            segment.fail(call, rank, &told(&error));
+            segment.fail(call, rank, &serialize_error(&error));
         }
         Ok(())
     }

@@ -59,14 +59,14 @@ impl World {
 
     /// Gives an order to the other ranks, and waits until they have carried it out.
     pub fn tell(&self, order: Order) -> Result<()> {
-        let turn = self.turn(None)?;
+        let turn = self.lock_when_idle(None)?;
         self.link.give(order, &[])?;
         self.ended(Ok(()), None, turn)
     }
 
     /// Gives an order to the other ranks, and carries out this rank's part with `own`.
     pub fn together<T>(&self, order: Order, own: impl FnOnce(&dyn Link) -> Result<T>) -> Result<T> {
-        let turn = self.turn(None)?;
+        let turn = self.lock_when_idle(None)?;
         self.link.give(order, &[])?;
         let made = own(&*self.link);
         if let Err(e) = &made {
@@ -83,7 +83,7 @@ impl World {
         stop: &Stop,
         own: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let turn = self.turn(Some(stop))?;
+        let turn = self.lock_when_idle(Some(stop))?;
         run.limit = stop.options().deadline.map(|at| at.saturating_duration_since(Instant::now()).as_nanos() as u64);
         run.dropped = self.caches.take();
         self.link.give(Order { run: Some(run), ..Order::default() }, inputs)?;
@@ -95,7 +95,7 @@ impl World {
     }
 
     /// Waits until all ranks are idle.
-    fn turn(&self, stop: Option<&Stop>) -> Result<MutexGuard<'_, ()>> {
+    fn lock_when_idle(&self, stop: Option<&Stop>) -> Result<MutexGuard<'_, ()>> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.link.await_idle(stop)?;
         Ok(turn)

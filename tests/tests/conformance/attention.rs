@@ -126,7 +126,7 @@ impl<'f> Text<'f> {
         Text { form, arguments: vec![], lines: vec![], n: 0 }
     }
 
-    fn of(&self, dims: &str) -> String {
+    fn tensor_type(&self, dims: &str) -> String {
         format!("!sdx.tensor<[{dims}], {}>", self.form.dtype)
     }
 
@@ -159,9 +159,9 @@ impl<'f> Text<'f> {
         let (name, layout) = (self.form.name, self.form.layout);
         let keys = if layout == Layout::Packed { "s" } else { "t" };
         let (q, k, v) = self.operands();
-        let score = self.of(&format!("b, 4, s, {keys}"));
-        let (qt, kt) = (self.of(&self.dims('q', keys)), self.of(&self.dims('k', keys)));
-        let vt = self.of(&self.dims('v', keys));
+        let score = self.tensor_type(&format!("b, 4, s, {keys}"));
+        let (qt, kt) = (self.tensor_type(&self.dims('q', keys)), self.tensor_type(&self.dims('k', keys)));
+        let vt = self.tensor_type(&self.dims('v', keys));
         let (qs, ks, vs, ys) = match layout {
             Layout::Heads | Layout::Grouped | Layout::Rotary => ("bhsd", "bhtd", "bhte", "bhse"),
             Layout::Positions | Layout::Packed => ("bshd", "bthd", "bthe", "bshe"),
@@ -173,11 +173,11 @@ impl<'f> Text<'f> {
         let s = self.masked(s, &score, keys);
         let w = self.weights(s, &score);
         let e = self.form.e;
-        let head = self.of(&format!("b, 4, s, {e}"));
+        let head = self.tensor_type(&format!("b, 4, s, {e}"));
         let y = self.line(format!("sdx.contract \"bhst,{vs}->bhse\"({w}, {v}) : ({score}, {vt}) -> {head}"));
         let (y, result) = match ys {
             "bshe" => {
-                let turned = self.of(&format!("b, s, 4, {e}"));
+                let turned = self.tensor_type(&format!("b, s, 4, {e}"));
                 (self.line(format!("sdx.transpose {y} [0, 2, 1, 3] : {head} -> {turned}")), turned)
             }
             _ => (y, head),
@@ -204,24 +204,26 @@ impl<'f> Text<'f> {
         let (d, e) = (self.form.d, self.form.e);
         match self.form.layout {
             Layout::Heads | Layout::Positions | Layout::Turned => {
-                let [q, k, v] = ['q', 'k', 'v'].map(|o| self.argument(&o.to_string(), self.of(&self.dims(o, "t"))));
+                let [q, k, v] =
+                    ['q', 'k', 'v'].map(|o| self.argument(&o.to_string(), self.tensor_type(&self.dims(o, "t"))));
                 (q, k, v)
             }
             Layout::Grouped => {
-                let q = self.argument("q", self.of(&self.dims('q', "t")));
+                let q = self.argument("q", self.tensor_type(&self.dims('q', "t")));
                 let [k, v] = [("k", d), ("v", e)].map(|(name, width)| self.spread(name, width));
                 (q, k, v)
             }
             Layout::Rotary => {
-                let ty = self.of(&self.dims('q', "t"));
+                let ty = self.tensor_type(&self.dims('q', "t"));
                 let q = self.argument("q", ty.clone());
                 let q = self.turned(q, &ty);
-                let [k, v] = ['k', 'v'].map(|o| self.argument(&o.to_string(), self.of(&self.dims(o, "t"))));
+                let [k, v] = ['k', 'v'].map(|o| self.argument(&o.to_string(), self.tensor_type(&self.dims(o, "t"))));
                 (q, k, v)
             }
             Layout::Packed => {
-                let all = self.of(&format!("b, s, 3, 4, {d}"));
-                let (one, part) = (self.of(&format!("b, s, 1, 4, {d}")), self.of(&format!("b, s, 4, {d}")));
+                let all = self.tensor_type(&format!("b, s, 3, 4, {d}"));
+                let (one, part) =
+                    (self.tensor_type(&format!("b, s, 1, 4, {d}")), self.tensor_type(&format!("b, s, 4, {d}")));
                 let x = self.argument("x", all.clone());
                 let [q, k, v] = [0, 1, 2].map(|i| {
                     let from = format!("from [\"0\", \"0\", \"{i}\", \"0\", \"0\"] step [1, 1, 1, 1, 1]");
@@ -235,8 +237,9 @@ impl<'f> Text<'f> {
 
     /// Two heads, each twice.
     fn spread(&mut self, name: &str, width: usize) -> String {
-        let given = self.of(&format!("b, 2, t, {width}"));
-        let (twice, all) = (self.of(&format!("b, 2, 2, t, {width}")), self.of(&format!("b, 4, t, {width}")));
+        let given = self.tensor_type(&format!("b, 2, t, {width}"));
+        let (twice, all) =
+            (self.tensor_type(&format!("b, 2, 2, t, {width}")), self.tensor_type(&format!("b, 4, t, {width}")));
         let x = self.argument(name, given.clone());
         let x = self.line(format!("sdx.broadcast {x} to [0, 1, 3, 4] : {given} -> {twice}"));
         self.line(format!("sdx.reshape {x} : {twice} -> {all}"))
@@ -245,7 +248,7 @@ impl<'f> Text<'f> {
     /// x · cos + (−x₂, x₁) · sin
     fn turned(&mut self, x: String, ty: &str) -> String {
         let d = self.form.d;
-        let (half, angles) = (self.of(&format!("b, 4, s, {}", d / 2)), self.of(&format!("s, {d}")));
+        let (half, angles) = (self.tensor_type(&format!("b, 4, s, {}", d / 2)), self.tensor_type(&format!("s, {d}")));
         let [cos, sin] = ["cos", "sin"].map(|name| {
             let a = self.argument(name, angles.clone());
             self.line(format!("sdx.broadcast {a} to [2, 3] : {angles} -> {ty}"))
@@ -267,7 +270,7 @@ impl<'f> Text<'f> {
         let (seen, other) = match self.form.mask {
             Mask::None => return s,
             Mask::Add => {
-                let ty = self.of(&format!("b, {keys}"));
+                let ty = self.tensor_type(&format!("b, {keys}"));
                 let mask = self.argument("mask", ty.clone());
                 let mask = self.line(format!("sdx.broadcast {mask} to [0, 3] : {ty} -> {score}"));
                 return self.map("add", &[&s, &mask], &[score, score], score);
@@ -304,7 +307,7 @@ impl<'f> Text<'f> {
     }
 
     fn weights(&mut self, s: String, score: &str) -> String {
-        let row = self.of("b, 4, s");
+        let row = self.tensor_type("b, 4, s");
         let spread = |t: &mut Self, x: &str| t.line(format!("sdx.broadcast {x} to [0, 1, 2] : {row} -> {score}"));
         let bounded = self.form.weights == Weights::AtLeastOne;
         let mut m = self.line(format!("sdx.reduce \"max\" {s} axes [3] : {score} -> {row}"));

@@ -309,7 +309,7 @@ fn data_sets_that_cannot_be_run_fail_with_a_diagnostic_each() {
         f.pb(&format!("{set}/output_0.pb"), "y", &Tensor::zeros(DType::F32, vec![3, 24]));
     }
     let mut command = Command::new(program("sardonyx-run"));
-    let outcome = Outcome::of(command.args(["check", "m.sdx", "--data", ".", "--atol", "2"]).current_dir(f.path()));
+    let outcome = Outcome::run(command.args(["check", "m.sdx", "--data", ".", "--atol", "2"]).current_dir(f.path()));
     assert_eq!(outcome.code, 1, "{outcome:?}");
     assert!(outcome.stderr.is_empty(), "{outcome:?}");
     assert!(outcome.stdout.ends_with("1 passed, 2 failed\n"), "{outcome:?}");

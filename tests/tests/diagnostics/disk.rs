@@ -179,7 +179,7 @@ fn a_full_file_system_leaves_the_old_artifact_and_nothing_else() {
     f.write("out/m.sdx", "old");
     let script =
         format!("trap '' XFSZ; ulimit -f 2048; exec {} compile m.onnx -o out/m.sdx", program("sardonyx").display());
-    let outcome = Outcome::of(Command::new("bash").args(["-c", &script]).current_dir(f.path()));
+    let outcome = Outcome::run(Command::new("bash").args(["-c", &script]).current_dir(f.path()));
     nothing_remains(&f, &outcome, "File too large");
 }
 
@@ -193,7 +193,7 @@ fn a_full_tmpfs_leaves_nothing() {
          {} compile m.onnx -o out/m.sdx; code=$?; ls -A out > left; cat out/m.sdx >> left; exit $code",
         program("sardonyx").display()
     );
-    let outcome = Outcome::of(Command::new("unshare").args(["-m", "bash", "-c", &script]).current_dir(f.path()));
+    let outcome = Outcome::run(Command::new("unshare").args(["-m", "bash", "-c", &script]).current_dir(f.path()));
     if outcome.code == 77 || outcome.stderr.starts_with("unshare:") {
         println!("not shown: this machine does not let the test mount a tmpfs ({})", outcome.stderr.trim());
         return;
@@ -227,6 +227,6 @@ fn what_a_killed_process_left_goes_with_the_next_output() {
         left(&f)
     });
     assert!(was_left, "no process was killed while it wrote");
-    assert_eq!(Outcome::of(&mut compile()).code, 0);
+    assert_eq!(Outcome::run(&mut compile()).code, 0);
     assert_eq!(f.written(), ["m.sdx"]);
 }

@@ -180,7 +180,7 @@ fn a_model_that_is_cut_off_is_refused_wherever_it_is_cut() {
         let folder = Folder::new();
         let line = folder.compile_bytes(&good[..n]);
         let mut command = std::process::Command::new(sardonyx_tests::programs::program(&line[0]));
-        let outcome = sardonyx_tests::programs::Outcome::of(command.args(&line[1..]).current_dir(folder.path()));
+        let outcome = sardonyx_tests::programs::Outcome::run(command.args(&line[1..]).current_dir(folder.path()));
         assert_eq!(outcome.code, 2, "cut at {n}: {}", outcome.stderr);
         assert!(outcome.stderr.starts_with("error[E010"), "cut at {n}: {}", outcome.stderr);
         assert!(

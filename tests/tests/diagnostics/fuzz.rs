@@ -33,7 +33,7 @@ fn rounds(rounds: Range<usize>, name: &str, good: &[u8], seed: u64, arguments: &
         folder.write(name, damaged(good, &mut random));
         let start = Instant::now();
         let script = format!("ulimit -v {MEMORY_KIB}; exec {arguments}");
-        let outcome = Outcome::of(Command::new("bash").args(["-c", &script]).current_dir(folder.path()));
+        let outcome = Outcome::run(Command::new("bash").args(["-c", &script]).current_dir(folder.path()));
         let took = start.elapsed();
         let keep = || {
             let kept = std::env::temp_dir().join(format!("sardonyx-{round}-{name}"));
@@ -86,7 +86,7 @@ fn damaged_plans_are_refused_when_nothing_is_hashed() {
         }
         folder.write("m.sdx", &bad);
         let mut command = Command::new(program("sardonyx-run"));
-        let outcome = Outcome::of(command.args(["inspect", "m.sdx"]).current_dir(folder.path()));
+        let outcome = Outcome::run(command.args(["inspect", "m.sdx"]).current_dir(folder.path()));
         assert!(outcome.code == 0 || outcome.code == 2, "round {round}: {outcome:?}");
         assert!(!outcome.stderr.contains("panicked"), "round {round}: {outcome:?}");
         refused += (outcome.code == 2) as usize;

@@ -41,7 +41,7 @@ impl Row {
         let folder = Folder::new();
         let line = (self.make)(&folder);
         let mut command = Command::new(program(&line[0]));
-        let outcome = Outcome::of(command.args(&line[1..]).current_dir(folder.path()));
+        let outcome = Outcome::run(command.args(&line[1..]).current_dir(folder.path()));
         let wrong = |what: String| format!("{}: {what}\n$ {}\n{}", self.name, line.join(" "), outcome.stderr);
         if outcome.code != 2 {
             return Err(wrong(format!("exit code {}", outcome.code)));

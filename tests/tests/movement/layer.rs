@@ -22,7 +22,7 @@ fn at(device: &str) -> Movement {
     let program = Program::of_text(&text()).unwrap_or_else(|e| panic!("{e}"));
     let at = [("batch".to_string(), 8), ("seq".to_string(), 512)].into();
     let question = Question { at, device: DeviceSpec::named(device).unwrap() };
-    Movement::of(&program.levels, &program.plan, &question).unwrap_or_else(|e| panic!("{e}"))
+    Movement::compute(&program.levels, &program.plan, &question).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Contractions of one encoder layer.

@@ -35,7 +35,7 @@ impl Program {
         let model = read_model(path)?;
         let context = sardonyx_passes::context();
         let (module, params) = lower_model(&context, &model, &BTreeMap::new())?;
-        Program::of(&context, module, params, Options { masked_rows, ..Options::default() })
+        Program::from_module(&context, module, params, Options { masked_rows, ..Options::default() })
     }
 
     /// Of a text of the value level. Parameters are made up.
@@ -49,10 +49,15 @@ impl Program {
                 params.insert(name.clone(), filled(&dims));
             }
         }
-        Program::of(&context, module, params, Options::default())
+        Program::from_module(&context, module, params, Options::default())
     }
 
-    fn of<'c>(context: &'c Context, mut module: Module<'c>, params: ParamStore, options: Options) -> Result<Program> {
+    fn from_module<'c>(
+        context: &'c Context,
+        mut module: Module<'c>,
+        params: ParamStore,
+        options: Options,
+    ) -> Result<Program> {
         let mut levels = Levels::default();
         let watch = Watch { stop_after: Some("schedule".into()), ..Watch::default() };
         pipeline::run_with(context, &mut module, &watch, &mut Rewrites::new(options), &mut |event| levels.see(&event))?;
@@ -148,7 +153,7 @@ fn count(program: &Program, at: [i64; 3], checked: &mut Checked) -> Result<Vec<S
         let FlowOp::Kernel(kernel) = &step.op else { return };
         checked.kernels += 1;
         let label = format!("kernel of {}", step.origins.join(" "));
-        wrong.extend(differences(&label, &Words::of(kernel, &lo), touched, symbols, &mut checked.bounds));
+        wrong.extend(differences(&label, &Words::count(kernel, &lo), touched, symbols, &mut checked.bounds));
     };
     count_program(flow, &params, &inputs, each)?;
     if operators > 0 {

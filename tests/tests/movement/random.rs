@@ -136,7 +136,7 @@ fn formulas_are_what_enumeration_counts() {
         let tensor = Tensor::from_vec(dims, vec![1f32; n]);
         run_counted(&kernel, &symbol, &[tensor], Some(&mut touched)).unwrap_or_else(|e| panic!("{seed}: {e}"));
         // Extents are positive, which formulas take to be given.
-        let words = Words::of(&kernel, &|_| 1);
+        let words = Words::count(&kernel, &|_| 1);
         let (read, counted) = (&words.reads[0], touched.reads[0] as i64);
         let said = read.words.eval(&symbol).unwrap();
         match read.sure {

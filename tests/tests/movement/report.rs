@@ -11,7 +11,7 @@ const NAME: &str = "skel_gpt2_tiny_kv_ts17";
 fn compile(folder: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(program("sardonyx"));
     command.arg("compile").arg(model(NAME)).arg("-o").arg(folder.join("m.sdx")).args(arguments);
-    Outcome::of(&mut command)
+    Outcome::run(&mut command)
 }
 
 fn report(arguments: &[&str]) -> Value {
@@ -86,7 +86,7 @@ fn sizes_that_make_no_sense_are_told_and_leave_no_file() {
 #[test]
 fn explain_shows_classes_and_the_change() {
     let mut command = Command::new(program("sardonyx"));
-    let done = Outcome::of(command.arg("explain").arg(model(NAME)).args(["--at", "seq=16"]));
+    let done = Outcome::run(command.arg("explain").arg(model(NAME)).args(["--at", "seq=16"]));
     assert_eq!(done.code, 0, "{}", done.stderr);
     for wanted in
         ["batch=1", "seq=16 ", "on x86-64-v4", "contraction ", "normalisation ", "algebraic ", "% of scheduled)"]

@@ -24,7 +24,7 @@ struct Hosts {
 }
 
 fn shell(text: &str) {
-    let outcome = Outcome::of(Command::new("sh").args(["-ec", text]));
+    let outcome = Outcome::run(Command::new("sh").args(["-ec", text]));
     assert_eq!(outcome.code, 0, "{text}: {}", outcome.stderr);
 }
 
@@ -66,7 +66,7 @@ impl Hosts {
     }
 
     fn shell(&self, at: usize, text: &str) {
-        let outcome = Outcome::of(self.inside(at).args(["sh", "-ec", text]));
+        let outcome = Outcome::run(self.inside(at).args(["sh", "-ec", text]));
         assert_eq!(outcome.code, 0, "{text}: {}", outcome.stderr);
     }
 
@@ -74,7 +74,7 @@ impl Hosts {
     fn bytes(&self) -> [u64; 2] {
         ["tx_bytes", "rx_bytes"].map(|name| {
             let path = format!("/sys/class/net/sdx0/statistics/{name}");
-            Outcome::of(self.inside(0).args(["cat", &path])).stdout.trim().parse().expect("a counter")
+            Outcome::run(self.inside(0).args(["cat", &path])).stdout.trim().parse().expect("a counter")
         })
     }
 
@@ -97,7 +97,7 @@ impl Hosts {
                 command.args(["-hosts", &both]);
             }
         }
-        Outcome::of(command.args(["-n", "2"]).arg(program("sardonyx-run")).args(arguments).args(["--threads", "1"]))
+        Outcome::run(command.args(["-n", "2"]).arg(program("sardonyx-run")).args(arguments).args(["--threads", "1"]))
     }
 }
 
@@ -111,10 +111,10 @@ impl Drop for Hosts {
 }
 
 /// Bytes that the first of two ranks sends in a call, and those that it receives.
-fn said(path: &Path, sizes: &[&str]) -> [f64; 2] {
+fn inspected_bytes(path: &Path, sizes: &[&str]) -> [f64; 2] {
     let mut command = Command::new(program("sardonyx-run"));
     let shown = ["inspect", path.to_str().unwrap(), "--entry", "main", "--json"];
-    let json = json(&Outcome::of(command.args(shown).args(sizes)));
+    let json = json(&Outcome::run(command.args(shown).args(sizes)));
     let call = &json["entry_points"][0]["call"];
     let bytes = |name: &str| call[name].as_f64().expect("ranks exchange");
     [bytes("exchanged_bytes") + bytes("inputs_bytes"), bytes("exchanged_bytes")]
@@ -155,7 +155,7 @@ fn two_hosts_give_the_same_and_exchange_what_the_plan_says() {
                 ([0, 1].map(|way| (after[way] - before[way]) as f64), times)
             };
             let ((few, few_calls), (many, many_calls)) = (calls("0.1"), calls("3"));
-            let wanted = said(Path::new(path), sizes);
+            let wanted = inspected_bytes(Path::new(path), sizes);
             for (way, wanted) in wanted.into_iter().enumerate() {
                 let each = (many[way] - few[way]) / (many_calls - few_calls);
                 println!("{name} under {launcher}: {each:.0} bytes of a call on the wire, {wanted:.0} in the plan");

@@ -80,7 +80,7 @@ fn outputs(artifact: &Path, name: &str, start: Start, ranks: usize) -> Vec<(Stri
         inputs.map(|(i, port)| format!("{}={}", port.name, set.join(format!("input_{i}.pb")).display())).collect();
     let mut arguments = vec!["run", artifact.to_str().unwrap(), "--output-dir", folder.path().to_str().unwrap()];
     inputs.iter().for_each(|input| arguments.extend(["--input", input]));
-    let outcome = Outcome::of(&mut started(start, ranks, &arguments));
+    let outcome = Outcome::run(&mut started(start, ranks, &arguments));
     assert_eq!(outcome.code, 0, "{name} on {ranks} {start:?}: {}", outcome.stderr);
     let read = |port: &sardonyx_runtime::program::Port| {
         let bytes = std::fs::read(folder.path().join(format!("{}.npy", port.name)));
@@ -135,9 +135,9 @@ fn caches_are_kept_by_all_ranks() {
             let mask = vec![1i64; keep + ids.len()];
             let all_dims = [1, mask.len()];
             let named = |name: &str| match name {
-                "input_ids" => sardonyx_runtime::TensorView::of(&dims, ids),
-                "position_ids" => sardonyx_runtime::TensorView::of(&dims, &positions),
-                _ => sardonyx_runtime::TensorView::of(&all_dims, &mask),
+                "input_ids" => sardonyx_runtime::TensorView::from_slice(&dims, ids),
+                "position_ids" => sardonyx_runtime::TensorView::from_slice(&dims, &positions),
+                _ => sardonyx_runtime::TensorView::from_slice(&all_dims, &mask),
             };
             let ports: Vec<String> =
                 session.model().entry(entry).unwrap().fresh_inputs().map(|p| p.name.clone()).collect();
@@ -161,7 +161,7 @@ fn caches_are_kept_by_all_ranks() {
 fn another_number_of_ranks_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = artifact(folder.path(), "skel_gpt2_tiny_kv_dyn18", 2);
-    let outcome = Outcome::of(&mut started(Start::Threads, 3, &["run", path.to_str().unwrap(), "--ranks", "3"]));
+    let outcome = Outcome::run(&mut started(Start::Threads, 3, &["run", path.to_str().unwrap(), "--ranks", "3"]));
     assert_eq!(outcome.code, 2);
     let text = ["error[E0407]: the model is made for 2 ranks, not for 3", "run it with `--ranks 2`"];
     assert!(text.iter().all(|t| outcome.stderr.contains(t)), "{}", outcome.stderr);
@@ -173,7 +173,7 @@ fn exchange(start: Start, ranks: usize, algorithm: &str, op: &str) {
     // Bruck's algorithm wants equal parts of all.
     let bytes = if algorithm == "bruck" && op.starts_with("AllToAll") { "48,192,196608" } else { "4,12,65540" };
     let mut command = started(start, ranks, &["collectives", "--ranks", &n, "--algorithm", algorithm, "--op", op]);
-    let outcome = Outcome::of(command.args(["--times", "2", "--bytes", bytes]));
+    let outcome = Outcome::run(command.args(["--times", "2", "--bytes", bytes]));
     assert_eq!(outcome.code, 0, "{op} by {algorithm} on {ranks} {start:?}: {}", outcome.stderr);
     assert_eq!(outcome.stdout.lines().count(), 3, "{}", outcome.stdout);
 }

@@ -56,7 +56,7 @@ fn number(json: &str, key: &str) -> f64 {
 }
 
 fn printed_by(command: &mut Command) -> String {
-    let outcome = Outcome::of(command);
+    let outcome = Outcome::run(command);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
     outcome.stdout
 }

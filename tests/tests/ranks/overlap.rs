@@ -31,7 +31,7 @@ fn run(folder: &Path, start: Start, rows: usize, more: &[&str]) -> Vec<u8> {
     let (input, model, out) = (format!("x={}", at("x.npy")), at("m.sdx"), at("out"));
     let mut arguments = vec!["run", &model, "--input", &input, "--output-dir", &out];
     arguments.extend(more);
-    let outcome = Outcome::of(&mut started(start, 2, &arguments));
+    let outcome = Outcome::run(&mut started(start, 2, &arguments));
     assert_eq!(outcome.code, 0, "{start:?}: {}", outcome.stderr);
     std::fs::read(folder.join("out/y.npy")).unwrap()
 }
@@ -86,7 +86,7 @@ fn links_of_a_launcher_are_not_slowed_down() {
     let model = folder.path().join("m.sdx");
     let arguments = ["run", model.to_str().unwrap(), "--input", "x=zeros", "--dim", "n=2", "--links", "1ms,1G"];
     for start in starts().into_iter().filter(|start| matches!(start, Start::Mpi(_))) {
-        let outcome = Outcome::of(&mut started(start, 2, &arguments));
+        let outcome = Outcome::run(&mut started(start, 2, &arguments));
         assert_ne!(outcome.code, 0, "{start:?}");
         assert!(outcome.stderr.contains("slower ones are not acted out"), "{start:?}: {}", outcome.stderr);
     }

@@ -27,7 +27,7 @@ fn run(folder: &Path, start: Start, ranks: usize, rows: usize, row: i64) -> Resu
     let inputs = ["x", "row"].map(|name| format!("{name}={}", at(&format!("{name}.npy"))));
     let (model, out) = (at("m.sdx"), at("out"));
     let arguments = ["run", &model, "--input", &inputs[0], "--input", &inputs[1], "--output-dir", &out];
-    let outcome = Outcome::of(&mut started(start, ranks, &arguments));
+    let outcome = Outcome::run(&mut started(start, ranks, &arguments));
     if outcome.code != 0 { Err(outcome.stderr) } else { Ok(std::fs::read(folder.join("out/z.npy")).unwrap()) }
 }
 

@@ -47,7 +47,7 @@ pub fn compiled(folder: &Path, net: &Net, arguments: &[&str]) -> Outcome {
     let model = folder.join("m.onnx");
     std::fs::write(&model, net.bytes()).unwrap();
     let mut command = Command::new(program("sardonyx"));
-    Outcome::of(command.arg("compile").arg(&model).arg("-o").arg(folder.join("m.sdx")).args(arguments))
+    Outcome::run(command.arg("compile").arg(&model).arg("-o").arg(folder.join("m.sdx")).args(arguments))
 }
 
 fn computed(folder: &Path, ranks: usize) -> Vec<f32> {

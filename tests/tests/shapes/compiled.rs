@@ -20,7 +20,7 @@ pub struct Compiled {
 pub type Inputs = Vec<(String, Tensor)>;
 
 impl Compiled {
-    pub fn of(path: &Path, dims: &[&str]) -> Result<Compiled> {
+    pub fn compile(path: &Path, dims: &[&str]) -> Result<Compiled> {
         let folder = tempfile::tempdir().unwrap();
         let dims = parse_dims(&dims.iter().map(|d| d.to_string()).collect::<Vec<_>>())?;
         let output = folder.path().join("m.sdx");
@@ -29,11 +29,11 @@ impl Compiled {
         Ok(Compiled { model, reference: Reference::read(path, &dims)?, folder })
     }
 
-    pub fn of_net(net: &Net, dims: &[&str]) -> Result<Compiled> {
+    pub fn compile_net(net: &Net, dims: &[&str]) -> Result<Compiled> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");
         std::fs::write(&path, net.bytes()).unwrap();
-        Compiled::of(&path, dims)
+        Compiled::compile(&path, dims)
     }
 
     pub fn session(&self, threads: usize) -> Session {

@@ -52,7 +52,7 @@ fn inputs(c: &Compiled, n: Lengths) -> Inputs {
 }
 
 fn check(name: &str) -> Compiled {
-    let c = Compiled::of(&model(name), &[]).unwrap_or_else(|e| panic!("{e}"));
+    let c = Compiled::compile(&model(name), &[]).unwrap_or_else(|e| panic!("{e}"));
     for (batch, past, seq) in [(2, 5, 3), (1, 0, 4), (2, 0, 1), (1, 7, 1), (0, 3, 2), (0, 0, 0), (1, 4, 0)] {
         let outputs = c.run(&inputs(&c, Lengths::new(batch, past, seq))).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(outputs[0].1.dims(), [batch, seq, 4096], "{name}");

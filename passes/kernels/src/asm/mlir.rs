@@ -221,7 +221,7 @@ impl Mlir {
         let within = self.select(larger, a, least);
         let smaller = self.cmpf(CmpF::Olt, within, most);
         let within = self.select(smaller, within, most);
-        let ty = a.ty.of(Elem::I32);
+        let ty = a.ty.with_elem(Elem::I32);
         let mut whole = self.def(ty, &format!("arith.fptosi {within} : {} to {}", a.ty.name(), ty.name()));
         if bits == 32 {
             let (above, largest) = (self.cmpf(CmpF::Ogt, a, most), self.int(hi, ty));
@@ -343,16 +343,16 @@ impl Asm for Mlir {
 
     fn cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val {
         debug_assert_eq!(a.ty, b.ty);
-        self.def(a.ty.of(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
+        self.def(a.ty.with_elem(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
     }
 
     fn cmpi(&mut self, op: CmpI, a: Val, b: Val) -> Val {
         debug_assert_eq!(a.ty, b.ty);
-        self.def(a.ty.of(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
+        self.def(a.ty.with_elem(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
     }
 
     fn select(&mut self, c: Val, a: Val, b: Val) -> Val {
-        debug_assert!(a.ty == b.ty && c.ty == a.ty.of(Elem::I1));
+        debug_assert!(a.ty == b.ty && c.ty == a.ty.with_elem(Elem::I1));
         self.def(a.ty, &format!("arith.select {c}, {a}, {b} : {}, {}", c.ty.name(), a.ty.name()))
     }
 
@@ -360,7 +360,7 @@ impl Asm for Mlir {
         if a.ty.elem == elem {
             return a;
         }
-        let ty = a.ty.of(elem);
+        let ty = a.ty.with_elem(elem);
         self.def(ty, &format!("{} {a} : {} to {}", op.mlir(), a.ty.name(), ty.name()))
     }
 
@@ -369,7 +369,7 @@ impl Asm for Mlir {
         if a.ty.lanes > 1 && a.ty.elem == Elem::F32 && narrow {
             return self.floats_to_ints(a, elem, unsigned);
         }
-        let (kind, ty) = (if unsigned { "fptoui" } else { "fptosi" }, a.ty.of(elem));
+        let (kind, ty) = (if unsigned { "fptoui" } else { "fptosi" }, a.ty.with_elem(elem));
         self.intrinsic(&format!("llvm.{kind}.sat.{}.{}", ty.mangled(), a.ty.mangled()), &[a], ty)
     }
 

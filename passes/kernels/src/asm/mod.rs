@@ -75,7 +75,7 @@ impl Ty {
         Ty { elem, lanes }
     }
 
-    pub fn of(self, elem: Elem) -> Ty {
+    pub fn with_elem(self, elem: Elem) -> Ty {
         Ty { elem, lanes: self.lanes }
     }
 }

@@ -26,7 +26,7 @@ enum Class {
 impl Class {
     const ALL: [Class; 6] = [Class::Pred, Class::B16, Class::B32, Class::B64, Class::F32, Class::F64];
 
-    fn of(elem: Elem) -> Class {
+    fn for_elem(elem: Elem) -> Class {
         match elem {
             Elem::I1 => Class::Pred,
             Elem::F16 => Class::B16,
@@ -74,7 +74,7 @@ struct Registers {
 
 impl Registers {
     fn assign(&mut self, ty: Ty) {
-        let lanes = (0..ty.lanes).map(|_| self.next(Class::of(ty.elem))).collect();
+        let lanes = (0..ty.lanes).map(|_| self.next(Class::for_elem(ty.elem))).collect();
         self.of.push(lanes);
     }
 
@@ -282,19 +282,19 @@ impl Ptx {
         }
         if let Some(n) = self.known_int(a) {
             let whole = if signed { n << (64 - bits) >> (64 - bits) } else { n & ((1 << bits) - 1) };
-            return self.int(whole, a.ty.of(Elem::I32));
+            return self.int(whole, a.ty.with_elem(Elem::I32));
         }
         if signed {
-            return self.each(a.ty.of(Elem::I32), &[a], |d, o| format!("bfe.s32 {d}, {}, 0, {bits};", o[0]));
+            return self.each(a.ty.with_elem(Elem::I32), &[a], |d, o| format!("bfe.s32 {d}, {}, 0, {bits};", o[0]));
         }
         let mask = (1 << bits) - 1;
-        self.each(a.ty.of(Elem::I32), &[a], |d, o| format!("and.b32 {d}, {}, {mask};", o[0]))
+        self.each(a.ty.with_elem(Elem::I32), &[a], |d, o| format!("and.b32 {d}, {}, {mask};", o[0]))
     }
 
     fn retyped(&mut self, a: Val, elem: Elem) -> Val {
         let lanes: Vec<(Val, u32)> = (0..a.ty.lanes).map(|lane| (a, lane)).collect();
         let mut v = self.lanes(&lanes);
-        v.ty = v.ty.of(elem);
+        v.ty = v.ty.with_elem(elem);
         v
     }
 }
@@ -388,13 +388,13 @@ impl Asm for Ptx {
     fn cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val {
         debug_assert_eq!(a.ty, b.ty);
         let (op, t) = (op.ptx(), typed('f', a.ty.elem));
-        self.each(a.ty.of(Elem::I1), &[a, b], |d, o| format!("setp.{op}.{t} {d}, {}, {};", o[0], o[1]))
+        self.each(a.ty.with_elem(Elem::I1), &[a, b], |d, o| format!("setp.{op}.{t} {d}, {}, {};", o[0], o[1]))
     }
 
     fn cmpi(&mut self, op: CmpI, a: Val, b: Val) -> Val {
         debug_assert_eq!(a.ty, b.ty);
         let (name, kind) = op.ptx();
-        let ty = a.ty.of(Elem::I1);
+        let ty = a.ty.with_elem(Elem::I1);
         if a.ty.elem == Elem::I1 {
             let apart = self.each(ty, &[a, b], |d, o| format!("xor.pred {d}, {}, {};", o[0], o[1]));
             if op == CmpI::Ne {
@@ -414,7 +414,7 @@ impl Asm for Ptx {
     }
 
     fn select(&mut self, c: Val, a: Val, b: Val) -> Val {
-        debug_assert!(a.ty == b.ty && c.ty == a.ty.of(Elem::I1));
+        debug_assert!(a.ty == b.ty && c.ty == a.ty.with_elem(Elem::I1));
         if a.ty.elem == Elem::I1 {
             let first = self.bin(Bin::AndI, c, a);
             let not = self.each(c.ty, &[c], |d, o| format!("not.pred {d}, {};", o[0]));
@@ -432,7 +432,7 @@ impl Asm for Ptx {
         if a.ty.elem == elem {
             return a;
         }
-        let (from, ty) = (a.ty.elem, a.ty.of(elem));
+        let (from, ty) = (a.ty.elem, a.ty.with_elem(elem));
         if from == Elem::I1 {
             let (one, zero) = match elem {
                 Elem::F32 => ("0f3F800000", "0f00000000"),
@@ -484,7 +484,7 @@ impl Asm for Ptx {
         let wide = if elem == Elem::I64 { Elem::I64 } else { Elem::I32 };
         let t = typed(kind, wide);
         // The instruction saturates; it converts NaN to 0 only from f32 to 32 bits.
-        let mut v = self.each(a.ty.of(wide), &[a], |d, o| format!("cvt.rzi.{t}.{f} {d}, {};", o[0]));
+        let mut v = self.each(a.ty.with_elem(wide), &[a], |d, o| format!("cvt.rzi.{t}.{f} {d}, {};", o[0]));
         if wide == Elem::I64 || a.ty.elem == Elem::F64 {
             let (nan, zero) = (self.cmpf(CmpF::Uno, a, a), self.int(0, v.ty));
             v = self.select(nan, zero, v);

@@ -104,7 +104,7 @@ pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
 }
 
 fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
-    tiles::around(cx, asm, plan, |asm| {
+    tiles::with_tile_config(cx, asm, plan, |asm| {
         match &plan.walked {
             Walked::All => {}
             Walked::Segments(segments) => return segments::emit(cx, asm, plan, segments),
@@ -198,7 +198,7 @@ impl<'a> Item<'a> {
 
     /// Attention of all rows over the keys of one block. `other` says whether the panels in scratch hold other keys.
     fn block(&self, asm: &mut Mlir, keys: Keys, other: Val) {
-        let blocks = Blocks::of(self.cx.launch.level);
+        let blocks = Blocks::for_level(self.cx.launch.level);
         let sizes = if self.tiles { vec![] } else { blocks.sizes(&self.row_counts()) };
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
         if self.plan.copies_values() {
@@ -290,7 +290,7 @@ impl<'a> Item<'a> {
 fn next_group(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, left: Val) -> Val {
     let level = cx.launch.level;
     if !plan.uses_tiles(level) {
-        return Blocks::of(level).emit_next(asm, left);
+        return Blocks::for_level(level).emit_next(asm, left);
     }
     let tile = asm.i64(TILE);
     asm.bin(Bin::MinSI, left, tile)

@@ -88,14 +88,14 @@ pub enum Walked {
 
 /// Returns the parts, or `None` if the kernel does not have a form that this emitter supports.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
-    if let Some(segments) = Segments::of(def) {
-        let plan = whole(&segments.def)?;
+    if let Some(segments) = Segments::find(def) {
+        let plan = shared_keys_plan(&segments.def)?;
         // First key and number of keys of a row may depend on row variables only.
         let fits = segments.moved_by(def) & !plan.row_vars() == 0;
         return fits.then(|| Plan { walked: Walked::Segments(Box::new(segments)), ..plan });
     }
-    let Some(lists) = Lists::found(def) else { return whole(def) };
-    let plan = whole(&lists.def)?;
+    let Some(lists) = Lists::found(def) else { return shared_keys_plan(def) };
+    let plan = shared_keys_plan(&lists.def)?;
     (plan.rows == [lists.row]).then(|| Plan { walked: Walked::Lists(Box::new(lists)), ..plan })
 }
 
@@ -145,7 +145,7 @@ impl Plan {
 }
 
 /// The parts of a kernel in which all rows of a batch element have the same keys.
-fn whole(def: &KernelDef) -> Option<Plan> {
+fn shared_keys_plan(def: &KernelDef) -> Option<Plan> {
     let ([_], [_]) = (&def.inner[..], &def.deep[..]) else { return None };
     let (j, d) = (def.outer.len(), def.outer.len() + 1);
     let parts = Parts { def, deps: def.dependences(), inner: def.inner_vars() };

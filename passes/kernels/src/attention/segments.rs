@@ -24,7 +24,7 @@ pub struct Segments {
 
 impl Segments {
     /// Returns the kernel of one run if every load by a key is at `first + j` and guarded by `j < length`.
-    pub fn of(def: &KernelDef) -> Option<Segments> {
+    pub fn find(def: &KernelDef) -> Option<Segments> {
         let j = def.outer.len();
         let deps = def.dependences();
         let per_row = |k: usize| deps[k] & def.inner_vars() == 0;

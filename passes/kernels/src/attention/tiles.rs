@@ -22,7 +22,7 @@ struct Factor {
 }
 
 /// Configures the tiles only during a kernel's work, because live tiles make thread switches slower.
-pub fn around(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, work: impl FnOnce(&mut Mlir)) {
+pub fn with_tile_config(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, work: impl FnOnce(&mut Mlir)) {
     if !plan.uses_tiles(cx.launch.level) {
         return work(asm);
     }

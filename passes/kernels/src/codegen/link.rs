@@ -288,7 +288,7 @@ mod tests {
         lower::object(&lower::context(), text, Level::common().next().unwrap()).unwrap()
     }
 
-    fn said(objects: &[(&str, &str)]) -> String {
+    fn link_error(objects: &[(&str, &str)]) -> String {
         let objects: Vec<_> = objects.iter().map(|(name, text)| (*name, object(text))).collect();
         shared_object(&objects).unwrap_err().message
     }
@@ -310,17 +310,17 @@ mod tests {
 
     #[test]
     fn imports_second_definitions_and_data_are_refused() {
-        assert!(said(&[("a", CALLS)]).ends_with("the object `a` refers to `other`, which is nowhere"));
-        assert!(said(&[("a", OTHER), ("b", OTHER)]).ends_with("the object `b` defines `other` again"));
+        assert!(link_error(&[("a", CALLS)]).ends_with("the object `a` refers to `other`, which is nowhere"));
+        assert!(link_error(&[("a", OTHER), ("b", OTHER)]).ends_with("the object `b` defines `other` again"));
         let data = "llvm.mlir.global external @data(7 : i64) : i64";
-        assert!(said(&[("a", data)]).ends_with("has the section `.data`, which is neither code nor constants"));
+        assert!(link_error(&[("a", data)]).ends_with("has the section `.data`, which is neither code nor constants"));
         assert!(shared_object(&[("a", b"no object".to_vec())]).unwrap_err().message.contains("`a` cannot be read"));
     }
 
     #[test]
     fn an_address_is_no_distance() {
         let table = "llvm.func @f() { llvm.return }\nllvm.mlir.global external constant @table() : !llvm.ptr { %0 = llvm.mlir.addressof @f : !llvm.ptr llvm.return %0 : !llvm.ptr }";
-        let said = said(&[("a", table)]);
+        let said = link_error(&[("a", table)]);
         assert!(
             said.contains("has the section `.data.rel.ro`") || said.contains("has a relocation of type 1"),
             "{said}"

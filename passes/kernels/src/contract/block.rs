@@ -46,7 +46,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    pub fn of(level: Level) -> Blocks {
+    pub fn for_level(level: Level) -> Blocks {
         match has_many_registers(level) {
             false => Blocks { usual: 6, exact: 5, slow: 1 },
             true => Blocks { usual: 12, exact: 8, slow: 3 },
@@ -55,12 +55,12 @@ impl Blocks {
 
     /// Blocks of words. Without the extension that multiplies them, both halves of the panel's vectors occupy registers
     /// too.
-    fn of_words(level: Level, words: Words) -> Blocks {
+    fn for_words(level: Level, words: Words) -> Blocks {
         let apart = words.extension().is_some_and(|extension| !level.has(extension));
         match (has_many_registers(level), words) {
             (false, _) if apart => Blocks { usual: 4, exact: 4, slow: 0 },
             (true, Words::Quads) if apart => Blocks { usual: 8, exact: 8, slow: 0 },
-            (_, Words::Singles | Words::Pairs | Words::Quads) => Blocks::of(level),
+            (_, Words::Singles | Words::Pairs | Words::Quads) => Blocks::for_level(level),
         }
     }
 
@@ -168,7 +168,7 @@ impl Item<'_> {
             Columns::Few(_) => Blocks::NARROW,
             Columns::Known(_) | Columns::Some(_) if self.is_small_part() => Blocks::SHORT,
             Columns::All | Columns::Known(_) | Columns::Some(_) => {
-                Blocks::of_words(self.cx.launch.level, self.plan.words)
+                Blocks::for_words(self.cx.launch.level, self.plan.words)
             }
         };
         let sizes = match self.plan.m.map(|m| self.cx.def.extent(m)) {
@@ -528,7 +528,7 @@ impl Panel<'_, '_> {
         let is_rest = plan.has_many_rows(cx.def).is_none() && size <= FEW_ROWS;
         let copied = match plan.copies_panels(cx.def) {
             Copies::None => false,
-            Copies::OfMany => size >= Blocks::of_words(self.item.cx.launch.level, plan.words).usual,
+            Copies::OfMany => size >= Blocks::for_words(self.item.cx.launch.level, plan.words).usual,
             Copies::All => true,
         };
         (Way::PLAIN, Way { fetches: long && !is_rest, copied })

@@ -36,7 +36,7 @@ pub use block::Blocks;
 pub use copy::transpose;
 pub use groups::rows_of_cell;
 pub use plan::{
-    Fold, Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, in_words, is_one_instruction, widened,
+    Fold, Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, is_one_instruction, widened, word_candidates,
 };
 pub use quads::quad_product;
 
@@ -178,7 +178,7 @@ pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
 }
 
 fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
-    tiles::around(cx, asm, plan, |asm| items(cx, asm, plan));
+    tiles::with_tile_config(cx, asm, plan, |asm| items(cx, asm, plan));
 }
 
 /// Loops over the work items of the launch.

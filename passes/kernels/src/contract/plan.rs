@@ -109,7 +109,7 @@ impl Deref for Plan {
 /// The plan of a contraction with one reduction level.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
     let plans = |words: Words| {
-        let found = if words == Words::Singles { singles(def) } else { in_words(def, words) };
+        let found = if words == Words::Singles { singles(def) } else { word_candidates(def, words) };
         found.into_iter().filter_map(move |(score, r)| Some((score, blocked(def, r, words, vec![])?)))
     };
     let (_, plan) = Words::ALL.into_iter().flat_map(plans).max_by_key(|(score, _)| *score)?;
@@ -129,7 +129,7 @@ pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
 }
 
 /// Candidates for operands that are widened before they are multiplied, with B in panels of such words.
-pub fn in_words(def: &KernelDef, words: Words) -> Vec<(i64, Roles)> {
+pub fn word_candidates(def: &KernelDef, words: Words) -> Vec<(i64, Roles)> {
     let [sum, left, right] = words.dtypes();
     widened(def, sum, [&[left], &[right]], words.depth())
 }

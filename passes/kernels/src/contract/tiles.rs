@@ -69,7 +69,7 @@ fn usual(plan: &Plan, def: &KernelDef) -> i64 {
 }
 
 /// Configures the tiles only during a kernel's work, because live tiles make thread switches slower.
-pub fn around(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, work: impl FnOnce(&mut Mlir)) {
+pub fn with_tile_config(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, work: impl FnOnce(&mut Mlir)) {
     if !used(plan, cx) {
         return work(asm);
     }

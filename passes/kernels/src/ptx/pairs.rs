@@ -15,7 +15,7 @@ pub enum Pairs {
 }
 
 impl Pairs {
-    pub fn of(def: &KernelDef, accesses: &[&Access], n: usize) -> Pairs {
+    pub fn from_accesses(def: &KernelDef, accesses: &[&Access], n: usize) -> Pairs {
         let neighbours = accesses.iter().filter(|a| a.coords.len() == 1 && a.stride(n).is(1));
         let sizes: Vec<Size> = neighbours.flat_map(|a| a.others(n).collect::<Vec<_>>()).collect();
         let columns = def.extent(n);

@@ -40,7 +40,7 @@ impl Team {
             return within;
         }
         let warps = self.threads / WARP;
-        let places: Vec<Place> = partials.iter().map(|p| Place::of(p, warps, variables)).collect();
+        let places: Vec<Place> = partials.iter().map(|p| Place::declare(p, warps, variables)).collect();
         let (warp, lane) = warp_and_lane(asm);
         let zero = asm.int(0, Ty::I32);
         let speaks = asm.cmpi(CmpI::Eq, lane, zero);
@@ -61,7 +61,7 @@ impl Team {
         if partials.is_empty() {
             return vec![];
         }
-        let places: Vec<Place> = partials.iter().map(|p| Place::of(p, self.threads * WARP, variables)).collect();
+        let places: Vec<Place> = partials.iter().map(|p| Place::declare(p, self.threads * WARP, variables)).collect();
         let (own, (_, lane)) = (asm.special("%tid.x"), warp_and_lane(asm));
         for (place, p) in places.iter().zip(partials) {
             place.store(asm, own, p.value);
@@ -119,7 +119,7 @@ struct Place {
 }
 
 impl Place {
-    fn of(p: &Partial, elements: i64, variables: &mut String) -> Place {
+    fn declare(p: &Partial, elements: i64, variables: &mut String) -> Place {
         let (name, elem) = (format!("reduced{}", p.k), p.value.ty.elem);
         let bytes = elem.bits().max(32) as i64 / 8;
         variables.push_str(&format!("  .shared .align 8 .b8 {name}[{}];\n", elements * bytes));

@@ -84,8 +84,8 @@ impl Case {
         let lowered = lower(&self.kernel).unwrap();
         let def = &lowered.def;
         let gemm = match shape {
-            None => Gemm::of(def),
-            Some(shape) => Gemm::of_shape(def, shape),
+            None => Gemm::from_def(def),
+            Some(shape) => Gemm::with_shape(def, shape),
         };
         let gemm = gemm.unwrap_or_else(|| panic!("tensor cores take it: {:?}", self.problem));
         self.run_plan("sm_80", lowered.clone(), Box::new(gemm), change)
@@ -97,7 +97,7 @@ impl Case {
         let plan: Box<dyn GpuPlan> = match shape {
             None => lowered.for_gpu(Target::from_ptx("sm_90a").unwrap()).plan,
             Some(shape) => {
-                let taken = Warpgroups::of_shape(&lowered.def, shape);
+                let taken = Warpgroups::with_shape(&lowered.def, shape);
                 Box::new(taken.unwrap_or_else(|| panic!("warpgroups take it: {:?}", self.problem)))
             }
         };

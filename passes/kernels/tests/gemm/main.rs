@@ -61,7 +61,7 @@ fn check(case: &Case, outcome: &Outcome, fill: Fill, name: &str) {
 }
 
 /// Extents around a tile: one, one less, whole, one more, almost three.
-fn around(tile: i64) -> [i64; 5] {
+fn edge_extents(tile: i64) -> [i64; 5] {
     [1, tile - 1, tile, tile + 1, 3 * tile - 1]
 }
 
@@ -70,8 +70,8 @@ fn all_extents(shape: &'static Shape, dtype: DType) {
     let k = k_tile(shape, dtype);
     let ks = [0, 1, k - 1, k, k + 1, 3 * k - 1, 2 * k];
     let mut turn = shape.m as usize / 16 + shape.n as usize / 32;
-    for (i, m) in around(shape.m).into_iter().enumerate() {
-        for (j, n) in around(shape.n).into_iter().enumerate() {
+    for (i, m) in edge_extents(shape.m).into_iter().enumerate() {
+        for (j, n) in edge_extents(shape.n).into_iter().enumerate() {
             if i + j > 6 && shape.m * shape.n > 64 * 64 {
                 continue;
             }
@@ -207,7 +207,7 @@ fn few_rows_and_many_in_one_entry() {
             let outcome = case.run(None);
             assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
             assert!(outcome.values == case.expected(), "{p:?}");
-            let gemm = Gemm::of(&outcome.lowered.def).unwrap();
+            let gemm = Gemm::from_def(&outcome.lowered.def).unwrap();
             assert!(gemm.few.is_some() && gemm.small.is_some() == (k > 100), "{p:?}");
             stated(&p, &outcome, 0.02);
         }
@@ -318,13 +318,14 @@ fn factors_that_are_widened() {
         let k = k_tile(shape, DType::BF16);
         for (i, k) in [2, k - 1, k, k + 1, 3 * k - 3, 4 * k].into_iter().enumerate() {
             for a in [Lie::K(0), Lie::Rows(2)] {
-                let sizes = [around(shape.m)[(turn + i) % 5].max(2), around(shape.n)[(turn + i / 2) % 5].max(2), k];
+                let sizes =
+                    [edge_extents(shape.m)[(turn + i) % 5].max(2), edge_extents(shape.n)[(turn + i / 2) % 5].max(2), k];
                 let second = (i % 3 == 1).then_some(Lie::Panels);
                 let (after, symbolic) = (AFTERS[(turn + i) % 4], i % 2 == 0);
                 let problem = Problem { sizes, a, b: Lie::Panels, second, after, symbolic, ..PLAIN };
                 let p = Problem { widened: true, fixed: true, ..problem };
                 let outcome = close(p, shape, Fill::Random);
-                assert_eq!(Gemm::of(&outcome.lowered.def).unwrap().factors, Factors::BF16);
+                assert_eq!(Gemm::from_def(&outcome.lowered.def).unwrap().factors, Factors::BF16);
             }
         }
         let p = Problem { widened: true, b: Lie::Panels, sizes: [shape.m, shape.n, 4 * k], ..PLAIN };
@@ -359,8 +360,8 @@ fn bytes_of_every_sign() {
         for (i, k) in
             [1, shape.k_bytes - 1, shape.k_bytes, 2 * shape.k_bytes + 16, 4 * shape.k_bytes + 4].into_iter().enumerate()
         {
-            let of = |i: usize| around(shape.m)[(turn + i) % 5];
-            let sizes = [of(i).max(2), around(shape.n)[(turn + 2 * i) % 5].max(2), k];
+            let of = |i: usize| edge_extents(shape.m)[(turn + i) % 5];
+            let sizes = [of(i).max(2), edge_extents(shape.n)[(turn + 2 * i) % 5].max(2), k];
             let second = (i == 1).then_some(Lie::Panels);
             let b =
                 [Lie::Panels, Lie::K(0), Lie::K(3), Lie::Rows(1)][if second.is_some() { 0 } else { (turn + i) % 4 }];
@@ -402,7 +403,7 @@ fn sectors_are_as_stated() {
                 let p = Problem { dtype, sizes, batch, a, b, after, symbolic: false, ..PLAIN };
                 let case = Case::new(p, Fill::Random);
                 let outcome = case.run(None);
-                shapes.push(Gemm::of(&outcome.lowered.def).unwrap().shape);
+                shapes.push(Gemm::from_def(&outcome.lowered.def).unwrap().shape);
                 stated(&p, &outcome, 0.02);
             }
         }

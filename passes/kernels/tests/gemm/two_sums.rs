@@ -2,7 +2,7 @@
 
 use crate::launch::{Case, Fill};
 use crate::problem::{After, Lie, PLAIN, Problem};
-use crate::{AFTERS, DTYPES, LIES, around, close, k_tile, name, stated};
+use crate::{AFTERS, DTYPES, LIES, close, edge_extents, k_tile, name, stated};
 use sardonyx_base::DType;
 use sardonyx_kernels::ptx::gemm::{Gemm, SHAPES};
 
@@ -12,8 +12,8 @@ fn all_extents(dtype: DType) {
         let k = k_tile(shape, dtype);
         let ks = [0, 1, k - 1, k, k + 1, 3 * k - 1, 2 * k];
         let mut turn = shape.m as usize / 16 + shape.n as usize / 32;
-        for m in around(shape.m) {
-            for n in around(shape.n / 2) {
+        for m in edge_extents(shape.m) {
+            for n in edge_extents(shape.n / 2) {
                 if m * n > 4 * 64 * 64 {
                     continue;
                 }
@@ -89,7 +89,7 @@ fn few_rows_and_many_in_one_entry() {
             let outcome = case.run(None);
             assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
             assert!(outcome.values == case.expected(), "{p:?}");
-            assert!(Gemm::of(&outcome.lowered.def).unwrap().few.is_some(), "{p:?}");
+            assert!(Gemm::from_def(&outcome.lowered.def).unwrap().few.is_some(), "{p:?}");
             stated(&p, &outcome, 0.02);
         }
     }
@@ -103,7 +103,7 @@ fn sectors_are_as_stated() {
             for after in [After::BiasGelu, After::Residual] {
                 let p = Problem { dtype, sizes, b, second: Some(b), after, ..PLAIN };
                 let outcome = Case::new(p, Fill::Random).run(None);
-                shapes.push(Gemm::of(&outcome.lowered.def).unwrap().shape);
+                shapes.push(Gemm::from_def(&outcome.lowered.def).unwrap().shape);
                 stated(&p, &outcome, 0.02);
             }
         }

@@ -88,13 +88,13 @@ fn check_instance(graph: &Graph, rule: &Compiled, r: &mut Random) -> std::result
         }
     }
     let sizes = [(2, 3), (1, 1), (0, 2), (3, 1)];
-    for (n, kind) in Kind::of(rule.class).iter().cycle().take(6).enumerate() {
+    for (n, kind) in Kind::for_class(rule.class).iter().cycle().take(6).enumerate() {
         let (b, s) = sizes[(n + r.below(2)) % sizes.len()];
         let symbols = |name: &str| Some(if name == "b" { b } else { s });
         let mut values = Values::new(graph, &egraph, &ids, *kind, &symbols, r).map_err(|e| e.to_string())?;
         values.check_facts(&egraph)?;
         for (class, to) in &found {
-            let want = values.of(&egraph, *class)?;
+            let want = values.value(&egraph, *class)?;
             let got = values.evaluate(&egraph, to)?;
             let bound = Bound { largest: values.largest, roundings: 4 * (values.longest + 8) };
             if let Some(what) = differs(&want, &got, rule.class, &bound) {
@@ -163,7 +163,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    pub fn of(&mut self, egraph: &EGraph, id: Id) -> std::result::Result<Tensor, String> {
+    pub fn value(&mut self, egraph: &EGraph, id: Id) -> std::result::Result<Tensor, String> {
         let id = egraph.find(id);
         if let Some(known) = self.of.get(&id) {
             return Ok(known.clone());
@@ -193,7 +193,7 @@ impl<'a> Values<'a> {
     }
 
     pub fn node(&mut self, egraph: &EGraph, node: &ENode) -> std::result::Result<Tensor, String> {
-        let args = node.args.iter().map(|a| self.of(egraph, *a)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let args = node.args.iter().map(|a| self.value(egraph, *a)).collect::<std::result::Result<Vec<_>, _>>()?;
         let table = &egraph.analysis.table;
         self.compute(table.op(node.op), table.ty(table.ty_of(node.op)), &args)
     }
@@ -211,7 +211,7 @@ impl<'a> Values<'a> {
 
     fn typed(&mut self, egraph: &EGraph, e: &Expr) -> std::result::Result<(Tensor, TensorType), String> {
         match e {
-            Expr::Class(id) => Ok((self.of(egraph, *id)?, egraph.analysis.table.ty(egraph[*id].data.ty).clone())),
+            Expr::Class(id) => Ok((self.value(egraph, *id)?, egraph.analysis.table.ty(egraph[*id].data.ty).clone())),
             Expr::Node(op, declared, args) => {
                 let args = args.iter().map(|a| self.typed(egraph, a)).collect::<std::result::Result<Vec<_>, _>>()?;
                 let types: Vec<&TensorType> = args.iter().map(|(_, ty)| ty).collect();

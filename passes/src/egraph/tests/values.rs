@@ -15,7 +15,7 @@ pub enum Kind {
 
 impl Kind {
     /// What a rule of a class must stand.
-    pub fn of(class: Class) -> &'static [Kind] {
+    pub fn for_class(class: Class) -> &'static [Kind] {
         match class {
             Class::Exact => &[Kind::Ordinary, Kind::Special, Kind::Extreme],
             Class::Reassociating | Class::Narrowing => &[Kind::Ordinary, Kind::Special],

@@ -70,7 +70,7 @@ fn everything_in_a_class_is_equal() {
         let mut values = Values::new(&graph, &egraph, &ids, Kind::Ordinary, &symbols, &mut r).unwrap();
         values.complete(&egraph).unwrap_or_else(|e| panic!("{}", fail(e)));
         for class in egraph.classes() {
-            let want = values.of(&egraph, class.id).unwrap_or_else(|e| panic!("{}", fail(e)));
+            let want = values.value(&egraph, class.id).unwrap_or_else(|e| panic!("{}", fail(e)));
             let leaf = |n: &&ENode| matches!(egraph.analysis.table.op(n.op), Op::Input { .. } | Op::Param { .. });
             for node in class.nodes.iter().filter(|n| !leaf(n)) {
                 let got = values.node(&egraph, node).unwrap_or_else(|e| panic!("{}", fail(e)));

@@ -46,7 +46,7 @@ pub fn non_max_suppression(
     let [overlap, least] = [overlap, score].map(|t| t.get_f64(0).unwrap_or(0.0) as f32);
     let (mut selected, mut order, mut taken) = (vec![], vec![], vec![]);
     for batch in 0..n_batches {
-        let corners = |i: usize| Corners::of(&boxes[(batch * n_boxes + i) * 4..][..4], center);
+        let corners = |i: usize| Corners::new(&boxes[(batch * n_boxes + i) * 4..][..4], center);
         for class in 0..n_classes {
             budget.work(1)?;
             let scores = &scores[(batch * n_classes + class) * n_boxes..][..n_boxes];
@@ -84,7 +84,7 @@ struct Corners {
 }
 
 impl Corners {
-    fn of(given: &[f32], center: bool) -> Corners {
+    fn new(given: &[f32], center: bool) -> Corners {
         let [a, b, c, d] = [given[0], given[1], given[2], given[3]];
         let (p, q) = match center {
             true => ([a - c / 2.0, b - d / 2.0], [a + c / 2.0, b + d / 2.0]),

@@ -6,7 +6,7 @@ use crate::tensor::element_count;
 use crate::{DType, Error, Result, Tensor, Value};
 
 fn sequence(t: &Tensor, budget: &Budget) -> Result<Vec<Value>> {
-    Value::of_within(t, budget)?.into_sequence()
+    Value::from_tensor_within(t, budget)?.into_sequence()
 }
 
 /// Resolves a position that may count from the end: below `n`, or up to `n` if `inclusive`, as for insertion.
@@ -22,7 +22,7 @@ fn position(t: &Tensor, n: usize, inclusive: bool) -> Result<usize> {
 }
 
 pub fn construct(args: &[Tensor], budget: &Budget) -> Result<Tensor> {
-    let values = budget.collect(args.len(), |i| Value::of_within(&args[i], budget))?;
+    let values = budget.collect(args.len(), |i| Value::from_tensor_within(&args[i], budget))?;
     Value::Sequence(values).into_tensor_within(budget)
 }
 
@@ -36,7 +36,7 @@ pub fn at(of: &Tensor, at: &Tensor, budget: &Budget) -> Result<Tensor> {
 pub fn insert(into: &Tensor, value: &Tensor, at: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
     let mut values = sequence(into, budget)?;
     let at = at.map_or(Ok(values.len()), |at| position(at, values.len(), true))?;
-    let value = Value::of_within(value, budget)?;
+    let value = Value::from_tensor_within(value, budget)?;
     budget.push(&mut values, value)?;
     values[at..].rotate_right(1);
     Value::Sequence(values).into_tensor_within(budget)
@@ -116,7 +116,7 @@ pub fn zip_map(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
 
 /// The map's value of each word, or the scalar `absent` if the map lacks the word.
 pub fn dict_vectorizer(map: &Tensor, words: &Tensor, absent: &Tensor, budget: &Budget) -> Result<Tensor> {
-    let (keys, values) = match Value::of_within(map, budget)? {
+    let (keys, values) = match Value::from_tensor_within(map, budget)? {
         Value::Map { keys, values } if keys.dtype() == words.dtype() => (keys, values.into_sequence()?),
         Value::Map { keys, .. } => return Err(unfit(format!("{} keys for {} words", keys.dtype(), words.dtype()))),
         other => return Err(unfit(format!("a map is wanted, not {}", other.kind_name()))),
@@ -219,13 +219,13 @@ pub fn join(of: &Tensor, axis: i64, new_axis: bool, budget: &Budget) -> Result<T
 }
 
 pub fn optional(value: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
-    let inside = value.map(|v| Value::of_within(v, budget).map(Box::new)).transpose()?;
+    let inside = value.map(|v| Value::from_tensor_within(v, budget).map(Box::new)).transpose()?;
     Value::Optional(inside).into_tensor_within(budget)
 }
 
 /// Whether there is a value; anything but an empty optional counts as one.
 pub fn has_element(value: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
-    let there = match value.map(|v| Value::of_within(v, budget)).transpose()? {
+    let there = match value.map(|v| Value::from_tensor_within(v, budget)).transpose()? {
         None | Some(Value::Optional(None)) => false,
         Some(Value::Optional(Some(_)) | Value::Tensor(_) | Value::Sequence(_) | Value::Map { .. }) => true,
     };
@@ -233,7 +233,7 @@ pub fn has_element(value: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
 }
 
 pub fn get_element(value: &Tensor, budget: &Budget) -> Result<Tensor> {
-    match Value::of_within(value, budget)? {
+    match Value::from_tensor_within(value, budget)? {
         Value::Optional(Some(inside)) => inside.into_tensor_within(budget),
         Value::Optional(None) => Err(unfit("the optional has no value".into())),
         other @ (Value::Tensor(_) | Value::Sequence(_) | Value::Map { .. }) => other.into_tensor_within(budget),

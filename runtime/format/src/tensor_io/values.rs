@@ -115,7 +115,7 @@ mod tests {
 
     fn read(proto: &impl Message, kind: &str) -> Value {
         let bytes = proto.encode_to_vec().into();
-        Value::of(&read_value(bytes, &Kind::parse(kind).unwrap()).unwrap().1).unwrap()
+        Value::from_tensor(&read_value(bytes, &Kind::parse(kind).unwrap()).unwrap().1).unwrap()
     }
 
     #[test]

@@ -154,9 +154,9 @@ async fn complete(app: Arc<App>, request: Request) -> Answer<Response> {
     let growing = begin(&app, &served, &asking, &wishes)?;
     match wishes.stream {
         false => {
-            let whole = growing.whole().await;
-            served.statistics.answered(asking.began.elapsed(), whole.is_ok());
-            whole
+            let response = growing.collect_response().await;
+            served.statistics.answered(asking.began.elapsed(), response.is_ok());
+            response
         }
         true => {
             let (sender, channel) = Channel::<bytes::Bytes, Infallible>::new(16);
@@ -293,7 +293,7 @@ impl Growing {
         Ok(generated)
     }
 
-    async fn whole(mut self) -> Answer<Response> {
+    async fn collect_response(mut self) -> Answer<Response> {
         let whole: Vec<Piece> =
             (0..self.choices).map(|index| Piece { index, text: String::new(), tokens: vec![], reason: None }).collect();
         let whole = std::sync::Mutex::new(whole);

@@ -19,14 +19,14 @@ use std::sync::Arc;
 
 pub fn routes() -> Router<Arc<App>> {
     Router::new()
-        .route("/embed", post(async |State(app), request| told(embed_texts(app, request).await)))
-        .route("/rerank", post(async |State(app), request| told(rerank(app, request).await)))
-        .route("/tokenize", post(async |State(app), request| told(tokenize(app, request).await)))
-        .route("/info", get(async |State(app)| told(info(app))))
+        .route("/embed", post(async |State(app), request| with_tei_dialect(embed_texts(app, request).await)))
+        .route("/rerank", post(async |State(app), request| with_tei_dialect(rerank(app, request).await)))
+        .route("/tokenize", post(async |State(app), request| with_tei_dialect(tokenize(app, request).await)))
+        .route("/info", get(async |State(app)| with_tei_dialect(info(app))))
         .route("/health", get(health))
 }
 
-fn told<T>(answer: Answer<T>) -> Answer<T> {
+fn with_tei_dialect<T>(answer: Answer<T>) -> Answer<T> {
     answer.map_err(|refusal| refusal.dialect(Dialect::Tei))
 }
 
@@ -57,7 +57,7 @@ fn only_reader(app: &App) -> Answer<Arc<Served>> {
 }
 
 async fn health(State(app): State<Arc<App>>) -> Answer<StatusCode> {
-    told(app.check_ready().map(|()| StatusCode::OK))
+    with_tei_dialect(app.check_ready().map(|()| StatusCode::OK))
 }
 
 fn info(app: Arc<App>) -> Answer<Response> {

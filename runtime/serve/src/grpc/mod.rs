@@ -180,7 +180,7 @@ async fn model_infer(app: Arc<App>, request: ModelInferRequest, times: Times) ->
 
 async fn infer(served: &Arc<Served>, request: ModelInferRequest, times: Times) -> Answer<ModelInferResponse> {
     let decoding = Instant::now();
-    let asked = tensors::asked(&request, &served.ports)?;
+    let asked = tensors::parse_request(&request, &served.ports)?;
     served.statistics.decoded(decoding.elapsed());
     let timeout = tensors::timeout(&request).map(|timeout| times.began + timeout.min(Duration::from_secs(86400)));
     let deadline = timeout.map_or(times.deadline, |until| until.min(times.deadline));

@@ -10,7 +10,7 @@ use crate::served::{Asked, Served};
 use sardonyx_base::{DType, Tensor};
 use std::time::Duration;
 
-pub fn asked(request: &ModelInferRequest, ports: &Ports) -> Answer<Asked> {
+pub fn parse_request(request: &ModelInferRequest, ports: &Ports) -> Answer<Asked> {
     let raw = &request.raw_input_contents;
     if !raw.is_empty() && raw.len() != request.inputs.len() {
         let message = format!("{} `raw_input_contents` are given for {} inputs", raw.len(), request.inputs.len());

@@ -68,7 +68,7 @@ pub fn open(libraries: &[&str]) -> Result<(*mut c_void, String)> {
 }
 
 impl Abi {
-    pub fn of(library: *mut c_void) -> Abi {
+    pub fn detect(library: *mut c_void) -> Abi {
         let address = |name| symbol(library, name).map(|at| at as usize);
         if let (Some(world), Some(byte), Some(float), Some(sum)) = (
             address("ompi_mpi_comm_world\0"),

@@ -21,7 +21,7 @@ const ARCHIVES: [&str; 7] = ["AsmParser", "CodeGen", "Desc", "Disassembler", "In
 /// Makes the folder `llvm` under `home`. Returns its path.
 pub fn prefix(installed: &Path, home: &Path) -> Result<PathBuf> {
     let place = home.join("llvm");
-    let scratch = Scratch::beside(&place)?;
+    let scratch = Scratch::create_beside(&place)?;
     let (bin, lib) = (scratch.path().join("bin"), scratch.path().join("lib"));
     [&bin, &lib].iter().try_for_each(|dir| create_dir(dir))?;
     link(&installed.join("include"), &scratch.path().join("include"))?;

@@ -104,7 +104,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     setup::ensure_venv()?;
     let places = Places::new(context);
     let prefix = link::prefix(&setup::llvm_prefix(), &places.home)?;
-    let dist = Scratch::beside(&places.dist)?;
+    let dist = Scratch::create_beside(&places.dist)?;
     let python = environment(context, "package/python", WHEELS)?;
     programs(context, &places, &prefix, dist.path())?;
     for manifest in WHEEL_MANIFESTS {
@@ -131,7 +131,7 @@ fn built<'c>(command: &'c mut Command, places: &Places, prefix: &Path) -> &'c mu
 
 /// Builds and packs everything that is not a wheel.
 fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> Result<()> {
-    let tree = Scratch::beside(&places.home.join("tree"))?;
+    let tree = Scratch::create_beside(&places.home.join("tree"))?;
     let root = tree.path().join(folder());
     let place = |to: &str| -> Result<PathBuf> {
         let to = root.join(to);

@@ -80,7 +80,7 @@ impl Ptx {
             let operands = [asm.name(v, 0), bits.to_string(), "31".into(), "0xffffffff".into()];
             asm.instruction(v.ty, "shfl.sync.bfly.b32", &operands)
         };
-        match Class::of(v.ty.elem) {
+        match Class::for_elem(v.ty.elem) {
             Class::F32 | Class::B32 => exchange(self, v),
             Class::Pred => {
                 let word = self.cast(Cast::ExtUI, v, Elem::I32);

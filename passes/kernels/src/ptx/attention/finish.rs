@@ -40,7 +40,7 @@ impl Flash {
     }
 
     pub fn pairs(&self, def: &KernelDef) -> Pairs {
-        Pairs::of(def, &self.accesses(def), self.roles.e)
+        Pairs::from_accesses(def, &self.accesses(def), self.roles.e)
     }
 
     /// Statements to evaluate once per row: the factors of weights, and epilogue statements that do not depend on

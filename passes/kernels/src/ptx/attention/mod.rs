@@ -23,9 +23,9 @@ pub use plan::Flash;
 
 /// Plans attention on tensor cores if it has the standard form.
 pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
-    Some(match Flash::of(def) {
+    Some(match Flash::from_def(def) {
         Some(flash) => Box::new(flash),
-        None => Box::new(Plain::of(def)),
+        None => Box::new(Plain::from_def(def)),
     })
 }
 

@@ -52,7 +52,7 @@ pub struct Plain {
 }
 
 impl Plain {
-    pub fn of(def: &KernelDef) -> Plain {
+    pub fn from_def(def: &KernelDef) -> Plain {
         let deps = def.dependences();
         let sums = def.body.iter().zip(&deps).filter(|(s, _)| match s.op {
             Op::Reduce { arg, .. } => deps[arg] & def.deep_vars() != 0,

@@ -57,8 +57,8 @@ pub struct Tile {
 }
 
 impl Flash {
-    pub fn of(def: &KernelDef) -> Option<Flash> {
-        let roles = Roles::of(def)?;
+    pub fn from_def(def: &KernelDef) -> Option<Flash> {
+        let roles = Roles::find(def)?;
         let is_few = roles.i.map_or(Some(1), |i| def.extent(i).as_const()).is_some_and(|n| n <= ROWS);
         let flash = Flash::with(def, &roles, is_few)?;
         if is_few {
@@ -74,7 +74,7 @@ impl Flash {
 
     /// The plan for many rows only; `None` if the number of rows is known to be few.
     pub fn of_many(def: &KernelDef) -> Option<Flash> {
-        let roles = Roles::of(def)?;
+        let roles = Roles::find(def)?;
         let is_few = roles.i.is_none_or(|i| def.extent(i).as_const().is_some_and(|n| n <= ROWS));
         if is_few { None } else { Flash::with(def, &roles, false) }
     }

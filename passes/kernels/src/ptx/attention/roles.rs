@@ -54,7 +54,7 @@ struct Reductions {
 
 impl Roles {
     /// The parts; `None` if the kernel has another form.
-    pub fn of(def: &KernelDef) -> Option<Roles> {
+    pub fn find(def: &KernelDef) -> Option<Roles> {
         let ([_], [_]) = (&def.inner[..], &def.deep[..]) else { return None };
         let deps = def.dependences();
         let (j, d) = (def.outer.len(), def.outer.len() + 1);

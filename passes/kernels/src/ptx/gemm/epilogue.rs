@@ -42,7 +42,7 @@ impl Gemm {
     }
 
     fn pairs(&self, def: &KernelDef) -> Pairs {
-        Pairs::of(def, &self.accesses(def), self.n)
+        Pairs::from_accesses(def, &self.accesses(def), self.n)
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Block<'a> {
 
 /// Plans a product of warpgroups if the device and the kernel allow it, otherwise of single warps.
 pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
-    warpgroups::planned(def, target).or_else(|| Some(Box::new(Gemm::of(def)?)))
+    warpgroups::planned(def, target).or_else(|| Some(Box::new(Gemm::from_def(def)?)))
 }
 
 impl GpuPlan for Gemm {

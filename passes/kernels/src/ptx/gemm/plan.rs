@@ -3,7 +3,7 @@
 use super::groups::Groups;
 use super::mma::{Factors, STEP_BYTES};
 use super::operand::{Inner, Lines, Operand};
-use crate::contract::{Roles, candidates, in_words, widened};
+use crate::contract::{Roles, candidates, widened, word_candidates};
 use crate::def::*;
 use crate::words::Words;
 use sardonyx_base::usual::{LARGE, USUAL};
@@ -125,7 +125,7 @@ pub struct Gemm {
 
 impl Gemm {
     /// The plan, or `None` if no rows share columns, or the tensor cores do not support the elements.
-    pub fn of(def: &KernelDef) -> Option<Gemm> {
+    pub fn from_def(def: &KernelDef) -> Option<Gemm> {
         let (roles, groups) = Gemm::roles(def)?;
         let shape = select(def, &roles, groups.is_some())?;
         let other = |shape| Gemm::with(def, (roles.clone(), groups.clone()), shape);
@@ -147,7 +147,7 @@ impl Gemm {
     }
 
     /// The plan with a given shape.
-    pub fn of_shape(def: &KernelDef, shape: &'static Shape) -> Option<Gemm> {
+    pub fn with_shape(def: &KernelDef, shape: &'static Shape) -> Option<Gemm> {
         Some(Gemm::with(def, Gemm::roles(def)?, shape))
     }
 
@@ -162,7 +162,7 @@ impl Gemm {
             Class::Map | Class::Normalise | Class::Attention => return None,
         }
         let mut all = candidates(def, &[DType::F32, DType::F16, DType::BF16]);
-        all.extend(in_words(def, Words::Pairs));
+        all.extend(word_candidates(def, Words::Pairs));
         all.extend(widened(def, DType::I32, [&BYTES; 2], Words::Quads.depth()));
         let rows = all.into_iter().filter(|(_, r)| r.root.is_none() && r.around.is_empty() && taken(r));
         rows.max_by_key(|(score, _)| *score).map(|(_, r)| (r, None))

@@ -48,19 +48,19 @@ pub struct Warpgroups {
 
 pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
     let has_them = target.gpu().is_some_and(|gpu| gpu.warpgroup_products);
-    Some(Box::new(Warpgroups::of(def).filter(|_| has_them)?))
+    Some(Box::new(Warpgroups::from_def(def).filter(|_| has_them)?))
 }
 
 impl Warpgroups {
     /// `None` for unsupported kernels: other types, groups, two sums, few rows or columns, operands that cannot be
     /// copied in units of 16 bytes.
-    pub fn of(def: &KernelDef) -> Option<Warpgroups> {
+    pub fn from_def(def: &KernelDef) -> Option<Warpgroups> {
         let shape = Warpgroups::select(def)?;
-        Warpgroups::of_shape(def, shape)
+        Warpgroups::with_shape(def, shape)
     }
 
     /// The plan with a given shape.
-    pub fn of_shape(def: &KernelDef, shape: &'static Shape) -> Option<Warpgroups> {
+    pub fn with_shape(def: &KernelDef, shape: &'static Shape) -> Option<Warpgroups> {
         let (roles, groups) = Gemm::roles(def)?;
         if groups.is_some() || roles.sums.len() != 1 {
             return None;

@@ -132,7 +132,7 @@ fn extents(value: Option<&Value>, what: &str) -> Result<[u32; 3], String> {
     };
     let mut extents = [1; 3];
     for (extent, value) in extents.iter_mut().zip(list) {
-        *extent = value.whole().and_then(|value| u32::try_from(value).ok()).ok_or_else(wrong)?;
+        *extent = value.integer().and_then(|value| u32::try_from(value).ok()).ok_or_else(wrong)?;
     }
     Ok(extents)
 }
@@ -143,7 +143,7 @@ impl Job {
         let known = ["entry", "grid", "block", "shared_bytes", "buffers", "params"];
         let root = object(&root, "the launch", &known)?;
         let entry = root.get("entry").and_then(Value::text).ok_or("`entry` is missing")?.to_owned();
-        let shared = root.get("shared_bytes").map_or(Some(0), Value::whole);
+        let shared = root.get("shared_bytes").map_or(Some(0), Value::integer);
         let shared_bytes = shared.and_then(|bytes| u32::try_from(bytes).ok()).ok_or("`shared_bytes` is a number")?;
         let (mut memory, mut addresses, mut expectations) = (Memory::new(), BTreeMap::new(), Vec::new());
         let none = Value::Object(Object::new());
@@ -212,7 +212,7 @@ fn read_buffer(
     };
     let counted = match buffer.get("count") {
         Some(count) => {
-            count.whole().and_then(|count| count.checked_mul(dtype.bytes() as u64)).ok_or("`count` is a number")?
+            count.integer().and_then(|count| count.checked_mul(dtype.bytes() as u64)).ok_or("`count` is a number")?
         }
         None => 0,
     };
@@ -223,7 +223,7 @@ fn read_buffer(
     let address = memory.alloc(longest as usize, name);
     let start = match (start, buffer.get("fill")) {
         (None, Some(fill)) => {
-            let seed = buffer.get("seed").and_then(Value::whole).unwrap_or(1);
+            let seed = buffer.get("seed").and_then(Value::integer).unwrap_or(1);
             Some(filled(fill, dtype, longest as usize / dtype.bytes(), seed)?)
         }
         (start, _) => start,

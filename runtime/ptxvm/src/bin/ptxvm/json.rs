@@ -145,7 +145,7 @@ impl Value {
         }
     }
 
-    pub fn whole(&self) -> Option<u64> {
+    pub fn integer(&self) -> Option<u64> {
         match self {
             Value::Number(text) => text.parse().ok(),
             Value::Null | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Object(_) => None,
@@ -173,7 +173,7 @@ mod tests {
         let value = parse("{\"a\": [1, -2.5e3, true, null], \"b\\n\": {\"c\": \"d\\\"\"}}").unwrap();
         let Value::Object(object) = value else { panic!() };
         let Value::List(list) = &object["a"] else { panic!() };
-        assert_eq!((list[0].whole(), list[1].real(), &list[2]), (Some(1), Some(-2500.0), &Value::Bool(true)));
+        assert_eq!((list[0].integer(), list[1].real(), &list[2]), (Some(1), Some(-2500.0), &Value::Bool(true)));
         assert!(matches!(&object["b\n"], Value::Object(inner) if inner["c"].text() == Some("d\"")));
     }
 
