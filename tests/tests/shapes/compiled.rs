@@ -76,6 +76,7 @@ impl Compiled {
         let mut text = vec![];
         Command::Inspect(InspectArgs {
             model: self.artifact(),
+            steps: false,
             entry: None,
             dim: vec![],
             device: DeviceName::Cpu,
