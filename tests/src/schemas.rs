@@ -1,7 +1,10 @@
 //! Schemas of ONNX models and of our artifacts, as far as the decoders know them, for structural mutations
 
+use crate::prepared::workspace;
 use crate::wire::Kind::{Bytes, Fixed32, Fixed64, Message, Packed, Text, Varint};
 use crate::wire::Schema;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 pub static MODEL: Schema =
     Schema(&[(1, Varint), (2, Text), (3, Text), (7, Message(&GRAPH)), (8, Message(&OPSET)), (25, Message(&FUNCTION))]);
@@ -78,55 +81,86 @@ static MAP: Schema = Schema(&[(1, Varint), (2, Message(&TYPE))]);
 static SHAPE: Schema = Schema(&[(1, Message(&DIMENSION))]);
 static DIMENSION: Schema = Schema(&[(1, Varint), (2, Text)]);
 
-pub static MANIFEST: Schema = Schema(&[
-    (1, Varint),
-    (2, Varint),
-    (3, Text),
-    (4, Text),
-    (5, Text),
-    (6, Message(&SYMBOL)),
-    (7, Text),
-    (8, Message(&FILE)),
-    (9, Text),
-    (10, Message(&DERIVED)),
-]);
-static DERIVED: Schema = Schema(&[(1, Text), (2, Text), (3, Varint), (4, Varint), (5, Text)]);
-static SYMBOL: Schema = Schema(&[(1, Text), (2, Varint), (3, Varint), (4, Varint)]);
-static FILE: Schema = Schema(&[(1, Text), (2, Varint), (3, Bytes)]);
+/// Returns the schema of a message of our artifacts, `Manifest`, `Plan` or `SelfTest`, as `sardonyx.proto` defines it.
+pub fn artifact(message: &str) -> &'static Schema {
+    static ALL: OnceLock<BTreeMap<String, &'static Schema>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let path = workspace().join("runtime/base/proto/sardonyx.proto");
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let messages = messages(&text);
+        let mut all = BTreeMap::new();
+        for name in messages.keys() {
+            schema(name, &messages, &mut all);
+        }
+        all
+    });
+    all.get(message).unwrap_or_else(|| panic!("sardonyx.proto has no message {message}"))
+}
 
-pub static PLAN: Schema = Schema(&[(1, Message(&ENTRY)), (2, Message(&CONSTANT)), (3, Message(&KERNEL))]);
-static ENTRY: Schema = Schema(&[
-    (1, Text),
-    (2, Message(&PORT)),
-    (3, Message(&PORT)),
-    (4, Message(&BUFFER)),
-    (5, Message(&BLOCK)),
-    (6, Text),
-    (7, Message(&CHECK)),
-    (8, Message(&STATE)),
-]);
-static STATE: Schema = Schema(&[(1, Varint), (2, Varint), (3, Varint), (4, Text), (5, Text)]);
-static CHECK: Schema = Schema(&[(1, Text), (2, Text), (3, Text)]);
-static PORT: Schema = Schema(&[(1, Text), (2, Varint), (3, Text), (4, Varint)]);
-static BUFFER: Schema = Schema(&[(1, Text), (2, Varint), (3, Varint), (4, Varint), (5, Text)]);
-static BLOCK: Schema = Schema(&[(1, Message(&STEP))]);
-static STEP: Schema = Schema(&[(1, Message(&LAUNCH)), (2, Message(&COPY)), (3, Message(&BIND))]);
-static LAUNCH: Schema = Schema(&[(1, Varint), (2, Packed), (3, Text), (4, Text), (5, Text), (6, Varint)]);
-static COPY: Schema = Schema(&[(1, Varint), (2, Varint)]);
-static BIND: Schema = Schema(&[(1, Text), (2, Varint)]);
-static CONSTANT: Schema = Schema(&[(1, Text), (2, Varint), (3, Varint), (4, Varint), (5, Text)]);
-static KERNEL: Schema = Schema(&[
-    (1, Text),
-    (2, Packed),
-    (3, Varint),
-    (4, Text),
-    (5, Text),
-    (20, Text),
-    (21, Text),
-    (22, Message(&KERNEL_TARGET)),
-]);
-static KERNEL_TARGET: Schema = Schema(&[(1, Text), (2, Text), (3, Varint), (4, Varint)]);
+/// A field of a message: its number, whether it is repeated, and its type.
+type Field = (u32, bool, String);
 
-pub static SELFTEST: Schema = Schema(&[(1, Message(&CANARY)), (2, Message(&EXPECTED))]);
-static CANARY: Schema = Schema(&[(1, Text), (2, Varint), (3, Packed), (4, Bytes)]);
-static EXPECTED: Schema = Schema(&[(1, Message(&CANARY)), (2, Fixed64), (3, Fixed64)]);
+/// Returns the fields of every message of a `.proto` file that has one field to a line and no nested messages.
+fn messages(text: &str) -> BTreeMap<String, Vec<Field>> {
+    let mut messages: BTreeMap<String, Vec<Field>> = BTreeMap::new();
+    let mut current = String::new();
+    for line in text.lines().map(|line| line.split("//").next().unwrap_or_default().trim()) {
+        if let Some(name) = line.strip_prefix("message ") {
+            current = name.trim_end_matches(['{', '}', ' ']).to_string();
+            messages.insert(current.clone(), vec![]);
+        } else if line.starts_with("enum ") {
+            current.clear();
+        }
+        let Some((declared, number)) = line.trim_end_matches(';').rsplit_once(" = ") else { continue };
+        let words: Vec<&str> = declared.split_whitespace().collect();
+        if let ([.., dtype, _], Ok(number), Some(fields)) = (&words[..], number.parse(), messages.get_mut(&current)) {
+            fields.push((number, words[0] == "repeated", dtype.to_string()));
+        }
+    }
+    messages
+}
+
+/// Returns the schema of a message, after those of the messages in its fields; none contains itself.
+fn schema(
+    name: &str,
+    messages: &BTreeMap<String, Vec<Field>>,
+    all: &mut BTreeMap<String, &'static Schema>,
+) -> &'static Schema {
+    if let Some(done) = all.get(name) {
+        return done;
+    }
+    let kind = |(number, repeated, dtype): &Field| {
+        let kind = match dtype.as_str() {
+            "string" => Text,
+            "bytes" => Bytes,
+            "float" => Fixed32,
+            "double" => Fixed64,
+            message if messages.contains_key(message) => Message(schema(message, messages, all)),
+            _ if *repeated => Packed,
+            _ => Varint,
+        };
+        (*number, kind)
+    };
+    let fields: Vec<_> = messages[name].iter().map(kind).collect();
+    let made: &'static Schema = Box::leak(Box::new(Schema(fields.leak())));
+    all.insert(name.to_string(), made);
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_proto_file() {
+        let kind = |schema: &'static Schema, number: u32| schema.0.iter().find(|(n, _)| *n == number).map(|(_, k)| *k);
+        let Some(Message(entry)) = kind(artifact("Plan"), 1) else { panic!("entries are messages") };
+        let Some(Message(block)) = kind(entry, 5) else { panic!("a body is a message") };
+        let Some(Message(step)) = kind(block, 1) else { panic!("steps are messages") };
+        let Some(Message(host)) = kind(step, 4) else { panic!("host steps are known") };
+        assert!(matches!(kind(host, 4), Some(Packed)) && matches!(kind(host, 5), Some(Text)));
+        let expected = kind(artifact("SelfTest"), 2);
+        assert!(matches!(expected, Some(Message(one)) if matches!(kind(one, 4), Some(Fixed64))));
+        assert!(matches!(kind(artifact("Symbol"), 2), Some(Varint)) && artifact("Value").0.is_empty());
+    }
+}

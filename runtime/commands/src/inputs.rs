@@ -1,5 +1,6 @@
 //! --input NAME=FILE|random|zeros|range:LO..HI, --inputs FILE.npz, --dim NAME=N  =>  tensors for a call
 
+use crate::literal;
 use sardonyx_base::plan::SymbolKind;
 use sardonyx_base::usual::{USUAL, Usual, keep_checks};
 use sardonyx_base::{Dim, Error, Result, Tensor, solve};
@@ -11,13 +12,14 @@ use std::path::PathBuf;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct InputArgs {
-    /// An input: a `.npy` or ONNX `.pb` file, or `random`, `zeros`, `range:LO..HI` (bounds included)
-    #[arg(long = "input", value_name = "NAME=FILE|random|zeros|range:LO..HI")]
+    /// An input: a `.npy` or ONNX `.pb` file, its elements as nested lists (`[[101,2023,102]]`), or `random`, `zeros`,
+    /// `range:LO..HI` (bounds included)
+    #[arg(long = "input", value_name = "NAME=FILE|[…]|random|zeros|range:LO..HI")]
     pub input: Vec<String>,
     /// A `.npz` file with inputs by name
     #[arg(long, value_name = "FILE.npz")]
     pub inputs: Option<PathBuf>,
-    /// The size of a named dimension, for inputs that are made up
+    /// The size of a named dimension, for inputs that are generated
     #[arg(long = "dim", value_name = "NAME=N")]
     pub dim: Vec<String>,
 }
@@ -40,7 +42,7 @@ pub struct Wanted<'a> {
 }
 
 enum Given {
-    File(Tensor),
+    Tensor(Tensor),
     Made(Synthetic),
 }
 
@@ -58,14 +60,17 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Gather
     let mut given = BTreeMap::new();
     if let Some(path) = &args.inputs {
         for (name, tensor) in read_npz(path)? {
-            insert(&mut given, entry, &name, Given::File(tensor))?;
+            insert(&mut given, entry, &name, Given::Tensor(tensor))?;
         }
     }
     for argument in &args.input {
         let (name, what) = split(entry, argument)?;
-        let value = match Synthetic::parse(what) {
-            Some(made) => Given::Made(made?),
-            None => Given::File(load_tensor(what)?),
+        let value = match (Synthetic::parse(what), entry.inputs.iter().find(|port| port.name == name)) {
+            (Some(made), _) => Given::Made(made?),
+            (None, Some(port)) if literal::is_list(what) => {
+                Given::Tensor(literal::parse(what, port.dtype).map_err(|e| e.node(format!("input `{name}`")))?)
+            }
+            (None, _) => Given::Tensor(load_tensor(what)?),
         };
         insert(&mut given, entry, name, value)?;
     }
@@ -84,7 +89,7 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Gather
             }
         }
         let tensor = match (given.remove(&port.name), missing) {
-            (Some(Given::File(tensor)), _) => tensor,
+            (Some(Given::Tensor(tensor)), _) => tensor,
             (Some(Given::Made(made)), _) => made.tensor(port.dtype, dims.shape(port)?, i as u64)?,
             (None, Missing::MakeUp) => Synthetic::Random.tensor(port.dtype, dims.shape(port)?, i as u64)?,
             (None, Missing::Refuse) => {
@@ -185,7 +190,7 @@ impl<'a> Dims<'a> {
             known.push((dim, i64::try_from(len).unwrap_or(i64::MAX), "the cache".to_string()));
         }
         for port in &entry.inputs {
-            let Some(Given::File(tensor)) = given.get(&port.name) else { continue };
+            let Some(Given::Tensor(tensor)) = given.get(&port.name) else { continue };
             for (axis, (dim, &size)) in port.dims.iter().zip(tensor.dims()).enumerate() {
                 let size = i64::try_from(size).unwrap_or(i64::MAX);
                 known.push((dim.clone(), size, format!("dimension {axis} of the input `{}`", port.name)));

@@ -12,6 +12,7 @@ mod completions;
 mod data_set;
 mod inputs;
 mod inspect;
+mod literal;
 #[cfg(feature = "topology")]
 mod predicted;
 mod run;

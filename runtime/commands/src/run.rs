@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   {bin} run model.sdx --input input_ids=ids.npy --input attention_mask=mask.npy --output-dir out
   {bin} run model.sdx --inputs inputs.npz --threads 4
+  {bin} run model.sdx --input 'input_ids=[[101,2023,102]]' --input 'attention_mask=[[1,1,1]]'
   {bin} run model.sdx --input image=random --dim batch=2 --output-dir out --json")]
 pub struct RunArgs {
     #[command(flatten)]

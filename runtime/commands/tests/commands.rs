@@ -537,6 +537,18 @@ fn mistakes_are_met_with_what_was_meant() {
     assert!(shown.contains("a similar argument exists: '--steps'") && !shown.contains("as a value"), "{shown}");
 }
 
+#[test]
+fn inputs_are_listed_on_the_command_line() {
+    let f = Folder::new();
+    let out = f.good(&["run", "m.sdx", "--input", "x=[[0.5, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 0]]"]);
+    assert!(out.starts_with("y f32 [2]: "), "{out}");
+    let (code, shown) = f.bad(&["run", "m.sdx", "--input", "x=[[0.5, 1], [2]]"]);
+    assert!(code == 2 && shown.contains("unequal lengths") && shown.contains("input `x`"), "{shown}");
+    // Well-formed, but not what the model takes.
+    let (code, shown) = f.bad(&["run", "m.sdx", "--input", "x=[[0.5, 1]]"]);
+    assert!(code == 2 && shown.starts_with("error[E0301]"), "{shown}");
+}
+
 /// With `--json` an error is an object on standard output, beside the text on standard error.
 #[test]
 fn errors_are_json_where_json_was_asked_for() {

@@ -12,7 +12,7 @@ use sardonyx_passes::Options;
 use sardonyx_runtime::program::{self, Entry, Program};
 use sardonyx_runtime::{DeviceName, LoadOptions, Model, RunOptions, SessionOptions, Trust};
 use sardonyx_tests::damage::{Random, damaged};
-use sardonyx_tests::schemas::{MANIFEST, PLAN, SELFTEST};
+use sardonyx_tests::schemas::artifact;
 use sardonyx_tests::sdx::{self, Parts};
 use sardonyx_tests::trust::trusted;
 use sardonyx_tests::wire::Tree;
@@ -209,17 +209,17 @@ fn resealed(good: &Parts, random: &mut Random) -> Vec<u8> {
         }
         1..=2 => {
             // Also what the manifest says of the other entries.
-            parts.manifest = mutated(&MANIFEST, &parts.manifest, random, false);
+            parts.manifest = mutated(artifact("Manifest"), &parts.manifest, random, false);
             return parts.archive();
         }
-        3..=4 => parts.manifest = mutated(&MANIFEST, &parts.manifest, random, false),
-        5 => parts.selftest = parts.selftest.map(|s| mutated(&SELFTEST, &s, random, false)),
-        6 => parts.plan = mutated(&PLAN, &parts.plan, random, true),
+        3..=4 => parts.manifest = mutated(artifact("Manifest"), &parts.manifest, random, false),
+        5 => parts.selftest = parts.selftest.map(|s| mutated(artifact("SelfTest"), &s, random, false)),
+        6 => parts.plan = mutated(artifact("Plan"), &parts.plan, random, true),
         7 => {
             let at = random.below(parts.weights.len().max(1));
             parts.weights.truncate(at);
         }
-        _ => parts.plan = mutated(&PLAN, &parts.plan, random, false),
+        _ => parts.plan = mutated(artifact("Plan"), &parts.plan, random, false),
     }
     parts.rehash();
     parts.archive()

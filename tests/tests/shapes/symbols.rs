@@ -45,7 +45,7 @@ fn message(c: &Compiled, dims: &[(&str, &[usize])]) -> String {
 #[test]
 fn elementwise_operands_share_their_dimensions() {
     let c = compiled(&two("s10 4", "s43 4").node("/add", "Add", "a b", "y"), &[]);
-    let lines = ["symbol s10 in 0.., Input, from input `a`, dimension 0", "derived s43 = s10 in 0.., by /add"];
+    let lines = ["symbol s10 in 0..: input `a`, dimension 0", "derived s43 = s10 in 0.., by /add"];
     assert_eq!(c.symbols(), lines);
     assert_eq!(output(&c, &[("a", &[3, 4]), ("b", &[3, 4])]), [3, 4]);
     let error = c.refusal(&floats(&[("a", &[3, 4]), ("b", &[5, 4])]));
@@ -110,7 +110,7 @@ fn every_unknown_is_its_own() {
     for (a, b) in dims.iter().flat_map(|a| dims.iter().map(move |b| (a, b))) {
         let c = compiled(&two(a, b).node("/mul", "Mul", "a b", "y"), &[]);
         let symbols = c.symbols();
-        let lines = ["symbol a_0 in 0.., Input, from input `a`, dimension 0", "derived b_1 = a_1 in 0.., by /mul"];
+        let lines = ["symbol a_0 in 0..: input `a`, dimension 0", "derived b_1 = a_1 in 0.., by /mul"];
         assert!(lines.iter().all(|l| symbols.contains(&l.to_string())) && symbols.len() == 4, "{symbols:?}");
         assert_eq!(output(&c, &[("a", &[2, 5, 3]), ("b", &[2, 5, 3])]), [2, 5, 3]);
     }
@@ -124,10 +124,7 @@ fn a_name_that_is_empty_is_unknown_and_never_one_that_is_taken() {
     let Some(Value::TensorType(tensor)) = &mut ty.value else { panic!("a tensor") };
     tensor.shape.as_mut().unwrap().dim[0].value = Some(DimensionValue::DimParam(String::new()));
     let c = compiled(&net, &["a_0_=1..4"]);
-    let lines = [
-        "symbol a_0 in 0.., Input, from input `b`, dimension 0",
-        "symbol a_0_ in 1..4, Input, from input `a`, dimension 0",
-    ];
+    let lines = ["symbol a_0 in 0..: input `b`, dimension 0", "symbol a_0_ in 1..4: input `a`, dimension 0"];
     // What `a` continues as has a capacity as well.
     assert_eq!(c.symbols()[..2], lines);
     assert_eq!(output(&c, &[("a", &[2, 2]), ("b", &[5, 2])]), [7, 2]);
@@ -139,7 +136,7 @@ fn an_expression_is_solved_for_what_nothing_else_tells() {
     let net = two("past+seq 2", "seq 2").node("/shape", "Shape", "b", "n").int("start", 0).int("end", 1);
     let net = net.i64s("end", &[i64::MAX]).i64s("axis", &[0]);
     let c = compiled(&net.node("/slice", "Slice", "a n end axis", "y"), &["past=0..4"]);
-    let source = "symbol past in 0..4, Input, from input `a`, dimension 0, which is `past + seq`";
+    let source = "symbol past in 0..4: input `a`, dimension 0, which is `past + seq`";
     assert!(c.symbols().contains(&source.to_string()), "{:?}", c.symbols());
     assert_eq!(output(&c, &[("a", &[5, 2]), ("b", &[3, 2])]), [2, 2]);
     assert_eq!(output(&c, &[("a", &[3, 2]), ("b", &[3, 2])]), [0, 2]);
@@ -153,9 +150,30 @@ fn an_expression_is_solved_for_what_nothing_else_tells() {
 #[test]
 fn an_expression_of_unknowns_is_a_name() {
     let c = compiled(&two("max-length 2", "max-length 2").node("/add", "Add", "a b", "y"), &["max-length=1..9"]);
-    let line = "symbol max-length in 1..9, Input, from input `a`, dimension 0";
+    let line = "symbol max-length in 1..9: input `a`, dimension 0";
     assert_eq!(c.symbols(), [line]);
     assert_eq!(output(&c, &[("a", &[2, 2]), ("b", &[2, 2])]), [2, 2]);
+}
+
+/// Names that the compiler uses for variables, parameters and coordinates of its own are names like any other in a model.
+#[test]
+fn names_of_the_compilers_own_kind_are_names() {
+    let run = |names: [&str; 3]| {
+        let [m, k, n] = names;
+        let net = Net::new().input("a", F32, &format!("{m} {k}")).input("b", F32, &format!("{k} {n}"));
+        let net = net.node("/mm", "MatMul", "a b", "c").node("/softmax", "Softmax", "c", "d");
+        let net = net.node("/turn", "Transpose", "d", "e").node("/sum", "ReduceSum", "e", "f").int("keepdims", 0);
+        let c = compiled(&net.output("d").output("e").output("f"), &[&format!("{m}=1..64")]);
+        c.run(&floats(&[("a", &[5, 7]), ("b", &[7, 9])])).unwrap_or_else(|e| panic!("{names:?}: {e}"))
+    };
+    let plain = run(["rows", "inner", "columns"]);
+    for names in
+        [["%0", "$k", "p1"], ["p0", "%1", "$m"], ["$0", "p2", "%i"], ["k0", "b0", "rank"], ["%arg0", "c0", "d0"]]
+    {
+        for (own, (name, other)) in run(names).iter().zip(&plain) {
+            assert_eq!((&own.0, own.1.dims(), own.1.bytes()), (name, other.dims(), other.bytes()), "{names:?}");
+        }
+    }
 }
 
 /// mask[total] + cat(past[past], new[seq]): the mask's length is the sum.
@@ -274,7 +292,7 @@ fn an_equality_that_some_sizes_break_is_a_condition_of_the_call() {
     let net = net.i64s("one", &[1]).i64s("end", &[i64::MAX]).i64s("zero", &[0]);
     let net = net.node("/slice", "Slice", "a one end zero", "t").node("/shift", "Concat", "row t", "s").int("axis", 0);
     let c = compiled(&net.node("/both", "Concat", "a s", "y").int("axis", 1), &[]);
-    let lines = ["symbol n in 1.., Input, from input `a`, dimension 0", "check 1 <= n (/both)"];
+    let lines = ["symbol n in 1..: input `a`, dimension 0", "check 1 <= n (/both)"];
     assert_eq!(c.symbols(), lines);
     assert_eq!(output(&c, &[("a", &[3, 4])]), [3, 8]);
     assert_eq!(output(&c, &[("a", &[1, 4])]), [1, 8]);
