@@ -73,7 +73,7 @@ pub fn match_outputs<'a, 'b>(
         let wanted = entry.outputs[at].dtype;
         if buffer.dtype() != wanted {
             let message = format!("the output `{name}` has type {wanted}, but its buffer is of {}", buffer.dtype());
-            return Err(Error::user("E0301", message));
+            return Err(Error::user("E0301", message).help(format!("give a buffer of {wanted}, or none")));
         }
         found[at] = Some(buffer);
     }
@@ -391,14 +391,19 @@ pub fn bind_capacities(
 fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
     if tensor.dtype() != port.dtype {
         let message = format!("the input `{}` has type {}, but {} is expected", port.name, tensor.dtype(), port.dtype);
-        return Err(Error::user("E0301", message));
+        let help = format!("convert its elements to {}, for example with `numpy.astype`", port.dtype);
+        return Err(Error::user("E0301", message).help(help));
     }
     // A tensor of one element passes as a scalar whatever its rank: exporters declare `[]` where users pass `[1]`.
     let scalar = port.dims.is_empty() && tensor.dims().iter().all(|n| *n == 1);
     if tensor.rank() != port.dims.len() && !scalar {
         let wanted = describe(&port.dims);
         let message = format!("the input `{}` has shape {:?}, but {wanted} is expected", port.name, tensor.dims());
-        return Err(Error::user("E0301", message));
+        let help = match port.dims.len() {
+            0 => "give a tensor of one element".to_string(),
+            n => format!("give a tensor of {n} dimensions; a batch of one has a leading dimension of 1"),
+        };
+        return Err(Error::user("E0301", message).help(help));
     }
     Ok(())
 }

@@ -226,7 +226,7 @@ impl Call<'_> {
             if has < needed {
                 let name = &port.name;
                 let message = format!("the output `{name}` of {dims:?} has {needed} bytes, its buffer only {has}");
-                return Err(Error::user("E0301", message));
+                return Err(Error::user("E0301", message).help("give a larger buffer, or none"));
             }
         }
         Ok(())
