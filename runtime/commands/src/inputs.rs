@@ -1,6 +1,7 @@
 //! --input NAME=FILE|random|zeros|range:LO..HI, --inputs FILE.npz, --dim NAME=N  =>  tensors for a call
 
 use crate::literal;
+use sardonyx_base::dim::symbol_of_model;
 use sardonyx_base::plan::SymbolKind;
 use sardonyx_base::usual::{USUAL, Usual, keep_checks};
 use sardonyx_base::{Dim, Error, Result, Tensor, solve};
@@ -159,6 +160,11 @@ fn meaning(program: &Program, name: &str) -> Result<Dim> {
     }
     if let Some(derived) = program.derived.iter().find(|d| d.name == name) {
         return Ok(derived.equals.clone());
+    }
+    // What the model calls its dimension.
+    let of_model = symbol_of_model(name);
+    if of_model != name && program.symbol_index.contains_key(&of_model) {
+        return Ok(Dim::symbol(&of_model));
     }
     let names = program.symbols.iter().map(|s| s.name.as_str()).chain(program.derived.iter().map(|d| d.name.as_str()));
     let names: Vec<&str> = names.collect();

@@ -42,7 +42,7 @@ type Sizes = &'static [(&'static str, i64)];
 pub fn subjects() -> Vec<Subject> {
     // Rows of 16 bytes, of 4 and of any number of bytes; fewer and more steps than a pipeline is deep.
     const FEW_BLOCKS: &[Sizes] = &[
-        &[("m", 40), ("n", 64), ("k", 208)],
+        &[("m", 40), ("n", 64), ("k", 272)],
         &[("m", 33), ("n", 37), ("k", 67)],
         &[("m", 70), ("n", 42), ("k", 134)],
         &[("m", 20), ("n", 42), ("k", 32)],
@@ -63,7 +63,7 @@ pub fn subjects() -> Vec<Subject> {
         &[("b", 2), ("n", 3001), ("spike", 2999)],
     ];
     const HEADS: &[Sizes] =
-        &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 300)], &[("b", 1), ("s", 1100), ("t", 130)]];
+        &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 300)], &[("b", 1), ("s", 1010), ("t", 262)]];
     const MAP: &[Sizes] =
         &[&[("n", 2000)], &[("n", 256)], &[("n", 1003)], &[("n", 502)], &[("n", 1200), ("offset", 8)]];
     const TABLE: &[Sizes] = &[

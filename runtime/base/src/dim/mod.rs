@@ -546,3 +546,9 @@ pub fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Dim {
 pub fn range(lo: i64, hi: Option<i64>) -> String {
     format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
 }
+
+/// Returns the symbol for a dimension that a model names so. Names that begin like iteration variables (`%`) and statements (`$`)
+/// of kernels get a `_` in front.
+pub fn symbol_of_model(name: &str) -> String {
+    if name.starts_with(['%', '$']) { format!("_{name}") } else { name.to_string() }
+}
