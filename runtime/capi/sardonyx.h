@@ -40,46 +40,46 @@
 // The model cannot be compiled.
 #define SDX_KIND_MODEL 3
 
-// The tensors of a call do not fit the model, or their values do not fit each other.
+// The tensors of a call do not match the model, or contradict each other.
 #define SDX_KIND_INPUT 4
 
-// Memory or threads cannot be had, or would exceed a limit.
+// Memory or threads are not available, or would exceed a limit.
 #define SDX_KIND_RESOURCES 5
 
-// The time of a call is over. The session can be used as before.
+// The call took longer than its time limit. The session can still be used.
 #define SDX_KIND_DEADLINE 6
 
-// A call was cancelled. The session can be used as before.
+// The call was cancelled. The session can still be used.
 #define SDX_KIND_CANCELLED 7
 
-// A cache has no room for more positions.
+// A cache has no capacity for more positions.
 #define SDX_KIND_CACHE_FULL 8
 
-// The artifact is damaged, or computes wrongly.
+// The artifact is damaged, or computes wrong results.
 #define SDX_KIND_ARTIFACT 9
 
-// The artifact, or a struct, is of another version.
+// The artifact or a struct has another version.
 #define SDX_KIND_VERSION 10
 
-// The device or the processor is not there, lacks something, or failed.
+// The device or the processor is missing, lacks a feature, or failed.
 #define SDX_KIND_DEVICE 11
 
-// Other ranks are missing, too many, or failed.
+// Some ranks are missing or failed, or there are too many.
 #define SDX_KIND_RANKS 12
 
 // A comparison failed.
 #define SDX_KIND_CHECK 13
 
-// A defect of the library.
+// A defect in the library.
 #define SDX_KIND_DEFECT 14
 
-// A pool of sessions has as many requests waiting as it admits.
+// The queue of a session pool is full.
 #define SDX_KIND_QUEUE_FULL 15
 
-// A pool of sessions takes no more requests.
+// A session pool no longer accepts requests.
 #define SDX_KIND_CLOSED 16
 
-// Element types, by ONNX's numbers. An element of 2 or 4 bits takes a byte.
+// Element types, numbered as in ONNX. An element of 2 or 4 bits occupies one byte.
 #define SDX_F32 1
 
 #define SDX_U8 2
@@ -108,10 +108,10 @@
 
 #define SDX_BF16 16
 
-// Room for the states of a model.
+// The states of a model (such as keys and values), kept between calls.
 typedef struct sdx_cache sdx_cache;
 
-// Cancels the calls that it is given to.
+// A flag that cancels the calls it is passed to.
 typedef struct sdx_cancel sdx_cancel;
 
 // Why a call failed.
@@ -120,27 +120,27 @@ typedef struct sdx_error sdx_error;
 // A loaded, verified artifact, shared by its sessions.
 typedef struct sdx_model sdx_model;
 
-// Tensors that a call returned.
+// The tensors returned by a call.
 typedef struct sdx_outputs sdx_outputs;
 
-// A fixed number of sessions, which share a queue.
+// A fixed number of sessions that share a queue.
 typedef struct sdx_pool sdx_pool;
 
-// Runs one call at a time.
+// A session of a model, which runs one call at a time.
 typedef struct sdx_session sdx_session;
 
-// An input, which the library only reads; or an output that belongs to the library.
+// An input, which the library only reads, or an output that the library owns.
 typedef struct sdx_tensor {
   size_t struct_bytes;
   const char *name;
   // `SDX_F32` …
   int32_t dtype;
   uint32_t rank;
-  // So many as `rank` says.
+  // An array of `rank` sizes.
   const size_t *dims;
-  // In row-major order. An input that is aligned to its element is read in place, another is copied.
+  // The elements in row-major order. An input aligned for its element type is read in place; otherwise it is copied.
   const void *data;
-  // The number of bytes of `data`, which `dtype` and `dims` say too.
+  // Size of `data` in bytes; must match `dtype` and `dims`.
   size_t bytes;
 } sdx_tensor;
 
@@ -149,129 +149,130 @@ typedef struct sdx_buffer {
   size_t struct_bytes;
   const char *name;
   int32_t dtype;
-  // Before a call: how many dimensions `dims` has room for. Afterwards: how many the output has.
+  // Before a call, the capacity of `dims`; afterwards, the rank of the output.
   uint32_t rank;
-  // Room for the dimensions of the output; NULL where nobody needs them.
+  // Receives the dimensions of the output; may be NULL.
   size_t *dims;
-  // Room for the output, in row-major order. It is written in place where it is aligned to its element.
+  // Receives the elements in row-major order. Written in place if it is aligned for the element type.
   void *data;
-  // The number of bytes of `data`, at least as many as the output has.
+  // Size of `data` in bytes; at least the size of the output.
   size_t bytes;
 } sdx_buffer;
 
-// A call. What is 0 or NULL is left out.
+// The arguments of a call. Fields that are 0 or NULL are not used.
 typedef struct sdx_call {
   size_t struct_bytes;
-  // NULL for `main`.
+  // Name of the entry point; NULL for `main`.
   const char *entry;
   const struct sdx_tensor *inputs;
   size_t n_inputs;
-  // Outputs that go to memory of the caller.
+  // Memory of the caller to which outputs are written.
   struct sdx_buffer *buffers;
   size_t n_buffers;
-  // Names of the outputs that the call returns beside those; NULL for all.
+  // Names of the outputs to return in addition to those with a buffer; NULL for all.
   const char *const *outputs;
   size_t n_outputs;
-  // Holds the states of the entry point, which are neither inputs nor outputs then; the call appends to it.
+  // Holds the states of the entry point, which are then neither inputs nor outputs. The call appends its positions.
   struct sdx_cache *cache;
-  // E0305 when so much time has passed; waiting for another call of the session counts. 0 for no limit.
+  // The call fails with E0305 after this time, which includes waiting for another call of the session. 0 for no
+  // limit.
   uint64_t timeout_ns;
-  // E0306 when it is set.
+  // The call fails with E0306 once this flag is set.
   const struct sdx_cancel *cancel;
 } sdx_call;
 
-// All zeros are the default.
+// Options of loading a model. All zeros are the defaults.
 typedef struct sdx_load_options {
   size_t struct_bytes;
   // `cpu`, `cuda:0` …; NULL for `cpu`.
   const char *device;
-  // The weights whose hash is compared at load: 0 all of them, 1 none, 2 nor the rest of the file.
+  // How much is hashed and compared at load: 0 the whole file, 1 all but the weights, 2 nothing.
   int32_t verify;
-  // Other than 0: the artifact's own test is left out.
+  // If nonzero, the artifact's self-test is skipped.
   int32_t no_selftest;
-  // Other than 0: the file is trusted whatever it is. Its code is executed and can do all that the process can. Without
-  // this, `pin` or `key` says what may be loaded.
+  // If nonzero, any file is trusted: its code is executed and can do all that the process can. If 0, `pin` or `key`
+  // determines what may be loaded.
   int32_t trust;
-  // The seal of the artifact, 64 hexadecimal digits as `sardonyx inspect` prints them, or NULL.
+  // The seal of the artifact: 64 hexadecimal digits as printed by `sardonyx inspect`, or NULL.
   const char *pin;
-  // The public key of Ed25519 that has signed it, as PEM or 64 hexadecimal digits, or NULL.
+  // The Ed25519 public key that must have signed the artifact, as PEM or 64 hexadecimal digits, or NULL.
   const char *key;
-  // Other than 0: the file is read into memory, and not mapped.
+  // If nonzero, the file is read into memory instead of mapped.
   int32_t copied;
 } sdx_load_options;
 
-// An input or an output of an entry point. Strings live as long as the model.
+// An input or an output of an entry point. Its strings live as long as the model.
 typedef struct sdx_port {
   const char *name;
   // `SDX_F32` …
   int32_t dtype;
   uint32_t rank;
-  // Expressions of symbols and numbers: `batch`, `past + seq`, `384`.
+  // Expressions of symbols and numbers, such as `batch`, `past + seq` or `384`.
   const char *const *dims;
-  // 1 where a cache can hold it from call to call.
+  // 1 if a cache can hold this value between calls.
   int32_t is_state;
 } sdx_port;
 
-// A dimension that is open.
+// A symbolic dimension: its size may differ between calls.
 typedef struct sdx_symbol {
   const char *name;
-  // The smallest and the largest value that a call may have; `hi` is -1 where there is none.
+  // The smallest and the largest size that a call may have; `hi` is -1 if there is no maximum.
   int64_t lo;
   int64_t hi;
-  // 1 where it follows from the values of the inputs, and is known when a call ends.
+  // 1 if the size depends on the values of the inputs, so that it is known only at the end of a call.
   int32_t is_data;
 } sdx_symbol;
 
-// Bytes that a call takes beside the weights.
+// Memory that a call needs in addition to the weights, in bytes.
 typedef struct sdx_call_bytes {
   size_t struct_bytes;
-  // 1 where a call takes just this, 0 where it takes at most this, as sizes are read from data.
+  // 1 if a call needs exactly this much; 0 if this is an upper bound, because some sizes are read from data.
   int32_t is_exact;
-  // 0 where nothing bounds what a call takes; the other fields are 0 then.
+  // 0 if no upper bound is known; the other fields are 0 then.
   int32_t is_bounded;
   size_t arena;
   size_t outputs;
-  // Results of the host between launches.
+  // Results that host operations produce between launches.
   size_t made;
   size_t scratch_per_thread;
 } sdx_call_bytes;
 
-// All zeros are the default.
+// Options of a session pool. All zeros are the defaults.
 typedef struct sdx_pool_options {
   size_t struct_bytes;
-  // Each runs one call at a time; 0 for as many as the processors that this process may use allow.
+  // Number of sessions, each of which runs one call at a time; 0 for as many as the available processors allow.
   size_t sessions;
-  // Calls that may wait while every session is busy; 0 for 128.
+  // Maximum number of calls that wait while every session is busy; 0 for 128.
   size_t waiting_max;
-  // Threads of each session; 0 is 1.
+  // Threads of each session; 0 for 1.
   size_t threads;
-  // Bytes that each call may take, as in `sdx_session_options`; 0 for no limit.
+  // Maximum memory of a call in bytes, as in `sdx_session_options`; 0 for no limit.
   size_t memory_bytes_max;
 } sdx_pool_options;
 
-// Counts at one moment. Every call that was ever submitted is in one of them; those of `served` that failed are in `failed` too.
+// A snapshot of counters. Each submitted call is in exactly one of them, except that failed calls are in `served` too.
 typedef struct sdx_pool_statistics {
   size_t struct_bytes;
   uint64_t waiting;
   uint64_t running;
   uint64_t served;
   uint64_t failed;
-  // Not accepted, because as many waited as may, or after `sdx_pool_finish`.
+  // Calls that were not accepted, because the queue was full or after `sdx_pool_finish`.
   uint64_t refused;
-  // Not computed, because their time was over while they waited.
+  // Calls that were not run, because their time limit passed while they waited.
   uint64_t expired;
-  // Not computed, because they were cancelled while they waited.
+  // Calls that were not run, because they were cancelled while they waited.
   uint64_t cancelled;
 } sdx_pool_statistics;
 
-// All zeros are the default.
+// Options of a session. All zeros are the defaults.
 typedef struct sdx_session_options {
   size_t struct_bytes;
-  // The caller's thread is one of them. 0 is 1, which never starts another.
+  // Number of threads, including the caller's. 0 means 1: no further thread is started.
   size_t threads;
-  // Bytes that a call may take for intermediate values, scratch, outputs and its cache together; 0 for no limit.
+  // Maximum memory of a call in bytes: intermediate values, scratch, outputs and its cache together; 0 for no limit.
   size_t memory_bytes_max;
-  // Other than 0: each thread but the caller's stays on a processor of its own.
+  // If nonzero, each thread except the caller's is bound to its own processor.
   int32_t pinned;
 } sdx_session_options;
 
@@ -279,67 +280,65 @@ typedef struct sdx_session_options {
 extern "C" {
 #endif // __cplusplus
 
-// The version of the library: `0.1.0`.
+// Returns the version of the library, for example `0.1.0`.
 const char *sdx_version(void);
 
-// The version of this interface. Another one has another soname; what is only added does not change it.
+// Returns the version of this interface. It changes together with the soname; mere additions do not change it.
 uint32_t sdx_abi_version(void);
 
-// An empty cache for `capacity` positions, for any session of the model and any entry point with these states. `entry`
-// may be NULL for `main`.
+// Creates an empty cache for `capacity` positions. It works with any session of the model, and with any entry point
+// that has the same states. `entry` may be NULL for `main`.
 struct sdx_error *sdx_cache_new(const struct sdx_session *session,
                                 const char *entry,
                                 size_t capacity,
                                 struct sdx_cache **cache);
 
-// Positions that are filled.
+// Returns the number of filled positions.
 struct sdx_error *sdx_cache_len(const struct sdx_cache *cache, size_t *len);
 
-// Forgets the positions from `len` on; 0 forgets all, and the next call may have another batch.
+// Discards the positions from `len` on. After truncation to 0, the next call may have another batch size.
 struct sdx_error *sdx_cache_truncate(const struct sdx_cache *cache, size_t len);
 
-// A copy of the filled positions of a state, by the name of its input or its output.
+// Returns a copy of the filled positions of one state, named by its input or its output.
 struct sdx_error *sdx_cache_copy(const struct sdx_cache *cache, const char *name, struct sdx_outputs **outputs);
 
 void sdx_cache_free(struct sdx_cache *cache);
 
-// Runs an entry point. The outputs without a buffer go to `outputs`, which the caller frees; where that is NULL, only
-// buffers are written.
+// Runs an entry point. Outputs without a buffer are returned in `outputs`, which the caller frees; if `outputs` is
+// NULL, only the outputs with a buffer are written.
 struct sdx_error *sdx_run(const struct sdx_session *session, const struct sdx_call *call, struct sdx_outputs **outputs);
 
-// `E0301`: stable. Strings of an error live as long as it does.
+// Returns the error code, for example `E0301`. Codes are stable. The strings of an error live as long as the error.
 const char *sdx_error_code(const struct sdx_error *error);
 
-// One of `SDX_KIND_…`; further ones may come, and 0 stands for those that this header lacks.
+// Returns one of `SDX_KIND_…`. Later versions may add kinds; 0 stands for a kind that this header does not have.
 int32_t sdx_error_kind(const struct sdx_error *error);
 
 const char *sdx_error_message(const struct sdx_error *error);
 
-// The file that it is about; NULL where there is none.
+// Returns the file that the error is about; NULL if there is none.
 const char *sdx_error_file(const struct sdx_error *error);
 
-// The ONNX node that it is about; NULL where there is none.
+// Returns the ONNX node that the error is about; NULL if there is none.
 const char *sdx_error_node(const struct sdx_error *error);
 
-// A remedy; NULL where nobody knows one.
+// Returns a suggested remedy; NULL if none is known.
 const char *sdx_error_help(const struct sdx_error *error);
 
-// All parts, as the commands print them, in several lines.
+// Returns all parts in several lines, as the commands print them.
 const char *sdx_error_text(const struct sdx_error *error);
 
-// The exit code for a program: 1 where a comparison failed, 2 where an input is at fault, 3 for a defect.
+// Returns an exit code for a program: 1 if a comparison failed, 2 if an input is at fault, 3 for a defect.
 int32_t sdx_error_exit_status(const struct sdx_error *error);
 
 void sdx_error_free(struct sdx_error *error);
 
-// Loads a file, which must not be changed in place while it is loaded unless it is copied. `options` say what is trusted.
-struct sdx_error *sdx_model_load(const char *path,
-                                 const struct sdx_load_options *options,
-                                 struct sdx_model **model);
+// Loads a file. Unless `copied` is set, the file must not be modified in place while the model exists.
+struct sdx_error *sdx_model_load(const char *path, const struct sdx_load_options *options, struct sdx_model **model);
 
-// Loads the bytes of a file. With `release` they are used in place, and `release(user)` is called, by any thread, when
-// nobody needs them any more, which may be before this function returns; without it they are copied. `name` stands for
-// the file in messages; it and `options` may be NULL.
+// Loads an artifact from memory. With `release`, the bytes are used in place, and `release(user)` is called on any
+// thread once they are no longer needed, which may be before this function returns; without it, they are copied. Error
+// messages use `name` as the file name. `name` and `options` may be NULL.
 struct sdx_error *sdx_model_from_bytes(const void *data,
                                        size_t bytes,
                                        void (*release)(void *user),
@@ -348,26 +347,26 @@ struct sdx_error *sdx_model_from_bytes(const void *data,
                                        const struct sdx_load_options *options,
                                        struct sdx_model **model);
 
-// The sessions and caches of the model live on.
+// Frees the handle. Sessions and caches of the model remain valid.
 void sdx_model_free(struct sdx_model *model);
 
-// The number of entry points.
+// Returns the number of entry points.
 size_t sdx_model_entry_count(const struct sdx_model *model);
 
-// The name of one of them, `main` first; NULL where there are not so many.
+// Returns the name of an entry point, `main` being the first; NULL if `index` is out of range.
 const char *sdx_model_entry_name(const struct sdx_model *model, size_t index);
 
-// An input of an entry point; NULL where there are not so many.
+// Returns an input of an entry point; NULL if an index is out of range.
 const struct sdx_port *sdx_model_input(const struct sdx_model *model, size_t entry_index, size_t index);
 
-// An output of an entry point; NULL where there are not so many.
+// Returns an output of an entry point; NULL if an index is out of range.
 const struct sdx_port *sdx_model_output(const struct sdx_model *model, size_t entry_index, size_t index);
 
-// A symbol in the dimensions of an entry point; NULL where there are not so many.
+// Returns a symbol of the dimensions of an entry point; NULL if an index is out of range.
 const struct sdx_symbol *sdx_model_symbol(const struct sdx_model *model, size_t entry_index, size_t index);
 
-// The bytes that a call takes where `n` symbols of its inputs have these sizes; fills in `call`, whose `struct_bytes` the
-// caller has set. `entry` may be NULL for `main`.
+// Computes the memory that a call needs when the `n` symbols in `names` have the sizes in `sizes`. The result is
+// written to `call`, whose `struct_bytes` the caller has set. `entry` may be NULL for `main`.
 struct sdx_error *sdx_model_call_bytes(const struct sdx_model *model,
                                        const char *entry,
                                        const char *const *names,
@@ -375,57 +374,62 @@ struct sdx_error *sdx_model_call_bytes(const struct sdx_model *model,
                                        size_t n,
                                        struct sdx_call_bytes *call);
 
-// `options` may be NULL.
+// Creates a session pool. `options` may be NULL.
 struct sdx_error *sdx_pool_new(const struct sdx_model *model,
                                const struct sdx_pool_options *options,
                                struct sdx_pool **pool);
 
-// Accepts a call and returns at once. `done` is called once, by a thread of the pool, with an error or with outputs, the other
-// being NULL; it frees what it gets, should be short, and must not unwind. Inputs are copied before this function returns, and time in the queue
-// is part of `timeout_ns`. The call has neither buffers nor a cache. Where the call is not accepted, the error says why (E0308:
-// too many wait), and `done` is not called.
+// Submits a call and returns at once. `done` is called exactly once, on a thread of the pool, with either an error or
+// outputs; the other is NULL. `done` must free the one it gets, should be short, and must not unwind. The inputs are
+// copied before this function returns. The time in the queue counts towards `timeout_ns`. The call can have neither
+// buffers nor a cache. If the call is not accepted, the error says why (E0308: the queue is full), and `done` is not
+// called.
 struct sdx_error *sdx_pool_submit(const struct sdx_pool *pool,
                                   const struct sdx_call *call,
                                   void (*done)(void *user, struct sdx_error *error, struct sdx_outputs *outputs),
                                   void *user);
 
-// Fills in `statistics`, whose `struct_bytes` the caller has set.
+// Reads the counters into `statistics`, whose `struct_bytes` the caller has set.
 struct sdx_error *sdx_pool_statistics_get(const struct sdx_pool *pool, struct sdx_pool_statistics *statistics);
 
-// Gives the memory of idle sessions back to the system; the next call of each takes it anew. `bytes` may be NULL.
+// Releases the memory of idle sessions; their next calls allocate it again. The number of bytes is written to `bytes`,
+// which may be NULL.
 struct sdx_error *sdx_pool_trim(const struct sdx_pool *pool, size_t *bytes);
 
-// Refuses calls from now on, and returns when all that were accepted are computed and answered. Not from `done`.
+// Stops accepting calls, and returns once all accepted calls are finished and answered. Must not be called from
+// `done`.
 struct sdx_error *sdx_pool_finish(const struct sdx_pool *pool);
 
-// Calls that run end as usual, those that wait are answered with E0309; all are answered when this returns.
+// Frees the pool. Running calls finish, waiting calls are answered with E0309; all are answered when this returns.
 void sdx_pool_free(struct sdx_pool *pool);
 
-// `options` may be NULL.
+// Creates a session of a model. `options` may be NULL.
 struct sdx_error *sdx_session_new(const struct sdx_model *model,
                                   const struct sdx_session_options *options,
                                   struct sdx_session **session);
 
-// Gives the memory of an idle session back to the system; the next call takes it anew. `bytes` may be NULL.
+// Releases the memory of an idle session; the next call allocates it again. The number of bytes is written to `bytes`,
+// which may be NULL.
 struct sdx_error *sdx_session_trim(const struct sdx_session *session, size_t *bytes);
 
 void sdx_session_free(struct sdx_session *session);
 
 struct sdx_error *sdx_cancel_new(struct sdx_cancel **cancel);
 
-// From any thread. Other than 0: calls that it was given to end with E0306, those to come too; 0: no longer.
+// Sets or clears the flag, on any thread. While it is set (nonzero), running and future calls with it fail with E0306.
 void sdx_cancel_set(const struct sdx_cancel *cancel, int32_t cancelled);
 
-// Calls that it was given to go on.
+// Frees the flag. Calls that it was passed to continue.
 void sdx_cancel_free(struct sdx_cancel *cancel);
 
-// The number of them.
+// Returns the number of tensors.
 size_t sdx_outputs_count(const struct sdx_outputs *outputs);
 
-// Fills in `tensor`, whose `struct_bytes` the caller has set. What it points to lives until the outputs are freed.
+// Writes the tensor at `index` to `tensor`, whose `struct_bytes` the caller has set. Its pointers are valid until the
+// outputs are freed.
 struct sdx_error *sdx_outputs_at(const struct sdx_outputs *outputs, size_t index, struct sdx_tensor *tensor);
 
-// The same by the name of the output.
+// Like `sdx_outputs_at`, but finds the tensor by the name of the output.
 struct sdx_error *sdx_outputs_find(const struct sdx_outputs *outputs, const char *name, struct sdx_tensor *tensor);
 
 void sdx_outputs_free(struct sdx_outputs *outputs);

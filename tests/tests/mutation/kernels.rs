@@ -50,7 +50,7 @@ pub fn subjects() -> Vec<Subject> {
         &[("m", 600), ("n", 72), ("k", 8)],
     ];
     // Many blocks take other tiles.
-    let gemm_sizes = [FEW_BLOCKS, &[&[("m", 330), ("n", 520), ("k", 136)]]].concat();
+    let gemm_sizes = [FEW_BLOCKS, &[&[("m", 330), ("n", 520), ("k", 264)]]].concat();
     // Rows that are kept by one warp, by several, and that are too long to be kept.
     const ROWS: &[Sizes] = &[
         &[("b", 3), ("n", 70)],
