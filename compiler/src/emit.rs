@@ -44,7 +44,7 @@ pub struct Summary {
 pub struct PlanSummary {
     pub class: Class,
     pub kernels: usize,
-    /// `main` first.
+    /// The entry points; `main` is the first.
     pub entries: Vec<EntrySummary>,
     /// Number of memory accesses in all kernels, and of those that no requirement checked at launch keeps within their
     /// buffer. The latter are safe only in plans that come unchanged from the compiler.
@@ -60,9 +60,9 @@ pub struct EntrySummary {
     pub arena_bytes: String,
     /// The arena at default sizes: its symbols with their values, and the bytes. `None` if its size is constant.
     pub arena_example: Option<(Vec<(String, i64)>, i64)>,
-    /// Bounds of the symbols that dimensions of inputs give their values.
+    /// Bounds of the symbols whose values come from the dimensions of inputs.
     pub ranges: BTreeMap<String, (i64, Option<i64>)>,
-    /// Only host operations of others call it.
+    /// Whether the entry point is only called by host operations of other entry points.
     pub internal: bool,
     pub hosts: Vec<HostSummary>,
 }
@@ -110,7 +110,7 @@ pub struct Product<'a> {
 }
 
 impl<'a> Product<'a> {
-    /// Only plans and their parameters, with no attachments.
+    /// A product of plans and their parameters, without a self-test or attached files.
     pub fn of_plans(planned: &'a [Planned], params: &'a ParamStore, targets: &'a [Target]) -> Product<'a> {
         static NO_KINDS: BTreeMap<String, Kind> = BTreeMap::new();
         Product {
@@ -356,7 +356,8 @@ fn entry(
     })
 }
 
-/// Checks for the bounds that an entry point has for a symbol beyond the symbol's shared range.
+/// Returns the checks that calls of an entry point need because its bounds of a symbol are narrower than the shared
+/// range.
 fn narrower(name: &str, own: &Symbol, shared: &Symbol) -> Vec<file::Check> {
     if matches!(own.kind, SymbolKind::Derived { .. }) {
         return vec![];
@@ -397,7 +398,7 @@ fn units(entry: &Entry, part: &Part) -> Result<file::Units> {
     Ok(file::Units { mesh, dim: part.axis, outer, count, unit })
 }
 
-/// `levels` are the CPU levels with code, if the CPU is a target. A plan that only copies runs on all of them.
+/// The manifest of the file. `levels` are the CPU levels that the file has code for; `None` if the CPU is no target.
 fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, levels: Option<&[Level]>) -> file::Manifest {
     let mut manifest = file::Manifest::current(concat!("sardonyx ", env!("CARGO_PKG_VERSION")));
     match levels {

@@ -83,7 +83,8 @@ impl Function {
         }
     }
 
-    /// Type and dimensions of each parameter. If it is only read through a packing window, the elements it reaches.
+    /// Type and dimensions of each parameter. A parameter that is only read through a packing window gets as many
+    /// elements as the window reaches.
     pub fn params(&self) -> BTreeMap<String, (DType, Vec<usize>)> {
         let known = |dtype: DType, dims: &[Dim]| {
             let dims: Option<Vec<usize>> = dims.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
@@ -104,7 +105,7 @@ impl Function {
                     let container = &p.containers[step.results[0]];
                     let Some(made) = known(container.dtype, &container.dims) else { continue };
                     let taken = source.transform.map_or(Some(made.clone()), |t| t.takes(made.0, &made.1, None));
-                    // If the result alone does not determine the parameter, another step has to.
+                    // If this result alone does not determine the parameter, the result of another step has to.
                     let Some((dtype, dims)) = taken else { continue };
                     let dims = match window {
                         None => dims,
@@ -114,7 +115,7 @@ impl Function {
                                 _ => None,
                             };
                             let elements = elements.unwrap_or(0);
-                            // Parameters packed side by side are matrices, whose row stride is the larger of the two.
+                            // Parameters packed side by side are matrices; the larger stride is that between rows.
                             let row = usize::try_from(w.stride_k.max(w.stride_n)).unwrap_or(1).max(1);
                             match source.names.len() {
                                 1 => vec![elements],

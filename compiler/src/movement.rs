@@ -54,9 +54,9 @@ pub struct Row {
 pub struct Movement {
     pub device: String,
     pub sizes: Sizes,
-    /// One per operator of the model.
+    /// One row per operator of the model.
     pub before: Vec<Row>,
-    /// One per launch, then one per copy of an output.
+    /// One row per launch, then one per copy of an output.
     pub after: Vec<Row>,
 }
 

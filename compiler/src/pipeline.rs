@@ -161,7 +161,7 @@ impl Watch {
             || self.print_after.iter().any(|n| n == stage || n == "all")
     }
 
-    /// Errors: E0001 for stages that do not exist.
+    /// Checks that the stages to print after and to stop after exist. Errors: E0001.
     pub fn check(&self) -> Result<()> {
         for name in self.print_after.iter().filter(|n| *n != "all").chain(&self.stop_after) {
             if !STAGES.iter().any(|(s, _)| s == name) {

@@ -4,31 +4,33 @@
 //! mesh = [2, 4]
 //!
 //! [[place]]
-//! node = '.*attention/query/MatMul'  # a regular expression of a node's whole name
-//! output = 0                         # or `input = 1`
-//! axis = 1                           # of the mesh; 0 where it is not given
-//! dim = -1                           # every rank has all where it is not given
-//! unit = 32                          # elements that stay together
-//! runs = 3                           # the dimension is so many runs of units: queries, keys and values
+//! node = '.*attention/query/MatMul'  # a regular expression that matches a node's whole name
+//! output = 0                         # index of an output; or `input = 1` [default: output 0]
+//! axis = 1                           # axis of the mesh [default: 0]
+//! dim = -1                           # dimension that is split [default: none, each rank has the whole tensor]
+//! unit = 32                          # number of elements that stay together on one rank [default: 1]
+//! runs = 3                           # the dimension is 3 runs of units, such as queries, keys and values; each run is
+//!                                    # split by itself [default: 1]
 //! ```
 //!
 //! ```toml
 //! [pipeline]
-//! axis = 0                           # of the mesh; 0 where it is not given
-//! begins = ['/layer.3/MatMul']       # a node for each stage but the first, in the order of the program
-//! micro_batches = 4                  # of a batch, one behind the other; 1 where it is not given
+//! axis = 0                           # axis of the mesh [default: 0]
+//! begins = ['/layer.3/MatMul']       # the first node of each stage but the first, in the order of the program
+//! micro_batches = 4                  # parts of a batch that pass through the stages one by one [default: 1]
 //! ```
 //!
 //! ```toml
 //! [overlap]
-//! chunks = 4                         # a product whose result is exchanged is computed in so many parts, each exchanged while
-//!                                    # the next is computed
-//! nodes = ['/layer.3/MatMul']        # of these nodes; of all where it is not given
-//! micro_batches = 2                  # of a batch, which take turns: one computes while another one exchanges
+//! chunks = 4                         # a product whose result is exchanged is computed in 4 parts, and each part is
+//!                                    # exchanged while the next is computed [default: 1]
+//! nodes = ['/layer.3/MatMul']        # nodes of these products [default: all]
+//! micro_batches = 2                  # parts of a batch; one computes while another one exchanges [default: 1]
 //! ```
 //!
-//! `sardonyx plan` writes `op = N` and `input = N`, which name an operand of one of the operations that the node has
-//! become when the program is split, and `seeds = false`: tensors that no rule places are replicated on every rank.
+//! `sardonyx plan` also writes `op = N` with `input = N`: operand N of one of the operations that the node has been
+//! lowered to when `shard` runs. It writes `seeds = false` too, so that tensors without a rule are replicated on every
+//! rank.
 
 use crate::onnx::{Model, Placed};
 use regex_lite::Regex;

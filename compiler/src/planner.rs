@@ -76,7 +76,7 @@ pub struct Simulated {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside {
     pub events: bool,
-    /// The share of noise, and the number of calls with noise.
+    /// The mean share by which noise prolongs a computation, and the number of calls with noise.
     pub noise: Option<(f64, usize)>,
 }
 

@@ -71,9 +71,9 @@ pub struct OutputError {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Accept {
     All,
-    /// Errors that the self-test accepts.
+    /// Only errors that the self-test would accept.
     Tolerable,
-    /// Bound on the relative error (L2) of each output.
+    /// Only errors within this bound on the relative error (L2) of each output.
     Within(f64),
 }
 
@@ -119,7 +119,7 @@ impl Reference {
     }
 }
 
-/// The references that an artifact is measured against. The errors say why one is missing.
+/// The references that an artifact is measured against. An `Err` says why a reference is missing.
 pub struct Yardstick<'a> {
     pub canary: std::result::Result<&'a SelfTest, String>,
     pub data: Option<(&'a Data, std::result::Result<&'a Reference, String>)>,

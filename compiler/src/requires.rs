@@ -126,7 +126,7 @@ impl<'a> Launch<'a> {
             return false;
         }
         let mut value = self.entry.checks.iter().fold(self.value(d), |value, c| match c.left.as_symbol() {
-            // The call has been refused if they differ.
+            // Both sides of the check are equal here, since the runtime refuses other calls.
             Some(name) => value.substitute(&|s| (s == name).then(|| c.right.clone())),
             None => value,
         });

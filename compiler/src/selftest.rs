@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// and are compared with the results of this one.
 pub const STAGE: &str = "simplify";
 
-/// Number of multiply-adds and elements worth interpreting, which takes some seconds.
+/// Largest work of a self-test, in multiply-adds and elements; interpreting that much takes some seconds.
 const WORK_MAX: i64 = 2_000_000_000;
-/// Number of elements of the largest value worth interpreting, weights excepted: the interpreter keeps every value in
-/// memory, with some bytes for each element.
+/// Largest number of elements of any value of a self-test except weights: the interpreter keeps every value in memory,
+/// with some bytes for each element.
 const ELEMENTS_MAX: i64 = 1 << 27;
 /// Bound on the bytes of the canary inputs and expected outputs, since every artifact contains them.
 const BYTES_MAX: usize = 16 << 20;

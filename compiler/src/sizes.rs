@@ -30,9 +30,10 @@ pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
     Ok(sizes)
 }
 
-/// The value of every symbol of a program. By default, a symbol is 1 if it is the first dimension of an input and 128
-/// otherwise, limited to its range, or what a check of the model requires; capacities are full and nothing is kept.
-/// Errors: E0204 for a name that is not a symbol, E0301 for a size out of range, E0201 for sizes that violate a check.
+/// Returns the value of every symbol of a program. By default, a symbol is 1 if it is the first dimension of an input
+/// and 128 otherwise, limited to its range, or what a check of the model requires. The capacity of a state is just
+/// sufficient for the call, and no position is kept. Errors: E0204 for a name that is not a symbol, E0301 for a size
+/// out of range, E0201 for sizes that violate a check.
 pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
     let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice()).collect();
     let mut out = sizes_of_call((&program.symbols, &program.checks), inputs, given)?;

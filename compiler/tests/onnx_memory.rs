@@ -16,14 +16,14 @@ fn anonymous_kb() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// tag and length of a field that wraps `inner_bytes` bytes
+/// Tag and length of a field that wraps `inner_bytes` bytes.
 fn wrapped(tag: u8, inner_bytes: u64) -> Vec<u8> {
     let mut out = vec![tag << 3 | 2];
     prost::encoding::encode_varint(inner_bytes, &mut out);
     out
 }
 
-/// Writes all but the payload, which stays a hole of the file, and the payload's last element.
+/// Writes everything but the payload, which is a hole in the file except for its last element.
 fn write_model(file: &mut File) {
     let n = TENSOR_BYTES as i64 / 4;
     let tensor = TensorProto { dims: vec![n], data_type: 1, name: "w".into(), ..Default::default() };
@@ -78,7 +78,7 @@ fn a_large_raw_tensor_stays_in_the_file() {
     let tensor = &model.graph.initializers[0].data;
     assert_eq!(tensor.bytes().len() as u64, TENSOR_BYTES);
     assert_eq!(tensor.get_f64(tensor.len() - 1), Some(1.5));
-    // What the process had before is the libraries that it is linked with.
+    // The memory from before the read belongs to the process and its libraries.
     assert!(peak.saturating_sub(before) < ANONYMOUS_KB_MAX, "{peak} kB anonymous at the peak, {before} kB before");
     eprintln!("{peak} kB anonymous at the peak, {before} kB before");
 }

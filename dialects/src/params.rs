@@ -75,7 +75,7 @@ pub fn write_parts(cx: Context, parts: &[Part]) -> Attr {
     cx.strs(&parts.iter().flat_map(one).collect::<Vec<String>>())
 }
 
-/// `None` if the attribute is not a list of parts.
+/// Reads a list of parts; `None` if the attribute is not such a list.
 pub fn read_parts(attr: Attr) -> Option<Vec<Part>> {
     let texts = attr.as_strs()?;
     let (parts, rest) = texts.as_chunks::<6>();

@@ -34,7 +34,7 @@ pub enum ScalarFn {
     Pow,
     /// Remainder with the sign of the divisor for integers (ONNX `Mod` fmod=0); C `fmod` for floats (fmod=1).
     Rem,
-    /// To nearest, ties to even.
+    /// Rounds to the nearest integer, ties to even.
     Round,
     /// select(condition, a, b)
     Select,
@@ -179,7 +179,7 @@ pub enum Conversion {
 }
 
 impl Conversion {
-    /// An error with the reason if the conversion between the two types is undefined.
+    /// Checks that the conversion between the two types is defined; the error says why it is not.
     pub fn check(self, from: DType, to: DType) -> Result<(), String> {
         match self {
             Conversion::Bits if from.bits() != to.bits() => Err(format!("{from} and {to} differ in their bits")),

@@ -1,4 +1,4 @@
-//! sdx FILE.mlir [--explain-node NAME] [--out FILE.mlir]  =>  what the e-graph made of it: sizes, costs, rules, time
+//! sdx FILE.mlir [--explain-node NAME] [--out FILE.mlir]  =>  what the e-graph achieved: sizes, costs, rules, time
 
 use melior::ir::Module;
 use sardonyx_dialects::mlir::Operation;

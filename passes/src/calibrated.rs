@@ -82,8 +82,8 @@ pub enum Rounding {
 /// The minimum and maximum of a value's elements.
 pub type Range = [f32; 2];
 
-/// The weights whose rounding was chosen from data (calibrated weights, or all weights that a choice by layer rounds),
-/// and the ranges of values that have a single scale.
+/// Results of calibration: the rounding of each weight for which data decided it, and the ranges of the values that
+/// have a single scale.
 #[derive(Clone, Debug, Default)]
 pub struct Calibrated {
     found: Arc<HashMap<Meaning, Rounding>>,

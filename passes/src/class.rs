@@ -11,7 +11,7 @@ pub enum Class {
     Reassociating,
     /// Equal up to rounding of operands to the requested precision.
     Narrowing,
-    /// As reassociating, but only for finite inputs and results.
+    /// As `Reassociating`, but only for finite inputs and results.
     FiniteOnly,
 }
 

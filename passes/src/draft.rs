@@ -67,7 +67,7 @@ impl Draft {
         self.push(Body::Index(Kernel::var(v)), DType::I64)
     }
 
-    /// Appends the number of inner points at which a condition holds.
+    /// Appends statements that count the inner points at which a condition holds; returns the count's statement number.
     pub fn count(&mut self, condition: usize) -> usize {
         let (one, zero) = (self.number(1), self.number(0));
         let number = self.apply(ScalarFn::Select, &[condition, one, zero], DType::I64);

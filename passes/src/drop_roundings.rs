@@ -60,7 +60,7 @@ fn rounded(k: &Kernel, at: usize) -> Option<usize> {
     (k.body[from].dtype == DType::F32).then_some(from)
 }
 
-/// Whether, by statement, every use of the value is rounded to f16 later on.
+/// Returns, for each statement, whether every use of its value is rounded to f16 later on.
 fn rounded_again(k: &Kernel) -> Vec<bool> {
     let mut again = vec![true; k.body.len()];
     for store in &k.stores {

@@ -86,7 +86,7 @@ fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Optio
     k = without_roundings(&k).unwrap_or(k);
     divide_last::apply(&mut k, &|s| program.symbol_lo(s));
     let (k, args) = tidy(k, args);
-    // A data-dependent index may be checked once per point, and the iteration points have changed.
+    // A data-dependent index is checked at each iteration point, and fusion has changed these points.
     let by_data = |b: &Body| matches!(b, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
     let fits =
         has_exponentials(&k) && k.class() == Class::Attention && k.check().is_ok() && k.body.len() <= STATEMENTS_MAX;

@@ -10,7 +10,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// With more statements, one kernel would spill more words than separate kernels move.
+/// Maximum number of statements of a merged kernel; with more, it would spill more words than separate kernels move.
 pub const STATEMENTS_MAX: usize = 96;
 
 /// Returns the number of statements of both kernels. Functions computed in double precision count as several, as they

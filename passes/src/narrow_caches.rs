@@ -128,7 +128,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Errors: why a cache cannot have the format.
+    /// Returns the rows of cache `v` in the requested format. The error says why the cache cannot have that format.
     fn for_state(graph: &Graph, v: Value, format: KvCache) -> std::result::Result<Rows, &'static str> {
         let (node, ty) = (graph.node(v), graph.ty(v));
         let Op::Append { axis } = node.op else { return Err("nothing is appended") };

@@ -105,7 +105,8 @@ fn space(k: &Kernel) -> String {
     }
 }
 
-/// Returns the pass that might have fused the two kernels, and why it did not; `None` if one still can or none applies.
+/// Returns the pass that might have fused the two kernels, and why it did not; `None` if a pass still can, or if no
+/// pass applies to such kernels.
 fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<(&'static str, Miss)> {
     let (p, c) = (kernel(&program.steps[producer])?, kernel(&program.steps[consumer])?);
     let inline = || inline_maps::why_not(program, uses, producer, consumer).map(|m| ("inline-maps", m));

@@ -29,7 +29,7 @@ pub struct Options {
     pub quantize: Quantize,
     /// Number of weights along K that share a scale; by default that of the code type.
     pub group: Option<Group>,
-    /// By default those of the code type.
+    /// The type by which quantised weights are multiplied; by default that of the code type.
     pub activations: Option<Activations>,
     /// Patterns for the names of ONNX nodes that are not quantised.
     pub keep: Vec<Regex>,
@@ -354,7 +354,7 @@ impl Options {
         self.group.unwrap_or(usual)
     }
 
-    /// Whether what comes from these ONNX nodes is not quantised.
+    /// Whether values that come from these ONNX nodes are not quantised.
     pub fn keeps(&self, origins: &[String]) -> bool {
         origins.iter().any(|origin| self.keep.iter().any(|keep| keep.is_match(origin)))
     }

@@ -246,7 +246,7 @@ fn run(row: &PassRow, module: Operation) -> Result<()> {
         return Ok(());
     }
     SCOPE.with(|s| {
-        // Taken out of the cell while the pass runs, because the pass may run a pipeline of its own.
+        // The rewrites are taken out of the cell while the pass runs, because the pass may run a pipeline of its own.
         let mut rewrites = std::mem::take(&mut s.borrow_mut().rewrites);
         rewrites.begin(row.name, row.class, row.review);
         let result = (row.run)(module, &mut rewrites);

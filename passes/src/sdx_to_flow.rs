@@ -37,7 +37,8 @@ pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
 #[derive(Clone)]
 enum Place {
     Container(usize),
-    /// The same everywhere: statements without loads and without iteration variables; the last is the value.
+    /// A value that is the same at every point: statements without loads and without iteration variables. The last
+    /// statement is the value.
     Scalar(Vec<Statement>),
 }
 
@@ -48,7 +49,8 @@ struct Converter<'g> {
     states: States,
     /// By value: whether only contractions read it.
     only_contracted: Vec<bool>,
-    /// By value: whether it is computed elementwise from a cache, as long as the cache but without memory of its own.
+    /// By value: whether it is computed elementwise from a cache. Such a value has as many positions as the cache, and
+    /// is not stored.
     of_states: Vec<bool>,
     /// Containers of the results of host operations, by group and number.
     hosts: BTreeMap<(usize, usize), usize>,
@@ -335,7 +337,7 @@ impl Converter<'_> {
         let part = of(|op| matches!(op, Op::Slice { .. } | Op::Append { .. }));
         let split = part.then(|| splitting_reshape(from, &node.ty.dims)).flatten();
         unit_reshape(from, &node.ty.dims).or(split).or_else(|| {
-            // Values repeated only for their consumers: these can index the original instead.
+            // A value is repeated only for its consumers, and these can index the original instead.
             let repeated = of(|op| matches!(op, Op::Broadcast { .. }));
             let only_read = self.only_contracted[v.index()] || self.of_states[v.index()];
             (repeated && only_read).then(|| merging_reshape(from, &node.ty.dims)).flatten()
@@ -395,7 +397,7 @@ impl Converter<'_> {
         let mut index = vars(0, axis);
         index.push(Kernel::value(at));
         index.extend(vars(axis + rank, node.ty.rank() - axis - rank));
-        // The table is in memory even if it is the same everywhere, because the load checks the index.
+        // The table is stored in memory even if all its elements are equal, because the load checks the index.
         let table = self.materialise(node.args[0])?;
         let value = self.load(&mut b, table, index, None);
         Ok(self.finish(b, value, node))

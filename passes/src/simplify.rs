@@ -44,8 +44,8 @@ thread_local! {
     static FURTHER: RefCell<Vec<(&'static str, FurtherRule)>> = const { RefCell::new(vec![]) };
 }
 
-/// Runs a function with an additional rule on this thread, which is tried before the others. For tests of the tools
-/// that find wrong rules.
+/// Runs a function with an additional rule on this thread, which is tried before the others. Tests of the tools that
+/// find wrong rules use it.
 pub fn with_rule<T>(name: &'static str, rule: FurtherRule, run: impl FnOnce() -> T) -> T {
     struct Until;
     impl Drop for Until {

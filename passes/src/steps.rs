@@ -138,7 +138,8 @@ pub fn drop_dead(program: &mut Program) {
     }
 }
 
-/// Keeps only the given results, and removes what only the others needed. Returns the previous operands.
+/// Keeps only the given results, and removes statements and operands that only the other results needed. Returns the
+/// previous operands.
 fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
     let FlowOp::Kernel(kernel) = &mut step.op else { return step.args.clone() };
     let kernel = Arc::make_mut(kernel);

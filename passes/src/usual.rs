@@ -5,7 +5,8 @@ pub use sardonyx_base::usual::{CALLS, Sizes, USUAL, Usual};
 use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 use std::collections::BTreeMap;
 
-/// A value for every symbol of an input, within its range; caches are empty. `inputs` are the dimensions of each input.
+/// Returns typical values of the symbols that a caller chooses: each symbol of kind `Input` gets a size within its
+/// range. `inputs` are the dimensions of each input.
 pub fn usual<'a>(
     symbols: &BTreeMap<String, Symbol>,
     inputs: impl IntoIterator<Item = &'a [Dim]>,
@@ -15,7 +16,8 @@ pub fn usual<'a>(
     let mut out = Sizes::new();
     for (name, symbol) in symbols {
         match &symbol.kind {
-            // Of a call with states of its own: everything is copied. The first rank has as much as any.
+            // No position of a state is kept in place: the call copies all of them. Rank 0 stands for all ranks,
+            // because no rank has a larger part.
             SymbolKind::Kept | SymbolKind::Rank { .. } => out.insert(name.clone(), 0),
             SymbolKind::Input => out.insert(name.clone(), usual.size(name, (symbol.lo, symbol.hi), &inputs)),
             SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Derived { .. } => None,

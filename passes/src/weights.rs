@@ -15,7 +15,7 @@ pub struct Weights {
     pub params: BTreeMap<String, usize>,
     /// Number of rows, each reduced separately, and of columns.
     pub dims: [usize; 2],
-    /// The operand by which they are multiplied, and its reduction axes, in the order of the columns.
+    /// The operand by which the weights are multiplied, and its reduction axes, in the order of the columns.
     pub factor: (Value, Vec<usize>),
     value: Value,
     summed: Vec<usize>,

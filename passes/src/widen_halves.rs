@@ -154,7 +154,7 @@ impl Widening<'_> {
                 self.convert(narrow, WIDE)
             }
             (Body::Const(value), true) => self.push(Body::Const(f16::from_f64(*value).to_f64()), WIDE),
-            // Computed in f64: rounding to f32 before rounding to f16 could change the result.
+            // A remainder is computed in f64: rounding to f32 before rounding to f16 could change the result.
             (Body::Apply { f: f @ ScalarFn::Rem, args }, true) => {
                 let args = args.iter().map(|arg| self.convert(self.map[*arg], NARROW)).collect();
                 let y = self.push(Body::Apply { f: *f, args }, NARROW);

@@ -147,7 +147,7 @@ impl Given<'_> {
     }
 }
 
-/// Values of symbols, with what error messages about them need.
+/// Values of symbols, with the context that error messages about them name.
 struct Binding<'a> {
     program: &'a Program,
     entry: &'a Entry,

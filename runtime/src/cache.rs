@@ -25,7 +25,7 @@ pub struct Cache<'a> {
     slots: Vec<Slot>,
     /// The caller's memory, by slot; empty if the cache allocates its own.
     given: Vec<&'a mut [u8]>,
-    /// By slot; absent until the dimensions are known.
+    /// Memory by slot; absent until the dimensions are known.
     blocks: Option<Vec<SlotMemory>>,
     /// Identifies the corresponding caches of the other ranks.
     id: Option<(u64, Arc<CacheIds>)>,
@@ -43,7 +43,7 @@ struct Slot {
 struct SlotMemory {
     /// Dimensions of the memory, with the capacity on the axis.
     dims: Vec<usize>,
-    /// Absent if the memory is the caller's.
+    /// Memory that the cache has allocated; absent if the caller provides it.
     own: Option<Block>,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Cache<'a> {
         self.blocks.iter().flatten().flat_map(|block| &block.own).map(Block::bytes).sum()
     }
 
-    /// Drops the positions from `len` on; does nothing if there are no more than that.
+    /// Drops the positions from `len` on; does nothing if at most `len` are filled.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -340,7 +340,7 @@ impl<'a, 'm> Held<'a, 'm> {
             let blocks: Result<Vec<SlotMemory>> = (0..self.dims.len()).map(|at| self.block(at)).collect();
             self.cache.blocks = Some(blocks?);
         }
-        // Only once per call: no reference to the memory may be made while kernels use it.
+        // The addresses are taken only once per call: no reference to the memory may be made while kernels use it.
         if self.places.is_empty() {
             let own = self.cache.blocks.iter().flatten().flat_map(|block| &block.own);
             let given = self.cache.given.iter_mut().map(|bytes| (host_address(bytes.as_mut_ptr()), bytes.len()));

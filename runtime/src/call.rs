@@ -49,9 +49,9 @@ pub struct Launched<'a> {
     pub kernel: &'a str,
     /// Family of the kernel.
     pub class: &'a str,
-    /// The ONNX nodes that it computes.
+    /// The ONNX nodes that the launch computes.
     pub origins: &'a [String],
-    /// The bytes of each buffer that it writes, in the kernel's order; empty if only times are requested.
+    /// The bytes of each buffer that the launch writes, in the kernel's order; empty if only times are requested.
     pub results: Vec<Vec<u8>>,
     /// Start and end of the launch; on a GPU, of its submission only.
     pub ran: (Instant, Instant),
@@ -145,7 +145,7 @@ impl Call<'_> {
             // collective.
             state.meeting.renew();
         }
-        // Even after an error, because work that is under way uses the memory of this call.
+        // The queue is waited for even after an error, because work that is under way uses the memory of this call.
         let finished = state.queue.finish();
         ran?;
         if let Some(i) = finished? {

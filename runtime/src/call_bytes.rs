@@ -15,7 +15,7 @@ use sardonyx_base::{Dim, Error, Result};
 pub struct CallBytes {
     /// The symbols that the bytes depend on, with their values.
     pub at: Vec<(String, i64)>,
-    /// Whether a call takes exactly this. Otherwise some sizes are read from data, and these are upper bounds.
+    /// Whether a call takes exactly these bytes. If not, they are upper bounds, because some sizes are read from data.
     pub is_exact: bool,
     pub arena: usize,
     /// Largest number of bytes alive in the arena at one time, each buffer rounded up to the arena's alignment. No

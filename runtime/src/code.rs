@@ -26,7 +26,8 @@ unsafe impl Sync for Library {}
 
 impl Library {
     pub fn load(code: &[u8], arch: &Arch) -> Result<Library> {
-        // Must be a 64-bit little-endian shared object; the loader's message for anything else would be less clear.
+        // The file must be a 64-bit little-endian shared object; the loader's message for any other file would be less
+        // clear.
         let kind = [[3, 0], arch.elf_machine.to_le_bytes()].concat();
         if code.get(..6) != Some(b"\x7fELF\x02\x01") || code.get(16..20) != Some(&kind) {
             return Err(Error::user("E0401", format!("the code is not a shared object for {}", arch.name)));

@@ -25,7 +25,7 @@ pub struct Port {
     pub dims: Vec<Dim>,
     /// A tensor, unless the model declares another kind.
     pub kind: Kind,
-    /// Whether a [`Cache`](crate::Cache) can hold it from call to call.
+    /// Whether a [`Cache`](crate::Cache) can hold the value from call to call.
     pub is_state: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct Symbol {
     /// The smallest and the largest value that is allowed in a call.
     pub lo: i64,
     pub hi: Option<i64>,
-    /// Whether it depends on the values of the inputs, and so is only known when a call ends.
+    /// Whether the symbol depends on the values of the inputs, and so is only known when a call ends.
     pub is_data: bool,
 }
 

@@ -142,7 +142,7 @@ impl Recycler {
 
 /// Memory of `bytes` bytes, which returns to its recycler when dropped. Its content is arbitrary, but initialized.
 pub struct Recycled {
-    /// Empty only while being dropped.
+    /// The memory; `None` only while this is being dropped.
     buf: Option<AlignedBuf>,
     bytes: usize,
     home: Arc<Mutex<Vec<AlignedBuf>>>,

@@ -110,8 +110,8 @@ struct Constants {
     _uploaded: Vec<Block>,
 }
 
-/// A loaded model. Cheap to clone: all clones and sessions share the weights and the code. The file must not be changed
-/// in place while it is loaded; replace it by renaming another over it, as the writer does.
+/// A loaded model. It is cheap to clone: all clones and sessions share the weights and the code. The file must not be
+/// changed in place while it is loaded; replace it by renaming another over it, as the writer does.
 #[derive(Clone)]
 pub struct Model(Arc<Loaded>);
 
@@ -401,7 +401,7 @@ fn place_constants(device: &Arc<dyn Device>, program: &Program, weights: &Bytes)
     let (mut addresses, mut blocks) = (vec![], vec![]);
     for (i, range) in program.constants.iter().enumerate() {
         if !program.needed[i] {
-            // This rank never reads it.
+            // This rank never reads the constant.
             addresses.push(0);
             continue;
         }

@@ -18,7 +18,7 @@ impl Outputs {
     }
 }
 
-/// Panics if the call has not returned the output.
+/// Indexes by name; panics if the call has not returned the output.
 impl Index<&str> for Outputs {
     type Output = Tensor;
 

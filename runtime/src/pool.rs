@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// Iterations of the spin loop before a worker sleeps. They take some milliseconds, longer than the pause between two
 /// requests of a busy server.
 const SPIN: u32 = 200_000;
-/// The same while more threads are awake than there are processors, where spinning only delays others. Also the
-/// interval at which a spin with a time limit reads the clock.
+/// Iterations of the spin loop before a worker sleeps if more threads are awake than there are processors, because
+/// spinning then only delays other threads. Also the interval at which a spin with a time limit reads the clock.
 const SPIN_CROWDED: u32 = 50;
 
 /// A number of threads, of which the caller is one.

@@ -74,7 +74,7 @@ impl SessionOptions {
         SessionOptions { time_max: time_max.into(), ..self }
     }
 
-    /// Errors: E0001 for an invalid number of threads.
+    /// Checks the number of threads. Errors: E0001.
     pub fn check(&self) -> Result<()> {
         match self.threads {
             0 => Err(Error::user("E0001", "a session needs at least one thread")),
@@ -102,7 +102,7 @@ pub struct Session {
     number: Option<u64>,
     /// Whether the last call on several ranks failed, so that they must join anew.
     failed: AtomicBool,
-    /// Absent during a call, which owns it.
+    /// Data kept from call to call; absent during a call, which owns it.
     state: Mutex<Option<Box<State>>>,
     free: Condvar,
 }
@@ -119,7 +119,7 @@ pub(crate) struct State {
     /// one in use.
     #[cfg(feature = "cuda")]
     pub staging: Vec<Block>,
-    /// Absent until a call needs an arena.
+    /// The arena; absent until a call needs one.
     pub arena: Option<Block>,
     /// By buffer: memory on a device that cannot use the caller's.
     pub blocks: Vec<Option<Block>>,
@@ -392,7 +392,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let (Some(world), Some(close)) = (self.model.world(), self.number) {
-            // Ranks that are gone have dropped it anyway.
+            // Ranks that are gone have dropped the session anyway.
             let _ = world.tell(Order { close: Some(close), ..Order::default() });
         }
     }
@@ -401,7 +401,7 @@ impl Drop for Session {
 /// Guard with the state during a call; returns it to the session at the end, even after a panic.
 struct Entered<'a> {
     session: &'a Session,
-    /// Empty only while being dropped.
+    /// The state; `None` only while the guard is being dropped.
     state: Option<Box<State>>,
 }
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 #[derive(Clone)]
 pub struct Shape {
-    /// By symbol index.
+    /// Values of the symbols, by index; `None` for those without a value yet.
     pub values: Vec<Option<i64>>,
     /// By buffer: its size, and its offset if it is in the arena.
     pub bytes: Vec<usize>,
@@ -23,7 +23,7 @@ pub struct Shape {
     pub grids: Vec<i64>,
     /// By step: the blocks of a launch on a GPU; 0 otherwise.
     pub blocks: Vec<u32>,
-    /// Set in the last stage.
+    /// Dimensions of the outputs; set in the last stage.
     pub output_dims: Vec<Vec<usize>>,
     /// Bytes that the stages so far need.
     pub arena_bytes: usize,

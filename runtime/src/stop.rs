@@ -105,7 +105,7 @@ mod tests {
         let stop = Stop::new(&options);
         assert!(!stop.go_on());
         assert_eq!(stop.check().unwrap_err().code, "E0306");
-        // Reset too late: the result lacks a chunk.
+        // The flag is reset too late: the result lacks a chunk.
         flag.store(false, Ordering::Relaxed);
         assert_eq!(stop.check().unwrap_err().code, "E0306");
     }

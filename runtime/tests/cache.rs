@@ -23,7 +23,7 @@ fn x(batch: usize, at: usize, seq: usize) -> Tensor {
     Tensor::from_vec(vec![batch, seq, 4], (0..batch * seq * 4).map(value).collect())
 }
 
-/// present and y after `n` positions.
+/// The outputs `present` and `y` after `n` positions.
 fn expected(batch: usize, n: usize) -> (Vec<f32>, Vec<f32>) {
     let value = |b: usize, t: usize, d: usize| (b * 100 + t * 4 + d) as f32 * 0.25 + 1.0;
     let present = (0..batch * n * 4).map(|i| value(i / (n * 4), i / 4 % n, i % 4)).collect();
@@ -75,7 +75,7 @@ fn prefill_and_decode_append_to_one_cache() {
             }
             assert_eq!(cache.tensor("present").unwrap().dims(), [batch, 9, 4]);
             assert_eq!(cache.bytes(), (batch * 9 * 16).max(64));
-            // Another end: the positions are computed again.
+            // A different continuation: the truncated positions are computed again.
             cache.truncate(4);
             cache.truncate(7);
             assert_eq!((cache.len(), contents(&cache)), (4, expected(batch, 4).0));
@@ -106,7 +106,7 @@ fn a_call_that_does_not_fit_the_cache_gets_a_sentence_and_changes_nothing() {
     assert_eq!(refuse("prefill", x(2, 5, 1)), ("E0301", past));
     assert_eq!(cache.tensor("y").unwrap_err().message, "the cache holds no `y`");
 
-    // Cleared, it takes another batch, and other memory for it.
+    // After `clear`, the cache takes another batch size and allocates other memory for it.
     cache.clear();
     let y = run(&session, "prefill", &x(3, 0, 6), &mut cache).unwrap();
     assert_eq!((contents(&cache), y), expected(3, 6));
@@ -133,7 +133,7 @@ fn states_are_given_once_and_to_their_model_only() {
 
     let other = decoder().load().unwrap().session(&SessionOptions::default()).unwrap();
     assert_eq!(run(&other, "decode", &x, &mut cache).unwrap_err().message, "the cache was made for another model");
-    // Any session of the model will do, on any thread.
+    // Any session of the model can use the cache, on any thread.
     let same = session.model().session(&SessionOptions::default()).unwrap();
     std::thread::scope(|s| s.spawn(|| run(&same, "decode", &x, &mut cache).map(drop)).join().unwrap()).unwrap();
     assert_eq!(cache.len(), 2);
@@ -144,7 +144,7 @@ fn states_are_given_once_and_to_their_model_only() {
     assert_eq!(session.cache("train", 4).unwrap_err().message, "the model has no entry point `train`");
 }
 
-/// `decode` with a last step that fails where `pick` is no index of three values.
+/// `decode` with a last step that fails if `pick` is not an index into three values.
 fn picky() -> Builder {
     let mut b = decoder();
     let table = b.constant(&[10.0, 20.0, 30.0]);
@@ -186,7 +186,7 @@ fn the_memory_limit_counts_the_cache() {
         let result = run(&session, "decode", &x(2, 0, 1), &mut cache).map(drop).map_err(|e| (e.code, e.message));
         (result, cache.bytes())
     };
-    // 2 · 100 · 16 bytes of cache, 2 · 16 of y.
+    // 2 · 100 · 16 bytes of cache and 2 · 16 of y.
     assert_eq!(try_with(3232), (Ok(()), 3200));
     assert_eq!(try_with(3231), (Err(("E0304", "the call needs 3232 bytes, the limit is 3231".into())), 0));
 
@@ -208,7 +208,7 @@ fn entry_points_with_other_states_do_not_share_a_cache() {
     assert_eq!(e.message, "the cache is not one of the states of the entry point `prefill`");
 }
 
-/// Two caches that share their capacity symbols, but whose lengths are symbols of their own.
+/// Two caches with common capacity symbols, but separate symbols for their lengths.
 fn two_lengths() -> Builder {
     let mut b = decoder();
     b.symbol("others", SymbolKind::Input, 0, None);
@@ -334,7 +334,7 @@ fn one_launch_carries_and_appends() {
 
 #[test]
 fn what_is_kept_is_not_carried_in_place() {
-    // All rows of the batch would get the old positions of the first one.
+    // If old positions were carried, all rows of the batch would get those of the first row.
     let mut b = joining_decoder();
     edit(&mut b, 0, |l| l.params[5] = "0".into());
     let session = b.load().unwrap().session(&SessionOptions::default()).unwrap();
@@ -350,7 +350,7 @@ fn what_is_kept_is_not_carried_in_place() {
 
 #[test]
 fn what_carries_a_state_over_is_left_out_in_place() {
-    // Instead of carrying it doubles the old positions, in the same memory if it ran.
+    // The step that should carry doubles the old positions instead, in the same memory if it ran.
     let mut b = decoder();
     b.kernels[0].symbol = "affine".into();
     let session = b.load().unwrap().session(&SessionOptions::default()).unwrap();

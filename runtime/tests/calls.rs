@@ -1,4 +1,4 @@
-//! borrowed inputs, the caller's buffers, deadlines: calls as a server makes them
+//! Borrowed inputs, buffers of the caller, deadlines: calls as a server makes them
 
 mod common;
 
@@ -14,7 +14,7 @@ fn session(model: &Model, threads: usize) -> Session {
     model.session(&SessionOptions::default().threads(threads)).unwrap()
 }
 
-/// (4x + 3) · 0.5, eight times.
+/// (4x + 3) · 0.5, summed over eight elements.
 fn expected(x: f32) -> f32 {
     (4.0 * x + 3.0) * 4.0
 }
@@ -30,7 +30,7 @@ fn inputs_are_borrowed_and_outputs_land_in_the_callers_memory() {
     assert!(rest.is_empty());
     assert_eq!(outputs[0].1.dims(), [3]);
     assert_eq!(y, [20.0, 20.0, 20.0, -1.0, -1.0]);
-    // Without a buffer the output is ours, and both are the same.
+    // Without a buffer the session allocates the output, with the same values.
     let own = session.run_with("main", &inputs, &mut [], &RunOptions::default()).unwrap();
     assert_eq!(own[0].1.to_vec::<f32>().unwrap(), y[..3]);
 }
@@ -93,7 +93,7 @@ fn an_output_of_unknown_size_fits_if_its_values_do() {
         Ok::<_, Box<sardonyx_base::Error>>(outputs[0].1.dims().to_vec())
     };
     let mut y = [0f32; 2];
-    // Four values in, so the plan wants room for four; two come out and fit.
+    // The plan reserves space for four values, as many as the input has; two are produced and fit.
     assert_eq!(run(&[1.0, -1.0, 2.0, -2.0], &mut y).unwrap(), [2]);
     assert_eq!(y, [1.0, 2.0]);
     let e = run(&[1.0, 2.0, 3.0], &mut y).unwrap_err();
@@ -114,7 +114,8 @@ fn the_memory_limit_does_not_count_the_callers_memory() {
         let inputs = [("x", TensorView::from_slice(&[1, 8], &x).unwrap())];
         session.run_with("main", &inputs, given, &RunOptions::default()).map(|_| ()).map_err(|e| e.code)
     };
-    // The buffers of the arena end at 96 and the scratch takes 64; the output 4 more where it is ours.
+    // The buffers of the arena end at 96 and the scratch takes 64 bytes; an output that the session allocates takes 4
+    // more.
     assert_eq!(run(160, &mut [0.0; 1]), Ok(()));
     assert_eq!(run(161, &mut [0.0; 1]), Err("E0304"));
     assert_eq!(run(165, &mut [0.0; 1]), Ok(()));
@@ -213,7 +214,7 @@ fn bytes_are_as_good_as_a_file() {
     two_layers().write(&path);
     let file = std::fs::read(&path).unwrap();
     let x = Tensor::from_vec(vec![1, 8], vec![0.5f32; 8]);
-    // At every alignment that an object store may give them.
+    // At every alignment at which an object store may deliver the bytes.
     for shift in [0, 1, 8, 64] {
         let bytes = Bytes::from([&vec![0; shift][..], &file].concat()).slice(shift..);
         let model = Model::from_bytes(bytes, "m", &common::trusted()).unwrap();

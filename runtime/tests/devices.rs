@@ -1,4 +1,4 @@
-//! the same artifacts on the CPU, on a simulated GPU and on a GPU of a driver made for tests  =>  the same numbers
+//! the same artifacts on the CPU, on a simulated GPU and on a GPU of a stand-in driver  =>  the same numbers
 
 #![cfg(all(feature = "cuda", feature = "sim"))]
 
@@ -23,7 +23,7 @@ fn x(dims: Vec<usize>, seed: usize) -> Tensor {
     Tensor::from_vec(dims, (0..n).map(|i| ((i + seed) * 7 % 33) as f32 * 0.25 - 4.0).collect())
 }
 
-/// y = (2 (2x + 1) + 1) · w, a row of eight each; z = x.
+/// y = (2 (2x + 1) + 1) · w for rows of eight elements; z = x.
 fn layers() -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 0, Some(1000));
@@ -58,7 +58,7 @@ fn lookup() -> Builder {
     b
 }
 
-/// y = 2x + 1 of the positive ones of x, as many as there are.
+/// y = 2x + 1 for the positive elements of x; their number depends on the data.
 fn positive() -> Builder {
     let mut b = Builder::new();
     b.symbol("n", SymbolKind::Input, 0, None);
@@ -77,7 +77,7 @@ fn positive() -> Builder {
     b
 }
 
-/// As `common::decoder`: present = past with 2x + 1 behind it, y = sum over t of (t + 1) · present[t].
+/// Like `common::decoder`: present = past followed by 2x + 1, y = Σt (t + 1) · present[t].
 fn decoder() -> Builder {
     let mut b = Builder::new();
     for name in ["batch", "seq", "past"] {
@@ -107,7 +107,7 @@ fn floats(out: &[(String, Tensor)]) -> Vec<(String, Vec<usize>, Vec<f32>)> {
     out.iter().map(|(n, t)| (n.clone(), t.dims().to_vec(), t.to_vec().unwrap())).collect()
 }
 
-/// The same call on the CPU and on the device, and again when what sessions keep was given back.
+/// Compares calls on the CPU and on the device, and repeats each after the sessions released their kept memory.
 fn both(b: &Builder, device: &str, calls: &[Vec<(&str, Tensor)>]) {
     let sessions = ["cpu", device].map(|d| session(&b.load_with(&on(d)).unwrap()));
     for call in calls {
@@ -120,7 +120,7 @@ fn both(b: &Builder, device: &str, calls: &[Vec<(&str, Tensor)>]) {
 }
 
 fn calls_give_the_same_numbers(device: &str) {
-    // Larger and smaller again: memory that is kept fits.
+    // Sizes grow and shrink again, so that kept memory is reused.
     let calls: Vec<_> = [1, 0, 5, 100, 3].map(|n| vec![("x", x(vec![n, 8], n))]).into();
     both(&layers(), device, &calls);
     let calls: Vec<_> = [4, 0, 130].map(|n| vec![("i", Tensor::from_vec(vec![n], vec![2i64; n]))]).into();
@@ -188,7 +188,7 @@ fn floats_of(cache: &sardonyx_runtime::Cache) -> Vec<f32> {
 
 fn memory_has_a_limit(device: &str) {
     let model = layers().load_with(&on(device)).unwrap();
-    // Arena 64 + 32, outputs 4 + 32, and the input of 32.
+    // Arena 64 + 32 bytes, outputs 4 + 32, input 32.
     let options = |max| SessionOptions::default().memory_bytes_max(max);
     let run = |max| model.session(&options(max)).unwrap().run(&[("x", x(vec![1, 8], 0))]).map_err(|e| e.message);
     assert_eq!(run(163).unwrap_err(), "the call needs 164 bytes, the limit is 163");
@@ -237,7 +237,7 @@ mod simulated {
         assert!(layers().load().unwrap().device_report().is_none());
     }
 
-    /// Beside the buffer is nothing, in whatever arena it would have been.
+    /// Nothing is adjacent to a buffer, not even in an arena, so that any access beyond it is found.
     #[test]
     fn an_access_beyond_a_buffer_is_found() {
         let mut b = Builder::new();
@@ -273,7 +273,7 @@ fn what_a_target_needs_is_checked() {
     let refused = |edit: &dyn Fn(&mut Builder)| {
         let mut b = layers();
         edit(&mut b);
-        // Whatever the device, the plan is checked first.
+        // The plan is checked before the device matters.
         let e = b.load().err().unwrap_or_else(|| panic!("accepted"));
         (e.code, e.message.replace("the plan is malformed: ", ""))
     };
@@ -318,7 +318,7 @@ fn a_device_that_the_artifact_is_not_for_is_a_sentence() {
     assert_eq!(message(&b, "sim:sm_80").1, "the PTX's own kernels do not decode");
 }
 
-/// A launch that no GPU can take: told before anything runs.
+/// A launch that exceeds the limits of every GPU is refused before anything runs.
 #[test]
 fn too_many_blocks_are_refused() {
     for grid in ["p0 * 300000000", "0 - p0", "p0 * 9000000000000000000"] {
@@ -367,7 +367,7 @@ mod driven {
         let mut b = layers();
         b.ptx[0].0 = "sm_100".into();
         assert_eq!(refused(&b, "cuda:0").message, "the artifact has no code for `sm_90`, only for `cpu`, `sm_100`");
-        // The newest that the GPU runs; `a` is for exactly one.
+        // The newest code that the GPU runs is selected; a target with `a` is for exactly one GPU.
         for (target, runs) in [("sm_90", true), ("sm_90a", true), ("sm_100a", false), ("sm_80", true), ("sm_8x", false)]
         {
             let mut b = layers();
@@ -405,7 +405,7 @@ mod driven {
         }
     }
 
-    /// Copies need no code.
+    /// A plan of copies only needs no code.
     #[test]
     #[ignore = "needs the driver made for tests"]
     fn copies_on_the_driver() {

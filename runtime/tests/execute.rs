@@ -1,4 +1,4 @@
-//! artifact with kernels from C  =>  numbers, whatever the threads, the shapes and their order
+//! artifact with kernels from C  =>  numbers that do not depend on threads, or on shapes of earlier calls
 
 mod common;
 
@@ -29,7 +29,7 @@ fn shapes_and_thread_counts_do_not_change_results() {
     let model = two_layers().load().unwrap();
     for threads in [1, 2, 5] {
         let session = session(&model, threads);
-        // Growing, shrinking and repeated shapes: the arena and the cached shapes are reused.
+        // Growing, shrinking and repeated shapes reuse the arena and the cached shapes.
         for batch in [1, 700, 3, 0, 700, 1000, 2, 4, 5, 6, 7, 8, 9, 10, 11, 700, 1] {
             let out = session.run(&[("x", rows(batch))]).unwrap();
             assert_eq!(out.len(), 1);
@@ -55,7 +55,7 @@ fn who_watches_sees_what_each_launch_wrote() {
     assert!(seen.windows(2).all(|w| w[0].0 < w[1].0) && seen.len() > 1, "{seen:?}");
     let (_, _, last) = seen.last().unwrap();
     assert_eq!(last[0], expected(3));
-    // Memory that is used again later has been seen before.
+    // Intermediate values are shown before their memory is reused.
     let (_, _, first) = &seen[0];
     assert!(first[0].len() >= 24 && first[0].iter().any(|v| *v != 0.0), "{first:?}");
     let e = session.run_watched("main", &[("x", rows(3))], &mut |_| Err(Error::defect("enough"))).unwrap_err();
@@ -69,7 +69,7 @@ fn sessions_and_outputs_outlive_the_model_and_each_other() {
     let (a, b) = (session(&model, 2), session(&model, 1));
     drop(model);
     let first = a.run(&[("x", rows(3))]).unwrap();
-    // Held outputs are not overwritten by later calls.
+    // Later calls do not overwrite outputs that the caller still holds.
     let second = a.run(&[("x", rows(2))]).unwrap();
     drop(a);
     assert_eq!(first[0].1.to_vec::<f32>().unwrap(), expected(3));

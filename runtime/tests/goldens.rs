@@ -1,5 +1,5 @@
-//! what GPUs computed (testdata/goldens/*.json)  =>  the simulator computes the same: products bit for bit, approximations within
-//! what the PTX ISA leaves free
+//! results recorded on GPUs (testdata/goldens/*.json)  =>  the simulator computes the same: products bit for bit,
+//! approximations within the tolerance of the PTX ISA
 #![cfg(feature = "sim")]
 
 #[path = "../examples/gpu_goldens/cases.rs"]
@@ -10,7 +10,7 @@ use ptxvm::{Launch, Memory, Module, Options};
 use serde_json::Value;
 use std::path::Path;
 
-/// Both probes.
+/// The modules of both probes.
 struct Probes([Module; 2]);
 
 impl Probes {
@@ -34,10 +34,10 @@ fn simulated(Probes(modules): &Probes, case: &Case) -> Vec<u32> {
     bytes.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
 }
 
-/// What was asked, and the answer.
+/// A case and the results for it.
 type Answered = (Case, Vec<u32>);
 
-/// The device, and its answers.
+/// Returns the device and its recorded results.
 fn from_json(text: &str) -> Option<(String, Vec<Answered>)> {
     let all: Value = serde_json::from_str(text).ok()?;
     let case = |v: &Value| {
@@ -54,17 +54,18 @@ fn words(hex: &str) -> Option<Vec<u32>> {
     hex.as_bytes().chunks(8).map(word).collect()
 }
 
-/// How far two results of `entry` for `x` may be apart: the errors that the PTX ISA states, of both.
+/// Largest allowed difference between two results of `entry` for `x`: the sum of the errors that the PTX ISA allows
+/// each.
 fn unary_bound(entry: &str, x: f32, y: f32) -> f32 {
     let relative = |exponent: i32| y.abs() * (exponent as f32).exp2() + f32::MIN_POSITIVE;
     match entry {
         "ex2" | "ex2_ftz" | "rsqrt" => relative(-21),
-        // Between 0.5 and 2 the error is stated as it is, elsewhere relative to the result.
+        // Between 0.5 and 2 the stated error is absolute, elsewhere relative to the result.
         "lg2" if (0.5..=2.0).contains(&x) => (-21.0_f32).exp2(),
         "lg2" => relative(-21),
         "rcp" | "sqrt" => relative(-22),
         "tanh" => relative(-10),
-        // Stated for arguments up to 2π only; beyond it the reduction loses bits with the exponent.
+        // Stated for arguments up to 2π only; beyond, the range reduction loses bits in proportion to the argument.
         "sin" | "cos" => (-20.0_f32).exp2() * (x.abs() / std::f32::consts::TAU).max(1.0),
         other => panic!("no bound is known for {other}"),
     }
@@ -76,7 +77,7 @@ fn unary_agrees(entry: &str, x: u32, ours: u32, theirs: u32) -> bool {
     ours == theirs || far || a.is_nan() && b.is_nan() || (a - b).abs() <= unary_bound(entry, x, b)
 }
 
-/// What differs by more than may be, in words.
+/// Describes the results that differ by more than is allowed.
 fn differences(case: &Case, ours: &[u32], theirs: &[u32]) -> Vec<String> {
     let told = |i: usize| format!("{} {i}: {:08x}, but a GPU gives {:08x}", case.entry, ours[i], theirs[i]);
     let all = 0..theirs.len();
@@ -106,7 +107,7 @@ fn the_simulator_computes_what_gpus_computed() {
     println!("{recorded} recordings");
 }
 
-/// The probe runs on the simulator, and its answers survive being written and read; a wrong one is seen.
+/// The simulator's results survive being written and read, and wrong results are noticed.
 #[test]
 fn recordings_are_read_back_and_differences_are_seen() {
     let probes = Probes::new();
@@ -121,7 +122,8 @@ fn recordings_are_read_back_and_differences_are_seen() {
     }
 }
 
-/// The reference of the reference: the library's own functions on arguments in the usual range.
+/// Checks the simulator's approximations against the functions of the standard library, for arguments in the usual
+/// range.
 #[test]
 fn approximations_are_near_the_functions() {
     let probes = Probes::new();

@@ -1,4 +1,4 @@
-//! host steps: values of their own memory, loops over other entry points; what does not fit is refused
+//! Host steps: values with their own memory, loops over other entry points, refusals of plans that do not fit
 
 mod common;
 
@@ -8,7 +8,7 @@ use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_runtime::{CallBytes, Outputs, RunOptions, Session, SessionOptions};
 use std::time::{Duration, Instant};
 
-/// y = 2·x[i] + 1 at the places i where x is not 0. Buffers: 0 x, 1 y, 2 indices, 3 elements.
+/// y = 2·x[i] + 1 at the positions i where x is not 0. Buffers: 0 x, 1 y, 2 indices, 3 elements.
 fn nonzero() -> Builder {
     let mut b = Builder::new();
     b.symbol("n", SymbolKind::Input, 0, None);
@@ -27,7 +27,7 @@ fn nonzero() -> Builder {
     b
 }
 
-/// last = 2·(…) + 1 of x, `trips` times; all = what each turn began with. Entry points: main, body.
+/// last = 2·(…) + 1 of x, `trips` times; all = the value at the beginning of each iteration. Entry points: main, body.
 fn loop_program() -> Builder {
     let mut b = Builder::new();
     b.symbol("n", SymbolKind::Input, 0, None);
@@ -102,7 +102,7 @@ fn a_loop_calls_its_body_and_stacks_what_it_shows() {
     assert_eq!(session.run_entry("body", &[]).unwrap_err().code, "E0301");
 }
 
-/// More than a loop allocates before it knows how many turns there are.
+/// The stacked output is larger than what a loop allocates before it knows the number of iterations.
 #[test]
 fn what_a_loop_stacks_may_grow() {
     let n = 50_000;
@@ -226,9 +226,9 @@ fn sizes_that_data_decides_are_bounded() {
         b.load().unwrap().call_bytes("main", &[("n", 100)]).unwrap()
     };
     let bytes = |b: Option<CallBytes>| b.map(|b| (b.is_exact, b.arena, b.outputs, b.made, b.inputs));
-    // By the range of the symbol, and by the elements of the operand.
+    // Bounded by the range of the symbol, or by the number of elements of the operand.
     assert_eq!(bytes(open(|_| ())), Some((false, 12, 12, 24, 400)));
     assert_eq!(bytes(open(|b| b.manifest.symbols[1].hi = None)), Some((false, 400, 400, 800, 400)));
-    // How often a loop turns nobody knows.
+    // The number of iterations of the loop is unknown.
     assert_eq!(loop_program().load().unwrap().call_bytes("main", &[("n", 1)]).unwrap(), None);
 }

@@ -23,7 +23,7 @@ fn every_cut_and_a_flip_of_every_small_byte_is_found() {
         let n = good.len() * n / 64;
         assert_eq!(load(&good[..n], Verify::Full), Err("E0401"), "cut at {n}");
     }
-    // The code is most of the file; its bytes are sampled, the others are all tried.
+    // Most of the file is code, of which only a sample of bytes is damaged; all other bytes are.
     let mut state = 1u64;
     for i in 0..good.len() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -55,7 +55,7 @@ fn weights_are_not_read_at_load_when_verification_is_lazy() {
     assert_eq!(out[0].1.to_vec::<f32>().unwrap(), [3.0 * 0.5 * 6.0]);
 }
 
-/// What happens to the file afterwards is of no effect where it was copied.
+/// An artifact that was copied into memory is not affected by later changes to its file.
 #[test]
 fn a_copy_outlives_its_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ fn another_cpu_or_version_is_refused() {
     assert_eq!(b.refused().code, "E0402");
 }
 
-/// What makes a good plan bad, and words of the message.
+/// A part of the error message, and the change that makes a good plan malformed.
 type Case = (&'static str, fn(&mut Builder));
 
 static PLANS: &[Case] = &[
@@ -183,7 +183,7 @@ static PLANS: &[Case] = &[
     ("is not a dimension expression", |b| b.kernels[0].requires = vec!["b0 -".into()]),
 ];
 
-/// The same for the entry point `decode` of `decoder`.
+/// Malformed plans made from the entry point `decode` of `decoder`.
 static STATES: &[Case] = &[
     ("input 7 of 2 continues as output 0 of 2", |b| b.entry.states[0].input = 7),
     ("input 1 of 2 continues as output 7 of 2", |b| b.entry.states[0].output = 7),
@@ -245,7 +245,7 @@ static STATES: &[Case] = &[
     ("the symbol `nope` is not declared", |b| b.entry.states[0].kept = "nope".into()),
 ];
 
-/// Each makes `joining_decoder` wrong.
+/// Malformed plans made from `joining_decoder`.
 static JOINING: &[Case] = &[
     ("`kept` is no capacity symbol", |b| b.entry.states[0].input_capacity = "kept".into()),
     ("the capacity `kept` is in a dimension of `past`", |b| b.entry.inputs[1].dims[1] = "past + kept".into()),
@@ -274,7 +274,7 @@ fn malformed_plans_are_refused_at_load() {
     }
 }
 
-/// Plans whose fault shows only under given dimensions.
+/// Plans whose fault shows only for certain dimensions.
 static SHAPES: &[Case] = &[
     ("its offset 96 is not a multiple of 64", |b| b.entry.buffers[4].place = Some(Place::Arena("32*batch".into()))),
     ("`batch - 10` is -7, but a size is not negative", |b| b.entry.buffers[4].bytes = "batch - 10".into()),
@@ -320,7 +320,7 @@ fn plans_that_do_not_fit_a_shape_are_refused_at_the_call() {
     b.kernels[1].indexes = vec!["p0 - 9".into()];
     let e = run(&b).unwrap_err();
     assert_eq!((e.code, e.node.as_deref()), ("E0303", Some("/node_2")), "{e}");
-    // Without work nothing is touched, whatever is required.
+    // Without work items nothing is accessed, so no requirement is checked.
     b.kernels[1].requires = vec!["-1".into()];
     edit(&mut b, 2, |l| l.grid = "0".into());
     assert!(run(&b).is_ok());

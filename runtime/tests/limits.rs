@@ -1,4 +1,4 @@
-//! limits of a call  =>  they hold within host operations and simulated launches, and for a process that was forked
+//! limits of a call  =>  they hold within host operations and simulated launches, and in a forked process
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 type Kind<'a> = (DType, &'a [&'a str]);
 
-/// What an operation of two operands gives, which are of these types and dimensions.
+/// A plan of one host operation with two operands of these types and dimensions.
 fn one_step(op: &str, kinds: [Kind; 2], to: Kind) -> Builder {
     let mut builder = Builder::new();
     let mut symbols: Vec<&str> = kinds.iter().flat_map(|(_, dims)| dims.iter().copied()).collect();
@@ -56,7 +56,7 @@ fn strings_that_no_machine_holds_are_an_error() {
     let session = session(&outer_product(), None);
     let deadline = RunOptions::default().deadline(Instant::now() + Duration::from_secs(2));
     let e = run(&session, &words(100_000), &deadline).unwrap_err();
-    // A machine may promise more memory than it has.
+    // A system that overcommits memory may allow the allocation; then the deadline ends the call.
     assert!(["E0304", "E0305"].contains(&e.code), "{e}");
     assert_eq!(run(&session, &words(2), &RunOptions::default()).unwrap().texts().unwrap(), ["wordword"; 4]);
 }
@@ -70,7 +70,7 @@ fn strings_count_against_the_limit_of_bytes() {
         assert!(e.message.contains("the limit is 1048576"), "{e}");
     }
     assert_eq!(run(&session, &words(100), &RunOptions::default()).unwrap().len(), 10_000);
-    // What it gives and what it copies of the operands is less than the limit, but not by much.
+    // The result and the copies of the operands stay just below the limit.
     assert!(run(&session, &words(200), &RunOptions::default()).is_ok());
 }
 
@@ -106,7 +106,7 @@ fn a_limit_covers_operands_and_what_is_computed_with() {
     assert_eq!(run(1 << 20).unwrap_err().code, "E0304");
 }
 
-/// In the child only this thread is there; what it finds is its exit code.
+/// The child has only this thread; it reports its result as its exit code.
 #[test]
 fn a_session_works_and_ends_in_a_process_that_was_forked() {
     let mut b = Builder::new();
@@ -120,18 +120,18 @@ fn a_session_works_and_ends_in_a_process_that_was_forked() {
         session.run(&[("x", x.clone())]).is_ok_and(|out| out[0].1.to_vec::<f32>() == Some(vec![3.0; 1000]))
     };
     assert!(is_right(&session));
-    // SAFETY: the child uses what belongs to this thread, and ends without returning from here.
+    // SAFETY: the child uses only what belongs to this thread, and ends without returning from this function.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: ends a child that hangs.
+        // SAFETY: only sets a timer that ends a child that hangs.
         unsafe { libc::alarm(20) };
         let right = (0..20).all(|_| is_right(&session));
         let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(session))).is_ok();
-        // SAFETY: nothing of the parent's is ended.
+        // SAFETY: ends the child only, without running the parent's exit handlers.
         unsafe { libc::_exit(i32::from(!right) + 2 * i32::from(!dropped)) };
     }
     let mut status = -1;
-    // SAFETY: waits for the child that was just made.
+    // SAFETY: waits for the child forked above.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
     assert!(is_right(&session));

@@ -1,5 +1,5 @@
-//! ranks on GPUs of a driver made for tests, with a library made for tests in NCCL's place  =>  what they give over shared
-//! memory on the CPU; each in a process of its own, for a library is looked for once
+//! ranks on GPUs of a stand-in driver, with a stand-in for NCCL  =>  the same results as over shared memory on the CPU;
+//! each test runs in its own process, since the library is looked up only once
 
 #![cfg(feature = "cuda")]
 
@@ -24,8 +24,9 @@ fn exchange(b: &mut Builder, op: &str, dtype: DType, from: (u32, &[&str]), to: (
     b.step(Action::Host(Host { op: op.into(), args: vec![operand(from)], results, bodies: vec![], origins }));
 }
 
-/// g = 2x + 1, of which rank r has made 4r elements twice; s is the sum of all, and c, e, u all of them behind each other:
-/// along the second dimension, the first, and the first without the last r rows. m is the largest of i.
+/// g = 2x + 1, which rank r applies twice to its first 4r elements. s is the sum of g over all ranks; c and e are all g
+/// concatenated along the second and the first dimension, u along the first without the last r rows of rank r. m is the
+/// maximum of i.
 fn meeting(n: u32) -> Builder {
     let mut b = Builder::new();
     b.manifest.mesh = vec![MeshAxis { name: "0".into(), size: n, symbol: "r".into() }];
@@ -70,7 +71,7 @@ fn session(n: u32, device: &str) -> Session {
     meeting(n).load_with(&options).unwrap().session(&SessionOptions::default()).unwrap()
 }
 
-/// The same calls on the CPU and on GPUs.
+/// Compares the same calls on the CPU and on GPUs.
 fn equal(n: u32) -> Session {
     let [cpu, gpu] = ["cpu", "cuda:0"].map(|device| session(n, device));
     for batch in [5, 3, 40, 5] {
@@ -96,7 +97,7 @@ fn gpus_exchange_as_ranks_on_a_cpu_do() {
     again("others_do_not_come", with.path(), &gpus("2"));
 }
 
-/// NCCL itself, where the driver is not a real one: every function is there, and its refusal is a sentence.
+/// The real NCCL on the stand-in driver: every function is found, and its refusal becomes an error message.
 #[test]
 #[ignore = "NCCL is 200 MB: cargo xtask test --suite nccl"]
 fn nccl_itself() {
@@ -163,7 +164,7 @@ fn others_do_not_come() {
         assert!(begun.elapsed() < Duration::from_secs(5), "{fault}");
         assert_eq!((e.code, e.message.contains(words)), (code, true), "{fault}: {e}");
         std::fs::write(folder().join("fault"), "").unwrap();
-        // All meet anew.
+        // All ranks join again.
         assert_eq!(gpu.run(&inputs(5)).unwrap(), wanted, "{fault}");
     }
 }

@@ -1,4 +1,4 @@
-//! an artifact with a call whose results are known  =>  loaded, or refused with a sentence
+//! an artifact with a self-test (inputs and expected outputs)  =>  loaded if it passes, otherwise refused with E0404
 
 mod common;
 
@@ -7,7 +7,7 @@ use sardonyx_base::plan::{Canary, ExpectedOutput, SelfTest};
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_format::Verify;
 
-/// x = 0.5 everywhere gives 20.
+/// A model with a self-test that expects the output `y`; its input x = 0.5 everywhere really gives 20.
 fn with_test(y: &[f32]) -> Builder {
     let mut b = two_layers();
     let x = Tensor::from_vec(vec![2, 8], vec![0.5f32; 16]);

@@ -1,4 +1,4 @@
-//! requests of many callers  =>  the outputs of a plain session, in order of arrival, each answered exactly once
+//! requests from many callers  =>  the outputs of a plain session, started in arrival order, each answered exactly once
 
 mod common;
 
@@ -15,7 +15,7 @@ fn pool(model: &Model, sessions: usize, waiting_max: usize) -> SessionPool {
     model.session_pool(&PoolOptions::default().sessions(sessions).waiting_max(waiting_max)).unwrap()
 }
 
-/// Rows of numbers that are no round ones.
+/// Tensor of shape [batch, 8] with the values 1 / (k + 3), most of which f32 does not represent exactly.
 fn rows(batch: usize) -> Tensor {
     Tensor::from_vec(vec![batch, 8], (0..batch * 8).map(|k| 1.0 / (k as f32 + 3.0)).collect())
 }
@@ -24,7 +24,7 @@ fn request(batch: usize) -> Request {
     Request::new([("x", rows(batch))])
 }
 
-/// A call of [`slow`].
+/// Request for a model made by [`slow`], which has no inputs.
 fn no_inputs() -> Request {
     Request::new([] as [(&str, Tensor); 0])
 }
@@ -33,13 +33,13 @@ fn code(result: &Result<Outputs>) -> Option<&'static str> {
     result.as_ref().err().map(|e| e.code)
 }
 
-/// A callback that sends the error's code, or none.
+/// Returns a callback that sends the error code of its result, or `None` if the call succeeded.
 fn send(to: &Sender<Option<&'static str>>) -> impl FnOnce(Result<Outputs>) + Send + 'static {
     let to = to.clone();
     move |result| to.send(code(&result)).unwrap()
 }
 
-/// Makes the only session of a pool wait in a callback until the gate is dropped.
+/// Blocks the only session of a pool in a callback until the returned sender is dropped.
 fn hold(pool: &SessionPool) -> Sender<()> {
     let (gate, gated) = channel::<()>();
     let (inside, is_inside) = channel();
@@ -52,7 +52,7 @@ fn hold(pool: &SessionPool) -> Sender<()> {
     gate
 }
 
-/// Starts a call of [`slow`] that ends when the flag is set.
+/// Starts a call of a model made by [`slow`]; it ends when the returned flag is set, and then sends its error code.
 fn begin_slow(pool: &SessionPool) -> (Arc<AtomicBool>, Receiver<Option<&'static str>>) {
     let (cancel, (to, from)) = (Arc::new(AtomicBool::new(false)), channel());
     let options = RunOptions::default().cancel(cancel.clone());
@@ -69,7 +69,7 @@ fn outputs_are_those_of_a_plain_session() {
     let plain = model.session(&SessionOptions::default()).unwrap();
     let expected: Vec<Outputs> = (0..40).map(|batch| plain.run(&[("x", rows(batch))]).unwrap()).collect();
     for threads in [1, 2] {
-        // Workers that sleep at once compute the same as those that wait awake.
+        // Workers that sleep at once (`spin_max` of zero) compute the same as workers that spin.
         let session = SessionOptions::default().threads(threads).spin_max((threads > 1).then_some(Duration::ZERO));
         let pool = model.session_pool(&PoolOptions::default().sessions(3).session(session)).unwrap();
         std::thread::scope(|s| {
@@ -123,7 +123,7 @@ fn a_full_queue_refuses_at_once_and_has_room_later() {
         assert_eq!(pool.run(no_inputs()).unwrap_err().code, "E0308");
         cancel.store(true, Ordering::Relaxed);
         assert_eq!(ended.recv().unwrap(), Some("E0306"));
-        // Only those that were accepted are answered; none of them was computed.
+        // Only accepted requests are answered, and none of those that waited was computed.
         (0..waiting_max).for_each(|_| assert_eq!(from.recv().unwrap(), Some("E0306")));
         let past = RunOptions::default().deadline(began);
         submit(&past).unwrap();
@@ -157,7 +157,7 @@ fn what_expires_while_it_waits_is_answered_then_and_never_computed() {
     assert_eq!((counts.expired, counts.cancelled), (1, 1));
     cancel.store(true, Ordering::Relaxed);
     assert_eq!(ended.recv().unwrap(), Some("E0306"));
-    // The one that may wait for longer runs at last.
+    // The request with the later deadline runs in the end.
     assert!(from.try_recv().is_err());
     while pool.statistics().running == 0 {
         std::thread::yield_now();
@@ -209,14 +209,14 @@ fn errors_of_calls_are_answers() {
 #[test]
 fn a_callback_that_panics_leaves_the_pool_as_it_was() {
     let pool = pool(&two_layers().load().unwrap(), 1, 10);
-    /// Panics when a panic that carries it is dropped.
+    /// A panic payload whose destructor panics again.
     struct Again;
     impl Drop for Again {
         fn drop(&mut self) {
             std::panic::resume_unwind(Box::new(()));
         }
     }
-    // As a panic, without the message on stderr.
+    // `resume_unwind` panics without printing a message to stderr.
     pool.submit(request(1), |_| std::panic::resume_unwind(Box::new(()))).unwrap();
     pool.submit(request(1), |_| std::panic::resume_unwind(Box::new(Again))).unwrap();
     assert!(pool.run(request(3)).is_ok());
@@ -251,7 +251,7 @@ fn a_callback_may_own_the_last_reference_to_its_pool() {
     pool.submit(request(1), send(&to)).unwrap();
     drop((pool, to));
     drop(gate);
-    // The one behind it still waits when the pool is dropped.
+    // The second request still waits when the callback of the first one drops the pool.
     assert_eq!(from.iter().collect::<Vec<_>>(), [Some("E0309"), None]);
 }
 
@@ -275,7 +275,7 @@ fn a_pool_has_no_more_threads_than_processors_by_default() {
     assert_eq!(refused(pinned).unwrap().0, "E0001");
 }
 
-/// Requests of the storm to the pool that all its threads share.
+/// Number of requests that all threads together submitted to the shared pool.
 static STORM_REQUESTS: AtomicU64 = AtomicU64::new(0);
 
 #[test]
@@ -294,7 +294,7 @@ fn ranks_of_a_model_serve_one_request_after_the_other() {
     }
     pool.finish().unwrap();
     assert_eq!(from.try_iter().collect::<Vec<_>>(), [true; 40]);
-    // Arenas of ranks stay.
+    // `trim` keeps the arenas of ranks.
     pool.trim();
     assert_eq!(pool.trim(), 0);
 }
@@ -339,7 +339,8 @@ fn eight_threads_load_run_cancel_and_drop_and_every_request_is_answered_once() {
     );
 }
 
-/// Some requests to a pool of one's own, which is dropped or finished, and to one that others use too.
+/// Submits up to 40 random requests to `own`, which is then dropped or finished, and to `shared`, which other threads
+/// use too. Checks that each accepted request is answered once.
 fn storm(random: &mut Random, own: SessionPool, shared: &SessionPool, expected: &Arc<Vec<Outputs>>) {
     let (to, from) = channel();
     let cancel = Arc::new(AtomicBool::new(false));

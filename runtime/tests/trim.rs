@@ -1,4 +1,4 @@
-//! what sessions keep from call to call has a limit, goes back to the system on request, and changes no result
+//! memory that a session keeps between calls  =>  limited, returned to the system by `trim`, without effect on results
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const BATCH: usize = 250_000;
-/// Both values between the layers, of eight numbers for each row.
+/// Bytes of the two values between the layers, both f32[BATCH, 8].
 const ARENA: usize = 2 * BATCH * 32;
 
 fn large() -> Model {
@@ -23,19 +23,19 @@ fn rows(batch: usize) -> Tensor {
     Tensor::from_vec(vec![batch, 8], (0..batch * 8).map(|k| 1.0 / (k as f32 + 3.0)).collect())
 }
 
-/// Anonymous memory of this process that is there.
+/// Resident anonymous memory of this process, in bytes.
 fn anonymous_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
-/// A call, whose output is compared and dropped.
+/// Makes one call, compares its output with `expected` and drops it.
 fn run(session: &Session, x: &Tensor, expected: &Outputs) {
     assert!(session.run(&[("x", x.clone())]).unwrap() == *expected);
 }
 
-/// One test, for it looks at the memory of the process.
+/// A single test, because it measures the memory of the whole process.
 #[test]
 fn what_is_trimmed_leaves_the_process_and_comes_back() {
     let model = large();
@@ -54,7 +54,7 @@ fn a_session(model: &Model, [x, small]: [&Tensor; 2], expected: &[Outputs; 2]) {
     run(&session, x, &expected[0]);
     let before = anonymous_bytes();
     let (given, after) = (session.trim(), anonymous_bytes());
-    // The arena and the output, of four bytes for each row.
+    // The arena and the output, which has four bytes per row.
     assert!((ARENA + 4 * BATCH..ARENA + 4 * BATCH + 100_000).contains(&given), "{given}");
     assert!(after + ARENA * 9 / 10 < before, "{before} bytes before, {after} after");
     assert_eq!(session.trim(), 0);
@@ -63,7 +63,7 @@ fn a_session(model: &Model, [x, small]: [&Tensor; 2], expected: &[Outputs; 2]) {
         run(&session, x, &expected[0]);
         assert!(session.trim() >= ARENA);
     }
-    // An output that lives is not touched.
+    // `trim` does not touch an output that is still alive.
     let kept = session.run(&[("x", x.clone())]).unwrap();
     session.trim();
     run(&session, x, &expected[0]);
@@ -106,7 +106,8 @@ fn a_session_during_a_call() {
             session.run_with("main", &[] as &[(&str, TensorView); 0], &mut [], &options).map(|_| ()).map_err(|e| e.code)
         });
         begun.wait();
-        // Until the call has begun, the session has nothing but its least scratch, which is not given back.
+        // Before the call begins, the session has only its minimal scratch, which `trim` keeps; during
+        // it, `trim` frees nothing.
         let until = Instant::now() + Duration::from_millis(20);
         while Instant::now() < until {
             assert_eq!(session.trim(), 0);
@@ -114,12 +115,13 @@ fn a_session_during_a_call() {
         cancel.store(true, Ordering::Relaxed);
         assert_eq!(call.join().unwrap(), Err("E0306"));
     });
-    // What the cancelled call left is what a call leaves.
+    // A cancelled call leaves memory behind as a completed one does.
     assert!(session.trim() > 0);
     assert_eq!(session.trim(), 0);
 }
 
-/// Shapes are kept up to a limit in bytes, each once, and a call computes the same whether its shape was kept or dropped.
+/// Each shape is cached once, up to a limit in bytes, and results do not depend on whether the
+/// shape of a call was cached.
 fn shapes(model: &Model) {
     const ROWS: usize = 8000;
     let session = model.session(&SessionOptions::default()).unwrap();
@@ -134,7 +136,7 @@ fn shapes(model: &Model) {
         session.run_with("main", &[("x", x)], &mut y, &RunOptions::default()).unwrap();
         assert_eq!(memory[..rows], whole[..rows]);
     };
-    // With the arena of the largest call, whichever others there are.
+    // Includes the arena of the largest call each time, so that differences count only the cached shapes.
     let mut bytes_after = |rows: &mut dyn Iterator<Item = usize>| {
         session.trim();
         call(ROWS);
@@ -146,7 +148,7 @@ fn shapes(model: &Model) {
     assert!((200..2000).contains(&per_shape), "{per_shape}");
     let twice = bytes_after(&mut (1..201).chain(1..201));
     assert_eq!((twice - few) / 192, per_shape);
-    // Shapes of all calls would take several times the limit of 1 MiB.
+    // Caching the shapes of all calls would take more than twice the limit of 1 MiB.
     let all = bytes_after(&mut (1..ROWS).chain(1..9)) - few;
     assert!((1 << 19..1 << 20).contains(&all) && ROWS * per_shape > 2 << 20, "{all}, {per_shape}");
 }

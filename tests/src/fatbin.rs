@@ -2,7 +2,7 @@
 
 /// The first bytes of every fat binary.
 const MAGIC: [u8; 4] = 0xBA55_ED50_u32.to_le_bytes();
-/// The kind of an entry that holds PTX; others hold machine code.
+/// The kind of an entry that holds PTX; entries of other kinds hold machine code.
 const KIND_PTX: u16 = 1;
 /// Flag of an entry that is compressed as an LZ4 block.
 const LZ4: u64 = 1 << 13;

@@ -23,8 +23,8 @@ fn list(v: &Value) -> Vec<Value> {
 impl Metadata {
     pub fn read() -> Metadata {
         let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-        // For this platform only: a machine that has only built and tested the project does not have the crates of
-        // others.
+        // Only crates for this platform are listed: a machine that has only built and tested the project does not have
+        // the crates for other platforms.
         cargo.args(["metadata", "--format-version", "1", "--locked"]).current_dir(workspace());
         cargo.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
         let output = cargo.output().expect("cargo runs");

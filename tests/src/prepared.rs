@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Models of gigabytes: `cargo xtask test --suite large-models` makes and checks them, the default suite does neither.
+/// Models of gigabytes: only `cargo xtask test --suite large-models` makes and checks them, not the default suite.
 pub static LARGE: &[&str] = &[
     "skel_bert_base_rand_dyn18",
     "skel_bert_base_rand_ortopt",

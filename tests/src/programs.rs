@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Set by a run of tests that has already built the whole workspace, including the programs. Building them alone would
-/// be another build, because cargo unifies features over everything that is built together.
+/// Environment variable that is set by a run of tests which has already built the whole workspace, including the
+/// programs. Building the programs alone would be another build, because cargo unifies features over everything that is
+/// built together.
 pub const BUILT: &str = "SARDONYX_PROGRAMS_ARE_BUILT";
 
 /// Returns the path of `sardonyx`, `sardonyx-opt` or `sardonyx-run`, in the profile of this test. The first call builds

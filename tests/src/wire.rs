@@ -27,7 +27,7 @@ pub enum Value {
     Text(Vec<u8>),
     Bytes(Vec<u8>),
     Message(Tree),
-    /// Written as it is, without field number or length.
+    /// Bytes that are written as they are, without field number or length.
     Raw(Vec<u8>),
 }
 

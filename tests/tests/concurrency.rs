@@ -1,6 +1,6 @@
-//! eight threads, one model, calls of random shapes  =>  every result as alone, memory flat, limits kept under load
+//! eight threads, one model, calls of random shapes  =>  results as single-threaded, constant memory, limits kept
 //!
-//! The whole suite (`cargo xtask test --suite hostile`) does the same with MiniLM.
+//! The whole suite (`cargo xtask test --suite hostile`) also runs this with MiniLM.
 
 use sardonyx_base::{DType, Error, Result, Tensor, TensorView};
 use sardonyx_format::tensor_io::Synthetic;
@@ -19,10 +19,10 @@ const THREADS: usize = 8;
 const CALLS: usize = 2000;
 const GROWTH_BYTES_MAX: u64 = 1 << 20;
 
-/// Only one test at a time: each watches the memory of the process.
+/// Serializes the tests, because each one measures the memory of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A model with, per shape, inputs and what one thread alone computes from them.
+/// A model with one case per shape: the inputs, and the outputs that a single thread computes from them.
 struct Subject {
     model: Model,
     cases: Vec<Case>,
@@ -34,7 +34,7 @@ struct Case {
 }
 
 impl Subject {
-    /// Compiles a model whose inputs are all i64 of [batch, seq].
+    /// Compiles a model whose inputs all have the type i64[batch, seq].
     fn new(model: &Path, batch_max: usize, seqs: &[usize]) -> Subject {
         let folder = tempfile::tempdir().unwrap();
         let artifact = folder.path().join("m.sdx");
@@ -82,15 +82,15 @@ impl Case {
     }
 }
 
-/// Anonymous memory of this process that is there.
+/// Resident anonymous memory of this process, in bytes.
 fn anonymous_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// All calls from all threads; `session` gives each thread its own, or the one of all. Every thread makes every case
-/// once before memory is looked at: what a session keeps is as large as its largest call.
+/// Makes `calls` calls from all threads together; `session` returns either a new session or a shared one. Every thread
+/// makes every case twice before memory is measured, because a session keeps as much as its largest call needs.
 fn hammer(subject: &Subject, calls: usize, session: &(dyn Fn() -> Arc<Session> + Sync)) {
     let (warm, done) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
     std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn hammer(subject: &Subject, calls: usize, session: &(dyn Fn() -> Arc<Session> +
                     subject.cases.iter().for_each(call);
                 }
                 warm.wait();
-                // The main thread reads the memory between these two.
+                // The main thread measures the memory between these two waits.
                 warm.wait();
                 for _ in 0..calls / THREADS {
                     call(&subject.cases[random.below(subject.cases.len())]);
@@ -201,7 +201,7 @@ fn a_cap_on_memory_refuses_before_anything_runs() {
     }
 }
 
-/// `the call needs N bytes, the limit is M`
+/// Parses N and M out of `the call needs N bytes, the limit is M`.
 fn figures(e: &Error) -> (usize, usize) {
     let numbers: Vec<usize> =
         e.message.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();

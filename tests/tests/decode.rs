@@ -1,6 +1,6 @@
-//! Tiny decoders, one token at a time  =>  the logits of the whole sequence, for padded batches, in place as copied
+//! tiny decoders, one token at a time  =>  the whole sequence's logits, also for padded batches, in place and copied
 //!
-//! Tokens are given, not chosen: a tie between two logits then changes no later step.
+//! Tokens are given, not sampled, so that a tie between two logits does not change later steps.
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::entries::Entries;
@@ -26,7 +26,7 @@ fn compiled(name: &str, entries: Entries, path: &Path) -> Model {
     Model::load(path, &trusted()).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// With two threads, so that what the other session computes with one shows that the number does not matter.
+/// Session with this number of threads. Tests compare sessions of one and two threads, whose results must be equal.
 fn session(model: &Model, threads: usize) -> Session {
     model.session(&SessionOptions::default().threads(threads)).expect("a session")
 }
@@ -36,10 +36,10 @@ fn token(row: usize, t: usize) -> i64 {
     ((row * 131 + t * 29 + t * t * 7) % 509 + 3) as i64
 }
 
-/// Sequences of different lengths, each with padding before it so that all end together.
+/// Sequences of different lengths, padded in front so that all end at the same position.
 #[derive(Clone)]
 struct Batch {
-    /// Which sequence, and how long its padding is.
+    /// Number of the sequence and length of the padding of each row.
     rows: Vec<(usize, usize)>,
 }
 
@@ -54,7 +54,7 @@ impl Batch {
         Tensor::from_vec(vec![self.rows.len(), to - from], values)
     }
 
-    /// For the positions `from..to`, without the states.
+    /// Inputs for the positions `from..to`, without the states.
     fn inputs(&self, model: &Model, from: usize, to: usize) -> Vec<(String, Tensor)> {
         let ports = model.entry("main").expect("it is there").fresh_inputs();
         let value = |name: &str| match name {
@@ -76,7 +76,7 @@ impl Batch {
         Ok(outputs[0].1.clone())
     }
 
-    /// `states` go in and come out, in the order of the entry point's states.
+    /// Passes `states` as inputs and replaces them with the outputs, in the order of the entry point's states.
     fn copied(&self, s: &Session, entry: &str, from: usize, to: usize, states: &mut Vec<Tensor>) -> Tensor {
         let inputs = self.inputs(s.model(), from, to);
         let mut inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
@@ -96,13 +96,13 @@ impl Batch {
         ports.map(|p| Tensor::zeros(p.dtype, vec![self.rows.len(), size(p, 1), 0, size(p, 3)])).collect()
     }
 
-    /// The logits of all `to` positions by one call.
+    /// Logits of all `to` positions, computed by one call.
     fn logits_in_one_call(&self, s: &Session, to: usize) -> Tensor {
         self.copied(s, "main", 0, to, &mut self.nothing(s.model()))
     }
 }
 
-/// The logits of position `t` in row `b`, where the tensor begins with position `from`.
+/// Logits of row `b` at position `t`, counted from the start of the tensor.
 fn row(logits: &Tensor, b: usize, t: usize) -> Vec<f64> {
     let [_, seq, vocabulary] = *logits.dims() else { panic!("{logits:?}") };
     let start = (b * seq + t) * vocabulary;
@@ -120,7 +120,8 @@ fn assert_near(actual: &[f64], expected: &[f64], what: &str) {
     }
 }
 
-/// Every step in place and copied: the same bits; near the whole sequence's, and near each row's alone.
+/// Makes every step in place and copied. Both must give the same bits, close to the logits of the whole batch in one
+/// call and to those of each row alone.
 fn check_steps(model: &Model, name: &str, batch: &Batch, prompt: usize) {
     let (one, two) = (session(model, 1), session(model, 2));
     let total = prompt + STEPS;
@@ -152,7 +153,8 @@ fn check_steps(model: &Model, name: &str, batch: &Batch, prompt: usize) {
     assert_eq!(cache.len(), total);
 }
 
-/// What does not fit is refused, and what fails appends nothing: the next token is as if nothing had been.
+/// Calls that do not fit are refused and failed calls append nothing: the next token is computed as
+/// if they had not been made.
 fn check_refusals(model: &Model, name: &str) {
     let (s, batch) = (session(model, 2), Batch::alone(1));
     let (mut cache, mut undisturbed) = (s.cache("decode", 8).expect("a cache"), s.cache("main", 20).expect("a cache"));
@@ -177,14 +179,14 @@ fn check_refusals(model: &Model, name: &str) {
             let failed = s.run_cached("decode", &inputs, &mut [], &mut cache, &options);
             assert_eq!((failed.expect_err("it fails").code, cache.len()), (code, t));
         }
-        // Capacities differ, the numbers do not.
+        // The capacities differ, the logits do not.
         let [a, b] =
             [&mut cache, &mut undisturbed].map(|c| batch.in_place(&s, "decode", t, t + 1, c).expect("it runs"));
         assert!(a.bytes() == b.bytes(), "{name}: position {t}");
     }
 }
 
-/// The example's tokens, as recomputing everything for each of them gives.
+/// Checks that the example's tokens have the largest logits when the whole sequence is recomputed.
 fn check_example(path: &Path, model: &Model, name: &str) {
     let prompt = vec![5, 77, 300, 12];
     let args = generate::Args { model: path.into(), prompt: prompt.clone(), steps: 6, capacity: None };
@@ -265,8 +267,8 @@ fn the_example_does_with_main_alone() {
     check_example(&path, &model, "main alone");
 }
 
-/// The caches hold rounded rows: a call over all positions rounds as those do that append one. A sum that is a last place off
-/// may be rounded to the next code, so logits are near, not the same.
+/// The caches hold quantized rows: a call over all positions rounds them as calls that append one position do. A sum
+/// that differs in the last place may round to another code, so logits are close but not equal.
 #[test]
 fn caches_in_few_bits_decode_as_one_call_does() {
     let folder = tempfile::tempdir().unwrap();
@@ -274,7 +276,8 @@ fn caches_in_few_bits_decode_as_one_call_does() {
     let plain = compiled("skel_llama_tiny_kv_ts17", Entries::NONE, &folder.path().join("f32.sdx"));
     let batch = Batch { rows: vec![(0, 0), (3, 2)] };
     let exact = batch.logits_in_one_call(&session(&plain, 1), 12);
-    // How far logits may be from those of f32, and how many bytes a position of a head of 32 takes of its 128.
+    // Permitted deviation from the f32 logits, relative to the largest one, and bytes of a cached row
+    // of 32 elements (f32: 128).
     for (format, most, bytes) in
         [(KvCache::Bf16, 0.02, 64), (KvCache::Int8, 0.03, 36), (KvCache::Bfp8, 0.03, 33), (KvCache::Bfp4, 0.5, 17)]
     {
@@ -303,12 +306,12 @@ fn caches_in_few_bits_decode_as_one_call_does() {
             }
             from = to;
         }
-        // Keys and values of four layers, two heads and two rows.
+        // (keys and values) × 4 layers × 2 heads × 2 rows × a capacity of 16 positions.
         assert_eq!(cache.bytes(), 2 * 4 * 2 * 2 * 16 * bytes, "{format:?}");
     }
 }
 
-/// There the caches are memory of the device, to which every call appends.
+/// On a GPU the caches are in device memory, and every call appends to them.
 #[test]
 fn a_simulated_gpu_decodes_in_place_as_the_cpu_does() {
     let folder = tempfile::tempdir().unwrap();

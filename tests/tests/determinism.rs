@@ -1,6 +1,7 @@
-//! one model, one command  =>  the same bytes, whoever compiles it, where, when and on how many processors
+//! one model, one command  =>  the same bytes, regardless of user, folder, time and number of processors
 //!
-//! The processor and the clock are changed by programs that may be missing; their tests then say so and show nothing.
+//! The tests that change the processor or the clock need programs that may be missing; they then
+//! say so and check nothing.
 //! By hand, on a small model `m.onnx`, after `apt-get install qemu-user faketime`:
 //!
 //!     sardonyx compile m.onnx -o a.sdx
@@ -14,8 +15,8 @@ use sardonyx_tests::programs::{Outcome, program};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What differs from the first compilation. The command is run by bash, with `$S` the program, `$M` the model and
-/// `$O` the output.
+/// Name of what differs from the first compilation, and the command, which bash runs with the program in `$S`, the
+/// model in `$M` and the output in `$O`.
 type Variation = (&'static str, &'static str);
 
 static VARIATIONS: &[Variation] = &[
@@ -59,7 +60,7 @@ fn compiled(script: &str, model: &Path, output: &Path) -> Vec<u8> {
     std::fs::read(output).unwrap_or_else(|e| panic!("{script}: {e}"))
 }
 
-/// Where they differ is more telling than that they do.
+/// Asserts that the bytes are equal; the message tells where they differ.
 fn assert_same(what: &str, first: &[u8], other: &[u8]) {
     let at = first.iter().zip(other).position(|(a, b)| a != b);
     let n = first.iter().zip(other).filter(|(a, b)| a != b).count();
@@ -112,7 +113,7 @@ fn minilm_gives_the_same_bytes() {
     check(&model("skel_minilm_l6_safetensors"), &chosen);
 }
 
-/// Compiles under a program that changes the machine, if it is installed.
+/// Compiles under a program that simulates another machine, if it is installed.
 fn on_another_machine(tool: &str, script: &str, package: &str) {
     let dir = tempfile::tempdir().unwrap();
     let model = small_model(dir.path());

@@ -1,4 +1,4 @@
-//! Pages: generated ones are what `cargo xtask docs` would write, links lead somewhere, commands have the options that are shown
+//! Pages: generated ones are up to date, links lead to files and headings, commands have the options that are shown
 
 use sardonyx_tests::prepared::workspace;
 use sardonyx_tests::programs::{Outcome, program};
@@ -40,7 +40,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 
 /// Returns the targets of links, `](…)`, outside of code.
 fn links(text: &str) -> Vec<&str> {
-    // Every second part lies between fences.
+    // The parts with an even index are outside of fences.
     let prose = text.split("```").step_by(2).flat_map(str::lines).filter(|line| !line.starts_with("    "));
     let targets = prose.flat_map(|line| line.split("](").skip(1)).filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.contains("://")).collect()
@@ -62,7 +62,7 @@ fn links_lead_to_files_and_headings() {
     assert!(seen > 50, "{seen} links");
 }
 
-/// A command line of a page: program, subcommand, options.
+/// Parses a command line of a page into program, subcommand and options.
 fn command(line: &str) -> Option<(&'static str, String, Vec<String>)> {
     let line = line.trim().trim_start_matches("$ ").split(" #").next()?.split("   ").next()?;
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -84,7 +84,7 @@ fn command_lines_are_recognised() {
     assert_eq!(command("    cargo build --release -p sardonyx"), None);
 }
 
-/// Commands in blocks of code exist, with the options that they are shown with.
+/// The commands in code blocks exist and have the options that are shown.
 #[test]
 fn commands_have_the_options_that_pages_show() {
     let mut helps: BTreeMap<(&str, String), String> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! A folder in the layout of sentence-transformers  =>  one artifact whose embeddings are those of its steps, padding or not
+//! a folder in the layout of sentence-transformers  =>  one artifact with the embeddings of its steps, padded or not
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::embedder::{Embedder, Flags, Pooling, model_file};
@@ -13,7 +13,7 @@ const WIDTH: usize = 8;
 const LENGTHS: [usize; 4] = [5, 1, 9, 3];
 const POSITIONS: usize = 9;
 
-/// A layer of an encoder with one head: keys that the mask leaves out are hidden.
+/// An encoder layer with one attention head; keys whose mask is 0 are hidden.
 fn encoder() -> Net {
     Net::new()
         .input("input_ids", DType::I64, "batch seq")
@@ -63,7 +63,7 @@ fn ids(text: usize) -> Vec<i64> {
     (0..LENGTHS[text]).map(|i| (7 * text + 3 * i + 1) as i64 % 30).collect()
 }
 
-/// The first output of a batch of these texts.
+/// First output for a batch of these texts.
 fn run(model: &Model, texts: &[usize]) -> Vec<f32> {
     let positions = texts.iter().map(|t| LENGTHS[*t]).max().unwrap();
     let padded = |of: &dyn Fn(usize) -> Vec<i64>| {
@@ -80,7 +80,7 @@ fn run(model: &Model, texts: &[usize]) -> Vec<f32> {
     outputs.iter().next().unwrap().1.to_vec().unwrap()
 }
 
-/// By the definition, in f64, from the vectors of a text's tokens.
+/// Pooling by its definition, in f64, over the vectors of a text's tokens.
 fn pooled(pooling: Pooling, tokens: &[Vec<f64>]) -> Vec<f64> {
     let n = tokens.len() as f64;
     let sum = |weight: &dyn Fn(usize) -> f64| -> Vec<f64> {
@@ -129,7 +129,8 @@ fn every_pooling_is_its_definition_without_padding_and_alone_the_same() {
     }
 }
 
-/// `encoder`, two poolings, a dense layer and a normalisation, as a folder.
+/// Writes a folder with `encoder`, two poolings, a dense layer and a normalization. Returns the
+/// dense layer's weight and bias.
 fn write_folder(folder: &Path) -> (Vec<f32>, Vec<f32>) {
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
@@ -161,7 +162,7 @@ fn write_folder(folder: &Path) -> (Vec<f32>, Vec<f32>) {
     (weight, bias)
 }
 
-/// The bytes of a file with the two tensors of a dense layer.
+/// Bytes of a safetensors file with the two tensors of a dense layer.
 fn safetensors(weight: &[f32], bias: &[f32]) -> Vec<u8> {
     let header = format!(
         r#"{{"linear.weight":{{"dtype":"F32","shape":[4,16],"data_offsets":[0,{0}]}},"linear.bias":{{"dtype":"F32","shape":[4],"data_offsets":[{0},{1}]}}}}"#,
@@ -207,7 +208,7 @@ fn a_folder_becomes_its_steps_and_takes_its_tokenizer_along() {
             "prompts": [{"name": "passage", "text": ""}, {"name": "query", "text": "query: "}],
         })
     );
-    // Longer texts than the model takes are refused: the symbol ends where texts are cut.
+    // Texts longer than the model takes are refused: `max_seq_length` is the upper bound of the symbol.
     let seq = embedder.program().symbols.iter().find(|s| &*s.name == "seq").unwrap();
     assert_eq!((seq.lo, seq.hi), (1, Some(12)));
 }

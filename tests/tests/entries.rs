@@ -1,4 +1,4 @@
-//! --entry, and the entry points that a model with caches gets by itself: which, what they share, and what is refused
+//! --entry, and the entry points that a model with caches gets by default: names, what they share, what is refused
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::entries::{Entries, parse_entries};
@@ -38,7 +38,7 @@ fn names(report: &Report) -> Vec<&str> {
     report.summary.as_ref().expect("a summary").first.entries.iter().map(|e| e.name.as_str()).collect()
 }
 
-/// y = concat(past, x) · w, and the concat
+/// y = concat(past, x) · w; the concatenation is the second output.
 fn decoder() -> Net {
     Net::new()
         .input("past", F32, "b p 64")
@@ -64,7 +64,7 @@ fn a_model_with_caches_gets_prefill_and_decode() {
     let report = f.compile(|_| {}).unwrap();
     assert_eq!(names(&report), ["main", "prefill", "decode"]);
     assert_eq!(report.entries_skipped, []);
-    // The weights are there once.
+    // The entry points share one copy of the weights.
     let bytes = |r: &Report| r.summary.as_ref().unwrap().weights_bytes;
     assert_eq!(bytes(&report), bytes(&alone));
     let model = f.load();
@@ -130,7 +130,7 @@ fn entries_that_are_given_are_those_that_are_there() {
 
 #[test]
 fn what_cannot_be_an_entry_point_is_said() {
-    // Twice as many positions as an input has; and a range without 1 or 0.
+    // First a cache that grows by twice the positions of `x`; then a range of `s` that does not contain 1.
     let net = Net::new()
         .input("past", F32, "p 4")
         .input("x", F32, "s 4")
@@ -148,7 +148,7 @@ fn what_cannot_be_an_entry_point_is_said() {
     assert_eq!(names(&report), ["main", "prefill"]);
     let why = "the entry `decode` fixes `s` to 1, outside 2..8";
     assert_eq!(report.entries_skipped, [("decode".into(), why.into())]);
-    // What is fixed is fixed in `main` too.
+    // `--dim p=0` fixes `p` in `main` too, and there is no `prefill`.
     let report = f.compile(|r| r.dims = sardonyx::compile::parse_dims(&["p=0".into()]).unwrap()).unwrap();
     assert_eq!(names(&report), ["main", "decode"]);
 }

@@ -1,6 +1,6 @@
-//! tests/filecheck/**/*.mlir  =>  one test per file: its `// RUN:` lines under bash, with our binaries and LLVM's on PATH
+//! tests/filecheck/**/*.mlir  =>  one test per file, which runs its `// RUN:` lines in bash with our and LLVM's tools
 //!
-//! `%s` is the file, `%t` a path for temporary output. A line that ends in `\` goes on in the next RUN line.
+//! `%s` is the file, `%t` a path for temporary output. A line that ends in `\` continues in the next RUN line.
 //! `cargo test -p sardonyx-tests --test filecheck NAME` runs the files whose path contains NAME.
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -36,7 +36,7 @@ fn trial(root: &Path, file: PathBuf, tools: Result<Vec<PathBuf>, String>) -> Tri
     Trial::test(name, move || check(&file, &tools?))
 }
 
-/// The folders that the RUN lines find their programs in.
+/// Folders that hold the programs of the RUN lines.
 fn tools() -> Result<Vec<PathBuf>, String> {
     let optimiser = program("sardonyx-opt");
     let ours = optimiser.parent().ok_or("a program lies in a folder")?;
@@ -62,7 +62,7 @@ fn check(file: &Path, tools: &[PathBuf]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The commands of a file, continuation lines joined.
+/// Commands of a file, with continuation lines joined.
 fn run_lines(text: &str) -> Vec<String> {
     let mut commands: Vec<String> = vec![];
     let mut open = false;

@@ -1,4 +1,4 @@
-//! What exists has a FileCheck file: each pass one of its name, each operator a lowering, each operation a spelling
+//! FileCheck coverage: each pass has a file of its name, each operator a lowering, each operation a file that spells it
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("filecheck")
 }
 
-/// The text of a file, or of all files of a folder.
+/// Text of a file, or of all files below a folder.
 fn text(path: &Path) -> String {
     if path.is_file() {
         return std::fs::read_to_string(path).expect("a readable file");
@@ -42,7 +42,7 @@ fn every_operator_is_lowered_somewhere() {
     assert!(missing.is_empty(), "no FileCheck file lowers {missing:?}");
 }
 
-/// The mnemonics of a dialect's operations, from its definition.
+/// Mnemonics of a dialect's operations, from its TableGen definition.
 fn mnemonics(dialect: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../dialects/td/{dialect}.td"));
     let definitions = text(&path);
@@ -66,7 +66,7 @@ fn every_operation_is_spelled_out() {
 #[test]
 fn every_operation_of_values_is_converted() {
     let file = text(&root().join("passes/sdx_to_flow.mlir"));
-    // `shard` leaves no places.
+    // `shard` removes every `sdx.place`.
     let all = mnemonics("Sdx").into_iter().filter(|op| op != "sdx.place");
     let missing: Vec<String> = all.filter(|op| !file.contains(&format!("= {op} "))).collect();
     assert!(missing.is_empty(), "tests/filecheck/passes/sdx_to_flow.mlir lacks {missing:?}");

@@ -1,7 +1,7 @@
-//! a wrong rule in MiniLM  =>  `check --layers` names its node, `bisect` names the rule and writes a test that it fails
+//! a wrong rule in MiniLM  =>  `check --layers` names its node, `bisect` names the rule and writes a failing test
 //!
-//! The rule exists in this program alone. For the written test, which runs `sardonyx-opt`, this program is also that tool,
-//! with the rule in it, where it is called by that name.
+//! The rule exists only in this program. The written test runs `sardonyx-opt`; called by that name, this program acts
+//! as that tool, with the rule in it.
 
 #[path = "../../compiler/src/bin/sardonyx-opt.rs"]
 mod opt;
@@ -30,23 +30,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MODEL: &str = "skel_minilm_l6_safetensors";
-/// Where the rule is wrong: a division within the fourth layer's GELU, deep inside one kernel.
+/// Node at which the rule is wrong: a division in the GELU of the fourth layer, in the middle of a kernel.
 const NODE: &str = "/m/encoder/layer.3/intermediate/intermediate_act_fn/Div";
 const RULE: &str = "multiply-by-the-divisor";
 
-/// x / c  =>  x * c, as if c were its own reciprocal
+/// Wrong rule: x / c  =>  x * c, as if c were its own reciprocal.
 fn multiplies(_: &Graph, node: &Node) -> Option<(Op, Vec<Value>)> {
     let here = matches!(node.op, Op::Map(ScalarFn::Div)) && is_there(node);
     here.then(|| (Op::Map(ScalarFn::Mul), node.args.clone()))
 }
 
-/// x / c  =>  log x, which is no number for most x
+/// Wrong rule: x / c  =>  log x, which is NaN for every negative x.
 fn takes_logarithms(_: &Graph, node: &Node) -> Option<(Op, Vec<Value>)> {
     let here = matches!(node.op, Op::Map(ScalarFn::Div)) && is_there(node);
     here.then(|| (Op::Map(ScalarFn::Log), vec![node.args[0]]))
 }
 
-/// In the model only where it is to be wrong; in a reduced file, which names no nodes, everywhere.
+/// Whether a wrong rule applies here: in the model only at [`NODE`], in a reduced file, which
+/// names no nodes, everywhere.
 fn is_there(node: &Node) -> bool {
     node.origins.is_empty() || node.origins.iter().any(|o| o == NODE)
 }
@@ -97,7 +98,7 @@ fn ensure(is: bool, what: impl FnOnce() -> String) -> Outcome<()> {
     if is { Ok(()) } else { Err(what()) }
 }
 
-/// The report of `check --layers` on one data set.
+/// Report of `check --layers` on one data set.
 fn layers() -> Outcome<Json> {
     let (model, data) = (model(MODEL), data_sets(MODEL).remove(0));
     let words = ["check", &model.display().to_string(), "--layers", "--json", "--data", &data.display().to_string()];
@@ -114,8 +115,8 @@ fn right_layers() -> Outcome<()> {
     let nodes = set["nodes"].as_array().ok_or("no nodes")?;
     let agrees = |node: &&Json| node["state"] == "agrees" && node["max_abs_error"].as_f64().is_some_and(|e| e < 1e-3);
     let n = nodes.iter().filter(agrees).count();
-    // What rules do without is nowhere: a softmax that is divided by its sums last, heads read in place from a product
-    // of all three.
+    // Values that rewrites eliminate are absent, for example those of a softmax whose division comes last, or of heads
+    // that are read in place from a joint product for queries, keys and values.
     let others: Vec<&Json> = nodes.iter().filter(|n| !agrees(n)).collect();
     ensure(others.iter().all(|n| n["state"] == "absent"), || format!("{others:?}"))?;
     ensure(nodes.len() > 200 && n * 6 > nodes.len() * 5, || format!("{n} of {} nodes: {others:?}", nodes.len()))
@@ -126,7 +127,7 @@ fn wrong_layers() -> Outcome<()> {
     ensure(set["passed"] == false, || "the rule does no harm".into())?;
     let first = &set["first_divergence"];
     ensure(first["node"] == NODE && first["op"] == "Div" && first["fault"] == "meaning", || format!("{first}"))?;
-    // x * √2 where it is x / √2: as large again.
+    // The rule gives x * √2 instead of x / √2, so the error is as large as the value.
     ensure(first["max_abs_error"].as_f64().is_some_and(|e| e > 0.1), || format!("{first}"))?;
     ensure(set["first_nonfinite"].is_null(), || format!("{}", set["first_nonfinite"]))?;
     let nodes = set["nodes"].as_array().ok_or("no nodes")?;
@@ -141,7 +142,7 @@ fn nan_layers() -> Outcome<()> {
     ensure(first["node"] == NODE && first["n_nonfinite"].as_u64() > Some(0), || format!("{first}"))
 }
 
-/// The report of `bisect`, and its exit code.
+/// Exit code and JSON report of `bisect`, which writes its test to `test`.
 fn bisected(test: &Path) -> Outcome<(i32, Vec<u8>)> {
     let (model, test) = (model(MODEL).display().to_string(), test.display().to_string());
     let args = Bisect::parse_from(["bisect", &model, "--json", "-o", &test]).args;
@@ -173,7 +174,7 @@ fn wrong_bisect() -> Outcome<()> {
 
     let text = std::fs::read_to_string(&file).map_err(|e| format!("{e}: {report}"))?;
     ensure(text.lines().count() < sardonyx::reduce::LINES_MAX, || text.clone())?;
-    // This program, which has the rule, as the tool.
+    // A link by the tool's name to this program, which has the rule.
     let planted = folder.path().join("sardonyx-opt");
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     std::os::unix::fs::symlink(own, &planted).map_err(|e| e.to_string())?;
@@ -184,7 +185,7 @@ fn wrong_bisect() -> Outcome<()> {
     ensure(without.0, || format!("the test fails without the wrong rule:\n{text}\n{}", without.1))
 }
 
-/// Whether the file's RUN line succeeds with the tools of a folder, and what it said.
+/// Whether the file's RUN line succeeds with the tools of a folder, and what it wrote to stderr.
 fn run(file: &Path, tools: &Path) -> Outcome<(bool, String)> {
     let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
     let line = text.lines().find_map(|l| l.strip_prefix("// RUN: ")).ok_or("no RUN line")?;
@@ -199,7 +200,7 @@ fn run(file: &Path, tools: &Path) -> Outcome<(bool, String)> {
     Ok((done.status.success(), String::from_utf8_lossy(&done.stderr).into_owned()))
 }
 
-/// y = f(x w), with one operator for f
+/// y = softmax(f(x w)), with one operator as f
 fn small(f: &str) -> Net {
     Net::new()
         .input("x", DType::F32, "batch 8")
@@ -218,7 +219,7 @@ fn folder() -> Outcome<tempfile::TempDir> {
     tempfile::tempdir().map_err(text)
 }
 
-/// Code of another function under the same names.
+/// An artifact with the code of another function, for the same node names, is reported as wrong code.
 fn wrong_code() -> Outcome<()> {
     let dir = folder()?;
     let [right, other, artifact] = ["right.onnx", "other.onnx", "other.sdx"].map(|name| dir.path().join(name));
@@ -237,7 +238,7 @@ fn wrong_code() -> Outcome<()> {
     ensure(first.fault == Fault::Code && first.node == "/f", || format!("{} {:?}", first.node, first.fault))
 }
 
-/// Values that another program computed; one of them is made wrong.
+/// `--values` takes values that another program computed; the expected output is made wrong.
 fn given_values() -> Outcome<()> {
     let dir = folder()?;
     let model = dir.path().join("small.onnx");
@@ -285,9 +286,9 @@ fn reduced_model() -> Outcome<()> {
     let graph = proto.graph.ok_or("no graph")?;
     let ops: Vec<&str> = graph.node.iter().map(|n| n.op_type.as_str()).collect();
     ensure(ops == ["Softmax"] && graph.initializer.is_empty() && graph.input.len() == 1, || format!("{graph:?}"))?;
-    // Without the attribute, which says what holds anyway.
+    // The attribute, which states the default, is removed.
     ensure(graph.node[0].attribute.is_empty(), || format!("{:?}", graph.node[0]))?;
-    // And it is a model.
+    // The result is still a valid model.
     Values::read(Path::new(&small), &BTreeMap::new()).map(drop).map_err(text)
 }
 
@@ -312,7 +313,7 @@ fn reduced_check() -> Outcome<()> {
     ensure(ops == ["Div"], || format!("{ops:?}"))
 }
 
-/// The IR of a small model after a stage.
+/// Writes the IR of a small model after a stage, and returns its path.
 fn stage(dir: &Path, name: &str) -> Outcome<String> {
     let (model, ir) = (dir.join("model.onnx"), dir.join("ir.mlir"));
     std::fs::write(&model, encoder().bytes()).map_err(text)?;

@@ -1,4 +1,4 @@
-//! A model compiled with the first N rewrites only is a model: its artifact loads and computes the same
+//! a model compiled with only its first N rewrites  =>  an artifact that loads and computes the same
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::pipeline::STAGES;
@@ -9,7 +9,7 @@ use sardonyx_tests::prepared::model;
 use sardonyx_tests::trust::trusted;
 use std::path::Path;
 
-/// The outputs for fixed tokens, how many rewrites there were, and how many launches were left.
+/// Outputs for fixed tokens, number of applied rewrites, and number of launches.
 fn outputs(folder: &Path, fuel: Option<usize>) -> (Vec<(String, Tensor)>, usize, usize) {
     let path = folder.join("model.sdx");
     let model = model("skel_minilm_l6_dyn18");

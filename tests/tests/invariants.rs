@@ -1,4 +1,4 @@
-//! What the design promises about the whole, as far as a machine can see it: directions, levels, purity, unsafe, C++
+//! Design rules that a program can check: directions of dependencies, levels of IR, purity, unsafe, C++
 
 use melior::ir::operation::OperationLike;
 use sardonyx_tests::metadata::Metadata;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Every crate with the crates of the workspace that it is built from.
+/// Every crate, with the crates of the workspace that it depends on.
 static ROOMS: &[(&str, &[&str])] = &[
     ("minilm-demo", &[]),
     ("mlir-link", &[]),
@@ -51,7 +51,7 @@ fn rooms_depend_in_one_direction() {
     }
 }
 
-/// Generators of kernels that need each other are read together.
+/// Largest permitted cycle of kernel generators that use each other, because such generators must be read together.
 const CIRCLE_MAX: usize = 5;
 
 #[test]
@@ -62,7 +62,7 @@ fn generators_of_kernels_need_few_others_in_circles() {
     assert!(modules.uses("classes").any(|m| m == "ptx::gemm"), "the table of classes names its generators");
 }
 
-/// A pass stands on what it uses: of the files and folders of `passes` none needs one that needs it.
+/// The uses among the files and folders at the top level of `passes` have no cycles.
 #[test]
 fn passes_have_no_arrows_back() {
     let rooms = Modules::of_crate("passes/src").rooms();
@@ -70,7 +70,7 @@ fn passes_have_no_arrows_back() {
     assert!(rooms.uses("registry").any(|room| room == "egraph"), "the registry names the passes");
 }
 
-/// The IR after every stage, in order: (stage, file).
+/// Compiles a model. Returns the IR after every stage, in order: (stage, file).
 fn dump(name: &str, dir: &Path) -> Vec<(String, PathBuf)> {
     let mut command = Command::new(program("sardonyx"));
     command.arg("compile").arg(model(name)).arg("-o").arg(dir.join("m.sdx")).arg("--dump-dir").arg(dir.join("ir"));
@@ -86,14 +86,15 @@ fn dump(name: &str, dir: &Path) -> Vec<(String, PathBuf)> {
     stages
 }
 
-/// Reads, verifies and prints, locations included.
+/// Parses, verifies and prints the IR, including locations.
 fn printed_again(text: &str) -> Option<String> {
     let context = sardonyx_passes::context();
     let module = melior::ir::Module::parse(&context, text)?;
     module.as_operation().verify().then(|| sardonyx::pipeline::text(&module).ok())?
 }
 
-/// `  %7 = onnx.node "Add"(…)` or `"onnx.node"(…)`, or a value of ONNX's type. Names of nodes may say anything.
+/// Whether the line has an operation (`  %7 = onnx.node "Add"(…)` or `"onnx.node"(…)`) or a type of the ONNX dialect.
+/// Names of nodes may contain anything.
 fn is_onnx(line: &str) -> bool {
     let operation = line.trim_start().split_once(" = ").map_or(line.trim_start(), |(_, rest)| rest);
     operation.trim_start_matches('"').starts_with("onnx.") || line.contains("!onnx.")
@@ -123,12 +124,12 @@ fn every_level_of_albert_prints_parses_and_verifies() {
     check_levels("rxnmapper_albert_ts17");
 }
 
-/// The code of a line, without its comment. A `//` within a string cuts too much, which can only miss something.
+/// Code of a line, without its comment. A `//` within a string cuts off too much, which can only hide a violation.
 fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or("")
 }
 
-/// (file, line number, line) of the code before the tests.
+/// Lines of code before the tests of each file: (file, line number, code).
 fn lines_of(rooms: &[&str]) -> Vec<(String, usize, String)> {
     let mut out = vec![];
     for (file, text) in files("rs") {
@@ -141,7 +142,7 @@ fn lines_of(rooms: &[&str]) -> Vec<(String, usize, String)> {
     out
 }
 
-/// Disk, environment, clock, network, threads and processes.
+/// Names that give access to the disk, environment, clock, network, threads, processes or properties of the machine.
 static IMPURE: &[&str] = &[
     "std::env",
     "std::fs",
@@ -163,7 +164,7 @@ fn passes_touch_no_disk_clock_or_environment() {
     let found: Vec<String> = lines_of(&["passes/src", "passes/kernels/src", "dialects/src"])
         .into_iter()
         .filter(|(file, ..)| !file.starts_with("passes/kernels/src/codegen/"))
-        // A thread for each rank that is interpreted.
+        // The interpreter uses a thread for each rank.
         .filter(|(file, ..)| file != "dialects/src/interp/world.rs")
         .filter(|(_, _, line)| IMPURE.iter().any(|word| line.contains(word)))
         .map(|(file, n, line)| format!("{file}:{n}: {line}"))
@@ -171,7 +172,7 @@ fn passes_touch_no_disk_clock_or_environment() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Ways to see the order of a table.
+/// Methods that expose the order of a table.
 static WALKS: &[&str] = &[
     ".iter()",
     ".iter_mut()",
@@ -185,14 +186,15 @@ static WALKS: &[&str] = &[
     ".retain(",
 ];
 
-/// (file, text of the line, why its order does not matter or what it really walks)
+/// Exceptions: (file, text of the line, why its order does not matter or what it really iterates over).
 static ORDER_ALLOWED: &[(&str, &str, &str)] = &[
     ("dialects/src/flow/ir.rs", "|values: Vec<Val>| values.iter()", "a list of the same name"),
     ("dialects/src/flow/ir.rs", "ids.iter().map(|&i| values[i])", "a slice of the same name"),
     ("dialects/src/plan/ir.rs", "for (symbol, kernel) in &self.kernels", "a list of the same name"),
 ];
 
-/// `name: HashMap<`, `name: &mut HashSet<`, `let mut name = HashMap::new()`
+/// Names of the hash tables that a line declares: `name: HashMap<`, `name: &mut HashSet<`, `let
+/// mut name = HashMap::new()`.
 fn hash_names(line: &str) -> Vec<String> {
     let mut out = vec![];
     for (at, _) in line.match_indices("HashMap").chain(line.match_indices("HashSet")) {
@@ -211,7 +213,7 @@ fn hash_names(line: &str) -> Vec<String> {
     out
 }
 
-/// As far as text shows it: a name that the file declares as a hash table is never walked.
+/// No file iterates over a name that it declares as a hash table. This is a check of the text only.
 #[test]
 fn no_order_is_a_hash_order() {
     let lines = lines_of(&["passes/src", "passes/kernels/src", "dialects/src", "compiler/src"]);
@@ -254,7 +256,7 @@ fn hash_tables_and_walks_over_them_are_recognised() {
     }
 }
 
-/// `text` occurs, and neither as the end of a longer name nor as a field of something else.
+/// Whether `text` occurs, but neither as the end of a longer name nor as a field of something other than `self`.
 fn names_it(line: &str, text: &str) -> bool {
     let other = |before: &str| {
         let before = before.strip_suffix("self.").unwrap_or(before);
@@ -263,7 +265,7 @@ fn names_it(line: &str, text: &str) -> bool {
     line.match_indices(text).any(|(at, _)| !other(&line[..at]))
 }
 
-/// Files that hold `unsafe`, each with its reason.
+/// Files that contain `unsafe`, each with its reason.
 static UNSAFE: &[(&str, &str)] = &[
     ("compiler/src/commands/supervise.rs", "limits a process and hands it a pipe"),
     ("compiler/src/onnx/external.rs", "maps model files"),
@@ -356,11 +358,11 @@ fn unsafe_is_only_at_the_borders() {
 fn the_only_cpp_file_registers_the_dialects() {
     let found: Vec<String> =
         ["cc", "cpp", "cxx", "h", "hpp", "inc"].iter().flat_map(|e| files(e)).map(|(file, _)| file).collect();
-    // The header is C, and written from Rust.
+    // The header is in C, and generated from Rust.
     assert_eq!(found, ["dialects/cpp/Dialects.cpp", "runtime/capi/sardonyx.h"]);
 }
 
-/// Longer than this a file should be two.
+/// Maximum number of lines of a source file.
 const LINES_MAX: usize = 600;
 
 #[test]
@@ -383,7 +385,7 @@ fn sources_begin_with_what_they_do() {
 
 #[test]
 fn sources_name_no_machine() {
-    // Put together here, so that this file does not name them either.
+    // Assembled here, so that this file does not contain them either.
     let folders: Vec<String> = ["work", "root", "tmp", "home", "Users"].iter().map(|f| format!("/{f}/")).collect();
     let mut found = vec![];
     for (file, text) in ["rs", "td", "cpp", "c", "toml", "mlir", "md", "sh", "yml"].iter().flat_map(|e| files(e)) {

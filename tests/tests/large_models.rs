@@ -1,7 +1,7 @@
-//! BERT base and large  =>  their data sets within the tolerance, compiled within a time and in modest memory;
-//! a decoder of seven thousand nodes  =>  optimised within a time, each time alike
+//! BERT base and large  =>  their data sets within the tolerance, compiled within limits on time and memory;
+//! a decoder of seven thousand nodes  =>  optimized within a time limit, with the same result each time
 //!
-//! Gigabytes of weights: `cargo xtask test --suite large-models` makes them, and runs this in a release build.
+//! The weights take gigabytes: `cargo xtask test --suite large-models` creates them, and runs this in a release build.
 
 use prost::Message;
 use sardonyx::onnx::proto::ModelProto;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Name and seconds within which a release build compiles it. The limits are seven times what a quiet machine takes.
+/// Name, and limit in seconds on its compilation by a release build: seven times what an idle machine takes.
 static MODELS: &[(&str, f64)] = &[
     ("skel_bert_base_rand_dyn18", 25.0),
     ("skel_bert_base_rand_ortopt", 25.0),
@@ -21,10 +21,10 @@ static MODELS: &[(&str, f64)] = &[
     ("skel_bert_large_rand_ts17", 60.0),
 ];
 
-/// Several times what a quiet machine takes.
+/// Limit on the optimization of the deep decoder by a release build: several times what an idle machine takes.
 const DEEP_SECONDS_MAX: f64 = 40.0;
 
-/// Weights pass from file to file: what is held of them at once does not grow with the model.
+/// Limit on anonymous memory. Weights are streamed from file to file, so this does not grow with the model.
 const ANONYMOUS_KB_MAX: u64 = 256 << 10;
 
 #[test]
@@ -39,7 +39,7 @@ fn large_models_pass_in_time_and_memory() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// With the subgraphs that compute shapes; its layers share their weights.
+/// The decoder contains the subgraphs that compute shapes; its layers share their weights.
 #[test]
 #[ignore = "takes a release build: cargo xtask test --suite large-models"]
 fn a_decoder_of_seven_thousand_nodes_is_optimised_alike_each_time() {
@@ -73,14 +73,14 @@ fn a_decoder_of_seven_thousand_nodes_is_optimised_alike_each_time() {
 fn verdict(name: &str, seconds_max: f64) -> Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
     let artifact = dir.path().join("m.sdx");
-    // Building it is not compiling a model.
+    // Building the program does not count as compilation of the model.
     program("sardonyx");
     let start = Instant::now();
     let peak = compile_watched(name, &artifact)?;
     let seconds = start.elapsed().as_secs_f64();
     println!("{name}: compiled in {seconds:.1} s, {peak} kB anonymous at the peak");
     print!("{}", check_artifact(name, &artifact).map_err(|e| format!("{name}: {e}"))?);
-    // Passes without optimisation take as long as they like.
+    // A debug build has no time limit.
     if !cfg!(debug_assertions) && seconds > seconds_max {
         return Err(format!("{name}: compiled in {seconds:.1} s, more than {seconds_max} s"));
     }
@@ -90,14 +90,14 @@ fn verdict(name: &str, seconds_max: f64) -> Result<(), String> {
     }
 }
 
-/// Compiles in a process of its own. Returns the largest anonymous memory that it had.
+/// Compiles in a separate process. Returns the peak of its anonymous memory, in kB.
 fn compile_watched(name: &str, artifact: &Path) -> Result<u64, String> {
     let mut command = Command::new(program("sardonyx"));
     command.arg("compile").arg(model(name)).arg("-o").arg(artifact);
     let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
     let mut peak = 0;
     loop {
-        // A process that has just ended has no such line any more.
+        // A process that has just ended no longer has this line.
         peak = peak.max(anonymous_kb(child.id()).unwrap_or(0));
         match child.try_wait().map_err(|e| format!("{command:?}: {e}"))? {
             None => std::thread::sleep(Duration::from_millis(2)),

@@ -1,4 +1,4 @@
-//! Attention with a constant mask, as exporters write it  =>  the softmax of its definition, of which few keys are computed
+//! attention with a constant mask, as exporters write it  =>  the softmax of its definition, computing only few keys
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::onnx::proto::TensorProto;
@@ -12,15 +12,15 @@ const HEADS: usize = 2;
 const LENGTH: usize = 300;
 const WIDTH: usize = 16;
 
-/// Who sees whom: queries, keys.
+/// Whether a query (first argument) sees a key (second argument).
 type Sees = fn(usize, usize) -> bool;
 
-/// Neighbours on both sides, and keys that all rows see.
+/// A window of neighbours on both sides, and the first keys, which all queries see.
 fn window(i: usize, j: usize) -> bool {
     i.abs_diff(j) <= 20 || j < 5
 }
 
-/// q[batch, h, s, d], k, v  =>  scores as `x`.
+/// Inputs q, k and v of [batch, h, s, d]  =>  scaled scores `x`.
 fn scores() -> Net {
     let dims = format!("batch {HEADS} {LENGTH} {WIDTH}");
     let net = ["q", "k", "v"].into_iter().fold(Net::new(), |net, name| net.input(name, DType::F32, &dims));
@@ -42,7 +42,7 @@ fn truths(name: &str, sees: Sees) -> TensorProto {
     TensorProto { name: name.into(), data_type: DType::Bool.onnx_code(), dims, int32_data, ..TensorProto::default() }
 }
 
-/// 0 for keys that a row sees, a number for the others.
+/// An additive mask: 0 for keys that a query sees, `hidden` for the others.
 fn biases(name: &str, sees: Sees, hidden: f32) -> TensorProto {
     let value = |at: usize| if sees(at / LENGTH, at % LENGTH) { 0.0 } else { hidden };
     numbers(name, &[LENGTH, LENGTH], &(0..LENGTH * LENGTH).map(value).collect::<Vec<f32>>())
@@ -52,18 +52,18 @@ fn mixed(net: Net) -> Net {
     net.node("softmax", "Softmax", "masked", "p").int("axis", -1).node("mix", "MatMul", "p v", "y").output("y")
 }
 
-/// A mask that is added.
+/// Attention with an additive mask.
 fn added(sees: Sees, hidden: f32) -> Net {
     mixed(scores().tensor(biases("mask", sees, hidden)).node("add", "Add", "x mask", "masked"))
 }
 
-/// A mask of truth values whose opposite chooses the least number (`masked_fill`).
+/// A boolean mask, whose negation selects the lowest number (`masked_fill`).
 fn filled() -> Net {
     let net = scores().tensor(truths("mask", window)).tensor(numbers("low", &[], &[f32::MIN]));
     mixed(net.node("not", "Not", "mask", "hidden").node("fill", "Where", "hidden low x", "masked"))
 }
 
-/// A mask of truth values becomes one that is added, and NaN becomes 0 (`scaled_dot_product_attention`).
+/// A boolean mask is turned into an additive one, and NaN weights become 0 (`scaled_dot_product_attention`).
 fn dot_product() -> Net {
     let net = scores()
         .tensor(truths("mask", window))
@@ -76,7 +76,7 @@ fn dot_product() -> Net {
     net.node("mix", "MatMul", "p v", "y").output("y")
 }
 
-/// Distances of positions, which the model counts itself.
+/// The model computes the mask from the distances of positions.
 fn counted() -> Net {
     let number = |name: &str, value: i64| TensorProto {
         name: name.into(),
@@ -125,7 +125,7 @@ fn operands(batch: usize) -> Vec<(&'static str, Tensor)> {
     [("q", 1), ("k", 2), ("v", 3)].map(|(name, salt)| (name, tensor(salt))).to_vec()
 }
 
-/// softmax(q·k / 4 + bias)·v in f64, of which a row that sees nothing is the mean of all values.
+/// softmax(q·k / 4 + bias)·v in f64; a query that sees no key gets the mean of all values.
 fn defined(inputs: &[(&str, Tensor)], batch: usize, sees: Sees) -> Vec<f64> {
     let [q, k, v] = [0, 1, 2].map(|i| inputs[i].1.to_vec::<f32>().unwrap());
     let mut out = vec![];

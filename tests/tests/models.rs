@@ -5,7 +5,7 @@ use sardonyx_tests::prepared::{LARGE, model, prepared};
 use sardonyx_tests::programs::{Outcome, program};
 use std::process::Command;
 
-/// A test for each, so that they share the processors.
+/// One test per model, so that they run in parallel.
 macro_rules! models {
     ($($name:ident)*) => {
         static MODELS: &[&str] = &[$(stringify!($name)),*];
@@ -51,7 +51,7 @@ fn check(name: &str) {
     assert!(outcome.is_ok(), "{name}: {}", shown.join(" "));
 }
 
-/// The largest of an error over all outputs of all data sets.
+/// Largest value of an error over all outputs of all data sets.
 fn largest(report: &serde_json::Value, error: impl Fn(&serde_json::Value) -> Option<f64>) -> f64 {
     let sets = report["sets"].as_array().into_iter().flatten();
     let outputs = sets.flat_map(|set| set["outputs"].as_array().into_iter().flatten());
@@ -59,7 +59,8 @@ fn largest(report: &serde_json::Value, error: impl Fn(&serde_json::Value) -> Opt
     errors.reduce(f64::max).unwrap_or_else(|| panic!("no outputs in {report}"))
 }
 
-/// Both round each f32 as often and sum in different orders: luck makes a factor of a few, a worse algorithm more.
+/// Both programs round f32 equally often but sum in different orders: chance explains a factor of a few, and only a
+/// worse algorithm a larger one.
 #[test]
 fn errors_are_of_the_size_of_onnx_runtimes() {
     for name in

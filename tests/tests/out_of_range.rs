@@ -1,4 +1,4 @@
-//! an index, an axis or a length that comes from data and is out of range  =>  E0303, on the CPU and on a simulated GPU
+//! an index, an axis or a length from data that is out of range  =>  E0303, on the CPU and on a simulated GPU
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::onnx::proto::{AttributeProto, NodeProto, OperatorSetIdProto, TensorProto, attribute_type};
@@ -8,30 +8,30 @@ use sardonyx_runtime::{DeviceName, Model, Session, SessionOptions};
 use sardonyx_tests::onnx::Net;
 use sardonyx_tests::trust::trusted;
 
-/// A model of one node, one operand of which takes values within its range and outside.
+/// A model with one node, one of whose operands takes values within its range and outside.
 struct Row {
     op: &'static str,
     domain: &'static str,
     opset: i64,
-    /// Names of the node's operands, a lone underscore for one that is absent.
+    /// Names of the node's operands; an underscore stands for an absent one.
     operands: &'static str,
-    /// `name type dimensions`, one a line. All but the operand with the values are zeros.
+    /// Lines of `name type dimensions`. All inputs but the varied one are zeros.
     inputs: &'static str,
-    /// Operands that the file holds.
+    /// Operands that are i64 constants of the model.
     constants: &'static [(&'static str, &'static [i64])],
     weights: &'static [(&'static str, &'static [i64])],
     zeros: &'static [(&'static str, &'static [i64])],
     ints: &'static [(&'static str, i64)],
     lists: &'static [(&'static str, &'static [i64])],
     texts: &'static [(&'static str, &'static str)],
-    /// The operand whose last element gets each value in turn; the others are `fill`.
+    /// The operand whose last element takes each value of `good` and `bad`; its other elements are `fill`.
     varied: &'static str,
     fill: i64,
     good: &'static [i64],
     bad: &'static [i64],
 }
 
-/// Every open dimension has this many elements in a call.
+/// Value of every symbol in a call.
 static SIZES: &[(&str, usize)] = &[("b", 1), ("n", 3), ("m", 4), ("k", 2)];
 
 const BASE: Row = Row {
@@ -62,7 +62,7 @@ const fn row(op: &'static str, operands: &'static str, inputs: &'static str) -> 
 static INDICES: &[Row] = &[
     Row { good: &[2, -3], bad: &[3, -4, MIN, MAX], ..row("Gather", "x i", "x f32 3 4\ni i64 2") },
     Row { ints: &[("axis", 1)], good: &[3, -4], bad: &[4, -5], ..row("Gather", "x i", "x f32 n m\ni i64 2") },
-    // The same number everywhere in the table is no reason not to look it up.
+    // Even if the table has the same number everywhere, it must be looked up, because that checks the index.
     Row { zeros: &[("x", &[3, 4])], good: &[2, -3], bad: &[3, -4], ..row("Gather", "x i", "i i64 k") },
     Row { zeros: &[("x", &[1, 4])], good: &[0, -1], bad: &[1, -2], ..row("Gather", "x i", "i i64 2") },
     Row { good: &[2, -3], bad: &[3, -4, MIN, MAX], ..row("GatherElements", "x i", "x f32 3 4\ni i64 2 4") },
@@ -311,7 +311,7 @@ fn parsed(line: &'static str) -> (&'static str, DType, &'static str) {
     (name, dtype, dims)
 }
 
-/// The model on the CPU, and on a GPU that is simulated.
+/// Sessions of the model on the CPU and on a simulated GPU.
 fn sessions(net: &Net) -> Result<[Session; 2], Box<Error>> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (model, artifact) = (folder.path().join("m.onnx"), folder.path().join("m.sdx"));
@@ -325,7 +325,7 @@ fn sessions(net: &Net) -> Result<[Session; 2], Box<Error>> {
     Ok([session(DeviceName::Cpu)?, session(DeviceName::Sim("sm_80".into()))?])
 }
 
-/// What is not as it should be.
+/// Messages for the calls that did not give the expected error, or none.
 fn wrong(row: &Row) -> Vec<String> {
     let sessions = match sessions(&row.net()) {
         Ok(sessions) => sessions,
@@ -411,7 +411,7 @@ fn diagonals_outside_every_matrix_leave_nothing_or_all() {
     }
 }
 
-/// The same of numbers that the call brings and of numbers in the file.
+/// Tests ranges whose ends are inputs of the call, and ranges whose ends are constants of the model.
 #[test]
 fn ranges_over_all_of_i64_have_the_right_length() {
     let rows: &[([i64; 3], &[i64])] = &[

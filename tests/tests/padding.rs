@@ -1,4 +1,4 @@
-//! A padded batch  =>  the rows that its mask keeps are those of the padded computation, whatever lengths and holes there are
+//! a padded batch  =>  the rows that its mask keeps equal those of the padded computation, for any lengths and holes
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx_base::Tensor;
@@ -8,7 +8,7 @@ use sardonyx_tests::prepared::model;
 use sardonyx_tests::trust::trusted;
 use std::path::Path;
 
-/// The three exporters' masks: a bias that is added, a choice, and an operator's.
+/// Exports with different masks: an added bias, a select, and the mask of an attention operator.
 static NETS: [&str; 3] = ["skel_minilm_l6_ts14", "skel_minilm_l6_dyn18", "skel_minilm_l6_dyn23"];
 
 fn compiled(name: &str, masked_rows: MaskedRows, path: &Path) -> (Model, Report) {
@@ -23,7 +23,7 @@ fn of_pass(report: &Report) -> usize {
     report.rewrites.applied().iter().filter(|r| r.pass == "remove-padding").count()
 }
 
-/// Masks of [4, 150]: more keys than rows of a work item, one key, a hole in each place, no position of a sequence, none.
+/// Masks of [4, 150]: more keys than a work item has rows, a single key, holes, a sequence without positions, nothing.
 fn masks() -> Vec<(&'static str, Vec<i64>)> {
     let mask =
         |keep: &dyn Fn(usize, usize) -> bool| (0..4 * 150).map(|i| keep(i / 150, i % 150) as i64).collect::<Vec<i64>>();
@@ -42,7 +42,7 @@ fn rows_that_are_kept_are_those_of_the_padded_run() {
     let folder = tempfile::tempdir().unwrap();
     for name in NETS {
         let (padded, report) = compiled(name, MaskedRows::Compute, &folder.path().join("padded.sdx"));
-        // The hidden states of all positions are the output.
+        // The model's output contains the hidden states of all positions, so padding cannot be removed.
         assert_eq!(of_pass(&report), 0, "{name}");
         let said = report.rewrites.remarks().iter().find(|r| r.pass == "remove-padding");
         let said = said.unwrap_or_else(|| panic!("{name}: no remark")).to_string();

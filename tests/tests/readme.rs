@@ -1,8 +1,8 @@
-//! docs/adding.md  =>  its steps taken literally in a copy of the project, and the tests run there
+//! docs/adding.md  =>  its steps applied literally to a copy of the project, and the tests run there
 //!
 //! A block's info string says what to do with it: `create=FILE`, `append=FILE`, `insert=FILE,after=LINE` or
-//! `insert=FILE,before=LINE` (the line that contains the text). The default suite shows that the steps fit; `cargo xtask test
-//! --suite readme` builds and tests what they make.
+//! `insert=FILE,before=LINE` (the line that contains the text). The default suite checks that the steps can be applied;
+//! `cargo xtask test --suite readme` builds and tests the result.
 
 use sardonyx_tests::prepared::workspace;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn blocks(page: &str) -> Vec<Block> {
     out
 }
 
-/// `    row("Name", …` => `"Name"`, `pub fn name(…` => `fn name(`
+/// Name that a line adds: `    row("Name", …` => `"Name"`, `pub fn name(…` => `fn name(`
 fn added(line: &str) -> Option<&str> {
     if let Some(function) = line.strip_prefix("pub ").filter(|l| l.starts_with("fn ")) {
         return function.split_inclusive('(').next();
@@ -63,7 +63,7 @@ fn apply(root: &Path, block: &Block) {
         }
         panic!("{} has no line with `{}`", block.file, block.anchor)
     };
-    // What a step adds is new: a row of the same name, or the same function, would be there twice.
+    // What a step adds must be new; otherwise a row or a function would exist twice.
     for name in block.body.lines().filter_map(added) {
         assert!(!old.contains(name), "{} has `{name}` already", block.file);
     }
@@ -81,7 +81,7 @@ fn apply(root: &Path, block: &Block) {
     std::fs::write(path, new).unwrap();
 }
 
-/// Files that git knows or would, but for the models.
+/// Copies the files that git tracks or would track, except testdata.
 fn copy_project(from: &Path, to: &Path) {
     let listed = Command::new("git")
         .current_dir(from)
@@ -96,7 +96,7 @@ fn copy_project(from: &Path, to: &Path) {
     }
 }
 
-/// A copy of the project in which all steps were taken.
+/// A copy of the project to which all steps were applied.
 fn stepped() -> tempfile::TempDir {
     let root = workspace();
     let page = std::fs::read_to_string(root.join("docs/adding.md")).unwrap();
@@ -108,7 +108,7 @@ fn stepped() -> tempfile::TempDir {
     copy
 }
 
-/// Every file and line that the steps name is there, and what they leave is text that the compiler's parser takes.
+/// Every file and line that the steps name exists, and the resulting files can be parsed.
 #[test]
 fn the_steps_of_the_page_fit_the_project() {
     let copy = stepped();
@@ -130,26 +130,26 @@ fn the_steps_of_the_page_fit_the_project() {
 #[ignore = "builds the compiler anew: cargo xtask test --suite readme"]
 fn the_steps_of_the_page_work_as_written() {
     let copy = stepped();
-    // What runs a handful of small files is not worth optimising.
+    // The tests run only a handful of small files, for which optimized passes are not worth their compile time.
     let manifest = copy.path().join("Cargo.toml");
     let settings = std::fs::read_to_string(&manifest).unwrap();
     let optimised = "[profile.dev.package.sardonyx-passes]\nopt-level = 1\n";
     assert!(settings.contains(optimised), "the page's test knows of other settings");
     std::fs::write(&manifest, settings.replace(optimised, "")).unwrap();
 
-    // What this build compiled of other people's crates serves the copy too.
+    // The copy reuses the third-party crates that this build has compiled.
     let own_target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_path_buf();
     let target = own_target.join("readme");
     let _ = std::fs::remove_dir_all(&target);
     std::fs::create_dir_all(target.join("debug")).unwrap();
-    // Fingerprints are copied: cargo writes into them, and a link would make it take this build for another.
+    // Fingerprints are copied: cargo writes into them, and with links it would confuse the copy with this build.
     for (part, how) in [("build", "-al"), ("deps", "-al"), (".fingerprint", "-a")] {
         let from = own_target.join("debug").join(part);
         if from.exists() {
             Command::new("cp").arg(how).arg(&from).arg(target.join("debug")).status().expect("cp is there");
         }
     }
-    // Models, of which the table of launches tells.
+    // The test data, from which the table of launches is made.
     std::os::unix::fs::symlink(workspace().join("testdata"), copy.path().join("testdata")).unwrap();
     let cargo = |args: &[&str]| {
         let mut cargo = Command::new(env!("CARGO"));

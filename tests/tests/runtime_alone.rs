@@ -1,8 +1,8 @@
-//! sardonyx-run, and a program that embeds the runtime  =>  no LLVM, no MLIR, no CUDA: not linked, not depended on, and small
+//! sardonyx-run, and a program that embeds the runtime  =>  small, and without LLVM, MLIR and CUDA, linked or built
 //!
-//! What knows GPUs' driver only looks for it when a GPU is asked for.
+//! The code for GPUs looks for their driver only when a GPU is requested.
 //!
-//! That it runs on a machine without LLVM is shown by hand, with the folder hidden in a mount namespace:
+//! To check by hand that it runs on a machine without LLVM, hide LLVM's folder in a mount namespace:
 //!
 //!     unshare -m sh -c 'mkdir -p target/empty; mount --bind target/empty /usr/lib/llvm-22;
 //!                       target/release/sardonyx-run check MODEL.sdx --data target/models/NAME'
@@ -13,23 +13,23 @@ use sardonyx_tests::programs::program;
 use std::path::Path;
 use std::process::Command;
 
-/// Libraries of every Linux machine.
+/// Libraries that every Linux machine has.
 static LINKED: &[&str] =
     &["ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0"];
 
 static FORBIDDEN: &[&str] =
     &["inkwell", "llvm-sys", "melior", "mlir-link", "mlir-sys", "sardonyx-dialects", "sardonyx-passes"];
 
-/// Of the program as it is built for release, with the simulator, image files and regular expressions in it.
+/// Maximum size of the released `sardonyx-run`, which contains the simulator, image files and regular expressions.
 const BYTES_MAX: u64 = 8_000_000;
 
-/// Of the server, with HTTP, gRPC and tokenizers beside all that.
+/// Maximum size of the released server, which adds HTTP, gRPC and tokenizers.
 const SERVER_BYTES_MAX: u64 = 12_000_000;
 
-/// Of a program of twenty lines that embeds the runtime for CPUs alone.
+/// Maximum size of a program of twenty lines that embeds the runtime for CPUs only.
 const EMBEDDED_BYTES_MAX: u64 = 2_500_000;
 
-/// What the dynamic section says under NEEDED. Reads little-endian ELF files of 64 bits, which is what we build.
+/// NEEDED entries of the dynamic section of a little-endian 64-bit ELF file.
 fn needed(path: &Path) -> Vec<String> {
     let file = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     assert_eq!(&file[..6], b"\x7fELF\x02\x01", "{}", path.display());
@@ -60,7 +60,7 @@ fn the_runtime_links_the_system_and_nothing_else() {
     assert!(libraries.iter().any(|l| l == "libc.so.6"), "{libraries:?}");
     let strange: Vec<&String> = libraries.iter().filter(|l| !LINKED.contains(&l.as_str())).collect();
     assert!(strange.is_empty(), "sardonyx-run links {strange:?}");
-    // The compiler shows that this would be seen.
+    // The compiler shows that the test would notice LLVM.
     assert!(needed(&program("sardonyx")).iter().any(|l| l.contains("LLVM") || l.contains("MLIR")));
 }
 
@@ -74,14 +74,14 @@ fn the_runtime_depends_on_nothing_of_the_compiler() {
     }
     assert!(!runtime.iter().any(|n| n.contains("llvm") || n.contains("mlir")), "{runtime:?}");
     let cuda: Vec<_> = runtime.iter().filter(|n| n.contains("cu")).collect();
-    // The other one is of signatures.
+    // `curve25519-dalek` is for signatures.
     assert_eq!(cuda, ["cudarc", "curve25519-dalek"], "loads the driver, and nothing of CUDA is built with it");
-    // The compiler shows that this would be seen.
+    // The compiler depends on all of them, which shows that the test would notice them.
     let compiler = tree("sardonyx", &[]);
     assert!(FORBIDDEN.iter().all(|f| compiler.contains(*f)), "{compiler:?}");
 }
 
-/// What the base, the levels of the IR and a runtime for CPUs alone are not built with.
+/// Crates that the base, the dialects, the passes and, except for zip, a CPU-only runtime are built without.
 static HEAVY: &[&str] = &["clap", "cudarc", "image", "ptxvm", "regex-automata", "zip"];
 
 #[test]
@@ -95,7 +95,7 @@ fn the_base_and_the_levels_need_no_command_line_no_archives_and_no_devices() {
     let cpu = tree("sardonyx-runtime", &["--no-default-features"]);
     let found: Vec<_> = HEAVY.iter().filter(|f| cpu.contains(**f)).collect();
     assert_eq!(found, [&"zip"], "an artifact is an archive");
-    // A runtime with everything shows that each would be seen.
+    // A runtime with all features uses each of them, which shows that the test would notice them.
     let whole = tree("sardonyx-run", &[]);
     assert!(HEAVY.iter().all(|f| whole.contains(*f)), "{whole:?}");
 }

@@ -1,5 +1,5 @@
-//! models compiled for GPUs, on a simulated one  =>  the expected outputs, nothing found, nothing left to the host; and
-//! compiled for both, the CPU's code as it is without
+//! models compiled for GPUs, on a simulated one  =>  the expected outputs, no findings, no host operations;
+//! models compiled for CPU and GPU  =>  the same CPU code as without the GPU
 
 use sardonyx_format::artifact::{Artifact, Verify};
 use sardonyx_tests::prepared::{data_sets, model};
@@ -53,7 +53,7 @@ fn minilm_of_bf16_for_both() {
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
 }
 
-/// Outputs are as near to the expected ones as on CPUs.
+/// The error of the outputs on the GPU is about as small as on the CPU.
 #[test]
 fn minilm_of_codes_for_both() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ fn minilm_of_codes_for_both() {
     }
 }
 
-/// Convolutions by Winograd's algorithm, rows that a mask leaves out: neither is for GPUs.
+/// Winograd's algorithm for convolutions and the removal of masked rows do not exist for GPUs, but the CPU keeps both.
 #[test]
 fn naming_a_gpu_takes_nothing_from_the_cpu() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! --specialize batch=1,seq=16  =>  a call of `main` with these sizes runs code of its own, any other one what is general
+//! --specialize batch=1,seq=16  =>  a call of `main` with these sizes runs its own code, any other call general code
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::entries::parse_specialized;
@@ -7,7 +7,7 @@ use sardonyx_runtime::{Model, Session, SessionOptions};
 use sardonyx_tests::prepared::model;
 use sardonyx_tests::trust::trusted;
 
-/// The kernels that a call launches, and its result.
+/// Kernels that a call launches, and its result.
 fn call(session: &Session, batch: usize, seq: usize) -> (Vec<String>, Vec<f32>) {
     let ids = (0..batch * seq).map(|i| (i as i64 * 37) % 9000 + 1000).collect();
     let tensor = |values: Vec<i64>| Tensor::from_vec(vec![batch, seq], values);
@@ -37,7 +37,7 @@ fn the_tightest_sizes_that_fit_are_run() {
     let (exact, values) = call(&session, 1, 16);
     assert!(general != by_batch && by_batch != exact && general != exact, "each has kernels of its own");
     assert_eq!(call(&session, 2, 17).0, general);
-    // The same numbers as beside another sequence, which no special code takes.
+    // The same numbers as in a batch of two, which runs the general code.
     let both = call(&session, 2, 16).1;
     let apart = values.iter().zip(&both).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
     assert!(apart <= 1e-5, "{apart}");

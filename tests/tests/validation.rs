@@ -1,4 +1,4 @@
-//! compile --validate: a right compiler has every rewrite checked; a wrong rule ends the compilation and is named
+//! compile --validate: nearly every rewrite is checked; a wrong rule ends the compilation and is named
 
 use sardonyx::compile::{Request, compile};
 use sardonyx_base::Result;
@@ -26,7 +26,7 @@ fn nearly_all_rewrites_of_a_model_are_checked() {
 
 const NODE: &str = "/m/encoder/layer.3/intermediate/intermediate_act_fn/Div";
 
-/// x / c  =>  x * c, as if c were its own reciprocal, in the fourth layer's GELU
+/// Wrong rule: x / c  =>  x * c, as if c were its own reciprocal, in the GELU of the fourth layer.
 fn planted(_: &Graph, node: &Node) -> Option<(Op, Vec<Value>)> {
     let here = matches!(node.op, Op::Map(ScalarFn::Div)) && node.origins.iter().any(|o| o == NODE);
     here.then(|| (Op::Map(ScalarFn::Mul), node.args.clone()))

@@ -1,6 +1,6 @@
-//! one change of a good artifact, sealed again  =>  the sentence that refuses it, before native code has run
+//! one change to a valid artifact, with correct hashes  =>  the error that refuses it, before native code has run
 //!
-//! The rules of the plan alone are in `runtime/tests/hostile.rs`, with kernels of its own; here the plan is the
+//! Rules about the plan alone are tested in `runtime/tests/hostile.rs`, with kernels of that test; here the plan is the
 //! compiler's, and its kernels declare what they need.
 
 use prost::Message;
@@ -13,7 +13,7 @@ use sardonyx_tests::sdx::Parts;
 use sardonyx_tests::trust::trusted;
 use std::sync::OnceLock;
 
-/// An artifact of [`small`], as messages.
+/// The messages of an artifact of [`small`].
 struct Change {
     manifest: Manifest,
     plan: Plan,
@@ -35,7 +35,7 @@ impl Change {
         hosts.next().unwrap()
     }
 
-    /// Puts the host steps before all others.
+    /// Moves the host steps before all others.
     fn host_first(&mut self) {
         self.steps().sort_by_key(|s| !matches!(s.action, Some(Action::Host(_))));
     }
@@ -60,7 +60,7 @@ impl Change {
     }
 }
 
-/// A change, the code, and words of the message.
+/// Error code, words of the message, and the change.
 type Row = (&'static str, &'static str, fn(&mut Change));
 
 static AT_LOAD: &[Row] = &[
@@ -111,7 +111,7 @@ static AT_LOAD_ON_A_GPU: &[Row] = &[
     }),
 ];
 
-/// These load; the call with `batch` = 5 is refused.
+/// Changes with which the artifact loads, but the call with `batch` = 5 is refused.
 static AT_CALL: &[Row] = &[
     ("E0401", "would leave its buffers", |c| c.first().grid = "batch*1000".into()),
     ("E0401", "would leave its buffers", |c| {
@@ -207,7 +207,7 @@ fn what_is_wrong_for_a_shape_is_refused_at_the_call() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The kernel would read the first row, as it does for every index that is out of range.
+/// Without the check, the kernel would read the first row, as it does for every index that is out of range.
 #[test]
 fn a_lookup_in_a_table_without_rows_is_refused() {
     let net = Net::new().input("table", DType::F32, "n 1000").input("ids", DType::I64, "k");
@@ -227,7 +227,7 @@ fn a_lookup_in_a_table_without_rows_is_refused() {
     assert_eq!(call(2, 3).unwrap(), [3, 1000]);
 }
 
-/// Strings and other values that host steps make have no size that a plan could give, and their buffers no bytes.
+/// Strings and other values of host steps have no size that a plan could state, and their buffers hold no bytes.
 static OF_STRINGS: &[Row] = &[
     ("E0401", "holds no bytes, but a value for host steps", |c| {
         let text = c.host().results[0].value.as_ref().unwrap().buffer;
@@ -261,7 +261,7 @@ static OF_STRINGS: &[Row] = &[
     ("E0401", "which it does not hold", |c| c.host().args[0].dtype = DType::F32.onnx_code()),
 ];
 
-/// The size of the first result follows from the second one's.
+/// The size of the first result is made to depend on that of the second one.
 static OF_SIZES: &[Row] = &[("E0401", "known only after the host operation that makes it", |c| {
     let values: Vec<usize> = (0..c.plan.entries[0].buffers.len()).filter(|&b| c.is_value(b)).collect();
     let [first, second] = values[..] else { panic!("two results, not {values:?}") };
@@ -286,7 +286,7 @@ fn the_size_of_a_host_steps_result_is_known_when_it_is_made() {
     refused(&artifact(&net), &inputs, OF_SIZES);
 }
 
-/// The unchanged artifact runs; each change is refused at load.
+/// Asserts that the unchanged artifact runs, and that each change is refused at load.
 fn refused(good: &Parts, inputs: &[(&str, Tensor)], rows: &[Row]) {
     for device in [DeviceName::Cpu, DeviceName::Sim("sm_80".into())] {
         let model = changed_of(good, |_| {}, device).unwrap();

@@ -19,47 +19,48 @@ use sardonyx_passes::{Params, Remark, Rewrites};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
-/// Runs passes over an MLIR file and prints the result.
+/// Runs passes on an MLIR file and prints the result.
 #[derive(Parser)]
 #[command(version, after_help = after_help())]
 struct Options {
     /// The file; `-` for standard input
     #[arg(default_value = "-")]
     file: String,
-    /// `builtin.module(pass1,func.func(pass2))`
+    /// The passes to run, in MLIR's syntax: `builtin.module(pass1,func.func(pass2))`
     #[arg(long, default_value = "builtin.module()")]
     pass_pipeline: String,
-    /// Print the module's kernels as PTX instead: `ptx:sm_80`. Those of a plan, or of functions of the level `flow`
+    /// Print the kernels as PTX for a target instead: `ptx:sm_80`. The module is a plan or has functions of the level `flow`
     #[arg(long, value_name = "FORM", value_parser = form)]
     emit: Option<Target>,
-    /// Apply the first N rewrites of our passes only, in each of several parts
+    /// Apply only the first N rewrites of our passes, in each part of the file
     #[arg(long, value_name = "N")]
     fuel: Option<usize>,
     /// Print the rewrites that were applied as comments before the result, numbered as `--fuel` counts them
     #[arg(long)]
     list_rewrites: bool,
-    /// Print to standard error why kernels that could be one are two: of the passes whose names match, or `all`
+    /// Print to standard error what passes whose names match (or `all`) could not do, and the node in the way
     #[arg(long, value_name = "REGEX", value_parser = passes_named)]
     remarks: Option<Regex>,
-    /// An option of the passes, such as `precision=bf16`; a line `// OPTION: precision=bf16` in a part is for that part
+    /// An option of the passes, such as `precision=bf16`. A line `// OPTION: precision=bf16` sets it for one part of the
+    /// file
     #[arg(long, value_name = "NAME=VALUE")]
     option: Vec<String>,
-    /// Give parameters of f32 and i8 values for passes that compute with them: one in N is a number, the others are 0
+    /// Fill the f32 and i8 parameters with synthetic values, for passes that compute with them: one element in N is not 0
     #[arg(long, value_name = "N")]
     one_in: Option<usize>,
-    /// Check each rewrite on random operands at small sizes; what was checked goes to standard error
+    /// Check each rewrite on random operands at small sizes, and print what was checked to standard error
     #[arg(long)]
     validate: bool,
-    /// Treat the file as several, separated by lines of `// -----`
+    /// Process each part of the file on its own; lines of `// -----` separate the parts
     #[arg(long)]
     split_input_file: bool,
-    /// Print what the functions of the result compute instead: the outputs of made-up call N, by the interpreter
+    /// Print, instead of the result, what its functions compute: the interpreter's outputs for synthetic call number N
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     interpret: Option<usize>,
-    /// Instead of the result, print by which rules of the e-graph the operations of an ONNX node would become what they would
+    /// Print, instead of the result, the operations that the e-graph would make of an ONNX node, and by which rules
     #[arg(long, value_name = "NAME")]
     explain_node: Option<String>,
-    /// Print locations (the ONNX nodes)
+    /// Print the location of each operation, which names its ONNX nodes
     #[arg(long)]
     print_locations: bool,
 }
@@ -85,7 +86,7 @@ pub fn main() {
     }));
 }
 
-/// Returns the exit code of the worst part. Failures have already been reported.
+/// Processes every part of the file and returns the highest of their exit codes. Failures are printed where they occur.
 fn run(options: &Options) -> Result<i32> {
     let text = read(&options.file)?;
     let parts: Vec<String> = match options.split_input_file {

@@ -20,29 +20,29 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 enum Cli {
     /// Compile MODEL.onnx into one .sdx file
     Compile(Box<CompileArgs>),
-    /// Find what each rank of a cluster is to have of a model, and predict what that takes
+    /// Find how to split a model over the ranks of a cluster, and predict its time and memory
     Plan(PlanArgs),
-    /// Simulate a plan on a described cluster, or the schedule of a pipeline
+    /// Simulate a model with a plan on a described cluster, or the schedule of a pipeline
     Simulate(SimulateArgs),
-    /// Compare a model's outputs with expected ones, and with the interpreter's
+    /// Compare a model's outputs with the expected ones and with the interpreter's
     Check(CheckArgs),
-    /// Find the rewrite that makes a model's outputs wrong, and write a test of it
+    /// Find the rewrite that makes a model's outputs wrong, and write a test for it
     Bisect(BisectArgs),
-    /// Shrink a model or an IR file that shows a fault, and write a test of it
+    /// Shrink a model or an IR file that shows a fault, and write a test for it
     Reduce(ReduceArgs),
     /// Run a compiled model once and print or save its outputs
     Run(RunArgs),
-    /// Measure how long a compiled model runs
+    /// Measure the time of a call of a compiled model
     Bench(Box<BenchArgs>),
-    /// Show what is in an artifact
+    /// Show the contents of an artifact
     Inspect(InspectArgs),
-    /// Show what each launch of the compiled model computes, and which of them repeat
+    /// Show what each launch of the compiled model computes and moves
     Explain(ExplainArgs),
     /// List the supported ONNX operators
     Ops(OpsArgs),
-    /// List the described devices and which are here, or show the figures of one with their sources
+    /// List the described devices and which of them this machine has, or show the figures of one with their sources
     Devices(DevicesArgs),
-    /// Write the completions of this program's command line for a shell
+    /// Write a script that completes this program's command line in a shell
     Completions(CompletionsArgs),
 }
 

@@ -15,7 +15,8 @@ pub fn changes(before: &[Function], after: &[Function]) -> Vec<String> {
     gone.chain(without(&new, &old).into_iter().map(|line| format!("+ {line}"))).collect()
 }
 
-/// Multiset difference `of` - `other`: each line as many times as `of` has it more often.
+/// Multiset difference `of` - `other`: a line that occurs a times in `of` and b times in `other` is returned a - b
+/// times.
 fn without<'l>(of: &'l [String], other: &[String]) -> Vec<&'l String> {
     let mut rest: Vec<&String> = other.iter().collect();
     let mut out = vec![];

@@ -33,11 +33,11 @@ pub struct Bisect<'a> {
 /// A stage that changed the outputs.
 pub struct Guilty {
     pub stage: &'static str,
-    /// Its passes, as a pipeline string.
+    /// The passes of the stage, as a pipeline string.
     pub pipeline: &'static str,
     /// What is wrong after the stage: an output that differs, or the error with which it failed.
     pub what: String,
-    /// The rewrite; `None` if none is to blame, as in a lowering or one of MLIR's passes.
+    /// The rewrite that changed the outputs; `None` if a lowering or one of MLIR's passes did, which count no rewrites.
     pub rewrite: Option<Rewrite>,
     /// Number of rewrites that the whole stage applies.
     pub n_rewrites: usize,
@@ -63,9 +63,9 @@ struct Run {
 }
 
 impl Bisect<'_> {
-    /// Returns `None` if every stage keeps the model's meaning. `data` is the call: inputs and, if known, the expected
-    /// outputs. Without it, a synthetic call is used. Errors: those of reading the model; E0301 if no synthetic call
-    /// can be found.
+    /// Returns the first stage that changes the outputs; `None` if every stage keeps the model's meaning. `data` is the
+    /// call: inputs and, if known, the expected outputs. Without it, a synthetic call is used. Errors: those of reading
+    /// the model; E0301 if no synthetic call can be found.
     pub fn run(&self, data: Option<(Named, Named)>) -> Result<Option<Guilty>> {
         let search = || {
             let model = read_model(self.model)?;
@@ -185,7 +185,8 @@ impl Bisect<'_> {
         Ok(run)
     }
 
-    /// Describes the first output that is missing or wrong, if any.
+    /// Runs the first function and describes the first output that is missing or wrong, or the error with which the run
+    /// failed; `None` if all outputs are as `wanted`.
     fn compare(
         &self,
         functions: &[Function],

@@ -1,6 +1,6 @@
 //! candidates for each layer, a judge  =>  the choice with the fewest bytes of weights that the judge accepts
 //!
-//! The loss of each layer is known from its own product. The whole choice is judged by the loss of the outputs on
+//! The loss of a layer is the error of its own product. The whole choice is judged by the error of the outputs on
 //! held-out calls, or by the user's score of an artifact. Choices are tried from the smallest on, each with a tighter
 //! bound on the loss, so a larger budget never yields more bytes.
 

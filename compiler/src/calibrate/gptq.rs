@@ -88,7 +88,7 @@ pub fn rounded(
     out
 }
 
-/// Relative errors (L2) of the product and of the weights if each column is rounded to the nearest of 8 bits.
+/// Relative errors (L2) of the product and of the weights if each column is rounded to the nearest 8-bit codes.
 pub fn errors_of_bytes(seen: &Seen, weights: &[f32], parts: [usize; 3]) -> [f64; 2] {
     let [outer, k, inner] = parts;
     let columns: Vec<usize> = (0..outer * inner).collect();
@@ -113,7 +113,7 @@ pub fn errors_of_bytes(seen: &Seen, weights: &[f32], parts: [usize; 3]) -> [f64;
     })
 }
 
-/// Relative error (L2) of a table if each row is rounded to the nearest of 8 bits.
+/// Relative error (L2) of a table if each row is rounded to the nearest 8-bit codes.
 pub fn error_of_rows(table: &[f32], length: usize) -> f64 {
     let (mut lost, mut whole) = (0f64, 0f64);
     for row in table.chunks(length.max(1)) {
@@ -184,7 +184,7 @@ fn limits(code: CodeType) -> (f64, f64) {
     }
 }
 
-/// The value of the nearest code.
+/// The value of the code nearest to `x`.
 fn nearest(x: f64, code: CodeType) -> f64 {
     let (least, most) = limits(code);
     match code {

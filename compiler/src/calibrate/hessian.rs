@@ -8,13 +8,13 @@ use std::ops::Range;
 
 /// Number of weight columns that are processed together.
 pub const COLUMNS: usize = 16;
-/// Positions along K whose errors are propagated to the later ones together.
+/// Number of positions along K whose errors are propagated together to the positions after them.
 const BLOCK: usize = 64;
 /// Initial damping as a share of the diagonal's mean; it grows tenfold each time that the factorisation fails.
 const DAMPING: f64 = 0.01;
 const DAMPING_STEPS: usize = 6;
 
-/// Relative error (L2) from the squared norms of the error and of the whole.
+/// Relative error (L2) from the squared norms of the error (`lost`) and of the exact result (`whole`).
 pub fn relative(lost: f64, whole: f64) -> f64 {
     if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
 }

@@ -1,4 +1,4 @@
-//! elements of a value  =>  the range in which 8-bit codes lose least of them
+//! elements of a value  =>  the range of 8-bit codes with the least squared error
 
 use sardonyx_passes::calibrated::Range;
 
@@ -16,7 +16,7 @@ pub struct Histogram {
     width: f64,
     below: Vec<u64>,
     above: Vec<u64>,
-    /// The least and the largest element, each at least as far out as 0.
+    /// The least and the greatest of all elements and 0.
     ends: [f64; 2],
 }
 
@@ -52,8 +52,8 @@ impl Histogram {
         }
     }
 
-    /// The range with the least squared error: s²/12 for each element on average with steps of s, plus the clipping
-    /// error beyond its ends.
+    /// Returns the range with the least squared error: with steps of s, rounding costs s²/12 per element on average,
+    /// and elements beyond the ends of the range are clipped.
     pub fn range(&self) -> Range {
         let shares = || (0..=ENDS * 3 / 4).map(|i| 1.0 - i as f64 / ENDS as f64);
         let lost = |side: &[u64], end: f64| -> f64 {

@@ -1,6 +1,6 @@
 //! candidates, a bound on their total loss  =>  the cheapest choice of one candidate for each row
 
-/// Cost of one alternative for storing something, and its squared error.
+/// One alternative for storing the weights of a layer: its cost in bytes, and its squared error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     pub cost: u64,

@@ -56,7 +56,7 @@ pub struct Data {
 pub struct Layer {
     /// The ONNX nodes.
     pub origins: Vec<String>,
-    /// `None` if the weights stay as they are.
+    /// Type of the codes; `None` if the weights stay as they are.
     pub code: Option<CodeType>,
     /// Number of weights in a group.
     pub size: usize,
@@ -64,7 +64,7 @@ pub struct Layer {
     pub error: f64,
     /// Relative error (L2) of the weights themselves.
     pub weight_error: f64,
-    /// The damping with which the data's products have a Cholesky factor.
+    /// The damping that was needed for Σ xᵀx of the data to have a Cholesky factor.
     pub damping: f64,
     /// Bytes of the weights as stored.
     pub bytes: u64,
@@ -319,7 +319,7 @@ fn factors(products: &[Product]) -> impl Iterator<Item = Value> {
     products.iter().map(|p| p.left.0)
 }
 
-/// Groups of consecutive products that share their left operand.
+/// Groups of consecutive products that share operand A.
 fn same_left(products: &[Product]) -> impl Iterator<Item = &[Product]> {
     products.chunk_by(|a, b| a.left == b.left)
 }

@@ -8,7 +8,7 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_format::tensor_io::Synthetic;
 
-/// Two products: the left operand of the second is the tanh of the first one's result, plus the input.
+/// Two products: operand A of the second is the tanh of the first one's result, plus the input.
 static TEXT: &str = r#"
 func.func @main(%x: !sdx.tensor<[m, 64], f32> {sdx.name = "x"}) -> !sdx.tensor<[m, 96], f32> attributes {sdx.symbols = ["input m 0.."]} {
   %u = sdx.param "u" : !sdx.tensor<[64, 64], f32>

@@ -36,7 +36,8 @@ pub struct Walk<'a> {
     graph: &'a Graph,
     samples: &'a [Sample],
     params: ParamStore,
-    /// For each product whose weights have been rounded: the index of that operand, and the parameter that replaces it.
+    /// For each product whose weights have been rounded: which operand the weights are, and the parameter that replaces
+    /// them.
     rounded: HashMap<Value, (usize, String)>,
     consumers: Vec<Vec<Value>>,
     /// Whether some requested operand depends on the value.
@@ -105,14 +106,14 @@ impl<'a> Walk<'a> {
         known.remove(&v).ok_or_else(|| Error::defect("a value is not made of what is before it"))
     }
 
-    /// From here on the product uses these weights.
+    /// Makes the product use these weights in all later parts.
     pub fn round(&mut self, product: &Product, weights: Tensor) {
         let name = format!("@rounded{}", self.rounded.len());
         self.params.insert(name.clone(), weights);
         self.rounded.insert(product.node, (product.operand, name));
     }
 
-    /// From here on the parameter has this value.
+    /// Gives the parameter this value in all later parts.
     pub fn set(&mut self, name: &str, value: Tensor) {
         self.params.insert(name.to_string(), value);
     }
@@ -163,7 +164,7 @@ impl<'a> Walk<'a> {
         Ok(sums)
     }
 
-    /// For each value, the range in which 8-bit codes lose least of it over all samples.
+    /// For each value, the range whose 8-bit codes have the least squared error over all samples.
     pub fn ranges(&self, values: &[Value]) -> Result<Vec<Range>> {
         let part: BTreeSet<Value> = values.iter().flat_map(|v| self.part(*v)).collect();
         let (mut graph, map) = self.graph_of(&part, values)?;
@@ -260,7 +261,7 @@ fn products(graph: &mut Graph, x: Value, axes: &[usize]) -> Result<Value> {
     graph.add_as(Op::Contract(square(graph.ty(x).rank(), axes)), &[x, x], None, &[])
 }
 
-/// The contraction of a value with itself that sums over all axes except `axes`.
+/// The contraction of a value with itself that reduces over all axes except `axes`.
 fn square(rank: usize, axes: &[usize]) -> ContractSpec {
     let left: Vec<char> = ('a'..='z').take(rank).collect();
     let mut right = left.clone();

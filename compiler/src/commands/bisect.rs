@@ -28,17 +28,17 @@ pub struct BisectArgs {
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
-    /// The call that goes wrong: a folder with `input_I.pb` and `output_I.pb`. Without it, a small call is made up and the
-    /// import says what is right
+    /// A call with wrong outputs: a folder with `input_I.pb` and `output_I.pb` [default: small synthetic inputs, with the
+    /// outputs that the interpreter computes from the import]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Tolerated difference relative to the expected value (floats)
+    /// Tolerated difference relative to the expected value, for floats
     #[arg(long, default_value_t = 1e-3)]
     pub rtol: f64,
     /// Tolerated absolute difference
     #[arg(long, default_value_t = 1e-4)]
     pub atol: f64,
-    /// Where to write the test of what was found; the pass's name with .mlir by default
+    /// The test to write for the rewrite that was found [default: the pass's name with .mlir]
     #[arg(short, long, value_name = "FILE.mlir")]
     pub output: Option<PathBuf>,
     /// Print one JSON object

@@ -27,16 +27,16 @@ pub struct CheckArgs {
     /// Range of a dimension symbol of an ONNX model: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
-    /// What contractions of an ONNX model multiply, as `compile --precision` says
+    /// Type of the operands of contractions and attention of an ONNX model, as in `compile --precision`
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>(), conflicts_with = "layers")]
     pub precision: Precision,
-    /// Do not run an ONNX model through the interpreter, which is slow
+    /// Do not run an ONNX model in the interpreter as well, which is slow
     #[arg(long)]
     pub no_interpreter: bool,
-    /// Compare the value of every node with the interpreter's, and name the first that differs and the first NaN
+    /// Compare the value of every node with the interpreter's, and name the first node that differs and the first NaN
     #[arg(long)]
     pub layers: bool,
-    /// Compare with the values in this folder instead: `NAME.npy` or `NAME.pb`, by the names of the ONNX values
+    /// Compare with files in this folder instead of the interpreter: `NAME.npy` or `NAME.pb`, named as the ONNX values
     #[arg(long, value_name = "DIR", requires = "layers")]
     pub values: Option<PathBuf>,
     #[command(flatten)]
@@ -106,7 +106,8 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     }
 }
 
-/// Goes by the file's content, not only its name: an artifact is a ZIP archive, and no ONNX model begins like one.
+/// Whether the file is an artifact and not an ONNX model. Its content decides before its name (`.sdx`): an artifact is
+/// a ZIP archive, and no ONNX model begins like one.
 fn is_artifact(path: &Path) -> Result<bool> {
     let fail = |e: std::io::Error| Error::io(path, "read", &e);
     let mut start = [0; 4];

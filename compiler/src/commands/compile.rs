@@ -136,7 +136,8 @@ fn secret_key(path: &Path) -> Result<(SecretKey, PathBuf)> {
     Ok((SecretKey::from_pem(&text).map_err(named)?, path.into()))
 }
 
-/// What `--report` counts, if it is given. The default device is that of the first target.
+/// The sizes and the device for which `--report` counts data movement; `None` without `--report`. The default device
+/// is that of the first target.
 fn question(args: &CompileArgs, output: &Path) -> Result<Option<Question>> {
     let Some(report) = &args.report else {
         return match args.movement.at.is_empty() && args.movement.device.is_none() {
@@ -256,7 +257,7 @@ fn print(
     }
 }
 
-/// The given ranges of dimensions of which the model takes only a part.
+/// A line for each dimension whose range on the command line is wider than the range that the model accepts.
 fn narrowed(dims: &BTreeMap<String, DimRange>, taken: &BTreeMap<String, (i64, Option<i64>)>) -> Vec<String> {
     let line = |(name, given): (&String, &DimRange)| {
         let (lo, hi) = *taken.get(name)?;
@@ -278,7 +279,7 @@ fn arena(entry: &EntrySummary) -> String {
     }
 }
 
-/// What a lower precision came to, and what its code is.
+/// Lines about a lower precision: the type, the number of launches that use it, and the errors of the outputs.
 fn precision_lines(lowered: &Lowered) -> Vec<String> {
     let (name, n) = (lowered.name.as_str(), lowered.contractions);
     // 8-bit operands have native instructions everywhere.

@@ -15,10 +15,10 @@ use std::path::Path;
   {bin} devices sm_80 --toml > mine.toml
   {bin} devices mine.toml --json")]
 pub struct DevicesArgs {
-    /// A device of the list, or a description of one's own; the list without it
+    /// Show one device: a name from the list, or a TOML file that describes another one [default: show the list]
     #[arg(value_name = "NAME|FILE.toml")]
     pub device: Option<String>,
-    /// Print the description itself
+    /// Print the device's description as TOML
     #[arg(long, requires = "device", conflicts_with = "json")]
     pub toml: bool,
     /// Print one JSON object

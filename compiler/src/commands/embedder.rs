@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Embedders")]
 pub struct EmbedderArgs {
-    /// The ONNX file in a folder [default: onnx/model.onnx, model.onnx, or its only one]
+    /// The ONNX file of a folder [default: onnx/model.onnx, model.onnx, or the only ONNX file]
     #[arg(long, value_name = "FILE")]
     pub onnx: Option<PathBuf>,
-    /// How the vectors of a text's tokens are pooled into one, which becomes the only output; several are concatenated
-    /// [default: as the folder says]
+    /// How to pool the vectors of a text's tokens into one, which becomes the only output; several poolings are
+    /// concatenated [default: the folder's]
     #[arg(long, value_name = "WAY", value_parser = named::<Pooling>())]
     pub pooling: Vec<Pooling>,
     /// Scale embeddings to length 1
@@ -22,7 +22,7 @@ pub struct EmbedderArgs {
     /// The tokenizer to store in the artifact, for serving [default: the folder's]
     #[arg(long, value_name = "tokenizer.json")]
     pub tokenizer: Option<PathBuf>,
-    /// Truncate texts to this many tokens [default: as the folder says]
+    /// Truncate texts to this many tokens [default: the folder's limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pub max_tokens: Option<i64>,
 }

@@ -26,21 +26,22 @@ use std::path::{Path, PathBuf};
   {bin} explain model.onnx --at batch=8,seq=128 --html model.html --measure
   {bin} explain a.onnx b.onnx --json")]
 pub struct ExplainArgs {
-    /// The models
+    /// ONNX models
     #[arg(value_name = "MODEL.onnx", required = true)]
     pub models: Vec<PathBuf>,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
-    /// Only what this ONNX node has become, and by which rules
+    /// Print only the operations that this ONNX node has become, and the rewrite rules that produced them
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     pub explain_node: Option<String>,
     #[command(flatten)]
     pub movement: MovementArgs,
-    /// Write a page about one model: its launches as a graph, under the roofline and in the arena
+    /// Write a page about one model, which shows its launches as a graph, in a roofline chart, and their buffers in the
+    /// arena
     #[arg(long, value_name = "FILE.html", conflicts_with_all = ["json", "explain_node"])]
     pub html: Option<PathBuf>,
-    /// Compile the model for this CPU, and show what its launches take beside what is predicted
+    /// Compile the model for this CPU, run it, and show the measured times of its launches beside the predicted ones
     #[arg(long, requires = "html", conflicts_with = "device")]
     pub measure: bool,
     /// Print one JSON object
@@ -119,7 +120,7 @@ fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {
     movement::print(&l.movement, out)
 }
 
-/// One line for each launch: number, kernel, class, algebraic words, ONNX nodes.
+/// Prints a line for each launch: number, kernel, class, algebraic words, ONNX nodes.
 fn rows(l: &Launches, range: Range<usize>, out: &mut dyn Write) -> Result<()> {
     for (i, launch) in range.clone().zip(&l.launches[range]) {
         let (symbol, class) = &l.kernels[launch.kernel];

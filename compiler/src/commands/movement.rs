@@ -11,11 +11,11 @@ use std::io::Write;
 /// Sizes and device for which data movement is counted.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MovementArgs {
-    /// Sizes at which movement is counted: NAME=N with commas between; without, 1 for the first dimension of inputs
-    /// and 128 for others
+    /// Sizes at which data movement is counted: NAME=N[,NAME=N] [default: 1 for the first dimension of inputs, 128 for
+    /// others]
     #[arg(long, value_name = "NAME=N,…")]
     pub at: Vec<String>,
-    /// The device whose caches count, as `sardonyx devices` lists them
+    /// The device whose caches the counts assume: a name that `sardonyx devices` lists, or a TOML file
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub device: Option<String>,
 }

@@ -12,7 +12,7 @@ use std::io::Write;
   {bin} ops --markdown
   {bin} ops --json")]
 pub struct OpsArgs {
-    /// As a Markdown table
+    /// Print a Markdown table
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
     /// Print one JSON object

@@ -26,31 +26,30 @@ use std::path::{Path, PathBuf};
   {bin} compile bert.onnx --plan plan.toml
   {bin} plan llama.onnx --ranks 16 --topology dgx-h100 --memory 16G --json")]
 pub struct PlanArgs {
-    /// The model; its weights need not be there
+    /// The model; files with its weights may be missing
     #[arg(value_name = "MODEL.onnx")]
     pub model: PathBuf,
-    /// Ranks that run the model together
+    /// Number of ranks that run the model together
     #[arg(long, value_name = "N")]
     pub ranks: NonZeroUsize,
     #[arg(long, value_name = "NAME|FILE.toml", help = topology_help())]
     pub topology: String,
-    /// The device of a rank, as `sardonyx devices` lists it [default: that of the topology]
+    /// The device of each rank: a name that `sardonyx devices` lists, or a TOML file [default: the topology's]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub device: Option<String>,
-    /// Bytes that a rank may have of weights and of what lies between operations: 80G
+    /// Memory of each rank for weights and intermediate results: 80G [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = byte_count)]
     pub memory: Option<u64>,
-    /// Sizes of the call that is planned for: NAME=N with commas between; without, 1 for the first dimension of inputs and
-    /// 128 for others
+    /// Sizes of the call to plan for: NAME=N[,NAME=N] [default: 1 for the first dimension of inputs, 128 for others]
     #[arg(long, value_name = "NAME=N,…")]
     pub at: Vec<String>,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
-    /// The plan, for `compile --plan` [default: it is printed]
+    /// The plan to write, for `compile --plan` [default: print it]
     #[arg(short, long, value_name = "PLAN.toml")]
     pub output: Option<PathBuf>,
-    /// Draw the candidates, why each lost, and what each link carries
+    /// Draw a chart of the candidates, why each one lost, and the bytes on each link
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
     /// Print the candidates as one JSON object
@@ -177,7 +176,8 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
     }
 }
 
-/// Exchanges by name and size. Sends of the same size count together, whichever stages they connect.
+/// Exchanges grouped by name and bytes, with their count and total time in microseconds. Sends of the same size count
+/// together, whichever stages they connect.
 fn by_name(exchanges: &[Exchange]) -> Vec<(String, f64, usize, f64)> {
     let mut all: Vec<(String, f64, usize, f64)> = vec![];
     for Exchange { op, bytes, count, time_us } in exchanges {
@@ -193,7 +193,7 @@ fn by_name(exchanges: &[Exchange]) -> Vec<(String, f64, usize, f64)> {
     all
 }
 
-/// Why a candidate is not the best.
+/// The reason why a candidate is not the best; empty for the best one.
 fn lost(e: &Estimate, best: Option<&Estimate>, fits: bool) -> String {
     let Some(best) = best else { return String::new() };
     if !fits {

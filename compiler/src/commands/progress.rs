@@ -11,7 +11,7 @@ const DELAY: Duration = Duration::from_secs(1);
 /// Shows the latest stage from its own thread, since a long stage does not report meanwhile. Dropping it clears the
 /// line.
 pub struct Progress {
-    /// `None` if nothing is to be shown.
+    /// Channel to the thread that shows the stages, and the thread; `None` if nothing is to be shown.
     running: Option<(Sender<&'static str>, JoinHandle<()>)>,
 }
 

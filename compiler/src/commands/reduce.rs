@@ -21,24 +21,25 @@ use std::time::Duration;
   {bin} reduce model.onnx --test './still-wrong.sh' -o small.onnx")]
 #[command(group(clap::ArgGroup::new("fault").required(true).args(["test", "pass", "fails_check"])))]
 pub struct ReduceArgs {
-    /// IR of the levels `sdx` or `flow`, or an ONNX model
+    /// The file to shrink: IR of the level `sdx` or `flow`, or an ONNX model
     #[arg(value_name = "FILE.mlir|MODEL.onnx")]
     pub file: PathBuf,
-    /// The fault is there where this command of bash ends with 0. It gets the candidate for `%s`, or as its last argument
+    /// A bash command that exits with 0 if the candidate still has the fault. The candidate's path replaces `%s`, or else
+    /// is the last argument
     #[arg(long, value_name = "COMMAND")]
     pub test: Option<String>,
-    /// The fault is there where these passes change what a function computes, or fail. The result is a FileCheck file; a
-    /// model is taken to the stage before the first of them
+    /// Passes that fail or change what a function computes: a candidate has the fault if they still do. The result is a
+    /// FileCheck test. An ONNX model is first lowered to the stage before the first of these passes
     #[arg(long, value_name = "PIPELINE")]
     pub pass: Option<String>,
-    /// The fault is there where the compiled model computes something else than the interpreter on the import, or a
-    /// defect shows
+    /// A candidate has the fault if its compiled outputs differ from those that the interpreter computes from the import,
+    /// or if the compiler reports a defect
     #[arg(long)]
     pub fails_check: bool,
-    /// Seconds after which the command is ended, and the candidate not taken
+    /// Kill the command of `--test` after this many seconds, and discard the candidate
     #[arg(long, value_name = "S", default_value_t = 60)]
     pub timeout: u64,
-    /// Where to write; `reduced` beside the file by default
+    /// The file to write [default: beside the given file, with `.reduced.mlir` or `.reduced.onnx`]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

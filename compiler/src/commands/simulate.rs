@@ -21,43 +21,43 @@ use std::path::{Path, PathBuf};
   {bin} simulate bert.onnx --plan plan.toml --topology dgx-h100 --trace call.json
   {bin} simulate --schedule chimera --stages 8 --micro-batches 16 --times 1,2")]
 pub struct SimulateArgs {
-    /// The model; its weights need not be there
+    /// The model; files with its weights may be missing
     #[arg(value_name = "MODEL.onnx", requires_all = ["plan", "topology"], required_unless_present = "schedule")]
     pub model: Option<PathBuf>,
     /// The plan, as `sardonyx plan` writes it
     #[arg(long, value_name = "PLAN.toml")]
     pub plan: Option<PathBuf>,
-    /// The cluster: a TOML file, or a name that `sardonyx plan --help` lists
+    /// The cluster: a TOML file, or one of the names that `sardonyx plan --help` lists
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub topology: Option<String>,
-    /// The device of a rank, as `sardonyx devices` lists it [default: that of the topology]
+    /// The device of each rank: a name that `sardonyx devices` lists, or a TOML file [default: the topology's]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub device: Option<String>,
-    /// Sizes of the call: NAME=N with commas between; without, 1 for the first dimension of inputs and 128 for others
+    /// Sizes of the simulated call: NAME=N[,NAME=N] [default: 1 for the first dimension of inputs, 128 for others]
     #[arg(long, value_name = "NAME=N,…")]
     pub at: Vec<String>,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
-    /// Simulate further calls in which what ranks compute takes longer at random, by so much on the average: 5%
+    /// Simulate further calls in which each computation takes longer by a random share, on average by this one: 5%
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "plan")]
     pub noise: Option<f64>,
-    /// How many calls with noise
+    /// Number of calls to simulate with noise
     #[arg(long, value_name = "N", default_value = "20", requires = "noise")]
     pub calls: NonZeroUsize,
-    /// Without a model: a pipeline's schedule: forward, gpipe, 1f1b, interleaved:CHUNKS or chimera
+    /// Simulate the schedule of a pipeline instead of a model: forward, gpipe, 1f1b, interleaved:CHUNKS or chimera
     #[arg(long, value_name = "NAME", conflicts_with = "model", requires_all = ["stages", "micro_batches"])]
     pub schedule: Option<String>,
-    /// Stages of the schedule, each on a worker
+    /// Number of stages of the schedule, each on its own worker
     #[arg(long, value_name = "N")]
     pub stages: Option<usize>,
-    /// Micro-batches of the schedule
+    /// Number of micro-batches of the schedule
     #[arg(long, value_name = "N")]
     pub micro_batches: Option<usize>,
-    /// Microseconds that a stage of the schedule takes forward and backward
+    /// Microseconds that a stage takes to run one micro-batch forward and backward
     #[arg(long, value_name = "F,B", default_value = "1,1", value_parser = times)]
     pub times: (f64, f64),
-    /// Write what each rank does as a Chrome trace, which Perfetto reads too
+    /// Write a timeline of each rank as a Chrome trace, which Perfetto reads too
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
     /// Print one JSON object

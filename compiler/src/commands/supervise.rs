@@ -258,7 +258,7 @@ fn attend(
             None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match event {
-            // From an earlier attempt.
+            // This event comes from an earlier attempt, and is ignored.
             Ok(Event::Stage(number, _) | Event::End(number)) if number != given_up.len() => {}
             Ok(Event::Stage(_, next)) => {
                 *took.entry(std::mem::replace(&mut stage, next)).or_default() += since.elapsed();

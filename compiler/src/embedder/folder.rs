@@ -84,7 +84,7 @@ enum Names {
     Several(Vec<String>),
 }
 
-/// From `generation_config.json`, or from `config.json` if that has no such entry.
+/// Settings of generation, from `generation_config.json`, or from `config.json` if the former lacks them.
 #[derive(Deserialize)]
 struct Generation {
     eos_token_id: Option<Ids>,
@@ -274,7 +274,7 @@ impl Reading<'_> {
         self.folder.join(file).display().to_string()
     }
 
-    /// `None` if there is no such file.
+    /// Parses a JSON file of the folder; `None` if there is no such file. Errors: E0002, E0103.
     fn json<T: DeserializeOwned>(&mut self, file: &str) -> Result<Option<T>> {
         let path = self.folder.join(file);
         if !path.exists() {

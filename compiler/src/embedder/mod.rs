@@ -35,7 +35,7 @@ pub enum Pooling {
 }
 
 impl Named for Pooling {
-    /// In the order in which several poolings are concatenated.
+    /// The names, in the order in which the results of several poolings are concatenated.
     const NAMES: &'static [(&'static str, Pooling)] = &[
         ("cls", Pooling::Cls),
         ("max", Pooling::Max),
@@ -73,7 +73,7 @@ impl Layer {
 /// The steps that turn a model's vectors into embeddings, and the files that texts need.
 #[derive(Clone, Debug, Default)]
 pub struct Embedder {
-    /// Several are concatenated; with none, the model's outputs stay as they are.
+    /// The poolings to apply; the results of several are concatenated. If empty, the model's outputs stay as they are.
     pub poolings: Vec<Pooling>,
     pub layers: Vec<Layer>,
     pub tokenizer: Option<Vec<u8>>,
@@ -100,7 +100,8 @@ pub struct Flags {
 }
 
 impl Embedder {
-    /// Returns `None` without any pooling or tokenizer. Errors: E0001 for flags that need others, E0002, E0103.
+    /// Combines the folder's settings with the flags. Returns `None` if there is neither a pooling nor a tokenizer.
+    /// Errors: E0001 for flags that need others, E0002, E0103.
     pub fn new(folder: Option<&Path>, flags: &Flags) -> Result<Option<Embedder>> {
         let Flags { poolings, normalize, tokenizer, max_tokens } = flags;
         let mut made = folder.map(embedder_folder).transpose()?.unwrap_or_default();

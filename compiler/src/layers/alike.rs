@@ -43,7 +43,7 @@ pub struct Apart {
 }
 
 impl Numbers {
-    /// `None` for elements that are not real numbers of at least one byte.
+    /// Reads the elements of a tensor; `None` if they are not real numbers of at least one byte.
     pub fn read(t: &Tensor) -> Option<Numbers> {
         let values = (0..t.len()).map(|i| t.get_f64(i)).collect::<Option<Vec<f64>>>()?;
         let dims = t.dims().iter().copied().filter(|&d| d != 1).collect();
@@ -160,7 +160,7 @@ fn orders(value: &Numbers, held: &Numbers) -> Vec<Order> {
     };
     let moved = |p: &Vec<usize>| p.iter().enumerate().any(|(i, &d)| i != d);
     let by_value = of(&value.dims).into_iter().filter(moved).map(Order::Value);
-    // If `held` has no more dimensions than the value, its permutations are those of the value.
+    // Permuting `held` finds nothing new unless it has more dimensions than the value.
     let finer = held.dims.len() > value.dims.len();
     let by_held = of(&held.dims).into_iter().filter(|p| finer && moved(p)).map(Order::Held);
     [Order::Same].into_iter().chain(by_value).chain(by_held).collect()

@@ -126,7 +126,7 @@ impl<'v> Held<'v> {
             let forms = [&self.wanted[at], &self.once[at]];
             let found = forms.into_iter().flatten().find_map(|wanted| find(wanted, &numbers, self.bound));
             holds |= found.is_some();
-            // The first match counts: recomputations later are based on other inputs.
+            // The first match counts: a later launch may compute the value again, but from other inputs.
             self.found[at] = self.found[at].or(found.map(|apart| (place, apart)));
         }
         let values = &self.values.all;

@@ -28,7 +28,7 @@ pub struct Value {
 
 /// A model with every value as an output.
 pub struct Values {
-    /// In topological order.
+    /// All values, in topological order.
     pub all: Vec<Value>,
     /// The model's own outputs, with the index of the value if a node produces it.
     pub outputs: Vec<(String, Option<usize>)>,

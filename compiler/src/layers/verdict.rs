@@ -19,9 +19,9 @@ pub enum State {
         inside: bool,
         apart: Apart,
     },
-    /// Not found in the program: a rewrite made the value unnecessary.
+    /// The value was not found in the program, because a rewrite made it unnecessary.
     Absent,
-    /// Not found either, and a wrong output depends on it.
+    /// The value was not found in the program, and a wrong output depends on it.
     Suspect,
 }
 

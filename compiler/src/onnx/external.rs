@@ -31,7 +31,7 @@ impl External {
         Ok(External { may_lack: true, ..External::in_folder(folder)? })
     }
 
-    /// For models that do not come from a file: external data is refused.
+    /// External data of a model that does not come from a file: every `read` fails.
     pub fn absent() -> External {
         External {
             folder: None,

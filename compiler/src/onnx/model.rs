@@ -65,8 +65,8 @@ impl ValueType {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueInfo {
     pub name: String,
-    /// `None` if the file declares no type, as it may in subgraphs and for outputs; inputs of the model always have
-    /// one.
+    /// The declared type; `None` if the file declares none, which is allowed in subgraphs and for outputs, but not for
+    /// inputs of the model.
     pub ty: Option<ValueType>,
 }
 
@@ -82,7 +82,7 @@ pub enum ValueType {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DimSpec {
-    /// At least 1, as files write 0 for unknown dimensions.
+    /// A size of at least 1; files write 0 for unknown dimensions.
     Fixed(i64),
     /// A symbol, or an expression over symbols (`s15 + s70`), as the exporter wrote it.
     Named(String),
@@ -93,18 +93,18 @@ pub enum DimSpec {
 #[derive(Clone, Debug)]
 pub struct Initializer {
     pub name: String,
-    /// Its bytes stay in the mapped model file or external file if possible.
+    /// The value; its bytes stay in the mapped model file or external file if possible.
     pub data: Tensor,
 }
 
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Unique within the model, subgraphs included. A node of an inlined function is `caller/inner`.
+    /// Name, unique within the model, subgraphs included. A node of an inlined function is named `caller/inner`.
     pub name: String,
     pub op_type: String,
-    /// "" for `ai.onnx`.
+    /// Domain of the operator; "" for `ai.onnx`.
     pub domain: String,
-    /// `None` for an absent optional input.
+    /// Names of the inputs; `None` for an absent optional input.
     pub inputs: Vec<Option<String>>,
     pub outputs: Vec<Option<String>>,
     pub attributes: BTreeMap<String, Attribute>,

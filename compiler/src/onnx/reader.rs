@@ -240,7 +240,8 @@ impl<'m> Reader<'m> {
         Ok(attributes)
     }
 
-    /// Returns `None` for a reference to an attribute that the call does not give and that has no default.
+    /// Resolves an attribute. Returns `None` if it refers to an attribute that the call does not give and that has no
+    /// default.
     fn attribute(&mut self, proto: &'m AttributeProto, env: &mut Env<'m>) -> Result<Option<Attribute>> {
         if !proto.ref_attr_name.is_empty() {
             return self.referred_attribute(proto, env);

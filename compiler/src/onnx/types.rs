@@ -16,7 +16,7 @@ pub fn value_info(proto: &ValueInfoProto, name: String) -> Result<ValueInfo> {
     Ok(ValueInfo { name, ty })
 }
 
-/// Returns `None` if the message leaves the type or the element type open.
+/// Converts a type message; returns `None` if it leaves the type or the element type open.
 pub fn value_type(proto: &TypeProto) -> Result<Option<ValueType>> {
     use type_proto::Value::*;
     let Some(value) = &proto.value else { return Ok(None) };

@@ -11,7 +11,8 @@ use sardonyx_base::{Error, Result};
 /// Largest number of lines of a test that counts as small.
 pub const LINES_MAX: usize = 30;
 
-/// Makes the test. `about` describes the fault, one line each; `call` is the synthetic call that shows it.
+/// Returns the text of the test. `about` has lines that describe the fault; `call` is the index of the synthetic call
+/// that shows it.
 pub fn filecheck(context: &Context, function: &str, pipeline: &str, call: usize, about: &[String]) -> Result<String> {
     let module =
         Module::parse(context, function).ok_or_else(|| Error::defect("a reduced function cannot be read back"))?;

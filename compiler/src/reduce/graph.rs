@@ -168,7 +168,7 @@ fn one_output(g: &mut Graph, search: &mut Search<Graph>, hints: &[String]) {
     }
 }
 
-/// Makes an operand of the output the output, as long as possible.
+/// Makes an operand of the output the new output, repeatedly, as long as the fault remains.
 fn hoist(g: &mut Graph, search: &mut Search<Graph>) {
     while let [(_, v)] = g.outputs.as_slice() {
         let whole = g.clone();
@@ -305,7 +305,7 @@ fn resized(g: &Graph, change: &[(i64, i64)]) -> Graph {
     out
 }
 
-/// Repeats the first elements cyclically.
+/// A constant with dimensions `dims`, whose elements are those of `t`, repeated cyclically if `t` has too few.
 fn resized_tensor(t: &Tensor, dims: Vec<usize>) -> Tensor {
     let wanted = dims.iter().product::<usize>() * (t.dtype().bytes());
     let bytes: Vec<u8> = t.bytes().iter().copied().cycle().take(wanted).collect();

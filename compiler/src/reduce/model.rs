@@ -140,7 +140,8 @@ impl Reducer<'_, '_, '_> {
         }
     }
 
-    /// Returns `None` if no node is removed, or if the type of a value is unknown.
+    /// The model without the nodes in `range` that produce no output of it; inputs replace their results. Returns
+    /// `None` if no node is removed, or if the type of a value is unknown.
     fn without_nodes(&self, proto: &ModelProto, range: std::ops::Range<usize>) -> Option<ModelProto> {
         let mut out = proto.clone();
         let graph = out.graph.as_mut()?;

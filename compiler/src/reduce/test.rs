@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub trait Test {
     fn fails(&mut self, text: &str) -> Result<bool>;
 
-    /// What to do if the test does not fail.
+    /// Advice that is printed if the original file does not fail the test.
     fn help(&self) -> String;
 }
 
@@ -50,7 +50,7 @@ impl Command {
                 Some(status) => return Ok(status.success()),
                 None if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
                 None => {
-                    // It may have ended in the meantime.
+                    // The process may have ended in the meantime.
                     let _ = child.kill();
                     let _ = child.wait();
                     return Ok(false);
@@ -70,7 +70,8 @@ impl Test for Command {
     }
 }
 
-/// The error code of a model that fails when compiled and called; `None` if it is right, or refused.
+/// Returns the code of the error with which compiling or calling a model fails, E0501 if an output is wrong; `None` if
+/// all outputs are right, or if the compiler refuses the model.
 pub fn model_fails(content: &[u8], folder: &Path) -> Result<Option<&'static str>> {
     let (path, artifact) = (folder.join("candidate.onnx"), folder.join("candidate.sdx"));
     std::fs::write(&path, content).map_err(|e| Error::io(&path, "write", &e))?;
@@ -129,7 +130,7 @@ impl<'c> PassTest<'c> {
         PassTest { context, pipeline: format!("builtin.module({pipeline})"), wanted: None }
     }
 
-    /// How a text fails, if it does.
+    /// Returns how the pipeline fails on the module in `text`; `None` if it does not.
     pub fn failure(&self, text: &str) -> Result<Option<Failure>> {
         let Some(mut module) = Module::parse(self.context, text) else { return Ok(None) };
         if !module.as_operation().verify() {
@@ -172,7 +173,8 @@ fn calls(functions: &[Function]) -> impl Iterator<Item = Called<'_>> {
 }
 
 impl Called<'_> {
-    /// Repeats the call with the transformed function, with the same parameters.
+    /// Repeats the call with the transformed function `now` and the same parameters. Returns the outputs; `None` if the
+    /// interpreter fails.
     fn again(&self, now: &Function) -> Option<Named> {
         now.run(&made_params(self.function, self.call), &self.inputs).ok()
     }

@@ -1,4 +1,4 @@
-//! weights[rows, columns], Σ xᵀx of the activations  =>  the pruned weights, adjusted to compensate for the others
+//! weights[rows, columns], Σ xᵀx of the activations  =>  weights, some 0, the others adjusted to compensate for them
 //!
 //! SparseGPT (Frantar, Alistarh 2023): the columns are processed in strips, in order. When a strip is reached, each of
 //! its weights gets as its score the loss of the product if the weight were removed and later ones compensated for it:

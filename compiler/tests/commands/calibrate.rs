@@ -1,10 +1,10 @@
-//! `compile --calibrate`: data in, what each layer lost out, and what is refused
+//! compile --calibrate: accepted data, errors reported for each layer, and refusals
 
 use super::compile::{N, two_wide_layers};
 use super::*;
 use sardonyx::onnx::proto::AttributeProto;
 
-/// Rows whose elements move together.
+/// Two rows of correlated elements: a sine wave plus small noise.
 fn rows(wave: f32) -> Vec<f32> {
     (0..2 * N).map(|i| (wave * (i % N) as f32).sin() + 0.1 * ((i * 37 % 11) as f32 / 11.0 - 0.5)).collect()
 }
@@ -14,7 +14,7 @@ pub fn tensor(name: &str, dims: &[i64], values: Vec<f32>) -> TensorProto {
 }
 
 impl Folder {
-    /// The inputs of a call, as `DIR/input_0.pb`.
+    /// Writes the input of one call as `DIR/input_0.pb`.
     pub fn data(&self, dir: &str, input: TensorProto) {
         std::fs::create_dir_all(self.path(dir)).unwrap();
         std::fs::write(self.path(dir).join("input_0.pb"), input.encode_to_vec()).unwrap();
@@ -38,7 +38,8 @@ fn weights_are_rounded_by_what_they_are_multiplied_with() {
     let layers = report["layers"].as_array().unwrap();
     let error = |layer: usize, what: &str| layers[layer][what].as_f64().unwrap();
     assert_eq!((layers.len(), &layers[0]["precision"], &layers[1]["precision"]), (2, &"int4".into(), &"int8".into()));
-    // Eight rows leave much to make good with.
+    // Eight calibration rows for K = 80 leave the later weights much freedom to compensate for the rounding of earlier
+    // ones.
     assert!(error(0, "weight_error") > 0.05 && error(0, "error") < 0.5 * error(0, "weight_error"), "{layers:?}");
     f.good(&["run", "q.sdx", "--input", "x=random"]);
     let random = f.good(&[&int4[..6], &["--calibrate", "random"]].concat());
@@ -110,7 +111,7 @@ fn layers_are_chosen_by_what_the_outputs_lose() {
     assert!(!exists(&f.path("no.sdx")));
 }
 
-/// Of a command that lets f32 pass, and one choice only after it has refused two.
+/// The score command accepts f32 on its first call, gives the next two candidates 0.25, and accepts all later ones.
 #[test]
 fn layers_are_chosen_by_what_a_command_says() {
     let f = Folder::with(two_wide_layers());
@@ -143,7 +144,7 @@ fn layers_are_chosen_by_what_a_command_says() {
     assert!(message.contains("gives no score") && message.contains("no texts"), "{message}");
 }
 
-/// A convolution of 8 channels to 64 behind a border of one pixel, and one of single pixels behind a maximum with 0.
+/// A padded 3x3 convolution from 8 to 64 channels, a ReLU, and a 1x1 convolution.
 fn two_convolutions() -> GraphProto {
     let weights = |name: &str, dims: [i64; 4], step: usize| {
         let n = dims.iter().product::<i64>() as usize;
@@ -168,11 +169,11 @@ fn two_convolutions() -> GraphProto {
     }
 }
 
-/// The input of a convolution has one scale, which data says.
+/// An int8 convolution has one scale for its whole input, taken from the calibration data.
 #[test]
 fn convolutions_multiply_bytes_by_ranges_from_data() {
     let f = Folder::with(two_convolutions());
-    // As far as the inputs reach that errors are measured on.
+    // The amplitude covers the range of the inputs on which errors are measured.
     let wave = |step: f32| (0..8 * 144).map(|i| 4.0 * (step * i as f32).sin()).collect();
     for (i, step) in [0.3, 0.7].into_iter().enumerate() {
         f.data(&format!("data/set_{i}"), tensor("x", &[1, 8, 12, 12], wave(step)));

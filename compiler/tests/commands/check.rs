@@ -1,4 +1,4 @@
-//! check MODEL.onnx: compiled and interpreted side by side
+//! check MODEL.onnx: compiled and interpreted results side by side
 
 use super::*;
 use sardonyx_base::Tensor;

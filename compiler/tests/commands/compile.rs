@@ -1,4 +1,4 @@
-//! compile, ops, completions: reports, self-tests, versions of saved IR, refusals
+//! compile, ops, completions: reports, self-tests, version of saved IR, refusals
 
 use super::*;
 
@@ -105,7 +105,7 @@ fn the_examples_of_the_help_are_command_lines_of_this_program() {
         for example in examples {
             let words: Vec<&str> = example.split('>').next().unwrap().split_whitespace().collect();
             assert_eq!((words[0], words[1]), ("sardonyx", command));
-            // The files are not there; everything else must be right.
+            // The files do not exist; everything else in the command line must be valid.
             let error = text(&f.run(&words[1..]).stderr);
             assert!(error.is_empty() || error.starts_with("error[E0002]"), "{example}: {error}");
         }
@@ -139,14 +139,14 @@ fn a_lower_precision_is_measured_and_named() {
     let report = f.json(&["compile", "m.onnx", "--precision", "bf16", "-o", "again.sdx", "--json"]);
     let error = &report["precision"]["errors"][0];
     assert_eq!((&report["precision"]["name"], &error["output"]), (&"bf16".into(), &"y".into()));
-    // Factors have 8 bits: an error is there, and of a few of their last places.
+    // Operands have 8 significant bits: there is an error, but only of a few units in their last place.
     let relative = error["relative_l2"].as_f64().unwrap();
     assert!(relative > 1e-4 && relative < 2f64.powi(-6), "{relative}");
     assert_eq!(std::fs::read(f.path("b.sdx")).unwrap(), std::fs::read(f.path("again.sdx")).unwrap());
     assert!(f.good(&["inspect", "b.sdx"]).contains("\nprecision   bf16\n"));
     let variants = f.json(&["inspect", "b.sdx", "--json"])["variants"].clone();
     assert_eq!(variants, serde_json::json!(["v3", "v4", "v4bf16"]));
-    // Who asks for f32 gets what was there before.
+    // With the default precision, f32, nothing about precision is printed.
     assert!(!f.good(&["compile", "m.onnx"]).contains("precision"));
     assert_eq!(f.json(&["inspect", "m.sdx", "--json"])["variants"], serde_json::json!(["v3", "v4"]));
     let bytes = |name: &str| f.json(&["inspect", name, "--json"])["constants_bytes"].as_u64().unwrap();
@@ -168,7 +168,8 @@ fn every_variant_of_a_lower_precision_gives_the_same_within_its_sums() {
     let sets: Vec<Vec<f32>> = sets.collect();
     assert!(sets[0].iter().any(|v| *v != 0.0));
     for (level, other) in levels.iter().zip(&sets) {
-        // A sum at a tie of bf16 may be rounded the other way.
+        // A value halfway between two bf16 numbers may be rounded in the other direction after a different summation
+        // order.
         let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-3;
         assert!(sets[0].iter().zip(other).all(near), "{level}: {:?} {other:?}", sets[0]);
     }
@@ -176,7 +177,7 @@ fn every_variant_of_a_lower_precision_gives_the_same_within_its_sums() {
 
 #[test]
 fn a_precision_that_is_too_low_is_refused_and_leaves_nothing() {
-    // y = 1.001 x - x: what is left of x was rounded away.
+    // y = 1.001 x - x: rounding 1.001 to bf16 loses the difference.
     let scale = |i, j| if i == j { 1.001 } else { 0.0 };
     let nodes = vec![node("MatMul", "x w", "t"), node("Sub", "t x", "y")];
     let mut graph = GraphProto { initializer: vec![square("w", scale)], ..graph("", "", nodes) };
@@ -193,10 +194,10 @@ fn a_precision_that_is_too_low_is_refused_and_leaves_nothing() {
     assert!(f.good(&["run", "m.sdx", "--input", "x=zeros"]).contains("y f32 [2, 24]"));
 }
 
-/// Rows and columns that are worth codes.
+/// Rows and columns of each matrix: large enough that quantisation pays off.
 pub const N: usize = 80;
 
-/// As `two_layers`, with larger matrices.
+/// Same graph as `two_layers`, with larger matrices.
 pub fn two_wide_layers() -> GraphProto {
     let matrix = |name: &str, step: usize| {
         let values = (0..N * N).map(|i| ((i * step) % 101) as f32 / 500.0 - 0.1).collect();
@@ -213,7 +214,8 @@ pub fn two_wide_layers() -> GraphProto {
     GraphProto { initializer: vec![matrix("w", 7), matrix("v", 13)], input: vec![input], output: vec![output], ..graph }
 }
 
-/// Codes of one byte are measured, the error within these bounds, and stored; what they are judged by is in the artifact.
+/// Checks that a quantisation to one byte per weight reports an error within the bounds, shrinks the constants, and
+/// records its name in the artifact.
 fn bytes_are_measured(f: &Folder, name: &'static str, [least, most]: [f64; 2]) {
     let with = |more: &[&'static str]| [&["compile", "m.onnx", "--quantize", name], more].concat();
     let out = f.good(&with(&["-o", "q.sdx"]));
@@ -227,7 +229,7 @@ fn bytes_are_measured(f: &Folder, name: &'static str, [least, most]: [f64; 2]) {
     let bytes = |name: &str| f.json(&["inspect", name, "--json"])["constants_bytes"].as_u64().unwrap();
     assert!(bytes("q.sdx") * 3 < bytes("m.sdx"), "{} {}", bytes("q.sdx"), bytes("m.sdx"));
     assert!(f.good(&["inspect", "q.sdx"]).contains(&format!("\nprecision   {name}\n")));
-    // It loads, which makes the self-test.
+    // Loading the artifact runs its self-test.
     assert!(f.good(&["run", "q.sdx", "--input", "x=random"]).contains("y f32 [2, 80]"));
 }
 
@@ -247,11 +249,11 @@ fn codes_are_measured_and_judged_by_their_relative_error() {
 #[test]
 fn floats_of_8_bits_are_codes_too() {
     let f = Folder::with(two_wide_layers());
-    // Rounded to 4 bits each, and what is left of sums that cancel.
+    // Each operand is rounded to 4 significant bits, and sums that cancel magnify the error.
     bytes_are_measured(&f, "fp8", [1e-3, 0.2]);
     let fp8 = ["compile", "m.onnx", "--quantize", "fp8"];
     let with = |more: &[&'static str]| [&fp8[..], more].concat();
-    // Their products are of f32 there.
+    // On this GPU the products are computed in f32.
     f.good(&with(&["--target", "cuda:sm_80", "-o", "gpu.sdx"]));
     assert!(f.good(&["run", "gpu.sdx", "--device", "sim:sm_80", "--input", "x=zeros"]).contains("y f32"));
     f.good(&with(&["--calibrate", "random", "--group", "32"]));
@@ -260,7 +262,7 @@ fn floats_of_8_bits_are_codes_too() {
     assert!(message.contains("help: leave out `--activations`") && !exists(&f.path("no.sdx")), "{message}");
 }
 
-/// y = x · w, of 80 by 80 codes that DequantizeLinear multiplies with scales, and the ONNX types of both.
+/// y = x · w, where DequantizeLinear computes w from 80 x 80 codes and scales; `code` and `scale` are their ONNX types.
 fn floats_of_the_model(code: i32, scale: i32, block: Option<i64>) -> ModelProto {
     let tensor = |name: &str, data_type: i32, dims: Vec<i64>, raw: Vec<u8>| TensorProto {
         name: name.into(),
@@ -269,7 +271,7 @@ fn floats_of_the_model(code: i32, scale: i32, block: Option<i64>) -> ModelProto 
         raw_data: raw.into(),
         ..Default::default()
     };
-    // Neither -0 nor the largest exponents: some of their codes are NaN.
+    // Avoids -0 and the largest exponents, since some of those codes are NaN.
     let codes = (0..N * N).map(|i| (1 + i * 37 % 0x6f) as u8 | ((i % 3 == 0) as u8) << 7).collect();
     let dims = block.map_or(vec![N as i64], |block| vec![N as i64 / block, N as i64]);
     let n = dims.iter().product::<i64>() as usize;
@@ -304,7 +306,7 @@ fn floats_of_8_bits_that_a_model_has_stay_bytes() {
         let bytes = f.json(&["inspect", "m.sdx", "--json"])["constants_bytes"].as_u64().unwrap();
         let codes = (N * N.next_multiple_of(32)) as u64;
         assert!(bytes >= codes && bytes < 2 * codes, "{code} {scale} {block:?}: {bytes}");
-        // It loads, which makes the self-test.
+        // Loading the artifact runs its self-test.
         assert!(f.good(&["run", "m.sdx", "--input", "x=random"]).contains("y f32 [2, 80]"));
     }
 }

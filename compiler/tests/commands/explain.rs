@@ -1,8 +1,8 @@
-//! explain MODEL.onnx: launches, their nodes, the layer that repeats
+//! explain MODEL.onnx: launches, their nodes, the repeated layer
 
 use super::*;
 
-/// Three times relu(x · w), then a softmax, which is no layer.
+/// relu(x · w) three times, then a softmax that is not part of the repeated layer.
 fn stack() -> GraphProto {
     let w = layer().initializer;
     let layers = ["x t0 y0", "y0 t1 y1", "y1 t2 y2"].map(|names| {
@@ -60,7 +60,7 @@ fn a_model_that_cannot_be_compiled_is_named() {
     assert!(code == 2 && message.starts_with("error[E0204]: the model has no dimension symbol `b`"), "{message}");
 }
 
-/// The page says what `--json` says, asks nobody for anything, and no name of a model becomes a tag.
+/// The page agrees with `--json`, loads nothing from elsewhere, and escapes node names that contain tags.
 #[test]
 fn the_page_has_every_launch_and_nothing_from_elsewhere() {
     let mut stack = stack();
@@ -79,7 +79,7 @@ fn the_page_has_every_launch_and_nothing_from_elsewhere() {
         }
     }
     assert!(data.to_string().contains("</script><b>mm"));
-    // Three layers are drawn as one.
+    // The three layers are drawn as one node.
     assert_eq!((page.matches("class=\"node").count(), page.matches("×3</text>").count()), (2, 1));
     for elsewhere in ["http:", "https:", "src=", "url(", "@import", "fetch(", "<b>mm"] {
         assert!(!page.replace("<\\/script><b>mm", "").contains(elsewhere), "{elsewhere}");
@@ -91,7 +91,7 @@ fn the_page_has_every_launch_and_nothing_from_elsewhere() {
     assert!(code == 2 && said.contains("error[E0001]"), "{said}");
 }
 
-/// Measured times stand beside predicted ones, in columns and points of their own.
+/// Measured times are shown beside predicted ones, in their own table column and plot points.
 #[test]
 fn a_measured_page_has_a_time_for_each_launch() {
     let folder = Folder::with(stack());

@@ -1,11 +1,11 @@
-//! compile with little time or memory, and ended by a signal
+//! compile with a limit on time or memory, and ended by a signal
 
 use super::*;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// y = f(f(… x)), which takes long to compile.
+/// y = exp(sin(… x)), a chain of `n` operators that takes long to compile.
 fn chain(n: usize) -> Folder {
     let name = |i: usize| if i == n { "y".to_string() } else { format!("t{i}") };
     let step = |i: usize| {
@@ -41,7 +41,7 @@ fn what_was_left_out_is_said() {
     let f = Folder::with(layer());
     let given_up = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sardonyx"));
-        // As a process that another one watches; the stages go to standard error.
+        // Runs as the child of a supervising process does; the stages go to standard error.
         command.args(args).current_dir(&f.dir).env("SARDONYX_COMPILE_STAGES", "2");
         command.env("SARDONYX_COMPILE_GIVEN_UP", "fuse=time,self-test=memory,unknown=time").output().unwrap()
     };
@@ -65,7 +65,7 @@ fn a_signal_ends_the_work_too_and_leaves_nothing() {
     std::thread::sleep(Duration::from_millis(300));
     let begun = Instant::now();
     let sent = Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap();
-    // Its output ends when the process that does the work has ended too.
+    // Standard output closes only when the worker process has ended too.
     let done = running.wait_with_output().unwrap();
     assert!(sent.success());
     assert_eq!((done.status.signal(), text(&done.stderr)), (Some(15), String::new()));

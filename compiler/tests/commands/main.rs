@@ -1,6 +1,6 @@
-//! sardonyx and sardonyx-opt as users call them: small ONNX models, output, files, exit codes
+//! sardonyx and sardonyx-opt run as users run them: small ONNX models, output, files, exit codes
 
-#[allow(dead_code)] // The tests of the reader use the rest.
+#[allow(dead_code)] // The tests of the ONNX importer use the rest.
 #[path = "../onnx/build.rs"]
 mod build;
 mod calibrate;
@@ -31,7 +31,7 @@ impl Folder {
         Folder { dir: tempfile::tempdir().unwrap() }
     }
 
-    /// With `m.onnx`.
+    /// Creates a folder that contains `graph` as `m.onnx`.
     fn with(graph: GraphProto) -> Folder {
         let folder = Folder::new();
         std::fs::write(folder.path("m.onnx"), model(graph).encode_to_vec()).unwrap();
@@ -53,7 +53,7 @@ impl Folder {
     fn good(&self, args: &[&str]) -> String {
         let done = self.run(args);
         assert_eq!(done.status.code(), Some(0), "{}{}", text(&done.stdout), text(&done.stderr));
-        // No terminal, no progress.
+        // Without a terminal, no progress is printed.
         assert_eq!(text(&done.stderr), "");
         text(&done.stdout)
     }

@@ -1,8 +1,8 @@
-//! `plan`, and `compile --plan` of what it writes: what is found, what it computes, and what is refused
+//! `plan`, and `compile --plan` with its output: which plans are found, what they compute, and refusals
 
 use super::*;
 
-/// y = max(x · w, 0) · v for x [n, 256]; the matrices lie in a file, which may be missing.
+/// y = max(x · w, 0) · v for x [512, 256]; the matrices are in an external file, which may be missing.
 fn two_products() -> GraphProto {
     let entry = |key: &str, value: String| reference_entry(key, &value);
     let matrix = |name: &str, at: usize| TensorProto {
@@ -46,7 +46,7 @@ fn a_plan_needs_no_weights_and_computes_what_one_rank_does() {
     let times: Vec<f64> = candidates.iter().map(|c| c["time_us"].as_f64().unwrap()).collect();
     assert!(times.len() >= 2 && times[0] <= times[1], "{times:?}");
     assert_eq!(candidates[0]["exchanges"].as_array().unwrap().len(), 1, "{json}");
-    // Rows are split, which changes no sum.
+    // The rows are split, so no reduction changes and the results are identical.
     let plan = std::fs::read_to_string(f.path("plan.toml")).unwrap();
     assert!(
         plan.contains("mesh = [2]\nseeds = false\n") && plan.contains("node = \"up\"\nop = 0\ninput = 0\ndim = 0\n"),
@@ -62,14 +62,14 @@ fn a_plan_needs_no_weights_and_computes_what_one_rank_does() {
     assert_eq!(run("one.sdx"), run("two.sdx"));
 }
 
-/// The numbers of the drawing are those of the report, and the links those of a simulation.
+/// The times in the drawing are those of the report, and its links are those of a simulation.
 #[test]
 fn candidates_are_drawn_beside_what_links_carry() {
     let f = Folder::with(two_products());
     let json = f.json(&[&PLAN[..], &["--json", "--svg", "p.svg", "--memory", "1G", "-o", "p.toml"]].concat());
     let drawn = std::fs::read_to_string(f.path("p.svg")).unwrap();
     assert!(drawn.starts_with("<svg xmlns=") && drawn.ends_with("</svg>\n"), "{drawn}");
-    // Every element is closed, and nothing comes from elsewhere.
+    // Every element is closed, and nothing is loaded from elsewhere.
     let n = |what: &str| drawn.matches(what).count();
     assert_eq!((n("<text"), n("<rect"), n("http")), (n("</text>"), n("/>") - n("<path"), 1), "{drawn}");
     let candidates = json["candidates"].as_array().unwrap();
@@ -117,7 +117,7 @@ fn what_cannot_be_planned_is_said_and_nothing_is_written() {
     assert!(bad(&[&host[..], &["2", "--device", "sm_75"]].concat()).contains("no device `sm_75` is described"));
     assert!(bad(&[&host[..], &["2", "--at", "q=3"]].concat()).contains("E0204"));
 
-    // A plan of another model.
+    // The plan belongs to another model.
     let numbers = vec![0u8; 2 * 4 * 256 * 256];
     std::fs::write(f.path("w.bin"), numbers).unwrap();
     std::fs::write(f.path("p.toml"), "mesh = [2]\n[[place]]\nnode = 'up'\nop = 7\ninput = 0\ndim = 0\n").unwrap();
@@ -135,7 +135,7 @@ fn a_pipeline_is_planned_where_weights_are_too_many_and_simulated_as_it_runs() {
     let candidates = json["candidates"].as_array().unwrap();
     let pipeline = candidates.iter().find(|c| c["stages"].as_array().is_some()).expect("a pipeline");
     assert_eq!(pipeline["stages"].as_array().unwrap().len(), 1, "{pipeline}");
-    // One matrix of two.
+    // Each stage holds one of the two matrices.
     assert_eq!(pipeline["weight_bytes"].as_f64(), Some(4.0 * 256.0 * 256.0));
     assert!((0.0..1.0).contains(&pipeline["bubble"].as_f64().unwrap()), "{pipeline}");
 

@@ -1,13 +1,13 @@
-//! `compile --sparsify`, and zeros that are in the file: what is pruned, what is left out, and what is refused
+//! `compile --sparsify`, and zeros already in the model: what is pruned, what is skipped, and refusals
 
 use super::calibrate::tensor;
 use super::*;
 
-/// Rows of the input, and rows and columns of each matrix.
+/// Number of rows of the input; `N` is the number of rows and of columns of each matrix.
 const ROWS: i64 = 128;
 const N: i64 = 256;
 
-/// y = max(x · w, 0) · v, of matrices of which one number in `one_in` is not 0.
+/// y = max(x · w, 0) · v, where one element of each matrix in `one_in` is not 0.
 fn two_products(one_in: usize) -> GraphProto {
     let matrix = |name: &str, step: usize| {
         let value = |i: usize| if i.is_multiple_of(one_in) { ((i * step) % 101) as f32 / 101.0 - 0.5 } else { 0.0 };
@@ -38,14 +38,14 @@ fn the_smallest_weights_are_left_out_and_what_that_costs_is_measured() {
     assert!(relative > 0.1 && relative < 1.5, "{relative}");
     let zeros: Vec<f64> = report["pruned"].as_array().unwrap().iter().map(|p| p["zeros"].as_f64().unwrap()).collect();
     assert!(zeros.len() == 2 && (zeros[0] + zeros[1] - 1.9).abs() < 1e-3, "{zeros:?}");
-    // It loads, which makes the self-test.
+    // Loading the artifact runs its self-test.
     assert!(f.good(&["run", "p.sdx", "--input", "x=random"]).contains("y f32 [128, 256]"));
     assert!(f.good(&["inspect", "p.sdx"]).contains("\nprecision   sparsify=global:0.95\n"));
     let (code, message) = f.bad(&["compile", "m.onnx", "--sparsify", "1:4", "--error-budget", "0.01", "-o", "no.sdx"]);
     assert!(code == 2 && message.contains("E0501") && !exists(&f.path("no.sdx")), "{message}");
 }
 
-/// Inputs whose columns move together, some of them more than others.
+/// An input with correlated columns of different amplitudes.
 fn waves(wave: f32) -> TensorProto {
     let value = |row: f32, column: f32| (1.0 + column % 7.0) * (wave * row + 0.05 * column).sin();
     let values = (0..ROWS * N).map(|at| value((at / N) as f32, (at % N) as f32) + 0.1 * ((at * 37 % 11) as f32 / 11.0));
@@ -72,7 +72,7 @@ fn weights_are_pruned_by_what_they_are_multiplied_with() {
         assert!(obs < 0.5 * magnitude && obs < obd, "{rule}: {obs} {obd} {magnitude}");
         assert!(of_obs[0] < of_magnitude[0] && of_obs[1] < of_magnitude[1], "{rule}: {of_obs:?} {of_magnitude:?}");
     }
-    // Where the last product alone is pruned, its error is that of the output.
+    // When only the last product is pruned, its error is the error of the output.
     let both = f.json(&["compile", "m.onnx", "--sparsify", "2:4", "-o", "l.sdx", "--json"]);
     let rule = format!("{}=2:4", both["pruned"][1]["origins"][0].as_str().unwrap());
     let report = f.json(&["compile", "m.onnx", "--sparsify", &rule, "--calibrate", "data", "-o", "l.sdx", "--json"]);
@@ -113,7 +113,7 @@ fn weights_that_stay_are_rounded_by_data_and_zeros_are_codes_of_0() {
     assert_eq!(n_layers, 2);
     let (magnitude, _) = error(&[&int4[..], &["magnitude"]].concat());
     assert!(pruned < obs && obs < 0.7 * magnitude, "{pruned} {obs} {magnitude}");
-    // Rows of activations have scales of their own: the data prunes alone.
+    // int8 gives each row of activations its own scale, so the data is used for pruning only.
     let (_, n_layers) = error(&["--quantize", "int8"]);
     assert_eq!(n_layers, 0);
 }
@@ -149,7 +149,7 @@ fn groups_are_stored_by_their_patterns() {
     assert!(f.good(&["run", "g.sdx", "--input", "x=random"]).contains("y f32 [128, 256]"));
 }
 
-/// y = dequantised x · dequantised w + b, of whose words of four bytes one in `one_in` is not 0.
+/// y = dequantised x · dequantised w; of the words of four bytes of w along K, one in `one_in` is not 0.
 fn quantised_product(one_in: usize) -> GraphProto {
     let scalar = |name: &str, data_type: i32, raw_data: Vec<u8>| TensorProto {
         name: name.into(),
@@ -183,7 +183,7 @@ fn quantised_product(one_in: usize) -> GraphProto {
     }
 }
 
-/// The bytes of the output for a random input.
+/// Runs the artifact on a random input and returns the bytes of the output file.
 fn result(f: &Folder, artifact: &str) -> Vec<u8> {
     let folder = artifact.replace('.', "-");
     f.good(&["run", artifact, "--input", "x=random", "--output-dir", &folder]);

@@ -1,10 +1,10 @@
-//! compile --sign, run --key and --pin: what is trusted is run, all else is refused with code 2
+//! compile --sign, run --key and --pin: trusted artifacts run, all others are refused with code 2
 
 use super::*;
 
-/// As `openssl genpkey -algorithm ed25519` writes it, for these tests alone.
+/// A secret key as `openssl genpkey -algorithm ed25519` writes it, for these tests only.
 const SECRET: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIOIJxTc7qL3tyJAPhJPh8y+KwXxL6DuDn6E2v1ETfKI4\n-----END PRIVATE KEY-----\n";
-/// As `openssl pkey -pubout` writes it.
+/// The matching public key as `openssl pkey -pubout` writes it.
 const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAL8c/i2fSqmeL75+O2dAZE3BqE96AiyDcgmNr/DVR3aA=\n-----END PUBLIC KEY-----\n";
 const OTHER: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAa1RbEudmorwPxOf6dZtW2QDoTW3wA97B3x7vE4Ikul8=\n-----END PUBLIC KEY-----\n";
 
@@ -60,7 +60,7 @@ fn what_is_not_trusted_is_not_run() {
         assert!(code == 2 && message.starts_with("error[E0409]: the artifact has the seal "), "{message}");
         assert!(message.contains(wanted) && message.contains("help: compare what `sardonyx inspect`"), "{message}");
     }
-    // A file that is sealed again, with the signature of another one behind the seal.
+    // A resealed file that carries the signature of another file after its seal.
     let (signed, plain) = (std::fs::read(f.path("m.sdx")).unwrap(), std::fs::read(f.path("plain.sdx")).unwrap());
     let mut moved = plain.clone();
     moved.extend(&signed[signed.len() - 202..]);

@@ -1,4 +1,4 @@
-//! node("Add", "a b", "c")  =>  the message of an ONNX file, in few words
+//! node("Add", "a b", "c")  =>  a NodeProto: short constructors for ONNX protobuf messages
 
 use prost::Message;
 use sardonyx::onnx::proto::*;
@@ -24,7 +24,7 @@ pub fn with(node: NodeProto, attribute: AttributeProto) -> NodeProto {
     node
 }
 
-/// A call of a function of the domain `local`.
+/// A call of the function `function` of the domain `local`.
 pub fn call(function: &str, input: &str, output: &str) -> NodeProto {
     NodeProto { domain: "local".into(), ..node(function, input, output) }
 }
@@ -41,7 +41,7 @@ pub fn graph_attribute(name: &str, graph: GraphProto) -> AttributeProto {
     AttributeProto { name: name.into(), g: Some(Box::new(graph)), r#type: attribute_type::GRAPH, ..Default::default() }
 }
 
-/// An attribute of a function's node that takes the value of attribute `of` of the call.
+/// An attribute of a node in a function body that takes the value of attribute `of` of the call.
 pub fn reference(name: &str, of: &str, r#type: i32) -> AttributeProto {
     AttributeProto { name: name.into(), ref_attr_name: of.into(), r#type, ..Default::default() }
 }
@@ -59,7 +59,7 @@ pub fn i64_tensor(name: &str, values: &[i64]) -> TensorProto {
     TensorProto { name: name.into(), data_type: 7, dims, int64_data: values.to_vec(), ..Default::default() }
 }
 
-/// f32 inputs and outputs of dimensions [2, 3].
+/// A graph whose inputs and outputs are f32 of dimensions [2, 3].
 pub fn graph(inputs: &str, outputs: &str, node: Vec<NodeProto>) -> GraphProto {
     let values = |names: &str| words(names).iter().map(|name| f32_value(name, &[2, 3])).collect();
     GraphProto { name: "g".into(), input: values(inputs), output: values(outputs), node, ..Default::default() }
@@ -99,7 +99,7 @@ pub fn refusal(model: &ModelProto) -> Box<Error> {
     e
 }
 
-/// `Add(a, b) -> c`, one line a node, in order.
+/// The nodes in order, one per line: `name: Add(a, b) -> c`.
 pub fn listing(graph: &Graph) -> String {
     let shown =
         |names: &[Option<String>]| names.iter().map(|n| n.as_deref().unwrap_or("_")).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! External data: shared mappings at any offset, and never a file outside the model's folder
+//! External data: tensors share one mapping at any offset, and files outside the model's folder are refused
 
 use crate::build::*;
 use prost::Message;
@@ -94,7 +94,7 @@ fn only_regular_files_are_opened() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("folder")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
-    // To open a pipe that nobody writes to would wait for ever.
+    // Opening a pipe that has no writer would block for ever.
     let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap();
     assert!(made.success());
     for location in ["folder", "socket", "pipe"] {

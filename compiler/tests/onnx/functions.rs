@@ -1,4 +1,4 @@
-//! Model-local functions: inlined under `caller/inner`, with attributes, overloads and absent values
+//! Model-local functions: inlined with node names `caller/inner`, with attributes, overloads and absent values
 
 use crate::build::*;
 use sardonyx::onnx::proto::*;

@@ -1,4 +1,4 @@
-//! Thousands of damaged models: every one is read or refused, quickly and in little memory
+//! Thousands of corrupted models: each is read or refused, quickly and in bounded memory
 
 use crate::build::*;
 use crate::largest_request_bytes;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 6000;
 const TIME_MAX: Duration = Duration::from_secs(1);
-/// A sparse tensor may expand to 256 MiB and a little for the size of the file.
+/// A sparse tensor may expand to 256 MiB; the rest allows for the size of the file.
 const REQUEST_BYTES_MAX: usize = 260 << 20;
 
-/// splitmix64: the same damage in every run.
+/// splitmix64 with a fixed seed, so that every run corrupts the same bytes.
 struct Random(u64);
 
 impl Random {
@@ -63,7 +63,7 @@ fn seeds() -> Vec<Vec<u8>> {
 
 fn damaged(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = seeds[random.below(seeds.len())].clone();
-    // Every other time the length stays, or hardly any model would come through the decoder to the checks behind it.
+    // Half of the cases keep the length; otherwise hardly any model would get past the decoder to the checks behind it.
     if random.below(2) == 0 {
         for _ in 0..1 + random.below(3) {
             let at = random.below(bytes.len());
@@ -116,7 +116,7 @@ fn damaged_models_are_read_or_refused() {
         assert!(start.elapsed() < TIME_MAX, "round {round} took {:?}", start.elapsed());
     }
     assert!(largest_request_bytes() < REQUEST_BYTES_MAX, "{} bytes were asked for at once", largest_request_bytes());
-    // Both must be common, or the damage would test only one side.
+    // Both outcomes must be common, otherwise only one of them is tested.
     assert!(n_read > ROUNDS / 20 && n_refused > ROUNDS / 4, "{n_read} read, {n_refused} refused");
 }
 

@@ -1,4 +1,4 @@
-//! Graph checks: order, cycles, names, constants, versions, files of another kind
+//! Graph checks: order, cycles, names, constants, versions, files that are not ONNX models
 
 use crate::build::*;
 use sardonyx::onnx::proto::*;

@@ -1,4 +1,4 @@
-//! Reading ONNX files: what a model says, and what is refused with which words
+//! Reading ONNX files: what is read from a model, and the errors for models that are refused
 
 mod build;
 mod external;
@@ -10,7 +10,7 @@ mod oracle;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Remembers the largest request, so that the tests of damaged models can bound it.
+/// An allocator that records the largest request, so that the tests of corrupted models can bound it.
 struct Watched;
 
 static LARGEST_BYTES: AtomicUsize = AtomicUsize::new(0);

@@ -1,6 +1,7 @@
-//! The same file through `onnx-protobuf` and through us: field by field the same model
+//! Compares, field by field, the same file as read by `onnx-protobuf` and by this crate
 //!
-//! `SARDONYX_MODELS` names a folder of further models, `NAME/model.onnx`; without it `testdata/models` is read if present.
+//! `SARDONYX_MODELS` names a folder of additional models, `NAME/model.onnx`; without it `testdata/models` is read if
+//! present.
 
 use onnx_protobuf as theirs;
 use protobuf::{EnumOrUnknown, Message, MessageField};
@@ -58,7 +59,7 @@ fn models_of_a_folder_read_the_same() {
     eprintln!("{n_compared} of {} models compared; the others lack their external data", paths.len());
 }
 
-/// False where external data is missing, which has to be said.
+/// Returns false if external data is missing, which the importer must report.
 fn compare_file(path: &Path) -> bool {
     let expected = theirs::ModelProto::parse_from_bytes(&std::fs::read(path).unwrap()).unwrap();
     let model = match ours::read_model(path) {
@@ -123,7 +124,7 @@ impl Case<'_> {
         self.nodes(expected.node.iter().filter(|n| !is_constant(n)), graph, at);
     }
 
-    /// Matched by their outputs, since ours are sorted.
+    /// Matches nodes by their outputs, since the importer sorts nodes.
     fn nodes<'e>(&self, expected: impl Iterator<Item = &'e theirs::NodeProto>, graph: &ours::Graph, at: &str) {
         let outputs = |n: &ours::Node| n.outputs.iter().map(|o| o.clone().unwrap_or_default()).collect::<Vec<_>>();
         let mut found: HashMap<Vec<String>, &ours::Node> = graph.nodes.iter().map(|n| (outputs(n), n)).collect();
@@ -256,7 +257,7 @@ fn dims(shape: &MessageField<theirs::TensorShapeProto>) -> Option<Vec<DimSpec>> 
     Some(shape.as_ref()?.dim.iter().map(dim).collect())
 }
 
-/// Every attribute type, every element type, subgraphs, sparse and external data.
+/// A model with every attribute type, every element type, subgraphs, sparse and external data.
 fn everything() -> theirs::ModelProto {
     let mut initializer: Vec<_> = DType::all().map(typed_tensor).collect();
     let fixed = DType::all().filter(|&d| d != DType::String);

@@ -3,9 +3,9 @@
 //! A kernel's iteration space is `outer` × `inner` × `deep`. Each statement of the body yields one scalar. A statement
 //! is at *deep* level if it depends on a deep index, at *point* level if it depends on an inner but no deep index, else
 //! at *row* level (once per outer point). `Reduce` turns a deep value into a point value by combining over the whole
-//! deep space, and a point value into a row value by combining over the inner space; later statements may use values of
+//! space, and a point value into a row value by combining over the inner space; later statements may use values of
 //! a shallower level at each of their points. Contractions, softmax, layer normalisation and elementwise chains need no
-//! deep space; attention does: each score is a sum computed at an inner point.
+//! deep space; attention does: each score is a reduction over the deep space, computed once per inner point.
 //!
 //! Index expressions are `Dim`s over the model's symbols and symbols of the kernel: `%i` is iteration variable `i`
 //! (outer ones first, then inner ones, then deep ones), `$k` is the value of statement `k` (an i64: an index read from
@@ -301,7 +301,7 @@ impl Kernel {
         self.inner.len() == 1 && self.deep.len() == 1 && deep.iter().all(|k| is_part(*k)) && others.len() == deep.len()
     }
 
-    /// Statements that are summed; none if some reduction is not a sum.
+    /// Numbers of the statements that are reduced; `None` if some reduction is not a sum.
     fn sums(&self) -> Option<Vec<usize>> {
         let reduced = |s: &Statement| match s.body {
             Body::Reduce { f, arg } => Some((f == ReduceFn::Add).then_some(arg)),
@@ -361,7 +361,8 @@ impl Kernel {
         matches!(self.body[k].body, Body::Const(_))
     }
 
-    /// For a padded value: its guard, and its value where the guard holds. Elsewhere it is a constant.
+    /// For a select of a padded value: the numbers of its guard and of its value where the guard holds. Where the guard
+    /// is false, the value is a constant.
     pub fn guarded_value(&self, k: usize) -> Option<(usize, usize)> {
         let Body::Apply { f: ScalarFn::Select, args } = &self.body[k].body else { return None };
         self.is_const(args[2]).then_some((args[0], args[1]))
@@ -414,13 +415,13 @@ impl Kernel {
             && self.stores.iter().all(|s| levels[s.value] == Level::Row)
     }
 
-    /// Number of operands of these products that are widened.
+    /// Number of operands of the products `sums` that are widened.
     fn widened(&self, sums: &[usize]) -> usize {
         let widened: BTreeSet<usize> = self.factors(sums).filter(|f| self.narrow(*f) != *f).collect();
         widened.len()
     }
 
-    /// Operands of these products.
+    /// Numbers of the statements that are operands of the products `sums`.
     fn factors(&self, sums: &[usize]) -> impl Iterator<Item = usize> {
         sums.iter().flat_map(|k| match &self.body[*k].body {
             Body::Apply { args, .. } => args.clone(),
@@ -484,7 +485,7 @@ impl Body {
         }
     }
 
-    /// Statements whose values it uses.
+    /// Numbers of the statements whose values this statement uses.
     pub fn operands(&self) -> Vec<usize> {
         match self {
             Body::Load { memlet, guard } => statements_in(&memlet.index).into_iter().chain(*guard).collect(),

@@ -15,7 +15,8 @@ pub type Id = usize;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlowOp {
-    /// Constants from the parameter store; with a window, packed from src[offset + k*stride_k + n*stride_n].
+    /// Constants from the parameter store. With a window, the result is packed: its element [k, n] is src[offset +
+    /// k*stride_k + n*stride_n].
     Param {
         source: Source,
         window: Option<Window>,
@@ -127,8 +128,8 @@ pub struct Step {
     pub origins: Vec<String>,
 }
 
-/// An output that continues an input, and may share its memory. The containers of both give the axis along which it
-/// does, and the capacity along that axis.
+/// An output that continues an input, and may share its memory. The layouts of their two containers give the axis along
+/// which the output is longer, and the capacity along that axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Index of the input.

@@ -13,13 +13,13 @@ pub enum Transform {
     /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters transformed for
     /// Winograd's F(2x2, 3x3), in blocks of b = `filter_block` output channels.
     Winograd,
-    /// The same for filters of f16; the result is f32.
+    /// As `Winograd`, for filters of f16; the result is f32.
     WinogradF16,
     /// u8  =>  i8, minus 128; u4  =>  i4, minus 8.
     Signed,
     /// w[n, …]  =>  Σ w[n, …] in i32 for each n; w is i8, or u8 from which 128 is subtracted.
     RowSums,
-    /// w[…, n]  =>  Σ w[…, n] for each n, of the same types.
+    /// w[…, n]  =>  Σ w[…, n] in i32 for each n; w has the types that `RowSums` accepts.
     ColumnSums,
     /// One container of a sparse matrix.
     Sparse(Part, Format),

@@ -1,4 +1,5 @@
-//! host operation, operands  =>  results, computed by the runtime's code; calls run the graph's bodies
+//! host operation, operands  =>  results, computed by the runtime's code; `If`, `Loop` and other calls run the bodies
+//! of the graph
 
 use super::bind::Symbols;
 use super::{Expected, Setting};

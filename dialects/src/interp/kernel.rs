@@ -210,7 +210,8 @@ impl<'k> Program<'k> {
         Ok(program)
     }
 
-    /// `values` are those of the previous point, which differs in outer variable `moved` and possibly in later ones.
+    /// Computes one outer point and writes its results. On entry, `values` are those of the previous point, which
+    /// differs in outer variable `moved` and possibly in later ones.
     fn run_point(&self, outer: &[i64], moved: usize, values: &mut Vec<Numbers>, results: &mut [Written]) -> Result<()> {
         self.evaluate(outer, moved, values)?;
         for (store, index) in self.kernel.stores.iter().zip(&self.store_index) {

@@ -65,7 +65,7 @@ impl Numbers {
         })
     }
 
-    /// A tensor of values that are already representable in the type (see [`Numbers::rounded`]).
+    /// Writes values that are already representable in the type (see [`Numbers::rounded`]) as a tensor.
     pub fn write(self, dtype: DType, dims: Vec<usize>) -> Result<Tensor> {
         fn all<N, T: Element>(dims: Vec<usize>, from: Vec<N>, element: impl Fn(N) -> T) -> Tensor {
             Tensor::from_vec(dims, from.into_iter().map(element).collect())

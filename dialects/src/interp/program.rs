@@ -161,7 +161,8 @@ fn bind_symbol(symbols: &mut Symbols, symbol: &str, args: &[Tensor]) -> Result<(
     symbols.bind(symbol, first.ok_or_else(|| Error::defect("a symbol is bound to an i64"))?)
 }
 
-/// The value of a source: its parameters, concatenated and transformed. Errors: E0204 if they differ between ranks.
+/// The value of a source: its parameters, concatenated and transformed. Errors: E0204 if a rank reads only a part that
+/// depends on its coordinates.
 pub fn joined(source: &Source, params: &dyn ParamValues) -> Result<Tensor> {
     joined_in(source, params, &|_| None)
 }

@@ -90,7 +90,8 @@ pub fn combine_float(f: ReduceFn) -> fn(f64, f64) -> f64 {
     }
 }
 
-/// Wraps in 128 bits, which agrees with wrapping in the element type once the result is wrapped to it.
+/// Returns the binary function of a reduction of integers. It wraps in 128 bits, which agrees with wrapping in the
+/// element type once the result is wrapped to that type.
 pub fn combine_int(f: ReduceFn) -> fn(i128, i128) -> i128 {
     match f {
         ReduceFn::Add => i128::wrapping_add,
@@ -142,7 +143,7 @@ fn float_fn(f: ScalarFn) -> Option<FloatFn> {
     })
 }
 
-/// Functions of integers and bools, exact or modulo 2^128.
+/// Returns the implementation for integers and bools, exact or modulo 2^128; `None` for a function of floats only.
 fn int_fn(f: ScalarFn) -> Option<IntFn> {
     use IntFn::*;
     Some(match f {

@@ -85,8 +85,8 @@ fn bare(op: Op, ty: TensorType) -> Node {
     Node { op, args: vec![], ty, origins: vec![] }
 }
 
-/// The elements of an op that only moves them. The interpreter is run on their numbers instead, so the semantics of
-/// movement is implemented once. The operands in `rest` follow the moved ones unchanged.
+/// The elements of the result of an op that only moves elements. The interpreter runs the op on their numbers instead,
+/// so the semantics of movement is implemented once. The operands in `rest` follow the moved ones unchanged.
 fn moved(op: Op, ty: &TensorType, args: &[Argument<'_>], rest: &[Tensor]) -> Option<Vec<Dim>> {
     let mut elements: Vec<Dim> = vec![];
     let mut numbered = vec![];

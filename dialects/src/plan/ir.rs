@@ -118,7 +118,7 @@ impl Plan {
     }
 }
 
-/// What steps refer to by name.
+/// The kernels and entries that steps refer to by name.
 struct Names {
     kernels: HashMap<String, usize>,
     entries: Vec<String>,
@@ -201,7 +201,7 @@ fn operand(buffer: usize, container: Container) -> Operand {
     Operand { buffer, dtype: container.dtype, dims: container.dims }
 }
 
-/// Operands of host steps are row-major.
+/// The type attribute of a host step's operand, which is row-major.
 fn write_operand(cx: Context, operand: &Operand) -> Attr {
     cx.type_attr(container_type(cx, &Container::plain(operand.dtype, operand.dims.clone())))
 }

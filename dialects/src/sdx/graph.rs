@@ -80,7 +80,8 @@ pub enum Op {
     Map(ScalarFn),
     /// Converts elements to the result's element type.
     Convert(Conversion),
-    /// Combines over `axes` (sorted, distinct), which the result lacks. Over no elements: the neutral element.
+    /// Combines over `axes` (sorted, distinct), which the result lacks. A reduction over no elements gives the neutral
+    /// element.
     Reduce {
         f: ReduceFn,
         axes: Vec<usize>,
@@ -144,7 +145,8 @@ pub struct Place {
     pub split: Option<(usize, Dim, Dim)>,
 }
 
-/// One result of a host operation. The nodes of a group have the same operation and operands, which runs once for all.
+/// One result of a host operation. The nodes of a group have the same operation and operands; the operation runs once
+/// for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
     pub op: HostOp,

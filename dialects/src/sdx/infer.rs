@@ -183,8 +183,8 @@ fn slice_type(starts: &[Dim], steps: &[i64], arg: &TensorType, to: &TensorType) 
     Ok(TensorType::new(arg.dtype, to.dims.clone()))
 }
 
-/// The declared number of positions may be another expression than `WindowSpec::places` returns, such as a unified
-/// dimension.
+/// The type of a window view. The declared number of positions may be another expression than `WindowSpec::places`
+/// returns, such as a unified dimension.
 fn window_type(w: &WindowSpec, arg: &TensorType, declared: Option<&TensorType>) -> Verdict {
     if w.axis >= arg.rank() || w.stride < 1 || w.dilation < 1 {
         return Err(format!("needs a dimension {} of {arg}, and a positive stride and dilation", w.axis));

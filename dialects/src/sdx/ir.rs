@@ -80,7 +80,7 @@ fn read_place(op: Operation) -> std::result::Result<Place, String> {
     Ok(Place { mesh, split })
 }
 
-/// Bits if the operation has the attribute `bits`, else value.
+/// `Conversion::Bits` if the operation has the attribute `bits`, else `Conversion::Value`.
 pub fn conversion(op: Operation) -> Conversion {
     if op.attr("bits").is_some() { Conversion::Bits } else { Conversion::Value }
 }
@@ -405,8 +405,8 @@ impl Graph {
         build_function(cx, &self.name, body, &arguments.collect::<Vec<_>>(), &types, function_attrs(cx, self))
     }
 
-    /// Which nodes are needed by an output or by the binding of a symbol. Bindings are always live, because types refer
-    /// to the symbols.
+    /// For each node, whether an output or the binding of a symbol needs it. Bindings are always live, because types
+    /// refer to the symbols.
     pub fn live(&self) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
         let bindings = self.values().filter(|(_, n)| !n.op.binds().is_empty()).map(|(v, _)| v);

@@ -29,7 +29,7 @@ pub trait CpuPlan: Debug + Send + Sync {
         None
     }
 
-    /// Whether a padded left operand is computed in scratch by the work item that reads it.
+    /// Whether a padded operand A is computed in scratch by the work item that reads it.
     fn stages(&self) -> bool {
         false
     }

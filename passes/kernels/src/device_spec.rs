@@ -87,7 +87,7 @@ pub struct Rate {
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     Vector,
-    /// AMX.
+    /// The AMX unit of a CPU.
     Tile,
     /// Tensor cores of a GPU.
     Tensor,
@@ -112,13 +112,13 @@ pub enum RateType {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum ByteProducts {
-    /// Unsigned left operands by signed right operands.
+    /// Unsigned operand A by signed operand B.
     UnsignedBySigned,
     AnySigns,
 }
 
 impl ByteProducts {
-    /// Type in which a left operand of bytes is multiplied, and the offset added to its values.
+    /// Type in which an operand A of bytes is multiplied, and the offset added to its values.
     pub fn left(self, dtype: DType) -> (DType, f64) {
         match (self, dtype) {
             (ByteProducts::UnsignedBySigned, DType::I8) => (DType::U8, BYTE_SHIFT),
@@ -126,7 +126,7 @@ impl ByteProducts {
         }
     }
 
-    /// The same for a right operand.
+    /// Type in which an operand B of bytes is multiplied, and the offset added to its values.
     pub fn right(self, dtype: DType) -> (DType, f64) {
         match (self, dtype) {
             (ByteProducts::UnsignedBySigned, DType::U8) => (DType::I8, -BYTE_SHIFT),

@@ -14,7 +14,7 @@ use sardonyx_base::cpu::{Extension, Level};
 use sardonyx_base::{DType, Dim};
 
 impl Lowered {
-    /// Whether a padded left operand is computed in scratch by the work item that reads it.
+    /// Whether a padded operand A is computed in scratch by the work item that reads it.
     pub fn stages(&self) -> bool {
         self.plan.stages()
     }

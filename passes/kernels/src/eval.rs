@@ -19,7 +19,7 @@ pub struct Point {
     pub lanes: u32,
     /// Number that the lane variable's value in lane 0 is known to be a multiple of.
     pub multiple: i64,
-    /// Whether that is the number of lanes; it implies nothing about the alignment of buffers.
+    /// Whether `multiple` is the number of lanes; this implies nothing about the alignment of buffers.
     pub in_steps: bool,
     /// Whether consecutive elements that the lanes access are aligned to their total size.
     pub aligned: bool,
@@ -80,7 +80,7 @@ impl Point {
             Op::Load { access, guard } => {
                 let guard = guard.filter(|g| self.truth(*g).is_none());
                 let v = self.load(cx, asm, access, guard, step.dtype);
-                // Possibly only the guard depends on the lanes.
+                // The guard alone may depend on the lanes.
                 asm.widen(v, lanes)
             }
             Op::Const(bits) => constant(asm, f64::from_bits(*bits), ty),

@@ -62,7 +62,7 @@ pub fn scale_by_power(asm: &mut impl Asm, y: Val, n: Val) -> Val {
 
 /// Coefficients of exp(r) on |r| ≤ ln 2 / 2.
 static EXP: [f64; 7] = [1.0, 1.0, 0.49999993432, 0.16666520399, 0.04166839079, 0.00836874514, 0.00138145398];
-/// The same with one term fewer.
+/// Coefficients of exp(r) on the same interval, with one term fewer.
 static EXP_SHORT: [f64; 6] = [1.0, 1.0, 0.49999230305, 0.16667115387, 0.04189033200, 0.00831250157];
 
 /// x  =>  t as a float, t as an integer, and r, where x = t ln 2 + r, |r| ≤ ln 2 / 2 and t is integral.

@@ -236,8 +236,8 @@ fn reduce_angle(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     (r, n)
 }
 
-/// The same for any x that is representable in f32. Each product with a chunk of 2/π is exact, and so is its remainder
-/// modulo 4.
+/// As `reduce_angle`, for any x that is representable in f32. Each product with a chunk of 2/π is exact, and so is its
+/// remainder modulo 4.
 fn reduce_large_angle(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     let (quarter, minus_four) = (asm.float(0.25, x.ty), asm.float(-4.0, x.ty));
     let mut sum = asm.float(0.0, x.ty);

@@ -1,7 +1,7 @@
 //! f8*, f4 in a byte  <=>  f32, and rounding of f32 to them: bit operations derived from each format's description
 //!
-//! A code without its sign, shifted to the top of an f32's mantissa and multiplied by a power of two, is the value;
-//! this covers subnormal numbers and the hidden bit. Products here are exact.
+//! A code without its sign is shifted until its mantissa fills the high bits of an f32's mantissa; that f32 times a
+//! power of two is the absolute value, also for subnormal numbers. The product is exact.
 
 use super::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Un, Val};
 use super::math::copysign;
@@ -65,8 +65,9 @@ pub fn decode(asm: &mut impl Asm, code: Val, t: DType) -> Val {
 
 /// Decodes the code that begins at bit `first` of each lane. Codes of NaN and infinity give an arbitrary number.
 ///
-/// The sign of the code becomes that of an f32, its exponent and mantissa the low bits of the f32's; multiplying by a
-/// power of two gives the value, also for subnormal codes.
+/// The sign of the code becomes the sign of an f32; the mantissa of the code fills the high bits of the f32's mantissa,
+/// and its exponent the low bits of the f32's exponent. Multiplying by a power of two gives the value, also for
+/// subnormal codes.
 pub fn decode_number(asm: &mut impl Asm, lanes: Val, first: i64, format: &Format) -> Val {
     let bits = format.bits() as i64;
     let up = asm.int(32 - bits - first, lanes.ty);

@@ -14,7 +14,7 @@ pub struct Pace {
 impl Pace {
     /// The full rate without scattered accesses.
     pub const FULL: Pace = Pace { share: 1.0, scattered: 0.0 };
-    /// Assumed for a kernel that has no code yet.
+    /// Pace assumed for a kernel that has no code yet.
     pub const UNKNOWN: Pace = Pace { share: 0.01, scattered: 1.0 };
 
     /// Both figures as one number; larger is faster.

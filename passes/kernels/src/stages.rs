@@ -134,7 +134,7 @@ impl Stages {
     }
 }
 
-/// Outer variables on which no deep sum depends; none if there is no deep space.
+/// Outer variables on which no reduction over the deep space depends; none if there is no deep space.
 pub fn late_vars(def: &KernelDef) -> VarSet {
     let outer = (1 << def.outer.len()) - 1;
     let deps = def.dependences();

@@ -4,8 +4,8 @@ use super::asm::Elem;
 use sardonyx_base::DType;
 use sardonyx_base::cpu::Extension;
 
-/// Elements of a column that one step of a sum multiplies: the rows of a panel that are stored side by side, and as
-/// many consecutive elements of A.
+/// Elements of a column that one step of a contraction multiplies: the rows of a panel that are stored side by side,
+/// and as many consecutive elements of A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Words {
     /// One f32.
@@ -53,7 +53,7 @@ impl Words {
         }
     }
 
-    /// Types of the sums, of A and of B.
+    /// Types of the accumulators, of A and of B.
     pub fn dtypes(self) -> [DType; 3] {
         match self {
             Words::Singles => [DType::F32; 3],

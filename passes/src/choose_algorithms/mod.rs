@@ -1,4 +1,4 @@
-//! conv(x, w), 3x3, 3 or 5  =>  Winograd's three kernels, for a whole batch or for parts of it, where faster
+//! conv(x, w) of 3x3, 3 or 5 taps  =>  Winograd's three kernels, for a whole batch or for parts of it, where faster
 //!
 //! Those kernels pass a workspace between them; the option `workspace-limit` bounds its bytes for one convolution.
 //! `splits` finds the best ways to cut a batch into calls, each computed by either algorithm; the fastest one within
@@ -60,7 +60,7 @@ fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
 
 /// A convolution that is faster with Winograd's algorithm.
 struct Candidate {
-    /// Index of its step.
+    /// Index of the convolution's step.
     at: usize,
     site: Site,
     way: Way,
@@ -149,7 +149,8 @@ struct Needs {
 }
 
 impl Needs {
-    /// Splits the estimated total time of `kernels` kernels, for `batch` elements, into the two parts.
+    /// Splits the estimated total time of `kernels` kernels, for `batch` elements, into the time per call and the time
+    /// per element.
     fn from_total(total: u64, kernels: u64, costs: &Costs, batch: i64) -> Needs {
         let call = (kernels * costs.launch()).min(total);
         Needs { call, each: (total - call) / batch.max(1) as u64 }
@@ -168,7 +169,7 @@ struct Estimate<'e> {
     sizes: Sizes,
     batch: i64,
     direct: Needs,
-    /// Estimated as if nothing were found in a cache again.
+    /// Estimate in which no value that the kernels pass to each other is still in a cache.
     winograd: Needs,
     /// Picoseconds to concatenate the results of the parts.
     joining: u64,

@@ -9,7 +9,7 @@
 pub struct Call<A> {
     pub algorithm: A,
     pub time: u64,
-    /// In bytes.
+    /// Size of the workspace in bytes.
     pub workspace: u64,
 }
 

@@ -1,7 +1,8 @@
 //! adjacent values  =>  their linear combinations: Winograd's F(2, 3) and F(2, 5), along every side of a square
 //!
-//! Two adjacent results of a 1D filter need as many multiplications as there are values under both. Each multiplies a
-//! linear combination of the values with one of the filter's taps, and sums of the products give the results.
+//! Two adjacent results of a 1D filter need as many multiplications as they read input values. Each multiplication
+//! takes a linear combination of the input values and one of the filter's taps, and linear combinations of the products
+//! give the results.
 
 use crate::draft::Draft;
 use sardonyx_base::DType;
@@ -16,7 +17,7 @@ pub const TILE: i64 = 2;
 pub enum Scheme {
     /// F(2, 3): interpolation points 0, 1, -1 and infinity.
     Three,
-    /// F(2, 5): also 2 and -2.
+    /// F(2, 5): the interpolation points also include 2 and -2.
     Five,
 }
 
@@ -138,7 +139,7 @@ pub fn number(place: &[i64], n: i64) -> i64 {
 }
 
 /// Applies a 1D transform along each side in turn to the values of a square with `n` points along each side. Each value
-/// is loaded where its line is transformed first.
+/// is loaded just before the first transform that reads it.
 pub fn every_way(
     body: &mut Draft,
     (sides, n): (usize, i64),

@@ -50,15 +50,15 @@ struct Side {
 /// Where the transformed filters come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filters {
-    /// They are stored in the artifact in place of the filters.
+    /// The transformed filters are stored in the artifact in place of the filters.
     Stored,
     /// Each call transforms the filters.
     Made,
 }
 
 impl Site {
-    /// Returns `None` if a step is not such a convolution. Sides of the result must be even, unless its consumers can
-    /// ignore an extra line.
+    /// Matches a convolution; `None` if a step is not one that Winograd's algorithm can compute. Sides of the result
+    /// must be even, unless its consumers can ignore an extra line.
     pub fn find(program: &Program, step: &Step, producers: &[Option<usize>]) -> Option<Site> {
         let k = kernel(step).filter(|k| k.class() == Class::Contract)?;
         let products = products(k)?;
@@ -337,7 +337,7 @@ impl Site {
                 _ => others.iter().position(|(other, _)| *other == v).map(|new| self.place(part, v, new)),
             };
             let image = &self.kernel.reads[self.image.container];
-            // The index of the last tile, where `var` has variables.
+            // As `var`, but returns the position of the last tile instead of variables of a tile's position.
             let last = |v: usize| match side(v) {
                 Some(_) => Some(Dim::constant(TILE * (self.tiles(v) - 1))),
                 None => var(v),

@@ -17,9 +17,9 @@ pub struct Problem {
 /// The cost of each assignment of a few variables.
 #[derive(Clone, Debug)]
 pub struct Factor {
-    /// In increasing order.
+    /// The variables, in increasing order.
     pub variables: Vec<usize>,
-    /// Indexed by the values of the variables; the last one varies fastest.
+    /// Cost of each assignment, indexed by the values of the variables; the last one varies fastest.
     pub costs: Vec<f64>,
 }
 

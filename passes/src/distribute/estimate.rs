@@ -17,13 +17,13 @@ pub struct Estimate {
     pub exchange_us: f64,
     /// The part of `exchange_us` that overlaps with computation.
     pub hidden_us: f64,
-    /// Of the first rank, which holds at least as much as any other.
+    /// Bytes of the weights of the first rank, which holds at least as much as any other.
     pub weight_bytes: f64,
     /// Peak bytes of values alive between operations, without fusion.
     pub activation_bytes: f64,
-    /// Sorted by time, the longest first.
+    /// The collectives, sorted by time, the longest first.
     pub exchanges: Vec<Exchange>,
-    /// For a pipeline: the fraction of the time in which its ranks are idle.
+    /// The fraction of the time in which the ranks of a pipeline are idle; `None` for other plans.
     pub bubble: Option<f64>,
 }
 
@@ -76,7 +76,7 @@ impl<'g> Local<'g> {
         Local::with_coordinates(graph, sizes)
     }
 
-    /// Creates it for the rank whose coordinates are given in `sizes`.
+    /// Creates the program of the rank whose coordinates are given in `sizes`.
     pub fn with_coordinates(graph: &'g Graph, sizes: Sizes) -> Result<Local<'g>> {
         let (live, fixed) = (graph.live(), fixed_values(graph));
         let mut local = Local { graph, sizes, elements: vec![], live, fixed };

@@ -62,7 +62,7 @@ pub struct Candidate {
     pub mesh: Vec<i64>,
     pub found_by: FoundBy,
     pub places: Vec<OperandPlace>,
-    /// For a pipeline along the first axis.
+    /// Stages of a pipeline along the first axis; `None` for other plans.
     pub stages: Option<Stages>,
     pub overlap: Option<Overlap>,
     /// The estimate, or the reason why there is none.
@@ -176,14 +176,14 @@ fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-/// Numbers of chunks and of micro-batches that are tried.
+/// Pairs (number of chunks, number of micro-batches) that are tried.
 static OVERLAPS: [[usize; 2]; 6] = [[2, 1], [4, 1], [8, 1], [16, 1], [1, 2], [1, 4]];
 /// Minimum fraction of the time that chunks or micro-batches must save, as each part is launched and exchanged
 /// separately.
 const WORTH: f64 = 0.03;
 
-/// Returns the candidate with the fastest overlap, or `None` if no overlap is faster than none. Nothing is tried if the
-/// candidate could not be the best one even with all its exchanges hidden.
+/// Returns the candidate with the fastest overlap, or `None` if no overlap is faster than `plain`. Nothing is tried if
+/// the candidate could not be the best one even with all its exchanges hidden.
 fn with_overlap(task: &Task, plain: &Candidate, best_us: f64) -> Result<Option<Candidate>> {
     let (Ok(estimate), None) = (&plain.estimate, &plain.stages) else { return Ok(None) };
     if estimate.compute_us >= best_us || estimate.waits_us() < WORTH * estimate.time_us() {

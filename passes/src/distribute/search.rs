@@ -1,8 +1,8 @@
 //! the strategies of each operation along an axis, those chosen along the other axes  =>  the fastest choice
 //!
-//! The variables are how each value is produced and, for a value with several consumers, the set of forms in which they
-//! read it, as each form is made once. A value is exchanged after the axes before this one and before those after it,
-//! as in `shard`.
+//! The variables are how each value is produced and, for a value with several consumers, the set of forms (whole, split
+//! or partial) in which they read it, because each form is made once. How much is exchanged along one axis follows from
+//! the states in which the value is produced along the other axes.
 
 use super::eliminate::{Problem, TABLE_MAX};
 use super::machine::{Machine, Work, bytes};
@@ -15,13 +15,14 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 /// Index of the strategy of each value, by axis and then by value.
 pub type Choice = Vec<Vec<usize>>;
 
-/// Limits for a value with several consumers: the forms in which it is made at once, and the forms that are considered.
+/// Limits for a value with several consumers: the number of forms in which it may be supplied to them, and the number
+/// of forms that are considered.
 const FORMS_MAX: usize = 3;
 const CANDIDATES_MAX: usize = 10;
 
 pub struct Search<'s, 't, 'g> {
     pub machine: &'s Machine<'s, 't>,
-    /// By axis.
+    /// Strategies of each operation, by axis.
     pub spaces: &'s [Space<'g>],
     /// Price of a byte of weights on each rank, in microseconds; 0 if memory is sufficient.
     pub us_per_byte: f64,
@@ -250,7 +251,7 @@ pub fn work(node: &Node, types: &[&TensorType], (operands, result): (&[f64], f64
         Op::Gather { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Host(_) => {
             Work { bytes: 2.0 * written, launches: 1, ..Work::default() }
         }
-        // Fused with the operand's producer or the result's consumer: only the result is written.
+        // A map is assumed to be fused with the operand's producer or the result's consumer: it only writes its result.
         Op::Map(_) | Op::Convert(_) => Work { bytes: written, ..Work::default() },
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => {
             Work::default()

@@ -98,7 +98,7 @@ impl<'g> Space<'g> {
                 add(i, &way.result);
             }
         }
-        // Whole heads, where the result's columns are reshaped into heads.
+        // Where the result's columns are reshaped into heads, they are split in units of whole heads.
         if let Op::Contract(spec) = &node.op {
             for (dim, letter) in spec.result.iter().enumerate() {
                 let Some(units) = head_units(self.graph, v, dim) else { continue };

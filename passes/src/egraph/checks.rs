@@ -10,7 +10,8 @@ use crate::rewrite::Rewrites;
 use sardonyx_base::Result;
 use sardonyx_dialects::sdx::{Graph, Node, Value};
 
-/// `first`: number of the rewrite that was the first equality found. Errors: E0901 if a value changed.
+/// Checks each changed value against its old computation. `first` is the number of the rewrite that was the first
+/// equality found. Errors: E0901 if a value changed.
 pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewrites: &mut Rewrites) -> Result<()> {
     let the_first = |v: &Value| report.first.get(v.index()).copied().unwrap_or(*v);
     let mut both = before.clone();

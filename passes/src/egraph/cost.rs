@@ -130,7 +130,8 @@ impl Rates {
 /// Share of a launch that a view is charged, because fusion does not look through it.
 const VIEW: f64 = 0.05;
 
-/// Whether a reshape merges or splits dimensions in memory. One of a broadcast reads the broadcast's operand.
+/// Whether a reshape merges or splits dimensions of a value in memory. The reshape of a broadcast does not, as it reads
+/// the operand of the broadcast.
 fn is_view(s: &Site) -> bool {
     let repeats = |op: &Op| matches!(op, Op::Broadcast { .. }).then_some(());
     let long = |dims: &[Dim]| dims.iter().filter(|d| !d.is_const(1)).cloned().collect::<Vec<_>>();

@@ -49,7 +49,8 @@ pub struct Data {
     pub range: Range,
     /// Whether the value depends only on parameters and constants.
     pub constant: bool,
-    /// Index of the first node of the function that the class, or the class a rule created it for, comes from.
+    /// Index of the first node of the function that is in the class. A class that a rule created has the index of the
+    /// class that the rule matched.
     pub origin: usize,
     narrowings: u8,
 }
@@ -101,7 +102,8 @@ impl Facts {
         (few && !values.is_empty()).then(|| evaluate(op, ty, &values)).flatten()
     }
 
-    /// Whether all indices of a gather are known to be in range. Others must be looked up, to refuse a bad call.
+    /// Whether all indices of a gather are known to be in range. Any other gather has to be executed, because a call
+    /// with an index out of range must be refused.
     fn finds_all(&self, axis: usize, args: &[&Data]) -> bool {
         let (at, extent) = (args[1].range, self.bounds(&self.table.ty(args[0].ty).dims[axis]).0);
         at.lo >= 0.0 && at.hi < extent

@@ -140,7 +140,8 @@ pub fn optimise(graph: &Graph, options: &Options) -> Result<(Graph, Report)> {
 
 type Allow<'a> = &'a mut dyn FnMut(&'static str, &[String]) -> bool;
 
-/// `allow` is asked before each equality, with the rule's name and the ONNX nodes that the value comes from.
+/// As [`optimise`], with a callback: `allow` is called before each equality with the rule's name and the ONNX nodes
+/// that the value comes from, and returns whether the equality may be added.
 fn optimise_within(graph: &Graph, options: &Options, allow: Allow) -> Result<(Graph, Report)> {
     let rules: Vec<Rule> = TOPICS.iter().flat_map(|t| t.iter().copied()).collect();
     let compiled: Vec<Compiled> = rule::compile(&rules);

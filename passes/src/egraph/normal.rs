@@ -7,7 +7,8 @@ use super::table::{names, spelled_alike};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, Value};
 
-/// Depth to which operands are compared: enough to tell them apart, too little to see which layer it is.
+/// Depth to which operands are compared: enough to tell two operands apart, but too little to distinguish the layers of
+/// a network.
 const DEPTH: usize = 4;
 
 pub fn order_operands(graph: &mut Graph) {
@@ -36,7 +37,8 @@ fn commutes(f: ScalarFn) -> bool {
     matches!(f, Add | And | Eq | Max | Min | Mul | Or)
 }
 
-/// Whether to swap: weights go right; else A is the operand whose own letters come first in the result.
+/// Whether to swap the operands: weights become operand B. If both or neither are weights, A is the operand with the
+/// first letter of the result that the other operand lacks.
 fn right_first(graph: &Graph, spec: &ContractSpec, args: &[Value]) -> bool {
     let weight = |v: Value| matches!(graph.node(behind_views(graph, v)).op, Op::Param { .. } | Op::Const(_));
     match (weight(args[0]), weight(args[1])) {
@@ -59,7 +61,8 @@ fn behind_views(graph: &Graph, v: Value) -> Value {
     }
 }
 
-/// Hash, by depth, of the operations and types of a node and of its operands down to that depth; no names.
+/// Returns, for each depth, a hash of the operations and types of a node and of its operands down to that depth,
+/// without names.
 fn structure_hashes(node: &Node, seen: &[[u64; DEPTH]]) -> [u64; DEPTH] {
     let named = matches!(node.op, Op::Input { .. } | Op::Param { .. });
     let own = if named { names(&node.op)[0].to_string() } else { super::cost::spelling(&node.op) };

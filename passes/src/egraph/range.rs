@@ -11,10 +11,10 @@ pub struct Range {
     pub nan: bool,
 }
 
-/// No dimension has more elements: memory runs out before.
+/// Upper bound on the extent of a dimension: memory would run out before a larger one.
 pub const EXTENT_MAX: f64 = (1u64 << 48) as f64;
 
-/// Larger integers may not be exact in f64.
+/// Bound on the magnitude of integers that are treated as exact in f64.
 const EXACT_MAX: f64 = (1u64 << 52) as f64;
 
 /// Relative error allowed for functions that are not correctly rounded.
@@ -205,7 +205,8 @@ pub fn convert(a: Range, from: DType, to: DType) -> Range {
     }
 }
 
-/// `empty`: there may be no elements. `n_max`: maximum number of elements that are combined.
+/// Range of the result of a reduction. `empty`: there may be no elements. `n_max`: maximum number of elements that are
+/// combined.
 pub fn reduce(f: ReduceFn, a: Range, empty: bool, n_max: f64, dtype: DType) -> Range {
     let any = Range::any(dtype);
     let neutral = |v: f64| if dtype.is_float() { Range::new(v, v) } else { any };

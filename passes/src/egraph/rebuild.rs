@@ -201,10 +201,11 @@ fn mentioned(op: &Op, dims: &[sardonyx_base::Dim]) -> Vec<String> {
     own.iter().chain(dims).flat_map(|d| d.symbols()).map(|s| s.to_string()).collect()
 }
 
-/// Origins as indices into `names`: lists are joined for each node whose value is gone.
+/// Names of origins, which are numbered so that lists of them can be joined quickly: a join is needed for each node
+/// whose value is gone.
 struct Origins<'a> {
     names: Vec<&'a str>,
-    /// By index: the last join that met the name.
+    /// By name: the number of the last join in which the name occurred.
     seen: Vec<usize>,
     joins: usize,
 }
@@ -231,8 +232,8 @@ impl<'a> Origins<'a> {
     }
 }
 
-/// A node's origins go to the node of its value or, if that is gone, to its users. A node then left without any, which
-/// a rule created, takes those of its first consumer, or of all consumers that slice it.
+/// Moves origins: those of a node go to the node of its value or, if that is gone, to its users. A node then left
+/// without any, which a rule created, takes those of its first consumer, or of all consumers that slice it.
 fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
     let (mut origins, mut moved) = Origins::new(graph);
     let mut made: Vec<Vec<usize>> = vec![vec![]; out.nodes.len()];

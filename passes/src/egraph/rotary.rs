@@ -71,7 +71,7 @@ fn slice_of_broadcast(s: &Site) -> Vec<Expr> {
     let Op::Slice { starts, steps } = s.op() else { return vec![] };
     let moved = |(at, n): (&Vec<usize>, &ENode)| {
         let dims = s.dims_of(n.args[0]);
-        // An element that is repeated is the same in every slice; one that is not may be sliced to nothing.
+        // A repeated dimension of 1 is the same in every slice; one that is not repeated may be sliced to nothing.
         let one = |i: usize| dims[i].is_const(1);
         if (0..at.len()).any(|i| one(i) && s.dims_of(s.arg(0))[at[i]].is_const(1) && !s.ty().dims[at[i]].is_const(1)) {
             return None;

@@ -55,8 +55,8 @@ pub enum Condition {
     Finite,
     NonNegative,
     NeverNan,
-    /// Tests the site, whatever the variable: no rounding to integers consumes it, where a different last bit gives
-    /// another integer.
+    /// Tests the site itself, whatever the variable: no consumer rounds the site to integers. Where one does, a
+    /// different last bit could give another integer.
     Unrounded,
 }
 
@@ -258,7 +258,7 @@ fn build(site: &Site, pattern: &Pattern, bound: &Bound, model: Id) -> Option<Exp
     }
 }
 
-/// A variable of the same type as the value of the pattern.
+/// Returns a variable of the pattern that has the same type as the pattern's value.
 fn variable(pattern: &Pattern) -> Option<usize> {
     match pattern {
         Pattern::Var(v) => Some(*v),
@@ -289,7 +289,8 @@ pub fn holds(site: &Site, condition: Condition, id: Id) -> bool {
 /// Maximum number of operations between a value and its rounding: enough for a quantisation with a computed scale.
 const ROUNDED_DEPTH: usize = 4;
 
-/// Visits each user once, as the e-graph holds many paths to it.
+/// Whether a value is rounded to integers within `depth` operations. Each user is visited once, as the e-graph holds
+/// many paths to it.
 fn is_rounded(site: &Site, id: Id, depth: usize) -> bool {
     let (mut seen, mut layer) = (BTreeSet::from([id]), vec![id]);
     for _ in 0..depth {
@@ -325,7 +326,7 @@ fn passes_on(site: &Site, id: Id, user: Id) -> Option<bool> {
     found.map(|(rounds, _)| rounds).max()
 }
 
-/// The magnitude is limited so that the reciprocal is a normal number of every float type.
+/// Whether v is ±2ⁿ. Its magnitude is limited so that the reciprocal is a normal number of every float type.
 fn is_power_of_two(v: f64) -> bool {
     v.abs().log2().fract() == 0.0 && (2f64.powi(-14)..=2f64.powi(14)).contains(&v.abs())
 }

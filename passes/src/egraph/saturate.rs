@@ -31,7 +31,7 @@ pub struct Step {
 pub struct Run {
     pub steps: Vec<Step>,
     pub iterations: usize,
-    /// Whether a limit ended it.
+    /// Whether a limit ended the saturation.
     pub limited: bool,
     /// Number of equalities added, by compiled rule.
     pub fired: Vec<usize>,
@@ -52,10 +52,12 @@ struct Match {
     to: Expr,
 }
 
-/// Asked before each equality, with the indices of the rule and of the function's node that the value comes from.
+/// Called before each equality, with the indices of the rule and of the function's node that the value comes from;
+/// returns whether the equality may be added.
 pub type Allow<'a> = &'a mut dyn FnMut(usize, usize) -> bool;
 
-/// `allow_finite`: finite-only rules apply to all values, not only to those proved finite.
+/// Adds what the rules find to the e-graph, until nothing is new or a limit is reached. With `allow_finite`,
+/// finite-only rules apply to all values, not only to those proved finite.
 pub fn saturate(
     egraph: &mut EGraph,
     rules: &[Compiled],

@@ -104,7 +104,7 @@ impl Move {
             Move::InlineInto { producer, consumer } => {
                 let stays = readers(program, uses, producer).len() > 1
                     || program.steps[producer].results.iter().any(|r| program.is_output(*r));
-                // Inlined into attention, it would make one of many equal kernels differ from the others.
+                // Inlined into attention, this map would make one of many equal kernels differ from the others.
                 let attends = kernel(&program.steps[consumer]).is_some_and(|k| k.class() == Class::Attention);
                 stays && !attends && inline_maps::is_legal(program, uses, producer, consumer)
             }

@@ -77,8 +77,8 @@ fn cut(program: &Program, (reduction, map): (usize, usize), padded: &Padded) -> 
     Some(Cut { reduction, map, program: out })
 }
 
-/// Returns each variable of the map in terms of the position in the container read at `memlet`. Each dimension of it
-/// must be indexed by a distinct variable plus a constant; otherwise the result is `None`.
+/// Returns each variable of the map in terms of the position in the container read at `memlet`. Each dimension of the
+/// container must be indexed by a distinct variable plus a constant; otherwise the result is `None`.
 fn inside(k: &Kernel, memlet: &Memlet) -> Option<Vec<Dim>> {
     let mut vars: Vec<Option<Dim>> = k.outer.iter().map(|n| n.is_const(1).then(|| Dim::constant(0))).collect();
     for (d, index) in memlet.index.iter().enumerate() {
@@ -116,8 +116,8 @@ fn narrowest(k: &Kernel, value: usize) -> Option<usize> {
     (best != at && k.body[at].dtype.bits() >= k.body[best].dtype.bits()).then_some(best)
 }
 
-/// Returns the part of the map up to a statement, computed at each element of the container that it reads, without a
-/// guard.
+/// Returns the kernel of the map's statements up to `place`, computed at each element of the container that it reads,
+/// without a guard.
 fn first_part(
     k: &Kernel,
     args: &[usize],
@@ -150,7 +150,7 @@ fn first_part(
     is_inside.then(|| tidy(first, args.to_vec()))
 }
 
-/// Returns the rest of the map, which loads that statement's value at the index at which the map has read the
+/// Returns the rest of the map: it loads the value of statement `place` at the index at which the original map read the
 /// container.
 fn second_part(
     k: &Kernel,

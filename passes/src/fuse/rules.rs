@@ -1,6 +1,6 @@
 //! program  =>  the program with every rule applied wherever it matches, one rule after the other
 //!
-//! The baseline that the search has to beat.
+//! This is the baseline that the search has to beat.
 
 use crate::merge::merge_pairs;
 use crate::rewrite::Rewrites;

@@ -77,7 +77,7 @@ struct Known {
     /// Index of a step by the containers that it writes.
     places: HashMap<Vec<Id>, usize>,
     cost: u64,
-    /// The last name in use.
+    /// Number of names given so far; the last step got this number as its name.
     names: u64,
 }
 
@@ -104,7 +104,8 @@ impl Known {
         program.steps.iter().map(one).fold(0, u64::saturating_add)
     }
 
-    /// Returns the same information for all steps of `program`, reusing what is known.
+    /// Returns the costs and names of all steps of `program`, reusing those of steps that it shares with the known
+    /// program.
     fn after(&self, program: &Program, costs: &Costs) -> Known {
         let mut names = self.names;
         let mut known = |step: &Step| {

@@ -15,7 +15,7 @@ pub struct Bytes {
     pub zero: Option<usize>,
     /// The f32 scale, by which the difference is multiplied.
     pub scale: Option<usize>,
-    /// Where this does not hold, the value is 0 (padding).
+    /// The condition under which the byte is read; where it is false, the value is 0 (padding).
     pub guard: Option<usize>,
 }
 

@@ -24,7 +24,8 @@ use sardonyx_kernels::device_spec::BYTE_SHIFT;
 use sardonyx_kernels::products;
 use std::sync::Arc;
 
-/// This many products of a byte and a 4-bit code, which is 16 times as large in registers, fit in i32.
+/// Maximum number of products that an i32 can accumulate: each is of a byte and a 4-bit code, which is 16 times as
+/// large in registers.
 const PRODUCTS_MAX: i64 = 1 << 16;
 
 /// A contraction with codes that have a scale for each group.
@@ -32,14 +33,14 @@ pub struct Site {
     left: Left,
     /// The load of operand A.
     load: usize,
-    /// One for each accumulator.
+    /// Operands B with their codes, one for each accumulator.
     rights: Vec<Right>,
     groups: i64,
     size: i64,
 }
 
 enum Left {
-    /// In f32.
+    /// Operand A in f32.
     Floats,
     Bytes(Box<Factor>),
 }

@@ -5,7 +5,7 @@
 //! operand A becomes u8 by adding 128, and u8 in B, which is constant, becomes i8 by subtracting 128. GPUs take bytes
 //! as they are. The producer of A stores the byte as an additional result; if its original result then has no consumer,
 //! it is removed. Σ w is computed when the artifact is written, and Σ q by a separate kernel if y is not 0.
-//! Accumulation is exact, where that in f32 was rounded.
+//! Accumulation in i32 is exact, whereas the replaced accumulation in f32 rounds.
 
 mod bytes;
 mod groups;
@@ -30,7 +30,7 @@ use sardonyx_kernels::device_spec::ByteProducts;
 use sardonyx_kernels::{Target, products, target};
 use std::collections::BTreeMap;
 
-/// This many products of bytes, each minus its zero point, fit in i32.
+/// Maximum number of products that an i32 can accumulate: each is of two bytes minus their zero points.
 const PRODUCTS_MAX: i64 = (1 << 31) / (384 * 384);
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -78,7 +78,7 @@ struct Written {
     bytes: BTreeMap<Id, Id>,
     /// Containers of row scales that producers store in addition, likewise.
     scales: BTreeMap<Id, Id>,
-    /// Sums of such bytes, by container and by how they are indexed.
+    /// Row sums of such bytes, by the container of bytes and by how it is indexed.
     sums: BTreeMap<(Id, String), Id>,
 }
 
@@ -95,7 +95,7 @@ struct Site {
     /// Number of products per accumulator.
     count: i64,
     left: Factor,
-    /// One for each accumulator.
+    /// The constant operands, one for each accumulator.
     rights: Vec<Right>,
 }
 
@@ -120,7 +120,7 @@ struct Right {
     param: Id,
     index: Vec<Dim>,
     source: Source,
-    /// `None` if they are not known.
+    /// The sums of the parameter's columns; `None` if they are not known.
     sums: Option<Sums>,
 }
 
@@ -277,8 +277,8 @@ fn right_of(
     Ok(Right { factor, param, index, source, sums })
 }
 
-/// Returns the sums if one axis of the parameter is indexed by the columns, and the contraction reduces over each other
-/// axis once.
+/// Returns the column sums of a parameter if one of its axes is indexed by the columns, and the contraction reduces
+/// over each other axis once.
 fn sums(k: &Kernel, param: &Container, index: &[Dim]) -> Option<Sums> {
     let n_outer = k.outer.len();
     let column = |d: &Dim| own_vars(d).iter().any(|v| *v < n_outer);

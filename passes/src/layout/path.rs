@@ -15,7 +15,7 @@ const WAYS_MAX: usize = 64;
 
 /// Result of the search.
 pub struct Found {
-    /// One for each choice, in order.
+    /// The chosen layout of each container with a choice, in their order.
     pub layouts: Vec<(Id, Layout)>,
     /// Total cost of all kernels, in ps.
     pub cost: u64,

@@ -55,7 +55,7 @@ fn with_factors(k: &Kernel, def: &KernelDef) -> Option<Kernel> {
         (false, true) => (b, a),
         (true, true) | (false, false) => return None,
     };
-    // By statement: the arguments that it takes rounded.
+    // Maps each statement to those of its arguments that it will use in rounded form.
     let mut rounded: BTreeMap<usize, Vec<usize>> = BTreeMap::from([(scored, factors.to_vec())]);
     match &k.body[weight].body {
         Body::Apply { f: ScalarFn::Div, args } => {

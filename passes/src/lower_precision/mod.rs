@@ -218,7 +218,7 @@ fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
             continue;
         }
         let end = match beside.get(&root.id) {
-            // Repeats the views for the rounded result.
+            // The views are repeated for the rounded result.
             Some(&id) => root.views.iter().rev().fold(id, |id, &view| {
                 let step = program.steps[view].clone();
                 let container = Container { dtype: DType::BF16, ..program.containers[step.results[0]].clone() };

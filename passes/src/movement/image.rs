@@ -100,7 +100,8 @@ struct Group {
 enum Set {
     /// The `n` numbers lo, lo + step, ….
     Run { lo: Dim, n: Dim, step: i64 },
-    /// `n` of the values of an expression; equal expressions over equal ranges give equal sets.
+    /// `n` numbers among the values of the expression `of`; which ones is not known. Two sets with equal expressions
+    /// over equal ranges are the same set.
     Some { n: Dim, of: Dim, over: Vec<Range> },
 }
 

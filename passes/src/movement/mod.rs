@@ -10,7 +10,7 @@
 //! * A packed constant counts as the matrix that it holds; a result that extends another tensor counts its new elements
 //!   only.
 //!
-//! Counts are expressions over the model's symbols, for positive extents.
+//! Counts are expressions over the model's symbols, and are valid if all extents are positive.
 
 mod facts;
 mod image;
@@ -33,13 +33,13 @@ use sardonyx_dialects::flow::kernel::{Body, Kernel, Memlet};
 /// Algebraic words of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// By operand, and by result.
+    /// One count for each operand, and one for each result.
     pub reads: Vec<Count>,
     pub writes: Vec<Count>,
 }
 
 impl Words {
-    /// `lo` returns the lower bounds of symbols.
+    /// Counts the algebraic words of a kernel; `lo` returns the lower bounds of symbols.
     pub fn count(kernel: &Kernel, lo: &dyn Fn(&str) -> i64) -> Words {
         let facts = Facts::from_kernel(kernel, lo);
         let load = |body: &'_ Body| match body {

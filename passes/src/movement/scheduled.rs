@@ -29,7 +29,8 @@ pub struct FastMemory {
 }
 
 impl FastMemory {
-    /// Takes the largest memory of one core plus a GPU's registers. Errors: E0406 if the description lacks them.
+    /// The fast memory of a core is the largest memory private to it, plus the registers on a GPU. Errors: E0406 if the
+    /// description lacks them.
     pub fn from_spec(spec: &DeviceSpec) -> Result<FastMemory> {
         let own = spec.memory.iter().filter(|m| m.per == Per::Core).filter_map(|m| m.bytes.value).max();
         let registers = spec.gpu.as_ref().and_then(|g| g.registers.value).unwrap_or(0) * 4;

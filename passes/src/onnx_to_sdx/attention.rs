@@ -1,6 +1,7 @@
 //! ai.onnx Attention, FlexAttention  =>  contract, map, reduce
 //!
-//! q[b,h,s,d] · k[b,h,t,d] → scores[b,h,s,t]; softmax over t; scores · v[b,h,t,e] → y[b,h,s,e]
+//! q[b,h,s,d] · k[b,h,t,d] → scores[b,h,s,t]; softmax over t; scores · v[b,h,t,e] → y[b,h,s,e], with b the batch, h a
+//! head, s a query, t a key, and d and e channels of a head
 
 use super::builder::Builder;
 use super::heads::{Offset, additive, append_past, join_heads, repeat_heads, split_heads, window, within_lengths};
@@ -177,7 +178,8 @@ pub fn soft_cap(b: &mut Builder, x: Value, cap: f64) -> Result<Value> {
     b.map_const(ScalarFn::Mul, inner, cap)
 }
 
-/// Returns what a mask adds to the scores. Since opset 24 it may be shorter than the keys, and hides the rest.
+/// Returns what a mask adds to the scores. Since opset 24 a mask may be shorter than the keys; it then hides the
+/// remaining keys.
 fn mask_bias(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result<Value> {
     let dtype = b.dtype(scores);
     let bias = match b.dtype(mask) {
@@ -185,7 +187,7 @@ fn mask_bias(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result
         given if given == dtype => mask,
         given => return Err(node.error("E0107", format!("takes a mask of bool or {dtype}, not {given}"))),
     };
-    // One mask for all heads, or one per head.
+    // There is one mask for all heads, or one per head.
     let bias = match b.rank(bias).checked_sub(3) {
         Some(axis) => {
             let heads = b.dims(scores)[1].clone();

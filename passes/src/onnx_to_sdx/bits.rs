@@ -32,7 +32,7 @@ pub fn bitwise_not(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map_const(ScalarFn::Sub, negated, 1.0)?])
 }
 
-/// `fmod` = 0: the remainder has the sign of the divisor; `fmod` = 1: that of the dividend.
+/// Mod: with `fmod` = 0 the remainder has the sign of the divisor, with `fmod` = 1 that of the dividend.
 pub fn modulo(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (node.input(0)?, node.input(1)?);
     check_types(b, node, ScalarFn::Rem, &[x, y])?;

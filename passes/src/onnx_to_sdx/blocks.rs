@@ -62,8 +62,8 @@ pub fn space_to_depth(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(turned, &merged)?])
 }
 
-/// Each element of the image is the sum, over the offsets in a block, of the block element that covers it.
-/// x[n, c·k, l] → y[n, c, image]
+/// x[n, c·k, l] → y[n, c, image], for l blocks of k elements: each element of the image is the sum, over the offsets in
+/// a block, of the block element that covers it.
 pub fn col2im(b: &mut Builder, node: &Node) -> Outputs {
     let (x, image, block) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let (image, block) = match node.declared_rank.and_then(|rank| rank.checked_sub(2)) {

@@ -24,15 +24,16 @@ pub struct Builder {
     pub declared_rank: Option<usize>,
     data_symbols: usize,
     host_groups: usize,
-    /// The values of ONNX values in this graph, by key; `None` if one is absent.
+    /// The value in this graph of each ONNX value, by key; `None` for an absent optional value.
     pub scope: HashMap<usize, Option<Value>>,
-    /// Functions that host operations of this one call, directly or not; each comes before those that it calls.
+    /// Functions that are called by host operations of this function, directly or not; each comes before those that it
+    /// calls.
     pub bodies: Vec<Graph>,
     /// Names of the module's functions.
     pub functions: Rc<RefCell<BTreeSet<String>>>,
-    /// What opaque values hold.
+    /// Types of what the opaque values contain.
     pub values_held: BTreeMap<Value, Held>,
-    /// The elements of sequences and optionals, where they are known.
+    /// The elements of those sequences and optionals whose elements are known at compile time.
     pub elements: BTreeMap<Value, Vec<Value>>,
     /// Number of functions that this one is nested in as a body.
     pub depth: usize,
@@ -309,8 +310,8 @@ impl Builder {
         self.reshape(a, &dims)
     }
 
-    /// Makes the length of an axis equal to `n`: everywhere if that is possible, else only of this value. No
-    /// substitution can express, for example, for which n it is that 2 * (n ceildiv 4) and n ceildiv 2 are equal.
+    /// Makes the length of an axis equal to `n`: everywhere if that is possible, else only of this value. The latter
+    /// happens for 2 * (n ceildiv 4) and n ceildiv 2, for example: no substitution of n expresses when they are equal.
     pub fn agree(&mut self, v: Value, axis: usize, n: &Dim) -> Result<Value> {
         let own = self.dims(v)[axis].clone();
         match self.decide(&own, n)? {
@@ -358,7 +359,8 @@ impl Builder {
         self.read_dims(vector)
     }
 
-    /// Expands an axis with 1 or `n` elements to `n`. Where only the call knows which it is, the elements are gathered.
+    /// Expands an axis with 1 or `n` elements to `n`. If the length is not known at compile time, the elements are
+    /// gathered.
     pub fn one_or_all(&mut self, x: Value, axis: usize, n: &Dim) -> Result<Value> {
         let mut dims = self.dims(x);
         let own = std::mem::replace(&mut dims[axis], n.clone());

@@ -59,7 +59,8 @@ fn cast_to(b: &mut Builder, node: &Node, to: DType) -> Outputs {
     Ok(vec![to_power(b, x, round, saturates)?])
 }
 
-/// The low bits of the integer part, as exporters compute such weights: ONNX leaves out-of-range values undefined.
+/// Casts to an integer of less than 8 bits by taking the low bits of the integer part. ONNX leaves out-of-range values
+/// undefined; exporters that compute 4-bit weights in a model rely on the low bits.
 fn low_bits(b: &mut Builder, x: Value, to: DType) -> Result<Value> {
     let whole = b.convert(x, DType::I32)?;
     b.convert(whole, to)

@@ -18,7 +18,8 @@ pub fn embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     embedded(b, node, node.optional(8), &|_, _, v| Ok(v))
 }
 
-/// The same for quantised inputs: tables, scale and bias have scales from input 8 and zero points from input 13 on.
+/// As [`embed_layer_normalization`], for quantised inputs: tables, scale and bias have scales from input 8 and zero
+/// points from input 13 on.
 pub fn quantized_embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     embedded(b, node, None, &|b, at, v| {
         let (scale, zero) = (b.single(node.input(at + 6)?)?, b.single(node.input(at + 11)?)?);
@@ -26,7 +27,7 @@ pub fn quantized_embed_layer_normalization(b: &mut Builder, node: &Node) -> Outp
     })
 }
 
-/// `number` dequantises elements that were read from input `at`.
+/// EmbedLayerNormalization of either variant; `number` dequantises elements that were read from input `at`.
 fn embedded(
     b: &mut Builder,
     node: &Node,
@@ -118,7 +119,8 @@ pub fn bias_softmax(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![softmax_over(b, sum, &axes)?])
 }
 
-/// alpha · op(A) op(B). `transBatch` moves the first dimension behind the batch dimensions, before the other transpose.
+/// alpha · op(A) op(B). `transBatch` moves the first dimension behind the batch dimensions, before `trans` swaps the
+/// last two dimensions.
 pub fn fused_matmul(b: &mut Builder, node: &Node) -> Outputs {
     let mut operands = [node.input(0)?, node.input(1)?];
     for (x, batch, last) in [(0, "transBatchA", "transA"), (1, "transBatchB", "transB")] {

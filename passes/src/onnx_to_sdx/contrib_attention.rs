@@ -1,4 +1,6 @@
 //! com.microsoft Attention, QAttention, MultiHead-, GroupQuery-, PackedAttention  =>  contract, map, reduce
+//!
+//! Letters of dimensions: b batch, s queries, t keys, h heads of queries, g heads of keys and values, d and e channels.
 
 use super::attention::soft_cap;
 use super::builder::Builder;
@@ -26,7 +28,7 @@ fn scale_of(b: &Builder, node: &Node, q: Value) -> Result<f64> {
     Ok(1.0 / (d as f64).sqrt())
 }
 
-/// scale · q kᵀ: [b,h,s,t]
+/// Returns scores[b,h,s,t] = scale · q kᵀ.
 fn scores_of(b: &mut Builder, node: &Node, q: Value, k: Value) -> Result<Value> {
     let scale = scale_of(b, node, q)?;
     let heads = b.dims(q)[1].clone();
@@ -57,7 +59,7 @@ fn heads_of(node: &Node, name: &str) -> Result<i64> {
     }
 }
 
-/// Queries, keys and values of qkv[b,s,·], [b,h,s,d] each; their widths are equal unless the node gives them.
+/// Slices qkv[b,s,·] into queries, keys and values, each [b,h,s,d]; their widths are equal unless the node gives them.
 fn thirds(b: &mut Builder, node: &Node, qkv: Value) -> Result<[Value; 3]> {
     let heads = heads_of(node, "num_heads")?;
     let width = b.dims(qkv)[2].as_const().unwrap_or(0);
@@ -67,7 +69,7 @@ fn thirds(b: &mut Builder, node: &Node, qkv: Value) -> Result<[Value; 3]> {
     cut(b, node, qkv, sizes, [heads; 3])
 }
 
-/// Slices x[b,s,·] along its last axis into three, and splits each into its heads: [b,h,s,d].
+/// Slices x[b,s,·] along its last axis into three values, and splits each into heads, as [b,h,s,d].
 fn cut(b: &mut Builder, node: &Node, x: Value, sizes: [i64; 3], heads: [i64; 3]) -> Result<[Value; 3]> {
     let width = b.dims(x)[2].clone();
     let total = sizes.iter().try_fold(0i64, |sum, &size| sum.checked_add(size).filter(|_| size >= 0));
@@ -202,8 +204,7 @@ fn seen_keys(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result
 }
 
 /// com.microsoft MultiHeadAttention: queries, keys and values are separate, or packed as [b,s,h,3,d], or keys and
-/// values are packed as [b,t,h,2,d]. Separate keys and values may be [b,h,t,d], as those of a past are if there are no
-/// new ones.
+/// values are packed as [b,t,h,2,d]. Separate keys and values of rank 4 are [b,h,t,d], the layout of a past.
 pub fn multi_head_attention(b: &mut Builder, node: &Node) -> Outputs {
     let heads = heads_of(node, "num_heads")?;
     let [q, mut k, mut v] = multi_head_operands(b, node, heads)?;
@@ -356,7 +357,7 @@ fn packed_groups(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<[V
     cut(b, node, x, [heads * d, kv * d, kv * d], [heads, kv, kv])
 }
 
-/// past[b] + i for each token i of q[b,h,s,d]: [b,s]
+/// Returns positions[b,s]: past[b] + i for each token i of q[b,h,s,d].
 fn token_positions(b: &mut Builder, q: Value, past: Value) -> Result<Value> {
     let dims = b.dims(q);
     let count = iota(b, 1, &[dims[0].clone(), dims[2].clone()])?;

@@ -36,7 +36,7 @@ fn values(captures: &[(usize, Value)]) -> Vec<Value> {
     captures.iter().map(|(_, v)| *v).collect()
 }
 
-/// Records in the scope of a builder which of its values the captured ones are.
+/// Adds captured values to the scope of a builder: each key of `captures` gets the value of `own` at the same index.
 pub fn enter(b: &mut Builder, captures: &[(usize, Value)], own: &[Value]) {
     b.scope.extend(captures.iter().zip(own).map(|((key, _), v)| (*key, Some(*v))));
 }
@@ -151,7 +151,7 @@ pub fn loop_(b: &mut Builder, node: &Node) -> Outputs {
     Ok(out)
 }
 
-/// Before opset 9 the first dimension is a batch, whose elements are scanned separately.
+/// Scan. Before opset 9 the first dimension is a batch, whose elements are scanned separately.
 pub fn scan(b: &mut Builder, node: &Node) -> Outputs {
     let block = node.body("body")?;
     let n_scanned = node.require("num_scan_inputs", node.int("num_scan_inputs")?)?;
@@ -200,7 +200,8 @@ impl Scan<'_> {
         }
     }
 
-    /// `all`: the states, then the scanned values. `captured`: the block's captures, as values of this builder.
+    /// Runs the block over the scanned values. `all` are the states, then the scanned values; `captured` are the
+    /// block's captures, as values of this builder.
     fn run(&self, b: &mut Builder, all: &[Value], captured: &[Value]) -> Outputs {
         let (states, scanned) = all.split_at(self.n_states);
         let old = self.node.opset < 9;

@@ -1,6 +1,7 @@
 //! Conv(x, w, b)  =>  pad, window, contract over channels and offsets
 //!
-//! x[n, g, c, p, q, i, j] · w[g, o, c, i, j] → y[n, g, o, p, q]: the group is a batch letter.
+//! x[n, g, c, p, q, i, j] · w[g, o, c, i, j] → y[n, g, o, p, q]: the group g is a batch letter, n the batch, c an input
+//! and o an output channel, (p, q) the position of a window, and (i, j) an offset in it.
 
 use super::builder::Builder;
 use super::elementwise as e;
@@ -31,7 +32,7 @@ pub fn fused_conv(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![summed_and_activated(b, node, y)?])
 }
 
-/// com.microsoft NhwcFusedConv: the same with channels last in x, `Z` and the result; the weights keep their layout.
+/// com.microsoft NhwcFusedConv: FusedConv with channels last in x, `Z` and the result; the weights keep their layout.
 pub fn nhwc_fused_conv(b: &mut Builder, node: &Node) -> Outputs {
     let y = with_channels_last(b, node, node.input(0)?, |b, x| conv_of(b, node, x))?;
     Ok(vec![summed_and_activated(b, node, y)?])
@@ -110,7 +111,7 @@ pub fn convolve(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Valu
     let group = groups(node)?;
     let (channels, each) = (b.dims(x)[1].clone(), b.dims(w)[1].clone());
     b.unify(&channels, &(each * Dim::constant(group)))?;
-    // Read again, because unification may have rewritten them in other symbols.
+    // The extents are read again, because unification may have rewritten them in other symbols.
     let (extents, sizes) = (spatial(b, node, x)?, b.dims(w)[2..].to_vec());
     let windows = Windows::from_node(node, &extents, sizes)?;
     let x = b.split_axis(x, 1, Dim::constant(group))?;
@@ -168,9 +169,9 @@ pub fn merge_groups(b: &mut Builder, y: Value) -> Result<Value> {
     b.reshape(y, &merged)
 }
 
-/// The offsets of an undilated kernel fall into `stride` phases per axis (`by_phases`). For a dilated one the gather
-/// variant is used: the flipped kernel is applied to the operand with stride - 1 zeros between its elements and zeros
-/// around it.
+/// ConvTranspose. The offsets of an undilated kernel fall into `stride` phases per axis (`by_phases`). For a dilated
+/// kernel the gather variant is used: the flipped kernel is applied to the operand with stride - 1 zeros between its
+/// elements and zeros around it.
 pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
     let (x, w) = (node.input(0)?, node.input(1)?);
     check_types(b, node, x, w)?;
@@ -199,9 +200,9 @@ pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![biased(b, node, y, node.optional(2))?])
 }
 
-/// y[.., s·p + f] = Σr x[.., p - r] w[.., s·r + f]: each phase f is a convolution of its own. All are computed as one
-/// contraction with the phases among its columns, whose result is already interleaved. `None` where the sizes do not
-/// determine which part of that is the result, and where nothing would be saved.
+/// y[.., s·p + f] = Σr x[.., p - r] w[.., s·r + f], with stride s: each phase f is a convolution of its own. All phases
+/// are computed as one contraction with the phases among its columns, whose result is already interleaved. `None` where
+/// the sizes do not determine which part of the contraction is the result, and where nothing would be saved.
 fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value, Value)) -> Result<Option<Value>> {
     let rank = windows.rank();
     let sizes: Option<Vec<i64>> = windows.sizes.iter().map(Dim::as_const).collect();
@@ -211,7 +212,8 @@ fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value
     }
     let extents = b.dims(x)[3..].to_vec();
     let turns: Vec<i64> = sizes.iter().zip(strides).map(|(k, s)| (k + s - 1).div_euclid(*s)).collect();
-    // How much to cut before the result, and how much is missing after all that the phases compute.
+    // By axis: how many elements to cut before the result, and how many are missing after those that the phases
+    // compute.
     let mut cuts = vec![];
     for i in 0..rank {
         let before = Dim::constant(sizes[i] - 1) - windows.low[i].clone();

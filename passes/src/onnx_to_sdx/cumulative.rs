@@ -1,5 +1,6 @@
-//! CumSum(x)  =>  x + (x shifted by 1), that + (that shifted by 2), … by 4, 8: log2(length) steps; a length that is not
-//! known at compile time is split into blocks, and each block is combined with the sum of those before it
+//! CumSum(x)  =>  y = x + (x shifted by 1), then y + (y shifted by 2), by 4, 8, …: log2(length) steps; an axis whose
+//! length is not known at compile time is split into blocks, and each block is combined with the sum of the blocks
+//! before it
 
 use super::builder::Builder;
 use super::coordinates::{axis_last, iota, last_to, neutral, positions_except, scalar_index};
@@ -15,7 +16,8 @@ type Outputs = Result<Vec<Value>>;
 /// Elements per block.
 const BLOCK: i64 = 64;
 
-/// Levels of blocks of blocks. The totals left are compared pairwise, with fewer operations than the blocks up to 2^24.
+/// Number of levels of blocks: the totals of blocks are split into blocks again. The totals of the last level are
+/// combined by comparison; up to a length of 2^24 this takes fewer operations than the blocks themselves.
 const LEVELS: usize = 2;
 
 #[derive(Clone, Copy)]
@@ -58,7 +60,7 @@ fn along(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Result<Valu
     }
 }
 
-/// Combines prefixes in n log n operations, with steps of 1, 2, 4, …
+/// Combines prefixes in n log n operations, by shifts of 1, 2, 4, … positions.
 fn by_doubling(b: &mut Builder, x: Value, axis: usize, n: i64, how: &Direction) -> Result<Value> {
     let mut y = if how.exclusive { moved(b, x, axis, 1.min(n), how)? } else { x };
     let mut step = 1;
@@ -70,7 +72,8 @@ fn by_doubling(b: &mut Builder, x: Value, axis: usize, n: i64, how: &Direction) 
     Ok(y)
 }
 
-/// Shifts all elements by `step` positions along the axis (back, in reverse) and fills with the neutral element.
+/// Shifts all elements by `step` positions along the axis (towards its start if `reverse`) and fills with the neutral
+/// element.
 fn moved(b: &mut Builder, x: Value, axis: usize, step: i64, how: &Direction) -> Result<Value> {
     let ty = b.ty(x).clone();
     let step = Dim::constant(step);
@@ -85,8 +88,8 @@ fn moved(b: &mut Builder, x: Value, axis: usize, step: i64, how: &Direction) -> 
     b.add_typed(Op::Pad { low }, &[part, nothing], Some(ty))
 }
 
-/// Combines prefixes within each block by comparison, and with the total of all blocks before it: linear, for lengths
-/// that are not known at compile time.
+/// Combines prefixes within each block by comparison, then adds the total of all blocks before it. The number of
+/// operations is linear in the length, which need not be known at compile time.
 fn by_blocks(b: &mut Builder, x: Value, how: &Direction, levels: usize) -> Result<Value> {
     let axis = b.rank(x) - 1;
     if levels == 0 {
@@ -110,7 +113,7 @@ fn by_blocks(b: &mut Builder, x: Value, how: &Direction, levels: usize) -> Resul
     b.slice_axis(y, axis, Dim::constant(0), 1, n)
 }
 
-/// Combines each position with all positions before it: quadratic.
+/// Compares each position with all others and combines those before it. The number of operations is quadratic.
 fn by_comparison(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Result<Value> {
     let rank = b.rank(x);
     let mut pairs = b.dims(x);

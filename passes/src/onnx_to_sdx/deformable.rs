@@ -1,6 +1,7 @@
 //! DeformConv(x, w, offset)  =>  x sampled at shifted positions of each window, contracted over channels and offsets
 //!
-//! x[n, c, h, w] at shifted positions → [n, g, c, i, j, p, q] · w[g, o, c, i, j] → y[n, g, o, p, q]
+//! x[n, c, h, w] at shifted positions → [n, g, c, i, j, p, q] · w[g, o, c, i, j] → y[n, g, o, p, q], with g a group, o
+//! an output channel, (i, j) an offset in a window, and (p, q) the position of the window
 
 use super::builder::Builder;
 use super::convolution::{biased, contract, groups, merge_groups};
@@ -48,7 +49,7 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
             b.unify(&own, &wanted)?;
         }
     }
-    // Read again, because unification may have rewritten them in other symbols.
+    // The extents are read again, because unification may have rewritten them in other symbols.
     let sizes = b.dims(w)[2..].to_vec();
     let windows = Windows::from_node(node, &spatial(b, node, x)?, sizes.clone())?;
     // Each group of offsets becomes a batch element.
@@ -72,7 +73,7 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
     let d = b.dims(split);
     let dims = [&[d[0].clone(), d[1].clone() * d[2].clone()], sizes.as_slice(), &places].concat();
     let columns = b.reshape(columns, &dims)?;
-    // The groups together have all channels, which the type may not say: the padding is then of length 0.
+    // Pads by 0 channels: the groups together have all channels of x, but the symbolic dimensions may not show that.
     let (none, mut more) = (vec![Dim::constant(0); dims.len()], vec![Dim::constant(0); dims.len()]);
     more[1] = b.dims(w)[1].clone() * Dim::constant(group) - dims[1].clone();
     let zero = b.splat(dtype, 0.0, &[])?;
@@ -85,7 +86,8 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![biased(b, node, y, node.optional(3))?])
 }
 
-/// Per axis, the neighbours of position · stride + offset · dilation - pad + shift: [n·g, offsets, positions].
+/// Returns, for each axis, the neighbours [n·g, offsets, positions] of the coordinates position · stride + offset ·
+/// dilation - pad + shift.
 fn moved(
     b: &mut Builder,
     offset: Value,

@@ -10,7 +10,8 @@ use sardonyx_dialects::sdx::Value;
 /// Maximum number of rows, each of which is a separate step of the program.
 const ROWS_MAX: i64 = 128;
 
-/// Computed in f64. A column without a pivot correctly makes the determinant 0, as nothing is eliminated with it.
+/// Computes the determinant in f64. If no row has a pivot in some column, that pivot is 0: nothing is eliminated with
+/// it, and the product is correctly 0.
 pub fn determinant(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let x = node.input(0)?;
     let (dims, dtype) = (b.dims(x), b.dtype(x));
@@ -37,7 +38,7 @@ pub fn determinant(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
 struct Step {
     /// The pivot, negated if rows were swapped.
     factor: Value,
-    /// The remaining rows and columns after elimination. [.., size - 1, size - 1]
+    /// The remaining rows and columns after elimination: [.., size - 1, size - 1].
     rest: Value,
 }
 
@@ -49,7 +50,7 @@ fn eliminate(b: &mut Builder, m: Value, lead: usize, size: i64) -> Result<Step> 
     let row_dims = b.dims(first);
     let place = iota(b, row, &row_dims)?;
     let chosen = b.map2(ScalarFn::Eq, place, at)?;
-    // The pivot's row, and the matrix with the first row in its place.
+    // Takes out the row of the pivot, and puts the first row in its place.
     let nothing = b.splat(DType::F64, 0.0, &[])?;
     let pivot = b.select(chosen, m, nothing)?;
     let pivot = b.reduce(ReduceFn::Add, pivot, &[row], true)?;
@@ -76,7 +77,8 @@ fn eliminate(b: &mut Builder, m: Value, lead: usize, size: i64) -> Result<Step> 
     Ok(Step { factor, rest: b.map2(ScalarFn::Sub, right, removed)? })
 }
 
-/// First row whose element is NaN, as is the result then, or the largest in magnitude. [.., size, 1] => [.., 1, 1]
+/// Returns, as [.., 1, 1], the index of the first row whose element in the column `first` [.., size, 1] is NaN, which
+/// makes the result NaN, or has the largest magnitude.
 fn pivot_row(b: &mut Builder, first: Value, row: usize, size: i64) -> Result<Value> {
     let sizes = b.map1(ScalarFn::Abs, first)?;
     let largest = b.reduce(ReduceFn::Max, sizes, &[row], true)?;

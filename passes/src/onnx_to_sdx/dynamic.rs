@@ -105,7 +105,7 @@ pub fn axes_from_start(b: &mut Builder, axes: Value, rank: usize) -> Result<Valu
     checked_index(b, axes, &rank)
 }
 
-/// For each of n positions, the number of axes equal to it and the number of axes before it.
+/// Returns, for each of n positions, the number of axes equal to it and the number of axes before it.
 fn positions(b: &mut Builder, axes: Value, n: usize, rank: usize) -> Result<(Value, Value)> {
     let axes = axes_from_start(b, axes, rank)?;
     let rows = [Dim::constant(n as i64), Dim::constant(1)];
@@ -187,8 +187,8 @@ pub fn expand(b: &mut Builder, node: &Node, x: Value, target: Value) -> Result<V
     Ok(x)
 }
 
-/// A shape and its number of dimensions. One of unknown length is extended by leading 1s to the declared rank of the
-/// result.
+/// Returns a shape and its number of dimensions. A shape of unknown length is extended by leading 1s to the declared
+/// rank of the result.
 fn aligned(b: &mut Builder, node: &Node, target: Value) -> Result<(usize, Value)> {
     let own = b.dims(target);
     let ([n], Some(rank)) = (own.as_slice(), node.declared_rank) else {
@@ -271,7 +271,7 @@ pub fn slice(b: &mut Builder, node: &Node, x: Value, bounds: &Bounds) -> Result<
     let axes = axes_from_start(b, axes, rank)?;
     for axis in 0..rank {
         let here = equals(b, axes, axis as i64)?;
-        // What the vectors give for this axis, else a value that changes nothing.
+        // Returns the entry of `vector` for this axis, or `otherwise`, which changes nothing.
         let say = |b: &mut Builder, vector: Value, otherwise: i64| -> Result<Value> {
             let neutral = number(b, otherwise, vector)?;
             let difference = b.map2(ScalarFn::Sub, vector, neutral)?;

@@ -42,7 +42,7 @@ pub fn einsum(b: &mut Builder, node: &Node) -> Outputs {
     let present: Vec<char> = named.result.iter().copied().filter(|c| product.letters.contains(c)).collect();
     let perm = present.iter().filter_map(|c| product.letters.iter().position(|d| d == c)).collect();
     let y = b.transpose(product.v, perm)?;
-    // A letter that no operand has any more is a dimension of 1.
+    // A letter of the result whose dimension of 1 was dropped from all operands becomes a dimension of 1 again.
     let mut extents = b.dims(y).into_iter();
     let one = Dim::constant(1);
     let extent = |c: &char| if present.contains(c) { extents.next().unwrap_or(one.clone()) } else { one.clone() };

@@ -34,7 +34,8 @@ pub fn map(b: &mut Builder, node: &Node, f: ScalarFn, swapped: bool) -> Outputs 
     Ok(vec![b.add(Op::Map(f), &args)?])
 }
 
-/// Before opset 7 the second operand's dimensions are aligned at `axis`, not at the end.
+/// Returns the second operand, reshaped for broadcasting: before opset 7 its dimensions are aligned at `axis`, not at
+/// the end.
 pub fn aligned(b: &mut Builder, node: &Node, x: Value, y: Value) -> Result<Value> {
     if node.opset >= 7 || node.int_or("broadcast", 0)? == 0 || !node.has("axis") {
         return Ok(y);
@@ -84,7 +85,7 @@ pub fn is_inf(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map_const(ScalarFn::Eq, y, f64::INFINITY)?])
 }
 
-/// The exponent may have another type than the base and the result. Roots of integers are computed in f64.
+/// Pow: the exponent may have another type than the base and the result. Roots of integers are computed in f64.
 pub fn pow(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (node.input(0)?, node.input(1)?);
     let y = aligned(b, node, x, y)?;
@@ -187,7 +188,7 @@ pub fn gelu_of(b: &mut Builder, node: &Node, x: Value, tanh: bool) -> Outputs {
     Ok(vec![b.map2(ScalarFn::Mul, half, sum)?])
 }
 
-/// Bounds are attributes before opset 11, and optional inputs since.
+/// Clip: the bounds are attributes before opset 11, and optional inputs since.
 pub fn clip(b: &mut Builder, node: &Node) -> Outputs {
     let mut x = node.input(0)?;
     check_types(b, node, ScalarFn::Max, &[x, x])?;

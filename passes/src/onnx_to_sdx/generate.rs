@@ -43,7 +43,7 @@ pub fn one_hot(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(hot, on, off)?])
 }
 
-/// Each dimension becomes a pair (times, extent), and the pair is merged into one dimension.
+/// Tile: each dimension becomes a pair (times, extent), and the pair is merged into one dimension.
 pub fn tile(b: &mut Builder, node: &Node) -> Outputs {
     let (x, times) = (node.input(0)?, node.input(1)?);
     if let [n] = b.dims(times).as_slice() {
@@ -97,7 +97,7 @@ pub fn trilu(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(kept, x, zero)?])
 }
 
-/// 1 where j == i + k.
+/// EyeLike: 1 where j == i + k, else 0.
 pub fn eye_like(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let dtype = node.dtype("dtype")?.unwrap_or(b.dtype(x));

@@ -1,4 +1,6 @@
 //! x[b,s,h*d]  <=>  y[b,h,s,d], and which keys a query sees
+//!
+//! Letters of dimensions: b batch, s queries, t keys, h heads of queries, g heads of keys and values, d channels.
 
 use super::builder::Builder;
 use super::node::Node;
@@ -70,12 +72,12 @@ pub fn additive(b: &mut Builder, mask: Value, dtype: DType, low: f64) -> Result<
 #[derive(Clone)]
 pub enum Offset {
     Same(Dim),
-    /// One per row of the batch, [b].
+    /// One position per row of the batch: [b].
     PerRow(Value),
 }
 
 impl Offset {
-    /// For queries that are the last ones of the t keys.
+    /// Offset of queries that are the last ones of the t keys.
     pub fn at_end(b: &Builder, scores: Value) -> Offset {
         let dims = &b.ty(scores).dims;
         Offset::Same(dims[3].clone() - dims[2].clone())
@@ -124,7 +126,7 @@ pub fn window(b: &mut Builder, scores: Value, offset: &Offset, bounds: [Option<i
     Ok(seen)
 }
 
-/// True for the first lengths[b] keys: [b,1,1,t].
+/// Returns a mask [b,1,1,t] that is true for the first lengths[b] keys.
 pub fn within_lengths(b: &mut Builder, lengths: Value, t: Dim) -> Result<Value> {
     let batch = b.dims(lengths)[0].clone();
     let lengths = b.convert(lengths, DType::I64)?;

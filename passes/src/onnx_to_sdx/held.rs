@@ -91,7 +91,7 @@ impl Held {
 }
 
 impl Builder {
-    /// What a value holds; for a tensor, its type.
+    /// Type of the contents of an opaque value; the value's own type if it is a tensor.
     pub fn held(&self, v: Value) -> Held {
         match self.dtype(v) {
             DType::Value => self.values_held.get(&v).cloned().unwrap_or(Held::Unknown),

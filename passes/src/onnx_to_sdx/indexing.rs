@@ -48,8 +48,8 @@ pub fn places(b: &mut Builder, node: &Node, data: Value, axis: usize) -> Result<
     })
 }
 
-/// Tuples of indices into the leading dimensions are merged into one index; a tuple that is out of range becomes -1,
-/// which the gather refuses.
+/// GatherND: tuples of indices into the leading dimensions are merged into one index; a tuple that is out of range
+/// becomes -1, which the gather refuses.
 pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
     let (data, indices) = (node.input(0)?, node.input(1)?);
     let batch = usize::try_from(node.int_or("batch_dims", 0)?).unwrap_or(usize::MAX);
@@ -108,8 +108,8 @@ pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.add(Op::Gather { axis: 0 }, &[table, flat])?])
 }
 
-/// An index whose negative values count from the end. `valid` accumulates whether all values are in range, except for
-/// indices that the call checks.
+/// Makes negative values of an index count from the end. `valid` accumulates whether all values are in range, except
+/// for indices that the call checks.
 pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<Value>) -> Result<Value> {
     if require_inside(b, index, extent)? {
         return Ok(index);
@@ -179,7 +179,7 @@ fn slice_one(b: &mut Builder, node: &Node, x: Value, axis: usize, start: &Dim, e
     b.slice_axis(x, axis, start, step, count)
 }
 
-/// Bounds are attributes before opset 10, and inputs since.
+/// Slice: the bounds are attributes before opset 10, and inputs since.
 pub fn slice(b: &mut Builder, node: &Node) -> Outputs {
     let mut x = node.input(0)?;
     let constants = |v: Option<Vec<i64>>| v.map(|v| v.into_iter().map(Dim::constant).collect::<Vec<_>>());
@@ -212,7 +212,8 @@ pub fn slice(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![x])
 }
 
-/// Sizes are an attribute before opset 13, and an input since. Without them parts are equal but for a smaller last one.
+/// Split: the sizes are an attribute before opset 13, and an input since. Without them the parts are equal, except for
+/// a smaller last one.
 pub fn split(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let axis = node.axis(node.int_or("axis", 0)?, b.rank(x))?;

@@ -52,7 +52,7 @@ pub fn matmul_of(b: &mut Builder, node: &Node, x: Value, y: Value) -> Result<Val
     let product = b.contract(&format!("{x_batch}mk,{y_batch}kn->{all}mn"), left, right)?;
     let mut dims = b.dims(product);
     let tail = dims.split_off(dims.len() - 2);
-    // Read again: the contraction may have unified symbols of the batch dimensions.
+    // The dimensions are read again: the contraction may have unified symbols of the batch dimensions.
     let mut out = unify_batch(b, x, y)?;
     out.extend(tail.iter().enumerate().filter(|(i, _)| !([x_vector, y_vector][*i])).map(|(_, d)| d.clone()));
     b.reshape(product, &out)

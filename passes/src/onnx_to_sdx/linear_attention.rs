@@ -1,6 +1,8 @@
 //! LinearAttention, CausalConvWithState  =>  a recurrence over the steps, or masked contractions over all of them
 //!
-//! state[b,n,d,m]; per step: state · exp(decay) + k ⊗ v; y = scale · q · state. Heads h = n·g, g per state.
+//! In each step t, state[b,n,d,m] becomes state · exp(decay) + k ⊗ v, and y = scale · q · state, with b the batch, d a
+//! channel of the keys and m a channel of the values. There are h = n·g heads of queries: g of them share each of the n
+//! states.
 
 use super::builder::Builder;
 use super::elementwise::sigmoid_of;
@@ -14,7 +16,8 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// exp of anything lower is 0 in f32. Stronger decays are clamped to it, so that their sums with others stay precise.
+/// The exponential of any lower number is 0 in f32. Stronger decays are clamped to it, so that their sums with others
+/// stay precise.
 const DECAY_MIN: f64 = -128.0;
 
 struct Parts {
@@ -162,7 +165,8 @@ fn stepwise(b: &mut Builder, node: &Node, p: &Parts) -> Result<(Value, Value)> {
     Ok((b.transpose(outputs[0], vec![1, 2, 3, 0, 4])?, last[0]))
 }
 
-/// A dimension known to be 1 is not expanded: its consumers then take a shorter path.
+/// Expands an axis with 1 or `n` elements to `n`. A dimension known to be 1 is not expanded: its consumers then take a
+/// shorter path.
 fn one_or_all(b: &mut Builder, v: Value, axis: usize, n: &Dim) -> Result<Value> {
     if b.dims(v)[axis].is_const(1) { Ok(v) } else { b.one_or_all(v, axis, n) }
 }
@@ -188,7 +192,7 @@ fn at_once(b: &mut Builder, p: &Parts) -> Result<(Value, Value)> {
     };
     let dtype = b.dtype(decay);
     let decay = b.map_const(ScalarFn::Max, decay, DECAY_MIN)?;
-    // In f64, as the sums over long sequences are large and their differences small.
+    // Decays are summed in f64, as the sums over long sequences are large and their differences small.
     let decay = b.convert(decay, DType::F64)?;
     let ones = b.convert(seen, DType::F64)?;
     let sums = b.contract("ti,bnid->bntd", ones, decay)?;
@@ -230,7 +234,7 @@ fn at_once(b: &mut Builder, p: &Parts) -> Result<(Value, Value)> {
     combined(b, p, scores, q, state, new)
 }
 
-/// Returns scores · v + q · (the state before), and the sum of the state that is kept and what is new.
+/// Returns scores · v + q · (the previous state), and the new state: the kept part of the state plus `new`.
 fn combined(b: &mut Builder, p: &Parts, scores: Value, q: Value, kept: Value, new: Value) -> Result<(Value, Value)> {
     let within = b.contract("bngti,bnim->bngtm", scores, p.v)?;
     let before = b.contract("bngtd,bndm->bngtm", q, p.state)?;

@@ -31,7 +31,7 @@ fn check_scores(b: &Builder, node: &Node, x: Value) -> Result<()> {
     }
 }
 
-/// log[n, c, ..], target[n, ..], weight[c]
+/// The likelihood loss of the logarithms log[n, c, ..], with inputs target[n, ..] and weight[c].
 fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
     let target = super::coordinates::indices(b, node, 1)?;
     if b.rank(target) + 1 != b.rank(log) {
@@ -89,7 +89,8 @@ fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
     reduced(b, node, loss, weight)
 }
 
-/// The mean is weighted: the sum of losses divided by the sum of weights.
+/// Reduces losses as the attribute `reduction` says. The mean is weighted: the sum of losses divided by the sum of
+/// weights.
 fn reduced(b: &mut Builder, node: &Node, loss: Value, weight: Option<Value>) -> Result<Value> {
     let axes: Vec<usize> = (0..b.rank(loss)).collect();
     let mode = node.str_or("reduction", "mean")?;

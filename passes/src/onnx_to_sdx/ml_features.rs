@@ -97,7 +97,7 @@ pub fn normalizer(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, DType::F32)?])
 }
 
-/// Replaces the value that marks missing ones, feature by feature.
+/// Replaces the value that marks missing values, feature by feature.
 pub fn imputer(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     numbers_only(b, node, x)?;
@@ -126,7 +126,8 @@ pub fn array_feature_extractor(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.add(Op::Gather { axis }, &[x, index])?])
 }
 
-/// One column per category. Unless `zeros` is set, calls with an unknown category are refused, as its index is -1.
+/// OneHotEncoder: one column per category. Unless `zeros` is set, calls with an unknown category are refused, as its
+/// index is -1.
 pub fn one_hot_encoder(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     numbers_only(b, node, x)?;

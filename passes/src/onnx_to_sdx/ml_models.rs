@@ -133,7 +133,8 @@ pub fn both_signs(b: &mut Builder, scores: Value) -> Result<Value> {
     b.add(Op::Concat { axis: 1 }, &[negated, scores])
 }
 
-/// Two classes may share one row of coefficients: the first one's score is then that of the second, negated.
+/// LinearClassifier. Two classes may share one row of coefficients: the first class's score is then that of the second,
+/// negated.
 pub fn linear_classifier(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let x = rows(b, node, x)?;

@@ -47,7 +47,7 @@ pub fn svm_classifier(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![label, b.convert(scores, DType::F32)?])
 }
 
-/// One hyperplane per class: its score is also its vote.
+/// Returns scores and votes for one hyperplane per class: the score of a class is also its vote.
 fn by_planes(b: &mut Builder, node: &Node, x: Value, n_classes: usize) -> Result<(Value, Value)> {
     let coefficients = node.require("coefficients", node.floats("coefficients")?)?;
     let table = matrix(b, node, b.dtype(x), coefficients, n_classes)?;
@@ -57,7 +57,8 @@ fn by_planes(b: &mut Builder, node: &Node, x: Value, n_classes: usize) -> Result
     Ok((scores, scores))
 }
 
-/// The score of classes i < j weights the support vectors of both; a positive score is a vote for i, otherwise for j.
+/// Returns scores and votes for pairs of classes. The score of classes i < j weights the support vectors of both; a
+/// positive score is a vote for i, otherwise for j.
 fn by_pairs(b: &mut Builder, node: &Node, x: Value, counts: &[usize], n_classes: usize) -> Result<(Value, Value)> {
     let n_vectors = counts.iter().try_fold(0usize, |sum, &n| sum.checked_add(n)).unwrap_or(usize::MAX);
     let given = node.require("coefficients", node.floats("coefficients")?)?;
@@ -103,8 +104,8 @@ fn by_pairs(b: &mut Builder, node: &Node, x: Value, counts: &[usize], n_classes:
     Ok((b.map2(ScalarFn::Add, votes[0], votes[1])?, scores))
 }
 
-/// The probability of i in a pair (i, j) is 1 - logistic(a s + b). For more than two classes, the probabilities are the
-/// limit of an iteration over the pairs, which no kernel can express.
+/// Returns the probability of each class. That of i in a pair (i, j) is 1 - logistic(a s + b), with score s. For more
+/// than two classes, the probabilities are the limit of an iteration over the pairs, which no kernel can express.
 fn probabilities(b: &mut Builder, node: &Node, scores: Value, n_classes: usize) -> Result<Value> {
     let n_pairs = n_classes * n_classes.saturating_sub(1) / 2;
     let dtype = b.dtype(scores);

@@ -131,8 +131,8 @@ fn scores(b: &mut Builder, node: &Node, x: Value, forest: &Forest, votes: &Votes
     }
 }
 
-/// [nodes, targets]: the weights of each leaf. Where a leaf has none, it is 0 for sums, the largest finite number for
-/// MIN and the lowest one for MAX.
+/// Returns the weights of the leaves as [nodes, targets]. A weight that a leaf lacks is 0 for sums, the largest finite
+/// number for MIN and the lowest one for MAX.
 fn weights(b: &mut Builder, node: &Node, dtype: DType, forest: &Forest, votes: &Votes) -> Result<Value> {
     let nothing = match (votes.aggregate.as_str(), dtype) {
         ("MIN", DType::F64) => f64::MAX,
@@ -220,7 +220,7 @@ fn compare(b: &mut Builder, forest: &Forest, kind: Test, pair: (Value, Value), a
             b.map1(ScalarFn::Not, equal)
         }
         Test::Member => {
-            // Each member is compared, and counts if it belongs to the node. [n, trees, members]
+            // Each member is compared, in [n, trees, members], and counts if it belongs to the node.
             let (owners, members): (Vec<i64>, Vec<f64>) = forest.members.iter().copied().unzip();
             let mut all = b.dims(at);
             all.push(Dim::constant(members.len() as i64));
@@ -266,7 +266,7 @@ fn ints(node: &Node, name: &str, n: usize) -> Result<Vec<i64>> {
     same_length(node, name, node.require(name, node.ints(name)?)?, n)
 }
 
-/// ai.onnx.ml 5: inner nodes and leaves are in separate lists.
+/// TreeEnsemble of ai.onnx.ml 5, whose inner nodes and leaves are in separate lists.
 pub fn tree_ensemble(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if !b.dtype(x).is_float() || b.rank(x) != 2 {
@@ -344,7 +344,8 @@ fn floats_or_tensor(node: &Node, name: &str) -> Result<Option<Vec<f64>>> {
     }
 }
 
-/// ai.onnx.ml 1 and 3: nodes are identified by a tree and a number; `prefix` begins the names of the leaves' lists.
+/// Reads the trees of ai.onnx.ml 1 and 3, which identify a node by its tree and a number; `prefix` begins the names of
+/// the leaves' lists.
 fn read_named_forest(node: &Node, prefix: &str) -> Result<Forest> {
     let tree = node.require("nodes_treeids", node.ints("nodes_treeids")?)?;
     let n = tree.len();
@@ -416,7 +417,8 @@ pub fn tree_ensemble_regressor(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, DType::F32)?])
 }
 
-/// If all leaves vote for one class with score s, the other's is 1 - s for the transforms NONE and PROBIT, else -s.
+/// TreeEnsembleClassifier. If all leaves vote for one of two classes, with score s, the other class gets 1 - s for the
+/// transforms NONE and PROBIT, else -s.
 pub fn tree_ensemble_classifier(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let x = rows(b, node, x)?;

@@ -144,8 +144,8 @@ fn shorten(nodes: &[String]) -> String {
     }
 }
 
-/// Whether the length of an operand decides the rank of the operator's result. Where that is not known, the rank that
-/// the file declares is used.
+/// Whether the length of an operand decides the rank of the operator's result. Where that length is not known, the rank
+/// that the file declares is used.
 pub fn has_open_rank(domain: &str, op_type: &str) -> bool {
     let names = ["AffineGrid", "Col2Im", "ConstantOfShape", "Expand", "GatherND", "Reshape", "Squeeze", "Unsqueeze"];
     domain.is_empty() && (names.contains(&op_type) || op_type.starts_with("Reduce"))

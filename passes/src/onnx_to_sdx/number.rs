@@ -109,8 +109,8 @@ impl Number {
     }
 }
 
-/// An element of a constant, through conversions to a wider float type, reshapes and concatenations along the first
-/// axis: converters of element types leave such chains.
+/// Returns an element of a constant, looking through conversions to a wider float type, reshapes and concatenations
+/// along the first axis: converters of element types leave such chains.
 fn known_element(b: &Builder, v: Value, i: usize) -> Option<f64> {
     let node = b.graph.node(v);
     match &node.op {
@@ -137,7 +137,8 @@ fn known_element(b: &Builder, v: Value, i: usize) -> Option<f64> {
     }
 }
 
-/// ⌊n · scale⌋ for an extent that need not be known, with the scale as a fraction m / 2^e; `None` if it is not one.
+/// ⌊n · scale⌋ for an extent that need not be known, with the scale as a fraction m / 2^e; `None` if the scale is not
+/// such a fraction.
 pub fn scaled_extent(n: &Dim, scale: f64) -> Option<Dim> {
     if !(scale.is_finite() && scale > 0.0) {
         return None;

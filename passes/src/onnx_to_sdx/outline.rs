@@ -15,7 +15,7 @@ pub struct Param {
     pub ty: TensorType,
     /// Whether each dimension is known only at run time and may change from call to call.
     pub open: Vec<bool>,
-    /// What the input holds, if it is opaque.
+    /// Type of the input's contents, if it is opaque.
     pub held: Held,
 }
 
@@ -37,7 +37,7 @@ pub struct Outlined {
     pub outputs: Vec<Value>,
     /// Elements of the outputs, where they are the same in every call.
     pub constants: Vec<Option<Vec<i64>>>,
-    /// What the outputs hold.
+    /// Types of the contents of opaque outputs, or of the outputs themselves.
     pub held: Vec<Held>,
     frame: Frame,
 }

@@ -21,8 +21,8 @@ fn cumulated(b: &mut Builder, counts: Value) -> Result<Value> {
     b.reduce(ReduceFn::Add, counted, &[1], false)
 }
 
-/// For each position among consecutive groups, which begin at cumulated[0], cumulated[1], …: its group and its position
-/// within the group.
+/// Returns, for each position among consecutive groups, which begin at cumulated[0], cumulated[1], …, its group and its
+/// position within the group.
 fn in_group(b: &mut Builder, cumulated: Value, at: Value) -> Result<[Value; 2]> {
     let (one, n) = (Dim::constant(1), b.dims(at)[0].clone());
     let groups = b.dims(cumulated)[0].clone() - one.clone();
@@ -106,7 +106,7 @@ pub fn restore_padding(b: &mut Builder, node: &Node) -> Outputs {
     let nothing = b.dims_scalar(n_tokens)?;
     let row = b.select(comes, row, nothing)?;
     let row = b.reduce(ReduceFn::Min, row, &[1], false)?;
-    // After the last row there is one of zeros.
+    // A row of zeros follows the last row, for positions without a token.
     let blank = b.splat(b.dtype(x), 0.0, &[])?;
     let rows = b.pad(x, blank, &[zero.clone(), zero.clone()], &[one, zero])?;
     let restored = b.add(Op::Gather { axis: 0 }, &[rows, row])?;

@@ -9,7 +9,8 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Counts are an attribute before opset 11, and an input since; for all axes or, since opset 18, those of input 3.
+/// Pad: the counts are an attribute before opset 11, and an input since; they are given for all axes or, since opset
+/// 18, for those of input 3.
 pub fn pad(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let rank = b.rank(x);

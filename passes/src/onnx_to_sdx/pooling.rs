@@ -1,6 +1,7 @@
 //! MaxPool(x)  =>  reduce "max" over the windows of pad(x)
 //!
-//! x[n, c, h, w] → windows [n, c, p, q, i, j] → y[n, c, p, q]
+//! x[n, c, h, w] → windows [n, c, p, q, i, j] → y[n, c, p, q], with (p, q) the position of a window and (i, j) an
+//! offset in it
 
 use super::builder::Builder;
 use super::coordinates::{checked_index, is_short};
@@ -71,7 +72,8 @@ fn max_pool_of(b: &mut Builder, node: &Node, x: Value) -> Outputs {
 /// An index that no element has.
 const NOWHERE: f64 = (1u64 << 52) as f64;
 
-/// Index in the whole tensor of the first element of each window that no other one exceeds.
+/// Returns, for each window, the index in the whole tensor of its first element that no other element of the window
+/// exceeds.
 fn max_indices(b: &mut Builder, node: &Node, x: Value, w: &Windows, (view, y): (Value, Value)) -> Result<Value> {
     let (rank, extents) = (w.rank(), spatial(b, node, x)?);
     let within = row_major(b, &extents)?;
@@ -246,8 +248,9 @@ pub fn global_lp_pool(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y])
 }
 
-/// Each position of a plane takes the largest element whose index names it; a position without one is 0. Short planes
-/// compare every position with every element. An index counts through all planes, but has to be in the element's own.
+/// MaxUnpool: each position of a plane takes the largest element whose index names it; a position without such an
+/// element is 0. Short planes compare every position with every element. An index counts through all planes, but must
+/// be in the plane of its element.
 pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let (x, index) = (node.input(0)?, node.input(1)?);
     let extents = spatial(b, node, x)?;
@@ -313,7 +316,8 @@ fn largest_by_comparison(b: &mut Builder, x: Value, own: Value, to: &Dim) -> Res
     Ok((b.convert(hit, DType::Bool)?, found))
 }
 
-/// The same by scattering, for positions [m] in the whole result, whose dimensions are `dims`.
+/// As `largest_by_comparison`, by scattering on the host: `at` are positions [m] in the whole result, whose dimensions
+/// are `dims`.
 fn largest_in_turn(b: &mut Builder, x: Value, at: Value, dims: &[Dim]) -> Result<(Value, Value)> {
     let x = column(b, x)?;
     let (all, single) = ([product(dims), Dim::constant(1)], b.dims(x));
@@ -364,7 +368,7 @@ fn bin_maxima(b: &mut Builder, x: Value, ends: (Value, Value), bins: i64, scale:
     let dtype = b.dtype(ends.0);
     let rounded = |b: &mut Builder, v: Value| -> Result<Value> {
         let scaled = b.map_const(ScalarFn::Mul, v, scale)?;
-        // Halves go away from zero.
+        // Halves are rounded away from zero.
         let (sign, size) = (b.map1(ScalarFn::Sign, scaled)?, b.map1(ScalarFn::Abs, scaled)?);
         let half = b.map_const(ScalarFn::Add, size, 0.5)?;
         let whole = b.map1(ScalarFn::Floor, half)?;

@@ -19,7 +19,8 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// A scale or zero point of a matrix operand; a vector has one entry per row of A, or per column of B.
+/// Makes a scale or zero point broadcastable to a matrix operand; a vector has one entry per row of A, or per column of
+/// B.
 fn by_line(b: &mut Builder, v: Value, matrix: Value, left: bool) -> Result<Value> {
     let (dims, from_end) = (b.dims(matrix), if left { 2 } else { 1 });
     let line = dims.len().checked_sub(from_end).map(|at| dims[at].clone());
@@ -89,7 +90,8 @@ fn requantized(b: &mut Builder, node: &Node, values: Value, at: usize) -> Result
     requantized_by(b, node, values, (scale, zero))
 }
 
-/// The result has the type of the zero point or, without one, that of the first input.
+/// Quantises values by a scale and a zero point. The result has the type of the zero point or, without one, that of the
+/// first input.
 fn requantized_by(b: &mut Builder, node: &Node, values: Value, by: (Value, Option<Value>)) -> Result<Value> {
     let to = by.1.map_or(b.dtype(node.input(0)?), |z| b.dtype(z));
     if !(to.is_int() || to.is_float() && to.bits() <= 8) {
@@ -383,8 +385,8 @@ fn unpacked(b: &mut Builder, bytes: Value, bits: i64, count: i64) -> Result<Valu
     b.slice_axis(flat, 1, Dim::constant(0), 1, Dim::constant(count))
 }
 
-/// A scale or zero point of the weights or the result of a convolution: one for all, or one per kernel, which is
-/// dimension `axis` of `of`.
+/// Makes a scale or zero point of the weights or the result of a convolution broadcastable to `of`: one for all, or one
+/// per kernel, which is dimension `axis` of `of`.
 fn by_kernel(b: &mut Builder, v: Value, of: Value, axis: usize) -> Result<Value> {
     if b.rank(v) != 1 || b.dims(v)[0].is_const(1) || b.rank(of) <= axis {
         return b.single(v);

@@ -70,7 +70,8 @@ fn whole_blocks(b: &mut Builder, node: &Node, scale: Value, x: Value) -> Result<
     Ok(whole.then_some((axis, Dim::constant(block))))
 }
 
-/// x[.., n, block, ..] · scale[.., n, 1, ..] as x[.., n · block, ..]: by this a product recognises grouped codes.
+/// Dequantises x[.., n · block, ..] as x[.., n, block, ..] · scale[.., n, 1, ..]: the lowering of products recognises
+/// codes in groups by this form.
 pub fn in_blocks(
     b: &mut Builder,
     (scale, zero): (Value, Option<Value>),
@@ -203,7 +204,8 @@ fn clamp(b: &mut Builder, x: Value, to: DType) -> Result<Value> {
     b.map_const(ScalarFn::Min, x, hi)
 }
 
-/// `by`: scale and zero point, broadcast to x; `how`: the type to divide in, and whether floats of 8 bits saturate.
+/// Quantises x to type `to`. `by`: scale and zero point, broadcast to x; `how`: the type to divide in, and whether
+/// floats of 8 bits saturate.
 pub fn quantized(
     b: &mut Builder,
     x: Value,

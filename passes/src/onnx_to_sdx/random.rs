@@ -29,7 +29,7 @@ fn seed(b: &Builder, node: &Node) -> Result<u64> {
             _ => node.float_or("seed", 0.0)?.to_bits(),
         });
     }
-    // FNV-1a
+    // The name is hashed by FNV-1a.
     let name = [&b.graph.name, "/", &node.name].concat();
     Ok(name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, c| (h ^ u64::from(c)).wrapping_mul(0x0100_0000_01b3)))
 }
@@ -44,7 +44,7 @@ impl Source {
         Ok(Source { seed: seed(b, node)? })
     }
 
-    /// 32 random bits per element. [n]
+    /// Returns 32 random bits for each of `n` elements, as a vector.
     fn bits(&self, b: &mut Builder, stream: u64, n: &Dim) -> Result<Value> {
         let counter = iota(b, 0, std::slice::from_ref(n))?;
         let counter = b.convert(counter, DType::U64)?;
@@ -63,7 +63,7 @@ impl Source {
         b.map_const(ScalarFn::Div, sum, HALF)
     }
 
-    /// Uniform in [0, 1), with all the digits that `working` (f32 or f64) has.
+    /// Numbers uniformly distributed in [0, 1), with all the digits that `working` (f32 or f64) has.
     fn uniform(&self, b: &mut Builder, stream: u64, working: DType, dims: &[Dim]) -> Result<Value> {
         let n = product(dims);
         let high = self.bits(b, 2 * stream, &n)?;
@@ -81,7 +81,7 @@ impl Source {
         b.reshape(number, dims)
     }
 
-    /// Normally distributed by the method of Box and Muller: sqrt(-2 log(1 - u)) cos(2π v).
+    /// Numbers normally distributed by the method of Box and Muller: sqrt(-2 log(1 - u)) cos(2π v).
     fn normal(&self, b: &mut Builder, working: DType, dims: &[Dim]) -> Result<Value> {
         let (u, v) = (self.uniform(b, 0, working, dims)?, self.uniform(b, 1, working, dims)?);
         let one = b.splat(working, 1.0, dims)?;
@@ -147,7 +147,8 @@ pub fn bernoulli(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(hit, dtype)?])
 }
 
-/// Classes drawn by their unnormalised log-probabilities (Gumbel): the largest logarithm - log(-log(u)). [n, samples]
+/// Multinomial: [batch, samples] classes, drawn by their unnormalised log-probabilities (Gumbel): the class with the
+/// largest logarithm - log(-log(u)).
 pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if !b.dtype(x).is_float() || b.rank(x) != 2 {
@@ -176,8 +177,8 @@ pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(class, dtype)?])
 }
 
-/// For inference: the data, and a mask of ones. With `training_mode` each element is kept with the probability 1 -
-/// ratio, and divided by that.
+/// Dropout. In inference, it returns the data and a mask of ones. With `training_mode` each element is kept with the
+/// probability 1 - ratio, and divided by that probability.
 pub fn dropout(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let dims = b.dims(x);

@@ -19,7 +19,7 @@ fn check_numbers(b: &Builder, node: &Node, x: Value) -> Result<()> {
     }
 }
 
-/// Where x is NaN; `None` for integers.
+/// Returns where x is NaN; `None` for integers.
 fn nans(b: &mut Builder, x: Value) -> Result<Option<Value>> {
     if b.dtype(x).is_float() { b.map1(ScalarFn::IsNan, x).map(Some) } else { Ok(None) }
 }
@@ -77,7 +77,7 @@ pub fn hardmax(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(hot, &dims)?])
 }
 
-/// `k` is an attribute before opset 10, and an input since.
+/// TopK: `k` is an attribute before opset 10, and an input since.
 pub fn top_k(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     check_numbers(b, node, x)?;
@@ -101,7 +101,7 @@ pub fn top_k(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.transpose(values, back.clone())?, b.transpose(chosen, back)?])
 }
 
-/// Positions of the first k elements of each row in sorted order. [lead, k]
+/// Returns, as [lead, k], the positions of the first k elements of each row in sorted order.
 fn first(b: &mut Builder, rows: Value, k: Dim, descending: bool) -> Result<Value> {
     let mut dims = b.dims(rows);
     dims.pop();
@@ -111,11 +111,11 @@ fn first(b: &mut Builder, rows: Value, k: Dim, descending: bool) -> Result<Value
     Ok(b.host(order, &[rows, count], &[TensorType::new(DType::I64, dims)], &[])?.remove(0))
 }
 
-/// The same for short rows, by comparison.
+/// As `first`, for short rows: elements are ranked by comparison.
 fn first_by_rank(b: &mut Builder, rows: Value, k: Dim, largest: bool) -> Result<Value> {
     let rank = b.rank(rows);
     let order = ranks(b, rows, largest)?;
-    // The element of each rank, as a sum over the one position that has it. [lead, k, n]
+    // In [lead, k, n], the element of each rank is found as a sum over the one position that has this rank.
     let mut dims = b.dims(rows);
     dims.insert(rank - 1, k);
     let at: Vec<usize> = (0..=rank).filter(|&i| i != rank - 1).collect();
@@ -127,8 +127,8 @@ fn first_by_rank(b: &mut Builder, rows: Value, k: Dim, largest: bool) -> Result<
     b.reduce(ReduceFn::Add, chosen, &[rank], false)
 }
 
-/// The number of elements of its row that come before each: larger ones (or smaller), and equal ones further left. NaN
-/// is larger than any number. The cost is quadratic in the row's length.
+/// Returns, for each element, the number of elements of its row that come before it: larger ones (or smaller), and
+/// equal ones further left. NaN is larger than any number. The cost is quadratic in the row's length.
 fn ranks(b: &mut Builder, rows: Value, largest: bool) -> Result<Value> {
     let rank = b.rank(rows);
     let mut pairs = b.dims(rows);

@@ -133,7 +133,8 @@ impl Builder {
         Ok(Some((carried, stacked)))
     }
 
-    /// Outlines the body with dimensions that hold in every iteration: those that an iteration changes are open.
+    /// Outlines the body with dimensions that hold in every iteration: a dimension that an iteration changes becomes
+    /// unknown (open).
     fn settle(&mut self, name: &str, turns: &Loop, body: Body) -> Result<Outlined> {
         let carried: Vec<TensorType> = turns.carried.iter().map(|v| self.ty(*v).clone()).collect();
         let mut open: Vec<Vec<bool>> = carried.iter().map(|ty| vec![false; ty.rank()]).collect();

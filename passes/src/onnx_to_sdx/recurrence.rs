@@ -6,17 +6,17 @@ use super::node::Node;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::sdx::Value;
 
-/// One step: from the elements of the sequences, the states and the captured values, all as values of the function that
-/// the step is built into, to the new states and the outputs of the step.
+/// Builds one step. Takes the elements of the sequences, the states and the captured values, all as values of the
+/// function that the step is built into; returns the new states and the outputs of the step.
 pub type Step<'a> = dyn FnMut(&mut Builder, &[Value], &[Value], &[Value]) -> Result<(Vec<Value>, Vec<Value>)> + 'a;
 
 /// The operands of a recurrence.
 pub struct Recurrence<'a> {
-    /// Steps run along axis 0 of each.
+    /// Each step takes the next element of each sequence along its axis 0.
     pub sequences: &'a [Value],
     pub states: &'a [Value],
     pub captured: &'a [Value],
-    /// From the last element to the first.
+    /// Whether the steps go from the last element to the first.
     pub reverse: bool,
 }
 

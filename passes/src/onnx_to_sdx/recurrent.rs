@@ -1,6 +1,7 @@
 //! LSTM, GRU, RNN  =>  one contraction for the inputs of all steps, then a recurrence over its rows
 //!
-//! x[s,b,i] · w[g*h,i] → all[s,b,g*h]; per step: all[t] + state[b,h] · r[g*h,h] → gates
+//! x[s,b,i] · w[g*h,i] → all[s,b,g*h]; per step t: all[t] + state[b,h] · r[g*h,h] → gates, with s steps, b the batch, i
+//! inputs, g gates and h states; operands with both directions have a first dimension d.
 
 use super::builder::Builder;
 use super::coordinates::checked_index;
@@ -70,19 +71,19 @@ struct Direction {
 #[derive(Clone)]
 struct Given {
     recurrent: Weights,
-    /// [d, 2*g*h], for the input and then for the state.
+    /// Biases [d, 2*g*h]: those of the input, then those of the state.
     biases: Option<Value>,
-    /// [d, 3*h], for input, output and forget gates.
+    /// Peephole weights [d, 3*h] of the input, output and forget gates.
     peepholes: Option<Value>,
 }
 
-/// The same for one direction, as values of the function that contains the step.
+/// Operands of one direction, as values of the function that contains the step.
 struct Own {
-    /// [h, g*h] or its transpose.
+    /// Weights [h, g*h] of the state, or their transpose.
     recurrent: Weights,
-    /// [g*h], for the state.
+    /// Bias [g*h] of the state.
     bias: Option<Value>,
-    /// [3*h]
+    /// Peephole weights [3*h].
     peepholes: Option<Value>,
 }
 
@@ -309,13 +310,13 @@ impl Direction {
         let (biases, peepholes) = (self.given.biases.map(&mut here), self.given.peepholes.map(&mut here));
         Ok(Own {
             recurrent: recurrent.element(b, self.number)?,
-            // In other cells the inputs include it.
+            // In other cells the bias of the state is already part of the inputs.
             bias: biases.filter(|_| self.cell == Cell::Gru).map(|v| self.bias(b, v, 1)).transpose()?,
             peepholes: peepholes.map(|v| element(b, v, self.number)).transpose()?,
         })
     }
 
-    /// [g*h] of [d, 2*g*h]: the bias of the input (`part` 0) or of the state (1).
+    /// Returns the bias [g*h] of the input (`part` 0) or of the state (1), sliced from biases[d, 2*g*h].
     fn bias(&self, b: &mut Builder, biases: Value, part: i64) -> Result<Value> {
         let both = element(b, biases, self.number)?;
         let width = b.dims(both)[0].exact_div(&Dim::constant(2));

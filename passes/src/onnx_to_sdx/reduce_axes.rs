@@ -47,7 +47,8 @@ impl Reducible {
     }
 }
 
-/// The axes are an input since opset `since`. Empty ones mean all axes, or none with `noop_with_empty_axes`.
+/// Reads the axes of a node, which are an input since opset `since`. Empty axes mean all axes, or none with
+/// `noop_with_empty_axes`.
 pub fn read(b: &mut Builder, node: &Node, since: i64) -> Result<Reducible> {
     let x = node.input(0)?;
     let rank = b.rank(x);

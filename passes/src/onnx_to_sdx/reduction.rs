@@ -283,7 +283,8 @@ pub fn computed_wide(b: &mut Builder, x: Value, f: impl FnOnce(&mut Builder, Val
     b.convert(y, dtype)
 }
 
-/// com.microsoft Skip(Simplified)LayerNormalization: a sum of two operands (and a bias), normalised; also an output.
+/// com.microsoft Skip(Simplified)LayerNormalization: normalises the sum of two operands (and a bias), which is also an
+/// output.
 pub fn skip_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let (input, skip, scale) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let centre = node.op_type == "SkipLayerNormalization";

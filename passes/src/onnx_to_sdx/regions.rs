@@ -1,6 +1,7 @@
 //! RoiAlign(x, rois)  =>  samples on a grid in each bin, each from four weighted neighbours; their mean or maximum
 //!
-//! y positions [r, p, g, i], x positions [r, q, h, j] → [r, c, p, q, g, h, i, j] → y[r, c, p, q]
+//! y positions [r, p, g, i], x positions [r, q, h, j] → [r, c, p, q, g, h, i, j] → y[r, c, p, q], with r a region, c a
+//! channel, (p, q) a bin, (g, h) a sample of the bin, and (i, j) one of the two neighbours along each axis
 
 use super::blocks::digit;
 use super::builder::Builder;
@@ -15,18 +16,18 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Samples along one axis, for each region, bin, sample and neighbour: [r, p, g, 2].
+/// Samples [r, p, g, 2] along one axis: one for each region, bin, sample of the bin and neighbour.
 struct Samples {
     index: Value,
     weight: Value,
-    /// Whether the region's bins have this sample: [r, g]; `None` if all have all samples.
+    /// Whether the region's bins have this sample, as [r, g]; `None` if all regions have all samples.
     taken: Option<Value>,
-    /// Number of samples of a bin, as a float: [r].
+    /// Number of samples of a bin in each region, as floats [r].
     count: Value,
     dims: Vec<Dim>,
 }
 
-/// Before opset 16 regions have no offset of half an element, and there is no attribute for it.
+/// RoiAlign. Before opset 16 regions have no offset of half an element, and there is no attribute for it.
 pub fn roi_align(b: &mut Builder, node: &Node) -> Outputs {
     let (x, rois, batch) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let bins = [node.int_or("output_height", 1)?, node.int_or("output_width", 1)?];
@@ -57,7 +58,7 @@ pub fn roi_align(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, dtype)?])
 }
 
-/// One coordinate of the regions, scaled and, if `half`, shifted by half an element: [r].
+/// Returns one coordinate [r] of the regions, scaled and, if `half`, shifted by half an element.
 fn coordinate(b: &mut Builder, node: &Node, rois: Value, column: i64, half: bool) -> Result<Value> {
     let one = b.slice_axis(rois, 1, Dim::constant(column), 1, Dim::constant(1))?;
     let n = b.dims(rois)[..1].to_vec();
@@ -66,7 +67,7 @@ fn coordinate(b: &mut Builder, node: &Node, rois: Value, column: i64, half: bool
     if half { b.map_const(ScalarFn::Sub, scaled, 0.5) } else { Ok(scaled) }
 }
 
-/// The samples along an axis of `n` elements; `column` is that of the regions' first coordinate.
+/// The samples along an axis of `n` elements; column `column` of `rois` has the coordinate at which a region starts.
 fn samples(
     b: &mut Builder,
     node: &Node,
@@ -90,7 +91,7 @@ fn samples(
             let count = b.map1(ScalarFn::Ceil, bin)?;
             let count = b.map_const(ScalarFn::Max, count, 0.0)?;
             let most = b.reduce(ReduceFn::Max, count, &[0], true)?;
-            // Without regions the maximum is -inf.
+            // If there are no regions, the maximum over them is -inf.
             let most = b.map_const(ScalarFn::Max, most, 0.0)?;
             let most = b.convert(most, DType::I64)?;
             (count, b.read_dims(most)?.remove(0))
@@ -153,8 +154,8 @@ fn two_neighbours(b: &mut Builder, at: Value, n: &Dim) -> Result<(Value, Value)>
     Ok((b.convert(place, DType::I64)?, weight))
 }
 
-/// Combines what was sampled over samples and neighbours. The maximum is taken over weighted elements, as in the first
-/// implementation of the operator, which models are made for.
+/// Gathers the elements and reduces them over samples and neighbours to a mean or maximum per bin. The maximum is taken
+/// over weighted elements, as in the first implementation of the operator, on which existing models rely.
 fn combined(b: &mut Builder, node: &Node, x: Value, batch: Value, axes: &[Samples]) -> Result<Value> {
     let [y, z] = axes else { return Err(node.error("E0201", "has two axes")) };
     let (d, e, extents) = (&y.dims, &z.dims, b.dims(x));

@@ -1,6 +1,7 @@
 //! Resize(x)  =>  per axis: gather at positions computed from an iota and, in all modes but "nearest", a weighted sum
 //!
-//! x[.., n, ..] at index[p, k] → [.., p, k, ..] · weight[p, k] → y[.., p, ..]
+//! x[.., n, ..] at index[p, k] → [.., p, k, ..] · weight[p, k] → y[.., p, ..], with p a position and k one of its
+//! neighbours
 
 use super::builder::Builder;
 use super::node::Node;
@@ -37,7 +38,7 @@ struct Mode {
     extrapolation: f64,
 }
 
-/// Opset 10 has only scales, and maps positions asymmetrically; sizes and a region are inputs since opset 11.
+/// Resize. Opset 10 has only scales, and maps positions asymmetrically; sizes and a region are inputs since opset 11.
 pub fn resize(b: &mut Builder, node: &Node) -> Outputs {
     if node.opset < 11 {
         return upsample(b, node);
@@ -89,7 +90,8 @@ pub fn resize(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![resize_axes(b, node, x, plans.collect(), &mode)?])
 }
 
-/// Scales are an attribute before opset 9 and an input since; before opset 7 there is one attribute per image axis.
+/// Upsample. Scales are an attribute before opset 9 and an input since; before opset 7 there is one attribute per image
+/// axis.
 pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let mode = Mode {
@@ -207,7 +209,7 @@ fn resize_axes(b: &mut Builder, node: &Node, x: Value, plans: Vec<Axis>, mode: &
     b.convert(y, dtype)
 }
 
-/// Position in the operand of each element of the result: [p], f64.
+/// Returns, as an f64 vector, the position in the operand of each element of the result.
 fn places(b: &mut Builder, node: &Node, plan: &Axis, mode: &Mode) -> Result<Value> {
     let at = b.add_typed(Op::Iota { axis: 0 }, &[], Some(TensorType::new(DType::I64, [plan.to.clone()])))?;
     let at = b.convert(at, DType::F64)?;

@@ -13,7 +13,7 @@ type Outputs = Result<Vec<Value>>;
 pub fn rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     let (input, mut cos, mut sin) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let joined = b.rank(input) == 3;
-    // [b,h,s,d] for both ranks.
+    // x is [b,h,s,d], whether the input has rank 3 or 4.
     let x = match joined {
         true => split_heads(b, input, node.require("num_heads", node.int("num_heads")?)?)?,
         false => input,
@@ -25,7 +25,8 @@ pub fn rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![if joined { join_heads(b, y)? } else { y }])
 }
 
-/// com.microsoft RotaryEmbedding: the positions come before the tables; one per token, or only that of the first.
+/// com.microsoft RotaryEmbedding: the positions are the operand before the tables. They are given for each token, or
+/// for the first token only.
 pub fn microsoft_rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     let (input, positions, cos, sin) = (node.input(0)?, node.input(1)?, node.input(2)?, node.input(3)?);
     if node.float_or("scale", 1.0)? != 1.0 || node.int_or("is_packed_batching", 0)? != 0 {
@@ -60,7 +61,7 @@ pub fn microsoft_rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![if joined { join_heads(b, y)? } else { y }])
 }
 
-/// The rows of both tables at positions[b,s]: [b,s,r].
+/// Returns the rows [b,s,r] of both tables at positions[b,s].
 pub fn angles(b: &mut Builder, cos: Value, sin: Value, positions: Value) -> Result<(Value, Value)> {
     let positions = b.convert(positions, DType::I64)?;
     let cos = b.add(Op::Gather { axis: 0 }, &[cos, positions])?;

@@ -1,6 +1,7 @@
 //! GridSample(x, grid)  =>  per axis: neighbours of computed positions, and weights; one gather for all, and their sum
 //!
-//! x[n, c, h, w] at index[n, p, i] and [n, p, j] → [n, c, p, i, j] · weights → y[n, c, p]
+//! x[n, c, h, w] at index[n, p, i] and [n, p, j] → [n, c, p, i, j] · weights → y[n, c, p], with p a position, and i and
+//! j its neighbours along the two axes
 
 use super::blocks::digit;
 use super::builder::Builder;
@@ -17,7 +18,7 @@ type Outputs = Result<Vec<Value>>;
 
 /// Neighbours of positions along one axis: each value has the positions' dimensions, and one for the neighbours.
 pub struct Neighbours {
-    /// Clamped to the inside of the operand.
+    /// Index of each neighbour, clamped to the inside of the operand.
     pub index: Value,
     pub weight: Option<Value>,
     /// Whether a neighbour counts; `None` if all do.
@@ -68,7 +69,7 @@ fn spots(lead: usize, own: usize) -> Vec<usize> {
     [0].into_iter().chain(2..lead + 1).chain([own]).collect()
 }
 
-/// x[n, c, axes] at all combinations of neighbours: [n, c, p, i, j].
+/// Gathers x[n, c, axes] at all combinations of neighbours, as [n, c, p, i, j].
 fn gathered(b: &mut Builder, x: Value, lead: &[Dim], axes: &[Neighbours]) -> Result<Value> {
     let dims = b.dims(x);
     let (channels, extents) = (dims[1].clone(), &dims[2..]);
@@ -157,7 +158,8 @@ pub fn clamped(b: &mut Builder, place: Value, n: &Dim) -> Result<Value> {
     b.map2(ScalarFn::Min, above, last)
 }
 
-/// Reflects a float position at the borders as often as needed: the pattern's period is the way forth and back.
+/// Reflects a float position at the borders as often as needed: the pattern's period is twice the distance of the
+/// borders.
 fn reflected(b: &mut Builder, place: Value, n: &Dim, aligned: bool) -> Result<Value> {
     let (low, span) = if aligned { (0.0, n.clone() - Dim::constant(1)) } else { (-0.5, n.clone()) };
     // With one element between aligned borders the period would be 0.
@@ -170,7 +172,7 @@ fn reflected(b: &mut Builder, place: Value, n: &Dim, aligned: bool) -> Result<Va
     b.map_const(ScalarFn::Add, turned, low)
 }
 
-/// Grid coordinates run from -1 to 1 over the operand, and the last axis comes first.
+/// GridSample: grid coordinates run from -1 to 1 over the operand, and the last axis comes first.
 pub fn grid_sample(b: &mut Builder, node: &Node) -> Outputs {
     let (x, grid) = (node.input(0)?, node.input(1)?);
     let rank = spatial(b, node, x)?.len();

@@ -20,7 +20,7 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Before opset 13 GatherElements took no negative indices; counting them from the end changes no valid model.
+/// GatherElements. Before opset 13 it took no negative indices; counting them from the end changes no valid model.
 pub fn gather_elements(b: &mut Builder, node: &Node) -> Outputs {
     let (data, index) = (node.input(0)?, indices(b, node, 1)?);
     let axis = node.axis(node.int_or("axis", 0)?, b.rank(data))?;
@@ -81,8 +81,8 @@ fn in_turn(n: &Dim, m: &Dim, dtype: DType, f: Option<ReduceFn>) -> bool {
     possible && !is_short(n) && !is_short(m)
 }
 
-/// data[l, r], rows[m], updates[m, r] => data after one update after the other. Floats narrower than f32 are added and
-/// multiplied in f32.
+/// data[l, r], rows[m], updates[m, r] => data after all updates, which the host applies one after the other. Floats
+/// narrower than f32 are added and multiplied in f32.
 pub fn scatter_in_turn(
     b: &mut Builder,
     data: Value,
@@ -100,7 +100,7 @@ pub fn scatter_in_turn(
     b.convert(y, dtype)
 }
 
-/// The elements of a tensor as rows of one element. [n, 1]
+/// Reshapes a tensor to rows of one element: [n, 1].
 pub fn column(b: &mut Builder, x: Value) -> Result<Value> {
     let n = b.ty(x).elements();
     b.reshape(x, &[n, Dim::constant(1)])
@@ -232,7 +232,7 @@ fn widen(b: &mut Builder, part: Value, whole: Value) -> Result<Value> {
     b.select(inside, wide, whole)
 }
 
-/// Tuples of indices into the leading dimensions are merged into one index.
+/// ScatterND: tuples of indices into the leading dimensions are merged into one index.
 pub fn scatter_nd(b: &mut Builder, node: &Node) -> Outputs {
     let (data, index, updates) = (node.input(0)?, indices(b, node, 1)?, node.input(2)?);
     let f = reduction(node)?;
@@ -283,7 +283,7 @@ pub fn scatter_nd(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(y, &dims)?])
 }
 
-/// table[l, r], at[m], updates[m, r] => table combined by f with the updates of each row. [l, m, r]
+/// table[l, r], at[m], updates[m, r] => table, each row combined by f with its updates, in an iteration space [l, m, r]
 fn combine_rows(b: &mut Builder, table: Value, at: Value, updates: Value, f: ReduceFn) -> Result<Value> {
     let (lead, rest) = (b.dims(table)[0].clone(), b.dims(table)[1].clone());
     let all = [lead, b.dims(at)[0].clone(), rest];
@@ -297,8 +297,9 @@ fn combine_rows(b: &mut Builder, table: Value, at: Value, updates: Value, f: Red
     b.map2(f.scalar(), table, combined)
 }
 
-/// Replaces a window of the cache per batch element: each position tests whether it is inside. Linear. The window is
-/// inside the cache; in the circular mode it begins anywhere and wraps around.
+/// Replaces a window of the cache in each batch element: each position of the cache tests whether it is inside the
+/// window, which is linear. In the linear mode the whole window must be inside the cache; in the circular mode it
+/// begins anywhere and wraps around.
 pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
     let (cache, update) = (node.input(0)?, node.input(1)?);
     check_types(b, node, cache, update, None)?;

@@ -41,7 +41,8 @@ fn sequence_of(b: &Builder, node: &Node, v: Value) -> Result<Held> {
     }
 }
 
-/// A constant position among `n` elements or, if `inclusive`, just after them.
+/// Returns `at` if it is constant and among `n` elements or, if `inclusive`, just after them; without `at`, the last
+/// such position.
 fn known_position(b: &Builder, at: Option<Value>, n: usize, inclusive: bool) -> Option<usize> {
     let Some(at) = at else { return if inclusive { Some(n) } else { n.checked_sub(1) } };
     let [at] = b.constants(at)?[..] else { return None };
@@ -157,7 +158,7 @@ fn map_values(b: &Builder, node: &Node) -> Result<DType> {
     }
 }
 
-/// [1, k]: the map's values for `k` keys, and `absent` for those that it lacks.
+/// Returns, as [1, k], the map's values for `k` keys, and `absent` for keys that it lacks.
 fn values_of_keys(b: &mut Builder, node: &Node, keys: Value, absent: Value) -> Result<Value> {
     let ty = TensorType::new(b.dtype(absent), vec![Dim::constant(1), b.dims(keys)[0].clone()]);
     host(b, DataOp::DictVectorizer, &[node.input(0)?, keys, absent], ty, &[])

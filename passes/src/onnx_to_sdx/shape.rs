@@ -24,8 +24,8 @@ pub fn size(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.dims_scalar(count)?])
 }
 
-/// total / known, if that is whole. If need be, a dimension of x is made a multiple of what remains of the divisor
-/// after cancelling symbols.
+/// Returns total / known if the division is exact. If symbols cancel and a constant divisor remains, a dimension of x
+/// is first made a multiple of it, which the call checks.
 fn divided(b: &mut Builder, x: Value, total: &Dim, known: &Dim) -> Result<Option<Dim>> {
     if let Some(quotient) = total.exact_div(known) {
         return Ok(Some(quotient));
@@ -99,8 +99,8 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(x, &dims)?])
 }
 
-/// Exporters reshape [a, t] to [b, -1] where a and b are two names for one batch: equal leading symbols are assumed,
-/// and checked by the call.
+/// Assumes that leading symbols of x and of the target are equal, which the call checks: exporters reshape [a, t] to
+/// [b, -1] where a and b are two names of the same batch size.
 fn unify_leading(b: &mut Builder, x: Value, dims: &mut [Dim]) -> Result<()> {
     for (i, d) in dims.iter_mut().enumerate() {
         let Some(own) = b.dims(x).get(i).cloned() else { break };

@@ -23,7 +23,7 @@ fn read_length(b: &mut Builder, node: &Node, i: usize) -> Result<Option<Dim>> {
     Ok(b.read_dims(length)?.into_iter().next())
 }
 
-/// A signal [.., n, 1] or [.., n, 2]. If its last dimension is not known, it is padded with a zero to both parts.
+/// Reads a signal [.., n, 1] or [.., n, 2]. If its last dimension is not known, it is padded with a zero to both parts.
 fn read_signal(b: &mut Builder, node: &Node) -> Result<Value> {
     let x = node.input(0)?;
     let parts = b.dims(x).last().cloned().unwrap_or(Dim::constant(0));
@@ -41,7 +41,7 @@ fn read_signal(b: &mut Builder, node: &Node) -> Result<Value> {
     fitted(b, x, b.rank(x) - 1, &both)
 }
 
-/// The axis is an attribute (default 1) before opset 20, and an input (default -2) since.
+/// DFT: the axis is an attribute (default 1) before opset 20, and an input (default -2) since.
 pub fn dft(b: &mut Builder, node: &Node) -> Outputs {
     let x = read_signal(b, node)?;
     let rank = b.rank(x);
@@ -74,7 +74,7 @@ pub fn dft(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.transpose(y, last_to(rank, axis))?])
 }
 
-/// For an axis that is known only from data, the signal is laid out as [before, n, after, parts].
+/// The DFT along an axis that is known only from data: the signal is laid out as [before, n, after, parts].
 fn dft_along_data(b: &mut Builder, x: Value, axis: Value, length: Option<Dim>, how: &Transform) -> Outputs {
     let parts = b.dims(x)[b.rank(x) - 1].clone();
     let around = around_axis(b, x, axis)?;
@@ -242,7 +242,8 @@ fn rows_times(b: &mut Builder, x: Value, table: Value) -> Result<Value> {
     b.reshape(y, &dims)
 }
 
-/// cos and sin of 2π (n k mod N) / N: [n, k]. The product n k is reduced as an integer, so that it loses no precision.
+/// Returns tables [n, k] of cos and sin of 2π (n k mod N) / N. The product n k is reduced as an integer, so that it
+/// loses no precision.
 fn tables(b: &mut Builder, dtype: DType, n: &Dim, k: &Dim, full: &Dim) -> Result<(Value, Value)> {
     let dims = [n.clone(), k.clone()];
     let (row, column) = (iota(b, 0, &dims)?, iota(b, 1, &dims)?);
@@ -369,8 +370,8 @@ fn mel(b: &mut Builder, hertz: Value) -> Result<Value> {
     b.map_const(ScalarFn::Mul, log, 2595.0 / std::f64::consts::LN_10)
 }
 
-/// Triangles between adjacent edges, which are equidistant on the mel scale and rounded down to bins of the spectrum;
-/// the weight of the middle is 1, however narrow the triangle is. [bins, bands]
+/// MelWeightMatrix [bins, bands]: triangles between adjacent edges, which are equidistant on the mel scale and rounded
+/// down to bins of the spectrum; the weight of the middle is 1, however narrow the triangle is.
 pub fn mel_weight_matrix(b: &mut Builder, node: &Node) -> Outputs {
     let dtype = output_type(node)?;
     let bands = read_length(b, node, 0)?.ok_or_else(|| node.error("E0103", "`num_mel_bins` is missing"))?;

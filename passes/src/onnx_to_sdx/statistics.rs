@@ -65,7 +65,7 @@ pub fn batch_normalization(b: &mut Builder, node: &Node) -> Outputs {
     }
     let wide = b.map_const(ScalarFn::Add, variance, node.float_or("epsilon", 1e-5)?)?;
     let deviation = b.map1(ScalarFn::Sqrt, wide)?;
-    // Factor and shift per channel, which are computed before the call if the statistics are known.
+    // Factor and shift per channel. If the statistics are constants, both are computed at compile time.
     let factor = b.map2(ScalarFn::Div, scale, deviation)?;
     let moved = b.map2(ScalarFn::Mul, average, factor)?;
     let shift = b.map2(ScalarFn::Sub, bias, moved)?;

@@ -50,7 +50,8 @@ pub enum Device {
     Host,
     /// In kernels, except for strings.
     HostForStrings,
-    /// In kernels if a dimension is short; else on the host, whose algorithm is not quadratic.
+    /// In kernels if a certain dimension is a small constant, else on the host: kernels need quadratic time, the host
+    /// does not.
     HostForLong,
 }
 
@@ -73,12 +74,12 @@ const fn host(name: &'static str, first: i64, lower: Lower) -> Operator {
     Operator { device: Device::Host, ..onnx(name, first, lower) }
 }
 
-/// For an operator that kernels implement, except for strings.
+/// Marks an operator that runs in kernels, except for strings.
 const fn strings_on_host(operator: Operator) -> Operator {
     Operator { device: Device::HostForStrings, ..operator }
 }
 
-/// For an operator that kernels implement if a dimension is short.
+/// Marks an operator that runs in kernels only if a dimension is short.
 const fn long_on_host(operator: Operator) -> Operator {
     Operator { device: Device::HostForLong, ..operator }
 }
@@ -305,7 +306,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Shrink", 9, activation::shrink),
     onnx("Sigmoid", 7, e::sigmoid),
     map("Sign", 9, ScalarFn::Sign),
-    // Written by ONNX Runtime's optimiser under the default domain.
+    // ONNX Runtime's optimiser writes this operator under the default domain.
     onnx("SimplifiedLayerNormalization", 1, r::layer_normalization),
     map("Sin", 7, ScalarFn::Sin),
     onnx("Sinh", 9, t::sinh),

@@ -12,7 +12,7 @@ use sardonyx_dialects::sdx::Value;
 
 type Outputs = Result<Vec<Value>>;
 
-/// From here on log(2x) equals the inverse hyperbolic sine and cosine, to the last bit of an f64.
+/// Magnitude from which log(2x) equals the inverse hyperbolic sine and cosine, to the last bit of an f64.
 const FAR: f64 = 1e9;
 
 /// Computes 16-bit types in f32 and rounds once.
@@ -75,7 +75,7 @@ pub fn cosh(b: &mut Builder, node: &Node) -> Outputs {
     })
 }
 
-/// For |x| < 1 the exponentials would cancel, so it is 2t / (1 - t²) with t = tanh(x / 2).
+/// Sinh. For |x| < 1 the exponentials would cancel, so the result is 2t / (1 - t²) with t = tanh(x / 2).
 pub fn sinh(b: &mut Builder, node: &Node) -> Outputs {
     in_f32(b, node, |b, x| {
         let (high, low) = halves_of_exp(b, x)?;

@@ -99,7 +99,7 @@ impl Builder {
         if left.len() != right.len() || left.is_empty() {
             return false;
         }
-        // In the order of the dimensions, because new names are numbered in it.
+        // Factors are unified in the order of the dimensions, because new names are numbered in this order.
         let before = self.clone();
         for (l, r) in left.iter().zip(&right) {
             if self.unify(&Dim::symbol(l), &Dim::symbol(r)).is_err() {
@@ -123,7 +123,7 @@ impl Builder {
         let Some((atom, times, rest)) = multiple else { return Ok(false) };
         let before = self.clone();
         let Some(part) = self.divide(&rest, times)? else { return Ok(false) };
-        // The division may have rewritten it in other symbols.
+        // The division may have rewritten the dimension in other symbols.
         let whole = part.clone() * Dim::constant(times);
         let atom = atom.substitute(&|s| (rest.as_symbol() == Some(s)).then(|| whole.clone()));
         let agreed = self.unify(&atom, &part).is_ok();
@@ -191,7 +191,8 @@ impl Builder {
         Ok(())
     }
 
-    /// A value from data cannot be chosen: the call checks the equation, and the types use the other side.
+    /// Replaces a symbol from data, whose value cannot be chosen: the call checks the equation, and the types use the
+    /// other side.
     fn assume_data(&mut self, symbol: &str, by: &Dim) {
         self.rewrite_dims(|d| {
             if d.symbols().iter().any(|s| **s == *symbol) {
@@ -201,7 +202,8 @@ impl Builder {
         self.add_check(Dim::symbol(symbol), by.clone());
     }
 
-    /// n floordiv 2 == m floordiv 2: the call checks what cannot be solved, and the other side replaces it.
+    /// n floordiv 2 == m floordiv 2: the call checks an equation that cannot be solved, and one side replaces the
+    /// other.
     fn assume_atom(&mut self, unsolved: &Dim, value: &Dim) -> bool {
         let Some(atom @ (Atom::FloorDiv(..) | Atom::Max(..) | Atom::Min(..))) = unsolved.as_atom().cloned() else {
             return false;
@@ -304,7 +306,7 @@ impl Builder {
         self.derive(symbol, by);
     }
 
-    /// The symbol remains as a name: its range still applies, and users may write it.
+    /// Makes a symbol a name for the dimension that replaced it: its range still applies, and users may write it.
     fn derive(&mut self, symbol: &str, by: &Dim) {
         let Some(gone) = self.graph.symbols.get_mut(symbol) else { return };
         let (lo, hi) = (gone.lo, gone.hi);
@@ -371,8 +373,8 @@ fn sides(difference: &Dim) -> (Dim, Dim) {
     })
 }
 
-/// A symbol that has coefficient ±1 in `a - b`, and the expression that makes `a == b` true. Symbols from data are
-/// taken first, then those with the highest rank.
+/// Returns a symbol that has coefficient ±1 in `a - b`, and the expression that makes `a == b` true. Symbols from data
+/// are taken first, then those with the highest rank.
 fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -> usize) -> Option<(String, Dim)> {
     // A side that is just a symbol is replaced first, so that the names in the other side stay.
     let mut bare: Vec<(&str, &Dim)> = vec![];
@@ -404,7 +406,8 @@ fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -
             _ => None,
         }
     });
-    // As a last resort it is, if the types cannot be written in another way.
+    // As a last resort, a dimension of an input is replaced by a value from data, if the types cannot be written in
+    // another way.
     found.or_else(|| bare.last().map(solved))
 }
 

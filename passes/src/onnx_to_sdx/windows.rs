@@ -44,7 +44,7 @@ pub fn steps(node: &Node, name: &str, rank: usize) -> Result<Vec<i64>> {
     }
 }
 
-/// Padding at the begin and at the end of each spatial axis; 0 where the attribute is absent.
+/// Padding at the beginning and at the end of each spatial axis; 0 where the attribute is absent.
 pub fn pads(node: &Node, rank: usize) -> Result<(Vec<Dim>, Vec<Dim>)> {
     let list = node.ints("pads")?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![0; 2 * rank]);
     if list.len() != 2 * rank || !list.iter().all(|n| (0..=STEP_MAX).contains(n)) {
@@ -54,7 +54,7 @@ pub fn pads(node: &Node, rank: usize) -> Result<(Vec<Dim>, Vec<Dim>)> {
     Ok((dims(&list[..rank]), dims(&list[rank..])))
 }
 
-/// For padding that keeps the extents, if the model requests that: whether an odd element goes to the end.
+/// Returns, if the model requests padding that keeps the extents, whether an odd element goes to the end.
 pub fn same_upper(node: &Node) -> Result<Option<bool>> {
     match node.str_or("auto_pad", "NOTSET")?.as_str() {
         "NOTSET" | "" | "VALID" => Ok(None),
@@ -64,7 +64,7 @@ pub fn same_upper(node: &Node) -> Result<Option<bool>> {
     }
 }
 
-/// The halves of a number of elements; the larger one is at the end if `upper`, else at the begin.
+/// The halves of a number of elements; the larger one is at the end if `upper`, else at the beginning.
 pub fn halves(total: &Dim, upper: bool) -> (Dim, Dim) {
     let small = total.floordiv(&Dim::constant(2));
     let large = total.clone() - small.clone();
@@ -113,7 +113,7 @@ impl Windows {
         (places.clone() - Dim::constant(1)) * Dim::constant(self.strides[axis]) + self.span(axis)
     }
 
-    /// ⌈n / stride⌉ positions, with the padding that they need.
+    /// Sets ⌈n / stride⌉ positions along an axis, with the padding that they need.
     fn keep_extent(&mut self, axis: usize, extent: &Dim, upper: bool) {
         let places = extent.ceildiv(&Dim::constant(self.strides[axis]));
         let total = (self.reach(axis, &places) - extent.clone()).maximum(&Dim::constant(0));
@@ -121,8 +121,8 @@ impl Windows {
         self.places.push(places);
     }
 
-    /// All positions where the window is inside; with `ceil` also one where it only begins inside, unless that is in
-    /// the padding at the end.
+    /// Sets all positions at which the window is inside the padded tensor. With `ceil`, also one at which it begins
+    /// inside and ends outside, unless it begins in the padding at the end.
     fn fit(&mut self, axis: usize, extent: &Dim, ceil: bool) {
         let (stride, one) = (Dim::constant(self.strides[axis]), Dim::constant(1));
         let begun = extent.clone() + self.low[axis].clone();
@@ -153,7 +153,7 @@ impl Windows {
         b.pad(x, value, &[lead.as_slice(), &self.low].concat(), &[lead, high].concat())
     }
 
-    /// The windows over the last axes of a padded operand: [.., p, q, i, j].
+    /// Returns the windows [.., p, q, i, j] over the last axes of a padded operand.
     pub fn view(&self, b: &mut Builder, padded: Value) -> Result<Value> {
         let first = b.rank(padded) - self.rank();
         let mut x = padded;

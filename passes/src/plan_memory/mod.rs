@@ -91,8 +91,9 @@ fn arena(entry: &Entry) -> Arena {
     Arena { buffers, problem: Problem::new(numbers, lives, waits), bytes, calls }
 }
 
-/// Adds the most that rounding up to the alignment can add: at most 60 for a multiple of 4 bytes. This suffices because
-/// ⌊a + b⌋ is at least ⌊a⌋ + ⌊b⌋.
+/// Returns the size of a buffer plus the most that rounding up to the alignment can add, which is 60 for a multiple of
+/// 4 bytes. Offsets are rounded down to the alignment, so that this bound keeps buffers apart: ⌊a + b⌋ is at least ⌊a⌋
+/// + ⌊b⌋.
 fn spaced(bytes: &Dim) -> Dim {
     let unit = Dim::constant(ALIGNMENT);
     if bytes.as_const().is_some() {
@@ -110,8 +111,8 @@ fn aligned(d: Dim) -> Dim {
     d.floordiv(&unit) * unit
 }
 
-/// Default values of all symbols that sizes of buffers may depend on. Sizes that are read from data are taken to be as large as
-/// other dimensions.
+/// Default values of all symbols that sizes of buffers may depend on. Sizes that are read from data are assumed to be
+/// as large as other dimensions.
 pub fn values(entry: &Entry, call: Usual) -> Sizes {
     let inputs = entry.ports(true);
     let mut values = usual::usual(&entry.symbols, inputs.iter().map(|(_, _, c)| c.dims.as_slice()), call);
@@ -147,7 +148,8 @@ struct Places {
 static ALTERNATIVES: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// Maximum length of an expression; the limit of the runtime is slightly higher.
 const TEXT_BYTES_MAX: usize = 15 << 10;
-/// Tolerated excess of the arena over the best one for the order in typical calls, in millionths.
+/// By how much the arena may exceed the smallest arena that the order of buffers allows in typical calls, in
+/// millionths.
 const LOSS_MAX: u64 = 10_000;
 
 fn place(entry: &mut Entry) {

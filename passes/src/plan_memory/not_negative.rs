@@ -43,7 +43,7 @@ fn by_bounds(mut d: Dim, lo: &dyn Fn(&str) -> i64) -> bool {
 /// Whether positive terms cover every negative term: `8*a*b` covers `2*a` and `6*b` if a and b are at least 1.
 fn is_covered(d: &Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     let mut added: Vec<(&[Atom], i64)> = d.terms().filter(|(_, c)| *c > 0).collect();
-    // The products with the most factors come last; the terms that the others cover, they may cover, too.
+    // The products with the most factors come last: they may cover every term that the earlier products can cover.
     added.sort_by_key(|(m, _)| m.len());
     for (monomial, c) in d.terms().filter(|(_, c)| *c < 0) {
         let (Some(mut open), Some(_)) = (c.checked_neg(), product_bound(monomial, lo)) else { return false };

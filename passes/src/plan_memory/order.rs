@@ -24,7 +24,7 @@ pub enum Proof {
     Bound,
     /// Optimal: all orders were examined or ruled out.
     Search,
-    /// The best of those tried.
+    /// The best of the orders that were tried.
     Tried,
 }
 

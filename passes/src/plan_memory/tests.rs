@@ -189,7 +189,8 @@ fn sizes_are_compared_by_proof() {
     assert!(proved("a*b", "a*b - a", &zero));
 }
 
-/// Excess alternatives are joined where that enlarges nothing.
+/// A maximum of too many sizes gets fewer: the two are joined whose joint upper bound enlarges the arena least, then
+/// the offset least.
 #[test]
 fn joins_are_made_where_there_is_room() {
     let calls = [Sizes::from([("a".into(), 10), ("b".into(), 20), ("c".into(), 1)])];

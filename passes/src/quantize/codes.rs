@@ -144,7 +144,7 @@ fn floats(b: &mut Builder, (x, summed): (Value, &[usize]), kept: &[usize], dtype
 /// weight of largest magnitude becomes the most negative code, which has no positive counterpart.
 pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origins: &[String]) -> Result<InGroups> {
     let (size, step, code) = match form {
-        // A single group.
+        // All weights of a column are a single group.
         Form::Whole(code) => (graph.ty(w).dims[axis].as_const().unwrap_or(1), Step::Signed, code),
         Form::Groups { code, size } => (size, Step::Signed, code),
         Form::Grid(Grid { step, size }) => (size as i64, step, CodeType::Int(if step == Step::Bytes { 8 } else { 4 })),

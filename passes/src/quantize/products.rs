@@ -21,7 +21,7 @@ pub struct Product {
     pub weights: Value,
     /// The reduction axis of the weights.
     pub axis: usize,
-    /// The same in all entry points of a model.
+    /// Identifies the weights; equal in all entry points of a model.
     pub meaning: Meaning,
     /// The products of the weights' dimensions before the axis, of the axis, and after it.
     pub parts: [usize; 3],

@@ -125,7 +125,7 @@ impl<'a> Packing<'a> {
         self.program.container(Container::plain(dtype, dims))
     }
 
-    /// Appends whether the mask is nonzero.
+    /// Appends a bool statement: whether the mask is nonzero at a position.
     fn seen(&self, d: &mut Draft, batch: usize, position: usize) -> usize {
         let index = vec![Kernel::var(batch), Kernel::var(position)];
         let mask = d.load(&self.program, self.proof.mask, index, None);

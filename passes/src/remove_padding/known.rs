@@ -14,7 +14,7 @@ pub const HIDDEN_MAX: f64 = -1e4;
 pub enum Known {
     /// The same number wherever the mask is 0.
     Number(f64),
-    /// At most `HIDDEN_MAX`.
+    /// A number of at most `HIDDEN_MAX`.
     Hidden,
     /// Depends only on kept positions, or on values that are the same in any case.
     Kept,

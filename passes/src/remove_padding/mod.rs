@@ -1,12 +1,12 @@
 //! kernels over [batch, positions, ..]  =>  kernels over the rows that the attention mask keeps
 //!
 //! A batch of sequences of different lengths is padded, and a mask tells which positions count. Operations on single
-//! rows need not be computed for the others. `proof` finds an input that is such a mask and the kernels that it
-//! affects; `apply` packs the rows at the entry, runs the kernels on packed rows, and unpacks them where all positions
-//! are needed.
+//! rows need not be computed for the other positions. `proof` finds an input that is such a mask and the kernels that
+//! it affects; `apply` packs the rows at the entry, runs the kernels on packed rows, and unpacks them where all
+//! positions are needed.
 //!
-//! Automatic if no output contains masked rows. If one does, the option `masked-rows=zero` states that those rows are
-//! not used; they are then 0.
+//! The pass applies by default if no output contains masked rows. If one does, the option `masked-rows=zero` states
+//! that those rows are not used; they are then 0.
 
 mod apply;
 mod known;

@@ -59,7 +59,7 @@ pub struct Proof {
     pub batch: Dim,
     pub positions: Dim,
     pub facts: Vec<Option<Fact>>,
-    /// By step.
+    /// The role of each step.
     pub roles: Vec<Role>,
     /// Packed containers of which other steps read all positions.
     pub unpacked: BTreeSet<Id>,
@@ -82,7 +82,8 @@ const READS: &str = "what the mask leaves out reaches a result";
 const ZERO: &str = "compile with `--masked-rows zero`, where nobody reads them";
 
 impl Proof {
-    /// Errors: why rows cannot be left out. `zero`: outputs may be 0 where the mask is 0.
+    /// Finds the kernels that may leave out rows where the mask is 0. With `zero`, outputs may be 0 there. The error
+    /// says why rows cannot be left out.
     pub fn find(program: &Program, mask: Id, zero: bool) -> Result<Proof, Miss> {
         let [batch, positions] = &program.containers[mask].dims[..] else {
             return Err(Miss { reason: "the mask has not two dimensions", step: None, remedy: None, is_mask: false });
@@ -170,8 +171,8 @@ impl Proof {
         }
     }
 
-    /// A view may change the dimensions after batch and positions; one of the mask may also insert dimensions of extent
-    /// 1.
+    /// Returns the role of a view. It may change the dimensions after batch and positions; a view of a value with these
+    /// two dimensions only, such as the mask, may also insert dimensions of extent 1.
     fn view(&mut self, program: &Program, step: &Step) -> Role {
         let (from, to) = (step.args[0], step.results[0]);
         let Some(fact) = self.facts[from] else { return Role::AsItIs };
@@ -377,8 +378,8 @@ fn own_vars_of(memlet: &Memlet) -> Vec<usize> {
     memlet.index.iter().flat_map(own_vars).collect()
 }
 
-/// Returns the batch and position dimensions of an operand, indexed by variable `var` and by a single other variable,
-/// with the latter.
+/// Returns the batch dimension of an operand, which variable `var` indexes, its position dimension, which a single
+/// other variable indexes, and that other variable.
 pub fn rows_of(memlet: &Memlet, k: &Kernel, batch: &Dim, positions: &Dim, var: usize) -> Option<(usize, usize, usize)> {
     let dims = &k.reads[memlet.container].dims;
     let b = memlet.index.iter().position(|d| bare_var(d) == Some(var))?;

@@ -18,7 +18,7 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// Every rank executes the whole operation.
+    /// The signature in which every rank executes the whole operation.
     pub fn replicated(node: &Node) -> Signature {
         Signature { operands: vec![State::Whole; node.args.len()], result: State::Whole }
     }
@@ -29,7 +29,7 @@ impl Signature {
         Signature { operands, result }
     }
 
-    /// All operands and the result are split in the same way.
+    /// The signature in which all operands and the result are split in the same way.
     fn alike(split: &Split, node: &Node) -> Signature {
         let state = State::Split(split.clone());
         Signature { operands: vec![state.clone(); node.args.len()], result: state }
@@ -97,7 +97,7 @@ pub fn follows(graph: &Graph, ranks: &Ranks, node: &Node, states: &[&State]) -> 
     ways.next()
 }
 
-/// Sums and differences of partial values are partial, too.
+/// Returns the signature of a sum or difference of partial values, which is partial, too; `None` for other operations.
 fn sum_of_parts(node: &Node, f: Reduction) -> Option<Signature> {
     let adds = matches!(node.op, Op::Map(ScalarFn::Add | ScalarFn::Sub)) && f == Reduction::Add;
     adds.then(|| Signature { operands: vec![State::Partial(f); node.args.len()], result: State::Partial(f) })
@@ -117,8 +117,8 @@ fn product(spec: &ContractSpec, arg: usize, has: &Split) -> Option<Signature> {
     Some(Signature { operands: sides.map(operand).to_vec(), result })
 }
 
-/// A table split by rows gives 0 for rows of other ranks. Each rank must have a row, because an index needs a valid
-/// row.
+/// Returns the signature of a gather. A table split by rows gives 0 for rows of other ranks. Each rank must have a row,
+/// because an index needs a valid row.
 fn gather((graph, ranks): (&Graph, &Ranks), node: &Node, axis: usize, arg: usize, has: &Split) -> Option<Signature> {
     let n_indices = graph.ty(node.args[1]).rank();
     let split = State::Split(has.clone());

@@ -74,7 +74,7 @@ fn part(graph: &Graph, n: usize, i: usize) -> Result<Graph> {
 /// Merges the programs of all micro-batches, which have the same operations, into one.
 struct Merge {
     out: Graph,
-    /// By micro-batch, and by value of its program.
+    /// The merged program's value, by micro-batch and by value of the micro-batch's program.
     now: Vec<Vec<Option<Value>>>,
     groups: BTreeMap<(usize, usize), usize>,
 }

@@ -92,7 +92,7 @@ fn piped(graph: &Graph, stages: &Stages, missed: &mut Vec<Missed>) -> Result<Gra
     Ok(piped)
 }
 
-/// Errors: E0108 if a value is placed along the axis of a pipeline.
+/// Checks that no value is placed along the axis of a pipeline. Errors: E0108 if one is.
 fn check_no_place(graph: &Graph, axis: usize) -> Result<()> {
     let placed = |node: &&Node| matches!(&node.op, Op::Place(place) if place.mesh == axis);
     let Some(node) = graph.nodes.iter().find(placed) else { return Ok(()) };

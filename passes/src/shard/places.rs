@@ -54,7 +54,7 @@ fn placed<'p>(graph: &Graph, places: &'p [OperandPlace]) -> (Graph, Vec<&'p Oper
     (out, unused)
 }
 
-/// Errors: E0108 if the program lacks an operand.
+/// Returns the program with these placements. Errors: E0108 if the program lacks an operand.
 pub fn with_operands_placed(graph: &Graph, places: &[OperandPlace]) -> Result<Graph> {
     let (out, unused) = placed(graph, places);
     match unused.first() {

@@ -91,8 +91,8 @@ impl Local<'_> {
         Ok((self.split(arg, &split)?, State::Split(split)))
     }
 
-    /// A cache that grows in place is split like the value appended to it, if its consumers need it so. Each rank then
-    /// keeps its own part; callers that hold a whole cache get it whole.
+    /// Adds an append. A cache that grows in place is split like the value appended to it, if its consumers need it so.
+    /// Each rank then keeps its own part; callers that hold a whole cache get it whole.
     fn append(&mut self, v: Value, axis: usize, node: &Node) -> Result<(Value, State)> {
         let [past, next] = [node.args[0], node.args[1]];
         let name = match &self.graph.node(past).op {

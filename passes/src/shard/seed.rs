@@ -69,9 +69,10 @@ impl Local<'_> {
         !looks_along && summed
     }
 
-    /// Whether the contractions that consume a value see it split by single indices of a dimension, possibly another
-    /// one: the other operand, with as many units, is then split in the same way. This also holds if each rank has
-    /// equally many units, but not if ranks have fewer or no key heads, each of which serves several query heads.
+    /// Whether every contraction that consumes a value sees it split into single indices of a dimension, possibly
+    /// another one: the contraction's other operand, with as many units, is then split in the same way. Also true if
+    /// each rank has equally many units; not if some ranks have fewer or no key heads, each of which serves several
+    /// query heads.
     pub fn meets_its_like(&self, v: Value, split: &Split) -> bool {
         let mut alike = true;
         self.follow(v, split, |node, _, has| {

@@ -13,7 +13,7 @@ use sardonyx_base::{Error, HostOp, Result};
 use sardonyx_dialects::sdx::{Graph, Host, Node, Op, Value};
 use std::collections::BTreeMap;
 
-/// Errors: E0108 if the axis does not have one rank for each stage.
+/// Checks that the axis has one rank for each stage. Errors: E0108 if it does not.
 pub fn check_ranks(stages: &Stages, mesh: &[i64]) -> Result<()> {
     let ranks = mesh.get(stages.axis).copied().unwrap_or(1);
     if ranks == stages.begins.len() as i64 + 1 {
@@ -78,7 +78,8 @@ pub fn with_sends(graph: &Graph, axis: usize, stage_of: &[usize]) -> Result<(Gra
     Ok((sends.out, missed))
 }
 
-/// Errors: E0108 if an output continues a cache, because caches are not split into stages or micro-batches yet.
+/// Checks that no output continues a cache, because caches are not split into stages or micro-batches yet. Errors:
+/// E0108.
 pub fn check_no_state(graph: &Graph, cannot: &str) -> Result<()> {
     let uses = find_caches::uses(graph);
     let state = graph.outputs.iter().find(|(_, v)| find_caches::is_state(graph, &uses, *v));

@@ -1,4 +1,5 @@
-//! x = score · scale + mask[i, j], or mask[i, j] ? score · scale : -inf  =>  the kernel of x for score 0, and values
+//! x = score · scale + mask[i, j], or mask[i, j] ? score · scale : -inf  =>  the kernel that computes x for score 0,
+//! and its values
 
 use super::lists::Bias;
 use crate::splice::own_vars;

@@ -46,7 +46,7 @@ const ROWS: f64 = 128.0;
 
 const WORDS: Rule = Rule::of_class(Equality::FiniteOnly, "words");
 const GROUPS: Rule = Rule::of_class(Equality::FiniteOnly, "groups");
-/// Exact, because integers have no infinity.
+/// Products of bytes: the rule is exact, because integers have no infinity.
 const QUADS: Rule = Rule::of_class(Equality::Exact, "quads");
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -86,9 +86,9 @@ struct Site {
     format: Format,
     /// Fraction of elements that are not 0.
     density: f64,
-    /// The variable that counts its rows.
+    /// The variable that counts the matrix's rows.
     n: usize,
-    /// The other operand, and its dimension along which it is reduced.
+    /// The other operand, and the dimension along which it is reduced.
     x: Memlet,
     axis: usize,
     sum: usize,

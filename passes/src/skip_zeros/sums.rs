@@ -92,7 +92,8 @@ impl Writer<'_> {
         Sum { arg, inner: inner[..if words.depth == 1 { 1 } else { 2 }].to_vec() }
     }
 
-    /// Appends Σc,i,u value[c, n / m, q, u] · x[width · c + column[c, n / m, q / n, u]], where q = patterns[n % m, i].
+    /// Appends Σc,i,u value[c, row / m, q, u] · x[width · c + column[c, row / m, q / n, u]] with q = patterns[row % m,
+    /// i], over chunks c, patterns i that contain the row, and slots u; m, n and width are those of `Groups`.
     fn of_groups(&mut self, groups: &Groups) -> Sum {
         let &[values, columns, patterns] = self.parts else { unreachable!("groups have three parts") };
         let by = Dim::constant;

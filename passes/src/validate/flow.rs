@@ -165,7 +165,7 @@ fn all_symbols(program: &Program) -> BTreeMap<String, Symbol> {
     symbols(&program.symbols, program.containers.iter().flat_map(|c| &c.dims))
 }
 
-/// Several parameters that are always read concatenated count as one.
+/// The name under which a source's value is drawn. Several parameters that are always read concatenated count as one.
 fn drawn_name(source: &Source) -> String {
     let parts = if source.parts.is_empty() { String::new() } else { format!(" of {:?}", source.parts) };
     format!("{} along {}{parts}", source.names.join(" + "), source.axis)

@@ -21,7 +21,8 @@ pub use values::{Bounds, compare as compare_values};
 use sardonyx_base::json::Json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See `cut`. Rules applied one after the other concern a few nodes each.
+/// Depths (see `cut`) that are tried in turn if a part differs with free operands. Rules applied one after the other
+/// concern a few nodes each.
 static DEPTHS: &[usize] = &[1, 2, 3, 5, 9];
 
 /// Result of one check.
@@ -47,7 +48,7 @@ pub struct Validation {
 
 /// Both sides of a rewrite, ready to run.
 pub struct Part<'a> {
-    /// Equal for parts that differ in names only.
+    /// Digest of the part, equal for parts that differ in names only.
     pub digest: u64,
     pub run: Box<dyn FnOnce() -> Verdict + 'a>,
 }

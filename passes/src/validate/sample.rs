@@ -28,7 +28,7 @@ pub struct Draw {
 }
 
 const ANY: (f64, f64) = (-2.0, 2.0);
-/// For logarithms and roots.
+/// Bounds of random operands for logarithms and roots.
 const POSITIVE: (f64, f64) = (0.1, 2.0);
 
 /// Tried in order until the left side can be evaluated; the last ones are for large parts, and for dimensions of extent
@@ -66,7 +66,7 @@ pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Check], how: &Draw, r
         checks.iter().all(holds) && symbols.values().all(in_range)
     };
     (0..TRIES).find_map(|t| {
-        // Ones hide errors, so they are used only where larger numbers do not fit.
+        // Sizes of 1 hide errors, so they are used only where larger sizes do not fit.
         let least = if t < TRIES / 2 { 2 } else { 1 };
         let draw = |s: &Symbol, r: &mut Random| {
             if s.kind == SymbolKind::Kept {

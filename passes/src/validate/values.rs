@@ -141,7 +141,7 @@ fn value(g: &Graph, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>
     interp::run(g, &|name: &str| Err(Error::defect(format!("`{name}` was not drawn"))), inputs)
 }
 
-/// Returns the graph with its first output and what that needs; all inputs are kept.
+/// Returns the graph with its first output and the nodes that it needs; all inputs are kept.
 fn alone(g: &Graph) -> Graph {
     let mut part = Graph { outputs: g.outputs[..1].to_vec(), ..g.clone() };
     let live = part.live();

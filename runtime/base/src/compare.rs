@@ -199,7 +199,7 @@ struct Element {
     excess: f64,
 }
 
-/// `scale` is the largest expected magnitude.
+/// Compares one element of a floating-point tensor; `scale` is the largest expected magnitude in the tensor.
 fn float(dtype: DType, actual: f64, expected: f64, tolerance: &Tolerance, scale: f64) -> Element {
     let same = actual == expected || (actual.is_nan() && expected.is_nan());
     let abs = match same {

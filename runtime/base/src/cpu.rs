@@ -46,9 +46,9 @@ struct Row {
     /// Suffix of the kernels' symbols.
     name: &'static str,
     arch: &'static Arch,
-    /// Names of the levels whose features it has as well.
+    /// Names of the levels whose features this level has as well.
     includes: &'static [&'static str],
-    /// Features that it needs beyond those, in LLVM's spelling.
+    /// Features that this level needs beyond those of the included levels, in LLVM's spelling.
     features: &'static [&'static str],
     /// LLVM's name of a processor with these features and those of the included levels; if there is none, the features
     /// are listed individually.
@@ -57,7 +57,7 @@ struct Row {
     vector_registers: u32,
     /// Extensions beyond those of the included levels.
     extensions: &'static [Extension],
-    /// Whether every kernel has code for it; otherwise only the kernels that use its extensions have.
+    /// Whether every kernel has code for this level; otherwise only the kernels that use its extensions have.
     common: bool,
 }
 
@@ -194,7 +194,7 @@ impl Level {
         self.included().any(|level| level.adds(extension))
     }
 
-    /// Whether it has an extension that the included levels lack.
+    /// Whether this level has an extension that the included levels lack.
     pub fn adds(self, extension: Extension) -> bool {
         self.row().extensions.contains(&extension)
     }
@@ -219,7 +219,7 @@ impl Level {
         needed.copied().filter(|feature| !here || !(self.arch().detected)(feature)).collect()
     }
 
-    /// Whether this machine can run its code.
+    /// Whether this machine can run code of this level.
     pub fn is_here(self) -> bool {
         self.missing().is_empty()
     }

@@ -29,7 +29,7 @@ pub enum DType {
     F8E8M0,
     U2,
     I2,
-    /// Not a tensor but a sequence, an optional or a map ([`Value`](crate::Value)); not one of ONNX's element types.
+    /// A sequence, an optional or a map ([`Value`](crate::Value)) instead of a tensor; not one of ONNX's element types.
     Value,
 }
 

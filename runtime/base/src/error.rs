@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Fault {
     /// The input (model, artifact, tensor, command line): exit code 2.
     User,
-    /// None, but a comparison failed: exit code 1.
+    /// No party is at fault, but a comparison failed: exit code 1.
     Check,
     /// The compiler or the runtime is defective: exit code 3.
     Defect,

@@ -5,13 +5,13 @@ use crate::DType;
 /// Which codes are not plain numbers, and consequently what a number that is too large becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specials {
-    /// The largest exponent encodes infinities and NaN, as in IEEE 754; too large becomes infinite.
+    /// The largest exponent encodes infinities and NaN, as in IEEE 754; a number that is too large becomes infinite.
     InfAndNan,
-    /// All ones below the sign is NaN; too large becomes NaN.
+    /// All ones below the sign is NaN; a number that is too large becomes NaN.
     NanAllOnes,
-    /// The code of -0 is NaN, and zero has no sign; too large becomes NaN.
+    /// The code of -0 is NaN, and zero has no sign; a number that is too large becomes NaN.
     NanMinusZero,
-    /// There are none: too large becomes the largest number, and NaN becomes -0.
+    /// All codes are plain numbers: a number that is too large becomes the largest one, and NaN becomes -0.
     Finite,
 }
 
@@ -28,8 +28,8 @@ const fn row(exponent_bits: u32, mantissa_bits: u32, bias: i32, specials: Specia
     Format { exponent_bits, mantissa_bits, bias, specials }
 }
 
-/// By ONNX "Float stored in 8 bits" and IR.md; OCP Microscaling Formats 1.0 for f4e2m1. f8e8m0, a power of two without
-/// sign, zero and mantissa, has no row: see [`E8M0_MIN`].
+/// The formats as defined by ONNX ("Float stored in 8 bits", IR.md) and, for f4e2m1, by OCP Microscaling Formats 1.0.
+/// f8e8m0, a power of two without sign, zero and mantissa, has no row: see [`E8M0_MIN`].
 static FORMATS: &[(DType, Format)] = &[
     (DType::F16, row(5, 10, 15, Specials::InfAndNan)),
     (DType::BF16, row(8, 7, 127, Specials::InfAndNan)),
@@ -97,7 +97,7 @@ impl Format {
         1 + self.exponent_bits + self.mantissa_bits
     }
 
-    /// All bits but the sign.
+    /// A mask of all bits of a code except the sign.
     pub fn magnitude_mask(&self) -> u32 {
         (1 << (self.exponent_bits + self.mantissa_bits)) - 1
     }
@@ -164,7 +164,8 @@ impl Format {
             Some(_) | None => {}
         }
         let e = if value == 0.0 { 1 - self.bias } else { exponent(value).max(1 - self.bias) };
-        // In units of the last place, the hidden bit increments the exponent's bits of a normal number.
+        // `units` is the mantissa as an integer. In a normal number it includes the hidden bit, which increments the
+        // exponent field by one.
         let units = (value.abs() / 2f64.powi(e - self.mantissa_bits as i32)) as u32;
         sign | ((((e + self.bias - 1) as u32) << self.mantissa_bits) + units)
     }

@@ -14,7 +14,7 @@ pub fn packed_bytes_for(dtype: DType, elements: usize) -> Option<usize> {
     }
 }
 
-/// From ONNX's storage to memory. Types of whole bytes are unchanged. `data` has the bytes of `n` elements.
+/// Converts `n` elements from ONNX's storage to a byte each. Types of whole bytes are unchanged.
 pub fn unpack(dtype: DType, n: usize, data: Bytes) -> Bytes {
     let bits = match dtype.bits() {
         bits @ 1..8 => bits as usize,
@@ -24,7 +24,7 @@ pub fn unpack(dtype: DType, n: usize, data: Bytes) -> Bytes {
     (0..n).map(|i| held(dtype, data[i / per_byte] >> (i % per_byte * bits))).collect::<Vec<u8>>().into()
 }
 
-/// From memory to ONNX's storage.
+/// Converts elements from a byte each to ONNX's storage. Types of whole bytes are unchanged.
 pub fn pack(dtype: DType, data: &Bytes) -> Bytes {
     let bits = match dtype.bits() {
         bits @ 1..8 => bits as usize,
@@ -38,8 +38,8 @@ fn mask(dtype: DType) -> u8 {
     (1 << dtype.bits()) - 1
 }
 
-/// The byte in memory of an element of 2 or 4 bits, or of a bool, from one with arbitrary upper bits; others are
-/// unchanged.
+/// The byte in memory of an element of 2 or 4 bits, or of a bool, from a byte with arbitrary upper bits; bytes of other
+/// types are unchanged.
 pub fn held(dtype: DType, byte: u8) -> u8 {
     match dtype {
         DType::Bool => (byte != 0) as u8,

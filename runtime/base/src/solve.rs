@@ -19,7 +19,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The symbol's value for a size; `None` if no count gives the dimension that size.
+    /// The symbol's value if the dimension has this size; `None` if no non-negative integer gives that size.
     pub fn value(&self, size: i64, known: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
         let rest = self.rest.eval(known).ok()?;
         let multiple = size.checked_sub(rest)?;
@@ -41,7 +41,7 @@ pub fn sources<'a>(inputs: impl IntoIterator<Item = &'a [Dim]>, wanted: &dyn Fn(
     further(vec![], inputs.into_iter().enumerate(), wanted)
 }
 
-/// The sources found so far, followed by those from further inputs, which are given with their indices.
+/// Appends to the sources `found` those of symbols that further inputs, given with their indices, determine.
 pub fn further<'a>(
     mut found: Vec<Source>,
     inputs: impl IntoIterator<Item = (usize, &'a [Dim])>,

@@ -105,7 +105,7 @@ impl<'a> StringsOut<'a> {
         self.budget.work(1)
     }
 
-    /// Errors: E0302 if there are fewer strings than announced.
+    /// Returns the tensor of all strings. Errors: E0302 if there are fewer strings than announced to `new`.
     pub fn finish(self, dims: Vec<usize>) -> Result<Tensor> {
         Tensor::new(DType::String, dims, self.data.into())
     }

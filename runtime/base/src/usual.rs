@@ -1,10 +1,10 @@
-//! The sizes of a call that nobody has described: what every estimate, example and measurement takes for an open dimension
+//! Default sizes of open dimensions, which every estimate, example and measurement uses if no sizes are given
 
 use crate::Dim;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Values by symbol.
+/// Sizes by symbol.
 pub type Sizes = BTreeMap<String, i64>;
 
 /// Default sizes of open dimensions.
@@ -15,13 +15,13 @@ pub struct Usual {
     pub other: i64,
 }
 
-/// The default call; [`CALLS`] adds a short and a large one.
+/// Sizes of the default call; [`CALLS`] adds a short and a large call.
 pub const USUAL: Usual = Usual { first: 1, other: 128 };
 pub const LARGE: Usual = Usual { first: 8, other: 512 };
 pub const CALLS: [Usual; 3] = [USUAL, Usual { other: 16, ..USUAL }, LARGE];
 
 impl Usual {
-    /// The default size of a symbol with this range, when the inputs have these dimensions.
+    /// The default size of a symbol with the range `lo..=hi`, given the dimensions of the inputs.
     pub fn size(self, name: &str, (lo, hi): (i64, Option<i64>), inputs: &[&[Dim]]) -> i64 {
         let is_first = inputs.iter().filter_map(|dims| dims.first()).any(|d| d.symbols().contains(name));
         let size = if is_first { self.first } else { self.other };
@@ -29,12 +29,12 @@ impl Usual {
     }
 }
 
-/// How far above a symbol's lower bound a value that satisfies a check is searched for.
+/// How far above its lower bound the value of a symbol is searched for.
 const SEARCHED: i64 = 4096;
 
-/// Changes sizes until the checks, pairs of dimensions that must be equal, hold: a side that is a single symbol takes the value of
-/// the other side, else all symbols of the check take one common value, else one of them does. Only symbols for which `range` gives
-/// bounds are searched, and symbols that are fixed never change.
+/// Changes sizes until the checks, pairs of dimensions that must be equal, hold: a side that is a single symbol takes
+/// the value of the other side; otherwise all symbols of the check take one common value, or else one symbol changes
+/// alone. Only symbols for which `range` returns bounds are searched, and fixed symbols never change.
 pub fn keep_checks<'a>(
     checks: impl IntoIterator<Item = (&'a Dim, &'a Dim)>,
     range: &dyn Fn(&str) -> Option<(i64, Option<i64>)>,
@@ -69,7 +69,8 @@ pub fn keep_checks<'a>(
     }
 }
 
-/// Whether a check holds when these symbols have one value and all others their sizes; `None` if a size is unknown.
+/// Whether a check holds if the symbols `names` all have `value` and the others have their sizes; `None` if a size is
+/// unknown.
 fn holds(check: (&Dim, &Dim), sizes: &Sizes, names: &[&str], value: i64) -> Option<bool> {
     let size = |name: &str| if names.contains(&name) { Some(value) } else { sizes.get(name).copied() };
     let side = |d: &Dim| d.eval(&size).ok();

@@ -215,7 +215,7 @@ fn no_keys() -> Box<Error> {
 fn skip(data: &mut Bytes, depth: usize) -> Result<()> {
     match read_tag(data, depth)? {
         0 => read_tensor(data).map(drop),
-        // Each value takes at least a byte, so a wrong length ends with the data.
+        // Each value takes at least a byte, so a length that is too large ends in an error at the end of the data.
         1 => (0..read_length(data)?).try_for_each(|_| skip(data, depth + 1)),
         2 => Ok(()),
         3 => skip(data, depth + 1),

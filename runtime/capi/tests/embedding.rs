@@ -1,4 +1,4 @@
-//! programs in C99 and C++17, built with every warning, over `libsardonyx.so` and `libsardonyx.a`
+//! Programs in C99 and C++17, built with all warnings against `libsardonyx.so` and `libsardonyx.a`
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -18,7 +18,7 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// The folder with the libraries, of this profile. Tests of this package alone do not build them.
+/// The folder with the libraries of this profile. Builds them, since testing this package alone does not.
 fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -36,7 +36,7 @@ fn libraries() -> &'static Path {
 static C99: &[&str] = &["cc", "-std=c99"];
 static CPP17: &[&str] = &["c++", "-x", "c++", "-std=c++17"];
 
-/// Builds a program against the shared library and the header of a folder.
+/// Builds a program against the shared library and the header in `headers`.
 fn program(language: &[&str], source: &Path, headers: &Path, to: &Path) {
     let mut compile = Command::new(language[0]);
     compile.args(&language[1..]).args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-g", "-O1"]);
@@ -44,7 +44,7 @@ fn program(language: &[&str], source: &Path, headers: &Path, to: &Path) {
     run(compile.arg("-L").arg(libraries()).args(["-lsardonyx", "-lm", "-lpthread"]));
 }
 
-/// A program that finds the library by its soname, beside which nothing else is.
+/// A command that runs a program with only the library's soname in its search path.
 fn start(program: &Path, folder: &Path) -> Command {
     let soname = folder.join("libsardonyx.so.0");
     if !soname.exists() {
@@ -55,7 +55,7 @@ fn start(program: &Path, folder: &Path) -> Command {
     command
 }
 
-/// The artifacts that the programs run.
+/// Writes the artifacts that the programs run.
 fn write_artifacts(folder: &Path) -> [PathBuf; 2] {
     let paths = ["two_layers.sdx", "decoder.sdx"].map(|name| folder.join(name));
     artifacts::two_layers().write(&paths[0]);
@@ -87,7 +87,7 @@ fn the_static_library_is_whole() {
     assert_eq!(run(Command::new(&path).args(&models)), "0 failed\n");
 }
 
-/// Without the fields that were added last: a header of the past.
+/// An older header: without the fields that were added last.
 fn older_header() -> String {
     let mut header = std::fs::read_to_string(here().join("sardonyx.h")).unwrap();
     let gone = [
@@ -160,7 +160,7 @@ fn the_examples_are_built_with_every_warning() {
     for (i, (source, language)) in all.into_iter().enumerate() {
         let path = dir.path().join(format!("example{i}"));
         program(language, &here().join("examples").join(source), here(), &path);
-        // Not an encoder: what does not fit is a sentence and an exit status.
+        // The model is not an encoder, so the examples report an error and exit with status 2.
         let done = start(&path, dir.path()).arg(&models[0]).args(["1", "2"]).output().unwrap();
         let text = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(2), "{text}");
@@ -184,7 +184,7 @@ fn readme_shows_the_smallest_programs() {
     }
 }
 
-/// The BERT example and the program of all functions under valgrind: no error, no leak.
+/// Runs the BERT example and the program that calls all functions under valgrind: no error, no leak.
 #[test]
 #[ignore = "cargo xtask test --suite embedding"]
 fn valgrind_finds_nothing() {

@@ -18,18 +18,18 @@ pub struct Link {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Way {
-    /// To a switch, over one of the parallel links; `Down` leads from it.
+    /// The link to a switch, over one of the parallel links; `Down` leads from the switch.
     Up {
         lane: usize,
     },
     Down {
         lane: usize,
     },
-    /// To another member.
+    /// The link to another member.
     To {
         member: usize,
     },
-    /// To the switch of the line along a dimension; `OutOfLine` leads from it.
+    /// The link to the switch of the line along a dimension; `OutOfLine` leads from the switch.
     IntoLine {
         dim: usize,
     },
@@ -63,8 +63,8 @@ impl Topology {
             Attached::Group => 0..top,
             Attached::Device => 0..0,
         };
-        // Only switches below have links to pass: from a grid, or from directly joined members, a message leaves where
-        // it is.
+        // Of the levels below, a message only passes the links of switches: from a grid, or from directly joined
+        // members, it leaves at its own device.
         let is_switch = |l: &usize| self.level[*l].kind == Kind::Switch;
         let mut links: Vec<Link> = below.clone().filter(is_switch).map(|l| self.to_switch(l, from)[0]).collect();
         match level.kind {

@@ -30,11 +30,11 @@ pub enum Direction {
 /// One stage's work on one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Work {
-    /// Number of the stage in the order of the model, from 0; in an interleaved schedule, of the chunk.
+    /// Number of the stage in the order of the model, from 0; in an interleaved schedule, the number of the chunk.
     pub stage: usize,
     pub micro_batch: usize,
     pub direction: Direction,
-    /// Whether it belongs to the pipeline from the last worker to the first.
+    /// Whether the work belongs to the pipeline that runs from the last worker to the first.
     pub up: bool,
 }
 
@@ -141,8 +141,8 @@ impl Schedule {
         })
     }
 
-    /// When each worker does what, given the time that a whole stage takes forward and backward. Errors: those of
-    /// [`orders`](Schedule::orders).
+    /// The start and end of each worker's items, given the time that a whole stage takes forward and backward. Errors:
+    /// those of [`orders`](Schedule::orders).
     pub fn timeline(self, workers: usize, micro_batches: usize, forward: f64, backward: f64) -> Result<Timeline> {
         let orders = self.orders(workers, micro_batches)?;
         let share = 1.0 / self.chunks() as f64;
@@ -150,7 +150,8 @@ impl Schedule {
     }
 }
 
-/// `warm_up` items forward, then alternately one forward and one backward, then the remaining ones backward.
+/// The order of one worker: `warm_up` items forward, then alternately one forward and one backward, then the remaining
+/// items backward.
 fn alternating(warm_up: usize, n: usize, work: &dyn Fn(usize, Direction) -> Work) -> Vec<Work> {
     let mut order: Vec<Work> = (0..warm_up).map(|k| work(k, Direction::Forward)).collect();
     for k in warm_up..n {
@@ -160,7 +161,8 @@ fn alternating(warm_up: usize, n: usize, work: &dyn Fn(usize, Direction) -> Work
     order
 }
 
-/// Groups of as many micro-batches as there are workers pass through one chunk after the other.
+/// The order of one worker in an interleaved schedule: the micro-batches pass in groups, each of as many as there are
+/// workers, through one chunk of the worker after the other.
 fn interleaved(worker: usize, (workers, chunks): (usize, usize), micro_batches: usize) -> Vec<Work> {
     let n = micro_batches * chunks;
     let warm_up = ((workers - 1 - worker) * 2 + (chunks - 1) * workers).min(n);
@@ -231,7 +233,7 @@ fn executed(orders: &[Vec<Work>], n_stages: usize, (forward, backward): (f64, f6
     }
 }
 
-/// When the inputs of the work are available; none if that is not known yet.
+/// The time at which the inputs of the work are available; `None` if it is not known yet.
 fn ready_at(work: &Work, n_stages: usize, ends: &BTreeMap<Work, f64>) -> Option<f64> {
     let before = match (work.direction, work.stage) {
         (Direction::Forward, 0) => return Some(0.0),

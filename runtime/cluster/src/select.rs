@@ -46,7 +46,7 @@ const BYTES_MAX: usize = 1 << 40;
 /// The methods for a collective that were compared.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The fastest first; ties go to the one with fewer messages.
+    /// The candidates, the fastest first; of equally fast ones, that with fewer messages.
     pub candidates: Vec<Candidate>,
     /// Methods with too many messages to be simulated.
     pub left_out: Vec<Means>,
@@ -101,7 +101,7 @@ pub fn compare_in_groups(
     }
     let is_one = groups == Groups::one(n);
     if let Some(cycles) = cycles_of(topology, op, n).filter(|_| is_one) {
-        // It has twice as many messages as a ring in both directions.
+        // This method has twice as many messages as a ring in both directions.
         if left_out.contains(&Means::Schedule(Algorithm::TwoWayRing)) {
             left_out.push(Means::TwoCycles);
         } else if let Some(schedules) = over_two_cycles(&cycles, op, operands) {
@@ -203,7 +203,7 @@ fn check(topology: &Topology, op: &Collective, operands: &[Operand], groups: Gro
     result(op, operands, 0).map(drop)
 }
 
-/// The number of messages of all ranks, assuming that each has as many as this one.
+/// The number of messages of `ranks` ranks, assuming that each has as many as the rank with these rounds.
 fn messages(rounds: &Rounds, ranks: usize) -> usize {
     rounds.iter().map(Vec::len).sum::<usize>().saturating_mul(ranks)
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// When the last rank has its result.
+    /// Time at which the last rank has its result, in microseconds.
     pub time_us: f64,
     pub messages: u64,
     /// Bytes that ranks take from others.
@@ -73,7 +73,7 @@ pub fn simulate_groups(topology: &Topology, ranks: usize, groups: &[Group]) -> O
 pub struct Simulation<'t> {
     topology: &'t Topology,
     wires: Wires<'t>,
-    /// When each rank has completed everything so far.
+    /// Time at which each rank has completed everything so far.
     ended: Vec<f64>,
     /// The state of each rank that takes part in a round.
     turns: Vec<Turn>,
@@ -99,7 +99,8 @@ impl<'t> Simulation<'t> {
         (self.messages, self.bytes) = (0, 0);
     }
 
-    /// When the last rank has its result, if that is before `us`.
+    /// Simulates all rounds. Returns the time at which the last rank has its result; `None`, possibly after only some
+    /// rounds, if that is not before `us`.
     pub fn exchange_before(&mut self, groups: &[Group], us: f64) -> Option<f64> {
         let last = |ended: &[f64]| ended.iter().copied().fold(0.0, f64::max);
         self.go_through(groups, &mut |ended| last(ended) < us).then(|| last(&self.ended)).filter(|time| *time < us)
@@ -121,8 +122,8 @@ impl<'t> Simulation<'t> {
         self.ended[rank] = self.ended[rank].max(us);
     }
 
-    /// Like [`exchange`](Simulation::exchange), from the given time of each rank on, while the ranks continue; returns
-    /// when each has its result.
+    /// Like [`exchange`](Simulation::exchange), but starts at the given time of each rank, leaves the clocks of the
+    /// ranks unchanged, and returns the time at which each rank has its result.
     pub fn begin(&mut self, from: Vec<f64>, groups: &[Group]) -> Vec<f64> {
         let now = std::mem::replace(&mut self.ended, from);
         self.exchange(groups);
@@ -216,8 +217,8 @@ impl<'t> Simulation<'t> {
 
 /// The effect of a round.
 struct Step {
-    /// How far everything that took part advanced in time, if that is the same for all of it: then an equal round has
-    /// the same effect again.
+    /// By how much time all ranks and links of the round advanced, if this is the same for all of them: then an equal
+    /// round has the same effect again.
     steady_us: Option<f64>,
     messages: u64,
     bytes: u64,
@@ -260,13 +261,13 @@ struct Wire {
     link: Link,
     free_at: f64,
     bytes: u64,
-    /// The last round that used it; 0 if none has.
+    /// The last round that used the link; 0 if none has.
     round: u64,
 }
 
 struct Before {
     wire: usize,
-    /// NaN if nothing had used it.
+    /// Time from which the link was free; NaN if nothing had used it.
     free_at: f64,
     bytes: u64,
 }
@@ -319,8 +320,8 @@ impl Wires<'_> {
 fn messages_of_round(groups: &[Group], round: usize, ended: &[f64]) -> Vec<Message> {
     let mut messages: Vec<Message> = vec![];
     let all = groups.iter().flat_map(|group| group.members.iter().zip(group.rounds).map(move |of| (group.members, of)));
-    // By position in the group: the index of the message that a rank takes from it, if that index belongs to the rank's
-    // own.
+    // By position in the group: the index of the message that the receiving rank takes from the rank at that position.
+    // Entries below `own` are left over from other receivers.
     let mut places: Vec<usize> = vec![];
     for (members, (&to, rounds)) in all {
         let own = messages.len();

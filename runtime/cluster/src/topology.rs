@@ -33,7 +33,7 @@ pub struct Topology {
     pub combine_gb_s: Figure,
     /// Explanations of the names that the figures' `source` refers to.
     pub sources: BTreeMap<String, String>,
-    /// From the devices outwards.
+    /// The levels, from the devices outwards.
     pub level: Vec<Level>,
     /// Switches that can combine operands.
     pub in_network: Option<InNetwork>,
@@ -98,10 +98,10 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attached {
-    /// To the group that the previous level forms: a message passes that level's links first.
+    /// The links are attached to the groups of the previous level: a message passes that level's links first.
     #[default]
     Group,
-    /// To the devices.
+    /// The links are attached to the devices.
     Device,
 }
 
@@ -114,7 +114,7 @@ pub struct InNetwork {
 }
 
 impl Topology {
-    /// Errors: E0108 with the line and what is wrong.
+    /// Parses and checks a topology. Errors: E0108 with the line and what is wrong.
     pub fn parse(text: &str) -> Result<Topology> {
         let topology: Topology = toml::from_str(text).map_err(|e| wrong(e.to_string().trim_end().to_string()))?;
         topology.verify()?;
@@ -138,7 +138,7 @@ impl Topology {
         }
     }
 
-    /// Errors: E0108 if there are no ranks, or more ranks than devices.
+    /// Checks a number of ranks. Errors: E0108 if it is 0 or larger than the number of devices.
     pub fn check_ranks(&self, ranks: usize) -> Result<()> {
         if (1..=self.devices()).contains(&ranks) {
             return Ok(());

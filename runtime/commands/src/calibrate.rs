@@ -19,7 +19,7 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-/// Measures the links between ranks, and writes them as a topology for `sardonyx plan` and `simulate`
+/// Measures the links between ranks, and writes the result as a topology for `sardonyx plan` and `simulate`
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   {bin} calibrate --ranks 2 --transport processes -o here.toml
@@ -27,7 +27,7 @@ use std::path::PathBuf;
 pub struct CalibrateArgs {
     #[command(flatten)]
     pub meeting: RanksArgs,
-    /// The topology to write
+    /// The topology file to write
     #[arg(short, long, value_name = "FILE.toml")]
     pub output: PathBuf,
 }
@@ -55,7 +55,7 @@ struct Figures {
     combine_gb_s: f64,
 }
 
-/// Stands for a combining rate too high to be measured next to the links.
+/// Combining rate that is reported if the actual one is too high to be measured beside the time of the links.
 const UNSEEN_GB_S: f64 = 1000.0;
 
 impl Figures {
@@ -64,7 +64,7 @@ impl Figures {
         // Each rank receives everything except its own part.
         let moved = |bytes: usize| bytes as f64 * others / ranks as f64;
         let rate = |at: usize| moved(SIZES[at]) / (times.gather[at] - times.gather[0]).max(1e-3) * 1e-3;
-        // If latency dominates the time of the middle size, its additional time is mostly noise.
+        // If latency dominates the time of the middle size, the additional time of that size is mostly noise.
         let is_seen = times.gather[1] > 2.0 * times.gather[0];
         let gb_s = if is_seen { (rate(1) * rate(2)).sqrt() } else { rate(2) };
         let (combining, bytes) = (times.scatter[2] - times.gather[2], moved(SIZES[2]));
@@ -74,7 +74,7 @@ impl Figures {
         let direct = times.gather[0];
         let overhead = times.ring.map_or(0.0, |ring| (direct - ring / others) / (ranks as f64 - 2.0));
         let overhead = overhead.clamp(0.0, direct / ranks as f64);
-        // Half of the latency is the way to the switch, half the way from it.
+        // A message passes two links, to the switch and from it, each with half of the latency.
         let latency_us = ((direct - overhead * ranks as f64) / 2.0).max(1e-3);
         Figures { overhead_us: overhead, latency_us, gb_s, combine_gb_s }
     }
@@ -105,7 +105,8 @@ impl Figures {
     }
 }
 
-/// Errors: E0001 for a single rank, E0002 for the file, and those of ranks that fail to meet.
+/// Measures the links and writes the topology file. Errors: E0001 for a single rank, E0002 for the file, and those of
+/// ranks that fail to meet.
 pub fn calibrate(args: &CalibrateArgs, out: &mut dyn Write) -> Result<()> {
     let n = args.meeting.ranks.get();
     if n < 2 {

@@ -27,26 +27,28 @@ pub struct CheckArgs {
 /// The data sets and how far results may differ from them.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DataArgs {
-    /// A folder with `input_I.pb` and `output_I.pb`, or a folder of such folders
+    /// Folders with `input_I.pb` and `output_I.pb`, or folders of such folders
     #[arg(long = "data", value_name = "DIR", required = true, num_args = 1..)]
     pub data: Vec<PathBuf>,
-    /// Tolerated difference relative to the expected value (floats); 1e-3 by default, or for an artifact of bf16
-    /// `--of-max 0.03125`, of int8 `--relative 0.25`
+    /// Tolerated difference relative to the expected value, for floats [default: 1e-3; for an artifact in bf16
+    /// `--of-max 0.03125` counts instead, for one in int8 `--relative 0.25`]
     #[arg(long)]
     pub rtol: Option<f64>,
-    /// Tolerated absolute difference; 1e-4 by default
+    /// Tolerated absolute difference [default: 1e-4, with the same exceptions]
     #[arg(long)]
     pub atol: Option<f64>,
-    /// Tolerate so many representable numbers between instead
+    /// Tolerate this many units in the last place instead, for floats
     #[arg(long, value_name = "N")]
     pub max_ulp: Option<u64>,
-    /// Tolerate so much of the largest expected magnitude of an output instead
+    /// Tolerate a difference of this share of the output's largest expected magnitude instead
     #[arg(long, value_name = "X", conflicts_with = "max_ulp")]
     pub of_max: Option<f64>,
-    /// Demand this cosine of the angle between outputs, and the same largest element in each row, instead
+    /// Require instead that the cosine of the angle between actual and expected output is at least this, and that each
+    /// row has its largest element at the same index
     #[arg(long, value_name = "X", conflicts_with_all = ["max_ulp", "of_max"])]
     pub cosine: Option<f64>,
-    /// Tolerate this relative error (L2) of an output instead: the length of the difference over that of what is expected
+    /// Tolerate this relative error (L2) of an output instead: the norm of the difference over the norm of the expected
+    /// output
     #[arg(long, value_name = "X", conflicts_with_all = ["max_ulp", "of_max", "cosine"])]
     pub relative: Option<f64>,
     /// Print one JSON object

@@ -12,19 +12,20 @@ use std::time::Duration;
 /// Ranks among which something is measured.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RanksArgs {
-    /// How many ranks there are
+    /// Number of ranks
     #[arg(long, value_name = "N")]
     pub ranks: NonZeroUsize,
-    /// Where they are [default: mpi under a launcher, else threads]
+    /// Where the ranks run: threads of this process, processes of this host, or what an MPI launcher has started
+    /// [default: mpi under a launcher, else threads]
     #[arg(long, value_name = "WHERE", value_parser = transport_parser())]
     pub transport: Option<Transport>,
-    /// Exchange as over links with this latency and so many bytes a second: 50us,1G
+    /// Emulate links with this latency and bandwidth, in bytes per second, between ranks of this host: 50us,1G
     #[arg(long, value_name = "LATENCY,BYTES", value_parser = wire)]
     pub links: Option<Wire>,
 }
 
 impl RanksArgs {
-    /// Errors: those of ranks that fail to meet.
+    /// Starts the ranks. Errors: those of [`Ranks::start`].
     pub fn start(&self) -> Result<Ranks> {
         Ranks::start(self.ranks.get(), self.transport(), self.links)
     }
@@ -44,23 +45,24 @@ impl RanksArgs {
 pub struct CollectivesArgs {
     #[command(flatten)]
     pub meeting: RanksArgs,
-    /// Bytes of a result
+    /// Sizes of the result, in bytes
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,1024,65536,1048576,16777216,67108864")]
     pub bytes: Vec<usize>,
-    /// What is measured; may be repeated
+    /// Collective to measure; may be repeated
     #[arg(long, value_name = "COLLECTIVE", default_values = ["AllReduce mesh=0 by=add", "AllGather mesh=0 dim=0"])]
     pub op: Vec<String>,
-    /// Who takes what of whom: under an MPI launcher, else direct
+    /// Algorithm of the collectives: which rank sends what to which, and in what order. Ranks that share memory support
+    /// only `direct`; under an MPI launcher there are all
     #[arg(long, value_name = "NAME", default_value = "direct", value_parser = algorithm_parser())]
     pub algorithm: Algorithm,
-    /// The collectives of the MPI library, instead of our schedules
+    /// Measure the collectives of the MPI library instead of ours
     #[arg(long, conflicts_with = "algorithm")]
     pub library: bool,
     #[cfg(feature = "topology")]
     #[arg(long, value_name = "FILE", help = crate::predicted::help())]
     #[arg(conflicts_with_all = ["transport", "links", "library", "algorithm", "times"])]
     pub topology: Option<String>,
-    /// How often each [default: for about a quarter of a second]
+    /// Number of times to run each collective [default: about a quarter of a second's worth]
     #[arg(long, value_name = "N")]
     pub times: Option<u32>,
     /// Print one JSON object

@@ -12,7 +12,7 @@ use std::io::Write;
   {bin} completions zsh > ~/.zfunc/_{bin}
   {bin} completions fish > ~/.config/fish/completions/{bin}.fish")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell to write the script for
     #[arg(value_parser = PossibleValuesParser::new(["bash", "zsh", "fish"]))]
     pub shell: String,
 }

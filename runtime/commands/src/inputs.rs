@@ -17,7 +17,7 @@ pub struct InputArgs {
     /// `range:LO..HI` (bounds included)
     #[arg(long = "input", value_name = "NAME=FILE|[…]|random|zeros|range:LO..HI")]
     pub input: Vec<String>,
-    /// A `.npz` file with inputs by name
+    /// A `.npz` file with an array for each input, by name
     #[arg(long, value_name = "FILE.npz")]
     pub inputs: Option<PathBuf>,
     /// The size of a named dimension, for inputs that are generated

@@ -47,11 +47,11 @@ pub enum Command {
     Run(RunArgs),
     /// Compare a model's outputs with expected ones
     Check(CheckArgs),
-    /// Measure how long a model runs
+    /// Measure the time of a call of a model
     Bench(Box<BenchArgs>),
-    /// Show what is in an artifact
+    /// Show the contents of an artifact
     Inspect(InspectArgs),
-    /// Measure collectives among ranks, or predict them on a described cluster
+    /// Measure the time of collectives among ranks, or predict it on a described cluster
     Collectives(CollectivesArgs),
     /// Measure the links between ranks, and write them as a topology
     #[cfg(feature = "topology")]
@@ -76,7 +76,7 @@ impl Command {
 /// The artifact and how to load it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ModelArgs {
-    /// The artifact, as `sardonyx compile` wrote it
+    /// The artifact, a file written by `sardonyx compile`
     #[arg(value_name = "MODEL.sdx")]
     pub model: PathBuf,
     #[command(flatten)]
@@ -85,36 +85,36 @@ pub struct ModelArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoadArgs {
-    /// Load only the artifact with this seal, as `inspect` prints it; several may be given. Without `--pin` and `--key` the file
-    /// that is named is trusted: its code is executed
+    /// Load only an artifact with this seal, which `inspect` prints; may be repeated. Without `--pin` and `--key` the
+    /// given file is trusted, and its code is executed
     #[arg(long, value_name = "SEAL")]
     pub pin: Vec<String>,
-    /// Load only artifacts that this key of Ed25519 has signed, a PEM file with the public key; several may be given
+    /// Load only an artifact that is signed with this Ed25519 key: a PEM file with the public key; may be repeated
     #[arg(long, value_name = "PUBLIC.pem")]
     pub key: Vec<PathBuf>,
-    /// Read the artifact into memory, where nobody can change it any more, in the place of mapping it
+    /// Read the artifact into memory instead of mapping the file, so that later changes of the file have no effect
     #[arg(long)]
     pub copy: bool,
-    /// How far to check the weights against their hash: all at load, not at load, or check no hash at all
+    /// Which hashes to check on loading: all (`full`), all but the hash of the weights (`lazy`), or none (`off`)
     #[arg(long, default_value = "full", value_parser = verify_parser())]
     pub verify: Verify,
-    /// Where to run: cpu, sim:sm_80 or sim:sm_90a (a simulated GPU), or cuda:N
+    /// Device to run on: cpu, sim:sm_80 or sim:sm_90a (a simulated GPU), or cuda:N
     #[arg(long, value_name = "NAME", default_value_t = DeviceName::Cpu, value_parser = device_name)]
     pub device: DeviceName,
-    /// Use at most this variant of the CPU's kernels
+    /// Highest CPU level whose kernels may be used [default: the highest that this CPU supports]
     #[arg(long, value_name = "LEVEL", value_parser = level_parser())]
     pub cpu: Option<Level>,
-    /// Load the artifact without the call with known results that it may hold
+    /// Skip the artifact's self-test, a call with known results
     #[arg(long)]
     pub no_selftest: bool,
-    /// Refuse an artifact that was compiled for another number of ranks
+    /// Refuse an artifact that is not compiled for this number of ranks
     #[arg(long, value_name = "N")]
     pub ranks: Option<std::num::NonZeroUsize>,
-    /// Where the ranks are: threads of this process, processes, or what an MPI launcher has started [default: mpi under a
-    /// launcher, else threads]
+    /// Where the ranks run: threads of this process, processes of this host, or what an MPI launcher has started
+    /// [default: mpi under a launcher, else threads]
     #[arg(long, value_name = "WHERE", value_parser = transport_parser())]
     pub transport: Option<Transport>,
-    /// Have the ranks of this host exchange as over links with this latency and so many bytes a second, to try a plan:
+    /// Emulate links with this latency and bandwidth, in bytes per second, between ranks of this host, to try a plan:
     /// 50us,1G
     #[arg(long, value_name = "LATENCY,BYTES", value_parser = values::wire)]
     pub links: Option<Wire>,
@@ -155,23 +155,23 @@ impl LoadArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct EntryArgs {
-    /// The entry point to call; `inspect` lists them
+    /// Entry point to call; `inspect` lists them
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub entry: String,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct ThreadArgs {
-    /// Threads of each rank [default: as many as each may have of the processors that this process may use]
+    /// Number of threads of each rank [default: the processors that this process may use, divided among the ranks]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
-    /// Keep each thread but the first on a processor of its own
+    /// Pin each thread but the first to a processor of its own
     #[arg(long)]
     pub pin_threads: bool,
-    /// Give a call up after this time: 250ms, 2s
+    /// Cancel a call that takes longer than this: 250ms, 2s
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub deadline: Option<Duration>,
-    /// What a call may take for intermediate values, scratch, outputs and caches: 512M
+    /// Memory that a call may use for intermediate results, scratch, outputs and caches: 512M [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = values::byte_count)]
     pub memory_limit: Option<u64>,
 }

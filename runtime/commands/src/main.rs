@@ -3,13 +3,13 @@
 use clap::Parser;
 use sardonyx_run::{self as commands, Command, CompletionsArgs};
 
-/// Runs, checks, measures and shows compiled models
+/// Runs, checks, measures and inspects compiled models
 #[derive(Parser)]
 #[command(name = "sardonyx-run", version, about)]
 enum Cli {
     #[command(flatten)]
     Command(Box<Command>),
-    /// Write the completions of this program's command line for a shell
+    /// Write a script that completes this program's command line in a shell
     Completions(CompletionsArgs),
 }
 

@@ -1,4 +1,4 @@
-//! sardonyx-run as users call it: output, files, exit codes
+//! sardonyx-run as users run it: output, files, exit codes
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -39,7 +39,7 @@ impl Folder {
         text(&done.stdout)
     }
 
-    /// Exit code and what was printed to the error output.
+    /// Returns the exit code and the text on standard error.
     fn bad(&self, args: &[&str]) -> (i32, String) {
         let done = self.run(args);
         (done.status.code().unwrap(), text(&done.stderr))
@@ -225,7 +225,7 @@ fn collectives_are_predicted_on_described_clusters() {
     let times: Vec<f64> = candidates.iter().map(|c| c["time_us"].as_f64().unwrap()).collect();
     assert!(times.len() > 5 && times.is_sorted(), "{times:?}");
     let ring = candidates.iter().find(|c| c["algorithm"] == "ring").unwrap();
-    // 30 rounds of 16 messages, each a sixteenth.
+    // 30 rounds of 16 messages, each a sixteenth of the bytes.
     assert_eq!((&ring["messages"], &ring["bytes"]), (&480.into(), &(30 * 65536).into()));
     std::fs::write(f.path("t.toml"), "name = 1").unwrap();
     let (code, message) = f.bad(&arguments("t.toml"));
@@ -235,7 +235,7 @@ fn collectives_are_predicted_on_described_clusters() {
     assert!(code == 2 && message.contains("65 ranks on the 64 devices of `torus-2d`"), "{message}");
 }
 
-/// The links are acted out, so that their figures are known.
+/// The links are simulated, so that their figures are known.
 #[test]
 fn links_between_ranks_are_measured() {
     let f = Folder::new();
@@ -247,7 +247,7 @@ fn links_between_ranks_are_measured() {
         let rest = text.split(&format!("\n{name} = {{ value = ")).nth(1).unwrap();
         rest[..rest.find(',').unwrap()].parse().unwrap()
     };
-    // A machine with other work takes longer, never less.
+    // On a machine with other work the measured latency is larger, never smaller.
     assert!((1500.0..3500.0).contains(&figure("latency_us")) && (0.4..1.5).contains(&figure("gb_s")), "{text}");
     let predicted = f.good(&["collectives", "--ranks", "2", "--bytes", "8", "--topology", "links.toml"]);
     assert!(predicted.starts_with("predicted on `calibrated`"), "{predicted}");
@@ -270,7 +270,7 @@ fn inspect_evaluates_the_memory_of_a_call() {
     let call = &report["entry_points"][0]["call"];
     assert_eq!((&call["at"][0]["value"], &call["arena_bytes"]), (&3.into(), &256.into()), "{call}");
 
-    // Each entry point for which the sizes are enough.
+    // The peak is shown for each entry point whose sizes are all known.
     decoder().write(&f.path("d.sdx"));
     let peaks = |dims: &[&str]| {
         let dims: Vec<&str> = dims.iter().flat_map(|d| ["--dim", d]).collect();
@@ -472,7 +472,7 @@ fn the_examples_of_the_help_are_command_lines_of_this_program() {
         for example in examples {
             let words: Vec<&str> = example.split('>').next().unwrap().split_whitespace().collect();
             assert_eq!((words[0], words[1]), ("sardonyx-run", command));
-            // The files are not there; everything else must be right.
+            // The files do not exist; everything else in the command line must be valid.
             let error = text(&f.run(&words[1..]).stderr);
             assert!(error.is_empty() || error.starts_with("error[E0002]"), "{example}: {error}");
         }
@@ -515,7 +515,7 @@ fn npz_files_hold_several_inputs() {
     assert_eq!(half(1).dtype(), DType::F32);
 }
 
-/// What was meant is recognised: a model in the place of an artifact, a folder, a misspelt command.
+/// Errors name the likely intention: a model instead of an artifact, a folder, a misspelt command.
 #[test]
 fn mistakes_are_met_with_what_was_meant() {
     let f = Folder::new();

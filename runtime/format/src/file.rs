@@ -139,8 +139,8 @@ fn create_beside(path: &Path, name: &str) -> std::io::Result<(File, PathBuf)> {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
             file => file?,
         };
-        // Between the two calls, another process may have taken it for a leftover. On file systems without locks no
-        // process gets one, so none removes it.
+        // Between creating and locking the file, another process may have removed it as a leftover. On file systems
+        // without locks no process gets a lock, so none removes the file.
         match file.try_lock() {
             Err(std::fs::TryLockError::WouldBlock) => continue,
             Ok(()) if !is_at(&file, &temporary) => continue,

@@ -1,4 +1,4 @@
-//! ptxvm run: exit status, text and JSON of a right and of a wrong kernel
+//! ptxvm run: exit status, text and JSON for a correct and a wrong kernel
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

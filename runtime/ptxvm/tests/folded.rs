@@ -1,4 +1,4 @@
-//! data/folded.txt: what NVIDIA's assembler makes of instructions on constants  =  what executing them gives
+//! data/folded.txt: values to which NVIDIA's assembler folds instructions on constants  =  results of executing them
 
 use ptxvm::{Launch, Memory, Module, Options};
 

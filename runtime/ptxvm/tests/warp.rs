@@ -1,4 +1,4 @@
-//! warp-level instructions through PTX text: shuffles, votes, reductions, tiles, matrix loads, counters
+//! Warp-level instructions as PTX text: shuffles, votes, reductions, tiles, matrix loads, counters
 
 use ptxvm::units::Lanes;
 use ptxvm::units::matrix::{Row, ldmatrix};
@@ -38,14 +38,14 @@ fn warp(body: &str, inputs: &[Lanes], outputs: usize) -> (Vec<Lanes>, Report) {
     (words.chunks(32).take(outputs).map(|lanes| lanes.try_into().unwrap()).collect(), report)
 }
 
-/// As [`warp`], expecting no finding.
+/// Like [`warp`], and asserts that there are no findings.
 fn clean(body: &str, inputs: &[Lanes], outputs: usize) -> Vec<Lanes> {
     let (lanes, report) = warp(body, inputs, outputs);
     assert!(report.findings.is_empty(), "{body}\n{:?}", report.findings);
     lanes
 }
 
-/// Numbers that repeat from run to run.
+/// Pseudo-random numbers that are the same in every run.
 fn random(seed: u32) -> impl FnMut() -> u32 {
     let mut x = u64::from(seed) * 2 + 1;
     move || {
@@ -76,10 +76,10 @@ fn shuffles_move_registers_and_set_predicates() {
     expect("up", "0", &|lane| lane.checked_sub(5));
     expect("bfly", "31", &|lane| Some(lane ^ 5));
     expect("idx", "31", &|_| Some(5));
-    // Segments of eight lanes: the mask 24 goes to bits 8 to 12.
+    // Segments of eight lanes: the mask 24 is in bits 8 to 12.
     expect("down", "0x181f", &|lane| (lane % 8 + 5 < 8).then(|| lane + 5));
     expect("idx", "0x181f", &|lane| Some(lane / 8 * 8 + 5));
-    // A lane number in a register, without a predicate.
+    // The lane is given in a register, and there is no predicate.
     let index: Lanes = std::array::from_fn(|lane| (lane as u32 * 7 + 3) % 32);
     let got = clean("shfl.sync.idx.b32 %o0, %i0, %i1, 31, -1;", &[a, index], 1);
     assert_eq!(got[0], index.map(|i| a[i as usize]));
@@ -156,7 +156,7 @@ fn every_tile_shape_gets_its_registers_in_order() {
             list("i", a, b),
             list("i", a + b, c)
         );
-        // Exponents in the middle of every format.
+        // Medium exponents, valid in every format.
         let inputs: Vec<Lanes> =
             (0..a + b + c).map(|k| lanes(k as u32 + 10).map(|x| x & 0xbfff_bfff | 0x3000_3000)).collect();
         let mut expected = vec![[0; 32]; mma.n_d];
@@ -167,7 +167,7 @@ fn every_tile_shape_gets_its_registers_in_order() {
 
 #[test]
 fn double_precision_tiles_take_64_bit_registers() {
-    // A and B are all ones and twos: every element is c + 4 * 2.
+    // A is all ones and B all twos: every element is c + 4 * 2.
     let body = "mov.f64 %d0, 0d3ff0000000000000;\nmov.f64 %d1, 0d4000000000000000;\nmov.b64 %d2, {0, %i0};\n\
                 mov.f64 %d3, %d0;\nmma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d4, %d5}, {%d0}, {%d1}, {%d2, %d3};\n\
                 mov.b64 {%r1, %o0}, %d4;\nmov.b64 {%r1, %o1}, %d5;";
@@ -200,7 +200,7 @@ fn sparse_tiles_take_metadata_and_a_selector() {
 fn matrix_loads_spread_rows_and_count_wavefronts() {
     let words: Vec<Lanes> = (0..4).map(|k| lanes(k + 70)).collect();
     let rows: [Row; 32] = std::array::from_fn(|lane| std::array::from_fn(|w| words[w][lane]));
-    // Each lane writes its row of 16 bytes, `stride` apart.
+    // Each lane writes a row of 16 bytes; rows are `stride` bytes apart.
     for (stride, conflict_free) in [(16, true), (80, true), (128, false)] {
         for (count, registers) in [(1, "%o0"), (2, "%o0, %o1"), (4, "%o0, %o1, %o2, %o3")] {
             for trans in [false, true] {
@@ -228,7 +228,7 @@ fn matrix_loads_spread_rows_and_count_wavefronts() {
 
 #[test]
 fn wmma_multiplies_what_it_loads() {
-    // 16x16 bytes each: A by rows, B by columns, then D = A * B to shared memory and out.
+    // Matrices of 16x16 bytes: A by rows, B by columns; D = A * B is stored to shared memory and then written out.
     let (a, b) = (lanes(80), lanes(81));
     let inputs: Vec<Lanes> = vec![a, lanes(82), b, lanes(83)];
     let body = "mov.u32 %r0, smem;\nmad.lo.u32 %r1, %t, 4, %r0;\nst.shared.b32 [%r1], %i0;\nst.shared.b32 [%r1+128], %i1;\n\
@@ -256,8 +256,8 @@ fn wmma_multiplies_what_it_loads() {
 
 #[test]
 fn wmma_reads_either_layout_and_every_stride() {
-    // f16 matrices by rows and columns, 24 elements apart, from global memory through generic addresses; C and D by
-    // columns. Element (r, c) of A is r - c, of B r + 2c, both mod 8: sums are exact.
+    // f16 matrices by rows and by columns with a stride of 24 elements, read from global memory through generic
+    // addresses; C and D by columns. Element (r, c) of A is r - c, of B r + 2c, both mod 8, so that sums are exact.
     let a_of = |r: usize, c: usize| ((r + 16 - c) % 8) as f32;
     let b_of = |r: usize, c: usize| ((r + 2 * c) % 8) as f32;
     let pattern = |x: f32| u32::from(half::f16::from_f32(x).to_bits());

@@ -1,9 +1,9 @@
-//! wmma.load, wmma.mma, wmma.store  =>  a product of 16×16×16, for each type and order of elements in memory
+//! wmma.load, wmma.mma, wmma.store  =>  a product of 16×16×16, for each type and element order
 
 use half::{bf16, f16};
 use ptxvm::{Launch, Memory, Module, Options, Params};
 
-/// Elements as they lie in memory.
+/// An element type of A and B, and how its elements are encoded in memory.
 struct Type {
     name: &'static str,
     bytes: usize,
@@ -34,7 +34,7 @@ static TYPES: [Type; 4] = [
     Type { name: "u8", bytes: 1, registers: 2, mma: "s32.u8.u8.s32", sum: "s32", encode: |v| v as u32 },
 ];
 
-/// Elements from one line to the next; more than a line has.
+/// Number of elements from one line to the next, more than a line of 16 has.
 const STRIDE: usize = 24;
 
 fn value(ty: &Type, i: usize) -> i32 {
@@ -75,7 +75,7 @@ fn check(ty: &Type, [a, b, d]: [&str; 3]) {
         address
     };
     let (at_a, at_b) = (factor(&mut memory, "a", 0), factor(&mut memory, "b", 5));
-    // Behind 64 bytes that belong to something else, and without a stride: lines of 16.
+    // C begins at an offset of 64 bytes and has no explicit stride: lines of 16 elements.
     let at_c = memory.alloc(64 + 4 * 256, "c");
     let bits = |v: i32| if ty.sum == "f32" { (v as f32).to_bits() } else { v as u32 };
     memory.write(at_c + 64, &(0..256).flat_map(|i| bits(i).to_le_bytes()).collect::<Vec<_>>()).unwrap();

@@ -29,7 +29,8 @@ pub struct App {
 const HEAVY_BYTES: usize = 64 << 10;
 
 impl App {
-    /// Must be called within the tokio runtime of the server. Errors: E0001 for invalid options.
+    /// Creates the state of a server. Must be called within the tokio runtime of the server. Errors: E0001 for invalid
+    /// options.
     pub fn new(registry: Registry, metrics: Arc<Metrics>) -> Result<App> {
         let limits = &registry.args().limits;
         let room = Room::new(limits.bodies_max.get().saturating_mul(1 << 10), limits.body_bytes_max());

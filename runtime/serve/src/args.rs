@@ -16,28 +16,28 @@ use std::time::Duration;
   sardonyx-serve models/ --listen 127.0.0.1:9000 --threads 4 --sessions 2
   curl http://127.0.0.1:8080/v2/models/minilm")]
 pub struct ServeArgs {
-    /// An artifact, or a folder whose artifacts are served under the names of their files
+    /// An artifact, or a folder of artifacts; the name of each model is its file's name without `.sdx`
     #[arg(value_name = "MODEL.sdx|FOLDER")]
     pub path: PathBuf,
     #[command(flatten)]
     pub load: LoadArgs,
-    /// The address to listen on; port 0 takes a free one
+    /// Address to listen on; port 0 chooses a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// The name of the one artifact [default: that of its file, without `.sdx`]
+    /// Name of the model, if a single artifact is served [default: the file's name without `.sdx`]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// The tokenizer of a model whose artifact has none, for debugging
+    /// Tokenizer for models whose artifact has none, for debugging
     #[arg(long, value_name = "tokenizer.json")]
     pub tokenizer: Option<PathBuf>,
-    /// Write a line of JSON for each request to the standard error output
+    /// Write a line of JSON for each request to standard error
     #[arg(long)]
     pub log_json: bool,
-    /// Send a span for each request to a collector of OpenTelemetry, over gRPC: http://127.0.0.1:4317
+    /// Send a span for each request to an OpenTelemetry collector over gRPC: http://127.0.0.1:4317
     #[cfg(feature = "otlp")]
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// Let clients load and unload models of the folder, and list them
+    /// Allow clients to load, unload and list the models of the folder
     #[arg(long)]
     pub allow_load: bool,
     #[command(flatten)]
@@ -49,25 +49,27 @@ pub struct ServeArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Computing")]
 pub struct ComputeArgs {
-    /// Threads of each session [default: as many as each may have of the processors that this process may use]
+    /// Number of threads of each session [default: the processors that this process may use, divided among the ranks of
+    /// all sessions]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
-    /// Batches of a model that are computed at the same time
+    /// Number of sessions of each model, that is, of batches that are computed at the same time
     #[arg(long, value_name = "N", default_value = "1")]
     pub sessions: NonZeroUsize,
-    /// Memory that one call may take beside the weights, in MiB; a request that needs more is refused
+    /// Memory of one call besides the weights, in MiB; a request that needs more is refused
     #[arg(long, value_name = "MIB", default_value = "4096")]
     pub call_memory_max: NonZeroUsize,
-    /// Texts of a decoder that grow at the same time; others wait
+    /// Number of texts that a decoder generates at the same time; others wait
     #[arg(long, value_name = "N", default_value = "16")]
     pub sequences_max: NonZeroUsize,
-    /// Memory of the keys and values of a decoder's texts, in MiB
+    /// Memory for the keys and values of a decoder's texts, in MiB
     #[arg(long, value_name = "MIB", default_value = "4096")]
     pub cache_memory_max: NonZeroUsize,
-    /// The most positions (sequences times their length, or rows) that requests are stacked up to
+    /// Maximum number of positions (sequences times their length, or rows) of a batch of several requests
     #[arg(long, value_name = "N", default_value = "4096")]
     pub batch_positions_max: NonZeroUsize,
-    /// Seconds that a batch should take at most, at the rate so far; a request alone may take longer
+    /// Maximum estimated time of a batch of several requests, in seconds, from the measured rate; a single request may
+    /// take longer
     #[arg(long, value_name = "SECONDS", default_value = "0.05", value_parser = seconds)]
     pub batch_time_max: Duration,
 }
@@ -75,25 +77,25 @@ pub struct ComputeArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Requests of a model that may wait; one more is refused
+    /// Maximum number of waiting requests of each model; a further one is refused
     #[arg(long, value_name = "N", default_value = "2048")]
     pub waiting_max: NonZeroUsize,
-    /// Positions of the requests that may wait together
+    /// Maximum number of positions of all waiting requests of each model
     #[arg(long, value_name = "N", default_value = "131072")]
     pub waiting_positions_max: NonZeroUsize,
-    /// Bytes of one request's body, in MiB
+    /// Maximum size of a request's body, in MiB
     #[arg(long, value_name = "MIB", default_value = "64")]
     pub body_max: NonZeroUsize,
-    /// Bytes of the bodies of all requests that are being received or answered, in MiB
+    /// Maximum total size of the bodies of all requests that are being received or answered, in MiB
     #[arg(long, value_name = "MIB", default_value = "256")]
     pub bodies_max: NonZeroUsize,
-    /// Connections that are served at the same time; others wait to be accepted
+    /// Maximum number of open connections; others wait to be accepted
     #[arg(long, value_name = "N", default_value = "1024")]
     pub connections_max: NonZeroUsize,
-    /// The longest time in seconds that a request may take, its wait included
+    /// Maximum time of a request in seconds, including the time that it waits
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub timeout: Duration,
-    /// The longest time in seconds that the end of the server waits for requests that were accepted
+    /// Maximum time in seconds that the server, when it is told to end, waits for accepted requests to finish
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub drain: Duration,
 }
@@ -120,7 +122,7 @@ impl ComputeArgs {
 }
 
 impl LimitArgs {
-    /// Errors: E0001 for limits that contradict each other.
+    /// Checks that the limits do not contradict each other. Errors: E0001.
     pub fn check(&self) -> Result<()> {
         if self.body_max > self.bodies_max {
             let message = format!("one body may have {} MiB, but all together {}", self.body_max, self.bodies_max);

@@ -75,8 +75,8 @@ pub enum Input {
 }
 
 impl Embedder {
-    /// Returns `None` if the model does not take tokens, or has no output that could be an embedding or a score.
-    /// Errors: E0401 for damaged attached files, E0002 for a tokenizer that cannot be read.
+    /// Creates the embedder of a model. Returns `None` if the model does not take tokens, or has no output that could
+    /// be an embedding or a score. Errors: E0401 for damaged attached files, E0002 for a tokenizer that cannot be read.
     pub fn load(model: &Model, ports: &Ports, fallback: Option<&Path>) -> Result<Option<Embedder>> {
         let settings = Settings::attached(model)?;
         let Some((roles, output)) = roles(ports).zip(output(ports, &settings)) else { return Ok(None) };
@@ -101,7 +101,7 @@ impl Embedder {
         self.texts.settings.pooling.first().map_or("mean", String::as_str)
     }
 
-    /// Whether it computes scores of pairs of texts instead of embeddings.
+    /// Whether the model computes scores of pairs of texts instead of embeddings.
     pub fn is_reranker(&self) -> bool {
         matches!(self.output, Output::Scores(_))
     }
@@ -167,7 +167,8 @@ impl Embedder {
     }
 }
 
-/// Returns `None` if an input is not one of [`ROLES`], or its shape is not `[batch, seq]`.
+/// Returns the role and element type of each input; `None` if an input is not one of [`ROLES`], or its shape is not
+/// `[batch, seq]`.
 fn roles(ports: &Ports) -> Option<Vec<(Role, DType)>> {
     ports.stacked.as_ref()?;
     let role = |port: &Port| {
@@ -206,7 +207,7 @@ fn numbers(tensor: &Tensor) -> Vec<f32> {
     }
 }
 
-/// Averages the vectors of the tokens, which have `width` elements each. Sums in f64, in token order.
+/// Averages the vectors of the tokens, which have `width` elements each. They are added in f64, in token order.
 fn mean(tokens: &[f32], width: usize) -> Vec<f32> {
     let mut sums = vec![0f64; width];
     let n = tokens.len() / width.max(1);

@@ -7,8 +7,8 @@ const NICE: libc::c_int = 19;
 pub fn gently<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // SAFETY: takes three numbers and touches no memory; 0 is the calling thread. On failure the priority stays
-            // as it was.
+            // SAFETY: `setpriority` takes three numbers and touches no memory; 0 is the calling thread. On failure the
+            // priority stays as it was.
             let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
             work()
         });

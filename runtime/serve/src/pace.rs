@@ -30,8 +30,8 @@ impl Pace {
     }
 
     /// Returns how many positions a call may have to take no longer than `most`, or than twice the fixed time if that
-    /// is longer, because a call of a single request would take most of that, too. While all calls have about the same
-    /// size, no time counts as fixed, and the result is at least twice the positions of the smallest call.
+    /// is longer, because a call of a single request would take most of that time, too. While all calls have about the
+    /// same size, no time counts as fixed, and the result is at least twice the positions of the smallest call.
     fn positions_within(&self, most: Duration) -> usize {
         let (mean, time) = (self.positions / self.calls, self.seconds / self.calls);
         let variance = self.positions_squared / self.calls - mean * mean;
@@ -40,7 +40,7 @@ impl Pace {
         }
         let each = (self.positions_seconds / self.calls - mean * time) / variance;
         let fixed = (time - each * mean).max(0.0);
-        // If the time does not grow with the size, this is infinite, and becomes `usize::MAX`.
+        // If the time does not grow with the size, the quotient is infinite, and becomes `usize::MAX`.
         ((most.as_secs_f64() - fixed).max(fixed) / each.max(0.0)) as usize
     }
 

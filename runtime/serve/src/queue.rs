@@ -24,7 +24,7 @@ pub struct Job {
     pub positions: usize,
     pub deadline: Instant,
     pub arrived: Instant,
-    /// Whether it is computed alone, because a stacked call that it was part of has failed.
+    /// Whether the job is computed alone, because a stacked call that it was part of has failed.
     pub is_alone: bool,
     pub ticket: Arc<Ticket>,
     pub reply: oneshot::Sender<Result<Done>>,
@@ -155,7 +155,7 @@ impl Queue {
             let job = state.pop_front()?;
             match (job.ticket.has_left.load(Ordering::Relaxed), job.deadline <= now) {
                 (false, false) => break job,
-                // Its client is notified by the client's own timeout.
+                // The client of an expired job is notified by its own timeout.
                 (false, true) => state.counts.expired += 1,
                 (true, _) => state.counts.left += 1,
             }
@@ -190,7 +190,7 @@ impl Queue {
         Some((jobs, call))
     }
 
-    /// Must be called after each call whose jobs came from `take`; updates the pace.
+    /// Frees the session of a call and updates the pace. Must be called after each call whose jobs came from `take`.
     pub fn call_ended(&self, positions: usize, took: Duration) {
         let mut state = self.lock();
         let State { calls, pace, call_size, .. } = &mut *state;

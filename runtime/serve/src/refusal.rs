@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use sardonyx_base::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-/// A response that is not a result. Metrics count it under `reason`.
+/// A response that reports an error instead of a result. Metrics count it under `reason`.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: StatusCode,
@@ -26,7 +26,7 @@ pub enum Dialect {
 
 pub type Answer<T> = std::result::Result<T, Refusal>;
 
-/// 499 is not a registered status, but the client is no longer there to read it.
+/// Status for a client that has disconnected. 499 is not a registered status, but no client reads it.
 const CLIENT_CLOSED: u16 = 499;
 
 /// Returns the status for a kind of error, and whether the same request may succeed later.

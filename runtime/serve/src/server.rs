@@ -27,7 +27,7 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<i32> {
     let code = runtime.block_on(run(args, app.clone(), out));
     #[cfg(feature = "otlp")]
     app.traces.iter().for_each(|traces| traces.end());
-    // Does not wait for a model that is still being loaded.
+    // This does not wait for a model that is still being loaded.
     runtime.shutdown_background();
     code
 }

@@ -16,8 +16,8 @@ pub struct Stacking {
 }
 
 impl Stacking {
-    /// Returns `None` if the shapes or the results of the model do not allow stacking: two synthetic jobs are computed
-    /// together and alone, and if any bit differs, every job is computed alone.
+    /// Finds out how jobs can be stacked; `None` if the shapes or the results of the model do not allow it. To test
+    /// this, two synthetic jobs are computed together and alone; no bit may differ.
     pub fn probe(model: &Model, ports: &Ports, options: &SessionOptions, positions_max: usize) -> Option<Stacking> {
         let symbol = ports.stacked.as_ref()?;
         let rows = symbol.hi.map_or(usize::MAX, |hi| usize::try_from(hi).unwrap_or(0));
@@ -97,12 +97,13 @@ fn join(parts: &[&Tensor], pads: bool) -> Result<Tensor> {
     Tensor::new(parts[0].dtype(), dims, aligned(data))
 }
 
-/// In practice the allocator aligns the vector for all element types; the call would copy an unaligned tensor.
+/// Wraps the bytes of a stacked tensor. In practice the allocator aligns them for all element types; a call would copy
+/// an unaligned tensor.
 fn aligned(data: Vec<u8>) -> Bytes {
     data.into()
 }
 
-/// Size of a job within its call: its rows, and the unpadded length of each.
+/// Size of a job within its call: the number of its rows, and the unpadded length of each row.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
     pub rows: usize,

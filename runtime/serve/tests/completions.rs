@@ -1,4 +1,4 @@
-//! prompts  =>  the tokens that a decoder adds, whole and in pieces, whoever else asks
+//! prompts  =>  the tokens that a decoder appends, as a whole and streamed, independent of other requests
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -11,7 +11,7 @@ use models::{decoder, decoder_with_texts, serve};
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// The tokens that follow: sums modulo 12, up to the end.
+/// The tokens that follow a prompt: sums modulo 12, up to the end token or `most` tokens.
 fn following(prompt: &[u32], most: usize) -> Vec<u32> {
     let mut all = prompt.to_vec();
     while all.len() < prompt.len() + most && all.last() != Some(&11) {
@@ -44,7 +44,7 @@ fn the_likeliest_tokens_follow_a_prompt() {
     assert_eq!((ids(choice), &choice["text"]), (vec![3, 6, 0], &json!("three six zero")));
     assert_eq!(choice["finish_reason"], "length");
     assert_eq!(answer["usage"], json!({ "prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5 }));
-    // 11 ends the text, and is no part of it.
+    // Token 11 ends the text and is not part of it.
     let answer =
         complete(&server, json!({ "prompt": [[5, 6], [4]], "max_tokens": 9, "return_token_ids": true })).json();
     let [first, second] = [0, 1].map(|i| answer["choices"][i].clone());
@@ -64,10 +64,10 @@ fn a_text_ends_at_a_string_or_a_token() {
     assert_eq!(ids(&complete(&server, request).json()["choices"][0]), [1, 2, 4]);
 }
 
-/// The events of a stream, but for the last, which says that there are no more.
+/// The events of a stream without the last one, `[DONE]`.
 fn events(answer: &common::Response) -> Vec<Value> {
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/event-stream")));
-    // Lengths of chunks are lines between.
+    // Other lines contain the lengths of chunks.
     let text = answer.text();
     let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
     let (last, rest) = lines.split_last().unwrap();
@@ -157,7 +157,7 @@ fn what_is_wrong_or_unknown_is_refused() {
     assert!(refused(json!({ "prompt": [] }), 400).contains("`prompt` is empty"));
     assert!(refused(json!({ "prompt": [1], "n": 3 }), 429).contains("at most 2 may"));
     assert!(refused(json!({ "prompt": [1], "n": 1000 }), 400).contains("at most 128"));
-    // An error that comes when the answer has begun is its last event.
+    // An error after the answer has begun is its last event.
     let stream = complete(&server, json!({ "prompt": [1], "max_tokens": 200, "stream": true }));
     assert!(stream.status == 200 && stream.text().contains(r#"data: {"error":{"#), "{}", stream.text());
     let dir = tempfile::tempdir().unwrap();

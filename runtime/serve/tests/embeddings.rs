@@ -1,4 +1,5 @@
-//! texts  =>  embeddings and scores, over the interfaces of OpenAI and text-embeddings-inference: the bits of a direct call, in every batch
+//! texts  =>  embeddings and scores, over the interfaces of OpenAI and text-embeddings-inference: bit-identical to a
+//! direct call, in every batch
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -13,7 +14,7 @@ use sardonyx_base::{DType, Tensor};
 use sardonyx_runtime::SessionOptions;
 use serde_json::{Value, json};
 
-/// The embedding that the runtime gives when it is called directly with these ids alone.
+/// The embedding that a direct call of the runtime returns for these ids alone.
 fn expected(ids: &[i64]) -> Vec<f32> {
     let session = embedder(false).load().unwrap().session(&SessionOptions::default()).unwrap();
     let tensor = |values: Vec<i64>| Tensor::from_vec(vec![1, ids.len()], values);
@@ -80,13 +81,13 @@ fn an_embedding_has_the_same_bits_in_every_batch() {
         }
         let stats = server.get("/v2/models/m/stats").json()["model_stats"][0].clone();
         assert_eq!((&stats["stacked"], &stats["inference_count"]), (&json!(true), &json!(100)));
-        // Texts of several lengths share a call where padding is left out.
+        // Texts of different lengths share a call if padding is not computed.
         let calls = stats["execution_count"].as_u64().unwrap();
         assert!(if packed { calls <= 3 } else { (5..=7).contains(&calls) }, "{stats}");
     }
 }
 
-/// A number for each token, and padding that the model says it leaves out.
+/// A model that returns one number per token; if `packed`, it does not compute padding.
 fn tokens_embedder(packed: bool) -> Builder {
     let (mut b, ids, _) = of_tokens(packed);
     let y = b.output("last_hidden_state", DType::F32, &["batch", "seq", "1"], "4*batch*seq");
@@ -104,13 +105,13 @@ fn vectors_of_tokens_are_averaged_where_the_model_does_not() {
         tokens_embedder(packed).write(&path);
         std::fs::write(&file, tokenizer()).unwrap();
         let server = Server::start(&path, &["--tokenizer", &file.display().to_string()]);
-        // (1 + 3 + 4 + 2) / 4, and (1 + 5 + 2) / 3
+        // The means are (1 + 3 + 4 + 2) / 4 and (1 + 5 + 2) / 3.
         let answer = openai(&server, json!({ "input": ["the cat", "sleeps", "the cat"] }));
         let vectors = [2.5, 8.0 / 3.0, 2.5];
         for (i, x) in vectors.into_iter().enumerate() {
             assert_eq!(floats(&answer["data"][i]["embedding"]), [x]);
         }
-        // One call computes all of them where padding is left out, and each text gets its own positions back.
+        // If padding is not computed, one call computes all texts, and each gets its own positions back.
         let stats = server.get("/v2/models/m/stats").json()["model_stats"][0].clone();
         assert_eq!(stats["execution_count"], if packed { 1 } else { 2 });
         let padding = if packed { 1 } else { 0 };
@@ -155,7 +156,7 @@ fn the_interface_of_text_embeddings_inference() {
     assert_eq!(bare, json!([[token(4, "cat", false, 0, 3)]]));
 }
 
-/// A word's score is 1 / (its number + 1.5), and a pair's the sum over the tokens of both texts.
+/// The score of a token is 1 / (its id + 1.5); the score of a pair is the sum over the tokens of both texts.
 #[test]
 fn texts_are_ranked_by_their_scores_beside_a_query() {
     let (_dir, server) = serve(&reranker(), &[]);

@@ -1,4 +1,5 @@
-//! peers that lie, stall, vanish or ask for too much  =>  4xx or a closed connection; the server and its memory stay as they were
+//! peers that lie, stall, disconnect or ask for too much  =>  4xx or a closed connection; the server goes on and its
+//! memory does not grow
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -28,7 +29,7 @@ fn works(server: &mut Server) {
 fn bodies_over_the_limit_are_refused_before_they_are_read() {
     let (_dir, mut server) = serve(&["--body-max", "1"]);
     let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
-    // Nothing of the body was sent.
+    // None of the body was sent.
     let told = server.send(format!("{head}Content-Length: 1099511627776\r\n\r\n").as_bytes());
     assert!(told.refused(413).contains("more than 1048576 bytes"));
     let endless =
@@ -61,7 +62,7 @@ fn sizes_in_a_request_allocate_nothing() {
     for length in ["18446744073709551615", "99999999999999999999999", "1e3", " "] {
         server.post(INFER, &[("Inference-Header-Content-Length", length)], b"{}").refused(400);
     }
-    // More elements than the shape has are not collected.
+    // Elements beyond those that the shape has are not collected.
     let many = format!(
         r#"{{"inputs":[{{"name":"x","shape":[1,8],"datatype":"FP32","data":[{}1]}}]}}"#,
         "1,".repeat(10_000_000)
@@ -102,7 +103,7 @@ fn deep_and_broken_json_is_refused() {
     works(&mut server);
 }
 
-/// A generator of Knuth's, so that a failure can be repeated.
+/// Knuth's linear congruential generator, so that a failure can be reproduced.
 fn next(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*state >> 33) as usize
@@ -121,7 +122,7 @@ fn peers_that_are_no_clients_are_let_go() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut vec![]);
     }
-    // HTTP/2 that breaks its rules after the preface.
+    // HTTP/2 connections that violate the protocol after the preface.
     for frame in [&[0; 9][..], &[0xff; 64], &[0, 0, 4, 8, 0, 0, 0, 0, 1, 0, 0, 0, 0]] {
         let mut stream = server.connect();
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
@@ -147,19 +148,19 @@ fn clients_that_vanish_or_stall_hold_nothing_up() {
     for i in 0..200 {
         let mut stream = server.connect();
         let _ = stream.write_all(&whole[..whole.len() * i / 200]);
-        // Half of them send all and never read.
+        // Half of them send everything and never read.
         if i % 2 == 0 {
             let _ = stream.write_all(&whole[whole.len() * i / 200..]);
         }
     }
     works(&mut server);
-    // A body that does not come ends with the time of its request.
+    // The time limit of a request also ends the wait for its body.
     let mut stream = server.connect();
     stream.write_all(&whole[..whole.len() / 2]).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert!(read_response(&mut stream).refused(408).contains("did not arrive in time"));
     works(&mut server);
-    // The last connections are let go a moment after their clients are.
+    // The server closes the last connections shortly after their clients do.
     let until = Instant::now() + Duration::from_secs(20);
     while server.descriptors() > descriptors {
         assert!(Instant::now() < until, "{} descriptors instead of {descriptors}", server.descriptors());
@@ -167,7 +168,7 @@ fn clients_that_vanish_or_stall_hold_nothing_up() {
     }
 }
 
-/// A large answer is written in several pieces, into a connection that is closed meanwhile.
+/// A large answer is written in several parts, while the client closes the connection.
 #[test]
 fn a_client_that_vanishes_during_its_answer_ends_nobody_else() {
     let mut b = artifacts::Builder::new();
@@ -189,10 +190,10 @@ fn a_client_that_vanishes_during_its_answer_ends_nobody_else() {
     for _ in 0..20 {
         let mut stream = server.connect();
         stream.write_all(&whole).unwrap();
-        // The answer has begun, and nobody reads the rest.
+        // The answer has begun, and the client reads no more of it.
         stream.read_exact(&mut [0; 100]).unwrap();
     }
-    // A write to a connection that is closed can raise this; which one does is the system's affair.
+    // Writing to a closed connection can raise this signal, depending on the system.
     server.signal(libc::SIGPIPE);
     works(&mut server);
 }
@@ -201,7 +202,7 @@ fn a_client_that_vanishes_during_its_answer_ends_nobody_else() {
 fn bodies_that_wait_together_are_bounded() {
     let (_dir, mut server) = serve(&["--body-max", "2", "--bodies-max", "2", "--timeout", "5"]);
     let large = request(INFER, &[], &vec![b' '; 2_000_000]);
-    // The most of a body that never comes to its end.
+    // Sends all but the end of a body.
     let mut held = server.connect();
     held.write_all(&large[..large.len() - 10]).unwrap();
     std::thread::sleep(Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! KServe's protocol: metadata, inference with JSON and binary tensors, messages for what is wrong
+//! KServe's protocol: metadata, inference with JSON and binary tensors, error messages
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -13,7 +13,7 @@ use sardonyx_base::{DType, Tensor};
 use sardonyx_runtime::SessionOptions;
 use serde_json::{Value, json};
 
-/// The outputs that the runtime gives when it is called directly.
+/// The outputs of a direct call of the runtime.
 fn expected(rows: usize, seed: usize) -> Vec<f32> {
     let session = two_layers().load().unwrap().session(&SessionOptions::default()).unwrap();
     let x = Tensor::from_vec(vec![rows, 8], rows_data(rows, seed));
@@ -80,7 +80,7 @@ fn tensors_are_sent_and_received_in_binary() {
     let head: Value = serde_json::from_slice(&answer.body[..length]).unwrap();
     assert_eq!(head["outputs"][0]["parameters"]["binary_data_size"], 12);
     assert_eq!(numbers(&answer.body[length..]), expected(3, 5));
-    // A parameter of the request says the same; and JSON comes where nothing asks for binary.
+    // A parameter of the request has the same effect; without either, the answer is JSON.
     request["outputs"] = json!([]);
     request["parameters"] = json!({ "binary_data_output": true });
     let all = send(&request, &data);

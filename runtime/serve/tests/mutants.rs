@@ -1,4 +1,5 @@
-//! requests of every interface with a few bytes changed  =>  an answer or a refusal; the server and its memory stay as they were
+//! requests of every interface with a few bytes changed  =>  an answer or a refusal; the server goes on and its memory
+//! does not grow
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -13,13 +14,13 @@ use models::{decoder_with_texts, embedder, reranker};
 use sardonyx_serve::grpc::messages::*;
 use serde_json::{Value, json};
 
-/// A generator of Knuth's, so that a failure can be repeated.
+/// Knuth's linear congruential generator, so that a failure can be reproduced.
 fn next(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*state >> 33) as usize
 }
 
-/// One of the words of a request: numbers at the ends of their ranges, and what JSON is made of.
+/// Text to insert into requests: numbers at the ends of their ranges, and tokens of JSON.
 static PIECES: &[&str] = &[
     "18446744073709551616",
     "-1",
@@ -42,7 +43,7 @@ static PIECES: &[&str] = &[
     "1,1,1,1,1,1,1,1,1,1",
 ];
 
-/// Changes one to three places of a body: bits, bytes, pieces put in, taken out or doubled.
+/// Makes one to three changes to a body: bits or bytes changed, text inserted, bytes removed or doubled.
 fn mutate(bytes: &mut Vec<u8>, state: &mut u64) {
     for _ in 0..1 + next(state) % 3 {
         let at = next(state) % bytes.len().max(1);
@@ -62,7 +63,7 @@ fn mutate(bytes: &mut Vec<u8>, state: &mut u64) {
     }
 }
 
-/// (path, headers, body) of a request that is answered.
+/// (path, headers, body) of a valid request.
 type Original = (&'static str, Vec<(&'static str, String)>, Vec<u8>);
 
 fn originals() -> Vec<Original> {
@@ -92,7 +93,7 @@ fn originals() -> Vec<Original> {
     ]
 }
 
-/// (method, message) of calls that are answered.
+/// (method, message) of valid gRPC calls.
 fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let bytes: Vec<u8> = rows_data(2, 0).iter().flat_map(|v| v.to_le_bytes()).collect();
     let input = |contents| InferInputTensor {
@@ -118,10 +119,10 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Statuses of gRPC that say that the request, and not the server, is at fault.
+/// Whether a gRPC status says that the request, and not the server, is at fault.
 fn is_refusal(code: u32) -> bool {
-    // Invalid, late, not found, denied, exhausted, not so, aborted, out of range, unimplemented; internal is what the
-    // protocol's library says of a length that lies.
+    // Invalid argument, deadline, not found, permission, exhausted, failed precondition, aborted, out of range,
+    // unimplemented; the gRPC library reports a wrong length as internal (13).
     matches!(code, 3 | 4 | 5 | 7 | 8 | 9 | 10 | 11 | 12 | 13)
 }
 
@@ -156,7 +157,7 @@ fn mutants_are_answered(mutants: usize) {
     let (mut answered, mut refused) = (0, 0);
     for i in 0..mutants {
         let is_ok = match i % 4 {
-            // The frame's length and flag stay as they are in three of four.
+            // The length and flag of the frame remain valid in three of four cases.
             0 => {
                 let (method, message) = &messages[next(&mut state) % messages.len()];
                 let (mut head, mut body) = (message[..5].to_vec(), message[5..].to_vec());

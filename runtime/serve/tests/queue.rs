@@ -1,4 +1,4 @@
-//! the bounded queue: refusals, deadlines, clients that vanish, batches, and the end of the server
+//! The bounded queue: refusals, deadlines, clients that disconnect, batches, and shutdown
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -17,7 +17,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Each call on one thread.
+/// Starts a server whose calls run on one thread.
 fn serve(model: &Builder, args: &[&str]) -> (TempDir, Server) {
     models::serve(model, &[args, &["--threads", "1"]].concat())
 }
@@ -31,7 +31,7 @@ fn begin(server: &Server, body: &serde_json::Value) -> TcpStream {
     stream
 }
 
-/// Waits until a count of the model's statistics is this one.
+/// Waits until the count `what` in the model's statistics is `wanted`.
 fn wait_for(server: &Server, what: &str, wanted: u64) {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -45,7 +45,7 @@ fn wait_for(server: &Server, what: &str, wanted: u64) {
     }
 }
 
-/// A request to a model of `slow`, which has no input.
+/// A request for a model of `slow`, which has no inputs.
 fn slow_request() -> serde_json::Value {
     json!({ "inputs": [] })
 }
@@ -86,7 +86,7 @@ fn what_has_expired_is_answered_in_time_and_not_computed() {
     wait_for(&server, "waiting", 0);
     wait_for(&server, "execution_count", 1);
     wait_for(&server, "expired", 20);
-    // A call that is too slow for its deadline stops.
+    // A running call that misses its deadline is stopped.
     let began = Instant::now();
     server.post_json(INFER, &late).refused(504);
     assert!(began.elapsed() < Duration::from_millis(1000), "{:?}", began.elapsed());
@@ -114,7 +114,7 @@ fn clients_that_vanish_are_not_computed() {
     assert_eq!(read_response(&mut running).status, 200);
     wait_for(&server, "left", 10);
     wait_for(&server, "execution_count", 1);
-    // The call of a client that vanishes meanwhile ends long before it is done.
+    // If the client disconnects during its call, the call ends long before it is done.
     let (_dir, server) = serve(&slow(80_000), &[]);
     let running = begin(&server, &slow_request());
     wait_for(&server, "running", 1);
@@ -129,7 +129,7 @@ fn clients_that_vanish_are_not_computed() {
 fn a_signal_ends_the_server_when_what_was_accepted_is_answered() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let (_dir, mut server) = serve(&slow(900), &[]);
-        // A connection without a request is let go.
+        // A connection without a request is closed.
         let _idle = server.connect();
         let streams: Vec<TcpStream> = (0..3).map(|_| begin(&server, &slow_request())).collect();
         wait_for(&server, "waiting", 2);
@@ -151,7 +151,7 @@ fn an_end_that_takes_too_long_is_told_by_the_exit_code() {
     assert_eq!(server.wait(), 1);
 }
 
-/// y = 2x + 1 after a launch that takes about so many milliseconds, so that requests meet in the queue.
+/// y = 2x + 1 after a launch of about `ms` milliseconds, so that requests meet in the queue.
 fn slow_rows(ms: usize) -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(16));
@@ -184,11 +184,12 @@ fn requests_that_wait_are_computed_together_with_the_bits_of_each_alone() {
     assert_eq!(read_response(&mut first).status, 200);
     let stats = server.get("/v2/models/m/stats").json()["model_stats"][0].clone();
     assert_eq!(stats["inference_count"], 25);
-    // Beside the first call there are 12 requests. A call may have twice the rows of the ones before, unless those took long.
+    // There are 12 requests besides the first call. A call may have twice as many rows as earlier ones, unless those
+    // took long.
     assert!(stats["execution_count"].as_u64().unwrap() <= 8, "{stats}");
 }
 
-/// y[b] = table[index[b]], of a table of four rows.
+/// y[b] = table[index[b]], with a table of four rows.
 fn table() -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(64));
@@ -221,14 +222,14 @@ fn a_wrong_request_of_a_batch_fails_alone() {
     assert!(answers[2].refused(400).contains("E0303"));
 }
 
-/// y[b] = the sum of all rows up to b: rows that depend on each other, which no shape shows.
+/// y[b] = (2x[b] + 1) · (2x[0] + 1): every row depends on the first one, which no shape shows.
 #[test]
 fn a_model_whose_rows_depend_on_each_other_is_not_stacked() {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(64));
     let x = b.input("x", DType::F32, &["batch", "8"], "batch*32");
     let y = b.output("y", DType::F32, &["batch"], "batch*4");
-    // `total` sums over positions, of which each row here is one, so that every result depends on the batch.
+    // `append` stores 2x + 1 for all rows, and `rowdot` multiplies each of them by the first row.
     let weights = b.arena("batch*32 + 64", "0");
     b.entry.arena_bytes = "batch*32 + 64".into();
     let append = b.kernel("append", &[false, true], 4, "0");
@@ -268,6 +269,6 @@ fn under_overload_every_request_is_answered_once_and_refusals_are_quick() {
     wait_for(&server, "refused", refused as u64);
     let mut times: Vec<Duration> = of(429).collect();
     times.sort();
-    // Within 20 ms on a machine of its own.
+    // Within 20 ms on an otherwise idle machine.
     assert!(times[times.len() / 2] < Duration::from_millis(100), "{:?}", times[times.len() / 2]);
 }

@@ -1,4 +1,4 @@
-//! Built with `otlp`: a collector gets a span for each request, in the trace of its client
+//! With the feature `otlp`: a collector receives a span for each request, in the trace of its client
 #![cfg(feature = "otlp")]
 
 #[path = "../../tests/common/mod.rs"]
@@ -31,7 +31,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// Listens, and tells where.
+    /// Starts to listen and returns its URL.
     fn start(&self, runtime: &tokio::runtime::Runtime) -> String {
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -79,7 +79,7 @@ fn a_collector_gets_the_traces_of_clients() {
         assert_eq!((hex(&span.parent_span_id).as_str(), span.name.as_str()), (parent, "POST /v2/models/{model}/infer"));
         assert!(span.end_time_unix_nano > span.start_time_unix_nano);
     }
-    // Whoever is in no trace begins one.
+    // A request without a trace context begins a new trace.
     let other = spans.iter().find(|span| span.name == "GET /v2").unwrap();
     assert!(other.parent_span_id.is_empty() && hex(&other.trace_id) != trace && spans.len() == 3);
 }

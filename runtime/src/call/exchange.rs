@@ -1,4 +1,4 @@
-//! a collective of a call  =>  its result over all ranks, in the memory of this one
+//! a collective of a call  =>  its result over all ranks, in the memory of this rank
 
 use super::Call;
 use crate::comm::{self, Algorithm, Exchange};

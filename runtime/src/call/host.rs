@@ -245,7 +245,7 @@ impl Bodies for Entries<'_, '_> {
     }
 
     fn check(&self, _stacked: usize) -> Result<()> {
-        // The budget counts the bytes.
+        // The loop's budget already counts the stacked bytes, so only the stop conditions are checked here.
         self.call.stop.check()
     }
 }

@@ -32,7 +32,7 @@ const FIRST_STACKED: usize = 64 << 10;
 struct Initial {
     dtype: DType,
     dims: Vec<usize>,
-    /// Address at which kernels read it.
+    /// Address at which kernels read the value.
     start: Address,
     bytes: usize,
     /// A copy of the bytes, if they cannot be read in place.

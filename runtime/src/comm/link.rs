@@ -20,7 +20,7 @@ pub struct Exchange<'a> {
     pub operands: &'a [Operand],
     pub own: usize,
     pub result: &'a Operand,
-    /// Determines the order, and so the bits, of sums. Calls of models always use `Direct`.
+    /// Determines the order in which reductions combine, and so their bits. Calls of models always use `Direct`.
     pub algorithm: Algorithm,
 }
 
@@ -28,8 +28,8 @@ pub struct Exchange<'a> {
 pub trait Link: Send + Sync {
     fn rank(&self) -> usize;
 
-    /// Offers this rank's operand to a collective, without waiting. It must be ended before another is begun. Errors:
-    /// E0408.
+    /// Offers this rank's operand to a collective, without waiting. The collective must be ended before another one is
+    /// begun. Errors: E0408.
     ///
     /// # Safety
     /// `from` has the bytes of this rank's operand and `to` those of the result; they do not overlap. Until the
@@ -40,7 +40,7 @@ pub trait Link: Send + Sync {
     /// missing.
     ///
     /// # Safety
-    /// It must be the same collective, with the same operand and result.
+    /// The arguments must be those of `begin_exchange`: the same collective, operand and result.
     unsafe fn end_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()>;
 
     /// Computes the result of a collective. Errors: E0305, E0306, E0408, which name the rank that is missing.
@@ -109,7 +109,7 @@ pub enum Payload {
 impl Payload {
     pub fn bytes(&self, at: usize, bytes: usize) -> Option<&[u8]> {
         match self {
-            // SAFETY: within the segment, which nobody writes there before all ranks have ended the order.
+            // SAFETY: within the segment; no rank writes these bytes before all ranks have ended the order.
             Payload::Shared(segment) => {
                 segment.holds(at, bytes).then(|| unsafe { std::slice::from_raw_parts(segment.at(at), bytes) })
             }

@@ -12,7 +12,7 @@ use sardonyx_base::schedule::{Algorithm, Operand, operands_for};
 use sardonyx_base::{Error, Result, Tensor};
 use std::time::{Duration, Instant};
 
-/// Ranks that only exchange, for measurements.
+/// Ranks that run collectives without a model, to measure the time of each.
 pub struct Ranks {
     world: World,
     n: usize,

@@ -279,7 +279,7 @@ impl Link for Mpi {
         let mut running = Running::new(what, from, to)?;
         let mut state = self.state();
         if let Some(lost) = state.running.take() {
-            // It belongs to a call that failed.
+            // A collective that was never ended belongs to a call that failed.
             self.leave(&mut state, lost.messages);
         }
         // SAFETY: the caller guarantees it.

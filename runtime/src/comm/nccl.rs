@@ -115,7 +115,7 @@ const ASK: u32 = 64;
 /// The communicators of a queue, by axis of the mesh.
 #[derive(Default)]
 pub struct Meeting {
-    /// `None` if the ranks exchange through their hosts.
+    /// The communicator of each axis; `None` if the ranks along the axis exchange through their hosts.
     groups: BTreeMap<usize, Option<Group>>,
     how: Option<String>,
     /// The last collective that was enqueued, and may not have ended.
@@ -189,7 +189,7 @@ impl Group {
 }
 
 impl Meeting {
-    /// Returns how the ranks exchange; `None` before they first have.
+    /// Returns how the ranks exchange; `None` before their first exchange.
     pub fn how(&self) -> Option<&str> {
         self.how.as_deref()
     }

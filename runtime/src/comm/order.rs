@@ -23,7 +23,7 @@ pub struct Order {
     pub measure: Option<Measure>,
 }
 
-/// Repeats one collective.
+/// The order to repeat one collective and measure it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Measure {
     #[prost(string, tag = "1")]
@@ -40,7 +40,7 @@ pub struct Measure {
     pub algorithm: String,
 }
 
-/// Loads an artifact.
+/// The order to load an artifact.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Load {
     #[prost(bytes, tag = "1")]
@@ -58,7 +58,7 @@ pub struct Load {
     pub copied: bool,
 }
 
-/// Opens a session.
+/// The order to open a session.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Open {
     #[prost(uint64, tag = "1")]
@@ -73,7 +73,7 @@ pub struct Open {
     pub spin_ns_max: Option<u64>,
 }
 
-/// Makes a call.
+/// The order to make a call.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Run {
     #[prost(string, tag = "1")]

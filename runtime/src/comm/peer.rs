@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// A rank that carries out orders.
 pub struct Peer {
     pub link: Arc<dyn Link>,
-    /// Absent until an order has loaded it.
+    /// The model of this rank; absent until an order has loaded it.
     pub model: Option<Model>,
     sessions: BTreeMap<u64, Session>,
     caches: BTreeMap<u64, Cache<'static>>,

@@ -69,7 +69,7 @@ impl Word {
 pub struct Posted {
     /// Fingerprint of the collective and its step.
     pub what: u64,
-    /// Offsets in the segment of its operand, and of its result.
+    /// Offsets in the segment of the rank's operand, and of its result.
     pub operand: u64,
     pub result: u64,
     /// Time of posting, by the host's monotonic clock.
@@ -91,9 +91,9 @@ struct Header {
 /// State of one rank, which the others read.
 #[repr(C)]
 struct Control {
-    /// By lane: the number of phases that it has reached.
+    /// By lane: the number of phases that the rank has reached.
     phases: [Word; LANES],
-    /// The last order that it has carried out.
+    /// The last order that the rank has carried out.
     idle: Word,
     posted: [[Posted; 2]; LANES],
     text_bytes: AtomicU32,

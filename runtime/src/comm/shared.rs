@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 pub struct Shared {
     segment: Arc<Segment>,
     rank: usize,
-    /// Number of the order that it carries out.
+    /// Number of the order that this rank carries out.
     call: Arc<AtomicU32>,
     /// By axis: number of collectives in the current call so far.
     met: [AtomicU32; AXES_MAX],

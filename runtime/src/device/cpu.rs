@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 pub(super) struct Cpu {
-    /// Absent if the plan has no kernels: a plan that only copies runs on any CPU.
+    /// Level of the code in use; absent if the plan has no kernels, since a plan that only copies runs on any CPU.
     level: Option<Level>,
     /// Functions of the library, in the plan's order; valid as long as `_library` lives.
     kernels: Vec<KernelFn>,

@@ -47,7 +47,7 @@ impl Drop for Entered {
 
 pub(super) struct Cuda {
     target: String,
-    /// By kernel.
+    /// Functions of the module, by kernel of the plan.
     functions: Vec<Function>,
     _module: Option<Module>,
     /// Stream for copies that belong to no call.

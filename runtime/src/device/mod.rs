@@ -50,7 +50,7 @@ pub(crate) struct Source<'a> {
     pub level: Option<Level>,
 }
 
-/// Whose memory kernels work in.
+/// The memory that kernels work in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     /// The host's memory: nothing is copied.
@@ -106,7 +106,7 @@ pub(crate) trait Queue: Send {
     /// Returns the scratch bytes of all workers together.
     fn scratch_bytes(&self, per_worker: usize) -> usize;
 
-    /// Allocates this much scratch for every worker.
+    /// Allocates `per_worker` bytes of scratch for every worker.
     fn reserve(&mut self, per_worker: usize) -> Result<()>;
 
     /// Frees the scratch, outside of calls. Returns the number of bytes.

@@ -31,7 +31,8 @@ pub fn module<'a>(source: &'a Source, target: &str) -> Result<Option<(&'a str, V
     Ok(Some((text, source.program.kernels.iter().enumerate().map(entry).collect::<Result<_>>()?)))
 }
 
-/// PTX is trusted, plans are not: see [`crate::program`]. PTX without the comment declares nothing, and is not checked.
+/// Checks that the plan describes the kernels as the PTX itself does: PTX is trusted, plans are not (see
+/// [`crate::program`]). PTX without a [`KERNELS_COMMENT`] describes nothing, and is not checked.
 fn check_declared(text: &str, source: &Source) -> Result<()> {
     let Some(digits) = text.lines().find_map(|line| line.strip_prefix(KERNELS_COMMENT)) else { return Ok(()) };
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) struct Sim {
     target: String,
-    /// Absent if the plan has no kernels.
+    /// The parsed PTX; absent if the plan has no kernels.
     module: Option<Module>,
     entries: Vec<Entry>,
     memory: Mutex<ptxvm::Memory>,

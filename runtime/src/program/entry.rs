@@ -93,8 +93,8 @@ impl<'a> EntryReader<'a> {
         Ok([of_inputs, of_outputs])
     }
 
-    /// Solves for as many symbols as possible from tensors: a cache knows its other dimensions only once it has
-    /// positions.
+    /// Solves for as many symbols as possible from inputs that are no states: a cache knows its other dimensions only
+    /// once it has positions.
     fn sources_in_place(&self, inputs: &[Port], input_states: &[Option<usize>]) -> Vec<Source> {
         let of_inputs = |name: &str| self.symbol(name).is_some_and(|s| s.kind == SymbolKind::Input);
         let some = |states: bool| {
@@ -343,7 +343,8 @@ impl Flow<'_> {
         self.write_any(to, entry, stage)
     }
 
-    /// Checks that at most one collective is under way, and that it ends within its stage, where memory does not move.
+    /// Checks that at most one collective is under way, and that it ends in the stage in which it began, because
+    /// buffers may move between stages.
     pub fn come_to(&mut self, host: &Host) -> Result<()> {
         match (&host.call.op, self.under_way.take()) {
             (HostOp::Wait(op), Some(begun)) => {

@@ -101,7 +101,7 @@ fn check_ports(host: &Host, body: usize, entry: &Entry) -> Result<()> {
     let few = || malformed(format!("`{}` has too few operands", host.call.op));
     let kinds = |ports: &[Port]| ports.iter().map(|p| (p.dtype, p.dims.len())).collect::<Vec<Kind>>();
     let (inputs, outputs) = (kinds(&entry.inputs), kinds(&entry.outputs));
-    // Inputs of the body, and results of the operation in its own order.
+    // Kinds of the body's inputs, and of the operation's results in the order of the operation.
     let (given, results) = match &host.call.op {
         HostOp::If { n_then } => {
             let (then, otherwise) = args.get(1..).and_then(|a| a.split_at_checked(*n_then)).ok_or_else(few)?;

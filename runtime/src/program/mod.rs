@@ -112,7 +112,7 @@ pub struct Entry {
     pub own_outputs: Vec<Vec<Dim>>,
     /// How to solve for the symbols of the inputs, in the order of evaluation.
     pub sources: Vec<Source>,
-    /// The same for calls with a cache, which may not know all dimensions of the states.
+    /// How to solve for them in calls with a cache, which may not know all dimensions of the states.
     pub sources_in_place: Vec<Source>,
     /// Indices of the symbols of `sources` and of the capacities; their values identify a shape.
     pub bound: Vec<usize>,

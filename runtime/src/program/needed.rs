@@ -91,7 +91,7 @@ impl<'p> Needs<'p> {
                 let ranks = if opaque { all } else { self.by[copy.to].clone() };
                 (ranks.clone(), ranks, vec![copy.from])
             }
-            // All ranks need it, because sizes depend on it.
+            // All ranks need the symbol, because sizes depend on it.
             Action::Bind(bind) => (all.clone(), all, vec![bind.buffer]),
             Action::Host(host) => {
                 let args = host.args.iter().map(|arg| arg.buffer).collect();

@@ -115,7 +115,7 @@ pub fn check_buffers(program: &Program, entry: &plan::Entry) -> Result<()> {
     Ok(())
 }
 
-/// The buffers that a step reads and writes, by their places.
+/// The places (input, output, constant, arena …) of the buffers that a step reads and writes.
 struct Touched<'a> {
     reads: Vec<&'a Place>,
     writes: Vec<&'a Place>,

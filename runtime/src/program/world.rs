@@ -92,7 +92,7 @@ pub struct Group {
     /// The ranks along the axis, and the operand of each.
     pub ranks: Vec<usize>,
     pub operands: Vec<Brought>,
-    /// Index of this rank among them.
+    /// Index of this rank in `ranks`.
     pub own: usize,
 }
 
@@ -125,7 +125,7 @@ pub fn exchanged_bytes(program: &Program, entry: &Entry, values: &[Option<i64>])
         let Action::Host(host) = &step.action else { continue };
         let (Some(op), [from]) = (host.call.op.exchange(), &host.args[..]) else { continue };
         if matches!(host.call.op, HostOp::Begin(_)) {
-            // Counted at its `Wait`.
+            // An exchange in two steps is counted at its `Wait`.
             continue;
         }
         let group = Group::new(program, values, op.mesh(), from)?;

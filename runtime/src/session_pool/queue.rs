@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Waiting {
-    /// Errors: E0305, E0306.
+    /// Checks that the request has neither expired nor been cancelled. Errors: E0305, E0306.
     fn check(&self) -> Result<()> {
         Stop::new(&self.request.options).check()
     }

@@ -1,6 +1,6 @@
-//! builds artifacts for tests: kernels from C, plans by hand
+//! Builds artifacts for tests: kernels from C, plans by hand
 
-#![allow(dead_code)] // Each test file uses its part.
+#![allow(dead_code)] // Each test file uses only a part.
 
 use sardonyx_base::plan::messages::{buffer::Place, step::Action, *};
 use sardonyx_base::{DType, Error, Result};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The shared object with all kernels of `kernels.c`, for v3 and v4.
+/// The shared object with all kernels of `kernels.c`, compiled for v3 and v4.
 pub fn code() -> &'static [u8] {
     static CODE: OnceLock<Vec<u8>> = OnceLock::new();
     CODE.get_or_init(|| {
@@ -33,10 +33,10 @@ pub fn code() -> &'static [u8] {
 
 pub static PTX: &str = include_str!("kernels.ptx");
 
-/// A folder with a `libcuda.so` that computes on the CPU.
+/// A folder with a stand-in `libcuda.so` that computes on the CPU.
 pub fn driver() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    // The driver includes the kernels.
+    // The driver's source includes that of the kernels.
     source(dir.path(), "kernels.c", include_str!("kernels.c"));
     let source = source(dir.path(), "driver.c", include_str!("driver.c"));
     let output = dir.path().join("libcuda.so");
@@ -44,7 +44,7 @@ pub fn driver() -> tempfile::TempDir {
     dir
 }
 
-/// Puts a `libnccl.so.2` beside it.
+/// Adds a stand-in `libnccl.so.2` to the folder of the driver.
 pub fn nccl(dir: &Path) {
     let source = source(dir, "nccl.c", include_str!("nccl.c"));
     let mut cc = Command::new("cc");
@@ -52,7 +52,7 @@ pub fn nccl(dir: &Path) {
     run(&mut cc);
 }
 
-/// A test again, in an environment with a driver that computes on the CPU.
+/// Runs an ignored test again in a process that finds the stand-in driver.
 pub fn again(test: &str, path: &Path, variables: &[(&str, &str)]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "--ignored", test]).env("LD_LIBRARY_PATH", path).envs(variables.iter().copied());
@@ -61,7 +61,7 @@ pub fn again(test: &str, path: &Path, variables: &[(&str, &str)]) {
     assert!(done.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The file that the compiler is to read: this folder is not below every crate that uses it.
+/// Writes a source file for the C compiler, since this folder is not below every crate that uses it.
 fn source(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
@@ -73,7 +73,7 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A manifest, a plan with the entry point `main` (and those before it, if there are several), and constants.
+/// A manifest, constants, and a plan with the entry point `main`, or with several.
 #[derive(Clone)]
 pub struct Builder {
     pub manifest: Manifest,
@@ -83,10 +83,10 @@ pub struct Builder {
     pub constants: Vec<Constant>,
     pub weights: Vec<u8>,
     pub selftest: Option<SelfTest>,
-    /// Targets and their PTX.
+    /// (target, PTX) pairs.
     pub ptx: Vec<(String, String)>,
     pub without_cpu: bool,
-    /// Files that go along, by name.
+    /// Attached files, as (name, content).
     pub attached: Vec<(String, Vec<u8>)>,
 }
 
@@ -114,7 +114,7 @@ impl Builder {
         self.before.push(ended);
     }
 
-    /// A name that equals an expression.
+    /// Adds a derived symbol that equals an expression.
     pub fn derive(&mut self, name: &str, equals: &str, hi: Option<i64>) {
         let derived = Derived { name: name.into(), equals: equals.into(), lo: 0, hi, why: "/node".into() };
         self.manifest.derived.push(derived);
@@ -133,7 +133,7 @@ impl Builder {
         self.buffer(bytes, Place::Arena(offset.into()))
     }
 
-    /// `bytes` is an expression, for dimensions need not determine it.
+    /// `bytes` is an expression, since the dimensions need not determine it.
     pub fn input(&mut self, name: &str, dtype: DType, dims: &[&str], bytes: &str) -> u32 {
         let buffer = self.buffer(bytes, Place::Input(self.entry.inputs.len() as u32));
         self.entry.inputs.push(port(name, dtype, dims, buffer));
@@ -172,7 +172,7 @@ impl Builder {
         self.kernels.len() as u32 - 1
     }
 
-    /// PTX beside the CPU's code, for kernels whose last parameter is the number of items.
+    /// Adds PTX to the CPU's code, for kernels whose last parameter is the number of items.
     pub fn for_gpus(&mut self) {
         self.ptx.push(("sm_80".into(), PTX.into()));
         for kernel in &mut self.kernels {
@@ -242,9 +242,9 @@ fn port(name: &str, dtype: DType, dims: &[&str], buffer: u32) -> Port {
     Port { name: name.into(), dtype: dtype.onnx_code(), dims, buffer, kind: String::new() }
 }
 
-/// To load an artifact that the test has made.
+/// Options to load an artifact that the test has made.
 pub fn trusted() -> LoadOptions {
-    // SAFETY: the code in it is the test's own.
+    // SAFETY: the artifact contains only the test's own code.
     LoadOptions::new(unsafe { Trust::file() })
 }
 
@@ -252,7 +252,7 @@ pub fn lazy() -> LoadOptions {
     trusted().verify(Verify::Lazy)
 }
 
-/// y[b] = sum over n of (2x[b, n] + 1) · w[n], twice over to use an arena: h = 2x + 1, g = 2h + 1, y = g · w.
+/// y[b] = Σn g[b, n] · w[n] with h = 2x + 1 and g = 2h + 1; the two steps use the arena.
 pub fn two_layers() -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 0, Some(1000));
@@ -270,7 +270,7 @@ pub fn two_layers() -> Builder {
     b
 }
 
-/// About as many milliseconds of work in one launch.
+/// A model with one launch of about `ms` milliseconds.
 pub fn slow(ms: usize) -> Builder {
     let (mut b, n) = (Builder::new(), ms.to_string());
     let y = b.output("y", DType::U8, &[&n], &n);
@@ -279,8 +279,8 @@ pub fn slow(ms: usize) -> Builder {
     b
 }
 
-/// Entry points `decode` and `prefill` (which has no old positions). present = past with 2x + 1 behind it, and
-/// y = sum over t of (t + 1) · present[t], both per row of the batch.
+/// Entry points `decode` and `prefill` (which has no old positions). present = past followed by 2x + 1, and y = Σt (t +
+/// 1) · present[t], for each row of the batch.
 ///
 /// Buffers of `decode`: 0 x, 1 past, 2 present, 3 y. Steps: 0 carries, 1 appends, 2 sums. `prefill` does not carry.
 pub fn decoder() -> Builder {
@@ -317,7 +317,7 @@ pub fn decoder() -> Builder {
     b
 }
 
-/// The entry point `decode` where one launch, the first one, carries and appends.
+/// The entry point `decode`, in which a single launch carries and appends.
 pub fn joining_decoder() -> Builder {
     let mut b = decoder();
     b.before.clear();

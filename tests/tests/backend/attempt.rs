@@ -1,4 +1,4 @@
-//! case, variant, device  =>  compiled, run on its data, compared: the time it took, or why it failed
+//! case, variant, device  =>  compiled, run on its data sets, compared: the time taken, or the reason for the failure
 
 use super::case::{Case, Data};
 use super::variant::Variant;
@@ -18,16 +18,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub struct Outcome {
-    /// Of the compilations of all data sets.
+    /// Time of all compilations of the case, one per data set at most.
     pub compile: Option<Duration>,
-    /// Of everything.
+    /// Time of the whole attempt.
     pub whole: Duration,
     /// Operators that the host runs.
     pub host: Vec<String>,
     pub verdict: Result<(), String>,
 }
 
-/// A panic or any error is a failure of the case, with its text.
+/// Runs one case. A panic or any error makes the case fail, with its text.
 pub fn attempt(case: &Case, variant: Variant, device: &DeviceName, folder: &Path) -> Outcome {
     let start = Instant::now();
     let mut outcome = Outcome { compile: None, whole: Duration::ZERO, host: vec![], verdict: Ok(()) };
@@ -43,7 +43,7 @@ fn run(case: &Case, variant: Variant, device: &DeviceName, folder: &Path, outcom
     for set in sets(case, &plain.graph)? {
         let (mut inputs, mut model) = (set.inputs, plain.clone());
         variant.apply(&mut model, &mut inputs);
-        // Constants are the data's: each set has its own model.
+        // The constants come from the data set, so each set needs its own model.
         let reused = compiled.take().filter(|_| variant != Variant::Constant);
         let loaded = match reused {
             Some(loaded) => loaded,
@@ -111,7 +111,7 @@ fn sets(case: &Case, graph: &Graph) -> Result<Vec<DataSet>, String> {
     }
 }
 
-/// 0, 1/n, 2/n, …; an unknown dimension is 1.
+/// Tensor of type `ty` with the elements 0, 1/n, 2/n, …; an unknown dimension becomes 1.
 fn counted(ty: &Option<ValueType>) -> Result<Tensor, String> {
     let Some(ValueType::Tensor { dims: Some(dims), .. }) = ty else { return Err("an input without a shape".into()) };
     let size = |d: &DimSpec| match d {

@@ -1,4 +1,4 @@
-//! the onnx wheel  =>  its backend suite: for each case a model, its data sets, its tolerance
+//! the onnx wheel  =>  the cases of its backend suite, each with a model, data sets and a tolerance
 
 use sardonyx_base::compare::Tolerance;
 use sardonyx_tests::prepared::{fetched, workspace};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 /// The release whose suite is run; its wheel is fetched by version and hash.
 pub const PACKAGE: &str = "onnx-1.22.0";
 
-/// Where the suite lies in the wheel.
+/// Folder of the suite inside the wheel.
 const DATA: &str = "onnx/backend/test/data/";
 
-/// The folders of the suite, in the order of the report, and how many cases of each there are.
+/// Folders of the suite, in the order of the report, with the number of cases in each.
 pub static KINDS: &[(&str, usize)] =
     &[("node", 1765), ("simple", 23), ("pytorch-operator", 35), ("pytorch-converted", 82), ("real", 9)];
 
@@ -40,14 +40,14 @@ impl Case {
         Tolerance { rtol: self.rtol, atol: self.atol, instead: None }
     }
 
-    /// A single operator, whose variants are run as well.
+    /// Whether the case tests a single operator; only such cases are run in all variants.
     pub fn is_node(&self) -> bool {
         self.kind == "node"
     }
 }
 
-/// All cases, sorted by kind and name. Panics where the suite is not the one of this release: a case that is not run
-/// must not go unnoticed.
+/// All cases, sorted by kind (in the order of [`KINDS`]) and name. Panics if their number is not that of this release,
+/// because a case that is not run must not go unnoticed.
 pub fn cases() -> Vec<Case> {
     let root = unpacked();
     let mut all = vec![];
@@ -73,7 +73,7 @@ fn case(root: &Path, kind: &'static str, name: String) -> Case {
     Case { kind, name, model: folder.join("model.onnx"), data: Data::Sets(sets), rtol: 1e-3, atol: 1e-7 }
 }
 
-/// `real/*/data.json` names a model of the folder `light`, without its weights.
+/// A case of the kind `real`: its `data.json` names a model of the folder `light`, which comes without its weights.
 fn light(root: &Path, kind: &'static str, name: String, folder: &Path) -> Case {
     let text = fs::read_to_string(folder.join("data.json")).expect("data.json");
     let json: serde_json::Value = serde_json::from_str(&text).expect("json");
@@ -94,14 +94,14 @@ fn file_name(path: &Path) -> String {
     path.file_name().expect("a name").to_string_lossy().into_owned()
 }
 
-/// The suite's folder, unpacked once.
+/// Folder of the suite, which the first call unpacks.
 fn unpacked() -> PathBuf {
     let wheel = fetched(PACKAGE, "onnx.whl");
     let root = workspace().join("target/backend").join(PACKAGE);
     if root.is_dir() {
         return root;
     }
-    // Another run may be doing the same: each unpacks for itself, the last one to finish is too late.
+    // Another process may be doing the same: each unpacks into its own folder, and the first rename wins.
     fs::create_dir_all(root.parent().expect("a parent")).expect("target can be written");
     let scratch = tempfile::tempdir_in(root.parent().expect("a parent")).expect("target can be written");
     let mut archive = zip::ZipArchive::new(fs::File::open(wheel).expect("the wheel")).expect("a wheel is a zip file");

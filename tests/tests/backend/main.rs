@@ -1,8 +1,9 @@
-//! the ONNX backend suite, each node case in three variants  =>  compiled, run, compared; nothing may differ from the lists
+//! the ONNX backend suite, each node case in three variants  =>  compiled, run, compared with the expected outcomes
 //!
-//! `cargo xtask conformance [--device sim:sm_80] [--variant NAME] [--json FILE] [FILTER]` runs all of it; `cargo test` a
-//! seeded tenth. With a filter, known failures are told too. What is known to fail, and why, is in `testdata/backend/failures.txt`; what a simulated GPU passes
-//! without the host is in `testdata/backend/sim_sm_80.txt`, which only grows.
+//! `cargo xtask conformance [--device sim:sm_80] [--variant NAME] [--json FILE] [FILTER]` runs the whole suite, `cargo
+//! test` a seeded tenth of it. With a filter, known failures are printed too. `testdata/backend/failures.txt` lists the
+//! known failures with their reasons; `testdata/backend/sim_sm_80.txt` lists the cases that pass on a simulated GPU
+//! without host operations, and only grows.
 
 mod attempt;
 mod case;
@@ -22,7 +23,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use variant::Variant;
 
-/// One of so many cases is run by default; which ones, the seed decides.
+/// By default one case in `SHARE` is run; the seed decides which ones.
 const SHARE: u64 = 10;
 const SEED: u64 = 22;
 
@@ -48,7 +49,7 @@ fn options() -> Result<Options, String> {
                 options.variants = vec![Variant::from_name(&name).ok_or_else(|| format!("no variant `{name}`"))?];
             }
             "--json" => options.json = Some(value()?.into()),
-            // What cargo's own harness would take.
+            // Options of cargo's own test harness are accepted and ignored.
             "--nocapture" | "--ignored" | "--include-ignored" | "--quiet" | "-q" => {}
             other if other.starts_with('-') => return Err(format!("`{other}` is not understood")),
             _ => options.filter = Some(word),
@@ -72,26 +73,26 @@ fn main() -> ExitCode {
         .iter()
         .flat_map(|c| options.variants.iter().map(move |v| (c, *v)))
         .filter(|(c, v)| c.is_node() || *v == Variant::Static)
-        // The list of a simulated GPU is of these; whole models would take it hours.
+        // A simulated GPU runs only static node cases, as its list holds only those; whole models would take hours.
         .filter(|(c, v)| options.device == DeviceName::Cpu || c.is_node() && *v == Variant::Static)
         .filter(|(c, _)| options.filter.as_deref().is_none_or(|f| c.name.contains(f)))
         .filter(|(c, v)| options.whole || options.filter.is_some() || chosen(c, *v))
         .collect();
-    // A panic is an outcome; its text is in the report.
+    // A panic is an outcome of a case, and the report shows its text.
     std::panic::set_hook(Box::new(|_| {}));
     let attempts = run(&work, &expected, &options);
     let _ = std::panic::take_hook();
     finish(&cases, &attempts, &expected, &options)
 }
 
-/// Whether the seed puts the case into the share of every run. The heavy models are for the whole suite.
+/// Whether the seed selects the case for the default run. The large models (`real`) are only part of the whole suite.
 fn chosen(case: &Case, variant: Variant) -> bool {
     let hash = blake3::hash(format!("{SEED} {} {}", variant.name(), case.name).as_bytes());
     let number = u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("8 bytes"));
     number.is_multiple_of(SHARE) && case.kind != "real"
 }
 
-/// On every processor, each with a folder of its own.
+/// Makes the attempts on as many threads as there are processors, each with its own temporary folder.
 fn run<'a>(work: &[(&'a Case, Variant)], expected: &Expected, options: &Options) -> Vec<Attempt<'a>> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![]));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -101,7 +102,7 @@ fn run<'a>(work: &[(&'a Case, Variant)], expected: &Expected, options: &Options)
                 let folder = tempfile::tempdir().expect("a folder");
                 while let Some((case, variant)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let outcome = attempt(case, *variant, &options.device, folder.path());
-                    // At once: a run of minutes that is broken off has said something.
+                    // Printed at once, so that a long run that is interrupted has already reported its failures.
                     let known = expected.reason(*variant, &case.name).filter(|_| options.filter.is_some());
                     match (known, report::unexpected(case, *variant, &outcome, expected), &outcome.verdict) {
                         (_, Some(line), _) if options.device == DeviceName::Cpu => println!("{line}"),
@@ -150,7 +151,7 @@ fn finish(cases: &[Case], attempts: &[Attempt], expected: &Expected, options: &O
     }
 }
 
-/// The operator of every model of one node.
+/// Maps the model file of each node case whose graph has a single node to the operator of that node.
 fn single(cases: &[Case]) -> BTreeMap<PathBuf, String> {
     let of = |case: &Case| {
         let model = sardonyx::onnx::read_model(&case.model).ok()?;

@@ -1,4 +1,4 @@
-//! outcomes  =>  a table by operator, the scoreboard's JSON, what was not expected
+//! outcomes  =>  a table by operator, the scoreboard's JSON, the unexpected outcomes
 
 use super::attempt::Outcome;
 use super::case::Case;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Attempts whose time is told.
+/// Number of slowest attempts that the summary lists.
 const SLOWEST: usize = 8;
 
 pub struct Attempt<'a> {
@@ -23,7 +23,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What is known to fail: `VARIANT CASE: REASON` in each line, sorted.
+/// Known failures and their reasons by (variant, case), read from a file with sorted lines `VARIANT CASE: REASON`.
 pub struct Expected(BTreeMap<(String, String), String>);
 
 impl Expected {
@@ -45,7 +45,7 @@ impl Expected {
         self.0.get(&(variant.name().to_string(), case.to_string())).map(String::as_str)
     }
 
-    /// A line for a case that no suite has would never be noticed.
+    /// Panics if a line names a case that is not in the suite; such a line would otherwise never be noticed.
     pub fn check_names(&self, cases: &[Case]) {
         let names: BTreeSet<&str> = cases.iter().map(|c| c.name.as_str()).collect();
         for (_, case) in self.0.keys() {
@@ -54,7 +54,7 @@ impl Expected {
     }
 }
 
-/// A line for an outcome that differs from what is expected.
+/// Line of the report if the outcome differs from the expected one.
 pub fn unexpected(case: &Case, variant: Variant, outcome: &Outcome, expected: &Expected) -> Option<String> {
     let name = format!("{} {}", variant.name(), case.name);
     match (&outcome.verdict, expected.reason(variant, &case.name)) {
@@ -68,7 +68,8 @@ pub fn one_line(text: &str) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join(" | ")
 }
 
-/// What a case is about: the operator of a graph of one node; the name of the case without what varies otherwise.
+/// Operator that a case tests: the one of its single-node graph or, for a case `NAME_expanded…`, of the case NAME; the
+/// kind of the case in parentheses if there is none.
 fn operator(case: &Case, single: &BTreeMap<PathBuf, String>) -> String {
     let of = |path: &Path| single.get(path).cloned();
     let base = case.name.split("_expanded").next().unwrap_or(&case.name);
@@ -77,7 +78,7 @@ fn operator(case: &Case, single: &BTreeMap<PathBuf, String>) -> String {
     found.unwrap_or_else(|| format!("({})", case.kind))
 }
 
-/// `operator  static  dynamic  constant`, each `passed/all`.
+/// Table with the columns `operator  static  dynamic  constant`; each cell is `passed/all`.
 pub fn table(attempts: &[Attempt], single: &BTreeMap<PathBuf, String>) -> String {
     let mut rows: BTreeMap<String, BTreeMap<Variant, (usize, usize)>> = BTreeMap::new();
     for a in attempts {
@@ -94,7 +95,8 @@ pub fn table(attempts: &[Attempt], single: &BTreeMap<PathBuf, String>) -> String
     text
 }
 
-/// `static: 1900 of 1914`, for each variant; the last line is `N passed, N failed` of the suite itself.
+/// A line `static: 1900 of 1914` for each variant, times, and host operators; the last line `N passed, N failed` is
+/// about the suite as published, the static variant.
 pub fn summary(attempts: &[Attempt]) -> String {
     let mut text = String::new();
     for variant in Variant::ALL {
@@ -125,7 +127,7 @@ pub fn summary(attempts: &[Attempt]) -> String {
     text + &format!("{passed} passed, {} failed", whole.len() - passed)
 }
 
-/// The form of the ONNX backend scoreboard's reports: names of the test methods by their outcome.
+/// Report in the JSON format of the ONNX backend scoreboard: the names of the test methods, grouped by outcome.
 pub fn scoreboard(attempts: &[Attempt]) -> String {
     let named = |passed: bool| -> Vec<String> {
         let of = attempts.iter().filter(|a| a.variant == Variant::Static && a.passed() == passed);

@@ -1,6 +1,6 @@
-//! outcomes on a simulated GPU  =>  what passed before and does not any more
+//! outcomes on a simulated GPU  =>  cases that passed before and no longer do, and new ones that pass
 //!
-//! The list holds the static node cases that pass without an operation on the host. `BLESS=1` adds those that are new.
+//! The list holds the static node cases that pass without an operation on the host. `BLESS=1` adds new ones to it.
 
 use super::report::{Attempt, one_line};
 use super::variant::Variant;

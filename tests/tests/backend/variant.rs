@@ -1,15 +1,15 @@
-//! a case's model  =>  the same with every dimension open, or with every input but the first a constant
+//! a case's model  =>  the same model with every dimension symbolic, or with every input but the first a constant
 
 use sardonyx::onnx::{DimSpec, Initializer, Model, ValueType};
 use sardonyx_base::Tensor;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
-    /// As the suite has it.
+    /// The model as published.
     Static,
     /// Every dimension of every input is a symbol of its own.
     Dynamic,
-    /// Every input but the first is an initializer, and constants are not folded.
+    /// Every input but the first is an initializer, and constant folding is off.
     Constant,
 }
 
@@ -28,7 +28,7 @@ impl Variant {
         Variant::ALL.into_iter().find(|v| v.name() == name)
     }
 
-    /// Stages that are left out.
+    /// Stages of the pipeline that are disabled.
     pub fn without(self) -> Vec<&'static str> {
         match self {
             Variant::Static | Variant::Dynamic => vec![],
@@ -36,7 +36,7 @@ impl Variant {
         }
     }
 
-    /// Changes the model, and takes those inputs away that it has as constants now.
+    /// Changes the model, and removes from `inputs` those that became constants of the model.
     pub fn apply(self, model: &mut Model, inputs: &mut Vec<(String, Tensor)>) {
         match self {
             Variant::Static => {}

@@ -1,48 +1,48 @@
-//! mask × weights × layout × element type  =>  attention in the forms that exporters write, at the sizes where tiles end
+//! mask × weights × layout × element type  =>  attention as exporters write it, at sizes around the ends of tiles
 
 use super::case::{Bound, Case};
 use sardonyx_dialects::flow::Class;
 
-/// What is done to the scores before the softmax.
+/// What is applied to the scores before the softmax.
 #[derive(Clone, Copy, PartialEq)]
 enum Mask {
     None,
-    /// + mask[b, t]
+    /// Adds mask[b, t].
     Add,
-    /// Keys that a truth value hides get this score.
+    /// Keys whose boolean mask is false get this score.
     Hide(f64),
-    /// Keys behind the query get −inf: the first queries see none where there are more queries than keys.
+    /// Keys j > i + t − s get −inf; with more queries than keys, the first queries see no key.
     Causal,
-    /// Keys from a length on get −inf; the length may be 0.
+    /// Keys from position at[b] on get −inf; at[b] may be 0.
     Length,
-    /// One key has a score of inf, or of NaN.
+    /// The key at position at[b] has a score of inf or NaN.
     Odd(f64),
 }
 
-/// How the weights follow from the exponentials.
+/// How the weights are computed from the scores.
 #[derive(Clone, Copy, PartialEq)]
 enum Weights {
     Softmax,
     /// 0 where the softmax is NaN.
     NanIsZero,
-    /// The largest score is at least the lowest number, the sum at least 1.
+    /// The row maximum is clamped to at least the lowest f32, the row sum to at least 1.
     AtLeastOne,
 }
 
-/// Where the operands are.
+/// Layout of the operands.
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     /// q[b, h, s, d], k[b, h, t, d], v[b, h, t, e]
     Heads,
-    /// q[b, s, h, d], k[b, t, h, d], v[b, t, h, e], and the result so
+    /// q[b, s, h, d], k[b, t, h, d], v[b, t, h, e] and the result y[b, s, h, e]
     Positions,
-    /// k[b, h, d, t], v[b, h, e, t]
+    /// Transposed keys and values: k[b, h, d, t], v[b, h, e, t]
     Turned,
-    /// Two heads of keys for four of queries.
+    /// Two heads of keys and values for four heads of queries.
     Grouped,
-    /// q is turned by the angles of its positions.
+    /// q is rotated by the angles of its positions.
     Rotary,
-    /// One x[b, s, 3, h, d] holds all three.
+    /// One tensor x[b, s, 3, h, d] holds q, k and v.
     Packed,
 }
 
@@ -54,7 +54,7 @@ struct Form {
     layout: Layout,
     d: usize,
     e: usize,
-    /// How far results may be off.
+    /// Absolute tolerance of the results.
     absolute: f64,
 }
 
@@ -94,10 +94,10 @@ static FORMS: &[Form] = &[
     of_type("bfloat", "bf16", 0.5),
 ];
 
-/// Nothing, one, keys or queries alone, and the ends of vectors and tiles.
+/// Sizes `b s t`: no batch, no queries, no keys, single ones, and sizes around the ends of vectors and tiles.
 const SIZES: &str = "1 1 1, 2 3 4, 0 2 3, 2 0 3, 2 3 0, 1 5 2, 1 1 40, 2 2 17, 1 15 16, 1 17 15, 1 4 33, 1 3 65";
 
-/// Where one symbol counts both: the third is the second.
+/// Sizes for [`Layout::Packed`], where the symbol s counts both queries and keys: t equals s.
 const SQUARE: &str = "1 1 1, 2 3 3, 0 2 2, 2 0 0, 1 15 15, 1 16 16, 2 17 17, 1 33 33";
 
 pub fn cases() -> Vec<Case> {
@@ -113,7 +113,7 @@ fn case(form: &Form) -> Case {
     case
 }
 
-/// A function under construction: its arguments and lines.
+/// A function under construction: its arguments and lines of text.
 struct Text<'f> {
     form: &'f Form,
     arguments: Vec<String>,
@@ -145,7 +145,7 @@ impl<'f> Text<'f> {
         self.line(format!("sdx.map \"{f}\"({}) : ({}) -> {result}", args.join(", "), types.join(", ")))
     }
 
-    /// The same everywhere.
+    /// Constant of type `of` with the same value in every element.
     fn constant(&mut self, value: f64, of: &str) -> String {
         let dtype = self.form.dtype;
         // Infinities and NaN have no decimal spelling.
@@ -186,7 +186,7 @@ impl<'f> Text<'f> {
         format!("func.func @{name}({arguments}) -> {result} {{\n{lines}\n  return {y} : {result}\n}}\n")
     }
 
-    /// The dimensions of an operand as the contraction takes it.
+    /// Dimensions of an operand as the contraction expects it.
     fn dims(&self, operand: char, keys: &str) -> String {
         let (n, width) = match operand {
             'q' => ("s", self.form.d),
@@ -235,7 +235,7 @@ impl<'f> Text<'f> {
         }
     }
 
-    /// Two heads, each twice.
+    /// Adds an argument with two heads, and repeats each head twice.
     fn spread(&mut self, name: &str, width: usize) -> String {
         let given = self.tensor_type(&format!("b, 2, t, {width}"));
         let (twice, all) =
@@ -245,7 +245,7 @@ impl<'f> Text<'f> {
         self.line(format!("sdx.reshape {x} : {twice} -> {all}"))
     }
 
-    /// x · cos + (−x₂, x₁) · sin
+    /// Rotary embedding: x · cos + (−x₂, x₁) · sin
     fn turned(&mut self, x: String, ty: &str) -> String {
         let d = self.form.d;
         let (half, angles) = (self.tensor_type(&format!("b, 4, s, {}", d / 2)), self.tensor_type(&format!("s, {d}")));
@@ -335,7 +335,7 @@ impl<'f> Text<'f> {
     }
 }
 
-/// The bits of a number in a type, as a literal.
+/// Bit pattern of `value` in the element type, as a literal.
 fn narrow(value: f64, dtype: &str) -> String {
     match dtype {
         "f16" => format!("0x{:04X}", half::f16::from_f64(value).to_bits()),

@@ -1,6 +1,6 @@
-//! a section of a .mlir file  =>  a program of the value level, and the calls to make
+//! a section of a .mlir file  =>  an sdx program, and the calls to make
 //!
-//! Lines of a section, before its function:
+//! Directives of a section, before its function:
 //!
 //!     // CALLS b s: 2 3, 1 1, 0 4         the sizes of the symbols in each call
 //!     // INDEX i: n                       the input `i` holds integers from 0 to n - 1
@@ -16,25 +16,25 @@ pub type Sizes = BTreeMap<String, i64>;
 
 #[derive(Clone)]
 pub struct Case {
-    /// `contract:linear`
+    /// File stem and function, for example `contract:linear`.
     pub name: String,
-    /// The function.
+    /// The section, with its directives and function.
     pub text: String,
     pub calls: Vec<Sizes>,
-    /// Inputs that hold indices, and how many there are to choose from.
+    /// Inputs that hold indices, with the exclusive upper limit of each.
     pub indexes: BTreeMap<String, Dim>,
     pub bound: Bound,
-    /// Of which class a kernel of the whole pipeline must be.
+    /// Class of which the whole pipeline must produce at least one kernel.
     pub class: Option<Class>,
     only_fused: bool,
 }
 
-/// How far results may be from the interpreter's.
+/// Permitted distance of the results from the interpreter's.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
-    /// By the longest sum and the largest value that occurs.
+    /// An absolute bound, computed from the longest reduction and the largest value that occurs.
     Sums,
-    /// As the floating-point contract says of one function: units in the last place, and absolutely.
+    /// The bound of one function in the floating-point contract: units in the last place, plus an absolute part.
     Function { ulps: f64, absolute: f64 },
 }
 
@@ -67,7 +67,7 @@ impl Case {
     }
 }
 
-/// `b s` and `2 3, 1 1`  =>  one table per comma
+/// Parses `b s` and `2 3, 1 1` into one table of sizes for each comma-separated group.
 fn sizes(names: &str, rows: &str) -> Vec<Sizes> {
     let row = |row: &str| {
         let numbers: Vec<i64> = row.split_whitespace().map(|n| n.parse().expect("a size")).collect();

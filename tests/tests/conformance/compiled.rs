@@ -1,4 +1,4 @@
-//! a case, a route through the passes, a device  =>  an artifact there, and its calls beside the interpreter's
+//! a case, a route through the passes, a device  =>  an artifact for it, whose calls are compared with the interpreter
 
 use super::case::{Case, Sizes};
 use super::values::{Expected, Random, Tensors, indices, tensor};
@@ -14,7 +14,7 @@ use sardonyx_runtime::{DeviceName, Model, RunOptions, SessionOptions};
 use sardonyx_tests::emitted::emit;
 use sardonyx_tests::trust::trusted;
 
-/// What the compiler does between the program and its kernels.
+/// The passes between the program and its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// The whole pipeline.
@@ -39,10 +39,10 @@ impl Route {
     }
 }
 
-/// Threads of a session: more than one, so that kernels are split.
+/// Threads of a session: more than one, so that kernels are split among threads.
 const THREADS: usize = 2;
 
-/// `Err` says why the device cannot be used here.
+/// Returns the reason as `Err` if the device cannot be used on this machine.
 pub fn available(device: &DeviceName) -> std::result::Result<(), String> {
     let case = Case::read(
         "none",
@@ -55,7 +55,7 @@ pub fn available(device: &DeviceName) -> std::result::Result<(), String> {
     }
 }
 
-/// The program as the interpreter reads it, and as the device runs it.
+/// The program as the interpreter reads it, and as it is loaded on the device.
 struct Compiled {
     graph: Graph,
     params: ParamStore,
@@ -121,7 +121,7 @@ impl Compiled {
         Expected::new(&self.graph, &self.params, inputs, case.bound).map_err(|e| format!("the interpreter: {e}"))
     }
 
-    /// One call with everything given, and where there are states the same with them in a cache.
+    /// Makes each call twice with all inputs given; if the entry point has states, also with these in a cache.
     fn call(&self, case: &Case, inputs: &Tensors) -> std::result::Result<(), String> {
         let wanted = self.expected(case, inputs)?;
         let session = self.model.session(&SessionOptions::default().threads(self.threads));
@@ -144,7 +144,7 @@ impl Compiled {
         self.in_place(case, inputs, &held, &session).map_err(|what| format!("in place: {what}"))
     }
 
-    /// The same positions twice, the second time behind the first.
+    /// Appends the same positions twice, the second time after those of the first.
     fn in_place(
         &self,
         case: &Case,
@@ -156,7 +156,7 @@ impl Compiled {
         let is_held = |name: &str| held.iter().any(|(input, _)| input == name);
         let views: Vec<(&str, TensorView)> =
             inputs.iter().filter(|(n, _)| !is_held(n)).map(|(n, t)| (n.as_str(), t.into())).collect();
-        // Room for two calls and some more: positions lie further apart than they would without it.
+        // More capacity than the calls need, so that the cache has other strides than a contiguous tensor.
         let mut cache = session.cache(&self.graph.name, 1000).map_err(text)?;
         let mut now: Tensors = inputs.clone();
         for (name, t) in now.iter_mut().filter(|(n, _)| is_held(n)) {
@@ -186,7 +186,7 @@ impl Compiled {
     }
 }
 
-/// The function; its symbols are those of the calls.
+/// Parses the function, and declares the symbols that the calls name.
 fn parse(context: &MlirContext, case: &Case) -> Result<Graph> {
     let module = Module::parse(context, &case.text).ok_or_else(|| Error::user("E0001", "the case does not parse"))?;
     let function = Operation(module.as_operation().to_raw()).block(0).and_then(|b| b.operations().first().copied());

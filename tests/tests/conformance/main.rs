@@ -1,8 +1,8 @@
-//! testdata/kernels/*.mlir × shapes × devices  =>  what the interpreter gives, within the element type's bound
+//! testdata/kernels/*.mlir × shapes × devices  =>  the interpreter's results, within the bound of the element type
 //!
-//! Every device runs the same cases: `cpu`, `sim:sm_80`, and `cuda:0` where the machine has one. A case is compiled twice,
-//! through the whole pipeline and with every operation a kernel of its own; on the simulated device nothing may be found.
-//! `cargo test -p sardonyx-tests --test conformance NAME` runs the cases whose names contain NAME.
+//! Every device runs the same cases: `cpu`, `sim:sm_80`, and `cuda:0` where the machine has one. Each case is compiled
+//! twice: through the whole pipeline, and with every operation as a kernel of its own. The simulated device must report
+//! no findings. `cargo test -p sardonyx-tests --test conformance NAME` runs the cases whose names contain NAME.
 
 mod attention;
 mod case;
@@ -27,7 +27,7 @@ fn main() {
     })];
     for device in ["cpu", "sim:sm_80", "cuda:0"] {
         let device: DeviceName = device.parse().expect("a device");
-        // A machine without a GPU has nothing to say about one.
+        // Devices that this machine does not have are skipped.
         if let Err(why) = compiled::available(&device) {
             println!("not run on {device}: {why}");
             continue;
@@ -47,7 +47,7 @@ fn check(case: &Case, route: Route, device: &DeviceName) -> Result<(), Failed> {
     compiled::check(case, route, device).map_err(|what| format!("{}: {what}\n{}", case.name, case.text).into())
 }
 
-/// The cases of the files, each with its sizes.
+/// Cases of the files in testdata/kernels.
 fn written() -> Vec<Case> {
     let folder = workspace().join("testdata/kernels");
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -56,7 +56,7 @@ fn written() -> Vec<Case> {
     files.iter().flat_map(|file| Case::read_file(file)).collect()
 }
 
-/// Every operation of the value level, and every function, occurs in some case.
+/// Checks that every sdx operation, scalar function and reduction occurs in some case.
 fn covered(cases: &[Case]) -> Result<(), Failed> {
     use sardonyx_dialects::scalar::{ROWS, ReduceFn};
     let texts: String = cases.iter().map(|c| c.text.as_str()).collect();

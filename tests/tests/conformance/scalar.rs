@@ -1,4 +1,4 @@
-//! each scalar function and each conversion, in each element type  =>  a case of one operation
+//! each scalar function and each conversion, for each element type  =>  a case with a single operation
 
 use super::case::{Bound, Case};
 use sardonyx_base::DType;
@@ -20,7 +20,8 @@ static TYPES: &[DType] = &[
     DType::Bool,
 ];
 
-/// Floats of 8 and 4 bits and integers of 4 and 2: functions in one of each kind, conversions from and to [`PARTNERS`].
+/// Narrow types: floats of 8 and 4 bits, integers of 4 and 2. Functions are tested in one float type and one integer
+/// type of these, conversions from and to [`PARTNERS`].
 static SMALL: &[DType] = &[
     DType::F8E4M3FN,
     DType::F8E4M3FNUZ,
@@ -36,7 +37,7 @@ static SMALL: &[DType] = &[
 
 static PARTNERS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::I32, DType::U8, DType::Bool, DType::F8E5M2];
 
-/// Nothing, one element, and around the threads of a warp and of a block.
+/// No elements, one element, and sizes around the number of threads of a warp and of a block.
 const CALLS: &str = "// CALLS n: 0, 1, 31, 33, 255, 257";
 
 pub fn cases() -> Vec<Case> {
@@ -95,7 +96,7 @@ fn function(row: &Row, t: DType) -> Case {
     case
 }
 
-/// What `dialects/FLOATING_POINT.md` allows.
+/// Bound of the function in `dialects/FLOATING_POINT.md`.
 fn bound(f: ScalarFn) -> Bound {
     use ScalarFn::*;
     let (ulps, absolute) = match f {

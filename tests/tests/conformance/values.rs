@@ -1,4 +1,4 @@
-//! element type, dimensions  =>  numbers to compute with; and whether others are near enough to expected ones
+//! element type, dimensions  =>  random tensors; actual and expected outputs  =>  whether they are close enough
 
 use super::case::Bound;
 use sardonyx_base::{DType, Result, Tensor, minifloat, packed};
@@ -6,7 +6,7 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Op};
 
-/// A linear congruential generator: the numbers are the same on every machine.
+/// A linear congruential generator, which gives the same sequence on every machine.
 pub struct Random(u64);
 
 impl Random {
@@ -23,15 +23,15 @@ impl Random {
         self.bits() % n.max(1)
     }
 
-    /// Between −2 and 2, with as many digits as the type holds: f32 that narrower types hold exactly would hide what
-    /// they lose.
+    /// A value between −2 and 2 with 53 random bits. Values that narrower types represent exactly would
+    /// hide their rounding errors.
     fn float(&mut self) -> f64 {
         let digits = (self.bits() << 22 | self.bits() >> 9) & ((1 << 53) - 1);
         digits as f64 / (1u64 << 51) as f64 - 2.0
     }
 }
 
-/// Integers are small.
+/// Random tensor: floats between −2 and 2, small integers.
 pub fn tensor(r: &mut Random, dtype: DType, dims: Vec<usize>) -> Tensor {
     let n: usize = dims.iter().product();
     let floats: Vec<f64> = (0..n).map(|_| r.float()).collect();
@@ -43,7 +43,7 @@ pub fn indices(r: &mut Random, dims: Vec<usize>, limit: i64) -> Tensor {
     Tensor::from_vec(dims, (0..n).map(|_| r.below(limit.max(1) as u64) as i64).collect())
 }
 
-/// The values in the element type; for integers four times as large.
+/// The values converted to the element type; integers are four times the value, truncated.
 pub fn of_floats(dtype: DType, dims: Vec<usize>, values: &[f64]) -> Tensor {
     macro_rules! of {
         ($convert:expr) => {
@@ -76,7 +76,7 @@ pub fn of_floats(dtype: DType, dims: Vec<usize>, values: &[f64]) -> Tensor {
     }
 }
 
-/// Half a unit in the last place of 1.
+/// Unit roundoff: half a unit in the last place of 1.
 fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 2f64.powi(-53),
@@ -89,17 +89,17 @@ fn unit(dtype: DType) -> f64 {
 
 pub type Tensors = Vec<(String, Tensor)>;
 
-/// The outputs of one call, and how far others may be from them.
+/// Outputs of one call, with the permitted distance of others from them.
 pub struct Expected {
     pub outputs: Tensors,
     bound: Bound,
-    /// For [`Bound::Sums`].
+    /// Absolute bound under [`Bound::Sums`].
     absolute: f64,
 }
 
 impl Expected {
-    /// Sums may be taken in another order, and every statement rounds: some roundings of the largest value that occurs,
-    /// for each element of the longest sum and for each node.
+    /// Runs the interpreter. Sums may be taken in another order, and every operation rounds: the bound is four
+    /// roundings of the largest value that occurs, for each element of the longest reduction and for each node.
     pub fn new(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)], bound: Bound) -> Result<Expected> {
         let (mut largest, mut longest, mut coarsest) = (1f64, 1usize, 2f64.powi(-53));
         let mut lengths = vec![];
@@ -125,7 +125,7 @@ impl Expected {
         Ok(Expected { outputs, bound, absolute })
     }
 
-    /// What differs most.
+    /// Returns an error that names the element that exceeds the bound the most.
     pub fn compare(&self, got: &[(String, Tensor)]) -> std::result::Result<(), String> {
         if self.outputs.len() != got.len() {
             return Err(format!("{} outputs, not {}", got.len(), self.outputs.len()));
@@ -151,7 +151,7 @@ impl Expected {
             Bound::Sums => self.absolute,
             Bound::Function { ulps, absolute } => {
                 let f32_error = ulps * 2.0 * unit(DType::F32).min(unit(dtype)) * wanted.abs() + absolute;
-                // Narrow types round the value that f32 gave, and so may be one beside.
+                // Narrow types round the f32 result, and so may give a neighbouring value.
                 let rounding = if dtype.bits() < 32 { 2.0 * unit(dtype) * wanted.abs() } else { 0.0 };
                 let subnormal = match dtype {
                     DType::F16 => 2f64.powi(-24),
@@ -164,7 +164,7 @@ impl Expected {
         }
     }
 
-    /// By how much a value is outside the bound. Integers are equal; so are NaNs and infinities.
+    /// Amount by which a value exceeds the bound. Integers and infinities must be equal, and a NaN must be a NaN.
     fn excess(&self, want: &Tensor, got: &Tensor, i: usize) -> f64 {
         if !want.dtype().is_float() {
             return if want.get_i64(i) == got.get_i64(i) { 0.0 } else { f64::INFINITY };

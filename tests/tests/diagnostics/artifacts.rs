@@ -1,4 +1,4 @@
-//! Artifacts that are cut, damaged, of another version or for another processor
+//! Artifacts that are truncated, damaged, of another version or for another processor
 
 use crate::folder::{Folder, line, small_artifact};
 use crate::{Row, check};
@@ -12,7 +12,7 @@ fn run(f: &Folder, artifact: &[u8]) -> Vec<String> {
     line("sardonyx-run bench m.sdx --min-time 0")
 }
 
-/// The good artifact with another manifest, sealed again.
+/// The valid artifact rewritten with a changed manifest, with correct hashes.
 fn rewritten(f: &Folder, change: fn(&mut Manifest)) -> Vec<String> {
     f.artifact();
     let good = Artifact::open(f.file("m.sdx"), Verify::Full).unwrap();

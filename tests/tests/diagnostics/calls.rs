@@ -1,4 +1,4 @@
-//! Inputs of a call that do not fit the model, and tensor files that lie
+//! Inputs of a call that do not fit the model, and malformed tensor files
 
 use crate::folder::{Folder, line};
 use crate::{Row, check};
@@ -7,7 +7,7 @@ use sardonyx_format::tensor_io::TensorProto;
 use sardonyx_tests::programs::{Outcome, program};
 use std::process::Command;
 
-/// `m.sdx` and good inputs for a batch of 3: `x.npy`, `ids.npy`.
+/// Writes `m.sdx` and valid inputs for a batch of 3: `x.npy`, `ids.npy`.
 fn good(f: &Folder) {
     f.artifact();
     f.npy("x.npy", &Tensor::zeros(DType::F32, vec![3, 8]));
@@ -16,14 +16,14 @@ fn good(f: &Folder) {
 
 const RUN: &str = "sardonyx-run run m.sdx --output-dir out";
 
-/// A call with the given tensor as `x`.
+/// Command line of a call with the given tensor as `x`.
 fn with_x(f: &Folder, x: &Tensor) -> Vec<String> {
     good(f);
     f.npy("x.npy", x);
     line(&format!("{RUN} --input x=x.npy --input ids=ids.npy"))
 }
 
-/// A call with the given message as `x`.
+/// Command line of a call with the given protobuf message as `x`.
 fn with_pb(f: &Folder, x: &[u8]) -> Vec<String> {
     good(f);
     f.write("x.pb", x);
@@ -198,7 +198,7 @@ static ROWS: &[Row] = &[
             let mut bytes = std::fs::read(f.file("x.npy")).unwrap();
             let at = bytes.windows(6).position(|w| w == b"(3, 8)").unwrap();
             let lie = b"(1099511627776, 8)";
-            // The header keeps its length: spaces at its end make room.
+            // The header keeps its length: spaces at its end are removed.
             bytes.splice(at..at + 6, lie.iter().copied());
             let newline = bytes.iter().position(|&b| b == b'\n').unwrap();
             bytes.drain(newline - (lie.len() - 6)..newline);
@@ -290,7 +290,7 @@ fn calls_that_do_not_fit_the_model_are_refused() {
     check(ROWS);
 }
 
-/// A data set that cannot be run is a failed check, and the others are still checked.
+/// A data set that cannot be run counts as failed, and the other data sets are still checked.
 #[test]
 fn data_sets_that_cannot_be_run_fail_with_a_diagnostic_each() {
     let f = Folder::new();

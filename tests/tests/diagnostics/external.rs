@@ -1,4 +1,4 @@
-//! Weights beside the model that are missing, short, or not beside the model
+//! External weights that are missing, too short, or not in the model's folder
 
 use crate::files::make_pipe;
 use crate::folder::Folder;
@@ -6,7 +6,7 @@ use crate::{Row, check};
 use sardonyx_base::DType::F32;
 use sardonyx_tests::onnx::Net;
 
-/// A 64x64 weight at `offset` of `location`.
+/// Command line that compiles a model with a 64x64 weight at `offset` of the file `location`.
 fn weight(folder: &Folder, location: &str, offset: u64) -> Vec<String> {
     let net = Net::new().input("x", F32, "n 64").external("w", &[64, 64], location, offset);
     folder.compile(&net.node("/mm", "MatMul", "x w", "y").output("y"))

@@ -1,4 +1,4 @@
-//! Files that are no models, and command lines that are none
+//! Files that are not models, and invalid command lines
 
 use crate::folder::{Folder, line};
 use crate::{Row, check};
@@ -174,8 +174,8 @@ fn what_is_no_model_is_refused() {
 #[test]
 fn a_model_that_is_cut_off_is_refused_wherever_it_is_cut() {
     let good = small().bytes();
-    // A cut between two fields of the outermost message gives a smaller message that is still well formed; it lacks
-    // the opset or a part of the graph, and other words say so.
+    // A cut between two fields of the outermost message leaves a smaller, well-formed message without the opset or a
+    // part of the graph, for which there are other diagnostics.
     for n in (1..good.len()).step_by(good.len() / 40) {
         let folder = Folder::new();
         let line = folder.compile_bytes(&good[..n]);

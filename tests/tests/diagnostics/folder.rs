@@ -1,4 +1,4 @@
-//! A folder with the user's files, and `out/`, where nothing may be left
+//! A folder with the user's files, and `out/`, in which a refused command must leave nothing
 
 use sardonyx_base::Tensor;
 use sardonyx_format::tensor_io::{TensorProto, save_npy};
@@ -38,13 +38,13 @@ impl Folder {
         self.write(name, TensorProto::from_tensor(port, tensor).to_bytes());
     }
 
-    /// What the program left in `out/`.
+    /// Names of the files that the program left in `out/`.
     pub fn written(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.file("out")).expect("`out` is a folder");
         entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Writes `m.onnx` and compiles it into `out/`.
+    /// Writes `m.onnx`, and returns the command line that compiles it into `out/`.
     pub fn compile(&self, model: &Net) -> Vec<String> {
         self.compile_bytes(model.bytes())
     }
@@ -54,7 +54,7 @@ impl Folder {
         line("sardonyx compile m.onnx -o out/m.sdx")
     }
 
-    /// Writes `m.sdx`, which is [`small`] compiled.
+    /// Writes `m.sdx`, the compiled model [`small`].
     pub fn artifact(&self) {
         self.write("m.sdx", small_artifact());
     }
@@ -64,7 +64,7 @@ pub fn line(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_string).collect()
 }
 
-/// [`small`] with `batch` from 1 to 512.
+/// Artifact of [`small`], compiled with `batch` from 1 to 512.
 pub fn small_artifact() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Hundreds of damaged models and artifacts through the programs: exit code 0, 1 or 2, in seconds, never a panic
+//! hundreds of damaged models and artifacts  =>  exit code 0, 1 or 2 within seconds, never a panic
 
 use crate::folder::{Folder, small_artifact};
 use sardonyx_tests::damage::{Random, damaged};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 300;
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// Address space of a run: a length field must not become an allocation.
+/// Limit on the address space of a run: a length field must not become an allocation.
 const MEMORY_KIB: usize = 8 << 20;
 
-/// How often each exit code came.
+/// Runs a command on damaged copies of a file, and returns how often each exit code occurred.
 fn shoot(name: &str, good: &[u8], seed: u64, arguments: &str) -> [usize; 3] {
     let half = |part: usize| move || rounds(part * ROUNDS / 2..(part + 1) * ROUNDS / 2, name, good, seed, arguments);
     let codes = std::thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn rounds(rounds: Range<usize>, name: &str, good: &[u8], seed: u64, arguments: &
 fn damaged_models_compile_or_are_refused() {
     let arguments = format!("{} compile m.onnx -o out/m.sdx", program("sardonyx").display());
     let [done, _, refused] = shoot("m.onnx", &small().bytes(), 11, &arguments);
-    // Both must be common, or the damage would test only one side.
+    // Both outcomes must be common; otherwise the damage would test only one of them.
     assert!(done > ROUNDS / 20 && refused > ROUNDS / 4, "{done} compiled, {refused} refused");
 }
 
@@ -66,8 +66,8 @@ fn damaged_artifacts_are_refused() {
     assert_eq!(shoot("m.sdx", small_artifact(), 12, &arguments), [0, 0, ROUNDS]);
 }
 
-/// Unhashed, damage reaches the decoder and the verifier. Code and weights stay as they are: what native code does
-/// when it is damaged, nobody can promise.
+/// `inspect` does not hash the weights, but the seal covers all other bytes, so damage to the plan or the manifest is
+/// refused. Code and weights are left intact: damaged native code may do anything.
 #[test]
 fn damaged_plans_are_refused_when_nothing_is_hashed() {
     let good = small_artifact();
@@ -78,7 +78,7 @@ fn damaged_plans_are_refused_when_nothing_is_hashed() {
     let mut refused = 0;
     for round in 0..ROUNDS {
         let mut bad = good.to_vec();
-        // From behind the code on: the plan, the manifest, and the archive's directory.
+        // Damages only what follows the code: the plan, the manifest, and the archive's directory.
         let code_end = plan + (end - plan) * 3 / 4;
         for _ in 0..1 + random.below(3) {
             let at = code_end + random.below(bad.len() - code_end);

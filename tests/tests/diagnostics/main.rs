@@ -1,6 +1,6 @@
-//! bad input  =>  one diagnostic (code, file, node, remedy), exit code 2, and nothing written
+//! bad input  =>  one diagnostic (code, file, node, remedy), exit code 2, and no output
 //!
-//! Every row is one mistake of a user, made in a folder of its own; our programs run there.
+//! Each row is one mistake of a user, made in a folder of its own, in which the program is run.
 
 mod artifacts;
 mod calls;
@@ -16,21 +16,21 @@ use folder::Folder;
 use sardonyx_tests::programs::{Outcome, program};
 use std::process::Command;
 
-/// One mistake and what must be said about it.
+/// One mistake and the diagnostic that it must cause.
 struct Row {
     name: &'static str,
     code: &'static str,
-    /// The file that the diagnostic names; empty where the command line is at fault.
+    /// File that the diagnostic names; empty if the command line is at fault.
     file: &'static str,
-    /// Empty where the mistake is not in a node.
+    /// Node that the diagnostic names; empty if the mistake is not in a node.
     node: &'static str,
-    /// Must occur in the message, in this order.
+    /// Texts that must occur in the message, in this order.
     words: &'static [&'static str],
     /// Makes the mistake and returns the command line.
     make: fn(&Folder) -> Vec<String>,
 }
 
-/// Runs all rows and reports every one that is not as it should be.
+/// Runs all rows and reports each one that fails.
 fn check(rows: &[Row]) {
     let wrong: Vec<String> = rows.iter().filter_map(|row| row.check().err()).collect();
     assert!(wrong.is_empty(), "{} of {} rows:\n\n{}", wrong.len(), rows.len(), wrong.join("\n\n"));
@@ -53,7 +53,8 @@ impl Row {
         }
     }
 
-    /// `error[CODE]: message`, then `  --> file, node N` where there is one, then `  help: …`, and nothing else.
+    /// Checks that the text is `error[CODE]: message`, `  --> file, node N` where there is one, `
+    /// help: …`, and nothing else.
     fn check_text(&self, text: &str) -> Result<(), String> {
         let Some(rest) = text.strip_prefix(&format!("error[{}]: ", self.code)) else {
             return Err(format!("does not begin with error[{}]", self.code));

@@ -1,4 +1,4 @@
-//! Shapes that contradict each other, and dimensions that no machine has
+//! Shapes that contradict each other, and dimensions that are negative or too large for any machine
 
 use crate::{Row, check};
 use sardonyx_base::DType::F32;

@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 struct Artifacts {
-    /// Whole files, and the same taken apart, and their seals.
+    /// Valid artifacts: the whole file, its parts, and the trust that pins its seal.
     good: Vec<(Vec<u8>, Parts, Trust)>,
     folder: TempDir,
     last: Vec<u8>,
 }
 
-/// What a call may take, so that a plan that asks for more is refused before it runs.
+/// Memory limit of a session: a plan that needs more is refused before it runs.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
 const INPUT_BYTES_MAX: usize = 16 << 20;
 
@@ -37,7 +37,7 @@ pub fn open() -> Box<dyn Subject> {
     let mut add = |model: &[u8], external: Option<&Path>, targets: Vec<Target>, options: Options| {
         let (model_path, output) = (external.unwrap_or(folder.path()).join("model.onnx"), folder.path().join("m.sdx"));
         std::fs::write(&model_path, model).expect("a temporary folder takes a model");
-        // Not all are for compiling: some only test the reader of models.
+        // Models that do not compile are left out: some only test the reader of models.
         if compile(&Request { targets, options, ..Request::new(&model_path, &output) }).is_ok() {
             let bytes = std::fs::read(&output).expect("an artifact was written");
             if bytes.len() < 1 << 20 {
@@ -50,14 +50,14 @@ pub fn open() -> Box<dyn Subject> {
     for base in corpus::bases() {
         add(&base.model, Some(base.folder.path()), Target::all().collect(), Options::default());
     }
-    // Ranks and their caches.
+    // Artifacts for several ranks, with caches.
     for mesh in [vec![2], vec![2, 2]] {
         let options = Options { mesh, ..Options::default() };
         add(&corpus::heads().bytes(), None, vec![Target::cpu()], options);
     }
     let options = Options { assume_finite: true, ..Options::default() };
     add(&corpus::pruned().bytes(), None, vec![Target::cpu()], options);
-    // Dense, its weights have 290 kB.
+    // As dense matrices, its weights would take 290 kB.
     let (_, sparse, _) = good.last().expect("the pruned model compiles");
     let is_pruned = sparse.plan.windows(6).any(|bytes| bytes == b"/quads");
     assert!(is_pruned && sparse.weights.len() < 64 << 10, "artifacts of sparse weights");
@@ -67,7 +67,7 @@ pub fn open() -> Box<dyn Subject> {
     Box::new(Artifacts { good, folder, last: vec![] })
 }
 
-/// Of the mutants with right hashes, the verifier of plans must see most.
+/// Most of the mutants with correct hashes must reach the verifier of plans.
 pub fn check(tally: &Tally) {
     let sealed = tally.count(|w| w.starts_with("sealed"));
     let reached = tally.count(|w| w.starts_with("sealed, verified"));
@@ -105,13 +105,13 @@ impl Subject for Artifacts {
     }
 }
 
-/// Loads, and makes one call. `said` tells how far it came.
+/// Loads the mutant and calls it. `said` records how far it came.
 fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> {
     let artifact = Artifact::open(path, Verify::Full)?;
     said.push_str(", verified");
     program::verify(&artifact.manifest, &artifact.plan, artifact.weights.len(), 0).map_err(|e| e.file("it"))?;
     drop(artifact);
-    // The simulator takes longer.
+    // Only a few mutants, because the simulator is slower.
     let device = if seed % 8 == 5 { DeviceName::Sim("sm_80".into()) } else { DeviceName::Cpu };
     let options = trusted().device(device).selftest(seed.is_multiple_of(3));
     let model = Model::load(path, &options)?;
@@ -129,12 +129,13 @@ fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> 
     }
     let mut cache = session.cache(&entry.name, 1 + random.below(6))?;
     views.retain(|(name, _)| entry.fresh_inputs().any(|port| port.name == *name));
-    // Twice: the second call finds positions in the cache.
+    // The second call finds positions in the cache.
     session.run_cached(&entry.name, &views, &mut [], &mut cache, &options)?;
     session.run_cached(&entry.name, &views, &mut [], &mut cache, &options).map(drop)
 }
 
-/// Small dimensions, within the declared ranges where those are small.
+/// Random inputs. Each symbol is at most three above its lower bound and within its range, so
+/// that dimensions are small.
 fn inputs(program: &Program, entry: &Entry, random: &mut Random) -> Result<Vec<(String, Tensor)>, Box<Error>> {
     let small = |s: &program::Symbol, random: &mut Random| {
         let top = s.hi.unwrap_or(i64::MAX).min(s.lo.saturating_add(3));
@@ -154,7 +155,7 @@ fn inputs(program: &Program, entry: &Entry, random: &mut Random) -> Result<Vec<(
     entry.inputs.iter().enumerate().map(one).collect()
 }
 
-/// Texts that mean something in plans.
+/// Strings that have a meaning in plans.
 static WORDS: &[&str] = &[
     "",
     "0",
@@ -185,7 +186,7 @@ static WORDS: &[&str] = &[
     "weights",
 ];
 
-/// Changed in its messages, with hashes, checksums and seal that fit. The native code stays as it is.
+/// Mutates the messages of an artifact; its hashes, checksums and seal fit. The native code stays as it is.
 fn resealed(good: &Parts, random: &mut Random) -> Vec<u8> {
     let mut parts = good.clone();
     let mutated = |schema, bytes: &[u8], random: &mut Random, rough: bool| {
@@ -196,7 +197,7 @@ fn resealed(good: &Parts, random: &mut Random) -> Vec<u8> {
         tree.encode()
     };
     match random.below(20) {
-        // Offsets and lengths of the archive itself.
+        // Damages offsets and lengths in the archive's own directory.
         0 => {
             let mut file = parts.archive();
             let directory = file.len() - 600.min(file.len());

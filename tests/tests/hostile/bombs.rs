@@ -1,5 +1,6 @@
-//! a small model that asks for much: long chains, shared operands, very many operands, dimensions that double, constants and
-//! loops that are longer than any memory or time
+//! a small model with large demands  =>  compiled, or refused with a diagnostic
+//!
+//! Long chains, shared operands, very many operands, dimensions that double, constants and loops beyond memory or time.
 
 use crate::watch::Tally;
 use crate::{Outcome, Subject};
@@ -17,13 +18,13 @@ pub struct Bombs {
     last: Vec<u8>,
 }
 
-/// Long chains take a debug build as much longer.
+/// Divides the lengths in a debug build, which takes that much longer for long chains.
 const SCALE: usize = if cfg!(debug_assertions) { 64 } else { 1 };
 const NODES_MAX: usize = 20_000 / SCALE;
 
 static UNARY: &[&str] =
     &["Neg", "Sin", "Relu", "Exp", "Sigmoid", "Softmax", "Tanh", "Abs", "Sqrt", "Identity", "Transpose", "Floor"];
-/// Of a constant, with its other operands.
+/// Operators of a constant, with their other operands.
 static OF_CONSTANTS: &[(&str, &str)] = &[
     ("ReduceSum", ""),
     ("ReduceMax", ""),
@@ -43,7 +44,7 @@ impl Bombs {
         Box::new(Bombs { folder: tempfile::tempdir().expect("a temporary folder"), last: vec![] })
     }
 
-    /// Most are legal, however much they ask for.
+    /// More than a third must compile: most bombs are legal models, however much they demand.
     pub fn check(tally: &Tally) {
         let compiled = tally.count(|w| w.ends_with("compiled"));
         assert!(compiled * 3 > tally.total(), "{compiled} compiled, of {}", tally.total());
@@ -101,7 +102,8 @@ fn bomb(random: &mut Random) -> (&'static str, Net) {
     }
 }
 
-/// `step` gives the operator and its operands; `t(k)` is the value k steps before.
+/// Chain of n nodes. `step(t, i)` returns the operator and operands of node i; `t(0)` is the value before it, `t(k)`
+/// the one k steps earlier, and `x` comes before the first node.
 fn chain(mut net: Net, n: usize, mut step: impl FnMut(&dyn Fn(usize) -> String, usize) -> (String, String)) -> Net {
     for i in 0..n {
         let before = |k: usize| if i == k { "x".to_string() } else { format!("t{}", i - 1 - k) };
@@ -119,7 +121,7 @@ fn with_axis(mut net: Net, axis: i64) -> Net {
     net
 }
 
-/// Very many operands of one node.
+/// One node with very many operands.
 fn joined(net: Net, n: usize, random: &mut Random) -> Net {
     let op = one(&["Concat", "Sum", "Max", "Min", "Mean"], random);
     let distinct = random.below(3);
@@ -134,7 +136,7 @@ fn joined(net: Net, n: usize, random: &mut Random) -> Net {
     net.output("y")
 }
 
-/// Up to 2^62 elements of one value that no call changes, and an operator over all of them.
+/// A constant of up to 2^62 equal elements, and an operator over all of them.
 fn constant(net: Net, random: &mut Random) -> Net {
     let (op, others) = OF_CONSTANTS[random.below(OF_CONSTANTS.len())];
     let sides = [0; 2].map(|_| 1_i64 << random.below(32));
@@ -143,7 +145,7 @@ fn constant(net: Net, random: &mut Random) -> Net {
     net.node("/f", "Cast", "r", "f").int("to", DType::F32.onnx_code().into()).node("/y", "Add", "x f", "y").output("y")
 }
 
-/// Loops in loops, each of up to 2^13 turns, that depend on nothing.
+/// Nested loops, each of up to 2^13 iterations, that do not depend on the input.
 fn loops(net: Net, turns: usize, depth: usize) -> Net {
     let mut body = scope("i0", "c0", "v0").node("/add", "Add", "v0 half", "w0").output("w0");
     for level in 1..depth {
@@ -155,7 +157,8 @@ fn loops(net: Net, turns: usize, depth: usize) -> Net {
     with_body(net, &mut body).node("/y", "Add", "x r", "y").output("y")
 }
 
-/// The body of a loop with one carried value, as far as it goes on for ever.
+/// Body of a loop with one carried value, without the computation. It passes its condition on, so
+/// the loop never ends early.
 fn scope(turn: &str, goes_on: &str, carried: &str) -> Net {
     let net = Net::new().input(turn, DType::I64, "").input(goes_on, DType::Bool, "").input(carried, DType::F32, "1");
     let next = format!("{goes_on}_next");

@@ -1,4 +1,4 @@
-//! a mutant of a topology or of a plan  =>  what follows from it, in numbers, or one diagnostic
+//! a mutant of a topology or of a plan  =>  finite times or a compiled model, or one diagnostic
 
 use crate::watch::Tally;
 use crate::{Outcome, Subject};
@@ -14,7 +14,7 @@ use sardonyx_tests::onnx::{Net, encoder};
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Values in the place of others: what no file should say, and what a careless reader takes for something else.
+/// Replacement values: those that no file should have, and those that a careless reader mistakes for something else.
 static VALUES: &[&str] = &[
     "0",
     "-1",
@@ -39,7 +39,7 @@ static VALUES: &[&str] = &[
     "{}",
 ];
 
-/// Changes lines, values and names of a text, or its bytes.
+/// Mutates lines, values and names of a text, or damages its bytes.
 fn mutant(good: &str, random: &mut Random) -> Vec<u8> {
     if random.below(6) == 0 {
         return damaged(good.as_bytes(), random);
@@ -64,7 +64,7 @@ fn mutant(good: &str, random: &mut Random) -> Vec<u8> {
     lines.join("\n").into_bytes()
 }
 
-/// One of the values of a line, of which a table within has several.
+/// Replaces one of the values of a line; a line with an inline table has several.
 fn with_another_value(line: &str, random: &mut Random) -> String {
     let begins: Vec<usize> = line.match_indices("= ").map(|(at, _)| at + 2).collect();
     if begins.is_empty() {
@@ -138,7 +138,7 @@ impl Subject for Topologies {
     }
 }
 
-/// Plans of the encoder: places of nodes, of operations, and stages.
+/// Plans for the encoder: placements of nodes, placements of operations, and pipeline stages.
 static PLANS: &[&str] = &[
     "mesh = [2]\n[[place]]\nnode = '/q/mm'\noutput = 0\naxis = 0\ndim = -1\nunit = 8\nruns = 1\n",
     "mesh = [2, 3]\nseeds = false\n[[place]]\nnode = '/lookup'\noutput = 0\ndim = 0\n[[place]]\nnode = '/norm'\ninput = 0\naxis = 1\n\
@@ -170,7 +170,7 @@ impl Plans {
         both_sides(tally);
     }
 
-    /// The model is compiled by a plan as far as its kernels are chosen.
+    /// Compiles the model with a plan, up to the stage `fuse`.
     fn used(&self, plan: &[u8]) -> Result<()> {
         let [file, model, output] = ["plan.toml", "m.onnx", "m.mlir"].map(|name| self.folder.path().join(name));
         std::fs::write(&file, plan).expect("a temporary folder takes a plan");

@@ -1,4 +1,4 @@
-//! the good models that mutants are made of: small ones of every kind, and whole exported ones
+//! the valid models from which mutants are made: small ones of every kind, and whole exported ones
 
 use prost::Message;
 use sardonyx::onnx::proto::*;
@@ -10,13 +10,13 @@ use sardonyx_tests::schemas::{GRAPH, NODE, TYPE};
 use sardonyx_tests::wire::{Tree, Value, field};
 use tempfile::TempDir;
 
-/// A good model in a folder of its own, with the data that belongs to it.
+/// A valid model in a folder of its own, with its external data.
 pub struct Base {
     pub model: Vec<u8>,
     pub folder: TempDir,
 }
 
-/// Texts that mean something to the reader of models.
+/// Strings that have a meaning for the reader of models.
 pub static WORDS: &[&str] = &[
     "",
     "Add",
@@ -49,7 +49,7 @@ pub static WORDS: &[&str] = &[
     "w\u{e9}\u{4e2d}",
 ];
 
-/// The whole models are a ninth of the mutants: they take most of the time.
+/// Index of a random base. The whole models are chosen for a ninth of the mutants, because they take most of the time.
 pub fn choose(n: usize, random: &mut Random) -> usize {
     let generated = n - WHOLE.len();
     match random.below(9) {
@@ -80,7 +80,7 @@ fn base(model: Vec<u8>) -> Base {
     Base { model, folder: tempfile::tempdir().expect("a temporary folder") }
 }
 
-/// The first has external data.
+/// Small models; the first one has external data.
 pub fn generated() -> Vec<Net> {
     vec![
         external(),
@@ -108,7 +108,7 @@ fn external() -> Net {
         .output("y")
 }
 
-/// A head of attention over a cache of keys: three entry points, and a state.
+/// An attention head over a cache of keys, which gets three entry points and a state.
 fn decoder() -> Net {
     Net::new()
         .input("x", DType::F32, "batch seq 8")
@@ -127,7 +127,7 @@ fn decoder() -> Net {
         .output("keys")
 }
 
-/// Two heads that are large enough to be on two ranks, with a cache.
+/// Two attention heads, large enough to be placed on two ranks, with a cache.
 pub fn heads() -> Net {
     let heads = |net: Net, of: &str, weight: &str, to: &str| {
         let [product, four] = ["m", "h"].map(|stem| format!("{stem}{to}"));
@@ -325,7 +325,7 @@ fn sparse() -> Net {
         .output("y")
 }
 
-/// Products whose weights are mostly 0: words, groups, and words of four bytes.
+/// Products whose weights are mostly 0: scattered nonzeros, groups of them, and int8 blocks of four along K.
 pub fn pruned() -> Net {
     let matrix = |name: &str, data_type: i32, [rows, columns]: [i64; 2], value: fn(i64, i64) -> i64| {
         let all = (0..rows).flat_map(|row| (0..columns).map(move |column| value(row, column)));
@@ -390,13 +390,13 @@ fn movement() -> Net {
 
 const FILE_BYTES_MAX: usize = 8 << 20;
 
-/// Changes that no single step makes: nesting without end, and the same thing many times.
+/// Mutations that single steps do not reach: very deep nesting, and the same thing many times.
 pub struct Rough;
 
 impl Rough {
     pub fn apply(tree: &mut Tree, random: &mut Random) {
         let depth = [3, 20, 47, 60, 99, 200, 3000][random.below(7)];
-        // A file of gigabytes would test our patience, not the reader's.
+        // The size is limited: reading a file of gigabytes would only take time.
         let depth = depth.min(FILE_BYTES_MAX / tree.encode().len()).max(1);
         let places: Vec<usize> = (0..tree.count()).collect();
         let place = |tree: &mut Tree, schema| {
@@ -416,7 +416,7 @@ impl Rough {
                 of.fields = vec![(kind, Value::Raw(bytes))];
             }
             1 => {
-                // A node within a graph within a node …
+                // Graphs nested in nodes.
                 let Some(at) = place(tree, &NODE) else { return };
                 let of = tree.nth(at);
                 of.fields.retain(|(number, _)| *number != 5);
@@ -431,14 +431,15 @@ impl Rough {
                 of.fields = vec![(0, Value::Raw(bytes))];
             }
             2 => {
-                // Thousands of nodes, each with the same name.
+                // Many copies of all nodes, with the same names.
                 let Some(at) = place(tree, &GRAPH) else { return };
                 let of = tree.nth(at);
                 let nodes: Vec<_> = of.fields.iter().filter(|(n, _)| *n == 1).cloned().collect();
                 (0..depth).for_each(|_| of.fields.extend(nodes.iter().cloned()));
             }
             _ => {
-                // A chain that doubles at every link: values that are exponentially large as expressions.
+                // A chain whose nodes use the previous value twice: written as expressions,
+                // the values grow exponentially.
                 let Some(at) = place(tree, &GRAPH) else { return };
                 let of = tree.nth(at);
                 let operator = ["Add", "Concat", "Mul", "MatMul"][random.below(4)];

@@ -1,8 +1,9 @@
-//! thousands of seeded mutants of models, artifacts, topologies and plans  =>  each is done or refused: no panic, no hang, no gigabyte
+//! seeded mutants of models, artifacts, topologies and plans  =>  accepted or refused: no panic, no hang, no gigabyte
 //!
-//! Every mutant follows from its seed. A worker process (this binary again) makes and tries them one after the other;
-//! the test watches it, so that whatever ends the worker is laid at the door of one seed. The default size is a share
-//! of the whole, which `cargo xtask test --suite hostile` runs. `hostile one KIND SEED` tries a single mutant here.
+//! A mutant is determined by its seed. A worker process (this binary again) makes and tries mutants one after the
+//! other; the test watches it, so that a crash of the worker is attributed to one seed. The default size is a
+//! fraction of the whole suite, which `cargo xtask test --suite hostile` runs. `hostile one KIND SEED` tries a
+//! single mutant in this process.
 
 mod artifacts;
 mod bombs;
@@ -17,31 +18,33 @@ use clusters::{Plans, Topologies};
 use libtest_mimic::{Arguments, Trial};
 use std::time::Duration;
 
-/// One kind of mutants.
+/// A kind of mutants.
 struct Kind {
     name: &'static str,
     /// Seeds in the default suite.
     n_share: u64,
     /// Seeds in the whole suite.
     n_whole: u64,
-    /// Of a processor, for one mutant. Machines of tests are shared: the clock on the wall would measure the others.
+    /// Limit on the processor time of one mutant. Test machines are shared, so wall time would
+    /// include other programs' load.
     time_max: Duration,
-    /// For one mutant, beside what is loaded once.
+    /// Limit on the memory of one mutant, in addition to what the worker loads once.
     bytes_max: usize,
-    /// Makes what all mutants of a worker share.
+    /// Creates the state that all mutants of a worker share.
     open: fn() -> Box<dyn Subject>,
-    /// What must be true of all outcomes together, so that the damage tests both sides.
+    /// Asserts properties of all outcomes together, for example that both accepted and refused mutants are common.
     check: fn(&watch::Tally),
 }
 
 /// Makes a mutant and tries it.
 trait Subject {
     fn attempt(&mut self, seed: u64) -> Outcome;
-    /// A copy of the last mutant for whoever looks into a failure.
+    /// Writes a copy of the last mutant, for the investigation of a failure.
     fn keep(&self, path: &std::path::Path);
 }
 
-/// How it ended, in a few words that are counted: `compiled`, `refused E0104`. What is a fault of ours says so.
+/// How an attempt ended, in a few words that are counted: `compiled`, `refused E0104`. `Fault`
+/// is a fault of our programs.
 enum Outcome {
     Fine(String),
     Fault(String),
@@ -80,7 +83,7 @@ fn main() -> std::process::ExitCode {
                 Trial::test(name, move || watch::run(kind, n).map_err(Into::into)).with_ignored_flag(whole)
             };
             let trials = KINDS.iter().flat_map(|k| [trial(k, k.n_share, false), trial(k, k.n_whole, true)]).collect();
-            // Each has workers on every processor.
+            // One test at a time, because each has workers on every processor.
             let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
             return libtest_mimic::run(&arguments, trials).exit_code();
         }

@@ -1,4 +1,4 @@
-//! a mutant of a model  =>  compiled, or one diagnostic
+//! a mutant of a model  =>  compiled, or refused with one diagnostic
 
 use crate::corpus::{self, Base, Rough};
 use crate::watch::Tally;
@@ -19,7 +19,7 @@ pub fn open() -> Box<dyn Subject> {
     Box::new(Models { bases: corpus::bases(), last: vec![] })
 }
 
-/// Both sides must be common, or the damage would test only one.
+/// Both outcomes must be common; otherwise the damage would test only one of them.
 pub fn check(tally: &Tally) {
     let n = tally.total();
     let (compiled, refused) = (tally.count(|w| w == "compiled"), tally.count(|w| w.starts_with("refused")));

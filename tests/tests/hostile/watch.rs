@@ -1,4 +1,4 @@
-//! a kind and its number of seeds  =>  workers on every processor, watched; what came of all mutants
+//! a kind and its number of seeds  =>  watched workers on every processor, and a tally of all outcomes
 
 use crate::Kind;
 use std::collections::BTreeMap;
@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Seeds that one worker process takes before a fresh one follows: small leaks must not add up to a fault.
+/// Number of seeds that one worker process takes before a new one starts, so that small leaks do not add up to a fault.
 const BATCH: u64 = 250;
-/// Without a word from the worker: twice what a mutant may take of a processor, or so long asleep that it waits for
-/// something that never comes. The clock alone would measure how busy the machine is.
+/// Limits between two lines of a worker: on its processor time, which exceeds what any mutant may take, and on wall
+/// time, for a worker that waits for something that never comes. Wall time alone would measure how busy the machine is.
 const PROCESSOR_MAX: Duration = Duration::from_secs(40);
 const SILENCE_MAX: Duration = Duration::from_secs(240);
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often each outcome came, and every fault.
+/// How often each outcome occurred, and every fault.
 #[derive(Default)]
 pub struct Tally {
     pub outcomes: BTreeMap<String, u64>,
@@ -25,7 +25,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Said at once: the whole suite takes long.
+    /// Records a fault and prints it at once, because the whole suite takes long.
     fn fault(&mut self, what: String) {
         eprintln!("{what}");
         self.faults.push(what);
@@ -35,7 +35,7 @@ impl Tally {
         self.outcomes.values().sum::<u64>() + self.faults.len() as u64
     }
 
-    /// Mutants whose outcome begins or ends so.
+    /// Number of mutants whose outcome satisfies `matches`.
     pub fn count(&self, matches: impl Fn(&str) -> bool) -> u64 {
         self.outcomes.iter().filter(|(what, _)| matches(what)).map(|(_, n)| n).sum()
     }
@@ -80,7 +80,7 @@ pub fn run(kind: &Kind, n: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// All seeds of a batch; a worker that ends early costs one seed and is replaced.
+/// Runs all seeds of a batch. A worker that ends early is replaced, and its current seed counts as a fault.
 fn seeds(kind: &Kind, seeds: Range<u64>, tally: &mut Tally) {
     let mut from = seeds.start;
     while from < seeds.end {
@@ -115,7 +115,7 @@ fn seeds(kind: &Kind, seeds: Range<u64>, tally: &mut Tally) {
 struct Worker {
     child: Child,
     lines: Receiver<String>,
-    /// Has said something.
+    /// Whether the worker has written its first line.
     began: bool,
 }
 
@@ -131,14 +131,14 @@ impl Worker {
         Worker { child, lines, began: false }
     }
 
-    /// The next line; no longer than a mutant may last.
+    /// The next line of the worker. An error if the worker ended or exceeded a time limit.
     fn line(&mut self) -> Result<String, RecvTimeoutError> {
         let (asked, spent) = (Instant::now(), self.processor_time());
         loop {
             match self.lines.recv_timeout(TICK) {
                 Err(RecvTimeoutError::Timeout) => {
                     let busy = self.processor_time().saturating_sub(spent) > PROCESSOR_MAX;
-                    // The first line comes after the preparations.
+                    // The processor time before the first line includes the preparations and is not limited.
                     if asked.elapsed() > SILENCE_MAX || (busy && self.began) {
                         return Err(RecvTimeoutError::Timeout);
                     }
@@ -151,15 +151,15 @@ impl Worker {
         }
     }
 
-    /// User and system time of the worker, in the hundredths of a second that Linux counts in.
+    /// User and system time of the worker, which Linux counts in hundredths of a second.
     fn processor_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // Behind the name come the state and ten other numbers, then the two times.
+        // The name is followed by the state and ten other fields, then by the two times.
         let behind = stat.rsplit(')').next().unwrap_or("").split_whitespace();
         Duration::from_millis(behind.skip(11).take(2).map(|n| 10 * n.parse::<u64>().unwrap_or(0)).sum())
     }
 
-    /// How a worker came to its end before its work did.
+    /// Describes how a worker ended before its work was done.
     fn end(&mut self, why: RecvTimeoutError) -> String {
         let hung = why == RecvTimeoutError::Timeout;
         if hung {

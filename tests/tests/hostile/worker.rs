@@ -1,4 +1,4 @@
-//! seeds  =>  one mutant after the other, in this process: a line before each and a line after it
+//! seeds  =>  one mutant after the other in this process, with a line of output before and after each
 
 use crate::{Kind, Outcome, Subject};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Counts what is asked for through Rust.
+/// Counts the bytes that are requested through Rust's allocator.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -19,30 +19,30 @@ static LARGEST: AtomicUsize = AtomicUsize::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call is handed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         count(size);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -60,7 +60,7 @@ pub fn run(kind: &Kind, seeds: Range<u64>) {
         *PANIC.lock().unwrap_or_else(|e| e.into_inner()) = info.to_string().replace('\n', " ");
     }));
     let mut subject = (kind.open)();
-    // What is loaded and started once is not the mutants'.
+    // A first attempt, so that what is loaded and started once is not charged to a mutant.
     let _ = catch_unwind(AssertUnwindSafe(|| subject.attempt(0)));
     limit_address_space(kind.bytes_max);
     for seed in seeds {
@@ -77,7 +77,7 @@ pub fn run(kind: &Kind, seeds: Range<u64>) {
     }
 }
 
-/// One mutant with all that is said about it.
+/// Tries one mutant; prints its outcome, the path of its copy, and the memory that it requested.
 pub fn show(kind: &Kind, seed: u64) {
     let mut subject = (kind.open)();
     match attempt(kind, subject.as_mut(), seed) {
@@ -112,7 +112,7 @@ fn attempt(kind: &Kind, subject: &mut dyn Subject, seed: u64) -> Outcome {
     }
 }
 
-/// A pipe that nobody reads any more ends the worker.
+/// Writes a line. Ends the worker if nothing reads the pipe any more.
 fn say(line: &str) {
     let mut out = std::io::stdout();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
@@ -122,18 +122,18 @@ fn say(line: &str) {
 
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the struct is ours.
+    // SAFETY: the pointer is to a local struct.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What does not come through Rust's allocator (LLVM, mappings) may grow by as much from here on.
+/// Limits the further growth of the address space, and so of what bypasses Rust's allocator (LLVM, mappings).
 fn limit_address_space(bytes_max: usize) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("Linux says how large we are");
     let bytes = pages * 4096 + bytes_max as u64;
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-    // SAFETY: the struct is ours.
+    // SAFETY: the pointer is to a local struct.
     let done = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) };
     assert_eq!(done, 0, "the address space can be limited");
 }

@@ -1,6 +1,6 @@
-//! docs/benchmarks.md, its table of launches  =>  the forms in which exporters write one net are as many launches and words per layer
+//! the table of launches in docs/benchmarks.md  =>  all exports of one net take as many launches and words per layer
 //!
-//! That the table is what the compiler does today, another test checks.
+//! Another test checks that the table is up to date.
 
 use crate::program::Program;
 use sardonyx_dialects::flow::Class;
@@ -8,14 +8,14 @@ use sardonyx_kernels::lower;
 use sardonyx_passes::MaskedRows;
 use sardonyx_tests::prepared::{model, workspace};
 
-/// Beginning of the models' names, how many forms there are, and the launches that a layer takes at most.
+/// Prefix of the models' names, number of exports, and maximum number of launches per layer.
 static NETS: &[(&str, usize, i64)] =
     &[("skel_minilm_l6_", 5, 7), ("skel_bert_base_", 3, 7), ("skel_llama_tiny_", 4, 8), ("skel_gpt2_tiny_", 2, 8)];
 
-/// How far the words of two forms may be apart.
+/// Largest permitted relative difference between the words of two exports.
 const WORDS_APART: f64 = 0.01;
 
-/// Launches and words per layer of every model whose name begins so.
+/// Name, launches and words per layer of every model whose name begins with `net`.
 fn rows(net: &str) -> Vec<(String, i64, i64)> {
     let page = std::fs::read_to_string(workspace().join("docs/benchmarks.md")).expect("the page can be read");
     let begin = page.find("<!-- launches: ").expect("the page has the table");
@@ -46,8 +46,8 @@ fn forms_of_one_net_cost_the_same() {
     }
 }
 
-/// However an exporter wrote its mask and its softmax, and whether masked rows are computed or not, products and attention
-/// get the code that is fast.
+/// Products and attention get the fast code, however an exporter wrote mask and softmax, and whether or not
+/// masked rows are computed.
 #[test]
 fn no_form_falls_back_to_plain_loops() {
     for (net, ..) in NETS.iter().filter(|(net, ..)| !net.contains("bert_base")) {

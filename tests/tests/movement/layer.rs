@@ -1,10 +1,10 @@
-//! testdata/layers/bert_large_layer.mlir at batch 8, seq 512  =>  448.8 M words operator by operator, and what is left
+//! testdata/layers/bert_large_layer.mlir at batch 8, seq 512  =>  448.8 M words moved unfused, and fewer when optimized
 //!
-//! Before: per operator its operands and its result, once. With u = batch·seq·1024 = 4,194,304 words of one
-//! activation, which queries, keys and values read once together: their products u + 3·u/4 + 3·u, three biases 6·u,
-//! the scores 10·u, the scale 16·u, the softmax 16·u, the context 10·u, its product 2·u + u/4, bias 2·u, residual 3·u,
-//! norm 2·u, up 6·u, its bias 8·u, GELU 8·u, down 6·u, bias 2·u, residual 3·u, norm 2·u; in all 107·u, and 13,312
-//! words of biases and norms' weights. Each by a read of its own, Q, K and V would make it 109·u.
+//! Unfused, each operator moves its operands and its result once. One activation has u = batch·seq·1024 = 4,194,304
+//! words; queries, keys and values read it once together: their products u + 3·u/4 + 3·u, three biases 6·u, the scores
+//! 10·u, the scale 16·u, the softmax 16·u, the context 10·u, its product 2·u + u/4, bias 2·u, residual 3·u, norm 2·u,
+//! up 6·u, its bias 8·u, GELU 8·u, down 6·u, bias 2·u, residual 3·u, norm 2·u; in total 107·u, plus 13,312 words of
+//! biases and norm weights. If Q, K and V each read the activation separately, the total would be 109·u.
 
 use crate::agrees;
 use crate::program::Program;
@@ -25,7 +25,7 @@ fn at(device: &str) -> Movement {
     Movement::compute(&program.levels, &program.plan, &question).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Contractions of one encoder layer.
+/// Floating-point operations of the contractions of one encoder layer.
 const FLOPS: i64 = 111_669_149_696;
 
 #[test]
@@ -55,18 +55,19 @@ fn optimised_it_moves_less() {
     let after = sum(&m.after);
     println!("after: {} words in {} launches", after.words, after.rows);
     assert_eq!((after.words, after.rows), (121_648_128, 7));
-    // Two contractions are attention's now.
+    // Two of the contractions are now part of attention.
     let attended = 2 * 2 * 8 * 16 * 512 * 512 * 64;
     assert_eq!(sum(of_kind(&m.after, Kind::Contraction)).flops / 1_000_000_000, (FLOPS - attended) / 1_000_000_000);
-    // Both products once, and a few operations of softmax for each of the scores.
+    // The operations of both products, and a few softmax operations for each score.
     let softmax = sum(of_kind(&m.after, Kind::Attention)).flops - attended;
     let scores = 8 * 16 * 512 * 512;
     assert!((4 * scores..10 * scores).contains(&softmax), "{softmax} operations on {scores} scores");
 }
 
-/// Rows of all batches are one dimension of 4,096: 22 groups of 192 rows, 86 chunks of 48. With 1 MiB of its own, a
-/// core reads the weights once per group while a group of rows (192 · 1,024 words) stays; where rows are four times as
-/// long, neither they stay nor the panel does: a panel per chunk, and the rows per panel.
+/// The rows of all batches are one dimension of 4,096: 22 groups of 192 rows, 86 chunks of 48. With 1 MiB of
+/// cache of its own, a core reads the weights once per group as long as a group of rows (192 · 1,024 words)
+/// stays in the cache. If rows are four times as long, neither they nor the panel stay: the panel is read per
+/// chunk, and the rows per panel.
 #[test]
 fn scheduled_words_follow_from_the_blocks() {
     let m = at("x86-64-v4");
@@ -80,7 +81,7 @@ fn scheduled_words_follow_from_the_blocks() {
     assert_eq!(of("norm2"), rows * d + 2 * d + rows * d);
 }
 
-/// Nothing is scheduled below what any code must move.
+/// No launch is scheduled to move less than the lower bound for any code.
 #[test]
 fn scheduled_words_are_between_the_bound_and_a_few_times_it() {
     for device in ["x86-64-v3", "x86-64-v4", "sm_80", "sm_90a"] {
@@ -95,7 +96,7 @@ fn scheduled_words_are_between_the_bound_and_a_few_times_it() {
     }
 }
 
-/// The same text with narrower widths: 64 wide, 2 heads, 96 in the middle.
+/// The same text with narrower widths: 64 wide, 2 heads, 96 between the up and down products.
 #[test]
 fn counted_is_what_the_formulas_say() {
     let narrow = |line: &str| {
@@ -110,7 +111,7 @@ fn counted_is_what_the_formulas_say() {
     agrees("bert_large_layer", &program, &[[1, 1, 0], [1, 5, 0], [3, 2, 0], [2, 7, 0]], 0);
 }
 
-/// Whole numbers only: 64 is not in 1024.
+/// Replaces whole numbers only, not digits within a longer number.
 fn replace_number(line: &str, from: &str, to: &str) -> String {
     let words = line.split_inclusive(|c: char| !c.is_ascii_digit());
     let replaced = words.map(|w| match w.trim_end_matches(|c: char| !c.is_ascii_digit()) == from {

@@ -1,6 +1,6 @@
-//! models, sizes  =>  what the interpreter counts while it executes is what the formulas say, kernel by kernel
+//! models, sizes  =>  the interpreter's counts during execution equal the formulas, kernel by kernel
 //!
-//! Sizes are small, because the interpreter is; formulas hold for all.
+//! The sizes are small, because the interpreter is slow; the formulas hold for all sizes.
 
 mod forms;
 mod layer;
@@ -11,7 +11,7 @@ mod report;
 use program::{Program, check};
 use sardonyx_tests::prepared::model;
 
-/// Counts at several (batch, seq, past). So many operands may have a bound in place of a formula.
+/// Compares counts at several (batch, seq, past). Exactly `bounds` operands have an upper bound in place of a formula.
 fn agrees(name: &str, program: &Program, sizes: &[[i64; 3]], bounds: usize) {
     for size in sizes {
         let found = check(program, *size).unwrap_or_else(|e| panic!("{name} at {size:?}:\n{e}"));
@@ -33,7 +33,8 @@ fn gpt2() {
     }
 }
 
-/// Rotated halves of keys and of queries are read as slices of one container: per layer two such unions are bounded.
+/// Rotated halves of keys and of queries are read as slices of one container; these unions, two
+/// per layer, are only bounded.
 #[test]
 fn llama() {
     for form in ["ts17", "dyn18", "dyn23", "ortopt"] {

@@ -1,4 +1,4 @@
-//! model, sizes  =>  its value level and its kernels, executed and counted beside the formulas
+//! model, sizes  =>  its sdx graph and its kernels, executed and counted, compared with the formulas
 
 use melior::Context;
 use melior::ir::Module;
@@ -19,7 +19,7 @@ use sardonyx_passes::{MaskedRows, Options, Rewrites};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A program before optimisation and after, and what it became.
+/// A program before and after optimization, with its plan and parameters.
 pub struct Program {
     pub levels: Levels,
     pub plan: Plan,
@@ -38,7 +38,7 @@ impl Program {
         Program::from_module(&context, module, params, Options { masked_rows, ..Options::default() })
     }
 
-    /// Of a text of the value level. Parameters are made up.
+    /// Program of a text of sdx operations. Its parameters are synthetic.
     pub fn of_text(text: &str) -> Result<Program> {
         let context = sardonyx_passes::context();
         let module = Module::parse(&context, text).ok_or_else(|| Error::defect("the text is no module"))?;
@@ -75,7 +75,8 @@ fn filled(dims: &[usize]) -> Tensor {
     Tensor::from_vec(dims.to_vec(), (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect())
 }
 
-/// Inputs of which every lookup is another one: 0, 1, 2 …, as far as there are so many; masks let everything through.
+/// Inputs whose lookups are as different as possible: 0, 1, 2, … modulo the number of rows.
+/// Masks let everything through.
 fn inputs(graph: &Graph, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
     let dims = |name: &str| -> Result<(DType, Vec<usize>)> {
         let (_, _, ty) = graph.inputs().find(|(_, n, _)| *n == name).expect("an input of the graph");
@@ -99,8 +100,8 @@ fn inputs(graph: &Graph, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
     graph.inputs().map(|(_, name, _)| tensor(name)).collect()
 }
 
-/// The symbols that the dimensions of the first input are, and that of the states' length, whatever an exporter calls
-/// them.
+/// Sizes of the symbols in the dimensions of the first input, and of the symbol for the length of the
+/// states, whatever their names.
 pub fn given(program: &Program, [batch, seq, past]: [i64; 3]) -> Sizes {
     let program = &program.levels.program;
     let symbol = |d: &Dim| d.as_symbol().map(String::from);
@@ -117,13 +118,13 @@ pub fn given(program: &Program, [batch, seq, past]: [i64; 3]) -> Sizes {
     given
 }
 
-/// How many kernels there are, and how many of their formulas are bounds that are not reached.
+/// Number of kernels, and number of their formulas that are only upper bounds.
 pub struct Checked {
     pub kernels: usize,
     pub bounds: usize,
 }
 
-/// Counts by executing, and by the formulas; what differs is told.
+/// Counts by execution and compares with the formulas; the error lists the differences.
 pub fn check(program: &Program, at: [i64; 3]) -> std::result::Result<Checked, String> {
     let mut checked = Checked { kernels: 0, bounds: 0 };
     let wrong = count(program, at, &mut checked).map_err(|e| e.to_string())?;

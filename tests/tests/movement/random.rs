@@ -1,4 +1,4 @@
-//! random accesses, enumerated  =>  the formulas: equal where they say so, else not below
+//! random accesses, enumerated  =>  the formulas: equal if they are exact, otherwise not below
 
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Statement, Store};
@@ -7,7 +7,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::movement::{Sure, Words};
 use sardonyx_tests::damage::Random;
 
-/// Symbols and their values; formulas see only the names.
+/// A kernel, the values of its symbols, and the dimensions of its operand.
 struct Case {
     kernel: Kernel,
     sizes: Vec<(&'static str, i64)>,
@@ -26,7 +26,7 @@ fn var(v: usize) -> Dim {
     Kernel::var(v)
 }
 
-/// One index expression.
+/// A random index expression.
 fn expression(random: &mut Random, extents: &[Dim]) -> Dim {
     let v = random.below(extents.len());
     let w = random.below(extents.len());
@@ -44,7 +44,7 @@ fn expression(random: &mut Random, extents: &[Dim]) -> Dim {
     }
 }
 
-/// lo <= %v < hi
+/// Adds the guard lo <= %v < hi and returns its statement.
 fn guard(random: &mut Random, extents: &[Dim], body: &mut Vec<Statement>) -> usize {
     let v = random.below(extents.len());
     let mut push = |body_: Body, dtype| {
@@ -65,7 +65,7 @@ fn points(extents: &[i64]) -> Vec<Vec<i64>> {
     })
 }
 
-/// y[%0, %1, …] = Σ loads of one container, which is as large as the loads need.
+/// y[%0, %1, …] = Σ loads of one container, which is just large enough for the loads.
 fn case(random: &mut Random) -> Case {
     let sizes = vec![("n", 1 + random.below(5) as i64), ("m", 1 + random.below(5) as i64)];
     let extent = |random: &mut Random| match random.below(4) {
@@ -112,7 +112,7 @@ fn case(random: &mut Random) -> Case {
     Case { kernel, sizes, dims }
 }
 
-/// The accesses of a failure.
+/// Text of a kernel's accesses, for the message of a failure.
 fn shown(kernel: &Kernel) -> String {
     let text = |d: &Dim| d.to_string();
     let list = |dims: &[Dim]| dims.iter().map(text).collect::<Vec<_>>().join(", ");
@@ -135,7 +135,7 @@ fn formulas_are_what_enumeration_counts() {
         let mut touched = Touched::default();
         let tensor = Tensor::from_vec(dims, vec![1f32; n]);
         run_counted(&kernel, &symbol, &[tensor], Some(&mut touched)).unwrap_or_else(|e| panic!("{seed}: {e}"));
-        // Extents are positive, which formulas take to be given.
+        // Extents are positive, which the formulas assume.
         let words = Words::count(&kernel, &|_| 1);
         let (read, counted) = (&words.reads[0], touched.reads[0] as i64);
         let said = read.words.eval(&symbol).unwrap();
@@ -154,6 +154,6 @@ fn formulas_are_what_enumeration_counts() {
         assert_eq!(words.writes[0].words.eval(&symbol).unwrap(), touched.writes[0] as i64);
     }
     println!("{exact} of {cases} exact");
-    // Many of these index several dimensions by one variable, which no model does.
+    // Many of the cases index several dimensions by one variable, which no model does.
     assert!(exact * 10 > cases * 4, "only {exact} of {cases} are exact");
 }

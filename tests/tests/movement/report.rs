@@ -1,4 +1,4 @@
-//! sardonyx compile --report, explain --at  =>  sums that add up, and what is told where sizes make no sense
+//! sardonyx compile --report, explain --at  =>  totals equal to the sums of their rows, errors for invalid sizes
 
 use sardonyx_tests::prepared::model;
 use sardonyx_tests::programs::{Outcome, program};

@@ -1,4 +1,4 @@
-//! The kernels that are broken: flow kernels as they are emitted, with inputs and the results they must give
+//! The kernels that are mutated: flow kernels lowered to PTX, with inputs and the results that they must give
 
 use crate::build::{Builder, Groups, byte_products, grouped, layer_norm, mixed, product, scores, softmax};
 use sardonyx_base::{DType, Dim, Tensor};
@@ -9,12 +9,12 @@ use sardonyx_kernels::Target;
 use sardonyx_kernels::ptx::{self, PtxKernel};
 use sardonyx_kernels::{Lowered, lower};
 
-/// A kernel and the calls that must notice when it is broken.
+/// A kernel, and calls that must reveal it when it is broken.
 pub struct Subject {
     pub name: &'static str,
     pub lowered: Lowered,
     pub ptx: PtxKernel,
-    /// The module's text.
+    /// Text of the PTX module.
     pub text: String,
     pub calls: Vec<Call>,
     /// Largest |difference| allowed, as `bound · (1 + |expected|)`.
@@ -23,9 +23,9 @@ pub struct Subject {
 
 pub struct Call {
     pub symbols: Vec<(&'static str, i64)>,
-    /// The bytes of the operands, as the kernel finds them.
+    /// Encoded bytes of the operands, as the kernel reads them.
     pub reads: Vec<Vec<u8>>,
-    /// How far after a boundary of 256 bytes buffers begin.
+    /// Offset of the buffers from a boundary of 256 bytes.
     pub offset: u64,
     pub expected: Vec<Tensor>,
 }
@@ -36,11 +36,12 @@ impl Call {
     }
 }
 
-/// Sizes of one call, how far from a boundary its buffers begin, and which element of a row is large.
+/// Sizes of one call. `offset` is the byte offset of its buffers, `spike` the index of the large element of each row.
 type Sizes = &'static [(&'static str, i64)];
 
 pub fn subjects() -> Vec<Subject> {
-    // Rows of 16 bytes, of 4 and of any number of bytes; fewer and more steps than a pipeline is deep.
+    // Rows with a multiple of 16 bytes, of 4, and with any number of bytes; fewer and more steps
+    // than the pipeline has stages.
     const FEW_BLOCKS: &[Sizes] = &[
         &[("m", 40), ("n", 64), ("k", 272)],
         &[("m", 33), ("n", 37), ("k", 67)],
@@ -113,7 +114,7 @@ fn call(kernel: &Kernel, symbols: Sizes, seed: u64) -> Call {
     let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(&value).unwrap() as usize).collect() };
     let mut reads: Vec<Tensor> = kernel.reads.iter().map(|c| random.tensor(c.dtype, sizes(&c.dims))).collect();
     if let (Some(at), Some(n)) = (value("spike"), value("n")) {
-        // One element of each row is far above the rest: without it as the maximum, exponentials overflow.
+        // One element of each row is far larger than the rest: exponentials overflow unless it is found as the maximum.
         let mut x = reads[0].to_vec::<f32>().unwrap();
         x.chunks_mut(n as usize).for_each(|row| row[at as usize] = 300.0);
         reads[0] = Tensor::from_vec(reads[0].dims().to_vec(), x);
@@ -132,7 +133,8 @@ impl Random {
         self.0 >> 33
     }
 
-    /// Floats in -1..1, the short ones such that products are exact; codes of all values; indices of a table of eleven.
+    /// Random floats in -1..1, the 16-bit ones multiples of 1/8 so that products are exact; codes over their whole
+    /// range; i64 indices of a table with eleven rows.
     fn tensor(&mut self, dtype: DType, dims: Vec<usize>) -> Tensor {
         let n: usize = dims.iter().product();
         let mut unit = |_| self.next() as f64 / (1u64 << 30) as f64 - 1.0;
@@ -177,7 +179,7 @@ fn transpose() -> Kernel {
     b.0
 }
 
-/// Rows of a table of eleven.
+/// Gathers rows of a table with eleven rows.
 fn gather() -> Kernel {
     let mut b = Builder::new(&["m", "n"], &[]);
     let row = b.load(DType::I64, &["m"], &["%0"]);
@@ -224,14 +226,14 @@ fn full(n: &str, k: &str) -> Kernel {
     b.0
 }
 
-/// Bytes by bytes, summed in i32.
+/// Product of i8 matrices, accumulated in i32.
 fn bytes(n: &str, k: &str) -> Kernel {
     let (mut b, sums) = byte_products([DType::I8, DType::I8], "m", n, k, 1);
     b.store(sums[0], &["m", n], &["%0", "%1"]);
     b.0
 }
 
-/// By codes of four bits, two groups of them along the sum.
+/// Product with weights as 4-bit codes, in two groups along K.
 fn codes(types: [DType; 2], n: i64, size: i64) -> Kernel {
     grouped(types, &Groups { m: "m", n, groups: 2, size }, true)
 }

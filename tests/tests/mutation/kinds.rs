@@ -1,17 +1,17 @@
-//! kernel  =>  places where it can be broken, one kind of mistake a row
+//! kernel  =>  places where it can be broken, with one row for each kind of mistake
 
 use crate::source::{Edit, Line, Source, elements, shifted};
 
-/// A way to break a kernel.
+/// A kind of mistake in a kernel.
 pub struct Kind {
     pub name: &'static str,
-    /// What someone who writes kernels would have got wrong.
+    /// What an author of the kernel would have got wrong.
     pub mistake: &'static str,
     pub places: fn(&Source) -> Vec<Edit>,
     pub matters: Matters,
 }
 
-/// When a mistake can have an effect at all. A place where that never happens in any call is not broken.
+/// Condition under which a mistake can have an effect. A place where it holds in no call is not mutated.
 #[derive(Clone, Copy)]
 pub enum Matters {
     /// The instruction is executed.
@@ -24,7 +24,7 @@ pub enum Matters {
     Short,
     /// The number it multiplies is not zero.
     NotZero,
-    /// The highest bit that it keeps is set.
+    /// The highest bit that its mask keeps is set.
     TopBit,
 }
 
@@ -54,7 +54,7 @@ impl Matters {
                 let test = format!("and.b{bits} %bit, {a}, {top}; setp.ne.b{bits} %reach, %bit, 0;");
                 format!("{{ .reg .pred %reach; .reg .b{bits} %bit; {test} @%reach trap; }}")
             }
-            // A copy of no bytes only fills with zeros.
+            // A copy of zero bytes only fills with zeros, and so does not count as executed.
             (Matters::Executed, None, [_, _, _, size]) if line.op.starts_with("cp.async") => {
                 format!("{{ .reg .pred %reach; setp.ne.u32 %reach, {size}, 0; @%reach trap; }}")
             }
@@ -115,13 +115,13 @@ fn begins(line: &Line, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| line.op.starts_with(prefix))
 }
 
-/// The barrier moves behind the first load of shared memory after it.
+/// Moves each barrier after the next load of shared memory.
 fn barrier_late(source: &Source) -> Vec<Edit> {
     let load = |i: usize| source.following(i).find(|j| begins(&source.lines[*j], SHARED_LOADS));
     source.with_op(BARRIERS).into_iter().filter_map(|i| Some(Edit::MoveAfter(i, load(i)?))).collect()
 }
 
-/// The barrier moves before the last store to shared memory before it.
+/// Moves each barrier before the preceding store to shared memory.
 fn barrier_early(source: &Source) -> Vec<Edit> {
     let store = |i: usize| source.preceding(i).find(|j| begins(&source.lines[*j], &["st.shared"]));
     source.with_op(BARRIERS).into_iter().filter_map(|i| Some(Edit::MoveBefore(i, store(i)?))).collect()
@@ -155,7 +155,7 @@ fn branch_inverted(source: &Source) -> Vec<Edit> {
         let inverted = guard.strip_prefix("@!").map_or(format!("@!{}", &guard[1..]), |p| format!("@{p}"));
         Some(Line { guard: Some(inverted), ..line.clone() })
     });
-    // A branch to the next line does nothing either way.
+    // A branch to the next line has the same effect whether it is taken or not.
     edits.retain(|edit| {
         let (line, next) = (&source.lines[edit.line()], source.lines.get(edit.line() + 1));
         next.is_none_or(|next| line.args.first().map(|label| format!("{label}:")) != Some(next.text.trim().into()))
@@ -163,7 +163,7 @@ fn branch_inverted(source: &Source) -> Vec<Edit> {
     edits
 }
 
-/// Branches to a label above.
+/// Deletes branches to a label above.
 fn loop_cut(source: &Source) -> Vec<Edit> {
     let is_back = |i: &usize| {
         let target = source.lines[*i].args.first().map(|label| format!("{label}:"));
@@ -177,7 +177,7 @@ fn copy_unpadded(source: &Source) -> Vec<Edit> {
     replaced(source, &copies, |line| (line.args.len() > 3).then(|| line.with_args(line.args[..3].to_vec())))
 }
 
-/// Registers of A, of B, of the accumulator and of what `ldmatrix` loads.
+/// Swaps two registers of A, of B, of the accumulator, or of the result of `ldmatrix`.
 fn fragment_swapped(source: &Source) -> Vec<Edit> {
     let swapped = |line: &Line, arg: usize, a: usize, b: usize| {
         let mut registers = elements(line.args.get(arg)?)?;
@@ -258,7 +258,7 @@ fn shuffle_wrong(source: &Source) -> Vec<Edit> {
     })
 }
 
-/// Constant factors and shifts of 32 and 64-bit integers.
+/// Changes constant factors and shifts of 32 and 64-bit integers.
 fn stride_wrong(source: &Source) -> Vec<Edit> {
     let mut edits = replaced(source, &["mul.lo.", "mul.wide.", "mad.lo.", "mad.wide."], |line| {
         let factor: i64 = line.args.get(2)?.parse().ok()?;
@@ -283,12 +283,13 @@ fn term_lost(source: &Source) -> Vec<Edit> {
     edits
 }
 
-/// Whether an operand is or contains a register.
+/// Whether an operand is the register, or a list that contains it.
 fn has(arg: &str, register: &str) -> bool {
     elements(arg).map_or(arg == register, |all| all.iter().any(|element| element == register))
 }
 
-/// Zeros that are put into float registers to be added to, not as what a masked load leaves.
+/// Deletes the initialization with zero of float registers that accumulate, but not of those
+/// that a masked load may leave.
 fn uninitialised(source: &Source) -> Vec<Edit> {
     let is_accumulator = |i: &usize| {
         let args = &source.lines[*i].args;

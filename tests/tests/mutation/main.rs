@@ -1,4 +1,4 @@
-//! emitted kernels, each with one mistake  =>  the simulator notices
+//! emitted kernels, each with one mistake  =>  the simulator or a wrong result reveals it
 
 #[path = "../../../passes/kernels/tests/kernels/build.rs"]
 #[allow(dead_code, reason = "the kernels that are broken need a part of the builder")]
@@ -13,9 +13,9 @@ use kinds::{KINDS, Kind};
 use play::{Verdict, reaches_trap, verdict};
 use source::Source;
 
-/// Places of one kind in one kernel; the first, the last and some between.
+/// Maximum number of mutants of one kind in one kernel.
 const PLACES_MAX: usize = 3;
-/// Places that are tried to find these.
+/// Maximum number of places that are probed to find them.
 const TRIES_MAX: usize = 12;
 const SEEDS: &[u64] = &[1, 2, 3];
 
@@ -28,11 +28,11 @@ struct Mutant {
     text: String,
 }
 
-/// Mutants that compute the same, and why.
+/// Mutants that compute the same results, with the reason.
 struct Explained {
     kind: &'static str,
     subject: &'static str,
-    /// Part of what the mutants change.
+    /// Text that the description of the change contains.
     what: &'static str,
     n_max: usize,
     reason: &'static str,
@@ -184,7 +184,7 @@ fn spread(n: usize) -> Vec<usize> {
     order
 }
 
-/// The places where a mistake can have an effect in some call, and how many were left out.
+/// Mutants at places where the mistake can have an effect in some call, and the number of places that were left out.
 fn mutants(subjects: &[Subject]) -> (Vec<Mutant>, usize) {
     let (mut all, mut n_left_out) = (vec![], 0);
     for (i, subject) in subjects.iter().enumerate() {

@@ -1,13 +1,13 @@
-//! kernel text, call  =>  whether the simulator notices that something is wrong
+//! kernel text, call  =>  whether a finding of the simulator or a wrong result shows that the kernel is broken
 
 use crate::kernels::{Call, Subject};
 use ptxvm::{Kind, Launch, Memory, Module, Options, Report};
 use sardonyx_base::Tensor;
 
-/// What a run of a kernel shows.
+/// Outcome of running a kernel.
 #[derive(Debug)]
 pub enum Verdict {
-    /// Right numbers and no finding.
+    /// Correct results and no finding.
     Right,
     Finding(String),
     Wrong(String),
@@ -15,7 +15,7 @@ pub enum Verdict {
     Refused(String),
 }
 
-/// The first thing that any call under any of the seeds shows.
+/// The first verdict other than `Right` among all calls and seeds.
 pub fn verdict(subject: &Subject, text: &str, seeds: &[u64]) -> Verdict {
     let module = match Module::parse(text) {
         Ok(module) => module,
@@ -32,7 +32,7 @@ pub fn verdict(subject: &Subject, text: &str, seeds: &[u64]) -> Verdict {
     Verdict::Right
 }
 
-/// Whether a `trap` that was put into the text is executed in some call.
+/// Whether a `trap` that was inserted into the text is executed in some call.
 pub fn reaches_trap(subject: &Subject, text: &str) -> Result<bool, String> {
     let module = Module::parse(text).map_err(|error| error.to_string())?;
     let traps = |call: &Call| {
@@ -50,7 +50,8 @@ fn play(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Verdict {
     }
 }
 
-/// The report, the memory afterwards, and the addresses of the results and of the status word; none without work.
+/// The report, the memory after the run, and the addresses of the results and of the status word;
+/// `None` for an empty grid.
 type Played = Option<(Report, Memory, Vec<u64>)>;
 
 fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<Played, ptxvm::Error> {

@@ -1,11 +1,11 @@
-//! PTX text  =>  lines with guard, operation and operands, and the text again with some lines changed
+//! PTX text  =>  lines with guard, operation and operands, and the text with an edit applied
 
 /// A kernel's text, line by line.
 pub struct Source {
     pub lines: Vec<Line>,
 }
 
-/// One line; `op` is empty where it is not an instruction.
+/// One line; `op` is empty if the line is not an instruction.
 #[derive(Clone)]
 pub struct Line {
     pub text: String,
@@ -15,19 +15,19 @@ pub struct Line {
     pub args: Vec<String>,
 }
 
-/// What a mutant changes.
+/// The change that makes a mutant.
 #[derive(Clone)]
 pub enum Edit {
     Delete(usize),
     Replace(usize, Line),
-    /// The line `.0` goes to just after the line `.1`.
+    /// Moves the line `.0` to just after the line `.1`.
     MoveAfter(usize, usize),
-    /// The line `.0` goes to just before the line `.1`.
+    /// Moves the line `.0` to just before the line `.1`.
     MoveBefore(usize, usize),
 }
 
 impl Edit {
-    /// The line that is changed.
+    /// Index of the line that is changed.
     pub fn line(&self) -> usize {
         match self {
             Edit::Delete(i) | Edit::Replace(i, _) | Edit::MoveAfter(i, _) | Edit::MoveBefore(i, _) => *i,
@@ -40,13 +40,13 @@ impl Source {
         Source { lines: text.lines().map(Line::read).collect() }
     }
 
-    /// Lines whose operation begins with one of the prefixes.
+    /// Indices of the lines whose operation begins with one of the prefixes.
     pub fn with_op(&self, prefixes: &[&str]) -> Vec<usize> {
         let begins = |line: &Line| prefixes.iter().any(|prefix| line.op.starts_with(prefix));
         (0..self.lines.len()).filter(|i| begins(&self.lines[*i])).collect()
     }
 
-    /// Lines after `i` that run whenever it does: up to a label, a branch or the end.
+    /// Lines after `i` that are executed whenever it is: up to a label, a branch or the end.
     pub fn following(&self, i: usize) -> impl Iterator<Item = usize> {
         (i + 1..self.lines.len()).take_while(|i| !self.lines[*i].leaves_block())
     }
@@ -72,14 +72,14 @@ impl Source {
         lines.join("\n") + "\n"
     }
 
-    /// With a line put before another.
+    /// The text with a line inserted before line `i`.
     pub fn with_before(&self, i: usize, text: &str) -> String {
         let mut lines: Vec<&str> = self.lines.iter().map(|line| line.text.as_str()).collect();
         lines.insert(i, text);
         lines.join("\n") + "\n"
     }
 
-    /// What the edit does to its line, in one line.
+    /// Describes an edit in one line.
     pub fn describe(&self, edit: &Edit) -> String {
         let text = |i: usize| self.lines[i].text.trim().to_string();
         match edit {
@@ -132,13 +132,13 @@ impl Line {
         Line { op, ..self.clone() }
     }
 
-    /// The parts of the operation between dots.
+    /// Whether one of the dot-separated parts of the operation is `part`.
     pub fn has_part(&self, part: &str) -> bool {
         self.op.split('.').any(|p| p == part)
     }
 }
 
-/// At commas outside of brackets.
+/// Splits operands at commas outside of brackets.
 fn split(operands: &str) -> Vec<String> {
     let (mut args, mut depth) = (vec![String::new()], 0);
     for c in operands.chars() {
@@ -158,7 +158,7 @@ pub fn elements(list: &str) -> Option<Vec<String>> {
     Some(inner.split(',').map(|e| e.trim().to_string()).collect())
 }
 
-/// `[a+4]` => `[a+20]`
+/// `[a+4]` => `[a+20]`, for 16 bytes
 pub fn shifted(address: &str, bytes: i64) -> Option<String> {
     let inner = address.strip_prefix('[')?.strip_suffix(']')?;
     let split = inner.rfind(['+', '-']).filter(|at| inner[at + 1..].trim().parse::<i64>().is_ok());

@@ -1,4 +1,4 @@
-//! Each model of the table is one node away from fewer kernels: the remarks name that node, and there are none without it
+//! Each model of the table is one node away from fewer kernels: remarks name that node, and there are none without it
 
 use melior::ir::Module;
 use sardonyx::pipeline::STAGES;
@@ -7,7 +7,7 @@ use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_passes::{Options, Rewrites};
 use std::path::Path;
 
-/// (file, [(pass, reason, node)]): all that is told of the function `near`; nothing is told of `good`.
+/// (file, [(pass, reason, node)]): all remarks about the function `near`; there are none about the function `good`.
 type Row = (&'static str, &'static [(&'static str, &'static str, &'static str)]);
 
 static NEAR_MISSES: &[Row] = &[
@@ -46,7 +46,7 @@ static NEAR_MISSES: &[Row] = &[
     ("variance_of_another_axis", &[("fuse-reductions", "the reader reduces across the rows", "/variance")]),
 ];
 
-/// The kernels of each function, and what was told of each: (function, pass, reason, node).
+/// Remarks: (function, pass, reason, node).
 type Told = Vec<(String, &'static str, &'static str, String)>;
 
 fn compiled(name: &str) -> (Vec<(String, usize)>, Told) {

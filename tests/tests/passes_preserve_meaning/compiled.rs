@@ -1,4 +1,4 @@
-//! A graph through the whole pipeline to an artifact, and its calls by the runtime, beside the interpreter
+//! A graph through the whole pipeline to an artifact, whose calls by the runtime are compared with the interpreter
 
 use super::{Case, compare, expected};
 use melior::Context as MlirContext;
@@ -14,7 +14,7 @@ use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::emitted::emit;
 use sardonyx_tests::trust::trusted;
 
-/// False where the graph has a shape that depends on data, which no plan takes yet.
+/// Returns false if the graph has a data-dependent shape, which plans do not support.
 pub fn check(context: &MlirContext, case: &Case) -> std::result::Result<bool, String> {
     if case.graph.symbols.values().any(|s| s.kind == SymbolKind::Data) {
         return Ok(false);

@@ -1,5 +1,5 @@
-//! After each pass of the pipeline, and as machine code, a program means what the graph meant that it began as: random
-//! graphs and written ones
+//! After each pass of the pipeline, and as machine code, a program still has the meaning of its original graph: random
+//! and handwritten graphs
 
 mod compiled;
 mod quantised;
@@ -59,11 +59,11 @@ type Outputs = Vec<(String, Tensor)>;
 /// The outputs of one call, and how far others may be from them.
 struct Expected {
     outputs: Outputs,
-    /// After passes that are exact, but for the order of sums.
+    /// Tolerance after passes that are exact except for the order of sums.
     exact: f64,
-    /// After one that changes roundings.
+    /// Tolerance after a pass that changes roundings.
     reassociated: f64,
-    /// After factors were rounded to bf16.
+    /// Tolerance after operands of contractions were rounded to bf16.
     narrowed: f64,
 }
 
@@ -71,16 +71,16 @@ impl Expected {
     fn tolerance(&self, class: Class) -> f64 {
         match class {
             Class::Exact => self.exact,
-            // All values here are finite.
+            // All values of these tests are finite.
             Class::Reassociating | Class::FiniteOnly => self.reassociated,
             Class::Narrowing => self.narrowed,
         }
     }
 }
 
-/// Sums may be taken in another order, and a contraction's products may be rounded one by one: a few roundings of the
-/// largest value that occurs, for each element of the longest sum and for each node after it. A pass that changes
-/// roundings may change a few at each node, of the least precise type that occurs.
+/// Runs the interpreter. Sums may be taken in another order, and the products of a contraction may be rounded one by
+/// one: the exact tolerance is one rounding of the largest value that occurs, for each element of the longest sum and
+/// for each node. A pass that changes roundings may change four at each of them, of the least precise type that occurs.
 fn expected(case: &Case, inputs: &[(String, Tensor)]) -> Result<Expected> {
     let (mut largest, mut longest) = (1f64, 1usize);
     let (mut narrow, mut rounding) = (false, 2f64.powi(-53));
@@ -103,7 +103,7 @@ fn expected(case: &Case, inputs: &[(String, Tensor)]) -> Result<Expected> {
     Ok(Expected { outputs, exact: summed * largest * count, reassociated: of(rounding), narrowed })
 }
 
-/// The relative error of one rounding.
+/// Relative error of one rounding.
 fn unit(dtype: DType) -> f64 {
     2f64.powi(match dtype {
         DType::F64 => -53,
@@ -117,7 +117,7 @@ fn param(case: &Case, name: &str) -> Result<Tensor> {
     case.params.get(name).cloned().ok_or_else(|| Error::defect(format!("no parameter `{name}`")))
 }
 
-/// What the module's function gives, at whichever level it is.
+/// Outputs of the module's function, in the sdx or the flow dialect.
 fn outputs(case: &Case, module: Operation, function: Operation, inputs: &[(String, Tensor)]) -> Result<Outputs> {
     let params = |name: &str| param(case, name);
     let at_flow = function.block(0).is_some_and(|b| {
@@ -148,7 +148,8 @@ fn compare(wanted: &Expected, tolerance: f64, got: &[(String, Tensor)]) -> std::
     Ok(())
 }
 
-/// Integers are equal; so are NaNs, infinities and, to the tolerance, other floats. Zeros have one sign.
+/// Integers, NaNs and infinities must be equal, other floats within the tolerance. A zero that is expected with
+/// one sign may have the other.
 fn close(want: &Tensor, got: &Tensor, i: usize, tolerance: f64) -> bool {
     if !want.dtype().is_float() {
         return want.get_i64(i) == got.get_i64(i);
@@ -160,7 +161,7 @@ fn close(want: &Tensor, got: &Tensor, i: usize, tolerance: f64) -> bool {
     }
 }
 
-/// Gives how many contractions became bf16.
+/// Checks a graph after each pass. Returns how many contractions were lowered to bf16.
 fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, String> {
     let wanted = case.calls.iter().map(|inputs| expected(case, inputs)).collect::<Result<Vec<_>>>();
     let wanted = wanted.map_err(|e| format!("{}: the graph itself: {e}", case.name))?;
@@ -171,7 +172,7 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, Strin
     let before = function.to_string();
     let mut done = vec![];
     let mut classes = vec![];
-    // The check of each rewrite must find none wrong where the whole is right.
+    // The validation of each rewrite must accept them all, because the whole is right.
     let mut rewrites = Rewrites::new(Options { validate: true, precision: Precision::Bf16, ..Options::default() });
     for &pass in PIPELINE {
         done.push(pass);
@@ -181,7 +182,7 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, Strin
         let before_pass = text();
         sardonyx_passes::run_pipeline_with(context, &mut module, &format!("builtin.module({pass})"), &mut rewrites)
             .map_err(|e| fail(e.to_string(), before_pass.clone()))?;
-        // A pass that changed nothing grants no tolerance. MLIR's own passes are exact.
+        // A pass that changed nothing grants no tolerance. MLIR's own passes, which are not in `PASSES`, are exact.
         let row = PASSES.iter().find(|row| row.name == pass && text() != before_pass);
         classes.push(row.map_or(Class::Exact, |row| row.class));
         let (function, whole) = (body.operations()[0], Operation(module.as_operation().to_raw()));
@@ -203,7 +204,7 @@ fn check_all(cases: impl Iterator<Item = Case>) -> usize {
     cases.map(|case| check(&context, &case).unwrap_or_else(|what| panic!("{what}"))).sum()
 }
 
-/// Another range of seeds: `MEANING_SEEDS=1000..5000`.
+/// Seeds of the random graphs; another range is given by `MEANING_SEEDS=1000..5000`.
 fn seeds() -> std::ops::Range<u64> {
     let given = std::env::var("MEANING_SEEDS").ok();
     let given = given.as_deref().and_then(|text| text.split_once(".."));

@@ -1,4 +1,4 @@
-//! What `quantize` makes of a program means nearly what that meant, and to the passes behind it no other than it says
+//! A program after `quantize` is close to the original, and later passes keep its meaning almost exactly
 
 use super::random::{Random, tensor};
 use melior::Context;
@@ -12,7 +12,8 @@ use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::{Options, Rewrites};
 use std::collections::BTreeMap;
 
-/// A normalised row through two products and what lies between them; the rows of the second are of several work items.
+/// A normalized row, and two products with a bias and tanh between them; the rows of the
+/// second need several work items.
 static TEXT: &str = r#"
 !x = !sdx.tensor<[m, 96], f32>
 !h = !sdx.tensor<[m, 128], f32>
@@ -33,7 +34,7 @@ func.func @main(%x: !x) -> !x {
   return %9 : !x
 }"#;
 
-/// Behind `quantize`, with those that were asked for nothing of it.
+/// Passes after `quantize`, including those that have nothing to do for some of the options.
 static BEHIND: &[&str] = &[
     "sdx-to-flow",
     "prepare-weights",
@@ -46,9 +47,9 @@ static BEHIND: &[&str] = &[
     "pack-weights",
 ];
 
-/// What is asked for, how far that takes the result, and how many sums of integers come of it. A code is at most half a step
-/// off, a step of 8 bits 1/127 of the largest in its row; a factor of a row's length is in it twice. The last product keeps
-/// 8 bits. A float of 8 bits is at most a sixteenth of itself off.
+/// Options, largest relative error of the result, and number of integer accumulations. A code is off by at most half a
+/// step, and a step of 8 bits is 1/127 of the largest value in its row; a factor for the length of a row enters twice.
+/// The last product keeps 8 bits. An 8-bit float is off by at most a sixteenth of its value.
 static FORMS: &[(&str, f64, usize)] = &[
     ("quantize=int8", 0.02, 2),
     ("quantize=int8 activations=f32", 0.02, 0),
@@ -59,7 +60,7 @@ static FORMS: &[(&str, f64, usize)] = &[
     ("quantize=fp8", 0.1, 0),
     ("quantize=fp8 group=32", 0.1, 0),
 ];
-/// Sums in another order may move a value to the next code.
+/// Largest relative error of later passes: sums in another order may move a value to the next code.
 const BEHIND_IT: f64 = 0.005;
 
 pub fn check(context: &Context) {
@@ -69,7 +70,7 @@ pub fn check(context: &Context) {
 fn check_form(context: &Context, form: &str, most: f64, sums: usize) {
     let mut r = Random::new(11);
     let sizes = [("v", vec![96, 128]), ("w", vec![128, 96]), ("b", vec![128])];
-    // Quarters alone are codes of all kinds.
+    // Multiples of 1/4 alone would be exact codes in every format.
     let uneven = |(i, x): (usize, f32)| x + (i as f32).sin();
     let mut param = |dims: Vec<usize>| {
         let values = tensor(&mut r, DType::F32, dims.clone()).to_vec::<f32>().expect("floats");

@@ -1,4 +1,4 @@
-//! seed  =>  a graph of a few operations of every kind, over symbolic dimensions that may be 0
+//! seed  =>  a graph with a few operations of every kind, over symbolic dimensions that may be 0
 
 use super::Case;
 use sardonyx_base::{DType, Dim, Tensor};
@@ -7,7 +7,7 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use std::collections::BTreeMap;
 
-/// A linear congruential generator: the cases are the same on every machine.
+/// A linear congruential generator, which gives the same cases on every machine.
 pub struct Random(u64);
 
 impl Random {
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// Values of (b, s): the calls of every graph.
+/// Values of (b, s) in the calls of every graph.
 static SIZES: [(i64, i64); 5] = [(2, 3), (3, 3), (0, 2), (2, 0), (1, 1)];
 const ELEMENTS_MAX: i64 = 300;
 
@@ -39,7 +39,7 @@ pub struct Builder {
     pub r: Random,
     pub graph: Graph,
     params: BTreeMap<String, Tensor>,
-    /// Data-dependent symbols with their values.
+    /// Data-dependent symbols, with their largest values.
     data: BTreeMap<String, i64>,
 }
 
@@ -60,7 +60,8 @@ pub fn case(seed: u64) -> Case {
     Case { name: format!("seed {seed}"), graph: b.graph, params: b.params, calls }
 }
 
-/// A small tensor of multiples of 1/4, or of integers; some zeros are negative.
+/// Random tensor of multiples of 1/4 between −4 and 4, or of integers between −16 and 16;
+/// floating-point zeros are negative.
 pub fn tensor(r: &mut Random, dtype: DType, dims: Vec<usize>) -> Tensor {
     let n = dims.iter().product();
     let quarters: Vec<i64> = (0..n).map(|_| r.below(33) as i64 - 16).collect();
@@ -106,7 +107,7 @@ impl Builder {
         );
     }
 
-    /// A symbol that is the greatest of three numbers in 0..4.
+    /// Adds a data-dependent symbol: the largest of three numbers in 0..4.
     fn bind(&mut self) {
         let ty = static_type(DType::I64, &[3]);
         let Some(counts) = self.add(Op::Input { name: "counts".into(), parts: vec![] }, &[], Some(ty)) else { return };
@@ -121,7 +122,7 @@ impl Builder {
         self.add(Op::Map(ScalarFn::Neg), &[most], None);
     }
 
-    /// Adds a node where its type is in order and small; an unlucky draw adds none.
+    /// Adds a node if it is valid and its result small; otherwise adds nothing.
     pub fn add(&mut self, op: Op, args: &[Value], ty: Option<TensorType>) -> Option<Value> {
         let before = self.graph.nodes.len();
         let origins = [format!("/n{before}")];
@@ -241,7 +242,7 @@ impl Builder {
         }
     }
 
-    /// A value whose dimensions are some of a type's, repeated over the others.
+    /// Broadcasts to `ty` a random value whose dimensions are some of the dimensions of `ty`, or 1.
     fn broadcast_to(&mut self, ty: &TensorType) -> Option<Value> {
         let wanted = ty.clone();
         let places = move |from: &TensorType| -> Option<Vec<usize>> {
@@ -276,7 +277,7 @@ impl Builder {
         self.add(Op::Reduce { f, axes }, &[x], None)
     }
 
-    /// x, reduce(x) repeated  =>  f(x, …): what softmax and layer normalisation are made of
+    /// x, reduce(x) broadcast  =>  f(x, …): the pattern of softmax and layer normalization
     fn normalise(&mut self) -> Option<Value> {
         let x = self.any();
         let ty = self.ty(x);
@@ -296,7 +297,7 @@ impl Builder {
         let x = self.any();
         let (left_ty, mut letters) = (self.ty(x), 'a'..='z');
         let y = self.any_where(|t| t.dtype == left_ty.dtype && t.rank() <= 3)?;
-        // Products of f32 are rounded one by one in a kernel: f64 and integers show more.
+        // A kernel may round the products of f32 one by one, so only f64 and integers are tested, which are stricter.
         if !matches!(left_ty.dtype, DType::F64 | DType::I64) || left_ty.rank() > 3 {
             return None;
         }
@@ -311,14 +312,16 @@ impl Builder {
         }
         let mut all = left.clone();
         all.extend(right.iter().filter(|c| !left.contains(c)));
-        // A letter of one operand that is summed is summed first, which infinities and rounding would show.
+        // A letter of a single operand that is reduced would be reduced first, which changes
+        // infinities and rounding in f64.
         let stays = |c: &char| left_ty.dtype == DType::F64 && !(left.contains(c) && right.contains(c));
         let mut result: Vec<char> = all.into_iter().filter(|c| stays(c) || self.r.chance(60)).collect();
         if self.r.chance(30) {
             result.reverse();
         }
         let spec = ContractSpec { left, right, result };
-        // A sum of one product is 0 + -0 = 0 or -0, as one looks at it.
+        // A contraction without reduction: whether 0 + -0 or -0 is the result depends on the point
+        // of view, so it is left out.
         if left_ty.dtype == DType::F64 && spec.summed().is_empty() {
             return None;
         }

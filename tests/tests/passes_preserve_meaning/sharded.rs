@@ -1,4 +1,4 @@
-//! A graph whose values are placed at random over the ranks of a mesh, and all ranks together, beside the graph itself
+//! A graph whose values are placed at random over the ranks of a mesh: all ranks together give the results of the graph
 
 use super::random::Random;
 use super::{Case, compare, expected, param};
@@ -14,7 +14,7 @@ use std::ops::Range;
 
 static MESHES: [&[i64]; 6] = [&[2], &[3], &[4], &[2, 2], &[8], &[2, 3]];
 
-/// Gives how many collectives there are.
+/// Returns the number of collectives.
 pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Result<usize, String> {
     let mesh = MESHES[seed as usize % MESHES.len()];
     let stages = stages(&case.graph, mesh[0], seed);
@@ -66,13 +66,13 @@ pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Resu
 
 static REST: &str = "builtin.module(e-graph,simplify,cse,sdx-to-flow,fuse,fuse-siblings)";
 
-/// A third of the graphs is a pipeline, whose stages begin anywhere, half of them in micro-batches.
+/// Makes a third of the graphs a pipeline, whose stages begin at random nodes; half of these use micro-batches.
 fn stages(graph: &Graph, ranks: i64, seed: u64) -> Option<Stages> {
     let mut r = Random::new(seed ^ 0x57a6_e500);
     let live = graph.nodes.iter().zip(graph.live()).filter(|(node, live)| *live && !node.args.is_empty());
     let mut names: Vec<String> = live.filter_map(|(node, _)| node.origins.first().cloned()).collect();
     names.dedup();
-    // The first begins the first stage.
+    // The first node begins the first stage.
     while names.len() as i64 > ranks {
         names.remove(1 + r.below(names.len() - 1));
     }
@@ -82,7 +82,8 @@ fn stages(graph: &Graph, ranks: i64, seed: u64) -> Option<Stages> {
     is_pipeline.then(|| Stages { axis: 0, begins: names.split_off(1), micro_batches })
 }
 
-/// Half of the others compute while they exchange: products in chunks, micro-batches in turns, or both.
+/// Half of the other graphs overlap computation with communication: products in chunks,
+/// micro-batches in turns, or both.
 fn overlap(graph: &Graph, seed: u64) -> Option<Overlap> {
     let mut r = Random::new(seed ^ 0x0e71_a900);
     let appends = graph.nodes.iter().any(|node| matches!(node.op, Op::Append { .. }));
@@ -91,7 +92,7 @@ fn overlap(graph: &Graph, seed: u64) -> Option<Overlap> {
     (chunks * micro_batches > 1 && r.below(2) == 0).then(|| Overlap { chunks, micro_batches, nodes: vec![] })
 }
 
-/// The graph, with places for some of its values.
+/// The graph with random placements of some of its values.
 fn placed(graph: &Graph, axes: Range<usize>, seed: u64) -> Graph {
     let mut r = Random::new(seed ^ 0x0091_aced);
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
@@ -111,7 +112,8 @@ fn placed(graph: &Graph, axes: Range<usize>, seed: u64) -> Graph {
     out
 }
 
-/// An axis before may leave a rank a number of elements that is no multiple: then units are elements.
+/// A random split of a dimension. After a split over an earlier axis of the mesh, the number of elements of a rank may
+/// not be a multiple of the unit; the unit is then one element.
 fn split(r: &mut Random, dims: &[Dim], mesh: usize) -> Option<(usize, Dim, Dim)> {
     if dims.is_empty() || r.below(8) == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! Softmax, layer normalisation, attention, an MLP with gelu: as the level of values says them
+//! Softmax, layer normalization, attention, an MLP with GELU: handwritten sdx graphs
 
 use super::Case;
 use super::random::{Random, tensor};
@@ -30,7 +30,7 @@ pub fn cases() -> Vec<Case> {
     out
 }
 
-/// Sizes of (b, s, t) in the calls.
+/// Values of (b, s, t) in the calls.
 static SIZES: [(i64, i64, i64); 5] = [(2, 3, 4), (1, 1, 1), (0, 2, 3), (2, 0, 3), (1, 2, 0)];
 
 struct Writer {
@@ -97,7 +97,7 @@ impl Writer {
         self.add(Op::Contract(ContractSpec::parse(spec).expect("a contraction")), &[x, y], None)
     }
 
-    /// Adds a vector along the last dimension.
+    /// Applies `f` to `x` and a vector that is broadcast along the last dimension.
     fn along(&mut self, f: ScalarFn, x: Value, vector: Value) -> Value {
         let ty = self.graph.ty(x).clone();
         let spread = self.add(Op::Broadcast { dims: vec![ty.rank() - 1] }, &[vector], Some(ty));
@@ -160,7 +160,7 @@ impl Writer {
         self.add(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[split], None)
     }
 
-    /// p · v of all heads side by side, through a linear map
+    /// p · v with the heads concatenated, followed by a linear map
     fn mixture(&mut self, p: Value, v: Value) -> Value {
         let mixed = self.contract("bhst,bhtd->bhsd", p, v);
         let back = self.add(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[mixed], None);
@@ -177,7 +177,7 @@ impl Writer {
     }
 }
 
-/// x + softmax(q · kᵀ / 2 + mask) · v, the heads put side by side
+/// layer_norm(x + softmax(q · kᵀ / 2 + mask) · v), with the heads concatenated
 fn attention(w: &mut Writer) -> Value {
     let x = w.input("x", &["b", "s", "8"]);
     let memory = w.input("memory", &["b", "t", "8"]);
@@ -196,8 +196,8 @@ fn attention(w: &mut Writer) -> Value {
     w.layer_norm(sum)
 }
 
-/// An encoder's layer over sequences that a mask says the lengths of, of which the outputs have no masked row: the first
-/// position, and the sum of those that are not masked. Where `causal`, positions are compared by their numbers.
+/// A layer of an encoder whose mask gives the lengths of the sequences. The output, the sum of the unmasked positions,
+/// does not depend on masked rows. If `causal`, the positions' numbers are compared too.
 fn masked_encoder(w: &mut Writer, causal: bool) -> Value {
     let x = w.input("x", &["b", "s", "8"]);
     let dims = ["b", "s"].map(|d| Dim::parse(d).expect("a dimension"));
@@ -230,7 +230,8 @@ fn masked_encoder(w: &mut Writer, causal: bool) -> Value {
     w.add(Op::Reduce { f: ReduceFn::Add, axes: vec![1] }, &[counted], None)
 }
 
-/// Keys and values of earlier positions, as inputs that come back longer; `t` of them, and `s` new ones.
+/// Attention over the keys and values of `t` earlier positions, which are inputs and are returned
+/// with `s` new ones appended.
 fn cached_attention(w: &mut Writer) -> Value {
     let x = w.input("x", &["b", "s", "8"]);
     let pasts = ["past_k", "past_v"].map(|name| w.input(name, &["b", "2", "t", "4"]));
@@ -246,7 +247,7 @@ fn cached_attention(w: &mut Writer) -> Value {
     w.contract("bhst,bhtd->bhsd", p, v)
 }
 
-/// Four heads that ask, two that are asked, each by two.
+/// Four query heads and two key heads, each of which serves two query heads.
 fn grouped_heads(w: &mut Writer) -> Value {
     let (q, past) = (w.input("q", &["b", "4", "s", "4"]), w.input("past", &["b", "2", "t", "4"]));
     let new = w.input("new", &["b", "2", "s", "4"]);
@@ -263,7 +264,7 @@ fn grouped_heads(w: &mut Writer) -> Value {
     w.contract("bhst,bhtd->bhsd", p, repeated)
 }
 
-/// The state is read as rows of another length, summed, and normalised: by a view, a reduction and a map.
+/// The appended state is read as rows of another length through a view, and normalized by reductions and maps.
 fn appended_rows(w: &mut Writer) -> Value {
     let (past, new) = (w.input("past", &["t", "b", "8"]), w.input("new", &["s", "b", "8"]));
     let doubled = w.map(ScalarFn::Add, &[new, new]);
@@ -277,7 +278,7 @@ fn appended_rows(w: &mut Writer) -> Value {
     w.map(ScalarFn::Mul, &[rows, normal])
 }
 
-/// (q · c) · (k · c)ᵀ, the scales behind the transposes, and k turned with batch and heads merged
+/// (q · c) · (k · c)ᵀ, scaled after the transposes; k is transposed with batch and heads merged
 fn scaled_apart(w: &mut Writer) -> Value {
     let x = w.input("x", &["b", "s", "8"]);
     let memory = w.input("memory", &["b", "t", "8"]);

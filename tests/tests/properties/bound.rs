@@ -1,4 +1,4 @@
-//! a program, its inputs  =>  what the interpreter gives, and how far compiled code may be from it: FLOATING_POINT.md
+//! a program, its inputs  =>  the interpreter's outputs, and how far compiled code may be from them: FLOATING_POINT.md
 
 use sardonyx_base::{DType, Dim, Result, Tensor, minifloat};
 use sardonyx_dialects::interp;
@@ -8,16 +8,16 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
 
 pub struct Expected {
     pub outputs: Vec<(String, Tensor)>,
-    /// Units in the last place of f32, or of f64 where the type is that.
+    /// Units in the last place of f32, or of f64 for that type.
     ulps: f64,
     absolute: f64,
-    /// Units in the last place of the type itself.
+    /// Units in the last place of the element type itself.
     own_ulps: f64,
-    /// Whether the sign of a zero is free.
+    /// Whether a zero may have either sign.
     any_zero: bool,
 }
 
-/// Units in the last place, and absolutely.
+/// Error bound of a function: units in the last place, and an absolute part.
 fn of_function(f: ScalarFn) -> (f64, f64) {
     use ScalarFn::*;
     match f {
@@ -29,7 +29,7 @@ fn of_function(f: ScalarFn) -> (f64, f64) {
     }
 }
 
-/// (half a unit in the last place of 1, the least number, the largest number)
+/// (half a unit in the last place of 1, the smallest positive number, the largest number)
 fn format(dtype: DType) -> (f64, f64, f64) {
     match dtype {
         DType::F64 => (2f64.powi(-53), f64::from_bits(1), f64::MAX),
@@ -64,7 +64,7 @@ impl Expected {
                     let (more, wider) = of_function(*f);
                     (ulps, absolute) = (ulps.max(more), absolute.max(wider));
                     any_zero |= turned || matches!(f, ScalarFn::Max | ScalarFn::Min);
-                    // A constant divisor may become a factor, its rounded reciprocal.
+                    // Division by a constant may become multiplication by its rounded reciprocal.
                     if *f == ScalarFn::Div && constant[node.args[1].index()] {
                         own_ulps = 2.0;
                     }
@@ -81,7 +81,7 @@ impl Expected {
         Ok(Expected { outputs, ulps, absolute, own_ulps, any_zero })
     }
 
-    /// The first element that is not near enough.
+    /// Returns an error that names the first element that is not close enough.
     pub fn compare(&self, got: &[(String, Tensor)]) -> std::result::Result<(), String> {
         if self.outputs.len() != got.len() {
             return Err(format!("{} outputs, not {}", got.len(), self.outputs.len()));
@@ -124,13 +124,13 @@ impl Expected {
         let (step, smallest) = if dtype == DType::F64 { (unit, least) } else { (coarse, tiny) };
         let error = self.ulps * (2.0 * step * wanted.abs()).max(smallest) + self.absolute;
         let ulp = (2.0 * unit * wanted.abs()).max(least);
-        // Narrow types round the value that f32 gave, and so may be one beside.
+        // Narrow types round the f32 result, and so may give a neighbouring value.
         let beside = if error > 0.0 && dtype.bits() < 32 { 1.0 } else { 0.0 };
         error + (self.own_ulps + beside) * ulp
     }
 }
 
-/// Which values depend on no input.
+/// Whether each value is independent of the inputs.
 fn constants(graph: &Graph) -> Vec<bool> {
     let mut out: Vec<bool> = vec![];
     for node in &graph.nodes {
@@ -145,8 +145,8 @@ fn bytes(t: &Tensor, i: usize) -> &[u8] {
     &t.bytes()[i * n..(i + 1) * n]
 }
 
-/// 2 · n · u · Σ|x| for sums of n terms, of both sides and whichever is largest, and the result's rounding; for products
-/// alike, of their results.
+/// Rounding error of a sum of n terms: 2 · n · u · Σ|x|, for both sides and the largest of the sums, plus the rounding
+/// of the result; for products likewise, with the magnitude of the results.
 fn roundings(node: &Node, args: &[&Tensor], result: &Tensor) -> Result<f64> {
     if matches!(node.op, Op::Reduce { f: ReduceFn::Max | ReduceFn::Min, .. }) {
         return Ok(0.0);

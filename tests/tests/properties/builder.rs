@@ -1,6 +1,6 @@
-//! element type, dimensions  =>  a value of them: an input, a parameter, a constant, or moved from others
+//! element type, dimensions  =>  a value with them: an input, a parameter, a constant, or a movement of other values
 //!
-//! Programs are made from their result backward, so that every operation fits whatever reads it.
+//! Programs are built backward from their result, so that every operation fits its consumer.
 
 use super::random::{Random, Values, tensor};
 use super::subject::{Move, Subject};
@@ -11,16 +11,16 @@ use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use std::collections::BTreeMap;
 
-/// Of any value.
+/// Maximum number of elements of a value.
 const ELEMENTS_MAX: i64 = 2000;
 const RANK_MAX: usize = 6;
 
-/// What is still to be made of an operand.
+/// How an operand is still to be built.
 #[derive(Clone, Copy)]
 pub enum Rest {
-    /// The operation under test lies this many operations further.
+    /// This many operations lie between this value and the operation under test.
     Subject(usize),
-    /// It may be moved this many times.
+    /// At most this many movements may produce it.
     Operand(usize),
 }
 
@@ -30,7 +30,7 @@ pub struct Builder {
     pub params: ParamStore,
     pub inputs: Vec<(String, Tensor)>,
     pub subject: Subject,
-    /// Of the data.
+    /// Kind of the values in inputs, parameters and constants.
     pub values: Values,
     sizes: BTreeMap<String, i64>,
     /// Whether dimensions may be 0, and whether they may be symbols.
@@ -58,7 +58,7 @@ impl Builder {
         dims.iter().map(|d| self.size(d) as usize).collect()
     }
 
-    /// A new symbol of this size, which no size from 0 on is excluded for.
+    /// A new symbol that has this size in the call. Its range starts at 0 and has no upper end.
     pub fn symbol(&mut self, name: &str, size: i64) -> Dim {
         self.sizes.insert(name.into(), size);
         self.graph.symbols.insert(name.into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
@@ -84,7 +84,7 @@ impl Builder {
         (0..rank).map(|_| self.extent()).collect()
     }
 
-    /// Nothing where the node has no meaning or is too large: the program is drawn again.
+    /// Returns `None` if the node is invalid or too large; the program is then drawn again.
     pub fn add(&mut self, op: Op, args: &[Value], ty: Option<TensorType>) -> Option<Value> {
         let origins = [format!("/n{}", self.graph.nodes.len())];
         let v = self.graph.add_as(op, args, ty, &origins).ok()?;
@@ -101,7 +101,7 @@ impl Builder {
         self.add(Op::Input { name, parts: vec![] }, &[], Some(TensorType::new(dtype, dims)))
     }
 
-    /// As numbers, where a tensor of them is small.
+    /// Sizes of the dimensions; `None` if one is negative or a tensor of them would be too large.
     fn checked(&self, dims: &[Dim]) -> Option<Vec<usize>> {
         let sizes: Vec<i64> = dims.iter().map(|d| self.size(d)).collect();
         let fits = sizes.iter().all(|n| *n >= 0) && sizes.iter().product::<i64>() <= ELEMENTS_MAX;
@@ -118,7 +118,7 @@ impl Builder {
                 self.add(Op::Broadcast { dims: vec![] }, &[one], Some(TensorType::new(dtype, dims)))
             }
             3 => {
-                // The same value twice is what rules look for.
+                // Reuses an input of the same type, because rewrite rules look for equal operands.
                 let ty = TensorType::new(dtype, dims.clone());
                 let values = self.values;
                 let same = self.graph.values().find(|(_, n)| n.ty == ty && matches!(n.op, Op::Input { .. }));
@@ -154,7 +154,7 @@ impl Builder {
         self.moved(how, dtype, dims, Rest::Operand(moves - 1))
     }
 
-    /// One that has an operand and may be anywhere.
+    /// A random movement that has an operand and may occur anywhere.
     pub fn some_move(&mut self) -> Move {
         use Move::*;
         self.r.pick(&[Broadcast, Concat, Gather, Pad, Reshape, Slice, Slice, Transpose, Transpose, Window])
@@ -220,13 +220,14 @@ impl Builder {
         self.add(Op::Reshape, &[x], Some(ty))
     }
 
-    /// Each dimension from somewhere, by some step, with something left over.
+    /// Each dimension has a random start and step, with elements left over at its ends.
     fn slice(&mut self, ty: TensorType, rest: Rest) -> Option<Value> {
         let (mut starts, mut steps, mut from) = (vec![], vec![], vec![]);
         for d in &ty.dims {
             let step = self.r.pick(&[1, 1, 1, 1, 2, 3, -1, -1, -2, -3]);
             let by: i64 = i64::abs(step);
-            // A dimension that is or may be 0 reaches `by` below its first element.
+            // If the dimension is 0, `reach` is -by: the operand gets by - 1 more elements, so that
+            // its extent is not negative.
             let least = if d.as_const().is_some_and(|n| n > 0) { 0 } else { by - 1 };
             let (before, after) = (self.r.pick(&[0, 0, 0, 1, 2]), least + self.r.pick(&[0, 0, 0, 1, 2]));
             let reach = (d.clone() - c(1)) * c(by);
@@ -257,7 +258,7 @@ impl Builder {
         let n = size.as_const().filter(|n| *n > 0)?;
         let axis = if others.is_empty() { None } else { Some(self.r.below(others.len())) }?;
         let (stride, dilation) = (self.r.pick(&[1, 1, 2, 3]), self.r.pick(&[1, 1, 2]));
-        // No place at all is the least that a window has where it would have one.
+        // If there may be no window, the operand gets `stride` more elements, so that its extent is not negative.
         let least = if others[axis].as_const().is_some_and(|n| n > 0) { 0 } else { stride };
         let mut from = others.to_vec();
         let over = least + self.r.pick(&[0, 0, 1]);
@@ -284,7 +285,7 @@ impl Builder {
         self.add(Op::Concat { axis }, &args, None)
     }
 
-    /// An input and what it grows by; a symbol counts the positions of the past, or a number.
+    /// Appends a value to an input, whose length is a symbol of its own or a number.
     fn append(&mut self, mut ty: TensorType) -> Option<Value> {
         let axis = if ty.rank() == 0 { None } else { Some(self.r.below(ty.rank())) }?;
         let (n, added) = (self.r.between(0, 4), self.extent());
@@ -302,7 +303,7 @@ impl Builder {
         self.add(Op::Append { axis }, &[past, added], None)
     }
 
-    /// Some neighbouring dimensions of the result are those of the indices.
+    /// Up to two neighbouring dimensions of the result are those of the indices.
     fn gather(&mut self, ty: TensorType, rest: Rest) -> Option<Value> {
         let axis = self.r.below(ty.rank() + 1);
         let until = axis + self.r.below((ty.rank() - axis + 1).min(3));

@@ -1,8 +1,8 @@
-//! seed  =>  a small program of the basis, compiled, beside the interpreter
+//! seed  =>  a small program of basis operations, compiled and compared with the interpreter
 //!
-//! Every operation and every element type that it takes, ranks 0 to 6, dimensions of 0 and 1, fixed and symbolic, negative
-//! axes and steps. Another range of seeds: `PROPERTIES_SEEDS=17..18 cargo test -p sardonyx-tests --test properties`. All:
-//! `cargo xtask test --suite properties`.
+//! Covers every operation and every element type that it takes, ranks 0 to 6, dimensions of 0 and 1, fixed and symbolic
+//! dimensions, negative axes and steps. `PROPERTIES_SEEDS=17..18 cargo test -p sardonyx-tests --test properties` runs
+//! another range of seeds, `cargo xtask test --suite properties` all of them.
 
 mod bound;
 mod builder;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use subject::{Schedule, Subject};
 
-/// Programs that share an artifact.
+/// Number of programs that share an artifact.
 const TOGETHER: u64 = 50;
 
 #[test]
@@ -54,7 +54,7 @@ fn seeds() -> Option<Range<u64>> {
     Some(parsed.unwrap_or_else(|| panic!("PROPERTIES_SEEDS is LO..HI")))
 }
 
-/// How often each subject occurs. Two threads, each every other artifact.
+/// Checks the programs, and returns how often each subject occurs. Two threads take every other artifact each.
 fn all_agree(seeds: Range<u64>) -> BTreeMap<Subject, usize> {
     let n = seeds.end - seeds.start;
     let (mut counts, mut failures) = (BTreeMap::new(), Vec::<Failure>::new());
@@ -87,7 +87,7 @@ fn all_agree(seeds: Range<u64>) -> BTreeMap<Subject, usize> {
     counts
 }
 
-/// Programs per operation, and in how many element types.
+/// Prints, for each operation, the number of programs and of element types.
 fn tell(counts: &BTreeMap<Subject, usize>) {
     let mut operations: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for (subject, n) in counts {

@@ -1,4 +1,4 @@
-//! a form  =>  an ONNX model of one node of it: negative axes, indices and steps, defaults left out
+//! an operator  =>  an ONNX model with one node of it: negative axes, indices and steps, defaults left out
 
 use super::random::{Random, Values, tensor};
 use sardonyx::onnx::proto::TensorProto;
@@ -57,14 +57,14 @@ impl Form {
     ];
 }
 
-/// A model under construction. Dimensions may be names.
+/// A model under construction. Its dimensions may be symbols.
 struct Draft {
     r: Random,
     net: Net,
     inputs: Vec<(String, Tensor)>,
     op: String,
     n_outputs: usize,
-    /// No dimension has a name.
+    /// Whether no dimension is a symbol.
     fixed: bool,
 }
 
@@ -85,7 +85,7 @@ pub fn draw(mut r: Random, form: Form, name: &str) -> Option<(Model, Vec<(String
         net = net.output(&format!("y{i}"));
     }
     let mut model = parse_model(net.bytes().into()).unwrap_or_else(|e| panic!("{name}: {e}"));
-    // Models that are compiled together share a store of parameters.
+    // Models that are compiled together share a store of parameters, so the names of initializers must be distinct.
     let own = |stored: &str| format!("{name}.{stored}");
     let stored: Vec<String> = model.graph.initializers.iter().map(|i| i.name.clone()).collect();
     model.graph.initializers.iter_mut().for_each(|i| i.name = own(&i.name));
@@ -107,12 +107,12 @@ fn extent(r: &mut Random, zeros: bool) -> usize {
 }
 
 impl Draft {
-    /// Counted from the end, or not.
+    /// The axis, randomly counted from the end.
     fn axis(&mut self, axis: usize, rank: usize) -> i64 {
         axis as i64 - if self.r.chance(60) { rank as i64 } else { 0 }
     }
 
-    /// The node, whose operands are in order.
+    /// Adds the node with these operands, which were added before it.
     fn node(&mut self, inputs: &str) {
         let outputs: Vec<String> = (0..self.n_outputs).map(|i| format!("y{i}")).collect();
         let net = std::mem::take(&mut self.net);
@@ -127,13 +127,13 @@ impl Draft {
         self.net = std::mem::take(&mut self.net).ints(name, values);
     }
 
-    /// Constants that say what a node does.
+    /// Adds an i64 constant that parameterizes a node.
     fn numbers(&mut self, name: &str, values: &[i64]) {
         self.net = std::mem::take(&mut self.net).i64s(name, values);
     }
 
     fn input(&mut self, name: &str, data: Tensor) {
-        // The same letter for the same size, so that names stand for what is equal.
+        // Equal sizes get the same symbol, so that symbols stand for equal dimensions.
         let symbolic = !self.fixed && self.r.chance(30);
         let dim = |n: &usize| if symbolic && *n > 1 { format!("d{n}") } else { n.to_string() };
         let dims: Vec<String> = data.dims().iter().map(dim).collect();
@@ -141,7 +141,7 @@ impl Draft {
         self.inputs.push((name.into(), data));
     }
 
-    /// An input of numbers in a range, ends included, of which some are given as a constant.
+    /// Adds an operand of numbers from `lo` to `hi`, inclusive: usually an input, sometimes a constant.
     fn indices(&mut self, name: &str, dims: Vec<usize>, lo: i64, hi: i64) {
         let n: usize = dims.iter().product();
         let values: Vec<i64> = (0..n).map(|_| self.r.between(lo, hi.max(lo))).collect();
@@ -284,7 +284,7 @@ impl Draft {
         Some(())
     }
 
-    /// Dimensions as they are, copied (0), or one that follows from the others (−1).
+    /// The shape has the dimensions themselves, copies (0), or one that follows from the others (−1).
     fn reshape(&mut self, dtype: DType, dims: &[usize]) {
         let copied = self.r.chance(50);
         let mut wanted: Vec<i64> = dims.iter().map(|n| if copied { 0 } else { *n as i64 }).collect();
@@ -294,7 +294,8 @@ impl Draft {
             if self.r.chance(50) {
                 wanted.truncate(at + 1);
             }
-            // Numbers for all other names would leave it open which of the names makes the quotient whole.
+            // If all other dimensions are numbers, symbols would leave open which of them
+            // makes the quotient an integer.
             self.fixed = !copied;
         }
         self.data("x", dtype, dims, Values::Any);
@@ -313,7 +314,8 @@ impl Draft {
         self.data("x", dtype, dims, if rounds { Values::Near1 } else { Values::Any });
         let axes: Vec<i64> = axes.into_iter().map(|a| self.axis(a, rank)).collect();
         let keep = self.r.below(2) as i64;
-        // Of opset 17: an operand of the sum, an attribute of the others, where none means all.
+        // In opset 17 the axes are an operand of ReduceSum and an attribute of the others, where
+        // their absence means all axes.
         if form == Form::ReduceSum {
             self.numbers("axes", &axes);
             self.node("x axes");
@@ -353,7 +355,7 @@ impl Draft {
         Some(())
     }
 
-    /// Starts and ends of any sign, beyond the ends too.
+    /// Starts and ends of either sign, also outside of the dimension.
     fn slice(&mut self, dtype: DType, dims: &[usize]) -> Option<()> {
         let rank = dims.len();
         let order = self.r.permutation(rank);

@@ -1,7 +1,7 @@
-//! seed  =>  a program: one operation under test, of operands that are moved or not, and up to two operations behind it
+//! seed  =>  a program: an operation under test, whose operands may be moved, and up to two operations after it
 //!
-//! What stands behind an operation that rounds only moves elements, or commutes with rounding: then the result is as
-//! near as the one operation's bound says, whatever is fused.
+//! Operations after one that rounds only move elements or commute with rounding: the bound of the single operation then
+//! holds for the result, whatever is fused.
 
 use super::builder::{Builder, Rest, c};
 use super::models;
@@ -16,7 +16,7 @@ use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, TensorType, Value};
 pub struct Program {
     pub seed: u64,
     pub subject: Subject,
-    /// The entry point.
+    /// Name of the entry point.
     pub name: String,
     pub source: Source,
     pub params: ParamStore,
@@ -61,7 +61,7 @@ fn draw(mut r: Random, subject: Subject, name: &str) -> Option<Drawn> {
     let dims = b.dims(rank);
     let y = b.made(Rest::Subject(behind), result(subject), dims)?;
     b.graph.outputs.push(("y".into(), y));
-    // Inputs come first, and only those that are read.
+    // Inputs come first, and only those that are used are kept.
     let mut graph = in_order(&b.graph);
     let used = |name: &str| graph.nodes.iter().any(|n| n.ty.dims.iter().any(|d| d.symbols().contains(name)));
     let used: Vec<String> = b.graph.symbols.keys().filter(|name| used(name)).cloned().collect();
@@ -90,7 +90,7 @@ fn in_order(graph: &Graph) -> Graph {
     out
 }
 
-/// Sums and products of numbers near 1 stay in range.
+/// Kind of the values for a subject. Sums and products use numbers near 1, so that they stay in range.
 fn values(subject: Subject) -> Values {
     match subject {
         Subject::Reduce(ReduceFn::Add | ReduceFn::Mul, _) | Subject::Contract(_) => Values::Near1,
@@ -100,7 +100,7 @@ fn values(subject: Subject) -> Values {
     }
 }
 
-/// The element type of its result.
+/// Element type of the subject's result.
 fn result(subject: Subject) -> DType {
     match subject {
         Subject::Map(f, _) if f.row().result == ResultType::Bool => DType::Bool,
@@ -112,7 +112,7 @@ fn result(subject: Subject) -> DType {
 }
 
 impl Builder {
-    /// The operation under test.
+    /// Builds the operation under test.
     pub fn subject(&mut self, dims: Vec<Dim>) -> Option<Value> {
         match self.subject {
             Subject::Map(f, t) => {
@@ -141,7 +141,7 @@ impl Builder {
                 let (dims, n) = if dims.is_empty() { (vec![], 1) } else { (vec![c(n as i64)], n) };
                 let ty = TensorType::new(DType::I64, dims);
                 let numbers = self.add(Op::Dims(values[..n].to_vec()), &[], Some(ty))?;
-                // Behind an input that gives the symbols their values.
+                // Concatenated to an input whose dimensions give the symbols their values.
                 let list = TensorType::new(DType::I64, vec![c(n as i64)]);
                 let numbers = self.add(Op::Reshape, &[numbers], Some(list))?;
                 let data = self.input(DType::I64, vec![x.clone(), y.clone()], Values::Any)?;
@@ -163,7 +163,7 @@ impl Builder {
         }
         axes.sort();
         let length: i64 = axes.iter().map(|a| self.size(&from[*a])).product();
-        // 64 factors of at least 1/2 stay above the least f32, and within 3 bits more than a bfloat has.
+        // A product of at most 64 factors of at least 1/2 does not underflow in f32.
         if f == ReduceFn::Mul && t.is_float() && length > 64 {
             return None;
         }
@@ -196,10 +196,11 @@ impl Builder {
         self.add(Op::Contract(spec), &[x, y], None)
     }
 
-    /// An operation behind the one under test.
+    /// Builds an operation after the one under test.
     pub fn wrapped(&mut self, more: usize, dtype: DType, dims: Vec<Dim>) -> Option<Value> {
         let rest = Rest::Subject(more - 1);
-        // What a narrow float cannot hold a kernel may keep, and rounds where it is stored.
+        // A kernel may keep a value that a narrow float cannot hold and round it only when it is
+        // stored: these are only moved.
         let narrow = dtype.is_float() && dtype.bits() <= 8;
         if narrow || self.r.chance(50) {
             let how = self.some_move();
@@ -221,7 +222,7 @@ impl Builder {
     }
 }
 
-/// Those that give a value of the same type, of floats those that commute with rounding.
+/// Functions whose result has the type of their operands; for floats only those that commute with rounding.
 fn functions(dtype: DType) -> &'static [ScalarFn] {
     use ScalarFn::*;
     match dtype {

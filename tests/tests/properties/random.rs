@@ -1,4 +1,4 @@
-//! seed  =>  draws, and tensors of every element type: ordinary numbers and those at the edges
+//! seed  =>  random draws, and tensors of every element type with ordinary values and edge cases
 
 use half::{bf16, f16};
 use sardonyx_base::{DType, Tensor, minifloat, packed};
@@ -19,7 +19,7 @@ impl Random {
         self.0.below(n)
     }
 
-    /// Ends included.
+    /// A number from `lo` to `hi`, inclusive.
     pub fn between(&mut self, lo: i64, hi: i64) -> i64 {
         lo + self.below((hi - lo + 1) as usize) as i64
     }
@@ -40,24 +40,24 @@ impl Random {
         out
     }
 
-    /// From 0 up to below 1, with 53 digits.
+    /// A number in [0, 1) with 53 random bits.
     fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * 2f64.powi(-53)
     }
 }
 
-/// What numbers a tensor holds. Integers are of any size, but where they are indices.
+/// Kind of the values that a tensor holds. Integers are arbitrary unless they are indices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Values {
-    /// Any: infinities, NaN, both zeros, subnormals, the largest.
+    /// Any value: infinities, NaN, both zeros, subnormals, the largest ones.
     Any,
-    /// Any but NaN, whose bits a narrow float need not keep.
+    /// Any value but NaN, whose bits a narrow float need not keep.
     Numbers,
-    /// Floats of magnitudes from 1/2 to 3/2, of which sums and products stay in range.
+    /// Floats with magnitudes from 1/2 to 3/2, whose sums and products stay in range.
     Near1,
-    /// Floats up to 2¹⁶, for which the sine is bounded.
+    /// Floats with magnitudes up to 2¹⁶, for which the error of the sine is bounded, and some special values.
     Angles,
-    /// From 0 to below this.
+    /// Integers from 0 to below this number.
     Below(i64),
 }
 

@@ -1,4 +1,4 @@
-//! programs  =>  one artifact with an entry point for each, run on this CPU beside the interpreter
+//! programs  =>  one artifact with an entry point for each, run on this CPU and compared with the interpreter
 
 use super::bound::Expected;
 use super::program::{Program, Source};
@@ -18,13 +18,13 @@ use sardonyx_tests::trust::trusted;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A program that is wrong or cannot be compiled, and what it is.
+/// A program that computes wrong results or cannot be compiled, with a description.
 pub struct Failure {
     pub seed: u64,
     pub what: String,
 }
 
-/// The programs' value-level functions, and the artifact of them all.
+/// The programs' sdx functions, and a session of their common artifact.
 struct Compiled {
     graphs: Vec<Graph>,
     texts: Vec<String>,
@@ -32,7 +32,8 @@ struct Compiled {
     session: Session,
 }
 
-/// Counts what the programs exercise. Where they do not compile together, halves show which do not.
+/// Checks the programs and counts the subjects that they exercise. Programs that do not compile together are halved, to
+/// find those that do not compile.
 pub fn check(programs: &[Program], counts: &mut BTreeMap<Subject, usize>) -> Vec<Failure> {
     let compiled = catch_unwind(AssertUnwindSafe(|| Compiled::new(programs)));
     let compiled = match compiled {
@@ -77,7 +78,7 @@ fn failure(program: &Program, what: &str, text: &str) -> Failure {
     Failure { seed: program.seed, what: format!("{:?}: {what}\n{inputs}{text}", program.subject) }
 }
 
-/// The first elements.
+/// Type, dimensions and first elements of a tensor.
 fn shown(t: &Tensor) -> String {
     let one = |i| match t.dtype().is_float() {
         true => format!("{:?}", t.get_f64(i).unwrap_or(f64::NAN)),
@@ -91,7 +92,7 @@ fn raw(module: &Module) -> Operation {
     Operation(module.as_operation().to_raw())
 }
 
-/// The functions in a module at the value level.
+/// Lowers the programs to sdx functions in one module.
 fn lower<'c>(context: &'c MlirContext, programs: &[Program]) -> Result<(Module<'c>, ParamStore)> {
     context.attach_diagnostic_handler(|_| true);
     let mut module = Module::new(Location::unknown(context));

@@ -1,4 +1,4 @@
-//! every operation of the basis × every element type that it takes: what programs are made to exercise, and are counted by
+//! basis operations × their element types  =>  the subjects that programs exercise, and by which they are counted
 
 use super::models::Form;
 use sardonyx_base::DType;
@@ -15,11 +15,11 @@ pub enum Subject {
     Move(Move, DType),
     Iota,
     Dims,
-    /// An ONNX node, for what only the front end has: negative axes, indices from the end.
+    /// An ONNX node, for features that only the front end has: negative axes, indices from the end.
     Model(Form),
 }
 
-/// Operations that only say where elements stand.
+/// Operations that only store or rearrange elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Move {
     Append,
@@ -56,7 +56,7 @@ pub fn dtypes() -> impl Iterator<Item = DType> {
     DType::all().filter(|t| t.is_float() || t.is_int() || *t == DType::Bool)
 }
 
-/// The lists that seeds draw from, and how often of 20.
+/// Lists of subjects, each with the number of seeds out of 20 that draw from it.
 fn classes() -> [(usize, Vec<Subject>); 6] {
     let maps =
         ROWS.iter().flat_map(|row| dtypes().filter(|t| row.domain.contains(*t)).map(|t| Subject::Map(row.function, t)));
@@ -88,7 +88,8 @@ impl Schedule {
         Schedule { classes: classes() }
     }
 
-    /// Consecutive seeds take turns between the classes, and walk through each in large steps.
+    /// Of every 20 consecutive seeds, each class gets its share; it is traversed in large steps that
+    /// reach all of its subjects.
     pub fn subject(&self, seed: u64) -> Subject {
         let (round, mut place) = (seed as usize / 20, seed as usize % 20);
         for (share, subjects) in &self.classes {
@@ -111,7 +112,8 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// What a node exercises. Nothing: inputs, and what computes or names sizes from data, which is the host's.
+/// Subject that a node exercises. `None` for inputs, placements, and what names or computes
+/// sizes from data on the host.
 pub fn subject_of(graph: &Graph, node: &Node) -> Option<Subject> {
     let from = |i: usize| graph.ty(node.args[i]).dtype;
     let dtype = node.ty.dtype;
@@ -141,7 +143,7 @@ pub fn subject_of(graph: &Graph, node: &Node) -> Option<Subject> {
 }
 
 impl Subject {
-    /// `map add`, `reduce max`, `convert`, `slice`, `onnx Split`
+    /// Name of the operation: `map add`, `reduce max`, `convert`, `slice`, `onnx Split`.
     pub fn operation(self) -> String {
         match self {
             Subject::Map(f, _) => format!("map {}", f.name()),

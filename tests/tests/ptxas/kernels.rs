@@ -1,4 +1,4 @@
-//! a prepared model, a case of the conformance suite  =>  the PTX of each of its kernels, for each target
+//! a prepared model or a case of the conformance suite  =>  the PTX of each of its kernels, for each target
 
 use melior::ir::Module;
 use sardonyx::compile::{Request, compile};
@@ -11,24 +11,24 @@ use sardonyx_kernels::{Lowered, lower};
 use sardonyx_passes::{Options, Rewrites};
 use sardonyx_tests::prepared::{model, workspace};
 
-/// One kernel as a module of its own.
+/// A kernel as a PTX module of its own.
 pub struct Text {
     pub name: String,
     pub target: Target,
     pub ptx: String,
 }
 
-/// GPUs share a plan; it is made by the figures of the first that is named.
+/// Target for which plans are made. GPUs share a plan, which uses the device figures of the first GPU that is named.
 fn planned_for() -> Target {
     Target::from_name("cuda:sm_80").expect("it is a target")
 }
 
-/// None where the model is refused, as one of the user's mistakes.
+/// Kernels of a model; `None` if the compiler refuses it for a reason other than a defect (E0901).
 pub fn of_model(name: &str) -> Option<Vec<Text>> {
     compiled(name, Options::default())
 }
 
-/// The same with weights as codes: `int8`, `int4`, and what these are multiplied with.
+/// Kernels of a model with quantized weights: `how` is `int8` or `int4`, and optionally the type of the activations.
 pub fn of_quantized(name: &str, how: &str) -> Vec<Text> {
     let (codes, activations) = how.split_once(' ').unwrap_or((how, "int8"));
     let mut options = Options::default();
@@ -56,7 +56,7 @@ fn compiled(name: &str, options: Options) -> Option<Vec<Text>> {
     Some(of_plan(name, &text, ""))
 }
 
-/// The kernels of the cases that every device is held to.
+/// Kernels of the conformance cases, which run on every device.
 pub fn of_cases() -> Vec<Text> {
     let folder = workspace().join("testdata/kernels");
     let files = std::fs::read_dir(&folder).expect("the folder is there").map(|e| e.expect("an entry").path());
@@ -75,7 +75,7 @@ pub fn of_cases() -> Vec<Text> {
     out
 }
 
-/// The kernels of a plan, or of what a pipeline makes one of.
+/// Kernels of a plan, or of the plan that a pipeline makes of the text.
 fn of_plan(name: &str, text: &str, pipeline: &str) -> Vec<Text> {
     let context = sardonyx_passes::context();
     let mut module = Module::parse(&context, text).expect("a stage's text can be read");
@@ -90,10 +90,10 @@ fn of_plan(name: &str, text: &str, pipeline: &str) -> Vec<Text> {
     lowered.flat_map(|(symbol, l)| texts(&format!("{name} {symbol}"), &l)).collect()
 }
 
-/// The kernel for every target.
+/// The kernel's text for every GPU target.
 pub fn texts(name: &str, lowered: &Lowered) -> Vec<Text> {
     let text = |target: Target| {
-        // The same symbol for all, so that equal kernels have equal texts.
+        // All kernels get the same symbol, so that equal kernels have equal texts.
         let kernel = lowered.for_gpu(target).emit("k").unwrap_or_else(|e| panic!("{name}: {e}"));
         Text { name: name.into(), target, ptx: module(target, &[kernel]) }
     };

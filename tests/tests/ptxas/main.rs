@@ -1,7 +1,7 @@
-//! PTX of every kernel  =>  NVIDIA's assembler: accepted without a word, nothing spilled, tensor cores where mma asks for them
+//! PTX of every kernel  =>  accepted by NVIDIA's assembler without warnings or spills, with tensor cores for mma
 //!
-//! `cargo xtask test --suite ptxas` fetches the assembler and the disassembler. They are tools of this test alone: nothing
-//! that is built or shipped needs them, and they judge syntax and resources, not results.
+//! `cargo xtask test --suite ptxas` fetches the assembler and the disassembler. Only this test uses them: nothing that
+//! is built or shipped needs them, and they judge syntax and resources, not results.
 
 mod kernels;
 mod tools;
@@ -11,7 +11,8 @@ use sardonyx_tests::fatbin;
 use sardonyx_tests::prepared::{fetched, names};
 use tools::{Assembled, assemble};
 
-/// The kinds of matrix instruction: a word of PTX, the instruction of machine code that it must become, and a word of that.
+/// Kinds of matrix instruction: part of its PTX, the machine instruction that it must become,
+/// and part of that one's name.
 static MATRIX: &[(&str, &str, &str)] = &[
     (".f32.bf16.bf16.f32", "HMMA", "F32.BF16"),
     (".f32.tf32.tf32.f32", "HMMA", "F32.TF32"),
@@ -19,7 +20,7 @@ static MATRIX: &[(&str, &str, &str)] = &[
     (".s32.s8.s8.s32", "IMMA", "S8.S8"),
 ];
 
-/// What is wrong with one kernel, in words.
+/// Messages about spills and missing matrix instructions of one kernel.
 fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
     let mut out: Vec<String> = vec![];
     for entry in &assembled.entries {
@@ -38,7 +39,7 @@ fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
     out
 }
 
-/// The assembler takes a second for four texts: half of them to each of two threads.
+/// Assembles the texts on two threads, because the assembler takes a second for four of them.
 fn all_assembled(texts: &[Text]) -> Vec<Assembled> {
     let one = |t: &Text| assemble(&t.ptx, t.target.ptx().unwrap()).unwrap_or_else(|e| panic!("{}: {e}", t.name));
     let (left, right) = texts.split_at(texts.len() / 2);
@@ -49,7 +50,7 @@ fn all_assembled(texts: &[Text]) -> Vec<Assembled> {
     })
 }
 
-/// Every kernel of every model that compiles and of every conformance case, each text once.
+/// Checks every distinct kernel of every model that compiles and of every conformance case.
 #[test]
 #[ignore = "fetches NVIDIA's tools: cargo xtask test --suite ptxas"]
 fn every_kernel_is_accepted_and_spills_nothing() {
@@ -83,7 +84,7 @@ fn every_kernel_is_accepted_and_spills_nothing() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The suite `published` runs these under the target sm_80, though they were published for sm_86.
+/// The suite `published` runs these kernels for the target sm_80, although they were published for sm_86.
 #[test]
 #[ignore = "fetches NVIDIA's tools: cargo xtask test --suite ptxas"]
 fn published_kernels_for_sm_86_need_nothing_beyond_sm_80() {
@@ -97,7 +98,7 @@ fn published_kernels_for_sm_86_need_nothing_beyond_sm_80() {
     }
 }
 
-/// The judge itself: it must see a spill, a mistake, and the kind of matrix instruction.
+/// Checks the tools themselves: they must report a spill, a mistake, and the kind of matrix instruction.
 #[test]
 #[ignore = "fetches NVIDIA's tools: cargo xtask test --suite ptxas"]
 fn the_tools_report_what_the_suite_looks_for() {
@@ -117,7 +118,8 @@ fn the_tools_report_what_the_suite_looks_for() {
     let good = assemble(&body(".reg .b32 %r<1>; .reg .f32 %f<4>; .reg .b64 %d<1>;", &code), "sm_80").unwrap();
     assert!(good.machine_code.contains("HMMA.16816.F32.BF16"), "{}", good.machine_code);
     assert_eq!((good.entries.len(), good.entries[0].spill_bytes), (1, 0));
-    // 128 values that live across a loop do not fit the 32 registers that are allowed, nor those of the whole warp.
+    // 128 values that live across a loop do not fit the 32 registers that are allowed, nor the
+    // uniform registers of the warp.
     let n = 128;
     let list = |f: &dyn Fn(usize) -> String| (0..n).map(f).collect::<String>();
     let code = format!(

@@ -3,13 +3,13 @@
 use sardonyx_tests::prepared::fetched;
 use std::process::Command;
 
-/// What the assembler says of an entry.
+/// What the assembler reports about an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
     pub registers: u32,
     pub stack_bytes: u32,
-    /// Stores and loads together.
+    /// Spill stores and loads together.
     pub spill_bytes: u32,
 }
 
@@ -19,7 +19,7 @@ pub struct Assembled {
     pub machine_code: String,
 }
 
-/// `Err` where the assembler refuses the text, or has any warning or advice.
+/// Assembles a text. `Err` if the assembler rejects it, or gives advice or a warning other than about spills.
 pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, String> {
     let dir = tempfile::tempdir().expect("a folder for temporary files");
     let (text, code) = (dir.path().join("k.ptx"), dir.path().join("k.cubin"));
@@ -30,7 +30,7 @@ pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, String> {
         .arg(&text)
         .arg("-o")
         .arg(&code))?;
-    // Waits that it had to add to a kernel's own come as advice with a number.
+    // Waits that the assembler had to add to those of the kernel are reported as numbered advice.
     if let Some(line) = log.lines().find(|l| l.contains("warning") && !l.contains("spill") || l.contains("(C75")) {
         return Err(line.into());
     }
@@ -38,7 +38,7 @@ pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, String> {
     Ok(Assembled { entries: entries(&log), machine_code })
 }
 
-/// What the program printed on both streams.
+/// Output of the program on both streams.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|e| format!("{command:?} cannot be started: {e}"))?;
     let text = [output.stdout, output.stderr].concat();
@@ -46,7 +46,7 @@ fn run(command: &mut Command) -> Result<String, String> {
     if output.status.success() { Ok(text) } else { Err(text) }
 }
 
-/// `Function properties for k`, `0 bytes stack frame, …`, `Used 12 registers, …`
+/// Parses lines such as `Function properties for k`, `0 bytes stack frame, …`, `Used 12 registers, …`.
 fn entries(log: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = vec![];
     for line in log.lines() {

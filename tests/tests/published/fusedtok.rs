@@ -1,7 +1,7 @@
 //! fusedtok 2.5.0, CUDA compiled by nvcc 12.4: int8 products, attention, normalisations, selection and sorting
 //!
-//! The package carries PTX for sm_86. It uses nothing beyond sm_80, which NVIDIA's assembler confirms in the suite `ptxas`,
-//! so the text runs here with that target.
+//! The package contains PTX for sm_86. It uses nothing beyond sm_80, as NVIDIA's assembler confirms in the suite
+//! `ptxas`, so it runs here with that target.
 
 use super::numbers::{Random, close};
 use super::vm::{Arg, Expected, Kernel, SEEDS, Vm, explained};
@@ -11,7 +11,7 @@ use sardonyx_tests::fatbin;
 use sardonyx_tests::prepared::fetched;
 use std::sync::OnceLock;
 
-/// The modules' texts; decompressing them once is enough.
+/// Texts of the modules, decompressed once.
 fn modules() -> &'static [String] {
     static TEXTS: OnceLock<Vec<String>> = OnceLock::new();
     TEXTS.get_or_init(|| {
@@ -22,7 +22,7 @@ fn modules() -> &'static [String] {
     })
 }
 
-/// The one kernel whose mangled name holds `part`, with the module it is in.
+/// The kernel whose mangled name contains `part`, with its module.
 fn kernel(part: &str, grid: u32, block: u32, shared_bytes: u32) -> Kernel {
     let text = modules().iter().find(|t| t.lines().any(|l| l.contains(".entry") && l.contains(part)));
     let text = text.unwrap_or_else(|| panic!("no module has {part}"));
@@ -31,7 +31,7 @@ fn kernel(part: &str, grid: u32, block: u32, shared_bytes: u32) -> Kernel {
     Kernel { module, entry, grid: [grid, 1, 1], block: [block, 1, 1], shared_bytes }
 }
 
-/// exp(x - max) over their sum, in each row of `n`.
+/// exp(x - max) divided by its sum, in each row of `n` elements.
 pub fn softmax(x: &[f32], n: usize) -> Vec<f64> {
     let row = |row: &[f32]| {
         let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -42,7 +42,7 @@ pub fn softmax(x: &[f32], n: usize) -> Vec<f64> {
     x.chunks(n).flat_map(row).collect()
 }
 
-/// `softmax_online_kernel<float, 256>(x, y, n)`: a running maximum and sum, joined by shuffles of pairs.
+/// `softmax_online_kernel<float, 256>(x, y, n)`: a running maximum and sum, combined pairwise by shuffles.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn online_softmax_of_rows() {
@@ -55,13 +55,15 @@ fn online_softmax_of_rows() {
         let (x, y) = (vm.floats("x", &x), vm.room("y", wanted.len() * 4));
         let report = vm.launch(&kernel, &[Arg::Address(x), Arg::Address(y), Arg::I32(n as i32)], seed);
         explained("softmax", &report, &[]);
-        // ex2.approx errs by 2⁻²², its argument, up to 24, is rounded before, and the sum is scaled again and again.
+        // ex2.approx has an error of 2⁻²²; its argument, up to 24, is rounded before; and the
+        // sum is rescaled repeatedly.
         let bound = |i: usize| wanted[i] * 64.0 * f64::from(f32::EPSILON);
         close("softmax", &vm.read_floats(y, wanted.len()), &wanted, bound);
     }
 }
 
-/// `layernorm_kernel<__nv_bfloat16, 256>(x, gamma, beta, y, n, eps)`: has a race, which some orders of warps make visible.
+/// `layernorm_kernel<__nv_bfloat16, 256>(x, gamma, beta, y, n, eps)`: has a race, visible under
+/// some orders of the warps.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn layer_normalisation_of_bf16_that_races() {
@@ -91,14 +93,14 @@ fn layer_normalisation_of_bf16_that_races() {
     assert!((1..32).contains(&right), "{right} of 32 schedules give the right numbers");
 }
 
-/// A mistake of the kernel, which the long loop in between usually hides.
+/// A bug in the kernel, which the long loop between the two accesses usually hides.
 static MEAN_OVERWRITTEN: &[Expected] = &[Expected {
     kind: Kind::Race,
     why: "all threads read the mean from the first word of shared memory, and then the leader of the first warp puts its \
           part of the variance there; no barrier keeps it from doing so before the others have read",
 }];
 
-/// x[m,k] · w[n,k], exact, and then the scales in f32.
+/// x[m,k] · w[n,k] in exact integers, then scaled in f32.
 fn scaled_product(a: &[i8], w: &[i8], k: usize, scales: &[f32], scale: f32) -> Vec<f32> {
     let dot = |x: &[i8], y: &[i8]| -> i32 { x.iter().zip(y).map(|(x, y)| i32::from(*x) * i32::from(*y)).sum() };
     let row = |x: &[i8]| -> Vec<f32> { w.chunks(k).zip(scales).map(|(y, s)| *s * scale * dot(x, y) as f32).collect() };
@@ -109,8 +111,8 @@ fn signed(values: &[i8]) -> Vec<u8> {
     values.iter().map(|v| *v as u8).collect()
 }
 
-/// `qgemm_pipe_kernel<64, 64, 64, 2, 1, 256, true>(a, w, scales, y, m, n, k, scale)`: two buffers filled by cp.async, and
-/// tensor cores through wmma; the last rows, columns and bytes of k are a tile's part only.
+/// `qgemm_pipe_kernel<64, 64, 64, 2, 1, 256, true>(a, w, scales, y, m, n, k, scale)`: two buffers filled by cp.async,
+/// and tensor cores through wmma; the last tiles along m, n and k are partial.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn product_of_int8_by_cp_async_and_wmma() {
@@ -134,7 +136,7 @@ fn product_of_int8_by_cp_async_and_wmma() {
     }
 }
 
-/// `qgemv_kernel<true>(x, w, scales, y, n, k, scale)`: a warp for each row, dp4a, shuffles.
+/// `qgemv_kernel<true>(x, w, scales, y, n, k, scale)`: a warp per row, dp4a, shuffles.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn product_of_an_int8_vector_by_dp4a() {
@@ -156,8 +158,8 @@ fn product_of_an_int8_vector_by_dp4a() {
     }
 }
 
-/// `attn_prefill_wmma_kernel<64, 32, true, __nv_bfloat16>(q, k, v, o, heads, kv_heads, s, causal)`: a flash attention with
-/// mma for both products; q[h,s,d], k and v[h/2,s,d] here.
+/// `attn_prefill_wmma_kernel<64, 32, true, __nv_bfloat16>(q, k, v, o, heads, kv_heads, s, causal)`: flash attention
+/// with mma for both products; here q is [h,s,d], k and v are [h/2,s,d].
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn flash_attention_of_bf16() {
@@ -182,13 +184,13 @@ fn flash_attention(causal: bool) {
         let args: Vec<Arg> = addresses.chain(sizes).collect();
         let report = vm.launch(&kernel, &args, seed);
         explained("attention", &report, &[]);
-        // The result is rounded to bf16, and so is each weight before the second product: both half of 2⁻⁸, of values
-        // up to 1.
+        // The result is rounded to bf16, and so is each weight before the second product: both errors are half of 2⁻⁸,
+        // relative to values up to 1.
         close("attention", &vm.read_bfloats(o, wanted.len()), &wanted, |i| wanted[i].abs() / 256.0 + 1.0 / 512.0);
     }
 }
 
-/// softmax(q · k / √d) · v, a key and value head for every `h / shared` query heads.
+/// softmax(q · k / √d) · v; each key and value head serves `h / shared` query heads.
 fn attention(q: &[f32], k: &[f32], v: &[f32], [h, shared, s, d]: [usize; 4], causal: bool) -> Vec<f64> {
     let row = |x: &[f32], head: usize, i: usize| x[(head * s + i) * d..][..d].to_vec();
     let mut out = vec![];
@@ -209,7 +211,7 @@ fn attention(q: &[f32], k: &[f32], v: &[f32], [h, shared, s, d]: [usize; 4], cau
     out
 }
 
-/// `argmax_kernel(x, best, arrived, n, result)`: atomics between CTAs; the last to arrive writes the result.
+/// `argmax_kernel(x, best, arrived, n, result)`: atomics across CTAs; the last CTA to arrive writes the result.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn argmax_by_the_last_cta() {
@@ -230,7 +232,7 @@ fn argmax_by_the_last_cta() {
     }
 }
 
-/// Harmless, and yet a race to the letter of the PTX memory model.
+/// Harmless, but a race by the letter of the PTX memory model.
 static LAST_CTA: &[Expected] = &[Expected {
     kind: Kind::Race,
     why: "the last CTA sets the counter back with a plain store. The other CTAs' additions to it come after their \
@@ -238,7 +240,7 @@ static LAST_CTA: &[Expected] = &[Expected {
           all have been counted",
 }];
 
-/// `chunk_sort_kernel(keys, n, n_padded)`: a bitonic network in shared memory for each 1024 keys, descending.
+/// `chunk_sort_kernel(keys, n, n_padded)`: a bitonic network in shared memory for each chunk of 1024 keys, descending.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn bitonic_sort_of_chunks() {

@@ -1,7 +1,7 @@
-//! kernels that others have published  =>  executed by ptxvm: their numbers, and every finding explained
+//! published third-party kernels  =>  executed by ptxvm: their results, and every finding explained
 //!
-//! `cargo xtask test --suite published` fetches the packages and runs these. Nothing of the packages is in this repository:
-//! what a kernel computes is told here by a plain reference, and how it is launched by the package's own declarations.
+//! `cargo xtask test --suite published` fetches the packages and runs these tests. This repository contains nothing of
+//! the packages: a plain reference gives the results of a kernel, the package's own declarations its launch.
 
 mod fusedtok;
 mod mojolearn;

@@ -5,7 +5,7 @@ use super::vm::{Arg, Kernel, SEEDS, Vm, explained};
 use ptxvm::Module;
 use sardonyx_tests::prepared::fetched;
 
-/// The module whose kernel is called so; the package's libraries hold one kernel in each, as text.
+/// The kernel of this name. The package's libraries contain modules as text, with one kernel in each.
 fn kernel(library: &str, name: &str, grid: [u32; 2], block: u32) -> Kernel {
     let bytes = std::fs::read(fetched("mojolearn-nvidia-ptx-0.8.62", library)).expect("the file is there");
     let text = module_with(&bytes, name).unwrap_or_else(|| panic!("{library} has no {name}"));
@@ -13,7 +13,7 @@ fn kernel(library: &str, name: &str, grid: [u32; 2], block: u32) -> Kernel {
     Kernel { module, entry: name.into(), grid: [grid[0], grid[1], 1], block: [block, 1, 1], shared_bytes: 0 }
 }
 
-/// From `.version` to the zero that ends the text.
+/// Text of the module with this entry: from `.version` to the zero that ends it.
 fn module_with(library: &[u8], name: &str) -> Option<String> {
     let declaration = format!(".visible .entry {name}(");
     let at = find(library, declaration.as_bytes())?;
@@ -22,7 +22,7 @@ fn module_with(library: &[u8], name: &str) -> Option<String> {
     String::from_utf8(library[start..end].to_vec()).ok()
 }
 
-/// Libraries have tens of megabytes: looks for the first byte before it compares.
+/// Position of `word`. Libraries have tens of megabytes, so its first byte is searched before the rest is compared.
 fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -34,7 +34,7 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     }
 }
 
-/// `gemm_nt(c, a, b, m, n, k)`: a thread for each element of a[m,k] · b[n,k], one fma after the other.
+/// `gemm_nt(c, a, b, m, n, k)`: one thread per element of a[m,k] · b[n,k], which executes one fma after the other.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn product_of_f32_by_threads() {
@@ -55,7 +55,7 @@ fn product_of_f32_by_threads() {
     }
 }
 
-/// `row_norm(out, x, n, root)`: a CTA for each row, a tree of sums in shared memory.
+/// `row_norm(out, x, n, root)`: one CTA per row, with a tree reduction in shared memory.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn norms_of_rows() {
@@ -71,12 +71,12 @@ fn norms_of_rows() {
         let args = [Arg::Address(out), Arg::Address(x), Arg::I32(n as i32), Arg::I32(root)];
         let report = vm.launch(&kernel, &args, seed);
         explained("row_norm", &report, &[]);
-        // Squares are positive: three in a thread and seven levels above them.
+        // Squares are positive; the sum rounds three times in a thread and at seven levels of the tree.
         close("row_norm", &vm.read_floats(out, wanted.len()), &wanted, |i| wanted[i] * 10.0 * f64::from(f32::EPSILON));
     }
 }
 
-/// `row_bitonic(values, tags, first, last, n)`: a CTA of n/2 threads sorts a row and carries the tags along, ascending in
+/// `row_bitonic(values, tags, first, last, n)`: a CTA of n/2 threads sorts a row together with its tags, ascending in
 /// even rows and descending in odd ones, for a merge that follows.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
@@ -101,7 +101,7 @@ fn bitonic_sort_of_rows() {
     }
 }
 
-/// `bincount(x, n, bins, counts, wrong)`: atomic additions; a value outside the bins sets the flag instead.
+/// `bincount(x, n, bins, counts, wrong)`: atomic additions; a value outside of the bins sets the flag `wrong` instead.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn counting_by_atomics() {
@@ -109,7 +109,7 @@ fn counting_by_atomics() {
     let kernel = kernel("native.so", "core_hotpath_device__bincount_6A6A6A6A_e888210fba146a77", [4, 1], 256);
     let mut random = Random::new(14);
     let mut x: Vec<u64> = (0..n).map(|_| random.bits() % bins).collect();
-    // One value outside.
+    // One value outside of the bins.
     x[333] = bins;
     let mut wanted = vec![0; bins as usize];
     x.iter().filter(|v| **v < bins).for_each(|v| wanted[*v as usize] += 1);
@@ -126,8 +126,8 @@ fn counting_by_atomics() {
     }
 }
 
-/// `gemm_int8_mma(_, c, rows, columns, a_high, a_low, b_high, b_low, m, n, k, aligned)`: numbers of 15 bits in two bytes,
-/// three sums on tensor cores fed by cp.async, joined in 64 bits and scaled by powers of two.
+/// `gemm_int8_mma(_, c, rows, columns, a_high, a_low, b_high, b_low, m, n, k, aligned)`: numbers of 15 bits as two
+/// bytes; three accumulators on tensor cores, fed by cp.async, are combined in 64 bits and scaled by powers of two.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn product_of_15_bit_integers_by_cp_async_and_mma() {

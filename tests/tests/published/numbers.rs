@@ -1,8 +1,8 @@
-//! numbers of one seed, their narrow forms, and how far a result may be from the reference
+//! seeded random numbers, also in narrow formats, and comparison of results with a reference
 
 use half::bf16;
 
-/// The same numbers on every machine.
+/// A generator that gives the same numbers on every machine.
 pub struct Random(sardonyx_base::random::Random);
 
 impl Random {
@@ -14,7 +14,7 @@ impl Random {
         self.0.bits()
     }
 
-    /// In -1..1.
+    /// A number from -1 to below 1.
     pub fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
@@ -23,7 +23,7 @@ impl Random {
         (0..n).map(|_| self.unit() * scale).collect()
     }
 
-    /// Values that bf16 holds.
+    /// Values that bf16 represents exactly.
     pub fn bfloats(&mut self, n: usize, scale: f32) -> Vec<f32> {
         (0..n).map(|_| bf16::from_f32(self.unit() * scale).to_f32()).collect()
     }
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// Each result within its own bound of the reference.
+/// Asserts that each result is within its own bound of the reference.
 pub fn close(what: &str, found: &[f32], wanted: &[f64], bound: impl Fn(usize) -> f64) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
@@ -43,7 +43,7 @@ pub fn close(what: &str, found: &[f32], wanted: &[f64], bound: impl Fn(usize) ->
     }
 }
 
-/// a[m,k] · b[n,k] → (c[m,n], Σ|a·b|): what is summed, and how large rounding can make the difference.
+/// a[m,k] · b[n,k] → (c[m,n], Σ|a·b|): the product, and the magnitude by which rounding errors are bounded.
 pub fn product(a: &[f32], b: &[f32], k: usize) -> (Vec<f64>, Vec<f64>) {
     let rows = |x: &[f32]| x.chunks(k).map(<[f32]>::to_vec).collect::<Vec<_>>();
     let (a, b) = (rows(a), rows(b));

@@ -6,7 +6,7 @@ use ptxvm::Module;
 use sardonyx_tests::prepared::{fetched, workspace};
 use std::process::Command;
 
-/// The kernel that a builder of the package's examples gives for these sizes, launched as it declares.
+/// The kernel that a builder of the package's examples generates for these sizes, with the launch that it declares.
 fn generated(example: &str, builder: &str, sizes: &[usize]) -> Kernel {
     let mut python = Command::new("python3");
     python.arg(workspace().join("tests/tests/published/generate.py"));
@@ -21,7 +21,7 @@ fn generated(example: &str, builder: &str, sizes: &[usize]) -> Kernel {
     Kernel { module, entry, grid: [n[0], n[1], n[2]], block: [n[3], n[4], n[5]], shared_bytes: n[6] }
 }
 
-/// a[m,k] · b[n,k] → d[m,n], bf16 with f32 sums.
+/// Checks a[m,k] · b[n,k] → d[m,n], bf16 with f32 accumulators.
 fn matrix_product(example: &str, builder: &str, [m, n, k]: [usize; 3]) {
     let kernel = generated(example, builder, &[m, n, k]);
     let mut random = Random::new(7);
@@ -39,7 +39,7 @@ fn matrix_product(example: &str, builder: &str, [m, n, k]: [usize; 3]) {
     }
 }
 
-/// Four buffers filled by cp.async.cg in a ring, ldmatrix from swizzled rows, mma of bf16.
+/// A ring of four buffers filled by cp.async.cg, ldmatrix from swizzled rows, mma of bf16.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn matrix_product_of_cp_async_ldmatrix_and_mma() {
@@ -53,7 +53,7 @@ fn matrix_product_of_double_buffered_cp_async_and_mma() {
     matrix_product("gemm_pipelined", "build_gemm_pipelined", [128, 64, 80]);
 }
 
-/// Moments in one pass with shuffles within and shared memory between warps.
+/// Moments in one pass, with shuffles within warps and shared memory between them.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn layer_normalisation() {
@@ -75,7 +75,7 @@ fn layer_normalisation() {
         let args: Vec<Arg> = inputs.into_iter().chain([y]).map(Arg::Address).collect();
         let report = vm.launch(&kernel, &args, seed);
         explained("layer_norm", &report, &[]);
-        // The variance is a difference of two sums of 256 terms of up to 4; rsqrt.approx has 2⁻²² beside it.
+        // The variance is a difference of two sums of 256 terms of up to 4; rsqrt.approx adds an error of 2⁻²².
         close("layer_norm", &vm.read_floats(y, rows * n), &wanted, |_| 64.0 * f64::from(f32::EPSILON));
     }
 }
@@ -92,7 +92,7 @@ fn softmax_of_rows() {
         let (x, y) = (vm.floats("x", &x), vm.room("y", rows * n * 4));
         let report = vm.launch(&kernel, &[Arg::Address(x), Arg::Address(y)], seed);
         explained("softmax", &report, &[]);
-        // ex2.approx errs by 2⁻²², and its argument, up to 24, is rounded before.
+        // ex2.approx has an error of 2⁻²², and its argument, up to 24, is rounded before.
         let bound = |i: usize| wanted[i] * 48.0 * f64::from(f32::EPSILON);
         close("softmax", &vm.read_floats(y, rows * n), &wanted, bound);
     }

@@ -1,9 +1,9 @@
-//! buffers and arguments  =>  one launch on ptxvm, under several schedules, with its findings
+//! buffers and arguments  =>  a launch on ptxvm under a seeded schedule, with its findings
 
 use half::bf16;
 use ptxvm::{Kind, Launch, Memory, Module, Options, Report};
 
-/// An argument of a kernel, as it lies in its parameters.
+/// An argument of a kernel.
 #[derive(Clone, Copy)]
 pub enum Arg {
     Address(u64),
@@ -11,7 +11,7 @@ pub enum Arg {
     F32(f32),
 }
 
-/// Each argument at its natural alignment, as PTX lays scalar parameters out.
+/// Bytes of the arguments, each at its natural alignment, as PTX lays out scalar parameters.
 fn parameters(args: &[Arg]) -> Vec<u8> {
     let mut bytes = vec![];
     for arg in args {
@@ -26,7 +26,7 @@ fn parameters(args: &[Arg]) -> Vec<u8> {
     bytes
 }
 
-/// A kernel with the shape of its launch.
+/// A kernel with its launch configuration.
 pub struct Kernel {
     pub module: Module,
     pub entry: String,
@@ -35,7 +35,7 @@ pub struct Kernel {
     pub shared_bytes: u32,
 }
 
-/// What is expected beside right numbers.
+/// An expected finding, with its explanation.
 pub struct Expected {
     pub kind: Kind,
     pub why: &'static str,
@@ -51,7 +51,7 @@ impl Vm {
         Vm { memory: Memory::new() }
     }
 
-    /// A buffer that holds nothing yet: reading it before the kernel wrote it would be a finding.
+    /// An uninitialized buffer: reading it before the kernel writes it is a finding.
     pub fn room(&mut self, name: &str, bytes: usize) -> u64 {
         self.memory.alloc(bytes, name)
     }
@@ -110,7 +110,7 @@ impl Vm {
 /// Seeds of the schedules that every kernel runs under.
 pub const SEEDS: [u64; 3] = [0, 1, 20];
 
-/// Every finding is one of the expected ones, and each of those is found.
+/// Asserts that every finding is an expected one, and that every expected finding occurs.
 pub fn explained(name: &str, report: &Report, expected: &[Expected]) {
     let known = |kind: Kind| expected.iter().any(|e| e.kind == kind);
     let surprises: Vec<String> = report

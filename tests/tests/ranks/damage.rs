@@ -1,4 +1,4 @@
-//! One change of an artifact for two ranks, sealed again  =>  the sentence that refuses it
+//! a change to an artifact for two ranks, with valid hashes  =>  the error that refuses it
 
 use super::places::pair;
 use prost::Message;
@@ -22,7 +22,8 @@ impl Change {
         hosts.last().unwrap()
     }
 
-    /// The exchange in two steps, and between them what is given for the first one, its operand and its result.
+    /// Splits the exchange into a begin and a wait. `between` gets the begin step and the buffers of the operand and
+    /// the result, and returns the steps to insert between the two.
     fn begun(&mut self, between: fn(Step, [u32; 2]) -> Vec<Step>) {
         let steps = &mut self.plan.entries[0].body.as_mut().unwrap().steps;
         let at = steps.iter().rposition(|s| matches!(s.action, Some(Action::Host(_)))).unwrap();

@@ -1,4 +1,4 @@
-//! A rank dies, is stopped or has another file  =>  an error that names it, soon; nothing is left, and the next world works
+//! a rank dies or is stopped  =>  an error that names it within seconds; no process is left, and the next run works
 
 use super::{Start, artifact, started};
 use sardonyx_tests::programs::Outcome;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-/// Processes of this group that are there, the first of them the one that was started.
+/// The process that was started, followed by its children: the ranks.
 fn ranks_of(first: &Child) -> Vec<i32> {
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", first.id())).unwrap_or_default();
     let all: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
@@ -15,13 +15,13 @@ fn ranks_of(first: &Child) -> Vec<i32> {
 }
 
 fn is_there(pid: i32) -> bool {
-    // A zombie has ended, though nobody has asked how.
+    // A zombie has ended, but its parent has not waited for it.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
 }
 
-/// Runs the artifact on processes, sends a signal to one of them after a while, and gives what was said and how long the
-/// others took.
+/// Runs the artifact on processes, and sends a signal to one of them after some time. Returns the outcome, the time
+/// from the signal to the end, and the processes.
 fn faulty(path: &Path, ranks: usize, victim: usize, signal: i32, after: Duration) -> (Outcome, Duration, Vec<i32>) {
     let sizes = ["--input", "input_ids=range:0..99", "--dim", "s70=8", "--dim", "s15=8", "--dim", "s53=16"];
     let arguments = [&["bench", path.to_str().unwrap(), "--no-selftest"][..], &sizes].concat();
@@ -38,12 +38,12 @@ fn faulty(path: &Path, ranks: usize, victim: usize, signal: i32, after: Duration
         // SAFETY: it only sends a signal.
         unsafe { libc::kill(*pid, signal) };
     }
-    // A command that hangs is ended, which no caller could tell from another death: the code is 128 + 15.
+    // A command that hangs is terminated; its exit code 128 + 15 is then not the one that the check expects.
     let first = child.id() as i32;
     let (done, waits) = std::sync::mpsc::channel::<()>();
     let watcher = std::thread::spawn(move || {
         if waits.recv_timeout(Duration::from_secs(60)).is_err_and(|e| e == RecvTimeoutError::Timeout) {
-            // SAFETY: it only sends a signal, to a child that nobody has waited for.
+            // SAFETY: it only sends a signal, to a child that has not been waited for.
             unsafe { libc::kill(first, libc::SIGTERM) };
         }
     });
@@ -56,7 +56,7 @@ fn faulty(path: &Path, ranks: usize, victim: usize, signal: i32, after: Duration
 fn check(path: &Path, ranks: usize, victim: usize, signal: i32, after: Duration) {
     let (outcome, took, pids) = faulty(path, ranks, victim, signal, after);
     let what = format!("rank {victim} of {ranks}, signal {signal} after {after:?}: {outcome:?}");
-    // A signal that came when all was done changes nothing.
+    // A signal that arrives after the work is done changes nothing.
     if outcome.code != 0 || !outcome.stdout.contains("median") {
         assert_eq!(outcome.code, 2, "{what}");
         assert!(outcome.stderr.contains(&format!("rank {victim}")), "{what}");
@@ -77,7 +77,7 @@ fn a_rank_that_dies_is_named_and_nothing_is_left() {
     check(&path, 3, 2, libc::SIGKILL, Duration::from_millis(300));
 }
 
-/// `cargo xtask test --suite ranks`
+/// Part of `cargo xtask test --suite ranks`.
 #[test]
 #[ignore = "minutes"]
 fn three_hundred_faults() {

@@ -1,5 +1,5 @@
-//! Two hosts, which are network namespaces of this one with a wire of 1 Gbit/s between them  =>  the results of one host, and
-//! on the wire the bytes that the plan says
+//! two hosts, which are network namespaces of this machine joined by a link of 1 Gbit/s  =>  the results of one host,
+//! and on the link the number of bytes that the plan states
 
 use super::{LAUNCHERS, artifact, program};
 use sardonyx_tests::prepared::data_sets;
@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 static ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
-/// Until it is in the namespaces, the link has its name on the whole machine.
+/// Serializes the creation of links: until a link is in the namespaces, its name is visible on the whole machine.
 static LINK: Mutex<()> = Mutex::new(());
 
-/// The namespaces live as long as the processes that have them.
+/// The namespaces exist as long as the processes that hold them.
 struct Hosts {
     holders: [Child; 2],
     folder: TempDir,
@@ -54,7 +54,7 @@ impl Hosts {
         hosts
     }
 
-    /// What a launcher starts programs on the other host with.
+    /// Program by which a launcher starts programs on the other host.
     fn agent(&self) -> PathBuf {
         self.folder.path().join("agent")
     }
@@ -78,7 +78,7 @@ impl Hosts {
         })
     }
 
-    /// `sardonyx-run` with a rank on each host.
+    /// Runs `sardonyx-run` with one rank on each host.
     fn run(&self, launcher: &str, arguments: &[&str]) -> Outcome {
         let mut command = self.inside(0);
         let (agent, both) = (self.agent(), ADDRESSES.join(","));
@@ -110,7 +110,7 @@ impl Drop for Hosts {
     }
 }
 
-/// Bytes that the first of two ranks sends in a call, and those that it receives.
+/// Bytes that the first of two ranks sends and receives in a call, as `inspect` reports them.
 fn inspected_bytes(path: &Path, sizes: &[&str]) -> [f64; 2] {
     let mut command = Command::new(program("sardonyx-run"));
     let shown = ["inspect", path.to_str().unwrap(), "--entry", "main", "--json"];
@@ -125,7 +125,7 @@ fn json(outcome: &Outcome) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
-/// `cargo xtask test --suite ranks`
+/// Part of `cargo xtask test --suite ranks`.
 #[test]
 #[ignore = "namespaces: as root"]
 fn two_hosts_give_the_same_and_exchange_what_the_plan_says() {
@@ -145,7 +145,8 @@ fn two_hosts_give_the_same_and_exchange_what_the_plan_says() {
             let data: Vec<&str> = sets.iter().flat_map(|set| ["--data", set.to_str().unwrap()]).collect();
             let checked = hosts.run(launcher, &[&["check", path], &data[..]].concat());
             assert_eq!(checked.code, 0, "{name} under {launcher}: {}", checked.stderr);
-            // Bytes on the wire and calls of a run; what starting and ending take is in both.
+            // Bytes on the link and number of calls of a run. Start and end cost the same in
+            // both runs, and so cancel out.
             let calls = |seconds: &str| {
                 let before = hosts.bytes();
                 let bench = ["bench", path, "--no-selftest", "--json", "--min-time", seconds];
@@ -165,7 +166,7 @@ fn two_hosts_give_the_same_and_exchange_what_the_plan_says() {
     }
 }
 
-/// `cargo xtask test --suite ranks`
+/// Part of `cargo xtask test --suite ranks`.
 #[test]
 #[ignore = "namespaces: as root"]
 fn a_host_with_another_file_is_refused_and_one_that_dies_ends_all() {
@@ -193,7 +194,7 @@ fn a_host_with_another_file_is_refused_and_one_that_dies_ends_all() {
         }
         let next = hosts.run(launcher, &bench("0.01"));
         assert_eq!(next.code, 0, "{launcher}: {}", next.stderr);
-        // The last one that was started is that of the other host.
+        // The newest of the processes is the one on the other host.
         let killer = format!("sleep 5; pkill -9 -n -f '[b]ench {}'", path.display());
         let killer = Command::new("sh").args(["-c", &killer]).spawn();
         let begun = Instant::now();

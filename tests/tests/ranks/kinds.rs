@@ -1,4 +1,4 @@
-//! Each way to divide a model among ranks, alone and with each other one  =>  what one rank gives
+//! each strategy to divide a model among ranks, alone and with each other one  =>  the results of one rank
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::placement::Placement;
@@ -9,13 +9,14 @@ use sardonyx_tests::onnx::Net;
 use sardonyx_tests::trust::trusted;
 use std::path::Path;
 
-/// A way to divide a model along one axis of a mesh.
+/// A strategy to divide a model along one axis of a mesh.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
-    /// Nodes, and what of their output is split; or the node with which the second stage begins.
+    /// Nodes, each with the operand or result that is split and how; for a pipeline, the node
+    /// that begins the second stage.
     places: &'static [(&'static str, &'static str)],
-    /// A host operation that the compiler has to print.
+    /// Prefix of a host operation that the program must contain.
     exchanges: &'static str,
 }
 
@@ -23,7 +24,7 @@ const fn kind(name: &'static str, places: &'static [(&'static str, &'static str)
     Kind { name, places, exchanges }
 }
 
-/// A pipeline has to be along the first axis, and there is one.
+/// Marks a pipeline, which must be along the first axis, and of which there is only one.
 const PIPELINE: &str = "begins";
 
 static OF_A_LAYER: &[Kind] = &[
@@ -48,7 +49,7 @@ static OF_CONVOLUTIONS: &[Kind] = &[
     kind("pipeline", &[("/conv2", PIPELINE)], "Send"),
 ];
 
-/// Attention with four heads, a normalisation and a function of two products.
+/// A normalization, attention with four heads, and two products with tanh between them.
 fn layer() -> (Net, Vec<usize>) {
     let heads = |net: Net, of: &str, to: &str, perm: &[i64]| {
         net.node(&format!("/{of}"), "MatMul", &format!("h w{of}"), of)
@@ -85,7 +86,7 @@ fn layer() -> (Net, Vec<usize>) {
     (net, vec![4, 6, 16])
 }
 
-/// Six experts, of which a gate says how much each counts: weights of all of them are one tensor.
+/// Six experts, whose results a gate weights; the weights of all experts are one tensor.
 fn experts() -> (Net, Vec<usize>) {
     let net = Net::new()
         .input("x", F32, "tokens 8")
@@ -142,7 +143,7 @@ fn plan(mesh: &[usize], kinds: &[&Kind]) -> String {
     text
 }
 
-/// The output, and the host operations of the program.
+/// Compiles and runs the model. Returns its output and the host operations of the program.
 fn run(folder: &Path, (net, dims): &(Net, Vec<usize>), plan: Option<&str>) -> Result<(Vec<f32>, Vec<String>), String> {
     let [model, artifact, file] = ["m.onnx", "m.sdx", "plan.toml"].map(|name| folder.join(name));
     std::fs::write(&model, net.bytes()).unwrap();
@@ -163,7 +164,7 @@ fn check(folder: &Path, net: &(Net, Vec<usize>), wanted: &[f32], mesh: &[usize],
     let (got, hosts) = run(folder, net, Some(&plan(mesh, kinds))).unwrap_or_else(|e| panic!("{what}: {e}"));
     for (axis, kind) in kinds.iter().enumerate().filter(|(axis, _)| mesh[*axis] > 1) {
         let along = format!("mesh={axis}");
-        // Two ways may meet in one tensor, and exchange it in another form.
+        // Two strategies may meet in one tensor, and then exchange it by another operation.
         let op = if kinds.len() == 1 { kind.exchanges } else { "" };
         let found = hosts.iter().any(|host| host.starts_with(op) && host.contains(&along));
         assert!(found, "{what}: no {op} along axis {axis} among {hosts:?}");

@@ -1,4 +1,4 @@
-//! One artifact on several ranks  =>  what it gives on one, with the same bits whatever carries the operands
+//! one artifact on several ranks  =>  the results of one rank, with the same bits for every transport
 
 mod damage;
 mod faults;
@@ -28,7 +28,7 @@ enum Start {
 
 static LAUNCHERS: [&str; 2] = ["mpirun.openmpi", "mpirun.mpich"];
 
-/// Those that can be started here.
+/// Variants that can be started on this machine.
 fn starts() -> Vec<Start> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_here = |name: &&&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -36,7 +36,7 @@ fn starts() -> Vec<Start> {
     [Start::Threads, Start::Processes].into_iter().chain(found).collect()
 }
 
-/// `sardonyx-run` on so many ranks.
+/// Command that runs `sardonyx-run` on `ranks` ranks.
 fn started(start: Start, ranks: usize, arguments: &[&str]) -> Command {
     let run = program("sardonyx-run");
     let mut command = match start {
@@ -89,7 +89,7 @@ fn outputs(artifact: &Path, name: &str, start: Start, ranks: usize) -> Vec<(Stri
     loaded.entry("main").unwrap().outputs.iter().map(read).collect()
 }
 
-/// The model on so many ranks: its data sets pass everywhere, with the same bits each time.
+/// Compiles the model for `ranks` ranks. Its data sets must pass, and its outputs have the same bits each time.
 fn check(folder: &Path, name: &str, ranks: usize, starts: &[Start], times: usize) {
     let path = artifact(folder, name, ranks);
     let text = check_artifact(name, &path).unwrap_or_else(|e| panic!("{name} on {ranks}: {e}"));
@@ -110,7 +110,7 @@ fn a_decoder_gives_the_same_on_threads_and_processes() {
     check(folder.path(), "skel_llama_tiny_kv_dyn18", 3, &[Start::Threads, Start::Processes], 1);
 }
 
-/// A cache of the first rank has others behind it: what is appended, truncated and dropped is so everywhere.
+/// A cache of the first rank has counterparts on the others: appending, truncating and dropping apply to all of them.
 #[test]
 fn caches_are_kept_by_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +149,7 @@ fn caches_are_kept_by_all_ranks() {
         results.push(logits);
         bytes.push(cache.bytes());
     }
-    // Each rank has half the heads.
+    // Each rank holds half of the heads.
     assert_eq!(bytes[0], 2 * bytes[1]);
     for (step, (one, two)) in results[0].iter().zip(&results[1]).enumerate() {
         let worst = one.iter().zip(two).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -167,10 +167,10 @@ fn another_number_of_ranks_is_refused() {
     assert!(text.iter().all(|t| outcome.stderr.contains(t)), "{}", outcome.stderr);
 }
 
-/// Each rank looks at what it got.
+/// Runs a collective, of which each rank checks its result.
 fn exchange(start: Start, ranks: usize, algorithm: &str, op: &str) {
     let n = ranks.to_string();
-    // Bruck's algorithm wants equal parts of all.
+    // Bruck's algorithm requires equal parts.
     let bytes = if algorithm == "bruck" && op.starts_with("AllToAll") { "48,192,196608" } else { "4,12,65540" };
     let mut command = started(start, ranks, &["collectives", "--ranks", &n, "--algorithm", algorithm, "--op", op]);
     let outcome = Outcome::run(command.args(["--times", "2", "--bytes", bytes]));
@@ -192,7 +192,7 @@ fn collectives_give_what_they_mean() {
     exchange(Start::Processes, 4, "direct", "ReduceScatter mesh=0 by=add dim=0");
 }
 
-/// `cargo xtask test --suite ranks`
+/// Part of `cargo xtask test --suite ranks`.
 #[test]
 #[ignore = "minutes"]
 fn every_algorithm_of_every_collective() {
@@ -225,7 +225,7 @@ fn every_algorithm_of_every_collective() {
     }
 }
 
-/// `cargo xtask test --suite ranks`
+/// Part of `cargo xtask test --suite ranks`.
 #[test]
 #[ignore = "minutes"]
 fn every_model_on_every_number_of_ranks() {

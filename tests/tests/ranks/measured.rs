@@ -1,4 +1,4 @@
-//! Plans of one model for two ranks with slow links between them  =>  measured in the order in which they are simulated
+//! plans of one model for two ranks with slow links  =>  measured times in the order of the simulated ones
 
 use super::started;
 use super::{Start, outputs};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 const MODEL: &str = "skel_minilm_l6_ts14";
-/// The same links, acted out and described.
+/// Links that `bench` emulates; [`TOPOLOGY`] describes the same ones.
 const LINKS: &str = "50us,512M";
 static TOPOLOGY: &str = r#"
 name = "slow"
@@ -27,7 +27,7 @@ latency_us = { value = 25, source = "assumed" }
 gb_s = { value = 0.536870912, source = "assumed" }
 "#;
 
-/// What plans say beside the mesh.
+/// Names of plans, and what they contain in addition to the mesh.
 static PLANS: [(&str, &str); 11] = [
     ("products split", ""),
     ("in 2 chunks", "[overlap]\nchunks = 2\n"),
@@ -43,10 +43,10 @@ static PLANS: [(&str, &str); 11] = [
 ];
 const SECOND_STAGE: &str = "/m/encoder/layer.3/attention/self/query/MatMul";
 
-/// Sizes that are planned for: of the calls that are measured, and of others, for which another plan is best.
+/// Sizes for which plans are made: those of the measured calls, and others for which another plan is best.
 static AT: [&str; 2] = ["batch=8,seq=128", "batch=1,seq=128"];
 
-/// Of how much longer the plan that is chosen may take than the best of those measured.
+/// Largest permitted time of the chosen plan, relative to the best of those measured.
 const CHOSEN_MAX: f64 = 1.05;
 const SPEARMAN_MIN: f64 = 0.8;
 
@@ -61,7 +61,7 @@ fn printed_by(command: &mut Command) -> String {
     outcome.stdout
 }
 
-/// Places in the order of the numbers.
+/// Position of each number in ascending order.
 fn ranks_of(numbers: &[f64]) -> Vec<f64> {
     numbers.iter().map(|n| numbers.iter().filter(|other| *other < n).count() as f64).collect()
 }
@@ -102,7 +102,7 @@ fn plans_are_measured_in_the_order_in_which_they_are_simulated() {
         simulated.push(number(&printed_by(command.arg("--topology").arg(&topology)), "time_us") / 1e3);
     }
     let mut measured = vec![f64::INFINITY; plans.len()];
-    // In turns, so that a moment in which the machine is busy meets all.
+    // The plans take turns, so that a busy moment of the machine affects all of them.
     for _ in 0..3 {
         for ((_, plan), best) in plans.iter().zip(&mut measured) {
             let model = artifact(plan);

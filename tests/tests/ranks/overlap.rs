@@ -1,4 +1,4 @@
-//! Computing while others are waited for  =>  the bits of a rank that waits, in less time where links are slow
+//! computation during collectives  =>  the same bits as when ranks wait for each collective
 
 use super::places::{compiled, pair};
 use super::{Start, started, starts};
@@ -8,7 +8,7 @@ use sardonyx_tests::onnx::Net;
 use sardonyx_tests::programs::Outcome;
 use std::path::Path;
 
-/// What a plan says beside the mesh, and how many collectives are begun and waited for then.
+/// What a plan contains in addition to the mesh, and the number of collectives that are then begun and waited for.
 static PLANS: [(&str, usize); 5] = [
     ("", 0),
     ("[overlap]\nchunks = 2\n", 1),
@@ -17,15 +17,15 @@ static PLANS: [(&str, usize); 5] = [
     ("[overlap]\nmicro_batches = 2\nchunks = 2\n", 3),
 ];
 
-/// The columns of the first matrix and the rows of the second are split: one sum for the pair.
+/// The columns of the first matrix and the rows of the second are split, so the pair needs one AllReduce.
 fn net() -> Net {
     pair(2, &[("up", 1, 2), ("down", 0, 2)])
 }
 
-/// The bytes of the output.
+/// Runs the model on two ranks, and returns the bytes of the output.
 fn run(folder: &Path, start: Start, rows: usize, more: &[&str]) -> Vec<u8> {
     let at = |name: &str| folder.join(name).to_str().unwrap().to_string();
-    // No small integers: sums in another order would have other bits.
+    // Not small integers, so that sums in another order would have other bits.
     let x: Vec<f32> = (0..rows * 12).map(|i| (i as f32 * 0.7).sin()).collect();
     save_npy(at("x.npy"), &Tensor::from_vec(vec![rows, 12], x)).unwrap();
     let (input, model, out) = (format!("x={}", at("x.npy")), at("m.sdx"), at("out"));
@@ -49,7 +49,7 @@ fn what_is_computed_meanwhile_changes_no_bits() {
         let count = |what: &str| outcome.stdout.matches(&format!("host: {what} AllReduce mesh=0")).count();
         assert_eq!([count("begin"), count("wait")], [begun; 2], "{overlap}: {}", outcome.stdout);
         for start in starts() {
-            // Fewer rows than parts, too.
+            // Also fewer rows than parts.
             let got: Vec<Vec<u8>> = [1, 5, 64].into_iter().map(|rows| run(folder.path(), start, rows, &[])).collect();
             assert!(*wanted.get_or_insert(got.clone()) == got, "{overlap} {start:?}");
         }

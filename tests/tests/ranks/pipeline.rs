@@ -1,4 +1,4 @@
-//! Stages of a pipeline  =>  each on its own ranks, with what one rank gives
+//! stages of a pipeline  =>  each on its own ranks, with the results of one rank
 
 use super::places::{compiled, pair};
 use super::{Start, started, starts};
@@ -9,7 +9,7 @@ use sardonyx_tests::onnx::Net;
 use sardonyx_tests::programs::Outcome;
 use std::path::Path;
 
-/// The pair of products as two stages; the second looks rows up before it.
+/// The pair of products as two stages; the second stage also looks a row up in its product.
 fn net() -> Net {
     let mut net = pair(1, &[]).input("row", I64, "");
     net.model.configuration.clear();
@@ -18,7 +18,7 @@ fn net() -> Net {
     net.output("z")
 }
 
-/// The bytes of the output, or what was said.
+/// Bytes of the output, or the text of the error.
 fn run(folder: &Path, start: Start, ranks: usize, rows: usize, row: i64) -> Result<Vec<u8>, String> {
     let at = |name: &str| folder.join(name).to_str().unwrap().to_string();
     let x: Vec<f32> = (0..rows * 12).map(|i| (i % 11) as f32 - 5.0).collect();
@@ -46,14 +46,15 @@ fn stages_give_what_one_rank_gives() {
         let sends = count("Send") + count("begin Send");
         assert!(sends > micro_batches, "{}", outcome.stdout);
         for start in starts() {
-            // Sums of small integers have one result.
+            // Sums of small integers are exact in any order.
             let got = [1, 5].map(|rows| run(folder.path(), start, ranks, rows, 0).unwrap());
             assert_eq!(got, wanted, "{mesh} in {micro_batches}, {start:?}");
         }
     }
 }
 
-/// The first rank does not compute what the second one alone needs, and so does not see what is wrong with it.
+/// The first rank does not compute what only the second one needs, so only the second one
+/// reports the index out of range.
 #[test]
 fn a_rank_runs_its_stage_alone() {
     let folder = tempfile::tempdir().unwrap();

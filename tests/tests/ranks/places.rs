@@ -1,4 +1,4 @@
-//! Device configurations and plans  =>  what ranks have of the tensors that they name
+//! device configurations and plans  =>  the parts of the named tensors that each rank has
 
 use sardonyx::onnx::proto::*;
 use sardonyx_base::DType::F32;
@@ -15,7 +15,7 @@ fn weights(name: &str, dims: [i64; 2]) -> TensorProto {
     TensorProto { name: name.into(), data_type: 1, dims: dims.to_vec(), float_data, ..TensorProto::default() }
 }
 
-/// x [n, 12] times two matrices, with a configuration of some devices.
+/// x [n, 12] times two matrices, with a configuration of `devices` devices that splits tensors: (name, axis, shards).
 pub fn pair(devices: i32, specs: &[(&str, i64, i64)]) -> Net {
     let mut net = Net::new().input("x", F32, "n 12");
     net.graph().initializer = vec![weights("up", [12, 18]), weights("down", [18, 12])];
@@ -42,7 +42,7 @@ pub fn pair(devices: i32, specs: &[(&str, i64, i64)]) -> Net {
     net
 }
 
-/// Compiles, and gives what was printed.
+/// Compiles the model. Returns the exit code and what was printed.
 pub fn compiled(folder: &Path, net: &Net, arguments: &[&str]) -> Outcome {
     let model = folder.join("m.onnx");
     std::fs::write(&model, net.bytes()).unwrap();
@@ -66,10 +66,10 @@ fn a_model_with_a_device_configuration_runs_as_it_says() {
     let wanted = computed(folder.path(), 1);
     let three = compiled(folder.path(), &net, &[]);
     assert_eq!(three.code, 0, "{}", three.stderr);
-    // The pair meets once, at the end.
+    // The pair exchanges data once, at its end.
     assert_eq!(three.stdout.matches("host: AllReduce mesh=0 by=add").count(), 1, "{}", three.stdout);
     assert_eq!(three.stdout.matches("host: ").count(), 1, "{}", three.stdout);
-    // Sums of small integers have one result.
+    // Sums of small integers are exact in any order.
     assert_eq!(computed(folder.path(), 3), wanted);
     let outcome = compiled(folder.path(), &net, &["--ranks", "2"]);
     assert!(outcome.stderr.contains("error[E0108]: the ranks are [2], the plan or the model's configuration says [3]"));

@@ -1,4 +1,4 @@
-//! Every answer has the bits of its request alone, over every interface, however many clients ask at the same time
+//! Every answer has the bits of its request alone, over every interface, with many clients at the same time
 
 use crate::common::Server;
 use crate::common::grpc::{Sender, call, connect};
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const CLIENTS: usize = 24;
 
-/// Token ids of a text: from 1 to 64, no two alike.
+/// Token ids of a text of 1 to 64 tokens; the texts differ from each other.
 pub fn ids(request: usize) -> Vec<i64> {
     let length = 1 + (request * 37) % 64;
     (0..length).map(|i| 1000 + ((request * 7919 + i * 104_729) % 20_000) as i64).collect()
 }
 
-/// What the artifact itself makes of a text.
+/// Embedding that the artifact computes from a text without a server.
 pub fn alone(session: &Session, ids: &[i64]) -> Vec<f32> {
     let tensor = |values: Vec<i64>| Tensor::from_vec(vec![1, ids.len()], values);
     let inputs = [
@@ -32,7 +32,8 @@ pub fn alone(session: &Session, ids: &[i64]) -> Vec<f32> {
     outputs["sentence_embedding"].to_vec().unwrap()
 }
 
-/// By the interface of OpenAI with numbers and in base64, by KServe's in JSON, in binary and over gRPC, in turns.
+/// Embedding from the server, over each interface in turn: OpenAI's with numbers or base64, KServe's in
+/// JSON, in binary or over gRPC.
 fn served(server: &Server, grpc: &mut Grpc, request: usize, ids: &[i64]) -> Vec<f32> {
     let dims = [1, ids.len()];
     if request % 5 < 2 {
@@ -66,7 +67,7 @@ fn served(server: &Server, grpc: &mut Grpc, request: usize, ids: &[i64]) -> Vec<
     answer.body[at..].chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 
-/// Little-endian numbers, in base64 with padding.
+/// Decodes little-endian f32 values from base64 with padding.
 fn decoded(text: &str) -> Vec<f32> {
     let digit = |c: u8| match c {
         b'A'..=b'Z' => c - b'A',
@@ -86,7 +87,7 @@ fn decoded(text: &str) -> Vec<f32> {
     bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 
-/// A client with a connection of its own.
+/// A gRPC client with a connection of its own.
 struct Grpc {
     runtime: tokio::runtime::Runtime,
     sender: Sender,

@@ -1,4 +1,4 @@
-//! clients that others have published  =>  the numbers of a plain request, from each of them
+//! published third-party clients  =>  the numbers of a plain request, from each of them
 
 use crate::{minilm_with_texts, serve};
 use sardonyx::compile::{Request, compile};

@@ -1,6 +1,6 @@
-//! MiniLM behind `sardonyx-serve`  =>  the bits of each request alone, under load, overload, reloads and for minutes
+//! MiniLM behind `sardonyx-serve`  =>  the bits of each request alone, under load, overload and reloads, for minutes
 //!
-//! `cargo xtask test --suite serving`
+//! Run by `cargo xtask test --suite serving`.
 
 mod bits;
 mod clients;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// `sardonyx-serve` in the profile of this test.
+/// Builds `sardonyx-serve` in the profile of this test, and returns its path.
 fn server() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -33,7 +33,7 @@ fn server() -> &'static Path {
         let profile = if folder.ends_with("debug") { "dev" } else { "release" };
         let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
         cargo.args(["build", "--quiet", "-p", "sardonyx-serve", "--bins", "--profile", profile]);
-        // As the suite has it: the program of the server's own tests is the same file.
+        // The features of the suite, because the server's own tests use the same program file.
         cargo.args(["--features", "otlp"]);
         let done = cargo.current_dir(workspace()).output().expect("cargo runs");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -45,7 +45,7 @@ fn serve(path: &Path, args: &[&str]) -> Server {
     Server::start_program(server(), path, args)
 }
 
-/// Pooling and length 1 in the graph, so that padding is left out.
+/// Compiles MiniLM with the pooling and a normalization in the graph, so that padding is not computed.
 fn embedder(folder: &Path, name: &str, pooling: Pooling, precision: Precision) -> PathBuf {
     let flags = Flags { poolings: vec![pooling], normalize: true, ..Flags::default() };
     compiled(folder, name, flags, |request| request.options.precision = precision)
@@ -90,7 +90,7 @@ fn texts() -> Vec<Vec<u32>> {
     (0..1009).map(|_| text()).collect()
 }
 
-/// Each of these inputs in a request of its own.
+/// A load that sends each of these inputs in a request of its own.
 fn load(server: &Server, inputs: impl IntoIterator<Item = Value>) -> Load {
     let body = |input: Value| json!({ "model": "minilm", "input": input, "encoding_format": "base64" }).to_string();
     let bodies = inputs.into_iter().map(body).collect();

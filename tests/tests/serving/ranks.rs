@@ -1,4 +1,4 @@
-//! A model cut for two ranks: the server is the first of them, and the other a thread, a process, or started by a launcher
+//! A model for two ranks: the server is the first rank, the other one a thread, a process, or started by a launcher
 
 use crate::bits::{alone, ids};
 use crate::common::Server;
@@ -17,7 +17,7 @@ fn session(path: &Path) -> Session {
     Model::load(path, &trusted()).unwrap().session(&SessionOptions::default()).unwrap()
 }
 
-/// Asked by six clients at once, each answer has the bits of the artifact's own.
+/// Six clients send requests at once; each answer has the bits of the artifact's own result.
 fn answers_are_right(server: &Server, path: &Path) {
     let session = session(path);
     let wanted: Vec<Vec<f32>> = (0..REQUESTS).map(|request| alone(&session, &ids(request))).collect();
@@ -54,7 +54,7 @@ fn ranks_are_served_as_threads_processes_and_under_a_launcher() {
     server.wait();
 }
 
-/// A program that starts two of the server, as ranks.
+/// Writes a program that starts two servers as ranks, and returns its path.
 fn launcher(folder: &Path) -> PathBuf {
     let path = folder.join("launch");
     let program = server().display();
@@ -67,7 +67,7 @@ fn launcher(folder: &Path) -> PathBuf {
     path
 }
 
-/// Nobody waits for ever for a rank that is gone, and the model is loaded again.
+/// Clients do not wait forever for a rank that has died, and the model is loaded again.
 #[test]
 #[ignore = "cargo xtask test --suite serving"]
 fn a_rank_that_ends_is_an_error_to_clients_and_another_one_begins() {

@@ -1,4 +1,4 @@
-//! a hundred new files under load, one of them damaged  =>  no request fails, and every answer is that of one version
+//! a hundred new files under load, one of them damaged  =>  no request fails, and every answer comes from one version
 
 use crate::common::Server;
 use crate::load::Latencies;
@@ -25,7 +25,7 @@ fn request() -> Value {
     json!({ "inputs": inputs })
 }
 
-/// Puts a file in the place of the served one.
+/// Replaces the served file in one step.
 fn replace(file: &Path, served: &Path) {
     let beside = served.with_extension("new");
     std::fs::hard_link(file, &beside).unwrap();
@@ -52,7 +52,7 @@ fn wait(what: impl Fn() -> bool) {
     }
 }
 
-/// Files of artifacts that the process has mapped.
+/// Number of artifacts that the process has mapped.
 fn mapped(server: &Server) -> usize {
     let maps = server.maps();
     let files = maps.lines().filter(|line| line.contains(".sdx")).filter_map(|line| line.split_whitespace().nth(4));

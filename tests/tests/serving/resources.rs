@@ -1,4 +1,4 @@
-//! time and memory that serving takes, beside the same calls without a server
+//! processor time and memory that serving takes, compared with the same calls without a server
 
 use crate::common::Server;
 use crate::{load, load_of_texts, minilm, serve, statistics, texts};
@@ -28,7 +28,7 @@ fn count(stats: &Value, name: &str) -> f64 {
     stats[name].as_f64().unwrap()
 }
 
-/// Seconds of processors that a process has used.
+/// Processor time that a process has used, in seconds.
 fn cpu_seconds(process: &str) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
@@ -74,7 +74,7 @@ fn serving_takes_little_more_than_the_calls() {
     let (after, cpu) = (statistics(&server), cpu_seconds(&server.id().to_string()) - cpu);
     let rows = count(&after, "inference_count") - count(&stats, "inference_count");
     let batch = (rows / (count(&after, "execution_count") - count(&stats, "execution_count"))).round() as usize;
-    // As many texts of the same, in batches of the same size.
+    // The same number of texts, from the same set, in batches of the same size.
     let mut left = rows as usize;
     let own = cpu_seconds("self");
     for batch in texts().chunks(batch.max(1)).collect::<Vec<_>>().iter().cycle() {
@@ -95,7 +95,7 @@ fn serving_takes_little_more_than_the_calls() {
     );
 }
 
-/// Bytes of memory of the process but for the file that it has mapped.
+/// Resident memory of the process in bytes, without the artifact that it has mapped.
 fn beside_weights(server: &Server) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{}/smaps", server.id())).unwrap();
     let mut is_artifact = false;
@@ -123,7 +123,7 @@ fn minutes_of_all_shapes_take_no_more_memory_than_the_first() {
         std::thread::sleep(std::time::Duration::from_secs(1));
         (server.resident_bytes(), server.descriptors())
     };
-    // With more clients than later, so that the largest batches are among them.
+    // More clients than later, so that the largest batches already occur here.
     assert_eq!(load.closed(48, 60.0).failed(), 0);
     let (first, descriptors) = idle();
     let mut answered = 0;

@@ -1,4 +1,4 @@
-//! a model, `--dim` arguments  =>  the artifact and the interpreter's reading of it, to be called side by side
+//! a model, `--dim` arguments  =>  the artifact and the interpreter, to be called side by side
 
 use sardonyx::compile::{Request, compile, parse_dims};
 use sardonyx::reference::Reference;
@@ -40,7 +40,7 @@ impl Compiled {
         self.model.session(&SessionOptions::default().threads(threads)).unwrap()
     }
 
-    /// By the kernels for older processors.
+    /// A session with the kernels for older processors.
     pub fn session_v3(&self) -> Session {
         let options = trusted().cpu(Level::from_name("v3"));
         Model::load(self.artifact(), &options).unwrap().session(&SessionOptions::default()).unwrap()
@@ -50,7 +50,7 @@ impl Compiled {
         self.folder.path().join("m.sdx")
     }
 
-    /// The outputs of a call, which are the interpreter's too.
+    /// Outputs of a call, which are compared with the interpreter's.
     pub fn run(&self, inputs: &Inputs) -> Result<Inputs> {
         let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         let actual = self.session(2).run(&given)?;
@@ -64,14 +64,14 @@ impl Compiled {
         Ok(actual.into())
     }
 
-    /// The error of a call, by the runtime.
+    /// The runtime's error for a call that the interpreter rejects too.
     pub fn refusal(&self, inputs: &Inputs) -> Box<Error> {
         let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         assert!(self.reference.run(inputs).is_err(), "the interpreter accepts it");
         self.session(1).run(&given).unwrap_err()
     }
 
-    /// What `inspect` says of the symbols.
+    /// The lines of `inspect` about symbols.
     pub fn symbols(&self) -> Vec<String> {
         let mut text = vec![];
         Command::Inspect(InspectArgs {

@@ -1,4 +1,4 @@
-//! tiny decoders with caches  =>  any past, none, and no rows; lengths that do not fit are refused with both inputs
+//! tiny decoders with caches  =>  any past, none, no rows; lengths that do not fit are refused, and both inputs named
 
 use crate::compiled::{Compiled, Inputs};
 use sardonyx_base::{DType, Tensor};
@@ -11,7 +11,7 @@ struct Lengths {
     batch: usize,
     past: usize,
     seq: usize,
-    /// Of the mask.
+    /// Number of rows of the mask.
     rows: usize,
     total: usize,
 }
@@ -22,7 +22,7 @@ impl Lengths {
     }
 }
 
-/// Inputs by the names that all exporters keep.
+/// Inputs of these lengths, by the names that all exporters use.
 fn inputs(c: &Compiled, n: Lengths) -> Inputs {
     let mut random = Random(7);
     let ports = &c.model.entry("main").unwrap().inputs;
@@ -72,7 +72,7 @@ fn refusal(c: &Compiled, change: fn(&mut Lengths)) -> String {
 #[test]
 fn llama_runs_with_any_past() {
     let c = check("skel_llama_tiny_kv_dyn18");
-    // The mask's dimensions are symbols of their own, of which the graph needs enough.
+    // The mask's dimensions are symbols of their own, which must be at least as large as the graph needs.
     let words = "`s53` must be at least `s15 + s70`, but is 7, where `s15` = 5 (input `past_key_values.0.key`, \
                  dimension 2), `s53` = 7 (input `attention_mask`, dimension 1), `s70` = 3 (input `input_ids`, dimension 1)";
     assert_eq!(refusal(&c, |n| n.total = 7), words);

@@ -1,4 +1,4 @@
-//! one artifact, any dimensions in its ranges  =>  the interpreter's numbers, or a sentence about what does not fit
+//! one artifact, any dimensions in its ranges  =>  the interpreter's numbers, or an error that names what does not fit
 
 mod compiled;
 mod decoders;

@@ -1,4 +1,4 @@
-//! one MiniLM artifact, 30 seeded (batch, seq)  =>  what the interpreter says, and rows that do not see each other
+//! one MiniLM artifact, 30 seeded (batch, seq)  =>  the interpreter's results, and rows that do not affect each other
 
 use crate::compiled::Compiled;
 use sardonyx_base::Tensor;
@@ -12,12 +12,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const NAME: &str = "skel_minilm_l6_safetensors";
-/// What the second of the six layers gives.
+/// Output of the second of the six layers.
 const SECOND_LAYER: &str = "/m/encoder/layer.1/output/LayerNorm/LayerNormalization_output_0";
 const BATCH_MAX: usize = 8;
 const SEQ_MAX: usize = 512;
 const N_TOKENS: usize = 30522;
-/// What the interpreter takes in a second or two; the other pairs are for the named suite.
+/// Tokens of a batch that the interpreter computes in a second or two; larger pairs are for the named suite.
 const SMALL_TOKENS_MAX: usize = 200;
 
 fn compiled(path: &Path) -> Compiled {
@@ -35,14 +35,14 @@ fn two_layers() -> &'static Compiled {
     })
 }
 
-/// 30 pairs; both ends of both ranges are among them.
+/// 30 pairs, which include both ends of both ranges.
 fn pairs() -> Vec<(usize, usize)> {
     let mut random = Random(0x5EED);
     let corners = [(1, 1), (1, SEQ_MAX), (BATCH_MAX, 1), (BATCH_MAX, SEQ_MAX)];
     let mut pairs = corners.to_vec();
     while pairs.len() < 30 {
         let batch = 1 + random.below(BATCH_MAX);
-        // Short sequences are as many as long ones, so that remainders of every tile size occur.
+        // Short sequences are as frequent as long ones, so that remainders of every tile size occur.
         let seq_max = SEQ_MAX >> random.below(5);
         let seq = 1 + random.below(seq_max);
         pairs.push((batch, seq));
@@ -50,7 +50,7 @@ fn pairs() -> Vec<(usize, usize)> {
     pairs
 }
 
-/// One call's rows: tokens, mask, types.
+/// Rows of one call: tokens, mask, types.
 #[derive(Clone)]
 struct Rows {
     seq: usize,
@@ -79,7 +79,8 @@ impl Rows {
         all.into_iter().map(|(name, rows)| (name.to_string(), tensor(rows))).collect()
     }
 
-    /// The same row in other company: all other rows are new, and so is what its own padding holds.
+    /// The same row in another batch: all other rows are new, and so are the tokens at the
+    /// masked positions of this row.
     fn with_new_neighbours(&self, row: usize, random: &mut Random) -> Rows {
         let mut other = Rows::new(self.tokens.len(), self.seq, random);
         for i in (0..self.seq).filter(|&i| self.mask[row][i] == 1) {
@@ -102,7 +103,7 @@ fn run(session: &Session, rows: &Rows) -> Tensor {
     outputs[0].1.clone()
 }
 
-/// The bits of one row at its positions that are not masked.
+/// Bits of one row at its unmasked positions.
 fn seen(output: &Tensor, row: usize, mask: &[i64]) -> Vec<u32> {
     let (seq, width) = (output.dims()[1], output.dims()[2]);
     let values = output.to_vec::<f32>().unwrap();
@@ -110,7 +111,7 @@ fn seen(output: &Tensor, row: usize, mask: &[i64]) -> Vec<u32> {
     at.map(|i| values[i].to_bits()).collect()
 }
 
-/// The first pair at which a call differs from the interpreter's. The pairs are shared among two threads.
+/// Asserts that the call for each pair agrees with the interpreter. Two threads share the pairs.
 fn check_pairs(compiled: &Compiled, pairs: &[(usize, usize)]) {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -159,7 +160,7 @@ fn a_row_does_not_see_the_others_nor_its_padding() {
         let row = random.below(batch);
         let mask = &rows.mask[row];
         let (others, alone) = (rows.with_new_neighbours(row, &mut random), rows.alone(row));
-        // Kernels for other processors round differently, each always in its own way.
+        // Kernels for different processors round differently, but the same kernels always in the same way.
         for (name, session) in [("best", &one), ("v3", &v3)] {
             let what = format!("{batch} x {seq}, row {row}, {name} kernels");
             let wanted = seen(&run(session, &rows), row, mask);

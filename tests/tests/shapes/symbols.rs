@@ -1,4 +1,4 @@
-//! dimensions by name, by expression or unknown  =>  bound, made equal and checked, with both inputs named
+//! dimensions by name, by expression or unknown  =>  bound, unified and checked, with errors that name both inputs
 
 use crate::compiled::{Compiled, Inputs};
 use sardonyx_base::DType::F32;
@@ -66,7 +66,7 @@ fn a_concatenation_adds_one_axis_and_unifies_the_others() {
     let c = compiled(&two("b s15 4", "c s70 4").node("/cat", "Concat", "a b", "y").int("axis", 1), &[]);
     assert!(c.symbols().contains(&"derived c = b in 0.., by /cat".to_string()), "{:?}", c.symbols());
     assert_eq!(output(&c, &[("a", &[2, 5, 4]), ("b", &[2, 3, 4])]), [2, 8, 4]);
-    // No past yet, and no rows at all.
+    // An empty past, and an empty batch.
     assert_eq!(output(&c, &[("a", &[2, 0, 4]), ("b", &[2, 3, 4])]), [2, 3, 4]);
     assert_eq!(output(&c, &[("a", &[0, 5, 4]), ("b", &[0, 3, 4])]), [0, 8, 4]);
 }
@@ -91,7 +91,7 @@ fn factors_that_both_sides_of_an_equation_have_are_left_out() {
 
 #[test]
 fn what_no_equation_solves_is_checked() {
-    // Every second row of each: ceildiv(p, 2) = ceildiv(q, 2).
+    // Every second row of each operand: ceildiv(p, 2) = ceildiv(q, 2).
     let net = two("p 4", "q 4").i64s("zero", &[0]).i64s("end", &[i64::MAX]).i64s("two", &[2]);
     let net =
         net.node("/left", "Slice", "a zero end zero two", "l").node("/right", "Slice", "b zero end zero two", "r");
@@ -132,7 +132,7 @@ fn a_name_that_is_empty_is_unknown_and_never_one_that_is_taken() {
 
 #[test]
 fn an_expression_is_solved_for_what_nothing_else_tells() {
-    // past + seq and seq: past follows, and is the length of the output.
+    // The dimensions are past + seq and seq: `past` is solved for, and is the length of the output.
     let net = two("past+seq 2", "seq 2").node("/shape", "Shape", "b", "n").int("start", 0).int("end", 1);
     let net = net.i64s("end", &[i64::MAX]).i64s("axis", &[0]);
     let c = compiled(&net.node("/slice", "Slice", "a n end axis", "y"), &["past=0..4"]);
@@ -246,7 +246,7 @@ fn the_commands_take_every_name() {
 
 #[test]
 fn an_index_that_counts_demands_a_dimension() {
-    // table[0..n] for as many rows as `a` has.
+    // Looks up the rows 0 to n - 1 of `table`, where n is the number of rows of `a`.
     let net = Net::new().input("a", F32, "n 3").input("table", F32, "rows 3");
     let net = net.node("/shape", "Shape", "a", "n").int("start", 0).int("end", 1).i64s("axis", &[0]);
     let net = net.node("/squeeze", "Squeeze", "n axis", "limit");
@@ -281,13 +281,13 @@ fn an_empty_batch_gives_empty_outputs() {
         let outputs = c.run(&inputs(batch)).unwrap();
         assert_eq!((outputs[0].1.dims(), outputs[1].1.dims()), (&[batch, 24][..], &[][..]));
     }
-    // The sum over nothing.
+    // The sum over no elements.
     assert_eq!(c.run(&inputs(0)).unwrap()[1].1.to_vec::<f32>().unwrap(), [0.0]);
 }
 
 #[test]
 fn an_equality_that_some_sizes_break_is_a_condition_of_the_call() {
-    // A row before all rows but the first: as many again, where there is one.
+    // One row followed by all rows of `a` but the first: n rows in total, if n is at least 1.
     let net = Net::new().input("a", F32, "n 4").output("y").f32s("row", &[1, 4]);
     let net = net.i64s("one", &[1]).i64s("end", &[i64::MAX]).i64s("zero", &[0]);
     let net = net.node("/slice", "Slice", "a one end zero", "t").node("/shift", "Concat", "row t", "s").int("axis", 0);
@@ -303,7 +303,7 @@ fn an_equality_that_some_sizes_break_is_a_condition_of_the_call() {
 
 #[test]
 fn a_length_that_data_shapes_is_a_condition_of_the_call() {
-    // A window for each 384 elements: 257 of them, as the weights want.
+    // One window for every 384 elements; the weights require 257 windows.
     let net = Net::new().input("a", F32, "a b 256").output("y").i64s("to", &[1, 1, -1]).f32s("w", &[257, 5]);
     let net = net.node("/r", "Reshape", "a to", "r").node("/pool", "MaxPool", "r", "p");
     let net = net.ints("kernel_shape", &[1]).ints("strides", &[384]).node("/mm", "MatMul", "p w", "y");
@@ -334,7 +334,7 @@ fn what_no_size_makes_equal_is_refused() {
     let net = net.node("/flatten", "Flatten", "a", "f").node("/gemm", "Gemm", "f k", "y");
     let error = refused(&net, &[]);
     assert_eq!((error.code, error.node.as_deref()), ("E0201", Some("/gemm")), "{error}");
-    // Two nodes contradict each other, with what one of them leaves open.
+    // Nodes contradict each other: `/gemm` needs h·w = 49, `/other` w = 5, and `/last` then 5 = 49.
     let net = Net::new().input("a", F32, "h w").output("y").output("z").f32s("k", &[49, 5]).f32s("l", &[5, 5]);
     let net = net.i64s("flat", &[1, -1]).node("/r", "Reshape", "a flat", "f").node("/gemm", "MatMul", "f k", "y");
     let error = refused(&net.node("/other", "MatMul", "a l", "t").node("/last", "MatMul", "t k", "z"), &[]);

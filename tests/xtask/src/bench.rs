@@ -20,7 +20,7 @@ const fn row(label: &'static str, model: &'static str, dims: &'static str) -> Ro
     Row { label, model, dims, compile: &[], ours: &["{inputs}"] }
 }
 
-/// A padded batch, where the rows that the mask excludes are never used.
+/// The row of a padded batch, where the positions that the mask excludes are never used.
 const fn padded(label: &'static str, model: &'static str, dims: &'static str) -> Row {
     Row { compile: &["--masked-rows", "zero"], ..row(label, model, dims) }
 }

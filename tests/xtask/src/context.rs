@@ -8,8 +8,8 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Set for the tests of a whole workspace, which has been built with its programs; `tests/src/programs.rs` also reads
-/// it.
+/// Environment variable that is set for the tests of a whole workspace, which has been built with its programs;
+/// `tests/src/programs.rs` also reads it.
 pub const PROGRAMS_ARE_BUILT: &str = "SARDONYX_PROGRAMS_ARE_BUILT";
 
 /// The folders that every command uses.
@@ -181,7 +181,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // After `keep`, there is nothing left to remove.
+        // After `keep`, there is nothing left to remove, so a failure is ignored.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -6,7 +6,7 @@ use crate::{models, setup};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the module needs, and a checker of its types.
+/// The packages that the Python module needs, and a type checker for its interface.
 static PACKAGES: &[&str] = &["numpy", "mypy==2.4.1"];
 
 pub fn command(context: &Context, args: &[String]) -> Result<()> {

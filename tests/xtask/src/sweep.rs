@@ -22,7 +22,7 @@ static PACKAGES: &[&str] = &[
 const THREADS: &str = "2";
 const ROUNDS: &str = "3";
 
-/// Share of the pairs of a model and a variant that the whole sweep takes, and share that the suite takes.
+/// Shares of the pairs of a model and a variant, in thousandths: that of the whole sweep, and that of the suite.
 const WHOLE_PER_MILLE: u64 = 600;
 const TENTH_PER_MILLE: u64 = 60;
 

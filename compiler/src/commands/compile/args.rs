@@ -1,4 +1,4 @@
-//! The options of `sardonyx compile`, in the groups in which its help shows them
+//! Options of `sardonyx compile`, grouped as its help shows them
 
 use crate::commands::embedder::EmbedderArgs;
 use crate::commands::movement::MovementArgs;

@@ -8,14 +8,15 @@ use crate::flow::kernel::{Body, Kernel};
 use sardonyx_base::{Dim, Result};
 
 pub struct Table {
-    /// The offset that each point adds.
+    /// The offset that each inner point adds to that of the outer point.
     pub offsets: Vec<i64>,
-    /// The least and the greatest value that a point adds to each index.
+    /// The least and the greatest value that the inner points add to each index.
     ranges: Vec<(i64, i64)>,
 }
 
 impl Table {
-    /// `None` if the load has a guard, there are no inner points, or an index is not such a sum.
+    /// Computes the table. `None` if the load has a guard, there are no inner points, or an index is not a function of
+    /// the outer variables plus one of the inner variables.
     pub fn new(
         kernel: &Kernel,
         k: usize,
@@ -60,7 +61,8 @@ impl Table {
     }
 }
 
-/// Whether the expression is a function of the outer variables plus one of the inner ones, and reads nothing from data.
+/// Whether the expression is a function of the outer variables plus one of the inner variables, and reads nothing from
+/// data.
 fn falls_apart(d: &Dim, n_outer: usize) -> bool {
     let number = |name: &str| name.strip_prefix('%').and_then(|i| i.parse::<usize>().ok());
     let without = |gone: &dyn Fn(usize) -> bool| {

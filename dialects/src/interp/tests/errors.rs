@@ -1,4 +1,4 @@
-//! What a call, a graph or its symbols can get wrong, and the sentence that says so
+//! Mistakes in a call, a graph or its symbols, and the error message of each
 
 use super::*;
 use crate::scalar::ScalarFn;

@@ -1,4 +1,4 @@
-//! One hand-computed case or more per op
+//! At least one hand-computed case for each operation
 
 use super::*;
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -22,7 +22,7 @@ fn pad(low: &[i64], dims: &[usize], arg: Tensor, value: Tensor) -> Vec<f64> {
     floats(&op(Op::Pad { low }, arg.dtype(), dims, &[arg, value]).unwrap())
 }
 
-/// 0, 1, 2 … under dimensions.
+/// 0, 1, 2 … in row-major order with dimensions `dims`.
 fn counting(dims: &[usize]) -> Tensor {
     f32s(dims, &(0..dims.iter().product()).map(|i| i as f32).collect::<Vec<_>>())
 }
@@ -119,7 +119,7 @@ fn reducing_over_each_axis_set() {
 
 #[test]
 fn reductions_round_once_and_pass_nan_on() {
-    // One rounding of 1 + 2^-24 + 2^-24; two roundings to f32 would lose both.
+    // 1 + 2^-24 + 2^-24 rounded once; rounding to f32 after each addition would lose both small terms.
     let small = 2f32.powi(-24);
     assert_eq!(floats(&reduce(ReduceFn::Add, &[0], &[], f32s(&[3], &[1.0, small, small])))[0], 1.0 + 2f64.powi(-23));
     for f in ReduceFn::ALL {
@@ -148,7 +148,7 @@ fn contractions_of_every_kind() {
         floats(&contract("i,j->ji", DType::F32, &[3, 2], counting(&[2]), counting(&[3]))),
         [0., 0., 0., 1., 0., 2.]
     );
-    // `p` is summed although it is in one operand only.
+    // `p` is reduced although only one operand has it.
     assert_eq!(floats(&contract("mp,n->mn", DType::F32, &[2, 2], a.clone(), counting(&[2]))), [0.0, 3.0, 0.0, 12.0]);
     assert_eq!(floats(&contract(",->", DType::F32, &[], Tensor::scalar(3f32), Tensor::scalar(4f32))), [12.0]);
     let batched = contract("bmk,bkn->bmn", DType::F32, &[2, 1, 1], counting(&[2, 1, 2]), counting(&[2, 2, 1]));
@@ -161,7 +161,7 @@ fn contractions_of_every_kind() {
 
 #[test]
 fn contractions_agree_with_the_definition() {
-    // Rows beyond a multiple of the block, two summed letters, every operand permuted.
+    // The extents are no multiples of the block, two letters are reduced, and every operand is permuted.
     let dims = [('a', 2usize), ('b', 5), ('c', 3), ('d', 2), ('e', 4)];
     let n = |c: char| dims.iter().find(|(l, _)| *l == c).unwrap().1;
     let spec = ContractSpec::parse("dbca,ecda->bea").unwrap();
@@ -297,7 +297,7 @@ fn windows_overlap_and_leave_out() {
     let x = counting(&[2, 4]);
     assert_eq!(floats(&window(1, 1, 2, &[2, 2, 2], &x).unwrap()), [0., 2., 1., 3., 4., 6., 5., 7.]);
     assert_eq!(floats(&window(1, 3, 1, &[2, 1, 2], &x).unwrap()), [0., 1., 4., 5.]);
-    // The offsets are the last dimension, whichever the axis.
+    // The offsets within the window are the last dimension, whichever axis is windowed.
     assert_eq!(floats(&window(0, 1, 1, &[1, 4, 2], &x).unwrap()), [0., 4., 1., 5., 2., 6., 3., 7.]);
     assert_eq!(window(1, 1, 1, &[2, 4, 2], &x).unwrap_err().code, "E0303");
     assert_eq!(floats(&window(1, i64::MAX, i64::MAX, &[2, 0, 2], &x).unwrap()), []);

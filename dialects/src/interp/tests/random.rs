@@ -1,11 +1,12 @@
-//! Random graphs of elementwise and movement ops agree with an evaluation by definition, index by index
+//! Random graphs of elementwise and movement operations agree, element by element, with a direct evaluation of their
+//! definitions
 
 use super::*;
 use crate::scalar::ScalarFn;
 use crate::sdx::WindowSpec;
 use std::rc::Rc;
 
-/// A small linear congruential generator: the cases are the same on every machine.
+/// A small linear congruential generator, so that the cases are the same on every machine.
 pub struct Random(pub u64);
 
 impl Random {
@@ -17,7 +18,7 @@ impl Random {
 
 type Element = Rc<dyn Fn(&[usize]) -> i64>;
 
-/// Elements as a function of the index: no strides, no buffers.
+/// A tensor whose elements are a function of the index: no strides, no buffers.
 #[derive(Clone)]
 struct Lazy {
     dims: Vec<usize>,
@@ -48,7 +49,7 @@ fn unflatten(mut i: usize, dims: &[usize]) -> Vec<usize> {
     index
 }
 
-/// One random op on `x`: the op, its operands beyond `x`, and the meaning.
+/// One random operation on `x`: the operation, its operands beyond `x`, and its result by definition.
 fn grow(r: &mut Random, x: &Lazy) -> (Op, Vec<Tensor>, Lazy) {
     let (dims, rank, of) = (x.dims.clone(), x.dims.len(), x.at.clone());
     let axis = if rank > 0 { r.below(rank) } else { 0 };
@@ -71,7 +72,7 @@ fn grow(r: &mut Random, x: &Lazy) -> (Op, Vec<Tensor>, Lazy) {
             (Op::Transpose { perm }, vec![], Lazy::new(to, at))
         }
         3 => {
-            // Backwards along one axis, every second element.
+            // Every second element backwards along one axis.
             let (mut starts, mut steps, mut to) = (vec![Dim::constant(0); rank], vec![1; rank], dims.clone());
             let last = dims[axis].saturating_sub(1);
             (starts[axis], steps[axis], to[axis]) = (Dim::constant(last as i64), -2, dims[axis].div_ceil(2));
@@ -110,7 +111,7 @@ fn grow(r: &mut Random, x: &Lazy) -> (Op, Vec<Tensor>, Lazy) {
             (Op::Gather { axis }, vec![indices], Lazy::new(to, at))
         }
         6 if dims[axis] > 1 => {
-            // Two offsets, every second place.
+            // Windows of size 2 with stride 2.
             let mut to = dims.clone();
             (to[axis], _) = (dims[axis] / 2, to.push(2));
             let at = move |i: &[usize]| {

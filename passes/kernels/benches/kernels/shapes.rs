@@ -79,7 +79,7 @@ fn gemm(kind: Kind, (m, n, k): (i64, i64, i64), epilogue: Epilogue) -> Shape {
     Shape { name, kernel, symbols: vec![("s", m)], kind, work, weight_bytes, parts: vec![] }
 }
 
-/// The same product of narrow operands, accumulated in `sum`, with `depth` rows of the right operand interleaved.
+/// The same product of narrow operands, accumulated in `sum`, with `depth` rows of operand B interleaved.
 fn narrow((m, n, k): (i64, i64, i64), [left, right, sum]: [DType; 3], depth: usize) -> Shape {
     let (ns, ks) = (n.to_string(), k.to_string());
     let mut b = Builder::new(&["s", &ns], &[&ks]);

@@ -7,15 +7,15 @@ use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 /// Values that the weights are multiplied with.
 #[derive(Clone, Copy)]
 enum Values {
-    /// In memory at this address, with this many elements from row to row.
+    /// Values in memory: their address, and the number of elements from row to row.
     At(Val, Val),
     /// Computed from the loads of the value's statement at each use.
     Computed,
 }
 
 impl Item<'_> {
-    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; with `at_once`, stores x of full
-    /// panels instead.
+    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; with `at_once`, stores x = g(score)
+    /// of full panels instead.
     pub fn score(&self, asm: &mut Mlir, group: Group, size: i64, keys: Keys, first: Val, panel: Val) {
         let plan = self.plan;
         let ty = Ty::new(Elem::F32, self.cx.lanes());
@@ -196,7 +196,8 @@ impl Item<'_> {
         }
     }
 
-    /// Returns sums[i][v] + number i · vector v; if words are pairs, the sum of the two products in each word.
+    /// Adds products to accumulators: returns sums[i][v] + number(i) · vectors[v] for `size` rows i. If operands are
+    /// pairs of bf16, each lane adds the products of both elements.
     fn products(
         &self,
         asm: &mut Mlir,

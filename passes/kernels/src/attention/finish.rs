@@ -1,4 +1,5 @@
-//! mixtures and totals over all keys => results: the statements after the last reduction, vectorised along e
+//! mixtures (weighted sums of values) and totals over all keys => results: the statements after the last reduction,
+//! vectorised along e
 
 use super::{Item, State, along, at, has_masks, hoist, is_wide};
 use crate::asm::{Asm, Bin, CmpF, CmpI, Elem, Mlir, Ty, Val};
@@ -41,7 +42,9 @@ impl Item<'_> {
         });
     }
 
-    /// Sets a row's maximum and total. Returns the term that its sums lack if every key is hidden, else 0.
+    /// Sets a row's maximum and total. Returns exp(-inf - shift) if every key is hidden, else 0. The caller adds it to
+    /// the row's total and mixtures, which lack this term because the loops over keys replace the shift by 0 in that
+    /// case.
     fn totals(&self, asm: &mut Mlir, point: &mut Point, row: Val, some: Val, hidden: Option<Val>) -> Val {
         let plan = self.plan;
         let [max, total] = [State::Max, State::Total].map(|what| {

@@ -1,13 +1,14 @@
 //! o[b, i, e] = softmaxj(g(Σd q[b, i, d] · k[b, j, d])) · v[b, j, e], f32  =>  register-blocked code, by blocks of keys
 //!
-//! A work item is one batch element (one of its heads) and a chunk of rows. Chunks are the fastest index, so that a
-//! thread reuses the keys that it has transposed. The rows of a chunk visit the keys in blocks and keep the largest
-//! score, the total and the mixture (weighted sum of values) so far; a larger score in a later block scales the earlier
-//! sums down. For each block, a few rows at a time compute their scores, in scratch that stays in the first-level
-//! cache, then the weights, then their share of the mixture.
+//! b is a batch element, i a query, j a key, and d and e are elements of a head. A work item is one b (one of its
+//! heads) and a chunk of rows i. Chunks are the fastest index, so that a thread reuses the keys that it has transposed.
+//! The rows of a chunk visit the keys in blocks and keep the largest score, the total and the mixture (weighted sum of
+//! values) so far; a larger score in a later block scales the totals and mixtures of earlier blocks down. For each
+//! block, a few rows at a time compute their scores, in scratch that stays in the first-level cache, then the weights,
+//! then their share of the mixture.
 //!
-//! The order of each sum depends on the number of keys and elements only, so that the result of a row depends on no
-//! other row, and hidden keys after the others do not change it.
+//! The order in which terms are added depends on the number of keys and elements only, so that the result of a row
+//! depends on no other row, and hidden keys after the others do not change it.
 
 mod block;
 mod class;
@@ -79,7 +80,7 @@ enum State {
     Shift,
     /// Σ exp(x - shift) so far.
     Total,
-    /// Factor that scales the sums of the earlier blocks when the current block is added.
+    /// Factor that scales the total and the mixtures of the earlier blocks when the current block is added.
     Fade,
 }
 

@@ -1,4 +1,5 @@
-//! Recognises the parts of attention: which statements are the score, the maximum, the weights and the mixture
+//! Recognises the parts of attention: which statements are the score, the maximum, the weights and the mixture (the
+//! weighted sum of values)
 
 use super::lists::Lists;
 use super::segments::Segments;
@@ -58,17 +59,17 @@ pub struct Plan {
     pub value: usize,
     /// Whether all operands of both products are rounded to bf16.
     pub narrow: bool,
-    /// Σd left · right
+    /// Statement of Σd left · right.
     pub score: usize,
-    /// Statement of x, computed from the score.
+    /// Statement of x = g(score), the value whose exponential is taken.
     pub x: usize,
-    /// maxj x
+    /// Statement of maxj x.
     pub max: usize,
-    /// Number that is subtracted from x, computed from `max`.
+    /// Statement of the number that is subtracted from x, computed from `max`.
     pub shift: usize,
-    /// Σj exp(x - shift)
+    /// Statement of Σj exp(x - shift).
     pub total: usize,
-    /// Σj exp(x - shift) · v, or Σj exp(x - shift) / divisor · v
+    /// Statement of Σj exp(x - shift) · v, or of Σj exp(x - shift) / divisor · v.
     pub sum: usize,
     pub divisor: Option<usize>,
     /// sum / divisor if the kernel itself divides after the sum, and that divisor, one per row.
@@ -86,7 +87,7 @@ pub enum Walked {
     Lists(Box<Lists>),
 }
 
-/// Returns the parts, or `None` if the kernel does not have a form that this emitter supports.
+/// Returns the plan, or `None` if the kernel does not have a form that this emitter supports.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
     if let Some(segments) = Segments::find(def) {
         let plan = shared_keys_plan(&segments.def)?;
@@ -218,7 +219,8 @@ fn shared_keys_plan(def: &KernelDef) -> Option<Plan> {
 /// Rows at multiples of this many bytes fall into the same sets of a first-level cache and evict each other.
 const ALIASED: i64 = 4096;
 
-/// Floats from one row of a load to the next, if that is a constant and the rows of a group do not alias in the cache.
+/// Returns the distance in floats between adjacent rows of a load, if it is a constant and the rows of a group do not
+/// alias in the cache.
 fn in_place(access: &Access, rows: &[usize]) -> Option<i64> {
     let [row] = rows else { return None };
     let step = access.stride(*row).as_const().filter(|_| access.computed.is_empty())?;
@@ -260,7 +262,7 @@ impl<'a> Parts<'a> {
         (from == x).then_some(shift)
     }
 
-    /// If a statement rounds another to the nearest bf16 and converts it back to f32, returns the other one.
+    /// Returns x if a statement is f32(bf16(x)), rounded to nearest.
     fn rounded(&self, k: usize) -> Option<usize> {
         let converted = |k: usize, to: DType| match self.def.body[k] {
             Step { op: Op::Convert(from, Conversion::Value), dtype } if dtype == to => Some(from),
@@ -326,7 +328,7 @@ impl<'a> Parts<'a> {
         (over == sum && per_row && self.def.stores.iter().all(|w| w.value != sum)).then_some((quotient, divisor))
     }
 
-    /// Returns the operand that does not depend on the key, and the other one.
+    /// Returns an operand that does not depend on the key, and the other operand.
     fn factors(&self, product: usize, j: usize) -> Option<(usize, usize)> {
         let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
         let moves = |k: usize| self.deps[k] >> j & 1 == 1;

@@ -9,7 +9,7 @@ use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use crate::contract::tiles::{between, shapes};
 use crate::cx::Cx;
 
-/// Numbers of the tiles: accumulators of 32 columns, the left operand, the halves of the right operand.
+/// Numbers of the tiles: accumulators of 32 columns, operand A, the halves of operand B.
 const SUMS: [u8; 2] = [0, 1];
 const LEFT: u8 = 2;
 const RIGHT: [u8; 2] = [3, 4];

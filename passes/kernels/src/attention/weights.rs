@@ -1,4 +1,4 @@
-//! scores => x = g(score) => exp(x - shift), and the factor by which the sums of earlier blocks are scaled
+//! scores => x = g(score) => exp(x - shift), and the factor by which results of earlier blocks are scaled
 //!
 //! Only loops over keys run row by row. Values of which a row has one are computed for all rows of the group at once,
 //! with rows as lanes, so that rows do not wait for each other.
@@ -258,7 +258,7 @@ impl Item<'_> {
         asm.if_else(some, &[ty], rest, |_| vec![largest])[0]
     }
 
-    /// Does the same for a last panel that is not full.
+    /// As `apply`, for a last panel that is not full.
     fn apply_rest(&self, asm: &mut Mlir, point: &Point, scores: Val, keys: Keys, first: Val, largest: Val) -> Val {
         let (cx, plan, ty) = (self.cx, self.plan, largest.ty);
         let lanes = ty.lanes as i64;

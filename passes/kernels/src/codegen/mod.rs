@@ -25,7 +25,7 @@ pub fn build_shared_object(kernels: &[(String, &Lowered)]) -> Result<Vec<u8>> {
     build_with_declarations(kernels, &levels_of(kernels.iter().map(|(_, l)| *l)), &[])
 }
 
-/// Does the same for given levels, and embeds the plan's declarations of the kernels.
+/// As [`build_shared_object`], for given levels; also embeds the plan's declarations of the kernels.
 pub fn build_with_declarations(
     kernels: &[(String, &Lowered)],
     levels: &[Level],

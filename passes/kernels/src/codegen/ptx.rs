@@ -45,7 +45,8 @@ impl PtxModule {
     }
 }
 
-/// Returns the kernel. Errors: E0901 if its launch needs a property that plans have no field for.
+/// Returns the kernel if a plan can describe its launch. Errors: E0901 if its launch needs a property that plans have
+/// no field for.
 fn said_by_plans(kernel: PtxKernel) -> Result<PtxKernel> {
     match kernel.launch.cluster == 1 && kernel.launch.tensor_maps.is_empty() {
         true => Ok(kernel),

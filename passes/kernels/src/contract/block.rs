@@ -133,8 +133,8 @@ pub fn pair_rows(level: Level) -> i64 {
     if has_many_registers(level) { 2 } else { 1 }
 }
 
-/// Accumulator registers of such blocks over all panels that they process together: each element of A is read once for
-/// all of these panels. The remaining registers hold operands.
+/// Number of accumulator registers of a block of one or two rows, over all panels that it processes together: each
+/// element of A is read once for all of these panels. The remaining registers hold operands.
 pub fn few_row_sums(level: Level) -> i64 {
     if has_many_registers(level) { 24 } else { 12 }
 }
@@ -242,9 +242,9 @@ pub struct Start {
 /// Variant of a block's code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// It prefetches the next panel.
+    /// Whether the code prefetches the next panel.
     fetches: bool,
-    /// It reads the f32 copy of the panel.
+    /// Whether the code reads the f32 copy of the panel.
     copied: bool,
 }
 

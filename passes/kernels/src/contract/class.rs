@@ -21,7 +21,7 @@ const ROWS_APART: f64 = 0.65;
 const DIAGONAL: f64 = 0.6;
 
 impl Plan {
-    /// Bytes of the copied panels and of the tiles of sums that wait for the epilogue.
+    /// Bytes of the copied panels and of the tiles of accumulators that wait for the epilogue.
     pub fn sums_bytes(&self, def: &KernelDef) -> Dim {
         let tile = if self.direct && !tiles::fits(self, def) { 0 } else { self.tile_bytes(def) };
         Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile))

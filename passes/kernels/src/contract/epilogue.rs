@@ -15,7 +15,8 @@ impl Item<'_> {
         point
     }
 
-    /// The same point, with every epilogue statement evaluated that depends neither on the rows nor on the sums.
+    /// As `columns_at`, with every epilogue statement evaluated that depends neither on the rows nor on the
+    /// accumulators.
     fn columns_point(&self, asm: &mut Mlir, first: Val, mask: Option<Val>) -> Point {
         let (cx, plan) = (self.cx, self.plan);
         let mut point = self.columns_at(asm, first, mask);
@@ -81,7 +82,7 @@ impl Item<'_> {
 }
 
 impl Panel<'_, '_> {
-    /// Stores tile[row][column] = sums.
+    /// Stores the accumulators: tile[row][column] = sums.
     pub fn to_tile(&self, asm: &mut Mlir, row: Val, first: Val, sums: &[Val]) {
         let width = asm.i64(WIDTH);
         let start = asm.bin(Bin::MulI, row, width);

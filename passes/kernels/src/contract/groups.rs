@@ -1,8 +1,10 @@
-//! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], codes w in panels: how the sum of a group is added to the total
+//! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], codes w in panels: how the result of a group is added to the total
+//!
+//! Groups g have G elements j each; m is a row of A, n a column of the codes.
 //!
 //! A cell of a panel is four bytes: one word of four bytes, or two words in the halves of its bytes. The products of
-//! one group are accumulated in registers as usual; then the value that the kernel computes from such a sum (mostly
-//! scaled) is added to the row's sum.
+//! one group are accumulated in registers as usual; then the value that the kernel computes from this accumulator,
+//! mostly by scaling, is added to the accumulator of all groups (a fold).
 
 use super::Panel;
 use super::plan::{Fold, Form, Plan, Roles, Sum, blocked, plain, roles};
@@ -15,12 +17,12 @@ use crate::words::Words;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
-/// Contraction in groups whose codes are stored in panels.
+/// A contraction in groups along K whose codes are stored in panels.
 pub struct Grouped {
     pub roles: Roles,
     /// One fold for each sum over the groups.
     pub folds: Vec<Fold>,
-    /// Type of the sum of products.
+    /// Type of the accumulator of a group.
     pub sum: DType,
 }
 
@@ -162,7 +164,7 @@ impl Plan {
     }
 }
 
-/// Rows and columns to which a group's sums belong: rows from `row` on, vectors of columns at `firsts`.
+/// Rows and columns of a group's accumulators: rows from `row` on, vectors of columns at `firsts`.
 pub struct Place<'p> {
     pub row: Val,
     pub firsts: &'p [Val],
@@ -170,7 +172,8 @@ pub struct Place<'p> {
 }
 
 impl Panel<'_, '_> {
-    /// Adds a group's sums `parts` to the sums of the groups before it: rows by vectors of columns of each panel.
+    /// Adds a group's accumulators `parts` to `sums`, those of the groups before it: rows by vectors of columns of each
+    /// panel.
     pub fn fold(
         &self,
         asm: &mut Mlir,
@@ -222,7 +225,7 @@ impl Panel<'_, '_> {
     }
 }
 
-/// Returns sum + statement k, fusing the additions with products.
+/// Returns `sum` plus the value of statement `k`, with fused multiply-adds where `k` is a product or a sum of products.
 pub fn added<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, k: usize, sum: Val) -> Val {
     let mut eval = |asm: &mut A, k: usize| {
         let v = point.eval(cx, asm, k);
@@ -244,7 +247,7 @@ pub fn added<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, k: usize, sum: 
     }
 }
 
-/// Statements needed after a group's sum that do not depend on it.
+/// Statements that the fold needs and that do not depend on the group's accumulator.
 pub fn before(def: &KernelDef, fold: &Fold) -> Vec<usize> {
     let (mut open, mut found, mut after) = (vec![fold.value], vec![], vec![fold.part]);
     while let Some(k) = open.pop() {

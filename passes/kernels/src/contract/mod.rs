@@ -11,10 +11,10 @@
 //!
 //! For bf16 operands, two rows of a panel and two elements of A form one word; for bytes it is four. k runs over words.
 //!
-//! A left operand that is padded, or computed from a padded load, is computed in scratch for each work item (`staged`).
+//! An operand A that is padded, or computed from a padded load, is computed in scratch for each work item (`staged`).
 //!
-//! If several sums multiply the same A by several B, the rows of a work item compute them one after another, each into
-//! its own tile in scratch; the epilogue reads all tiles.
+//! If several reductions multiply the same A by several B, the rows of a work item compute them one after another, each
+//! into its own tile in scratch; the epilogue reads all tiles.
 
 mod block;
 mod class;
@@ -109,13 +109,13 @@ enum Columns {
     All,
     /// Fewer than all, known at compile time.
     Known(i64),
-    /// This many, possibly all.
+    /// A number known at run time, possibly all.
     Some(Val),
-    /// This many, within one vector.
+    /// A number known at run time, within one vector.
     Few(Val),
 }
 
-/// Position among those that use a panel one after another.
+/// Position of a work item or block among those that use a panel one after another.
 #[derive(Clone, Copy)]
 struct Turn {
     at: Val,
@@ -130,7 +130,7 @@ impl Turn {
     }
 }
 
-/// Work item on one panel of each sum.
+/// Work item on one panel of each reduction.
 #[derive(Clone)]
 struct Item<'a> {
     cx: &'a Cx<'a, Mlir>,
@@ -143,7 +143,7 @@ struct Item<'a> {
     turn: Turn,
     /// Range of the last slab variable: first, end.
     slabs: Option<(Val, Val)>,
-    /// Address of row 0, column 0 of the panel of each sum.
+    /// Address of row 0, column 0 of the panel of each reduction.
     panels: Vec<Val>,
     /// Addresses of the panels' f32 copies, if some blocks of rows read those.
     copies: Vec<Val>,
@@ -151,22 +151,22 @@ struct Item<'a> {
     many: Option<Val>,
     /// Elements from one row of the panel to the next.
     b_step: Val,
-    /// Tile of the first sum; those of the other sums follow.
+    /// Tile of the first reduction; those of the other reductions follow.
     tile: Val,
 }
 
-/// Panel of one of the sums.
+/// Panel of one of the reductions.
 struct Panel<'i, 'a> {
     item: &'i Item<'a>,
     b: Val,
     /// f32 copy of the panel, if there is one.
     copy: Option<Val>,
     tile: Val,
-    /// Index of the sum, if every sum has its own code.
+    /// Index of the reduction, if every reduction has its own code.
     sum: usize,
 }
 
-/// One of the sums, known at compile time or at run time.
+/// Index of one of the reductions, known at compile time or at run time.
 #[derive(Clone, Copy)]
 enum Which {
     Known(usize),
@@ -292,7 +292,7 @@ impl Item<'_> {
         }
     }
 
-    /// Computes the rows with all sums together if their number is in `sizes`, else in blocks.
+    /// Computes the rows with all reductions together if their number is in `sizes`, else in blocks.
     fn few_rows(&self, asm: &mut Mlir, mut sizes: RangeInclusive<i64>, columns: Columns) {
         let Some(size) = sizes.next() else { return self.rows_in_blocks(asm, columns) };
         let value = asm.i64(size);
@@ -307,7 +307,7 @@ impl Item<'_> {
         });
     }
 
-    /// Computes one or two rows, the only ones, by this panel and the next one, both full.
+    /// Computes one or two rows, which are all rows of the work item, by this panel and the next one, both full.
     fn pair(&self, asm: &mut Mlir, size: i64) {
         let zero = asm.i64(0);
         let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
@@ -322,8 +322,8 @@ impl Item<'_> {
         }
     }
 
-    /// Computes one or two rows, all of the work item's, by the full panels of several sums at a time: each element of
-    /// A is read once for them, and their accumulators hide each other's latency.
+    /// Computes one or two rows, all of the work item's, by the full panels of several reductions at a time: each
+    /// element of A is read once for them, and their accumulators hide each other's latency.
     fn sums_together(&self, asm: &mut Mlir, size: i64) {
         let (zero, vectors) = (asm.i64(0), WIDTH / self.cx.lanes() as i64);
         let panels: Vec<Panel> = (0..self.plan.sums.len()).map(|sum| self.panel_of(asm, Which::Known(sum))).collect();
@@ -337,8 +337,8 @@ impl Item<'_> {
         }
     }
 
-    /// Whether the panels of all sums fit into the second-level cache, whose latency other loads hide. From farther
-    /// away, reading few streams at a time is faster.
+    /// Whether the panels of all reductions fit into the second-level cache, whose latency other loads hide. From
+    /// farther away, reading few streams at a time is faster.
     fn are_panels_near(&self) -> bool {
         let (cx, plan) = (self.cx, self.plan);
         let panels = plan.n_panels(cx.def).as_const().unwrap_or(i64::MAX).saturating_mul(plan.sums.len() as i64);
@@ -436,7 +436,8 @@ impl Item<'_> {
         asm.cmpi(CmpI::Sge, all, many)
     }
 
-    /// Runs `body` for each sum: in one loop for all of them, or unrolled for sums of groups, whose folds differ.
+    /// Runs `body` for each reduction: in one loop for all of them, or unrolled for contractions in groups, whose folds
+    /// differ.
     fn each_sum(&self, asm: &mut Mlir, body: &dyn Fn(&mut Mlir, Which)) {
         match self.plan.sums.len() {
             1 => body(asm, Which::Known(0)),
@@ -451,7 +452,7 @@ impl Item<'_> {
         }
     }
 
-    /// Panel of the sum that `each_sum` is processing.
+    /// Panel of the reduction that `each_sum` is processing.
     fn panel_of(&self, asm: &mut Mlir, sum: Which) -> Panel<'_, '_> {
         let bytes = self.plan.tile_bytes(self.cx.def);
         match sum {

@@ -1,4 +1,5 @@
-//! sums + a[2k] · b[2k] + a[2k + 1] · b[2k + 1], bf16 times bf16 in f32: with one instruction, or with two after shifts
+//! sums + a[2k] · b[2k] + a[2k + 1] · b[2k + 1], bf16 times bf16, accumulated in f32: by one instruction, or by two
+//! after shifts
 
 use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Ty, Val};
 use sardonyx_base::cpu::{Extension, Level};

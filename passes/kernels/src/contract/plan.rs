@@ -24,7 +24,7 @@ pub const GROUP: i64 = 4;
 /// Side of the squares that the widest level transposes in registers.
 pub const SQUARE_MAX: i64 = 16;
 
-/// Layout in which the right operand is read.
+/// Layout in which operand B is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A constant packed in panels.
@@ -52,12 +52,12 @@ pub struct Plan {
     pub staged: Option<Staged>,
 }
 
-/// How the sum of one group is added to the sum of all groups.
+/// How the accumulator of one group is added to the accumulator of all groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Fold {
-    /// Statement of one group's sum of products.
+    /// Statement that reduces the products of one group.
     pub part: usize,
-    /// Statement computed from it (mostly by scaling) that the sum over the groups adds up.
+    /// Statement computed from `part` (mostly by scaling), which the reduction over the groups adds up.
     pub value: usize,
 }
 
@@ -65,9 +65,9 @@ pub struct Fold {
 #[derive(Clone, Debug)]
 pub struct Roles {
     pub a: Access,
-    /// Statement of the left operand if it is not the load `a` itself but computed from it.
+    /// Statement of operand A if it is not the load `a` itself but computed from it.
     pub root: Option<usize>,
-    /// One entry per sum.
+    /// One entry per reduction.
     pub sums: Vec<Sum>,
     pub batch: Vec<usize>,
     pub m: Option<usize>,
@@ -75,12 +75,12 @@ pub struct Roles {
     /// Innermost reduction variable, and those around it, outermost first: the offsets of a window.
     pub k: usize,
     pub around: Vec<usize>,
-    /// Whether A moves with the columns too and is contiguous along them, like B: each column has its own left operand,
-    /// as a channel has in a depthwise convolution.
+    /// Whether A moves with the columns too and is contiguous along them, like B: each column has its own operand A, as
+    /// a channel has in a depthwise convolution.
     pub diagonal: bool,
 }
 
-/// One of the sums: its reduction and its B.
+/// A reduction of products: the number of its statement, and its operand B.
 #[derive(Clone, Debug)]
 pub struct Sum {
     pub reduce: usize,
@@ -88,7 +88,7 @@ pub struct Sum {
 }
 
 impl Roles {
-    /// Right operand of the first sum; those of the other sums differ only in their location.
+    /// Operand B of the first reduction; those of the other reductions differ only in their location.
     pub fn b(&self) -> &Access {
         &self.sums[0].b
     }
@@ -122,8 +122,8 @@ fn singles(def: &KernelDef) -> Vec<(i64, Roles)> {
     found(def, factors(def, &[DType::F32]).map(|factors| factors.into_iter().map(unwidened).collect()), 1)
 }
 
-/// Possible roles of a contraction whose operands have one of these types, each with its score. With several sums, A is
-/// the operand they have in common.
+/// Possible roles of a contraction whose operands have one of these types, each with its score. With several
+/// reductions, A is the operand they have in common.
 pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
     found(def, factors(def, dtypes), 1)
 }
@@ -134,8 +134,7 @@ pub fn word_candidates(def: &KernelDef, words: Words) -> Vec<(i64, Roles)> {
     widened(def, sum, [&[left], &[right]], words.depth())
 }
 
-/// Candidates for left and right operands of these types that are widened to `sum`; all right operands must have the
-/// same type.
+/// Candidates whose operands A and B have these types and are widened to `sum`; all B operands must have the same type.
 pub fn widened(def: &KernelDef, sum: DType, types: [&[DType]; 2], depth: i64) -> Vec<(i64, Roles)> {
     let mut found = found(def, widened_factors(def, sum, types), depth);
     let dtype = |access: &Access| def.reads[access.buffer].dtype;
@@ -246,7 +245,7 @@ pub fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<
     Some((total, Roles { a: a.clone(), root: None, sums, batch, m, n, k, around, diagonal }))
 }
 
-/// Whether two right operands differ only in their buffers and offsets.
+/// Whether two B operands differ only in their buffers and offsets.
 fn lies_alike(def: &KernelDef, one: &Access, other: &Access) -> bool {
     let strides = |a: &Access| a.coords.iter().map(|c| c.strides.clone()).collect::<Vec<_>>();
     let storage = |a: &Access| def.reads[a.buffer].clone();
@@ -255,7 +254,7 @@ fn lies_alike(def: &KernelDef, one: &Access, other: &Access) -> bool {
 
 /// The register-blocked plan for these roles.
 pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) -> Option<Plan> {
-    // The same code runs for all right operands.
+    // The same code runs for all B operands.
     if !roles.sums.iter().all(|s| lies_alike(def, roles.b(), &s.b)) {
         return None;
     }
@@ -284,7 +283,7 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
         roles.m.is_some() && form != Form::Copied && alone && !computed(*v)
     };
     let (slabs, batch) = roles.batch.iter().copied().partition(is_slab);
-    // Several sums are needed together, so each waits in a tile.
+    // The epilogue needs the results of several reductions together, so each waits in a tile.
     plan.direct = roles.sums.len() == 1 && epilogue_is_short(def, roles);
     (plan.slabs, plan.roles.batch) = (slabs, batch);
     if let Some(root) = plan.root {
@@ -294,7 +293,8 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
     Some(plan)
 }
 
-/// The reduction variables index the rows of the panels, and every block of 32 columns is exactly one panel in memory.
+/// Whether the reduction variables index the rows of the panels, and every block of 32 columns is exactly one panel in
+/// memory.
 fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
     let (rows, columns) = (&b.coords[0], &b.coords[1]);
     let whole = |s: Size| s.as_const().is_some_and(|c| c % WIDTH == 0);
@@ -316,7 +316,7 @@ fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
         && (0..def.n_vars()).all(|v| if v == n { columns.strides[v].is(1) } else { whole(columns.strides[v]) })
 }
 
-/// Statements that the stores depend on, excluding the sums and their operands.
+/// Statements that the stores depend on, excluding the reductions and their operands.
 pub fn epilogue(def: &KernelDef, is_sum: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut open: Vec<usize> =
         def.stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
@@ -343,7 +343,7 @@ fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
         Op::Const(_) => true,
         Op::Index(_) => false,
         Op::Apply { f, .. } => is_one_instruction(*f),
-        // The result is the left operand of another contraction.
+        // The result is operand A of another contraction.
         Op::Convert(_, Conversion::Value) => true,
         Op::Convert(_, Conversion::Bits) => false,
         Op::Reduce { .. } => false,
@@ -370,7 +370,7 @@ impl Plan {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }
 
-    /// Whether one or two rows process the panels of several sums at a time.
+    /// Whether one or two rows process the panels of several reductions at a time.
     pub fn takes_sums_together(&self) -> bool {
         self.sums.len() > 1 && self.form == Form::Panels && self.folds.is_empty() && self.slabs.is_empty()
     }
@@ -424,7 +424,7 @@ impl Plan {
         if whole > 0 && (1..=MORE).contains(&rest) { (rows + whole - 1).div_euclid(whole) } else { chunk }
     }
 
-    /// Bytes of the tile that holds a work item's sums until the epilogue.
+    /// Bytes of the tile that holds a work item's accumulators until the epilogue.
     pub fn tile_bytes(&self, def: &KernelDef) -> i64 {
         self.chunk_rows(def) * WIDTH * 4
     }

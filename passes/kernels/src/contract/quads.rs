@@ -1,4 +1,4 @@
-//! sums + Σ a[4k + i] · b[4k + i], unsigned by signed bytes in i32: with one instruction, or widened to 16 bits
+//! accumulators + Σ a[4k + i] · b[4k + i], unsigned by signed bytes in i32: with one instruction, or widened to 16 bits
 
 use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Ty, Val};
 use sardonyx_base::cpu::{Extension, Level};

@@ -1,4 +1,4 @@
-//! A staged left operand  =>  the loops that compute it in scratch, and its address there
+//! a staged operand A  =>  the loops that compute it in scratch, and its address there
 
 use super::staged::{Axis, Staged};
 use super::{Item, plus};
@@ -30,7 +30,8 @@ impl Item<'_> {
         asm.element(base, start, plan.a_element(cx.def))
     }
 
-    /// Computes the left operand for the item's rows, all of its slabs, and the columns of its panel.
+    /// Computes operand A for the rows of the work item, all of its slabs (outer points besides rows and columns), and
+    /// the channels of its panel.
     pub fn stage(&self, asm: &mut Mlir) {
         let Some(staged) = &self.plan.staged else { return };
         let zero = asm.i64(0);

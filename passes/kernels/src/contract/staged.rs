@@ -1,4 +1,4 @@
-//! pad(f(x))  =>  scratch[line][pixel][channel]: a padded left operand, computed by the work item that reads it
+//! pad(f(x))  =>  scratch[line][pixel][channel]: a padded operand A, computed by the work item that reads it
 //!
 //! A work item reads a window of the image around its rows. Every element of the window is computed once, vectorised
 //! along the channels, however many window offsets read it; then the contraction reads scratch as it would read memory.
@@ -18,11 +18,11 @@ const BYTES_MAX: i64 = 1 << 19;
 /// of them.
 pub const LINES: i64 = 4;
 
-/// What is computed, and its layout in scratch.
+/// The operand that is computed, and its layout in scratch.
 #[derive(Clone, Debug)]
 pub struct Staged {
     pub root: usize,
-    /// Statements that it is computed from, and itself, in order.
+    /// `root` and the statements that it is computed from, in order.
     pub parts: Vec<usize>,
     /// Variable along which elements are contiguous in scratch: channels.
     pub unit: usize,
@@ -39,12 +39,12 @@ pub struct Axis {
     pub outer: Option<(usize, i64)>,
     /// Reduction variable, and its dilation.
     pub tap: Option<(usize, i64)>,
-    /// Elements of scratch from one position to the next.
+    /// Distance in elements of scratch from one position to the next.
     pub stride: i64,
 }
 
-/// The load of a padded operand: it selects a constant where a guard is false, else a function of the load and of
-/// constants.
+/// Returns the load of a padded operand: the operand is a constant where a guard is false, else a function of the load
+/// and of constants.
 pub fn padded_load(def: &KernelDef, k: usize) -> Option<&Access> {
     let Op::Apply { f: ScalarFn::Select, args } = &def.body[k].op else { return None };
     let is_const = |k: usize| matches!(def.body[k].op, Op::Const(_));
@@ -68,7 +68,7 @@ pub fn padded_load(def: &KernelDef, k: usize) -> Option<&Access> {
 }
 
 impl Staged {
-    /// How the left operand of a plan is staged, and the access that reads it from scratch; `plan.a` is the load it is
+    /// How operand A of a plan is staged, and the access that reads it from scratch; `plan.a` is the load it is
     /// computed from.
     pub fn new(def: &KernelDef, plan: &Plan, root: usize) -> Option<(Staged, Access)> {
         let load = &plan.a;
@@ -135,8 +135,9 @@ fn parts(def: &KernelDef, root: usize) -> Vec<usize> {
     parts.into_iter().collect()
 }
 
-/// Axis of a reduction variable, combined with one of `moving` if their windows overlap: every index then contains both
-/// in the same combination, so that an equal value denotes the same element.
+/// Returns the axis of the reduction variable `tap`. If its windows overlap for adjacent values of a variable in
+/// `moving`, both variables share the axis: every index then contains the same combination of them, and equal values of
+/// it denote the same element.
 fn axis(def: &KernelDef, (load, places): (&Access, &[&Dim]), tap: usize, moving: &[usize]) -> Option<Axis> {
     let taps = def.extent(tap).as_const()?;
     let overlap = |(s, d): &(i64, i64)| *s <= (taps - 1).saturating_mul(*d) && (*s == 1 || *d == 1);
@@ -177,7 +178,7 @@ fn together(load: &Access, places: &[&Dim], [u, t]: [usize; 2]) -> Option<(i64, 
 }
 
 impl Axis {
-    /// Maximum number of positions of a work item.
+    /// Maximum number of positions that a work item computes along the axis.
     fn places_max(&self, def: &KernelDef, plan: &Plan) -> Option<i64> {
         let points = match self.outer {
             Some((v, _)) if Some(v) == plan.m => {

@@ -1,7 +1,7 @@
-//! rows of A by a panel of B  =>  sums in AMX tiles of 16 rows by 16 columns, then in the tile in scratch
+//! rows of A by a panel of B  =>  accumulators in AMX tiles of 16 rows by 16 columns, then in the tile in scratch
 //!
 //! Panels of words have the layout that the instructions read: 16 rows by 16 columns are a tile, with rows 128 bytes
-//! apart. A tile of A is 64 bytes of each of 16 rows, read in place. Four tiles hold the sums of 32 rows by 32 columns.
+//! apart. A tile of A is 64 bytes of each of 16 rows, read in place. Four tiles accumulate 32 rows by 32 columns.
 //!
 //! The number of rows of the tiles is configured once per kernel; a block with another number of rows configures it for
 //! itself and then restores it. If the last words along k do not fill a tile, they are copied to scratch for both
@@ -231,8 +231,8 @@ impl Panel<'_, '_> {
         }
     }
 
-    /// One step of each accumulator. A is read once, the panel repeatedly: the streaming hint on A keeps the panel in
-    /// the cache.
+    /// Adds the products of one step to each accumulator. A is read once, the panel repeatedly: the streaming hint on A
+    /// keeps the panel in the cache.
     fn products(&self, asm: &mut Mlir, n: usize, halves: usize, step: &Step) {
         let multiply = |asm: &mut Mlir, sums: u8, a: u8, b: u8| match self.item.plan.words {
             Words::Quads => asm.isa.multiply_quads(asm, sums, a, b),

@@ -7,7 +7,7 @@ use sardonyx_base::{Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Level, Memlet};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// Loads that the sums of groups depend on, and whether each one is a code.
+/// Loads that the accumulators of groups depend on, and whether each one is a code.
 fn loads(kernel: &Kernel) -> Vec<(usize, bool)> {
     let levels = kernel.levels();
     let (mut open, mut found) = (vec![], vec![]);

@@ -16,9 +16,9 @@ use std::ops::Range;
 /// operand's layout.
 #[derive(Clone, Debug)]
 pub struct Packable {
-    /// One per sum; two may be parts of the same operand.
+    /// One per accumulator; two of them may be parts of the same operand.
     pub factors: Vec<PackedFactor>,
-    /// Kernel that reads the packed containers, of dims [k, n], instead of the operands.
+    /// Kernel that reads the packed containers, with the dimensions [k, n], instead of the operands.
     pub kernel: Kernel,
 }
 
@@ -116,7 +116,7 @@ fn is_widened(kernel: &Kernel, load: usize) -> bool {
     kernel.body[load].dtype == DType::F32 || kernel.body.iter().any(widens)
 }
 
-/// Returns the kernel with `loads`, the right operands of the sums, reading from panels.
+/// Returns the kernel in which `loads`, the B operands of the accumulators, read from panels.
 fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> Option<Packable> {
     let common = kernel.narrow(common);
     let (dtypes, depth): (&[DType], usize) = match kernel.body[common].dtype {

@@ -48,7 +48,8 @@ pub struct Form {
 const STATIC_MAX: i64 = 48 * 1024;
 
 impl Form {
-    /// Name of `bytes` of shared memory, its declaration in the entry, and the bytes that a launch must request.
+    /// An array of `bytes` bytes in shared memory: its name, its declaration in the entry, and the bytes that a launch
+    /// must request as dynamic shared memory.
     fn shared(bytes: i64) -> (&'static str, String, u32) {
         match bytes <= STATIC_MAX {
             true => ("tiles", format!("  .shared .align 128 .b8 tiles[{bytes}];\n"), 0),
@@ -65,7 +66,7 @@ impl Form {
 
 /// Plan of a kernel for a GPU, created once per kernel and target.
 pub trait GpuPlan {
-    /// Memory requests of a launch.
+    /// Returns the traffic that a launch schedules for each buffer, reads first.
     fn requests(&self, launch: &Launch) -> Vec<Traffic>;
 
     /// Writes the code of one block.
@@ -84,7 +85,7 @@ pub struct GpuKernel<'a> {
     pub plan: Box<dyn GpuPlan>,
 }
 
-/// Name of the shared memory that is requested at the launch.
+/// Name of the dynamic shared memory, which is requested at the launch.
 const DYNAMIC: &str = "dynamic";
 
 /// Text of a module with several entries.

@@ -7,10 +7,10 @@ use crate::def::*;
 
 /// Whether two adjacent columns exist together, and are aligned in memory as a unit.
 pub enum Pairs {
-    /// They always exist together; alignment is known per access.
+    /// Pairs always exist together; alignment is known per access.
     Always,
     Never,
-    /// Both hold if these parameters are even.
+    /// Pairs exist together and are aligned if these parameters are even.
     When(Vec<usize>),
 }
 

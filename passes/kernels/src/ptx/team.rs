@@ -29,8 +29,8 @@ pub struct Partial {
 }
 
 impl Team {
-    /// Returns the results, equal in all threads of a row; declarations of shared variables are appended to
-    /// `variables`.
+    /// Returns the results of the reductions, equal in all threads of a row; declarations of shared variables are
+    /// appended to `variables`.
     pub fn reduce(&self, asm: &mut Ptx, partials: Vec<Partial>, variables: &mut String) -> Vec<Val> {
         if self.has_row.is_some() {
             return self.reduce_columns(asm, &partials, variables);
@@ -56,7 +56,7 @@ impl Team {
         partials.iter().zip(parts).map(|(p, v)| exchange(asm, p, v, warps)).collect()
     }
 
-    /// Reduction if each warp has a part of 32 rows.
+    /// As `reduce`, if each warp has a part of 32 rows.
     fn reduce_columns(&self, asm: &mut Ptx, partials: &[Partial], variables: &mut String) -> Vec<Val> {
         if partials.is_empty() {
             return vec![];

@@ -19,12 +19,12 @@ pub struct Product {
     pub others: Vec<usize>,
     /// Access of the dense operand, whose only computed part is the column.
     pub x: Access,
-    /// Statement of the sum.
+    /// Statement of the reduction.
     pub sum: usize,
 }
 
 impl Product {
-    /// Finds the variables of a product, if everything after its sum is computed once per outer point.
+    /// Finds the variables of a product, if everything after its reduction is computed once per outer point.
     pub fn matched(def: &KernelDef, n: usize, sum: usize, x: &Access) -> Option<Product> {
         let (deps, n_outer) = (def.dependences(), def.outer.len());
         let per_point = |k: usize| deps[k] & def.inner_vars() == 0;
@@ -82,7 +82,7 @@ pub fn load(def: &KernelDef, k: usize) -> Option<(&Access, Option<usize>)> {
     }
 }
 
-/// Statements of the epilogue, without the sum and its operands.
+/// Statements of the epilogue, without the reduction and its operands.
 pub fn after(def: &KernelDef, sum: usize) -> Vec<usize> {
     let (mut open, mut seen) = (def.stores.iter().map(|w| w.value).collect::<Vec<_>>(), vec![]);
     open.extend(def.stores.iter().flat_map(|w| access_values(&w.access)));

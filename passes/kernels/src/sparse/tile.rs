@@ -1,4 +1,5 @@
-//! A block of rows by a block of lanes whose sums are in scratch  =>  results, vectorised along the contiguous variable
+//! A block of rows by a block of lanes whose accumulators are in scratch  =>  results, vectorised along the contiguous
+//! variable
 
 use super::product::{Product, after};
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
@@ -8,10 +9,10 @@ use crate::eval::{Point, hoist};
 use crate::pace;
 use crate::scalar;
 
-/// Number of lanes of a work item, so that the sums of one row fit into registers.
+/// Number of lanes of a work item, so that the accumulators of one row fit into registers.
 pub const LANES: i64 = 128;
 
-/// Bytes of the sums of `rows` rows, and of the transposed sums of one vector of rows.
+/// Bytes of the accumulators of `rows` rows, and of the transposed accumulators of one vector of rows.
 pub const fn bytes(rows: i64) -> i64 {
     4 * LANES * (rows + pace::LANES)
 }
@@ -28,13 +29,13 @@ pub struct Tile<'i, 'd> {
     pub n_lanes: Val,
     /// Address of the dense operand's element at column 0 and the first lane.
     x: Val,
-    /// Distances in elements from one of its columns to the next, and from one lane to the next.
+    /// Distances in elements from one column of the dense operand to the next, and from one lane to the next.
     steps: [Val; 2],
-    /// Type of its elements.
+    /// Type of the dense operand's elements.
     x_elem: Elem,
-    /// Type of the sums, of 32 bits.
+    /// Type of the accumulators, of 32 bits.
     elem: Elem,
-    /// Addresses of sums[row][lane], and of the transposed sums [lane][row] of some rows.
+    /// Addresses of the accumulators [row][lane], and of the transposed accumulators [lane][row] of some rows.
     sums: Val,
     turned: Val,
 }
@@ -47,7 +48,7 @@ pub struct Strip {
     pub vectors: u32,
     pub lanes: u32,
     pub mask: Option<Val>,
-    /// Type of the sums.
+    /// Type of the accumulators.
     elem: Elem,
 }
 
@@ -141,7 +142,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         asm.element(self.x, moved, self.x_elem)
     }
 
-    /// Address of the same element in another column.
+    /// Address of the element at `factor` in another column.
     pub fn column(&self, asm: &mut Mlir, factor: Val, column: Val) -> Val {
         let at = asm.bin(Bin::MulI, column, self.steps[0]);
         asm.element(factor, at, self.x_elem)
@@ -156,7 +157,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         }
     }
 
-    /// Address of a row's sums of a strip.
+    /// Address of a row's accumulators of a strip.
     pub fn sums(&self, asm: &mut Mlir, strip: &Strip, row: Val) -> Val {
         let width = asm.i64(LANES);
         let at = asm.bin(Bin::MulI, row, width);
@@ -164,7 +165,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         asm.element(self.sums, at, self.elem)
     }
 
-    /// Computes the epilogue for all sums of the tile.
+    /// Computes the epilogue for all accumulators of the tile.
     pub fn results(&self, asm: &mut Mlir) {
         match self.product.stores_along_rows(self.cx.def) {
             true => self.results_by_rows(asm),
@@ -228,7 +229,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         });
     }
 
-    /// Computes the epilogue for `n` elements along a variable from `first` on, whose sums are contiguous.
+    /// Computes the epilogue for `n` elements along a variable from `first` on, whose accumulators are contiguous.
     fn vectors(&self, asm: &mut Mlir, (var, first, n): (usize, Val, Val), point: &Point, sums: Val) {
         let cx = self.cx;
         let lanes = cx.lanes();

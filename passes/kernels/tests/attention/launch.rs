@@ -1,4 +1,4 @@
-//! A problem  =>  its kernel as PTX, executed: the results, what was found, what was counted
+//! a problem  =>  its kernel as PTX, executed in ptxvm: results, findings, counters
 
 use crate::problem::Problem;
 use ptxvm::{Launch, Memory, Module, Options, Params, Report};
@@ -9,23 +9,23 @@ use sardonyx_kernels::ptx::attention::Flash;
 use sardonyx_kernels::ptx::{GpuKernel, GpuPlan, Traffic};
 use sardonyx_kernels::{Lowered, Target, lower, ptx};
 
-/// What a launch gave.
+/// Result of a launch.
 pub struct Outcome {
     pub values: Vec<f64>,
     pub report: Report,
-    /// The sectors that the launch is said to move.
+    /// The predicted traffic of each buffer, in sectors.
     pub stated: Vec<Traffic>,
     pub lowered: Lowered,
 }
 
-/// No more rows than these are few.
+/// Largest number of queries that is computed by the variant for few rows.
 const ROWS: i64 = 16;
 
 fn target() -> Target {
     Target::from_ptx("sm_80").unwrap()
 }
 
-/// A problem with its operands.
+/// A problem with random operands.
 pub struct Case {
     pub problem: Problem,
     pub kernel: Kernel,
@@ -33,7 +33,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Numbers in -1..1; of bool every fourth is false.
+    /// Draws the operands: numbers in -1..1; about a quarter of the bools are false.
     pub fn new(problem: Problem) -> Case {
         let kernel = problem.kernel();
         let mut seed = 0x5EED;
@@ -50,13 +50,13 @@ impl Case {
         Case { problem, kernel, reads }
     }
 
-    /// By the interpreter, which sums in f64.
+    /// Results of the interpreter, which accumulates in f64.
     pub fn expected(&self) -> Vec<f64> {
         let results = run_kernel(&self.kernel, &|s| self.problem.symbol(s), &self.reads).unwrap();
         numbers(&results[0])
     }
 
-    /// The operand that is added to scores: the one with a dimension less than the factors, or with as many.
+    /// Index of the mask that is added to scores: the first operand whose last extent is the number of keys.
     pub fn mask(&self) -> usize {
         let mask = [self.problem.keys as usize];
         let is_mask = |t: &&Tensor| t.dims().ends_with(&mask);
@@ -68,14 +68,15 @@ impl Case {
         self.run_changed(&|text| text)
     }
 
-    /// The same with another text.
+    /// Runs the kernel with its PTX text changed.
     pub fn run_changed(&self, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
         let plan = lowered.for_gpu(target()).plan;
         self.run_plan(lowered.clone(), plan, change)
     }
 
-    /// With blocks of many rows, however few blocks these are; none where there are few rows, or no tensor cores.
+    /// Runs the variant with large blocks of rows, even if that makes few blocks. Returns `None` for at most `ROWS`
+    /// queries or if tensor cores cannot be used.
     pub fn run_many(&self, change: &dyn Fn(String) -> String) -> Option<Outcome> {
         let lowered = lower(&self.kernel).unwrap();
         let many = Flash::of_many(&lowered.def).filter(|_| self.problem.queries > ROWS)?;
@@ -129,7 +130,7 @@ fn room_bytes(problem: &Problem, c: &Container) -> usize {
     n as usize * (c.dtype.bits() as usize).max(8) / 8
 }
 
-/// Writes a tensor; what a cache has room for beyond it stays without a value: reading it would be found.
+/// Writes a tensor. The spare capacity of a cache stays uninitialised, so that the simulator reports any read of it.
 fn place(memory: &mut Memory, at: u64, t: &Tensor, problem: &Problem, c: &Container) {
     let Layout::Capacity { axis, size } = &c.layout else {
         return memory.write(at, t.bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Attention in one launch: the PTX, executed, equals the interpreter, and nothing is found wrong
+//! Attention in one launch: the executed PTX agrees with the interpreter, and the simulator has no findings
 
 #[path = "../kernels/build.rs"]
 #[allow(dead_code, reason = "attention needs a part of the builder")]
@@ -12,11 +12,11 @@ use ptxvm::Kind;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_kernels::{Lowered, Target};
 
-/// How far a result may be from the interpreter's.
+/// Largest allowed difference from the interpreter's result.
 ///
-/// A score of f32 is off by 2^-21·Σ|q·k|, a third of d at most for numbers below 1 that are evenly spread (bounded here
-/// by d / 2), and so, relatively, is an exponential; a result is a weighted mean of numbers below 1. With 16 bits each
-/// step rounds, and the gate, the sum and the scores each add what they round by.
+/// The error of an f32 score is 2^-21·Σ|q·k|, where Σ|q·k| is at most about d / 3 for evenly spread numbers below 1
+/// (bounded here by d / 2). The relative error of an exponential is the same, and a result is a weighted mean of
+/// numbers below 1. With 16 bits each step rounds, and the gate, the sum and the scores each add their rounding error.
 fn bound(p: &Problem) -> f64 {
     let score = p.d as f64 / 2.0 + 4.0;
     match p.dtype {
@@ -36,7 +36,7 @@ fn compare(p: &Problem, values: &[f64], expected: &[f64]) {
     }
 }
 
-/// With the blocks that the launch takes, and with those of many rows, which give the same.
+/// Runs the variant that the launch selects and the one with large blocks of rows; both must give the same bits.
 fn close(p: Problem) -> Vec<Outcome> {
     let case = Case::new(p);
     let outcomes: Vec<Outcome> = [case.run()].into_iter().chain(case.run_many(&|text| text)).collect();
@@ -55,7 +55,7 @@ const SCORES: [Score; 7] =
 const WEIGHTS: [Weights; 5] = [Weights::After, Weights::Inside, Weights::Visible, Weights::Cleaned, Weights::Inverse];
 const LIES: [Lie; 5] = [Lie::Heads, Lie::Rows, Lie::Stacked, Lie::Turned, Lie::Room];
 
-/// Whether a GPU multiplies on tensor cores.
+/// Whether a GPU runs the kernel on tensor cores.
 fn is_flash(lowered: &Lowered) -> bool {
     lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).plan.is_on_tensor_cores()
 }
@@ -82,7 +82,7 @@ fn every_layout() {
     }
 }
 
-/// Extents around a tile of rows and a piece of keys; layouts, forms and types take turns.
+/// Extents around a tile of rows and a chunk of keys; layouts, variants and types alternate.
 #[test]
 fn extents_around_the_tiles() {
     let mut turn = 0;
@@ -136,7 +136,7 @@ fn every_width() {
     }
 }
 
-/// Several heads of queries share one of keys.
+/// Several query heads share one key head.
 #[test]
 fn grouped_heads() {
     for lie in [Lie::Heads, Lie::Rows, Lie::Stacked, Lie::Room] {
@@ -148,7 +148,7 @@ fn grouped_heads() {
     }
 }
 
-/// Widths that are known at the launch only, or types that tensor cores do not take.
+/// Widths known only at launch, or types that tensor cores do not support.
 #[test]
 fn without_tensor_cores() {
     let mut turn = 0;
@@ -183,7 +183,7 @@ fn without_rows_there_is_no_launch() {
     }
 }
 
-/// What a mask hides from every row, or from some, by -∞ or by the lowest number.
+/// A mask hides some keys from every row, or all keys from some rows, with -∞ or the lowest number.
 #[test]
 fn rows_that_see_nothing() {
     for weights in WEIGHTS {
@@ -196,7 +196,8 @@ fn rows_that_see_nothing() {
                     let dims = case.reads[mask].dims().to_vec();
                     let rows = dims.iter().product::<usize>() / 70;
                     let mut values = numbers(&case.reads[mask]);
-                    // The first piece of all rows, all of every third row, all but one of the one behind it.
+                    // Hides the first 32 keys from all rows, all keys from every third row, and all but one key from
+                    // the row after it.
                     for row in 0..rows {
                         let hidden = |j: usize| j < 32 || row % 3 == 0 || row % 3 == 1 && j != 50;
                         (0..70).filter(|j| hidden(*j)).for_each(|j| values[70 * row + j] = low);
@@ -211,7 +212,7 @@ fn rows_that_see_nothing() {
     }
 }
 
-/// Infinities, NaN and numbers that tf32 rounds to infinity, in each of the factors.
+/// Infinities, NaN and numbers that tf32 rounds to infinity, in each of the operands.
 #[test]
 fn infinities_and_nan_come_out_as_they_are() {
     let special = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN, 1e-40, -0.0];
@@ -223,7 +224,7 @@ fn infinities_and_nan_come_out_as_they_are() {
                 for queries in [5, 30] {
                     let p = Problem { weights, score, queries, lie: Lie::Heads, ..PLAIN };
                     let mut case = Case::new(p);
-                    // Values come last.
+                    // The values are the last operand.
                     let operand = if part == 2 { case.reads.len() - 1 } else { part };
                     let mut values: Vec<f32> = case.reads[operand].to_vec().unwrap();
                     let n = values.len();
@@ -245,7 +246,7 @@ fn infinities_and_nan_come_out_as_they_are() {
     }
 }
 
-/// A row is the same to the bit whatever stands beside it: fewer or more rows, other batches, keys that are hidden.
+/// A row has the same bits whatever is computed beside it: fewer or more rows, other batches, hidden keys.
 #[test]
 fn a_row_depends_on_no_other() {
     for dtype in DTYPES {
@@ -253,7 +254,7 @@ fn a_row_depends_on_no_other() {
             let of = |queries: i64, batch: i64, keys: i64| {
                 let p = Problem { dtype, queries, batch, keys, e, score: Score::Mask, heads: 1, ..PLAIN };
                 let mut case = Case::new(p);
-                // The same numbers, however many rows there are: each from its place.
+                // A number depends only on its operand, row and column, so it is the same for any number of rows.
                 let number = |part: usize, row: i64, column: i64| {
                     let n = (part as i64 * 7919 + row * 104729 + column * 1299709) % 1009;
                     n as f64 / 504.5 - 1.0
@@ -281,7 +282,7 @@ fn a_row_depends_on_no_other() {
     }
 }
 
-/// Neither copies nor fragments wait for banks, where lines begin on whole chunks.
+/// If rows begin on whole chunks, neither copies nor fragment loads have bank conflicts.
 #[test]
 fn no_bank_conflicts() {
     for dtype in DTYPES {
@@ -298,7 +299,7 @@ fn no_bank_conflicts() {
     }
 }
 
-/// What keeps the pipeline in order is needed: the simulator finds its absence.
+/// The waits and barriers of the pipeline are necessary: the simulator finds it if one is missing.
 #[test]
 fn a_missing_wait_or_barrier_is_found() {
     for (queries, wait, later) in [(16, "cp.async.wait_group 1;", 3), (64, "cp.async.wait_group 0;", 1)] {
@@ -319,7 +320,7 @@ fn a_missing_wait_or_barrier_is_found() {
     }
 }
 
-/// Compares the counters with what was said, per buffer.
+/// Compares the counted sectors of each buffer with the predicted ones.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
     for (i, stated) in outcome.stated.iter().enumerate() {
         let name = format!("b{i}");
@@ -330,7 +331,7 @@ fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
     }
 }
 
-/// What the launch is said to move is what its instructions request.
+/// The predicted traffic of a launch is what its instructions request.
 #[test]
 fn sectors_are_as_stated() {
     for dtype in DTYPES {

@@ -1,43 +1,43 @@
-//! Attention to try: sizes, element types, how operands lie, what happens to scores, weights and rows
+//! Attention problems: sizes, element types, layouts of operands, variants of scores, weights and rows
 
 use crate::build::Builder;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// How q, k, v and the result lie.
+/// Layout of q, k, v and the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// [b, h, s, d]
     Heads,
     /// [b, s, h·d]
     Rows,
-    /// One container [b, s, 3·h·d] for all three; the result as `Rows`.
+    /// One container [b, s, 3·h·d] for q, k and v; the result as in `Rows`.
     Stacked,
     /// k as [b, h, d, t], v as [b, h, e, t], the result as [b, h, e, s].
     Turned,
-    /// Rows of d + 1 elements, and caches of which a part is filled.
+    /// q in rows of d + 1 elements; k and v in caches with spare capacity.
     Room,
 }
 
-/// What the left factor is.
+/// How operand A of the scores is computed from q.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     Plain,
     Scaled,
-    /// Pairs of channels turn by an angle of the row.
+    /// Pairs of channels are rotated by an angle that depends on the row (rotary embedding).
     Rotated,
 }
 
-/// What the right factor is.
+/// How operand B of the scores is computed from k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     Plain,
-    /// Earlier keys, and new ones behind them.
+    /// Cached keys followed by new ones.
     Joined,
 }
 
-/// What is done with scores.
+/// How scores are changed before the softmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Score {
     Nothing,
@@ -48,22 +48,22 @@ pub enum Score {
     FullMask,
     /// x where t ≤ s + (keys - queries), else the lowest number
     Causal,
-    /// The same with -∞, and only keys that a mask of bool lets through
+    /// As `Causal` with -∞, and a mask of bools hides further keys.
     Hidden,
     /// 5 · tanh(x / 5)
     Capped,
 }
 
-/// How weights follow from exponentials.
+/// How weights are computed from exponentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weights {
     /// Σ p·v / l
     After,
     /// Σ (p / l)·v
     Inside,
-    /// Of rows that see nothing 0, by bounds of maximum and sum.
+    /// 0 for rows that see no key, by lower bounds of the maximum and the sum.
     Visible,
-    /// NaN becomes 0.
+    /// Replaces NaN by 0.
     Cleaned,
     /// Σ v·(p·(1 / l)), times a gate per row
     Inverse,
@@ -74,7 +74,7 @@ pub struct Problem {
     pub dtype: DType,
     pub batch: i64,
     pub heads: i64,
-    /// Heads of queries per head of keys.
+    /// Number of query heads per key head.
     pub group: i64,
     pub queries: i64,
     pub keys: i64,
@@ -85,9 +85,9 @@ pub struct Problem {
     pub right: Right,
     pub score: Score,
     pub weights: Weights,
-    /// Batch, queries and keys are parameters of the launch.
+    /// Whether batch, queries and keys are parameters of the launch.
     pub symbolic: bool,
-    /// d and e too.
+    /// Whether d and e are too.
     pub symbolic_width: bool,
 }
 
@@ -109,10 +109,10 @@ pub const PLAIN: Problem = Problem {
     symbolic_width: false,
 };
 
-/// Elements of a cache beyond those that are filled.
+/// Spare capacity of a cache in positions.
 pub const ROOM: i64 = 7;
 
-/// Keys of `Right::Joined` that are earlier ones.
+/// Number of cached keys of `Right::Joined`.
 fn past(keys: i64) -> i64 {
     keys / 2
 }
@@ -136,7 +136,7 @@ impl Problem {
         self.symbols().iter().find(|(s, _)| *s == name).map(|(_, v)| *v)
     }
 
-    /// An expression of the symbols; a number where they are known.
+    /// Substitutes the symbols that are known at compile time into an expression.
     fn size(&self, text: &str) -> String {
         let known = |s: &str| {
             let symbolic = if matches!(s, "d" | "e") { self.symbolic_width } else { self.symbolic };
@@ -151,7 +151,7 @@ impl Problem {
         let outer = [size("b"), h.to_string(), size("s"), size("e")];
         let outer: Vec<&str> = outer.iter().map(String::as_str).collect();
         let mut b = Builder::new(&outer, &[&size("t")]).deep(&[&size("d")]);
-        // %0 batch, %1 head, %2 query, %3 column, %4 key, %5 width
+        // Variables: %0 batch, %1 head, %2 query, %3 column, %4 key, %5 width.
         let head = if self.group > 1 { format!("%1 floordiv {}", self.group) } else { "%1".into() };
         let kv = (h / self.group).to_string();
         let q = self.left(&mut b);
@@ -186,7 +186,7 @@ impl Problem {
         b.0
     }
 
-    /// q, k or v (`part` 0, 1, 2) at a row and a column.
+    /// Loads q, k or v (`part` 0, 1, 2) at a row and a column.
     fn operand(
         &self,
         b: &mut Builder,
@@ -205,7 +205,7 @@ impl Problem {
                 b.load(self.dtype, &[&batch, &n, &wide], &["%0", row, &at])
             }
             Lie::Stacked => {
-                // Heads of queries, of keys, of values.
+                // The heads of queries come first, then those of keys, then those of values.
                 let all = self.size(&format!("({})*({columns}) + 2*({heads})*({columns})", self.heads));
                 let before = if part == 0 { 0 } else { self.heads + (part - 1) * (self.heads / self.group) };
                 let at = format!("({width})*({head} + {before}) + {column}");
@@ -229,7 +229,7 @@ impl Problem {
         }
     }
 
-    /// select(key < earlier, past[key], new[key - earlier])
+    /// select(key < past, cached[key], new[key - past])
     fn joined(&self, b: &mut Builder, heads: &str, head: &str) -> usize {
         let (batch, d) = (self.size("b"), self.size("d"));
         let (past, new) = (self.size("u"), self.size("w"));
@@ -347,7 +347,7 @@ impl Problem {
     }
 }
 
-/// The least finite number of a type.
+/// Lowest finite number of a type.
 pub fn lowest(t: DType) -> f64 {
     match t {
         DType::F16 => -65504.0,

@@ -1,4 +1,4 @@
-//! A problem  =>  its kernel as PTX, executed: the results, what was found, what was counted
+//! a problem  =>  its kernel as PTX, executed in ptxvm: results, findings, counters
 
 use crate::problem::{After, Problem};
 use ptxvm::{Launch, Memory, Module, Options, Params, Report};
@@ -11,23 +11,23 @@ use sardonyx_kernels::ptx::gemm::{Gemm, Shape};
 use sardonyx_kernels::ptx::{GpuKernel, GpuPlan};
 use sardonyx_kernels::{Lowered, lower, ptx};
 
-/// Numbers in -1..1, or whole ones in -8..=8, whose sums are exact in every type.
+/// Operands in -1..1, or integers in -8..=8, whose sums are exact in every type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     Random,
     Whole,
 }
 
-/// What a launch gave.
+/// Result of a launch.
 pub struct Outcome {
     pub values: Vec<f64>,
     pub report: Report,
-    /// Of the launch.
+    /// Values of the launch parameters.
     pub params: Vec<i64>,
     pub lowered: Lowered,
 }
 
-/// A problem with its operands.
+/// A problem with random operands.
 pub struct Case {
     pub problem: Problem,
     pub kernel: Kernel,
@@ -45,7 +45,7 @@ impl Case {
                 Fill::Whole => (seed >> 40) as f64 % 17.0 - 8.0,
             }
         };
-        // Of bytes without a sign.
+        // Shifts unsigned bytes upwards, so that no value is negative.
         let zero = |dtype: DType| if dtype == DType::U8 { 247.0 } else { 0.0 };
         let read = |c: &sardonyx_dialects::flow::kernel::Container| {
             let dims: Vec<usize> = c.dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap() as usize).collect();
@@ -56,13 +56,13 @@ impl Case {
         Case { problem, kernel, reads }
     }
 
-    /// By the interpreter, which sums in f64.
+    /// Results of the interpreter, which accumulates in f64.
     pub fn expected(&self) -> Vec<f64> {
         let results = run_kernel(&self.kernel, &|s| self.problem.symbol(s), &self.reads).unwrap();
         numbers(&results[0])
     }
 
-    /// Σ|a·b|
+    /// Σ|a·b| of each element of the result.
     pub fn magnitude(&self) -> Vec<f64> {
         let plain = Problem { after: After::Nothing, dtype: DType::F32, widened: false, bytes: None, ..self.problem };
         let absolute = |t: &Tensor| {
@@ -74,12 +74,12 @@ impl Case {
         numbers(&run_kernel(&plain.kernel(), &|s| self.problem.symbol(s), &reads).unwrap()[0])
     }
 
-    /// With these tiles, or with those that the compiler takes.
+    /// Runs with tiles of `shape`, or with those that the compiler chooses.
     pub fn run(&self, shape: Option<&'static Shape>) -> Outcome {
         self.run_changed(shape, &|text| text)
     }
 
-    /// The same with another text.
+    /// The same with the PTX text changed.
     pub fn run_changed(&self, shape: Option<&'static Shape>, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
         let def = &lowered.def;
@@ -91,7 +91,7 @@ impl Case {
         self.run_plan("sm_80", lowered.clone(), Box::new(gemm), change)
     }
 
-    /// With tiles of warpgroups, or as the compiler chooses for a Hopper; with another text.
+    /// Runs with warpgroup tiles of `shape`, or as the compiler chooses for Hopper, with the PTX text changed.
     pub fn run_on_hopper(&self, shape: Option<&'static Shape>, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
         let plan: Box<dyn GpuPlan> = match shape {

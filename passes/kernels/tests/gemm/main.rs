@@ -1,4 +1,5 @@
-//! Contractions as tiles on tensor cores: the PTX, executed, equals the interpreter, and nothing is found wrong
+//! Contractions as tiles on tensor cores: the executed PTX agrees with the interpreter, and the simulator has no
+//! findings
 
 mod launch;
 mod problem;
@@ -16,7 +17,7 @@ const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 const LIES: [Lie; 5] = [Lie::K(0), Lie::Rows(0), Lie::K(3), Lie::Rows(5), Lie::Apart];
 const AFTERS: [After; 4] = [After::Nothing, After::BiasGelu, After::Residual, After::ScaleMask];
 
-/// Elements of k that a tile has at a time.
+/// Number of elements along K in one stage of a tile.
 fn k_tile(shape: &Shape, dtype: DType) -> i64 {
     shape.k_bytes / (dtype.bits() as i64 / 8)
 }
@@ -31,9 +32,9 @@ fn name(p: &Problem, shape: &Shape) -> String {
 
 /// Runs a problem; its results must be within the bound of those of the interpreter.
 ///
-/// f32: two operands lose 2^-21 each and a product 2^-22, and k + 2 sums of f32 are not rounded but cut. 16 bits: the
-/// interpreter rounds the products too, so that one unit of Σ|a·b| is what may differ. Behind the sum nothing grows by
-/// more than gelu does; each of a few steps rounds a number of about one.
+/// f32: each operand loses 2^-21 and a product 2^-22, and k + 2 sums of f32 are truncated instead of rounded. 16 bits:
+/// the interpreter rounds the products too, so that results may differ by one unit of Σ|a·b|. No epilogue amplifies an
+/// error more than gelu does, and each of its few steps rounds a number of about one.
 fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
     let case = Case::new(p, fill);
     let outcome = case.run(Some(shape));
@@ -51,7 +52,7 @@ fn check(case: &Case, outcome: &Outcome, fill: Fill, name: &str) {
         DType::F16 => (2f64.powi(-11), 2f64.powi(-9)),
         _ => (2f64.powi(-8), 2f64.powi(-6)),
     };
-    // Whole numbers and their sums are exact; without more behind them the results are too.
+    // Integers and their sums are exact, so without an epilogue that computes the results are exact too.
     let exact = fill == Fill::Whole && matches!(p.after, After::Nothing | After::Transposed);
     let (sum, unit) = if exact { (0.0, 0.0) } else { (sum, unit) };
     for (i, ((got, want), size)) in outcome.values.iter().zip(&expected).zip(&magnitude).enumerate() {
@@ -60,12 +61,12 @@ fn check(case: &Case, outcome: &Outcome, fill: Fill, name: &str) {
     }
 }
 
-/// Extents around a tile: one, one less, whole, one more, almost three.
+/// Extents around a tile: 1, one less, equal, one more, and one less than three tiles.
 fn edge_extents(tile: i64) -> [i64; 5] {
     [1, tile - 1, tile, tile + 1, 3 * tile - 1]
 }
 
-/// All pairs of extents; layouts, batches, epilogues and k take turns, each with a stride of its own.
+/// All pairs of extents; layouts, batches, epilogues and k alternate, each with its own stride.
 fn all_extents(shape: &'static Shape, dtype: DType) {
     let k = k_tile(shape, dtype);
     let ks = [0, 1, k - 1, k, k + 1, 3 * k - 1, 2 * k];
@@ -157,7 +158,7 @@ fn without_rows_or_columns_there_is_no_launch() {
     }
 }
 
-/// The variable whose neighbours lie together in the result is the one that becomes the columns.
+/// The variable that is contiguous in the result becomes the columns.
 #[test]
 fn results_that_are_transposed() {
     for dtype in DTYPES {
@@ -172,7 +173,7 @@ fn results_that_are_transposed() {
     }
 }
 
-/// Three rows of a batch share one matrix: the index of B is computed from the batch.
+/// Three batch entries share one matrix: the index of B is computed from the batch.
 #[test]
 fn grouped_heads() {
     for dtype in DTYPES {
@@ -192,7 +193,7 @@ fn grouped_heads() {
     }
 }
 
-/// Launches with few rows or few blocks take smaller tiles, in the same entry.
+/// Launches with few rows or few blocks use smaller tiles, in the same entry point.
 #[test]
 fn few_rows_and_many_in_one_entry() {
     for (dtype, n, k) in
@@ -202,7 +203,7 @@ fn few_rows_and_many_in_one_entry() {
             let b = if b == Lie::Panels && dtype != DType::F32 { Lie::Rows(0) } else { b };
             let (a, after) = (Lie::K(0), After::Nothing);
             let p = Problem { dtype, sizes: [m, n, k], batch: 1, a, b, after, symbolic: true, ..PLAIN };
-            // Weights have constant extents.
+            // Weights have extents known at compile time.
             let case = Case::new(Problem { fixed: true, ..p }, Fill::Whole);
             let outcome = case.run(None);
             assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
@@ -212,7 +213,7 @@ fn few_rows_and_many_in_one_entry() {
             stated(&p, &outcome, 0.02);
         }
     }
-    // As many blocks of large tiles as there must be.
+    // Just enough blocks for the large tiles.
     let p = Problem { dtype: DType::F16, sizes: [385, 4096, 40], batch: 1, symbolic: true, fixed: true, ..PLAIN };
     let case = Case::new(p, Fill::Whole);
     let outcome = case.run(None);
@@ -220,7 +221,7 @@ fn few_rows_and_many_in_one_entry() {
     stated(&p, &outcome, 0.02);
 }
 
-/// Where lines begin on whole chunks, neither copies nor fragments wait for banks.
+/// If rows begin on whole chunks, neither copies nor fragment loads have bank conflicts.
 #[test]
 fn no_bank_conflicts() {
     for dtype in DTYPES {
@@ -242,7 +243,7 @@ fn no_bank_conflicts() {
     }
 }
 
-/// What keeps the pipeline in order is needed: the simulator finds its absence.
+/// The waits and barriers of the pipeline are necessary: the simulator finds it if one is missing.
 #[test]
 fn a_missing_wait_or_barrier_is_found() {
     let case = Case::new(Problem { sizes: [64, 64, 256], ..PLAIN }, Fill::Whole);
@@ -259,7 +260,7 @@ fn a_missing_wait_or_barrier_is_found() {
     }
 }
 
-/// An infinity times a number, two that cancel, numbers that tf32 rounds to infinity, and NaN.
+/// Infinity times a number, two infinities that cancel, numbers that tf32 rounds to infinity, and NaN.
 #[test]
 fn infinities_and_nan_come_out_as_they_are() {
     let (a, b) = (Lie::K(0), Lie::Rows(0));
@@ -295,7 +296,7 @@ fn infinities_and_nan_come_out_as_they_are() {
     assert!(expected.iter().any(|v| v.is_infinite()) && expected.iter().any(|v| v.is_nan()));
 }
 
-/// Compares the counters with what was said, per buffer.
+/// Compares the counted sectors of each buffer with the predicted ones.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
     stated_for(p, outcome, tolerance, "sm_80");
 }
@@ -311,7 +312,7 @@ fn stated_for(p: &Problem, outcome: &Outcome, tolerance: f64, target: &str) {
     }
 }
 
-/// bf16 factors of sums of f32, the right one a constant in panels of pairs.
+/// bf16 operands with f32 accumulators; B is a constant packed in panels of pairs.
 #[test]
 fn factors_that_are_widened() {
     for (turn, shape) in all_shapes().enumerate() {
@@ -335,7 +336,7 @@ fn factors_that_are_widened() {
     }
 }
 
-/// A row has the same bits alone and in any batch: which tile a launch takes follows from its size, and every tile adds the
+/// A row has the same bits alone and in any batch: the tile depends on the size of the launch, and every tile adds the
 /// products of an element in the same order.
 #[test]
 fn bits_do_not_depend_on_the_tile() {
@@ -352,7 +353,7 @@ fn bits_do_not_depend_on_the_tile() {
     }
 }
 
-/// Bytes of every sign by packed ones and by ones as they lie, whose sums are exact.
+/// Signed and unsigned bytes, with B packed or in a plain layout; sums are exact.
 #[test]
 fn bytes_of_every_sign() {
     let signs = [DType::I8, DType::U8].map(|left| [DType::I8, DType::U8].map(|right| [left, right])).concat();
@@ -378,7 +379,7 @@ fn bytes_of_every_sign() {
     }
 }
 
-/// What the launch is said to move is what its instructions request.
+/// The predicted traffic of a launch is what its instructions request.
 #[test]
 fn sectors_are_as_stated() {
     let mut shapes = vec![];

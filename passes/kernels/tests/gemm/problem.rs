@@ -1,25 +1,25 @@
-//! Contractions to try: extents, element types, how the operands lie, what follows the sum
+//! Contraction problems: extents, element types, layouts of the operands, epilogues
 
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
-/// How a factor lies: which variable has neighbours in memory.
+/// Layout of an operand: which variable is contiguous in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// [b, rows, k + pad]
     K(i64),
     /// [b, k, rows + pad]
     Rows(i64),
-    /// [b, rows, k, 3]: nothing has neighbours.
+    /// [b, rows, k, 3]: no variable is contiguous.
     Apart,
-    /// A packed constant, without a batch.
+    /// A constant packed in panels, without a batch.
     Panels,
     /// [b / 3, rows, k + pad]
     Grouped(i64),
 }
 
-/// What is done with the sum.
+/// Epilogue that follows the reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     Nothing,
@@ -36,21 +36,21 @@ pub enum After {
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
     pub dtype: DType,
-    /// The factors are bf16, and widened to `dtype` before they are multiplied.
+    /// The operands are bf16, and widened to `dtype` before they are multiplied.
     pub widened: bool,
-    /// The factors are bytes of these types, and sums are i32.
+    /// The operands are bytes of these types, and accumulators are i32.
     pub bytes: Option<[DType; 2]>,
     /// m, n, k
     pub sizes: [i64; 3],
     pub batch: i64,
     pub a: Lie,
     pub b: Lie,
-    /// The second right factor, where there are two sums: s + 2·t stands for the sum.
+    /// Operand B of a second product with the same A: the epilogue takes s + 2·t, where t is the second product.
     pub second: Option<Lie>,
     pub after: After,
-    /// Extents are parameters of the launch.
+    /// Whether extents are parameters of the launch.
     pub symbolic: bool,
-    /// But those of columns and of k are not.
+    /// Whether the extents of n and k are constants nevertheless.
     pub fixed: bool,
 }
 
@@ -78,7 +78,7 @@ impl Problem {
         [("b", self.batch), ("m", m), ("n", n), ("k", k)].iter().find(|(s, _)| *s == name).map(|(_, v)| *v)
     }
 
-    /// An extent by its name, plus a constant.
+    /// The extent of a variable plus `pad`.
     fn extent(&self, name: &str, pad: i64) -> Dim {
         let is_symbol = self.symbolic && !(self.fixed && matches!(name, "n" | "k"));
         let extent = if is_symbol { Dim::symbol(name) } else { Dim::constant(self.symbol(name).unwrap()) };
@@ -89,7 +89,7 @@ impl Problem {
         Container::plain(self.dtype, dims)
     }
 
-    /// The container of a factor and the index into it; variables are b, m, n, k.
+    /// The container of an operand and the index into it; %0 to %3 are b, m, n, k.
     fn factor(&self, lie: Lie, rows: &str, var: &str) -> (Container, Vec<Dim>) {
         let (container, index) = self.lying(lie, rows, var);
         let (dtype, depth) = match self.bytes {

@@ -1,4 +1,4 @@
-//! Two sums by one kernel: tiles of which each sum has half of the columns
+//! Two products in one kernel: each takes half of the columns of a tile
 
 use crate::launch::{Case, Fill};
 use crate::problem::{After, Lie, PLAIN, Problem};
@@ -6,7 +6,7 @@ use crate::{AFTERS, DTYPES, LIES, close, edge_extents, k_tile, name, stated};
 use sardonyx_base::DType;
 use sardonyx_kernels::ptx::gemm::{Gemm, SHAPES};
 
-/// All pairs of extents around the tiles; layouts, batches, epilogues and k take turns.
+/// All pairs of extents around the tiles; layouts, batches, epilogues and k alternate.
 fn all_extents(dtype: DType) {
     for shape in SHAPES {
         let k = k_tile(shape, dtype);
@@ -46,7 +46,7 @@ fn extents_around_the_tiles_of_16_bits() {
     all_extents(DType::BF16);
 }
 
-/// Tiles of half of a panel, of one, of two; a sum that was in the other one's place would not be the same number.
+/// Tiles of half a panel, one panel and two panels; swapping the two products would change the result.
 #[test]
 fn packed_constants() {
     for shape in SHAPES {
@@ -113,7 +113,7 @@ fn sectors_are_as_stated() {
     assert!(shapes.len() >= 4, "{shapes:?}");
 }
 
-/// An infinity in one of the factors, NaN in the other.
+/// Infinities, NaN and the largest f32 in each of the operands.
 #[test]
 fn infinities_and_nan_come_out_as_they_are() {
     let p = Problem { sizes: [40, 40, 20], second: Some(Lie::K(1)), symbolic: true, ..PLAIN };
@@ -128,7 +128,7 @@ fn infinities_and_nan_come_out_as_they_are() {
         let outcome = case.run(Some(&SHAPES[5]));
         assert!(outcome.report.findings.is_empty(), "{:?}", outcome.report.findings);
         for (i, (got, want)) in outcome.values.iter().zip(case.expected()).enumerate() {
-            // Beyond f32 the interpreter still has numbers.
+            // The interpreter accumulates in f64, which does not overflow where f32 does.
             let want = want as f32 as f64;
             let same = got.is_nan() == want.is_nan() && (!want.is_infinite() || *got == want);
             assert!(same, "operand {operand}, element {i}: {got}, not {want}");

@@ -1,4 +1,4 @@
-//! Tiles of warpgroups: the PTX for a Hopper, executed, equals the interpreter; what orders its ring is needed
+//! Warpgroup tiles: the PTX for Hopper, executed, agrees with the interpreter, and its synchronisation is necessary
 
 use crate::launch::{Case, Fill, Outcome};
 use crate::problem::{After, Lie, PLAIN, Problem};
@@ -47,7 +47,7 @@ fn extents_around_the_tiles() {
     }
 }
 
-/// Sizes that are known at the launch only, with few rows in the same entry.
+/// The number of rows is known only at launch; the entry point has a variant for few rows.
 #[test]
 fn open_rows() {
     for (m, batch) in [(1, 1), (16, 2), (17, 1), (130, 3)] {
@@ -61,7 +61,7 @@ fn open_rows() {
     }
 }
 
-/// What a launch is said to move is what its instructions request; nothing waits for banks.
+/// The predicted traffic of a launch is what its instructions request, and there are no bank conflicts.
 #[test]
 fn sectors_and_banks() {
     for (a, b) in [(Lie::K(0), Lie::K(0)), (Lie::K(0), Lie::Rows(0)), (Lie::Rows(0), Lie::Rows(0))] {
@@ -74,7 +74,7 @@ fn sectors_and_banks() {
     }
 }
 
-/// Other types, columns at odd places and old devices have the tiles of warps.
+/// Other types, misaligned columns and older devices use the tiles of warps.
 #[test]
 fn what_warpgroups_do_not_take() {
     let is_taken = |p: Problem, target: &str| {
@@ -92,7 +92,7 @@ fn what_warpgroups_do_not_take() {
     check(&case, &case.run_on_hopper(None, &|text| text), Fill::Whole, "columns at odd places");
 }
 
-/// Each step of the protocol that is left out or changed is found.
+/// The simulator finds each step of the ring's protocol that is removed or changed.
 #[test]
 fn what_orders_the_ring_is_needed() {
     let case = Case::new(Problem { sizes: [64, 64, 512], ..SMALL }, Fill::Whole);
@@ -116,8 +116,8 @@ fn what_orders_the_ring_is_needed() {
     }
 }
 
-/// Changes that a finding or a wrong number shows: a group left open, an operand read the other way round, another
-/// pattern, a descriptor that starts 32 bytes further on, a type taken for another one.
+/// Each change causes a finding or a wrong result: an open group, a transposed or negated operand, another swizzle
+/// pattern, a descriptor that starts 32 bytes later, another element type.
 #[test]
 fn changes_are_noticed() {
     let case = Case::new(Problem { sizes: [64, 64, 512], ..SMALL }, Fill::Whole);
@@ -140,7 +140,7 @@ fn changes_are_noticed() {
             text.replace(from, to)
         });
         let is_noticed = !outcome.report.findings.is_empty() || outcome.values != expected;
-        // A wait without a time limit is the same loop.
+        // A wait without a time limit gives an equivalent loop.
         assert_eq!(is_noticed, to != "mbarrier.test_wait", "{from} => {to}");
     }
 }

@@ -1,4 +1,4 @@
-//! Attention as one kernel: sizes around the blocks, masks of all kinds, shared heads, prologues, special values
+//! Attention as one kernel: sizes around the blocks, kinds of masks, shared heads, prologues, special values
 
 use crate::build::{Builder, attended, softmax_of};
 use crate::harness::{Case, Library, check, check_on, levels, run};
@@ -13,25 +13,25 @@ use sardonyx_passes::narrowed_attention;
 
 const F: DType = DType::F32;
 
-/// What the cases differ in.
+/// Variants of the softmax.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// The weights are divided before they are summed.
+    /// The weights are divided by their total before the mixture.
     Inside,
-    /// The sum is divided.
+    /// The mixture is divided by the total of the weights.
     Outside,
-    /// As ONNX's `Attention` with a mask: rows that see nothing are 0.
+    /// As ONNX's `Attention` with a mask: rows that see no key are 0.
     Visible,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mask {
     None,
-    /// Added, one number per key.
+    /// One number per key, added to the scores.
     Keys,
-    /// A truth value per query and key.
+    /// A bool per query and key.
     Pairs,
-    /// Added, one number per head, query and key.
+    /// One number per head, query and key, added to the scores.
     Bias,
     Causal,
 }
@@ -46,7 +46,7 @@ fn attention(h: &str, s: &str, t: &str, (d, e): (&str, &str), form: Form, mask: 
     b.0
 }
 
-/// What follows the score; `kv` is the head of v.
+/// Appends everything that follows the score; `kv` is the head of v.
 fn finish(b: &mut Builder, score: usize, (h, s, t, e): (&str, &str, &str, &str), form: Form, mask: Mask, kv: &str) {
     let scale = b.constant(0.3, F);
     let x = b.apply(ScalarFn::Mul, &[score, scale]);
@@ -91,7 +91,7 @@ fn masked(b: &mut Builder, x: usize, (h, s, t): (&str, &str, &str), mask: Mask) 
     }
 }
 
-/// Scores are within a few units of 2^-24 times their size, weights and mixtures too.
+/// A case whose scores, weights and mixtures are each within a few units of 2^-24 of their size.
 fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
     assert!(lower(&kernel).unwrap().words().is_some(), "{name}");
     Case::new(name, kernel, symbols).within(4e-6, 4e-6)
@@ -132,7 +132,7 @@ fn forms_and_masks() {
     let mut cases = vec![];
     for form in [Form::Inside, Form::Outside, Form::Visible] {
         for (n, mask) in [Mask::None, Mask::Keys, Mask::Pairs, Mask::Bias, Mask::Causal].into_iter().enumerate() {
-            // Pairs: rows that see nothing, and blocks of keys that are hidden whole.
+            // `Pairs` includes rows that see no key, and blocks in which all keys are hidden.
             for (s, t) in [(3, 21), (40, 40), (13, 700)] {
                 let kernel = attention("3", "s", "t", ("16", "24"), form, mask);
                 let symbols = [("b", 2), ("s", s), ("t", t)];
@@ -155,7 +155,7 @@ fn forms_and_masks() {
     check(&cases);
 }
 
-/// Three heads of q share one of k and v, which have room for more positions.
+/// Three heads of q share one head of k and v, which have spare capacity.
 #[test]
 fn shared_heads_with_room() {
     let mut cases = vec![];
@@ -177,7 +177,7 @@ fn shared_heads_with_room() {
     check(&cases);
 }
 
-/// q, k and v are parts of one container; q and k are turned by an angle of their position first.
+/// q, k and v are parts of one container; q and k are first rotated by an angle that depends on the position.
 #[test]
 fn prologues_on_both_sides() {
     let turned = |b: &mut Builder, at: &str, row: &str, again: bool| {
@@ -207,7 +207,7 @@ fn prologues_on_both_sides() {
     check(&cases);
 }
 
-/// inf and NaN among scores and values go where the definition lets them.
+/// Infinities and NaN in the mask propagate as the definition says.
 #[test]
 fn special_values() {
     let mut cases = vec![];
@@ -226,7 +226,7 @@ fn special_values() {
     check(&cases);
 }
 
-/// The same bits beside no other row and beside fifty; hidden keys behind the others change none.
+/// A row has the same bits alone and beside 49 others, and further keys that are hidden do not change it.
 #[test]
 fn a_row_depends_on_no_other_and_on_no_hidden_key() {
     let kernel = attention("2", "s", "t", ("24", "40"), Form::Inside, Mask::Keys);
@@ -237,7 +237,7 @@ fn a_row_depends_on_no_other_and_on_no_hidden_key() {
     let mut mask = vec![0f32; t_all];
     mask[t..].fill(-1e9);
     let whole = whole.read(2, Tensor::from_vec(vec![1, t_all], mask));
-    // The first `n` of `all` rows of each head.
+    // Cuts the first `n` of `all` rows out of each head.
     let cut = |x: &Tensor, all: usize, n: usize| {
         let (x, width) = (x.to_vec::<f32>().unwrap(), x.dims()[3]);
         let heads = (0..2).flat_map(|h| x[h * all * width..][..n * width].to_vec()).collect();
@@ -264,7 +264,7 @@ fn a_row_depends_on_no_other_and_on_no_hidden_key() {
     }
 }
 
-/// Weights that are rounded to the other side of 2^-9 differ by so much, and few of them do.
+/// A case rounded to bf16: a few weights round to the other neighbour, which changes them by about 2^-9.
 fn rounded(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
     let kernel = narrowed_attention(&kernel).unwrap_or_else(|why| panic!("{name}: {why}"));
     assert_eq!(lower(&kernel).unwrap().words(), Some(Words::Pairs), "{name}");
@@ -297,7 +297,7 @@ fn rounded_factors() {
     check_on(&cases, executed);
 }
 
-/// The last of an odd number of values has no neighbour to be multiplied with.
+/// With an odd number of keys, the last value has no partner in its pair.
 #[test]
 fn rounded_special_values() {
     let mut cases = vec![];
@@ -313,7 +313,7 @@ fn rounded_special_values() {
     check_on(&cases, executed);
 }
 
-/// Heads of q share one of k, not of v: what lies rounded is that of both.
+/// All heads of q share one k, but each has its own v; the rounded copies are those of both.
 #[test]
 fn rounded_values_of_their_own() {
     let mut b = Builder::new(&["4", "s", "16"], &["t"]).deep(&["32"]);
@@ -328,7 +328,7 @@ fn rounded_values_of_their_own() {
     check_on(&cases, executed);
 }
 
-/// Rows of several sequences, one behind the other: each has the keys of its own.
+/// Rows of several sequences, concatenated: each row attends to the keys of its own sequence.
 #[test]
 fn runs_of_rows() {
     let mut b = Builder::new(&["rows", "2", "40"], &["most"]).deep(&["32"]);
@@ -362,7 +362,7 @@ fn runs_of_rows() {
     check_on(&cases, executed);
 }
 
-/// softmax(x) · v of those keys that there are, which follow each other in the inner space.
+/// softmax(x) · v over the keys inside the sequence or list, which come first in the inner space.
 fn softmax_inside(b: &mut Builder, inside: usize, x: usize, v: impl FnOnce(&mut Builder) -> usize) -> usize {
     let (hidden, none) = (b.constant(f64::NEG_INFINITY, F), b.constant(0.0, F));
     let seen = b.apply(ScalarFn::Select, &[inside, x, hidden]);
@@ -378,7 +378,7 @@ fn softmax_inside(b: &mut Builder, inside: usize, x: usize, v: impl FnOnce(&mut 
     b.apply(ScalarFn::Div, &[sum, total])
 }
 
-/// Attention over keys that are listed for each block of so many rows, with a mask that is added.
+/// Attention over the keys listed for each block of `rows` rows, with an added mask.
 fn listed(rows: i64, s: &str, most: &str) -> Kernel {
     let mut b = Builder::new(&["b", "2", s, "40"], &[most]).deep(&["32"]);
     let first = b.load(DType::I64, &["blocks"], &[&format!("%2 floordiv {rows}")]);
@@ -402,7 +402,7 @@ fn listed(rows: i64, s: &str, most: &str) -> Kernel {
     b.0
 }
 
-/// The two operands that say which keys each block has.
+/// Sets the two operands that list the keys of each block: starts and keys.
 fn tables(case: Case, lists: &[Vec<i64>]) -> Case {
     let mut starts = vec![0i64];
     starts.extend(lists.iter().scan(0, |at, list| {
@@ -413,7 +413,7 @@ fn tables(case: Case, lists: &[Vec<i64>]) -> Case {
     case.read(0, Tensor::from_vec(vec![starts.len()], starts)).read(1, Tensor::from_vec(vec![keys.len()], keys))
 }
 
-/// Runs of one key, of parts of a panel, of more than a block; in any order, and none.
+/// Runs of one key, of part of a panel and of more than a block, in any order; also an empty list.
 #[test]
 fn lists_of_keys() {
     let lists = |some: &[&[(i64, i64)]]| -> Vec<Vec<i64>> {
@@ -438,7 +438,7 @@ fn lists_of_keys() {
     check_on(&cases, executed);
 }
 
-/// Keys are checked before anything is read by them, and places of the list before keys are.
+/// Keys are checked before they are used as indices, and positions in the list before keys are read from it.
 #[test]
 fn false_lists_set_the_status() {
     let symbols = [("b", 1), ("s", 40), ("most", 30), ("t", 35), ("blocks", 3), ("listed", 50)];
@@ -466,19 +466,19 @@ fn false_lists_set_the_status() {
     }
 }
 
-/// What a cache holds in the place of f32.
+/// Element format of a cache, instead of f32.
 #[derive(Clone, Copy, Debug)]
 enum Held {
     Bf16,
-    /// With a scale for each row.
+    /// i8 codes with an f32 scale per row.
     Bytes,
-    /// With an exponent for so many.
+    /// i8 codes with an exponent per block of this many.
     Blocks(i64),
-    /// Two codes in a byte, with an exponent for 32.
+    /// Two 4-bit codes per byte, with an exponent per 32 codes.
     Pairs,
 }
 
-/// An element `at` of row `%j` of head `head`, of `n`.
+/// Loads element `at` of row `j`, of `n` elements, of the head of k or v that belongs to head %1.
 fn held(b: &mut Builder, form: Held, (j, at, n): (&str, &str, i64)) -> usize {
     let (head, length) = ("%1 floordiv 3", n.to_string());
     let unit = |b: &mut Builder, block: i64| {
@@ -514,7 +514,8 @@ fn held(b: &mut Builder, form: Held, (j, at, n): (&str, &str, i64)) -> usize {
     }
 }
 
-/// Codes are widened where they are read, keys and values alike; three heads of q share what a cache has room for more of.
+/// Codes are widened where they are read, for keys and values alike; three heads of q share a head of the cache, which
+/// has spare capacity.
 #[test]
 fn caches_in_few_bits() {
     let mut cases = vec![];
@@ -548,7 +549,7 @@ fn caches_in_few_bits() {
                 let dims = case.reads[at].dims().to_vec();
                 let places = 0..case.reads[at].len();
                 case = match (case.reads[at].dtype(), dims.last()) {
-                    // Exponents, and how far the codes in bytes are below the highest bits.
+                    // Exponents; the i32 operand below holds the shifts that move a 4-bit code to the highest bits.
                     (DType::U8, Some(1..=4)) => {
                         case.read(at, Tensor::from_vec(dims, places.map(|i| 118 + i as u8 % 5).collect()))
                     }

@@ -1,4 +1,4 @@
-//! A short way to write a flow kernel, and the kernels of a transformer written so
+//! A builder for flow kernels, and the kernels of a transformer written with it
 
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
@@ -17,7 +17,7 @@ impl Builder {
         Builder(Kernel { outer, inner, deep: vec![], reads: vec![], writes: vec![], body: vec![], stores: vec![] })
     }
 
-    /// Sums at each inner point over these.
+    /// Sets the deep space, over which values are reduced at each inner point.
     pub fn deep(mut self, deep: &[&str]) -> Builder {
         self.0.deep = dims(deep);
         self
@@ -28,7 +28,7 @@ impl Builder {
         self.0.body.len() - 1
     }
 
-    /// A new operand, and a load of it.
+    /// Adds an operand and a load of it.
     pub fn load(&mut self, dtype: DType, shape: &[&str], index: &[&str]) -> usize {
         self.guarded(dtype, shape, index, None)
     }
@@ -39,7 +39,7 @@ impl Builder {
         self.push(Body::Load { memlet, guard }, dtype)
     }
 
-    /// Gives operand `container` room for `size` along an axis.
+    /// Gives operand `container` a capacity of `size` along `axis`.
     pub fn room(mut self, container: usize, axis: usize, size: &str) -> Builder {
         self.give_room(container, axis, size);
         self
@@ -49,7 +49,7 @@ impl Builder {
         self.0.reads[container].layout = Layout::Capacity { axis, size: Dim::parse(size).unwrap() };
     }
 
-    /// A second load of operand `container`.
+    /// Adds a second load of operand `container`.
     pub fn again(&mut self, container: usize, index: &[&str]) -> usize {
         let dtype = self.0.reads[container].dtype;
         self.push(Body::Load { memlet: Memlet { container, index: dims(index) }, guard: None }, dtype)
@@ -82,7 +82,7 @@ impl Builder {
         self.push(Body::Reduce { f, arg }, dtype)
     }
 
-    /// A new result.
+    /// Adds a result and a store to it.
     pub fn store(&mut self, value: usize, shape: &[&str], index: &[&str]) {
         let dtype = self.0.body[value].dtype;
         self.0.writes.push(Container::plain(dtype, dims(shape)));
@@ -196,7 +196,7 @@ pub fn attended(h: i64, d: i64) -> Kernel {
     b.0
 }
 
-/// Σ over a window of 3 by 3 pixels and their channels, channels last, by weights in panels: 40 results for each pixel.
+/// A convolution of 3 by 3 pixels, channels last, with weights in panels: 40 results for each pixel.
 pub fn window(words: Words, [h, w]: [i64; 2], channels: i64) -> Kernel {
     let (left, right, sum) = match words {
         Words::Singles => (DType::F32, DType::F32, DType::F32),
@@ -215,7 +215,7 @@ pub fn window(words: Words, [h, w]: [i64; 2], channels: i64) -> Kernel {
     b.0
 }
 
-/// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose sums in i32 are what is left.
+/// Σ x[m, k] · w[k, n] for each of `sums` matrices; returns the builder and the statements of the i32 sums.
 pub fn byte_products(types: [DType; 2], m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
     let mut b = Builder::new(&[m, n], &[k]);
     let x = b.load(types[0], &[m, k], &["%0", "%2"]);
@@ -234,7 +234,7 @@ pub fn panels_of_bytes(b: &mut Builder, dtype: DType, shape: &[&str], index: &[&
     b.convert(w, DType::I32)
 }
 
-/// Groups along the sum of a product.
+/// Sizes of a product whose K is divided into groups.
 pub struct Groups {
     pub m: &'static str,
     pub n: i64,
@@ -249,7 +249,7 @@ fn panels(b: &mut Builder, dtype: DType, shape: [i64; 2], index: &[&str], depth:
     w
 }
 
-/// Σg s[g, n] · Σj x[m, g·G + j] · w[g·G + j, n], and t[g, n] · r[m, g] for each group where `added`.
+/// Σg s[g, n] · Σj x[m, g·G + j] · w[g·G + j, n]; if `added`, each group also adds t[g, n] · r[m, g].
 pub fn sum_of_groups(b: &mut Builder, x: usize, types: [DType; 2], s: &Groups, added: bool) -> usize {
     let wide = if types[0] == DType::F32 { DType::F32 } else { DType::I32 };
     let depth = if types[1] == DType::I4 { 8 } else { 4 };

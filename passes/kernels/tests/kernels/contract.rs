@@ -9,7 +9,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::codegen::build_shared_object;
 use sardonyx_kernels::{Target, lower, packable};
 
-/// The sum of k products of numbers in -1..1, added in any order in f32.
+/// A case whose results are sums of k products of numbers in -1..1, added in any order in f32.
 pub fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
     Case::new(name, kernel, symbols).within((k as f64 + 16.0) * 6e-8, 1e-6)
 }
@@ -40,7 +40,8 @@ fn symbolic_sizes() {
     check(cases);
 }
 
-/// Windows of signals, of which there may be one: the places of a window are the rows of a block, not the signals.
+/// Convolutions over an open number of signals, possibly one: the positions of a signal are the rows of a block, not
+/// the signals.
 #[test]
 fn windows_of_an_open_batch() {
     let mut b = Builder::new(&["b", "60", "40"], &["5", "24"]);
@@ -142,13 +143,13 @@ fn packed_operands() {
 
 #[test]
 fn packed_operands_of_several_dimensions() {
-    // x[b, s, k] · w[k, h·d] → q[b, h, s, d]: columns of two variables.
+    // x[b, s, k] · w[k, h·d] → q[b, h, s, d]: two variables form the columns.
     let mut q = Builder::new(&["b", "3", "s", "32"], &["20"]);
     let x = q.load(DType::F32, &["b", "s", "20"], &["%0", "%2", "%4"]);
     let w = q.load(DType::F32, &["20", "96"], &["%4", "32*%1 + %3"]);
     let sum = q.dot(x, w);
     q.store(sum, &["b", "3", "s", "32"], &["%0", "%1", "%2", "%3"]);
-    // y[s, h·d] · w[h, d, n] → z[s, n]: rows of two variables.
+    // y[s, h·d] · w[h, d, n] → z[s, n]: two variables form the rows of w.
     let mut z = Builder::new(&["s", "40"], &["3", "8"]);
     let y = z.load(DType::F32, &["s", "24"], &["%0", "8*%2 + %3"]);
     let w = z.load(DType::F32, &["3", "8", "40"], &["%2", "%3", "%1"]);
@@ -166,7 +167,7 @@ fn what_would_not_be_faster_is_not_packable() {
     let sum = b.dot(x, w);
     b.store(sum, &["2", "m", "32"], &["%0", "%1", "%2"]);
     assert!(packable(&b.0, Target::cpu()).is_none(), "a batch of matrices");
-    // The columns of a head would not begin with a panel.
+    // The columns of a head would not begin at a panel boundary.
     let mut q = Builder::new(&["3", "s", "20"], &["16"]);
     let x = q.load(DType::F32, &["s", "16"], &["%1", "%3"]);
     let w = q.load(DType::F32, &["16", "60"], &["%3", "20*%0 + %2"]);
@@ -250,7 +251,7 @@ fn forms_without_a_fast_path_are_right_too() {
     ]);
 }
 
-/// q[b, h, s, d] · k[b, h, t, d] → p[b, h, s, t], and p · v[b, h, t, d], where k and v have room for more positions.
+/// q[b, h, s, d] · k[b, h, t, d] → p[b, h, s, t], and p · v[b, h, t, d], where k and v have spare capacity.
 #[test]
 fn operands_with_room_for_more() {
     let scores = || {
@@ -269,7 +270,7 @@ fn operands_with_room_for_more() {
         b.store(sum, &["b", "3", "s", "8"], &["%0", "%1", "%2", "%3"]);
         b.room(1, 2, "room").0
     };
-    // The fast path is kept: a stride is a parameter as before.
+    // The fast path is kept: the stride is a parameter as before.
     assert!(lower(&scores()).unwrap().words().is_some());
     assert!(lower(&mixed()).unwrap().words().is_some());
     let mut cases = vec![];
@@ -281,7 +282,7 @@ fn operands_with_room_for_more() {
     check(cases);
 }
 
-/// Several heads of q share one of k and of v: which one is no linear function of the head.
+/// Several heads of q share one head of k and v, whose index is not a linear function of the head.
 #[test]
 fn heads_that_share_an_operand() {
     let scores = |s: &str| {
@@ -314,7 +315,8 @@ fn heads_that_share_an_operand() {
     check(cases);
 }
 
-/// What a computed place moves with is a batch: its rows are taken one by one; summands cannot be.
+/// A variable in a computed index becomes a batch, whose rows are computed one by one; that is impossible for a reduced
+/// variable.
 #[test]
 fn computed_rows_and_summands() {
     for (index, blocked) in [(["%0 floordiv 2", "%2"], true), (["%0", "%2 floordiv 2"], false)] {
@@ -348,14 +350,14 @@ fn few_rows_by_pairs_of_panels() {
     check(cases);
 }
 
-/// The same bits beside no other row and beside fifty, in blocks of every size.
+/// A row has the same bits alone and beside 49 others, in blocks of every size.
 #[test]
 fn a_row_does_not_depend_on_the_others() {
     rows_are_independent("plain", plain("m", "70", "19"), 70);
     rows_are_independent("gelu", full("m", "96", "19"), 96);
 }
 
-/// Of a kernel over rows `m` with `n` columns.
+/// Checks a kernel over rows `m` with `n` columns.
 pub fn rows_are_independent(name: &str, kernel: Kernel, n: usize) {
     let whole = packed_case(name, kernel, &[("m", 50)], 19);
     let lowered = lower(&whole.kernel).unwrap();
@@ -381,7 +383,7 @@ pub fn rows_are_independent(name: &str, kernel: Kernel, n: usize) {
     }
 }
 
-/// A convolution: y[b, o, h, w] = Σ x[b, c, stride·h + i, stride·w + j] · k[o, c, i, j], with a bias and a maximum.
+/// A convolution: y[b, o, h, w] = Σ x[b, c, stride·h + i, stride·w + j] · k[o, c, i, j], with a bias and max(·, 0).
 struct Image {
     size: [i64; 2],
     window: [i64; 2],
@@ -437,7 +439,7 @@ fn convolutions() {
     check(cases);
 }
 
-/// Each channel by its own window; the left factor may lie on either side of the product.
+/// Each channel has its own window; the image may be on either side of the product.
 #[test]
 fn depthwise_convolutions() {
     let mut cases = vec![];

@@ -1,4 +1,4 @@
-//! Kernels with sums at each inner point, in forms that no family is tuned for
+//! Kernels with reductions at each inner point, in variants that no kernel class is tuned for
 
 use crate::build::{Builder, softmax_of};
 use crate::check;
@@ -7,7 +7,7 @@ use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// reduce_j f(reduce_d x[i, d] · y[j, d]) for any two reductions, of any type
+/// reduce_j reduce_d x[i, d] · y[j, d] for any two reductions and any type.
 fn nested(outer: ReduceFn, inner: ReduceFn, t: DType, [i, j, d]: [&str; 3]) -> Kernel {
     let mut b = Builder::new(&[i], &[j]).deep(&[d]);
     let x = b.load(t, &[i, d], &["%0", "%2"]);
@@ -51,7 +51,7 @@ fn spaces_that_are_empty() {
     check(cases);
 }
 
-/// p[i, j] = softmax_j Σ_d q[i, d] · k[j, d], stored at each point
+/// p[i, j] = softmax_j Σ_d q[i, d] · k[j, d], stored at each inner point.
 #[test]
 fn values_of_points_are_stored() {
     let mut cases = vec![];
@@ -69,7 +69,7 @@ fn values_of_points_are_stored() {
 }
 
 /// Two sums at each point (one over two dimensions of the deep space that do not merge, one of squares), combined; the
-/// result has two dimensions that no score depends on, one of them not contiguous.
+/// result has two dimensions that the scores do not depend on, one of them not contiguous.
 #[test]
 fn two_sums_and_two_late_dimensions() {
     let mut cases = vec![];
@@ -97,7 +97,7 @@ fn two_sums_and_two_late_dimensions() {
     check(cases);
 }
 
-/// A guarded, converted left operand and a mask of truth values: what has no masked loads everywhere.
+/// A guarded, converted left operand and a mask of bools, for which not every CPU level has masked loads.
 #[test]
 fn guarded_operands_and_narrow_masks() {
     let mut cases = vec![];

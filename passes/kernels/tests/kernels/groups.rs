@@ -1,4 +1,5 @@
-//! Contractions by codes that have a scale for each group along the sum: f32 or bytes by codes of 4 and 8 bits, f32 by floats
+//! Contractions with codes that have a scale per group along K: f32 or bytes by codes of 4 and 8 bits, f32 by 8-bit
+//! floats
 
 use crate::build::{Groups, builder_of_groups as builder, grouped, sum_of_groups as sum};
 use crate::check;
@@ -9,10 +10,10 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Target, Words, lower};
 
-/// What is multiplied: f32 or bytes by i4 or i8, f32 by floats of 8 bits.
+/// Types of the operands: f32 or bytes by i4 or i8, f32 by 8-bit floats.
 type Types = [DType; 2];
 
-/// With all codes that there are, and bytes of all sizes.
+/// A case whose operands contain all codes and all bytes.
 fn case(name: &str, kernel: Kernel, m: i64) -> Case {
     assert_eq!(kernel.class(), Class::Groups, "{name}");
     let mut case = Case::new(name, kernel, &[("m", m)]);
@@ -25,7 +26,7 @@ fn case(name: &str, kernel: Kernel, m: i64) -> Case {
             DType::U8 | DType::I8 => Some((0..n).map(|i| !byte(i)).collect()),
             DType::I4 => Some((0..n).map(|i| ((byte(i) << 4) as i8 >> 4) as u8).collect()),
             float if float.bits() == 8 => {
-                // Sums of those that are much larger would lose more than is allowed here.
+                // Larger numbers would lose more in a sum than is allowed here.
                 let small = |code: &u8| decode(float, (*code).into()).is_some_and(|x| x.abs() <= 448.0);
                 Some((0..n).map(|i| Some(byte(i)).filter(small).unwrap_or(0)).collect())
             }
@@ -93,7 +94,7 @@ fn what_is_added_and_several_sums() {
     check(cases);
 }
 
-/// Each of the numbers by itself, subnormal ones and the largest too: the rows on the left are those of a unit matrix.
+/// Each float alone, including subnormals and the largest: the left operand is a unit matrix.
 #[test]
 fn every_float_is_decoded_exactly() {
     let mut cases = vec![];
@@ -111,7 +112,7 @@ fn every_float_is_decoded_exactly() {
     check(cases);
 }
 
-/// Groups that end within a cell are read code by code.
+/// Groups that end within a word of codes are read code by code.
 #[test]
 fn groups_of_parts_of_cells() {
     let mut cases = vec![];
@@ -124,7 +125,8 @@ fn groups_of_parts_of_cells() {
     check(cases);
 }
 
-/// GPUs multiply bytes with a sign too. Groups of one piece of k, of several and of a part of one; one group of any length.
+/// GPUs also multiply signed bytes. Groups span one chunk of k, several, or part of one; a single group may have any
+/// length.
 #[test]
 fn left_factors_with_a_sign() {
     let gpu = Target::from_ptx("sm_80").unwrap();
@@ -140,7 +142,7 @@ fn left_factors_with_a_sign() {
     check(cases);
 }
 
-/// An infinity of the left factor has no parts in tf32.
+/// An infinity in the left operand cannot be split into tf32 parts.
 #[test]
 fn infinities_come_out_as_they_are() {
     let kernel = grouped([DType::F32, DType::I4], &Groups { m: "m", n: 40, groups: 2, size: 32 }, false);

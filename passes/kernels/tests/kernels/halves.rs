@@ -1,4 +1,4 @@
-//! Contractions of what is f16 in memory, multiplied and summed in f32: by panels, by rows, by copied columns
+//! Contractions of operands stored as f16, multiplied and accumulated in f32: B in panels, rows, or copied columns
 
 use crate::build::Builder;
 use crate::check;
@@ -9,7 +9,7 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Words, lower};
 
-/// The right factor lies so in memory.
+/// Layout of the right operand.
 #[derive(Clone, Copy, Debug)]
 enum Right {
     Panels,
@@ -17,7 +17,7 @@ enum Right {
     Columns,
 }
 
-/// Σ x[m, k] · w[k, n], x of a type, w of f16
+/// Σ x[m, k] · w[k, n], with x of type `left` and w of f16.
 fn product(left: DType, right: Right, [m, n, k]: [&str; 3]) -> (Builder, usize) {
     let mut b = Builder::new(&[m, n], &[k]);
     let mut x = b.load(left, &[m, k], &["%0", "%2"]);
@@ -68,7 +68,7 @@ fn sizes_around_the_blocks() {
     check(cases);
 }
 
-/// The bias is f16, and the result is rounded to it: in memory it is one or the other.
+/// The bias is f16, and the result is rounded to f16 and stored as f16 or f32.
 #[test]
 fn epilogues() {
     let mut cases = vec![];
@@ -82,13 +82,14 @@ fn epilogues() {
             y = b.convert(y, DType::F32);
         }
         b.store(y, &["m", "70"], &["%0", "%1"]);
-        // Half a unit in the last place of 11 bits, where the sums differ by less.
+        // Half a unit in the last of 11 bits, since sums that differ slightly may round differently.
         cases.push(blocked(&format!("{stored} {m}"), b.0, m, 24).within(1e-5, 1e-3));
     }
     check(cases);
 }
 
-/// A padded image of f16, with filters of f16, in a window along a line; and each channel by its own filter.
+/// An f16 image and f16 filters, in a window along a row; with filters over all channels, and with one filter per
+/// channel.
 #[test]
 fn windows() {
     let mut cases = vec![];

@@ -1,4 +1,4 @@
-//! Builds kernels, loads them, runs them on guarded memory and compares with the interpreter
+//! Builds kernels, loads them, runs them on guarded memory and compares the results with the interpreter's
 
 use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use sardonyx_base::{DType, Dim, Tensor};
@@ -40,7 +40,7 @@ impl Case {
         self
     }
 
-    /// Exact results.
+    /// Requires exact results.
     pub fn exact(self) -> Case {
         self.within(0.0, 0.0)
     }
@@ -97,7 +97,7 @@ impl Library {
         Library(handle)
     }
 
-    /// The best code up to a level.
+    /// The code for the highest CPU level up to `level` that the kernel has.
     pub fn kernel(&self, symbol: &str, level: Level) -> KernelFn {
         let own = |v: &Level| {
             let name = CString::new(format!("{symbol}_{}", v.name())).unwrap();
@@ -112,17 +112,17 @@ impl Library {
     }
 }
 
-/// The levels that this CPU executes, of those that all kernels have.
+/// The CPU levels that every kernel has code for and this CPU executes.
 pub fn levels() -> Vec<Level> {
     executed(&Level::common().collect::<Vec<_>>())
 }
 
-/// Those of these that this CPU executes.
+/// Those of `levels` that this CPU executes.
 pub fn executed(levels: &[Level]) -> Vec<Level> {
     levels.iter().copied().filter(|level| level.is_here()).collect()
 }
 
-/// Memory whose last byte is followed by a page that cannot be touched.
+/// Memory that ends at an inaccessible page, so that accesses past the end fault.
 pub struct Guarded {
     map: *mut u8,
     map_bytes: usize,
@@ -136,7 +136,7 @@ impl Guarded {
         let padded = bytes.next_multiple_of(align.max(1));
         let room = padded.next_multiple_of(page).max(page);
         let map_bytes = room + page;
-        // SAFETY: a fresh anonymous mapping; its last page is made inaccessible.
+        // SAFETY: a fresh anonymous mapping, of which only the last page is made inaccessible.
         unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let map = libc::mmap(std::ptr::null_mut(), map_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -150,7 +150,7 @@ impl Guarded {
 
     pub fn with(data: &[u8], align: usize) -> Guarded {
         let memory = Guarded::new(data.len(), align);
-        // SAFETY: as long as `data`.
+        // SAFETY: the memory is as long as `data`.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), memory.start, data.len()) };
         memory
     }
@@ -163,12 +163,12 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`.
+        // SAFETY: the memory was mapped by `new`.
         unsafe { libc::munmap(self.map.cast(), self.map_bytes) };
     }
 }
 
-/// Runs a kernel over its grid in pieces of `piece` work items; gives the results' bytes and the status.
+/// Runs a kernel over its grid in chunks of `piece` work items; returns the bytes of the results and the status.
 pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<u8>>, i64) {
     let value = |s: &str| case.value(s);
     let mut memory = vec![];
@@ -220,13 +220,13 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
     (memory[case.reads.len()..].iter().zip(&case.kernel.writes).map(written).collect(), status)
 }
 
-/// Bytes of a container that is not packed.
+/// Number of bytes of a container that is not packed.
 pub fn room_bytes(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> usize {
     let n: i64 = container.memory_dims().iter().map(|d| d.eval(value).unwrap()).product();
     container.dtype.bytes_for(n as usize).unwrap()
 }
 
-/// Where the elements of a container that is not packed lie in its memory, in row-major order.
+/// Byte ranges of the elements of a container that is not packed, in row-major order.
 pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec<Range<usize>> {
     let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(value).unwrap() as usize).collect() };
     let mut starts = vec![0];
@@ -242,8 +242,8 @@ pub fn check(cases: &[Case]) {
     check_on(cases, executed);
 }
 
-/// Compiles all cases into one object, equal kernels once, and checks each on every level that is executed, whole and in
-/// pieces.
+/// Compiles all cases into one object, equal kernels once, and checks each on every level that `executed` returns, over
+/// the whole grid and in chunks.
 pub fn check_on(cases: &[Case], executed: fn(&[Level]) -> Vec<Level>) {
     let lowered: Vec<Lowered> =
         cases.iter().map(|c| lower(&c.kernel).unwrap_or_else(|e| panic!("{}: {e}", c.name))).collect();

@@ -62,7 +62,7 @@ fn transposes_and_strides() {
     check(vec![Case::new("transpose", b.0, &[("s", 33)]).exact(), Case::new("steps", steps.0, &[]).exact()]);
 }
 
-/// Squares of vectors that registers turn, and what is left at their edges.
+/// Squares of vectors transposed in registers, and the remainders at their edges.
 #[test]
 fn transposes_in_squares() {
     let mut cases = vec![];
@@ -136,7 +136,7 @@ fn guards_keep_loads_inside() {
     let y = outer.guarded(DType::I8, &["3", "21"], &["%0 - 2", "%1"], Some(second));
     let z = outer.apply(ScalarFn::Select, &[first, x, y]);
     outer.store(z, &["5", "21"], &["%0", "%1"]);
-    // A guarded index that would be out of range, and one element for all lanes.
+    // A guarded index that would be out of range otherwise, and one element broadcast to all lanes.
     let mut index = Builder::new(&["20"], &[]);
     let i = index.index("%0");
     let edge = index.constant(9.0, DType::I64);

@@ -76,7 +76,7 @@ fn nan_passes_through_max_and_min() {
     check(cases);
 }
 
-/// The largest of windows of several sizes, with an element that is no number among them.
+/// Reductions over windows of several sizes, with NaN and -∞ among the elements.
 #[test]
 fn windows_of_channels() {
     let mut cases = vec![];
@@ -94,7 +94,7 @@ fn windows_of_channels() {
     check(cases);
 }
 
-/// What is brought near beforehand lies behind the last row, too.
+/// Prefetches may touch memory behind the last row, too.
 #[test]
 fn rows_that_are_brought_near() {
     check(["256", "300"].map(|n| Case::new(n, softmax(&["r"], n), &[("r", 3)])).into());

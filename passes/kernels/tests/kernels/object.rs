@@ -1,4 +1,4 @@
-//! The shared object and the definitions as such: reproducible, without imports, equal for equal kernels
+//! Shared objects and kernel definitions: reproducible, without imports, equal for equal kernels
 
 use crate::build::{Builder, layer_norm, plain, softmax};
 use crate::harness::{Case, Library, levels, run};
@@ -29,7 +29,7 @@ fn sizes_are_parameters_so_that_equal_kernels_are_equal() {
 
 #[test]
 fn clearing_and_copying_loops_call_no_library() {
-    // The linker refuses undefined symbols: memset and memcpy would be ones.
+    // The linker rejects undefined symbols, such as memset and memcpy.
     let mut zeros = Builder::new(&["n"], &[]);
     let zero = zeros.constant(0.0, DType::F32);
     zeros.store(zero, &["n"], &["%0"]);

@@ -1,4 +1,5 @@
-//! Contractions of bf16 with packed pairs, summed in f32: by the instruction where this CPU has it, and by conversion
+//! Contractions of bf16 with packed pairs and f32 accumulators: by the instruction if this CPU has it, and by
+//! conversion
 
 use crate::build::{Builder, window};
 use crate::check;
@@ -12,7 +13,7 @@ use sardonyx_kernels::Words;
 use sardonyx_kernels::codegen::build_shared_object;
 use sardonyx_kernels::{levels_of, lower};
 
-/// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose f32 sums are what is left.
+/// Σ x[m, k] · w[k, n] for each of `sums` matrices; returns the builder and the statements of the f32 sums.
 fn products(m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
     let mut b = Builder::new(&[m, n], &[k]);
     let x = b.load(DType::BF16, &[m, k], &["%0", "%2"]);
@@ -33,7 +34,7 @@ fn plain(m: &str, n: &str, k: &str) -> Kernel {
     b.0
 }
 
-/// gelu(x · w + bias) as bf16, and + residual as f32
+/// gelu(x · w + bias) + residual
 fn full(m: &str, n: &str, k: &str) -> Kernel {
     let (mut b, sums) = products(m, n, k, 1);
     let bias = b.load(DType::F32, &[n], &["%1"]);
@@ -68,7 +69,7 @@ fn sizes_around_the_blocks() {
     check(cases);
 }
 
-/// Sums are of parts, each of a fixed length, and the last of them may end with half a pair.
+/// Sums are computed in parts of a fixed length; the last part may end with half a pair.
 #[test]
 fn long_sums() {
     let of = |(m, k): (i64, i64)| blocked(&format!("{m} by {k}"), plain("m", "40", &k.to_string()), m, k);
@@ -86,7 +87,7 @@ fn epilogues_and_several_sums() {
             let y = b.apply(ScalarFn::Mul, &[gate, sums[1]]);
             b.store(y, &["m", n], &["%0", "%1"]);
             cases.push(blocked(&format!("gated {m} by {n}"), b.0, m, 25));
-            // The result is the next one's left factor: rounded, half a unit in the last place of 8 bits.
+            // The result is the next product's left operand: rounded by half a unit in the last of 8 bits.
             let (mut b, sums) = products("m", n, "24", 1);
             let narrow = b.convert(sums[0], DType::BF16);
             b.store(narrow, &["m", n], &["%0", "%1"]);
@@ -96,7 +97,7 @@ fn epilogues_and_several_sums() {
     check(cases);
 }
 
-/// Rows of a part of a matrix: the left factor begins anywhere and steps over what is no part.
+/// The left operand is a part of wider rows: it begins at any column and skips the others.
 #[test]
 fn rows_that_begin_anywhere() {
     let mut b = Builder::new(&["m", "40"], &["15"]);
@@ -110,7 +111,7 @@ fn rows_that_begin_anywhere() {
     check([1, 14, 50].into_iter().map(|m| blocked(&format!("part {m}"), b.0.clone(), m, 15)).collect());
 }
 
-/// The window of a convolution with channels last, over lines of few and of many pixels.
+/// The window of a convolution with channels last, over rows of few and of many pixels.
 #[test]
 fn windows() {
     let of = |(size, channels): ([i64; 2], i64)| {
@@ -120,7 +121,7 @@ fn windows() {
     check([([5, 9], 6), ([7, 7], 64), ([3, 28], 48), ([2, 56], 10), ([1, 100], 32)].into_iter().map(of).collect());
 }
 
-/// What stands behind the last row is no number: half a pair reads one element.
+/// The element after the last of a row is NaN: half a pair must read one element only.
 #[test]
 fn nothing_behind_a_row_is_read() {
     let kernel = plain("2", "32", "3");
@@ -131,7 +132,7 @@ fn nothing_behind_a_row_is_read() {
     check(vec![case]);
 }
 
-/// The same bits beside no other row and beside fifty, in blocks of every size.
+/// A row has the same bits alone and beside 49 others, in blocks of every size.
 #[test]
 fn a_row_does_not_depend_on_the_others() {
     for (k, n) in [(19i64, 70usize), (24, 96)] {
@@ -159,7 +160,7 @@ fn a_row_does_not_depend_on_the_others() {
     }
 }
 
-/// Without panels of pairs a sum of widened products is a reduction like others, and computes the same.
+/// Without panels of pairs, a sum of widened products is an ordinary reduction with the same result.
 #[test]
 fn widened_factors_elsewhere_are_no_contraction() {
     let (mut b, sums) = products("m", "40", "9", 1);

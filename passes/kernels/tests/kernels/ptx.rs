@@ -1,4 +1,4 @@
-//! Kernels as PTX on the simulator against the interpreter: the same cases as for CPUs; what is moved, and how
+//! Kernels as PTX on the simulator against the interpreter: the same cases as for CPUs, and their counters
 
 use crate::harness::{Case, compare, places, room_bytes};
 use ptxvm::{AllocationCounters, Launch, Memory, Module, Options, Params, Report, run};
@@ -8,7 +8,7 @@ use sardonyx_kernels::Target;
 use sardonyx_kernels::ptx::module;
 use sardonyx_kernels::{Lowered, lower};
 
-/// What a launch left behind.
+/// Result of a launch.
 pub struct Outcome {
     pub results: Vec<Vec<u8>>,
     pub status: i64,
@@ -17,7 +17,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The counters of a buffer, where it was touched.
+    /// Counters of a buffer; `None` if the launch did not touch it.
     pub fn counters(&self, buffer: usize) -> Option<&AllocationCounters> {
         self.report.counters.allocations.iter().find(|a| a.name == format!("b{buffer}"))
     }
@@ -36,7 +36,7 @@ pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
         let address = match container.layout {
             Layout::RowMajor => filled(&mut memory, &name, &container.encoding.encoded(tensor).unwrap()),
             Layout::Capacity { .. } | Layout::Order(_) => {
-                // What is beyond the size stays without a value: reading it would be found.
+                // The spare capacity stays uninitialised, so that the simulator reports any read of it.
                 let address = memory.alloc(room_bytes(container, &value).max(1), &name);
                 let elements = tensor.bytes().chunks_exact(tensor.dtype().bytes());
                 for (element, at) in elements.zip(places(container, &value)) {
@@ -81,7 +81,7 @@ fn filled(memory: &mut Memory, name: &str, bytes: &[u8]) -> u64 {
     address
 }
 
-/// Runs every case and compares; a finding of the simulator is a failure too.
+/// Runs every case and compares the results; a finding of the simulator is a failure too.
 pub fn check(cases: &[Case]) {
     let mut failures = vec![];
     for (i, case) in cases.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The forms of PTX kernels at their boundaries: vectors and tails, tiles, rows kept and walked again, the status word
+//! Variants of PTX kernels at their boundaries: vectors and tails, tiles, rows kept in registers or read again, the
+//! status word
 
 use crate::build::{Builder, layer_norm, softmax, softmax_of};
 use crate::harness::{Case, Random};
@@ -24,7 +25,7 @@ const TYPES: [DType; 13] = [
     DType::Bool,
 ];
 
-/// Around a warp, a block, and what a block's vectors hold.
+/// Lengths around a warp, a block, and the elements of a block's vectors.
 const LENGTHS: [i64; 15] = [0, 1, 3, 4, 31, 32, 33, 127, 128, 129, 255, 256, 257, 512, 515];
 
 fn copy(t: DType, shape: &[&str], read: &[&str], extents: &[&str]) -> Kernel {
@@ -91,7 +92,7 @@ fn places_that_are_not_aligned() {
     check(&cases);
 }
 
-/// x padded by `before` and some behind, with what an exporter's `Pad` becomes.
+/// x padded by `before` elements in front and by some behind, as an exporter's `Pad` is lowered.
 #[test]
 fn padding_along_the_lanes() {
     let mut cases = vec![];
@@ -143,7 +144,7 @@ fn transposes_through_tiles() {
     }
     let heads = copy(DType::F32, &["b", "s", "3", "20"], &["%0", "%3", "%1", "%2"], &["b", "3", "20", "s"]);
     cases.push(Case::new("heads", heads, &[("b", 2), ("s", 37)]).exact());
-    // Two turned operands, one straight, one per row and one per column.
+    // Two transposed operands, one in the order of the result, one per row and one per column.
     let mut b = Builder::new(&["2", "40", "50"], &[]);
     let x = b.load(DType::F32, &["2", "50", "40"], &["%0", "%2", "%1"]);
     let y = b.load(DType::F32, &["50", "40"], &["%2", "%1"]);
@@ -160,7 +161,7 @@ fn transposes_through_tiles() {
     check(&cases);
 }
 
-/// Rows that fit a warp's registers, a block's, or none; with vectors and without.
+/// Rows that fit into the registers of a warp, of a block, or neither; with vectors and without.
 #[test]
 fn softmax_of_every_way_through_a_row() {
     let mut cases = vec![];

@@ -1,4 +1,4 @@
-//! Sectors that the simulator counts against those that a form states, and banks of shared memory
+//! Sectors counted by the simulator against those that a kernel predicts, and shared-memory bank conflicts
 
 use crate::build::{Builder, layer_norm, softmax};
 use crate::harness::{Case, Random};
@@ -9,12 +9,12 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::Target;
 use sardonyx_kernels::lower;
 
-/// Within 2 %.
+/// Whether two numbers agree within 2 %.
 fn near(counted: u64, stated: i64) -> bool {
     (counted as i64 - stated).abs() * 50 <= stated
 }
 
-/// Counts what a launch requests and touches, and compares with what the kernel states.
+/// Compares the sectors that a launch requests and touches with those that the kernel predicts.
 fn check(cases: Vec<Case>) {
     let mut failures = vec![];
     for case in &cases {
@@ -62,7 +62,7 @@ fn maps() {
         cases.push(Case::new(&format!("{t} r x n"), affine("r", "n", t), &[("r", 48), ("n", 512)]));
         cases.push(Case::new(&format!("{t} narrow rows"), affine("r", "64", t), &[("r", 512)]));
     }
-    // Points one by one, the threads side by side.
+    // Points are read one at a time, by adjacent threads.
     let mut every = Builder::new(&["64", "256"], &[]);
     let x = every.load(DType::F32, &["64", "512"], &["%0", "2*%1"]);
     let y = every.again(0, &["%0", "511 - 2*%1"]);

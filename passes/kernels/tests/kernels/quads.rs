@@ -1,5 +1,5 @@
-//! Contractions of bytes with packed groups of four, summed in i32: by the instruction where this CPU has it, and by
-//! products of 16 bits
+//! Contractions of bytes with packed groups of four and i32 accumulators: by the instruction if this CPU has it, and by
+//! 16-bit products
 
 use crate::build::{Builder, byte_products as products, panels_of_bytes as panels, window};
 use crate::check;
@@ -9,7 +9,7 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Target, Words, lower};
 
-/// The types that CPUs multiply.
+/// The operand types that CPUs support.
 const TYPES: [DType; 2] = [DType::U8, DType::I8];
 
 fn plain(m: &str, n: &str, k: &str) -> Kernel {
@@ -18,7 +18,7 @@ fn plain(m: &str, n: &str, k: &str) -> Kernel {
     b.0
 }
 
-/// What quantised models do: the zero point's part off, scaled, and rounded to a byte again.
+/// As in quantised models: subtracts the zero point's part, scales, and rounds to a byte again.
 fn quantised(m: &str, n: &str, k: &str) -> Kernel {
     let (mut b, sums) = products(TYPES, m, n, k, 1);
     let (columns, zero) = (b.load(DType::I32, &[n], &["%1"]), b.constant(7.0, DType::I32));
@@ -35,7 +35,7 @@ fn quantised(m: &str, n: &str, k: &str) -> Kernel {
     b.0
 }
 
-/// With all bytes that there are, the largest products of either sign first.
+/// A case whose operands contain all bytes, with the largest products of either sign first.
 fn blocked(name: &str, kernel: Kernel, m: i64) -> Case {
     assert_eq!(lower(&kernel).unwrap().words(), Some(Words::Quads), "{name}");
     all_bytes(name, kernel, m)
@@ -89,7 +89,7 @@ fn epilogues_and_several_sums() {
     check(cases);
 }
 
-/// The window of a convolution with channels last: words of four channels at each of its offsets.
+/// The window of a convolution with channels last: words of four channels at each window offset.
 #[test]
 fn windows() {
     let of = |size: [i64; 2], channels: i64| {
@@ -99,7 +99,7 @@ fn windows() {
     check(vec![of([5, 9], 4), of([5, 9], 12), of([5, 9], 20), of([3, 17], 80), of([2, 56], 64)]);
 }
 
-/// What stands behind the last byte of the last row is not there.
+/// No memory follows the last byte of the last row.
 #[test]
 fn nothing_behind_a_row_is_read() {
     let mut b = Builder::new(&["m", "40"], &["15"]);
@@ -111,7 +111,7 @@ fn nothing_behind_a_row_is_read() {
     check([1, 14, 50].into_iter().map(|m| blocked(&format!("part {m}"), b.0.clone(), m)).collect());
 }
 
-/// GPUs multiply bytes of any signs on tensor cores.
+/// GPUs multiply signed and unsigned bytes in any combination on tensor cores.
 #[test]
 fn every_pair_of_signs() {
     let gpu = Target::from_ptx("sm_80").unwrap();

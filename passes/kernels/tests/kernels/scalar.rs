@@ -1,4 +1,4 @@
-//! Scalar functions and conversions of every type, special values included, and the accuracy of the own mathematics
+//! Scalar functions and conversions of every type, including special values, and the accuracy of our math functions
 
 use crate::build::Builder;
 use crate::check;
@@ -15,7 +15,7 @@ const SMALL_FLOATS: [DType; 6] =
     [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F8E8M0, DType::F4E2M1];
 const SMALL_INTS: [DType; 4] = [DType::I4, DType::U4, DType::I2, DType::U2];
 
-/// Values with every special case, cut to the type.
+/// Special and ordinary values, converted to the type.
 fn special(t: DType) -> Tensor {
     let floats: Vec<f64> = vec![
         0.0,
@@ -48,7 +48,7 @@ fn special(t: DType) -> Tensor {
         vec![0, 1, -1, 2, -2, 3, 5, -5, 7, 10, 100, 127, -128, 255, 32767, -32768, i64::MAX, i64::MIN, 1 << 40, 64, 33];
     let n = if t.is_float() { floats.len() } else { ints.len() };
     if t.bits() <= 8 && (t.is_float() || t.bits() < 8) {
-        // Every code there is.
+        // Every code of the type.
         let codes: Vec<u8> = (0..1u32 << t.bits()).map(|code| packed::held(t, code as u8)).collect();
         return Tensor::new(t, vec![codes.len()], codes.into()).unwrap();
     }
@@ -69,7 +69,7 @@ fn special(t: DType) -> Tensor {
     }
 }
 
-/// f over all combinations of special values.
+/// f over all pairs of special values.
 fn combinations(f: ScalarFn, t: DType) -> Case {
     let mut values = special(t);
     if t == DType::F64 && matches!(f, ScalarFn::Sin | ScalarFn::Cos) {
@@ -99,7 +99,7 @@ fn combinations(f: ScalarFn, t: DType) -> Case {
     case
 }
 
-/// Functions that are one instruction, or exact, have the interpreter's result; the others that of their own error.
+/// Functions that are one instruction or exact must equal the interpreter; others may differ by their own error.
 fn tolerance(f: ScalarFn, t: DType) -> f64 {
     use ScalarFn::*;
     let unit = match t {
@@ -157,8 +157,8 @@ fn every_conversion() {
     check(cases);
 }
 
-/// Every value next to a tie or to the end of a range, from f32 and from f64, which has more digits than one rounding
-/// may see.
+/// Values at and next to every tie and beyond the ends of the range, from f32 and from f64, which would show a double
+/// rounding.
 #[test]
 fn narrow_floats_are_rounded_once() {
     let mut cases = vec![];
@@ -198,7 +198,7 @@ fn bits_are_kept() {
         }
         let mut values = special(from);
         if let Some(halves) = values.to_vec::<half::f16>() {
-            // In registers they are f32, and of a NaN an instruction may keep only that it is one.
+            // In registers they are f32, and an instruction may change the payload of a NaN.
             let numbers: Vec<half::f16> = halves.into_iter().filter(|h| !h.is_nan()).collect();
             values = Tensor::from_vec(vec![numbers.len()], numbers);
         }
@@ -214,7 +214,7 @@ fn bits_are_kept() {
 
 #[test]
 fn f64_to_f16_is_rounded_once() {
-    // Just above a tie of f16 (and of bf16), by less than an f32 shows.
+    // Just above a tie of f16 (and of bf16), by less than f32 can represent.
     let x: Vec<f64> =
         vec![1.0 + 2f64.powi(-11) + 2f64.powi(-40), 1.0 + 2f64.powi(-8) + 2f64.powi(-40), 65519.999999999, 1e-8];
     let mut cases = vec![];
@@ -237,19 +237,19 @@ fn unary(f: ScalarFn, n: usize) -> Kernel {
     b.0
 }
 
-/// The distance of y and the exact value in units of the last place of f32 at the exact value.
+/// The distance between y and the exact value, in units of the last place of f32 at the exact value.
 fn ulps(y: f32, exact: f64) -> f64 {
     let size = (exact.abs() as f32).max(f32::MIN_POSITIVE);
     let ulp = f32::from_bits(size.to_bits() + 1) as f64 - size as f64;
     (y as f64 - exact).abs() / ulp
 }
 
-/// The largest error of f over dense samples, by `error`.
+/// The largest `error` of f over the samples.
 fn worst(f: ScalarFn, samples: &[f32], error: impl Fn(f32, f32) -> f64) -> f64 {
     worst_of(f, samples.len(), [samples.to_vec()], error)
 }
 
-/// The same over several runs of `n` samples.
+/// The same over several sets of `n` samples.
 fn worst_of(f: ScalarFn, n: usize, runs: impl IntoIterator<Item = Vec<f32>>, error: impl Fn(f32, f32) -> f64) -> f64 {
     let kernel = unary(f, n);
     let lowered = lower(&kernel).unwrap();
@@ -272,7 +272,7 @@ fn worst_of(f: ScalarFn, n: usize, runs: impl IntoIterator<Item = Vec<f32>>, err
     worst
 }
 
-/// Every sign and exponent with pseudo-random mantissas, limited in size, and an even grid.
+/// Every sign and exponent with pseudo-random mantissas, up to `limit`, and two even grids.
 fn samples(limit: f32) -> Vec<f32> {
     let mut random = Random(11);
     let mut out: Vec<f32> = vec![];
@@ -305,7 +305,7 @@ fn erf_is_within_2_to_the_minus_22() {
     assert!(worst(ScalarFn::Erf, &samples(f32::MAX), size) <= 1.0);
 }
 
-/// Beyond the largest f32 the result is infinite.
+/// The error of exp in ulp; above the largest f32 the result must be infinite.
 fn exp_error(x: f32, y: f32) -> f64 {
     match (x as f64).exp() {
         exact if exact <= f32::MAX as f64 => ulps(y, exact),
@@ -348,7 +348,8 @@ fn zeros_keep_their_sign() {
     }
 }
 
-/// Every sign and exponent from 2^-100 on, zeros, infinities and NaN, by constants of all sizes: the interpreter's bits.
+/// Dividends of every sign and exponent from 2^-100 on, zeros, infinities and NaN, by constants of all sizes: the
+/// results have the interpreter's bits.
 #[test]
 fn quotients_by_constants_are_rounded_once() {
     let mut random = Random(5);

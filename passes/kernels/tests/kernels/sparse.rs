@@ -1,4 +1,4 @@
-//! Products with a sparse matrix: word by word, for vectors of the other factor
+//! Products with a sparse matrix: word by word, for vectors of the dense operand
 
 use crate::build::Builder;
 use crate::check;
@@ -9,10 +9,10 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::codegen::build_shared_object;
 use sardonyx_kernels::{Level, Words, lower};
 
-/// Columns of the matrix.
+/// Number of columns of the matrix.
 const K: usize = 70;
 
-/// Values, columns and starts of `rows` rows: some empty, one whole.
+/// Values, columns and starts of `rows` rows: some empty, one full.
 fn words(rows: usize, columns: DType) -> [Tensor; 3] {
     let mut random = Random(rows as u64);
     let (mut values, mut places, mut starts) = (vec![], vec![], vec![0i32]);
@@ -84,7 +84,7 @@ fn sizes_around_the_blocks() {
     check(cases);
 }
 
-/// Words are checked before anything is read by them: no column beyond the last, no row that ends before it begins.
+/// Words are checked before they are used as indices: no column beyond the last, no row that ends before it begins.
 #[test]
 fn false_words_set_the_status() {
     let good = words(20, DType::I32);
@@ -139,7 +139,7 @@ fn quads(rows: usize, k: usize) -> [Tensor; 3] {
     [values, places, Tensor::from_vec(vec![rows + 1], starts)]
 }
 
-/// y[t, n] = scale[n] · Σ value · x[t, column], bytes
+/// y[t, n] = scale[n] · Σ value · x[t, column], where value and x are bytes
 fn product_of_quads(rows: usize, k: usize, [values, columns, _]: &[Tensor; 3], y: Layout) -> Kernel {
     let (n, k) = (rows.to_string(), k.to_string());
     let mut b = Builder::new(&["t", &n], &["96", "4"]);
@@ -172,7 +172,7 @@ fn product_of_quads(rows: usize, k: usize, [values, columns, _]: &[Tensor; 3], y
 fn case_of_quads(rows: usize, k: usize, t: i64, y: Layout, words: [Tensor; 3]) -> Case {
     let kernel = product_of_quads(rows, k, &words, y);
     let [values, columns, starts] = words;
-    // Sums of integers are exact, and one product follows.
+    // The integer sums are exact, and one multiplication follows.
     let case = Case::new(&format!("{rows} rows of {k} bytes, {t} lanes"), kernel, &[("t", t)]).within(0.0, 0.0);
     case.read(0, starts).read(1, columns).read(2, values)
 }

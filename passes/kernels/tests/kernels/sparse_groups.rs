@@ -1,4 +1,4 @@
-//! Products with a matrix in n:m:g: pattern by pattern, for vectors of the other factor
+//! Products with a matrix in n:m:g: pattern by pattern, for vectors of the dense operand
 
 use crate::build::Builder;
 use crate::check;
@@ -14,7 +14,7 @@ fn form([rows, columns]: [i64; 2], sizes: [i64; 3]) -> Groups {
     Groups::shaped(Grid { rows, columns, row_stride: columns, column_stride: 1 }, sizes).unwrap()
 }
 
-/// Values, columns and patterns.
+/// Values, columns and patterns of a random matrix.
 fn parts(form: &Groups) -> [Tensor; 3] {
     let mut random = Random(form.width as u64);
     let dims = form.grid.parameter_dims();
@@ -36,7 +36,7 @@ fn product(form: &Groups, [values, columns, patterns]: &[Tensor; 3], (x, y): (&L
     };
     let block = format!("%1 floordiv {}", form.m);
     let pattern = load(&patterns, &[&format!("%1 mod {}", form.m), "%3"]);
-    // Statement 1 is the number of the pattern's value.
+    // Statement 1 is the index of the pattern's value.
     let column = [&block[..], &format!("$1 floordiv {}", form.n), "%4"];
     let value = [&block[..], "$1", "%4"];
     let pattern = b.convert(pattern, DType::I64);
@@ -88,7 +88,7 @@ fn sizes_around_the_blocks() {
             cases.push(case(&form, 70, (lanes, rows), parts(&form)));
         }
     }
-    // Columns of a chunk are more than a byte can count.
+    // A chunk has more columns than a byte can count.
     let wide = form([8, 700], [2, 4, 100]);
     cases.push(case(&wide, 20, (lanes, rows), parts(&wide)));
     let apart = form([20, 40], [2, 4, 4]);
@@ -99,7 +99,7 @@ fn sizes_around_the_blocks() {
     check(cases);
 }
 
-/// Columns and patterns are checked before anything is read by them.
+/// Columns and patterns are checked before they are used as indices.
 #[test]
 fn false_columns_and_patterns_set_the_status() {
     let form = form([40, 100], [2, 4, 4]);

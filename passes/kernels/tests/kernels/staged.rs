@@ -1,4 +1,4 @@
-//! Contractions whose left factor is padded, and made of bytes: it is computed in scratch for each work item
+//! Contractions whose operand A is padded or computed from bytes: each work item computes it in scratch
 
 use crate::build::Builder;
 use crate::check;
@@ -9,7 +9,7 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Words, lower};
 
-/// An image, and a window that is moved over it with a border all around.
+/// An image with a border on all sides, and a window that slides over it.
 #[derive(Clone)]
 struct Image {
     size: [&'static str; 2],
@@ -21,7 +21,7 @@ struct Image {
 }
 
 impl Image {
-    /// Places that a window has along an axis.
+    /// Number of window positions along an axis, as an expression.
     fn places(&self, axis: usize) -> String {
         let Image { size, window, stride, dilation, border, .. } = self;
         let more = 2 * border - (window[axis] - 1) * dilation - 1;
@@ -35,7 +35,7 @@ impl Image {
         Builder::new(&["b", &places[0], &places[1], columns], &inner)
     }
 
-    /// The pixel of channel `channel`, or `around` at the border.
+    /// The pixel of channel `channel`, or `around` in the border.
     fn pixel(
         &self,
         b: &mut Builder,
@@ -65,7 +65,7 @@ impl Image {
         b.store(y, &["b", &places[0], &places[1], columns], &["%0", "%1", "%2", "%3"]);
     }
 
-    /// Each channel by a window of its own, of bytes times a scale.
+    /// A depthwise convolution of bytes times a scale.
     fn depthwise(&self) -> Kernel {
         let (channels, [i, j]) = (self.channels.to_string(), self.window.map(|n| n.to_string()));
         let mut b = self.builder(&channels, &[]);
@@ -80,7 +80,7 @@ impl Image {
         b.0
     }
 
-    /// All channels, by weights in panels.
+    /// A convolution over all channels, with weights in panels.
     fn dense(&self, words: Words) -> Kernel {
         let (left, right, sum) = match words {
             Words::Singles => (DType::F32, DType::F32, DType::F32),
@@ -150,7 +150,7 @@ fn windows_of_all_channels() {
     check(cases);
 }
 
-/// A border that moves with one variable of a window alone: its places are not shared.
+/// A border that depends on one variable of the window only, so that window positions share no staged data.
 #[test]
 fn borders_of_results() {
     let image = images()[0].clone();

@@ -1,7 +1,7 @@
-//! Tiles on CPUs without them: their instructions trap there, and are carried out here as the manual says
+//! Emulation of AMX tiles on CPUs without them: a handler executes their trapped instructions as the manual specifies
 //!
-//! This is not how fast they are, but what they compute, which addresses they touch, and whether the shapes that code sets
-//! for the tiles fit one another. A CPU that has tiles executes them itself.
+//! It does not show how fast they are, but what they compute, which addresses they access, and whether the tile shapes
+//! that the code configures fit one another. A CPU that has tiles executes the instructions itself.
 
 use crate::harness;
 use half::bf16;
@@ -9,7 +9,7 @@ use sardonyx_kernels::{Extension, Level};
 use std::cell::UnsafeCell;
 use std::sync::Once;
 
-/// Those of these that this CPU executes, with tiles where it has what else they need.
+/// The levels that this CPU executes, and the first with tiles if this CPU has everything else that the level needs.
 pub fn executed(levels: &[Level]) -> Vec<Level> {
     let rest: Vec<Level> = levels.iter().copied().filter(|v| !v.has(Extension::Tiles)).collect();
     let mut executed = harness::executed(levels);
@@ -36,13 +36,13 @@ struct Tile {
 const NONE: Tile = Tile { rows: 0, bytes: 0, data: [[0; MAX_BYTES]; MAX_ROWS] };
 
 thread_local! {
-    /// The tiles of this thread, which has none before it sets their shapes.
+    /// The tiles of this thread, empty until the thread configures them.
     static TILES: UnsafeCell<[Tile; 8]> = const { UnsafeCell::new([NONE; 8]) };
 }
 
 fn install() {
     static ONCE: Once = Once::new();
-    // SAFETY: the handler has the signature that the flag asks for, and the structure is whole.
+    // SAFETY: the handler has the signature that the flag requires, and the structure is complete.
     ONCE.call_once(|| unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as *const () as usize;
@@ -51,9 +51,9 @@ fn install() {
     });
 }
 
-/// Carries out the instruction that trapped, and goes on behind it.
+/// Executes the instruction that trapped and continues after it.
 unsafe extern "C" fn handle(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the system hands over the registers of this thread, and the code that trapped can be read.
+    // SAFETY: the system passes the registers of this thread, and the code that trapped is readable.
     unsafe {
         let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         let at = registers[libc::REG_RIP as usize] as *const u8;
@@ -68,13 +68,13 @@ unsafe extern "C" fn handle(_: libc::c_int, _: *mut libc::siginfo_t, context: *m
     }
 }
 
-/// An instruction, and the registers before it.
+/// A trapped instruction and the registers before it.
 struct Trapped<'a> {
     code: *const u8,
     registers: &'a [i64],
 }
 
-/// Where an operand in memory lies: its first byte, and how far one row is from the next.
+/// An operand in memory: the address of its first byte, and the distance between its rows.
 struct Place {
     address: *mut u8,
     stride: i64,
@@ -82,7 +82,7 @@ struct Place {
 
 impl Trapped<'_> {
     unsafe fn byte(&self, at: usize) -> u8 {
-        // SAFETY: the caller reads no further than the instruction.
+        // SAFETY: the caller reads no byte beyond the instruction.
         unsafe { *self.code.add(at) }
     }
 
@@ -95,9 +95,9 @@ impl Trapped<'_> {
         self.registers[order[number as usize] as usize]
     }
 
-    /// Gives the length of the instruction. What no CPU carries out is an error.
+    /// Executes the instruction and returns its length. An instruction that no CPU would execute is an error.
     unsafe fn carry_out(&self, tiles: &mut [Tile; 8]) -> Result<usize, &'static str> {
-        // SAFETY: the bytes of one instruction, whose operands are those of the code that is tested.
+        // SAFETY: the code is one instruction, and its operands are those of the code under test.
         unsafe {
             if self.byte(0) != 0xC4 || self.byte(1) & 0x1F != 2 || self.byte(2) & 0x84 != 0 {
                 return Err("a trapped instruction has nothing to do with tiles\n");
@@ -134,7 +134,7 @@ impl Trapped<'_> {
 
     /// The operand in memory, and the length of the instruction.
     unsafe fn place(&self) -> Result<(Place, usize), &'static str> {
-        // SAFETY: the bytes of one instruction.
+        // SAFETY: only bytes of one instruction are read.
         unsafe {
             let high = |bit: u8| (!self.byte(1) >> bit & 1) << 3;
             let (mode, base) = (self.byte(4) >> 6, self.byte(4) & 7);
@@ -195,7 +195,7 @@ unsafe fn load(tile: &mut Tile, place: &Place) -> Result<(), &'static str> {
     }
     clear(tile);
     for row in 0..tile.rows {
-        // SAFETY: what the tested code loads.
+        // SAFETY: the tested code loads from this memory.
         unsafe {
             let from = place.address.offset(row as isize * place.stride as isize);
             std::ptr::copy_nonoverlapping(from, tile.data[row].as_mut_ptr(), tile.bytes);
@@ -209,7 +209,7 @@ unsafe fn store(tile: &Tile, place: &Place) -> Result<(), &'static str> {
         return Err("a tile without a shape is stored\n");
     }
     for row in 0..tile.rows {
-        // SAFETY: what the tested code stores.
+        // SAFETY: the tested code stores to this memory.
         unsafe {
             let to = place.address.offset(row as isize * place.stride as isize);
             std::ptr::copy_nonoverlapping(tile.data[row].as_ptr(), to, tile.bytes);
@@ -218,7 +218,7 @@ unsafe fn store(tile: &Tile, place: &Place) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// sums[m][n] += Σk a[m][k] · b[k][n] over words of 32 bits, where `row` adds those of one row of `a`.
+/// sums[m][n] += Σk a[m][k] · b[k][n] over words of 32 bits, where `row` accumulates one row of `a`.
 type Row = fn(&mut [u8; MAX_BYTES], &[u8], &Tile);
 
 fn multiply(tiles: &mut [Tile; 8], [sums, a, b]: [usize; 3], row: Row) -> Result<(), &'static str> {
@@ -239,7 +239,7 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
     [bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]
 }
 
-/// Even and odd elements are summed by themselves, in f32 to the nearest; subnormals are 0.
+/// Even and odd elements have separate f32 accumulators, rounded to nearest; subnormals are flushed to 0.
 fn pairs(sums: &mut [u8; MAX_BYTES], a: &[u8], b: &Tile) {
     let flushed = |v: f32| if v.is_subnormal() { 0f32.copysign(v) } else { v };
     let both = |w: [u8; 4]| [[w[0], w[1]], [w[2], w[3]]].map(|e| flushed(bf16::from_le_bytes(e).to_f32()));
@@ -257,7 +257,7 @@ fn pairs(sums: &mut [u8; MAX_BYTES], a: &[u8], b: &Tile) {
     }
 }
 
-/// Bytes without a sign by bytes with one, in integers that wrap around.
+/// Unsigned bytes by signed bytes, accumulated in wrapping i32.
 fn bytes(sums: &mut [u8; MAX_BYTES], a: &[u8], b: &Tile) {
     for n in 0..b.bytes / 4 {
         let mut sum = i32::from_le_bytes(word(sums, n));

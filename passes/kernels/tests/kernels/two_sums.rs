@@ -1,4 +1,4 @@
-//! Two sums that share a factor: one kernel for x · g and x · u, as machine code and as PTX
+//! Two products with a common operand: one kernel for x · g and x · u, as machine code and as PTX
 
 use crate::build::{Builder, gated};
 use crate::contract::{case, packed_case, rows_are_independent};
@@ -35,12 +35,12 @@ fn packed_factors() {
         }
     }
     harness::check_on(&cases, tiles::executed);
-    // Two sums that tensor cores cut off, multiplied.
+    // Tensor cores truncate both sums, and the results are multiplied.
     let of_gpu: Vec<_> = cases.into_iter().map(|case| case.within(4e-6, 4e-6)).collect();
     ptx::check(&of_gpu);
 }
 
-/// x[m, k] · w[first.., k] for parts of one matrix: as exporters join the two.
+/// Products of x with two halves of one matrix, as exporters concatenate them.
 fn halves(transposed: bool) -> Kernel {
     let mut b = Builder::new(&["m", "40"], &["20"]);
     let x = b.load(DType::F32, &["m", "20"], &["%0", "%2"]);
@@ -73,7 +73,7 @@ fn parts_of_one_operand() {
     check(cases);
 }
 
-/// q[b, h, s, d] · k[b, h / 2, t, d] for two k: copied panels, both in scratch; each sum is a result too.
+/// q[b, h, s, d] · k[b, h / 2, t, d] for two k: both are copied to panels in scratch, and each sum is a result.
 #[test]
 fn copied_factors_and_several_results() {
     let kernel = || {
@@ -92,7 +92,7 @@ fn copied_factors_and_several_results() {
     check(sizes.iter().map(|size| case(&format!("{size:?}"), kernel(), &symbols(*size), 12)).collect());
 }
 
-/// More sums than a GPU's tiles have room for, and of 16-bit elements.
+/// More products than a GPU's tiles can accumulate, and 16-bit elements.
 #[test]
 fn more_sums_and_other_elements() {
     let sums = |dtype: DType, n: usize| {
@@ -121,7 +121,7 @@ fn a_row_does_not_depend_on_the_others() {
     rows_are_independent("gated", gated("m", "96", "19"), 96);
 }
 
-/// Sums that share nothing, or all of a path but no factor, are no contraction.
+/// Products without a common operand are not one contraction, even if a chain of shared operands links them.
 #[test]
 fn what_shares_no_factor_is_no_contraction() {
     let sums = |of: &[(usize, usize)]| {

@@ -4,7 +4,7 @@ use super::{Choice, Problem, total};
 
 struct Search<'a> {
     problem: &'a Problem,
-    /// For each class, the cost of its cheapest alternative, without what that needs.
+    /// For each class, the cost of its cheapest alternative, excluding the classes that the alternative needs.
     least: Vec<u64>,
     choice: Vec<Option<usize>>,
     best: Choice,
@@ -36,7 +36,8 @@ pub fn exact(problem: &Problem, start: &Choice, steps_max: usize) -> Option<Choi
 }
 
 impl Search<'_> {
-    /// `bound`: cost of what is chosen plus a lower bound for pending classes. Returns false if the steps ran out.
+    /// Tries all alternatives of the pending classes. `bound` is the cost of the alternatives chosen so far plus a
+    /// lower bound for the pending classes. Returns false if the steps ran out.
     fn branch(&mut self, mut pending: Vec<usize>, waiting: Vec<bool>, bound: u64) -> bool {
         if bound >= self.best_cost {
             return true;

@@ -1,4 +1,4 @@
-//! a choice  =>  a cheaper one, by changing one class, all that could share a new part, or all that could give one up
+//! a choice  =>  a cheaper one, by changing one class, or all classes that could start or stop to use another class
 
 use super::{Choice, Problem, order};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ struct State<'a> {
     alone: Vec<Option<(u64, usize)>>,
 }
 
-/// Cost of each class without using a part, and the alternative that achieves it.
+/// Cost of each class without using the class `part`, and the alternative that achieves it.
 struct Without<'a> {
     part: usize,
     /// Classes that currently need the part.
@@ -25,13 +25,13 @@ struct Without<'a> {
     least: BTreeMap<usize, Option<(u64, usize)>>,
 }
 
-/// How many levels of unused classes are examined below a part, and how many levels of users above it are followed.
+/// How many levels of unused classes are examined below a class, and how many levels of users above it are followed.
 const DEPTH_MAX: usize = 6;
 
-/// If more classes than this are above a part, they do not give it up together.
+/// If more classes than this need a class, directly or not, they do not give it up together.
 const ABOVE_MAX: usize = 64;
 
-/// Cost and index of the alternative that costs least without what it needs; ties go to the first.
+/// Cost and index of the alternative that costs least, excluding the classes that it needs; ties go to the first.
 fn cheapest(problem: &Problem, c: usize) -> Option<(u64, usize)> {
     let alternatives = problem.classes[c].iter().enumerate().filter(|(_, a)| !a.needs.contains(&c));
     alternatives.map(|(at, a)| (a.cost, at)).filter(|(cost, _)| *cost < u64::MAX).min()
@@ -76,7 +76,7 @@ impl State<'_> {
         &self.problem.classes[c][self.choice[c]]
     }
 
-    /// Adds a use of a class, and of what it needs if this is its first use.
+    /// Adds a use of a class; if this is its first use, also uses of the classes that it needs.
     fn need(&mut self, class: usize) {
         let mut stack = vec![class];
         while let Some(c) = stack.pop() {
@@ -100,13 +100,14 @@ impl State<'_> {
         }
     }
 
-    /// Lower bound, to a depth, on the cost of adding an unused class; chooses the alternatives that achieve it.
+    /// Lower bound on the cost of adding an unused class, with classes examined to a depth; chooses the alternatives
+    /// that achieve it.
     fn prepare(&mut self, c: usize, depth: usize) -> u64 {
         if self.uses[c] > 0 || depth == 0 || self.steps_left == 0 {
             return 0;
         }
         self.steps_left -= 1;
-        // At the last level, what the class needs is not examined.
+        // At the last level, the classes that this class needs are not examined.
         if depth == 1 {
             let (cost, chosen) = self.alone[c].unwrap_or((u64::MAX, self.choice[c]));
             self.choice[c] = chosen;
@@ -165,7 +166,7 @@ impl State<'_> {
                 continue;
             }
             let (old, new) = (&problem.classes[c][self.choice[c]], &problem.classes[c][a]);
-            // The uses of the class itself do not change, but those of what it needs do.
+            // The uses of the class itself do not change, but those of the classes that it needs do.
             new.needs.iter().for_each(|&n| self.need(n));
             self.cost = self.cost + new.cost - old.cost;
             self.choice[c] = a;

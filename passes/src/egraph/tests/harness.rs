@@ -1,4 +1,5 @@
-//! rule  =>  random instances of its left side, both sides computed by the interpreter and compared as its class demands
+//! rule  =>  random instances of its left side; the interpreter computes both sides, compared as the rule's class
+//! requires
 
 use super::sketch;
 use super::values::{Bound, Kind, differs, tensor};
@@ -13,12 +14,12 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
 use std::collections::BTreeMap;
 
 pub struct Verdict {
-    /// Sites at which the rule said something, by direction.
+    /// Number of sites at which the rule gave an equality, by direction.
     pub fired: Vec<usize>,
     pub wrong: Option<String>,
 }
 
-/// Sites that each direction of a rule is tested at.
+/// Number of sites at which each direction of a rule is tested.
 const SITES: usize = 120;
 const TRIES: usize = 6000;
 
@@ -45,7 +46,7 @@ pub fn check(rule: &Rule) -> Verdict {
     verdict
 }
 
-/// The left side as a sketch; conditions say how a variable's values are made.
+/// The left side of a rule as a sketch; conditions determine how the values of variables are drawn.
 fn sketch_text(rule: &Rule, direction: usize) -> String {
     let text = match rule.form {
         Form::Code(sketch, _) => return sketch.split_once(" in ").map_or(sketch, |(_, s)| s).into(),
@@ -77,7 +78,7 @@ fn sketch_text(rule: &Rule, direction: usize) -> String {
     write(if direction == 0 { &left } else { &right }, &conditions)
 }
 
-/// The number of sites, or what is wrong at one.
+/// Returns the number of sites tested, or a description of the first wrong one.
 fn check_instance(graph: &Graph, rule: &Compiled, r: &mut Random) -> std::result::Result<usize, String> {
     let (mut egraph, ids) = load(graph)?;
     let mut found: Vec<(Id, Expr)> = vec![];
@@ -102,7 +103,7 @@ fn check_instance(graph: &Graph, rule: &Compiled, r: &mut Random) -> std::result
             }
         }
     }
-    // Every equality has one type.
+    // Both sides of each equality must have the same type.
     for (class, to) in &found {
         let id = to.add(&mut egraph)?;
         let ty = |id: Id| egraph.analysis.table.ty(egraph[id].data.ty).clone();
@@ -113,7 +114,7 @@ fn check_instance(graph: &Graph, rule: &Compiled, r: &mut Random) -> std::result
     Ok(found.len())
 }
 
-/// The value of every class, from a graph's inputs.
+/// The value of every class, computed from a graph's inputs.
 pub struct Values<'a> {
     of: BTreeMap<Id, Tensor>,
     symbols: &'a dyn Fn(&str) -> Option<i64>,
@@ -168,14 +169,14 @@ impl<'a> Values<'a> {
         if let Some(known) = self.of.get(&id) {
             return Ok(known.clone());
         }
-        // Constants that the analysis added come without operands that are not constants too.
+        // Constants that the analysis added need no operands, so the node with the fewest operands can be computed.
         let node = egraph[id].nodes.iter().min_by_key(|n| n.args.len()).ok_or("an empty class")?;
         let value = self.node(egraph, node)?;
         self.of.insert(id, value.clone());
         Ok(value)
     }
 
-    /// Gives every class a value, by a node whose operands have one.
+    /// Gives every class a value, by a node whose operands have values.
     pub fn complete(&mut self, egraph: &EGraph) -> std::result::Result<(), String> {
         loop {
             let before = self.of.len();
@@ -222,7 +223,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// What the analysis says of a class is so.
+    /// Checks that the range and splat that the analysis claims for each class hold.
     pub fn check_facts(&self, egraph: &EGraph) -> std::result::Result<(), String> {
         for (&id, t) in &self.of {
             let data = &egraph[id].data;
@@ -249,7 +250,7 @@ pub fn text(graph: &Graph) -> String {
     graph.values().map(line).collect()
 }
 
-/// Panics with what each wrong rule did.
+/// Panics with a description of each wrong rule.
 pub fn check_all(rules: &[Rule]) {
     let mut wrong = vec![];
     for rule in rules {

@@ -1,4 +1,4 @@
-//! Rules against the interpreter, weakened rules that must be caught, extraction against trying everything
+//! Rules against the interpreter, weakened rules that must be caught, extraction against exhaustive search
 
 mod harness;
 mod rules;

@@ -1,4 +1,4 @@
-//! Every rule of every table holds, and says something
+//! Every rule of every table holds and applies somewhere
 
 use super::harness::check_all;
 use crate::egraph::*;

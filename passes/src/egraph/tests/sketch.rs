@@ -1,4 +1,5 @@
-//! "(contract (mul ?x scale) ?y)"  =>  a random graph of that form: shapes, attributes, element types are drawn
+//! "(contract (mul ?x scale) ?y)"  =>  a random graph of that structure, with random shapes, attributes and element
+//! types
 
 use crate::egraph::expr::scalar;
 use crate::egraph::table::letter;
@@ -10,7 +11,7 @@ use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, Tensor
 #[derive(Clone, Debug)]
 pub struct Sketch {
     name: String,
-    /// Operations of one label and one result have the same attributes.
+    /// Operations with the same label and the same result dimensions have the same attributes.
     label: String,
     args: Vec<Sketch>,
 }
@@ -35,7 +36,7 @@ fn parse_from<'a>(tokens: &mut std::iter::Peekable<impl Iterator<Item = &'a str>
     Sketch { name: name.into(), label: label.into(), args }
 }
 
-/// Element types of results, the usual ones more often.
+/// Element types of results; the usual ones are more likely.
 const DTYPES: [DType; 11] = [
     DType::F32,
     DType::F32,
@@ -55,13 +56,14 @@ pub struct Sampler<'a> {
     pub graph: Graph,
     labelled: Vec<(String, Vec<Dim>, Op, Vec<Dim>)>,
     functions: Vec<(String, ReduceFn)>,
-    /// Of labelled contractions the dimensions of the left operand too; of concatenations the sizes of the parts.
+    /// Labelled contractions with the dimensions of their operands; labelled concatenations with the sizes of their
+    /// parts.
     contractions: Vec<(String, ContractSpec, Vec<Dim>, Vec<Dim>)>,
     partitions: Vec<(String, Vec<Dim>, usize, Vec<i64>)>,
     named: Vec<(String, TensorType, Value)>,
 }
 
-/// An instance; `None` where the draw was unlucky.
+/// A random instance of a sketch; `None` if the random choices do not fit together.
 pub fn sample(sketch: &Sketch, r: &mut Random) -> Option<Graph> {
     let (labelled, functions, contractions) = (vec![], vec![], vec![]);
     let graph = Graph::default();
@@ -216,7 +218,7 @@ impl Sampler<'_> {
         self.add(Op::Input { name, parts: vec![] }, &[], Some(ty.clone()))
     }
 
-    /// Dimensions of as many elements: neighbours merged, some split, dimensions of 1 added and dropped.
+    /// Dimensions with the same number of elements: neighbours merged, some split, dimensions of 1 added and removed.
     fn regrouped(&mut self, dims: &[Dim]) -> Vec<Dim> {
         let mut out = dims.to_vec();
         for _ in 0..1 + self.r.below(2) {
@@ -287,9 +289,9 @@ impl Sampler<'_> {
         (Op::Reduce { f, axes }, TensorType::new(goal.dtype, dims))
     }
 
-    /// 1/n times a sum of n.
+    /// A sum over n elements times 1/n.
     fn mean(&mut self, sketch: &Sketch, goal: &TensorType) -> Option<Value> {
-        // The label is the sum's: the mean itself is no operation.
+        // The label belongs to the sum, since the mean itself is not an operation.
         let label = format!("{}.sum", sketch.label);
         let sum = Sketch { name: "sum".into(), label, args: sketch.args.clone() };
         let sum = self.grow(&sum, goal)?;
@@ -323,7 +325,7 @@ impl Sampler<'_> {
             let args = parts.map(|(arg, &n)| self.grow(arg, &of(n))).collect::<Option<Vec<_>>>()?;
             return self.add(Op::Concat { axis }, &args, None);
         }
-        // Parts of one value, the first somewhere in it.
+        // The parts are slices of one value, beginning at a random offset.
         let mut from = self.r.below(2) as i64;
         let all = from + sizes.iter().sum::<i64>() + self.r.below(2) as i64;
         let x = self.grow(&sketch.args[0].args[0], &of(all))?;
@@ -386,7 +388,7 @@ impl Sampler<'_> {
         self.add(Op::Map(f), &[x, c], None)
     }
 
-    /// At start + step * i.
+    /// Gathers at start + step * i.
     fn gather_range(&mut self, sketch: &Sketch, goal: &TensorType, axis: usize) -> Option<Value> {
         let n = goal.dims.get(axis)?.as_const().filter(|n| *n > 0)?;
         let (start, step) = (self.r.below(3) as i64, 1 + self.r.below(2) as i64);
@@ -400,7 +402,7 @@ impl Sampler<'_> {
         self.add(Op::Gather { axis }, &[data, at], None)
     }
 
-    /// reshape(x[.., p, q, ..], [.., p*q, ..]) at q * i + j, for two of the index's dimensions.
+    /// Gathers from reshape(x[.., p, q, ..], [.., p*q, ..]) at q * i + j, for two dimensions of the index.
     fn gather_merged(&mut self, sketch: &Sketch, goal: &TensorType, from: usize, to: usize) -> Option<Value> {
         let index = TensorType::new(DType::I64, goal.dims[from..to].to_vec());
         let (i, j) = (self.r.below(index.rank()), self.r.below(index.rank()));

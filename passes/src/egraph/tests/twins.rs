@@ -1,4 +1,4 @@
-//! Extraction against trying every choice, on many small problems
+//! Extraction against exhaustive search, on many small problems
 
 use crate::egraph::extract::{Alternative, Budget, Choice, Problem, exact, extract, greedy, refine, total};
 use crate::random::Random;
@@ -9,7 +9,7 @@ fn problem(r: &mut Random) -> Problem {
     let class = |r: &mut Random, c: usize| -> Vec<Alternative> {
         let count = 1 + r.below(3);
         let one = |r: &mut Random| {
-            // Mostly what comes before, so that a choice without cycles is likely.
+            // Mostly refers to earlier classes, so that a choice without cycles is likely.
             let any = r.chance(25);
             let to = if any { n } else { c };
             let needs = (0..r.below(4)).filter(|_| to > 0).map(|_| r.below(to)).collect();
@@ -38,7 +38,7 @@ fn the_search_finds_what_trying_everything_finds() {
         let p = problem(&mut Random::new(seed));
         let all = every_choice(&p);
         let Some(least) = all.iter().filter_map(|c| total(&p, c)).min() else { continue };
-        // The worst choice is the start that has most to lose.
+        // Starts from the worst choice, which can be improved most.
         let start = all.iter().filter(|c| total(&p, c).is_some()).max_by_key(|c| total(&p, c)).unwrap();
         let found = exact(&p, start, 1 << 20).expect("few classes");
         assert_eq!(total(&p, &found), Some(least), "seed {seed}: {p:?}");
@@ -53,7 +53,7 @@ fn the_search_finds_what_trying_everything_finds() {
         greedily += (total(&p, &greedy(&p)) == Some(least)) as usize;
     }
     assert!(tried >= 500 && improved >= 300, "{tried} problems, {improved} with something to find");
-    // Small steps alone reach most of the optima, and more than a choice without regard to sharing.
+    // Refinement alone reaches most of the optima, without an exact search.
     assert!(refined * 100 >= tried * 85, "{refined} of {tried} by refinement, {greedily} greedily");
 }
 
@@ -72,7 +72,7 @@ fn steps_that_run_out_leave_the_best_so_far() {
     }
 }
 
-/// Three maps of one input, each cheaper than the packed one, dearer together.
+/// Three maps of one input: each is cheaper than the packed map, but together they are more expensive.
 #[test]
 fn what_is_shared_is_paid_once() {
     let leaf = |cost, needs: &[usize]| Alternative { cost, needs: needs.to_vec() };

@@ -1,4 +1,4 @@
-//! element type, dimensions  =>  tensors of ordinary, special or extreme numbers, and how to compare them
+//! element type, dimensions  =>  tensors of ordinary, special or extreme numbers, and how to compare results
 
 use crate::class::Class;
 use crate::random::Random;
@@ -9,12 +9,12 @@ pub enum Kind {
     Ordinary,
     /// NaN, infinities and zeros of both signs among small numbers.
     Special,
-    /// What overflows, underflows and is subnormal.
+    /// Numbers that overflow, underflow or are subnormal.
     Extreme,
 }
 
 impl Kind {
-    /// What a rule of a class must stand.
+    /// Kinds of numbers for which a rule of the class must hold.
     pub fn for_class(class: Class) -> &'static [Kind] {
         match class {
             Class::Exact => &[Kind::Ordinary, Kind::Special, Kind::Extreme],
@@ -65,7 +65,7 @@ pub fn tensor(r: &mut Random, dtype: DType, dims: &[usize], kind: Kind) -> Tenso
     }
 }
 
-/// Unit in the last place of 1, halved: what rounding may be off by.
+/// Half a unit in the last place of 1: the relative error of one rounding.
 fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),
@@ -75,13 +75,13 @@ fn unit(dtype: DType) -> f64 {
     }
 }
 
-/// `largest`: of all values that occur; `roundings`: how many results were rounded on the way to one element.
+/// `largest` is the largest absolute value that occurs; `roundings` is the number of roundings behind one element.
 pub struct Bound {
     pub largest: f64,
     pub roundings: usize,
 }
 
-/// What differs, by the class.
+/// Describes the first difference that the class does not allow.
 pub fn differs(want: &Tensor, got: &Tensor, class: Class, bound: &Bound) -> Option<String> {
     if (want.dtype(), want.dims()) != (got.dtype(), got.dims()) {
         return Some(format!("{got:?} for {want:?}"));

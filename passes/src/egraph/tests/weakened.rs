@@ -1,4 +1,4 @@
-//! Rules that lack a condition, claim too good a class, or are a little wrong: each is caught by the test of rules
+//! Rules that lack a condition, claim too strict a class, or are slightly wrong: the rule test must catch each
 
 use super::harness::check;
 use crate::class::Class::{Exact, FiniteOnly, Reassociating};
@@ -11,7 +11,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Op;
 
 static WEAKENED: &[Rule] = &[
-    // Conditions left out.
+    // Conditions are missing.
     rule("add-zero-integer", Exact, "(add ?x 0) => ?x"),
     rule("mul-zero-integer", Exact, "(mul ?x 0) => 0"),
     rule("div-by-power-of-two", Exact, "(div ?x ?c) => (mul ?x (div 1 ?c)) if scale ?c, float ?c"),
@@ -21,7 +21,7 @@ static WEAKENED: &[Rule] = &[
     rule("abs-non-negative", Reassociating, "(abs ?x) => ?x"),
     rule("mul-constants", Reassociating, "(mul (mul ?x ?c) ?d) => (mul ?x (mul ?c ?d)) if splat ?c, splat ?d"),
     rule("max-of-choice-integer", Exact, "(select (lt ?a ?b) ?b ?a) => (max ?a ?b)"),
-    // Classes that promise more than the rule keeps.
+    // The class promises more than the rule keeps.
     rule("mul-zero", Reassociating, "(mul ?x 0) => 0"),
     rule("sub-self", Reassociating, "(sub ?x ?x) => 0"),
     rule("neg-sub", Exact, "(neg (sub ?a ?b)) => (sub ?b ?a)"),
@@ -29,10 +29,10 @@ static WEAKENED: &[Rule] = &[
     rule("sigmoid-of-exp", Reassociating, "(div (exp ?x) (add (exp ?x) 1)) => (div 1 (add (exp (neg ?x)) 1))"),
     rule("mask-by-choice", Reassociating, "(add ?x (select ?m 0 -inf)) <=> (select ?m ?x -inf)"),
     rule("mul-reciprocal", Exact, "(mul ?x (div 1 ?y)) => (div ?x ?y) if float ?x"),
-    // Operands.
+    // Operands are wrong.
     rule("add-neg", Exact, "(add ?a (neg ?b)) => (sub ?b ?a)"),
     rule("select-same", FiniteOnly, "(select ?c ?a ?b) => ?a"),
-    // Attributes.
+    // Attributes are wrong.
     code("compose-transposes", Exact, "(transpose (transpose ?x))", composed_the_other_way),
     code("still-slice", Exact, "(slice ?x)", still_backwards),
     code("broadcast-as-reshape", Exact, "(broadcast ?x)", repeated_as_reshape),
@@ -41,19 +41,19 @@ static WEAKENED: &[Rule] = &[
     code("variance-of-squares", Reassociating, "(sub (sum#1 (mul ?x ?x)) (mul (sum#1 ?x) (sum#1 ?x)))", any_variance),
 ];
 
-/// p[q] in place of q[p]
+/// Composes permutations in the wrong order: p[q] instead of q[p]
 fn composed_the_other_way(s: &Site) -> Vec<Expr> {
     let Op::Transpose { perm: outer } = s.op() else { return vec![] };
     let inner = s.find(s.arg(0), |op| if let Op::Transpose { perm } = op { Some(perm) } else { None });
     inner.map(|(p, n)| transpose(class(n.args[0]), p.iter().map(|&q| outer[q]).collect())).collect()
 }
 
-/// A slice of the same type, wherever it starts and whichever way it goes
+/// Removes a slice of unchanged type, even if it runs backwards
 fn still_backwards(s: &Site) -> Vec<Expr> {
     if s.ty_of(s.arg(0)) == s.ty() { vec![class(s.arg(0))] } else { vec![] }
 }
 
-/// A broadcast that moves as many elements as it repeats
+/// Turns a broadcast into a reshape, although it repeats elements
 fn repeated_as_reshape(s: &Site) -> Vec<Expr> {
     vec![reshape(class(s.arg(0)), &s.ty().dims)]
 }
@@ -62,7 +62,7 @@ fn any_transpose_as_reshape(s: &Site) -> Vec<Expr> {
     vec![reshape(class(s.arg(0)), &s.ty().dims)]
 }
 
-/// The second operand is moved as the first, whatever it was moved by
+/// Moves the second operand as the first one, whatever its own transpose is
 fn map_of_unlike(s: &Site) -> Vec<Expr> {
     let Op::Map(f) = s.op() else { return vec![] };
     let moved = |id| s.find(id, |op| matches!(op, Op::Transpose { .. }).then_some(op)).next();
@@ -73,7 +73,7 @@ fn map_of_unlike(s: &Site) -> Vec<Expr> {
     vec![typed(by.clone(), s.ty().clone(), vec![map(*f, vec![class(x.args[0]), class(y.args[0])])])]
 }
 
-/// Σx² − (Σx)² as if the sums were means
+/// Treats Σx² − (Σx)² as a variance, although the sums are not means
 fn any_variance(s: &Site) -> Vec<Expr> {
     let Some((axes, sum)) =
         s.find(s.arg(0), |op| if let Op::Reduce { axes, .. } = op { Some(axes) } else { None }).next()
@@ -96,7 +96,7 @@ fn weakened_rules_are_caught() {
     assert!(missed.is_empty(), "not caught: {missed:?}");
 }
 
-/// Each is a variant of a rule that holds.
+/// Each weakened rule is a variant of a real rule.
 #[test]
 fn weakened_rules_differ_from_real_ones() {
     let real = crate::egraph::TOPICS.iter().flat_map(|t| t.iter());

@@ -1,4 +1,4 @@
-//! All rules at once: whatever ends in one class has one value; what is extracted means what the graph meant
+//! All rules at once: all nodes of a class have one value, and the extracted graph computes what the original did
 
 use super::sketch;
 use super::values::{Bound, Kind, differs};
@@ -15,7 +15,7 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_kernels::Target;
 
-/// Functions that magnify a rounding by little.
+/// Operations that amplify rounding errors only slightly.
 const HEADS: [&str; 14] = [
     "add",
     "mul",
@@ -132,7 +132,7 @@ fn ty(dims: &[&str]) -> TensorType {
     TensorType::new(DType::F32, dims.iter().map(|d| Dim::parse(d).unwrap()).collect::<Vec<_>>())
 }
 
-/// x · w for several w, and `layers` times again.
+/// Products of x with several matrices, combined, in `layers` consecutive layers.
 fn linears(widths: &[&str], layers: usize, activated: bool) -> Graph {
     let mut g = Graph { name: "main".into(), ..Graph::default() };
     g.symbols.insert("b".into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
@@ -173,7 +173,7 @@ fn contractions(g: &Graph) -> usize {
     g.nodes.iter().filter(|n| matches!(n.op, Op::Contract(_))).count()
 }
 
-/// Where parameters are put together beforehand, the maps of one input are one.
+/// If concatenated parameters are prepared at compile time, the products of one input become one.
 #[test]
 fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
     let graph = linears(&["64", "32", "32"], 2, false);
@@ -184,13 +184,13 @@ fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
     assert_eq!(contractions(&packed), 2);
     let concats = packed.nodes.iter().filter(|n| matches!(n.op, Op::Concat { .. })).count();
     assert_eq!(concats, 2);
-    // Nothing of what the graph came from is lost, though nodes are.
+    // Every origin of the graph is kept, though nodes are merged.
     for name in graph.nodes.iter().flat_map(|n| &n.origins) {
         assert!(packed.nodes.iter().any(|n| n.origins.contains(name)), "{name} is lost");
     }
 }
 
-/// The activation is an epilogue of its product, and of a part of one it would be a kernel of its own.
+/// The activation is an epilogue of its product; on a slice of a packed product it would be a separate kernel.
 #[test]
 fn what_an_activation_reads_is_packed_with_nothing() {
     let graph = linears(&["64", "64", "64"], 2, true);
@@ -207,7 +207,7 @@ fn a_large_graph_has_one_answer() {
     assert!(!report.limited && report.cost_after <= report.cost_before);
 }
 
-/// Whatever the limits are, the answer is a graph and no error.
+/// Whatever the limits are, the result is a graph and not an error.
 #[test]
 fn limits_end_the_search_with_the_best_so_far() {
     let graph = linears(&["64", "64"], 20, true);

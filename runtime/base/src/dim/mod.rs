@@ -168,7 +168,7 @@ impl Dim {
         if let Some(exact) = self.exact_div(divisor) {
             return exact;
         }
-        // Divisible terms leave the floor: ⌊(q·d + r) / d⌋ = q + ⌊r / d⌋.
+        // Terms that the divisor d divides are moved out of the floor: ⌊(q·d + r) / d⌋ = q + ⌊r / d⌋.
         let mut whole = Dim::constant(0);
         let mut rest = Dim::constant(0);
         for (monomial, &c) in &self.terms {
@@ -415,7 +415,7 @@ impl Dim {
 
 impl Ord for Dim {
     fn cmp(&self, other: &Dim) -> Ordering {
-        // Atoms share their operands, so both are often the same object.
+        // Atoms share their operands, so `self` and `other` are often the same object.
         match std::ptr::eq(self, other) {
             true => Ordering::Equal,
             false => (&self.terms, self.overflow).cmp(&(&other.terms, other.overflow)),

@@ -30,7 +30,7 @@ impl fmt::Display for Dim {
         if self.terms.is_empty() {
             return f.write_str("0");
         }
-        // Symbols first, the constant last: `seq + past + 1`.
+        // Terms with symbols are printed first, and the constant last: `seq + past + 1`.
         let ordered = self.terms.iter().filter(|(m, _)| !m.is_empty());
         let ordered = ordered.chain(self.terms.iter().filter(|(m, _)| m.is_empty()));
         for (i, (monomial, &c)) in ordered.enumerate() {

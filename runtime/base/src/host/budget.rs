@@ -20,7 +20,7 @@ pub trait Limits {
     fn allow(&self, bytes: usize) -> Result<()>;
 }
 
-/// What one operation has used of the limits. Its bytes count until it ends, unless it returns them.
+/// The steps and bytes that one operation has used. The bytes count until the operation ends, unless it returns them.
 pub struct Budget<'a> {
     limits: Option<&'a dyn Limits>,
     /// Steps until the limits are checked again.

@@ -23,13 +23,13 @@ pub enum Collective {
     AllToAll { mesh: usize, split: usize, join: usize },
     /// Every rank receives the operand of the root.
     Broadcast { mesh: usize, root: usize },
-    /// The root receives the combination of all operands; the others keep their own.
+    /// The root receives the combination of all operands; the other ranks keep their own operand.
     Reduce { mesh: usize, f: Reduction, root: usize },
-    /// The root receives all operands, concatenated along a dimension; the others receive an empty tensor.
+    /// The root receives all operands, concatenated along a dimension; the other ranks receive an empty tensor.
     Gather { mesh: usize, dim: usize, root: usize },
     /// Every rank receives its [`part`] along a dimension of the root's operand.
     Scatter { mesh: usize, dim: usize, root: usize },
-    /// One rank receives the operand of another; the others keep their own.
+    /// Rank `to` receives the operand of rank `from`; all other ranks keep their own operand.
     Send { mesh: usize, from: usize, to: usize },
     /// Every rank receives its own operand once all ranks have arrived.
     Barrier { mesh: usize },
@@ -99,7 +99,7 @@ impl Collective {
         }
     }
 
-    /// The ranks that it names: root, sender, receiver.
+    /// Positions along the axis that the collective names: root, sender, receiver.
     pub fn named(&self) -> Vec<usize> {
         match *self {
             Collective::Broadcast { root, .. } | Collective::Reduce { root, .. } => vec![root],
@@ -110,8 +110,8 @@ impl Collective {
         }
     }
 
-    /// Given which ranks need the result, (ranks of the mesh that take part, ranks whose operands are read). A send
-    /// involves two ranks; a rank that neither sends nor receives reads its own operand.
+    /// Returns which ranks of the mesh take part, and of which ranks the operands are read, if the ranks in `needed`
+    /// need the result. A send involves two ranks; a rank that neither sends nor receives reads its own operand.
     pub fn taking_part(&self, mesh: &[usize], needed: &[bool]) -> [Vec<bool>; 2] {
         let (axis, mut takes, mut reads) = (self.mesh(), vec![false; needed.len()], vec![false; needed.len()]);
         let stride: usize = mesh[axis + 1..].iter().product();
@@ -181,7 +181,7 @@ impl Collective {
         words.next().is_none().then_some(op)
     }
 
-    /// Whether it accepts operands of this type and rank, which the result has as well.
+    /// Whether the collective accepts operands of this type and rank, which are also those of the result.
     pub fn admits(&self, dtype: DType, rank: usize) -> bool {
         !dtype.is_opaque()
             && match *self {

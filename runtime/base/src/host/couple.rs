@@ -15,7 +15,7 @@ pub fn couple(pairs: &Tensor, budget: &Budget) -> Result<Tensor> {
     };
     let wrong = || unfit(format!("{n_pairs} columns of {} are no pairs of classes", pairs.dtype()));
     let all = budget.values::<f32>(pairs)?.ok_or_else(wrong)?;
-    // If n is a number of pairs, k is ⌊√(2 n)⌋ + 1.
+    // If n = k·(k - 1)/2, then k = ⌊√(2 n)⌋ + 1.
     let k = n_pairs.saturating_mul(2).isqrt() + 1;
     let is_count = k >= 2 && k.checked_mul(k - 1).is_some_and(|twice| twice == n_pairs.saturating_mul(2));
     if !is_count {

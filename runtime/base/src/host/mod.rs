@@ -160,7 +160,7 @@ impl HostOp {
         if let HostOp::Collective(op) | HostOp::Begin(op) | HostOp::Wait(op) = self { Some(op) } else { None }
     }
 
-    /// Number of entry points that it calls.
+    /// Number of entry points that the operation calls.
     pub fn n_bodies(&self) -> usize {
         match self {
             HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => 0,
@@ -171,7 +171,7 @@ impl HostOp {
         }
     }
 
-    /// The largest size that it can read from data, for operands of these dimensions; `None` if nothing bounds it.
+    /// The largest data-dependent size of a result, for operands of these dimensions; `None` if nothing bounds it.
     pub fn size_max(&self, args: &[Vec<i64>]) -> Option<i64> {
         let product = |dims: &[i64]| dims.iter().try_fold(1i64, |n, d| n.checked_mul(*d));
         match self {
@@ -185,12 +185,12 @@ impl HostOp {
         }
     }
 
-    /// Whether it only calls entry points and computes nothing itself.
+    /// Whether the operation only calls entry points and computes nothing itself.
     pub fn is_call(&self) -> bool {
         self.n_bodies() > 0
     }
 
-    /// The feature of this crate that it needs, if that was left out of this build.
+    /// The feature of this crate that the operation needs, if this build was made without that feature.
     pub fn lacks(&self) -> Option<&'static str> {
         match self {
             HostOp::Data(DataOp::ImageDecoder { .. }) => (!cfg!(feature = "image")).then_some("image"),

@@ -6,7 +6,7 @@ use crate::{DType, Result, Tensor};
 /// A key and its position.
 type Placed = (u64, usize);
 
-/// Up to this count the first keys are found by selection; above it by sorting, which can be interrupted.
+/// Up to this many requested keys are found by selection; more of them by sorting, which can be interrupted.
 const SELECTED_MAX: usize = 1 << 20;
 
 pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> Result<Tensor> {
@@ -50,11 +50,12 @@ pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> R
     Ok(numbers(dims, places))
 }
 
-/// The first `count` of the sorted keys, with their positions: n + k log k operations for k of n.
+/// The `count` smallest keys, with their positions. Finding k of n takes about n + k log k operations.
 struct First {
     count: usize,
     best: Vec<Placed>,
-    /// Keys from this one on cannot be among them; none as long as fewer than `count` are known.
+    /// The largest of the `count` smallest keys at the last selection: a new key that is not smaller is skipped. `None`
+    /// before the first selection.
     last: Option<u64>,
 }
 

@@ -38,7 +38,7 @@ pub fn full_match(x: &Tensor, pattern: &Tensor, budget: &Budget) -> Result<Tenso
 #[cfg(feature = "regex")]
 const PATTERN_BYTES_MAX: usize = 10 << 20;
 
-/// Maximum length of a pattern in bytes: its parse takes some hundred bytes for each.
+/// Maximum length of a pattern in bytes: parsing takes some hundred bytes of memory for each of them.
 #[cfg(feature = "regex")]
 const TEXT_BYTES_MAX: usize = 1 << 18;
 

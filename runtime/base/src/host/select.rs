@@ -26,7 +26,8 @@ pub fn nonzero(x: &Tensor, budget: &Budget) -> Result<Vec<Tensor>> {
     Ok(vec![numbers(vec![x.rank(), found.len()], indices)])
 }
 
-/// Per batch and class: boxes by descending score, except those that overlap a selected one by more than the threshold.
+/// Selects boxes for each batch and class by descending score, except those that overlap an already selected box by
+/// more than the threshold.
 pub fn non_max_suppression(
     boxes: &Tensor,
     scores: &Tensor,

@@ -9,7 +9,8 @@ fn sequence(t: &Tensor, budget: &Budget) -> Result<Vec<Value>> {
     Value::from_tensor_within(t, budget)?.into_sequence()
 }
 
-/// Resolves a position that may count from the end: below `n`, or up to `n` if `inclusive`, as for insertion.
+/// Resolves a position that may count from the end. The result is below `n`, or at most `n` if `inclusive`, as for
+/// insertion.
 fn position(t: &Tensor, n: usize, inclusive: bool) -> Result<usize> {
     let one = (t.len() == 1).then(|| t.get_i64(0)).flatten();
     let at = one.ok_or_else(|| unfit(format!("a position is one integer, not {} {:?}", t.dtype(), t.dims())))?;
@@ -32,7 +33,7 @@ pub fn at(of: &Tensor, at: &Tensor, budget: &Budget) -> Result<Tensor> {
     values.swap_remove(at).into_tensor_within(budget)
 }
 
-/// Inserts a value before the position, or at the end without one.
+/// Inserts a value before the position, or at the end if no position is given.
 pub fn insert(into: &Tensor, value: &Tensor, at: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
     let mut values = sequence(into, budget)?;
     let at = at.map_or(Ok(values.len()), |at| position(at, values.len(), true))?;
@@ -42,7 +43,7 @@ pub fn insert(into: &Tensor, value: &Tensor, at: Option<&Tensor>, budget: &Budge
     Value::Sequence(values).into_tensor_within(budget)
 }
 
-/// Erases the value at the position, or the last one without one.
+/// Erases the value at the position, or the last value if no position is given.
 pub fn erase(from: &Tensor, at: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
     let mut values = sequence(from, budget)?;
     let last = values.len().checked_sub(1).ok_or_else(|| unfit("nothing is in the sequence to erase".into()));

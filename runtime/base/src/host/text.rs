@@ -158,7 +158,7 @@ fn pieces<'a>(text: &'a str, delimiter: &str, limit: usize, put: &mut impl FnMut
     Ok(())
 }
 
-/// What happens to the case of letters.
+/// A change of the case of letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Case {
     None,
@@ -333,7 +333,7 @@ pub fn to_numbers(x: &Tensor, float: bool, budget: &Budget) -> Result<Tensor> {
 /// Number of characters of a text that a message shows.
 const SHOWN_MAX: usize = 64;
 
-/// The position of each element among the keys, `keys.len()` if it is not one. NaN equals NaN.
+/// For each element, the position of the first key equal to it, or `keys.len()` if no key is. NaN equals NaN.
 pub fn look_up(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
     if x.dtype() != keys.dtype() {
         return Err(unfit(format!("elements of type {} are no keys of type {}", x.dtype(), keys.dtype())));
@@ -359,7 +359,7 @@ pub fn look_up(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
     Ok(numbers(x.dims().to_vec(), budget.collect(x.len(), |i| Ok(found[i].map_or(n_keys, |at| at as i64)))?))
 }
 
-/// The first position of each of `n` elements among the keys; none if it is not one.
+/// For each of `n` elements, the position of the first key equal to it; `None` if no key is.
 pub(super) fn places<K: Hash + Eq>(
     [n_keys, n]: [usize; 2],
     key: impl Fn(usize) -> Result<K>,

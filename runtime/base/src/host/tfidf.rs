@@ -78,7 +78,7 @@ pub fn count(ngrams: &Ngrams, args: &[Tensor], budget: &Budget) -> Result<Tensor
     Ok(Tensor::from_vec(dims, out))
 }
 
-/// The number of elements that are not in the pool: no n-gram contains it.
+/// The number that [`numbered`] assigns to elements of x that are not in the pool; no n-gram contains it.
 const UNKNOWN: usize = usize::MAX;
 
 /// Numbers the elements of the pool and of x, so that equal ones have equal numbers.

@@ -17,7 +17,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Errors: E0401.
+    /// Parses and checks the fields of a message. Errors: E0401.
     pub fn read(message: &messages::Plan) -> Result<Plan> {
         let messages::Plan { entries, constants, kernels } = message;
         let (constants, kernels) = (Wire::read(constants, "constants")?, Wire::read(kernels, "kernels")?);
@@ -182,7 +182,7 @@ pub enum Place {
     Input(usize),
     Output(usize),
     Constant(usize),
-    /// In the arena, at this offset.
+    /// Stored in the arena at this offset.
     Arena(Dim),
     /// Allocated by a host step.
     Value,

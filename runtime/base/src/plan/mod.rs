@@ -27,9 +27,9 @@ pub const FORMAT_MINOR_MESH: u32 = 10;
 pub const FORMAT_MINOR_OVERLAP: u32 = 11;
 /// Requirements that a manifest may state and that this reader meets.
 pub const NEEDS: [&str; 2] = [NEEDS_MESH, NEEDS_OVERLAP];
-/// The plan is for several ranks.
+/// States that the plan is for several ranks.
 pub const NEEDS_MESH: &str = "mesh";
-/// Collectives are started in one step and awaited in another one.
+/// States that collectives are started in one step and awaited in another one.
 pub const NEEDS_OVERLAP: &str = "overlap";
 
 /// Whether most operations of a kernel of this class, as an artifact names it, are multiplications of matrices.
@@ -50,7 +50,7 @@ impl Manifest {
     }
 }
 
-/// Limits that all GPUs have for which PTX is emitted.
+/// Launch limits that hold on all GPUs for which PTX is emitted: blocks, threads of a block, its shared memory.
 pub const BLOCKS_MAX: i64 = (1 << 31) - 1;
 pub const THREADS_MAX: u32 = 1024;
 pub const SHARED_BYTES_MAX: u32 = 227 << 10;
@@ -109,7 +109,7 @@ impl Canary {
 /// of the code. The plan's own kernels must be equal to them. Code without this symbol declares nothing.
 pub const KERNELS_SYMBOL: &str = "sardonyx_kernels";
 
-/// The same in PTX: a line with this comment and the message in hexadecimal.
+/// Declares the kernels in PTX: a line with this comment, followed by the message in hexadecimal.
 pub const KERNELS_COMMENT: &str = "// sardonyx_kernels ";
 
 /// Arguments of a kernel: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.

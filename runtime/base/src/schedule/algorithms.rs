@@ -12,17 +12,17 @@ use std::ops::Range;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Every rank takes from every other one at once.
+    /// Every rank takes data from all other ranks in the same round.
     Direct,
     /// One-way ring: each rank receives from its predecessor, for n - 1 rounds per phase.
     Ring,
     /// Two-way ring: half of the data travels in each direction.
     TwoWayRing,
-    /// All of the data is exchanged with ranks at doubling distances.
+    /// Each rank exchanges all of its data with ranks at doubling distances.
     RecursiveDoubling,
     /// Recursive halving, then doubling: the bytes of a ring in a logarithmic number of rounds.
     Rabenseifner,
-    /// Towards the root from ranks at doubling distances, and back from it.
+    /// Reduces towards the root, from ranks at doubling distances, and broadcasts from the root in reverse.
     BinomialTree,
     /// Two mirrored trees, each for half of the data, so that different ranks are leaves.
     DoubleTree,
@@ -30,7 +30,7 @@ pub enum Algorithm {
     Pairwise,
     /// The number of blocks that are moved doubles with each round; works for any number of ranks.
     Bruck,
-    /// Within groups of neighbours, then between groups, then within groups again.
+    /// Reduces within groups of neighbours, then between groups, then distributes the result within groups.
     Hierarchical { group: usize },
 }
 
@@ -191,8 +191,8 @@ impl Own<'_> {
         blocks
     }
 
-    /// Moves of the block of rank `of`, taken from rank `from`: from its operand if it is its own, else from its
-    /// result.
+    /// Moves of the block of rank `of`, taken from rank `from`: from the operand of `from` if the two ranks are equal,
+    /// else from its result.
     fn block(&self, block: &[Move], of: usize, from: usize) -> Vec<Move> {
         let one = |m: &Move| match of == from {
             true => Move { from: Source::Operand(from), ..*m },
@@ -218,8 +218,8 @@ impl Own<'_> {
         rounds
     }
 
-    /// Runs `inner` on the largest power of two of ranks: the ranks beyond it are first combined with one of these, and
-    /// receive the result last.
+    /// Runs `inner` on the first ranks, as many as the largest power of two. In the first round, these combine the
+    /// operands of the ranks beyond with theirs; in the last round, the ranks beyond receive the result.
     fn folded(&self, f: Reduction, inner: impl FnOnce(&mut Rounds)) -> Rounds {
         let (power, r, all) = (self.power(), self.rank, self.all());
         let mut first: Vec<Move> = take(Source::Operand(r), &all, None).into_iter().collect();
@@ -359,7 +359,7 @@ impl Own<'_> {
         if !operands[0].dims[split].is_multiple_of(n) || operands.iter().any(|o| *o != operands[0]) {
             return None;
         }
-        // By destination rank and source rank.
+        // The moves of the direct algorithm, by destination rank and source rank.
         let blocks: Vec<Vec<Vec<Move>>> =
             (0..n).map(|to| self.by_source(direct(op, operands, to).into_iter().flatten())).collect();
         let mut rounds = vec![blocks[r][r].clone()];

@@ -27,7 +27,7 @@ impl Operand {
     }
 }
 
-/// A rank, and which of its two buffers.
+/// The operand or the result of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Operand(usize),

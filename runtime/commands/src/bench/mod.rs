@@ -27,10 +27,10 @@ pub struct BenchArgs {
     pub entry: EntryArgs,
     #[command(flatten)]
     pub inputs: InputArgs,
-    /// Keep the entry point's states in place, in a cache that holds so many positions before each call
+    /// Keep the entry point's states in a cache, which holds this many positions before each call
     #[arg(long, value_name = "POSITIONS")]
     pub cache_len: Option<usize>,
-    /// Positions that the cache has room for [default: 64 more than it holds]
+    /// Number of positions for which the cache has space [default: 64 more than `--cache-len`]
     #[arg(long, value_name = "POSITIONS", requires = "cache_len")]
     pub capacity: Option<usize>,
     #[command(flatten)]
@@ -38,16 +38,16 @@ pub struct BenchArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Measure for at least so many seconds
+    /// Minimum time to measure, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub min_time: f64,
-    /// Show each kernel's time, its rates, and its share of what the machine can do
+    /// Show each kernel's time, its rates, and the share of the machine's peak that it reaches
     #[arg(long, conflicts_with = "cache_len")]
     pub per_kernel: bool,
-    /// Write when each launch of one call ran, as a Chrome trace
+    /// Write a timeline of the launches of one call as a Chrome trace
     #[arg(long, value_name = "FILE.json", conflicts_with = "cache_len")]
     pub trace: Option<PathBuf>,
-    /// Call this artifact in turn, and show the ratio of the times
+    /// Measure this artifact too, in alternation, and show the ratio of the times
     #[arg(long, value_name = "MODEL.sdx", conflicts_with = "cache_len")]
     pub baseline: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ const TURN: Duration = Duration::from_millis(60);
 /// Default capacity of the cache beyond what it holds: a call may append several positions.
 const SPARE_POSITIONS: usize = 64;
 
-/// Inputs that are not given are random, of the default sizes, which the report names.
+/// Runs the command. Inputs that are not given are random, of the default sizes, which the report names.
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     if !(0.0..=86_400.0).contains(&args.min_time) {
         return Err(Error::user("E0001", format!("`--min-time {}` is not between 0 and 86400", args.min_time)));

@@ -29,19 +29,19 @@ use std::path::PathBuf;
   {bin} inspect model.sdx --device sim:sm_80
   {bin} inspect model.sdx --json")]
 pub struct InspectArgs {
-    /// The artifact, as `sardonyx compile` wrote it
+    /// The artifact, a file written by `sardonyx compile`
     #[arg(value_name = "MODEL.sdx")]
     pub model: PathBuf,
-    /// Show this entry point only
+    /// Show only this entry point
     #[arg(long, value_name = "NAME")]
     pub entry: Option<String>,
-    /// Evaluate the memory of a call with this size of a named dimension, for entry points that need no other sizes
+    /// Size of a named dimension: shows the memory of a call in bytes for entry points whose sizes are all given
     #[arg(long = "dim", value_name = "NAME=N")]
     pub dim: Vec<String>,
-    /// Show the plan that this device would run, where the artifact has several
+    /// Show the plan for this device, if the artifact has several
     #[arg(long, value_name = "NAME", default_value_t = DeviceName::Cpu, value_parser = device_name)]
     pub device: DeviceName,
-    /// Show everything: files and passes, kernels, and the steps of each entry point
+    /// Show also the files, the passes, the kernels, and the steps of each entry point
     #[arg(long)]
     pub steps: bool,
     /// Print one JSON object
@@ -128,7 +128,7 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// How JSON and text name what gives a symbol its value.
+/// What gives a symbol its value, as named in JSON and in text.
 fn kind(kind: SymbolKind) -> (&'static str, &'static str) {
     match kind {
         SymbolKind::Input => ("input", "a dimension of an input"),

@@ -36,7 +36,7 @@ pub const SELFTEST: &str = "selftest";
 pub const ATTACHED: &str = "attached/";
 pub const WEIGHTS: &str = "weights";
 
-/// A multiple of the page size, so that constants can be mapped.
+/// Alignment of the entry `weights` in the file: a multiple of the page size, so that constants can be mapped.
 pub const WEIGHTS_ALIGNMENT: u16 = 4096;
 pub const ENTRY_ALIGNMENT: u16 = 64;
 /// Alignment of every constant within `weights`.

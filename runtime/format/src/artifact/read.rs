@@ -68,8 +68,8 @@ impl Artifact {
         Artifact::open_for(path, &Reading { verify, ..Reading::default() })
     }
 
-    /// Opens an artifact. Errors: E0001 for a trust that covers weights which are not hashed, E0409 for a file that is
-    /// not trusted.
+    /// Opens an artifact. Errors: E0001 if `reading.trust` is a pin or a key but `reading.verify` does not hash the
+    /// whole file, E0409 for a file that is not trusted.
     pub fn open_for(path: impl AsRef<Path>, reading: &Reading) -> Result<Artifact> {
         let path = path.as_ref();
         let bytes = if reading.copied { read_file(path) } else { map_file(path).map(Bytes::from_owner) };
@@ -147,7 +147,7 @@ impl Artifact {
         self.seal.as_ref().map_or_else(of_manifest, |seal| seal.digest).as_bytes().to_vec()
     }
 
-    /// Errors: E0401 if a range of the weights does not have this hash.
+    /// Checks the hash of a range of the weights. Errors: E0401 if it differs from `hash`.
     pub fn check_constant(&self, range: Range<usize>, hash: &str) -> Result<()> {
         match blake3::hash(&self.weights[range.clone()]).to_hex().as_str() == hash {
             true => Ok(()),

@@ -8,10 +8,10 @@ use std::fmt;
 /// Prefix of the signed message, so that no signature of anything else is valid for an artifact.
 const SIGNED: &[u8] = b"sardonyx artifact 1\n";
 
-/// Follows the digest in the comment of a signed file.
+/// Word between the digest and the signer's key in the archive comment of a signed file.
 const SIGNATURE: &str = " ed25519 ";
 
-/// Number of bytes that a signature adds to the comment: this word, the key, a space, the signature.
+/// Number of bytes that a signature adds to the comment: [`SIGNATURE`], the key, a space, the signature.
 pub(super) const SIGNATURE_BYTES: usize = SIGNATURE.len() + 64 + 1 + 128;
 
 /// The seal of an artifact: its hash, and its signer.
@@ -77,7 +77,7 @@ impl Trust {
         self.any
     }
 
-    /// Errors: E0409 if the file is not trusted.
+    /// Checks that a file with this seal is trusted. Errors: E0409 if it is not.
     pub fn check(&self, seal: &Seal) -> Result<()> {
         let is_signed = seal.signer.is_some_and(|signer| self.keys.contains(&signer));
         if self.any || is_signed || self.pins.contains(&seal.digest) {
@@ -128,7 +128,7 @@ impl SecretKey {
         })
     }
 
-    /// The signature as it follows the digest in a file's comment.
+    /// Returns the text that follows the digest in the comment of a signed file: the signer's key and the signature.
     pub(super) fn sign(&self, digest: &blake3::Hash) -> String {
         let signature = self.0.sign(&signed(digest));
         format!("{SIGNATURE}{} {}", PublicKey(self.0.verifying_key()), digits(&signature.to_bytes()))
@@ -136,7 +136,8 @@ impl SecretKey {
 }
 
 impl Seal {
-    /// The seal of a file with this digest and the bytes that follow it. None if these are not a valid signature of it.
+    /// The seal of a file with this digest and the bytes that follow it. `None` if these bytes are not a valid
+    /// signature of the digest.
     pub(super) fn new(digest: blake3::Hash, rest: &[u8]) -> Option<Seal> {
         if rest.is_empty() {
             return Some(Seal { digest, signer: None });

@@ -163,7 +163,7 @@ impl ArtifactWriter {
 struct Quiet {
     file: AtomicFile,
     failed: bool,
-    /// Position and length as if nothing had failed, from which the archive's end is computed.
+    /// Position and length that the file would have if no write had failed; the archive's end is computed from them.
     at: u64,
     end: u64,
 }

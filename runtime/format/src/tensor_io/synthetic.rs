@@ -77,7 +77,7 @@ fn push(dtype: DType, lo: f64, hi: f64, rng: &mut SplitMix64, out: &mut Vec<u8>)
         U16 | I16 => out.extend((int(rng) as u16).to_le_bytes()),
         U32 | I32 => out.extend((int(rng) as u32).to_le_bytes()),
         U64 | I64 => out.extend(int(rng).to_le_bytes()),
-        // Bit patterns below the exponents that encode NaN and infinity.
+        // These bit patterns are below the exponents that encode NaN and infinity.
         F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => out.push((rng.next() % 0x40) as u8),
         // All bit patterns are numbers.
         U4 | I4 | F4E2M1 | U2 | I2 => out.push(packed::held(dtype, rng.next() as u8)),

@@ -13,7 +13,7 @@ use crate::text::types::Ty;
 
 type Done = Result<(), Error>;
 
-/// Decodes what follows `cp.async.bulk`.
+/// Decodes an instruction whose name begins with `cp.async.bulk`.
 pub fn bulk(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     d.requires(SM_90, (8, 0))?;
     if mods.take("commit_group") {
@@ -56,7 +56,7 @@ pub fn bulk(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// `[to], [from], bytes{, [barrier]}`
+/// Decodes the operands `[to], [from], bytes{, [barrier]}` of a copy of a byte range.
 fn range(d: &mut Decoder, ops: &[Operand], to_shared: bool) -> Done {
     let (to, from, bytes, barrier) = match (ops, to_shared) {
         ([to, from, bytes, barrier], true) => (to, from, bytes, Some(barrier)),
@@ -71,7 +71,7 @@ fn range(d: &mut Decoder, ops: &[Operand], to_shared: bool) -> Done {
     Ok(())
 }
 
-/// `[to], [map, {x, y}], [barrier]` or `[map, {x, y}], [from]`
+/// Decodes the operands of a copy of a box: `[to], [map, {x, y}], [barrier]` or `[map, {x, y}], [from]`.
 fn tensor(d: &mut Decoder, ops: &[Operand], to_shared: bool, rank: u8) -> Done {
     let (shared, tensor, barrier) = match (ops, to_shared) {
         ([to, tensor, barrier], true) => (to, tensor, Some(barrier)),

@@ -63,7 +63,7 @@ pub fn call(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// In an inlined function, `ret` is a branch to the instruction after the call.
+/// Decodes `ret`, which in an inlined function is a branch to the instruction after the call.
 pub fn ret(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.take("uni");
     d.count::<0>(ops)?;

@@ -98,8 +98,8 @@ fn is_sink(operand: &Operand) -> bool {
     matches!(operand, Operand::Name(name) if name == "_")
 }
 
-/// `state, [barrier]{, count or bytes};` where the state may be omitted or the sink `_`, and must be for
-/// `shared::cluster`.
+/// Decodes the operands `state, [barrier]{, count or bytes};`. The state may be omitted or be the sink `_`; for
+/// `shared::cluster`, it must be one of the two.
 fn arrive(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], drop: bool) -> Done {
     let expects = mods.take("expect_tx");
     let completes = !mods.take("noComplete");
@@ -134,7 +134,7 @@ fn arrive(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], drop: bool) -> Done
     Ok(())
 }
 
-/// `p, [barrier], state or parity{, time limit};`
+/// Decodes the operands `p, [barrier], state or parity{, time limit};`.
 fn wait(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], n_extra: usize) -> Done {
     let parity = mods.take("parity");
     let common = common(d, mods)?;

@@ -75,7 +75,7 @@ fn elements<'o>(d: &Decoder, operand: &'o Operand, n: u32) -> Result<Vec<&'o Ope
     if elements.len() == n as usize { Ok(elements) } else { d.error(format!("needs {n} registers")) }
 }
 
-/// Returns the state space of an access, which must match that of the named variable.
+/// Returns the state space of an access. If the access names a variable, its space must fit that of the variable.
 fn resolve(d: &Decoder, space: Space, place: Option<Place>) -> Result<Space, Error> {
     match (space, place.map(|place| place.space)) {
         (space, None) => Ok(space),
@@ -103,7 +103,7 @@ pub(super) fn policy<'o>(d: &mut Decoder, hint: bool, ops: &'o [Operand]) -> Res
     }
 }
 
-/// The parts common to loads and stores.
+/// The decoded modifiers and operands that loads and stores have in common.
 struct Access<'o> {
     order: Order,
     space: Space,
@@ -114,7 +114,7 @@ struct Access<'o> {
     ops: &'o [Operand],
 }
 
-/// Decodes the common parts; operand `at` is the address.
+/// Decodes what loads and stores have in common; operand `at` is the address.
 fn access<'o>(d: &mut Decoder, mods: &mut Mods, ops: &'o [Operand], at: usize) -> Result<Access<'o>, Error> {
     let order = order(d, mods)?;
     let space = mods.space();

@@ -86,7 +86,7 @@ pub enum Bank {
 pub struct Reg {
     pub bank: Bank,
     pub index: u32,
-    /// As declared: 1, 8, 16, 32 or 64.
+    /// Declared width in bits: 1, 8, 16, 32 or 64.
     pub bits: u32,
 }
 
@@ -141,7 +141,7 @@ pub enum Op {
     BranchTable(u32, Box<[u32]>),
     Exit,
     Trap,
-    /// Counted, but without effect: `nanosleep`, `prefetch`, `discard`.
+    /// An instruction that is counted but has no effect: `nanosleep`, `prefetch`, `discard`.
     Nop,
     Clock(Clock, Reg),
     Load(Box<Load>),

@@ -51,7 +51,7 @@ pub struct Decoder<'a> {
     /// Functions being inlined, each with the label after the call.
     pub calls: Vec<(String, u32)>,
     n_inlined: u32,
-    /// The state below belongs to the instruction being decoded.
+    /// Line of the instruction being decoded; the fields below also describe that instruction.
     pub line: u32,
     pub opcode: String,
     pub guard: Option<(u32, bool)>,

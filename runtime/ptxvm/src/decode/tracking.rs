@@ -11,8 +11,8 @@ use super::statements::Raw;
 const BITS_MAX: usize = 1 << 30;
 
 pub struct Tracking {
-    /// Per instruction: `checks` are the slots to check, with [`GUARD`] for its guard; `marks` are the slots that it
-    /// writes.
+    /// For each instruction, `checks` has the slots of the registers that must be checked before it reads them
+    /// ([`GUARD`] stands for its guard predicate), and `marks` the slots that it writes.
     pub checks: Vec<Vec<u32>>,
     pub marks: Vec<Vec<u32>>,
     /// The register of each slot.

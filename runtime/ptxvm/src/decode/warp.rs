@@ -22,7 +22,7 @@ fn is_sink(operand: &Operand) -> bool {
     matches!(operand, Operand::Name(name) if name == "_")
 }
 
-/// `d|p`, where either may be the sink `_`.
+/// Decodes a pair of destinations `d|p`; `None` for one that is missing or the sink `_`.
 fn pair(d: &mut Decoder, operand: &Operand, ty: Ty) -> Result<(Option<u32>, Option<u32>), Error> {
     let (first, second) = match operand {
         Operand::Pair(first, second) => (first.as_ref(), Some(second.as_ref())),

@@ -160,7 +160,7 @@ impl Env<'_> {
             });
             self.outside(rq, Space::Global, at, wrong);
             mask &= !wrong;
-            // Lanes out of bounds are gone; the others usually share an allocation.
+            // Lanes out of bounds have been removed from the mask; the remaining lanes usually share an allocation.
             let first = self.context.memory.find(at[mask.trailing_zeros() as usize & 31]);
             one = first.filter(|index| lanes(mask).all(|lane| fits(&allocations[*index], at[lane], bytes)));
         } else if let Some(index) = one

@@ -149,7 +149,7 @@ impl Env<'_> {
     ) {
         let line = self.context.program.code[pc as usize].line;
         let shadow = self.shadow.take();
-        // Bounds and counters first; the shadow checks the copy as a whole.
+        // Bounds are checked and accesses counted first, without the shadow, which then checks the copy as a whole.
         let rq = Request { pc, line, warp, mask: active, bytes, kind: Kind::Write, collective: false };
         let mask = self.shared_access(&rq, to, |_, _| true);
         let reading = where_lanes(mask, |lane| from_bytes[lane] == bytes);

@@ -13,13 +13,14 @@ const SLICE_MAX: u64 = 512;
 /// How often mbarrier waits are answered with false while nothing else happens, before it counts as a deadlock.
 const REFUSALS_MAX: u32 = 8;
 
-/// Reused by a worker for block after block, so that registers are not allocated again.
+/// The warps and the shared memory of a running block. A worker reuses them for its next block, so that registers are
+/// not allocated again.
 pub struct Block {
     warps: Vec<Warp>,
     shared: Vec<u32>,
 }
 
-/// xorshift64*
+/// A pseudorandom number generator (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -168,7 +169,8 @@ impl Block {
     }
 
     fn deadlock(&self, env: &mut Env) {
-        // Line, whether it is an mbarrier, barrier number or mbarrier offset, number of warps.
+        // For each place where warps wait: the line, whether it is an mbarrier, the number of the barrier or the offset
+        // of the mbarrier, and the number of waiting warps.
         let mut lines: Vec<(u32, bool, u32, u32)> = Vec::new();
         for warp in &self.warps {
             let (line, is_mbarrier, id) = match warp.state {

@@ -142,13 +142,14 @@ impl Warp {
 impl Env<'_> {
     fn start_transfer(&mut self, who: Who, pc: u32, mut pieces: Vec<Piece>, barrier: Option<(u32, u32)>) {
         let kind = if barrier.is_some() { Kind::Read } else { Kind::Write };
-        // Bounds and counters of global memory first; the shadow checks each piece as it is.
+        // First, bounds are checked and accesses to global memory counted, without the shadow, which then checks each
+        // piece with its exact size.
         let shadow = self.shadow.take();
         for pieces in pieces.chunks_mut(32) {
             let whole = pieces.iter().enumerate().filter(|(_, piece)| piece.bytes > 0);
             let mask = whole.fold(0, |mask, (lane, _)| mask | 1 << lane);
-            // If any piece is partial, only the first byte of each is checked and counted: all of a piece lies in the
-            // tensor.
+            // If any piece is partial, only the first byte of each piece is checked and counted; this suffices, because
+            // a piece never extends beyond the tensor.
             let at = std::array::from_fn(|lane| pieces.get(lane).map_or(0, |piece| piece.global));
             let full = pieces.iter().all(|piece| piece.bytes == 16 && piece.global.is_multiple_of(16));
             let bytes = if full { 16 } else { 1 };

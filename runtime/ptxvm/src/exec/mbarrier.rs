@@ -104,7 +104,7 @@ impl Mbarriers {
     }
 }
 
-/// The thread that executes an operation, and its line.
+/// The thread that executes an operation, and the line of the operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Who {
     pub warp: u32,

@@ -14,7 +14,7 @@ pub struct Count {
 
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Per instruction of the program, like `global` and `shared`.
+    /// Executions of each instruction of the program; `global` and `shared` also have one entry per instruction.
     pub counts: Vec<Count>,
     pub global: Vec<Traffic>,
     pub shared: Vec<SharedCounters>,

@@ -23,7 +23,7 @@ struct Path {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Ready,
-    /// Waits at this barrier, in this line.
+    /// Waits at the barrier of this number, in this line.
     Waiting(u32, u32),
     /// Waits for a phase of the mbarrier at this offset, in this line.
     Polling(u32, u32),
@@ -50,7 +50,7 @@ pub struct Warp {
     pub local: Vec<u32>,
     /// One bit per byte of local memory, set if it was written.
     pub local_written: Vec<u32>,
-    /// The next mbarrier wait returns at once, possibly with false, because its time limit counts as passed.
+    /// Whether the next mbarrier wait returns at once, possibly with false, as if its time limit had passed.
     pub told_to_go_on: bool,
     pub products: Products,
     paths: Vec<Path>,

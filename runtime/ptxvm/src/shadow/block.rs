@@ -197,7 +197,7 @@ impl<'a> Block<'a> {
         self.clocks.complete_phase(at);
     }
 
-    /// `mbarrier.init` and `mbarrier.inval`.
+    /// Resets an mbarrier, for `mbarrier.init` and `mbarrier.inval`.
     pub fn forget_phases(&mut self, at: u32) {
         self.clocks.forget_phases(at);
     }

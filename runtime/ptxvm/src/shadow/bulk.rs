@@ -22,7 +22,7 @@ impl Starter {
 }
 
 impl Block<'_> {
-    /// A copy starts to write a piece of shared memory, which must not be accessed until it has landed.
+    /// Records that a copy starts to write a piece of shared memory, which must not be accessed until it has landed.
     pub fn bulk_write_start(&mut self, starter: Starter, at: u32, problems: &mut Vec<Problem>) {
         self.unfenced(starter, at, problems);
         let call = self.call(&starter.access(Kind::Write, BYTES));
@@ -33,7 +33,7 @@ impl Block<'_> {
         }
     }
 
-    /// The write of a piece has completed.
+    /// Records that the write of a piece of shared memory has completed.
     pub fn bulk_write_land(&mut self, starter: Starter, at: u32) {
         let call = self.call(&starter.access(Kind::Write, BYTES));
         if let Some((page, (word, bits))) = self.pages.shared(at, BYTES) {
@@ -44,7 +44,8 @@ impl Block<'_> {
         }
     }
 
-    /// A copy reads a piece of shared memory. Called at its start and again at its wait, since it may read in between.
+    /// Checks a read of a piece of shared memory by a copy. To be called when the copy starts and again when it is
+    /// waited for, since it may read at any time in between.
     pub fn bulk_read(&mut self, starter: Starter, at: u32, is_start: bool, problems: &mut Vec<Problem>) {
         if is_start {
             self.unfenced(starter, at, problems);
@@ -61,7 +62,7 @@ impl Block<'_> {
         }
     }
 
-    /// A copy reads or writes all or part of a piece of global memory.
+    /// Checks a read or write of all or part of a piece of global memory by a copy.
     pub fn bulk_global(&mut self, starter: Starter, kind: Kind, at: u64, bytes: u32, problems: &mut Vec<Problem>) {
         for (at, bytes) in pieces(at, bytes) {
             self.global(&starter.access(kind, bytes), &[at; 32], problems);

@@ -27,7 +27,8 @@ impl View {
         self.warps[warp as usize & 31] >= epoch
     }
 
-    /// For an access that belongs to all lanes, it is enough to have seen one of them.
+    /// Whether the view has seen the epoch of at least one lane of a warp. This is enough for an access that belongs to
+    /// all lanes.
     pub fn knows_any(&self, warp: u32, epoch: u32) -> bool {
         self.warps[warp as usize & 31] >= epoch
             || self.lanes.iter().any(|(w, lanes)| *w == warp && lanes.iter().any(|lane| *lane >= epoch))
@@ -132,7 +133,7 @@ impl Clocks {
         let groups = &self.warps.get(warp as usize)?.groups;
         match groups.as_slice() {
             [(_, view)] => Some(view),
-            // An exited lane occurs only as a representative of its warp.
+            // An exited lane may be in no group. It is only queried as a representative of its warp, so any group does.
             many => many.iter().find(|(mask, _)| mask & (1 << (lane & 31)) != 0).or(many.first()).map(|(_, view)| view),
         }
     }
@@ -305,7 +306,7 @@ impl Warp {
             let mut joined = known.clone();
             joined.join(view);
             if joined != *known {
-                // Groups after this one are done, and a regrouped one already includes the view.
+                // Groups after this one have been handled, and a group that `regroup` adds already includes the view.
                 self.regroup(learners, joined);
                 self.dirty = true;
             }

@@ -169,7 +169,7 @@ fn crossing(block: u64, touch: &Touched, shared: Bits, other: Option<Named>, oth
     }
 }
 
-/// Bytes accessed by both, at least once by a write, and not by both only atomically.
+/// Bytes on which two blocks conflict: both access them, at least one by a write and at least one not atomically.
 fn conflict(mine: &Foot, other: &Foot) -> Bits {
     let plain = other.plain_read.or(other.plain_wrote);
     let any = other.read.or(other.wrote);

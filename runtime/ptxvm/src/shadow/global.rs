@@ -202,10 +202,10 @@ pub struct Crossing {
     /// Number of bytes affected, all in the same 256-byte page.
     pub bytes: u32,
     pub block: u64,
-    /// The last line in which the block accessed the page in this way.
+    /// The last line in which the block wrote the page (if `write`) or read it.
     pub line: u32,
     pub write: bool,
-    /// `None` if more blocks accessed the page than are remembered individually.
+    /// The earlier block of the race; `None` if more blocks accessed the page than are remembered individually.
     pub other_block: Option<u64>,
     pub other_line: u32,
 }

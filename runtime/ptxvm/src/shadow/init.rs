@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// One allocation. Blocks mark bytes concurrently; marks are never removed.
+/// One allocation, and which of its bytes are initialised. Blocks mark bytes concurrently; marks are never removed.
 #[derive(Debug)]
 pub(super) struct Region {
     pub address: u64,

@@ -161,7 +161,7 @@ impl Log {
         }
     }
 
-    /// The access that a stamp stands for, if it is still in the log; the first one of a set.
+    /// The access that a stamp stands for, if it is still in the log; for a set, its first access.
     pub fn name(&self, stamp: Stamp) -> Option<Other> {
         let (entry, lane) = match self.members(stamp).first() {
             Some(member) if stamp & SET != 0 => (member.entry, member.mask.trailing_zeros()),

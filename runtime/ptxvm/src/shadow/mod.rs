@@ -83,7 +83,8 @@ pub struct Problem {
 pub enum ProblemKind {
     /// A read of bytes that were never written.
     Uninitialised,
-    /// Not ordered with an earlier access of another thread; at least one is a write, and not both are atomic.
+    /// The access is not ordered with an earlier access of another thread; at least one of the two is a write, and not
+    /// both are atomic.
     Race,
     /// `other` is a lower lane of the same instruction and stores to the same address: wrong unless the values are equal.
     Overlap,

@@ -171,7 +171,7 @@ impl Page {
         }
     }
 
-    /// A copy has completed. Accesses to its bytes since it was issued have already been reported.
+    /// Records that a copy has completed. Accesses to its bytes since it was issued have already been reported.
     pub fn land(&mut self, start: u32, bytes: u32, stamp: Stamp) {
         let shift = self.shift;
         let (wrote, read) = self.cells();

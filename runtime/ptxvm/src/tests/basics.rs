@@ -1,4 +1,4 @@
-//! Threads, branches, memory: what every kernel needs
+//! Threads, branches, memory: the basics of every kernel
 
 use crate::testing::{clean, run_body};
 

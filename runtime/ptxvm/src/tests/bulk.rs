@@ -1,4 +1,4 @@
-//! cp.async.bulk and cp.async.bulk.tensor: what arrives, when, and what must not be touched meanwhile
+//! cp.async.bulk and cp.async.bulk.tensor: results, completion, and accesses that conflict with copies in flight
 
 use crate::testing::{HEAD, hopper, run_text};
 use crate::{Kind, Launch, Memory, Module, Options, Params, Report, TensorMap, run};
@@ -7,7 +7,7 @@ fn kinds(report: &Report) -> Vec<Kind> {
     report.findings.iter().map(|finding| finding.kind).collect()
 }
 
-/// Thread 0 loads 256 bytes, which all 64 threads of two warps wait for.
+/// Thread 0 loads 256 bytes; all 64 threads of two warps wait for them.
 const LOAD: &str = "
     .shared .align 8 .b64 full; .shared .align 128 .b8 tile[256];
     mov.u32 %r1, full; mov.u32 %r2, tile; shl.b32 %r3, %r0, 2; add.u32 %r3, %r3, %r2;
@@ -36,11 +36,11 @@ fn loads_arrive_at_their_barrier() {
     assert!(found("[%r2], [%rd1]", "[%r2+128], [%rd1]").contains(&Kind::OutOfBounds));
     assert!(found("[%r2], [%rd1]", "[%r2], [%rd1+16]").contains(&Kind::OutOfBounds));
     assert!(found("@%p1 mbarrier.init.shared.b64 [%r1], 1;", "").contains(&Kind::BarrierMisuse));
-    // What was stored before must have been fenced.
+    // Earlier stores to the destination need a proxy fence.
     let stored = found("[%r1], 1; bar", "[%r1], 1; st.shared.u32 [%r3], 0; bar");
     assert_eq!(stored, [Kind::MissingFence]);
     assert_eq!(found("[%r1], 1; bar", "[%r1], 1; st.shared.u32 [%r3], 0; fence.proxy.async; bar"), []);
-    // Nobody waits: in one of many blocks the copy is still under way at the end.
+    // Nothing waits for the copy: with many blocks, it is still in flight when a block ends.
     let unwaited = LOAD.split("WAIT:").next().unwrap();
     let (_, report) = run_text(&hopper(unwaited), 16, 64, &input);
     assert_eq!(kinds(&report), [Kind::InFlight]);
@@ -71,7 +71,7 @@ fn stores_read_what_was_fenced() {
     assert!(unordered.contains(&Kind::Race) || unordered.contains(&Kind::UninitialisedMemory), "{unordered:?}");
     assert_eq!(found("cp.async.bulk.wait_group.read 0;", ""), [Kind::InFlight]);
     assert_eq!(found("cp.async.bulk.commit_group;", ""), [Kind::InFlight]);
-    // Its source is in use until the wait, its destination until the wait for all of it.
+    // The source is in use until `wait_group.read`, the destination until `wait_group`.
     let early = "END: bar.sync 1; setp.eq.u32 %p2, %r0, 63; @%p2 st.shared.u32 [%r2+4], 1;";
     assert!(found("cp.async.bulk.wait_group.read 0;\n    END:", early).contains(&Kind::InFlight));
     assert_eq!(found("END:", early), []);
@@ -81,7 +81,7 @@ fn stores_read_what_was_fenced() {
     assert_eq!(found("wait_group.read 0;", "wait_group 0; ld.global.u32 %r9, [%rd0];"), []);
 }
 
-/// A matrix of 10 rows by 40 columns of u32, of which boxes of 8 by 32 are moved; rows of 128 bytes.
+/// Runs a kernel that moves boxes of 8 rows of 32 u32 (128 bytes) from or to a matrix of 10 rows by 40 columns.
 fn tensor(body: &str, swizzle_bytes: u32) -> (Vec<u32>, Report) {
     let text = format!(
         "{}.visible .entry k(.param .u64 out, .param .align 64 .b8 map[128])\n{{

@@ -1,9 +1,9 @@
-//! Each kind of finding, in a small wrong kernel and not in its mended twin
+//! Each kind of finding, in a small wrong kernel and not in its corrected twin
 
 use crate::Kind;
 use crate::testing::{kernel, run_body, run_text};
 
-/// The kinds that a kernel causes.
+/// The kinds of findings that a kernel causes.
 fn kinds(body: &str, threads: u32, input: &[u32]) -> Vec<Kind> {
     let (_, report) = run_body(body, threads, input);
     report.findings.iter().map(|finding| finding.kind).collect()
@@ -71,14 +71,14 @@ fn uninitialised_register_in_some_lanes_only() {
         "setp.lt.u32 %p1, %r0, 3; mov.u32 %r1, 4; @%p1 mov.u32 %r1, 5; st.global.u32 [%rd0], %r1;",
         8,
     );
-    // Both under one guard: the lanes that skip the write skip the read.
+    // Write and read have the same guard: the lanes that skip the write skip the read.
     assert_eq!(kinds("setp.lt.u32 %p1, %r0, 3; @%p1 mov.u32 %r1, 5; @%p1 st.global.u32 [%rd0], %r1;", 8, &[]), []);
     // The guard itself is read by every lane.
     assert_eq!(
         kinds("setp.lt.u32 %p1, %r0, 3; @%p1 setp.lt.u32 %p2, %r0, 9; @%p2 st.global.u32 [%rd0], 1;", 8, &[]),
         [Kind::UninitialisedRegister]
     );
-    // A loop that fills on its first turn is right, whatever the analysis can prove.
+    // A loop that writes the register in its first iteration is correct, even if the analysis cannot prove it.
     assert_eq!(
         kinds(
             "mov.u32 %r2, 0; L: setp.eq.u32 %p1, %r2, 0; @%p1 mov.u32 %r1, 1; add.u32 %r1, %r1, 1; add.u32 %r2, %r2, 1;

@@ -7,7 +7,7 @@ const TWO: u32 = 0x4000_0000;
 const NAN: u32 = 0x7fff_ffff;
 const TINY: u32 = 0x0000_0100;
 
-/// `body` on %f1, %f2, %f3 gives %f4.
+/// Wraps `body`, which computes %f4 from %f1, %f2 and %f3.
 fn floats(body: &str) -> String {
     format!("mov.b32 %f1, %r1; mov.b32 %f2, %r2; mov.b32 %f3, %r3; {body} mov.b32 %r4, %f4;")
 }

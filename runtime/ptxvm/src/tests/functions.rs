@@ -1,4 +1,4 @@
-//! Calls, branch tables, local and constant memory, variables of the module
+//! Calls, branch tables, local and constant memory, module variables
 
 use crate::testing::{HEAD, run_text};
 

@@ -1,4 +1,4 @@
-//! Integer arithmetic and logic against numbers worked out by hand
+//! Integer arithmetic and logic against results computed by hand
 
 use super::{check_doubles, check_words};
 

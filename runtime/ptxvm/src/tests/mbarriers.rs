@@ -1,4 +1,4 @@
-//! mbarrier: phases, waits, copies that arrive by themselves, and what is wrong with each
+//! mbarrier: phases, waits, copies that arrive asynchronously, and wrong uses of each
 
 use crate::testing::{clean, hopper, run_body, run_text};
 use crate::{Kind, Report};
@@ -12,7 +12,7 @@ fn kinds(report: &Report) -> Vec<Kind> {
     report.findings.iter().map(|finding| finding.kind).collect()
 }
 
-/// All threads write, arrive and wait; each then reads a word of the other warp.
+/// All threads write, arrive and wait; then each reads a word of the other warp.
 fn exchange() -> String {
     format!(
         "{BARRIER} @%p1 mbarrier.init.shared.b64 [%r1], 64; bar.sync 0;
@@ -31,7 +31,7 @@ fn a_phase_orders_what_was_done_before_it() {
     let relaxed = exchange().replace("arrive.shared", "arrive.relaxed.cta.shared");
     let (_, report) = run_text(&hopper(&relaxed), 1, 64, &[]);
     assert_eq!(kinds(&report), [Kind::Race]);
-    // The other parity is that of the phase before the first, which counts as completed.
+    // The other parity belongs to the phase before the first, which counts as completed.
     let (_, report) = run_body(&exchange().replace("[%r1], 0;", "[%r1], 1;"), 64, &[]);
     assert!(kinds(&report).contains(&Kind::Race) || kinds(&report).contains(&Kind::UninitialisedMemory));
     let (_, report) = run_body(&exchange().replace("64; bar.sync 0;", "64; bar.warp.sync -1;"), 64, &[]);
@@ -72,7 +72,7 @@ fn a_wait_with_a_time_limit_may_give_up() {
 
 #[test]
 fn a_ring_of_two_stages_between_two_warps() {
-    // Warp 0 fills a stage, warp 1 reads it; four turns, so that each stage is used twice.
+    // Warp 0 fills a stage, warp 1 reads it; four iterations, so that each stage is used twice.
     let ring = "
         .shared .align 8 .b64 full[2]; .shared .align 8 .b64 empty[2]; .shared .align 16 .b32 box[64];
         mov.u32 %r1, full; mov.u32 %r2, empty; mov.u32 %r3, box;
@@ -115,7 +115,7 @@ fn a_ring_of_two_stages_between_two_warps() {
     assert_eq!(clean(&copies, 64, &input), expected);
     let (_, report) = run_body(&copies.replace("@!%p3 bra FULL;", ""), 64, &input);
     assert!(kinds(&report).contains(&Kind::InFlight) || kinds(&report).contains(&Kind::Race));
-    // Without .noinc the arrival is one more than the barrier was told of.
+    // Without .noinc each copy also adds a pending arrival, so the phase never completes.
     let (_, report) = run_body(&copies.replace(".noinc", ""), 64, &input);
     assert_eq!(kinds(&report), [Kind::Deadlock]);
 }

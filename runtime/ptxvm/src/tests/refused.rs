@@ -1,4 +1,4 @@
-//! Texts and launches that are refused, each naming the line
+//! PTX texts and launches that are refused, with errors that name the line
 
 use crate::testing::{HEAD, kernel};
 use crate::{Launch, Memory, Module, Options, Params, run};

@@ -67,7 +67,7 @@ fn barriers_with_names_counts_and_reductions() {
         selp.b32 %r5, 100, 0, %p3; selp.b32 %r6, 1000, 0, %p4;
         add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5; add.u32 %r3, %r3, %r6;
         st.global.u32 [%rd0], %r3;";
-    // One lane stores 41 for all: the value is the same.
+    // One lane stores 41 for all lanes, so they load the same value.
     assert_eq!(clean(body, 64, &[]), vec![42 + 5 + 100; 64]);
 }
 
@@ -87,7 +87,7 @@ fn matrices_go_through_shared_memory() {
         st.global.u32 [%rd0], %r7;";
     let (words, report) = run_body(body, 32, &[]);
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
-    // Register 0 of lane l is word l of the first tile, register 3 word l of the fourth.
+    // Register 0 of lane l is word l of the first tile; register 3 is word l of the fourth.
     assert_eq!(words, (0..32).map(|lane| lane + 96 + lane).collect::<Vec<_>>());
     let line = report.counters.lines.iter().find(|line| line.text.contains("ldmatrix")).unwrap();
     assert_eq!((line.shared.wavefronts, line.shared.ideal), (4, 4));

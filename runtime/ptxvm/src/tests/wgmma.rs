@@ -1,15 +1,15 @@
-//! wgmma: products of every type and layout beside a plain sum, and what is wrong with each missing step
+//! wgmma: products of every type and layout against a plain sum, and the findings for each missing step
 
 use crate::testing::{hopper, run_text};
 use crate::{Kind, Report};
 
-/// How an operand lies in shared memory.
+/// Layout of an operand in shared memory.
 #[derive(Clone, Copy)]
 struct Layout {
     start: u64,
     leading: u64,
     stride: u64,
-    /// 16 without a pattern.
+    /// Bytes of the swizzle pattern; 16 means no swizzle.
     pattern: u64,
     rows_inside: bool,
 }
@@ -20,7 +20,7 @@ impl Layout {
         self.start >> 4 | (self.leading >> 4) << 16 | (self.stride >> 4) << 32 | code << 62
     }
 
-    /// The address of one element, as the tables of the PTX ISA give it.
+    /// The address of an element, according to the tables of the PTX ISA.
     fn at(&self, row: u64, k: u64, bytes: u64) -> usize {
         let (s, lbo, sbo) = (self.pattern, self.leading, self.stride);
         let (kb, u) = (k * bytes, row * bytes);
@@ -40,7 +40,7 @@ impl Layout {
     }
 }
 
-/// A small number as bits of a type.
+/// The bits of a small number in the type `ty`.
 fn bits(ty: &str, value: i32) -> u32 {
     let float = (value as f32).to_bits();
     match ty {
@@ -64,7 +64,7 @@ struct Case {
     n: u64,
     a: Layout,
     b: Layout,
-    /// Of one step, in bytes of the descriptors.
+    /// Distance from one step of K to the next, in bytes added to the descriptor.
     a_step: u64,
     b_step: u64,
     steps: u64,
@@ -215,7 +215,7 @@ fn products_of_every_type_and_layout() {
             b_step: 32,
             steps: 2,
         },
-        // Rows inside: a step of k is 16 lines of 128 bytes.
+        // Rows are contiguous: a step of k is 16 lines of 128 bytes.
         Case {
             ty: "bf16",
             n: 128,
@@ -244,7 +244,7 @@ fn products_of_every_type_and_layout() {
 
 #[test]
 fn factors_in_registers_and_negated_products() {
-    // Every element of A is 1 and every one of B, in registers and in shared memory; -1 for one of them.
+    // All elements of A (in registers) and B (in shared memory) are 1; one of them may be negated.
     let body = |scale: &str| {
         format!(
             ".shared .align 1024 .b8 image[256]; .reg .b32 %d<4>; mov.b32 %r2, 0x3f803f80; shl.b32 %r3, %r0, 2;
@@ -283,15 +283,15 @@ fn each_missing_step_is_found() {
     assert!(without("bar.sync 0;").contains(&Kind::Race));
     assert!(without("wgmma.wait_group.sync.aligned 0;").contains(&Kind::InFlight));
     assert!(without("wgmma.commit_group.sync.aligned;").contains(&Kind::InFlight));
-    // A register that another instruction writes between the fence and the product.
+    // Another instruction writes a register between the fence and the product.
     let late = body.replace("wgmma.fence.sync.aligned;", "wgmma.fence.sync.aligned; mov.b32 %d1, 0;");
     assert_eq!(kinds(&late), [Kind::MissingFence]);
-    // Shared memory that is overwritten while it is read.
+    // Shared memory is overwritten while the product reads it.
     let early = body.replace("wgmma.wait_group", "bar.sync 1; st.shared.u32 [%r2], 0; wgmma.wait_group");
     assert!(kinds(&early).contains(&Kind::Race));
     let after = body.replace("mov.u32 %r5, 0;", "mov.u32 %r5, 0; bar.sync 1; st.shared.u32 [%r2], 0;");
     assert_eq!(kinds(&after), []);
-    // Three of four warps.
+    // Only three of four warps execute the product.
     let part = body.replace("wgmma.fence", "setp.ge.u32 %p3, %r0, 96; @%p3 bra END; wgmma.fence") + "END:";
     assert!(kinds(&part).contains(&Kind::DivergentSync));
 }

@@ -18,7 +18,7 @@ pub struct Function {
     pub entry: bool,
     pub results: Vec<Variable>,
     pub params: Vec<Variable>,
-    /// `None` for a declaration.
+    /// Statements of the body; `None` if the function is only declared.
     pub body: Option<Vec<Stmt>>,
     pub threads_max: Option<[u32; 3]>,
     pub threads_exact: Option<[u32; 3]>,
@@ -29,7 +29,7 @@ pub struct Function {
 pub struct Variable {
     pub name: String,
     pub line: u32,
-    /// `None` for registers.
+    /// State space; `None` for registers.
     pub space: Option<Space>,
     pub ty: Ty,
     /// Vector length: 1, or 2 for `.v2` and 4 for `.v4`.
@@ -96,7 +96,7 @@ pub enum Operand {
 
 #[derive(Clone, Debug)]
 pub struct Address {
-    /// `None` for an absolute address such as `[64]`.
+    /// Register or variable to which the offset is added; `None` for an absolute address such as `[64]`.
     pub base: Option<String>,
     pub offset: i64,
 }

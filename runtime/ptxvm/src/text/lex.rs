@@ -14,7 +14,7 @@ pub enum Token<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// In two's complement, if a minus sign preceded it.
+    /// An integer; in two's complement if a minus sign preceded it.
     Int(u64),
     /// `0f3F800000`: the bits of an f32.
     F32(u32),

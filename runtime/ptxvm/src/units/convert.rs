@@ -6,13 +6,13 @@ use super::format::{Format, Rounding};
 /// `.rni`, `.rzi`, `.rmi`, `.rpi`: how a float becomes integral.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntRounding {
-    /// To nearest, ties to even.
+    /// Rounds to nearest, ties to even.
     Rni,
-    /// Toward zero.
+    /// Rounds toward zero.
     Rzi,
-    /// Toward minus infinity.
+    /// Rounds toward minus infinity.
     Rmi,
-    /// Toward plus infinity.
+    /// Rounds toward plus infinity.
     Rpi,
 }
 

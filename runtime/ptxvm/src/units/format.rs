@@ -5,15 +5,15 @@ use super::float::{canonical, f64_to_f32};
 /// PTX rounding modifiers of a floating-point result: `.rn`, `.rz`, `.rm`, `.rp`, `.rna`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// To nearest, ties to even.
+    /// Rounds to nearest, ties to even.
     Rn,
-    /// Toward zero.
+    /// Rounds toward zero.
     Rz,
-    /// Toward minus infinity.
+    /// Rounds toward minus infinity.
     Rm,
-    /// Toward plus infinity.
+    /// Rounds toward plus infinity.
     Rp,
-    /// To nearest, ties away from zero.
+    /// Rounds to nearest, ties away from zero.
     Rna,
 }
 
@@ -45,7 +45,7 @@ struct Layout {
     exponent_bits: u32,
     mantissa_bits: u32,
     shift: u32,
-    /// False for e4m3, which has no infinity: its largest exponent holds numbers, and all ones is NaN.
+    /// Whether the format has infinities. Only e4m3 has none: its largest exponent holds numbers, and all ones is NaN.
     infinity: bool,
 }
 
@@ -151,7 +151,7 @@ pub(super) fn round_shift(mantissa: u64, n: u32, negative: bool, rounding: Round
     kept + u64::from(up)
 }
 
-/// Exact and branch-free, so that a loop over lanes vectorises.
+/// Converts the bits of an f16 exactly and without branches, so that a loop over lanes vectorises.
 #[inline]
 pub fn f16_to_f32(bits: u16) -> f32 {
     let bits = u32::from(bits);
@@ -198,7 +198,7 @@ pub fn f32_to_bf16(x: f32) -> u16 {
     if x.is_nan() { 0x7fff } else { rounded as u16 }
 }
 
-/// To nearest even, NaN to 0x7fff; branch-free.
+/// The bits of the nearest f16, ties to even; 0x7fff for NaN. Branch-free.
 #[inline]
 pub fn f64_to_f16(x: f64) -> u16 {
     // Rounding to odd at the 24 bits of f32 leaves more than two extra bits (see `float`). What is below the normal
@@ -209,7 +209,7 @@ pub fn f64_to_f16(x: f64) -> u16 {
     f32_to_f16(if x.is_nan() { f32::NAN } else { f64::from_bits(odd) as f32 })
 }
 
-/// To nearest even, NaN to 0x7fff.
+/// The bits of the nearest bf16, ties to even; 0x7fff for NaN.
 #[inline]
 pub fn f64_to_bf16(x: f64) -> u16 {
     // bf16 has the range of f32, so rounding to odd must respect subnormal numbers.

@@ -103,7 +103,7 @@ impl Mma {
         self.run_any(a, b, c, None, d);
     }
 
-    /// `mma.sp` with the metadata register `e`; `selector` must be below [`Mma::selectors`].
+    /// Computes `mma.sp` with the metadata register `e`; `selector` must be below [`Mma::selectors`].
     pub fn run_sparse(&self, a: &[Lanes], b: &[Lanes], c: &[Lanes], e: &Lanes, selector: u32, d: &mut [Lanes]) {
         self.run_any(a, b, c, Some((e, selector)), d);
     }
@@ -130,7 +130,7 @@ impl Mma {
         }
     }
 
-    /// `HALF` is `K / 2`, the number of stored columns of a sparse A.
+    /// Runs a shape with float or integer elements. `HALF` is `K / 2`, the number of stored columns of a sparse A.
     fn run_tile<const M: usize, const K: usize, const HALF: usize>(
         &self,
         a: &[Lanes],

@@ -212,7 +212,7 @@ impl Wmma {
         if a == b && accumulators { Ok(wmma) } else { Err(unsupported()) }
     }
 
-    /// Multiplies with sums in f64.
+    /// Computes d = a · b + c with f64 accumulators.
     pub fn run(&self, a: &[Lanes], b: &[Lanes], c: &[Lanes], d: &mut [Lanes]) {
         let (a, b, mut sums) = (self.a.read(a), self.b.read(b), self.c.read(c));
         let (m, n, k) = (self.a.rows, self.b.columns, self.a.columns);

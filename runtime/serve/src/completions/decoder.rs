@@ -93,8 +93,8 @@ impl Line {
 }
 
 impl Decoder {
-    /// Returns `None` if the model keeps no keys and values, or has inputs other than [`INPUTS`]. Errors: those of
-    /// `Texts::load`, E0304.
+    /// Creates the decoder of a model. Returns `None` if the model keeps no keys and values, or has inputs other than
+    /// [`INPUTS`]. Errors: those of `Texts::load`, E0304.
     pub fn load(model: &Model, session: impl FnOnce() -> Result<Session>, args: &ServeArgs) -> Result<Option<Decoder>> {
         let Some(entries) = Entries::find(model) else { return Ok(None) };
         let texts = Texts::load(model, Settings::attached(model)?, args.tokenizer.as_deref())?.bounded(None)?;

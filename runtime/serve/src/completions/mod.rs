@@ -314,7 +314,8 @@ impl Growing {
         Ok(json_response(&answer))
     }
 
-    /// Returns whether everything was computed and sent.
+    /// Sends each piece as an event of the stream as soon as it is known. Returns whether everything was computed and
+    /// sent.
     async fn stream(mut self, sender: Sender<bytes::Bytes, Infallible>, with_usage: bool) -> bool {
         let sender = tokio::sync::Mutex::new(sender);
         let send = async |event: String| {

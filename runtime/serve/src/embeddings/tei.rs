@@ -98,7 +98,7 @@ struct EmbedBody<'a> {
     dimensions: Option<usize>,
 }
 
-/// Only truncation at the end of a text is supported.
+/// Refuses any truncation but that at the end of a text.
 fn check_direction(direction: Option<&str>) -> Answer<()> {
     match direction {
         None | Some("right" | "Right") => Ok(()),

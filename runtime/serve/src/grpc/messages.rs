@@ -27,7 +27,7 @@ pub struct ServerReadyResponse {
 pub struct ModelReadyRequest {
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Empty selects the version that is served.
+    /// Version of the model; an empty text selects the version that is served.
     #[prost(string, tag = "2")]
     pub version: String,
 }
@@ -173,12 +173,12 @@ pub enum ParameterChoice {
 pub struct InferTensorContents {
     #[prost(bool, repeated, tag = "1")]
     pub bool_contents: Vec<bool>,
-    /// Also INT8 and INT16.
+    /// Elements of INT32, and also of INT8 and INT16.
     #[prost(int32, repeated, tag = "2")]
     pub int_contents: Vec<i32>,
     #[prost(int64, repeated, tag = "3")]
     pub int64_contents: Vec<i64>,
-    /// Also UINT8 and UINT16.
+    /// Elements of UINT32, and also of UINT8 and UINT16.
     #[prost(uint32, repeated, tag = "4")]
     pub uint_contents: Vec<u32>,
     #[prost(uint64, repeated, tag = "5")]
@@ -238,7 +238,7 @@ pub struct RepositoryModelResponse {}
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ModelStatisticsRequest {
-    /// Empty selects all models.
+    /// Name of the model; an empty text selects all models.
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, tag = "2")]
@@ -257,7 +257,7 @@ pub struct ModelStatistics {
     pub name: String,
     #[prost(string, tag = "2")]
     pub version: String,
-    /// Milliseconds since 1970-01-01.
+    /// Time of the last inference in milliseconds since 1970-01-01.
     #[prost(uint64, tag = "3")]
     pub last_inference: u64,
     #[prost(uint64, tag = "4")]

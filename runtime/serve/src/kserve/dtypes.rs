@@ -24,7 +24,7 @@ pub fn dtype_from_name(name: &str) -> Option<DType> {
     ROWS.iter().find(|row| row.0 == name).map(|row| row.1)
 }
 
-/// Returns `None` for types that the protocol cannot carry.
+/// Returns the protocol's name of an element type; `None` for types that the protocol cannot carry.
 pub fn name_of_dtype(dtype: DType) -> Option<&'static str> {
     ROWS.iter().find(|row| row.1 == dtype).map(|row| row.0)
 }

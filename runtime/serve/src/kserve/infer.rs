@@ -54,7 +54,7 @@ struct Parameters {
     binary_data_size: Option<usize>,
     binary_data: Option<bool>,
     binary_data_output: Option<bool>,
-    /// In microseconds.
+    /// Time limit of the request in microseconds.
     timeout: Option<u64>,
     #[serde(default)]
     sequence_id: Given,

@@ -38,7 +38,7 @@ impl Asked {
         app.check_accepting()?;
         let deadline = Instant::now() + app.registry.args().limits.timeout;
         let (head, body) = request.into_parts();
-        // Otherwise a page of any site could make a browser on this machine send the request.
+        // Without this check, a page of any site could make a browser on this machine send the request.
         if head.headers.contains_key(header::ORIGIN) {
             let message = "the request comes from a web page (`Origin`)";
             return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message, "send it from a program"));

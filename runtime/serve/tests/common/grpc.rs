@@ -1,4 +1,4 @@
-//! calls of the server's methods over HTTP/2, on the address that it serves HTTP/1 on
+//! Calls of the server's gRPC methods over HTTP/2, on the same address as HTTP/1
 
 use super::Server;
 use http_body_util::{BodyExt, Full};
@@ -16,7 +16,7 @@ pub async fn connect(server: &Server) -> Sender {
     sender
 }
 
-/// The bytes after the length of a message, or the status and its text.
+/// Returns the message without its gRPC frame header, or the status and its text.
 pub async fn call_bytes(
     sender: &mut Sender,
     method: &str,
@@ -41,7 +41,7 @@ pub async fn call_bytes(
     }
 }
 
-/// `%20` is a blank.
+/// Decodes percent encoding; `%20` is a space.
 fn decoded(text: &str) -> String {
     let mut parts = text.split('%');
     let first = parts.next().unwrap_or_default().to_string();

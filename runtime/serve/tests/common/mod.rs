@@ -1,6 +1,6 @@
-//! starts the server on a free loopback port and speaks HTTP to it
+//! Starts the server on a free loopback port and speaks HTTP to it
 
-#![allow(dead_code)] // Each test file uses its part.
+#![allow(dead_code)] // Each test file uses only a part.
 
 pub mod grpc;
 
@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tests of other crates build the program themselves.
+/// Path of the server; `None` in other crates, whose tests build the program themselves.
 const PROGRAM: Option<&str> = option_env!("CARGO_BIN_EXE_sardonyx-serve");
 
-/// Ends with its test.
+/// A running server, which is killed when it is dropped.
 pub struct Server {
     child: Child,
     pub address: String,
@@ -32,7 +32,7 @@ impl Server {
         Server::start_program(Path::new(program), path, args)
     }
 
-    /// Lines for its operator go to a file.
+    /// Writes the server's log (standard error) to a file.
     pub fn start_logged(path: &Path, args: &[&str], log: std::fs::File) -> Server {
         let mut command = Command::new(PROGRAM.unwrap_or_default());
         command.stderr(log);
@@ -70,21 +70,21 @@ impl Server {
         self.post(path, &[], body.to_string().as_bytes())
     }
 
-    /// Sends bytes and reads until the server closes.
+    /// Sends bytes and reads until the server closes the connection.
     pub fn send(&self, bytes: &[u8]) -> Response {
         let mut stream = self.connect();
-        // A server that refuses early closes while the rest is sent.
+        // A server that refuses early closes the connection while the rest is being sent.
         let _ = stream.write_all(bytes);
         read_response(&mut stream)
     }
 
     pub fn signal(&self, signal: i32) {
-        // A process of this test, which is waited for later, so its number is not another one's.
+        // The child is reaped only later, so its process ID cannot belong to another process.
         let done = Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status().unwrap();
         assert!(done.success());
     }
 
-    /// The exit code, which must come soon.
+    /// Waits for the server to exit and returns its exit code; panics after 60 s.
     pub fn wait(&mut self) -> i32 {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
@@ -104,22 +104,22 @@ impl Server {
         self.child.id()
     }
 
-    /// What the process has mapped.
+    /// The memory mappings of the process.
     pub fn maps(&self) -> String {
         std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap()
     }
 
-    /// Files that the process has mapped although they are gone.
+    /// Artifacts that are still mapped although the file was deleted.
     pub fn mapped_and_deleted(&self) -> Vec<String> {
         self.maps().lines().filter(|line| line.ends_with(".sdx (deleted)")).map(str::to_string).collect()
     }
 
-    /// Files and connections that the process has open.
+    /// Number of file descriptors that the process has open.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// The memory of the process, as the system counts it.
+    /// Resident memory of the process, in bytes.
     pub fn resident_bytes(&self) -> usize {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
         text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -143,7 +143,7 @@ pub fn request(path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
 
 pub fn read_response(stream: &mut TcpStream) -> Response {
     let mut bytes = vec![];
-    // A reset after the answer is how a refused body ends.
+    // The server resets the connection after its answer if it refused the body.
     let _ = stream.read_to_end(&mut bytes);
     let end = bytes.windows(4).position(|w| w == b"\r\n\r\n");
     let end = end.unwrap_or_else(|| panic!("no response: {:?}", String::from_utf8_lossy(&bytes)));
@@ -167,13 +167,13 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }
 
-    /// The message of a refusal with this status.
+    /// The message of an error response with this status.
     pub fn refused(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", self.text());
         self.json()["error"].as_str().unwrap_or_default().to_string()
     }
 
-    /// The numbers of the first output.
+    /// The data of the first output.
     pub fn numbers(&self) -> Vec<f32> {
         assert_eq!(self.status, 200, "{}", self.text());
         let list = self.json()["outputs"][0]["data"].clone();
@@ -181,12 +181,12 @@ impl Response {
     }
 }
 
-/// A request for the model of `two_layers`, whose rows begin with different numbers.
+/// A request for the model of `two_layers`; its rows begin with different numbers.
 pub fn rows_request(rows: usize, seed: usize) -> Value {
     json!({ "inputs": [{ "name": "x", "shape": [rows, 8], "datatype": "FP32", "data": rows_data(rows, seed) }] })
 }
 
-/// Rows of numbers that are no round ones.
+/// Rows of numbers with many significant digits.
 pub fn rows_data(rows: usize, seed: usize) -> Vec<f32> {
     (0..rows * 8).map(|k| 1.0 / ((k * 7 + seed) as f32 + 3.0)).collect()
 }

@@ -1,6 +1,6 @@
-//! models of the server's interfaces whose answers can be written down
+//! Models for the server's interfaces whose answers are easy to compute
 
-#![allow(dead_code)] // Each test file uses its part.
+#![allow(dead_code)] // Each test file uses only a part.
 
 use crate::artifacts::{Builder, edit};
 use crate::common::Server;
@@ -9,7 +9,7 @@ use sardonyx_base::plan::messages::{State, SymbolKind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A server of one model, `m`, whose file lasts as long as the folder.
+/// Starts a server of one model, `m`; its file exists as long as the returned folder.
 pub fn serve(model: &Builder, args: &[&str]) -> (TempDir, Server) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.sdx");
@@ -58,12 +58,12 @@ pub fn embedder(packed: bool) -> Builder {
     summing(packed, "sentence_embedding", 4)
 }
 
-/// A word's score is 1 / (its number + 1.5), and a pair's the sum over the tokens of both texts.
+/// The score of a token is 1 / (its id + 1.5); the score of a pair is the sum over the tokens of both texts.
 pub fn reranker() -> Builder {
     summing(true, "logits", 1)
 }
 
-/// A model of token ids and their mask, with the buffers of both. Where `packed`, it says that what is masked is not computed.
+/// A model of token ids and their mask, with the buffers of both. If `packed`, masked positions are not computed.
 pub fn of_tokens(packed: bool) -> (Builder, u32, u32) {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(64));
@@ -76,7 +76,7 @@ pub fn of_tokens(packed: bool) -> (Builder, u32, u32) {
     (b, ids, mask)
 }
 
-/// Sums rows of a table over the tokens that the mask keeps. Where `packed`, it says that what is masked is not computed.
+/// Sums rows of a table over the tokens that the mask keeps. If `packed`, masked positions are not computed.
 fn summing(packed: bool, output: &str, width: usize) -> Builder {
     let width_text = width.to_string();
     let (mut b, ids, mask) = of_tokens(packed);
@@ -93,11 +93,11 @@ fn summing(packed: bool, output: &str, width: usize) -> Builder {
     b
 }
 
-/// In the order of their numbers; the last one ends a text.
+/// The vocabulary in the order of the ids; the last token ends a text.
 static NUMBERS: &[&str] =
     &["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "end"];
 
-/// The sum of all tokens so far is the likeliest next one, modulo the number of tokens.
+/// A decoder whose likeliest next token is the sum of all tokens so far, modulo the vocabulary size.
 pub fn decoder() -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(4));

@@ -1,6 +1,6 @@
 //! a collective under way  =>  its rounds, one after the other, as messages arrive
 //!
-//! It makes progress whenever `go_on` is called, and uses the memory that it was begun with until it ends.
+//! The collective makes progress whenever `go_on` is called, and uses the memory that it was begun with until it ends.
 
 use super::{Mpi, Pending};
 use crate::comm::link::Exchange;

@@ -50,8 +50,8 @@ impl Builder {
         self.add(Op::Slice { starts, steps }, &[x], Some(ty))
     }
 
-    /// Indices in range: a constant, or computed ones modulo the extent, with a dimension of that extent, so that there
-    /// are none where it is 0.
+    /// Indices in range: constants, or computed ones modulo the extent. Unless the extent is a positive constant, the
+    /// indices have a dimension of that extent, so that there are none if it is 0.
     pub(super) fn gather(&mut self) -> Option<Value> {
         let x = self.any();
         let ty = self.ty(x);
@@ -100,7 +100,7 @@ impl Builder {
         let mut low = vec![Dim::constant(0); ty.rank()];
         let (before, after) = (self.r.below(4) as i64 - 1, self.r.below(3) as i64);
         let total = ty.dims[axis].clone() + Dim::constant(before + after);
-        // A negative extent is no tensor: what is cut off must be there.
+        // The extent must not become negative: only existing elements can be cut off.
         if before < 0 && total.lower_bound(&|_| 0).is_none_or(|n| n < 0) {
             return None;
         }

@@ -28,7 +28,7 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     }
     remove(&work)?;
     create_dir(&work)?;
-    // Everything that the wheels need besides.
+    // Downloads the packages that the wheels depend on.
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
     run(pip.args(["--python-version", "3.11", "numpy==2.3.5", "-d"]).arg(&work))?;

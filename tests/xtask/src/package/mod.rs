@@ -156,7 +156,7 @@ fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> R
     // Without debug information, the archive is a tenth as large.
     run(Command::new("strip").arg("--strip-debug").arg(root.join("lib/libsardonyx.a")))?;
     let pc = String::from_utf8_lossy(&read(&context.root.join("runtime/capi/sardonyx.pc.in"))?).into_owned();
-    // Relative, so that the folder can be installed anywhere.
+    // The prefix is relative, so that the folder can be installed anywhere.
     let pc = pc.replace("@PREFIX@", "${pcfiledir}/../..").replace("@VERSION@", VERSION);
     fill("lib/pkgconfig/sardonyx.pc", pc.as_bytes())?;
     for program in ["sardonyx", "sardonyx-run"] {

@@ -24,8 +24,8 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// `point` has values for its batch variables, and for those of the tile at the block's first line and first
-    /// element.
+    /// Creates the source of a tile. `point` has values for its batch variables, and for those of the tile at the
+    /// block's first line and first element.
     pub fn new(cx: &'a Cx<'a, Ptx>, asm: &mut Ptx, flash: &Flash, tile: &'a Tile, point: &Point) -> Source<'a> {
         let extent = cx.def.extent(tile.along).as_const().unwrap_or(0);
         let there = (extent % tile.length != 0).then(|| {

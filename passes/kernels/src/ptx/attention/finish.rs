@@ -1,4 +1,5 @@
-//! Sums over all keys of a row  =>  its results: the factors of the weights, then the statements after the sum
+//! Accumulators over all keys of a row  =>  its results: the factors of the weights, then the statements after the
+//! reduction
 
 use super::super::gemm::copy::shift;
 use super::super::gemm::exact::{part, replace_nans};
@@ -30,7 +31,7 @@ impl Flash {
         needed
     }
 
-    /// Accesses of these statements and of the stores.
+    /// Accesses of the epilogue's statements and of the stores.
     pub fn accesses<'a>(&self, def: &'a KernelDef) -> Vec<&'a Access> {
         let load = |k: usize| match &def.body[k].op {
             Op::Load { access, .. } => Some(access),
@@ -54,7 +55,7 @@ impl Flash {
         self.epilogue(def).into_iter().chain(factors).filter(row).collect()
     }
 
-    /// Epilogue statements that depend on columns, but neither on rows nor on the sum.
+    /// Epilogue statements that depend on columns, but neither on rows nor on the accumulator.
     pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
         let mut after = vec![false; def.body.len()];
         after[self.roles.out] = true;
@@ -72,7 +73,8 @@ impl Flash {
 }
 
 impl Block<'_> {
-    /// Computes and stores the results. `e0` is the block's first column; `sums` are those of the warp's own columns.
+    /// Computes and stores the results. `e0` is the block's first column; `sums` are the accumulators of the warp's own
+    /// columns.
     pub fn finish(&self, asm: &mut Ptx, rows: [Row; 2], sums: &Sums, e0: Val) {
         let (cx, flash) = (self.cx, self.flash);
         let e0 = self.own_columns(asm, e0);
@@ -117,7 +119,8 @@ impl Block<'_> {
         End { point, there: row.there, total, hidden, some }
     }
 
-    /// Infinite values cannot be split into tf32 parts: a NaN sum is recomputed unless the row's total is NaN.
+    /// Recomputes accumulators that are NaN, unless the row's total is NaN: infinite values cannot be split into tf32
+    /// parts.
     fn repair_values(&self, asm: &mut Ptx, ends: &[End; 2], sums: &Sums, e0: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let all: Vec<Val> =
@@ -167,7 +170,7 @@ impl Block<'_> {
         })[0]
     }
 
-    /// Recomputes scores that are NaN in the same way. The warp's scores are of keys from `first` on.
+    /// Recomputes scores that are NaN on the CUDA cores. The warp's scores are of keys from `first` on.
     pub fn repair_scores(&self, asm: &mut Ptx, rows: &[Row; 2], scores: &Sums, first: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let all: Vec<Val> =

@@ -25,8 +25,8 @@ pub struct Readers<'a> {
 }
 
 impl<'a> Readers<'a> {
-    /// `q_tile` is the address of the block's queries; the warp's indices are along rows, and among the warps that
-    /// share a row.
+    /// Computes the addresses of a thread. `q_tile` is the address of the block's queries; the warp's indices are along
+    /// rows, and among the warps that share a row.
     pub fn new(asm: &mut Ptx, flash: &'a Flash, q_tile: Val, (warp_m, warp_n): (Val, Val)) -> Readers<'a> {
         let lane = asm.special("%laneid");
         let bits = |asm: &mut Ptx, right: i64, mask: i64| {
@@ -81,7 +81,8 @@ impl<'a> Readers<'a> {
         Readers { flash, q_rows, q, k, v }
     }
 
-    /// Scores of the warp's queries and of the keys in the tile at `tile`: four per thread and eight keys.
+    /// Returns the scores of the warp's queries and of the keys in the tile at `tile`: for every eight keys, a thread
+    /// has four scores.
     pub fn scores(&self, asm: &mut Ptx, factors: Factors, tile: Val, steps: i64) -> Sums {
         let flash = self.flash;
         let sums = zeros(asm, flash.warp_keys() / 8);
@@ -107,8 +108,8 @@ impl<'a> Readers<'a> {
         sums
     }
 
-    /// Adds the products of the exponentials with the values in the tile at `tile`. For every eight keys, `powers` are
-    /// those of a thread: two of its row, and two of the row eight below.
+    /// Adds the products of the exponentials with the values in the tile at `tile`. For every eight keys, `powers`
+    /// holds the four exponentials of a thread: two of its row, and two of the row eight below.
     pub fn add_values(&self, asm: &mut Ptx, factors: Factors, tile: Val, powers: &[[Val; 2]], sums: &Sums) {
         let places: Vec<Val> = self.v.iter().map(|v| asm.bin(Bin::AddI, tile, *v)).collect();
         let keys_of_step = if factors == Factors::F32 { 1 } else { 2 };
@@ -161,7 +162,7 @@ pub fn zeros(asm: &mut Ptx, columns: i64) -> Sums {
     Sums { of: vec![(0..columns).map(|_| sum()).collect()] }
 }
 
-/// Converts exponentials to fragments of the left operand.
+/// Converts exponentials to fragments of operand A of the second product.
 fn fragments_of(asm: &mut Ptx, factors: Factors, powers: &[[Val; 2]]) -> Vec<Fragment> {
     [0, 1]
         .map(|row| {

@@ -1,7 +1,8 @@
-//! attention, the parameters of a launch  =>  sectors per buffer: keys and values once per tile of queries, the rest
+//! attention, the parameters of a launch  =>  sectors per buffer: keys and values once per tile of queries, and all
+//! other accesses
 //!
 //! Q, K and V tiles are copied like those of contractions, or evaluated. In the statements after the scores and after
-//! the sums, a warp covers eight rows by eight keys or columns, two per thread.
+//! the weighted sums of values, a warp covers eight rows by eight keys or columns, two per thread.
 
 use super::super::gemm::movement::{batch_point, sectors};
 use super::super::movement::{Launch, Steps, Touch, Traffic};
@@ -63,7 +64,7 @@ impl Flash {
 struct Walk<'a> {
     launch: &'a Launch<'a>,
     flash: &'a Flash,
-    /// Statements after the sum of scores, and statements after the reductions.
+    /// Statements after the reduction that computes the scores, and statements after all reductions.
     scores: Vec<usize>,
     ends: Vec<usize>,
     per_column: Vec<usize>,
@@ -131,7 +132,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Counts accesses of statements after the sums of scores: per key, per row, or per both.
+    /// Counts accesses of statements after the reduction that computes the scores: per key, per row, or per both.
     fn scores(&self, traffic: &mut [Traffic], touch: Touch) {
         let (launch, flash, roles) = (self.launch, self.flash, &self.flash.roles);
         let vars = launch.vars(touch);
@@ -192,7 +193,7 @@ impl<'a> Walk<'a> {
         self.launch.count(traffic, touch, &Steps { n, point: &point, along: flash.roles.e, width: 1, whole: false });
     }
 
-    /// Counts accesses of statements after the sums of values.
+    /// Counts accesses of statements after the weighted sums of values.
     fn columns(&self, traffic: &mut [Traffic], touch: Touch, per: Per) {
         let (launch, flash, roles) = (self.launch, self.flash, &self.flash.roles);
         let width = launch.extent(roles.e);

@@ -1,9 +1,9 @@
 //! for %0.. by blocks { s[j] = Σ left · right; r = reduce f(s); o = reduce g(s, r, load e) }: threads along j, then e
 //!
 //! Handles any kernel with a deep space, in the order of its statements. A block takes one point of the outer variables
-//! that the sums depend on; the other outer variables are its *own*: its threads are distributed along them. Statements
-//! that depend on no own variable are computed by threads along the inner points and passed to the others through
-//! shared memory, a limited number of points at a time.
+//! that the deep reductions depend on; the other outer variables are its *own*: its threads are distributed along them.
+//! Statements that depend on no own variable are computed by threads along the inner points and passed to the others
+//! through shared memory, a limited number of points at a time.
 
 use super::super::Form;
 use super::super::index::index;
@@ -106,7 +106,8 @@ impl Plain {
 }
 
 impl Walk {
-    /// Statements that are evaluated at a point.
+    /// Statements that the walk evaluates at a point: arguments of its reductions, stored values, and indices of
+    /// stores.
     pub fn roots(&self, def: &KernelDef) -> Vec<usize> {
         let stored = self.stores.iter().flat_map(|w| of_store(&def.stores[*w]));
         self.reductions.iter().map(|r| r.2).chain(stored).collect()

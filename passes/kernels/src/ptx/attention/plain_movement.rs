@@ -37,10 +37,10 @@ impl Plain {
 /// Meaning of the lanes of a warp.
 #[derive(Clone, Copy)]
 enum Lanes {
-    /// Inner points, `chunk` at a time.
+    /// Lanes take inner points, `chunk` at a time.
     Points { chunk: i64 },
-    /// Points of the own variables, for one inner point after another; lanes beyond the last point repeat it, or are
-    /// idle.
+    /// Lanes take points of `Plain::own`, the outer variables that are divided among threads, for one inner point after
+    /// another. Lanes beyond the last point repeat it if `clamped`, and are idle otherwise.
     Own { clamped: bool },
     /// The first thread only.
     One,
@@ -55,7 +55,7 @@ struct Count<'a> {
     known: Vec<bool>,
     traffic: RefCell<Vec<Traffic>>,
     blocks: i64,
-    /// Number of inner points, and number of points of the own variables.
+    /// Number of inner points, and number of points of `Plain::own`.
     points: i64,
     owns: i64,
 }
@@ -78,10 +78,11 @@ impl<'a> Count<'a> {
         }
     }
 
-    /// Counts the loads that some values depend on, each as often as its own variables and the lanes require.
+    /// Counts the loads that the values `roots` depend on, each as often as the variables that it depends on and the
+    /// lanes require.
     fn evaluated(&mut self, roots: &[usize], lanes: Lanes) {
         let known: Vec<usize> = (0..self.known.len()).filter(|k| self.known[*k]).collect();
-        // Sums over the deep space are evaluated here too.
+        // Reductions over the deep space are evaluated here too.
         let (mut open, mut seen) = (roots.to_vec(), vec![]);
         while let Some(root) = open.pop() {
             for k in cone(self.launch.def, &[root], &known) {
@@ -120,7 +121,7 @@ impl<'a> Count<'a> {
         }
     }
 
-    /// Counts one access; if there are no lanes, every thread of a block makes it once.
+    /// Counts one access. If `lanes` is `None`, every thread of a block executes it once.
     fn count(&self, touch: Touch, lanes: Option<Lanes>) {
         let (launch, def) = (self.launch, self.launch.def);
         let vars = touch.statement.map_or_else(|| launch.vars(touch), |k| self.deps[k]);
@@ -131,7 +132,7 @@ impl<'a> Count<'a> {
             of.map(|v| launch.extent(v)).product::<i64>()
         };
         let deep = if vars & def.deep_vars() != 0 { product(def.deep_vars()) } else { 1 };
-        // Rounds over own variables, inner points per lane, and warps that take part.
+        // Rounds over the points of `Plain::own`, inner points per lane, and warps that take part.
         let rounds = ceil(self.owns, THREADS);
         let (rounds, walked, slots) = match lanes {
             None => (1, 1, WARPS),

@@ -79,8 +79,9 @@ impl Flash {
         if is_few { None } else { Flash::with(def, &roles, false) }
     }
 
-    /// 1 if a launch uses this plan, 0 if it uses the one for few rows: if there are no more rows, or too few blocks to
-    /// occupy a large device, since that plan has four times as many blocks.
+    /// 1 if a launch uses this plan, 0 if it uses the one for few rows. The latter is used if there are no more rows
+    /// than that plan takes, or if this plan has too few blocks to occupy a large device: the one for few rows has four
+    /// times as many.
     pub fn is_chosen(&self, def: &KernelDef) -> Dim {
         let rows = self.roles.i.map_or(Dim::constant(1), |i| def.extent(i).dim());
         reaches(&rows, ROWS + 1) * reaches(&self.own_grid(def), BLOCKS_MIN)
@@ -188,7 +189,7 @@ impl Flash {
         (bytes + 31) / 32
     }
 
-    /// Operand types of the products for the scores, and for the sums of values.
+    /// Operand types of the products for the scores, and of those for the weighted sums of values.
     pub fn factors(&self, def: &KernelDef) -> [Factors; 2] {
         let types = [self.roles.score_type(def), self.roles.value_type(def)];
         types.map(|t| Factors::new(t, t).expect("roles are those of floats"))

@@ -19,13 +19,13 @@ pub struct Roles {
     /// Variable of the keys.
     pub j: usize,
     pub d: usize,
-    /// Statements, from here on.
+    /// Statement numbers: this field and those below, except `weight`.
     pub left: usize,
     pub right: usize,
     pub sum: usize,
     pub score: usize,
     pub max: usize,
-    /// Number subtracted from scores: the maximum, or the larger of it and a constant.
+    /// The number subtracted from scores: the maximum, or the larger of the maximum and a constant.
     pub shift: usize,
     /// Statement of the exponential.
     pub power: usize,
@@ -36,7 +36,8 @@ pub struct Roles {
     pub weight: Vec<Weight>,
 }
 
-/// One step; its operand is the same for all keys of a row, so that it can be applied to the sum instead.
+/// One step of computing a weight; its operand is the same for all keys of a row, so that the step can be applied to
+/// the weighted sum instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     Over(usize),
@@ -45,7 +46,7 @@ pub enum Weight {
     WithoutNan,
 }
 
-/// Reductions of a kernel, with their arguments: the deep sum, the largest score, and the sums over the keys.
+/// Reductions of a kernel, with their arguments: the deep one, the largest score, and the sums over the keys.
 struct Reductions {
     sum: (usize, usize),
     max: (usize, usize),
@@ -53,7 +54,7 @@ struct Reductions {
 }
 
 impl Roles {
-    /// The parts; `None` if the kernel has another form.
+    /// Finds the roles; `None` if the kernel has another form.
     pub fn find(def: &KernelDef) -> Option<Roles> {
         let ([_], [_]) = (&def.inner[..], &def.deep[..]) else { return None };
         let deps = def.dependences();
@@ -130,7 +131,7 @@ fn reductions(def: &KernelDef, deps: &[VarSet]) -> Option<Reductions> {
     Some(Reductions { sum: sum?, max: max?, sums })
 }
 
-/// Finds exp(score - shift) and the shift: the maximum, or the larger of it and a constant.
+/// Finds exp(score - shift) and the shift: the maximum, or the larger of the maximum and a constant.
 fn power(def: &KernelDef, (max, score): (usize, usize)) -> Option<(usize, usize)> {
     let is_shift = |k: usize| {
         let bound = |args: &[usize]| {

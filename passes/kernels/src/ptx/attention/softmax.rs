@@ -1,4 +1,5 @@
-//! Scores of a tile of keys  =>  exponentials relative to the largest score so far; earlier sums are rescaled to it
+//! Scores of a tile of keys  =>  exponentials relative to the largest score so far; earlier accumulators are rescaled
+//! to it
 //!
 //! A thread has two of a warp's 16 rows, each shared by four threads; of every eight keys it has two scores per row.
 
@@ -43,7 +44,7 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// `tiles` is the address of the block's shared memory.
+    /// Evaluates what depends on batch variables only. `tiles` is the address of the block's shared memory.
     pub fn new(
         cx: &'a Cx<'a, Ptx>,
         asm: &mut Ptx,
@@ -69,7 +70,7 @@ impl<'a> Block<'a> {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
         let mut of_scores = point.clone();
-        // Giving the sum a value excludes its operands from the cone.
+        // A value for the reduction excludes its operands from the cone.
         of_scores.values[roles.sum] = Some(asm.zero(Ty::F32));
         for k in open_cone(cx.def, &of_scores, &[roles.score]).into_iter().filter(ready) {
             point.eval(cx, asm, k);
@@ -190,8 +191,8 @@ impl<'a> Block<'a> {
         asm.bin(Bin::AddI, first, by)
     }
 
-    /// Exponentials of a tile of keys, for every eight keys those of both rows; rescales `sums`. The warp has the
-    /// scores of the keys from `first` on.
+    /// Returns the exponentials of a tile of keys, for every eight keys those of both rows, and rescales the
+    /// accumulators `sums`. The warp has the scores of the keys from `first` on.
     pub fn weigh(&self, asm: &mut Ptx, rows: &[Row; 2], scores: &Sums, first: Val, sums: &Sums) -> Vec<[Val; 2]> {
         let keys: Vec<Point> = (0..scores.of[0].len()).map(|n| self.keys(asm, first, n as i64)).collect();
         let xs = [0, 1].map(|half| {
@@ -220,7 +221,7 @@ impl<'a> Block<'a> {
         all
     }
 
-    /// For a row: the factor that rescales its sums so far, and the exponentials of its scores.
+    /// Returns the factor that rescales a row's accumulators so far, and the exponentials of its scores.
     fn weigh_row(&self, asm: &mut Ptx, row: &Row, max: Val, xs: &[Val]) -> (Val, Vec<Val>) {
         let roles = &self.flash.roles;
         let shift = self.shift(asm, &row.point, max);
@@ -247,7 +248,7 @@ impl<'a> Block<'a> {
         (scale, powers)
     }
 
-    /// Adds a row's exponentials to its total, and rescales its earlier sums.
+    /// Adds a row's exponentials to its total, and rescales its earlier accumulators.
     fn add_row(&self, asm: &mut Ptx, row: &Row, scale: Val, powers: &[[Val; 2]], half: usize, sums: &Sums) {
         let mut total: Option<Val> = None;
         for p in powers {

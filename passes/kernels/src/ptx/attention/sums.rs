@@ -1,4 +1,4 @@
-//! Statements at a point  =>  the sums over the deep space that they need, each computed by a loop of one thread
+//! Statements at a point  =>  the reductions over the deep space that they need, each computed by a loop of one thread
 
 use crate::asm::{Asm, Ptx, Ty, Val};
 use crate::cx::Cx;

@@ -39,8 +39,8 @@ pub struct Stream<'a> {
 const TOGETHER: i64 = 4;
 
 impl<'a> Stream<'a> {
-    /// `point` is at the first row and the first k; `rows` is the number of rows in this block's tile; all `threads`
-    /// copy.
+    /// Prepares the copies of an operand's tiles. `point` is at the first row and the first k; `rows` is the number of
+    /// rows in this block's tile; all `threads` copy.
     pub fn new(
         cx: &Cx<Ptx>,
         asm: &mut Ptx,
@@ -53,7 +53,7 @@ impl<'a> Stream<'a> {
         Stream::of_threads(cx, asm, operand, point, rows, (thread, threads))
     }
 
-    /// Does the same with some of a block's threads: the index of each among them, and their number.
+    /// As [`Stream::new`], with some of a block's threads: the index of each among them, and their number.
     pub fn of_threads(
         cx: &Cx<Ptx>,
         asm: &mut Ptx,
@@ -244,7 +244,7 @@ impl<'a> Stream<'a> {
         });
         let guard = takes_part.unwrap_or_default();
         let elements = unit / operand.element_bytes;
-        // What remains of the line, in elements of this operand; and the number of lines that remain.
+        // Number of elements of this operand that remain in the line, and number of lines that remain.
         let (along, across) = match operand.inner {
             Inner::K => ((!self.k_is_whole).then_some(k_left), self.rows),
             Inner::Rows => (self.rows, (!self.k_is_whole).then_some(k_left)),
@@ -378,8 +378,8 @@ pub fn swizzle(asm: &mut Ptx, lines: Lines, line: Val) -> Val {
     shift(asm, Bin::ShLI, bits, left + 4)
 }
 
-/// Offset `line` lines further down, without the distance itself: only the swizzle changes, since those bits of the
-/// line's number are 0 in the thread's first line.
+/// Swizzles an offset for `line` lines further down, without adding the distance itself: only the swizzle changes,
+/// since those bits of the line's number are 0 in the thread's first line.
 fn moved(asm: &mut Ptx, lines: Lines, target: Val, line: i64) -> Val {
     match lines.swizzle_of(line) {
         0 => target,

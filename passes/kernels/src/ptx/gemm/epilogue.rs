@@ -58,7 +58,7 @@ impl Block<'_> {
         gemm.pairs(self.cx.def).choose(self.cx, asm, &|asm, ways| self.columns(asm, point, sums, (row, column), ways));
     }
 
-    /// First row and first column for which a thread has sums.
+    /// First row and first column for which a thread has accumulators.
     pub fn first_of_thread(&self, asm: &mut Ptx, (m0, n0): (Val, Val), warp: (Val, Val)) -> (Val, Val) {
         let gemm = self.gemm;
         let lane = asm.special("%laneid");

@@ -1,7 +1,7 @@
-//! A sum that is NaN  =>  the same sum recomputed by ordinary arithmetic
+//! an accumulator that is NaN  =>  the same reduction recomputed by ordinary arithmetic, without tensor cores
 //!
 //! An infinity cannot be split into two tf32: the split gives NaN, as it does for numbers that round to infinity. Such
-//! sums are rare and are found by checking the results, which is the only cost for the fast path.
+//! accumulators are rare. They are found by comparing each one with itself, which is the only cost if there are none.
 
 use super::Block;
 use super::groups::Groups;
@@ -14,9 +14,10 @@ use crate::eval::Point;
 use sardonyx_base::DType;
 
 impl Block<'_> {
-    /// Recomputes the NaN among a thread's sums. `at` is the thread's first row and first column.
+    /// Recomputes those of a thread's accumulators that are NaN. `at` is the thread's first row and first column.
     pub fn repair(&self, asm: &mut Ptx, point: &Point, sums: &Sums, at: (Val, Val)) {
-        // A row holds the columns of the first sum, then those of the second.
+        // A row of fragments holds the columns of the first contraction, then those of the second if the kernel has
+        // two.
         let (columns, n_sums) = (sums.of[0].len() as i64, self.gemm.sums.len() as i64);
         let per_sum = columns / n_sums;
         let all: Vec<Val> = sums
@@ -38,7 +39,8 @@ impl Block<'_> {
         });
     }
 
-    /// Recomputes one element of the only sum, or of the sum with index `of`; 0 if it is out of bounds.
+    /// Recomputes one element of the contraction, or of the contraction with index `of` if there are two; 0 if the
+    /// element is out of bounds.
     fn sum_again(&self, asm: &mut Ptx, point: &Point, of: Option<Val>, (row, column): (Val, Val)) -> Val {
         let (cx, gemm) = (self.cx, self.gemm);
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
@@ -74,7 +76,7 @@ impl Block<'_> {
         asm.if_else(there, &[Ty::F32], sum, |_| vec![none])[0]
     }
 
-    /// Sum over all groups at a point, of the only sum or of the sum with index `of`.
+    /// Recomputes one element as the sum over all groups of K, of contraction `of` if there are two.
     fn groups_again(&self, asm: &mut Ptx, point: &Point, groups: &Groups, of: Option<Val>) -> Val {
         let total = |asm: &mut Ptx, fold: &Fold| {
             let (zero, count, one, none) = (asm.i64(0), asm.i64(groups.count), asm.i64(1), asm.zero(Ty::F32));
@@ -120,7 +122,7 @@ pub fn replace_nans(asm: &mut Ptx, all: &[Val], again: impl FnOnce(&mut Ptx, Val
     });
 }
 
-/// Extracts some bits of a number, shifted to another position, as an index.
+/// Returns `((number >> right) & mask) << left` as an index.
 pub fn part(asm: &mut Ptx, number: Val, right: i64, mask: i64, left: i64) -> Val {
     let (right, mask, left) = (asm.int(right, Ty::I32), asm.int(mask, Ty::I32), asm.int(left, Ty::I32));
     let v = asm.bin(Bin::ShRUI, number, right);
@@ -129,7 +131,7 @@ pub fn part(asm: &mut Ptx, number: Val, right: i64, mask: i64, left: i64) -> Val
     asm.cast(Cast::ExtUI, v, Elem::I64)
 }
 
-/// Emits `to = from` for the case that the number is `i`.
+/// Emits `to = from`, executed only if `number` is `i`.
 fn copy_where(asm: &mut Ptx, number: Val, i: usize, to: Val, from: Val) {
     let i = asm.int(i as i64, Ty::I32);
     let here = asm.cmpi(CmpI::Eq, number, i);

@@ -1,9 +1,10 @@
-//! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], codes w  =>  group sums on tensor cores, added to the total
+//! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], codes w  =>  groups reduced on tensor cores, then added to the total
 //!
-//! Codes are stored in panels, four bytes of a column side by side, and are converted on the way from shared memory to
-//! registers: to tf32, which represents them exactly, or to bytes. k runs through all groups as if there were none; at
-//! the end of a group, the value that the kernel computes from its sum (mostly scaled) is added to the row's sum, and
-//! the next group starts from zero.
+//! Groups g have G elements j each; m is a row of A, n a column of the codes. Codes are stored in panels, four bytes of
+//! a column side by side, and are converted on the way from shared memory to registers: to tf32, which represents them
+//! exactly, or to bytes. k runs through all groups as if there were none; at the end of a group, the value that the
+//! kernel computes from its accumulator (mostly scaled) is added to the accumulator of the row, and the next group
+//! starts from zero.
 
 use super::Block;
 use super::epilogue::{plus, when};
@@ -24,7 +25,7 @@ pub struct Groups {
     pub count: i64,
     /// Number of products of a group.
     pub size: i64,
-    /// How a group's sum is added to the row's, one fold per sum.
+    /// How a group's accumulator is added to the row's, one fold per reduction.
     pub folds: Vec<Fold>,
 }
 
@@ -44,7 +45,7 @@ impl Groups {
         (is_of_codes && alike && ends && goes_on && size > 0).then_some((roles, Groups { var, count, size, folds }))
     }
 
-    /// Statements that are evaluated for each group, except its sums.
+    /// Statements that are evaluated for each group, except its reductions.
     pub fn statements(&self, def: &KernelDef) -> Vec<usize> {
         self.folds.iter().flat_map(|fold| before(def, fold)).collect()
     }
@@ -58,7 +59,7 @@ impl Groups {
     }
 }
 
-/// State of the folding: the sums of the current group, and what they are folded with.
+/// State of the folding: the accumulators of the current group, and what they are folded with.
 pub struct Folded<'a> {
     groups: &'a Groups,
     point: &'a Point,
@@ -109,7 +110,7 @@ impl Block<'_> {
         }
     }
 
-    /// Folds the sums of a group into those of all groups, and resets them for the next group.
+    /// Folds the accumulators of a group into those of all groups, and resets them for the next group.
     fn fold(&self, asm: &mut Ptx, folded: &Folded, group: Val, totals: &Sums) {
         let (cx, gemm, groups) = (self.cx, self.gemm, folded.groups);
         let n = cx.extent(asm, gemm.n);
@@ -135,7 +136,7 @@ impl Block<'_> {
         }
     }
 
-    /// Does the same for two columns of one sum.
+    /// Folds the accumulators of a group for two columns of one reduction.
     fn fold_columns(&self, asm: &mut Ptx, point: &Point, fold: &Fold, folded: &Folded, totals: &Sums, at: usize) {
         let (cx, gemm) = (self.cx, self.gemm);
         let (is_of_row, shared): (Vec<usize>, Vec<usize>) =
@@ -163,7 +164,7 @@ impl Block<'_> {
         }
     }
 
-    /// Sum of a group; undoes the factor 16 of bytes that were expanded from nibbles.
+    /// Accumulator of a group, without the factor 16 of bytes that were expanded from nibbles.
     fn exact_part(&self, asm: &mut Ptx, part: Val) -> Val {
         match (self.gemm.factors, self.gemm.b[0].code_bits) {
             (Factors::Bytes(_), Some(_)) => {

@@ -51,13 +51,12 @@ impl Factors {
         }
     }
 
-    /// Whether the left operand is split into two tf32, which gives NaN for infinities.
+    /// Whether operand A is split into two tf32, which gives NaN for infinities.
     pub fn is_split(self) -> bool {
         matches!(self, Factors::F32 | Factors::Codes)
     }
 
-    /// Number of bits of right operands of this type that threads must convert; `None` if they are multiplied as they
-    /// are.
+    /// Number of bits of codes in operand B that threads must convert; `None` if they are multiplied as they are.
     pub fn code_bits(self, right: DType) -> Option<i64> {
         (self == Factors::Codes || right == DType::I4).then_some(right.bits() as i64)
     }
@@ -90,7 +89,7 @@ pub struct Reader<'a> {
 pub type Fragment = [Val; 2];
 
 impl<'a> Reader<'a> {
-    /// `warp` is the index of the warp along the operand's rows.
+    /// Computes a thread's addresses. `warp` is the index of the warp along the operand's rows.
     pub fn new(asm: &mut Ptx, factors: Factors, operand: &'a Operand, rows: i64, warp: Val) -> Reader<'a> {
         let lane = asm.special("%laneid");
         let codes = operand.code_bits.map(|bits| Codes::new(asm, factors, bits, lane));
@@ -220,8 +219,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Conversion of codes in shared memory to a thread's fragments of the right operand. Four bytes of a column are stored
-/// side by side: four codes of 8 bits along k, or eight of 4 bits, the first four in the low nibbles.
+/// Conversion of codes in shared memory to a thread's fragments of operand B. Four bytes of a column are stored side by
+/// side: four codes of 8 bits along k, or eight of 4 bits, the first four in the low nibbles.
 #[derive(Clone, Copy)]
 struct Codes {
     factors: Factors,
@@ -279,8 +278,8 @@ impl Codes {
     }
 }
 
-/// Accumulators of a warp: for every 16 rows and 8 columns, the four elements of a thread; the columns of one sum after
-/// those of another.
+/// Accumulators of a warp: for every 16 rows and 8 columns, the four elements of a thread; the columns of one
+/// contraction after those of another.
 pub struct Sums {
     pub of: Vec<Vec<Val>>,
 }
@@ -297,7 +296,7 @@ impl Sums {
         Sums { of: (0..rows).map(|_| (0..columns).map(|_| sum()).collect()).collect() }
     }
 
-    /// Adds the partial sums `parts`, and resets them to 0.
+    /// Adds the accumulators `parts`, and resets them to 0.
     pub fn take(&self, asm: &mut Ptx, parts: &Sums) {
         for (sum, part) in self.of.iter().flatten().zip(parts.of.iter().flatten()) {
             let total = asm.bin(Bin::AddF, *sum, *part);
@@ -307,7 +306,8 @@ impl Sums {
         }
     }
 
-    /// Adds the integer sums of the other slices to the first one's, through shared memory, where the tiles are no longer needed.
+    /// Adds the integer accumulators of the other slices of K to those of the first, through shared memory, where the
+    /// tiles are no longer needed.
     pub fn gather(&self, asm: &mut Ptx, gemm: &Gemm, (warp, is_first): (Val, Val), tiles: Val) {
         // No copies are in flight: those of every k tile have been waited for.
         asm.line("bar.sync 0;");

@@ -1,7 +1,7 @@
-//! tiles, the parameters of a launch  =>  sectors per buffer: each operand once per tile of the other, the epilogue
+//! tiles, the parameters of a launch  =>  sectors per buffer: A once per tile of columns, B once per tile of rows, and
+//! the epilogue
 //!
-//! A: the sectors of A, summed over tiles of columns; B: those of B, summed over tiles of rows. A line of a tile is
-//! copied by one warp instruction, or by several that copy 32 units each.
+//! A line of a tile is copied by one warp instruction, or by several that copy 32 units each.
 
 use super::operand::{Inner, Operand};
 use super::plan::Gemm;
@@ -34,7 +34,8 @@ impl Gemm {
         self.batch.iter().map(|v| launch.extent(*v)).product()
     }
 
-    /// Requests of the statements after the sum, for each block of eight rows and eight columns.
+    /// Adds the sectors that the statements after the reduction request, for each block of eight rows and eight
+    /// columns.
     fn epilogue_requests(&self, launch: &Launch, traffic: &mut [Traffic], (tiles_m, tiles_n): (i64, i64)) {
         let (shape, columns, def) = (self.shape, self.columns(), launch.def);
         let shared = self.per_column(def, &def.dependences());
@@ -111,7 +112,7 @@ impl Operand {
         let (line, inner) = (launch.size(self.line_stride()) * bytes, launch.size(self.inner_stride()) * bytes);
         let start = first * bytes;
         let unit = self.unit(start, line);
-        // Number of elements of a line that one instruction copies; panels end lines.
+        // Number of elements of a line that one instruction copies; no copy crosses the end of a panel.
         let together = (32 * unit / bytes).min(self.length());
         if let Some(panels) = self.panels {
             // The padding of the last panel is copied, up to the tile's size.
@@ -134,7 +135,7 @@ impl Operand {
         sum
     }
 
-    /// Bytes of the units that a launch uses.
+    /// Number of bytes that a lane copies at once, given the alignment of the operand at this launch.
     fn unit(&self, start: i64, line: i64) -> i64 {
         let units = self.units();
         let fits = units.iter().find(|(unit, _)| start % unit == 0 && line % unit == 0);

@@ -45,7 +45,7 @@ pub struct Operand {
     pub code_bits: Option<i64>,
     pub inner: Inner,
     pub panels: Option<Panels>,
-    /// As in [`Lines`].
+    /// Swizzle of the lines, as in [`Lines`].
     pub swizzle: (i64, i64, i64),
     /// Maximum bytes of a line that are stored together, if lines are split.
     pub part_bytes: Option<i64>,
@@ -56,7 +56,7 @@ pub struct Operand {
 pub enum Aligned {
     Always,
     Never,
-    /// Decided at run time.
+    /// Whether addresses are aligned is decided at run time.
     Perhaps,
 }
 

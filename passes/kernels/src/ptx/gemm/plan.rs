@@ -10,8 +10,8 @@ use sardonyx_base::usual::{LARGE, USUAL};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 
-/// Work of one block: `m` rows by `n` columns, `k_bytes` of each row at a time, by a grid of warps. With two sums, each
-/// has half of the columns.
+/// Work of one block: `m` rows by `n` columns, `k_bytes` of each row at a time, by a grid of warps. Two contractions
+/// that share a block have half of the columns each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
     pub m: i64,
@@ -21,7 +21,7 @@ pub struct Shape {
     pub warps_n: i64,
     /// Number of k tiles in shared memory: one is in use while the others are copied.
     pub stages: i64,
-    /// Number of warp grids that each process a part of every k tile; their sums are added at the end.
+    /// Number of warp grids that each process a part of every k tile; their accumulators are added at the end.
     pub slices: i64,
 }
 
@@ -45,20 +45,20 @@ pub static SHAPES: &[Shape] = &[
     shape(16, 64, 128, (1, 4), 4),
 ];
 
-/// Tiles of float products for launches that would have few blocks of larger tiles. K is not divided among warps: an element is
-/// summed in the same order in every tile, so its bits do not depend on how many rows a launch has.
+/// Tiles of float products for launches that would have few blocks of larger tiles. K is not divided among warps: an
+/// element is accumulated in the same order in every tile, so its bits do not depend on how many rows a launch has.
 pub static SMALL: &[Shape] = &[shape(64, 64, 128, (2, 4), 3), shape(32, 32, 256, (2, 2), 3)];
 
-/// The same for products of bytes, whose sums are exact in any order: groups of warps share K.
+/// Tiles of byte products for such launches. Integer accumulation is exact in any order, so groups of warps share K.
 pub static SLICED: &[Shape] = &[sliced(64, 64, 128, (2, 2), 3, 2), sliced(32, 32, 256, (1, 1), 3, 4)];
 
 /// Number of blocks that gives one to most multiprocessors of a large device.
 pub const BLOCKS_MIN: i64 = 96;
 
-/// Maximum number of sums that share tiles: each has at least eight columns of a warp.
+/// Maximum number of contractions that share tiles: each has at least eight columns of a warp.
 const SUMS_MAX: usize = 2;
 
-/// Maximum number of accumulators of a thread if it has as many for the current group besides.
+/// Maximum number of accumulators of a thread if it has equally many for the current group in addition.
 const SUMS_IN_GROUPS_MAX: i64 = 32;
 
 const BYTES: [DType; 2] = [DType::U8, DType::I8];
@@ -183,7 +183,7 @@ impl Gemm {
         Gemm { sums, factors, batch, m, n, k, a, b, groups, shape, few: None, small: None }
     }
 
-    /// Number of columns of a tile in each sum.
+    /// Number of columns of a tile in each contraction.
     pub fn columns(&self) -> i64 {
         self.shape.n / self.sums.len() as i64
     }
@@ -253,7 +253,7 @@ impl Gemm {
         self.shape.k_bytes / STEP_BYTES / self.shape.slices
     }
 
-    /// Number of adjacent pairs of columns that a thread has in one sum; they are eight columns apart.
+    /// Number of adjacent pairs of columns that a thread has in one contraction; they are eight columns apart.
     pub fn pairs_of_columns(&self) -> usize {
         (self.warp_columns() / 8) as usize
     }
@@ -280,7 +280,7 @@ fn select(def: &KernelDef, roles: &Roles, in_groups: bool) -> Option<&'static Sh
     let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
     let (m, n) = (size(roles.m?, LARGE.other), size(roles.n, LARGE.other).saturating_mul(roles.sums.len() as i64));
     let batch: i64 = roles.batch.iter().map(|v| size(*v, USUAL.first)).fold(1, i64::saturating_mul);
-    // The sums of a group take additional registers.
+    // The accumulators of a group take additional registers.
     let is_small = |s: &Shape| !in_groups || s.sums() <= SUMS_IN_GROUPS_MAX;
     let mut fitting = SHAPES.iter().filter(|s| is_small(s) && s.fits(m, n));
     let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch) >= BLOCKS_MIN;

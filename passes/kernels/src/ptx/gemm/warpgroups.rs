@@ -26,10 +26,10 @@ const COPYING: i64 = 128;
 /// Bytes of a line of the swizzle pattern, and of the eight lines after which it repeats.
 const LINE_BYTES: i64 = 128;
 const PATTERN_BYTES: i64 = 8 * LINE_BYTES;
-/// Rows of a warpgroup, and bytes of k of one instruction.
+/// Number of rows of a warpgroup, and of bytes along K that one instruction multiplies.
 const ROWS: i64 = 64;
 const STEP_BYTES: i64 = 32;
-/// Elements of k of one instruction.
+/// Number of elements along K that one instruction multiplies.
 const STEP: i64 = 16;
 /// Number of k tiles by which announcing a tile's arrival lags behind issuing its copies.
 const LAG: i64 = 2;
@@ -52,8 +52,8 @@ pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
 }
 
 impl Warpgroups {
-    /// `None` for unsupported kernels: other types, groups, two sums, few rows or columns, operands that cannot be
-    /// copied in units of 16 bytes.
+    /// Plans the product; `None` for unsupported kernels: other types, groups along K, two contractions, few rows or
+    /// columns, operands that cannot be copied in units of 16 bytes.
     pub fn from_def(def: &KernelDef) -> Option<Warpgroups> {
         let shape = Warpgroups::select(def)?;
         Warpgroups::with_shape(def, shape)

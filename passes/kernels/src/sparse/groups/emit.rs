@@ -1,4 +1,4 @@
-//! A block of rows by a block of lanes  =>  its sums, one pattern of a chunk of columns after another
+//! A block of rows by a block of lanes  =>  its accumulators, one pattern of a chunk of columns after another
 
 use super::Plan;
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
@@ -47,8 +47,8 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
 }
 
 impl Plan {
-    /// Number of vectors of a strip: they must leave registers for the sums of n rows, and their chunk must stay in the
-    /// cache.
+    /// Number of vectors of a strip: they must leave registers for the accumulators of n rows, and their chunk must
+    /// stay in the cache.
     fn vectors(&self, cx: &Cx<Mlir>) -> u32 {
         let (registers, n) = (cx.launch.level.vector_registers() as i64, self.patterns[0].len() as i64);
         let of_chunk = self.width * cx.lanes() as i64 * 4;
@@ -121,7 +121,7 @@ impl Item<'_, '_> {
         asm.select(good, chunks, zero)
     }
 
-    /// Computes the sums of all rows for a strip.
+    /// Accumulates all rows for a strip.
     fn strip(&self, asm: &mut Mlir, strip: &Strip, chunks: Val) {
         let (zero, one, rows) = (asm.i64(0), asm.i64(1), asm.i64(self.plan.rows()));
         asm.for_loop((zero, rows, one), &[], |asm, row, _| {
@@ -200,7 +200,8 @@ impl Item<'_, '_> {
         }
     }
 
-    /// Adds the products of the columns of one pattern to the sums of its rows, giving columns to the sets in turn.
+    /// Adds the products of the columns of one pattern to the accumulators of its rows, giving columns to the sets in
+    /// turn.
     fn pattern(
         &self,
         asm: &mut Mlir,

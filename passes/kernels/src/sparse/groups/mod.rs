@@ -1,9 +1,10 @@
-//! y[n, t] = f(Σ value[c, n / m, q, u] · x[width · c + column[c, n / m, q / n, u], t])  =>  n products per load of x
+//! y[r, t] = f(Σ value[c, r / m, q, u] · x[width · c + column[c, r / m, q / n, u], t])  =>  n products per load of x
 //!
-//! A column of the matrix has values in n of m rows, and columns are sorted by which rows those are (n:m:g). The
-//! vectors of a column are loaded once for all of its rows, whose sums stay in registers as long as the pattern does
-//! not change. The dense operand's rows for a chunk of columns are copied next to each other, so that they stay in the
-//! cache for all blocks of rows.
+//! The matrix has chunks c of `width` columns, and blocks of m rows r; q is the position of a value of the row among
+//! those of all patterns, and u a slot. A column of the matrix has values in n of m rows, and columns are sorted by
+//! which rows those are (n:m:g). The vectors of a column are loaded once for all of its rows, whose accumulators stay
+//! in registers as long as the pattern does not change. The dense operand's rows for a chunk of columns are copied next
+//! to each other, so that they stay in the cache for all blocks of rows.
 
 mod emit;
 
@@ -40,7 +41,8 @@ pub struct Plan {
     column_strides: [i64; 2],
     /// Rows of a block that each pattern has values in.
     patterns: Vec<Vec<usize>>,
-    /// The same in memory: for each row of a block, the positions of its values among those of all patterns.
+    /// Table of the patterns in memory: for each row of a block, the positions of its values among those of all
+    /// patterns.
     table: Access,
     numbers: Vec<u8>,
     m: i64,
@@ -73,7 +75,7 @@ impl Plan {
             _ => None,
         };
         let (value, x) = (plain(value)?, plain(x)?);
-        // In value[c, n / m, $pattern, u], the block of rows and the pattern are computed parts.
+        // In value[c, r / m, $pattern, u], the block of rows and the pattern are computed parts.
         let [value_block, value_pattern] = &value.computed[..] else { return None };
         let pattern = value_pattern.expr.symbols().iter().find_map(|s| own(s, '$'))?;
         let table = number(pattern)?;
@@ -166,7 +168,7 @@ impl CpuPlan for Plan {
         self.product.grid(def, self.rows())
     }
 
-    /// Bytes of the tile of sums, and of the dense operand's vectors for a chunk of columns.
+    /// Bytes of the tile of accumulators, and of the dense operand's vectors for a chunk of columns.
     fn scratch_bytes(&self, _: &KernelDef) -> Dim {
         Dim::constant(tile::bytes(self.rows()) + 4 * tile::LANES * self.width)
     }

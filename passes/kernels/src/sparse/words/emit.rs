@@ -1,4 +1,4 @@
-//! A block of rows by a block of lanes  =>  its sums, word by word
+//! A block of rows by a block of lanes  =>  its accumulators, word by word
 
 use super::{COPIED, Plan};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Mlir, Ty, Val};
@@ -8,7 +8,7 @@ use crate::def::Size;
 use crate::sparse::columns::Columns;
 use crate::sparse::tile::{self, Strip, Tile};
 
-/// Number of vectors of one row's sums; they leave registers for a word and the vectors it is multiplied with.
+/// Number of vectors of one row's accumulators; they leave registers for a word and the vectors it is multiplied with.
 const VECTORS: u32 = 8;
 
 struct Item<'i, 'd> {
@@ -79,7 +79,7 @@ impl Item<'_, '_> {
         asm.select(good, end, first)
     }
 
-    /// Computes the sums of all rows for a strip.
+    /// Accumulates all rows for a strip.
     fn strip(&self, asm: &mut Mlir, strip: &Strip, block_end: Val) {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let begin = self.start(asm, zero);
@@ -111,7 +111,7 @@ impl Item<'_, '_> {
         });
     }
 
-    /// Adds one word times the vectors of its column.
+    /// Adds to the accumulators one word times the vectors of its column.
     fn times_word(&self, asm: &mut Mlir, strip: &Strip, word: Val, x: Val, sums: &[Val]) -> Vec<Val> {
         let column = self.columns.number(asm, word);
         let value = asm.element(self.tile.cx.reads[self.plan.value.buffer], word, Elem::F32);

@@ -26,7 +26,7 @@ const ROWS_OF_QUADS: i64 = 128;
 /// Share of a dense contraction's rate at which words are multiplied: each word needs its own load.
 const SHARE: f64 = 0.5;
 const SHARE_OF_QUADS: f64 = 0.45;
-/// Further factor if a word is multiplied with a single vector, whose accumulation waits for the previous word's.
+/// Additional factor if there is a single vector of lanes: each accumulation then waits for that of the previous word.
 const SHARE_OF_ONE_VECTOR: f64 = 0.6;
 
 /// Maximum number of words of all columns if they are copied.
@@ -34,7 +34,7 @@ const COPIED_MAX: i64 = 1 << 13;
 /// Number of words that are copied together.
 const COPIED: i64 = 16;
 
-/// Parts of a product with a matrix in word rows.
+/// A product with a sparse matrix in the format of word rows: its accesses and sizes.
 #[derive(Debug)]
 pub struct Plan {
     product: Product,
@@ -55,7 +55,7 @@ pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
 }
 
 impl Plan {
-    /// Matches a kernel with one sum, of products guarded by the row's number of words.
+    /// Matches a kernel whose only reduction is a sum of products, each guarded by j < length of the row.
     fn matched(def: &KernelDef) -> Option<Plan> {
         let depth = match def.inner[..] {
             [_] => 1,
@@ -139,7 +139,7 @@ impl Plan {
     }
 }
 
-/// Whether an access depends on variables only through its computed part.
+/// Whether an access depends on variables only through an index from data.
 fn is_still(access: &Access) -> bool {
     access.coords[0].offset.is(0) && access.coords[0].strides.iter().all(|s| s.is(0))
 }
@@ -155,7 +155,7 @@ impl CpuPlan for Plan {
         self.product.grid(def, self.rows())
     }
 
-    /// Bytes of the tile of sums, and of the words of all columns if they are copied.
+    /// Bytes of the tile of accumulators, and of the words of all columns if they are copied.
     fn scratch_bytes(&self, _: &KernelDef) -> Dim {
         let tile = Dim::constant(tile::bytes(self.rows()));
         match self.depth {

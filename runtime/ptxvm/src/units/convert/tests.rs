@@ -78,7 +78,8 @@ fn floats_become_integers_and_clamp() {
             continue;
         }
         for mode in MODES {
-            // By definition: the integer between the bounds that the mode selects, in 128 bits.
+            // The expected value, by definition: x rounded down or up as the mode selects, in 128 bits, then clamped to
+            // the type.
             let clamped = x.clamp(-1e25, 1e25);
             let (low, rest) = (clamped.floor() as i128, clamped - clamped.floor());
             let up = match mode {

@@ -47,14 +47,14 @@ fn widening_gives_the_value_of_every_pattern() {
     }
 }
 
-/// Rounds by search among the sorted non-negative finite values; the position is the pattern.
+/// Rounds by search among the sorted non-negative finite values: a value's index in the list is its bit pattern.
 fn search(format: Format, sorted: &[f64], x: f64, rounding: Rounding, satfinite: bool) -> u32 {
     let l = format.layout();
     let sign = u32::from(x.is_sign_negative()) << (l.exponent_bits + l.mantissa_bits);
     let magnitude = x.abs();
     let last = sorted.len() - 1;
     let below = sorted.partition_point(|&v| v <= magnitude) - 1;
-    // Above the largest number is the next one there would be, for ties, and then infinity.
+    // Above the largest finite value, the value one step further decides ties; a result rounded up to it is infinity.
     let step = sorted[last] - sorted[last - 1];
     let next = if below == last { sorted[last] + step } else { sorted[below + 1] };
     let up = match rounding {

@@ -230,7 +230,7 @@ fn special_values_and_rounding_reach_the_result() {
     // 2^25 - 2^25 + c: c keeps its bits from 2^-25 of the largest term on; rows 8 to 15 of A are zero.
     assert_eq!(run(2f32.powi(25), -2f32.powi(25), 1.5), (1.0, 1f32.to_bits(), 1.5));
     assert_eq!(run(2f32.powi(40), -2f32.powi(40), 1.5).0, 0.0);
-    // Towards zero.
+    // The sum is rounded towards zero.
     assert_eq!(run(2f32.powi(-24), 2f32.powi(-25), 1.0).0, 1.0);
     assert_eq!(run(f32::INFINITY, -1.0, f32::NEG_INFINITY).1, 0x7fff_ffff);
     assert_eq!(run(f32::MAX, f32::MAX, 0.0).0, f32::INFINITY);

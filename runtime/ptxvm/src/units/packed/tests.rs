@@ -15,7 +15,7 @@ fn format(half: Half) -> Format {
 /// The steps to the next value of the format, on f64 values.
 fn steps(half: Half) -> (impl Fn(f64) -> f64, impl Fn(f64) -> f64) {
     let step = move |x: f64, up: bool| {
-        // The rank is ordered like the integers; -1 is -0.
+        // Ranks number the values of the format in increasing order: 0 is +0, and -1 the greatest negative value.
         let bits = format(half).narrow(x, Rounding::Rn, false) as i32;
         let rank = if bits & 0x8000 != 0 { -(bits & 0x7fff) } else { bits };
         let rank = rank + if up { 1 } else { -1 };
