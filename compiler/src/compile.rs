@@ -158,7 +158,7 @@ impl Request<'_> {
 
 #[derive(Default)]
 pub struct Report {
-    /// Summary of the artifact; `None` if the compilation stopped after a stage, in which case `stopped_at` holds the IR.
+    /// Summary of the artifact; `None` if the compilation stopped after a stage, and `stopped_at` holds the IR.
     pub summary: Option<Summary>,
     pub stopped_at: Option<String>,
     pub times: Times,

@@ -28,7 +28,7 @@ pub struct CallBytes {
     pub scratch: usize,
     /// Bytes that this rank receives from other ranks, if there are several.
     pub exchanged: Option<usize>,
-    /// Bytes of the inputs, which the first rank sends to each other one.
+    /// Bytes of the inputs, which the first rank sends to every other rank.
     pub inputs: usize,
 }
 

@@ -28,7 +28,7 @@ const SPIN_CROWDED: u32 = 50;
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Held during a job.
+    /// Locked by the caller during a job.
     busy: Mutex<()>,
     n_forks: u64,
 }

@@ -7,7 +7,8 @@ use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, TensorView};
 use std::time::{Duration, Instant};
 
-/// Time limit. The compiler chooses inputs that take far less on a device that is not simulated.
+/// Time limit of the self-test's call. The compiler chooses inputs that take far less on devices that are not
+/// simulated.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Makes the call of the self-test, and compares its outputs. Errors: E0304, E0404.

@@ -135,7 +135,8 @@ fn sum_json(rows: &'static str, s: Sum, emitted: bool) -> Json {
     Json::Object(members)
 }
 
-/// The member `kernels` of a report. Launches of a kernel with the same formula share an entry with their number.
+/// The member `kernels` of a report. Launches of a kernel with the same formula share an entry, which states how many
+/// they are.
 pub fn kernels_json(m: &Movement) -> Json {
     let mut groups: Vec<Vec<&Row>> = vec![];
     for row in &m.after {

@@ -49,7 +49,8 @@ fn form([rows, columns]: [usize; 2], sizes: [usize; 3]) -> Option<Groups> {
     Groups::shaped(grid, sizes.map(|n| i64::try_from(n).unwrap_or(0)))
 }
 
-/// Assigns a pattern to each column, at most `g` columns to each. `scores[column][pattern]` is what a column keeps.
+/// Assigns a pattern to each column, and at most `g` columns to each pattern. `scores[column][pattern]` is the sum of
+/// the scores that the column keeps with the pattern.
 fn assigned(scores: &[Vec<f64>], g: usize) -> Vec<usize> {
     let n_patterns = scores.first().map_or(0, Vec::len);
     let mut pairs: Vec<(usize, usize)> =

@@ -152,7 +152,7 @@ fn no_product(choice: &Choice, found: &[Weights]) -> Box<Error> {
     Error::user("E0001", message).help(help)
 }
 
-/// The statistics of a product's other operand that the saliency needs.
+/// The statistics that the saliency needs of the operand that a product's weights are multiplied with.
 enum Known {
     Nothing,
     /// [k, k]: Σ xᵀx.

@@ -221,7 +221,7 @@ pub unsafe extern "C" fn sdx_model_from_bytes(
     model: *mut *mut sdx_model,
 ) -> *mut sdx_error {
     guard(|| {
-        // Created first, so that the memory is released whichever argument is wrong.
+        // The owner of the memory is created first, so that the memory is released whichever argument is wrong.
         let given = unsafe { slice(data.cast::<u8>(), bytes, "data") };
         let foreign = Foreign { data: data.cast(), bytes, release, user };
         result(model, "model")?;

@@ -1,7 +1,7 @@
 //! two devices  =>  the links that a message between them passes
 //!
-//! The route is always the same: in grids one dimension after the other, in the shorter direction, upwards if both are
-//! equal.
+//! The route is always the same: in grids one dimension after the other, in the shorter direction, or towards higher
+//! coordinates if both directions are equally long.
 
 use crate::topology::{Attached, Kind, Level, Topology};
 use std::fmt;

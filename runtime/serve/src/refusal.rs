@@ -46,7 +46,7 @@ fn status(kind: ErrorKind) -> (u16, bool) {
 }
 
 impl Refusal {
-    /// A request that violates the protocol. `help` tells the client what to send instead.
+    /// Refuses a request that violates the protocol. `help` tells the client what to send instead.
     pub fn new(status: StatusCode, reason: &'static str, message: impl Into<String>, help: &str) -> Refusal {
         let error = Error::user("E0001", message).help(help);
         Refusal { status, reason, error, retry_after: None, dialect: Dialect::KServe }
@@ -60,7 +60,7 @@ impl Refusal {
         Refusal::new(StatusCode::NOT_FOUND, "not-found", message, help)
     }
 
-    /// A request whose tensors do not fit the model.
+    /// Refuses a request whose tensors do not fit the model.
     pub fn input(message: impl Into<String>, help: impl Into<String>) -> Refusal {
         Error::user("E0301", message).help(help).into()
     }

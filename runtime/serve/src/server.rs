@@ -33,7 +33,8 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<i32> {
 }
 
 async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32> {
-    // Registered before the server announces its address, because an earlier signal would kill the process.
+    // The handlers are registered before the server announces its address, because an earlier signal would kill the
+    // process.
     let (mut ends, hangup) = (Ends::new()?, listen_for(SignalKind::hangup())?);
     let cannot = |e| {
         let error = Error::user("E0002", format!("cannot listen on {}: {e}", args.listen));

@@ -146,8 +146,8 @@ pub fn cut(outputs: Outputs, shares: &[Share], ports: &Ports, pads: bool) -> Res
 }
 
 /// `(rows, length)` of the synthetic jobs of each test: first with enough rows to use other tiles, then with lengths
-/// beyond what a kernel computes at once. Few, because every load of a model computes them. Without padding, the first
-/// length is used for both jobs.
+/// beyond what a kernel computes at once. There are few, because every load of a model computes them. Without padding,
+/// the first length is used for both jobs.
 static PAIRS: [[(i64, i64); 2]; 2] = [[(1, 3), (8, 2)], [(1, 37), (1, 21)]];
 
 /// Whether jobs computed together give the same bits as alone. Models that reject the synthetic inputs return an error.
@@ -155,7 +155,7 @@ fn is_exact(model: &Model, ports: &Ports, options: &SessionOptions, pads: bool) 
     let session = model.session(options)?;
     for [first, second] in PAIRS {
         let length = if pads { second.1 } else { first.1 };
-        // Different seeds: with equal values, an influence of one job on the other would go unnoticed.
+        // The seeds differ, because with equal values an influence of one job on the other would go unnoticed.
         let jobs = [synthetic_inputs(ports, first.0, first.1, 1)?, synthetic_inputs(ports, second.0, length, 2)?];
         if !is_exact_for(&session, ports, &jobs, pads)? {
             return Ok(false);

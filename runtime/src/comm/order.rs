@@ -51,7 +51,7 @@ pub struct Load {
     pub device: String,
     #[prost(string, optional, tag = "4")]
     pub level: Option<String>,
-    /// Identifies the artifact.
+    /// Identity of the artifact, which every rank compares with that of its own file.
     #[prost(bytes, tag = "5")]
     pub identity: Vec<u8>,
     #[prost(bool, tag = "6")]

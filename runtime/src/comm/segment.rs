@@ -1,4 +1,4 @@
-//! memory that all ranks of a host share: words to wait for, what each rank has posted, and a room for each rank
+//! memory that all ranks of a host share: words to wait for, what each rank has posted, and an area (room) of each rank
 //!
 //! There is one mapping for all ranks. A room is far larger than needed, because only touched pages take memory. A
 //! rank's arena starts at the beginning of its room and grows in place; data that it posts from elsewhere is copied to

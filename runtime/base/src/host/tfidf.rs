@@ -1,4 +1,4 @@
-//! TfIdfVectorizer: counts how often each n-gram of a pool occurs in a row, as elements at equal distances
+//! TfIdfVectorizer: counts how often each n-gram of a pool occurs in a row, with equal gaps between its elements
 
 use super::{Budget, unfit};
 use crate::{Error, Result, Tensor};

@@ -78,7 +78,7 @@ pub struct Entry {
     pub arena_bytes: Dim,
     pub checks: Vec<Check>,
     pub states: Vec<State>,
-    /// Whether it is called by host steps of other entry points only.
+    /// Whether the entry point is called by host steps of other entry points only.
     pub internal: bool,
     /// The entry point that this one specializes by fixing some dimensions.
     pub specializes: Option<String>,
@@ -214,7 +214,7 @@ impl Wire<Option<buffer::Place>> for Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub action: Action,
-    /// The ONNX nodes that it computes; those of copies and binds are not stored in the file.
+    /// The ONNX nodes that the step computes; those of copies and binds are not stored in the file.
     pub origins: Vec<String>,
 }
 
@@ -227,7 +227,7 @@ pub enum Action {
 }
 
 impl Step {
-    /// The buffers that it accesses.
+    /// The buffers that the step accesses.
     pub fn buffers(&self) -> Vec<usize> {
         match &self.action {
             Action::Launch(launch) => launch.buffers.clone(),
@@ -237,7 +237,7 @@ impl Step {
         }
     }
 
-    /// The symbols that it binds.
+    /// The symbols that the step binds.
     pub fn binds(&self) -> Vec<&str> {
         match &self.action {
             Action::Launch(_) | Action::Copy(_) => vec![],
@@ -303,7 +303,7 @@ checked! {
         buffers: Vec<usize>,
         params: Vec<Dim>,
         grid: Dim,
-        /// Index of the state whose input it copies to the state's output.
+        /// If the launch copies a state's input to its output, index of the state.
         carries: Option<usize>,
         ; origins
     }
@@ -333,7 +333,7 @@ pub struct Host {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostCall<Body> {
     pub op: HostOp,
-    /// The entry points that it calls.
+    /// The entry points that the operation calls.
     pub bodies: Vec<Body>,
     /// The results that some step reads.
     pub results: Vec<HostResult>,

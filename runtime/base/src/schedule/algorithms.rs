@@ -286,7 +286,7 @@ impl Own<'_> {
         Own { rank, ..*self }.tree(f, range, rank)
     }
 
-    /// The same rounds with the ranks numbered from the other end.
+    /// The same rounds with the ranks numbered in reverse order.
     fn mirrored(&self, mut rounds: Rounds) -> Rounds {
         let mirror = |rank: usize| self.n - 1 - rank;
         for m in rounds.iter_mut().flatten() {
@@ -351,9 +351,9 @@ impl Own<'_> {
         rounds
     }
 
-    /// A block that must travel `k` ranks advances by each power of two in `k`. On its way, a rank stores it where its
-    /// own block for the same distance will end up, so all blocks must have the same size; otherwise the result is
-    /// none.
+    /// Bruck's all-to-all: a block that must travel `k` ranks advances by each power of two in `k`. On its way, a rank
+    /// stores it where its own block for the same distance will end up, so all blocks must have the same size;
+    /// otherwise the result is `None`.
     fn bruck_to_all(&self, op: &Collective, split: usize) -> Option<Rounds> {
         let (n, r, operands) = (self.n, self.rank, self.operands);
         if !operands[0].dims[split].is_multiple_of(n) || operands.iter().any(|o| *o != operands[0]) {

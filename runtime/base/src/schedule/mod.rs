@@ -193,7 +193,7 @@ pub fn taken_bytes(op: &Collective, operands: &[Operand], rank: usize) -> usize 
 
 const LINE: usize = 64;
 
-/// The same range of all operands, combined in rank order.
+/// Moves that combine the same range of all operands, in rank order.
 fn reduced(f: Reduction, n: usize, range: Range<usize>, to: usize) -> Vec<Move> {
     let one = |r: usize| {
         let combine = (r > 0).then_some(f);

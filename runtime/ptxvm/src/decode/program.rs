@@ -10,7 +10,8 @@ use crate::report::Class;
 use crate::text::types::Space;
 
 pub const NONE: u32 = u32::MAX;
-/// Flag of a slot that belongs to the guard. All lanes read the guard; the other operands are read only where it holds.
+/// Flag of a slot that belongs to the guard. All lanes read the guard; only those for which it is true read the other
+/// operands.
 pub const GUARD: u32 = 1 << 31;
 
 /// Registers of one warp, by bank. Immediate values and special registers are stored in registers too, filled in at the

@@ -17,7 +17,7 @@ pub const SM_90A: Target = Target { sm: 90, specific: true };
 impl Target {
     /// Parses the first architecture name of a `.target` line; `None` if no name begins with `sm_`.
     fn parse(line: &str) -> Option<Target> {
-        // The reader of the line leaves out its commas.
+        // The parser drops commas from the line, so names are also split at spaces.
         let name = line.split([',', ' ']).map(str::trim).find_map(|part| part.strip_prefix("sm_"))?;
         let digits = name.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         Some(Target { sm: digits.parse().ok()?, specific: name.ends_with('a') })

@@ -51,7 +51,8 @@ fn major(d: &Decoder, operand: Option<&Operand>) -> Result<Major, Error> {
     Ok(if transposed == 1 { Major::Rows } else { Major::K })
 }
 
-/// `d, a, b, scale-d{, imm-scale-a, imm-scale-b{, imm-trans-a}{, imm-trans-b}}`; A in registers cannot be transposed.
+/// Decodes the operands `d, a, b, scale-d{, imm-scale-a, imm-scale-b{, imm-trans-a}{, imm-trans-b}}`. A cannot be
+/// transposed if it is in registers.
 fn multiply(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     if mods.take("sp") {
         return Err(d.unsupported(mods));

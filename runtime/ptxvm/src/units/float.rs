@@ -228,7 +228,8 @@ pub(super) fn add_odd(a: f64, b: f64) -> f64 {
     let b_part = sum - a;
     let error = (a - (sum - b_part)) + (b - b_part);
     let bits = sum.to_bits();
-    // One step away from zero if the error has the sign of the sum. For infinite operands the error is NaN: no step.
+    // One step of the bits away from zero if the error has the sign of the sum, else one step towards zero. For
+    // infinite operands the error is NaN, and no step is made.
     let toward = 1u64.wrapping_sub((error.to_bits() ^ bits) >> 63 << 1);
     let inexact_even = u64::from(error.abs() > 0.0) & !bits & 1;
     f64::from_bits(bits.wrapping_add(toward & inexact_even.wrapping_neg()))
