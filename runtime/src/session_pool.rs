@@ -138,9 +138,8 @@ pub struct PoolStatistics {
 /// arrival; each accepted request is answered exactly once, through its callback. The outputs are those of
 /// [`Session::run`], bit for bit.
 ///
-/// **Threads.** A thread of the pool calls each session, and sleeps while there is no request; the session has `threads
-/// - 1` workers
-/// besides. So at most sessions × `threads` threads compute (on each rank of the model), by default as many as there
+/// **Threads.** A thread of the pool calls each session and sleeps while there is no request; the session has `threads - 1`
+/// workers besides. So at most sessions × `threads` threads compute (on each rank of the model), by default as many as there
 /// are processors. With the default of one thread per session, each processor computes a separate request, which gives
 /// the most requests per second; one session with all processors as threads gives the shortest single call. One more
 /// thread sleeps until a waiting request has expired. Several pools of a process are not coordinated: their numbers of

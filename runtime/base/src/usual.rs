@@ -7,6 +7,9 @@ use std::sync::Arc;
 /// Sizes by symbol.
 pub type Sizes = BTreeMap<String, i64>;
 
+/// Smallest and largest value of a symbol; without a largest one it is unbounded.
+pub type Range = (i64, Option<i64>);
+
 /// Default sizes of open dimensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Usual {
@@ -22,7 +25,7 @@ pub const CALLS: [Usual; 3] = [USUAL, Usual { other: 16, ..USUAL }, LARGE];
 
 impl Usual {
     /// The default size of a symbol with the range `lo..=hi`, given the dimensions of the inputs.
-    pub fn size(self, name: &str, (lo, hi): (i64, Option<i64>), inputs: &[&[Dim]]) -> i64 {
+    pub fn size(self, name: &str, (lo, hi): Range, inputs: &[&[Dim]]) -> i64 {
         let is_first = inputs.iter().filter_map(|dims| dims.first()).any(|d| d.symbols().contains(name));
         let size = if is_first { self.first } else { self.other };
         size.min(hi.unwrap_or(i64::MAX)).max(lo)
@@ -37,7 +40,7 @@ const SEARCHED: i64 = 4096;
 /// alone. Only symbols for which `range` returns bounds are searched, and fixed symbols never change.
 pub fn keep_checks<'a>(
     checks: impl IntoIterator<Item = (&'a Dim, &'a Dim)>,
-    range: &dyn Fn(&str) -> Option<(i64, Option<i64>)>,
+    range: &dyn Fn(&str) -> Option<Range>,
     is_fixed: &dyn Fn(&str) -> bool,
     sizes: &mut Sizes,
 ) {
@@ -55,7 +58,7 @@ pub fn keep_checks<'a>(
         }
         let names: BTreeSet<Arc<str>> = [check.0, check.1].into_iter().flat_map(|d| d.symbols()).collect();
         let free = names.iter().filter_map(|name| Some((&**name, range(name).filter(|_| !is_fixed(name))?)));
-        let free: Vec<(&str, (i64, Option<i64>))> = free.collect();
+        let free: Vec<(&str, Range)> = free.collect();
         let found = [free.as_slice()].into_iter().chain(free.chunks(1)).find_map(|symbols| {
             let bounds = symbols.iter().map(|(_, bounds)| *bounds);
             let (lo, hi) = bounds.fold((0, i64::MAX), |(lo, hi), b| (b.0.max(lo), b.1.unwrap_or(hi).min(hi)));

@@ -1,8 +1,8 @@
 //! Two tiles in shared memory  =>  fragments in registers  =>  accumulation on tensor cores
 //!
-//! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has bytes `4t` to `4t
-//! + 3` of row `g`. `ldmatrix` loads four of them, or two if a warp has eight rows; operands with contiguous rows and
-//! 4-byte elements (f32, bytes in panels) use ordinary loads.
+//! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has the bytes from `4t`
+//! to `4t + 3` of row `g`. `ldmatrix` loads four of them, or two if a warp has eight rows; operands with contiguous rows
+//! and 4-byte elements (f32, bytes in panels) use ordinary loads.
 //!
 //! An f32 is split into two tf32: x = hi + lo + ε, |lo| ≤ 2^-11·|x|, |ε| ≤ 2^-21·|x|; a·b ≈ lo·hi + hi·lo + hi·hi,
 //! where each product is exact and the sum is in f32.
