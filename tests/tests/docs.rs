@@ -62,13 +62,15 @@ fn links_lead_to_files_and_headings() {
     assert!(seen > 50, "{seen} links");
 }
 
+const PROGRAMS: [&str; 3] = ["sardonyx", "sardonyx-run", "sardonyx-opt"];
+
 /// Parses a command line of a page into program, subcommand and options.
 fn command(line: &str) -> Option<(&'static str, String, Vec<String>)> {
     let line = line.trim().trim_start_matches("$ ").split(" #").next()?.split("   ").next()?;
     let words: Vec<&str> = line.split_whitespace().collect();
-    let at = words.iter().position(|word| ["sardonyx", "sardonyx-run", "sardonyx-opt"].contains(word))?;
+    let at = words.iter().position(|word| PROGRAMS.contains(word))?;
     let launched = at == 0 || ["mpirun", "srun", "PATH=$PWD"].iter().any(|launcher| words[0].starts_with(launcher));
-    let program = ["sardonyx", "sardonyx-run", "sardonyx-opt"].into_iter().find(|name| *name == words[at])?;
+    let program = PROGRAMS.into_iter().find(|name| *name == words[at])?;
     let rest = &words[at + 1..];
     let subcommand = if program == "sardonyx-opt" { "" } else { rest.first()? };
     let options = rest.iter().filter(|word| word.starts_with("--"));

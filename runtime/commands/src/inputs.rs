@@ -253,8 +253,8 @@ impl<'a> Dims<'a> {
 
     /// The size of a symbol, if it is given or fixed.
     fn value(&self, name: &str) -> Option<i64> {
-        let symbol = self.program.symbol_index.get(name).map(|&at| &self.program.symbols[at]);
-        self.values.get(name).copied().or_else(|| symbol?.hi.filter(|&hi| symbol.is_some_and(|s| s.lo == hi)))
+        let symbol = || Some(&self.program.symbols[*self.program.symbol_index.get(name)?]);
+        self.values.get(name).copied().or_else(|| symbol().and_then(|s| s.hi.filter(|&hi| hi == s.lo)))
     }
 
     fn shape(&self, port: &Port) -> Result<Vec<usize>> {
