@@ -7,7 +7,7 @@ use crate::embedder::Embedder;
 use crate::emit::{self, HostSummary, Product, Summary, host_operations};
 use crate::entries::{Entries, EntrySpec, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
-use crate::module::{body, graph, lower_model};
+use crate::module::{graph, lower_model};
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
@@ -23,6 +23,7 @@ use melior::ir::Module;
 use sardonyx_base::dim::symbol_of_model;
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_dialects::mlir;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_format::SecretKey;
@@ -189,7 +190,7 @@ impl Report {
 }
 
 /// Adds the entry points besides `main` to the module. Returns those that a model with caches cannot have.
-fn add_entries(context: &Context, module: &Module, model: &Model, request: &Request) -> Result<Vec<Skipped>> {
+fn add_entries(context: &Context, module: &mut Module, model: &Model, request: &Request) -> Result<Vec<Skipped>> {
     let (specs, skipped) = match &request.entries {
         Entries::Automatic => propose(context, model, &request.dims)?,
         Entries::Given(specs) => (specs.clone(), vec![]),
@@ -197,7 +198,7 @@ fn add_entries(context: &Context, module: &Module, model: &Model, request: &Requ
     for spec in specs.iter().chain(&request.specialized) {
         let imported = spec.ranges(&request.dims).and_then(|ranges| import(context, model, &spec.name, &ranges));
         let (function, _) = imported.map_err(|e| in_entry(&spec.name, e))?;
-        body(module)?.push(function);
+        mlir::Module::new(module).push(function)?;
     }
     Ok(skipped)
 }
@@ -369,10 +370,10 @@ fn compile_prepared(
     let context = sardonyx_passes::context();
     // Errors are reported as our own diagnostics; MLIR's copies are only for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
-    let (module, mut params) = lower_model(&context, model, &request.dims)?;
+    let (mut module, mut params) = lower_model(&context, model, &request.dims)?;
     show("entries");
     let start = Instant::now();
-    let entries_skipped = add_entries(&context, &module, model, request)?;
+    let entries_skipped = add_entries(&context, &mut module, model, request)?;
     times.push(("entries", start.elapsed()));
     let (mut dense, mut pruned, mut data) = (None, vec![], Data::default());
     if let Some(made) = sparsified {

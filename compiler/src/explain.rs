@@ -84,7 +84,7 @@ pub fn node(model: &Path, dims: &BTreeMap<String, DimRange>, name: &str) -> Resu
         let (mut module, _) = lower_model(&context, &read_model(model)?, dims)?;
         let watch = Watch { stop_after: Some(BEFORE_RULES.into()), ..Watch::default() };
         pipeline::run(&context, &mut module, &watch, &mut |_| Ok(()))?;
-        explain_node(Operation(module.as_operation().to_raw()), name)
+        explain_node(Operation::of_module(&module), name)
     };
     explained().map_err(|e: Box<Error>| e.file(model.display().to_string()))
 }
@@ -97,7 +97,7 @@ fn plan(model: &Path, dims: &BTreeMap<String, DimRange>, stage: &str) -> Result<
     let watch = Watch { stop_after: Some(stage.into()), ..Watch::default() };
     let mut levels = Levels::default();
     pipeline::run(&context, &mut module, &watch, &mut |event| levels.see(&event))?;
-    let plan = Plan::read(Operation(module.as_operation().to_raw()))?;
+    let plan = Plan::read(Operation::of_module(&module))?;
     Ok(Planned { levels, plan: plan.ok_or_else(|| Error::defect("the pipeline made no plan"))? })
 }
 

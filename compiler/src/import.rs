@@ -6,7 +6,7 @@
 use crate::onnx::{Attribute, DimSpec, Graph, Model, ValueInfo, ValueType};
 use melior::Context as MlirContext;
 use sardonyx_base::{DType, Dim, Error, Kind, Result, Tensor, solve};
-use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use sardonyx_dialects::mlir::{Attr, Context, NewBlock, NewOperation, Operand, Parts, Type};
 use sardonyx_dialects::sdx::{BOUND, Symbol, SymbolKind, ir};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -64,23 +64,30 @@ pub struct DimRange {
 }
 
 /// Imports a model as a detached function. Also returns the parameters, which do not depend on `ranges`.
-pub fn import(
-    context: &MlirContext,
+pub fn import<'c>(
+    context: &'c MlirContext,
     model: &Model,
     name: &str,
     ranges: &BTreeMap<String, DimRange>,
-) -> Result<(Operation, ParamStore)> {
-    let cx = Context(context.to_raw());
+) -> Result<(NewOperation<'c>, ParamStore)> {
+    let cx = Context::new(context);
     let symbols = declare_symbols(&model.graph, ranges)?;
-    let (values, params, ranks) = (HashMap::new(), ParamStore::new(), HashMap::new());
-    let mut importer = Importer { cx, values, params, ranks, lacking: &model.lacking };
+    let (params, ranks) = (ParamStore::new(), HashMap::new());
+    let mut importer = Importer { cx, params, ranks, lacking: &model.lacking };
     let function = importer.function(name, &model.graph, &symbols)?;
     Ok((function, importer.params))
 }
 
-struct Importer<'m> {
-    cx: Context,
-    values: HashMap<String, Val>,
+/// Values by name: those of a graph and of the graphs around it.
+type Scope<'b> = HashMap<String, Operand<'b>>;
+
+fn value<'b>(scope: &Scope<'b>, name: &str) -> Result<Operand<'b>> {
+    let found = scope.get(name).copied();
+    found.ok_or_else(|| Error::user("E0104", format!("the value `{name}` is never defined")))
+}
+
+struct Importer<'m, 'c> {
+    cx: Context<'c>,
     params: ParamStore,
     /// Declared ranks of values of the current graph.
     ranks: HashMap<String, usize>,
@@ -223,8 +230,8 @@ fn declare_symbols(graph: &Graph, ranges: &BTreeMap<String, DimRange>) -> Result
     Ok(symbols)
 }
 
-impl Importer<'_> {
-    fn function(&mut self, name: &str, graph: &Graph, symbols: &BTreeMap<String, Symbol>) -> Result<Operation> {
+impl<'c> Importer<'_, 'c> {
+    fn function(&mut self, name: &str, graph: &Graph, symbols: &BTreeMap<String, Symbol>) -> Result<NewOperation<'c>> {
         let cx = self.cx;
         // A symbol whose range is a single value is replaced by it.
         let fixed = |name: &str| symbols.get(name).filter(|s| s.hi == Some(s.lo)).map(|s| Dim::constant(s.lo));
@@ -236,15 +243,11 @@ impl Importer<'_> {
             sardonyx_dialects::sdx::graph::check_type(&ty).map_err(|e| e.node(name))?;
             types.push(cx.tensor(*dtype, &ty.dims));
         }
-        let body = Block::new(cx, &types);
-        for ((name, _, _), v) in inputs.iter().zip(body.arguments()) {
-            self.values.insert(name.clone(), v);
-        }
-        self.nodes(body, graph)?;
-        let mut results = vec![];
-        for output in &graph.outputs {
-            results.push(self.value(&output.name)?);
-        }
+        let body = NewBlock::new(cx, &types);
+        let named = inputs.iter().zip(body.arguments());
+        let mut scope: Scope = named.map(|((name, _, _), v)| (name.clone(), v)).collect();
+        self.nodes(&body, graph, &mut scope)?;
+        let results = graph.outputs.iter().map(|output| value(&scope, &output.name)).collect::<Result<Vec<_>>>()?;
         body.push(cx.build(Parts { name: "func.return", operands: &results, ..Parts::default() })?);
         let names: Vec<String> = inputs.into_iter().map(|(n, _, _)| n).collect();
         let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
@@ -255,17 +258,12 @@ impl Importer<'_> {
             ("sdx.results", cx.strs(&outputs)),
             ("onnx.held", cx.strs(&graph.inputs.iter().map(held).collect::<Vec<_>>())),
         ];
-        let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
+        let types: Vec<Type> = results.iter().map(|v| body.type_of(*v)).collect();
         let arguments: Vec<Attr> = names.iter().map(|name| ir::argument(cx, name, &[])).collect();
         ir::build_function(cx, name, body, &arguments, &types, attrs)
     }
 
-    fn value(&self, name: &str) -> Result<Val> {
-        let found = self.values.get(name).copied();
-        found.ok_or_else(|| Error::user("E0104", format!("the value `{name}` is never defined")))
-    }
-
-    fn initializer(&mut self, body: Block, name: &str, tensor: &Tensor) -> Result<()> {
+    fn initializer(&mut self, name: &str, tensor: &Tensor) -> Result<NewOperation<'c>> {
         let cx = self.cx;
         let dims: Vec<Dim> = tensor.dims().iter().map(|&d| Dim::constant(d as i64)).collect();
         let results = [cx.tensor(tensor.dtype(), &dims)];
@@ -275,33 +273,26 @@ impl Importer<'_> {
             false => INTEGERS_MAX,
         };
         let says = tensor.len() <= limit || is_one_byte(tensor) || is_count(tensor);
-        let op = if says && !tensor.dtype().is_opaque() {
+        if says && !tensor.dtype().is_opaque() {
             let attrs = [("value", cx.dense(tensor)?)];
-            cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
-        } else {
-            let mut attrs = vec![("name", cx.str(&self.param(name, tensor)))];
-            if self.lacking.contains(name) || is_bounded(tensor) {
-                attrs.push(("bounded", cx.unit()));
-            }
-            cx.build(Parts { name: "sdx.param", results: &results, attrs: &attrs, ..Parts::default() })?
-        };
-        body.push(op);
-        self.values.insert(name.to_string(), op.results()[0]);
-        Ok(())
+            return cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() });
+        }
+        let mut attrs = vec![("name", cx.str(&self.param(name, tensor)))];
+        if self.lacking.contains(name) || is_bounded(tensor) {
+            attrs.push(("bounded", cx.unit()));
+        }
+        cx.build(Parts { name: "sdx.param", results: &results, attrs: &attrs, ..Parts::default() })
     }
 
-    fn node(&mut self, body: Block, node: &crate::onnx::Node) -> Result<()> {
+    /// Appends a node to `body`, and its outputs to `scope`.
+    fn node<'b>(&mut self, body: &'b NewBlock<'c>, node: &crate::onnx::Node, scope: &mut Scope<'b>) -> Result<()> {
         let cx = self.cx;
         let unknown = cx.parse_type("!onnx.value");
         let mut operands = vec![];
         for input in &node.inputs {
             operands.push(match input {
-                Some(name) => self.value(name)?,
-                None => {
-                    let none = cx.build(Parts { name: "onnx.none", results: &[unknown], ..Parts::default() })?;
-                    body.push(none);
-                    none.results()[0]
-                }
+                Some(name) => value(scope, name)?,
+                None => body.push(cx.build(Parts { name: "onnx.none", results: &[unknown], ..Parts::default() })?)[0],
             });
         }
         let mut attributes = vec![];
@@ -311,7 +302,7 @@ impl Importer<'_> {
         for (name, value) in &node.attributes {
             if let Attribute::Graph(graph) = value {
                 body_names.push(name.clone());
-                bodies.push(self.body(graph)?);
+                bodies.push(self.body(graph, body, scope)?);
                 continue;
             }
             let attribute = match self.attribute(name, value) {
@@ -344,39 +335,33 @@ impl Importer<'_> {
         let origins = [node.name.clone()];
         let parts =
             Parts { operands: &operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
-        let parts = Parts { regions: &bodies, ..parts };
-        let op = cx.build(Parts { name: "onnx.node", ..parts })?;
-        body.push(op);
-        for (name, v) in node.outputs.iter().zip(op.results()) {
-            if let Some(name) = name {
-                self.values.insert(name.clone(), v);
-            }
-        }
+        let op = cx.build(Parts { name: "onnx.node", regions: bodies, ..parts })?;
+        let named = node.outputs.iter().zip(body.push(op));
+        scope.extend(named.filter_map(|(name, v)| Some((name.clone()?, v))));
         Ok(())
     }
 
     /// The body of a subgraph; it can use the values of the enclosing graph.
-    fn body(&mut self, graph: &Graph) -> Result<Block> {
+    fn body(&mut self, graph: &Graph, outer: &NewBlock<'c>, scope: &Scope) -> Result<NewBlock<'c>> {
         let cx = self.cx;
-        let outer = self.values.clone();
-        let block = Block::new(cx, &vec![cx.parse_type("!onnx.value"); graph.inputs.len()]);
-        for (input, v) in graph.inputs.iter().zip(block.arguments()) {
-            self.values.insert(input.name.clone(), v);
-        }
-        self.nodes(block, graph)?;
-        let outputs = graph.outputs.iter().map(|output| self.value(&output.name)).collect::<Result<Vec<_>>>()?;
+        let block = NewBlock::nested(cx, &vec![cx.parse_type("!onnx.value"); graph.inputs.len()], outer);
+        let mut scope = scope.clone();
+        scope.extend(graph.inputs.iter().zip(block.arguments()).map(|(input, v)| (input.name.clone(), v)));
+        self.nodes(&block, graph, &mut scope)?;
+        let outputs = graph.outputs.iter().map(|output| value(&scope, &output.name)).collect::<Result<Vec<_>>>()?;
         block.push(cx.build(Parts { name: "onnx.yield", operands: &outputs, ..Parts::default() })?);
-        self.values = outer;
+        drop(scope);
         Ok(block)
     }
 
-    fn nodes(&mut self, block: Block, graph: &Graph) -> Result<()> {
+    fn nodes<'b>(&mut self, block: &'b NewBlock<'c>, graph: &Graph, scope: &mut Scope<'b>) -> Result<()> {
         let ranks = declared_ranks(graph);
         let outer = std::mem::replace(&mut self.ranks, ranks);
         for initializer in &graph.initializers {
-            self.initializer(block, &initializer.name, &initializer.data)?;
+            let op = self.initializer(&initializer.name, &initializer.data)?;
+            scope.insert(initializer.name.clone(), block.push(op)[0]);
         }
-        graph.nodes.iter().try_for_each(|node| self.node(block, node).map_err(|e| e.node(&node.name)))?;
+        graph.nodes.iter().try_for_each(|node| self.node(block, node, scope).map_err(|e| e.node(&node.name)))?;
         self.ranks = outer;
         Ok(())
     }
@@ -395,7 +380,7 @@ impl Importer<'_> {
         free
     }
 
-    fn attribute(&self, name: &str, value: &Attribute) -> Result<Attr> {
+    fn attribute(&self, name: &str, value: &Attribute) -> Result<Attr<'c>> {
         let cx = self.cx;
         let text = |bytes: &[u8]| cx.str(&String::from_utf8_lossy(bytes));
         let unsupported =

@@ -7,7 +7,7 @@ use sardonyx_base::{DType, Dim, Error, Result, Tensor, minifloat};
 use sardonyx_dialects::flow::program::Source;
 use sardonyx_dialects::flow::{Container, FlowOp, Program, Step};
 use sardonyx_dialects::interp;
-use sardonyx_dialects::mlir::{Context, Operation};
+use sardonyx_dialects::mlir::{Context, NewOperation, Operation};
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ impl Function {
     }
 
     /// Writes the function as a detached `func.func`.
-    pub fn write(&self, cx: Context) -> Result<Operation> {
+    pub fn write<'c>(&self, cx: Context<'c>) -> Result<NewOperation<'c>> {
         match self {
             Function::Values(graph) => graph.write(cx),
             Function::Kernels(program) => program.write(cx),
@@ -165,8 +165,7 @@ fn parts<'s>(source: &'s Source, dims: &[usize]) -> impl Iterator<Item = (&'s St
 
 /// The functions of a module that the interpreter can execute.
 pub fn functions(module: &Module) -> Result<Vec<Function>> {
-    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
-    let all = raw.block(0).map_or(vec![], |b| b.operations());
+    let all = Operation::of_module(module).block(0).map_or(vec![], |b| b.operations());
     let found = all.into_iter().filter(|op| op.name() == "func.func").map(Function::read);
     found.filter_map(Result::transpose).collect()
 }

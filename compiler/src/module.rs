@@ -6,7 +6,7 @@ use crate::pipeline::{self, Watch};
 use melior::Context;
 use melior::ir::{Location, Module};
 use sardonyx_base::{Error, Result};
-use sardonyx_dialects::mlir::{Block, Operation};
+use sardonyx_dialects::mlir::{self, NewOperation, Operation};
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::{Options, Rewrites};
 use std::collections::BTreeMap;
@@ -40,24 +40,16 @@ pub fn graph_after(
 }
 
 /// Makes a new module of one function.
-pub fn module_of<'c>(context: &'c Context, function: Operation) -> Result<Module<'c>> {
-    let module = Module::new(Location::unknown(context));
-    sardonyx_passes::set_version(operation(&module));
-    body(&module)?.push(function);
+pub fn module_of<'c>(context: &'c Context, function: NewOperation) -> Result<Module<'c>> {
+    let mut module = Module::new(Location::unknown(context));
+    sardonyx_passes::set_version(Operation::of_module(&module));
+    mlir::Module::new(&mut module).push(function)?;
     Ok(module)
-}
-
-pub fn operation(module: &Module) -> Operation {
-    Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()))
-}
-
-pub fn body(module: &Module) -> Result<Block> {
-    operation(module).block(0).ok_or_else(|| Error::defect("a module has no body"))
 }
 
 /// The `sdx` function of a module with the functions it calls; with several entry points, the first.
 pub fn graph(module: &Module) -> Result<Graph> {
-    let raw = operation(module);
+    let raw = Operation::of_module(module);
     let functions = raw.block(0).map_or(vec![], |b| b.operations());
     let function = functions.into_iter().find(|op| op.name() == "func.func");
     Graph::read_whole(function.ok_or_else(|| Error::defect("the module has no function"))?, raw)

@@ -3,11 +3,11 @@
 //! Stages that do not depend on the target run once, and the others once for each target class. Remarks, rewrite counts
 //! and fuel of the shared stages count for every class, so that adding a target changes nothing for the others.
 
-use crate::module::operation;
 use crate::pipeline::{self, Event, Watch};
 use melior::Context;
 use melior::ir::Module;
 use sardonyx_base::{Error, Result};
+use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::Target;
 use sardonyx_kernels::target::Class;
@@ -59,7 +59,8 @@ impl<'c> Way<'_, 'c> {
             if self.stages(&mut copy, own.clone(), &mut rewrites, of)? {
                 return Ok(Made::Stopped(pipeline::text(&copy)?, Box::new(rewrites)));
             }
-            let plan = Plan::read(operation(&copy))?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
+            let plan =
+                Plan::read(Operation::of_module(&copy))?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
             planned.push(Planned { target, plan, rewrites });
         }
         Ok(Made::Plans(planned))

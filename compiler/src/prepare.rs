@@ -3,7 +3,6 @@
 //! Programs that differ only in the names of their parameters share one entry point, whose inputs are the parameters.
 //! Its code is always that of the lowest CPU level, so that the bytes do not depend on the machine that compiles.
 
-use crate::module::{body, operation};
 use crate::session::session;
 use melior::ir::{Location, Module};
 use sardonyx_base::view::TensorView;
@@ -11,6 +10,7 @@ use sardonyx_base::{Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::prepared::{self, Prepared};
 use sardonyx_dialects::flow::{FlowOp, Program, Source};
 use sardonyx_dialects::interp::{Values, joined};
+use sardonyx_dialects::mlir::{self, Operation};
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_runtime::RunOptions;
@@ -34,14 +34,15 @@ fn compiled(prepared: &Prepared, params: &dyn ParamValues) -> Result<BTreeMap<St
     let mut module = Module::new(Location::unknown(&context));
     let mut entries: BTreeMap<String, String> = BTreeMap::new();
     for (name, program) in prepared {
-        let (_, open) = prepared::named(opened(program).0, operation(&module))?;
+        let cx = mlir::Context::new(&context);
+        let (_, open) = prepared::named(opened(program).0, cx)?;
         if !entries.values().any(|known| *known == open.name) {
-            body(&module)?.push(open.write(operation(&module).context())?);
+            mlir::Module::new(&mut module).push(open.write(cx)?)?;
         }
         entries.insert(name.clone(), open.name);
     }
     sardonyx_passes::run_pipeline(&context, &mut module, PIPELINE)?;
-    let plan = Plan::read(operation(&module))?.ok_or_else(|| Error::defect("nothing to prepare is left"))?;
+    let plan = Plan::read(Operation::of_module(&module))?.ok_or_else(|| Error::defect("nothing to prepare is left"))?;
     let session = session(plan, &BTreeMap::new())?;
     let mut done: BTreeMap<String, Tensor> = BTreeMap::new();
     for name in in_order(prepared) {
@@ -142,7 +143,7 @@ func.func @main(%x: !sdx.tensor<[m, 64], f32>) -> !sdx.tensor<[m, 96], f32> {
         let mut rewrites = Rewrites::new(Options { quantize: Quantize::Int8, ..Options::default() });
         let pipeline = "builtin.module(quantize,sdx-to-flow,prepare-weights)";
         sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites).unwrap();
-        let prepared = prepared::read(operation(&module)).unwrap();
+        let prepared = prepared::read(Operation::of_module(&module)).unwrap();
         assert_eq!(prepared.len(), 6, "codes and scales of three");
         let params = |name: &str| {
             let columns = if name == "w" { 96 } else { 64 };

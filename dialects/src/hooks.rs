@@ -1,6 +1,6 @@
 //! Callbacks of `cpp/Dialects.cpp`: normalise dimensions, verify operations. A panic must not cross into C++.
 
-use crate::mlir::{Operation, owned};
+use crate::mlir::{Operation, copied};
 use mlir_sys::{MlirOperation, MlirStringCallback, MlirStringRef};
 use sardonyx_base::Dim;
 use std::ffi::c_void;
@@ -8,13 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[unsafe(no_mangle)]
 extern "C" fn sardonyx_normalize_dim(text: MlirStringRef, say: MlirStringCallback, data: *mut c_void) -> bool {
-    let parsed = catch_unwind(|| dimension(&owned(text)));
+    // SAFETY: MLIR lends the text for the duration of the call.
+    let parsed = catch_unwind(|| dimension(&unsafe { copied(text) }));
     let (ok, answer) = match parsed {
         Ok(Ok(normal)) => (true, normal),
         Ok(Err(reason)) => (false, reason),
         Err(_) => (false, "the dimension cannot be read".into()),
     };
     if let Some(say) = say {
+        // SAFETY: MLIR's own callback with its own data; it copies the text.
         unsafe { say(MlirStringRef { data: answer.as_ptr().cast(), length: answer.len() }, data) };
     }
     ok
@@ -37,7 +39,8 @@ fn dimension(text: &str) -> Result<String, String> {
 
 #[unsafe(no_mangle)]
 extern "C" fn sardonyx_verify(op: MlirOperation) -> bool {
-    let op = Operation(op);
+    // SAFETY: MLIR lends the operation to its verifier for the duration of the call.
+    let op = unsafe { Operation::from_raw(op) };
     let verdict = catch_unwind(AssertUnwindSafe(|| crate::verify::verify(op)));
     match verdict {
         Ok(Ok(())) => true,

@@ -67,7 +67,7 @@ pub fn value_of(
 }
 
 /// Writes six strings per part.
-pub fn write_parts(cx: Context, parts: &[Part]) -> Attr {
+pub fn write_parts<'c>(cx: Context<'c>, parts: &[Part]) -> Attr<'c> {
     let one = |p: &Part| {
         let numbers = [p.axis as i64, p.outer, p.count, p.unit].map(|n| n.to_string());
         numbers.into_iter().chain([p.start.to_string(), p.len.to_string()])

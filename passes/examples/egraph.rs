@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string(args.first().ok_or("a file is missing")?)?;
     let context = sardonyx_passes::context();
     let module = Module::parse(&context, &text).ok_or("the file is no MLIR")?;
-    let module = Operation(module.as_operation().to_raw());
+    let module = Operation::of_module(&module);
     for function in module.block(0).ok_or("the module is empty")?.operations() {
         let graph = Graph::read(function).map_err(|e| e.to_string())?;
         let start = Instant::now();
@@ -32,8 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("  cost {} => {} ps, proved {}", report.cost_before, report.cost_after, report.proved);
         report.fired.iter().for_each(|(rule, n)| println!("  {n:6} {rule}"));
         if let Some(path) = after("--out") {
-            let cx = sardonyx_dialects::mlir::Context(context.to_raw());
-            std::fs::write(format!("{path}.{}", graph.name), new.write(cx).map_err(|e| e.to_string())?.to_string())?;
+            let cx = sardonyx_dialects::mlir::Context::new(&context);
+            std::fs::write(
+                format!("{path}.{}", graph.name),
+                new.write(cx).map_err(|e| e.to_string())?.operation().to_string(),
+            )?;
         }
     }
     Ok(())

@@ -9,11 +9,11 @@ use crate::steps::kernel;
 use sardonyx_base::{DType, Result};
 use sardonyx_dialects::flow::kernel::{rename, statements_in};
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Statement};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::sync::Arc;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
         let find = |program: &Program, step: usize| {
             Ok(kernel(&program.steps[step]).and_then(without_roundings).map(|kernel| ("rounding".into(), kernel)))

@@ -6,10 +6,10 @@
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::Result;
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::sdx::{Graph, Op, Value};
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.graphs(module, |rewrites, graph| {
         // Functions called by host operations have no memory that persists between calls.
         if graph.internal {

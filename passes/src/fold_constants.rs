@@ -6,14 +6,14 @@
 use crate::rewrite::Rewrites;
 use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::interp::{self, symbolic};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 
 /// Results with more elements are not folded, because the IR should not hold large tables.
 const ELEMENTS_MAX: usize = 1024;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.graphs(module, |rewrites, graph| fold(graph, rewrites))
 }
 

@@ -17,11 +17,11 @@ use crate::splice::{Splice, bare_var, from_data, tidy};
 use crate::steps::{Uses, drop_dead, kernel, origins_of};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::ScalarFn;
 use std::sync::Arc;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
         rewrites.sweep(program, RULE, find, apply)?;
         remarks::tell(program, rewrites);

@@ -11,10 +11,10 @@ use crate::steps::{Uses, kernel, parameter, step_between};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program, Statement, Step};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::ScalarFn;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| merge_pairs(program, rewrites, RULE, matches))
 }
 

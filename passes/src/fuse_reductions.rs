@@ -11,9 +11,9 @@ use crate::rewrite::{Rewrites, Rule};
 use crate::steps::{Uses, kernel, step_between};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| merge_pairs(program, rewrites, RULE, matches))
 }
 

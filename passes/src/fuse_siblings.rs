@@ -9,10 +9,10 @@ use crate::splice::from_data;
 use crate::steps::{Uses, kernel, step_between};
 use sardonyx_base::Result;
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Merging, Program, Statement, Step};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use std::collections::BTreeSet;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| rewrites.sweep(program, "siblings", find, apply))
 }
 

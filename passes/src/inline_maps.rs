@@ -13,10 +13,10 @@ use crate::splice::{Splice, and_guards, bare_var, data_loads_per_row, from_data,
 use crate::steps::{Uses, drop_dead, kernel, union};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Level, Memlet, Program, Statement, Step};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use std::sync::Arc;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| rewrites.sweep(program, RULE, find, apply))
 }
 

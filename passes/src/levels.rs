@@ -1,22 +1,17 @@
 //! The level of a function, and replacement of the functions of a module
 
 use sardonyx_base::Result;
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::{Module, NewOperation, Operation};
 
 /// Replaces each function of a module for which `rewrite` returns a new one.
-pub fn rewrite_functions(
-    module: Operation,
-    mut rewrite: impl FnMut(Operation) -> Result<Option<Operation>>,
+pub fn rewrite_functions<'m>(
+    module: &mut Module<'m>,
+    mut rewrite: impl FnMut(Operation) -> Result<Option<NewOperation<'m>>>,
 ) -> Result<()> {
-    let Some(block) = module.block(0) else { return Ok(()) };
-    for op in block.operations().into_iter().filter(|op| op.name() == "func.func") {
-        if let Some(new) = rewrite(op)? {
-            block.insert_before(op, new);
-            op.detach();
-            op.erase();
-        }
-    }
-    Ok(())
+    module.replace(|op| match op.name().as_str() {
+        "func.func" => Ok(rewrite(op)?.map(|new| vec![new])),
+        _ => Ok(None),
+    })
 }
 
 /// Whether a function is of the value level: its operations are `sdx`, and its arguments are tensors.

@@ -6,12 +6,12 @@
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{Error, Result};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::{functions, levels_of, lower};
 
-pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
-    let (Some(plan), Some(block)) = (Plan::read(module)?, module.block(0)) else { return Ok(()) };
+pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
+    let Some(plan) = Plan::read(module.operation())? else { return Ok(()) };
     if plan.kernels.is_empty() {
         return Ok(());
     }
@@ -20,8 +20,8 @@ pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     for variant in levels_of(lowered.iter().map(|(_, l)| l)) {
         let functions = functions(lowered.iter().map(|(symbol, l)| (symbol.as_str(), l)), variant);
         let text = format!("module @{} {{\n{functions}}}", variant.name());
-        let parsed = Operation::parse(module.context(), &text);
-        block.push(parsed.ok_or_else(|| Error::defect(format!("the kernels of {} do not parse", variant.name())))?);
+        let parsed = module.context().parse(&text);
+        module.push(parsed.ok_or_else(|| Error::defect(format!("the kernels of {} do not parse", variant.name())))?)?;
     }
     Ok(())
 }

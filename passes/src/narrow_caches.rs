@@ -17,7 +17,7 @@ use crate::quantize::{Builder, Coded};
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ const FRACTION_BITS: i32 = 23;
 /// The biased exponent of infinity and NaN.
 const EXPONENT_MAX: i32 = 255;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let format = rewrites.options().kv_cache;
     if format == KvCache::F32 {
         return Ok(());

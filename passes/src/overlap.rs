@@ -9,11 +9,11 @@
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{HostOp, Result};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::plan::{Action, Host, HostCall, Operand, Plan, Step};
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    let Some(mut plan) = Plan::read(module)? else { return Ok(()) };
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
+    let Some(mut plan) = Plan::read(module.operation())? else { return Ok(()) };
     let written: Vec<usize> = plan.kernels.iter().map(|(_, kernel)| kernel.writes.len()).collect();
     let mut changed = false;
     for entry in plan.entries.iter_mut().filter(|entry| !entry.internal) {

@@ -10,11 +10,11 @@ use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{FlowOp, Program, Source, Step, Window};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_kernels::{Packable, Target, packable};
 use std::sync::Arc;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let target = rewrites.options().target;
     rewrites.programs(module, |rewrites, program| {
         let matches = |program: &Program, step| matches(program, step, target);

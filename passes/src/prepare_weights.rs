@@ -12,7 +12,7 @@ use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::prepared::{self, Prepared};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Source, Step};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes that a precomputed result may have in addition to `EXPANDS` times the bytes of its parameters.
@@ -24,7 +24,7 @@ const EXPANDS: i64 = 8;
 const POINTS_MAX: i64 = 1 << 34;
 const POINTS_PER_BYTE: i64 = 256;
 
-pub fn prepare(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn prepare(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     run(module, rewrites, |constants, id| {
         let mut found = BTreeSet::new();
         narrowest(constants, id, &mut found);
@@ -37,7 +37,7 @@ pub fn steps(program: &Program) -> BTreeSet<usize> {
     constants(program).into_values().filter(Constant::is_expanded).flat_map(|value| value.steps).collect()
 }
 
-pub fn expand(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn expand(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     run(module, rewrites, |constants, id| {
         let value = constants.get(&id).filter(|value| value.is_expanded());
         value.into_iter().map(|_| id).collect()
@@ -79,8 +79,8 @@ fn narrowest(constants: &Constants, id: Id, found: &mut BTreeSet<Id>) {
     }
 }
 
-fn run(module: Operation, rewrites: &mut Rewrites, choose: impl Fn(&Constants, Id) -> BTreeSet<Id>) -> Result<()> {
-    let mut all = Prepared::new();
+fn run(module: &mut Module, rewrites: &mut Rewrites, choose: impl Fn(&Constants, Id) -> BTreeSet<Id>) -> Result<()> {
+    let (mut all, cx) = (Prepared::new(), module.context());
     rewrites.programs(module, |rewrites, program| {
         let constants = constants(program);
         let wanted = wanted(program, &constants);
@@ -89,7 +89,7 @@ fn run(module: Operation, rewrites: &mut Rewrites, choose: impl Fn(&Constants, I
         let site = |id: Id| (id, alone(program, id, &constants[&id].steps));
         let sites: Vec<(Id, Program)> = chosen.into_iter().map(site).collect();
         for (id, small) in sites {
-            let (name, made) = prepared::named(small, module)?;
+            let (name, made) = prepared::named(small, cx)?;
             let steps: Vec<usize> = constants[&id].steps.iter().copied().collect();
             let origins = origins_of(program, &steps);
             let applied = rewrites.apply(program, "when written", &steps, |program| {
@@ -107,7 +107,7 @@ fn run(module: Operation, rewrites: &mut Rewrites, choose: impl Fn(&Constants, I
         }
         Ok(())
     })?;
-    prepared::write(module, &all)
+    prepared::write(module.operation(), &all)
 }
 
 /// Returns every container whose value depends on parameters only.

@@ -13,7 +13,7 @@ use melior::utility::{
 };
 use mlir_sys::{MlirContext, MlirDialectRegistry, MlirPass, mlirContextEnableMultithreading};
 use sardonyx_base::{Error, Result};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::{Module, Operation};
 use sardonyx_kernels::target;
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -176,7 +176,7 @@ pub static PASSES: &[PassRow] = &[
     .only_for(target::Class::Cpu),
 ];
 
-type Run = fn(Operation, &mut Rewrites) -> Result<()>;
+type Run = fn(&mut Module, &mut Rewrites) -> Result<()>;
 
 const fn lowering(name: &'static str, summary: &'static str, run: Run) -> PassRow {
     PassRow { name, summary, class: Class::Exact, is_lowering: true, only_for: None, review: None, run }
@@ -226,12 +226,13 @@ const _: () = assert!(align_of::<PassRow>() >= 8);
 unsafe extern "C" fn make(row: *mut c_void) -> MlirPass {
     let row = &PASSES[row as usize];
     let pass = move |op: melior::ir::OperationRef, pass: ExternalPass| {
-        let module = Operation(melior::ir::operation::OperationLike::to_raw(&op));
+        // SAFETY: MLIR lends the module to the pass alone, while the pass runs.
+        let mut module = unsafe { Module::from_raw(melior::ir::operation::OperationLike::to_raw(&op)) };
         // A panic must not cross into C++; it is reported as a defect.
-        let result = catch_unwind(AssertUnwindSafe(|| run(row, module)));
+        let result = catch_unwind(AssertUnwindSafe(|| run(row, &mut module)));
         let result = result.unwrap_or_else(|_| Err(Error::defect(format!("the pass {} failed", row.name))));
         if let Err(e) = result {
-            module.emit_error(&e.to_string());
+            module.operation().emit_error(&e.to_string());
             SCOPE.with(|s| s.borrow_mut().failure.replace(e));
             pass.signal_failure();
         }
@@ -240,7 +241,7 @@ unsafe extern "C" fn make(row: *mut c_void) -> MlirPass {
     create_external(pass, id, row.name, row.name, row.summary, "builtin.module", &[]).to_raw()
 }
 
-fn run(row: &PassRow, module: Operation) -> Result<()> {
+fn run(row: &PassRow, module: &mut Module) -> Result<()> {
     let class = SCOPE.with(|s| s.borrow().rewrites.options().target.class());
     if row.only_for.is_some_and(|only| only != class) {
         return Ok(());
@@ -263,17 +264,20 @@ pub fn context() -> Context {
         register_all_passes();
         for index in 0..PASSES.len() {
             // The callback receives the row's index instead of a pointer.
+            // SAFETY: `make` takes the index as what it is, and is called with nothing else.
             unsafe { sardonyxRegisterPass(make, index as *mut c_void) };
         }
     });
     let registry = DialectRegistry::new();
     register_all_dialects(&registry);
+    // SAFETY: the registry exists; MLIR adds to it.
     unsafe { sardonyxRegisterDialects(registry.to_raw()) };
     let context = Context::new();
     context.append_dialect_registry(&registry);
     context.load_all_available_dialects();
     register_all_llvm_translations(&context);
     // Single-threaded: a pass reports its failure through a thread-local, and output must not depend on timing.
+    // SAFETY: the context exists, and nothing else uses it yet.
     unsafe { mlirContextEnableMultithreading(MlirContext { ptr: context.to_raw().ptr }, false) };
     context
 }
@@ -291,7 +295,7 @@ pub fn run_pipeline_with(
     pipeline: &str,
     rewrites: &mut Rewrites,
 ) -> Result<()> {
-    check_version(Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())))?;
+    check_version(Operation::of_module(module))?;
     let manager = PassManager::new(context);
     parse_pass_pipeline(manager.as_operation_pass_manager(), pipeline).map_err(|e| {
         Error::user("E0001", format!("`{pipeline}` is no pass pipeline: {e}"))

@@ -12,7 +12,7 @@ use crate::validate::{self, Bounds, Validation};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::flow::{Class as KernelClass, Program, Step};
-use sardonyx_dialects::mlir::{Attr, Operation};
+use sardonyx_dialects::mlir::{Attr, Module, NewOperation, Operation};
 use sardonyx_dialects::sdx::{Graph, Node, Value};
 use sardonyx_kernels::Target;
 use std::collections::BTreeSet;
@@ -393,10 +393,10 @@ impl Rewrites {
     }
 
     /// Replaces each function of a module for which `rewrite` returns a new one.
-    fn functions(
+    fn functions<'m>(
         &mut self,
-        module: Operation,
-        mut rewrite: impl FnMut(&mut Rewrites, Operation) -> Result<Option<Operation>>,
+        module: &mut Module<'m>,
+        mut rewrite: impl FnMut(&mut Rewrites, Operation) -> Result<Option<NewOperation<'m>>>,
     ) -> Result<()> {
         rewrite_functions(module, |function| {
             self.function = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
@@ -408,25 +408,27 @@ impl Rewrites {
     /// Rewrites each function of the value level.
     pub(crate) fn graphs(
         &mut self,
-        module: Operation,
+        module: &mut Module,
         mut rewrite: impl FnMut(&mut Rewrites, &mut Graph) -> Result<()>,
     ) -> Result<()> {
+        let cx = module.context();
         self.functions(module, |rewrites, function| {
             if !is_sdx(function) {
                 return Ok(None);
             }
             let mut graph = Graph::read(function)?;
             rewrite(rewrites, &mut graph)?;
-            graph.write(function.context()).map(Some)
+            graph.write(cx).map(Some)
         })
     }
 
     /// Rewrites each function of kernels, then sorts its steps and removes unused results.
     pub(crate) fn programs(
         &mut self,
-        module: Operation,
+        module: &mut Module,
         mut rewrite: impl FnMut(&mut Rewrites, &mut Program) -> Result<()>,
     ) -> Result<()> {
+        let cx = module.context();
         self.functions(module, |rewrites, function| {
             if !is_flow(function) {
                 return Ok(None);
@@ -441,7 +443,7 @@ impl Rewrites {
                 (review.tell)(&program, rewrites);
             }
             // Most passes leave most functions unchanged, and writing one takes as long as reading it.
-            if program == before { Ok(None) } else { program.write(function.context()).map(Some) }
+            if program == before { Ok(None) } else { program.write(cx).map(Some) }
         })
     }
 }

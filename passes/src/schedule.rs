@@ -4,31 +4,24 @@ use crate::levels::is_flow;
 use crate::rewrite::Rewrites;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::{Module, Operation};
 use sardonyx_dialects::plan::{Action, Bind, Buffer, Copy, Entry, Host, HostCall, Launch, Operand, Plan, Step};
 use sardonyx_kernels::{KernelDef, lower};
 use std::collections::HashMap;
 
-pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
-    let Some(block) = module.block(0) else { return Ok(()) };
-    let functions = block.operations().into_iter().filter(|op| op.name() == "func.func" && is_flow(*op));
-    let functions: Vec<Operation> = functions.collect();
-    let Some(first) = functions.first() else { return Ok(()) };
+pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
+    let is_program = |op: &Operation| op.name() == "func.func" && is_flow(*op);
+    let functions = module.operations().into_iter().filter(is_program);
+    let programs = functions.map(Program::read).collect::<Result<Vec<_>>>()?;
     let (mut plan, mut kernels) = (Plan::default(), HashMap::new());
-    let programs = functions.iter().map(|function| Program::read(*function)).collect::<Result<Vec<_>>>()?;
     let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
     for program in &programs {
         let entry = schedule(program, &names, &mut plan, &mut kernels)?;
         plan.entries.push(entry);
     }
-    for new in plan.write(module.context())? {
-        block.insert_before(*first, new);
-    }
-    for function in functions {
-        function.detach();
-        function.erase();
-    }
-    Ok(())
+    // The plan comes where the first function was.
+    let mut new = plan.write(module.context())?;
+    module.replace(|op| Ok(is_program(&op).then(|| std::mem::take(&mut new))))
 }
 
 struct Scheduler<'p> {

@@ -15,7 +15,7 @@ use sardonyx_dialects::flow::{
     Body, Container, FlowOp, HostCall, HostResult, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store,
     TensorValue,
 };
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::params::Part;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Host, Node, Op, Symbol, TensorType, Value};
@@ -23,13 +23,13 @@ use states::{States, taken_names};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
-    let taken = taken_names(module)?;
+pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
+    let (taken, cx) = (taken_names(module.operation())?, module.context());
     rewrite_functions(module, |function| {
         if !is_sdx(function) {
             return Ok(None);
         }
-        convert(&Graph::read(function)?, &taken)?.write(function.context()).map(Some)
+        convert(&Graph::read(function)?, &taken)?.write(cx).map(Some)
     })
 }
 

@@ -6,7 +6,7 @@
 use crate::rewrite::Rewrites;
 use sardonyx_base::dim::product;
 use sardonyx_base::{Dim, Result, Tensor};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 use std::cell::RefCell;
@@ -70,7 +70,7 @@ fn further(graph: &Graph, node: &Node) -> Option<(&'static str, Rewrite)> {
 /// inputs, or is the last.
 const ROUNDS_MAX: usize = 8;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.graphs(module, |rewrites, graph| {
         for _ in 0..ROUNDS_MAX {
             let (next, changed) = simplify(graph, rewrites)?;

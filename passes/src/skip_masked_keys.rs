@@ -27,7 +27,7 @@ use sardonyx_dialects::flow::prepared;
 use sardonyx_dialects::flow::program::{Id, TensorValue};
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Level, Memlet, Program, Step, Store};
 use sardonyx_dialects::interp::Values;
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::{ATTENTION_ROWS, lower};
 use std::cell::RefCell;
@@ -38,9 +38,9 @@ const SHARE_MAX: f64 = 0.9;
 
 const RULE: Rule = Rule::of_class(Equality::FiniteOnly, "lists of keys");
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let costs = Costs::new(rewrites.options().target);
-    let (params, prepared) = (rewrites.options().params.clone(), prepared::read(module)?);
+    let (params, prepared) = (rewrites.options().params.clone(), prepared::read(module.operation())?);
     let values = Values { params: &params, prepared: &prepared };
     // The layers of a model share a mask.
     let known: RefCell<Vec<(Mask, Option<Arc<Lists>>)>> = RefCell::default();

@@ -12,14 +12,14 @@ use crate::steps::{Uses, kernel};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Maximum number of accumulators of one kernel: each keeps a tile while the others are computed.
 const SUMS_MAX: usize = 4;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
         rewrites.sweep(program, "columns", find, apply)?;
         merge_pairs(program, rewrites, fuse_epilogues::RULE, |program, uses, producer, consumer| {

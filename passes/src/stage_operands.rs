@@ -10,14 +10,14 @@ use crate::rewrite::{Rewrites, Rule};
 use crate::steps::{Uses, kernel};
 use sardonyx_base::Result;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::lower;
 
 /// With more operations per element, recomputation costs more than a copy of the image.
 const OPERATIONS_MAX: usize = 4;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let rule = Rule::of_class(Equality::Exact, "padding");
     rewrites.programs(module, |rewrites, program| rewrites.sweep(program, rule, find, inline_maps::apply))
 }

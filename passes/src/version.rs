@@ -64,7 +64,7 @@ mod tests {
     fn what_this_compiler_marks_it_reads() {
         let context = context();
         let module = Module::parse(&context, "module {}").unwrap();
-        let raw = Operation(module.as_operation().to_raw());
+        let raw = Operation::of_module(&module);
         set_version(raw);
         assert!(check_version(raw).is_ok());
         assert_eq!(raw.attr(ATTRIBUTE).and_then(Attr::as_i64), Some(IR_VERSION));

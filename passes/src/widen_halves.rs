@@ -15,14 +15,14 @@ use sardonyx_base::{DType, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Layout, Program, Statement, Step};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use std::sync::Arc;
 
 const NARROW: DType = DType::F16;
 const WIDE: DType = DType::F32;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |_, program| {
         widen_inputs(program);
         let wide = wide_containers(program);

@@ -23,7 +23,7 @@ func.func @main(%x: !sdx.tensor<[m, 64], f32> {sdx.name = "x"}) -> !sdx.tensor<[
 fn read(text: &str) -> Graph {
     let context = sardonyx_passes::context();
     let module = melior::ir::Module::parse(&context, text).unwrap();
-    let root: Operation = crate::module::operation(&module);
+    let root: Operation = Operation::of_module(&module);
     Graph::read_whole(root.block(0).unwrap().operations()[0], root).unwrap()
 }
 

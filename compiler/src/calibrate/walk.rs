@@ -7,12 +7,13 @@
 use super::data::Sample;
 use super::histogram::Histogram;
 use crate::import::ParamStore;
-use crate::module::{MAIN, body, operation};
+use crate::module::MAIN;
 use crate::pipeline::{self, Watch};
 use crate::session::session;
 use melior::ir::{Location, Module};
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::interp;
+use sardonyx_dialects::mlir::{self, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
@@ -275,15 +276,16 @@ pub fn code(graph: &Graph, params: &ParamStore, first: &str, options: Options) -
     let context = sardonyx_passes::context();
     context.attach_diagnostic_handler(|_| true);
     let mut module = Module::new(Location::unknown(&context));
-    sardonyx_passes::set_version(operation(&module));
+    sardonyx_passes::set_version(Operation::of_module(&module));
     for function in [graph].into_iter().chain(graph.bodies.values()) {
-        body(&module)?.push(function.write(operation(&module).context())?);
+        mlir::Module::new(&mut module).push(function.write(mlir::Context::new(&context))?)?;
     }
     let first = pipeline::STAGES.iter().position(|(name, _)| *name == first).unwrap_or(0);
     // Removing padding needs the number of rows, which each part would count for itself.
     let watch = Watch { without: vec!["remove-padding", pipeline::KERNELS], ..Watch::default() };
     let mut rewrites = Rewrites::new(Options { params: Params::new(params.clone()), ..options });
     pipeline::run_stages(&context, &mut module, first..pipeline::STAGES.len(), &watch, &mut rewrites, &mut |_| Ok(()))?;
-    let plan = Plan::read(operation(&module))?.ok_or_else(|| Error::defect("a part of a graph has no plan"))?;
+    let plan =
+        Plan::read(Operation::of_module(&module))?.ok_or_else(|| Error::defect("a part of a graph has no plan"))?;
     session(plan, params)
 }

@@ -142,7 +142,7 @@ fn program(path: &Path, dims: &BTreeMap<String, DimRange>) -> Result<(Program, P
     let last = STAGES.iter().take_while(|(name, _)| *name != "schedule").last();
     let stop_after = last.map(|(name, _)| name.to_string());
     pipeline::run(&context, &mut module, &Watch { stop_after, ..Watch::default() }, &mut |_| Ok(()))?;
-    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let raw = Operation::of_module(&module);
     let functions = raw.block(0).map_or(vec![], |b| b.operations());
     let function = functions.into_iter().find(|op| op.name() == "func.func");
     let function = function.ok_or_else(|| Error::defect("the module has no function"))?;

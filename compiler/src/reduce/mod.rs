@@ -64,7 +64,7 @@ pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[S
         return Err(Error::user("E0001", "the file holds no function of the levels `sdx` or `flow`")
             .help("print the IR after such a stage: `sardonyx compile MODEL --stop-after simplify -o FILE.mlir`"));
     }
-    let cx = Context(context.to_raw());
+    let cx = Context::new(&context);
     let printed = |all: &[Function]| print(cx, all);
     let mut n_tests = 1;
     if !test.fails(&printed(&all)?)? {
@@ -131,12 +131,10 @@ fn print(cx: Context, all: &[Function]) -> Result<String> {
     let mut text = String::new();
     for function in all {
         let op = function.write(cx)?;
-        let (good, printed) = (op.verify(), op.to_string());
-        op.erase();
-        if !good {
+        if !op.operation().verify() {
             return Err(Error::defect("a candidate breaks a rule of its level"));
         }
-        text += &plain(&printed);
+        text += &plain(&op.operation().to_string());
     }
     Ok(text)
 }

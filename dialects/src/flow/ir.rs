@@ -3,7 +3,7 @@
 use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use super::program::{FlowOp, Id, Program, Source, State, Step, TensorValue, Window};
 use super::transform::Transform;
-use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use crate::mlir::{Attr, Context, NewBlock, NewOperation, Operand, Operation, Parts, Type, Val};
 use crate::params::{read_parts, write_parts};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
@@ -26,7 +26,7 @@ pub fn container_of(t: Type) -> Reading<Container> {
     }
 }
 
-pub fn container_type(cx: Context, c: &Container) -> Type {
+pub fn container_type<'c>(cx: Context<'c>, c: &Container) -> Type<'c> {
     cx.container(c.dtype, &c.dims, &c.storage())
 }
 
@@ -101,13 +101,16 @@ pub fn verify_kernel(op: Operation) -> Reading<()> {
 }
 
 /// Creates a detached `flow.kernel` over the given operands.
-pub fn write_kernel(cx: Context, kernel: &Kernel, operands: &[Val], origins: &[String]) -> Result<Operation> {
-    let block = Block::new(cx, &[]);
-    let mut values: Vec<Val> = vec![];
+pub fn write_kernel<'c>(
+    cx: Context<'c>,
+    kernel: &Kernel,
+    operands: &[Operand],
+    origins: &[String],
+) -> Result<NewOperation<'c>> {
+    let block = NewBlock::new(cx, &[]);
+    let mut values: Vec<Operand> = vec![];
     for statement in &kernel.body {
-        let op = write_statement(cx, statement, &values)?;
-        block.push(op);
-        values.push(op.results()[0]);
+        values.push(block.push(write_statement(cx, statement, &values)?)[0]);
     }
     for store in &kernel.stores {
         let attrs = [("out", cx.i64(store.memlet.container as i64)), ("index", cx.strs(&store.memlet.index))];
@@ -119,11 +122,11 @@ pub fn write_kernel(cx: Context, kernel: &Kernel, operands: &[Val], origins: &[S
     if !kernel.deep.is_empty() {
         attrs.push(("deep", cx.strs(&kernel.deep)));
     }
-    let regions = [block];
-    cx.build(Parts { name: "flow.kernel", operands, results: &results, attrs: &attrs, regions: &regions, origins })
+    let regions = vec![block];
+    cx.build(Parts { name: "flow.kernel", operands, results: &results, attrs: &attrs, regions, origins })
 }
 
-fn write_statement(cx: Context, statement: &Statement, values: &[Val]) -> Result<Operation> {
+fn write_statement<'c>(cx: Context<'c>, statement: &Statement, values: &[Operand]) -> Result<NewOperation<'c>> {
     let of = |ids: &[usize]| ids.iter().map(|&i| values[i]).collect::<Vec<_>>();
     let (name, operands, attrs) = match &statement.body {
         Body::Load { memlet, guard } => {
@@ -179,7 +182,7 @@ fn read_transform(op: Operation) -> Reading<Option<Transform>> {
     Transform::from_name(&name).map(Some).ok_or_else(|| format!("there is no transform `{name}`"))
 }
 
-pub fn write_source<'a>(cx: Context, source: &Source) -> Vec<(&'a str, Attr)> {
+pub fn write_source<'a, 'c>(cx: Context<'c>, source: &Source) -> Vec<(&'a str, Attr<'c>)> {
     let mut attrs = vec![("name", cx.str(&source.names[0]))];
     if source.names.len() > 1 {
         attrs.extend([("others", cx.strs(&source.names[1..])), ("axis", cx.i64(source.axis as i64))]);
@@ -192,14 +195,14 @@ pub fn write_source<'a>(cx: Context, source: &Source) -> Vec<(&'a str, Attr)> {
     attrs
 }
 
-pub fn write_window(cx: Context, w: &Window) -> Attr {
+pub fn write_window<'c>(cx: Context<'c>, w: &Window) -> Attr<'c> {
     let digits = w.digits.iter().flat_map(|(extent, stride)| [*extent, *stride]);
     cx.i64s(&[w.offset, w.stride_k, w.stride_n].into_iter().chain(digits).collect::<Vec<_>>())
 }
 
 /// Attributes of a host step, at this level and the next, with the names of its bodies. The binding `"0 1 n"` says that
 /// dimension 1 of result 0 is `n`.
-pub fn write_host<'a, T>(cx: Context, host: &HostCall<T>, bodies: &[String]) -> Vec<(&'a str, Attr)> {
+pub fn write_host<'a, 'c, T>(cx: Context<'c>, host: &HostCall<T>, bodies: &[String]) -> Vec<(&'a str, Attr<'c>)> {
     let binds = host.results.iter().enumerate();
     let binds = binds.flat_map(|(i, r)| r.binds.iter().map(move |(axis, symbol)| format!("{i} {axis} {symbol}")));
     vec![
@@ -229,7 +232,7 @@ pub fn read_host(op: Operation) -> Reading<HostCall<String>> {
 
 /// `"0 1 kept"`: output 1 continues input 0, of which `kept` positions stay unchanged. An array with the parts that a
 /// rank holds of both may follow: `["0 1 kept", ["1", "1", "4", "3", "rank0", "1"]]`.
-pub fn write_states(cx: Context, states: &[State]) -> Attr {
+pub fn write_states<'c>(cx: Context<'c>, states: &[State]) -> Attr<'c> {
     let text = |s: &State| {
         let kept = s.kept.as_ref().map_or(String::new(), |kept| format!(" {kept}"));
         cx.str(&format!("{} {}{kept}", s.input, s.output))
@@ -307,12 +310,12 @@ impl Program {
         Ok(program)
     }
 
-    pub fn write(&self, cx: Context) -> Result<Operation> {
+    pub fn write<'c>(&self, cx: Context<'c>) -> Result<NewOperation<'c>> {
         let types: Vec<Type> = self.inputs.iter().map(|(_, id)| container_type(cx, &self.containers[*id])).collect();
-        let body = Block::new(cx, &types);
-        let mut values: HashMap<Id, Val> = self.inputs.iter().map(|(_, id)| *id).zip(body.arguments()).collect();
+        let body = NewBlock::new(cx, &types);
+        let mut values: HashMap<Id, Operand> = self.inputs.iter().map(|(_, id)| *id).zip(body.arguments()).collect();
         for step in &self.steps {
-            let operands: Vec<Val> = step.args.iter().map(|a| values[a]).collect();
+            let operands: Vec<Operand> = step.args.iter().map(|a| values[a]).collect();
             let results: Vec<Type> = step.results.iter().map(|r| container_type(cx, &self.containers[*r])).collect();
             let parts = Parts { operands: &operands, results: &results, origins: &step.origins, ..Parts::default() };
             let op = match &step.op {
@@ -333,14 +336,13 @@ impl Program {
                     cx.build(Parts { name: "flow.host", attrs: &write_host(cx, host, &host.bodies), ..parts })?
                 }
             };
-            body.push(op);
-            values.extend(step.results.iter().copied().zip(op.results()));
+            values.extend(step.results.iter().copied().zip(body.push(op)));
         }
-        let results: Vec<Val> = self.outputs.iter().map(|(_, id)| values[id]).collect();
+        let results: Vec<Operand> = self.outputs.iter().map(|(_, id)| values[id]).collect();
         body.push(cx.build(Parts { name: "func.return", operands: &results, ..Parts::default() })?);
         let inputs: Vec<Attr> = self.inputs.iter().map(|(name, _)| sdx_ir::argument(cx, name, &[])).collect();
         let outputs: Vec<&String> = self.outputs.iter().map(|(n, _)| n).collect();
-        let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
+        let types: Vec<Type> = results.iter().map(|v| body.type_of(*v)).collect();
         let mut attrs = vec![
             ("sdx.symbols", sdx_ir::write_symbols(cx, &self.symbols)),
             ("sdx.checks", sdx_ir::write_checks(cx, &self.checks)),

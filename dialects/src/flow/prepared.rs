@@ -4,7 +4,7 @@
 //! plans and targets with the same computation therefore share one parameter.
 
 use super::program::{FlowOp, Program};
-use crate::mlir::{Attr, Block, Operation, Parts};
+use crate::mlir::{Attr, Block, Context, NewBlock, Operation, Parts};
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -14,11 +14,9 @@ pub type Prepared = BTreeMap<String, Program>;
 const MODULE: &str = "prepared";
 
 /// Names a program after the hash of its text; returns the name of its parameter and the program. Errors: E0901.
-pub fn named(program: Program, like: Operation) -> Result<(String, Program)> {
+pub fn named(program: Program, cx: Context) -> Result<(String, Program)> {
     let mut program = Program { name: MODULE.into(), ..program };
-    let function = program.write(like.context())?;
-    let text = function.to_string();
-    function.erase();
+    let text = program.write(cx)?.operation().to_string();
     // FNV-1a, because it is the same in every build.
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     program.name = format!("w{hash:016x}");
@@ -30,7 +28,7 @@ fn parameter(program: &Program) -> String {
     format!("@{}", program.name)
 }
 
-fn room(module: Operation) -> Option<Operation> {
+fn room<'m>(module: Operation<'m>) -> Option<Operation<'m>> {
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str).as_deref() == Some(MODULE);
     let all = module.block(0)?.operations();
     all.into_iter().find(|op| op.name() == "builtin.module" && named(op))
@@ -55,18 +53,15 @@ pub fn write(module: Operation, prepared: &Prepared) -> Result<()> {
     let room = match room(module) {
         Some(room) => room,
         None => {
-            let (attrs, regions) = ([("sym_name", cx.str(MODULE))], [Block::new(cx, &[])]);
-            let room =
-                cx.build(Parts { name: "builtin.module", attrs: &attrs, regions: &regions, ..Parts::default() })?;
-            module.block(0).ok_or_else(|| Error::defect("a module has no body"))?.push(room);
-            room
+            let (attrs, regions) = ([("sym_name", cx.str(MODULE))], vec![NewBlock::new(cx, &[])]);
+            let room = cx.build(Parts { name: "builtin.module", attrs: &attrs, regions, ..Parts::default() })?;
+            module.block(0).ok_or_else(|| Error::defect("a module has no body"))?.push(room)
         }
     };
     let block = room.block(0).ok_or_else(|| Error::defect("a module has no body"))?;
     for (name, program) in prepared {
-        match known.get(name) {
-            Some(_) => {}
-            None => block.push(program.write(cx)?),
+        if !known.contains_key(name) {
+            block.push(program.write(cx)?);
         }
     }
     Ok(())

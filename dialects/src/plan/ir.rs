@@ -7,21 +7,26 @@ use crate::flow::ir::{
     write_kernel, write_source, write_states, write_window,
 };
 use crate::flow::{Container, TensorValue, prepared};
-use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use crate::mlir::{self, Attr, Context, Module, NewBlock, NewOperation, Operation, Parts, Type};
 use crate::sdx::ir as sdx_ir;
 use sardonyx_base::{Dim, Error, Result};
 use std::collections::HashMap;
 
 impl Plan {
     /// Writes detached operations: the kernels, then the entries.
-    pub fn write(&self, cx: Context) -> Result<Vec<Operation>> {
+    pub fn write<'c>(&self, cx: Context<'c>) -> Result<Vec<NewOperation<'c>>> {
         let mut out = vec![];
         for (symbol, kernel) in &self.kernels {
             let types: Vec<Type> = kernel.reads.iter().map(|c| container_type(cx, c)).collect();
-            let body = Block::new(cx, &types);
+            let body = NewBlock::new(cx, &types);
             body.push(write_kernel(cx, kernel, &body.arguments(), &[])?);
             let attrs = [("sym_name", cx.str(symbol))];
-            out.push(cx.build(Parts { name: "plan.kernel", attrs: &attrs, regions: &[body], ..Parts::default() })?);
+            out.push(cx.build(Parts {
+                name: "plan.kernel",
+                attrs: &attrs,
+                regions: vec![body],
+                ..Parts::default()
+            })?);
         }
         for entry in &self.entries {
             out.push(self.write_entry(cx, entry)?);
@@ -29,13 +34,11 @@ impl Plan {
         Ok(out)
     }
 
-    fn write_entry(&self, cx: Context, entry: &Entry) -> Result<Operation> {
-        let body = Block::new(cx, &[]);
-        let mut values: Vec<Val> = vec![];
+    fn write_entry<'c>(&self, cx: Context<'c>, entry: &Entry) -> Result<NewOperation<'c>> {
+        let body = NewBlock::new(cx, &[]);
+        let mut values: Vec<mlir::Operand> = vec![];
         for buffer in &entry.buffers {
-            let op = write_buffer(cx, buffer)?;
-            body.push(op);
-            values.push(op.results()[0]);
+            values.push(body.push(write_buffer(cx, buffer)?)[0]);
         }
         for step in &entry.steps {
             body.push(self.write_step(cx, step, &values)?);
@@ -51,11 +54,11 @@ impl Plan {
             attrs.push(("states", write_states(cx, &entry.states)));
         }
         attrs.extend(entry.internal.then(|| ("internal", cx.unit())));
-        cx.build(Parts { name: "plan.entry", attrs: &attrs, regions: &[body], ..Parts::default() })
+        cx.build(Parts { name: "plan.entry", attrs: &attrs, regions: vec![body], ..Parts::default() })
     }
 
-    fn write_step(&self, cx: Context, step: &Step, values: &[Val]) -> Result<Operation> {
-        let operands: Vec<Val> = step.buffers().iter().map(|&b| values[b]).collect();
+    fn write_step<'c>(&self, cx: Context<'c>, step: &Step, values: &[mlir::Operand]) -> Result<NewOperation<'c>> {
+        let operands: Vec<mlir::Operand> = step.buffers().iter().map(|&b| values[b]).collect();
         let parts = Parts { operands: &operands, origins: &step.origins, ..Parts::default() };
         match &step.action {
             Action::Launch(launch) => {
@@ -85,14 +88,9 @@ impl Plan {
     }
 
     /// Replaces the plan that the module contains by this one.
-    pub fn replace(&self, module: Operation) -> Result<()> {
-        let Some(block) = module.block(0) else { return Ok(()) };
-        for op in block.operations().into_iter().filter(|op| op.name().starts_with("plan.")) {
-            op.detach();
-            op.erase();
-        }
-        self.write(module.context())?.into_iter().for_each(|op| block.push(op));
-        Ok(())
+    pub fn replace(&self, module: &mut Module) -> Result<()> {
+        module.replace(|op| Ok(op.name().starts_with("plan.").then(Vec::new)))?;
+        self.write(module.context())?.into_iter().try_for_each(|op| module.push(op))
     }
 
     /// Reads the plan of a module; `None` if it has no entry.
@@ -202,7 +200,7 @@ fn operand(buffer: usize, container: Container) -> Operand {
 }
 
 /// The type attribute of a host step's operand, which is row-major.
-fn write_operand(cx: Context, operand: &Operand) -> Attr {
+fn write_operand<'c>(cx: Context<'c>, operand: &Operand) -> Attr<'c> {
     cx.type_attr(container_type(cx, &Container::plain(operand.dtype, operand.dims.clone())))
 }
 
@@ -210,7 +208,7 @@ fn text(op: Operation, name: &str) -> Result<String> {
     op.attr(name).and_then(Attr::as_str).ok_or_else(|| Error::defect(format!("{} has no `{name}`", op.name())))
 }
 
-fn write_buffer(cx: Context, buffer: &Buffer) -> Result<Operation> {
+fn write_buffer<'c>(cx: Context<'c>, buffer: &Buffer) -> Result<NewOperation<'c>> {
     let typed = |c| ("type", cx.type_attr(container_type(cx, c)));
     let (name, attrs) = match buffer {
         Buffer::Input { name, container } => ("plan.input", vec![("name", cx.str(name)), typed(container)]),

@@ -1,7 +1,7 @@
 //! `func.func` of sdx operations  <=>  `Graph`
 
 use super::graph::{ContractSpec, Graph, Host, Node, Op, Place, Symbol, SymbolKind, TensorType, Value, WindowSpec};
-use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use crate::mlir::{Attr, Context, NewBlock, NewOperation, Operand, Operation, Parts, Type};
 use crate::params::{Part, read_parts, write_parts};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_base::plan::Check;
@@ -15,7 +15,7 @@ pub fn tensor_type(t: Type) -> Result<TensorType> {
 }
 
 /// The attributes of an operation, by name; `read_op` is the inverse.
-fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
+fn write_attrs<'c>(cx: Context<'c>, op: &Op) -> Result<Vec<(&'static str, Attr<'c>)>> {
     let usizes = |v: &[usize]| cx.i64s(&v.iter().map(|&x| x as i64).collect::<Vec<_>>());
     Ok(match op {
         Op::Input { .. } | Op::Convert(Conversion::Value) | Op::Reshape => vec![],
@@ -234,7 +234,7 @@ fn split_after_dim<'a>(text: &'a str, separator: &str) -> Option<(Dim, &'a str)>
     text.match_indices(separator).find_map(parsed)
 }
 
-pub fn write_symbols(cx: Context, symbols: &BTreeMap<String, Symbol>) -> Attr {
+pub fn write_symbols<'c>(cx: Context<'c>, symbols: &BTreeMap<String, Symbol>) -> Attr<'c> {
     cx.strs(&symbols.iter().map(|(n, s)| write_symbol(n, s)).collect::<Vec<_>>())
 }
 
@@ -244,7 +244,7 @@ pub fn read_symbols(attr: Option<Attr>) -> Result<BTreeMap<String, Symbol>> {
     list.iter().map(one).collect()
 }
 
-pub fn write_checks(cx: Context, checks: &[Check]) -> Attr {
+pub fn write_checks<'c>(cx: Context<'c>, checks: &[Check]) -> Attr<'c> {
     cx.strs(&checks.iter().map(|c| format!("{} == {} : {}", c.left, c.right, c.why)).collect::<Vec<_>>())
 }
 
@@ -259,7 +259,7 @@ pub fn read_checks(attr: Option<Attr>) -> Result<Vec<Check>> {
 }
 
 /// Attributes of a function at this level: symbols, checks, result names, whether it is internal.
-pub fn function_attrs(cx: Context, graph: &Graph) -> Vec<(&'static str, Attr)> {
+pub fn function_attrs<'c>(cx: Context<'c>, graph: &Graph) -> Vec<(&'static str, Attr<'c>)> {
     let names: Vec<&str> = graph.outputs.iter().map(|(n, _)| n.as_str()).collect();
     let mut attrs = vec![
         ("sdx.symbols", write_symbols(cx, &graph.symbols)),
@@ -271,7 +271,7 @@ pub fn function_attrs(cx: Context, graph: &Graph) -> Vec<(&'static str, Attr)> {
 }
 
 /// The internal function of this name, for a host operation to call. Errors: E0901 if there is none.
-pub fn called(module: Operation, name: &str) -> Result<Operation> {
+pub fn called<'m>(module: Operation<'m>, name: &str) -> Result<Operation<'m>> {
     let named = |op: &Operation| {
         let own = op.attr("sym_name").and_then(Attr::as_str);
         op.name() == "func.func" && own.as_deref() == Some(name) && is_internal(*op)
@@ -287,29 +287,29 @@ pub fn is_internal(function: Operation) -> bool {
 }
 
 /// The attributes of an argument: its name, and the parts that a rank holds of it.
-pub fn argument(cx: Context, name: &str, parts: &[Part]) -> Attr {
+pub fn argument<'c>(cx: Context<'c>, name: &str, parts: &[Part]) -> Attr<'c> {
     let mut attrs = vec![("sdx.name".to_string(), cx.str(name))];
     attrs.extend((!parts.is_empty()).then(|| ("sdx.parts".to_string(), write_parts(cx, parts))));
     cx.dict(&attrs)
 }
 
 /// Creates a `func.func` from a body block and the attributes of the block's arguments.
-pub fn build_function(
-    cx: Context,
+pub fn build_function<'c>(
+    cx: Context<'c>,
     name: &str,
-    body: Block,
+    body: NewBlock<'c>,
     arguments: &[Attr],
     results: &[Type],
-    attrs: Vec<(&'static str, Attr)>,
-) -> Result<Operation> {
-    let inputs: Vec<Type> = body.arguments().iter().map(|v| v.ty()).collect();
+    attrs: Vec<(&'static str, Attr<'c>)>,
+) -> Result<NewOperation<'c>> {
+    let inputs = body.argument_types();
     let mut all = vec![
         ("sym_name", cx.str(name)),
         ("function_type", cx.type_attr(cx.function_type(&inputs, results))),
         ("arg_attrs", cx.array(arguments)),
     ];
     all.extend(attrs);
-    cx.build(Parts { name: "func.func", attrs: &all, regions: &[body], ..Parts::default() })
+    cx.build(Parts { name: "func.func", attrs: &all, regions: vec![body], ..Parts::default() })
 }
 
 /// Names of a function's arguments from `sdx.name`; `argI` if it is absent.
@@ -319,7 +319,7 @@ pub fn argument_names(function: Operation) -> Vec<String> {
 }
 
 /// The attribute `name` of each argument.
-fn argument_attrs(function: Operation, name: &str) -> Vec<Option<Attr>> {
+fn argument_attrs<'m>(function: Operation<'m>, name: &str) -> Vec<Option<Attr<'m>>> {
     let count = function.block(0).map_or(0, |b| b.arguments().len());
     let attrs = function.attr("arg_attrs").and_then(Attr::as_array).unwrap_or_default();
     let one = |i: usize| {
@@ -379,14 +379,14 @@ impl Graph {
     }
 
     /// Creates a detached `func.func`; unused nodes are omitted.
-    pub fn write(&self, cx: Context) -> Result<Operation> {
+    pub fn write<'c>(&self, cx: Context<'c>) -> Result<NewOperation<'c>> {
         let live = self.live();
         let inputs: Vec<Value> = self.inputs().map(|(v, _, _)| v).collect();
         let types: Vec<Type> = inputs.iter().map(|&v| cx.tensor(self.ty(v).dtype, &self.ty(v).dims)).collect();
-        let body = Block::new(cx, &types);
-        let mut values: HashMap<Value, Val> = inputs.iter().copied().zip(body.arguments()).collect();
+        let body = NewBlock::new(cx, &types);
+        let mut values: HashMap<Value, Operand> = inputs.iter().copied().zip(body.arguments()).collect();
         for (v, node) in self.values().filter(|(v, n)| live[v.index()] && !matches!(n.op, Op::Input { .. })) {
-            let operands: Vec<Val> = node.args.iter().map(|a| values[a]).collect();
+            let operands: Vec<Operand> = node.args.iter().map(|a| values[a]).collect();
             let op = cx.build(Parts {
                 name: node.op.name(),
                 operands: &operands,
@@ -395,13 +395,12 @@ impl Graph {
                 origins: &node.origins,
                 ..Parts::default()
             })?;
-            body.push(op);
-            values.insert(v, op.results()[0]);
+            values.insert(v, body.push(op)[0]);
         }
-        let results: Vec<Val> = self.outputs.iter().map(|(_, v)| values[v]).collect();
+        let results: Vec<Operand> = self.outputs.iter().map(|(_, v)| values[v]).collect();
         body.push(cx.build(Parts { name: "func.return", operands: &results, ..Parts::default() })?);
         let arguments = self.inputs().map(|(v, name, _)| argument(cx, name, self.parts(v)));
-        let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
+        let types: Vec<Type> = results.iter().map(|v| body.type_of(*v)).collect();
         build_function(cx, &self.name, body, &arguments.collect::<Vec<_>>(), &types, function_attrs(cx, self))
     }
 

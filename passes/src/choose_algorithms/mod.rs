@@ -25,7 +25,7 @@ use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Step, Store};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::ScalarFn;
 use splits::{Call, Policy, Split, best};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use winograd::{Filters, Site};
 /// Batches larger than this are not split: one algorithm computes all of it.
 const BATCH_MAX: i64 = 512;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let limit = rewrites.options().workspace_limit.unwrap_or(u64::MAX);
     if rewrites.options().precision == Precision::Bf16 {
         // Contractions in bf16 are more than twice as fast, but the transforms would have to run in f32.

@@ -36,7 +36,7 @@ use crate::rewrite::Rewrites;
 use extract::Budget;
 use rule::{Compiled, Rule};
 use sardonyx_base::{Error, Result};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::{Module, Operation};
 use sardonyx_dialects::sdx::{Graph, Value};
 use sardonyx_kernels::Target;
 use saturate::Limits;
@@ -99,7 +99,7 @@ pub struct Report {
 }
 
 /// Optimises each function. Fuel counts the equalities that rules find: those beyond it do not enter the e-graph.
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.graphs(module, |rewrites, graph| {
         if !rewrites.has_fuel() {
             return Ok(());

@@ -24,7 +24,7 @@ pub use cost::Costs;
 use region::Region;
 use sardonyx_base::Result;
 use sardonyx_dialects::flow::Program;
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use search::Way;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -41,7 +41,7 @@ const PART_STEPS: usize = 128;
 /// The best fusion found for each region, by the region's key.
 type Ways = HashMap<String, Way>;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let costs = Costs::new(rewrites.options().target);
     rewrites.programs(module, |rewrites, program| {
         let mut known = Ways::new();

@@ -25,7 +25,7 @@ use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Program, Source, Step, Transform};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_kernels::device_spec::ByteProducts;
 use sardonyx_kernels::{Target, products, target};
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 /// Maximum number of products that an i32 can accumulate: each is of two bytes minus their zero points.
 const PRODUCTS_MAX: i64 = (1 << 31) / (384 * 384);
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let (device, params) = (rewrites.options().target, rewrites.options().params.clone());
     let products = device.spec().byte_products;
     rewrites.programs(module, |rewrites, program| {

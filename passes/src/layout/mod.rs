@@ -20,12 +20,12 @@ pub(crate) use pace::Pricer;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Memlet, Program};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_kernels::{Target, packable};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let layouts = rewrites.options().layouts;
     let target = rewrites.options().target;
     let costs = Costs::new(target);

@@ -19,7 +19,7 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
     Body, Class, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store,
 };
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::Conversion;
 use sardonyx_kernels::Words;
 use sardonyx_kernels::target::Class as TargetClass;
@@ -27,7 +27,7 @@ use sardonyx_kernels::{Lowered, lower, products};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     if rewrites.options().precision == Precision::F32 {
         return Ok(());
     }

@@ -184,8 +184,8 @@ pub fn scan(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 struct Scan<'a> {
-    node: &'a Node,
-    block: Block,
+    node: &'a Node<'a>,
+    block: Block<'a>,
     n_states: usize,
     outer: &'a [(usize, Value)],
 }

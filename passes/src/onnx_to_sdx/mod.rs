@@ -72,7 +72,7 @@ use crate::rewrite::Rewrites;
 use builder::Builder;
 use node::Node;
 use sardonyx_base::{Error, Result};
-use sardonyx_dialects::mlir::{Attr, Block, Operation};
+use sardonyx_dialects::mlir::{Attr, Block, Module, Operation};
 use sardonyx_dialects::sdx::{self, Op, Value};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,10 +81,10 @@ use table::Lowering;
 
 /// Lowers every function of the module that holds ONNX nodes. Bodies become functions behind all others: callees come
 /// after their callers.
-pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
-    let Some(block) = module.block(0) else { return Ok(()) };
+pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
-    let names: BTreeSet<String> = block.operations().iter().filter_map(named).collect();
+    let names: BTreeSet<String> = module.operations().iter().filter_map(named).collect();
+    let cx = module.context();
     let names = Rc::new(RefCell::new(names));
     let mut bodies = vec![];
     rewrite_functions(module, |function| {
@@ -95,12 +95,9 @@ pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
         refuse_unsupported(&body)?;
         let lowered = lower_function(function, names.clone())?;
         bodies.extend(lowered.bodies);
-        lowered.graph.write(function.context()).map(Some)
+        lowered.graph.write(cx).map(Some)
     })?;
-    for body in bodies {
-        block.push(body.write(module.context())?);
-    }
-    Ok(())
+    bodies.into_iter().try_for_each(|body| module.push(body.write(cx)?))
 }
 
 /// Reports all operators that the table lacks, with the nodes that use them, in one diagnostic.

@@ -5,7 +5,7 @@ use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::sdx::Value;
 use std::collections::BTreeMap;
 
-pub struct Node {
+pub struct Node<'m> {
     pub name: String,
     pub op_type: String,
     pub domain: String,
@@ -14,15 +14,15 @@ pub struct Node {
     /// Absent optional inputs are `None`.
     pub inputs: Vec<Option<Value>>,
     pub n_outputs: usize,
-    attributes: BTreeMap<String, Attr>,
+    attributes: BTreeMap<String, Attr<'m>>,
     /// The rank that the file declares for the first output.
     pub declared_rank: Option<usize>,
     /// Graph attributes by name.
-    bodies: Vec<(String, Block)>,
+    bodies: Vec<(String, Block<'m>)>,
 }
 
-impl Node {
-    pub fn read(op: Operation, inputs: Vec<Option<Value>>) -> Result<Node> {
+impl<'m> Node<'m> {
+    pub fn read(op: Operation<'m>, inputs: Vec<Option<Value>>) -> Result<Node<'m>> {
         let text = |name: &str| op.attr(name).and_then(Attr::as_str).unwrap_or_default();
         let op_type = text("op_type");
         let names = op.attr("body_names").and_then(Attr::as_strs).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Node {
         self.attributes.contains_key(name)
     }
 
-    fn get<T>(&self, name: &str, kind: &str, read: impl Fn(Attr) -> Option<T>) -> Result<Option<T>> {
+    fn get<T>(&self, name: &str, kind: &str, read: impl Fn(Attr<'m>) -> Option<T>) -> Result<Option<T>> {
         let Some(attr) = self.attributes.get(name) else { return Ok(None) };
         let value = read(*attr).ok_or_else(|| self.error("E0106", format!("the attribute `{name}` is not {kind}")))?;
         Ok(Some(value))
@@ -112,7 +112,7 @@ impl Node {
         self.bodies.iter().any(|(own, _)| own == name)
     }
 
-    pub fn body(&self, name: &str) -> Result<Block> {
+    pub fn body(&self, name: &str) -> Result<Block<'m>> {
         let found = self.bodies.iter().find(|(own, _)| own == name).map(|(_, block)| *block);
         self.require(name, found)
     }

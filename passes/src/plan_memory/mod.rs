@@ -16,7 +16,7 @@ use crate::usual::{self, CALLS, Sizes, Usual};
 use largest::{Largest, Probes, Room};
 use order::{Cost, Problem};
 use sardonyx_base::{Dim, Result};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::plan::{Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::SymbolKind;
 use std::cell::RefCell;
@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const ALIGNMENT: i64 = 64;
 
-pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
-    let Some(mut plan) = Plan::read(module)? else { return Ok(()) };
+pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
+    let Some(mut plan) = Plan::read(module.operation())? else { return Ok(()) };
     plan.entries.iter_mut().for_each(place);
     plan.replace(module)
 }

@@ -28,7 +28,7 @@ use codes::{Form, from_parameters, in_groups, in_range};
 use grid::grid;
 use sardonyx_base::{Result, Tensor};
 use sardonyx_dialects::interp;
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use sites::{Other, Site, constants, last_products, site, source};
@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Number of 4-bit codes in four bytes; group sizes must be multiples of it.
 const CODES_MIN: i64 = 8;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     if rewrites.options().quantize == Quantize::None {
         return Ok(());
     }

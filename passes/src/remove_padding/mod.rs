@@ -22,9 +22,9 @@ use proof::{Miss, Proof, Role};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Class, FlowOp, Kernel, Program, Step};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let zero = rewrites.options().masked_rows == MaskedRows::Zero;
     rewrites.programs(module, |rewrites, program| pack(program, rewrites, zero))
 }

@@ -33,10 +33,10 @@ use places::with_places;
 use redistribute::Local;
 pub use redistribute::States;
 use sardonyx_base::{Dim, Error, Result};
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value};
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let options = rewrites.options().clone();
     if let Some(stages) = &options.stages {
         check_ranks(stages, &options.mesh)?;

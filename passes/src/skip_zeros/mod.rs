@@ -27,7 +27,7 @@ use sardonyx_dialects::flow::{
     Body, Class, Container, FlowOp, Kernel, Layout, Memlet, Program, Source, Step, Store, Transform,
 };
 use sardonyx_dialects::interp;
-use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::ReduceFn;
 use sardonyx_kernels::{Pace, lower, products};
 use std::fmt;
@@ -49,13 +49,13 @@ const GROUPS: Rule = Rule::of_class(Equality::FiniteOnly, "groups");
 /// Products of bytes: the rule is exact, because integers have no infinity.
 const QUADS: Rule = Rule::of_class(Equality::Exact, "quads");
 
-pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     if rewrites.options().sparsity == Sparsity::Off {
         return Ok(());
     }
     let costs = Costs::new(rewrites.options().target);
     let is_forced = rewrites.options().sparsity == Sparsity::Always;
-    let known = Known::new(prepared::read(module)?, &rewrites.options().params);
+    let known = Known::new(prepared::read(module.operation())?, &rewrites.options().params);
     rewrites.programs(module, |rewrites, program| {
         let mut held = Held::default();
         let mut next = 0;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 fn program(text: &str) -> Program {
     let context = registry::context();
     let module = Module::parse(&context, text).unwrap();
-    let module = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let module = Operation::of_module(&module);
     Program::read(module.block(0).unwrap().operations()[0]).unwrap()
 }
 

@@ -3,11 +3,11 @@
 use super::case::{Case, Sizes};
 use super::values::{Expected, Random, Tensors, indices, tensor};
 use melior::Context as MlirContext;
-use melior::ir::{BlockLike, Location, Module};
+use melior::ir::{Location, Module};
 use sardonyx::import::ParamStore;
 use sardonyx::pipeline::pipeline;
 use sardonyx_base::{Dim, Error, Result, Tensor, TensorView};
-use sardonyx_dialects::mlir::{Block, Context, Operation};
+use sardonyx_dialects::mlir::{self, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType};
 use sardonyx_runtime::{DeviceName, Model, RunOptions, SessionOptions};
@@ -85,11 +85,10 @@ impl Compiled {
         });
         let graph = parse(&context, case)?;
         let mut module = Module::new(Location::unknown(&context));
-        Block(module.body().to_raw()).push(graph.write(Context(context.to_raw()))?);
-        let raw = |module: &Module| Operation(module.as_operation().to_raw());
+        mlir::Module::new(&mut module).push(graph.write(Context::new(&context))?)?;
         let params = parameters(&graph);
         sardonyx_passes::run_pipeline(&context, &mut module, &route.passes())?;
-        let plan = Plan::read(raw(&module))?.ok_or_else(|| Error::defect("no plan was made"))?;
+        let plan = Plan::read(Operation::of_module(&module))?.ok_or_else(|| Error::defect("no plan was made"))?;
         let missing = |class| !plan.kernels.iter().any(|(_, k)| k.class() == class);
         if let (Route::Fused, Some(class)) = (route, case.class.filter(|c| missing(*c))) {
             return Err(Error::defect(format!("no kernel of class {class:?} was made")));
@@ -189,7 +188,7 @@ impl Compiled {
 /// Parses the function, and declares the symbols that the calls name.
 fn parse(context: &MlirContext, case: &Case) -> Result<Graph> {
     let module = Module::parse(context, &case.text).ok_or_else(|| Error::user("E0001", "the case does not parse"))?;
-    let function = Operation(module.as_operation().to_raw()).block(0).and_then(|b| b.operations().first().copied());
+    let function = Operation::of_module(&module).block(0).and_then(|b| b.operations().first().copied());
     let mut graph = Graph::read(function.ok_or_else(|| Error::defect("no function"))?)?;
     for name in case.calls.iter().flat_map(|sizes| sizes.keys()) {
         graph.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });

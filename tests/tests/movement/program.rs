@@ -61,7 +61,7 @@ impl Program {
         let mut levels = Levels::default();
         let watch = Watch { stop_after: Some("schedule".into()), ..Watch::default() };
         pipeline::run_with(context, &mut module, &watch, &mut Rewrites::new(options), &mut |event| levels.see(&event))?;
-        let plan = Plan::read(Operation(module.as_operation().to_raw()))?;
+        let plan = Plan::read(Operation::of_module(&module))?;
         Ok(Program { levels, plan: plan.ok_or_else(|| Error::defect("no plan"))?, params })
     }
 

@@ -59,7 +59,7 @@ fn compiled(name: &str) -> (Vec<(String, usize)>, Told) {
     let mut rewrites = Rewrites::new(Options { remarks: true, ..Options::default() });
     let pipeline = format!("builtin.module({})", passes.join(","));
     sardonyx_passes::run_pipeline_with(&context, &mut module, &pipeline, &mut rewrites).unwrap();
-    let functions = Operation(module.as_operation().to_raw()).block(0).unwrap().operations();
+    let functions = Operation::of_module(&module).block(0).unwrap().operations();
     let kernels = functions.into_iter().filter(|op| op.name() == "func.func").map(|function| {
         let program = Program::read(function).unwrap();
         let n = program.steps.iter().filter(|s| matches!(s.op, FlowOp::Kernel(_))).count();

@@ -2,10 +2,10 @@
 
 use super::{Case, compare, expected};
 use melior::Context as MlirContext;
-use melior::ir::{BlockLike, Location, Module};
+use melior::ir::{Location, Module};
 use sardonyx::import::ParamStore;
 use sardonyx_base::{Result, Tensor};
-use sardonyx_dialects::mlir::{Block, Context, Operation};
+use sardonyx_dialects::mlir::{self, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_kernels::Target;
@@ -49,10 +49,10 @@ fn check_in(context: &MlirContext, case: &Case, precision: Precision) -> std::re
 
 fn load(context: &MlirContext, case: &Case, precision: Precision) -> Result<Model> {
     let mut module = Module::new(Location::unknown(context));
-    Block(module.body().to_raw()).push(case.graph.write(Context(context.to_raw()))?);
+    mlir::Module::new(&mut module).push(case.graph.write(Context::new(context))?)?;
     let mut rewrites = Rewrites::new(Options { precision, ..Options::default() });
     sardonyx_passes::run_pipeline_with(context, &mut module, &sardonyx::pipeline::pipeline(), &mut rewrites)?;
-    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let raw = Operation::of_module(&module);
     let plan = Plan::read(raw)?.expect("a plan was made");
     let params: ParamStore = case.params.clone();
     let folder = tempfile::tempdir().expect("a folder");

@@ -8,11 +8,11 @@ mod sharded;
 mod written;
 
 use melior::Context as MlirContext;
-use melior::ir::{BlockLike, Location, Module};
+use melior::ir::{Location, Module};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::interp;
-use sardonyx_dialects::mlir::{Block, Context, Operation};
+use sardonyx_dialects::mlir::{self, Block, Context, Operation};
 use sardonyx_dialects::sdx::{Graph, Op};
 use sardonyx_passes::{Class, Options, PASSES, Precision, Rewrites};
 use std::collections::BTreeMap;
@@ -161,15 +161,20 @@ fn close(want: &Tensor, got: &Tensor, i: usize, tolerance: f64) -> bool {
     }
 }
 
+/// The functions of a module as text.
+fn text(module: &Module) -> String {
+    let operations = Operation::of_module(module).block(0).map_or(vec![], Block::operations);
+    operations.iter().map(|op| op.to_string()).collect()
+}
+
 /// Checks a graph after each pass. Returns how many contractions were lowered to bf16.
 fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, String> {
     let wanted = case.calls.iter().map(|inputs| expected(case, inputs)).collect::<Result<Vec<_>>>();
     let wanted = wanted.map_err(|e| format!("{}: the graph itself: {e}", case.name))?;
     let mut module = Module::new(Location::unknown(context));
-    let body = Block(module.body().to_raw());
-    let function = case.graph.write(Context(context.to_raw())).map_err(|e| e.to_string())?;
-    body.push(function);
-    let before = function.to_string();
+    let function = case.graph.write(Context::new(context)).map_err(|e| e.to_string())?;
+    let before = function.operation().to_string();
+    mlir::Module::new(&mut module).push(function).map_err(|e| e.to_string())?;
     let mut done = vec![];
     let mut classes = vec![];
     // The validation of each rewrite must accept them all, because the whole is right.
@@ -178,18 +183,19 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, Strin
         done.push(pass);
         let fail =
             |what: String, now: String| format!("{} after {}: {what}\n{before}\n=>\n{now}", case.name, done.join(","));
-        let text = || body.operations().iter().map(|op| op.to_string()).collect::<String>();
-        let before_pass = text();
+        let before_pass = text(&module);
         sardonyx_passes::run_pipeline_with(context, &mut module, &format!("builtin.module({pass})"), &mut rewrites)
             .map_err(|e| fail(e.to_string(), before_pass.clone()))?;
         // A pass that changed nothing grants no tolerance. MLIR's own passes, which are not in `PASSES`, are exact.
-        let row = PASSES.iter().find(|row| row.name == pass && text() != before_pass);
+        let row = PASSES.iter().find(|row| row.name == pass && text(&module) != before_pass);
         classes.push(row.map_or(Class::Exact, |row| row.class));
-        let (function, whole) = (body.operations()[0], Operation(module.as_operation().to_raw()));
+        let whole = Operation::of_module(&module);
+        let function = whole.block(0).expect("a body").operations()[0];
         for (inputs, wanted) in case.calls.iter().zip(&wanted) {
-            let got = outputs(case, whole, function, inputs).map_err(|e| fail(format!("{inputs:?}: {e}"), text()))?;
+            let got =
+                outputs(case, whole, function, inputs).map_err(|e| fail(format!("{inputs:?}: {e}"), text(&module)))?;
             let tolerance = classes.iter().map(|class| wanted.tolerance(*class)).fold(0.0, f64::max);
-            compare(wanted, tolerance, &got).map_err(|what| fail(format!("{inputs:?}: {what}"), text()))?;
+            compare(wanted, tolerance, &got).map_err(|what| fail(format!("{inputs:?}: {what}"), text(&module)))?;
         }
     }
     Ok(rewrites.applied().iter().filter(|r| r.pass == "lower-precision").count())

@@ -91,8 +91,9 @@ fn check_form(context: &Context, form: &str, most: f64, sums: usize) {
         sardonyx_passes::run_pipeline_with(context, module, &pipeline, &mut rewrites)
             .unwrap_or_else(|e| panic!("{name}: {e}"));
     };
-    let whole = |module: &Module| Operation(module.as_operation().to_raw());
-    let function = |module: &Module| whole(module).block(0).expect("a body").operations()[0];
+    fn function<'m>(module: &'m Module) -> Operation<'m> {
+        Operation::of_module(module).block(0).expect("a body").operations()[0]
+    }
     let graph = |module: &Module| Graph::read(function(module)).expect("a graph");
     let near = |got: &Tensor, wanted: &Tensor, most: f64, what: &str| {
         let tolerance = Tolerance { rtol: 0.0, atol: 0.0, instead: Some(Instead::Length(most)) };
@@ -106,7 +107,7 @@ fn check_form(context: &Context, form: &str, most: f64, sums: usize) {
     assert!(near(&wanted, &exact, most, "quantize") > 1e-4, "{form}: nothing was rounded");
     for name in BEHIND {
         pass(&mut module, name);
-        let program = Program::read_whole(function(&module), whole(&module)).expect("a program");
+        let program = Program::read_whole(function(&module), Operation::of_module(&module)).expect("a program");
         let got = interp::run_program(&program, &param, &inputs).unwrap_or_else(|e| panic!("{name}: {e}")).remove(0).1;
         near(&got, &wanted, BEHIND_IT, name);
     }

@@ -1,13 +1,13 @@
 //! A graph whose values are placed at random over the ranks of a mesh: all ranks together give the results of the graph
 
 use super::random::Random;
-use super::{Case, compare, expected, param};
+use super::{Case, compare, expected, param, text};
 use melior::Context as MlirContext;
-use melior::ir::{BlockLike, Location, Module};
+use melior::ir::{Location, Module};
 use sardonyx_base::{Dim, Error};
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::interp::{self, Setting};
-use sardonyx_dialects::mlir::{Block, Context};
+use sardonyx_dialects::mlir::{self, Context, Operation};
 use sardonyx_dialects::sdx::{Graph, Node, Op, Place, Value};
 use sardonyx_passes::{Class, Options, Overlap, Rewrites, Stages};
 use std::ops::Range;
@@ -23,21 +23,20 @@ pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Resu
     let options = Options { mesh: mesh.to_vec(), stages, overlap, ..Options::default() };
     let mut rewrites = Rewrites::new(options);
     let mut module = Module::new(Location::unknown(context));
-    let body = Block(module.body().to_raw());
-    let function = graph.write(Context(context.to_raw())).map_err(|e| e.to_string())?;
-    let before = function.to_string();
-    body.push(function);
-    let mut run = |pipeline: &str| {
-        let text = body.operations().iter().map(|op| op.to_string()).collect::<String>();
-        let ran = sardonyx_passes::run_pipeline_with(context, &mut module, pipeline, &mut rewrites);
+    let function = graph.write(Context::new(context)).map_err(|e| e.to_string())?;
+    let before = function.operation().to_string();
+    mlir::Module::new(&mut module).push(function).map_err(|e| e.to_string())?;
+    let mut run = |module: &mut Module, pipeline: &str| {
+        let text = text(module);
+        let ran = sardonyx_passes::run_pipeline_with(context, module, pipeline, &mut rewrites);
         ran.map_err(|e| format!("{} over {mesh:?}: {e}\n{before}\n=>\n{text}", case.name))
     };
     let ranks: Vec<usize> = mesh.iter().map(|n| *n as usize).collect();
     let params = |name: &str| param(case, name);
     let mut collectives = 0;
     for (pipeline, flow) in [("builtin.module(shard)", false), (REST, true)] {
-        run(pipeline)?;
-        let function = body.operations()[0];
+        run(&mut module, pipeline)?;
+        let function = Operation::of_module(&module).block(0).expect("a body").operations()[0];
         let fail = |what: String| format!("{} over {mesh:?}: {what}\n{before}\n=>\n{function}", case.name);
         let read = || match flow {
             true => Ok((Graph::default(), Program::read(function)?)),

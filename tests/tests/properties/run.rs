@@ -8,7 +8,7 @@ use melior::ir::{Location, Module};
 use sardonyx::import::{ParamStore, import};
 use sardonyx::pipeline::pipeline;
 use sardonyx_base::{Error, Result, Tensor};
-use sardonyx_dialects::mlir::{Block, Context, Operation};
+use sardonyx_dialects::mlir::{self, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
@@ -88,19 +88,15 @@ fn shown(t: &Tensor) -> String {
     format!("{} {:?} [{}{}]", t.dtype(), t.dims(), some.join(", "), if t.len() > 24 { ", …" } else { "" })
 }
 
-fn raw(module: &Module) -> Operation {
-    Operation(module.as_operation().to_raw())
-}
-
 /// Lowers the programs to sdx functions in one module.
 fn lower<'c>(context: &'c MlirContext, programs: &[Program]) -> Result<(Module<'c>, ParamStore)> {
     context.attach_diagnostic_handler(|_| true);
     let mut module = Module::new(Location::unknown(context));
-    sardonyx_passes::set_version(raw(&module));
+    sardonyx_passes::set_version(Operation::of_module(&module));
     let mut params = ParamStore::new();
     for program in programs {
         let function = match &program.source {
-            Source::Graph(graph) => graph.write(Context(context.to_raw()))?,
+            Source::Graph(graph) => graph.write(Context::new(context))?,
             Source::Model(model) => {
                 let (function, more) = import(context, model, &program.name, &BTreeMap::new())?;
                 params.extend(more);
@@ -108,15 +104,14 @@ fn lower<'c>(context: &'c MlirContext, programs: &[Program]) -> Result<(Module<'
             }
         };
         params.extend(program.params.iter().map(|(name, t)| (name.clone(), t.clone())));
-        let body = raw(&module).block(0).ok_or_else(|| Error::defect("a module has no body"))?;
-        Block::push(body, function);
+        mlir::Module::new(&mut module).push(function)?;
     }
     sardonyx_passes::run_pipeline(context, &mut module, "builtin.module(onnx-to-sdx)")?;
     Ok((module, params))
 }
 
-fn functions(module: &Module) -> Vec<Operation> {
-    let all = raw(module).block(0).map_or(vec![], |b| b.operations());
+fn functions<'m>(module: &'m Module<'_>) -> Vec<Operation<'m>> {
+    let all = Operation::of_module(module).block(0).map_or(vec![], |b| b.operations());
     all.into_iter().filter(|op| op.name() == "func.func").collect()
 }
 
@@ -130,11 +125,11 @@ impl Compiled {
     fn new(programs: &[Program]) -> Result<Compiled> {
         let context = sardonyx_passes::context();
         let (mut module, params) = lower(&context, programs)?;
-        let graphs = functions(&module).into_iter().map(|f| Graph::read_whole(f, raw(&module)));
+        let graphs = functions(&module).into_iter().map(|f| Graph::read_whole(f, Operation::of_module(&module)));
         let graphs = graphs.collect::<Result<Vec<Graph>>>()?;
         let texts = functions(&module).iter().map(|f| f.to_string()).collect();
         sardonyx_passes::run_pipeline(&context, &mut module, &pipeline())?;
-        let plan = Plan::read(raw(&module))?.ok_or_else(|| Error::defect("no plan was made"))?;
+        let plan = Plan::read(Operation::of_module(&module))?.ok_or_else(|| Error::defect("no plan was made"))?;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("programs.sdx");
         emit(&path, &plan, &params, &[Target::cpu()])?;

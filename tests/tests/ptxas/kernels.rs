@@ -84,7 +84,7 @@ fn of_plan(name: &str, text: &str, pipeline: &str) -> Vec<Text> {
         sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites)
             .unwrap_or_else(|e| panic!("{name}: {e}"));
     }
-    let plan = Plan::read(Operation(module.as_operation().to_raw())).expect("the plan is sound");
+    let plan = Plan::read(Operation::of_module(&module)).expect("the plan is sound");
     let kernels = plan.expect("there is a plan after this stage").kernels;
     let lowered = kernels.iter().map(|(symbol, k)| (symbol, lower(k).expect("the pipeline lowers it too")));
     lowered.flat_map(|(symbol, l)| texts(&format!("{name} {symbol}"), &l)).collect()
