@@ -72,12 +72,18 @@ pub fn parse_dims(texts: &[String]) -> Result<BTreeMap<String, DimRange>> {
     Ok(dims)
 }
 
+/// A request to compile an ONNX model.
 #[derive(Clone)]
 pub struct Request<'a> {
+    /// Path of the ONNX model.
     pub model: &'a Path,
+    /// Path of the artifact to write.
     pub output: PathBuf,
+    /// Ranges of dimension symbols, by name; the others are at least 0 and have no upper bound.
     pub dims: BTreeMap<String, DimRange>,
+    /// Entry points besides `main`.
     pub entries: Entries,
+    /// Which IR to show, and which stages to skip or to stop after.
     pub watch: Watch,
     /// The artifact has a plan for each class of these targets; the plans share the constants.
     pub targets: Vec<Target>,
@@ -114,6 +120,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// Returns a request for the CPU with a self-test, default options, and no calibration or pruning.
     pub fn new(model: &'a Path, output: impl Into<PathBuf>) -> Request<'a> {
         Request {
             model,
@@ -157,11 +164,14 @@ impl Request<'_> {
     }
 }
 
+/// Outcome of a compilation.
 #[derive(Default)]
 pub struct Report {
     /// Summary of the artifact; `None` if the compilation stopped after a stage, and `stopped_at` holds the IR.
     pub summary: Option<Summary>,
+    /// IR after the stage to stop after; `None` if the artifact was written.
     pub stopped_at: Option<String>,
+    /// Time of each step in order, including those outside the pipeline, such as `read` and `codegen`.
     pub times: Times,
     /// Why the artifact has no self-test, if it has none.
     pub selftest_skipped: Option<String>,
@@ -209,6 +219,7 @@ fn in_entry(name: &str, mut e: Box<Error>) -> Box<Error> {
     e
 }
 
+/// Compiles a model and writes the artifact. Errors name the model's file.
 pub fn compile(request: &Request) -> Result<Report> {
     compile_shown(request, &mut |_| {})
 }

@@ -33,6 +33,7 @@ pub struct Summary {
     pub first: PlanSummary,
     /// The plans of the further classes.
     pub others: Vec<PlanSummary>,
+    /// Bytes of the constants, which all plans share.
     pub weights_bytes: u64,
     /// Machine code for CPUs.
     pub code_bytes: usize,
@@ -40,23 +41,32 @@ pub struct Summary {
     pub ptx_bytes: Vec<(&'static str, usize)>,
 }
 
+/// Summary of the plan of one target class.
 #[derive(Clone, Debug)]
 pub struct PlanSummary {
+    /// Class of the targets that the plan is for.
     pub class: Class,
+    /// Number of kernels.
     pub kernels: usize,
     /// The entry points; `main` is the first.
     pub entries: Vec<EntrySummary>,
     /// Number of memory accesses in all kernels, and of those that no requirement checked at launch keeps within their
     /// buffer. The latter are safe only in plans that come unchanged from the compiler.
     pub accesses: usize,
+    /// Number of accesses that no requirement checked at launch keeps within their buffer.
     pub unchecked: usize,
 }
 
+/// Summary of an entry point.
 #[derive(Clone, Debug)]
 pub struct EntrySummary {
+    /// Name of the entry point, such as `main`.
     pub name: String,
+    /// Number of steps that launch a kernel.
     pub launches: usize,
+    /// Number of states, which are outputs that continue an input, such as caches.
     pub states: usize,
+    /// Bytes of the arena, as an expression over the symbols.
     pub arena_bytes: String,
     /// The arena at default sizes: its symbols with their values, and the bytes. `None` if its size is constant.
     pub arena_example: Option<(Vec<(String, i64)>, i64)>,
@@ -64,6 +74,7 @@ pub struct EntrySummary {
     pub ranges: BTreeMap<String, (i64, Option<i64>)>,
     /// Whether the entry point is only called by host operations of other entry points.
     pub internal: bool,
+    /// Steps that the host executes, in order.
     pub hosts: Vec<HostSummary>,
 }
 
@@ -74,6 +85,7 @@ pub struct HostSummary {
     pub op: String,
     /// Whether the step computes nothing itself but runs other entry points.
     pub calls: bool,
+    /// ONNX nodes that the step computes.
     pub origins: Vec<String>,
 }
 
@@ -91,17 +103,23 @@ pub fn host_operations(entry: &Entry) -> Vec<HostSummary> {
 
 /// Everything that goes into an artifact.
 pub struct Product<'a> {
+    /// Plan of each target class; not empty.
     pub planned: &'a [Planned],
+    /// Values of the model's parameters, and of those that calibration added.
     pub params: &'a ParamStore,
+    /// BLAKE3 of the model file in hexadecimal; empty if there is no file.
     pub model_hash: &'a str,
+    /// Call with known results that loading the artifact repeats; `None` to leave it out.
     pub selftest: Option<&'a file::SelfTest>,
     /// Describes a precision that differs from the model's own.
     pub precision: Option<String>,
     /// Kinds of the inputs and outputs that are not tensors, by name.
     pub kinds: &'a BTreeMap<String, Kind>,
+    /// Targets to generate code for, of the classes that have a plan.
     pub targets: &'a [Target],
     /// The highest CPU level to generate code for; `None` for all levels.
     pub most: Option<Level>,
+    /// Key that signs the artifact; `None` for an unsigned one.
     pub sign: Option<&'a SecretKey>,
     /// Files to attach: names and contents.
     pub attached: &'a [(&'static str, Vec<u8>)],
@@ -136,6 +154,7 @@ pub struct Built {
     values: BTreeMap<String, Tensor>,
 }
 
+/// Generates the code of all plans, and computes the parameters that are stored in a prepared format.
 pub fn build(product: &Product) -> Result<Built> {
     let codes =
         product.planned.iter().map(|made| Code::build(made, product.targets, product.most)).collect::<Result<_>>()?;
@@ -144,6 +163,7 @@ pub fn build(product: &Product) -> Result<Built> {
     Ok(Built { codes, prepared, values })
 }
 
+/// Writes an artifact from a product and what was built from it. Returns its summary.
 pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
     let codes = &built.codes;
     let symbols = shared_symbols(product.planned.iter().flat_map(|made| &made.plan.entries))?;

@@ -14,17 +14,21 @@ pub enum Entries {
     /// For a model with caches: `prefill`, where they start empty, and `decode`, which adds one position.
     #[default]
     Automatic,
+    /// Exactly these.
     Given(Vec<EntrySpec>),
 }
 
 impl Entries {
+    /// No entry point besides `main`.
     pub const NONE: Entries = Entries::Given(vec![]);
 }
 
 /// An entry point: the model with some of its symbols fixed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntrySpec {
+    /// Name of the entry point, unique in the artifact.
     pub name: String,
+    /// Values of the fixed symbols, by the name of the symbol.
     pub fixed: BTreeMap<String, i64>,
 }
 

@@ -22,19 +22,23 @@ const STAGE_OF_MEMORY: &str = "plan-memory";
 /// The stage before the e-graph, whose rules are explained.
 const BEFORE_RULES: &str = "simplify";
 
+/// The launches of `main`, and their data movement.
 pub struct Launches {
     /// Symbol and class of each kernel.
     pub kernels: Vec<(String, String)>,
+    /// Launches of `main`, in order.
     pub launches: Vec<Launch>,
     /// Operations of the host, in `main` and the entry points that it calls.
     pub hosts: Vec<HostSummary>,
     /// Number of parameters stored in another format than the model's, by format: transform, type and encoding.
     pub stored: BTreeMap<String, usize>,
+    /// The repetition that covers most launches; `None` if nothing repeats.
     pub layers: Option<Layers>,
     /// Data movement; its `after` begins with a row for each launch.
     pub movement: Movement,
 }
 
+/// A launch of a kernel.
 pub struct Launch {
     /// Index into `kernels`.
     pub kernel: usize,
@@ -45,8 +49,11 @@ pub struct Launch {
 /// A repetition: starting at `first`, the same sequence of `length` kernels is launched `times` times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
+    /// Index of the first launch.
     pub first: usize,
+    /// Number of launches in one repetition.
     pub length: usize,
+    /// Number of repetitions, at least 2.
     pub times: usize,
 }
 
@@ -59,7 +66,9 @@ pub fn launches(model: &Path, dims: &BTreeMap<String, DimRange>, question: &Ques
 
 /// A program during compilation, and the plan that it became.
 pub struct Planned {
+    /// The program before and after optimisation, for counting data movement.
     pub levels: Levels,
+    /// The plan after the last stage that was run.
     pub plan: Plan,
 }
 

@@ -58,6 +58,7 @@ fn is_bounded(t: &Tensor) -> bool {
 /// Range of a symbol on the command line: `--dim seq=1..512`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DimRange {
+    /// Lower bound, inclusive.
     pub lo: i64,
     /// Upper bound, inclusive; `None` if there is none.
     pub hi: Option<i64>,

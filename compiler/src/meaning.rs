@@ -15,10 +15,13 @@ use std::collections::BTreeMap;
 /// A function that the interpreter can execute.
 #[derive(Clone, Debug)]
 pub enum Function {
+    /// A function of the level `sdx`.
     Values(Graph),
+    /// A function of the level `flow`.
     Kernels(Program),
 }
 
+/// Tensors of inputs or outputs, with their names.
 pub type Named = Vec<(String, Tensor)>;
 
 /// Largest number of elements of a synthetic tensor.
@@ -48,6 +51,7 @@ impl Function {
         }
     }
 
+    /// Returns the name of the function, such as `main`.
     pub fn name(&self) -> &str {
         match self {
             Function::Values(graph) => &graph.name,
@@ -55,6 +59,7 @@ impl Function {
         }
     }
 
+    /// Interprets one call. Returns the outputs, in the function's order.
     pub fn run(&self, params: &dyn ParamValues, inputs: &Named) -> Result<Named> {
         match self {
             Function::Values(graph) => interp::run(graph, params, inputs),

@@ -18,19 +18,24 @@ use std::collections::HashMap;
 
 /// The stages after which the program is measured: as the model states it, with constants folded; and as launched.
 pub const BEFORE: &str = "fold-constants";
+/// Stage after which the program is measured as launched.
 pub const AFTER: &str = "pack-weights";
 
 /// The first function of a module at both stages.
 #[derive(Default)]
 pub struct Levels {
+    /// The `sdx` function after the stage [`BEFORE`].
     pub graph: Graph,
+    /// The `flow` function after the stage [`AFTER`].
     pub program: Program,
 }
 
 /// Sizes and device for which movement is counted.
 #[derive(Clone, Debug)]
 pub struct Question {
+    /// Sizes of symbols by name; a missing one gets a default, as in [`sizes`].
     pub at: Sizes,
+    /// Device whose fast memory determines the scheduled words and the lower bound.
     pub device: DeviceSpec,
 }
 
@@ -39,20 +44,28 @@ pub struct Question {
 pub struct Row {
     /// Symbol of the kernel, `copy`, or name of the `sdx` operation.
     pub name: String,
+    /// Class of the operator or launch.
     pub kind: Kind,
+    /// ONNX nodes that it computes.
     pub origins: Vec<String>,
     /// Algebraic words as a formula, and its value.
     pub formula: Count,
+    /// Algebraic words at the sizes of the question; a word is one element of any type.
     pub words: i64,
+    /// Number of floating-point operations.
     pub flops: i64,
     /// Words that the emitted code requests, and the least that any code could; `None` for operators.
     pub scheduled: Option<i64>,
+    /// Least number of words that any code could request; `None` for operators.
     pub lower_bound: Option<i64>,
 }
 
+/// Data movement of one call, before and after optimisation.
 #[derive(Clone, Debug)]
 pub struct Movement {
+    /// Name of the device.
     pub device: String,
+    /// Value of every symbol of the program.
     pub sizes: Sizes,
     /// One row per operator of the model.
     pub before: Vec<Row>,
@@ -63,10 +76,15 @@ pub struct Movement {
 /// Totals over some rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
+    /// Number of rows.
     pub rows: usize,
+    /// Algebraic words.
     pub words: i64,
+    /// Words that the emitted code requests; a row without this number adds 0.
     pub scheduled: i64,
+    /// Least number of words that any code could request; a row without this number adds 0.
     pub lower_bound: i64,
+    /// Number of floating-point operations.
     pub flops: i64,
 }
 
@@ -101,6 +119,7 @@ impl Movement {
     }
 }
 
+/// Returns the totals over the rows.
 pub fn sum<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Sum {
     rows.into_iter().fold(Sum::default(), |s, r| Sum {
         rows: s.rows + 1,
@@ -116,6 +135,7 @@ pub fn formula<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Dim {
     rows.into_iter().fold(Dim::constant(0), |sum, r| sum + r.formula.words.clone())
 }
 
+/// Returns the rows of one kind, in order.
 pub fn of_kind(rows: &[Row], kind: Kind) -> impl Iterator<Item = &Row> {
     rows.iter().filter(move |r| r.kind == kind)
 }

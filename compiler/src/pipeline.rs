@@ -89,17 +89,21 @@ pub struct Watch {
     pub print_after: Vec<String>,
     /// Write the IR after every stage to `NN-stage.mlir` in this folder.
     pub dump_dir: Option<PathBuf>,
+    /// Stage after which to stop; `None` to run all stages.
     pub stop_after: Option<String>,
     /// Stages to skip, for example to compare with and without them.
     pub without: Vec<&'static str>,
     /// The target, if there are several; it is added to what is printed or dumped.
     pub of: Option<Target>,
+    /// Whether the caller prints the time of each stage; the pipeline measures it in any case.
     pub time_passes: bool,
 }
 
 /// Events between stages, for callers that show progress or read the module.
 pub enum Event<'a, 'c> {
+    /// The stage with this name begins.
     Begin(&'static str),
+    /// The stage with this name has ended, with the module after it.
     End(&'static str, &'a Module<'c>),
 }
 

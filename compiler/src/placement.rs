@@ -47,12 +47,15 @@ use toml::{Table, Value};
 /// The content of a plan, which is applied to a model before it is compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
+    /// Number of ranks along each axis of the mesh.
     pub mesh: Vec<i64>,
     /// Whether products and tables without a rule are split where that is faster; otherwise they are on every rank.
     pub seeds: bool,
     /// Distribution of operands of single operations.
     pub operands: Vec<OperandPlace>,
+    /// Pipeline stages along an axis of the mesh; `None` without a pipeline.
     pub stages: Option<Stages>,
+    /// Overlap of computation with exchanges; `None` if they do not overlap.
     pub overlap: Option<Overlap>,
     rules: Vec<Rule>,
     /// The file that the plan was read from.

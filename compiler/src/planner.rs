@@ -16,21 +16,29 @@ use std::collections::BTreeMap;
 /// The stage before a program is split over ranks.
 const STAGE: &str = "simplify";
 
+/// What to plan for: sizes, and a cluster with a number of ranks.
 pub struct Wanted<'t> {
+    /// Ranges of dimension symbols, by name.
     pub dims: BTreeMap<String, DimRange>,
     /// Sizes of the call that the plan is made for.
     pub at: Sizes,
+    /// The cluster that the ranks run on.
     pub topology: &'t Topology,
     /// The device of each rank, if not the topology's.
     pub device: Option<DeviceSpec>,
+    /// Number of ranks that run the model together.
     pub ranks: usize,
+    /// Bytes of memory that each rank may use; `None` for no limit.
     pub memory: Option<u64>,
 }
 
+/// Candidate plans for a model.
 pub struct Plans {
     /// Candidates, the best first.
     pub candidates: Vec<Candidate>,
+    /// Value of every symbol in the call that the plans are made for.
     pub sizes: Sizes,
+    /// Name of a rank's device, or its share of one: `4 of 16 cores of NAME`.
     pub device: String,
 }
 
@@ -64,9 +72,11 @@ fn unsplit(model: &Model, wanted: &Wanted) -> Result<(Graph, Sizes)> {
 
 /// A simulated call of a planned model.
 pub struct Simulated {
+    /// Result of the call without noise.
     pub run: Run,
     /// Times in microseconds of further calls, each with its own noise, in ascending order.
     pub noisy_us: Vec<f64>,
+    /// Name of a rank's device, or its share of one: `4 of 16 cores of NAME`.
     pub device: String,
     /// Sizes of the call as text.
     pub at: String,
@@ -75,6 +85,7 @@ pub struct Simulated {
 /// What to simulate in addition to the plain call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside {
+    /// Whether to record the events of the ranks, as for a trace.
     pub events: bool,
     /// The mean share by which noise prolongs a computation, and the number of calls with noise.
     pub noise: Option<(f64, usize)>,

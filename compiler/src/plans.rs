@@ -19,10 +19,13 @@ use std::time::Duration;
 pub struct Planned {
     /// The first target of the class; its cost model was used.
     pub target: Target,
+    /// The plan for all targets of the class.
     pub plan: Plan,
+    /// Rewrites that were applied, those of the shared stages included.
     pub rewrites: Rewrites,
 }
 
+/// Result of the pipeline.
 pub enum Made {
     /// One plan for each class; at least one.
     Plans(Vec<Planned>),
@@ -35,15 +38,20 @@ pub type Times = Vec<(&'static str, Duration)>;
 
 /// Context for taking a module through the stages.
 pub struct Way<'a, 'c> {
+    /// MLIR context of the module.
     pub context: &'c Context,
+    /// Which IR to show, and which stages to skip or to stop after.
     pub watch: &'a Watch,
+    /// Targets to compile for, in any order.
     pub targets: &'a [Target],
+    /// Receives the time of each stage.
     pub times: &'a mut Times,
     /// Called with the events of the first class.
     pub observe: &'a mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
 }
 
 impl<'c> Way<'_, 'c> {
+    /// Runs the stages. Errors: E0001 if `watch` names an unknown stage; those of the passes.
     pub fn plans(mut self, mut module: Module<'c>, mut rewrites: Rewrites) -> Result<Made> {
         self.watch.check()?;
         let leads = leads(self.targets);

@@ -15,9 +15,11 @@ use std::path::Path;
 /// Summary of a compilation at lower precision.
 #[derive(Clone, Debug)]
 pub struct Lowered {
+    /// Changes to precision and weights, separated by spaces, such as `bf16`.
     pub name: String,
     /// Number of contractions and attentions with operands of lower precision, plus that of pruned products.
     pub contractions: usize,
+    /// Errors of the outputs.
     pub measured: Measured,
 }
 
@@ -26,15 +28,18 @@ pub struct Lowered {
 pub struct Measured {
     /// Errors on the canary inputs.
     pub canary: Errors,
+    /// Errors on data; `None` if none were measured.
     pub data: Option<OnData>,
 }
 
 /// Errors on the calibration data, or on the part of it that was held out.
 #[derive(Clone, Debug)]
 pub struct OnData {
+    /// Number of calls.
     pub calls: usize,
     /// Whether the calls were held out, that is, not used for rounding.
     pub is_unseen: bool,
+    /// Errors of the outputs over all calls.
     pub errors: Errors,
 }
 
@@ -59,7 +64,9 @@ pub fn worst<T>(all: &[T], n: usize, error: impl Fn(&T) -> f64) -> Vec<&T> {
 /// Error of an output against f32: against the interpreter, which accumulates in f64, or else an f32 artifact.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputError {
+    /// Name of the output.
     pub name: String,
+    /// Largest absolute difference; NaN if `relative` is NaN.
     pub abs_max: f64,
     /// L2 norm of the difference, divided by that of the expected output.
     pub relative: f64,
@@ -70,6 +77,7 @@ pub struct OutputError {
 /// Which errors are accepted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Accept {
+    /// All errors.
     All,
     /// Only errors that the self-test would accept.
     Tolerable,
@@ -121,7 +129,9 @@ impl Reference {
 
 /// The references that an artifact is measured against. An `Err` says why a reference is missing.
 pub struct Yardstick<'a> {
+    /// A call with the expected outputs of the model.
     pub canary: std::result::Result<&'a SelfTest, String>,
+    /// Calls, and the f32 artifact that computes the expected outputs; `None` to use the canary alone.
     pub data: Option<(&'a Data, std::result::Result<&'a Reference, String>)>,
 }
 

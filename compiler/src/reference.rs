@@ -11,12 +11,14 @@ use sardonyx_passes::Options;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// The `sdx` graph of a model with its parameters, ready to be interpreted.
 pub struct Reference {
     graph: Graph,
     params: ParamStore,
 }
 
 impl Reference {
+    /// Reads a model and lowers it up to the stage of the self-test. Errors name the file.
     pub fn read(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Reference> {
         let read = || {
             let model = read_model(model)?;

@@ -14,10 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The requirements of a kernel, as declared in the artifact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requires {
+    /// Expressions that are not negative in any launch with work items.
     pub requires: Vec<Dim>,
+    /// Limits of data-dependent indices, less one; if one is negative, no index can be in range.
     pub indexes: Vec<Dim>,
     /// Number of accesses of the kernel, and of those that no requirement keeps within their buffer.
     pub accesses: usize,
+    /// Number of accesses that no requirement keeps within their buffer.
     pub unchecked: usize,
 }
 

@@ -78,7 +78,7 @@ fn after_help() -> String {
     format!("Passes (and all of MLIR's):\n{}", rows.collect::<String>())
 }
 
-pub fn main() {
+fn main() {
     let options = Options::parse();
     std::process::exit(run(&options).unwrap_or_else(|e| {
         eprintln!("{e}");

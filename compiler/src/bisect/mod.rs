@@ -24,14 +24,19 @@ const IMPORTED: &str = "onnx-to-sdx";
 /// First stage whose result the interpreter cannot execute.
 const SCHEDULED: &str = "schedule";
 
+/// A search for the first stage, and the rewrite in it, that changes the outputs of a model.
 pub struct Bisect<'a> {
+    /// Path of the ONNX model.
     pub model: &'a Path,
+    /// Ranges of dimension symbols, by name.
     pub dims: BTreeMap<String, DimRange>,
+    /// Tolerance within which outputs count as unchanged.
     pub bound: Bound,
 }
 
 /// A stage that changed the outputs.
 pub struct Guilty {
+    /// Name of the stage, as in [`STAGES`].
     pub stage: &'static str,
     /// The passes of the stage, as a pipeline string.
     pub pipeline: &'static str,

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// The inputs of one call, and the path that they come from.
 pub struct Sample {
+    /// Path of the file or folder, or `random` for synthetic inputs.
     pub name: String,
+    /// Name and value of each input of the model, not necessarily in the model's order.
     pub inputs: Vec<(String, Tensor)>,
 }
 
@@ -26,6 +28,7 @@ impl Sample {
 /// Given in place of a path, this word requests synthetic inputs.
 const RANDOM: &str = "random";
 
+/// Whether one of the paths is the word `random`, which requests synthetic inputs.
 pub fn is_random(data: &[PathBuf]) -> bool {
     data.iter().any(|path| path.as_os_str() == RANDOM)
 }

@@ -27,7 +27,9 @@ pub struct Seen {
     pub order: Vec<usize>,
     /// Upper triangular U, row-major, with UᵀU the inverse of the (damped) products in that order.
     pub factor: Vec<f64>,
+    /// Diagonal of `products` without damping, indexed by position along K.
     pub diagonal: Vec<f64>,
+    /// Damping that the factorisation needed, as a share of the diagonal's mean.
     pub damping: f64,
 }
 
@@ -201,6 +203,7 @@ pub fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) ->
     out.into_iter().flatten().collect()
 }
 
+/// Calls `f` with the index of each item and the item, on several threads.
 pub fn each_in_parallel<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sync) {
     let n = threads(items.len());
     if n == 1 {
@@ -216,9 +219,10 @@ pub fn each_in_parallel<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sy
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
+    /// Reproducible pseudo-random numbers of at least -0.5 and less than 0.5.
     pub fn numbers(n: usize, seed: u32) -> Vec<f64> {
         let mut state = seed;
         let mut next = || {

@@ -35,9 +35,11 @@ const STAGE: &str = "e-graph";
 
 /// Result of a calibration.
 pub struct Calibration {
+    /// Codes chosen for the weights, or ranges of the inputs of int8 convolutions.
     pub calibrated: Calibrated,
     /// The codes and their scales, as parameters.
     pub params: ParamStore,
+    /// Storage and error of each product or table; empty if only ranges are computed.
     pub layers: Vec<Layer>,
     /// The calls on which the error of the outputs is measured.
     pub data: Data,
@@ -46,6 +48,7 @@ pub struct Calibration {
 /// Calls on which the error of the outputs is measured.
 #[derive(Default)]
 pub struct Data {
+    /// The calls, or those of them that were held out.
     pub samples: Vec<Sample>,
     /// Whether the samples were held out, that is, not used for rounding.
     pub is_unseen: bool,

@@ -12,6 +12,7 @@ pub const PLACE: &str = "{}";
 pub struct Score {
     /// Run by `sh`. Its last non-empty line of output is a number; larger is better.
     pub command: String,
+    /// Largest accepted decrease from the score of the f32 artifact.
     pub drop: f64,
 }
 

@@ -33,6 +33,7 @@ pub struct Factor {
     pub lost: f64,
 }
 
+/// Evaluation of a graph on samples, part by part, with the weights of earlier products already replaced.
 pub struct Walk<'a> {
     graph: &'a Graph,
     samples: &'a [Sample],

@@ -47,6 +47,7 @@ pub struct CheckArgs {
     pub threads: ThreadArgs,
 }
 
+/// Runs the command; an ONNX model is first compiled into a temporary folder.
 pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     match is_artifact(&args.model)? {
         true => check_artifact(args, out),

@@ -26,6 +26,7 @@ pub struct DevicesArgs {
     pub json: bool,
 }
 
+/// Runs the command. Errors: E0001 for an unknown device; E0002 and E0406 for the file that describes one.
 pub fn devices(args: &DevicesArgs, out: &mut dyn Write) -> Result<()> {
     let Some(device) = &args.device else { return list(args.json, out) };
     let text = text(device)?;

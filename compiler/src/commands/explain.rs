@@ -49,6 +49,7 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
+/// Runs the command. Errors: those of compiling; E0001 if `--html` is given with several models.
 pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<()> {
     let dims = parse_dims(&args.dims)?;
     if let Some(name) = &args.explain_node {

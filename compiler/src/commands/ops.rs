@@ -20,6 +20,7 @@ pub struct OpsArgs {
     pub json: bool,
 }
 
+/// Runs the command: prints each operator with its domain, its opsets, and where it runs.
 pub fn ops(args: &OpsArgs, out: &mut dyn Write) -> Result<()> {
     if args.json {
         let all = OPERATORS.iter().map(json).collect();

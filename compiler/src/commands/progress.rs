@@ -24,6 +24,7 @@ impl Progress {
         }
     }
 
+    /// Returns a progress that shows nothing.
     pub fn none() -> Progress {
         Progress { running: None }
     }
@@ -35,6 +36,7 @@ impl Progress {
         Progress { running: thread.ok().map(|thread| (sender, thread)) }
     }
 
+    /// Announces the stage that begins; the line appears once a second has passed since the start.
     pub fn show(&self, stage: &'static str) {
         if let Some((sender, _)) = &self.running {
             // The thread runs until the sender is dropped.

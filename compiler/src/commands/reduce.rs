@@ -44,6 +44,7 @@ pub struct ReduceArgs {
     pub output: Option<PathBuf>,
 }
 
+/// Runs the command. Errors: E0001 if the file does not have the fault, or if the output would replace it.
 pub fn reduce(args: &ReduceArgs, out: &mut dyn Write) -> Result<()> {
     let is_model = args.file.extension().is_none_or(|e| e != "mlir");
     let extension = if is_model && args.pass.is_none() { "onnx" } else { "mlir" };

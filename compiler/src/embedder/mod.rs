@@ -19,6 +19,7 @@ pub use folder::{embedder_folder, model_file};
 
 /// Names of the attached files.
 pub const TOKENIZER: &str = "tokenizer.json";
+/// Attached file that holds the settings of the embedder, as JSON.
 pub const SETTINGS: &str = "embedder.json";
 /// Version of the settings' format.
 const SETTINGS_VERSION: i64 = 1;
@@ -26,11 +27,17 @@ const SETTINGS_VERSION: i64 = 1;
 /// How the vectors of a text's tokens are combined into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pooling {
+    /// The vector at the first position.
     Cls,
+    /// The largest element over the tokens, for each component.
     Max,
+    /// The mean over the tokens.
     Mean,
+    /// The sum over the tokens, divided by the square root of their number.
     MeanSqrtLen,
+    /// The mean over the tokens, weighted by position: 1 for the first, 2 for the second, and so on.
     WeightedMean,
+    /// The vector of the last token that is not padding.
     LastToken,
 }
 
@@ -49,15 +56,20 @@ impl Named for Pooling {
 /// A layer between pooling and the embedding.
 #[derive(Clone, Debug)]
 pub enum Layer {
+    /// ONNX `Gemm`, and an activation.
     Dense {
         /// `[out, in]`
         weight: Tensor,
+        /// `[out]`; `None` if the layer has no bias.
         bias: Option<Tensor>,
         /// ONNX operator; `None` for the identity.
         activation: Option<&'static str>,
     },
+    /// ONNX `LayerNormalization` over the last axis, with an epsilon of 1e-5.
     LayerNorm {
+        /// `[width]`, multiplied with the normalised vector.
         scale: Tensor,
+        /// `[width]`, added after the scaling.
         bias: Tensor,
     },
     /// Scales to length 1.
@@ -75,7 +87,9 @@ impl Layer {
 pub struct Embedder {
     /// The poolings to apply; the results of several are concatenated. If empty, the model's outputs stay as they are.
     pub poolings: Vec<Pooling>,
+    /// Layers that are applied to the pooled vector, in order.
     pub layers: Vec<Layer>,
+    /// Content of `tokenizer.json`; `None` if there is no tokenizer.
     pub tokenizer: Option<Vec<u8>>,
     /// Number of tokens to which texts are truncated.
     pub max_tokens: Option<i64>,
@@ -83,6 +97,7 @@ pub struct Embedder {
     pub lower_case: bool,
     /// Prefixes of texts, by the name of their purpose.
     pub prompts: BTreeMap<String, String>,
+    /// The key in `prompts` that is used if a text names no prompt; `None` for no prompt.
     pub default_prompt: Option<String>,
     /// Tokens that end a text of a decoder.
     pub eos_token_ids: Vec<i64>,
@@ -93,9 +108,13 @@ pub struct Embedder {
 /// Flags of an embedder, which take precedence over the folder.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
+    /// Poolings that replace those of the folder; if empty, the folder's stay.
     pub poolings: Vec<Pooling>,
+    /// Whether to scale the embedding to length 1.
     pub normalize: bool,
+    /// Path of a `tokenizer.json` that replaces the folder's.
     pub tokenizer: Option<PathBuf>,
+    /// Number of tokens to which texts are truncated; `None` for the folder's.
     pub max_tokens: Option<i64>,
 }
 

@@ -28,17 +28,22 @@ pub struct Numbers {
 /// results from cancellation has the error of its larger operands.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
+    /// Relative tolerance; at least 6e-2 for bf16 and 8e-3 for f16; unused for integers.
     pub rtol: f64,
+    /// Absolute tolerance; unused for integers, which have to be equal.
     pub atol: f64,
 }
 
 /// Differences between a value and a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Apart {
+    /// Largest absolute difference; infinite where elements differ and one of them is not finite.
     pub abs_max: f64,
+    /// Largest difference relative to the value's element, where that is not 0.
     pub rel_max: f64,
     /// Elements that are not finite although the value's are.
     pub n_nonfinite: usize,
+    /// Number of elements outside the tolerance.
     pub n_outside: usize,
 }
 

@@ -42,12 +42,14 @@ const IN_VAIN_MAX: usize = 4;
 
 /// A model, and the program that it is compiled to.
 pub struct Layers {
+    /// The values of the ONNX graph, and how to interpret them.
     pub values: Values,
     program: Program,
     params: ParamStore,
 }
 
 impl Layers {
+    /// Reads a model, and compiles it up to the scheduling. Errors name the file.
     pub fn read(path: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Layers> {
         let values = Values::read(path, dims)?;
         let (program, params) = program(path, dims).map_err(|e| e.file(path.display().to_string()))?;

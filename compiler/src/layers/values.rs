@@ -17,8 +17,11 @@ pub const STAGE: &str = "onnx-to-sdx";
 /// A result of a node of the ONNX graph.
 #[derive(Clone, Debug)]
 pub struct Value {
+    /// Name of the ONNX value.
     pub name: String,
+    /// Name of the node that produces it.
     pub node: String,
+    /// Operator of that node, such as `MatMul`.
     pub op: String,
     /// Indices of the values that the node uses; inputs and constants of the graph are not among them.
     pub reads: Vec<usize>,
@@ -37,6 +40,7 @@ pub struct Values {
 }
 
 impl Values {
+    /// Reads a model and makes every value an output. Errors name the file.
     pub fn read(path: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Values> {
         read_model(path)
             .and_then(|model| Values::from_model(&model, dims))

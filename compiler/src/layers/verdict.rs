@@ -7,16 +7,25 @@ use sardonyx_base::Tensor;
 
 /// A value of the ONNX graph that depends on the contents of inputs.
 pub struct Row {
+    /// Name of the ONNX value.
     pub value: String,
+    /// Name of the node that produces it.
     pub node: String,
+    /// Operator of that node, such as `MatMul`.
     pub op: String,
+    /// Where the program holds the value, if it does.
     pub state: State,
 }
 
+/// Where a value was found in the program, or why it was not found.
 pub enum State {
+    /// The value was found, within the tolerance.
     Agrees {
+        /// Index into `Report::launches`.
         launch: usize,
+        /// Whether the value is only computed inside the kernel and not stored in memory.
         inside: bool,
+        /// Differences from the expected value.
         apart: Apart,
     },
     /// The value was not found in the program, because a rewrite made it unnecessary.
@@ -36,20 +45,27 @@ pub enum Fault {
 
 /// A wrong value whose operands are all right.
 pub struct Finding {
+    /// Name of the ONNX value.
     pub value: String,
+    /// Name of the node that produces it.
     pub node: String,
+    /// Operator of that node, such as `MatMul`.
     pub op: String,
     /// The launch with the tensor nearest to the value, and their differences; `None` if no tensor has its size.
     pub nearest: Option<(usize, Apart)>,
+    /// Whether the program or its code is at fault.
     pub fault: Fault,
 }
 
+/// Result of comparing one call.
 pub struct Report {
+    /// One row for each value that was compared, in topological order.
     pub rows: Vec<Row>,
     /// Kernel symbol and ONNX nodes of each launch.
     pub launches: Vec<(String, Vec<String>)>,
     /// Outputs that are wrong, with their differences.
     pub wrong: Vec<(String, Option<Apart>)>,
+    /// The first value at fault, preferably one with a differing counterpart; `None` if no value is suspect.
     pub first: Option<Finding>,
     /// The first value in which infinities or NaNs appear although none are expected.
     pub first_nonfinite: Option<Finding>,
@@ -134,6 +150,7 @@ pub fn report(values: &Values, held: &Held, launches: &[Launch], wrong: Vec<Wron
 }
 
 impl Report {
+    /// Whether no output is wrong.
     pub fn passed(&self) -> bool {
         self.wrong.is_empty()
     }

@@ -33,13 +33,21 @@ impl Node {
     }
 
     typed! {
+        /// Returns the attribute `name`, an `int`. Errors: E0106 if it has another type.
         int: Int(v) -> i64 = *v, "int";
+        /// Returns the attribute `name`, a `float`. Errors: E0106 if it has another type.
         float: Float(v) -> f32 = *v, "float";
+        /// Returns the attribute `name`, a list of ints. Errors: E0106 if it has another type.
         ints: Ints(v) -> &[i64] = v, "list of ints";
+        /// Returns the attribute `name`, a list of floats. Errors: E0106 if it has another type.
         floats: Floats(v) -> &[f32] = v, "list of floats";
+        /// Returns the attribute `name`, a list of strings, as bytes. Errors: E0106 if it has another type.
         strings: Strings(v) -> &[Vec<u8>] = v, "list of strings";
+        /// Returns the attribute `name`, a tensor. Errors: E0106 if it has another type.
         tensor: Tensor(v) -> &Tensor = v, "tensor";
+        /// Returns the attribute `name`, a graph. Errors: E0106 if it has another type.
         graph: Graph(v) -> &Graph = v, "graph";
+        /// Returns the attribute `name`, a string, as bytes. Errors: E0106 if it has another type.
         bytes: String(v) -> &[u8] = v, "string";
     }
 

@@ -5,12 +5,16 @@ use sardonyx_base::{DType, Kind, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+/// A model file, with its names and opset versions resolved.
 #[derive(Clone, Debug)]
 pub struct Model {
+    /// Version of the ONNX IR, one of [`IR_VERSIONS`](super::IR_VERSIONS).
     pub ir_version: i64,
     /// Opset version in force for each domain; the default domain `ai.onnx` is written "".
     pub opsets: BTreeMap<String, i64>,
+    /// The main graph, in which calls of functions are inlined.
     pub graph: Graph,
+    /// Name and version of the tool that wrote the file; may be empty.
     pub producer: String,
     /// BLAKE3 of the model file in hexadecimal. External data is not included.
     pub hash: String,
@@ -26,9 +30,11 @@ pub struct Model {
 /// this graph or (in a subgraph) of an enclosing one; inner definitions hide outer ones.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
+    /// Name of the graph, which is used in messages only.
     pub name: String,
     /// Inputs, except those that have an initializer.
     pub inputs: Vec<ValueInfo>,
+    /// Outputs, in the order of the file.
     pub outputs: Vec<ValueInfo>,
     /// Initializers in the order of the file, then the values of `Constant` nodes.
     pub initializers: Vec<Initializer>,
@@ -52,6 +58,7 @@ impl ValueInfo {
 }
 
 impl ValueType {
+    /// Returns the kind of a value of this type; sparse tensors and opaque values count as tensors.
     pub fn kind(&self) -> Kind {
         match self {
             ValueType::Tensor { .. } | ValueType::SparseTensor { .. } | ValueType::Opaque { .. } => Kind::Tensor,
@@ -62,24 +69,54 @@ impl ValueType {
     }
 }
 
+/// An input or output of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueInfo {
+    /// Name of the value, by which nodes refer to it.
     pub name: String,
     /// The declared type; `None` if the file declares none, which is allowed in subgraphs and for outputs, but not for
     /// inputs of the model.
     pub ty: Option<ValueType>,
 }
 
+/// Declared type of a value, as in ONNX `TypeProto`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueType {
-    Tensor { dtype: DType, dims: Option<Vec<DimSpec>> },
-    SparseTensor { dtype: DType, dims: Option<Vec<DimSpec>> },
+    /// A dense tensor.
+    Tensor {
+        /// Element type.
+        dtype: DType,
+        /// Dimensions, outermost first; `None` if the rank is unknown.
+        dims: Option<Vec<DimSpec>>,
+    },
+    /// A sparse tensor.
+    SparseTensor {
+        /// Element type.
+        dtype: DType,
+        /// Dimensions, outermost first; `None` if the rank is unknown.
+        dims: Option<Vec<DimSpec>>,
+    },
+    /// A list of values of this type.
     Sequence(Box<ValueType>),
+    /// A value of this type, or none.
     Optional(Box<ValueType>),
-    Map { key: DType, value: Box<ValueType> },
-    Opaque { domain: String, name: String },
+    /// A map from scalars to values.
+    Map {
+        /// Type of the keys.
+        key: DType,
+        /// Type of the values.
+        value: Box<ValueType>,
+    },
+    /// A type that only the operators of a domain know.
+    Opaque {
+        /// Domain that defines the type.
+        domain: String,
+        /// Name of the type within its domain.
+        name: String,
+    },
 }
 
+/// Declared size of a dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DimSpec {
     /// A size of at least 1; files write 0 for unknown dimensions.
@@ -90,26 +127,33 @@ pub enum DimSpec {
     Unknown,
 }
 
+/// A constant of a graph.
 #[derive(Clone, Debug)]
 pub struct Initializer {
+    /// Name of the value, by which nodes refer to it.
     pub name: String,
     /// The value; its bytes stay in the mapped model file or external file if possible.
     pub data: Tensor,
 }
 
+/// A call of an operator.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Name, unique within the model, subgraphs included. A node of an inlined function is named `caller/inner`.
     pub name: String,
+    /// Name of the operator, such as `MatMul`.
     pub op_type: String,
     /// Domain of the operator; "" for `ai.onnx`.
     pub domain: String,
     /// Names of the inputs; `None` for an absent optional input.
     pub inputs: Vec<Option<String>>,
+    /// Names of the outputs; `None` for one that is not requested.
     pub outputs: Vec<Option<String>>,
+    /// Attributes that the file gives, by name.
     pub attributes: BTreeMap<String, Attribute>,
     /// The version of `domain` in force where the node is defined.
     pub opset: i64,
+    /// Distribution of the node's tensors, from the file or a plan; empty if there is none.
     pub places: Vec<Placed>,
 }
 
@@ -118,6 +162,7 @@ pub struct Node {
 pub struct Placed {
     /// Whether the tensor is an input of the node, or an output.
     pub input: bool,
+    /// Index among the inputs or the outputs of the node, from 0.
     pub index: usize,
     /// Axis of the mesh.
     pub axis: usize,
@@ -133,22 +178,36 @@ impl std::fmt::Display for Placed {
     }
 }
 
+/// Value of an attribute, as in ONNX `AttributeProto`.
 #[derive(Clone, Debug)]
 pub enum Attribute {
+    /// `FLOAT`
     Float(f32),
+    /// `INT`
     Int(i64),
+    /// `STRING`, which need not be valid UTF-8.
     String(Vec<u8>),
+    /// `TENSOR`
     Tensor(Tensor),
+    /// `GRAPH`, such as the body of a loop.
     Graph(Box<Graph>),
     /// Expanded to a dense tensor.
     SparseTensor(Tensor),
+    /// `TYPE_PROTO`
     Type(ValueType),
+    /// `FLOATS`
     Floats(Vec<f32>),
+    /// `INTS`
     Ints(Vec<i64>),
+    /// `STRINGS`, which need not be valid UTF-8.
     Strings(Vec<Vec<u8>>),
+    /// `TENSORS`
     Tensors(Vec<Tensor>),
+    /// `GRAPHS`
     Graphs(Vec<Graph>),
+    /// `SPARSE_TENSORS`, expanded to dense tensors.
     SparseTensors(Vec<Tensor>),
+    /// `TYPE_PROTOS`
     Types(Vec<ValueType>),
 }
 

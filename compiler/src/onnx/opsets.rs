@@ -5,6 +5,7 @@ use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+/// Supported versions of the ONNX IR.
 pub const IR_VERSIONS: RangeInclusive<i64> = 3..=14;
 /// Supported opsets of the default domain. Other domains may have any version, which their operators check themselves.
 pub const OPSETS: RangeInclusive<i64> = 1..=28;

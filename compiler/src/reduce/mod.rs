@@ -32,6 +32,7 @@ pub struct Search<'t, T> {
 }
 
 impl<'t, T> Search<'t, T> {
+    /// Creates a search that has not run any test.
     pub fn new(test: &'t mut dyn FnMut(&T) -> bool) -> Search<'t, T> {
         Search { test, n_tests: 0 }
     }
@@ -42,6 +43,7 @@ impl<'t, T> Search<'t, T> {
         self.n_tests <= TESTS_MAX && (self.test)(candidate)
     }
 
+    /// Whether all tests are used up.
     pub fn is_over(&self) -> bool {
         self.n_tests >= TESTS_MAX
     }
@@ -49,7 +51,9 @@ impl<'t, T> Search<'t, T> {
 
 /// Result of a reduction.
 pub struct Reduced {
+    /// The smallest module found, as MLIR text.
     pub text: String,
+    /// Number of times that the test was run.
     pub n_tests: usize,
 }
 

@@ -23,6 +23,7 @@ pub struct Whole {
 }
 
 impl Whole {
+    /// Reads a model file and its external data. Errors: those of [`read_model`].
     pub fn read(path: &Path) -> Result<Whole> {
         let model = read_model(path)?;
         let bytes = std::fs::read(path).map_err(|e| Error::io(path, "read", &e))?;

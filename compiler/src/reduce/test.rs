@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
+/// A test that tells whether a candidate has the fault.
 pub trait Test {
+    /// Whether a module, given as text, has the fault.
     fn fails(&mut self, text: &str) -> Result<bool>;
 
     /// Advice that is printed if the original file does not fail the test.
@@ -25,9 +27,11 @@ pub trait Test {
 /// A command line for `bash`. It gets the candidate's path in place of `%s`, or as its last argument, and exits with 0
 /// if the fault is still there.
 pub struct Command {
+    /// The command line, without the candidate's path or with `%s` in its place.
     pub line: String,
     /// The file that candidates are written to.
     pub file: PathBuf,
+    /// Time after which the command is killed and the candidate is discarded.
     pub timeout: Duration,
 }
 
@@ -117,15 +121,23 @@ pub struct PassTest<'c> {
     wanted: Option<Failure>,
 }
 
+/// How a pipeline fails on a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The first synthetic call whose outputs change.
-    Differs { call: usize },
+    Differs {
+        /// Number of the call, from 0.
+        call: usize,
+    },
     /// The pipeline fails with this error code.
-    Error { code: &'static str },
+    Error {
+        /// The code, such as `E0901`.
+        code: &'static str,
+    },
 }
 
 impl<'c> PassTest<'c> {
+    /// Creates a test for passes in MLIR's syntax, separated by commas.
     pub fn new(context: &'c Context, pipeline: &str) -> PassTest<'c> {
         PassTest { context, pipeline: format!("builtin.module({pipeline})"), wanted: None }
     }

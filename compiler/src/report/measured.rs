@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 pub struct Measured {
     /// Microseconds, in the order of the launches.
     pub us: Vec<f64>,
+    /// Number of measured calls, without the warm-up.
     pub calls: usize,
+    /// Number of threads that ran the calls.
     pub threads: usize,
 }
 

@@ -20,14 +20,19 @@ use std::collections::BTreeMap;
 
 /// The figures and edges that the page shows.
 pub struct Report {
+    /// Launches of `main`, in order.
     pub launches: Vec<Launch>,
     /// Pairs of a launch and a later one that reads what it writes.
     pub edges: Vec<(usize, usize)>,
+    /// The repeated layer, which is drawn once; `None` if nothing repeats.
     pub layers: Option<Layers>,
+    /// Buffers in the arena whose offset and size are known before the call.
     pub blocks: Vec<Block>,
     /// Peak rates of the described device.
     pub operations_per_s: f64,
+    /// Memory bandwidth of the described device.
     pub bytes_per_s: f64,
+    /// Sum of the predicted times of all launches, in microseconds.
     pub total_us: f64,
     /// Times of the launches on this machine, if they were requested.
     pub measured: Option<Measured>,
@@ -35,27 +40,40 @@ pub struct Report {
 
 /// A launch, with figures at the sizes of the report.
 pub struct Launch {
+    /// Symbol of the kernel.
     pub kernel: String,
+    /// Class of the kernel, such as `contract`.
     pub class: String,
+    /// ONNX nodes that the launch computes.
     pub origins: Vec<String>,
+    /// Algebraic words: each distinct element is moved once.
     pub words: i64,
+    /// Words that the emitted code requests.
     pub scheduled: i64,
+    /// Lower bound on the words that any code requests.
     pub bound: i64,
+    /// Number of floating-point operations.
     pub operations: i64,
+    /// Predicted time on the described device, in microseconds.
     pub predicted_us: f64,
 }
 
 /// A buffer in the arena, from the first step that uses it to the last.
 pub struct Block {
+    /// Index of the first step that uses the buffer.
     pub first: usize,
+    /// Index of the last step that uses the buffer.
     pub last: usize,
+    /// Offset in the arena, in bytes.
     pub offset: i64,
+    /// Size in bytes.
     pub bytes: i64,
 }
 
 static PAGE: &str = include_str!("page.html");
 
 impl Report {
+    /// Computes the figures without measuring. Errors: E0406 if the device description lacks one.
     pub fn new(planned: &Planned, found: &Launches, device: &DeviceSpec) -> Result<Report> {
         let rates = Rates::new(device)?;
         let launch = |(launch, row): (&crate::explain::Launch, &Row)| {

@@ -44,7 +44,9 @@ pub struct Sparsified {
 /// The loss of a product by the pruning of its weights.
 #[derive(Clone, Debug)]
 pub struct Pruned {
+    /// ONNX nodes of the product.
     pub origins: Vec<String>,
+    /// The choice that applied, as written by the user.
     pub rule: String,
     /// Share of the weights that are 0 now.
     pub zeros: f64,
@@ -55,6 +57,7 @@ pub struct Pruned {
 }
 
 impl Pruned {
+    /// Returns the loss as a JSON object, for reports.
     pub fn json(&self) -> Json {
         Json::Object(vec![
             ("origins", Json::list(self.origins.iter().map(String::as_str))),

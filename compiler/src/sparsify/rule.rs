@@ -8,14 +8,26 @@ use sardonyx_passes::Named;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// The `n` largest of each `m` neighbours along K.
-    Neighbours { n: usize, m: usize },
+    Neighbours {
+        /// Number of weights that stay in each group.
+        n: usize,
+        /// Number of weights in a group.
+        m: usize,
+    },
     /// `[n, m, g]`: each position along K keeps n of m adjacent results; each pattern is used by about g positions of a
     /// chunk.
     Groups([usize; 3]),
     /// Removes this share of the weights: by magnitude, of all products with the rule together; by data, of each.
     Global(f64),
     /// Removes this share of the blocks of a product's weights, of `rows` results by `columns` neighbours along K.
-    Blocks { part: f64, rows: usize, columns: usize },
+    Blocks {
+        /// Share of the blocks that is removed, between 0 and 1.
+        part: f64,
+        /// Number of results in a block.
+        rows: usize,
+        /// Number of neighbours along K in a block.
+        columns: usize,
+    },
 }
 
 /// How the score of a weight is computed.
@@ -37,7 +49,9 @@ impl Named for Saliency {
 /// A rule, and a pattern for the ONNX nodes it applies to; without a pattern, to all.
 #[derive(Clone, Debug)]
 pub struct Choice {
+    /// Regular expression that matches a name or a part of it; `None` for all nodes.
     pub pattern: Option<Regex>,
+    /// Rule for the weights of these nodes.
     pub rule: Rule,
     /// The choice as written by the user.
     pub text: String,
@@ -56,6 +70,7 @@ fn is_format([n, m, g]: [usize; 3]) -> bool {
 }
 
 impl Rule {
+    /// Parses a rule such as `2:4`. The error says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Rule, String> {
         let part = |text: &str| {
             let part = text.parse::<f64>().ok().filter(|part| (0.0..1.0).contains(part) && *part > 0.0);
@@ -104,6 +119,7 @@ impl Choice {
         Ok(Choice { pattern, rule: Rule::parse(rule)?, text: text.to_string() })
     }
 
+    /// Whether the choice applies to a product with these ONNX nodes.
     pub fn is_for(&self, origins: &[String]) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| origins.iter().any(|origin| pattern.is_match(origin)))
     }

@@ -19,20 +19,24 @@ static LARGEST_BYTES: AtomicUsize = AtomicUsize::new(0);
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST_BYTES.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`, which `System` has too: the layout is not empty.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller passes a block with its layout, and every block of this allocator is from `System`.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         LARGEST_BYTES.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: as for `alloc`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         LARGEST_BYTES.fetch_max(size, Ordering::Relaxed);
+        // SAFETY: `at` is as in `dealloc`; the caller guarantees that `size` is a valid, non-zero size.
         unsafe { System.realloc(at, layout, size) }
     }
 }
@@ -40,6 +44,7 @@ unsafe impl GlobalAlloc for Watched {
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-pub fn largest_request_bytes() -> usize {
+/// Returns the size in bytes of the largest request so far.
+fn largest_request_bytes() -> usize {
     LARGEST_BYTES.load(Ordering::Relaxed)
 }
