@@ -9,8 +9,11 @@ use crate::{
 /// |a - e| <= atol (with `Ulps`: <= its limit). NaN equals NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
+    /// Tolerated error relative to |e|, for floats.
     pub rtol: f64,
+    /// Tolerated absolute error.
     pub atol: f64,
+    /// Criterion that decides about floats instead of `rtol` and `atol`, if there is one.
     pub instead: Option<Instead>,
 }
 
@@ -28,8 +31,10 @@ pub enum Instead {
     Length(f64),
 }
 
+/// Largest errors of an actual tensor or value, and the number of its elements that fail.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difference {
+    /// Largest |a - e|; infinite if unequal floats include an infinity or NaN, and 0 for strings.
     pub abs_max: f64,
     /// Largest error relative to the expected value, where that is not 0.
     pub rel_max: f64,
@@ -41,6 +46,7 @@ pub struct Difference {
     pub relative: f64,
     /// Number of elements outside the tolerance.
     pub n_failed: usize,
+    /// Number of elements compared; for a sequence or a map, those of all its tensors.
     pub n: usize,
     /// Position of the element furthest outside (or nearest to) the tolerance, with its values.
     pub worst: Option<(Vec<usize>, f64, f64)>,
@@ -61,6 +67,7 @@ impl Relative {
         self.length += if expected.is_finite() { expected * expected } else { 0.0 };
     }
 
+    /// Returns the L2 norm of the errors divided by that of the expected values; 0 without errors.
     pub fn error(&self) -> f64 {
         if self.apart == 0.0 { 0.0 } else { (self.apart / self.length).sqrt() }
     }

@@ -11,6 +11,7 @@ use std::fmt;
 pub struct Arch {
     /// Name used by Rust and in manifests.
     pub name: &'static str,
+    /// LLVM's target triple of the objects that contain the kernels.
     pub triple: &'static str,
     /// `e_machine` of an ELF object.
     pub elf_machine: u16,
@@ -18,12 +19,15 @@ pub struct Arch {
     detected: fn(&str) -> bool,
 }
 
+/// 64-bit x86 on Linux.
 pub static X86_64: Arch =
     Arch { name: "x86_64", triple: "x86_64-unknown-linux-gnu", elf_machine: 62, detected: x86_64::detected };
 
+/// All architectures that kernels are compiled for.
 pub static ARCHES: &[&Arch] = &[&X86_64];
 
 impl Arch {
+    /// Returns the architecture that manifests call `name`; `None` if kernels are not compiled for it.
     pub fn from_name(name: &str) -> Option<&'static Arch> {
         ARCHES.iter().find(|arch| arch.name == name).copied()
     }
@@ -141,10 +145,12 @@ impl Level {
         Level::all().filter(|level| level.is_common())
     }
 
+    /// Returns the names of all levels, the best ones last.
     pub fn names() -> impl Iterator<Item = &'static str> {
         LEVELS.iter().map(|row| row.name)
     }
 
+    /// Returns the level whose kernels' symbols have this suffix, such as `v4`; `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<Level> {
         Level::all().find(|level| level.name() == name)
     }
@@ -158,18 +164,22 @@ impl Level {
         self.row().name
     }
 
+    /// Returns the architecture that the level is part of.
     pub fn arch(self) -> &'static Arch {
         self.row().arch
     }
 
+    /// Whether every kernel has code for this level; otherwise only the kernels that use its extensions have.
     pub fn is_common(self) -> bool {
         self.row().common
     }
 
+    /// Returns the width of a vector register in bits.
     pub fn vector_bits(self) -> u32 {
         self.row().vector_bits
     }
 
+    /// Returns the number of vector registers.
     pub fn vector_registers(self) -> u32 {
         self.row().vector_registers
     }
@@ -190,6 +200,7 @@ impl Level {
         Level::all().rev().filter(move |level| self.includes(*level))
     }
 
+    /// Whether this level, or one that it includes, has the extension.
     pub fn has(self, extension: Extension) -> bool {
         self.included().any(|level| level.adds(extension))
     }

@@ -3,31 +3,57 @@
 /// An element type. An element of less than a byte occupies a whole byte in memory (see [`packed`](crate::packed)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
+    /// 32-bit IEEE 754 float: ONNX `FLOAT`.
     F32,
+    /// 8-bit unsigned integer: ONNX `UINT8`.
     U8,
+    /// 8-bit signed integer: ONNX `INT8`.
     I8,
+    /// 16-bit unsigned integer: ONNX `UINT16`.
     U16,
+    /// 16-bit signed integer: ONNX `INT16`.
     I16,
+    /// 32-bit signed integer: ONNX `INT32`.
     I32,
+    /// 64-bit signed integer: ONNX `INT64`.
     I64,
+    /// A string of bytes, not necessarily UTF-8: ONNX `STRING`.
     String,
+    /// A byte that is 0 or 1: ONNX `BOOL`.
     Bool,
+    /// 16-bit IEEE 754 float: ONNX `FLOAT16`.
     F16,
+    /// 64-bit IEEE 754 float: ONNX `DOUBLE`.
     F64,
+    /// 32-bit unsigned integer: ONNX `UINT32`.
     U32,
+    /// 64-bit unsigned integer: ONNX `UINT64`.
     U64,
+    /// Complex number of two f32: ONNX `COMPLEX64`.
     C64,
+    /// Complex number of two f64: ONNX `COMPLEX128`.
     C128,
+    /// 16-bit float with the exponent of f32: ONNX `BFLOAT16`.
     BF16,
+    /// Float of 4 exponent and 3 mantissa bits, with NaN and without infinity: ONNX `FLOAT8E4M3FN`.
     F8E4M3FN,
+    /// Float of 4 exponent and 3 mantissa bits, with NaN as the code of -0: ONNX `FLOAT8E4M3FNUZ`.
     F8E4M3FNUZ,
+    /// Float of 5 exponent and 2 mantissa bits, with infinity and NaN: ONNX `FLOAT8E5M2`.
     F8E5M2,
+    /// Float of 5 exponent and 2 mantissa bits, with NaN as the code of -0: ONNX `FLOAT8E5M2FNUZ`.
     F8E5M2FNUZ,
+    /// 4-bit unsigned integer: ONNX `UINT4`.
     U4,
+    /// 4-bit signed integer: ONNX `INT4`.
     I4,
+    /// Float of 2 exponent bits and 1 mantissa bit, all codes finite: ONNX `FLOAT4E2M1`.
     F4E2M1,
+    /// Power of two from 2^-127 to 2^127, or NaN, for scales: ONNX `FLOAT8E8M0`.
     F8E8M0,
+    /// 2-bit unsigned integer: ONNX `UINT2`.
     U2,
+    /// 2-bit signed integer: ONNX `INT2`.
     I2,
     /// A sequence, an optional or a map ([`Value`](crate::Value)) instead of a tensor; not one of ONNX's element types.
     Value,
@@ -75,6 +101,7 @@ impl DType {
         self.row().1
     }
 
+    /// Returns the type with this number in ONNX's `TensorProto.DataType`; `None` for an unknown number.
     pub fn from_onnx(code: i32) -> Option<DType> {
         DType::from_code(code).filter(|t| *t != DType::Value)
     }
@@ -84,14 +111,17 @@ impl DType {
         self.row().1
     }
 
+    /// Returns the type with this number in artifacts; the inverse of [`code`](DType::code).
     pub fn from_code(code: i32) -> Option<DType> {
         ROWS.iter().find(|row| row.1 == code).map(|row| row.0)
     }
 
+    /// Returns the name in the IR and in messages, such as `f32`.
     pub fn name(self) -> &'static str {
         self.row().2
     }
 
+    /// Returns the type with this name, [`DType::Value`] included; `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<DType> {
         ROWS.iter().find(|row| row.2 == name).map(|row| row.0)
     }
@@ -122,19 +152,23 @@ impl DType {
         if self.bits() == 0 { None } else { elements.checked_mul(self.bytes()) }
     }
 
+    /// Whether the elements are real floating-point numbers, of any width.
     pub fn is_float(self) -> bool {
         use DType::*;
         matches!(self, F32 | F16 | F64 | BF16 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F4E2M1 | F8E8M0)
     }
 
+    /// Whether the elements are integers of any width; `bool` is none.
     pub fn is_int(self) -> bool {
         self.is_signed_int() || self.is_unsigned_int()
     }
 
+    /// Whether the elements are signed integers.
     pub fn is_signed_int(self) -> bool {
         matches!(self, DType::I2 | DType::I4 | DType::I8 | DType::I16 | DType::I32 | DType::I64)
     }
 
+    /// Whether the elements are unsigned integers; `bool` is none.
     pub fn is_unsigned_int(self) -> bool {
         matches!(self, DType::U2 | DType::U4 | DType::U8 | DType::U16 | DType::U32 | DType::U64)
     }

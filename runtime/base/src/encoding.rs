@@ -15,7 +15,12 @@ pub enum Encoding {
     /// A matrix [k, n] of constant size as [ceil(n / width)][ceil(k / depth)][width][depth], zero padded: instructions
     /// that multiply narrow elements in groups take `depth` rows of a column at a time. With depth 8, eight rows of
     /// 4-bit elements occupy four bytes: row i is the low half of byte i mod 4 if i < 4, else the high half.
-    Panels { width: usize, depth: usize },
+    Panels {
+        /// Number of columns of a panel, not 0.
+        width: usize,
+        /// Number of rows of a column that are adjacent in memory, not 0.
+        depth: usize,
+    },
 }
 
 struct Row {
@@ -52,6 +57,7 @@ impl Encoding {
         }
     }
 
+    /// Parses a name as [`name`](Encoding::name) returns it; `None` for any other text.
     pub fn from_name(name: &str) -> Option<Encoding> {
         ROWS.iter().find_map(|row| (row.read)(name.strip_prefix(row.prefix)?))
     }

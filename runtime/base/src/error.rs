@@ -15,6 +15,7 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Returns the exit code of a command that fails for this reason: 1, 2 or 3.
     pub fn exit_code(self) -> i32 {
         match self {
             Fault::Check => 1,
@@ -92,15 +93,21 @@ impl ErrorKind {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Error {
+    /// The party at fault.
     pub fault: Fault,
+    /// Code such as `E0101`, which programs can rely on.
     pub code: &'static str,
+    /// Description of what is wrong; when displayed, code, file, node and remedy are added.
     pub message: String,
+    /// Path or name of the file that the message is about; `None` if it is about no file.
     pub file: Option<String>,
     /// The ONNX node (or input, or artifact entry) that the message is about.
     pub node: Option<String>,
+    /// Remedy specific to this error; `None` if that of its code in [`CODES`] applies.
     pub help: Option<String>,
 }
 
+/// Result of a function that fails with an [`Error`].
 pub type Result<T> = std::result::Result<T, Box<Error>>;
 
 /// (code, kind, meaning, remedy shown if a diagnostic has no better one). Sorted; codes are never reused.
@@ -275,6 +282,7 @@ pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
 ];
 
 impl Error {
+    /// Returns an error of [`Fault::User`]; `code` is one of [`CODES`].
     pub fn user(code: &'static str, message: impl Into<String>) -> Box<Error> {
         Error::new(Fault::User, code, message)
     }
@@ -284,11 +292,13 @@ impl Error {
         Error::new(Fault::Defect, "E0901", message)
     }
 
+    /// Returns an error without file, node and help; `code` is one of [`CODES`].
     pub fn new(fault: Fault, code: &'static str, message: impl Into<String>) -> Box<Error> {
         debug_assert!(row(code).is_some(), "{code} is not in CODES");
         Box::new(Error { fault, code, message: message.into(), file: None, node: None, help: None })
     }
 
+    /// Returns E0002 for the file at `path`; `doing` is a verb such as `read`.
     pub fn io(path: impl AsRef<std::path::Path>, doing: &str, error: &std::io::Error) -> Box<Error> {
         let path = path.as_ref().display().to_string();
         Error::user("E0002", format!("cannot {doing} {path}: {error}")).file(path)
@@ -329,6 +339,7 @@ impl Error {
         ])
     }
 
+    /// Sets the help, unless an inner layer already did.
     pub fn help(mut self: Box<Self>, help: impl Into<String>) -> Box<Error> {
         self.help.get_or_insert_with(|| help.into());
         self

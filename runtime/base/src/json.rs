@@ -5,17 +5,24 @@ use std::fmt::{self, Display, Write};
 /// A JSON value. Members of objects keep their order, so that equal reports have equal texts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
+    /// The value `null`, which also represents `None`.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// An integer; a `usize` or `u64` beyond i64 is converted to `i64::MAX`.
     Int(i64),
     /// JSON has no infinity and no NaN; they are written as null.
     Float(f64),
+    /// A string, which is escaped when it is written.
     Str(String),
+    /// An array.
     List(Vec<Json>),
+    /// An object: names and values of its members, in the order in which they are written.
     Object(Vec<(&'static str, Json)>),
 }
 
 impl Json {
+    /// Returns the array of the items, each converted to JSON.
     pub fn list<T: Into<Json>>(items: impl IntoIterator<Item = T>) -> Json {
         Json::List(items.into_iter().map(Into::into).collect())
     }

@@ -18,9 +18,13 @@ pub enum Specials {
 /// A format with a sign, an exponent and a mantissa; numbers are subnormal if the exponent's bits are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
+    /// Number of bits of the exponent.
     pub exponent_bits: u32,
+    /// Number of bits of the mantissa, without the hidden bit.
     pub mantissa_bits: u32,
+    /// Number that is subtracted from the exponent field of a normal number.
     pub bias: i32,
+    /// Codes that are not plain numbers.
     pub specials: Specials,
 }
 
@@ -93,6 +97,7 @@ fn exponent(x: f64) -> i32 {
 }
 
 impl Format {
+    /// Returns the number of bits of a code, the sign included.
     pub fn bits(&self) -> u32 {
         1 + self.exponent_bits + self.mantissa_bits
     }
@@ -138,6 +143,7 @@ impl Format {
         }
     }
 
+    /// Returns the value of a code; bits beyond [`bits`](Format::bits) are ignored.
     pub fn decode(&self, code: u32) -> f64 {
         let magnitude = code & self.magnitude_mask();
         let negative = code >> (self.bits() - 1) & 1 == 1;

@@ -1,13 +1,16 @@
 //! seed  =>  pseudorandom numbers, the same on every machine (splitmix64)
 
+/// State of a generator of pseudorandom numbers; equal seeds give equal numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
+    /// Returns the generator that starts with a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
+    /// Returns the next 64 bits, uniformly distributed.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -15,6 +18,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// Returns a number less than `n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.bits() % n.max(1)
     }

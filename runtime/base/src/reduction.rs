@@ -6,9 +6,12 @@
 use crate::{DType, minifloat};
 use half::{bf16, f16};
 
+/// A function that combines two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reduction {
+    /// The sum; integers wrap around.
     Add,
+    /// The product; integers wrap around.
     Mul,
     /// The maximum; NaN if any operand is NaN.
     Max,
@@ -37,10 +40,12 @@ impl Reduction {
     /// The reductions that are complete once the last operand has been combined.
     pub const ALL: [Reduction; 4] = [Reduction::Add, Reduction::Mul, Reduction::Max, Reduction::Min];
 
+    /// Returns the name in texts of operations: `add`, `mul`, `max`, `min` or `avg`.
     pub fn name(self) -> &'static str {
         NAMES[self as usize].1
     }
 
+    /// Returns the reduction with this name; `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<Reduction> {
         NAMES.iter().find(|row| row.1 == name).map(|row| row.0)
     }

@@ -9,12 +9,15 @@ use std::sync::Arc;
 /// size = coefficient * symbol + rest, where the symbols of `rest` have earlier sources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
+    /// The symbol that gets its value from the dimension.
     pub symbol: Arc<str>,
     /// Index of the input.
     pub input: usize,
+    /// Index of the dimension in the input.
     pub axis: usize,
     /// The coefficient, which is not 0.
     pub coefficient: i64,
+    /// The summand that is subtracted from the size before the division.
     pub rest: Dim,
 }
 

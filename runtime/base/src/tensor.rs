@@ -22,8 +22,11 @@ pub fn element_count(dims: &[usize]) -> Option<usize> {
 /// A Rust type that represents one element type: it has no padding, and its bytes are the element's (see
 /// [`TensorView::from_slice`](crate::TensorView::from_slice)). Therefore no other crate can implement it.
 pub trait Element: Copy + Send + sealed::Sealed + 'static {
+    /// The element type that this Rust type represents.
     const DTYPE: DType;
+    /// Size of an element in bytes.
     const BYTES: usize;
+    /// Reads an element from its little-endian bytes, exactly [`BYTES`](Element::BYTES) of them.
     fn read(bytes: &[u8]) -> Self;
 }
 
@@ -118,6 +121,7 @@ impl Tensor {
         Tensor { dtype: T::DTYPE, dims, data: Bytes::from_owner(Owned(values)) }
     }
 
+    /// Returns a tensor of rank 0 with this element.
     pub fn scalar<T: Element>(value: T) -> Tensor {
         Tensor::from_vec(vec![], vec![value])
     }
@@ -128,26 +132,32 @@ impl Tensor {
         Tensor { dtype, dims, data: vec![0; bytes].into() }
     }
 
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
+    /// Returns the extent of each axis, outermost first; empty for a scalar.
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
 
+    /// Returns the number of axes; 0 for a scalar.
     pub fn rank(&self) -> usize {
         self.dims.len()
     }
 
+    /// Returns the number of elements; 1 for a scalar.
     pub fn len(&self) -> usize {
         element_count(&self.dims).unwrap_or(0)
     }
 
+    /// Whether an axis has extent 0, so that there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Returns the elements in row-major order, or the encoding of strings and values.
     pub fn bytes(&self) -> &Bytes {
         &self.data
     }

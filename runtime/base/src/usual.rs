@@ -15,12 +15,15 @@ pub type Range = (i64, Option<i64>);
 pub struct Usual {
     /// Size of a symbol that occurs in the first dimension of an input: the batch.
     pub first: i64,
+    /// Size of any other symbol.
     pub other: i64,
 }
 
 /// Sizes of the default call; [`CALLS`] adds a short and a large call.
 pub const USUAL: Usual = Usual { first: 1, other: 128 };
+/// Sizes of the large call.
 pub const LARGE: Usual = Usual { first: 8, other: 512 };
+/// The default call, the short one and the large one.
 pub const CALLS: [Usual; 3] = [USUAL, Usual { other: 16, ..USUAL }, LARGE];
 
 impl Usual {

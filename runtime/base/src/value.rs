@@ -18,12 +18,17 @@ use bytes::{Buf, Bytes};
 /// The values of ONNX: tensors and the types beside them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
+    /// A tensor of any element type except [`DType::Value`].
     Tensor(Tensor),
+    /// Any number of values in order: ONNX `seq`.
     Sequence(Vec<Value>),
+    /// A value, or none: ONNX `optional`.
     Optional(Option<Box<Value>>),
     /// Keys are a vector of strings or i64; there are as many values as keys.
     Map {
+        /// The keys, of rank 1.
         keys: Tensor,
+        /// The sequence of the values, in the order of the keys.
         values: Box<Value>,
     },
 }
@@ -31,9 +36,13 @@ pub enum Value {
 /// The structure of a value, as a model declares it: `tensor`, `sequence(tensor)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// A tensor of any type and shape.
     Tensor,
+    /// A sequence of values of this kind.
     Sequence(Box<Kind>),
+    /// An optional value of this kind.
     Optional(Box<Kind>),
+    /// A map with values of this kind.
     Map(Box<Kind>),
 }
 
@@ -56,6 +65,7 @@ impl Value {
         if data.is_empty() { Ok(value) } else { Err(damaged("there is more behind it")) }
     }
 
+    /// Encodes the value as a scalar of type `value`; a tensor remains as it is.
     pub fn into_tensor(self) -> Tensor {
         match self {
             Value::Tensor(tensor) => tensor,
@@ -90,6 +100,7 @@ impl Value {
         }
     }
 
+    /// Returns the kind with an article, for messages: `a sequence`.
     pub fn kind_name(&self) -> &'static str {
         match self {
             Value::Tensor(_) => "a tensor",
@@ -112,6 +123,7 @@ impl std::fmt::Display for Kind {
 }
 
 impl Kind {
+    /// Parses what is displayed; `None` for any other text, and for nesting beyond 8 levels.
     pub fn parse(text: &str) -> Option<Kind> {
         fn nested(text: &str, depth: usize) -> Option<Kind> {
             if text == "tensor" {

@@ -33,18 +33,22 @@ impl<'a> TensorView<'a> {
         TensorView::new(T::DTYPE, dims, bytes_of_values(values))
     }
 
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
+    /// Returns the extent of each axis, outermost first; empty for a scalar.
     pub fn dims(&self) -> &'a [usize] {
         self.dims
     }
 
+    /// Returns the number of axes; 0 for a scalar.
     pub fn rank(&self) -> usize {
         self.dims.len()
     }
 
+    /// Returns the elements as little-endian bytes in row-major order.
     pub fn bytes(&self) -> &'a [u8] {
         self.data
     }
@@ -76,6 +80,7 @@ impl std::fmt::Debug for TensorView<'_> {
     }
 }
 
+/// Whether memory at an address can hold elements of a type: the address is a multiple of their size.
 pub fn is_aligned(start: *const u8, dtype: DType) -> bool {
     (start as usize).is_multiple_of(dtype.bytes().max(1))
 }
@@ -89,6 +94,7 @@ pub struct TensorBuffer<'a> {
 }
 
 impl<'a> TensorBuffer<'a> {
+    /// Returns a buffer for an output of this type that no call has written yet.
     pub fn new(dtype: DType, data: &'a mut [u8]) -> TensorBuffer<'a> {
         TensorBuffer { dtype, dims: Vec::new(), data }
     }
@@ -105,6 +111,7 @@ impl<'a> TensorBuffer<'a> {
         Ok(TensorBuffer::new(T::DTYPE, data))
     }
 
+    /// Returns the element type of the outputs that a call may write into the buffer.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -127,14 +134,17 @@ impl<'a> TensorBuffer<'a> {
         values_of_bytes(self.dtype, self.data.get(..written)?)
     }
 
+    /// Returns the caller's memory, the part behind the output included.
     pub fn into_bytes(self) -> &'a mut [u8] {
         self.data
     }
 
+    /// Returns the whole of the caller's memory, for a call that writes an output to its front.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.data
     }
 
+    /// Sets the dimensions of the output that a call has written.
     pub fn set_dims(&mut self, dims: &[usize]) {
         self.dims = dims.to_vec();
     }

@@ -23,15 +23,20 @@ use std::sync::Arc;
 /// A factor of a monomial.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Atom {
+    /// A named non-negative integer.
     Symbol(Arc<str>),
+    /// ⌊first / second⌋; it has no value unless the second operand is positive.
     FloorDiv(Arc<Dim>, Arc<Dim>),
+    /// The larger of both operands, which are sorted.
     Max(Arc<Dim>, Arc<Dim>),
+    /// The smaller of both operands, which are sorted.
     Min(Arc<Dim>, Arc<Dim>),
 }
 
 /// A product of atoms, sorted, with repetition.
 pub type Monomial = Vec<Atom>;
 
+/// An integer expression: a polynomial over [`Atom`]s in normal form, or the value of an overflow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
     /// Sorted by monomial; no zero coefficient. The empty monomial is the constant term.
@@ -53,6 +58,7 @@ const DIVISION_MAX: usize = 1 << 16;
 const MINIMA_MAX: usize = 3;
 
 impl Dim {
+    /// Returns the expression of a constant.
     pub fn constant(value: i64) -> Dim {
         let mut terms = BTreeMap::new();
         if value != 0 {
@@ -61,6 +67,7 @@ impl Dim {
         Dim { terms, overflow: false }
     }
 
+    /// Returns the expression that consists of a symbol.
     pub fn symbol(name: &str) -> Dim {
         Dim::atom(Atom::Symbol(name.into()))
     }
@@ -119,10 +126,12 @@ impl Dim {
         self
     }
 
+    /// Whether this is the absorbing value [`Dim::overflow`].
     pub fn is_overflow(&self) -> bool {
         self.overflow
     }
 
+    /// Returns the value if the expression is a constant; `None` otherwise, and on overflow.
     pub fn as_const(&self) -> Option<i64> {
         match (self.overflow, self.terms.len()) {
             (true, _) => None,
@@ -132,6 +141,7 @@ impl Dim {
         }
     }
 
+    /// Whether the expression is this constant.
     pub fn is_const(&self, value: i64) -> bool {
         self.as_const() == Some(value)
     }
@@ -193,14 +203,17 @@ impl Dim {
         whole + Dim::atom(Atom::FloorDiv(Arc::new(rest), Arc::new(divisor.clone())))
     }
 
+    /// Returns ⌈self / divisor⌉ for a positive divisor.
     pub fn ceildiv(&self, divisor: &Dim) -> Dim {
         (self.clone() + divisor.clone() - Dim::constant(1)).floordiv(divisor)
     }
 
+    /// Returns self - ⌊self / divisor⌋·divisor for a positive divisor: the remainder, which is not negative.
     pub fn modulo(&self, divisor: &Dim) -> Dim {
         self.clone() - self.floordiv(divisor) * divisor.clone()
     }
 
+    /// Returns the larger of both: a [`Atom::Max`] unless it is provably one of them.
     pub fn maximum(&self, other: &Dim) -> Dim {
         // For example, max(0, n - min(1, n)) is n - min(1, n).
         for (zero, larger) in [(self, other), (other, self)] {
@@ -211,6 +224,7 @@ impl Dim {
         self.ordered(other, Atom::Max, |difference| difference >= 0)
     }
 
+    /// Returns the smaller of both: a [`Atom::Min`] unless their difference is constant.
     pub fn minimum(&self, other: &Dim) -> Dim {
         self.ordered(other, Atom::Min, |difference| difference <= 0)
     }

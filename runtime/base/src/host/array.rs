@@ -5,16 +5,26 @@ use crate::reduction::Reduction;
 use crate::{DType, Result, Tensor};
 use std::fmt;
 
+/// An operation on whole arrays, with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ArrayOp {
     /// x [.., n], k  =>  i64 [.., k]: the indices of the first k elements of each sorted row. Ties go to the lower
     /// index; NaN is larger than any number.
-    Order { descending: bool },
+    Order {
+        /// Whether rows are sorted from the largest element to the smallest.
+        descending: bool,
+    },
     /// x [l, r], rows i64 [m], updates [m, r]  =>  x in which each update in turn is combined with the row that `rows`
     /// names or, without a function, replaces it. A row outside of x is an error.
-    Scatter { f: Option<Reduction> },
+    Scatter {
+        /// The function that combines an update with its row; `None` if the update replaces the row.
+        f: Option<Reduction>,
+    },
     /// x f64 [.., n, 2]  =>  y[k] = Σ x[j] exp(∓2πi jk / n), not scaled
-    Fourier { inverse: bool },
+    Fourier {
+        /// Whether the exponent is positive: the inverse transform, except for the factor 1/n.
+        inverse: bool,
+    },
 }
 
 impl fmt::Display for ArrayOp {
@@ -29,6 +39,7 @@ impl fmt::Display for ArrayOp {
 }
 
 impl ArrayOp {
+    /// Returns the name of the operation without its attributes.
     pub fn name(&self) -> &'static str {
         match self {
             ArrayOp::Order { .. } => "Order",
@@ -45,6 +56,7 @@ impl ArrayOp {
         functions.chain(flags).find(|op| op.to_string() == text)
     }
 
+    /// Returns the number of operands.
     pub fn n_args(&self) -> usize {
         match self {
             ArrayOp::Order { .. } => 2,

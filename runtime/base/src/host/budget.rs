@@ -44,6 +44,7 @@ const BYTES_PER_STEP: usize = 64;
 const COPIED_AT_ONCE: usize = 1 << 18;
 
 impl<'a> Budget<'a> {
+    /// Returns the budget of an operation that has used nothing yet, within the limits of a call.
     pub fn new(limits: &'a dyn Limits) -> Budget<'a> {
         Budget { limits: Some(limits), steps_left: Cell::new(0), bytes: Cell::new(0) }
     }
@@ -129,6 +130,7 @@ impl<'a> Budget<'a> {
         })
     }
 
+    /// Returns a vector of `n` clones of a value, each counted as a step. Errors: E0304, E0305, E0306.
     pub fn filled<T: Clone>(&self, value: T, n: usize) -> Result<Vec<T>> {
         let mut out = self.room(n)?;
         for piece in self.pieces(n) {
@@ -148,6 +150,7 @@ impl<'a> Budget<'a> {
         Ok(out)
     }
 
+    /// Appends a value, and counts the bytes by which the vector grows. Errors: E0304.
     #[inline]
     pub fn push<T>(&self, into: &mut Vec<T>, value: T) -> Result<()> {
         if into.len() == into.capacity() {
@@ -178,6 +181,7 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
+    /// Returns a copy of bytes. Errors: E0304, E0305, E0306.
     pub fn copied(&self, bytes: &[u8]) -> Result<Vec<u8>> {
         let mut out = self.room(bytes.len())?;
         self.append(&mut out, bytes)?;

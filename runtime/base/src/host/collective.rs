@@ -14,25 +14,85 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Collective {
     /// Every rank receives the combination of all operands.
-    AllReduce { mesh: usize, f: Reduction },
+    AllReduce {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Function that combines operands.
+        f: Reduction,
+    },
     /// Every rank receives all operands, concatenated along a dimension.
-    AllGather { mesh: usize, dim: usize },
+    AllGather {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Dimension along which operands are concatenated.
+        dim: usize,
+    },
     /// Every rank receives its [`part`] along a dimension of the combination of all operands.
-    ReduceScatter { mesh: usize, f: Reduction, dim: usize },
+    ReduceScatter {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Function that combines operands.
+        f: Reduction,
+        /// Dimension of which each rank receives a part.
+        dim: usize,
+    },
     /// Every rank receives its [`part`] along `split` of all operands, concatenated along `join`.
-    AllToAll { mesh: usize, split: usize, join: usize },
+    AllToAll {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Dimension of which each rank receives a part.
+        split: usize,
+        /// Dimension along which the parts are concatenated; not `split`.
+        join: usize,
+    },
     /// Every rank receives the operand of the root.
-    Broadcast { mesh: usize, root: usize },
+    Broadcast {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Position of the sender along the axis.
+        root: usize,
+    },
     /// The root receives the combination of all operands; the other ranks keep their own operand.
-    Reduce { mesh: usize, f: Reduction, root: usize },
+    Reduce {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Function that combines operands.
+        f: Reduction,
+        /// Position of the receiver along the axis.
+        root: usize,
+    },
     /// The root receives all operands, concatenated along a dimension; the other ranks receive an empty tensor.
-    Gather { mesh: usize, dim: usize, root: usize },
+    Gather {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Dimension along which operands are concatenated.
+        dim: usize,
+        /// Position of the receiver along the axis.
+        root: usize,
+    },
     /// Every rank receives its [`part`] along a dimension of the root's operand.
-    Scatter { mesh: usize, dim: usize, root: usize },
+    Scatter {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Dimension of which each rank receives a part.
+        dim: usize,
+        /// Position of the sender along the axis.
+        root: usize,
+    },
     /// Rank `to` receives the operand of rank `from`; all other ranks keep their own operand.
-    Send { mesh: usize, from: usize, to: usize },
+    Send {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Position of the sender along the axis.
+        from: usize,
+        /// Position of the receiver along the axis; not `from`.
+        to: usize,
+    },
     /// Every rank receives its own operand once all ranks have arrived.
-    Barrier { mesh: usize },
+    Barrier {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+    },
 }
 
 /// The items that a rank holds of `n`: equally many on all ranks, but the last ranks may have fewer or none.
@@ -74,6 +134,7 @@ impl fmt::Display for Collective {
 }
 
 impl Collective {
+    /// Returns the name of the operation without its attributes, such as `AllReduce`.
     pub fn name(&self) -> &'static str {
         match self {
             Collective::AllReduce { .. } => "AllReduce",
@@ -89,6 +150,7 @@ impl Collective {
         }
     }
 
+    /// Returns the index of the axis of the mesh.
     pub fn mesh(&self) -> usize {
         match *self {
             Collective::AllReduce { mesh, .. } | Collective::AllGather { mesh, .. } => mesh,

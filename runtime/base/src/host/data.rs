@@ -6,6 +6,7 @@ use super::{Budget, couple, image, pattern, sequence, text, tfidf, unfit};
 use crate::{DType, Result, Tensor};
 use std::fmt;
 
+/// An operation on strings, sequences, optionals, maps or images, with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DataOp {
     /// values … => a sequence of them
@@ -23,9 +24,19 @@ pub enum DataOp {
     /// map, words [k], scalar  =>  [1, k]: the map's value of each word, or the scalar if the map lacks it
     DictVectorizer,
     /// tensor, maybe lengths  =>  sequence of its parts along an axis
-    SplitToSequence { axis: i64, keep: bool },
+    SplitToSequence {
+        /// The axis to split; a negative one counts from the end.
+        axis: i64,
+        /// Whether the parts keep the axis if no lengths are given: ONNX `keepdims`.
+        keep: bool,
+    },
     /// sequence of tensors  =>  the tensors joined along an axis, or along a new one
-    ConcatFromSequence { axis: i64, new_axis: bool },
+    ConcatFromSequence {
+        /// The axis of the result along which tensors are joined; a negative one counts from the end.
+        axis: i64,
+        /// Whether the axis is inserted, which stacks the tensors.
+        new_axis: bool,
+    },
     /// maybe a value  =>  optional
     Optional,
     /// maybe a value  =>  bool
@@ -37,15 +48,26 @@ pub enum DataOp {
     /// strings, strings  =>  bools
     StringEqual,
     /// strings, delimiter  =>  parts along a new axis, number of parts; a negative limit means none
-    StringSplit { limit: i64 },
+    StringSplit {
+        /// Maximum number of splits per string: ONNX `maxsplit`.
+        limit: i64,
+    },
     /// strings, stop words  =>  strings
-    StringNormalizer { case: Case, sensitive: bool },
+    StringNormalizer {
+        /// Change of the case of the strings that are kept.
+        case: Case,
+        /// Whether strings are compared with stop words as they are; otherwise in lower case.
+        sensitive: bool,
+    },
     /// strings, pattern  =>  bools
     RegexFullMatch,
     /// numbers  =>  strings
     StringFromNumbers,
     /// strings  =>  f64 or i64
-    StringToNumbers { float: bool },
+    StringToNumbers {
+        /// Whether the result is f64; otherwise it is i64.
+        float: bool,
+    },
     /// elements, keys  =>  i64: the position of each element among the keys, or the number of keys if it is not one
     LookUp,
     /// strings, positions  =>  strings
@@ -55,7 +77,10 @@ pub enum DataOp {
     /// see [`tfidf::count`]
     TfIdf(Ngrams),
     /// the bytes of a file  =>  u8 [height, width, channels]
-    ImageDecoder { pixels: image::Pixels },
+    ImageDecoder {
+        /// Channels of the result.
+        pixels: image::Pixels,
+    },
 }
 
 impl fmt::Display for DataOp {
@@ -80,6 +105,7 @@ impl fmt::Display for DataOp {
 }
 
 impl DataOp {
+    /// Returns the name of the operation without its attributes.
     pub fn name(&self) -> &'static str {
         match self {
             DataOp::SequenceConstruct => "SequenceConstruct",

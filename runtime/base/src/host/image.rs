@@ -9,12 +9,16 @@ pub use decode::decode;
 /// The channels of a pixel, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pixels {
+    /// Red, green, blue.
     Rgb,
+    /// Blue, green, red.
     Bgr,
+    /// Luma only: one channel.
     Grayscale,
 }
 
 impl Pixels {
+    /// All formats, each at the index that represents it in a plan.
     pub const ALL: [Pixels; 3] = [Pixels::Rgb, Pixels::Bgr, Pixels::Grayscale];
 }
 

@@ -38,6 +38,7 @@ pub use tfidf::{Ngrams, Weighing};
 use crate::{DType, Error, Result, Tensor};
 use std::fmt;
 
+/// An operation that the host performs as a step of a plan, with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostOp {
     /// x  =>  the indices [rank, n] of the elements that are not 0, in row-major order, i64
@@ -46,20 +47,25 @@ pub enum HostOp {
     /// With an axis slices are compared, without one the elements in row-major order. The distinct elements are sorted
     /// or in the order of first appearance.
     Unique {
+        /// Axis whose slices are compared; `None` compares single elements.
         axis: Option<usize>,
+        /// Whether distinct elements are sorted; otherwise they are in the order of first appearance.
         sorted: bool,
     },
     /// boxes [b, m, 4], scores [b, c, m], maximum i64, overlap f32, score f32  =>  [n, 3] of (batch, class, box), i64
     NonMaxSuppression {
+        /// Whether a box is (center, center, size, size); otherwise it is two opposite corners.
         center: bool,
     },
     /// condition, operands of the first body, operands of the second  =>  the results of the body that runs
     If {
+        /// Number of operands of the first body.
         n_then: usize,
     },
     /// trip count, condition, carried, captured  =>  carried, stacked; the body: index, condition, carried, captured  =>
     /// condition, carried, to be stacked
     Loop {
+        /// Number of carried values.
         n_carried: usize,
     },
     /// Operations on arrays for which kernels would take quadratic time.
@@ -71,6 +77,7 @@ pub enum HostOp {
     /// A collective in two steps, between which a rank can compute: the first does not wait, and the result is
     /// available after the second.
     Begin(Collective),
+    /// The second step of [`Begin`](HostOp::Begin): waits until the result is available.
     Wait(Collective),
 }
 
@@ -101,6 +108,7 @@ impl fmt::Display for HostOp {
 }
 
 impl HostOp {
+    /// Returns the name without attributes; both steps of a collective have the name of the collective.
     pub fn name(&self) -> &'static str {
         match self {
             HostOp::NonZero => "NonZero",

@@ -161,12 +161,16 @@ fn pieces<'a>(text: &'a str, delimiter: &str, limit: usize, put: &mut impl FnMut
 /// A change of the case of letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Case {
+    /// Leaves letters as they are.
     None,
+    /// Changes letters to lower case.
     Lower,
+    /// Changes letters to upper case.
     Upper,
 }
 
 impl Case {
+    /// Returns the text in this case, by the rules of Unicode.
     pub fn change(self, text: &str) -> String {
         match self {
             Case::None => text.to_string(),

@@ -12,9 +12,11 @@ pub struct Ngrams {
     pub lengths: (usize, usize),
     /// Maximum number of elements skipped between two elements of an n-gram.
     pub skip_max: usize,
+    /// How counts become elements of the result.
     pub weighing: Weighing,
 }
 
+/// Element of the result for an n-gram: the ONNX attribute `mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Weighing {
     /// The count.

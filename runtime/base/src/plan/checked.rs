@@ -9,10 +9,14 @@ use super::wire::{Wire, checked, malformed};
 use crate::host::part_dims;
 use crate::{DType, Dim, HostOp, Kind, Result};
 
+/// The content of a plan: entry points, with the constants and kernels that they use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
+    /// Entry points, which host steps refer to by index.
     pub entries: Vec<Entry>,
+    /// Constants in the `weights` entry of the archive.
     pub constants: Vec<Constant>,
+    /// Kernels, which launches refer to by index.
     pub kernels: Vec<Kernel>,
 }
 
@@ -24,6 +28,7 @@ impl Plan {
         Ok(Plan { entries: Wire::read(entries, "entries")?, constants, kernels })
     }
 
+    /// Returns the message that [`read`](Plan::read) parses to this plan.
     pub fn write(&self) -> messages::Plan {
         let Plan { entries, constants, kernels } = self;
         messages::Plan { entries: entries.write(), constants: constants.write(), kernels: kernels.write() }
@@ -33,17 +38,23 @@ impl Plan {
 /// A dimension symbol of the model as the manifest declares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Symbol {
+    /// Name in expressions, unique in the manifest.
     pub name: String,
+    /// What determines the value.
     pub kind: SymbolKind,
+    /// Lower bound, inclusive.
     pub lo: i64,
+    /// Upper bound, inclusive; `None` if there is none.
     pub hi: Option<i64>,
 }
 
 impl Symbol {
+    /// Whether a value is within the bounds.
     pub fn admits(&self, value: i64) -> bool {
         value >= self.lo && self.hi.is_none_or(|hi| value <= hi)
     }
 
+    /// Returns the bounds as text: `1..512`, or `1..` without an upper bound.
     pub fn range(&self) -> String {
         crate::dim::range(self.lo, self.hi)
     }
@@ -63,20 +74,39 @@ impl Wire<messages::Symbol> for Symbol {
 
 checked! {
     /// A name of the model that equals an expression of the symbols.
-    Derived { name: String, equals: Dim, lo: i64, hi: Option<i64>, why: String, }
+    Derived {
+        /// Name of a dimension in the model.
+        name: String,
+        /// Its value, over the symbols of the manifest.
+        equals: Dim,
+        /// Lower bound, inclusive.
+        lo: i64,
+        /// Upper bound, inclusive; `None` if there is none.
+        hi: Option<i64>,
+        /// The ONNX node that requires the equality.
+        why: String,
+    }
     |message, _field, _i| format!("derived symbol `{}`", message.name)
 }
 
 /// A function of the model that can be called.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
+    /// Name by which it is called, such as `main`.
     pub name: String,
+    /// Inputs, in the order in which a call passes them.
     pub inputs: Vec<Port>,
+    /// Outputs, in the order in which a call returns them.
     pub outputs: Vec<Port>,
+    /// Memory that the steps access, which they refer to by index.
     pub buffers: Vec<Buffer>,
+    /// Steps, in the order of execution.
     pub steps: Vec<Step>,
+    /// Size of the arena in bytes.
     pub arena_bytes: Dim,
+    /// Equalities that a call must satisfy.
     pub checks: Vec<Check>,
+    /// Outputs that are inputs with more positions, such as caches.
     pub states: Vec<State>,
     /// Whether the entry point is called by host steps of other entry points only.
     pub internal: bool,
@@ -123,19 +153,37 @@ impl Wire<messages::Entry> for Entry {
 
 checked! {
     /// A named input or output.
-    Port { name: String, dtype: DType, dims: Vec<Dim>, buffer: usize, kind: Kind, }
+    Port {
+        /// Name in the model.
+        name: String,
+        /// Element type; `value` for anything but a tensor.
+        dtype: DType,
+        /// Extent of each axis, outermost first.
+        dims: Vec<Dim>,
+        /// Index into [`Entry::buffers`].
+        buffer: usize,
+        /// Structure of the value.
+        kind: Kind,
+    }
     |message, field, _i| format!("{field} `{}`", message.name)
 }
 
 checked! {
     /// An output that is an input with more positions at the end of one axis.
     State {
+        /// Index into [`Entry::inputs`].
         input: usize,
+        /// Index into [`Entry::outputs`].
         output: usize,
+        /// Axis along which the output has further positions.
         axis: usize,
+        /// Symbol of the axis's extent in the memory of the input.
         input_capacity: String,
+        /// Symbol of the axis's extent in the memory of the output.
         output_capacity: String,
+        /// Symbol of the number of positions that launches skip; `None` without such launches.
         kept: Option<String>,
+        /// Cuts that give the part of a rank, applied in order; empty if every rank holds all.
         units: Vec<Units>,
     }
     |_message, _field, i| format!("state {i}")
@@ -143,7 +191,18 @@ checked! {
 
 checked! {
     /// The units of a state that a rank holds along one axis of the mesh.
-    Units { mesh: usize, dim: usize, outer: u64, count: u64, unit: u64, }
+    Units {
+        /// Index of an axis of the mesh.
+        mesh: usize,
+        /// Dimension that is cut.
+        dim: usize,
+        /// Number of runs of the dimension.
+        outer: u64,
+        /// Number of units of a run, on all ranks together.
+        count: u64,
+        /// Number of elements of a unit.
+        unit: u64,
+    }
     |_message, _field, i| format!("cut {i}")
 }
 
@@ -164,7 +223,9 @@ impl Units {
 checked! {
     /// `left == right` in every call. `max(a, b) == b` means `a <= b`.
     Check {
+        /// Left side, over the symbols of the entry point.
         left: Dim,
+        /// Right side, over the symbols of the entry point.
         right: Dim,
         /// The ONNX node that requires it.
         why: String,
@@ -173,14 +234,23 @@ checked! {
 
 checked! {
     /// A piece of memory.
-    Buffer { bytes: Dim, place: Place, }
+    Buffer {
+        /// Size in bytes.
+        bytes: Dim,
+        /// Location of the memory.
+        place: Place,
+    }
     |_message, _field, i| format!("buffer {i}")
 }
 
+/// Location of the memory of a buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
+    /// Memory of the input with this index, read only.
     Input(usize),
+    /// Memory of the output with this index.
     Output(usize),
+    /// Memory of the constant with this index, read only.
     Constant(usize),
     /// Stored in the arena at this offset.
     Arena(Dim),
@@ -211,18 +281,25 @@ impl Wire<Option<buffer::Place>> for Place {
     }
 }
 
+/// An action of an entry point, with the ONNX nodes that it computes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
+    /// What is executed.
     pub action: Action,
     /// The ONNX nodes that the step computes; those of copies and binds are not stored in the file.
     pub origins: Vec<String>,
 }
 
+/// What a step executes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    /// Runs a kernel.
     Launch(Launch),
+    /// Copies a buffer to another one.
     Copy(Copy),
+    /// Reads the value of a symbol from a buffer.
     Bind(Bind),
+    /// Performs a host operation.
     Host(Host),
 }
 
@@ -298,10 +375,13 @@ pub fn step_label(i: usize, origins: &[String]) -> String {
 checked! {
     /// Runs a kernel over the work items `0..grid`.
     Launch {
+        /// Index into [`Plan::kernels`].
         kernel: usize,
         /// Buffers in the kernel's order.
         buffers: Vec<usize>,
+        /// Values of the kernel's parameters `p0`, `p1`, ….
         params: Vec<Dim>,
+        /// Number of work items.
         grid: Dim,
         /// If the launch copies a state's input to its output, index of the state.
         carries: Option<usize>,
@@ -311,18 +391,30 @@ checked! {
 
 checked! {
     /// Copies a whole buffer.
-    Copy { from: usize, to: usize, }
+    Copy {
+        /// Index of the source buffer.
+        from: usize,
+        /// Index of the destination buffer, of the same size.
+        to: usize,
+    }
 }
 
 checked! {
     /// Binds a data-dependent symbol to the first i64 of a buffer.
-    Bind { symbol: String, buffer: usize, }
+    Bind {
+        /// The symbol that gets the value.
+        symbol: String,
+        /// Index into [`Entry::buffers`].
+        buffer: usize,
+    }
 }
 
 /// A step that is performed by code of the runtime, or by entry points that it calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
+    /// The operation, with the results that are used.
     pub call: HostCall<usize>,
+    /// The operands, in order.
     pub args: Vec<Operand>,
     /// The results as tensors; each buffer is a `Value`, except that the result of an exchange is placed.
     pub results: Vec<Operand>,
@@ -332,6 +424,7 @@ pub struct Host {
 /// `Plan.entries` in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostCall<Body> {
+    /// The operation with its attributes.
     pub op: HostOp,
     /// The entry points that the operation calls.
     pub bodies: Vec<Body>,
@@ -339,6 +432,7 @@ pub struct HostCall<Body> {
     pub results: Vec<HostResult>,
 }
 
+/// A result of a host operation that some step reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostResult {
     /// Index among the results of the operation.
@@ -359,10 +453,18 @@ impl Wire<messages::Binding> for (usize, String) {
 
 checked! {
     /// A buffer, with the type and dimensions of the tensor that it holds.
-    Operand { buffer: usize, dtype: DType, dims: Vec<Dim>, }
+    Operand {
+        /// Index into [`Entry::buffers`].
+        buffer: usize,
+        /// Element type.
+        dtype: DType,
+        /// Extent of each axis, outermost first.
+        dims: Vec<Dim>,
+    }
 }
 
 impl<Body> HostCall<Body> {
+    /// Returns the data-dependent symbols that the results bind.
     pub fn binds(&self) -> impl Iterator<Item = &str> {
         self.results.iter().flat_map(|r| &r.binds).map(|(_, symbol)| symbol.as_str())
     }
@@ -399,35 +501,72 @@ impl Wire<messages::Host> for Host {
 
 checked! {
     /// A constant in the `weights` entry.
-    Constant { name: String, dtype: DType, offset: u64, bytes: u64, layout: String, parts: Vec<Part>, blake3: String, }
+    Constant {
+        /// Name of the constant.
+        name: String,
+        /// Element type.
+        dtype: DType,
+        /// Byte offset in `weights`, a multiple of 64.
+        offset: u64,
+        /// Size in bytes.
+        bytes: u64,
+        /// Layout and encoding, such as `row_major` or `panels32`.
+        layout: String,
+        /// Part of each rank, in rank order, if they differ; offset and bytes are 0 then.
+        parts: Vec<Part>,
+        /// BLAKE3 in hexadecimal; empty for a single rank, and if there are parts.
+        blake3: String,
+    }
     |_message, _field, i| format!("constant {i}")
 }
 
 checked! {
     /// The part of a constant that one rank holds.
-    Part { offset: u64, bytes: u64, blake3: String, }
+    Part {
+        /// Byte offset in `weights`.
+        offset: u64,
+        /// Size in bytes.
+        bytes: u64,
+        /// BLAKE3 in hexadecimal.
+        blake3: String,
+    }
 }
 
 checked! {
     /// An axis of the mesh, with the symbol of the coordinate along it.
-    MeshAxis { name: String, size: usize, symbol: String, }
+    MeshAxis {
+        /// Name of the axis.
+        name: String,
+        /// Number of ranks along the axis.
+        size: usize,
+        /// Symbol of the coordinate along the axis.
+        symbol: String,
+    }
     |message, _field, _i| format!("mesh axis `{}`", message.name)
 }
 
 checked! {
     /// Expressions are over `p0`, …, `b0`, … and `grid`: see [`LaunchSymbol`](super::LaunchSymbol).
     Kernel {
+        /// Symbol in the code entry without the suffix of the level, and name of the entry in PTX.
         symbol: String,
         /// For each buffer, whether the kernel writes it.
         writes: Vec<bool>,
+        /// Number of integer parameters.
         params: usize,
+        /// Scratch memory of a thread in bytes.
         scratch_bytes: Dim,
+        /// Class such as `map` or `contract`.
         class: String,
+        /// Values that are never negative in a launch with work items, which keeps it within its buffers.
         requires: Vec<Dim>,
+        /// Like `requires`; a negative one means that indices select from a dimension without elements.
         indexes: Vec<Dim>,
+        /// Launch parameters for each GPU target of the plan; empty if there is none.
         targets: Vec<KernelTarget>,
         /// Operations and bytes of a launch, for information only.
         flops: Option<Dim>,
+        /// Bytes that a launch reads and writes, each counted once; for information only.
         moved_bytes: Option<Dim>,
     }
     |message, _field, i| format!("kernel {i} `{}`", message.symbol)
@@ -435,5 +574,14 @@ checked! {
 
 checked! {
     /// How a kernel is launched on a GPU.
-    KernelTarget { target: String, grid: Dim, block: u32, shared_bytes: u32, }
+    KernelTarget {
+        /// Architecture such as `sm_80`.
+        target: String,
+        /// Number of blocks of the one-dimensional grid; if it is 0, nothing is launched.
+        grid: Dim,
+        /// Number of threads of a block.
+        block: u32,
+        /// Dynamic shared memory of a block in bytes.
+        shared_bytes: u32,
+    }
 }

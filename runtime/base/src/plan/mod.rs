@@ -52,7 +52,9 @@ impl Manifest {
 
 /// Launch limits that hold on all GPUs for which PTX is emitted: blocks, threads of a block, its shared memory.
 pub const BLOCKS_MAX: i64 = (1 << 31) - 1;
+/// Maximum number of threads of a block.
 pub const THREADS_MAX: u32 = 1024;
+/// Maximum shared memory of a block in bytes.
 pub const SHARED_BYTES_MAX: u32 = 227 << 10;
 
 /// The meaning of a symbol in the expressions of a [`Kernel`].
@@ -67,6 +69,7 @@ pub enum LaunchSymbol {
 }
 
 impl LaunchSymbol {
+    /// Parses a name: `p3`, `b3` or `grid`; `None` for any other symbol.
     pub fn parse(name: &str) -> Option<LaunchSymbol> {
         let number = |mark| name.strip_prefix(mark).and_then(|n: &str| n.parse().ok());
         match name {
@@ -85,6 +88,7 @@ impl ExpectedOutput {
 }
 
 impl Canary {
+    /// Returns the message for a tensor, whose bytes it shares.
     pub fn new(name: &str, tensor: &Tensor) -> Canary {
         Canary {
             name: name.to_string(),
@@ -115,20 +119,27 @@ pub const KERNELS_COMMENT: &str = "// sardonyx_kernels ";
 /// Arguments of a kernel: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.
 #[repr(C)]
 pub struct KernelArgs {
+    /// [`KERNEL_ABI_VERSION`] of the caller.
     pub version: u32,
+    /// Number of pointers in `buffers`.
     pub n_buffers: u32,
+    /// Address of each buffer, in the kernel's order.
     pub buffers: *const *mut u8,
+    /// Value of each parameter `p0`, `p1`, ….
     pub params: *const i64,
     /// This thread's scratch, 64-byte aligned.
     pub scratch: *mut u8,
     /// The work items `begin..end` of the launch's grid.
     pub begin: i64,
+    /// End of the range of work items, exclusive.
     pub end: i64,
     /// Shared by all threads of a launch; a kernel stores 1 if an index read from data was out of range (it then reads
     /// element 0 instead). Never cleared by a kernel.
     pub status: *mut i64,
 }
 
+/// Value of [`KernelArgs::version`] for this layout of the arguments.
 pub const KERNEL_ABI_VERSION: u32 = 1;
 
+/// A kernel for CPUs; its caller guarantees that the pointers of the arguments are valid.
 pub type KernelFn = unsafe extern "C" fn(*const KernelArgs);

@@ -10,6 +10,7 @@ pub trait Wire<M>: Sized {
     /// Reads and checks the value from the field `field` of a message. Errors: E0401.
     fn read(message: &M, field: &str) -> Result<Self>;
 
+    /// Returns the field that [`read`](Wire::read) reads as this value.
     fn write(&self) -> M;
 
     /// The name of element `i` of a list in errors.

@@ -10,6 +10,7 @@ use crate::host::{Collective, part};
 use crate::reduction::Reduction;
 use std::ops::Range;
 
+/// An algorithm by which ranks perform a collective; each supports only some collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// Every rank takes data from all other ranks in the same round.
@@ -31,10 +32,14 @@ pub enum Algorithm {
     /// The number of blocks that are moved doubles with each round; works for any number of ranks.
     Bruck,
     /// Reduces within groups of neighbours, then between groups, then distributes the result within groups.
-    Hierarchical { group: usize },
+    Hierarchical {
+        /// Number of ranks of a group, which divides the number of all ranks.
+        group: usize,
+    },
 }
 
 impl Algorithm {
+    /// All algorithms; the hierarchical one has groups of two ranks.
     pub const ALL: [Algorithm; 10] = [
         Algorithm::Direct,
         Algorithm::Ring,
@@ -48,6 +53,7 @@ impl Algorithm {
         Algorithm::Hierarchical { group: 2 },
     ];
 
+    /// Returns the name without the size of groups, such as `two-way-ring`.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Direct => "direct",
@@ -63,6 +69,7 @@ impl Algorithm {
         }
     }
 
+    /// Returns the algorithm of [`ALL`](Algorithm::ALL) with this name; `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<Algorithm> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }

@@ -17,11 +17,14 @@ use std::ops::Range;
 /// Type and dimensions of a rank's operand of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
+    /// Element type, of fixed width.
     pub dtype: DType,
+    /// Extent of each axis, outermost first.
     pub dims: Vec<usize>,
 }
 
 impl Operand {
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.dims.iter().product::<usize>() * self.dtype.bytes()
     }
@@ -30,11 +33,14 @@ impl Operand {
 /// The operand or the result of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
+    /// The operand of this rank.
     Operand(usize),
+    /// The result of this rank, as it was when the previous round had ended.
     Result(usize),
 }
 
 impl Source {
+    /// Returns the rank that holds the data.
     pub fn rank(self) -> usize {
         match self {
             Source::Operand(rank) | Source::Result(rank) => rank,
@@ -45,10 +51,15 @@ impl Source {
 /// A range of bytes that a rank takes into its own result: copied, or combined with the bytes that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
+    /// Operand or result that the bytes are read from.
     pub from: Source,
+    /// Byte offset in the source.
     pub at: usize,
+    /// Byte offset in the rank's own result.
     pub to: usize,
+    /// Number of bytes.
     pub bytes: usize,
+    /// Function that combines the bytes with those of the result; `None` if they are copied.
     pub combine: Option<Reduction>,
 }
 
