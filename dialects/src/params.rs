@@ -27,11 +27,17 @@ impl<F: Fn(&str) -> Result<Tensor>> ParamValues for F {
 /// head.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Part {
+    /// Axis of the parameter that is cut.
     pub axis: usize,
+    /// Number of runs along the axis.
     pub outer: i64,
+    /// Number of units in each run of the whole parameter.
     pub count: i64,
+    /// Number of elements along the axis in a unit.
     pub unit: i64,
+    /// First unit of each run that the rank holds, usually an expression of the rank's coordinates.
     pub start: Dim,
+    /// Number of units of each run that the rank holds.
     pub len: Dim,
 }
 

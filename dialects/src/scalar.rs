@@ -5,32 +5,55 @@ use sardonyx_base::DType;
 /// One scalar operation. Kernel bodies and `sdx.map` consist of these and of conversions only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScalarFn {
+    /// Absolute value; the least integer of a signed type stays as it is.
     Abs,
+    /// Sum; integers wrap.
     Add,
+    /// Logical and of bools.
     And,
+    /// Arc tangent, in radians.
     Atan,
+    /// Bitwise and of integers.
     BitAnd,
+    /// Bitwise or of integers.
     BitOr,
+    /// Bitwise exclusive or of integers.
     BitXor,
+    /// Least integer that is not below the operand, as a float.
     Ceil,
+    /// Cosine of an angle in radians.
     Cos,
     /// Integers truncate towards zero (ONNX `Div`); a zero divisor gives 0. Floats follow IEEE 754.
     Div,
+    /// Whether the operands are equal: NaN equals nothing, and +0 equals -0.
     Eq,
+    /// Gauss error function.
     Erf,
+    /// e to the power of the operand.
     Exp,
+    /// Greatest integer that is not above the operand, as a float.
     Floor,
+    /// Whether the operand is NaN.
     IsNan,
+    /// Whether the first operand is less than or equal to the second; false if either is NaN.
     Le,
+    /// Natural logarithm; NaN for negative operands, negative infinity for 0.
     Log,
+    /// Whether the first operand is less than the second; false if either is NaN.
     Lt,
     /// NaN if either operand is NaN, as ONNX `Max` and `ReduceMax`.
     Max,
+    /// NaN if either operand is NaN, as ONNX `Min` and `ReduceMin`.
     Min,
+    /// Product; integers wrap.
     Mul,
+    /// Negation; integers wrap.
     Neg,
+    /// Logical negation of a bool.
     Not,
+    /// Logical or of bools.
     Or,
+    /// First operand to the power of the second; negative exponents of integers truncate the result.
     Pow,
     /// Remainder with the sign of the divisor for integers (ONNX `Mod` fmod=0); C `fmod` for floats (fmod=1).
     Rem,
@@ -42,37 +65,55 @@ pub enum ScalarFn {
     Shl,
     /// Right shift, arithmetic for signed integers. An amount outside 0..width gives only copies of the sign bit, or 0.
     Shr,
+    /// -1, 0 or 1 of the operand's type; NaN for NaN.
     Sign,
+    /// Sine of an angle in radians.
     Sin,
+    /// Square root; NaN for negative operands.
     Sqrt,
+    /// First operand minus the second; integers wrap.
     Sub,
+    /// Hyperbolic tangent.
     Tanh,
+    /// Logical exclusive or of bools.
     Xor,
 }
 
 /// The element types that a function accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
+    /// Floats and integers of any width.
     Numbers,
+    /// Floats of any width.
     Floats,
+    /// Signed and unsigned integers of any width.
     Integers,
+    /// Only bool.
     Bools,
     /// Numbers and bool.
     Any,
 }
 
+/// How the result's element type follows from the operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultType {
     /// The type of the last operand.
     Same,
+    /// Bool, whatever the operands are.
     Bool,
 }
 
+/// A row of [`ROWS`]: the name and the signature of a scalar function.
 pub struct Row {
+    /// Function that the row describes.
     pub function: ScalarFn,
+    /// Name in the IR.
     pub name: &'static str,
+    /// Number of operands.
     pub operands: usize,
+    /// Element types of the operands, which are all of one type; the condition of `select` is a bool.
     pub domain: Domain,
+    /// Element type of the result.
     pub result: ResultType,
 }
 
@@ -121,14 +162,17 @@ pub static ROWS: &[Row] = &[
 ];
 
 impl ScalarFn {
+    /// Returns the row of [`ROWS`] that describes the function.
     pub fn row(self) -> &'static Row {
         &ROWS[self as usize]
     }
 
+    /// Returns the name in the IR.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
+    /// Returns the function that has this name in the IR; `None` if there is none.
     pub fn from_name(name: &str) -> Option<ScalarFn> {
         ROWS.binary_search_by(|row| row.name.cmp(name)).ok().map(|i| ROWS[i].function)
     }
@@ -158,6 +202,7 @@ impl ScalarFn {
 }
 
 impl Domain {
+    /// Whether the domain contains an element type.
     pub fn contains(self, t: DType) -> bool {
         match self {
             Domain::Numbers => t.is_float() || t.is_int(),
@@ -191,13 +236,18 @@ impl Conversion {
 /// How a reduction combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReduceFn {
+    /// Sum; 0 over no elements.
     Add,
+    /// Maximum; negative infinity or the least integer over no elements.
     Max,
+    /// Minimum; infinity or the greatest integer over no elements.
     Min,
+    /// Product; 1 over no elements.
     Mul,
 }
 
 impl ReduceFn {
+    /// All reductions, in declaration order.
     pub const ALL: [ReduceFn; 4] = [ReduceFn::Add, ReduceFn::Max, ReduceFn::Min, ReduceFn::Mul];
 
     /// The scalar function that combines two partial results.
@@ -210,10 +260,12 @@ impl ReduceFn {
         }
     }
 
+    /// Returns the name in the IR, which is that of [`ReduceFn::scalar`].
     pub fn name(self) -> &'static str {
         self.scalar().name()
     }
 
+    /// Returns the reduction that has this name in the IR; `None` if there is none.
     pub fn from_name(name: &str) -> Option<ReduceFn> {
         ReduceFn::ALL.into_iter().find(|f| f.name() == name)
     }

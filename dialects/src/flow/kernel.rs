@@ -24,21 +24,27 @@ pub struct Memlet {
     pub index: Vec<Dim>,
 }
 
+/// How a statement of a kernel computes its value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// Reads an operand. An index that contains a `$k` is checked against the container's dimension at run time; other
     /// indices are in range by construction wherever `guard` (if present, a bool statement) is true. Where the guard is
     /// false, nothing is read and the value is 0.
     Load {
+        /// Element that is read; `container` is an index into [`Kernel::reads`].
         memlet: Memlet,
+        /// Number of the bool statement that permits the read; `None` if every point reads.
         guard: Option<usize>,
     },
     /// A constant of the statement's type. Integers beyond 2^53 in magnitude are not exact here and use `Index`.
     Const(f64),
     /// The value of an integer expression over symbols and iteration variables (type i64).
     Index(Dim),
+    /// A scalar function of earlier statements.
     Apply {
+        /// Function that is applied to one value per point.
         f: ScalarFn,
+        /// Numbers of the statements that are the operands, in order.
         args: Vec<usize>,
     },
     /// Converts to the statement's type, as `sdx.convert` does.
@@ -46,41 +52,55 @@ pub enum Body {
     /// Combines a deep value over the deep space, any other value over the inner space; f32 accumulates in f32, in any
     /// order (see the floating-point contract).
     Reduce {
+        /// Function that combines the values.
         f: ReduceFn,
+        /// Number of the statement that is reduced; its element type is also that of the result.
         arg: usize,
     },
 }
 
+/// One scalar statement of a kernel, identified by its index in [`Kernel::body`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
+    /// Computation of the value.
     pub body: Body,
+    /// Element type of the value.
     pub dtype: DType,
 }
 
 /// Writes a statement's value to a result. A row value is written once per outer point.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Store {
+    /// Element that is written; `container` is an index into [`Kernel::writes`].
     pub memlet: Memlet,
+    /// Number of the statement whose value is written: a row or point value of the container's element type.
     pub value: usize,
 }
 
 /// Type, dimensions and storage of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Container {
+    /// Element type.
     pub dtype: DType,
+    /// Extent of each dimension, in logical order: layout and encoding do not change it.
     pub dims: Vec<Dim>,
+    /// Order and capacity of the dimensions in memory.
     pub layout: Layout,
+    /// Packing of the elements; `Plain` if they are not packed.
     pub encoding: Encoding,
 }
 
 /// Order of a container's dimensions in memory, and their capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
+    /// The last dimension is contiguous, without spare capacity.
     RowMajor,
     /// Row-major, with spare capacity along one axis: `size`, a symbol of kind `Capacity`, replaces the dimension in
     /// the computation of strides and bytes.
     Capacity {
+        /// Dimension that has spare capacity.
         axis: usize,
+        /// Number of elements for which memory is reserved along `axis`.
         size: Dim,
     },
     /// Row-major in a permuted order of the dimensions, outermost first: `[0, 2, 3, 1]` is channels-last.
@@ -119,6 +139,7 @@ pub enum Merging {
 }
 
 impl Class {
+    /// All classes, in declaration order.
     pub const ALL: [Class; 5] = [Class::Map, Class::Normalise, Class::Contract, Class::Attention, Class::Groups];
 
     /// The name in artifacts and reports, the treatment by fusion passes, and whether the operations are those of a
@@ -133,19 +154,23 @@ impl Class {
         }
     }
 
+    /// Returns the name of the class in artifacts and reports.
     pub fn name(self) -> &'static str {
         self.row().0
     }
 
+    /// Returns how fusion passes treat kernels of this class.
     pub fn merging(self) -> Merging {
         self.row().1
     }
 
+    /// Whether most operations of such a kernel are those of a matrix multiplication.
     pub fn multiplies(self) -> bool {
         self.row().2
     }
 }
 
+/// An iteration space, the statements that are evaluated over it, and the stores of their values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
     /// Extents of the parallel iteration variables `%0 …`.
@@ -154,10 +179,13 @@ pub struct Kernel {
     pub inner: Vec<Dim>,
     /// Extents of the variables that are reduced at each inner point, numbered after the inner ones; usually none.
     pub deep: Vec<Dim>,
-    /// Containers that are read (operands) and written (results).
+    /// Containers that are read: the operands.
     pub reads: Vec<Container>,
+    /// Containers that are written: the results, each of which has at least one store.
     pub writes: Vec<Container>,
+    /// Statements in order of evaluation: each uses only the values of earlier ones.
     pub body: Vec<Statement>,
+    /// Stores of statements' values to elements of the results.
     pub stores: Vec<Store>,
 }
 
@@ -238,6 +266,7 @@ impl Kernel {
         Dim::symbol(&format!("${k}"))
     }
 
+    /// Returns the number of iteration variables: outer, inner and deep ones together.
     pub fn n_vars(&self) -> usize {
         self.extents().count()
     }
@@ -267,6 +296,7 @@ impl Kernel {
         }
     }
 
+    /// Returns the operator class, derived from the body.
     pub fn class(&self) -> Class {
         if !self.deep.is_empty() {
             return if self.sums_groups() { Class::Groups } else { Class::Attention };
@@ -459,6 +489,7 @@ impl Kernel {
     }
 }
 
+/// Part of the iteration space over which a statement is evaluated; deeper levels compare as greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Once per outer point.

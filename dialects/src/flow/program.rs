@@ -13,19 +13,24 @@ use std::sync::Arc;
 /// Index into [`Program::containers`].
 pub type Id = usize;
 
+/// Operation of a [`Step`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlowOp {
     /// Constants from the parameter store. With a window, the result is packed: its element [k, n] is src[offset +
     /// k*stride_k + n*stride_n].
     Param {
+        /// Parameters that the result is computed from.
         source: Source,
+        /// Elements of the source that form the packed matrix; `None` if the result is the whole source.
         window: Option<Window>,
     },
+    /// A small constant.
     Const(TensorValue),
     /// Reinterprets the argument's memory with the result's dimensions.
     View,
     /// Binds a data-dependent symbol to the first i64 of the argument.
     Bind {
+        /// Name of the symbol that is bound.
         symbol: String,
     },
     /// Shared, because the programs that a search compares differ in only a few kernels.
@@ -48,15 +53,18 @@ impl FlowOp {
 /// Parameters concatenated along an axis; usually a single parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Source {
+    /// Names in the parameter store, in the order of concatenation; at least one.
     pub names: Vec<String>,
     /// For each name, the parts of the parameter that a rank holds; empty if every rank holds all of it.
     pub parts: Vec<Vec<Part>>,
+    /// Axis of the concatenation; unused for a single parameter.
     pub axis: usize,
     /// Function of the parameters that is computed when the artifact is written.
     pub transform: Option<Transform>,
 }
 
 impl Source {
+    /// Returns the source that is a single whole parameter, untransformed.
     pub fn one(name: &str) -> Source {
         Source { names: vec![name.into()], parts: vec![], axis: 0, transform: None }
     }
@@ -93,9 +101,11 @@ impl PartialEq for TensorValue {
 /// The elements of a parameter that a packed matrix [k, n] contains; offset and strides are in elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Window {
+    /// Position in the parameter of the matrix element [0, 0].
     pub offset: i64,
     /// Stride of the rows, or of the outermost digit of the row number if there are `digits`.
     pub stride_k: i64,
+    /// Stride of the columns.
     pub stride_n: i64,
     /// (extent, stride) of the remaining digits of the row number, outer ones first: the offsets of a convolution's
     /// window.
@@ -120,11 +130,16 @@ impl Window {
     }
 }
 
+/// One operation of a [`Program`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
+    /// Operation that computes the results.
     pub op: FlowOp,
+    /// Containers that are read, in the order of the operands.
     pub args: Vec<Id>,
+    /// Containers that are written, each by this step only; empty for `Bind`.
     pub results: Vec<Id>,
+    /// Names of the ONNX nodes that the step originates from.
     pub origins: Vec<String>,
 }
 
@@ -142,15 +157,24 @@ pub struct State {
     pub parts: Vec<Part>,
 }
 
+/// A function of the flow level: containers, and the steps that compute them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
+    /// Symbol name of the function.
     pub name: String,
+    /// Inputs and results of all steps; an [`Id`] is an index into this list.
     pub containers: Vec<Container>,
+    /// Name and container of each input, in order of the arguments.
     pub inputs: Vec<(String, Id)>,
+    /// Name and container of each output, in order.
     pub outputs: Vec<(String, Id)>,
+    /// Steps in order of execution.
     pub steps: Vec<Step>,
+    /// Symbols that the dimensions refer to, by name.
     pub symbols: BTreeMap<String, Symbol>,
+    /// Equalities of dimensions that a call must satisfy.
     pub checks: Vec<Check>,
+    /// Outputs that continue an input, such as caches.
     pub states: Vec<State>,
     /// Whether the program is called by host steps of other programs only.
     pub internal: bool,
@@ -161,6 +185,7 @@ pub struct Program {
 }
 
 impl Program {
+    /// Appends a container; returns its index.
     pub fn container(&mut self, container: Container) -> Id {
         self.containers.push(container);
         self.containers.len() - 1
@@ -202,10 +227,12 @@ impl Program {
         }
     }
 
+    /// Whether the container is an output of the program.
     pub fn is_output(&self, id: Id) -> bool {
         self.outputs.iter().any(|(_, o)| *o == id)
     }
 
+    /// Returns the lower bound of a symbol; 0 if it is not declared.
     pub fn symbol_lo(&self, name: &str) -> i64 {
         self.symbols.get(name).map_or(0, |s| s.lo)
     }
@@ -228,6 +255,7 @@ impl std::ops::Index<Id> for Consumers {
 }
 
 impl Layout {
+    /// Returns the text of the layout in the IR, such as `row_major`, `capacity<2, room>` or `order<1, 0>`.
     pub fn name(&self) -> String {
         match self {
             Layout::RowMajor => "row_major".into(),
@@ -239,6 +267,7 @@ impl Layout {
         }
     }
 
+    /// Parses what [`Layout::name`] returns; `None` if the size is no symbol or the order no permutation.
     pub fn from_name(name: &str) -> Option<Layout> {
         if name == "row_major" {
             return Some(Layout::RowMajor);

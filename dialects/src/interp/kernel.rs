@@ -27,7 +27,9 @@ use table::Table;
 /// Number of distinct elements that one run of a kernel reads of each operand, and writes of each result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
+    /// Number of distinct elements read of each operand, in the order of [`Kernel::reads`].
     pub reads: Vec<usize>,
+    /// Number of distinct elements written of each result, in the order of [`Kernel::writes`].
     pub writes: Vec<usize>,
 }
 

@@ -13,7 +13,9 @@ use sardonyx_base::{DType, Error, Result, Tensor};
 
 /// Parameters, and the parameters that are prepared from them.
 pub struct Values<'a> {
+    /// Values of the parameters that are not prepared.
     pub params: &'a dyn ParamValues,
+    /// Programs that compute the prepared parameters, by name.
     pub prepared: &'a Prepared,
 }
 
@@ -58,12 +60,16 @@ pub fn count_program(
 pub struct KernelCall<'a> {
     /// Index of the kernel's step in the program.
     pub step: usize,
+    /// Kernel of the step.
     pub kernel: &'a Kernel,
+    /// Value of a symbol by its name; `None` if it is not bound yet.
     pub symbols: &'a dyn Fn(&str) -> Option<i64>,
+    /// Operands, in the order of [`Kernel::reads`].
     pub args: &'a [Tensor],
 }
 
 impl KernelCall<'_> {
+    /// Computes the results with [`run_kernel`], whose errors it returns.
     pub fn interpret(&self) -> Result<Vec<Tensor>> {
         run_kernel(self.kernel, self.symbols, self.args)
     }

@@ -22,13 +22,16 @@ pub trait World {
 /// The environment in which a program runs.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
+    /// Values of the model's parameters.
     pub params: &'a dyn ParamValues,
+    /// The mesh as seen by the rank that runs; [`Alone`] without a mesh.
     pub world: &'a dyn World,
     /// Iterations executed by the current loop and the loops nested in it, counted together; none outside of loops.
     pub n_turns: Option<&'a Cell<usize>>,
 }
 
 impl<'a> Setting<'a> {
+    /// Returns the setting of a program that runs without a mesh and outside of loops.
     pub fn alone(params: &'a dyn ParamValues) -> Setting<'a> {
         Setting { params, world: &Alone, n_turns: None }
     }

@@ -10,31 +10,46 @@ use std::collections::BTreeMap;
 /// A piece of memory; steps refer to buffers by index.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Buffer {
+    /// The memory of an input.
     Input {
+        /// Name of the input.
         name: String,
+        /// Type, dimensions and storage.
         container: Container,
     },
+    /// The memory of an output.
     Output {
+        /// Name of the output.
         name: String,
+        /// Type, dimensions and storage.
         container: Container,
     },
     /// A constant from the parameter store; with a window it is packed (see `flow.param`).
     Param {
+        /// Parameters that the constant is computed from.
         source: Source,
+        /// Elements of the source that form the packed matrix; `None` if the buffer is the whole source.
         window: Option<Window>,
+        /// Type, dimensions and storage.
         container: Container,
     },
+    /// A small constant.
     Const {
+        /// The constant as a tensor.
         value: TensorValue,
+        /// Type, dimensions and storage.
         container: Container,
     },
     /// Bytes of the arena; `offset` is absent until memory is planned.
     Arena {
+        /// Size in bytes.
         bytes: Dim,
+        /// Position of the first byte in the arena.
         offset: Option<Dim>,
     },
     /// A result of a host step, which allocates its memory.
     Value {
+        /// Type, dimensions and storage of the result.
         container: Container,
     },
 }
@@ -42,11 +57,17 @@ pub enum Buffer {
 /// An entry point.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
+    /// Symbol name of the entry point.
     pub name: String,
+    /// Symbols that the dimensions refer to, by name.
     pub symbols: BTreeMap<String, Symbol>,
+    /// Equalities of dimensions that a call must satisfy.
     pub checks: Vec<Check>,
+    /// Outputs that continue an input, with indices among the inputs and the outputs.
     pub states: Vec<State>,
+    /// All memory that the steps use; the inputs, and the outputs, appear in their order.
     pub buffers: Vec<Buffer>,
+    /// Steps in order of execution; they refer to buffers by index.
     pub steps: Vec<Step>,
     /// Size of the whole arena in bytes; absent until memory is planned.
     pub arena_bytes: Option<Dim>,
@@ -54,8 +75,10 @@ pub struct Entry {
     pub internal: bool,
 }
 
+/// The entry points of a module, and what they share.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
+    /// Entry points, internal ones included; host steps identify them by name.
     pub entries: Vec<Entry>,
     /// Distinct kernels of all entries: the symbol in the code, and the kernel as its first launch has it.
     pub kernels: Vec<(String, Kernel)>,
@@ -64,10 +87,12 @@ pub struct Plan {
 }
 
 impl Entry {
+    /// Returns the lower bound of a symbol; 0 if it is not declared.
     pub fn symbol_lo(&self, name: &str) -> i64 {
         self.symbols.get(name).map_or(0, |s| s.lo)
     }
 
+    /// Returns the number of steps that launch a kernel.
     pub fn launches(&self) -> usize {
         self.steps.iter().filter(|s| matches!(s.action, Action::Launch(_))).count()
     }

@@ -12,19 +12,24 @@ use std::fmt;
 /// `!sdx.tensor<[dims], dtype>`: the logical type; storage and layout belong to the flow level.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
+    /// Extent of each dimension, outermost first; empty for a scalar.
     pub dims: Vec<Dim>,
+    /// Element type.
     pub dtype: DType,
 }
 
 impl TensorType {
+    /// Returns the type with this element type and these dimensions, which are not checked.
     pub fn new(dtype: DType, dims: impl Into<Vec<Dim>>) -> TensorType {
         TensorType { dims: dims.into(), dtype }
     }
 
+    /// Returns the number of dimensions.
     pub fn rank(&self) -> usize {
         self.dims.len()
     }
 
+    /// Returns the number of elements: the product of the dimensions.
     pub fn elements(&self) -> Dim {
         sardonyx_base::dim::product(&self.dims)
     }
@@ -47,6 +52,7 @@ impl fmt::Display for TensorType {
 pub struct Value(pub u32);
 
 impl Value {
+    /// Returns the index into [`Graph::nodes`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -55,10 +61,12 @@ impl Value {
 /// Maximum magnitude of the elements of a `bounded` parameter; f32 leaves headroom for products and sums with them.
 pub const BOUND: f64 = (1u128 << 64) as f64;
 
+/// Operation of a node: an operation of the `sdx` dialect, or a function argument.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// A function argument.
     Input {
+        /// Name of the input, from the argument's attribute `sdx.name`.
         name: String,
         /// The parts that a rank holds; callers pass the whole tensor, and receive the whole output that continues it.
         /// Empty if every rank holds all of it.
@@ -66,6 +74,7 @@ pub enum Op {
     },
     /// A named tensor in the parameter store (a weight): its values are never in the IR.
     Param {
+        /// Name in the parameter store.
         name: String,
         /// The parts that a rank holds; empty if every rank holds all of it.
         parts: Vec<Part>,
@@ -83,51 +92,64 @@ pub enum Op {
     /// Combines over `axes` (sorted, distinct), which the result lacks. A reduction over no elements gives the neutral
     /// element.
     Reduce {
+        /// Function that combines the elements.
         f: ReduceFn,
+        /// Dimensions of the operand that are reduced.
         axes: Vec<usize>,
     },
     /// Sum of products over the dimensions that the result lacks, as an einsum of two operands.
     Contract(ContractSpec),
     /// data, indices (i64, all in 0..n)  =>  data.dims[..axis] ++ indices.dims ++ data.dims[axis+1..]
     Gather {
+        /// Dimension of the data that the indices refer to.
         axis: usize,
     },
     /// result[i] = operand[starts + i * steps]; steps may be negative.
     Slice {
+        /// Index of the first selected element, for each dimension of the operand.
         starts: Vec<Dim>,
+        /// Distance between selected elements, for each dimension of the operand; not 0.
         steps: Vec<i64>,
     },
     /// operand, scalar value: result[i] = operand[i - low] if that is inside the operand, else the value.
     Pad {
+        /// Position in the result of the operand's first element, for each dimension.
         low: Vec<Dim>,
     },
     /// A view along one axis: the axis becomes the window positions, and a new last dimension the offsets within the
     /// window: result[.., o, .., k] = operand[.., o * stride + k * dilation, ..]. All windows are inside the operand.
     Window(WindowSpec),
+    /// The operands, of which there is at least one, concatenated along an axis.
     Concat {
+        /// Dimension in which the operands may differ.
         axis: usize,
     },
     /// past, new  =>  both concatenated along an axis; the result may share the memory of the past. The past is an
     /// input with no other use, the result an output; no rewrite of a concat applies to it.
     Append {
+        /// Dimension along which new positions are appended.
         axis: usize,
     },
     /// The same elements in row-major order with the result's dimensions.
     Reshape,
     /// result.dims[i] = operand.dims[perm[i]]
     Transpose {
+        /// Dimension of the operand that becomes each dimension of the result.
         perm: Vec<usize>,
     },
     /// Operand dimension i becomes result dimension dims[i] (increasing); an operand dimension of 1 repeats.
     Broadcast {
+        /// Dimension of the result for each dimension of the operand.
         dims: Vec<usize>,
     },
     /// result[i] = i[axis], i64
     Iota {
+        /// Dimension of the result whose index is the value.
         axis: usize,
     },
     /// Binds a data-dependent symbol to the scalar operand (i64); the result is the operand.
     Bind {
+        /// Name of the symbol that is bound.
         symbol: String,
     },
     /// Returns the operand, and declares how it is to be distributed over the ranks of a mesh.
@@ -139,6 +161,7 @@ pub enum Op {
 /// How a value is to be distributed over the ranks along an axis of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
+    /// Number of the mesh axis.
     pub mesh: usize,
     /// The dimension that is split, the number of runs in it, and the elements per unit; absent if every rank holds the
     /// whole value.
@@ -149,10 +172,13 @@ pub struct Place {
 /// for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
+    /// Operation that is run.
     pub op: HostOp,
     /// Names of the functions that it calls.
     pub bodies: Vec<String>,
+    /// Number of the group, which other nodes share if they are results of the same run.
     pub group: usize,
+    /// Index of this result among those of the operation.
     pub result: usize,
     /// Data-dependent symbols that are bound to the sizes of the result's dimensions: (axis, symbol).
     pub binds: Vec<(usize, String)>,
@@ -209,10 +235,13 @@ impl Op {
 /// The window that convolutions and poolings move along an axis. All numbers except the axis are at least 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowSpec {
+    /// Dimension of the operand along which the window moves.
     pub axis: usize,
     /// Number of offsets in the window.
     pub size: Dim,
+    /// Distance between neighbouring positions of the window, in elements.
     pub stride: i64,
+    /// Distance between neighbouring offsets in the window, in elements.
     pub dilation: i64,
 }
 
@@ -229,12 +258,16 @@ impl WindowSpec {
 /// every letter of the result occurs in an operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ContractSpec {
+    /// Letter of each dimension of the left operand, A.
     pub left: Vec<char>,
+    /// Letter of each dimension of the right operand, B.
     pub right: Vec<char>,
+    /// Letter of each dimension of the result.
     pub result: Vec<char>,
 }
 
 impl ContractSpec {
+    /// Parses `bmk,bkn->bmn`; `None` if the text is malformed or breaks a rule of [`ContractSpec`].
     pub fn parse(text: &str) -> Option<ContractSpec> {
         let (operands, result) = text.split_once("->")?;
         let (left, right) = operands.split_once(',')?;
@@ -266,15 +299,20 @@ impl fmt::Display for ContractSpec {
     }
 }
 
+/// An operation with its operands and its only result.
 #[derive(Clone, Debug)]
 pub struct Node {
+    /// Operation that computes the result.
     pub op: Op,
+    /// Operands, which precede the node in the graph.
     pub args: Vec<Value>,
+    /// Type of the result.
     pub ty: TensorType,
     /// Names of the ONNX nodes that it originates from.
     pub origins: Vec<String>,
 }
 
+/// Where the value of a symbol comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SymbolKind {
     /// A dimension of an input.
@@ -287,15 +325,26 @@ pub enum SymbolKind {
     /// calls, and in the semantics of the program.
     Kept,
     /// The coordinate of a rank along an axis of the mesh; `hi` is the last one.
-    Rank { axis: usize },
+    Rank {
+        /// Number of the mesh axis.
+        axis: usize,
+    },
     /// A symbol of the model that the ONNX node `why` requires to equal an expression of the other symbols. No type
     /// uses it, but a call must respect its range, and users may refer to it.
-    Derived { equals: Dim, why: String },
+    Derived {
+        /// Expression that the symbol must equal.
+        equals: Dim,
+        /// Name of the ONNX node that requires it.
+        why: String,
+    },
 }
 
+/// Declaration of a symbol, which is stored under its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
+    /// Source of the value.
     pub kind: SymbolKind,
+    /// Inclusive lower bound.
     pub lo: i64,
     /// Inclusive upper bound, if there is one.
     pub hi: Option<i64>,
@@ -306,6 +355,7 @@ pub struct Symbol {
 pub struct Axis {
     /// Symbol of the coordinate along the axis.
     pub symbol: String,
+    /// Number of ranks along the axis.
     pub size: usize,
 }
 
@@ -330,12 +380,16 @@ pub fn coordinates(mesh: &[Axis]) -> Vec<Vec<usize>> {
     })
 }
 
+/// A function of the sdx level.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
+    /// Symbol name of the function.
     pub name: String,
+    /// Nodes in topological order, inputs first; a [`Value`] is an index into this list.
     pub nodes: Vec<Node>,
     /// Output names and values.
     pub outputs: Vec<(String, Value)>,
+    /// Declared symbols, by name.
     pub symbols: BTreeMap<String, Symbol>,
     /// Equalities that inference assumed and that a call must satisfy.
     pub checks: Vec<Check>,
@@ -346,23 +400,28 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Returns the node that produces a value.
     pub fn node(&self, v: Value) -> &Node {
         &self.nodes[v.index()]
     }
 
+    /// Returns the type of a value.
     pub fn ty(&self, v: Value) -> &TensorType {
         &self.node(v).ty
     }
 
+    /// Appends a node without checking its type; returns its result.
     pub fn push(&mut self, node: Node) -> Value {
         self.nodes.push(node);
         Value((self.nodes.len() - 1) as u32)
     }
 
+    /// Returns every value with the node that produces it, in order.
     pub fn values(&self) -> impl Iterator<Item = (Value, &Node)> {
         self.nodes.iter().enumerate().map(|(i, n)| (Value(i as u32), n))
     }
 
+    /// Returns value, name and type of each input, in order.
     pub fn inputs(&self) -> impl Iterator<Item = (Value, &str, &TensorType)> {
         self.values().filter_map(|(v, n)| match &n.op {
             Op::Input { name, .. } => Some((v, name.as_str(), &n.ty)),

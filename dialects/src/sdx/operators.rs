@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Operator {
     /// Its nodes without views.
     pub nodes: Vec<Value>,
+    /// What it reads from outside, one entry per value; an earlier contraction may have the read instead.
     pub reads: Vec<Read>,
     /// Values that other operators read, or that are outputs of the graph.
     pub writes: Vec<Value>,
@@ -34,6 +35,7 @@ pub struct Read {
     pub through: Vec<(Value, Reading)>,
 }
 
+/// Which elements of a value an operator reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reading {
     /// All elements that the value shows.

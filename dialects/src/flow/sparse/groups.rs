@@ -12,8 +12,11 @@ use std::fmt;
 /// A matrix whose columns have at most `n` nonzeros in each block of `m` rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Groups {
+    /// How the elements of the parameter form the matrix.
     pub grid: Grid,
+    /// Maximum number of nonzeros of a column in a block; at most [`N_MAX`].
     pub n: i64,
+    /// Rows per block, more than `n`; at most [`M_MAX`].
     pub m: i64,
     /// Slots per pattern.
     pub g: i64,
@@ -23,8 +26,9 @@ pub struct Groups {
 
 /// Maximum number of patterns of a format; the kernel contains code for each of them.
 pub const PATTERNS_MAX: usize = 32;
-/// Maximum number of rows of a block, and of nonzeros that a column may have in it.
+/// Maximum number of rows of a block.
 pub const M_MAX: i64 = 16;
+/// Maximum number of nonzeros that a column may have in a block.
 pub const N_MAX: i64 = 4;
 /// Maximum of `width`, so that column numbers stay below it, and of `g`.
 const WIDTH_MAX: i64 = (1 << 15) - 1;
@@ -125,14 +129,17 @@ impl Groups {
             .all(|[chunk, block]| self.assigned(&patterns, chunk, self.rows_of(values, chunk, block)).is_some())
     }
 
+    /// Returns the [`patterns`] of this format; `None` if `n` and `m` are out of range.
     pub fn patterns(&self) -> Option<Vec<Vec<usize>>> {
         patterns(usize::try_from(self.n).ok()?, usize::try_from(self.m).ok()?)
     }
 
+    /// Returns the number of chunks; the last one may have fewer than `width` columns.
     pub fn chunks(&self) -> i64 {
         (self.grid.columns + self.width - 1).div_euclid(self.width)
     }
 
+    /// Returns the number of blocks in a column; the last one may have fewer than `m` rows.
     pub fn blocks(&self) -> i64 {
         (self.grid.rows + self.m - 1).div_euclid(self.m)
     }
@@ -155,6 +162,7 @@ impl Groups {
         (self.n_patterns() * self.n).checked_div(self.m).unwrap_or(0)
     }
 
+    /// Returns the container of a part; `None` for `Starts`, which this format does not have.
     pub fn container(&self, part: Part) -> Option<Container> {
         let Groups { n, m, g, .. } = *self;
         let n_patterns = self.n_patterns();

@@ -15,23 +15,29 @@ use std::fmt;
 /// How the elements of a parameter form a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Grid {
+    /// Number of rows of the matrix.
     pub rows: i64,
+    /// Number of columns of the matrix.
     pub columns: i64,
-    /// Distances between neighbouring rows, and between neighbouring columns, in elements of the parameter.
+    /// Distance between neighbouring rows, in elements of the parameter.
     pub row_stride: i64,
+    /// Distance between neighbouring columns, in elements of the parameter.
     pub column_stride: i64,
 }
 
 /// A format with its sizes for a given matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Format {
+    /// Nonzero words row by row: single f32, or four adjacent i8.
     Words(Words),
+    /// Columns of f32 with at most n nonzeros in each block of m rows, sorted by their nonzero rows.
     Groups(Groups),
 }
 
 /// A container of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
+    /// The stored values, some of which may be 0.
     Values,
     /// The column of each word or slot.
     Columns,
@@ -80,10 +86,12 @@ static FORMATS: &[FormatRow] = &[
 ];
 
 impl Part {
+    /// Returns the name in the IR, such as `sparse_values`.
     pub fn name(self) -> &'static str {
         PARTS.iter().find(|row| row.part == self).map_or("", |row| row.name)
     }
 
+    /// Returns the part that has this name in the IR; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Part> {
         PARTS.iter().find(|row| row.name == name).map(|row| row.part)
     }
@@ -159,6 +167,7 @@ impl Format {
         }
     }
 
+    /// Whether a parameter is plain, of the format's element type, and has as many elements as the matrix.
     pub fn is_of(&self, parameter: &Container) -> bool {
         parameter.dtype == self.dtype() && self.grid().is_of(parameter)
     }
@@ -173,6 +182,7 @@ impl Format {
         FORMATS.iter().filter(|_| fits).find_map(|row| (row.from_text)(grid, rest))
     }
 
+    /// Returns how the elements of the parameter form the matrix.
     pub fn grid(&self) -> &Grid {
         match self {
             Format::Words(words) => &words.grid,

@@ -11,11 +11,13 @@ use std::fmt;
 /// A matrix, and the number and size of its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Words {
+    /// How the elements of the parameter form the matrix.
     pub grid: Grid,
     /// Elements per word: 1 of f32, or 4 of i8.
     pub depth: i64,
-    /// Number of words of all rows together, and of the longest row.
+    /// Number of words of all rows together.
     pub words: i64,
+    /// Maximum number of words of a row.
     pub longest: i64,
 }
 
@@ -69,6 +71,7 @@ impl Words {
         (0..self.columns()).filter(move |word| !(word * depth..(word + 1) * depth).all(is_zero))
     }
 
+    /// Returns the element type of the parameter and of the stored values: f32 or i8.
     pub fn dtype(&self) -> DType {
         if self.depth == 1 { DType::F32 } else { DType::I8 }
     }
@@ -78,6 +81,7 @@ impl Words {
         number_dtype(self.columns().max(1 << 16))
     }
 
+    /// Returns the container of a part; `None` for `Patterns`, which this format does not have.
     pub fn container(&self, part: Part) -> Option<Container> {
         let (dtype, n) = match part {
             Part::Values => (self.dtype(), self.words * self.depth),
