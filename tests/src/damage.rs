@@ -4,6 +4,7 @@
 pub struct Random(pub u64);
 
 impl Random {
+    /// Returns the next number; all 64 bits are random.
     pub fn u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -11,6 +12,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// Returns a number below `n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         (self.u64() % n.max(1) as u64) as usize
     }

@@ -11,6 +11,7 @@ pub struct Layers {
     pub carried: &'static str,
     /// Names of states before their number: of inputs, and of the outputs that continue them.
     pub states: &'static [&'static str],
+    /// Number of layers of the given model, at least 2.
     pub n: usize,
 }
 

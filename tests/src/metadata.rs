@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+/// The packages that the workspace is built from on x86-64 Linux, and their dependencies.
 pub struct Metadata {
     /// Package names by id.
     names: BTreeMap<String, String>,
@@ -21,6 +22,7 @@ fn list(v: &Value) -> Vec<Value> {
 }
 
 impl Metadata {
+    /// Runs `cargo metadata` in the workspace; panics if it fails.
     pub fn read() -> Metadata {
         let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
         // Only crates for this platform are listed: a machine that has only built and tested the project does not have

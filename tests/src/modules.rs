@@ -34,6 +34,7 @@ impl Modules {
         Modules(rooms)
     }
 
+    /// Returns the modules that a module uses, in alphabetical order; panics if it does not exist.
     pub fn uses(&self, module: &str) -> impl Iterator<Item = &String> {
         self.0[module].iter()
     }

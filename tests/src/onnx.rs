@@ -7,6 +7,7 @@ use sardonyx_base::DType;
 /// A model under construction, with IR version 8 and opset 17.
 #[derive(Clone)]
 pub struct Net {
+    /// The model built so far; tests change it directly for what the methods do not cover.
     pub model: ModelProto,
 }
 
@@ -39,14 +40,17 @@ impl Default for Net {
 }
 
 impl Net {
+    /// Returns a model without inputs, nodes and outputs.
     pub fn new() -> Net {
         Net::default()
     }
 
+    /// Returns the graph of the model, to be changed.
     pub fn graph(&mut self) -> &mut GraphProto {
         self.model.graph.get_or_insert_default()
     }
 
+    /// Adds an input with dimensions such as `"batch 4 ?"`: a symbol, a number, an unknown dimension.
     pub fn input(mut self, name: &str, dtype: DType, dims: &str) -> Net {
         self.graph().input.push(value_info(name, dtype, dims));
         self
@@ -58,6 +62,7 @@ impl Net {
         self
     }
 
+    /// Adds a node. `inputs` and `outputs` are names separated by spaces, `_` for an absent one.
     pub fn node(mut self, name: &str, op_type: &str, inputs: &str, outputs: &str) -> Net {
         let (input, output) = (words(inputs), words(outputs));
         let node = NodeProto { name: name.into(), op_type: op_type.into(), input, output, ..NodeProto::default() };
@@ -72,6 +77,7 @@ impl Net {
         self
     }
 
+    /// Adds an attribute that is a list of integers to the last node.
     pub fn ints(mut self, name: &str, ints: &[i64]) -> Net {
         let r#type = attribute_type::INTS;
         let attribute = AttributeProto { name: name.into(), ints: ints.to_vec(), r#type, ..Default::default() };
@@ -79,11 +85,13 @@ impl Net {
         self
     }
 
+    /// Adds an initializer.
     pub fn tensor(mut self, tensor: TensorProto) -> Net {
         self.graph().initializer.push(tensor);
         self
     }
 
+    /// Adds a one-dimensional initializer of type i64.
     pub fn i64s(self, name: &str, values: &[i64]) -> Net {
         let dims = vec![values.len() as i64];
         self.tensor(TensorProto {
@@ -120,6 +128,7 @@ impl Net {
         })
     }
 
+    /// Returns the model encoded as an ONNX file.
     pub fn bytes(&self) -> Vec<u8> {
         self.model.encode_to_vec()
     }

@@ -10,6 +10,7 @@ pub static LARGE: &[&str] = &[
     "skel_bert_large_rand_ts17",
 ];
 
+/// Returns the root folder of the workspace, which contains `tests`.
 pub fn workspace() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     root.expect("tests is a folder of the workspace").to_path_buf()
@@ -22,6 +23,7 @@ pub fn prepared(name: &str) -> PathBuf {
     folder
 }
 
+/// Returns the path of `model.onnx` of a model; panics if it is not prepared.
 pub fn model(name: &str) -> PathBuf {
     prepared(name).join("model.onnx")
 }

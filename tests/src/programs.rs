@@ -43,12 +43,16 @@ fn build() -> PathBuf {
 /// Result of a program. The code is 128 + N if signal N ended it.
 #[derive(Debug)]
 pub struct Outcome {
+    /// Exit code, or 128 + N; -1 if the system reports neither a code nor a signal.
     pub code: i32,
+    /// Standard output; bytes that are not UTF-8 are replaced.
     pub stdout: String,
+    /// Standard error; bytes that are not UTF-8 are replaced.
     pub stderr: String,
 }
 
 impl Outcome {
+    /// Runs a program until it ends; panics if it cannot be started.
     pub fn run(command: &mut Command) -> Outcome {
         let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         Outcome::from(output)

@@ -6,9 +6,11 @@ use crate::wire::Schema;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+/// Known fields of ONNX's `ModelProto`, which is a whole file.
 pub static MODEL: Schema =
     Schema(&[(1, Varint), (2, Text), (3, Text), (7, Message(&GRAPH)), (8, Message(&OPSET)), (25, Message(&FUNCTION))]);
 static OPSET: Schema = Schema(&[(1, Text), (2, Varint)]);
+/// Known fields of ONNX's `GraphProto`.
 pub static GRAPH: Schema = Schema(&[
     (1, Message(&NODE)),
     (2, Text),
@@ -17,6 +19,7 @@ pub static GRAPH: Schema = Schema(&[
     (12, Message(&VALUE)),
     (15, Message(&SPARSE)),
 ]);
+/// Known fields of ONNX's `NodeProto`.
 pub static NODE: Schema =
     Schema(&[(1, Text), (2, Text), (3, Text), (4, Text), (5, Message(&ATTRIBUTE)), (7, Text), (8, Text)]);
 static ATTRIBUTE: Schema = Schema(&[
@@ -68,6 +71,7 @@ static FUNCTION: Schema = Schema(&[
     (13, Text),
 ]);
 static VALUE: Schema = Schema(&[(1, Text), (2, Message(&TYPE))]);
+/// Known fields of ONNX's `TypeProto`: 1 tensor, 4 sequence, 5 map, 8 sparse tensor, 9 optional.
 pub static TYPE: Schema = Schema(&[
     (1, Message(&TENSOR_TYPE)),
     (4, Message(&ELEMENT)),

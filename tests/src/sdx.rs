@@ -17,16 +17,22 @@ const CODE: &str = "cpu/x86_64.so";
 /// The entries as bytes, valid or not.
 #[derive(Clone)]
 pub struct Parts {
+    /// The entry `manifest`: an encoded [`Manifest`].
     pub manifest: Vec<u8>,
+    /// The entry `plan`: an encoded `Plan`, which devices without a plan of their own use.
     pub plan: Vec<u8>,
+    /// The entry `cpu/x86_64.so`: machine code as a shared library.
     pub code: Vec<u8>,
     /// Names and bytes of the entries for certain devices: further plans, and PTX.
     pub others: Vec<(String, Vec<u8>)>,
+    /// The entry `weights`: the constants.
     pub weights: Vec<u8>,
+    /// The entry `selftest`: an encoded test call; `None` if the artifact has none.
     pub selftest: Option<Vec<u8>>,
 }
 
 impl Parts {
+    /// Takes an artifact apart; panics if it is not an archive or lacks the manifest, plan, code or weights.
     pub fn read(artifact: &[u8]) -> Parts {
         let mut archive = ZipArchive::new(Cursor::new(artifact)).expect("a good artifact is an archive");
         let names = archive.file_names().map(|name| name.expect("a good artifact names its entries").into_owned());

@@ -5,35 +5,52 @@ use crate::damage::Random;
 /// Type of a field, which the bytes alone do not tell.
 #[derive(Clone, Copy)]
 pub enum Kind {
+    /// An integer of variable length (wire type 0).
     Varint,
     /// A repeated integer, in one length-delimited field.
     Packed,
+    /// Four bytes, such as a float (wire type 5).
     Fixed32,
+    /// Eight bytes, such as a double (wire type 1).
     Fixed64,
+    /// A length-delimited text.
     Text,
+    /// Length-delimited bytes.
     Bytes,
+    /// A length-delimited message with this schema.
     Message(&'static Schema),
 }
 
 /// The known fields of a message, by number.
 pub struct Schema(pub &'static [(u32, Kind)]);
 
+/// Content of a field.
 #[derive(Clone)]
 pub enum Value {
+    /// An integer of variable length, decoded.
     Varint(u64),
+    /// The integers of a packed field, decoded.
     Packed(Vec<u64>),
+    /// Four bytes, little-endian.
     Fixed32([u8; 4]),
+    /// Eight bytes, little-endian.
     Fixed64([u8; 8]),
+    /// A text, which need not be valid UTF-8.
     Text(Vec<u8>),
+    /// Length-delimited bytes whose content is not parsed, including those of fields that the schema lacks.
     Bytes(Vec<u8>),
+    /// An inner message.
     Message(Tree),
     /// Bytes that are written as they are, without field number or length.
     Raw(Vec<u8>),
 }
 
+/// A parsed message.
 #[derive(Clone)]
 pub struct Tree {
+    /// Schema by which the fields were parsed; mutations take field numbers from it.
     pub schema: &'static Schema,
+    /// Numbers and contents of the fields, in the order of the bytes; a repeated field occurs several times.
     pub fields: Vec<(u32, Value)>,
 }
 
@@ -68,6 +85,7 @@ impl Tree {
         Some(Tree { schema, fields })
     }
 
+    /// Encodes the fields in their order, whether or not the result is a valid message.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![];
         for (number, value) in &self.fields {

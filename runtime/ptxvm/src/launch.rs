@@ -2,10 +2,14 @@
 
 use crate::Error;
 
+/// The arguments of one kernel launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
+    /// Name of the kernel, as its `.entry` directive declares it.
     pub entry: String,
+    /// Number of blocks along x, y and z.
     pub grid: [u32; 3],
+    /// Number of threads of a block along x, y and z; at most 1024 in all, and 64 along z.
     pub block: [u32; 3],
     /// Blocks per cluster; must be `[1, 1, 1]`.
     pub cluster: [u32; 3],
@@ -30,6 +34,7 @@ pub struct Params {
 }
 
 impl Params {
+    /// Returns an empty parameter space.
     pub fn new() -> Self {
         Self::default()
     }
@@ -42,27 +47,33 @@ impl Params {
         self
     }
 
+    /// Appends a 32-bit integer, little-endian and aligned to 4 bytes.
     pub fn u32(self, value: u32) -> Self {
         self.bytes(&value.to_le_bytes(), 4)
     }
 
+    /// Appends a 64-bit integer or an address, little-endian and aligned to 8 bytes.
     pub fn u64(self, value: u64) -> Self {
         self.bytes(&value.to_le_bytes(), 8)
     }
 
+    /// Appends a signed 64-bit integer, little-endian and aligned to 8 bytes.
     pub fn i64(self, value: i64) -> Self {
         self.u64(value as u64)
     }
 
+    /// Appends the bits of an f32, aligned to 4 bytes.
     pub fn f32(self, value: f32) -> Self {
         self.u32(value.to_bits())
     }
 
+    /// Returns the packed bytes, for [`Launch::params`]; there is no padding at the end.
     pub fn build(self) -> Vec<u8> {
         self.bytes
     }
 }
 
+/// How a launch is simulated. By default: seed 0, a thread per processor, 2^36 instructions, all checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Selects the order in which warps are scheduled; every order is valid.

@@ -40,6 +40,7 @@ pub(crate) struct Allocation {
 }
 
 impl Memory {
+    /// Returns a memory without allocations.
     pub fn new() -> Self {
         Self::default()
     }

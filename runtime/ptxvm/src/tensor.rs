@@ -16,7 +16,9 @@ const TILE_MAX: u32 = 256;
 /// read as zero and not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
+    /// Global address of the first element, a multiple of 16.
     pub address: u64,
+    /// Size of an element in bytes: 1, 2, 4 or 8.
     pub element_bytes: u32,
     /// Number of elements in each dimension, the innermost first.
     pub dims: Vec<u64>,

@@ -48,9 +48,13 @@ static PIPELINE: &[&str] = &[
 
 /// A graph with its parameters and the inputs of some calls.
 pub struct Case {
+    /// Name in messages about failures, such as `seed 7`.
     pub name: String,
+    /// The original graph, which each pass must keep equivalent.
     pub graph: Graph,
+    /// Values of the graph's parameters, by name.
     pub params: BTreeMap<String, Tensor>,
+    /// Inputs of each call, by name.
     pub calls: Vec<Vec<(String, Tensor)>>,
 }
 

@@ -25,6 +25,7 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
+    /// Starts a block of `n_threads` threads; `shared_bytes` includes static and dynamic shared memory.
     pub fn new(launch: &'a Launch<'a>, block: u64, n_threads: u32, shared_bytes: u32) -> Self {
         Block {
             launch,

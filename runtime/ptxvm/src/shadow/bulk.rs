@@ -10,8 +10,11 @@ const BYTES: u32 = 16;
 /// The thread that started a copy, and the line.
 #[derive(Clone, Copy, Debug)]
 pub struct Starter {
+    /// Index of the warp in its block.
     pub warp: u32,
+    /// Lane of the thread, 0 to 31.
     pub lane: u32,
+    /// Line of the instruction in the PTX text, numbered from 1.
     pub line: u32,
 }
 
@@ -75,6 +78,7 @@ impl Block<'_> {
         }
     }
 
+    /// Records that the write of all or part of a piece of global memory has completed.
     pub fn bulk_global_land(&mut self, at: u64, bytes: u32) {
         for (at, bytes) in pieces(at, bytes) {
             if let Some((page, (word, bits))) = self.pages.global(at, bytes) {

@@ -19,6 +19,7 @@ pub struct Global {
 }
 
 impl Global {
+    /// Returns a shadow without allocations.
     pub fn new() -> Self {
         Self::default()
     }
@@ -29,6 +30,7 @@ impl Global {
         self.regions.insert(at, Region::new(address, bytes));
     }
 
+    /// Removes the allocation that starts at `address`; does nothing if there is none.
     pub fn free(&mut self, address: u64) {
         self.regions.retain(|region| region.address != address);
     }
@@ -186,6 +188,7 @@ pub(super) fn join(mine: &mut Seen, theirs: &Seen) -> bool {
     learnt
 }
 
+/// What the shadow reports about a whole launch.
 #[derive(Default, Debug)]
 pub struct Outcome {
     /// Races between blocks, in the order of the later block; at most a few hundred.
@@ -201,19 +204,25 @@ pub struct Crossing {
     pub address: u64,
     /// Number of bytes affected, all in the same 256-byte page.
     pub bytes: u32,
+    /// Number of the later block of the race, from 0.
     pub block: u64,
     /// The last line in which the block wrote the page (if `write`) or read it.
     pub line: u32,
+    /// Whether the block wrote some of the bytes; otherwise it only read them.
     pub write: bool,
     /// The earlier block of the race; `None` if more blocks accessed the page than are remembered individually.
     pub other_block: Option<u64>,
+    /// Last line in which the other block wrote or read the page; 0 if `other_block` is `None`.
     pub other_line: u32,
 }
 
 /// Distinct 32-byte sectors that a launch accessed in one allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sectors {
+    /// Address of the first byte of the allocation.
     pub address: u64,
+    /// Number of sectors that were read, including those read by atomic operations.
     pub loads: u64,
+    /// Number of sectors that were written, including those written by atomic operations.
     pub stores: u64,
 }

@@ -28,19 +28,26 @@ pub use global::{Crossing, Global, Launch, Outcome, Sectors};
 /// A memory instruction of one warp. Lanes that are out of bounds or misaligned are not in the mask.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
+    /// Index of the warp in its block.
     pub warp: u32,
+    /// Lanes that make the access; bit 0 is lane 0.
     pub mask: u32,
     /// Bytes per lane: 1, 2, 4, 8 or 16. Addresses are multiples of it.
     pub bytes: u32,
+    /// Whether the lanes read or write, and whether atomically.
     pub kind: Kind,
     /// Set for `ldmatrix` and `stmatrix`: the access belongs to all lanes of the warp, whichever lane gave the address.
     pub collective: bool,
+    /// Line of the instruction in the PTX text, numbered from 1.
     pub line: u32,
 }
 
+/// How an instruction accesses memory. Two atomic accesses never race with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
+    /// An ordinary load, or the read of a copy.
     Read,
+    /// An ordinary store, or the write of a copy.
     Write,
     /// `atom` and `red`.
     Atomic,
@@ -53,6 +60,7 @@ pub enum Kind {
 /// Scope of an acquire, a release or a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
+    /// `.cta`: the threads of one block.
     Block,
     /// `.cluster`, `.gpu` and `.sys`.
     Device,
@@ -61,7 +69,9 @@ pub enum Scope {
 /// The location through which an atomic operation synchronises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
+    /// A location in shared memory, by its offset in bytes.
     Shared(u32),
+    /// A location in global memory, by its address.
     Global(u64),
     /// Arrivals at the mbarrier at this shared offset, in the current phase and all earlier ones.
     Arrivals(u32),
@@ -72,13 +82,17 @@ pub enum Place {
 /// A fault in one lane's access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// What is wrong with the access.
     pub kind: ProblemKind,
+    /// Lane whose access is wrong, 0 to 31.
     pub lane: u32,
     /// Shared offset or global address of the first byte affected.
     pub address: u64,
+    /// The access that conflicts with this one; `None` if there is none or it is not known.
     pub other: Option<Other>,
 }
 
+/// What is wrong with an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProblemKind {
     /// A read of bytes that were never written.
@@ -99,8 +113,12 @@ pub enum ProblemKind {
 /// The earlier access of a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Other {
+    /// Index of the warp in its block.
     pub warp: u32,
+    /// Lane of the thread, 0 to 31.
     pub lane: u32,
+    /// Line of the instruction in the PTX text, numbered from 1.
     pub line: u32,
+    /// Whether the access was a write.
     pub write: bool,
 }

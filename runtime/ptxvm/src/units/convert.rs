@@ -17,6 +17,7 @@ pub enum IntRounding {
 }
 
 impl IntRounding {
+    /// Parses a modifier without its dot, such as `rni`; `None` for any other text.
     pub fn parse(text: &str) -> Option<IntRounding> {
         Some(match text {
             "rni" => IntRounding::Rni,

@@ -9,6 +9,7 @@
 /// Addresses of one operand, one per lane.
 pub type Addresses = [u64; 32];
 
+/// Size of a sector of global memory, the unit of transfer.
 pub const SECTOR_BYTES: u64 = 32;
 
 /// The distinct sectors (address / 32) of one warp access, ascending.
@@ -19,6 +20,7 @@ pub struct Sectors {
 }
 
 impl Sectors {
+    /// Returns the numbers of the sectors, ascending and without duplicates.
     pub fn as_slice(&self) -> &[u64] {
         &self.ids[..self.len]
     }
@@ -59,6 +61,7 @@ pub fn sectors(addresses: &Addresses, active: u32, bytes: u32) -> Sectors {
 /// Wavefronts of a shared-memory instruction, and what they would be without bank conflicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wavefronts {
+    /// Number of wavefronts: the sum over all phases of the words in the most requested bank.
     pub actual: u32,
     /// Number of phases with an active lane, each of which takes at least one wavefront.
     pub ideal: u32,

@@ -161,7 +161,9 @@ pub fn f64_to_f32(x: f64, rounding: Rounding) -> f32 {
 /// Selects `min` or `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extremum {
+    /// `min`: the smaller operand.
     Min,
+    /// `max`: the larger operand.
     Max,
 }
 

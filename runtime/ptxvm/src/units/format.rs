@@ -18,6 +18,7 @@ pub enum Rounding {
 }
 
 impl Rounding {
+    /// Parses a modifier without its dot, such as `rn`; `None` for any other text.
     pub fn parse(text: &str) -> Option<Rounding> {
         Some(match text {
             "rn" => Rounding::Rn,
@@ -33,10 +34,15 @@ impl Rounding {
 /// A binary floating-point format narrower than f32. Tf32 is stored in the upper 19 of 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// IEEE 754 half precision: 5 exponent bits and 10 mantissa bits.
     F16,
+    /// The upper half of an f32: 8 exponent bits and 7 mantissa bits.
     Bf16,
+    /// 8 exponent bits and 10 mantissa bits.
     Tf32,
+    /// 4 exponent bits and 3 mantissa bits, without infinities.
     E4m3,
+    /// 5 exponent bits and 2 mantissa bits, the upper byte of an f16.
     E5m2,
 }
 
@@ -162,11 +168,13 @@ pub fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(scaled | special | (bits & 0x8000) << 16)
 }
 
+/// Converts the bits of a bf16 exactly; they are the upper half of the f32.
 #[inline]
 pub fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
+/// Converts the bits of an e4m3 exactly; 0x7f and 0xff are NaN.
 #[inline]
 pub fn e4m3_to_f32(bits: u8) -> f32 {
     let magnitude = u32::from(bits & 0x7f);

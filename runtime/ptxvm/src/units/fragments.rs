@@ -13,18 +13,28 @@ pub const N: usize = 8;
 /// The element types of A and B, except f64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
+    /// IEEE 754 half precision.
     F16,
+    /// The upper half of an f32.
     Bf16,
+    /// An f32 of which only the upper 19 bits are multiplied.
     Tf32,
+    /// An 8-bit float with 4 exponent bits and 3 mantissa bits, without infinities.
     E4m3,
+    /// An 8-bit float with 5 exponent bits and 2 mantissa bits.
     E5m2,
+    /// A signed 8-bit integer.
     S8,
+    /// An unsigned 8-bit integer.
     U8,
+    /// A signed 4-bit integer.
     S4,
+    /// An unsigned 4-bit integer.
     U4,
 }
 
 impl Element {
+    /// Parses the name of a type without its dot, such as `bf16`; `None` for any other text.
     pub fn parse(text: &str) -> Option<Element> {
         Some(match text {
             "f16" => Element::F16,
@@ -40,6 +50,7 @@ impl Element {
         })
     }
 
+    /// Returns the number of bits that an element takes in a register; 32 for tf32.
     pub const fn bits(self) -> usize {
         match self {
             Element::Tf32 => 32,
@@ -67,6 +78,7 @@ impl Element {
         }
     }
 
+    /// Whether the type is an integer, so that products are accumulated in s32.
     pub const fn is_integer(self) -> bool {
         match self {
             Element::F16 | Element::Bf16 | Element::Tf32 | Element::E4m3 | Element::E5m2 => false,

@@ -7,11 +7,17 @@
 pub enum PrmtMode {
     /// Four selector nibbles; bit 3 of a nibble replicates the sign of the chosen byte.
     Default,
+    /// `.f4e` (forward 4 extract): four consecutive bytes, from byte `c & 3` upwards.
     F4e,
+    /// `.b4e` (backward 4 extract): four consecutive bytes, from byte `c & 3` downwards, modulo 8.
     B4e,
+    /// `.rc8` (replicate 8): byte `c & 3` in all four positions.
     Rc8,
+    /// `.ecl` (edge clamp left): position `i` takes byte `max(i, c & 3)`.
     Ecl,
+    /// `.ecr` (edge clamp right): position `i` takes byte `min(i, c & 3)`.
     Ecr,
+    /// `.rc16` (replicate 16): half `c & 1` of `a` in both halves.
     Rc16,
 }
 
@@ -192,21 +198,25 @@ pub fn sign_extend(a: u64, width: u32) -> i64 {
     (a << (64 - width)) as i64 >> (64 - width)
 }
 
+/// `mul.hi.u32`: the upper 32 bits of the 64-bit product.
 #[inline]
 pub fn mul_hi_u32(a: u32, b: u32) -> u32 {
     ((u64::from(a) * u64::from(b)) >> 32) as u32
 }
 
+/// `mul.hi.s32`: the upper 32 bits of the signed 64-bit product.
 #[inline]
 pub fn mul_hi_s32(a: u32, b: u32) -> u32 {
     ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32
 }
 
+/// `mul.hi.u64`: the upper 64 bits of the 128-bit product.
 #[inline]
 pub fn mul_hi_u64(a: u64, b: u64) -> u64 {
     ((u128::from(a) * u128::from(b)) >> 64) as u64
 }
 
+/// `mul.hi.s64`: the upper 64 bits of the signed 128-bit product.
 #[inline]
 pub fn mul_hi_s64(a: u64, b: u64) -> u64 {
     ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64
@@ -241,6 +251,7 @@ pub fn sub_borrow_u32(a: u32, b: u32, borrow: bool) -> (u32, bool) {
     (difference, first | second)
 }
 
+/// `add{c}{.cc}.u64`: `a + b + carry` and the carry out.
 #[inline]
 pub fn add_carry_u64(a: u64, b: u64, carry: bool) -> (u64, bool) {
     let (sum, first) = a.overflowing_add(b);
@@ -248,6 +259,7 @@ pub fn add_carry_u64(a: u64, b: u64, carry: bool) -> (u64, bool) {
     (sum, first | second)
 }
 
+/// `sub{c}{.cc}.u64`: `a - b - borrow` and the borrow out.
 #[inline]
 pub fn sub_borrow_u64(a: u64, b: u64, borrow: bool) -> (u64, bool) {
     let (difference, first) = a.overflowing_sub(b);
@@ -306,11 +318,13 @@ pub fn div_s32(a: u32, b: u32) -> u32 {
     if b == 0 { u32::MAX } else { (a as i32).wrapping_div(b as i32) as u32 }
 }
 
+/// `div.u64`; all ones for division by zero, like [`div_u32`].
 #[inline]
 pub fn div_u64(a: u64, b: u64) -> u64 {
     a.checked_div(b).unwrap_or(u64::MAX)
 }
 
+/// `div.s64`: truncates; division by zero and `MIN / -1` are treated as in [`div_s32`].
 #[inline]
 pub fn div_s64(a: u64, b: u64) -> u64 {
     if b == 0 { u64::MAX } else { (a as i64).wrapping_div(b as i64) as u64 }
@@ -328,11 +342,13 @@ pub fn rem_s32(a: u32, b: u32) -> u32 {
     if b == 0 { u32::MAX } else { (a as i32).wrapping_rem(b as i32) as u32 }
 }
 
+/// `rem.u64`; all ones for division by zero.
 #[inline]
 pub fn rem_u64(a: u64, b: u64) -> u64 {
     a.checked_rem(b).unwrap_or(u64::MAX)
 }
 
+/// `rem.s64`: the result has the sign of the dividend; all ones for division by zero.
 #[inline]
 pub fn rem_s64(a: u64, b: u64) -> u64 {
     if b == 0 { u64::MAX } else { (a as i64).wrapping_rem(b as i64) as u64 }

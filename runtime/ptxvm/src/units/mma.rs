@@ -22,9 +22,13 @@ pub struct Mma {
     sparsity: Option<Sparsity>,
     /// `.satfinite` of integer shapes: clamps instead of wrapping.
     saturate: bool,
+    /// Number of registers of A per lane; only the stored half of a sparse A counts.
     pub n_a: usize,
+    /// Number of registers of B per lane.
     pub n_b: usize,
+    /// Number of registers of C per lane.
     pub n_c: usize,
+    /// Number of registers of D per lane.
     pub n_d: usize,
 }
 

@@ -9,7 +9,9 @@ use super::format::{Format, Rounding, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_
 /// The two 16-bit formats with arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
+    /// IEEE 754 half precision: 5 exponent bits and 10 mantissa bits.
     F16,
+    /// The upper half of an f32: 8 exponent bits and 7 mantissa bits.
     Bf16,
 }
 
@@ -25,6 +27,7 @@ pub struct Finish {
 }
 
 impl Half {
+    /// Returns the exact value of the bits of a number in this format.
     #[inline]
     pub fn widen(self, bits: u16) -> f32 {
         match self {
@@ -88,11 +91,13 @@ pub fn add(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
     fma(half, a, one, b, finish)
 }
 
+/// `sub{.ftz}{.sat}.f16`/`.bf16`: adds `b` with its sign flipped.
 #[inline]
 pub fn sub(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
     add(half, a, b ^ 0x8000, finish)
 }
 
+/// `mul{.ftz}{.sat}.f16`/`.bf16`: the exact product, rounded once to nearest even.
 #[inline]
 pub fn mul(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
     let (a, b) = (half.widen(half.flush(a, finish.ftz)), half.widen(half.flush(b, finish.ftz)));
@@ -103,6 +108,7 @@ pub fn mul(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
     half.finish(product, finish)
 }
 
+/// `fma{.ftz}{.sat}{.relu}.f16`/`.bf16`: `a * b + c`, rounded once to nearest even.
 #[inline]
 pub fn fma(half: Half, a: u16, b: u16, c: u16, finish: Finish) -> u16 {
     let [a, b, c] = [a, b, c].map(|x| half.widen(half.flush(x, finish.ftz)));
@@ -126,6 +132,7 @@ pub fn neg(half: Half, a: u16, ftz: bool) -> u16 {
     half.flush(a, ftz) ^ 0x8000
 }
 
+/// `abs`: clears the sign, also of NaN.
 #[inline]
 pub fn abs(half: Half, a: u16, ftz: bool) -> u16 {
     half.flush(a, ftz) & 0x7fff
@@ -137,11 +144,13 @@ pub fn map1(a: u32, f: impl Fn(u16) -> u16) -> u32 {
     u32::from(f(a as u16)) | u32::from(f((a >> 16) as u16)) << 16
 }
 
+/// Applies an operation to the lower halves of `a` and `b`, and to the upper halves.
 #[inline]
 pub fn map2(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
     u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
 }
 
+/// Applies an operation to the lower halves of the three operands, and to the upper halves.
 #[inline]
 pub fn map3(a: u32, b: u32, c: u32, f: impl Fn(u16, u16, u16) -> u16) -> u32 {
     u32::from(f(a as u16, b as u16, c as u16))

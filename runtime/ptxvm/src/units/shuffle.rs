@@ -2,15 +2,21 @@
 
 use super::Lanes;
 
+/// How a lane of `shfl.sync` finds the lane that it reads; `b` is the second operand, modulo 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShflMode {
+    /// Reads the lane `b` below its own.
     Up,
+    /// Reads the lane `b` above its own.
     Down,
+    /// Reads the lane whose number is its own XOR `b` (butterfly).
     Bfly,
+    /// Reads lane `b` of its segment.
     Idx,
 }
 
 impl ShflMode {
+    /// Parses a modifier without its dot, such as `bfly`; `None` for any other text.
     pub fn parse(text: &str) -> Option<ShflMode> {
         Some(match text {
             "up" => ShflMode::Up,
@@ -25,6 +31,7 @@ impl ShflMode {
 /// The result of `shfl.sync`; lanes outside the active mask keep their own value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shuffled {
+    /// Destination register; a lane whose source is out of its segment gets its own value.
     pub lanes: Lanes,
     /// Lanes whose source was inside their segment.
     pub predicate: u32,
@@ -70,11 +77,16 @@ pub fn shfl(mode: ShflMode, a: &Lanes, b: &Lanes, c: &Lanes, member_mask: u32, a
     result
 }
 
+/// Mode of `vote.sync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vote {
+    /// 1 if the predicate holds for all members.
     All,
+    /// 1 if the predicate holds for at least one member.
     Any,
+    /// 1 if the predicate is the same for all members.
     Uni,
+    /// The mask of members for which the predicate holds.
     Ballot,
 }
 
@@ -109,15 +121,24 @@ pub fn match_all(values: &[u64; 32], members: u32) -> (u32, bool) {
     if same { (members, true) } else { (0, false) }
 }
 
+/// Operation and type of `redux.sync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redux {
+    /// `.add.u32` and `.add.s32`: the sum modulo 2^32.
     Add,
+    /// `.min.u32`.
     MinU,
+    /// `.max.u32`.
     MaxU,
+    /// `.min.s32`.
     MinS,
+    /// `.max.s32`.
     MaxS,
+    /// `.and.b32`.
     And,
+    /// `.or.b32`.
     Or,
+    /// `.xor.b32`.
     Xor,
 }
 

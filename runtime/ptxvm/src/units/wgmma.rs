@@ -21,19 +21,27 @@ const PER_PIECE: usize = 8;
 /// 16 bytes of an operand, as little-endian words.
 pub type Piece = [u32; 4];
 
+/// Type of the accumulators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
+    /// One f32 in each register.
     F32,
+    /// Two f16 in each register, the first in the lower half.
     F16,
+    /// One signed 32-bit integer in each register.
     S32,
 }
 
 /// A parsed `wgmma.mma_async`: shape and types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wgmma {
+    /// Number of columns of B and D, a multiple of 8 up to 256.
     pub n: usize,
+    /// Element type of A.
     pub a: Element,
+    /// Element type of B; it may differ from A's only for 8-bit types.
     pub b: Element,
+    /// Type of the accumulators, which are both input and output.
     pub sum: Sum,
     saturate: bool,
 }
@@ -77,6 +85,7 @@ impl Wgmma {
         Ok(wgmma)
     }
 
+    /// Returns the extent of the K dimension in elements: those that fit into 32 bytes.
     pub fn k(&self) -> usize {
         32 * 8 / self.a.bits()
     }
@@ -181,6 +190,7 @@ pub fn pieces_of_registers(registers: &[Lanes]) -> Vec<Piece> {
 /// The dimension along which an operand is contiguous in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Major {
+    /// The K dimension, for both operands.
     K,
     /// Rows of A, or columns of B.
     Rows,
@@ -189,6 +199,7 @@ pub enum Major {
 /// The layout of a matrix in shared memory (PTX ISA, "Matrix Descriptor Format").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
+    /// Offset of the matrix in shared memory, in bytes; a multiple of 16.
     pub start: u32,
     leading_bytes: u32,
     stride_bytes: u32,
@@ -197,6 +208,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// Decodes the 64 bits of a matrix descriptor. Fails if it has a base offset, which is not supported.
     pub fn new(bits: u64) -> Result<Descriptor, String> {
         let field = |first: u32| ((bits >> first & 0x3fff) as u32) << 4;
         if bits >> 49 & 7 != 0 {

@@ -16,7 +16,9 @@ const ELEMENTS_MAX: usize = 512;
 /// The operand of the product that a fragment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// The left operand, m x k.
     A,
+    /// The right operand, k x n.
     B,
     /// C or D.
     Accumulator,
@@ -175,9 +177,13 @@ impl Fragment {
 /// A parsed `wmma.mma`. The layouts of A and B were applied when they were loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wmma {
+    /// Operand A, m x k.
     pub a: Fragment,
+    /// Operand B, k x n.
     pub b: Fragment,
+    /// Accumulators that are added, m x n.
     pub c: Fragment,
+    /// Result, m x n; its type may differ from that of C (f16 or f32).
     pub d: Fragment,
     /// `.satfinite` of integer shapes: clamps instead of wrapping.
     saturate: bool,

@@ -33,7 +33,7 @@ macro_rules! method {
     };
 }
 
-pub fn routes() -> Router<Arc<App>> {
+pub(crate) fn routes() -> Router<Arc<App>> {
     let router = Router::new();
     let router =
         method!(router, "ServerLive", async |_, _: ServerLiveRequest, _| Ok(ServerLiveResponse { live: true }));
