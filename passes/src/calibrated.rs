@@ -8,7 +8,9 @@ use std::sync::Arc;
 /// Identifies weights by a hash of the operations that define them, and by the axis over which they are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Meaning {
+    /// Hash of the operations that define the weights, down to the names of parameters.
     pub value: u64,
+    /// Axis of the weights over which they are reduced.
     pub axis: usize,
 }
 
@@ -22,6 +24,7 @@ pub enum CodeType {
 }
 
 impl CodeType {
+    /// 8-bit signed integers.
     pub const BYTES: CodeType = CodeType::Int(8);
 
     /// Returns the element type of containers of codes.
@@ -63,8 +66,11 @@ impl fmt::Display for CodeType {
 /// Names of the parameters that hold codes (integers are stored as bytes) and the scale of each group of codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Codes {
+    /// Name of the parameter with the codes, whose element type is [`CodeType::parameter`].
     pub codes: String,
+    /// Name of the parameter with one scale per group.
     pub scale: String,
+    /// Type of the codes.
     pub code: CodeType,
     /// Number of weights in a group.
     pub size: i64,
@@ -94,10 +100,12 @@ pub struct Calibrated {
 }
 
 impl Calibrated {
+    /// Creates results without ranges; `is_random` tells whether the calibration data was random.
     pub fn new(found: HashMap<Meaning, Rounding>, is_random: bool) -> Calibrated {
         Calibrated { found: Arc::new(found), ranges: Arc::default(), is_random }
     }
 
+    /// Replaces the ranges, whose keys are hashes of the operations that define a value.
     pub fn with_ranges(self, ranges: HashMap<u64, Range>) -> Calibrated {
         Calibrated { ranges: Arc::new(ranges), ..self }
     }
@@ -111,10 +119,12 @@ impl Calibrated {
         })
     }
 
+    /// Returns the rounding that calibration chose; `None` if it chose none for these weights.
     pub fn rounding(&self, weights: Meaning) -> Option<&Rounding> {
         self.found.get(&weights)
     }
 
+    /// Returns the range of a value, given by its hash; `None` if calibration found none.
     pub fn range(&self, value: u64) -> Option<Range> {
         self.ranges.get(&value).copied()
     }

@@ -16,6 +16,7 @@ pub enum Class {
 }
 
 impl Class {
+    /// Returns the class in lower case with hyphens, such as `finite-only`.
     pub fn name(self) -> &'static str {
         match self {
             Class::Exact => "exact",

@@ -14,10 +14,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+/// Options of one compilation; each pass reads those that it needs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The target of the plan: its costs guide passes, and its features limit kernels.
     pub target: Target,
+    /// Values of the model's parameters.
     pub params: Params,
     /// Maximum number of rewrites; unlimited if absent.
     pub fuel: Option<usize>,
@@ -25,7 +27,9 @@ pub struct Options {
     pub remarks: bool,
     /// Whether to check each rewrite by running the code that it changed, before and after.
     pub validate: bool,
+    /// Type of the operands of contractions and attention.
     pub precision: Precision,
+    /// Code type of quantised weights; by default weights are not quantised.
     pub quantize: Quantize,
     /// Number of weights along K that share a scale; by default that of the code type.
     pub group: Option<Group>,
@@ -35,9 +39,13 @@ pub struct Options {
     pub keep: Vec<Regex>,
     /// The roundings and ranges that calibration found.
     pub calibrated: Calibrated,
+    /// Format of a decoder's caches of keys and values.
     pub kv_cache: KvCache,
+    /// How the layouts of containers between kernels are chosen.
     pub layouts: Layouts,
+    /// Contents of outputs at positions that an attention mask leaves out.
     pub masked_rows: MaskedRows,
+    /// How contractions treat weights that are mostly 0.
     pub sparsity: Sparsity,
     /// Whether weights are assumed to be multiplied by finite numbers only, so that a product with a zero weight is 0.
     pub assume_finite: bool,
@@ -95,6 +103,7 @@ pub struct Params {
 }
 
 impl Params {
+    /// Wraps the values of parameters, without a preparer.
     pub fn new(values: impl ParamValues + Send + Sync + 'static) -> Params {
         Params { values: Some(Arc::new(values)), preparer: None }
     }
@@ -126,18 +135,24 @@ impl fmt::Debug for Params {
 /// The type of the operands of contractions and attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
+    /// The types of the model, unchanged.
     #[default]
     F32,
+    /// bf16, accumulated in f32.
     Bf16,
 }
 
 /// The code type of quantised weights: integers or small floats, with a scale for each column or each group of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Quantize {
+    /// No quantisation.
     #[default]
     None,
+    /// 8-bit integers.
     Int8,
+    /// 4-bit integers.
     Int4,
+    /// 3-bit integers, stored in 4 bits.
     Int3,
     /// 8-bit floats with 3 mantissa bits: f8e4m3fn.
     Fp8,
@@ -163,6 +178,7 @@ impl Quantize {
 /// Number of weights of a column that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
+    /// This many weights, adjacent along K.
     Of(i64),
     /// All weights of a column.
     Channel,
@@ -173,14 +189,17 @@ pub enum Group {
 pub enum Activations {
     /// 8-bit integers, with a scale for each row.
     Int8,
+    /// f32, not quantised.
     F32,
 }
 
 /// The format of a decoder's caches of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KvCache {
+    /// The type of the model, unchanged.
     #[default]
     F32,
+    /// bf16, without scales.
     Bf16,
     /// 8-bit integers, with a scale for the elements of one head at one position.
     Int8,
@@ -226,12 +245,15 @@ pub enum Sparsity {
 
 /// An option whose values have names.
 pub trait Named: Copy + PartialEq + Send + Sync + 'static {
+    /// Each value with its name.
     const NAMES: &'static [(&'static str, Self)];
 
+    /// Returns the value of this name; `None` if there is none.
     fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|row| row.0 == name).map(|row| row.1)
     }
 
+    /// Returns the name of the value; empty if it has none.
     fn name(self) -> &'static str {
         Self::NAMES.iter().find(|row| row.1 == self).map_or("", |row| row.0)
     }

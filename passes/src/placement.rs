@@ -6,10 +6,13 @@ use std::str::FromStr;
 /// How an operand of an operation is distributed over ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandPlace {
+    /// Name of the ONNX node.
     pub node: String,
     /// Index among the operations that implement the node.
     pub op: usize,
+    /// Index of the operand among the operation's arguments.
     pub operand: usize,
+    /// Distribution of the operand over the ranks of one axis.
     pub place: Place,
 }
 
@@ -23,6 +26,7 @@ impl OperandPlace {
 /// A pipeline along an axis of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stages {
+    /// Index of the mesh axis whose ranks hold the stages.
     pub axis: usize,
     /// ONNX nodes; the first operation of each begins the next stage.
     pub begins: Vec<String>,
@@ -43,6 +47,7 @@ pub struct Overlap {
 }
 
 impl Overlap {
+    /// Whether contractions that come from these ONNX nodes are computed in chunks.
     pub fn is_for(&self, origins: &[String]) -> bool {
         self.nodes.is_empty() || origins.iter().any(|origin| self.nodes.contains(origin))
     }

@@ -22,7 +22,9 @@ use std::sync::Once;
 
 /// A pass over a whole module.
 pub struct PassRow {
+    /// Name in pipeline strings, such as `fold-constants`.
     pub name: &'static str,
+    /// What the pass does, in one line of help text.
     pub summary: &'static str,
     /// How closely the program after the pass agrees with the one before.
     pub class: Class,

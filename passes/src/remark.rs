@@ -14,10 +14,12 @@ pub struct Missed {
     pub origins: Vec<String>,
     /// Details for this model, such as dimensions.
     pub detail: Option<String>,
+    /// What the user can change; `None` if no change is known to help.
     pub remedy: Option<&'static str>,
 }
 
 impl Missed {
+    /// Creates a miss with a reason and details, but without nodes or a remedy.
     pub fn because(reason: &'static str, detail: &str) -> Missed {
         Missed { reason, detail: Some(detail.to_string()), ..Missed::default() }
     }
@@ -26,14 +28,18 @@ impl Missed {
 /// A missed rewrite, with its pass and function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
+    /// Name of the pass.
     pub pass: &'static str,
+    /// Name of the function, an entry point of the model.
     pub function: String,
+    /// The rewrite, and what prevents it.
     pub missed: Missed,
     /// Whether `compile` prints it without `--remarks`, because it matters to users.
     pub unasked: bool,
 }
 
 impl Remark {
+    /// Converts the remark to an object whose `kind` is `slow` if it is unasked, else `missed`.
     pub fn json(&self) -> Json {
         let Missed { reason, node, origins, detail, remedy } = &self.missed;
         Json::Object(vec![

@@ -22,7 +22,9 @@ use std::collections::BTreeSet;
 pub struct Rewrite {
     /// Counted from 1 over the whole compilation: the least fuel that includes it.
     pub number: usize,
+    /// Name of the pass.
     pub pass: &'static str,
+    /// Name of the rule.
     pub rule: &'static str,
     /// The function, which is an entry point of the model.
     pub function: String,
@@ -88,6 +90,7 @@ pub struct Rewrites {
 }
 
 impl Rewrites {
+    /// Creates the context of a compilation, with no rewrites applied yet.
     pub fn new(options: Options) -> Rewrites {
         Rewrites { options, ..Rewrites::default() }
     }
@@ -456,6 +459,7 @@ impl Rewrite {
         format!("{number} {pass}: {rule}, in {function}{at}")
     }
 
+    /// Converts the rewrite to an object with a member for each field.
     pub fn json(&self) -> Json {
         Json::Object(vec![
             ("number", self.number.into()),

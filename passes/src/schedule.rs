@@ -9,6 +9,7 @@ use sardonyx_dialects::plan::{Action, Bind, Buffer, Copy, Entry, Host, HostCall,
 use sardonyx_kernels::{KernelDef, lower};
 use std::collections::HashMap;
 
+/// Replaces the flow functions of a module by one plan, whose entry points share equal kernels.
 pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
     let is_program = |op: &Operation| op.name() == "func.func" && is_flow(*op);
     let functions = module.operations().into_iter().filter(is_program);

@@ -22,6 +22,7 @@ pub trait CpuPlan: Debug + Send + Sync {
     /// Loops executed for these parameters when one thread runs all work items in order.
     fn nest(&self, def: &KernelDef, params: &[i64]) -> Nest;
 
+    /// Returns the estimated efficiency of the code, by which layouts are compared.
     fn pace(&self, def: &KernelDef) -> Pace;
 
     /// Words that register-blocked code multiplies; `None` if the code is plain loops.

@@ -7,11 +7,14 @@ use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 /// Extent, stride or offset: a constant, or parameter `p{n}` of the launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Size {
+    /// Value known at compile time.
     Const(i64),
+    /// Number of a launch parameter, counted from 0.
     Param(usize),
 }
 
 impl Size {
+    /// Returns the size as an expression; a parameter becomes the symbol `p{n}`.
     pub fn dim(self) -> Dim {
         match self {
             Size::Const(c) => Dim::constant(c),
@@ -19,10 +22,12 @@ impl Size {
         }
     }
 
+    /// Whether the size is this constant; false for parameters.
     pub fn is(self, value: i64) -> bool {
         self == Size::Const(value)
     }
 
+    /// Returns the constant; `None` for a parameter.
     pub fn as_const(self) -> Option<i64> {
         match self {
             Size::Const(c) => Some(c),
@@ -30,6 +35,7 @@ impl Size {
         }
     }
 
+    /// Returns the number of the parameter; `None` for a constant.
     pub fn as_param(self) -> Option<usize> {
         match self {
             Size::Const(_) => None,
@@ -46,6 +52,7 @@ pub fn param(n: usize) -> Dim {
 /// Linear expression `offset + Σ strides[i] · %i`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Linear {
+    /// Value of the expression where all iteration variables are 0.
     pub offset: Size,
     /// One stride per iteration variable, outermost first.
     pub strides: Vec<Size>,
@@ -56,6 +63,7 @@ pub struct Linear {
 pub struct Computed {
     /// Expression over `%i`, `$k` and `p{n}`.
     pub expr: Dim,
+    /// Number that the value of `expr` is multiplied by.
     pub stride: Size,
     /// If present, the kernel checks that `expr` is in `0..limit`.
     pub limit: Option<Size>,
@@ -70,6 +78,7 @@ pub struct Access {
     pub buffer: usize,
     /// Index of the element; for panels, the row `k` and the column `n` instead.
     pub coords: Vec<Linear>,
+    /// Terms that are added to the linear expressions of `coords`.
     pub computed: Vec<Computed>,
 }
 
@@ -98,51 +107,73 @@ impl Access {
     }
 }
 
+/// Operation of a statement; operands are numbers of earlier statements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
+    /// Reads an element; the value is 0 where the guard is false.
     Load {
+        /// Element of one of the buffers in `reads`.
         access: Access,
+        /// Statement that must be true for the element to be read; `None` if it is always read.
         guard: Option<usize>,
     },
     /// Constant, as the bits of an f64.
     Const(u64),
     /// Integer expression over `%i` and `p{n}`.
     Index(Dim),
+    /// Scalar function of the values of other statements.
     Apply {
+        /// Function to apply.
         f: ScalarFn,
+        /// Statements of the operands, in the function's order.
         args: Vec<usize>,
     },
+    /// Value of another statement, converted to the type of this one.
     Convert(usize, Conversion),
+    /// Reduction over the deep space if the argument depends on it, else over the inner space.
     Reduce {
+        /// Function that combines two values.
         f: ReduceFn,
+        /// Statement whose values are combined.
         arg: usize,
     },
 }
 
+/// Statement of a kernel, which yields one scalar.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
+    /// Operation that computes the scalar.
     pub op: Op,
+    /// Element type of the scalar.
     pub dtype: DType,
 }
 
+/// Store of a statement's value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Write {
+    /// Element of one of the buffers in `writes`.
     pub access: Access,
+    /// Statement whose value is stored.
     pub value: usize,
 }
 
 /// Layout of a buffer's elements: row-major, or panels `[ceil(n / width)][ceil(rows / depth)][width][depth]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Storage {
+    /// Element type in memory.
     pub dtype: DType,
+    /// Panel layout; `None` if the buffer is row-major.
     pub panels: Option<Panels>,
 }
 
+/// Panel layout of a matrix, as described at [`Storage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Panels {
+    /// Number of columns of a panel.
     pub width: i64,
     /// Number of rows of a column that are stored side by side.
     pub depth: i64,
+    /// Number of rows of the matrix.
     pub rows: i64,
     /// Two elements share a byte: the first half of a group of rows is in the low nibbles, the second half in the high
     /// ones.
@@ -164,15 +195,23 @@ impl Panels {
 /// Kernel over formal parameters. Two layers of a network with the same shapes give equal values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KernelDef {
+    /// Class of the kernel, which selects the planners to try.
     pub class: Class,
+    /// Extents of the outer variables, outermost first.
     pub outer: Vec<Size>,
+    /// Extents of the inner variables, which enumerate the points of a row, outermost first.
     pub inner: Vec<Size>,
     /// Extents of the variables that are reduced at each inner point.
     pub deep: Vec<Size>,
+    /// Layouts of the buffers that are read.
     pub reads: Vec<Storage>,
+    /// Layouts of the buffers that are written, which follow those that are read in a launch's arguments.
     pub writes: Vec<Storage>,
+    /// Statements in order of evaluation: operands precede their users.
     pub body: Vec<Step>,
+    /// Stores of values of `body` to the written buffers.
     pub stores: Vec<Write>,
+    /// Number of launch parameters `p0`, `p1`, …
     pub n_params: usize,
 }
 
@@ -180,6 +219,7 @@ pub struct KernelDef {
 pub type VarSet = u64;
 
 impl KernelDef {
+    /// Returns the number of iteration variables, which are numbered in the order outer, inner, deep.
     pub fn n_vars(&self) -> usize {
         self.outer.len() + self.inner.len() + self.deep.len()
     }
@@ -189,6 +229,7 @@ impl KernelDef {
         self.outer.len() + self.inner.len()
     }
 
+    /// Returns the extent of a variable, given by its number among the outer, inner and deep ones.
     pub fn extent(&self, var: usize) -> Size {
         let (n_outer, n_inner) = (self.outer.len(), self.inner.len());
         match var {
@@ -203,6 +244,7 @@ impl KernelDef {
         ((1 << self.n_vars()) - 1) & !((1 << self.outer.len()) - 1)
     }
 
+    /// Returns the set of the deep variables.
     pub fn deep_vars(&self) -> VarSet {
         ((1 << self.n_vars()) - 1) & !((1 << self.n_point_vars()) - 1)
     }

@@ -14,13 +14,16 @@ pub const BYTE_SHIFT: f64 = 128.0;
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {
+    /// Name of the device; for a device that comes with the compiler, also that of its file.
     pub name: String,
+    /// Hardware that the figures describe, in one line for listings.
     pub about: String,
     /// The `--target` whose code runs on it: all CPU levels share one, and a GPU also runs code written for an older
     /// one.
     pub target: String,
     /// Number of CPU cores or multiprocessors.
     pub cores: Figure<u64>,
+    /// Clock frequency in GHz, by which rates per cycle are multiplied.
     pub clock_ghz: Figure<f64>,
     /// Time to launch one kernel.
     pub launch_us: Figure<f64>,
@@ -28,9 +31,13 @@ pub struct DeviceSpec {
     pub sources: BTreeMap<String, String>,
     /// Memory levels, from the nearest to the farthest.
     pub memory: Vec<Memory>,
+    /// Rates of a core, at most one row for each unit and operand type.
     pub rate: Vec<Rate>,
+    /// Signedness of the operands of byte products.
     pub byte_products: ByteProducts,
+    /// Properties of a CPU; `None` for GPUs.
     pub cpu: Option<Cpu>,
+    /// Limits of a GPU; `None` for CPUs.
     pub gpu: Option<Gpu>,
 }
 
@@ -38,7 +45,9 @@ pub struct DeviceSpec {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Figure<T> {
+    /// Number in the unit that the name of the figure states.
     pub value: Option<T>,
+    /// Key in the table `sources`, or [`NOT_MEASURED`].
     pub source: String,
 }
 
@@ -46,10 +55,13 @@ pub struct Figure<T> {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
+    /// Position in the memory hierarchy; each level occurs at most once.
     pub level: Level,
     /// Unit that owns one such memory: `bytes` and `read_gb_s` are per owner.
     pub per: Per,
+    /// Capacity of one such memory, in bytes.
     pub bytes: Figure<u64>,
+    /// Bytes of a cache line; `None` for memory without lines.
     pub line_bytes: Option<Figure<u64>>,
     /// Smallest unit of transfer; the whole line if absent.
     pub sector_bytes: Option<Figure<u64>>,
@@ -57,20 +69,29 @@ pub struct Memory {
     pub read_gb_s: Figure<f64>,
 }
 
+/// Level of the memory hierarchy, ordered from the nearest to the farthest.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
+    /// Shared memory of a multiprocessor.
     Shared,
+    /// First-level cache.
     L1,
+    /// Second-level cache.
     L2,
+    /// Third-level cache.
     L3,
+    /// Main memory of a CPU, or global memory of a GPU.
     Dram,
 }
 
+/// Unit that owns a memory of its own at some level.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Per {
+    /// One CPU core or multiprocessor.
     Core,
+    /// The whole device, whose cores share the memory.
     Device,
 }
 
@@ -78,14 +99,19 @@ pub enum Per {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
+    /// Unit that executes the operations.
     pub unit: Unit,
+    /// Type of the operands.
     pub dtype: RateType,
+    /// Operations per cycle and core; a multiply-add counts as two.
     pub ops_per_cycle: Figure<f64>,
 }
 
+/// Execution unit of a core.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
+    /// Vector units of a CPU, or the ordinary arithmetic units of a GPU.
     Vector,
     /// The AMX unit of a CPU.
     Tile,
@@ -99,12 +125,19 @@ pub enum Unit {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum RateType {
+    /// 64-bit float.
     F64,
+    /// 32-bit float.
     F32,
+    /// f32 with a mantissa of 10 bits, as tensor cores multiply it.
     Tf32,
+    /// 16-bit float with a mantissa of 10 bits.
     F16,
+    /// 16-bit float with a mantissa of 7 bits.
     Bf16,
+    /// 8-bit float of any format.
     F8,
+    /// 8-bit integer; [`ByteProducts`] states the signedness.
     I8,
 }
 
@@ -114,6 +147,7 @@ pub enum RateType {
 pub enum ByteProducts {
     /// Unsigned operand A by signed operand B.
     UnsignedBySigned,
+    /// Operands that are each signed or unsigned.
     AnySigns,
 }
 
@@ -135,10 +169,13 @@ impl ByteProducts {
     }
 }
 
+/// Vector registers and features of a CPU.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
+    /// Width of a vector register, in bits.
     pub vector_bits: Figure<u64>,
+    /// Number of vector registers.
     pub vector_registers: Figure<u64>,
     /// Feature names as the operating system reports them.
     pub features: Vec<String>,
@@ -150,19 +187,25 @@ pub struct Cpu {
 pub struct Gpu {
     /// Lowest `.version` that a PTX module for it may declare.
     pub ptx_version: String,
+    /// Number of threads of a warp.
     pub warp_lanes: Figure<u64>,
+    /// Maximum number of resident warps of a multiprocessor.
     pub warps_max: Figure<u64>,
+    /// Maximum number of resident CTAs of a multiprocessor.
     pub ctas_max: Figure<u64>,
+    /// Maximum number of threads of a CTA.
     pub threads_cta_max: Figure<u64>,
     /// Maximum number of CTAs of a cluster; 1 if there are no clusters.
     pub cluster_max: Figure<u64>,
     /// Number of 32-bit registers.
     pub registers: Figure<u64>,
+    /// Maximum number of 32-bit registers of a thread.
     pub registers_thread_max: Figure<u64>,
     /// Bytes that a CTA may declare with `.shared`.
     pub shared_static_bytes: Figure<u64>,
     /// Bytes that a CTA may have in total, requested at the launch.
     pub shared_cta_bytes: Figure<u64>,
+    /// Number of banks of shared memory.
     pub shared_banks: Figure<u64>,
     /// Whether four warps together can multiply tiles in shared memory (`wgmma`).
     #[serde(default)]
@@ -180,8 +223,11 @@ static KNOWN: &[(&str, &str)] = &[
 
 /// Entry of a list of figures: its path in the file, its value, the name of its source.
 pub struct Listed<'a> {
+    /// Path of the figure in the file, such as `memory.l1.bytes`.
     pub path: String,
+    /// Number as an f64; `None` if it was not measured.
     pub value: Option<f64>,
+    /// Key in the table `sources`, or [`NOT_MEASURED`].
     pub source: &'a str,
 }
 

@@ -45,6 +45,7 @@ impl Lowered {
         self.def.footprint(self.plan.grid(&self.def))
     }
 
+    /// Returns the estimated efficiency of the kernel's CPU code.
     pub fn pace(&self) -> Pace {
         self.plan.pace(&self.def)
     }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 /// Kernel that is ready to be emitted, and the arguments of one launch of it.
 #[derive(Clone, Debug)]
 pub struct Lowered {
+    /// Kernel whose sizes are constants or parameters `p0`, `p1`, …
     pub def: KernelDef,
     /// Values of `p0`, `p1`, … over the model's symbols.
     pub params: Vec<Dim>,
@@ -24,6 +25,7 @@ pub struct Lowered {
     pub scratch_bytes: Dim,
     /// Whether each buffer is written, reads first.
     pub writes: Vec<bool>,
+    /// Class of the kernel, the same as in `def`.
     pub class: Class,
     /// Plan for CPUs.
     pub plan: Arc<dyn CpuPlan>,

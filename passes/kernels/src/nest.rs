@@ -3,7 +3,14 @@
 /// Loop over a variable in steps, or repeated passes over the inner space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
-    Var { var: usize, step: i64 },
+    /// Loop over one variable.
+    Var {
+        /// Number of the iteration variable.
+        var: usize,
+        /// Number of values of the variable that one iteration covers.
+        step: i64,
+    },
+    /// Repeated passes over the inner space.
     Passes,
 }
 
@@ -16,6 +23,8 @@ impl Loop {
 
 /// Loops of a launch, and the number of passes over the inner space in which each statement is evaluated.
 pub struct Nest {
+    /// Loops around the evaluation of the statements, outermost first.
     pub loops: Vec<Loop>,
+    /// Number of passes that evaluate each statement, by statement.
     pub passes: Vec<i64>,
 }

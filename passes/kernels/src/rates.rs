@@ -15,6 +15,7 @@ pub struct Rates {
     pub vector_ops_per_s: f64,
     /// Multiplications and additions of f32 contractions per second.
     pub contract_ops_per_s: f64,
+    /// Seconds to launch one kernel.
     pub launch_s: f64,
 }
 

@@ -12,11 +12,14 @@ use std::sync::LazyLock;
 /// Devices that can execute the same plan: their kernels divide work alike. An artifact has one plan per class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
+    /// Devices with the target `cpu`.
     Cpu,
+    /// Devices with a target `cuda:sm_…`.
     Gpu,
 }
 
 impl Class {
+    /// Both classes, in the order of their declaration.
     pub const ALL: [Class; 2] = [Class::Cpu, Class::Gpu];
 
     /// Name of the plan's entry in an artifact.
@@ -49,10 +52,12 @@ impl Target {
         TARGETS.iter().map(Target)
     }
 
+    /// Returns the target `cpu`, which stands for all CPU levels.
     pub fn cpu() -> Target {
         Target::from_name("cpu").expect("CPUs are described")
     }
 
+    /// Returns the target of this name, such as `cpu` or `cuda:sm_80`; `None` if no device is described so.
     pub fn from_name(name: &str) -> Option<Target> {
         Target::all().find(|target| target.name() == name)
     }
@@ -67,10 +72,12 @@ impl Target {
         self.0.target.as_str()
     }
 
+    /// Returns the class of devices that the target belongs to.
     pub fn class(self) -> Class {
         if self.0.gpu.is_some() { Class::Gpu } else { Class::Cpu }
     }
 
+    /// Returns the description of the device.
     pub fn spec(self) -> &'static DeviceSpec {
         self.0
     }

@@ -17,6 +17,7 @@ pub enum Words {
 }
 
 impl Words {
+    /// All words, by ascending number of elements.
     pub const ALL: [Words; 3] = [Words::Singles, Words::Pairs, Words::Quads];
 
     /// Number of elements of a word.
@@ -46,6 +47,7 @@ impl Words {
         }
     }
 
+    /// Returns the element type of the accumulators.
     pub fn sum(self) -> Elem {
         match self {
             Words::Singles | Words::Pairs => Elem::F32,

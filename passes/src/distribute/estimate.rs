@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 /// A plan's predicted time and bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Estimate {
+    /// Microseconds that operations take in a call.
     pub compute_us: f64,
+    /// Microseconds that collectives take in a call, overlapped or not.
     pub exchange_us: f64,
     /// The part of `exchange_us` that overlaps with computation.
     pub hidden_us: f64,
@@ -30,14 +32,18 @@ pub struct Estimate {
 /// All collectives of one kind and size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
+    /// The collective; if it is a gather or scatter, with dimension 0, as that does not affect its time.
     pub op: Collective,
+    /// Bytes of each one: those of its result for an all-gather, else those of a rank's operand.
     pub bytes: f64,
+    /// Number of such collectives in a call.
     pub count: usize,
     /// Total time of all of them.
     pub time_us: f64,
 }
 
 impl Estimate {
+    /// Returns the microseconds of a call: computation, and the exchanges that do not overlap with it.
     pub fn time_us(&self) -> f64 {
         self.compute_us + self.waits_us()
     }
@@ -47,6 +53,7 @@ impl Estimate {
         self.exchange_us - self.hidden_us
     }
 
+    /// Returns the bytes of weights and activations.
     pub fn bytes(&self) -> f64 {
         self.weight_bytes + self.activation_bytes
     }

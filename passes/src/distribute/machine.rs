@@ -25,6 +25,7 @@ pub struct Times<'t> {
 }
 
 impl<'t> Times<'t> {
+    /// Creates an empty cache for a cluster.
     pub fn new(topology: &'t Topology) -> Times<'t> {
         Times { known: RefCell::default(), fastest: RefCell::new(Fastest::new(topology)) }
     }
@@ -37,6 +38,7 @@ type Asked = (Collective, [usize; 3], u32);
 const STEP: u32 = 2;
 
 impl<'m, 't> Machine<'m, 't> {
+    /// Creates the machine from the rates of one rank and the number of ranks along each axis of the mesh.
     pub fn new(rates: Rates, mesh: &[i64], times: &'m Times<'t>) -> Machine<'m, 't> {
         let mesh = mesh.iter().map(|n| usize::try_from(*n).unwrap_or(1)).collect();
         Machine { rates, mesh, times }

@@ -46,9 +46,11 @@ pub struct Task<'t> {
     pub graph: &'t Graph,
     /// Values of all symbols.
     pub sizes: &'t Sizes,
+    /// The cluster, which describes the links between ranks.
     pub topology: &'t Topology,
     /// Rates of one rank.
     pub rates: Rates,
+    /// Number of ranks in all.
     pub ranks: usize,
     /// Memory limit of a rank, in bytes.
     pub memory: Option<f64>,
@@ -59,11 +61,15 @@ pub struct Task<'t> {
 /// A plan that was considered.
 #[derive(Clone, Debug)]
 pub struct Candidate {
+    /// Number of ranks along each axis.
     pub mesh: Vec<i64>,
+    /// How the placements were found.
     pub found_by: FoundBy,
+    /// Placements of operands that the plan gives; empty if the rules decide about all.
     pub places: Vec<OperandPlace>,
     /// Stages of a pipeline along the first axis; `None` for other plans.
     pub stages: Option<Stages>,
+    /// Chunks and micro-batches that overlap with exchanges; `None` if nothing does.
     pub overlap: Option<Overlap>,
     /// The estimate, or the reason why there is none.
     pub estimate: std::result::Result<Estimate, String>,
@@ -84,16 +90,19 @@ impl Candidate {
     }
 }
 
+/// Method that found the placements of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FoundBy {
     /// Splits columns of one contraction and rows of the next.
     Rules,
+    /// Search for the least predicted time.
     Search,
     /// Search with a price on bytes of weights.
     SearchForMemory,
 }
 
 impl FoundBy {
+    /// Returns the method in lower case, as reports show it.
     pub fn name(self) -> &'static str {
         match self {
             FoundBy::Rules => "rules",

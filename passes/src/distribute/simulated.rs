@@ -24,22 +24,30 @@ const OWN_SIZES_MAX: usize = 64;
 /// An action of a rank, with times in microseconds from the start of the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
+    /// Number of the rank, from 0.
     pub rank: usize,
+    /// Time at which the action begins.
     pub start: f64,
+    /// Time at which the action ends, later than `start`.
     pub end: f64,
-    /// The ONNX node, and the operation or collective executed for it.
+    /// The ONNX node that the action is executed for.
     pub node: String,
+    /// Name of the operation, or the collective as text.
     pub what: String,
+    /// Whether the action is a collective.
     pub is_exchange: bool,
 }
 
+/// Result of a simulated call, with times in microseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
+    /// Time of the last rank, messages, and bytes per link.
     pub outcome: Outcome,
     /// Events of all ranks; those of one rank are in order.
     pub events: Vec<Event>,
-    /// By rank: the time at which it finished, and its total compute time.
+    /// By rank: the time at which it finished.
     pub ended: Vec<f64>,
+    /// By rank: its total compute time.
     pub computed: Vec<f64>,
     /// By rank: the bytes that it received from others.
     pub taken: Vec<u64>,

@@ -24,11 +24,13 @@ use sardonyx_kernels::Target;
 /// What the cost model needs to know about a device, and about the passes after the e-graph.
 #[derive(Clone, Debug)]
 pub struct Rates {
+    /// Bandwidth of the memory that holds tensors between kernels, in bytes per second.
     pub bytes_per_s: f64,
     /// Multiplications and additions of contractions.
     pub contract_ops_per_s: f64,
     /// Elementwise additions; the cost of other functions is a multiple of an addition's.
     pub map_ops_per_s: f64,
+    /// Nanoseconds to launch one kernel.
     pub launch_ns: f64,
     /// Whether contractions read a slice of a value in place.
     pub slices_in_place: bool,
@@ -42,6 +44,7 @@ pub struct Rates {
 const ELEMENTWISE_SHARE: f64 = 0.25;
 
 impl Rates {
+    /// Returns a target's rates, with slices read in place and weights joined and prepared at compile time.
     pub fn for_target(target: Target) -> Rates {
         let rates = target.rates();
         Rates {
@@ -63,6 +66,7 @@ const UNPREPARED: u64 = 1_000_000_000_000;
 const FUSED: f64 = 0.125;
 
 impl Rates {
+    /// Returns the cost of a node, at least 1; `extent` returns the value of a symbol.
     pub fn picoseconds(&self, s: &Site, extent: &dyn Fn(&str) -> i64) -> u64 {
         // Every node costs at least 1, so that of two graphs with equal costs the one with fewer nodes wins.
         let one = 1;

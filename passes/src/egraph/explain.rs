@@ -11,13 +11,18 @@ use std::collections::{BTreeMap, VecDeque};
 /// For each node of a new function, its origins and the rules that led to it from the old function.
 #[derive(Clone, Debug, Default)]
 pub struct Explanations {
+    /// One explanation for each node of the new function, in its order.
     pub nodes: Vec<Explanation>,
 }
 
+/// Origins of a node of the new function, and the rules that led to it.
 #[derive(Clone, Debug)]
 pub struct Explanation {
+    /// ONNX nodes that the node implements.
     pub origins: Vec<String>,
+    /// Text of the node's operation, such as `sdx.contract "abc,dc->abd"`.
     pub operation: String,
+    /// Rule applications that led to the operation, in order; empty if no rule did.
     pub chain: Vec<Link>,
 }
 
@@ -26,9 +31,13 @@ pub struct Explanation {
 pub struct Link {
     /// Index in the order in which equalities were found.
     pub found: usize,
+    /// Name of the rule.
     pub rule: &'static str,
+    /// Class of the rule, such as `exact`.
     pub class: &'static str,
+    /// Text of the operation that the rule replaced.
     pub before: String,
+    /// Text of the operation that replaced it.
     pub after: String,
 }
 

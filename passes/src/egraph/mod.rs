@@ -57,17 +57,21 @@ static TOPICS: &[&[Rule]] = &[
     rotary::RULES,
 ];
 
+/// Cost model, and limits of the search.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Rates of the device, by which nodes are compared.
     pub rates: Rates,
     /// Whether rules that hold for finite values apply everywhere, not only where finiteness is proved.
     pub allow_finite: bool,
     /// Limit on the nodes of the e-graph, as a multiple of the function's.
     pub growth_max: usize,
+    /// Limit on the iterations; in each one, rules are matched before equalities are added.
     pub iterations_max: usize,
 }
 
 impl Options {
+    /// Returns the default limits with the rates of a target.
     pub fn for_target(target: Target) -> Options {
         Options { rates: Rates::for_target(target), allow_finite: false, growth_max: 8, iterations_max: 16 }
     }
@@ -76,23 +80,31 @@ impl Options {
 /// Summary of an optimisation.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// Number of nodes of the old function.
     pub nodes_before: usize,
+    /// Number of nodes of the new function.
     pub nodes_after: usize,
+    /// Number of nodes of the e-graph at the end of the search.
     pub egraph_nodes: usize,
+    /// Number of iterations of the search.
     pub iterations: usize,
     /// Whether a limit ended the search.
     pub limited: bool,
     /// Whether the extraction is proved to be the cheapest.
     pub proved: bool,
+    /// Cost of the old function in picoseconds; 0 if nothing was extracted.
     pub cost_before: u64,
+    /// Cost of the new function in picoseconds; 0 if nothing was extracted.
     pub cost_after: u64,
     /// Number of equalities found, by rule.
     pub fired: Vec<(String, usize)>,
+    /// Rules that led to each node of the new function.
     pub explanations: Explanations,
     /// For each node of the new function, the first value of the old one that it equals, if there is one.
     pub equals: Vec<Option<Value>>,
-    /// For each value of the old function, the first one that it equals, and (`found`) the equalities found about it.
+    /// For each value of the old function, the first one that it equals.
     pub first: Vec<Value>,
+    /// For each value of the old function, the equalities found about it, numbered as in [`Link::found`].
     pub found: Vec<Arc<[usize]>>,
     /// For each value of the old function, bounds on its elements.
     pub bounds: Vec<(f64, f64)>,

@@ -19,13 +19,16 @@ pub enum Sure {
     Exact,
     /// Attained if data-dependent indices are as different as possible and data-dependent guards hold.
     ByData,
+    /// Upper bound of the number at run time.
     AtMost,
 }
 
 /// A number of elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
+    /// Number of elements, over the model's symbols.
     pub words: Dim,
+    /// Precision of `words`.
     pub sure: Sure,
 }
 

@@ -33,8 +33,9 @@ use sardonyx_dialects::flow::kernel::{Body, Kernel, Memlet};
 /// Algebraic words of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// One count for each operand, and one for each result.
+    /// One count for each operand: its elements that the kernel reads.
     pub reads: Vec<Count>,
+    /// One count for each result: its elements that the kernel writes.
     pub writes: Vec<Count>,
 }
 
@@ -67,6 +68,7 @@ impl Words {
         }
     }
 
+    /// Returns the sum over all operands and results.
     pub fn total(&self) -> Count {
         let all = self.reads.iter().chain(&self.writes);
         Count {

@@ -23,6 +23,7 @@ use sardonyx_kernels::{Lowered, Target};
 pub struct FastMemory {
     /// Bytes of memory private to one core.
     pub bytes: i64,
+    /// Number of CPU cores or multiprocessors.
     pub cores: i64,
     /// The target of a GPU's code; `None` for a CPU.
     pub ptx: Option<Target>,

@@ -11,17 +11,23 @@ use std::collections::BTreeMap;
 /// The operator classes of "Data Movement Is All You Need" (2021), plus attention as one kernel and pure copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// Sums of products, with the functions after them.
     Contraction,
+    /// Contractions and reductions in one kernel.
     Attention,
     /// A reduction with the elementwise functions around it.
     Normalisation,
+    /// Scalar functions without reductions.
     Elementwise,
+    /// Elements moved without computation.
     Copy,
 }
 
 impl Kind {
+    /// All classes, in the order of their declaration.
     pub const ALL: [Kind; 5] = [Kind::Contraction, Kind::Attention, Kind::Normalisation, Kind::Elementwise, Kind::Copy];
 
+    /// Returns the class in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Contraction => "contraction",
@@ -32,6 +38,7 @@ impl Kind {
         }
     }
 
+    /// Classifies a kernel.
     pub fn from_kernel(kernel: &Kernel) -> Kind {
         match kernel.class() {
             Class::Contract | Class::Groups => Kind::Contraction,
@@ -42,6 +49,7 @@ impl Kind {
         }
     }
 
+    /// Classifies an operator by the contractions, reductions and scalar functions among its nodes.
     pub fn from_operator(graph: &Graph, operator: &Operator) -> Kind {
         let is = |f: &dyn Fn(&Op) -> bool| operator.nodes.iter().filter(|v| f(&graph.node(**v).op)).count();
         let products = is(&|op| matches!(op, Op::Contract(_)));

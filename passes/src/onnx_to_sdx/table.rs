@@ -31,13 +31,17 @@ pub enum Lowering {
     Fold(ScalarFn),
 }
 
+/// An ONNX operator, and its lowering.
 pub struct Operator {
     /// Empty for ai.onnx.
     pub domain: &'static str,
+    /// The `op_type` of the operator's nodes.
     pub name: &'static str,
     /// First and last opset version that the lowering implements.
     pub opsets: (i64, i64),
+    /// How a node is lowered to sdx values.
     pub lowering: Lowering,
+    /// Where the operator runs.
     pub device: Device,
 }
 
@@ -56,6 +60,7 @@ pub enum Device {
 }
 
 impl Device {
+    /// Returns the text that lists of operators show, such as `compiled; strings: host`.
     pub fn name(self) -> &'static str {
         match self {
             Device::Compiled => "compiled",
@@ -137,6 +142,7 @@ const fn microsoft(name: &'static str, lower: Lower) -> Operator {
     }
 }
 
+/// All supported operators, sorted by domain and then by name.
 pub static OPERATORS: &[Operator] = &[
     map("Abs", 7, ScalarFn::Abs),
     onnx("Acos", 7, t::acos),

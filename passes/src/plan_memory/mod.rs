@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const ALIGNMENT: i64 = 64;
 
+/// Sets the offsets of the arena buffers, separately for each entry point of the plan.
 pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
     let Some(mut plan) = Plan::read(module.operation())? else { return Ok(()) };
     plan.entries.iter_mut().for_each(place);

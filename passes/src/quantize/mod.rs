@@ -37,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Number of 4-bit codes in four bytes; group sizes must be multiples of it.
 const CODES_MIN: i64 = 8;
 
+/// Quantises the functions of a module as the options request; does nothing if `quantize` is `None`.
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     if rewrites.options().quantize == Quantize::None {
         return Ok(());

@@ -13,11 +13,13 @@ use std::hash::{Hash, Hasher};
 /// A contraction with weights that have a scale for each group along the reduction axis.
 #[derive(Clone, Debug)]
 pub struct Product {
+    /// Result of the contraction.
     pub node: Value,
     /// The operand that the weights are multiplied by, and its reduction axis.
     pub left: (Value, usize),
     /// Index of the weights among the node's arguments.
     pub operand: usize,
+    /// The weights, with static dimensions.
     pub weights: Value,
     /// The reduction axis of the weights.
     pub axis: usize,
@@ -25,6 +27,7 @@ pub struct Product {
     pub meaning: Meaning,
     /// The products of the weights' dimensions before the axis, of the axis, and after it.
     pub parts: [usize; 3],
+    /// Type of the codes.
     pub code: CodeType,
     /// Number of weights in a group.
     pub size: usize,
@@ -64,10 +67,13 @@ pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
 /// A table whose rows are looked up.
 #[derive(Clone, Debug)]
 pub struct Table {
+    /// Result of the lookup.
     pub node: Value,
+    /// The table, a constant with two static dimensions.
     pub table: Value,
     /// Number and length of the rows.
     pub dims: [usize; 2],
+    /// Identifies the table; equal in all entry points of a model.
     pub meaning: Meaning,
 }
 

@@ -39,6 +39,7 @@ pub enum Verdict {
 pub struct Validation {
     /// Digests of the parts that were found to be equal.
     seen: BTreeSet<u64>,
+    /// Number of parts found to be equal, including repeated ones.
     pub checked: usize,
     /// How many of the checked parts are identical to an earlier one.
     pub repeated: usize,
@@ -93,6 +94,7 @@ impl Validation {
         verdict
     }
 
+    /// Converts the counts to an object with the members `checked`, `repeated` and `skipped`.
     pub fn json(&self) -> Json {
         let skipped = self.skipped.iter();
         let skipped = skipped.map(|(why, n)| Json::Object(vec![("reason", (*why).into()), ("count", (*n).into())]));

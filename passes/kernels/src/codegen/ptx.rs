@@ -13,11 +13,13 @@ use std::sync::Arc;
 
 /// PTX of the kernels of a plan for one target.
 pub struct PtxModule {
+    /// GPU that the kernels are planned for; the module's `.target` directive names it.
     pub target: Target,
     kernels: Vec<PtxKernel>,
 }
 
 impl PtxModule {
+    /// Emits one entry for each kernel of the plan, in the order of `lowered`. Errors: E0202, E0901.
     pub fn emit(plan: &Plan, lowered: &[Lowered], target: Target) -> Result<PtxModule> {
         let named = plan.kernels.iter().zip(lowered).enumerate();
         let kernels = named.map(|(i, ((symbol, _), l))| {

@@ -46,6 +46,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
+    /// Returns the block sizes that suit the number of vector registers of a CPU level.
     pub fn for_level(level: Level) -> Blocks {
         match has_many_registers(level) {
             false => Blocks { usual: 6, exact: 5, slow: 1 },

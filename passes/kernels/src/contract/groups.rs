@@ -19,6 +19,7 @@ use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
 /// A contraction in groups along K whose codes are stored in panels.
 pub struct Grouped {
+    /// Operands and variables; `k` runs within a group, `around` over the groups.
     pub roles: Roles,
     /// One fold for each sum over the groups.
     pub folds: Vec<Fold>,
@@ -26,6 +27,7 @@ pub struct Grouped {
     pub sum: DType,
 }
 
+/// Finds the parts of a contraction in groups; `None` for other kernels, or if the codes are not in panels.
 pub fn grouped(def: &KernelDef) -> Option<Grouped> {
     let found = folds(def)?;
     let factors: Vec<[usize; 2]> = found.iter().map(|(fold, _)| factors(def, fold.part)).collect::<Option<_>>()?;
@@ -166,8 +168,11 @@ impl Plan {
 
 /// Rows and columns of a group's accumulators: rows from `row` on, vectors of columns at `firsts`.
 pub struct Place<'p> {
+    /// Index of the first row within the work item.
     pub row: Val,
+    /// Index of the first column of each vector within the panel.
     pub firsts: &'p [Val],
+    /// Mask of the columns of each vector that exist; `None` if all do.
     pub masks: &'p [Option<Val>],
 }
 

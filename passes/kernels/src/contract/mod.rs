@@ -173,6 +173,7 @@ enum Which {
     Each(Val),
 }
 
+/// Plans a contraction in register blocks for CPUs; `None` if the kernel has an unsupported form.
 pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
     Some(Arc::new(plan(def)?))
 }

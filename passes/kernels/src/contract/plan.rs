@@ -38,11 +38,14 @@ pub enum Form {
 /// Plan of a contraction that is computed in register blocks.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// Operands and variables; if A is staged, `a` is its access in scratch.
     pub roles: Roles,
     /// Variables besides `m` that move only A and the result (the lines of an image): if `m` has few rows, a work item
     /// covers several points of the last one.
     pub slabs: Vec<usize>,
+    /// Layout in which operand B is read.
     pub form: Form,
+    /// Number and type of the elements along K that one multiplication takes.
     pub words: Words,
     /// Whether the epilogue is applied to registers; otherwise a loop applies it to a tile in scratch.
     pub direct: bool,
@@ -64,16 +67,21 @@ pub struct Fold {
 /// Loads and variables of the parts of a contraction, independent of how it is computed.
 #[derive(Clone, Debug)]
 pub struct Roles {
+    /// Access of operand A; with `root`, of the load that `root` is computed from.
     pub a: Access,
     /// Statement of operand A if it is not the load `a` itself but computed from it.
     pub root: Option<usize>,
     /// One entry per reduction.
     pub sums: Vec<Sum>,
+    /// Outer variables other than `m` and `n`, outermost first; those of a plan exclude its slabs.
     pub batch: Vec<usize>,
+    /// Outer variable of the rows, with which A moves and no B does; `None` if there is none.
     pub m: Option<usize>,
+    /// Outer variable of the columns, with which every B moves.
     pub n: usize,
-    /// Innermost reduction variable, and those around it, outermost first: the offsets of a window.
+    /// Innermost reduction variable.
     pub k: usize,
+    /// Other reduction variables, outermost first: the offsets of a window, or the groups of K.
     pub around: Vec<usize>,
     /// Whether A moves with the columns too and is contiguous along them, like B: each column has its own operand A, as
     /// a channel has in a depthwise convolution.
@@ -83,7 +91,9 @@ pub struct Roles {
 /// A reduction of products: the number of its statement, and its operand B.
 #[derive(Clone, Debug)]
 pub struct Sum {
+    /// Statement of the reduction.
     pub reduce: usize,
+    /// Access of operand B, a load without a guard.
     pub b: Access,
 }
 
@@ -93,6 +103,7 @@ impl Roles {
         &self.sums[0].b
     }
 
+    /// Whether statement `k` is one of the reductions.
     pub fn is_sum(&self, k: usize) -> bool {
         self.sums.iter().any(|s| s.reduce == k)
     }
@@ -366,6 +377,7 @@ impl Plan {
         def.extent(self.n).dim()
     }
 
+    /// Returns the number of panels of `WIDTH` columns; the last one may be incomplete.
     pub fn n_panels(&self, def: &KernelDef) -> Dim {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }

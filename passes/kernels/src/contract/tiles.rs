@@ -34,6 +34,7 @@ const B: [u8; 2] = [6, 7];
 const SHAPES: i64 = 64;
 const A_REST: i64 = BLOCK * ROW_BYTES;
 const B_REST: i64 = ROWS * PANEL_BYTES;
+/// Bytes of scratch for the tile configuration and for the padded last words of A and B.
 pub const SCRATCH_BYTES: i64 = SHAPES + A_REST + B_REST;
 
 /// Whether a plan can accumulate in tiles, on a CPU that has them. Fewer rows or words are left to vectors, and so is
@@ -45,6 +46,7 @@ pub fn fits(plan: &Plan, def: &KernelDef) -> bool {
     words && rows.is_some_and(|m| m >= ROWS / 4) && whole && plan.whole_words(def) >= ROWS / 4
 }
 
+/// Whether the CPU level of the launch has tiles and the plan can accumulate in them.
 pub fn used(plan: &Plan, cx: &Cx<Mlir>) -> bool {
     cx.launch.level.has(Extension::Tiles) && fits(plan, cx.def)
 }

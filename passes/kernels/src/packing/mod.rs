@@ -31,6 +31,7 @@ pub struct PackedFactor {
     pub packed: usize,
     /// Rows and columns of the matrix.
     pub size: [i64; 2],
+    /// Position of the matrix's elements within the operand.
     pub window: Window,
 }
 

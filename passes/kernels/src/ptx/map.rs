@@ -28,6 +28,7 @@ enum Plan {
     Points(Option<Vectors>),
 }
 
+/// Plans a kernel without reductions; never returns `None`.
 pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
     let points = || Plan::Points(vectors(def));
     Some(Box::new(tile::plan(def).map_or_else(points, Plan::Tiles)))

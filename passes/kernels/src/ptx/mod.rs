@@ -31,12 +31,15 @@ use sardonyx_base::{Dim, Error, Result};
 /// One entry, ready to be put into a module.
 #[derive(Clone, Debug)]
 pub struct PtxKernel {
+    /// PTX of the entry, without the head of a module.
     pub text: String,
+    /// Launch configuration, over the launch parameters.
     pub launch: GpuLaunch,
 }
 
 /// Properties of an entry that its form determines.
 pub struct Form {
+    /// Launch configuration, over the launch parameters.
     pub launch: GpuLaunch,
     /// Declarations of shared variables, in PTX.
     pub variables: String,
@@ -80,8 +83,11 @@ pub trait GpuPlan {
 
 /// A kernel with its plan for one GPU.
 pub struct GpuKernel<'a> {
+    /// Kernel over formal parameters.
     pub def: &'a KernelDef,
+    /// GPU that the plan was created for.
     pub target: Target,
+    /// How the GPU computes the kernel.
     pub plan: Box<dyn GpuPlan>,
 }
 

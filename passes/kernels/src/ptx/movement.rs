@@ -9,6 +9,7 @@ use crate::scalar;
 use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
+/// Bytes of a sector, in which traffic is counted.
 pub const SECTOR_BYTES: i64 = 32;
 
 /// Number of threads of a warp.
@@ -17,7 +18,9 @@ const WARP: usize = 32;
 /// Traffic of one buffer, in sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
+    /// Sectors that warp instructions request, summed over the launch.
     pub scheduled: i64,
+    /// Distinct sectors that the kernel touches; 0 until `GpuKernel::movement` sets it.
     pub algebraic: i64,
     /// Whether data determine what is touched (an index or a guard is read from memory): both numbers are then
     /// estimates.
@@ -26,6 +29,7 @@ pub struct Traffic {
 
 /// A kernel with the parameters of one launch.
 pub struct Launch<'a> {
+    /// Kernel over formal parameters.
     pub def: &'a KernelDef,
     deps: Vec<VarSet>,
     params: &'a [i64],
@@ -33,11 +37,13 @@ pub struct Launch<'a> {
 
 /// Warp instructions that access memory in the same pattern: `n` steps, each with a point per lane.
 pub struct Steps<'a> {
+    /// Number of steps.
     pub n: i64,
     /// Iteration variables of a lane's first element at a step; `None` if the lane is idle.
     pub point: &'a dyn Fn(i64, usize) -> Option<Vec<i64>>,
-    /// Variable that a lane's elements run along, and their number.
+    /// Variable that a lane's elements run along.
     pub along: usize,
+    /// Number of consecutive elements of a lane.
     pub width: i64,
     /// Whether one instruction moves all consecutive elements of a lane.
     pub whole: bool,
@@ -50,10 +56,12 @@ const STEPS_MAX: i64 = 1024;
 const POINTS_MAX: i64 = 1 << 16;
 
 impl<'a> Launch<'a> {
+    /// Combines a kernel with the values of `p0`, `p1`, …
     pub fn new(def: &'a KernelDef, params: &'a [i64]) -> Launch<'a> {
         Launch { def, deps: def.dependences(), params }
     }
 
+    /// Returns the value of a size in this launch.
     pub fn size(&self, s: Size) -> i64 {
         match s {
             Size::Const(c) => c,
@@ -61,14 +69,17 @@ impl<'a> Launch<'a> {
         }
     }
 
+    /// Returns the value of an expression over the parameters; 0 if it cannot be evaluated.
     pub fn dim(&self, d: &Dim) -> i64 {
         self.eval(d, &[]).unwrap_or(0)
     }
 
+    /// Returns the extent of an iteration variable in this launch.
     pub fn extent(&self, var: usize) -> i64 {
         self.size(self.def.extent(var))
     }
 
+    /// Returns the number of buffers that the kernel reads or writes.
     pub fn buffers(&self) -> usize {
         self.def.reads.len() + self.def.writes.len()
     }
@@ -261,8 +272,11 @@ impl<'a> Launch<'a> {
 /// One load (of a statement) or one store.
 #[derive(Clone, Copy)]
 pub struct Touch<'a> {
+    /// Element that is accessed.
     pub access: &'a Access,
+    /// Statement that must be true for a load to read; `None` for unguarded loads and for stores.
     pub guard: Option<usize>,
+    /// Statement of the load; `None` for a store.
     pub statement: Option<usize>,
 }
 

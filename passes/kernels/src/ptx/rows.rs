@@ -38,13 +38,22 @@ const KEPT_MAX: i64 = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// Kept in registers: `times` times `width` consecutive elements per thread.
-    Kept { times: i64, width: i64 },
+    Kept {
+        /// Number of groups of consecutive elements of a thread.
+        times: i64,
+        /// Number of consecutive elements of a group.
+        width: i64,
+    },
     /// Loaded again by each stage.
-    Again { width: i64 },
+    Again {
+        /// Number of consecutive elements that a thread loads at a time.
+        width: i64,
+    },
 }
 
 /// What is known about a kernel before its launch.
 pub struct Plan {
+    /// Passes over the elements of a row, and what each computes.
     pub stages: Stages,
     /// Number of threads of a row.
     pub threads: i64,
@@ -53,6 +62,7 @@ pub struct Plan {
     /// Strategies in order of preference, each with the longest row that it supports and whether it needs aligned
     /// vectors. The last one supports every row.
     pub ways: Vec<(Way, i64, bool)>,
+    /// Vectors along a row; `None` if elements are moved one at a time.
     pub vectors: Option<Vectors>,
 }
 
@@ -133,6 +143,7 @@ pub fn is_kept(def: &KernelDef, stages: &Stages, k: usize) -> bool {
     stages.point[k] && (read(k) || def.operands(k).into_iter().any(|a| is_kept(def, stages, a)))
 }
 
+/// Plans a kernel with reductions; never returns `None`.
 pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
     Some(Box::new(plan(def)))
 }

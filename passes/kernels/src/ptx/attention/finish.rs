@@ -40,6 +40,7 @@ impl Flash {
         self.epilogue(def).into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()
     }
 
+    /// Returns whether adjacent result columns exist together and can be accessed as a pair.
     pub fn pairs(&self, def: &KernelDef) -> Pairs {
         Pairs::from_accesses(def, &self.accesses(def), self.roles.e)
     }

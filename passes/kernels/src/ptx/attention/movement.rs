@@ -20,6 +20,7 @@ enum Per {
 }
 
 impl Flash {
+    /// Returns the scheduled traffic of each buffer, reads first.
     pub fn traffic(&self, launch: &Launch) -> Vec<Traffic> {
         if let Some(few) = &self.few
             && launch.dim(&self.is_chosen(launch.def)) == 0

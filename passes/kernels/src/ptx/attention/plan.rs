@@ -24,9 +24,11 @@ pub const ROWS: i64 = 16;
 /// share the keys of a tile, and then the columns.
 #[derive(Clone, Debug)]
 pub struct Flash {
+    /// Statements and variables of the kernel as the parts of attention.
     pub roles: Roles,
-    /// Number of warps along rows, and number of warps that share a row.
+    /// Number of warps along rows.
     pub warps_m: i64,
+    /// Number of warps that share a row; 1 unless the plan is for few rows.
     pub warps_n: i64,
     /// Number of tiles of keys in shared memory: one is in use while the others are copied.
     pub stages: i64,
@@ -34,8 +36,11 @@ pub struct Flash {
     pub keys: i64,
     /// Number of result columns of a block.
     pub columns: i64,
+    /// Tile of the queries: one line for each row of the block.
     pub q: Tile,
+    /// Tile of the keys: `keys` lines along the variable `d`.
     pub k: Tile,
+    /// Tile of the values: `keys` lines along the result columns.
     pub v: Tile,
     /// Plan for launches with few rows or few blocks, if that is only known at the launch. The results are the same.
     pub few: Option<Box<Flash>>,
@@ -57,6 +62,7 @@ pub struct Tile {
 }
 
 impl Flash {
+    /// Plans the kernel; `None` if it is not standard attention, or its head sizes are unknown or too large.
     pub fn from_def(def: &KernelDef) -> Option<Flash> {
         let roles = Roles::find(def)?;
         let is_few = roles.i.map_or(Some(1), |i| def.extent(i).as_const()).is_some_and(|n| n <= ROWS);
@@ -119,6 +125,7 @@ impl Flash {
         stages.map(flash).into_iter().find(|f| f.own_bytes() <= SHARED_MAX)
     }
 
+    /// Returns the number of threads of a block.
     pub fn threads(&self) -> i64 {
         WARPS * 32
     }
@@ -145,6 +152,7 @@ impl Flash {
         if self.v.lines.element_bytes == 2 { some.max(2) } else { some }
     }
 
+    /// Returns the bytes of shared memory of one tile of keys and one of values.
     pub fn stage_bytes(&self) -> i64 {
         self.k.bytes() + self.v.bytes()
     }
@@ -164,10 +172,12 @@ impl Flash {
         self.own_bytes().max(self.few.as_ref().map_or(0, |few| few.own_bytes()))
     }
 
+    /// Returns the number of tiles of query rows; 1 if there is no variable of queries.
     pub fn tiles_i(&self, def: &KernelDef) -> Dim {
         self.roles.i.map_or(Dim::constant(1), |i| def.extent(i).dim().ceildiv(&Dim::constant(self.rows())))
     }
 
+    /// Returns the number of tiles of result columns.
     pub fn tiles_e(&self, def: &KernelDef) -> i64 {
         (def.extent(self.roles.e).as_const().unwrap_or(1) + self.columns - 1) / self.columns
     }
@@ -177,6 +187,7 @@ impl Flash {
         batch * self.tiles_i(def) * Dim::constant(self.tiles_e(def))
     }
 
+    /// Returns the number of blocks of a launch, for the plan that the launch uses.
     pub fn grid(&self, def: &KernelDef) -> Dim {
         let own = self.own_grid(def);
         let Some(few) = &self.few else { return own };

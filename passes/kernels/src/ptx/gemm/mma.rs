@@ -20,8 +20,11 @@ pub const STEP_BYTES: i64 = 32;
 /// Types of both operands of a tensor-core product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Factors {
+    /// f32 by f32, each split into two tf32.
     F32,
+    /// f16 by f16, accumulated in f32.
     F16,
+    /// bf16 by bf16, accumulated in f32.
     BF16,
     /// f32 by codes, which tf32 represents exactly.
     Codes,

@@ -14,10 +14,15 @@ use sardonyx_dialects::flow::kernel::Class;
 /// that share a block have half of the columns each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
+    /// Number of rows of the tile.
     pub m: i64,
+    /// Number of columns of the tile, over all contractions that share it.
     pub n: i64,
+    /// Bytes along K of each row of a k tile.
     pub k_bytes: i64,
+    /// Number of warps along the rows.
     pub warps_m: i64,
+    /// Number of warps along the columns.
     pub warps_n: i64,
     /// Number of k tiles in shared memory: one is in use while the others are copied.
     pub stages: i64,
@@ -67,6 +72,7 @@ const BYTES: [DType; 2] = [DType::U8, DType::I8];
 pub const FEW: i64 = 16;
 
 impl Shape {
+    /// Returns the number of threads that multiply, over all slices.
     pub fn threads(&self) -> i64 {
         self.warps() * 32 * self.slices
     }
@@ -81,10 +87,12 @@ impl Shape {
         self.m * self.n / (self.warps() * 32)
     }
 
+    /// Returns the number of rows of one warp.
     pub fn warp_m(&self) -> i64 {
         self.m / self.warps_m
     }
 
+    /// Returns the number of columns of one warp, over all contractions that share the tile.
     pub fn warp_n(&self) -> i64 {
         self.n / self.warps_n
     }
@@ -107,15 +115,23 @@ impl Shape {
 pub struct Gemm {
     /// Reductions, in the order of `b`.
     pub sums: Vec<usize>,
+    /// Types of the operands of the products.
     pub factors: Factors,
+    /// Outer variables other than `m` and `n`, outermost first.
     pub batch: Vec<usize>,
+    /// Variable of the rows.
     pub m: usize,
+    /// Variable of the columns.
     pub n: usize,
+    /// Innermost reduction variable.
     pub k: usize,
+    /// Operand A, which all contractions share.
     pub a: Operand,
+    /// Operand B of each contraction.
     pub b: Vec<Operand>,
     /// Groups of k, if the contraction has any.
     pub groups: Option<Groups>,
+    /// Tile that a block computes.
     pub shape: &'static Shape,
     /// Plan for launches with few rows, if their number is only known at the launch.
     pub few: Option<Box<Gemm>>,
@@ -193,10 +209,12 @@ impl Gemm {
         self.shape.warp_n() / self.sums.len() as i64
     }
 
+    /// Returns the number of tiles along the rows.
     pub fn tiles_m(&self, def: &KernelDef) -> Dim {
         def.extent(self.m).dim().ceildiv(&Dim::constant(self.shape.m))
     }
 
+    /// Returns the number of tiles along the columns.
     pub fn tiles_n(&self, def: &KernelDef) -> Dim {
         def.extent(self.n).dim().ceildiv(&Dim::constant(self.columns()))
     }
@@ -206,6 +224,7 @@ impl Gemm {
         batch * self.tiles_m(def) * self.tiles_n(def)
     }
 
+    /// Returns the number of blocks of a launch, for the plan that the launch uses.
     pub fn grid(&self, def: &KernelDef) -> Dim {
         let own = self.own_grid(def);
         let many = match &self.small {
@@ -244,6 +263,7 @@ impl Gemm {
         self.a.k_extent
     }
 
+    /// Returns the number of elements of A along K in a k tile.
     pub fn k_tile(&self) -> i64 {
         self.a.k_tile
     }

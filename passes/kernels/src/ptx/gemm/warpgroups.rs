@@ -43,9 +43,11 @@ pub static TILES: &[Shape] =
 /// Product whose tiles are multiplied by warpgroups.
 #[derive(Clone, Debug)]
 pub struct Warpgroups {
+    /// Plan of the product, with at most 128 bytes of a line stored together.
     pub gemm: Gemm,
 }
 
+/// Plans a product of warpgroups; `None` if the device or the kernel does not support it.
 pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
     let has_them = target.gpu().is_some_and(|gpu| gpu.warpgroup_products);
     Some(Box::new(Warpgroups::from_def(def).filter(|_| has_them)?))
