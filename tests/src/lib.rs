@@ -1,5 +1,5 @@
 //! Helpers shared by the test suites: checked models, emitted plans, our programs, small ONNX models, prepared and cut
-//! models, damaged bytes, PTX in libraries, the sources and modules of the workspace, trust in test artifacts
+//! models, damaged bytes, calls on all processors, PTX in libraries, the sources and modules of the workspace, trust in test artifacts
 
 pub mod checked;
 pub mod cut;
@@ -10,6 +10,7 @@ pub mod fatbin;
 pub mod metadata;
 pub mod modules;
 pub mod onnx;
+pub mod parallel;
 pub mod prepared;
 pub mod programs;
 pub mod schemas;

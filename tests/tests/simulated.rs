@@ -53,27 +53,38 @@ fn minilm_of_bf16_for_both() {
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
 }
 
-/// The error of the outputs on the GPU is about as small as on the CPU.
-#[test]
-fn minilm_of_codes_for_both() {
+/// Quantises MiniLM for both devices. The error of the outputs on the GPU is about as small as on the CPU.
+fn check_codes(options: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let name = "skel_minilm_l6_safetensors";
-    for options in [&["int8"][..], &["int4"], &["int4", "--activations", "f32"]] {
-        let artifact = folder.path().join("m.sdx");
-        let targets = ["--no-entries", "--target", "cpu", "--target", "cuda:sm_80", "--quantize"];
-        compile(&model(name), &artifact, &[&targets[..], options].concat());
-        let relative = |device: &str| {
-            let mut command = Command::new(program("sardonyx-run"));
-            command.arg("check").arg(&artifact).args(["--device", device, "--relative", "0.3", "--data"]);
-            let done = Outcome::run(command.args(&data_sets(name)[..1]));
-            assert_eq!(done.code, 0, "{options:?}: {}{}", done.stdout, done.stderr);
-            assert!(device == "cpu" || done.stdout.contains(": 0 findings, 0 host operations, "), "{}", done.stdout);
-            let (_, rest) = done.stdout.split_once("relative (L2) ").expect("the error is printed");
-            rest.split(',').next().and_then(|number| number.parse::<f64>().ok()).expect("a number")
-        };
-        let [cpu, gpu] = ["cpu", "sim:sm_80"].map(relative);
-        assert!(gpu <= 1.1 * cpu, "{options:?}: {gpu} on the GPU, {cpu} on the CPU");
-    }
+    let (name, artifact) = ("skel_minilm_l6_safetensors", folder.path().join("m.sdx"));
+    let targets = ["--no-entries", "--target", "cpu", "--target", "cuda:sm_80", "--quantize"];
+    compile(&model(name), &artifact, &[&targets[..], options].concat());
+    let relative = |device: &str| {
+        let mut command = Command::new(program("sardonyx-run"));
+        command.arg("check").arg(&artifact).args(["--device", device, "--relative", "0.3", "--data"]);
+        let done = Outcome::run(command.args(&data_sets(name)[..1]));
+        assert_eq!(done.code, 0, "{options:?}: {}{}", done.stdout, done.stderr);
+        assert!(device == "cpu" || done.stdout.contains(": 0 findings, 0 host operations, "), "{}", done.stdout);
+        let (_, rest) = done.stdout.split_once("relative (L2) ").expect("the error is printed");
+        rest.split(',').next().and_then(|number| number.parse::<f64>().ok()).expect("a number")
+    };
+    let [cpu, gpu] = ["cpu", "sim:sm_80"].map(relative);
+    assert!(gpu <= 1.1 * cpu, "{options:?}: {gpu} on the GPU, {cpu} on the CPU");
+}
+
+#[test]
+fn minilm_of_int8_for_both() {
+    check_codes(&["int8"]);
+}
+
+#[test]
+fn minilm_of_int4_for_both() {
+    check_codes(&["int4"]);
+}
+
+#[test]
+fn minilm_of_int4_with_f32_activations_for_both() {
+    check_codes(&["int4", "--activations", "f32"]);
 }
 
 /// Winograd's algorithm for convolutions and the removal of masked rows do not exist for GPUs, but the CPU keeps both.

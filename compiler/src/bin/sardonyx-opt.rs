@@ -78,7 +78,8 @@ fn after_help() -> String {
     format!("Passes (and all of MLIR's):\n{}", rows.collect::<String>())
 }
 
-fn main() {
+/// Runs the tool with the arguments of the process.
+pub fn main() {
     let options = Options::parse();
     std::process::exit(run(&options).unwrap_or_else(|e| {
         eprintln!("{e}");

@@ -63,6 +63,12 @@ static SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "mutation",
+        about: "kernels for GPUs with one mistake each, in three times as many places as by default",
+        prepare: |_| Ok(()),
+        cargo: &["test", "-p", "sardonyx-tests", "--test", "mutation", "--", "--ignored", "--nocapture"],
+    },
+    Suite {
         name: "nccl",
         about: "NVIDIA's NCCL, the oldest that we take: every function is there, and what it refuses is a sentence; 218 MB",
         prepare: |context| fetch::ensure_for(context, Some("nccl")),
@@ -160,12 +166,19 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let (suite, rest) = choose(args)?;
     setup::ensure()?;
     fetch::command(context, &[])?;
-    (suite.prepare)(context)?;
-    println!("test: cargo {} {}", suite.cargo.join(" "), rest.join(" "));
     let mut cargo = context.cargo(suite.cargo);
     if builds_programs(suite, rest) {
         cargo.env(PROGRAMS_ARE_BUILT, "1");
+        // Preparing models waits for packages, building for the processors.
+        std::thread::scope(|s| {
+            let build = s.spawn(|| run(context.cargo(suite.cargo).arg("--no-run")));
+            (suite.prepare)(context)?;
+            build.join().expect("building does not panic")
+        })?;
+    } else {
+        (suite.prepare)(context)?;
     }
+    println!("test: cargo {} {}", suite.cargo.join(" "), rest.join(" "));
     run(cargo.args(rest))
 }
 
