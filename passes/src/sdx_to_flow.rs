@@ -258,10 +258,7 @@ impl Converter<'_> {
                 all.push(Statement { body: Body::Apply { f: *f, args }, dtype: node.ty.dtype });
                 Some(all)
             }
-            Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
-            Op::Window(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => None,
-            Op::Append { .. } | Op::Transpose { .. } | Op::Iota { .. } => None,
-            Op::Bind { .. } | Op::Place(_) | Op::Host(_) => None,
+            _ => None,
         }
     }
 

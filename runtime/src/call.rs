@@ -207,6 +207,7 @@ impl Call<'_> {
                 }
                 Action::Host(host) => {
                     self.settle(state)?;
+                    self.session.model.device().host_computes();
                     stage += 1;
                     self.host(state, shape, host, stage, places).map_err(|e| match e.code {
                         "E0305" | "E0306" => e,

@@ -4,7 +4,7 @@ use crate::meaning::Function;
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel};
 use sardonyx_dialects::scalar::Conversion;
-use sardonyx_dialects::sdx::{Node, Op};
+use sardonyx_dialects::sdx::Node;
 
 /// `- add(mul, x) : …` for each removed operation, then `+ …` for each added one. Operands are named after the
 /// operation that defines them, because value numbers change with every earlier operation.
@@ -57,29 +57,7 @@ fn located(line: String, origins: &[String]) -> String {
 }
 
 fn label(node: &Node) -> String {
-    match &node.op {
-        Op::Input { name, .. } | Op::Param { name, .. } => name.clone(),
-        Op::Map(f) => f.name().to_string(),
-        Op::Reduce { f, axes } => format!("reduce {} {axes:?}", f.name()),
-        Op::Contract(spec) => format!("contract {spec}"),
-        Op::Transpose { perm } => format!("transpose {perm:?}"),
-        Op::Broadcast { dims } => format!("broadcast {dims:?}"),
-        Op::Const(t) if t.len() == 1 => format!("const {}", t.get_f64(0).unwrap_or(f64::NAN)),
-        Op::Dims(values) => format!("dims [{}]", list(values)),
-        Op::Slice { starts, steps } => format!("slice [{}] by {steps:?}", list(starts)),
-        Op::Window(w) => format!("window {} of {} by {} and {}", w.axis, w.size, w.stride, w.dilation),
-        Op::Gather { axis } | Op::Concat { axis } | Op::Append { axis } | Op::Iota { axis } => {
-            format!("{} {axis}", short(&node.op))
-        }
-        Op::Const(_) | Op::Convert(_) | Op::Pad { .. } | Op::Reshape | Op::Bind { .. } | Op::Place(_) => {
-            short(&node.op).into()
-        }
-        Op::Host(host) => format!("{} {}", short(&node.op), host.op),
-    }
-}
-
-fn short(op: &Op) -> &'static str {
-    op.name().trim_start_matches("sdx.")
+    node.op.text().trim_start_matches("sdx.").replace('"', "")
 }
 
 fn list(dims: &[Dim]) -> String {

@@ -25,44 +25,13 @@ pub fn compact(g: &Graph) -> Graph {
     }
     out.outputs = g.outputs.iter().map(|(name, v)| (name.clone(), map[v.index()])).collect();
     let used: BTreeSet<String> =
-        (out.nodes.iter().flat_map(|n| n.ty.dims.iter()).chain(out.nodes.iter().flat_map(dims)))
+        (out.nodes.iter().flat_map(|n| n.ty.dims.iter()).chain(out.nodes.iter().flat_map(|n| n.op.dims())))
             .flat_map(Dim::symbols)
             .map(|s| s.to_string())
             .collect();
     out.symbols.retain(|name, s| used.contains(name) && !matches!(s.kind, SymbolKind::Derived { .. }));
     out.checks.retain(|c| [&c.left, &c.right].iter().all(|d| d.symbols().iter().all(|s| used.contains(&**s))));
     out
-}
-
-/// Dimension expressions among an operation's attributes.
-fn dims(node: &Node) -> &[Dim] {
-    match &node.op {
-        Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims,
-        Op::Window(window) => std::slice::from_ref(&window.size),
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &[],
-        Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
-        Op::Transpose { .. }
-        | Op::Broadcast { .. }
-        | Op::Iota { .. }
-        | Op::Bind { .. }
-        | Op::Place(_)
-        | Op::Host(_) => &[],
-    }
-}
-
-fn dims_mut(node: &mut Node) -> &mut [Dim] {
-    match &mut node.op {
-        Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims,
-        Op::Window(window) => std::slice::from_mut(&mut window.size),
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &mut [],
-        Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &mut [],
-        Op::Transpose { .. }
-        | Op::Broadcast { .. }
-        | Op::Iota { .. }
-        | Op::Bind { .. }
-        | Op::Place(_)
-        | Op::Host(_) => &mut [],
-    }
 }
 
 /// Tries a compacted candidate; keeps it if it is valid and still has the fault.
@@ -129,7 +98,7 @@ fn substituted(g: &Graph, by: &dyn Fn(&str) -> Option<Dim>) -> Graph {
     let mut out = g.clone();
     for node in &mut out.nodes {
         node.ty.dims.iter_mut().for_each(|d| *d = d.substitute(by));
-        dims_mut(node).iter_mut().for_each(|d| *d = d.substitute(by));
+        node.op.dims_mut().into_iter().for_each(|d| *d = d.substitute(by));
     }
     for check in &mut out.checks {
         (check.left, check.right) = (check.left.substitute(by), check.right.substitute(by));
@@ -297,7 +266,7 @@ fn resized(g: &Graph, change: &[(i64, i64)]) -> Graph {
     let mut out = g.clone();
     for node in &mut out.nodes {
         node.ty.dims = node.ty.dims.iter().map(to).collect();
-        dims_mut(node).iter_mut().for_each(|d| *d = to(d));
+        node.op.dims_mut().into_iter().for_each(|d| *d = to(d));
         if let (Op::Const(t), Some(dims)) = (&node.op, node.ty.static_dims()) {
             node.op = Op::Const(resized_tensor(t, dims));
         }

@@ -7,7 +7,7 @@ use super::evaluate;
 use super::numbers::int_range;
 use super::scalar::{int_div, int_rem};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
-use crate::sdx::{Node, Op, TensorType};
+use crate::sdx::{Node, Op, Role, TensorType};
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::{DType, Dim, Tensor};
 
@@ -29,7 +29,6 @@ pub fn contents(
     let n = small_count(ty)?;
     let proof = Proof { lo: graph_symbol_lo };
     let elements = match op {
-        Op::Input { .. } | Op::Param { .. } | Op::Contract(_) | Op::Host(_) => return None,
         Op::Const(tensor) => (0..tensor.len()).map(|i| tensor.get_i64(i).map(Dim::constant)).collect::<Option<_>>()?,
         Op::Dims(list) => list.clone(),
         Op::Map(f) => {
@@ -41,7 +40,7 @@ pub fn contents(
         Op::Convert(Conversion::Value) if ty.dtype == DType::Bool => {
             only(args)?.1?.iter().map(|x| Some(bit(!proof.equal(x, &0.into())?))).collect::<Option<_>>()?
         }
-        Op::Convert(Conversion::Value) | Op::Bind { .. } | Op::Place(_) => only(args)?.1?.to_vec(),
+        Op::Convert(Conversion::Value) => only(args)?.1?.to_vec(),
         Op::Reduce { f, axes } => proof.reduce(*f, axes, only(args)?, ty)?,
         Op::Iota { .. } => constants(&evaluate(&bare(op.clone(), ty.clone()), &[], &|_| None).ok()?)?,
         Op::Gather { axis } => {
@@ -50,9 +49,11 @@ pub fn contents(
             let at = Tensor::from_vec(static_dims(indices.0, at.len())?, at);
             moved(Op::Gather { axis: *axis }, ty, &[*data], &[at])?
         }
-        Op::Pad { .. } => moved(op.clone(), ty, args, &[])?,
-        Op::Slice { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => moved(op.clone(), ty, args, &[])?,
-        Op::Window(_) | Op::Transpose { .. } | Op::Broadcast { .. } => moved(op.clone(), ty, args, &[])?,
+        op => match op.role() {
+            Role::View | Role::Copy => moved(op.clone(), ty, args, &[])?,
+            Role::Marker => only(args)?.1?.to_vec(),
+            Role::Given | Role::Elementwise | Role::Reduction | Role::Product | Role::Host => return None,
+        },
     };
     (elements.len() == n && elements.iter().all(|d| representable(d, ty.dtype))).then_some(elements)
 }

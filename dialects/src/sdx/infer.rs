@@ -1,7 +1,6 @@
 //! operation, operand types  =>  result type, or the rule that is broken
 
-use super::graph::{Host, Node, Op, TensorType, Value, WindowSpec};
-use super::{ContractSpec, Graph};
+use super::{ContractSpec, Graph, Host, Node, Op, TensorType, Value, WindowSpec};
 use sardonyx_base::{DType, Dim, Error, Result};
 
 type Verdict = std::result::Result<TensorType, String>;
@@ -9,7 +8,7 @@ type Verdict = std::result::Result<TensorType, String>;
 /// The result's type. Operations whose result does not follow from the operands (reshape, slice, …) take it from
 /// `declared` and check it. The caller compares the result with the declared type, if there is one.
 pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>) -> Verdict {
-    let wanted = arity(op);
+    let wanted = op.properties().operands;
     if wanted.is_some_and(|n| n != args.len()) {
         return Err(format!("takes {} operands, not {}", wanted.unwrap_or(0), args.len()));
     }
@@ -78,19 +77,6 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
             Some((dim, ..)) => Err(format!("{} has no dimension {dim}", args[0])),
         },
         Op::Host(host) => host_type(host, args, &given()?),
-    }
-}
-
-/// The number of operands; `None` if it varies.
-fn arity(op: &Op) -> Option<usize> {
-    match op {
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => Some(0),
-        Op::Convert(_) | Op::Reduce { .. } | Op::Slice { .. } | Op::Window(_) | Op::Reshape => Some(1),
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Bind { .. } | Op::Place(_) => Some(1),
-        Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Append { .. } => Some(2),
-        Op::Map(f) => Some(f.row().operands),
-        Op::Concat { .. } => None,
-        Op::Host(host) => host.op.n_args(),
     }
 }
 

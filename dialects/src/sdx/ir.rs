@@ -1,6 +1,6 @@
 //! `func.func` of sdx operations  <=>  `Graph`
 
-use super::graph::{ContractSpec, Graph, Host, Node, Op, Place, Symbol, SymbolKind, TensorType, Value, WindowSpec};
+use super::{ContractSpec, Graph, Host, Node, Op, Place, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Context, NewBlock, NewOperation, Operand, Operation, Parts, Type};
 use crate::params::{Part, read_parts, write_parts};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};

@@ -3,11 +3,10 @@
 pub mod graph;
 pub mod infer;
 pub mod ir;
+mod op;
 pub mod operators;
 
-pub use graph::{
-    Axis, BOUND, ContractSpec, Graph, Host, Node, Op, Place, Symbol, SymbolKind, TensorType, Value, WindowSpec,
-    coordinates, mesh,
-};
+pub use graph::{Axis, BOUND, Graph, Node, Symbol, SymbolKind, TensorType, Value, coordinates, mesh};
+pub use op::{ContractSpec, Host, Op, Place, Properties, Role, WindowSpec};
 pub use operators::{Operator, Read, Reading, viewed};
 pub use sardonyx_base::plan::Check;

@@ -12,7 +12,8 @@
 //! concatenated weights they are a single contraction. The source of these counts ("Data Movement Is All You Need",
 //! 2021) counts them in the same way: its baseline has Q, K and V as one contraction.
 
-use super::graph::{Graph, Node, Op, Value};
+use super::graph::{Graph, Node, Value};
+use super::op::{Op, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The nodes of one ONNX node, with what they read and write.
@@ -46,13 +47,9 @@ pub enum Reading {
 
 /// The value of which a node is a view, if it is one.
 pub fn viewed(node: &Node) -> Option<Value> {
-    match &node.op {
-        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Window(_) => node.args.first().copied(),
-        Op::Broadcast { .. } | Op::Bind { .. } | Op::Place(_) => node.args.first().copied(),
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) => None,
-        Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } | Op::Contract(_) => None,
-        Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Iota { .. } => None,
-        Op::Host(_) => None,
+    match node.op.role() {
+        Role::View | Role::Marker => node.args.first().copied(),
+        Role::Given | Role::Elementwise | Role::Reduction | Role::Product | Role::Copy | Role::Host => None,
     }
 }
 
@@ -83,12 +80,12 @@ impl Graph {
                     let first = t.get_f64(0).map(f64::to_bits);
                     (0..t.len()).all(|i| t.get_f64(i).map(f64::to_bits) == first)
                 }
-                Op::Map(_) | Op::Convert(_) | Op::Place(_) => all,
-                Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => all,
-                Op::Window(_) => all,
-                Op::Input { .. } | Op::Param { .. } | Op::Reduce { .. } | Op::Contract(_) => false,
-                Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } => false,
-                Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => false,
+                // A bound symbol is known only when the call runs.
+                Op::Bind { .. } => false,
+                op => match op.role() {
+                    Role::Elementwise | Role::View | Role::Marker => all,
+                    Role::Given | Role::Reduction | Role::Product | Role::Copy | Role::Host => false,
+                },
             });
         }
         known

@@ -10,7 +10,7 @@ use super::space::Space;
 use crate::shard::{Signature, State};
 use sardonyx_base::host::Collective;
 use sardonyx_base::{Error, Result};
-use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
+use sardonyx_dialects::sdx::{Graph, Node, Op, Role, TensorType, Value};
 
 /// Index of the strategy of each value, by axis and then by value.
 pub type Choice = Vec<Vec<usize>>;
@@ -245,19 +245,15 @@ impl<'g> Search<'_, '_, 'g> {
 pub fn work(node: &Node, types: &[&TensorType], (operands, result): (&[f64], f64), products: f64) -> Work {
     let read = || operands.iter().zip(types).map(|(n, ty)| bytes(*n, ty.dtype)).sum::<f64>();
     let written = bytes(result, node.ty.dtype);
-    match &node.op {
-        Op::Contract(_) => Work { products: 2.0 * products, bytes: read() + written, launches: 1 },
-        Op::Reduce { .. } => Work { bytes: read() + written, launches: 1, ..Work::default() },
-        Op::Gather { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Host(_) => {
-            Work { bytes: 2.0 * written, launches: 1, ..Work::default() }
-        }
+    match node.op.role() {
+        // The past stays where it is.
+        _ if matches!(node.op, Op::Append { .. }) => Work::default(),
+        Role::Product => Work { products: 2.0 * products, bytes: read() + written, launches: 1 },
+        Role::Reduction => Work { bytes: read() + written, launches: 1, ..Work::default() },
+        Role::Copy | Role::Host => Work { bytes: 2.0 * written, launches: 1, ..Work::default() },
         // A map is assumed to be fused with the operand's producer or the result's consumer: it only writes its result.
-        Op::Map(_) | Op::Convert(_) => Work { bytes: written, ..Work::default() },
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => {
-            Work::default()
-        }
-        Op::Slice { .. } | Op::Window(_) | Op::Append { .. } | Op::Reshape | Op::Transpose { .. } => Work::default(),
-        Op::Broadcast { .. } | Op::Place(_) => Work::default(),
+        Role::Elementwise => Work { bytes: written, ..Work::default() },
+        Role::Given | Role::View | Role::Marker => Work::default(),
     }
 }
 

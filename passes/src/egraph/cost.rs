@@ -18,7 +18,7 @@ use super::table::names;
 use crate::usual::USUAL;
 use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::{Op, TensorType};
+use sardonyx_dialects::sdx::{Op, Role, TensorType};
 use sardonyx_kernels::Target;
 
 /// What the cost model needs to know about a device, and about the passes after the e-graph.
@@ -87,17 +87,11 @@ impl Rates {
         let memory = |b: f64| b / self.bytes_per_s;
         let launch = self.launch_ns * 1e-9;
         let seconds = match s.op() {
-            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => 0.0,
-            // No other node can replace these.
-            Op::Bind { .. } | Op::Place(_) | Op::Host(_) => 0.0,
             Op::Reshape if is_view(s) => launch * VIEW,
-            Op::Reshape | Op::Broadcast { .. } => 0.0,
             // Weights are packed for their kernels from any slice of a parameter.
             Op::Slice { .. } if self.slices_in_place || s.is_constant(s.class) => 0.0,
             // A map reads the slice in place, but a contraction needs a copy of it.
             Op::Slice { .. } => memory(written),
-            // Consumers read the operand directly.
-            Op::Window(_) => 0.0,
             Op::Transpose { .. } => memory((read + written) * FUSED),
             Op::Convert(_) => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
             // The result of a contraction is scaled as it is written.
@@ -123,9 +117,14 @@ impl Rates {
                 let odd = if spec.summed().len() > 1 || spec.right.len() > 4 { 1.3 } else { 1.0 };
                 launch + odd * (2.0 * elements(s.ty()) * sum / self.contract_ops_per_s + memory(read + written))
             }
-            Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } => {
-                launch + memory(2.0 * written)
-            }
+            op => match op.role() {
+                Role::Copy => launch + memory(2.0 * written),
+                // Consumers read the operand directly.
+                Role::View => 0.0,
+                // No other node can replace these.
+                Role::Given | Role::Marker | Role::Host => 0.0,
+                Role::Elementwise | Role::Reduction | Role::Product => launch + memory(read + written),
+            },
         };
         one + (seconds * 1e12).min(1e18) as u64
     }
@@ -173,9 +172,7 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
         Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {
             depth > 0 && !s.same(n.args[0], id) && lies_in_memory(s, n.args[0], depth - 1)
         }
-        Op::Dims(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
-        Op::Window(_) | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } => false,
-        Op::Bind { .. } | Op::Place(_) | Op::Host(_) => false,
+        _ => false,
     })
 }
 
@@ -184,15 +181,7 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
     s.nodes(id).iter().any(|n| match s.op_of(n) {
         Op::Slice { .. } => !s.is_constant(id),
         Op::Reshape | Op::Transpose { .. } => depth > 0 && !s.same(n.args[0], id) && is_part(s, n.args[0], depth - 1),
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert(_) => false,
-        Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
-        Op::Window(_)
-        | Op::Append { .. }
-        | Op::Broadcast { .. }
-        | Op::Iota { .. }
-        | Op::Bind { .. }
-        | Op::Place(_)
-        | Op::Host(_) => false,
+        _ => false,
     })
 }
 

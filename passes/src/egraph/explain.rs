@@ -3,9 +3,9 @@
 use super::language::{EGraph, ENode};
 use super::rule::Rule;
 use super::saturate::{Run, Step};
-use super::table::{OpId, names};
+use super::table::OpId;
 use egg::Id;
-use sardonyx_dialects::sdx::{Graph, Op};
+use sardonyx_dialects::sdx::Graph;
 use std::collections::{BTreeMap, VecDeque};
 
 /// For each node of a new function, its origins and the rules that led to it from the old function.
@@ -41,24 +41,6 @@ pub struct Link {
     pub after: String,
 }
 
-/// Short text of an operation, such as `sdx.contract "abc,dc->abd"`.
-pub fn shown(op: &Op) -> String {
-    match op {
-        Op::Map(f) => format!("sdx.map \"{}\"", f.name()),
-        Op::Contract(spec) => format!("sdx.contract \"{spec}\""),
-        Op::Transpose { perm } => format!("sdx.transpose {perm:?}"),
-        Op::Broadcast { dims } => format!("sdx.broadcast to {dims:?}"),
-        Op::Reduce { f, axes } => format!("sdx.reduce \"{}\" axes {axes:?}", f.name()),
-        Op::Param { name, .. } | Op::Input { name, .. } => format!("{} \"{name}\"", names(op)[0]),
-        Op::Concat { axis } | Op::Gather { axis } | Op::Append { axis } | Op::Iota { axis } => {
-            format!("{} axis {axis}", op.name())
-        }
-        Op::Const(_) | Op::Dims(_) | Op::Convert(_) | Op::Slice { .. } | Op::Pad { .. } => op.name().into(),
-        Op::Window(_) | Op::Reshape | Op::Bind { .. } | Op::Place(_) => op.name().into(),
-        Op::Host(host) => format!("{} {} result {}", op.name(), host.op, host.result),
-    }
-}
-
 /// Explains the nodes of the graph `after`, given with their e-graph nodes; `before` has the classes of its values.
 pub fn explanations(
     egraph: &EGraph,
@@ -80,7 +62,7 @@ pub fn explanations(
         let (none, nothing) = (vec![], vec![]);
         let steps = steps.get(class).unwrap_or(&none);
         let path = path(was.get(class).unwrap_or(&nothing), made.op, steps);
-        let op = |id: OpId| shown(egraph.analysis.table.op(id));
+        let op = |id: OpId| egraph.analysis.table.op(id).text();
         let link = |s: &&Step| Link {
             found: s.found,
             rule: rules[s.rule].name,
@@ -89,7 +71,7 @@ pub fn explanations(
             after: op(s.to),
         };
         let chain = path.iter().map(link).collect();
-        Explanation { origins: node.origins.clone(), operation: shown(&node.op), chain }
+        Explanation { origins: node.origins.clone(), operation: node.op.text(), chain }
     };
     Explanations { nodes: after.0.nodes.iter().zip(after.1).map(explain).collect() }
 }

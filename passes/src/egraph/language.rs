@@ -6,7 +6,7 @@ use egg::{Analysis, DidMerge, Id, Language};
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{BOUND, Graph, Node, Op, TensorType, infer};
+use sardonyx_dialects::sdx::{BOUND, Graph, Node, Op, Role, TensorType, infer};
 use std::collections::BTreeMap;
 
 /// An operation of the table, applied to classes of values. New operations of the dialect need no change here.
@@ -113,20 +113,18 @@ impl Facts {
         let scalars = || args.iter().map(|a| a.splat.clone()).collect::<Option<Vec<Tensor>>>();
         match op {
             Op::Const(t) => uniform(t),
-            Op::Map(_) | Op::Convert(_) => evaluate(op, &TensorType::new(ty.dtype, vec![]), &scalars()?),
-            Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => args[0].splat.clone(),
-            Op::Window(_) => args[0].splat.clone(),
             Op::Gather { axis } => args[0].splat.clone().filter(|_| self.finds_all(*axis, args)),
-            Op::Concat { .. } => {
-                let all = scalars()?;
-                all.iter().all(|t| *t == all[0]).then(|| all[0].clone())
-            }
-            Op::Pad { .. } => {
-                let all = scalars()?;
-                (all[0] == all[1]).then(|| all[0].clone())
-            }
-            Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
-            Op::Append { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => None,
+            // It stays, because its result continues the memory of the past.
+            Op::Append { .. } => None,
+            op => match op.role() {
+                Role::Elementwise => evaluate(op, &TensorType::new(ty.dtype, vec![]), &scalars()?),
+                Role::View => args[0].splat.clone(),
+                Role::Copy => {
+                    let all = scalars()?;
+                    all.iter().all(|t| *t == all[0]).then(|| all[0].clone())
+                }
+                Role::Given | Role::Marker | Role::Reduction | Role::Product | Role::Host => None,
+            },
         }
     }
 
@@ -153,11 +151,7 @@ impl Facts {
             Op::Gather { axis } if !self.finds_all(*axis, args) && (ty.dtype.is_int() || ranges[0].is_single()) => {
                 Range::any(ty.dtype)
             }
-            Op::Gather { .. } | Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } => ranges[0],
-            Op::Broadcast { .. } | Op::Window(_) => ranges[0],
-            Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } => {
-                ranges[1..].iter().fold(ranges[0], |r, o| r.union(*o))
-            }
+            Op::Gather { .. } => ranges[0],
             Op::Iota { axis } => Range::new(0.0, (self.bounds(&ty.dims[*axis]).1 - 1.0).max(0.0)),
             Op::Param { bounded: true, .. } => Range::any(ty.dtype).intersection(Range::new(-BOUND, BOUND)),
             Op::Contract(spec) => {
@@ -168,7 +162,13 @@ impl Facts {
                     letters.filter(|(c, _)| !spec.result.contains(c)).map(|(c, d)| (c, self.bounds(d).1)).collect();
                 range::reduce(ReduceFn::Add, product, true, summed.values().product(), ty.dtype)
             }
-            Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => Range::any(ty.dtype),
+            op => match op.role() {
+                Role::View => ranges[0],
+                Role::Copy => ranges[1..].iter().fold(ranges[0], |r, o| r.union(*o)),
+                Role::Given | Role::Elementwise | Role::Marker | Role::Reduction | Role::Product | Role::Host => {
+                    Range::any(ty.dtype)
+                }
+            },
         }
     }
 }

@@ -186,19 +186,7 @@ impl Writer<'_> {
 }
 
 fn mentioned(op: &Op, dims: &[sardonyx_base::Dim]) -> Vec<String> {
-    let own: &[sardonyx_base::Dim] = match op {
-        Op::Dims(list) | Op::Slice { starts: list, .. } | Op::Pad { low: list } => list,
-        Op::Window(window) => std::slice::from_ref(&window.size),
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &[],
-        Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
-        Op::Transpose { .. }
-        | Op::Broadcast { .. }
-        | Op::Iota { .. }
-        | Op::Bind { .. }
-        | Op::Place(_)
-        | Op::Host(_) => &[],
-    };
-    own.iter().chain(dims).flat_map(|d| d.symbols()).map(|s| s.to_string()).collect()
+    op.dims().into_iter().chain(dims).flat_map(|d| d.symbols()).map(|s| s.to_string()).collect()
 }
 
 /// Names of origins, which are numbered so that lists of them can be joined quickly: a join is needed for each node

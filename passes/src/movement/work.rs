@@ -5,7 +5,7 @@ use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
 use sardonyx_dialects::flow::kernel::{Body, Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::{Graph, Op, Operator, Value};
+use sardonyx_dialects::sdx::{Graph, Op, Operator, Role, Value};
 use std::collections::BTreeMap;
 
 /// The operator classes of "Data Movement Is All You Need" (2021), plus attention as one kernel and pure copies.
@@ -53,14 +53,7 @@ impl Kind {
     pub fn from_operator(graph: &Graph, operator: &Operator) -> Kind {
         let is = |f: &dyn Fn(&Op) -> bool| operator.nodes.iter().filter(|v| f(&graph.node(**v).op)).count();
         let products = is(&|op| matches!(op, Op::Contract(_)));
-        let maps = is(&|op| match op {
-            Op::Map(f) => *f != ScalarFn::Select,
-            Op::Convert(_) => true,
-            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Reduce { .. } => false,
-            Op::Contract(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
-            Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => false,
-            Op::Window(_) | Op::Iota { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => false,
-        });
+        let maps = is(&|op| op.role() == Role::Elementwise && *op != Op::Map(ScalarFn::Select));
         match (products, is(&|op| matches!(op, Op::Reduce { .. })), maps) {
             (0, 0, 0) => Kind::Copy,
             (0, 0, _) => Kind::Elementwise,
@@ -102,10 +95,7 @@ pub fn operator_flops(graph: &Graph, operator: &Operator) -> Dim {
                 }
                 Dim::constant(2) * product(extents.into_values())
             }
-            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Convert(_) => Dim::constant(0),
-            Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => Dim::constant(0),
-            Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => Dim::constant(0),
-            Op::Window(_) | Op::Iota { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => Dim::constant(0),
+            _ => Dim::constant(0),
         }
     };
     operator.nodes.iter().map(of).fold(Dim::constant(0), |sum, d| sum + d)

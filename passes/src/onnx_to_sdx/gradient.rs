@@ -7,7 +7,7 @@ use super::builder::Builder;
 use super::node::Node;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Op, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Op, Role, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn gradient(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
@@ -121,23 +121,10 @@ fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Resu
             let start = before.fold(Dim::constant(0), |sum, d| sum + d);
             b.slice_axis(g, *axis, start, 1, dims[*axis].clone())?
         }
-        Op::Reduce { .. }
-        | Op::Window(_)
-        | Op::Slice { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::Append { .. } => {
-            return refuse();
-        }
-        Op::Input { .. }
-        | Op::Param { .. }
-        | Op::Const(_)
-        | Op::Dims(_)
-        | Op::Iota { .. }
-        | Op::Bind { .. }
-        | Op::Host(_) => {
-            return Ok(None);
-        }
+        op => match op.role() {
+            Role::Given | Role::Marker | Role::Host => return Ok(None),
+            Role::Elementwise | Role::Reduction | Role::Product | Role::View | Role::Copy => return refuse(),
+        },
     }))
 }
 

@@ -3,7 +3,7 @@
 use super::builder::Builder;
 use sardonyx_base::dim::Atom;
 use sardonyx_base::{Dim, Error, Result};
-use sardonyx_dialects::sdx::{Check, Op, Symbol, SymbolKind};
+use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 
 impl Builder {
     /// Makes two dimensions equal and rewrites the graph accordingly: solves for a symbol if possible, else adds a
@@ -321,20 +321,7 @@ impl Builder {
     fn rewrite_dims(&mut self, rewrite: impl Fn(&mut Dim)) {
         for node in &mut self.graph.nodes {
             node.ty.dims.iter_mut().for_each(&rewrite);
-            match &mut node.op {
-                Op::Dims(values) | Op::Slice { starts: values, .. } | Op::Pad { low: values } => {
-                    values.iter_mut().for_each(&rewrite)
-                }
-                Op::Window(window) => rewrite(&mut window.size),
-                Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) => {}
-                Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } => {}
-                Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {}
-                Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => {}
-                Op::Place(place) => place.split.iter_mut().for_each(|(_, outer, unit)| {
-                    rewrite(outer);
-                    rewrite(unit);
-                }),
-            }
+            node.op.dims_mut().into_iter().for_each(&rewrite);
         }
         for symbol in self.graph.symbols.values_mut() {
             match &mut symbol.kind {

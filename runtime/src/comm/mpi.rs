@@ -83,6 +83,8 @@ struct State {
 struct Pending {
     request: Handle,
     bytes: Vec<u8>,
+    /// Whether a test has seen its end. The library has then made the request a null request.
+    ended: bool,
 }
 
 /// The communicator of this process: a process can join only once.
@@ -137,7 +139,7 @@ impl Mpi {
     /// Begins to send. The caller holds the lock of the state.
     fn send(&self, to: usize, tag: c_int, bytes: Vec<u8>) -> Result<Pending> {
         let count = message(bytes.len())?;
-        let mut pending = Pending { request: 0, bytes };
+        let mut pending = Pending { request: 0, bytes, ended: false };
         let from = pending.bytes.as_ptr().cast();
         // SAFETY: the bytes do not move before the request has ended.
         let code = unsafe {
@@ -148,7 +150,7 @@ impl Mpi {
 
     fn receive(&self, from: usize, tag: c_int, bytes: usize) -> Result<Pending> {
         let count = message(bytes)?;
-        let mut pending = Pending { request: 0, bytes: vec![0; bytes] };
+        let mut pending = Pending { request: 0, bytes: vec![0; bytes], ended: false };
         let to = pending.bytes.as_mut_ptr().cast();
         // SAFETY: as above.
         let code = unsafe {
@@ -158,10 +160,14 @@ impl Mpi {
     }
 
     fn has_ended(&self, pending: &mut Pending) -> Result<bool> {
-        let mut flag = 0;
-        // SAFETY: the request is under way; once it has ended, it becomes a null request, which tests as ended.
-        let code = unsafe { (self.functions.test)(&mut pending.request, &mut flag, self.abi.status_ignore) };
-        ok(code, "MPI_Test").map(|()| flag != 0)
+        if !pending.ended {
+            let mut flag = 0;
+            // SAFETY: the request is under way.
+            let code = unsafe { (self.functions.test)(&mut pending.request, &mut flag, self.abi.status_ignore) };
+            ok(code, "MPI_Test")?;
+            pending.ended = flag != 0;
+        }
+        Ok(pending.ended)
     }
 
     /// Receives messages about failures.
@@ -215,8 +221,8 @@ impl Mpi {
     /// Abandons the messages of a call that failed.
     fn leave(&self, state: &mut State, messages: Messages) {
         for mut one in messages.receives {
-            // SAFETY: the request is under way, or null, and then it is skipped.
-            if one.request != 0 {
+            if !one.ended {
+                // SAFETY: the request is under way. A null request, which an ended one is, may not be cancelled.
                 unsafe { (self.functions.cancel)(&mut one.request) };
             }
             state.left.push(one);

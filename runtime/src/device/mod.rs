@@ -88,6 +88,9 @@ pub(crate) trait Device: Send + Sync {
 
     fn queue(self: Arc<Self>, threads: Threads) -> Result<Box<dyn Queue>>;
 
+    /// Is told that the host computes a step of a call on this device.
+    fn host_computes(&self) {}
+
     /// Returns the launches and findings of a simulated device so far.
     fn report(&self) -> Option<DeviceReport> {
         None

@@ -100,6 +100,10 @@ impl Device for Sim {
         Ok(Box::new(Lane { device: self, threads: threads.count, status: None, n_steps: 0 }))
     }
 
+    fn host_computes(&self) {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).host_operations += 1;
+    }
+
     fn report(&self) -> Option<DeviceReport> {
         Some(self.report.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
