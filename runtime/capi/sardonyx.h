@@ -82,30 +82,43 @@
 // Element types, numbered as in ONNX. An element of 2 or 4 bits occupies one byte.
 #define SDX_F32 1
 
+// Unsigned integer of 8 bits.
 #define SDX_U8 2
 
+// Signed integer of 8 bits.
 #define SDX_I8 3
 
+// Unsigned integer of 16 bits.
 #define SDX_U16 4
 
+// Signed integer of 16 bits.
 #define SDX_I16 5
 
+// Signed integer of 32 bits.
 #define SDX_I32 6
 
+// Signed integer of 64 bits.
 #define SDX_I64 7
 
+// Strings, only in returned outputs: n + 1 `uint64_t` offsets into the text that follows them.
 #define SDX_STRING 8
 
+// Boolean of one byte: 0 or 1.
 #define SDX_BOOL 9
 
+// IEEE 754 binary16.
 #define SDX_F16 10
 
+// IEEE 754 binary64 (`double`).
 #define SDX_F64 11
 
+// Unsigned integer of 32 bits.
 #define SDX_U32 12
 
+// Unsigned integer of 64 bits.
 #define SDX_U64 13
 
+// bfloat16: the upper half of an `SDX_F32`.
 #define SDX_BF16 16
 
 // The states of a model (such as keys and values), kept between calls.
@@ -131,10 +144,13 @@ typedef struct sdx_session sdx_session;
 
 // An input, which the library only reads, or an output that the library owns.
 typedef struct sdx_tensor {
+  // `sizeof(sdx_tensor)`, set by the caller.
   size_t struct_bytes;
+  // Name of the input or the output.
   const char *name;
   // `SDX_F32` …
   int32_t dtype;
+  // Number of dimensions, at most 64; 0 for a scalar.
   uint32_t rank;
   // An array of `rank` sizes.
   const size_t *dims;
@@ -146,8 +162,11 @@ typedef struct sdx_tensor {
 
 // Memory of the caller for an output.
 typedef struct sdx_buffer {
+  // `sizeof(sdx_buffer)`, set by the caller.
   size_t struct_bytes;
+  // Name of the output.
   const char *name;
+  // Element type, `SDX_F32` …; a call fails with E0301 if it is not that of the output.
   int32_t dtype;
   // Before a call, the capacity of `dims`; afterwards, the rank of the output.
   uint32_t rank;
@@ -161,16 +180,21 @@ typedef struct sdx_buffer {
 
 // The arguments of a call. Fields that are 0 or NULL are not used.
 typedef struct sdx_call {
+  // `sizeof(sdx_call)`, set by the caller.
   size_t struct_bytes;
   // Name of the entry point; NULL for `main`.
   const char *entry;
+  // Array of the inputs, in any order.
   const struct sdx_tensor *inputs;
+  // Length of `inputs`.
   size_t n_inputs;
   // Memory of the caller to which outputs are written.
   struct sdx_buffer *buffers;
+  // Length of `buffers`.
   size_t n_buffers;
   // Names of the outputs to return in addition to those with a buffer; NULL for all.
   const char *const *outputs;
+  // Length of `outputs`; ignored if `outputs` is NULL.
   size_t n_outputs;
   // Holds the states of the entry point, which are then neither inputs nor outputs. The call appends its positions.
   struct sdx_cache *cache;
@@ -183,6 +207,7 @@ typedef struct sdx_call {
 
 // Options of loading a model. All zeros are the defaults.
 typedef struct sdx_load_options {
+  // `sizeof(sdx_load_options)`, set by the caller.
   size_t struct_bytes;
   // `cpu`, `cuda:0` …; NULL for `cpu`.
   const char *device;
@@ -203,9 +228,11 @@ typedef struct sdx_load_options {
 
 // An input or an output of an entry point. Its strings live as long as the model.
 typedef struct sdx_port {
+  // Name by which a call passes the input or returns the output.
   const char *name;
   // `SDX_F32` …
   int32_t dtype;
+  // Length of `dims`; 0 for a scalar.
   uint32_t rank;
   // Expressions of symbols and numbers, such as `batch`, `past + seq` or `384`.
   const char *const *dims;
@@ -215,9 +242,11 @@ typedef struct sdx_port {
 
 // A symbolic dimension: its size may differ between calls.
 typedef struct sdx_symbol {
+  // Name that occurs in the dimensions of the ports.
   const char *name;
-  // The smallest and the largest size that a call may have; `hi` is -1 if there is no maximum.
+  // The smallest size that a call may have.
   int64_t lo;
+  // The largest size that a call may have; -1 if there is no maximum.
   int64_t hi;
   // 1 if the size depends on the values of the inputs, so that it is known only at the end of a call.
   int32_t is_data;
@@ -225,20 +254,25 @@ typedef struct sdx_symbol {
 
 // Memory that a call needs in addition to the weights, in bytes.
 typedef struct sdx_call_bytes {
+  // `sizeof(sdx_call_bytes)`, set by the caller.
   size_t struct_bytes;
   // 1 if a call needs exactly this much; 0 if this is an upper bound, because some sizes are read from data.
   int32_t is_exact;
   // 0 if no upper bound is known; the other fields are 0 then.
   int32_t is_bounded;
+  // Arena for the intermediate values.
   size_t arena;
+  // Sizes of all outputs together.
   size_t outputs;
   // Results that host operations produce between launches.
   size_t made;
+  // Scratch memory of each thread of the session.
   size_t scratch_per_thread;
 } sdx_call_bytes;
 
 // Options of a session pool. All zeros are the defaults.
 typedef struct sdx_pool_options {
+  // `sizeof(sdx_pool_options)`, set by the caller.
   size_t struct_bytes;
   // Number of sessions, each of which runs one call at a time; 0 for as many as the available processors allow.
   size_t sessions;
@@ -252,10 +286,15 @@ typedef struct sdx_pool_options {
 
 // A snapshot of counters. Each submitted call is in exactly one of them, except that failed calls are in `served` too.
 typedef struct sdx_pool_statistics {
+  // `sizeof(sdx_pool_statistics)`, set by the caller.
   size_t struct_bytes;
+  // Accepted calls that wait for a session.
   uint64_t waiting;
+  // Calls that a session is running.
   uint64_t running;
+  // Calls that a session has run, whether they succeeded or failed.
   uint64_t served;
+  // Calls in `served` that failed.
   uint64_t failed;
   // Calls that were not accepted, because the queue was full or after `sdx_pool_finish`.
   uint64_t refused;
@@ -267,6 +306,7 @@ typedef struct sdx_pool_statistics {
 
 // Options of a session. All zeros are the defaults.
 typedef struct sdx_session_options {
+  // `sizeof(sdx_session_options)`, set by the caller.
   size_t struct_bytes;
   // Number of threads, including the caller's. 0 means 1: no further thread is started.
   size_t threads;
@@ -302,6 +342,7 @@ struct sdx_error *sdx_cache_truncate(const struct sdx_cache *cache, size_t len);
 // Returns a copy of the filled positions of one state, named by its input or its output.
 struct sdx_error *sdx_cache_copy(const struct sdx_cache *cache, const char *name, struct sdx_outputs **outputs);
 
+// Frees the cache, which no call may be using. NULL does nothing.
 void sdx_cache_free(struct sdx_cache *cache);
 
 // Runs an entry point. Outputs without a buffer are returned in `outputs`, which the caller frees; if `outputs` is
@@ -314,6 +355,7 @@ const char *sdx_error_code(const struct sdx_error *error);
 // Returns one of `SDX_KIND_…`. Later versions may add kinds; 0 stands for a kind that this header does not have.
 int32_t sdx_error_kind(const struct sdx_error *error);
 
+// Returns the description of what is wrong, without code, file, node and help.
 const char *sdx_error_message(const struct sdx_error *error);
 
 // Returns the file that the error is about; NULL if there is none.
@@ -331,6 +373,7 @@ const char *sdx_error_text(const struct sdx_error *error);
 // Returns an exit code for a program: 1 if a comparison failed, 2 if an input is at fault, 3 for a defect.
 int32_t sdx_error_exit_status(const struct sdx_error *error);
 
+// Frees the error and its strings. NULL does nothing.
 void sdx_error_free(struct sdx_error *error);
 
 // Loads a file. Unless `copied` is set, the file must not be modified in place while the model exists.
@@ -412,8 +455,10 @@ struct sdx_error *sdx_session_new(const struct sdx_model *model,
 // which may be NULL.
 struct sdx_error *sdx_session_trim(const struct sdx_session *session, size_t *bytes);
 
+// Frees the session, in which no call may be running. Its model and caches remain valid. NULL does nothing.
 void sdx_session_free(struct sdx_session *session);
 
+// Creates a flag that is not set. The caller frees it with `sdx_cancel_free`.
 struct sdx_error *sdx_cancel_new(struct sdx_cancel **cancel);
 
 // Sets or clears the flag, on any thread. While it is set (nonzero), running and future calls with it fail with E0306.
@@ -432,6 +477,7 @@ struct sdx_error *sdx_outputs_at(const struct sdx_outputs *outputs, size_t index
 // Like `sdx_outputs_at`, but finds the tensor by the name of the output.
 struct sdx_error *sdx_outputs_find(const struct sdx_outputs *outputs, const char *name, struct sdx_tensor *tensor);
 
+// Frees the tensors, and with them the memory that the structs of `sdx_outputs_at` point to. NULL does nothing.
 void sdx_outputs_free(struct sdx_outputs *outputs);
 
 #ifdef __cplusplus

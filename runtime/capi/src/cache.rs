@@ -17,6 +17,7 @@ pub struct sdx_cache {
 handle!(sdx_cache = b"sdxcache");
 
 impl sdx_cache {
+    /// Locks the cache for one call. Errors: E0301 if another call is using it.
     pub fn lock(&self) -> Result<MutexGuard<'_, Cache<'static>>> {
         match self.cache.try_lock() {
             Ok(cache) => Ok(cache),
@@ -41,6 +42,7 @@ pub unsafe extern "C" fn sdx_cache_new(
 ) -> *mut sdx_error {
     guard(|| {
         result(cache, "cache")?;
+        // SAFETY: the caller passes null or a live handle as `session`, and null or a C string as `entry`.
         let (session, entry) = unsafe { (sdx_session::get(session)?, entry_name(entry)?) };
         sdx_cache { cache: Mutex::new(session.session.cache(entry, capacity)?) }.give(cache);
         Ok(())
@@ -51,10 +53,12 @@ pub unsafe extern "C" fn sdx_cache_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cache_len(cache: *const sdx_cache, len: *mut usize) -> *mut sdx_error {
     guard(|| {
+        // SAFETY: the caller passes null or a live handle.
         let cache = unsafe { sdx_cache::get(cache) }?.lock()?;
         if len.is_null() || !len.is_aligned() {
             return Err(wrong("`len` is null or not aligned"));
         }
+        // SAFETY: `len` was checked above; the caller passes a pointer to a writable `size_t`.
         unsafe { len.write(cache.len()) };
         Ok(())
     })
@@ -64,6 +68,7 @@ pub unsafe extern "C" fn sdx_cache_len(cache: *const sdx_cache, len: *mut usize)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cache_truncate(cache: *const sdx_cache, len: usize) -> *mut sdx_error {
     guard(|| {
+        // SAFETY: the caller passes null or a live handle.
         unsafe { sdx_cache::get(cache) }?.lock()?.truncate(len);
         Ok(())
     })
@@ -78,6 +83,7 @@ pub unsafe extern "C" fn sdx_cache_copy(
 ) -> *mut sdx_error {
     guard(|| {
         result(outputs, "outputs")?;
+        // SAFETY: the caller passes null or a live handle as `cache`, and null or a C string as `name`.
         let (cache, name) = unsafe { (sdx_cache::get(cache)?, text(name, "name")?) };
         let tensor = cache.lock()?.tensor(name)?;
         sdx_outputs::new([(name.to_string(), tensor)]).give(outputs);
@@ -85,7 +91,9 @@ pub unsafe extern "C" fn sdx_cache_copy(
     })
 }
 
+/// Frees the cache, which no call may be using. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cache_free(cache: *mut sdx_cache) {
+    // SAFETY: the caller passes null or a live handle, which it no longer uses.
     unsafe { sdx_cache::free(cache) }
 }

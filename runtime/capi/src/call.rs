@@ -14,16 +14,21 @@ use std::time::{Duration, Instant};
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_call {
+    /// `sizeof(sdx_call)`, set by the caller.
     pub struct_bytes: usize,
     /// Name of the entry point; NULL for `main`.
     pub entry: *const c_char,
+    /// Array of the inputs, in any order.
     pub inputs: *const sdx_tensor,
+    /// Length of `inputs`.
     pub n_inputs: usize,
     /// Memory of the caller to which outputs are written.
     pub buffers: *mut sdx_buffer,
+    /// Length of `buffers`.
     pub n_buffers: usize,
     /// Names of the outputs to return in addition to those with a buffer; NULL for all.
     pub outputs: *const *const c_char,
+    /// Length of `outputs`; ignored if `outputs` is NULL.
     pub n_outputs: usize,
     /// Holds the states of the entry point, which are then neither inputs nor outputs. The call appends its positions.
     pub cache: *mut sdx_cache,
@@ -43,11 +48,13 @@ pub unsafe fn run_options(call: &sdx_call, returns: bool) -> Result<RunOptions> 
         options = options.deadline(Instant::now().checked_add(Duration::from_nanos(call.timeout_ns)));
     }
     if !call.cancel.is_null() {
-        // SAFETY: the caller guarantees it, here and below.
+        // SAFETY: `cancel` is a live handle.
         options = options.cancel(unsafe { sdx_cancel::get(call.cancel) }?.flag.clone());
     }
     if !call.outputs.is_null() {
+        // SAFETY: `outputs` points to `n_outputs` pointers.
         let names = unsafe { slice(call.outputs, call.n_outputs, "sdx_call.outputs") }?;
+        // SAFETY: each of them is null or a C string.
         let names = names.iter().map(|name| unsafe { text(*name, "sdx_call.outputs") });
         options = options.outputs(names.collect::<Result<Vec<&str>>>()?);
     }
@@ -66,18 +73,22 @@ pub unsafe extern "C" fn sdx_run(
         if !outputs.is_null() {
             result(outputs, "outputs")?;
         }
-        let session = &unsafe { sdx_session::get(session) }?.session;
-        let call = unsafe { read(call) }?;
-        let entry = unsafe { entry_name(call.entry) }?;
-        let options = unsafe { run_options(&call, !outputs.is_null()) }?;
-        let mut given = unsafe { Given::new((call.inputs, call.n_inputs), (call.buffers, call.n_buffers)) }?;
+        // SAFETY: the caller passes null or a live handle, and null or a call of the size in its `struct_bytes`.
+        let (session, call) = unsafe { (&sdx_session::get(session)?.session, read(call)?) };
+        // SAFETY: the pointers and sizes in the call are valid until this function returns.
+        let (entry, options, mut given) = unsafe {
+            let (entry, options) = (entry_name(call.entry)?, run_options(&call, !outputs.is_null())?);
+            (entry, options, Given::new((call.inputs, call.n_inputs), (call.buffers, call.n_buffers))?)
+        };
         let returned = match call.cache.is_null() {
             true => session.run_with(entry, &given.inputs, &mut given.buffers, &options)?,
             false => {
+                // SAFETY: the cache is a live handle.
                 let mut cache = unsafe { sdx_cache::get(call.cache) }?.lock()?;
                 session.run_cached(entry, &given.inputs, &mut given.buffers, &mut cache, &options)?
             }
         };
+        // SAFETY: as for `Given::new`: the call has ended, but the structs of the caller are still valid.
         unsafe { given.write_dims() }?;
         if !outputs.is_null() {
             sdx_outputs::from(returned).give(outputs);

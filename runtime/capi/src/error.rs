@@ -80,6 +80,7 @@ pub fn c_string(text: &str) -> CString {
 }
 
 impl sdx_error {
+    /// Moves the error into a new handle, which the C caller frees with `sdx_error_free`.
     pub fn give(error: Box<Error>) -> *mut sdx_error {
         let optional = |part: Option<&str>| part.map(c_string);
         let given = sdx_error {
@@ -107,51 +108,62 @@ unsafe fn part(error: *const sdx_error, part: impl Fn(&sdx_error) -> Option<&CSt
 /// Returns the error code, for example `E0301`. Codes are stable. The strings of an error live as long as the error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_code(error: *const sdx_error) -> *const c_char {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { part(error, |e| Some(&e.code)) }
 }
 
 /// Returns one of `SDX_KIND_…`. Later versions may add kinds; 0 stands for a kind that this header does not have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_kind(error: *const sdx_error) -> i32 {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { sdx_error::get(error) }.map_or(0, |e| e.kind)
 }
 
+/// Returns the description of what is wrong, without code, file, node and help.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_message(error: *const sdx_error) -> *const c_char {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { part(error, |e| Some(&e.message)) }
 }
 
 /// Returns the file that the error is about; NULL if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_file(error: *const sdx_error) -> *const c_char {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { part(error, |e| e.file.as_ref()) }
 }
 
 /// Returns the ONNX node that the error is about; NULL if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_node(error: *const sdx_error) -> *const c_char {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { part(error, |e| e.node.as_ref()) }
 }
 
 /// Returns a suggested remedy; NULL if none is known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_help(error: *const sdx_error) -> *const c_char {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { part(error, |e| e.help.as_ref()) }
 }
 
 /// Returns all parts in several lines, as the commands print them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_text(error: *const sdx_error) -> *const c_char {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { part(error, |e| Some(&e.text)) }
 }
 
 /// Returns an exit code for a program: 1 if a comparison failed, 2 if an input is at fault, 3 for a defect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_exit_status(error: *const sdx_error) -> i32 {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { sdx_error::get(error) }.map_or(0, |e| e.exit_status)
 }
 
+/// Frees the error and its strings. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_error_free(error: *mut sdx_error) {
+    // SAFETY: the caller passes null or a live handle, which it no longer uses.
     unsafe { sdx_error::free(error) }
 }

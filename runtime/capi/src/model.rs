@@ -18,6 +18,7 @@ handle!(sdx_model = b"sdxmodel");
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_load_options {
+    /// `sizeof(sdx_load_options)`, set by the caller.
     pub struct_bytes: usize,
     /// `cpu`, `cuda:0` …; NULL for `cpu`.
     pub device: *const c_char,
@@ -39,9 +40,11 @@ pub struct sdx_load_options {
 /// An input or an output of an entry point. Its strings live as long as the model.
 #[repr(C)]
 pub struct sdx_port {
+    /// Name by which a call passes the input or returns the output.
     pub name: *const c_char,
     /// `SDX_F32` …
     pub dtype: i32,
+    /// Length of `dims`; 0 for a scalar.
     pub rank: u32,
     /// Expressions of symbols and numbers, such as `batch`, `past + seq` or `384`.
     pub dims: *const *const c_char,
@@ -52,9 +55,11 @@ pub struct sdx_port {
 /// A symbolic dimension: its size may differ between calls.
 #[repr(C)]
 pub struct sdx_symbol {
+    /// Name that occurs in the dimensions of the ports.
     pub name: *const c_char,
-    /// The smallest and the largest size that a call may have; `hi` is -1 if there is no maximum.
+    /// The smallest size that a call may have.
     pub lo: i64,
+    /// The largest size that a call may have; -1 if there is no maximum.
     pub hi: i64,
     /// 1 if the size depends on the values of the inputs, so that it is known only at the end of a call.
     pub is_data: i32,
@@ -64,15 +69,19 @@ pub struct sdx_symbol {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_call_bytes {
+    /// `sizeof(sdx_call_bytes)`, set by the caller.
     pub struct_bytes: usize,
     /// 1 if a call needs exactly this much; 0 if this is an upper bound, because some sizes are read from data.
     pub is_exact: i32,
     /// 0 if no upper bound is known; the other fields are 0 then.
     pub is_bounded: i32,
+    /// Arena for the intermediate values.
     pub arena: usize,
+    /// Sizes of all outputs together.
     pub outputs: usize,
     /// Results that host operations produce between launches.
     pub made: usize,
+    /// Scratch memory of each thread of the session.
     pub scratch_per_thread: usize,
 }
 
@@ -134,7 +143,7 @@ impl Entry {
 
 /// SAFETY: as for `options`.
 unsafe fn load_options(given: *const sdx_load_options) -> Result<LoadOptions> {
-    // SAFETY: the caller guarantees it, here and below.
+    // SAFETY: the caller passes null, or options of the size in their `struct_bytes`.
     let given = unsafe { options(given) }?;
     let mut trust = Trust::default();
     if given.trust != 0 {
@@ -142,13 +151,16 @@ unsafe fn load_options(given: *const sdx_load_options) -> Result<LoadOptions> {
         trust = unsafe { Trust::file() };
     }
     if !given.pin.is_null() {
+        // SAFETY: the pin is a C string.
         trust = trust.or(Trust::pin(unsafe { text(given.pin, "sdx_load_options.pin") }?)?);
     }
     if !given.key.is_null() {
+        // SAFETY: the key is a C string.
         trust = trust.or(Trust::key(unsafe { text(given.key, "sdx_load_options.key") }?)?);
     }
     let mut load = LoadOptions::new(trust).selftest(given.no_selftest == 0).copied(given.copied != 0);
     if !given.device.is_null() {
+        // SAFETY: the device is a C string.
         load = load.device(unsafe { text(given.device, "sdx_load_options.device") }?.parse()?);
     }
     Ok(load.verify(match given.verify {
@@ -173,6 +185,7 @@ pub unsafe extern "C" fn sdx_model_load(
 ) -> *mut sdx_error {
     guard(|| {
         result(model, "model")?;
+        // SAFETY: the caller passes null or a C string as `path`, and null or valid options.
         let (path, options) = unsafe { (text(path, "path")?, load_options(options)?) };
         give(Model::load(path, &options)?, model);
         Ok(())
@@ -222,11 +235,14 @@ pub unsafe extern "C" fn sdx_model_from_bytes(
 ) -> *mut sdx_error {
     guard(|| {
         // The owner of the memory is created first, so that the memory is released whichever argument is wrong.
+        // SAFETY: the caller passes `bytes` bytes at `data`, valid until `release` or, without it, for this call.
         let given = unsafe { slice(data.cast::<u8>(), bytes, "data") };
         let foreign = Foreign { data: data.cast(), bytes, release, user };
         result(model, "model")?;
         let given = given?;
+        // SAFETY: the caller passes null or a C string as `name`.
         let name = if name.is_null() { "(bytes)" } else { unsafe { text(name, "name") }? };
+        // SAFETY: the caller passes null, or options of the size in their `struct_bytes` with valid strings.
         let options = unsafe { load_options(options) }?;
         let file = match (release, bytes) {
             (None, _) | (_, 0) => Bytes::copy_from_slice(given),
@@ -240,12 +256,14 @@ pub unsafe extern "C" fn sdx_model_from_bytes(
 /// Frees the handle. Sessions and caches of the model remain valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_free(model: *mut sdx_model) {
+    // SAFETY: the caller passes null or a live handle, which it no longer uses.
     unsafe { sdx_model::free(model) }
 }
 
 /// Returns the number of entry points.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_entry_count(model: *const sdx_model) -> usize {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { sdx_model::get(model) }.map_or(0, |model| model.entries.len())
 }
 
@@ -258,12 +276,14 @@ unsafe fn entry<'a>(model: *const sdx_model, entry: usize) -> Option<&'a Entry> 
 /// Returns the name of an entry point, `main` being the first; NULL if `index` is out of range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_entry_name(model: *const sdx_model, index: usize) -> *const c_char {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { entry(model, index) }.map_or(null(), |entry| entry.name.as_ptr())
 }
 
 /// Returns an input of an entry point; NULL if an index is out of range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_model_input(model: *const sdx_model, entry_index: usize, index: usize) -> *const sdx_port {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { entry(model, entry_index) }.and_then(|e| e.inputs.get(index)).map_or(null(), |text| &*text.port)
 }
 
@@ -274,6 +294,7 @@ pub unsafe extern "C" fn sdx_model_output(
     entry_index: usize,
     index: usize,
 ) -> *const sdx_port {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { entry(model, entry_index) }.and_then(|e| e.outputs.get(index)).map_or(null(), |text| &*text.port)
 }
 
@@ -284,6 +305,7 @@ pub unsafe extern "C" fn sdx_model_symbol(
     entry_index: usize,
     index: usize,
 ) -> *const sdx_symbol {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { entry(model, entry_index) }.and_then(|e| e.symbols.get(index)).map_or(null(), |(_, symbol)| &**symbol)
 }
 
@@ -299,11 +321,15 @@ pub unsafe extern "C" fn sdx_model_call_bytes(
     call: *mut sdx_call_bytes,
 ) -> *mut sdx_error {
     guard(|| {
+        // SAFETY: the caller passes null or a live handle as `model`, and null or a C string as `entry`.
         let (model, entry) = unsafe { (sdx_model::get(model)?, entry_name(entry)?) };
+        // SAFETY: the caller passes arrays of `n` elements.
         let (names, sizes) = unsafe { (slice(names, n, "names")?, slice(sizes, n, "sizes")?) };
+        // SAFETY: each name is null or a C string.
         let names = names.iter().map(|name| unsafe { text(*name, "names") }).collect::<Result<Vec<&str>>>()?;
         let sizes: Vec<(&str, i64)> = names.into_iter().zip(sizes.iter().copied()).collect();
         let found = model.model.call_bytes(entry, &sizes)?;
+        // SAFETY: null is allowed, and stands for zeros.
         let mut bytes = unsafe { options::<sdx_call_bytes>(null()) }?;
         if let Some(found) = found {
             bytes.is_bounded = 1;
@@ -311,6 +337,7 @@ pub unsafe extern "C" fn sdx_model_call_bytes(
             (bytes.arena, bytes.outputs, bytes.made) = (found.arena, found.outputs, found.made);
             bytes.scratch_per_thread = found.scratch;
         }
+        // SAFETY: the caller passes null, or a writable struct of the size in its `struct_bytes`.
         unsafe { write(bytes, call) }
     })
 }

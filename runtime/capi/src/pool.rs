@@ -20,6 +20,7 @@ handle!(sdx_pool = b"sdx_pool");
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_pool_options {
+    /// `sizeof(sdx_pool_options)`, set by the caller.
     pub struct_bytes: usize,
     /// Number of sessions, each of which runs one call at a time; 0 for as many as the available processors allow.
     pub sessions: usize,
@@ -35,10 +36,15 @@ pub struct sdx_pool_options {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_pool_statistics {
+    /// `sizeof(sdx_pool_statistics)`, set by the caller.
     pub struct_bytes: usize,
+    /// Accepted calls that wait for a session.
     pub waiting: u64,
+    /// Calls that a session is running.
     pub running: u64,
+    /// Calls that a session has run, whether they succeeded or failed.
     pub served: u64,
+    /// Calls in `served` that failed.
     pub failed: u64,
     /// Calls that were not accepted, because the queue was full or after `sdx_pool_finish`.
     pub refused: u64,
@@ -71,6 +77,7 @@ pub unsafe extern "C" fn sdx_pool_new(
 ) -> *mut sdx_error {
     guard(|| {
         result(pool, "pool")?;
+        // SAFETY: the caller passes null or a live handle, and null or options of the size in their `struct_bytes`.
         let (model, given) = unsafe { (sdx_model::get(model)?, border::options(options)?) };
         let some = |n: usize| Some(n).filter(|n| *n > 0);
         let session = SessionOptions::default().threads(given.threads.max(1));
@@ -96,7 +103,9 @@ pub unsafe extern "C" fn sdx_pool_submit(
     user: *mut c_void,
 ) -> *mut sdx_error {
     guard(|| {
+        // SAFETY: the caller passes null or a live handle.
         let pool = &unsafe { sdx_pool::get(pool) }?.pool;
+        // SAFETY: the caller passes null, or a call of the size in its `struct_bytes` with valid pointers and sizes.
         let request = unsafe { request(&read(call)?) }?;
         let (done, user) = (done.ok_or_else(|| wrong("`done` is null"))?, User(user));
         pool.submit(request, move |result| {
@@ -131,6 +140,7 @@ pub unsafe extern "C" fn sdx_pool_statistics_get(
     statistics: *mut sdx_pool_statistics,
 ) -> *mut sdx_error {
     guard(|| {
+        // SAFETY: the caller passes null or a live handle.
         let counts = unsafe { sdx_pool::get(pool) }?.pool.statistics();
         let found = sdx_pool_statistics {
             struct_bytes: 0,
@@ -142,6 +152,7 @@ pub unsafe extern "C" fn sdx_pool_statistics_get(
             expired: counts.expired,
             cancelled: counts.cancelled,
         };
+        // SAFETY: the caller passes null, or a writable struct of the size in its `struct_bytes`.
         unsafe { write(found, statistics) }
     })
 }
@@ -151,7 +162,9 @@ pub unsafe extern "C" fn sdx_pool_statistics_get(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_trim(pool: *const sdx_pool, bytes: *mut usize) -> *mut sdx_error {
     guard(|| {
+        // SAFETY: the caller passes null or a live handle.
         let given_back = unsafe { sdx_pool::get(pool) }?.pool.trim();
+        // SAFETY: the caller passes null or a pointer to a writable `size_t`.
         unsafe { border::write_if(bytes, given_back, "bytes") }
     })
 }
@@ -160,11 +173,13 @@ pub unsafe extern "C" fn sdx_pool_trim(pool: *const sdx_pool, bytes: *mut usize)
 /// `done`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_finish(pool: *const sdx_pool) -> *mut sdx_error {
+    // SAFETY: the caller passes null or a live handle.
     guard(|| unsafe { sdx_pool::get(pool) }?.pool.finish())
 }
 
 /// Frees the pool. Running calls finish, waiting calls are answered with E0309; all are answered when this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_free(pool: *mut sdx_pool) {
+    // SAFETY: the caller passes null or a live handle, which it no longer uses.
     unsafe { sdx_pool::free(pool) }
 }

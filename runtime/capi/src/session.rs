@@ -23,6 +23,7 @@ handle!(sdx_session = b"sdxsessi", sdx_cancel = b"sdxcance");
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_session_options {
+    /// `sizeof(sdx_session_options)`, set by the caller.
     pub struct_bytes: usize,
     /// Number of threads, including the caller's. 0 means 1: no further thread is started.
     pub threads: usize,
@@ -43,6 +44,7 @@ pub unsafe extern "C" fn sdx_session_new(
 ) -> *mut sdx_error {
     guard(|| {
         result(session, "session")?;
+        // SAFETY: the caller passes null or a live handle, and null or options of the size in their `struct_bytes`.
         let (model, given) = unsafe { (sdx_model::get(model)?, border::options(options)?) };
         let limit = Some(given.memory_bytes_max).filter(|max| *max > 0);
         let options = SessionOptions::default().threads(given.threads.max(1)).pinned(given.pinned != 0);
@@ -57,16 +59,21 @@ pub unsafe extern "C" fn sdx_session_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_session_trim(session: *const sdx_session, bytes: *mut usize) -> *mut sdx_error {
     guard(|| {
+        // SAFETY: the caller passes null or a live handle.
         let given_back = unsafe { sdx_session::get(session) }?.session.trim();
+        // SAFETY: the caller passes null or a pointer to a writable `size_t`.
         unsafe { border::write_if(bytes, given_back, "bytes") }
     })
 }
 
+/// Frees the session, in which no call may be running. Its model and caches remain valid. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_session_free(session: *mut sdx_session) {
+    // SAFETY: the caller passes null or a live handle, which it no longer uses.
     unsafe { sdx_session::free(session) }
 }
 
+/// Creates a flag that is not set. The caller frees it with `sdx_cancel_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cancel_new(cancel: *mut *mut sdx_cancel) -> *mut sdx_error {
     guard(|| {
@@ -79,6 +86,7 @@ pub unsafe extern "C" fn sdx_cancel_new(cancel: *mut *mut sdx_cancel) -> *mut sd
 /// Sets or clears the flag, on any thread. While it is set (nonzero), running and future calls with it fail with E0306.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cancel_set(cancel: *const sdx_cancel, cancelled: i32) {
+    // SAFETY: the caller passes null or a live handle.
     if let Ok(cancel) = unsafe { sdx_cancel::get(cancel) } {
         cancel.flag.store(cancelled != 0, Ordering::Relaxed);
     }
@@ -87,5 +95,6 @@ pub unsafe extern "C" fn sdx_cancel_set(cancel: *const sdx_cancel, cancelled: i3
 /// Frees the flag. Calls that it was passed to continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_cancel_free(cancel: *mut sdx_cancel) {
+    // SAFETY: the caller passes null or a live handle, which it no longer uses; calls share the flag by an `Arc`.
     unsafe { sdx_cancel::free(cancel) }
 }

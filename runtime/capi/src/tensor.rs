@@ -10,28 +10,44 @@ use std::ptr::null;
 
 /// Element types, numbered as in ONNX. An element of 2 or 4 bits occupies one byte.
 pub const SDX_F32: i32 = 1;
+/// Unsigned integer of 8 bits.
 pub const SDX_U8: i32 = 2;
+/// Signed integer of 8 bits.
 pub const SDX_I8: i32 = 3;
+/// Unsigned integer of 16 bits.
 pub const SDX_U16: i32 = 4;
+/// Signed integer of 16 bits.
 pub const SDX_I16: i32 = 5;
+/// Signed integer of 32 bits.
 pub const SDX_I32: i32 = 6;
+/// Signed integer of 64 bits.
 pub const SDX_I64: i32 = 7;
+/// Strings, only in returned outputs: n + 1 `uint64_t` offsets into the text that follows them.
 pub const SDX_STRING: i32 = 8;
+/// Boolean of one byte: 0 or 1.
 pub const SDX_BOOL: i32 = 9;
+/// IEEE 754 binary16.
 pub const SDX_F16: i32 = 10;
+/// IEEE 754 binary64 (`double`).
 pub const SDX_F64: i32 = 11;
+/// Unsigned integer of 32 bits.
 pub const SDX_U32: i32 = 12;
+/// Unsigned integer of 64 bits.
 pub const SDX_U64: i32 = 13;
+/// bfloat16: the upper half of an `SDX_F32`.
 pub const SDX_BF16: i32 = 16;
 
 /// An input, which the library only reads, or an output that the library owns.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_tensor {
+    /// `sizeof(sdx_tensor)`, set by the caller.
     pub struct_bytes: usize,
+    /// Name of the input or the output.
     pub name: *const c_char,
     /// `SDX_F32` …
     pub dtype: i32,
+    /// Number of dimensions, at most 64; 0 for a scalar.
     pub rank: u32,
     /// An array of `rank` sizes.
     pub dims: *const usize,
@@ -45,8 +61,11 @@ pub struct sdx_tensor {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_buffer {
+    /// `sizeof(sdx_buffer)`, set by the caller.
     pub struct_bytes: usize,
+    /// Name of the output.
     pub name: *const c_char,
+    /// Element type, `SDX_F32` …; a call fails with E0301 if it is not that of the output.
     pub dtype: i32,
     /// Before a call, the capacity of `dims`; afterwards, the rank of the output.
     pub rank: u32,
@@ -83,7 +102,9 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 /// The inputs and buffers of a call, in Rust types.
 #[derive(Default)]
 pub struct Given<'a> {
+    /// Name and tensor of each input, in the caller's order.
     pub inputs: Vec<(&'a str, TensorView<'a>)>,
+    /// Name and memory of each output that has a buffer, parallel to `at`.
     pub buffers: Vec<(&'a str, TensorBuffer<'a>)>,
     at: Vec<*mut sdx_buffer>,
 }
@@ -92,20 +113,27 @@ impl<'a> Given<'a> {
     /// SAFETY: the pointers and sizes in the structs are valid for `'a`.
     pub unsafe fn new(inputs: (*const sdx_tensor, usize), buffers: (*mut sdx_buffer, usize)) -> Result<Given<'a>> {
         let mut given = Given::default();
-        // SAFETY: the caller guarantees it, here and below.
+        // SAFETY: `inputs` is an array of structs, of the size in their `struct_bytes`.
         for one in unsafe { array(inputs.0, inputs.1) }? {
+            // SAFETY: `one` is a struct of the array.
             let tensor = unsafe { read(one) }?;
+            // SAFETY: the name is null or a C string.
             let name = unsafe { text(tensor.name, "sdx_tensor.name") }?;
             check_rank(tensor.rank, name)?;
+            // SAFETY: `dims` points to `rank` sizes.
             let dims = unsafe { slice(tensor.dims, tensor.rank as usize, "sdx_tensor.dims") }?;
+            // SAFETY: `data` points to `bytes` bytes, which are not modified during `'a`.
             let data = unsafe { slice(tensor.data.cast::<u8>(), tensor.bytes, "sdx_tensor.data") }?;
             let view = dtype_of(tensor.dtype).and_then(|dtype| TensorView::new(dtype, dims, data));
             given.inputs.push((name, view.map_err(|e| e.node(format!("input `{name}`")))?));
         }
         let read_only: Vec<Range<usize>> = given.inputs.iter().map(|(_, view)| addresses(view.bytes())).collect();
         let mut written: Vec<Range<usize>> = vec![];
+        // SAFETY: `buffers` is an array of structs, of the size in their `struct_bytes`.
         for one in unsafe { array(buffers.0.cast_const(), buffers.1) }? {
+            // SAFETY: `one` is a struct of the array.
             let buffer = unsafe { read(one) }?;
+            // SAFETY: the name is null or a C string.
             let name = unsafe { text(buffer.name, "sdx_buffer.name") }?;
             let dtype = dtype_of(buffer.dtype).map_err(|e| e.node(format!("output `{name}`")))?;
             check_memory(buffer.data.cast::<u8>(), buffer.bytes, "sdx_buffer.data")?;
@@ -116,6 +144,7 @@ impl<'a> Given<'a> {
             written.push(range);
             let data = match buffer.bytes {
                 0 => &mut [][..],
+                // SAFETY: `data` points to `n` writable bytes, which overlap no input and no other buffer.
                 n => unsafe { std::slice::from_raw_parts_mut(buffer.data.cast::<u8>(), n) },
             };
             given.buffers.push((name, TensorBuffer::new(dtype, data)));
@@ -129,7 +158,7 @@ impl<'a> Given<'a> {
     /// SAFETY: as for `new`.
     pub unsafe fn write_dims(&self) -> Result<()> {
         for ((name, buffer), &at) in self.buffers.iter().zip(&self.at) {
-            // SAFETY: the caller guarantees it, here and below.
+            // SAFETY: `at` is a struct of the array, as `new` has checked.
             let mut given = unsafe { read(at) }?;
             let dims = buffer.dims();
             if !given.dims.is_null() {
@@ -141,9 +170,11 @@ impl<'a> Given<'a> {
                 if !given.dims.is_aligned() {
                     return Err(wrong("`sdx_buffer.dims` is not aligned"));
                 }
+                // SAFETY: the caller's `dims` has space for `rank` sizes, which is at least `dims.len()`.
                 unsafe { std::ptr::copy_nonoverlapping(dims.as_ptr(), given.dims, dims.len()) };
             }
             given.rank = dims.len() as u32;
+            // SAFETY: as above; the struct is writable.
             unsafe { write(given, at) }?;
         }
         Ok(())
@@ -165,6 +196,7 @@ pub struct sdx_outputs {
 handle!(sdx_outputs = b"sdxoutpu");
 
 impl sdx_outputs {
+    /// Takes the named tensors of a call or a cache, in the order in which `sdx_outputs_at` returns them.
     pub fn new(outputs: impl IntoIterator<Item = (String, Tensor)>) -> sdx_outputs {
         sdx_outputs { tensors: outputs.into_iter().map(|(name, t)| (c_string(&name), t)).collect() }
     }
@@ -191,6 +223,7 @@ fn borrowed((name, tensor): &(CString, Tensor)) -> sdx_tensor {
 /// Returns the number of tensors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_outputs_count(outputs: *const sdx_outputs) -> usize {
+    // SAFETY: the caller passes null or a live handle.
     unsafe { sdx_outputs::get(outputs) }.map_or(0, |outputs| outputs.tensors.len())
 }
 
@@ -203,9 +236,11 @@ pub unsafe extern "C" fn sdx_outputs_at(
     tensor: *mut sdx_tensor,
 ) -> *mut sdx_error {
     guard(|| {
+        // SAFETY: the caller passes null or a live handle.
         let outputs = unsafe { sdx_outputs::get(outputs) }?;
         let found = outputs.tensors.get(index);
         let found = found.ok_or_else(|| wrong(format!("there is no output {index}, but {}", outputs.tensors.len())))?;
+        // SAFETY: the caller passes null, or a writable struct of the size in its `struct_bytes`.
         unsafe { write(borrowed(found), tensor) }
     })
 }
@@ -218,14 +253,18 @@ pub unsafe extern "C" fn sdx_outputs_find(
     tensor: *mut sdx_tensor,
 ) -> *mut sdx_error {
     guard(|| {
+        // SAFETY: the caller passes null or a live handle as `outputs`, and null or a C string as `name`.
         let (outputs, name) = unsafe { (sdx_outputs::get(outputs)?, text(name, "name")?) };
         let found = outputs.tensors.iter().find(|(known, _)| known.to_str() == Ok(name));
         let found = found.ok_or_else(|| wrong(format!("the call has not returned `{name}`")))?;
+        // SAFETY: the caller passes null, or a writable struct of the size in its `struct_bytes`.
         unsafe { write(borrowed(found), tensor) }
     })
 }
 
+/// Frees the tensors, and with them the memory that the structs of `sdx_outputs_at` point to. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_outputs_free(outputs: *mut sdx_outputs) {
+    // SAFETY: the caller passes null or a live handle, which it no longer uses.
     unsafe { sdx_outputs::free(outputs) }
 }
