@@ -117,6 +117,7 @@ impl<'a> Cache<'a> {
         self.len
     }
 
+    /// Whether no position is filled.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -46,6 +46,7 @@ pub(crate) enum Look {
 pub struct Launched<'a> {
     /// Index among the steps of the entry point.
     pub step: usize,
+    /// Symbol of the kernel in the plan, such as `k0`.
     pub kernel: &'a str,
     /// Family of the kernel.
     pub class: &'a str,
@@ -59,6 +60,7 @@ pub struct Launched<'a> {
     pub work: Option<(i64, i64)>,
 }
 
+/// Callback that receives every launch after it has ended; an error from it ends the call.
 pub type Watch<'a> = &'a mut dyn FnMut(Launched) -> Result<()>;
 
 /// Bytes of an input, aligned to its element type, with bools as 0 or 1.

@@ -17,10 +17,12 @@ pub struct CallBytes {
     pub at: Vec<(String, i64)>,
     /// Whether a call takes exactly these bytes. If not, they are upper bounds, because some sizes are read from data.
     pub is_exact: bool,
+    /// Bytes of the arena, which holds intermediate values.
     pub arena: usize,
     /// Largest number of bytes alive in the arena at one time, each buffer rounded up to the arena's alignment. No
     /// placement needs less.
     pub live: usize,
+    /// Bytes of all outputs together.
     pub outputs: usize,
     /// Values that the host computes between launches, without its temporary memory.
     pub made: usize,

@@ -8,8 +8,11 @@ use sardonyx_base::{DType, Dim, Kind};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct EntryPoint {
+    /// Name of the entry point, by which calls refer to it.
     pub name: String,
+    /// Inputs, in the model's order.
     pub inputs: Vec<Port>,
+    /// Outputs, in the model's order.
     pub outputs: Vec<Port>,
     /// The symbols that occur in the dimensions above.
     pub symbols: Vec<Symbol>,
@@ -19,7 +22,9 @@ pub struct EntryPoint {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Port {
+    /// Name of the value, unique among the inputs or among the outputs.
     pub name: String,
+    /// Element type.
     pub dtype: DType,
     /// Expressions of symbols: `batch`, `past + seq`, 384.
     pub dims: Vec<Dim>,
@@ -33,9 +38,11 @@ pub struct Port {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Symbol {
+    /// Name of the symbol, as it occurs in the dimensions.
     pub name: String,
-    /// The smallest and the largest value that is allowed in a call.
+    /// The smallest value that is allowed in a call.
     pub lo: i64,
+    /// The largest value that is allowed in a call; `None` if there is no maximum.
     pub hi: Option<i64>,
     /// Whether the symbol depends on the values of the inputs, and so is only known when a call ends.
     pub is_data: bool,

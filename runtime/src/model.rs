@@ -26,6 +26,7 @@ pub struct LoadOptions {
     pub trust: Trust,
     /// Whether the file is read into memory, where it can no longer change, instead of mapped.
     pub copied: bool,
+    /// Which hashes are checked at load.
     pub verify: Verify,
     /// The device to run on. Constants are copied there once and shared by all sessions.
     pub device: DeviceName,
@@ -44,6 +45,7 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
+    /// Returns the default options: all hashes are checked, and the model runs on the CPU.
     pub fn new(trust: Trust) -> LoadOptions {
         LoadOptions {
             trust,
@@ -58,34 +60,42 @@ impl LoadOptions {
         }
     }
 
+    /// Sets whether the file is read into memory instead of mapped; by default it is mapped.
     pub fn copied(self, copied: bool) -> LoadOptions {
         LoadOptions { copied, ..self }
     }
 
+    /// Sets which hashes are checked at load; all by default.
     pub fn verify(self, verify: Verify) -> LoadOptions {
         LoadOptions { verify, ..self }
     }
 
+    /// Sets the device to run on; the CPU by default.
     pub fn device(self, device: DeviceName) -> LoadOptions {
         LoadOptions { device, ..self }
     }
 
+    /// Sets the highest variant of CPU code to use; `None`, the default, is the best that this CPU can run.
     pub fn cpu(self, level: impl Into<Option<Level>>) -> LoadOptions {
         LoadOptions { cpu: level.into(), ..self }
     }
 
+    /// Sets whether the artifact's test call is made at load; by default it is.
     pub fn selftest(self, selftest: bool) -> LoadOptions {
         LoadOptions { selftest, ..self }
     }
 
+    /// Sets the number of ranks that the artifact must be compiled for; `None`, the default, accepts any.
     pub fn ranks(self, ranks: impl Into<Option<usize>>) -> LoadOptions {
         LoadOptions { ranks: ranks.into(), ..self }
     }
 
+    /// Sets where the other ranks run; by default as threads of this process.
     pub fn transport(self, transport: Transport) -> LoadOptions {
         LoadOptions { transport, ..self }
     }
 
+    /// Sets slower links to emulate between the ranks of this host; none by default.
     pub fn wire(self, wire: impl Into<Option<Wire>>) -> LoadOptions {
         LoadOptions { wire: wire.into(), ..self }
     }
@@ -274,6 +284,7 @@ impl Model {
         programs.into_iter().zip([device].into_iter().chain(others)).map(of_rank).collect()
     }
 
+    /// Creates a session. Errors: E0001 for an invalid number of threads, E0304 if a thread cannot be started.
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
         Session::new(self.clone(), options)
     }
@@ -293,10 +304,12 @@ impl Model {
         self.0.world.as_ref()
     }
 
+    /// Returns the manifest of the artifact.
     pub fn manifest(&self) -> &Manifest {
         &self.0.manifest
     }
 
+    /// Returns the verified plan, as this rank runs it.
     pub fn program(&self) -> &Program {
         &self.0.program
     }
@@ -340,6 +353,7 @@ impl Model {
         self.0.device.level()
     }
 
+    /// Returns the device that the model was loaded for.
     pub fn device_name(&self) -> &DeviceName {
         &self.0.device_name
     }
@@ -365,6 +379,7 @@ impl Model {
         self.0.attached.iter().map(|(name, _)| name.as_str())
     }
 
+    /// Returns the path of the file, or the name that [`from_bytes`](Model::from_bytes) was given.
     pub fn file(&self) -> &str {
         &self.0.file
     }

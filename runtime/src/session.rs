@@ -54,22 +54,27 @@ impl SessionOptions {
     /// Maximum number of threads: more than any machine benefits from. Far more could make the system kill the process.
     pub const THREADS_MAX: usize = 1024;
 
+    /// Sets the number of threads, including the caller's; 1 by default.
     pub fn threads(self, threads: usize) -> SessionOptions {
         SessionOptions { threads, ..self }
     }
 
+    /// Sets whether each thread but the caller's is pinned to a processor; by default none is.
     pub fn pinned(self, pinned: bool) -> SessionOptions {
         SessionOptions { pinned, ..self }
     }
 
+    /// Sets the number of bytes that a call may take; `None`, the default, is no limit.
     pub fn memory_bytes_max(self, bytes: impl Into<Option<usize>>) -> SessionOptions {
         SessionOptions { memory_bytes_max: bytes.into(), ..self }
     }
 
+    /// Sets how long idle threads spin before they sleep; `None`, the default, is 200,000 iterations of a loop.
     pub fn spin_max(self, spin_max: impl Into<Option<Duration>>) -> SessionOptions {
         SessionOptions { spin_max: spin_max.into(), ..self }
     }
 
+    /// Sets the time limit of calls without a deadline of their own; `None`, the default, is no limit.
     pub fn time_max(self, time_max: impl Into<Option<Duration>>) -> SessionOptions {
         SessionOptions { time_max: time_max.into(), ..self }
     }
@@ -177,6 +182,7 @@ impl Session {
         })
     }
 
+    /// Returns the model that the session was created from.
     pub fn model(&self) -> &Model {
         &self.model
     }
@@ -228,6 +234,7 @@ impl Session {
         self.run_entry("main", inputs)
     }
 
+    /// As [`run`](Session::run), but runs the entry point with this name. Further errors: E0301 for an unknown name.
     pub fn run_entry(&self, entry: &str, inputs: &[(&str, Tensor)]) -> Result<Outputs> {
         let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
         self.run_with(entry, &views, &mut [], &RunOptions::default())

@@ -26,15 +26,18 @@ pub struct Request {
 }
 
 impl Request {
+    /// Creates a request to the entry point `main`, with default options.
     pub fn new<N: Into<String>>(inputs: impl IntoIterator<Item = (N, Tensor)>) -> Request {
         let inputs = inputs.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect();
         Request { entry: "main".into(), inputs, options: RunOptions::default() }
     }
 
+    /// Sets the name of the entry point.
     pub fn entry(self, entry: impl Into<String>) -> Request {
         Request { entry: entry.into(), ..self }
     }
 
+    /// Sets the deadline, the cancel flag, and the outputs to return.
     pub fn options(self, options: RunOptions) -> Request {
         Request { options, ..self }
     }
@@ -69,14 +72,17 @@ impl Default for PoolOptions {
 }
 
 impl PoolOptions {
+    /// Sets the number of sessions; `None`, the default, is as many as the processors allow.
     pub fn sessions(self, sessions: impl Into<Option<usize>>) -> PoolOptions {
         PoolOptions { sessions: sessions.into(), ..self }
     }
 
+    /// Sets how many requests may wait while every session is busy; 128 by default.
     pub fn waiting_max(self, waiting_max: usize) -> PoolOptions {
         PoolOptions { waiting_max, ..self }
     }
 
+    /// Sets the options of each session.
     pub fn session(self, session: SessionOptions) -> PoolOptions {
         PoolOptions { session, ..self }
     }
@@ -204,10 +210,12 @@ impl SessionPool {
         Ok(())
     }
 
+    /// Returns the model that all sessions share.
     pub fn model(&self) -> &Model {
         self.sessions[0].model()
     }
 
+    /// Returns the number of sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
@@ -232,6 +240,7 @@ impl SessionPool {
         receiver.recv().unwrap_or_else(|_| Err(Error::defect("a request of a pool was not answered")))
     }
 
+    /// Returns the counts at this moment.
     pub fn statistics(&self) -> PoolStatistics {
         self.queue.statistics()
     }

@@ -20,14 +20,17 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// Sets the time after which the call ends with E0305; `None`, the default, is no deadline.
     pub fn deadline(self, deadline: impl Into<Option<Instant>>) -> RunOptions {
         RunOptions { deadline: deadline.into(), ..self }
     }
 
+    /// Sets a flag that ends the call with E0306 once it is true; none by default.
     pub fn cancel(self, cancel: impl Into<Option<Arc<AtomicBool>>>) -> RunOptions {
         RunOptions { cancel: cancel.into(), ..self }
     }
 
+    /// Sets the names of the outputs to return, beside those that the caller gives memory for; all by default.
     pub fn outputs<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> RunOptions {
         RunOptions { outputs: Some(names.into_iter().map(N::into).collect()), ..self }
     }

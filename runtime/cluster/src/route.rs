@@ -9,31 +9,41 @@ use std::fmt;
 /// A link in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Link {
+    /// Index in [`Topology::level`]; 0 is the level that joins devices.
     pub level: usize,
     /// Number of the member that the link is attached to, counted over all groups of the level; of the device, if links
     /// are attached to devices.
     pub member: usize,
+    /// Which of the member's links it is, and in which direction.
     pub way: Way,
 }
 
+/// A link of a member, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Way {
-    /// The link to a switch, over one of the parallel links; `Down` leads from the switch.
+    /// The link to a switch, over one of the parallel links.
     Up {
+        /// Index of the parallel link; 0 if links are attached to devices.
         lane: usize,
     },
+    /// The link from a switch, over one of the parallel links.
     Down {
+        /// Index of the parallel link, as in `Up`.
         lane: usize,
     },
     /// The link to another member.
     To {
+        /// Number of the other member, counted over all groups of the level.
         member: usize,
     },
-    /// The link to the switch of the line along a dimension; `OutOfLine` leads from the switch.
+    /// The link to the switch of the line along a dimension.
     IntoLine {
+        /// Dimension of the grid of boards along which the line runs: 0 or 1.
         dim: usize,
     },
+    /// The link from the switch of the line along a dimension.
     OutOfLine {
+        /// Dimension of the grid of boards, as in `IntoLine`.
         dim: usize,
     },
 }

@@ -8,22 +8,30 @@
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 
+/// Pipeline schedule: determines the order in which each worker processes micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// Forward only: a model that serves.
     Forward,
+    /// All micro-batches run forward before any runs backward.
     GPipe,
+    /// 1F1B: after a warm-up, each worker alternates between one micro-batch forward and one backward.
     OneForwardOneBackward,
     /// Each worker has several chunks of the model.
     Interleaved {
+        /// Number of chunks of each worker; [`Schedule::named`] accepts 1 to 64.
         chunks: usize,
     },
+    /// Two pipelines in opposite directions, each with half of the micro-batches, share the workers.
     Chimera,
 }
 
+/// Pass of a micro-batch through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
+    /// From the first stage to the last.
     Forward,
+    /// From the last stage to the first.
     Backward,
 }
 
@@ -32,7 +40,9 @@ pub enum Direction {
 pub struct Work {
     /// Number of the stage in the order of the model, from 0; in an interleaved schedule, the number of the chunk.
     pub stage: usize,
+    /// Index of the micro-batch, from 0.
     pub micro_batch: usize,
+    /// Whether the stage runs forward or backward.
     pub direction: Direction,
     /// Whether the work belongs to the pipeline that runs from the last worker to the first.
     pub up: bool,
@@ -41,15 +51,20 @@ pub struct Work {
 /// One item of work of a worker, and when it is executed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slot {
+    /// What the worker executes.
     pub work: Work,
+    /// Time at which the work starts, from 0, in the unit of the arguments of [`Schedule::timeline`].
     pub start: f64,
+    /// Time at which the work ends, in the same unit.
     pub end: f64,
 }
 
+/// Execution of a schedule, with the times of all work.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     /// By worker: its slots in order.
     pub slots: Vec<Vec<Slot>>,
+    /// Time at which the last worker ends.
     pub total: f64,
     /// By worker: the maximum number of micro-batches, or chunks of them, that have run forward there and not yet
     /// backward.
@@ -70,6 +85,7 @@ impl Timeline {
 }
 
 impl Schedule {
+    /// Returns the name that [`Schedule::named`] accepts, such as `interleaved:2`.
     pub fn name(self) -> String {
         match self {
             Schedule::Forward => "forward".into(),

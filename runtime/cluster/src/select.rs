@@ -10,6 +10,7 @@ use sardonyx_base::{Error, Result};
 /// A method to perform a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
+    /// A schedule of messages, which transports can run.
     Schedule(Algorithm),
     /// Rings in both directions over two cycles of a torus that share no link: predicted only, no transport implements
     /// it.
@@ -19,6 +20,7 @@ pub enum Means {
 }
 
 impl Means {
+    /// Returns the name that reports show, such as `ring` or `in-network`.
     pub fn name(self) -> &'static str {
         match self {
             Means::Schedule(algorithm) => algorithm.name(),
@@ -28,9 +30,12 @@ impl Means {
     }
 }
 
+/// A method for a collective, with its predicted cost.
 #[derive(Clone, Debug)]
 pub struct Candidate {
+    /// Method that performs the collective.
     pub means: Means,
+    /// Predicted time and traffic; in-network reduction has no traffic by link.
     pub outcome: Outcome,
 }
 
@@ -55,8 +60,11 @@ pub struct Comparison {
 /// Ranks that perform a collective in groups, all groups at once: the members of a group are `stride` ranks apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
+    /// Number of ranks of all groups together.
     pub ranks: usize,
+    /// Number of ranks of each group.
     pub size: usize,
+    /// Distance between neighbouring members of a group, in ranks.
     pub stride: usize,
 }
 
@@ -128,6 +136,7 @@ pub struct Fastest<'t> {
 }
 
 impl<'t> Fastest<'t> {
+    /// Creates a simulation of this topology, which remembers routes between queries.
     pub fn new(topology: &'t Topology) -> Fastest<'t> {
         Fastest { topology, simulation: Simulation::new(topology, 0) }
     }

@@ -11,10 +11,12 @@ use crate::topology::Topology;
 use sardonyx_base::schedule::{Move, Rounds};
 use std::collections::{BTreeMap, HashMap};
 
+/// Result of a simulation: time and traffic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Time at which the last rank has its result, in microseconds.
     pub time_us: f64,
+    /// Number of messages between different ranks.
     pub messages: u64,
     /// Bytes that ranks take from others.
     pub bytes: u64,
@@ -51,6 +53,7 @@ struct Turn {
 /// A group of ranks that exchange data.
 #[derive(Clone, Copy)]
 pub struct Group<'a> {
+    /// Ranks of the members, by position in the group.
     pub members: &'a [usize],
     /// The rounds of each member, in order. They refer to other members by their positions in the group.
     pub rounds: &'a [Rounds],
@@ -82,6 +85,7 @@ pub struct Simulation<'t> {
 }
 
 impl<'t> Simulation<'t> {
+    /// Creates a simulation of `ranks` ranks, whose clocks are at 0; rank r runs on device r.
     pub fn new(topology: &'t Topology, ranks: usize) -> Simulation<'t> {
         let (routes, numbers) = (HashMap::new(), HashMap::new());
         let wires = Wires { topology, routes, numbered: vec![], numbers, all: vec![], round: 0, used: vec![] };
@@ -113,6 +117,7 @@ impl<'t> Simulation<'t> {
         [start, self.ended[rank]]
     }
 
+    /// Returns the time, in microseconds, at which a rank has completed everything so far.
     pub fn ended(&self, rank: usize) -> f64 {
         self.ended[rank]
     }
@@ -207,6 +212,7 @@ impl<'t> Simulation<'t> {
         step
     }
 
+    /// Returns the time of the last rank, and the traffic of all exchanges so far.
     pub fn outcome(self) -> Outcome {
         let time_us = self.ended.into_iter().fold(0.0, f64::max);
         let used = self.wires.all.into_iter().filter(|wire| wire.bytes > 0);

@@ -22,10 +22,13 @@ pub const PRESETS: [(&str, &str); 7] = [
     ("hamming-mesh", include_str!("../topologies/hamming-mesh.toml")),
 ];
 
+/// Description of a cluster: its devices, and the links between them.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
+    /// Name of the topology; that of a preset is its name in [`PRESETS`].
     pub name: String,
+    /// Short description of the cluster, for reports.
     pub about: String,
     /// Time for which a device is busy when it sends or receives one message.
     pub overhead_us: Figure,
@@ -51,10 +54,13 @@ pub struct Device {
     pub cores: Option<usize>,
 }
 
+/// A number with its source.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
+    /// Value in the unit that the name of the field ends with.
     pub value: f64,
+    /// Key of [`Topology::sources`].
     pub source: String,
 }
 
@@ -62,14 +68,17 @@ pub struct Figure {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Level {
+    /// How the members of a group are connected.
     pub kind: Kind,
     /// Number of members along each dimension of the group; a switch has one dimension.
     pub members: Vec<usize>,
     /// Parallel links of each member: device d of the member uses link d modulo this number.
     #[serde(default = "one")]
     pub lanes: usize,
+    /// What the links are attached to; the groups of the previous level by default.
     #[serde(default)]
     pub attached: Attached,
+    /// Latency of each link that a message passes, in microseconds.
     pub latency_us: Figure,
     /// Bytes that one link carries per second in one direction, in 10⁹.
     pub gb_s: Figure,
@@ -79,6 +88,7 @@ fn one() -> usize {
     1
 }
 
+/// How the links of a level connect the members of a group.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -109,7 +119,9 @@ pub enum Attached {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct InNetwork {
+    /// Time of an all-reduce without the time of its bytes, in microseconds.
     pub latency_us: Figure,
+    /// Bytes of the operand that are reduced per second, in 10⁹.
     pub gb_s: Figure,
 }
 
@@ -206,6 +218,7 @@ impl Topology {
         Ok(())
     }
 
+    /// Returns the number of devices.
     pub fn devices(&self) -> usize {
         self.level.iter().flat_map(|l| &l.members).product()
     }

@@ -83,10 +83,12 @@ impl DataArgs {
         }
     }
 
+    /// Returns the tolerated relative difference: `--rtol`, by default 1e-3.
     pub fn rtol(&self) -> f64 {
         self.rtol.unwrap_or(1e-3)
     }
 
+    /// Returns the tolerated absolute difference: `--atol`, by default 1e-4.
     pub fn atol(&self) -> f64 {
         self.atol.unwrap_or(1e-4)
     }
@@ -103,15 +105,19 @@ impl DataArgs {
     }
 }
 
+/// Counts of a check over all data sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckSummary {
+    /// Number of data sets whose outputs are all within the tolerance.
     pub passed: usize,
+    /// Number of all other data sets, including those that cannot be run.
     pub failed: usize,
     /// Number of faults in the kernels that a simulated device reported.
     pub findings: usize,
 }
 
 impl CheckSummary {
+    /// Returns 1 if a data set failed or a simulated device reported a fault, otherwise 0.
     pub fn exit_code(self) -> i32 {
         (self.failed > 0 || self.findings > 0) as i32
     }
@@ -120,6 +126,7 @@ impl CheckSummary {
 /// Another implementation of the model, whose outputs are compared with the expected ones as well.
 pub type Reference<'a> = dyn Fn(&[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> + 'a;
 
+/// Runs the command. A data set that fails is counted, and is not an error.
 pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     let model = args.model.load()?;
     let session = args.threads.session(&model)?;

@@ -75,6 +75,7 @@ fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     PossibleValuesParser::new(names).map(|name| Algorithm::from_name(&name).unwrap_or(Algorithm::Direct))
 }
 
+/// Runs the command: measures each collective at each size, or predicts it with `--topology`.
 pub fn collectives(args: &CollectivesArgs, out: &mut dyn Write) -> Result<()> {
     #[cfg(feature = "topology")]
     if let Some(topology) = &args.topology {

@@ -5,12 +5,16 @@ use sardonyx_format::tensor_io::load_value;
 use sardonyx_runtime::program::{Entry, Port};
 use std::path::{Path, PathBuf};
 
+/// The tensors of one call, as stored in an ONNX `test_data_set_*` folder.
 pub struct DataSet {
+    /// Names and values of the inputs, in the order of the files.
     pub inputs: Vec<(String, Tensor)>,
+    /// Names and expected values of the outputs, in the order of the files.
     pub expected: Vec<(String, Tensor)>,
 }
 
 impl DataSet {
+    /// Reads `input_I.pb` and `output_I.pb` of a folder. Errors: E0301 for a name that the entry point lacks.
     pub fn read(dir: &Path, entry: &Entry) -> Result<DataSet> {
         let named = |ports: &'_ [Port]| ports.iter().map(|p| (p.name.clone(), p.kind.clone())).collect::<Vec<_>>();
         DataSet::named(dir, &named(&entry.inputs), &named(&entry.outputs))

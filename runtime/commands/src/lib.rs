@@ -121,12 +121,14 @@ pub struct LoadArgs {
 }
 
 impl ModelArgs {
+    /// Loads the artifact. Errors: those of [`LoadArgs::load`].
     pub fn load(&self) -> Result<Model> {
         self.load.load(&self.model)
     }
 }
 
 impl LoadArgs {
+    /// Loads an artifact. Errors: E0001 for an invalid pin or key, and those of [`Model::load`].
     pub fn load(&self, model: &Path) -> Result<Model> {
         let options = LoadOptions::new(self.trust()?)
             .copied(self.copy)
@@ -177,6 +179,7 @@ pub struct ThreadArgs {
 }
 
 impl ThreadArgs {
+    /// Creates a session with these threads and limits. Errors: those of [`Model::session`].
     pub fn session(&self, model: &Model) -> Result<Session> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
         let threads = self.threads.map_or((processors / model.ranks()).max(1), std::num::NonZeroUsize::get);

@@ -25,6 +25,7 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
+    /// Creates the temporary file. Errors: E0002, for example if `path` exists and is not a regular file.
     pub fn create(path: &Path) -> Result<AtomicFile> {
         // A link is followed, so that its target is replaced and not the link.
         let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());

@@ -109,8 +109,8 @@ pub enum Payload {
 impl Payload {
     pub fn bytes(&self, at: usize, bytes: usize) -> Option<&[u8]> {
         match self {
-            // SAFETY: within the segment; no rank writes these bytes before all ranks have ended the order.
             Payload::Shared(segment) => {
+                // SAFETY: within the segment; no rank writes these bytes before all ranks have ended the order.
                 segment.holds(at, bytes).then(|| unsafe { std::slice::from_raw_parts(segment.at(at), bytes) })
             }
             Payload::Own(all) => all.get(at..at.checked_add(bytes)?),

@@ -232,12 +232,12 @@ impl Meeting {
         let begun = |code| group.library.check(code, "begin to exchange");
         let mut place = to;
         match form {
-            // SAFETY: the caller guarantees that the buffers have these elements.
             Form::Reduce { elements, dtype, f: op } => {
+                // SAFETY: the caller guarantees that the buffers have these elements.
                 begun(unsafe { (f.all_reduce)(pointer(from), pointer(to), elements, dtype, op, comm, stream) })?
             }
-            // SAFETY: as above.
             Form::Gather { bytes } => {
+                // SAFETY: as above.
                 begun(unsafe { (f.all_gather)(pointer(from), pointer(to), bytes, BYTES, comm, stream) })?
             }
             Form::Parts { rows, .. } => {

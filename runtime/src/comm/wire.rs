@@ -12,6 +12,7 @@ use std::time::Duration;
 pub struct Wire {
     /// Latency of each round of messages.
     pub latency: Duration,
+    /// Rate of the link, in bytes per second.
     pub bytes_per_s: NonZeroU64,
 }
 
@@ -27,6 +28,7 @@ impl Wire {
         self.takes_for(n as u32, taken.map(|m| m.bytes as u64).sum())
     }
 
+    /// Returns the time for `rounds` rounds with `bytes` bytes in total: their latencies, plus the bytes at the rate.
     pub fn takes_for(&self, rounds: u32, bytes: u64) -> Duration {
         let ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_s.get());
         self.latency.saturating_mul(rounds).saturating_add(Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))

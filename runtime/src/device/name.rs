@@ -7,6 +7,7 @@ use std::str::FromStr;
 /// The device that a model runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceName {
+    /// `cpu`: the processor of the host.
     #[default]
     Cpu,
     /// `sim:sm_80`: a simulated GPU of that target. Results, bounds, races and counts are exact; time is not simulated.

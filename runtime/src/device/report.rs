@@ -7,6 +7,7 @@ use sardonyx_base::json::Json;
 pub struct DeviceReport {
     /// Name of the device, such as `sim:sm_80`.
     pub device: String,
+    /// Number of kernel launches that were simulated.
     pub launches: u64,
     /// Number of steps that the host computed instead of the device.
     pub host_operations: u64,
@@ -17,6 +18,7 @@ pub struct DeviceReport {
 /// An error of a kernel: an access out of bounds, a race, a read of unwritten memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
+    /// Symbol of the kernel, which is its entry in the PTX.
     pub kernel: String,
     /// Line in the artifact's PTX.
     pub line: u32,
@@ -49,6 +51,7 @@ impl DeviceReport {
         format!("{findings}device {}: {n} findings, {host} host operations, {launches} launches", self.device)
     }
 
+    /// Returns an object with `name`, `findings`, `host_operations` and `launches`.
     pub fn json(&self) -> Json {
         let finding = |f: &Finding| {
             Json::Object(vec![

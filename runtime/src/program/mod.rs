@@ -28,9 +28,13 @@ pub use sardonyx_base::plan::{
 };
 pub use verify::verify;
 
+/// A verified plan, for one rank.
 pub struct Program {
+    /// Symbols of the dimensions, as the manifest declares them.
     pub symbols: Vec<Symbol>,
+    /// By name: the index in `symbols`.
     pub symbol_index: BTreeMap<String, usize>,
+    /// Dimension names of the model that equal expressions of the symbols.
     pub derived: Vec<Derived>,
     /// Byte ranges in `weights`.
     pub constants: Vec<Range<usize>>,
@@ -38,7 +42,9 @@ pub struct Program {
     pub needed: Vec<bool>,
     /// By constant: the hash of the range.
     pub hashes: Vec<String>,
+    /// Kernels, which launches refer to by index.
     pub kernels: Vec<Kernel>,
+    /// Entry points, including those that only host steps call.
     pub entries: Vec<Entry>,
     /// Number of ranks along each axis; empty for a single rank.
     pub mesh: Vec<usize>,
@@ -74,6 +80,7 @@ impl Program {
         self.symbol_index.get(name).and_then(|&at| values[at])
     }
 
+    /// Returns the value of an expression. Errors: E0204 for a symbol without a value, E0202 on overflow.
     pub fn eval(&self, values: &[Option<i64>], dim: &Dim) -> Result<i64> {
         dim.eval(&|name| self.value(values, name))
     }
@@ -104,11 +111,13 @@ impl Program {
 /// An entry point of the plan, with data derived from it.
 pub struct Entry {
     plan: plan::Entry,
-    /// By input, and by output: the state whose old or new value it is.
+    /// By input: the state whose old value it is.
     pub input_states: Vec<Option<usize>>,
+    /// By output: the state whose new value it is.
     pub output_states: Vec<Option<usize>>,
-    /// By input, and by output: the dimensions on this rank, which may have only a part of a state.
+    /// By input: the dimensions on this rank, which may have only a part of a state.
     pub own_inputs: Vec<Vec<Dim>>,
+    /// By output: the dimensions on this rank, which may have only a part of a state.
     pub own_outputs: Vec<Vec<Dim>>,
     /// How to solve for the symbols of the inputs, in the order of evaluation.
     pub sources: Vec<Source>,
@@ -116,11 +125,13 @@ pub struct Entry {
     pub sources_in_place: Vec<Source>,
     /// Indices of the symbols of `sources` and of the capacities; their values identify a shape.
     pub bound: Vec<usize>,
-    /// By buffer, and by check: the first stage in which its expressions have values.
+    /// By buffer: the first stage in which its expressions have values.
     pub buffer_stages: Vec<usize>,
+    /// By check: the first stage in which both of its sides have values.
     pub check_stages: Vec<usize>,
-    /// By step: where its pointers and parameters begin in the lists of all steps; last, the lengths of the lists.
+    /// By step: where its pointers begin in the list of all steps; last, the length of the list.
     pub pointers_at: Vec<usize>,
+    /// By step: where its parameters begin in the list of all steps; last, the length of the list.
     pub params_at: Vec<usize>,
     /// By step: whether this rank takes part in it.
     pub needed: Vec<bool>,

@@ -25,19 +25,24 @@ pub use read::{Artifact, Reading, Verify};
 pub use trust::{PublicKey, Seal, SecretKey, Trust};
 pub use write::ArtifactWriter;
 
+/// Name of the entry with the manifest.
 pub const MANIFEST: &str = "manifest";
+/// Name of the entry with the plan for every class of devices that has no plan of its own.
 pub const PLAN: &str = "plan";
 /// Prefix of plans for classes of devices: `plan/CLASS`.
 pub const PLANS: &str = "plan/";
 /// Prefix of the PTX of targets: `ptx/TARGET.ptx`.
 pub const PTX: &str = "ptx/";
+/// Name of the entry with the self-test.
 pub const SELFTEST: &str = "selftest";
 /// Prefix of attached files: `attached/NAME`.
 pub const ATTACHED: &str = "attached/";
+/// Name of the entry with the constants.
 pub const WEIGHTS: &str = "weights";
 
 /// Alignment of the entry `weights` in the file: a multiple of the page size, so that constants can be mapped.
 pub const WEIGHTS_ALIGNMENT: u16 = 4096;
+/// Alignment of every entry except `weights` in the file, in bytes.
 pub const ENTRY_ALIGNMENT: u16 = 64;
 /// Alignment of every constant within `weights`.
 pub const CONSTANT_ALIGNMENT: u64 = 64;
@@ -58,6 +63,7 @@ pub fn ptx_target(entry: &str) -> Option<&str> {
     entry.strip_prefix(PTX)?.strip_suffix(".ptx").filter(|target| !target.is_empty())
 }
 
+/// `sm_80`  =>  `ptx/sm_80.ptx`
 pub fn ptx_entry(target: &str) -> String {
     format!("{PTX}{target}.ptx")
 }

@@ -33,6 +33,7 @@ pub enum Verify {
 /// Options for opening a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading<'a> {
+    /// Which hashes are checked.
     pub verify: Verify,
     /// Whether the file is copied to memory, where nothing can change it, instead of being mapped.
     pub copied: bool,
@@ -44,7 +45,9 @@ pub struct Reading<'a> {
 pub struct Artifact {
     /// The seal; absent if the file was not hashed.
     pub seal: Option<Seal>,
+    /// Decoded manifest, of a format version that this runtime reads.
     pub manifest: Manifest,
+    /// Plan for the classes of devices that `plans` lacks.
     pub plan: Plan,
     /// Plans of the classes of devices that do not use `plan`.
     pub plans: Vec<(String, Plan)>,
@@ -54,6 +57,7 @@ pub struct Artifact {
     pub ptx: Vec<(String, Bytes)>,
     /// The weights, which begin at a page boundary of the file.
     pub weights: Bytes,
+    /// A call with known results; absent if the artifact has none.
     pub selftest: Option<SelfTest>,
     /// Files that belong to the model, by name.
     pub attached: Vec<(String, Bytes)>,

@@ -33,6 +33,7 @@ pub struct ArtifactWriter {
 }
 
 impl ArtifactWriter {
+    /// Creates the temporary file and begins the weights. Errors: E0002 if the file cannot be written.
     pub fn create(path: impl AsRef<Path>) -> Result<ArtifactWriter> {
         let file = AtomicFile::create(path.as_ref())?;
         let path = file.path().display().to_string();

@@ -7,33 +7,46 @@ use bytes::Bytes;
 use prost::Message;
 use sardonyx_base::{DType, Error, Result, Tensor, packed, tensor};
 
+/// ONNX `TensorProto`: a named tensor, with its elements in `raw_data`, in one typed field, or in another file.
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorProto {
+    /// Size of each dimension, outermost first; must not be negative.
     #[prost(int64, repeated, packed = "false", tag = "1")]
     pub dims: Vec<i64>,
     /// Element type by its number in `TensorProto.DataType`, see [`DType::from_onnx`].
     #[prost(int32, tag = "2")]
     pub data_type: i32,
+    /// Which part of a larger tensor this is; [`to_tensor`](TensorProto::to_tensor) refuses parts.
     #[prost(message, optional, tag = "3")]
     pub segment: Option<Segment>,
+    /// Elements of f32, or real and imaginary parts of c64.
     #[prost(float, repeated, tag = "4")]
     pub float_data: Vec<f32>,
+    /// Elements of i32 and narrower integers, bools, or bit patterns of narrow floats; packed below 8 bits.
     #[prost(int32, repeated, tag = "5")]
     pub int32_data: Vec<i32>,
+    /// Elements of a tensor of strings.
     #[prost(bytes = "bytes", repeated, tag = "6")]
     pub string_data: Vec<Bytes>,
+    /// Elements of i64.
     #[prost(int64, repeated, tag = "7")]
     pub int64_data: Vec<i64>,
+    /// Name of the tensor; empty if it has none.
     #[prost(string, tag = "8")]
     pub name: String,
+    /// Elements in row-major order, little-endian, packed below 8 bits; empty if another field holds them.
     #[prost(bytes = "bytes", tag = "9")]
     pub raw_data: Bytes,
+    /// Elements of f64, or real and imaginary parts of c128.
     #[prost(double, repeated, tag = "10")]
     pub double_data: Vec<f64>,
+    /// Elements of u32 or u64.
     #[prost(uint64, repeated, tag = "11")]
     pub uint64_data: Vec<u64>,
+    /// Documentation for readers of the model, which is ignored.
     #[prost(string, tag = "12")]
     pub doc_string: String,
+    /// Where external data is: the values of `location`, `offset` and `length`.
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntryProto>,
     /// Location of the data: 0 in this message; 1 ([`EXTERNAL`]) in the file that `external_data` names.
@@ -41,33 +54,43 @@ pub struct TensorProto {
     pub data_location: i32,
 }
 
+/// Value of `data_location` for data in another file.
 pub const EXTERNAL: i32 = 1;
 
+/// ONNX `TensorProto.Segment`: the chunk of a large tensor that a message holds.
 #[derive(Clone, PartialEq, Message)]
 pub struct Segment {
+    /// Position at which the chunk begins.
     #[prost(int64, tag = "1")]
     pub begin: i64,
+    /// Position at which the chunk ends.
     #[prost(int64, tag = "2")]
     pub end: i64,
 }
 
+/// ONNX `StringStringEntryProto`: an entry of a map.
 #[derive(Clone, PartialEq, Message)]
 pub struct StringStringEntryProto {
+    /// Key, such as `location`.
     #[prost(string, tag = "1")]
     pub key: String,
+    /// Value of the key; numbers are decimal.
     #[prost(string, tag = "2")]
     pub value: String,
 }
 
 impl TensorProto {
+    /// Decodes a message; `raw_data` is a slice of `bytes`. Errors: E0302.
     pub fn from_bytes(bytes: Bytes) -> Result<TensorProto> {
         TensorProto::decode(bytes).map_err(|e| Error::user("E0302", format!("not an ONNX tensor: {e}")))
     }
 
+    /// Encodes the message.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.encode_to_vec()
     }
 
+    /// Converts a tensor; the elements are in `raw_data`, or strings in `string_data`.
     pub fn from_tensor(name: &str, tensor: &Tensor) -> TensorProto {
         let strings = tensor.strings();
         TensorProto {
@@ -81,6 +104,7 @@ impl TensorProto {
         }
     }
 
+    /// Returns the element type. Errors: E0107 for an unknown number.
     pub fn dtype(&self) -> Result<DType> {
         DType::from_onnx(self.data_type).ok_or_else(|| {
             self.named(Error::user("E0107", format!("{} is not a known tensor element type", self.data_type)))

@@ -7,10 +7,13 @@ use sardonyx_base::{DType, Error, Result, Tensor, packed, tensor};
 pub enum Synthetic {
     /// Floats uniform in -1..1; integers 0 or 1 (valid as mask, type and index); random bools.
     Random,
+    /// All elements are 0; bools are false.
     Zeros,
     /// Floats uniform in lo..hi; integers from lo to hi, both included.
     Range {
+        /// Lower bound, at most `hi`.
         lo: f64,
+        /// Upper bound.
         hi: f64,
     },
 }
