@@ -80,6 +80,10 @@ pub unsafe extern "C" fn sdx_run(
             let (entry, options) = (entry_name(call.entry)?, run_options(&call, !outputs.is_null())?);
             (entry, options, Given::new((call.inputs, call.n_inputs), (call.buffers, call.n_buffers))?)
         };
+        let ports = &session.model().entry(entry)?.outputs;
+        let rank_of = |name: &str| ports.iter().find(|port| port.name == name).map(|port| port.dims.len());
+        // SAFETY: as for `Given::new`.
+        unsafe { given.check_dims(rank_of) }?;
         let returned = match call.cache.is_null() {
             true => session.run_with(entry, &given.inputs, &mut given.buffers, &options)?,
             false => {

@@ -153,6 +153,20 @@ impl<'a> Given<'a> {
         Ok(given)
     }
 
+    /// Checks that the dimensions of the outputs can be written, before a call has an effect: of how many dimensions an
+    /// output is does not depend on the call. Unknown names are left to the call.
+    ///
+    /// SAFETY: as for `new`.
+    pub unsafe fn check_dims(&self, rank_of: impl Fn(&str) -> Option<usize>) -> Result<()> {
+        for ((name, _), &at) in self.buffers.iter().zip(&self.at) {
+            // SAFETY: `at` is a struct of the array, as `new` has checked.
+            let given = unsafe { read(at) }?;
+            let Some(n) = rank_of(name).filter(|_| !given.dims.is_null()) else { continue };
+            check_space(&given, name, n)?;
+        }
+        Ok(())
+    }
+
     /// Writes the dimensions of the outputs to the caller's structs.
     ///
     /// SAFETY: as for `new`.
@@ -162,14 +176,7 @@ impl<'a> Given<'a> {
             let mut given = unsafe { read(at) }?;
             let dims = buffer.dims();
             if !given.dims.is_null() {
-                check_rank(given.rank, name)?;
-                if dims.len() > given.rank as usize {
-                    let (n, room) = (dims.len(), given.rank);
-                    return Err(wrong(format!("the output `{name}` has {n} dimensions, `dims` has room for {room}")));
-                }
-                if !given.dims.is_aligned() {
-                    return Err(wrong("`sdx_buffer.dims` is not aligned"));
-                }
+                check_space(&given, name, dims.len())?;
                 // SAFETY: the caller's `dims` has space for `rank` sizes, which is at least `dims.len()`.
                 unsafe { std::ptr::copy_nonoverlapping(dims.as_ptr(), given.dims, dims.len()) };
             }
@@ -178,6 +185,19 @@ impl<'a> Given<'a> {
             unsafe { write(given, at) }?;
         }
         Ok(())
+    }
+}
+
+/// Refuses a buffer whose `dims` cannot take `n` sizes.
+fn check_space(given: &sdx_buffer, name: &str, n: usize) -> Result<()> {
+    check_rank(given.rank, name)?;
+    if n > given.rank as usize {
+        let room = given.rank;
+        return Err(wrong(format!("the output `{name}` has {n} dimensions, `dims` has room for {room}")));
+    }
+    match given.dims.is_aligned() {
+        true => Ok(()),
+        false => Err(wrong("`sdx_buffer.dims` is not aligned")),
     }
 }
 

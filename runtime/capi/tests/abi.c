@@ -251,7 +251,10 @@ static void calls(const char *path) {
     WORKS(sdx_run(session, &call, NULL));
     EXPECT(y[0] == 20 && y[2] == 20 && y[3] == -1 && y_dims[0] == 3 && buffer.rank == 1);
     buffer.rank = 0;
+    y[0] = 5;
     REFUSED(sdx_run(session, &call, NULL), "E0001", "`dims` has room for 0");
+    /* Nothing has been computed: a cache would have stayed as it was. */
+    EXPECT(y[0] == 5);
     buffer.rank = 1;
     buffer.bytes = 8;
     REFUSED(sdx_run(session, &call, NULL), "E0301", "12 bytes");
