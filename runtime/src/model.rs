@@ -284,7 +284,8 @@ impl Model {
         programs.into_iter().zip([device].into_iter().chain(others)).map(of_rank).collect()
     }
 
-    /// Creates a session. Errors: E0001 for an invalid number of threads, E0304 if a thread cannot be started.
+    /// Creates a session. Errors: E0001 for an invalid number of threads, E0304 if a thread cannot be started or
+    /// pinned, E0408 if another rank is gone.
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
         Session::new(self.clone(), options)
     }

@@ -72,7 +72,7 @@ impl Default for PoolOptions {
 }
 
 impl PoolOptions {
-    /// Sets the number of sessions; `None`, the default, is as many as the processors allow.
+    /// Sets the number of sessions; `None`, the default, derives it from processors, device and ranks.
     pub fn sessions(self, sessions: impl Into<Option<usize>>) -> PoolOptions {
         PoolOptions { sessions: sessions.into(), ..self }
     }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 pub struct Outcome {
     /// Time at which the last rank has its result, in microseconds.
     pub time_us: f64,
-    /// Number of messages between different ranks.
+    /// Number of messages between different ranks, or with in-network reduction between ranks and switches.
     pub messages: u64,
     /// Bytes that ranks take from others.
     pub bytes: u64,

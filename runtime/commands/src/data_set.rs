@@ -14,7 +14,8 @@ pub struct DataSet {
 }
 
 impl DataSet {
-    /// Reads `input_I.pb` and `output_I.pb` of a folder. Errors: E0301 for a name that the entry point lacks.
+    /// Reads `input_I.pb` and `output_I.pb` of a folder, each up to the first missing I. Errors: E0301 for a name that
+    /// the entry point lacks, and those of [`load_value`].
     pub fn read(dir: &Path, entry: &Entry) -> Result<DataSet> {
         let named = |ports: &'_ [Port]| ports.iter().map(|p| (p.name.clone(), p.kind.clone())).collect::<Vec<_>>();
         DataSet::named(dir, &named(&entry.inputs), &named(&entry.outputs))

@@ -128,7 +128,8 @@ impl ModelArgs {
 }
 
 impl LoadArgs {
-    /// Loads an artifact. Errors: E0001 for an invalid pin or key, and those of [`Model::load`].
+    /// Loads an artifact. Errors: E0001 for an invalid pin or key, E0002 for an unreadable key file, and those of
+    /// [`Model::load`].
     pub fn load(&self, model: &Path) -> Result<Model> {
         let options = LoadOptions::new(self.trust()?)
             .copied(self.copy)

@@ -50,7 +50,6 @@ fn rate(each: f64, mut step: impl FnMut()) -> f64 {
 const TURNS: usize = 4096;
 
 fn multiply(level: Level) -> f64 {
-    // SAFETY: the level was chosen because this CPU has it.
     match level.vector_bits() >= 512 {
         // SAFETY: the level was chosen because this CPU has it, so the CPU has AVX-512F.
         true => rate((TURNS * 16 * 16 * 2) as f64, || unsafe { x86::multiply_512(TURNS) }),
@@ -61,7 +60,6 @@ fn multiply(level: Level) -> f64 {
 
 fn read(level: Level) -> f64 {
     let data = vec![1.0f32; BYTES / 4];
-    // SAFETY: the level was chosen because this CPU has it.
     match level.vector_bits() >= 512 {
         // SAFETY: the level was chosen because this CPU has it, so the CPU has AVX-512F.
         true => rate(BYTES as f64, || unsafe { x86::read_512(black_box(&data)) }),
