@@ -4,7 +4,7 @@ use std::{env, path::Path, process::Command};
 
 static LEVELS: &[&str] = &["Onnx", "Sdx", "Flow", "Plan"];
 
-/// (generator, suffix of its output file)
+/// Pairs: an mlir-tblgen generator, and the suffix of its output file.
 static GENERATORS: &[(&str, &str)] = &[
     ("-gen-dialect-decls", "Dialect.h.inc"),
     ("-gen-dialect-defs", "Dialect.cpp.inc"),
@@ -30,7 +30,7 @@ fn main() {
         }
     }
     let object = format!("{out}/Dialects.o");
-    // clang++, because with g++ 12 traits are lost across the shared library's boundary.
+    // The compiler is clang++: with g++ 12, op traits are lost across the boundary of the shared library libMLIR.
     run(Command::new(format!("{prefix}/bin/clang++"))
         .args(["-std=c++17", "-O1", "-fPIC", "-fno-exceptions", "-fno-rtti", "-w", "-c", "cpp/Dialects.cpp"])
         .args([format!("-I{prefix}/include"), format!("-I{out}"), "-o".into(), object.clone()]));

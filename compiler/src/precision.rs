@@ -17,13 +17,13 @@ use std::path::Path;
 pub struct Lowered {
     /// Changes to precision and weights, separated by spaces, such as `bf16`.
     pub name: String,
-    /// Number of contractions and attentions with operands of lower precision, plus that of pruned products.
+    /// Number of contractions and attentions with operands of lower precision, and of pruned matrix products.
     pub contractions: usize,
     /// Errors of the outputs.
     pub measured: Measured,
 }
 
-/// Errors of the outputs.
+/// Errors of an artifact's outputs against f32.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Errors on the canary inputs.
@@ -70,7 +70,7 @@ pub struct OutputError {
     pub abs_max: f64,
     /// L2 norm of the difference, divided by that of the expected output.
     pub relative: f64,
-    /// Whether the self-test would accept the output.
+    /// Whether the self-test would accept the output; always true for errors on data, which have no tolerance.
     pub tolerable: bool,
 }
 
@@ -85,7 +85,7 @@ pub enum Accept {
     Within(f64),
 }
 
-/// An f32 artifact of the same model, for calls that the interpreter would take too long for.
+/// An f32 artifact of the same model. It computes the expected outputs of calls for which the interpreter is too slow.
 pub struct Reference {
     session: Session,
     _folder: tempfile::TempDir,
@@ -113,7 +113,7 @@ impl Reference {
         Ok(Reference { session: session(&path).map_err(text)?, _folder: folder })
     }
 
-    /// Runs the first of `calls` that the model accepts, and returns it with its outputs.
+    /// Runs the first of `calls` that the model accepts, and returns a self-test with its inputs and outputs.
     pub fn test(&self, calls: &[Vec<(String, Tensor)>], options: &Options) -> std::result::Result<SelfTest, String> {
         let mut why = "there are no small inputs".to_string();
         for inputs in calls {

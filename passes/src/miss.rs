@@ -8,26 +8,26 @@ use sardonyx_dialects::flow::Program;
 pub enum Miss {
     /// The rule does not apply to such kernels; nothing is reported.
     Unlike,
-    /// Another step also reads the result, which would be recomputed for each.
+    /// The step with this index also reads the result, which would have to be computed once for each consumer.
     ReadElsewhere(usize),
     Output,
     Statements,
-    /// A contraction reads its operands many times.
+    /// The consumer is a contraction, which reads each element of its operands many times.
     IntoContraction,
-    /// The consumer reads a point more than once.
+    /// The consumer reads a point of the result more than once.
     Repeated,
     FromData,
     Guarded,
-    /// The consumer's indices differ, as for a slice, a reversal or a reshape.
+    /// The consumer reads the result at other indices than those at which it is stored, as for a slice or a reversal.
     OtherPlaces,
     OtherSpace,
-    /// The consumer reduces along a dimension that is a row of the producer.
+    /// Both kernels reduce, but along different dimensions: an outer variable of one is an inner variable of the other.
     Crosswise,
-    /// The kernels iterate over the same rows but share no point.
+    /// The kernels iterate over the same points, but the consumer reads none that the producer computes or reads.
     NothingShared,
-    /// The consumer reads a view of the result with other dimensions.
+    /// The consumer reads a view of the result with other dimensions, which the step with this index creates.
     Reshaped(usize),
-    /// A third step depends on the producer, and the consumer depends on it.
+    /// The step with this index depends on the producer, and the consumer depends on that step.
     Between(usize),
 }
 
@@ -52,7 +52,7 @@ impl Miss {
         })
     }
 
-    /// Returns what the model's author could do, if that is clear.
+    /// Returns how the model's author could change the model to make the fusion possible, if that is known.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
             Miss::Output => Some("leave the output out, if nobody needs it"),

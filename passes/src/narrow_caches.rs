@@ -1,14 +1,15 @@
 //! append(past, x)  =>  decode(append(codes, encode(x))): a cache stores its rows in fewer bits, on request
 //!
 //! New rows are rounded when they are written, and consumers of the cache read the rounded values, also in the call
-//! that writes them. So one call over all positions gives the same results as many calls. A cache becomes one or two:
-//! codes and, for some formats, scales or exponents, which grow along the same axis. Entry points stay consistent,
-//! because all are rewritten in the same way.
+//! that writes them. So one call over all positions gives the same results as many calls. A cache is replaced by one or
+//! two caches that grow along the same axis: one of codes and, for some formats, one of scales or exponents. The caches
+//! of different entry points stay compatible, because all entry points are rewritten in the same way.
 //!
-//! int8 has a scale for each row, that is, for the elements of one head at one position. Block floating point has an
-//! exponent for each block of a row, that of its largest element, and codes of 8 or 4 bits in units of its lowest bit
-//! (arXiv 2403.20137). Two 4-bit codes form a byte: an element of the first half of a block in the low bits, the
-//! corresponding one of the second half in the high bits.
+//! The format int8 has a scale for each row, that is, for the elements of one head at one position. Block floating
+//! point (arXiv 2403.20137) divides a row into blocks. A code of 8 or 4 bits is an element divided by the unit of its
+//! block: the power of two with which the code of the block's largest element uses all bits. The exponent of the unit
+//! is stored. Two 4-bit codes form a byte: that of an element of a block's first half in the low bits, that of the
+//! corresponding element of the second half in the high bits.
 
 use crate::calibrated::CodeType;
 use crate::find_caches::{is_state, uses};
@@ -75,7 +76,8 @@ fn narrowed(graph: &Graph, caches: &BTreeMap<Value, Rows>) -> Result<Graph> {
     let mut inputs = names(graph.inputs().map(|(_, name, _)| name).collect());
     let mut outputs = names(graph.outputs.iter().map(|(name, _)| name.as_str()).collect());
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
-    // The new value of each value, and the parts of each past and each cache.
+    // `map` has the new value of each old value. `parts` has the codes, and the scales or exponents if any, of each
+    // past (an input) and of each cache (the result of an append).
     let (mut map, mut parts): (Vec<Value>, BTreeMap<Value, Vec<Value>>) = (vec![], BTreeMap::new());
     for (v, node) in graph.values() {
         let args: Vec<Value> = node.args.iter().map(|a| map[a.index()]).collect();
@@ -128,7 +130,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Returns the rows of cache `v` in the requested format. The error says why the cache cannot have that format.
+    /// Returns how the rows of cache `v` are stored in the requested format. The error says why they cannot be.
     fn for_state(graph: &Graph, v: Value, format: KvCache) -> std::result::Result<Rows, &'static str> {
         let (node, ty) = (graph.node(v), graph.ty(v));
         let Op::Append { axis } = node.op else { return Err("nothing is appended") };
@@ -200,7 +202,8 @@ impl Rows {
         if self.format == KvCache::Bfp4 { 4 } else { 8 }
     }
 
-    /// Returns codes in units of the lowest bit of each block's largest element, and the exponents of these units.
+    /// Returns codes, and the exponent of each block's unit: the power of two with which the code of the block's
+    /// largest element uses all bits.
     fn encoded_blocks(&self, b: &mut Builder, x: Value, types: &[TensorType]) -> Result<Vec<Value>> {
         let blocks = self.split(b.graph.ty(x), &[self.length / self.block, self.block]);
         let x = b.add(Op::Reshape, &[x], Some(blocks.clone()))?;
@@ -209,7 +212,7 @@ impl Rows {
         let bits = b.bits(largest, DType::I32)?;
         let fraction = b.integer(FRACTION_BITS, bits)?;
         let exponent = b.map(ScalarFn::Shr, &[bits, fraction])?;
-        // NaN and infinity are preserved: the unit of their block is infinity.
+        // The unit of a block with a NaN or an infinity is infinity, so that all its elements decode as NaN.
         let (most, one) = (b.integer(EXPONENT_MAX, exponent)?, b.integer(1, exponent)?);
         let odd = b.map(ScalarFn::Eq, &[exponent, most])?;
         let below = b.integer(self.bits() - 2, exponent)?;
@@ -326,7 +329,7 @@ mod tests {
     use super::*;
     use sardonyx_dialects::interp;
 
-    /// Appends rows to an empty cache of a format; returns its parts and the negated decoded rows.
+    /// Appends rows to an empty cache of a format; returns the parts of the cache, and the decoded rows, negated.
     fn held(format: KvCache, rows: &[&[f32]]) -> Vec<Tensor> {
         let (n, length) = (rows.len(), rows[0].len());
         let ty = |n: usize| TensorType::new(DType::F32, [n, length].map(|n| Dim::constant(n as i64)));

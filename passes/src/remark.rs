@@ -1,4 +1,4 @@
-//! Rewrites that nearly applied: which node prevents them, why, and what would help
+//! Rewrites that nearly applied: which node prevents each of them, why, and what would help
 
 use sardonyx_base::json::Json;
 use std::fmt;
@@ -34,12 +34,12 @@ pub struct Remark {
     pub function: String,
     /// The rewrite, and what prevents it.
     pub missed: Missed,
-    /// Whether `compile` prints it without `--remarks`, because it matters to users.
+    /// Whether `compile` prints the remark even without `--remarks`, because it matters to users.
     pub unasked: bool,
 }
 
 impl Remark {
-    /// Converts the remark to an object whose `kind` is `slow` if it is unasked, else `missed`.
+    /// Converts the remark to an object whose `kind` is `slow` if `unasked` is set, else `missed`.
     pub fn json(&self) -> Json {
         let Missed { reason, node, origins, detail, remedy } = &self.missed;
         Json::Object(vec![
@@ -55,7 +55,7 @@ impl Remark {
     }
 }
 
-/// Maximum number of names printed; the JSON contains all.
+/// Maximum number of names of `origins` in the text of a remark; the JSON contains all of them.
 const SHOWN_MAX: usize = 8;
 
 impl fmt::Display for Remark {

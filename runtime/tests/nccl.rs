@@ -24,9 +24,9 @@ fn exchange(b: &mut Builder, op: &str, dtype: DType, from: (u32, &[&str]), to: (
     b.step(Action::Host(Host { op: op.into(), args: vec![operand(from)], results, bodies: vec![], origins }));
 }
 
-/// g = 2x + 1, which rank r applies twice to its first 4r elements. s is the sum of g over all ranks; c and e are all g
-/// concatenated along the second and the first dimension, u along the first without the last r rows of rank r. m is the
-/// maximum of i.
+/// Each rank r computes g = 2x + 1, and applies that function a second time to the first 4r elements. Outputs: s is the
+/// sum of g over all ranks. c and e are the g of all ranks, concatenated along the second and the first dimension. u is
+/// like e, but without the last r rows of each rank r. m is the maximum of i over all ranks.
 fn meeting(n: u32) -> Builder {
     let mut b = Builder::new();
     b.manifest.mesh = vec![MeshAxis { name: "0".into(), size: n, symbol: "r".into() }];
@@ -97,7 +97,7 @@ fn gpus_exchange_as_ranks_on_a_cpu_do() {
     again("others_do_not_come", with.path(), &gpus("2"));
 }
 
-/// The real NCCL on the stand-in driver: every function is found, and its refusal becomes an error message.
+/// The real NCCL on the stand-in driver: all its functions are found, and its refusal to run there becomes an error.
 #[test]
 #[ignore = "NCCL is 200 MB: cargo xtask test --suite nccl"]
 fn nccl_itself() {
@@ -164,7 +164,7 @@ fn others_do_not_come() {
         assert!(begun.elapsed() < Duration::from_secs(5), "{fault}");
         assert_eq!((e.code, e.message.contains(words)), (code, true), "{fault}: {e}");
         std::fs::write(folder().join("fault"), "").unwrap();
-        // All ranks join again.
+        // After the failure, all ranks can join and exchange again.
         assert_eq!(gpu.run(&inputs(5)).unwrap(), wanted, "{fault}");
     }
 }

@@ -1,4 +1,5 @@
-//! a folder in the layout of sentence-transformers  =>  one artifact with the embeddings of its steps, padded or not
+//! a folder in the layout of sentence-transformers  =>  one artifact that computes the embeddings of its steps,
+//! the same for a text alone and in a padded batch
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::embedder::{Embedder, Flags, Pooling, model_file};
@@ -13,7 +14,7 @@ const WIDTH: usize = 8;
 const LENGTHS: [usize; 4] = [5, 1, 9, 3];
 const POSITIONS: usize = 9;
 
-/// An encoder layer with one attention head; keys whose mask is 0 are hidden.
+/// An encoder layer with one attention head; keys whose mask is 0 are masked out.
 fn encoder() -> Net {
     Net::new()
         .input("input_ids", DType::I64, "batch seq")
@@ -63,7 +64,7 @@ fn ids(text: usize) -> Vec<i64> {
     (0..LENGTHS[text]).map(|i| (7 * text + 3 * i + 1) as i64 % 30).collect()
 }
 
-/// First output for a batch of these texts.
+/// Returns the first output for a batch of these texts.
 fn run(model: &Model, texts: &[usize]) -> Vec<f32> {
     let positions = texts.iter().map(|t| LENGTHS[*t]).max().unwrap();
     let padded = |of: &dyn Fn(usize) -> Vec<i64>| {
@@ -80,7 +81,7 @@ fn run(model: &Model, texts: &[usize]) -> Vec<f32> {
     outputs.iter().next().unwrap().1.to_vec().unwrap()
 }
 
-/// Pooling by its definition, in f64, over the vectors of a text's tokens.
+/// Pools the vectors of a text's tokens in f64, as the pooling is defined.
 fn pooled(pooling: Pooling, tokens: &[Vec<f64>]) -> Vec<f64> {
     let n = tokens.len() as f64;
     let sum = |weight: &dyn Fn(usize) -> f64| -> Vec<f64> {
@@ -129,8 +130,8 @@ fn every_pooling_is_its_definition_without_padding_and_alone_the_same() {
     }
 }
 
-/// Writes a folder with `encoder`, two poolings, a dense layer and a normalization. Returns the
-/// dense layer's weight and bias.
+/// Writes a folder whose steps are `encoder`, two poolings that are concatenated, a dense layer and a normalization.
+/// Returns the dense layer's weight and bias.
 fn write_folder(folder: &Path) -> (Vec<f32>, Vec<f32>) {
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
@@ -208,7 +209,7 @@ fn a_folder_becomes_its_steps_and_takes_its_tokenizer_along() {
             "prompts": [{"name": "passage", "text": ""}, {"name": "query", "text": "query: "}],
         })
     );
-    // Texts longer than the model takes are refused: `max_seq_length` is the upper bound of the symbol.
+    // `max_seq_length` is the upper bound of the symbol `seq`, so that longer texts are refused.
     let seq = embedder.program().symbols.iter().find(|s| &*s.name == "seq").unwrap();
     assert_eq!((seq.lo, seq.hi), (1, Some(12)));
 }

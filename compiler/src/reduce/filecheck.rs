@@ -8,7 +8,7 @@ use melior::Context;
 use melior::ir::Module;
 use sardonyx_base::{Error, Result};
 
-/// Largest number of lines of a test that counts as small.
+/// Maximum number of lines of a test that counts as small.
 pub const LINES_MAX: usize = 30;
 
 /// Returns the text of the test. `about` has lines that describe the fault; `call` is the index of the synthetic call
@@ -29,7 +29,7 @@ pub fn filecheck(context: &Context, function: &str, pipeline: &str, call: usize,
     Ok(text + "\n" + function)
 }
 
-/// Escapes what FileCheck would read as a pattern.
+/// Escapes `[[`, which FileCheck would read as the beginning of a variable.
 fn escaped(line: &str) -> String {
     line.replace("[[", "{{\\[\\[}}")
 }

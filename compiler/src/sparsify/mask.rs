@@ -1,9 +1,9 @@
-//! scores of weights, a rule  =>  the weights that stay
+//! scores of weights, a rule  =>  the weights that are kept
 
 use super::{Rule, groups};
 use std::cmp::Ordering;
 
-/// Marks all scores except the `n_left_out` smallest; ties are left out in order, the first ones first.
+/// Marks all scores except the `n_left_out` smallest; of equal scores, the first ones are left out.
 pub fn largest(scores: &[f32], n_left_out: usize) -> Vec<bool> {
     let mut sorted = scores.to_vec();
     let Some((below, threshold, _)) =
@@ -25,12 +25,12 @@ pub fn largest(scores: &[f32], n_left_out: usize) -> Vec<bool> {
     scores.iter().map(is_kept).collect()
 }
 
-/// A share of `n`, rounded to an integer.
+/// Returns the share `part` of `n`, rounded to an integer.
 pub fn part_of(n: usize, part: f64) -> usize {
     (part * n as f64).round() as usize
 }
 
-/// Marks the `n` largest of each `m` along a row; a shorter group at its end keeps the same share, rounded up.
+/// Marks the `n` largest of each group of `m` scores along a row; of a shorter last group, the same share, rounded up.
 pub fn neighbours(columns: usize, scores: &[f32], n: usize, m: usize) -> Vec<bool> {
     let group = |group: &[f32]| largest(group, group.len() - (n * group.len()).div_ceil(m));
     scores.chunks(columns.max(1)).flat_map(|row| row.chunks(m).flat_map(group)).collect()
@@ -63,7 +63,7 @@ impl Blocks {
     }
 }
 
-/// Marks the weights of one product that stay, by scores that are additive over a block.
+/// Marks the weights of one matrix product that are kept. The score of a block is the sum of its weights' scores.
 pub fn kept(rule: Rule, dims: [usize; 2], scores: &[f32]) -> Vec<bool> {
     match rule {
         Rule::Neighbours { n, m } => neighbours(dims[1], scores, n, m),

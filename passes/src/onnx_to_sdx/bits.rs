@@ -24,7 +24,7 @@ pub fn bit_shift(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map2(f, x, amount)?])
 }
 
-/// -x - 1, which flips all bits.
+/// BitwiseNot: computes -x - 1, which flips all bits of x.
 pub fn bitwise_not(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     check_types(b, node, ScalarFn::BitXor, &[x, x])?;
@@ -51,7 +51,7 @@ pub fn modulo(b: &mut Builder, node: &Node) -> Outputs {
     }])
 }
 
-/// rem(x, y), plus y if it is not 0 and its sign differs from that of y; a remainder of 0 takes the sign of y.
+/// Computes r = rem(x, y), and adds y if r is not 0 and has another sign than y. If r is 0, it takes the sign of y.
 fn by_divisor(b: &mut Builder, x: Value, y: Value) -> Result<Value> {
     let args = b.broadcast_all(&[x, y])?;
     let (x, y) = (args[0], args[1]);

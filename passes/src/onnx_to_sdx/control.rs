@@ -1,4 +1,4 @@
-//! If, Loop, Scan  =>  the branch that is known to be taken, copies of a body, or host operations that call functions
+//! If, Loop, Scan  =>  the branch that is known to be taken, an unrolled body, or host operations that call functions
 
 use super::builder::Builder;
 use super::dynamic;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 type Outputs = Result<Vec<Value>>;
 
-/// The values of enclosing functions that a block uses: their keys, and their values in this builder.
+/// Returns the values from outside a block that it uses: for each, its key in the scope of `b`, and its value in `b`.
 pub fn captures(b: &Builder, block: Block) -> Vec<(usize, Value)> {
     fn walk(block: Block, defined: &mut BTreeSet<usize>, used: &mut Vec<usize>) {
         defined.extend(block.arguments().iter().map(|v: &Val| v.key()));
@@ -69,7 +69,8 @@ pub fn if_(b: &mut Builder, node: &Node) -> Outputs {
     });
     let otherwise = match (both, equality(b, condition)) {
         (Ok(otherwise), _) => otherwise,
-        // PyTorch writes `squeeze` of a dimension that may be 1 like this; what follows fits only one branch's rank.
+        // PyTorch exports `squeeze` of a dimension that may be 1 as such an If, and the nodes after it fit the rank of
+        // only one branch. The then branch is taken, and the two dimensions are required to be equal.
         (Err(_), Some((l, r))) => {
             b.unify(&l, &r)?;
             return lower_block(b, branches[0], &[]);
@@ -102,7 +103,7 @@ fn unlike(node: &Node, then: &Outlined, otherwise: &Outlined) -> Option<Box<Erro
     apart.next().map(|(l, r)| node.error("E0203", format!("the branches give {l} and {r}")))
 }
 
-/// The two sides, if a condition compares dimensions for equality.
+/// Returns both sides of the comparison if a condition is the equality of two dimensions.
 fn equality(b: &Builder, mut condition: Value) -> Option<(Dim, Dim)> {
     while let Op::Reshape | Op::Broadcast { .. } = b.graph.node(condition).op {
         condition = b.graph.node(condition).args[0];
@@ -110,7 +111,7 @@ fn equality(b: &Builder, mut condition: Value) -> Option<(Dim, Dim)> {
     let node = b.graph.node(condition);
     let (Op::Map(ScalarFn::Eq), [l, r]) = (&node.op, node.args.as_slice()) else { return None };
     let (l, r) = (b.contents(*l)?.first()?.clone(), b.contents(*r)?.first()?.clone());
-    // Drops the constant term: n floordiv 2 + 1 == 1 is then a statement about the quotient alone.
+    // The constant term of `l` is subtracted from both sides: n floordiv 2 + 1 == 1 becomes n floordiv 2 == 0.
     let plain = l.terms().filter(|(monomial, _)| monomial.is_empty()).map(|(_, c)| c).sum();
     let plain = Dim::constant(plain);
     Some((l - plain.clone(), r - plain))
@@ -200,8 +201,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Runs the block over the scanned values. `all` are the states, then the scanned values; `captured` are the
-    /// block's captures, as values of this builder.
+    /// Builds the scan of one sequence. `all` are the states, then the scanned values; `captured` are the values that
+    /// the block captures, as values of `b`.
     fn run(&self, b: &mut Builder, all: &[Value], captured: &[Value]) -> Outputs {
         let (states, scanned) = all.split_at(self.n_states);
         let old = self.node.opset < 9;
@@ -243,7 +244,7 @@ impl Scan<'_> {
     }
 }
 
-/// The elements along an axis in reverse order.
+/// Reverses the order of the elements along an axis.
 pub fn reversed(b: &mut Builder, v: Value, axis: usize) -> Result<Value> {
     let n = b.dims(v)[axis].clone();
     let mut starts = vec![Dim::constant(0); b.rank(v)];

@@ -17,10 +17,10 @@ const POINTS_MAX: i64 = 1 << 26;
 /// The part of attention's scores that depends on constants, rows and keys only.
 #[derive(Clone, PartialEq)]
 pub struct Mask {
-    /// Computes x, its last statement, with 0 in place of the score.
+    /// Computes x with 0 in place of the score. Its last statement is x.
     kernel: Kernel,
     args: Vec<Id>,
-    /// The outer variable that counts rows with the same keys.
+    /// The outer variable on which the mask depends but the keys and values do not: the position of the query.
     pub row: usize,
 }
 
@@ -44,7 +44,7 @@ impl Mask {
             return None;
         }
         let parts = parts(k, x, score);
-        // Statements computed from the score depend on further variables.
+        // Only leaves count, because statements computed from the score depend on further variables.
         let is_leaf = |at: &&usize| matches!(k.body[**at].body, Body::Load { .. } | Body::Index(_));
         let moved = parts.iter().filter(is_leaf).fold(BTreeSet::new(), |all, part| &all | &vars[*part]);
         let by_key = |at: &usize| matches!(k.body[*at].body, Body::Load { .. }) && vars[*at].contains(&key);
@@ -60,7 +60,7 @@ impl Mask {
         fits.then_some(mask)
     }
 
-    /// Removes operands that only other statements read.
+    /// Removes operands that none of the mask's statements reads.
     fn drop_unread(&mut self) {
         let mut kept: Vec<usize> = vec![];
         for statement in &mut self.kernel.body {
@@ -85,8 +85,8 @@ impl Mask {
     }
 }
 
-/// Builds the kernel of the statements that compute x, with 0 as the score; outer variables on which they do not depend
-/// have extent 1.
+/// Builds the kernel of the statements that compute x, with 0 as the score. Outer variables on which these statements
+/// do not depend have extent 1.
 fn alone(k: &Kernel, moved: &BTreeSet<usize>, parts: &BTreeSet<usize>, score: usize) -> Kernel {
     let kept: Vec<usize> = parts.iter().copied().chain([score]).collect::<BTreeSet<usize>>().into_iter().collect();
     let number = |old: usize| kept.binary_search(&old).unwrap_or(0);
@@ -110,8 +110,8 @@ fn alone(k: &Kernel, moved: &BTreeSet<usize>, parts: &BTreeSet<usize>, score: us
     }
 }
 
-/// Whether a statement is a multiple of the score plus other values; `None` if it depends on the score in any other
-/// way.
+/// Whether a statement is a constant multiple of the score plus other values, or selects such a value by a condition
+/// that is independent of the score; `None` if it depends on the score in any other way.
 fn moves_with_score(k: &Kernel, at: usize, score: usize) -> Option<bool> {
     if at == score {
         return Some(true);

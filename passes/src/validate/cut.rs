@@ -1,9 +1,9 @@
 //! values that must be computed  =>  the other values that must be computed, and those that are free
 //!
-//! At depth 0, all operands are free: what is equal then is equal for all operands. A difference may be spurious,
-//! because `x` and `exp(x)`, for example, are not independent. From depth 1 on, no free value is computed from another
-//! free one. At greater depths, the values from which free ones are computed are included step by step, as two free
-//! values may have some in common.
+//! Free values get random contents. At depth 0, all operands are free: results that agree for independent operands
+//! agree for any operands. A difference may be spurious, because `x` and `exp(x)`, for example, are not independent.
+//! From depth 1 on, no free value is computed from another value of the cut. Each further depth also computes the
+//! values that were free before, except inputs, because two of them may be computed from a common value.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 pub struct Made<'a> {
     /// The operands of a value; empty for inputs.
     pub from: &'a dyn Fn(usize) -> Vec<usize>,
-    /// A number that is larger than those of all values from which it is computed.
+    /// Rank of a value: a number larger than the ranks of all values from which the value is computed.
     pub rank: &'a dyn Fn(usize) -> usize,
-    /// Whether a value is never free: a constant, or a view.
+    /// Whether a value is never free, such as a constant or a view.
     pub bound: &'a dyn Fn(usize) -> bool,
 }
 
@@ -22,7 +22,7 @@ pub struct Cut {
     pub free: BTreeSet<usize>,
 }
 
-/// Maximum number of computed values; rewrites depend on fewer.
+/// Maximum number of computed values. A rewrite that depends on more cannot be validated at this depth.
 const COMPUTED_MAX: usize = 300;
 
 /// Returns `None` if too many values would have to be computed.
@@ -65,8 +65,8 @@ pub fn cut(roots: impl IntoIterator<Item = usize>, made: &Made, depth: usize) ->
     Some(Cut { computed, free })
 }
 
-/// Whether a value is computed, directly or indirectly, from one of some others, none of which has a rank below
-/// `least`.
+/// Whether a value is computed, directly or indirectly, from one of `others`, all of which have a rank of `least` or
+/// more.
 fn is_made_of(v: usize, others: &BTreeSet<usize>, least: usize, made: &Made) -> bool {
     let mut seen = BTreeSet::new();
     let mut open = (made.from)(v);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_is_made_from_a_root_is_computed() {
-        // 4 reads 3, which is computed from 0 through 2.
+        // 4 reads 3, which is computed from 2, which is computed from the root 0.
         assert_eq!(cut_at(&[0, 4], 1), (vec![0, 2, 3, 4], vec![]));
     }
 

@@ -1,4 +1,4 @@
-//! an error of the runtime, or an invalid request  =>  a status, and a body that names the field and the remedy
+//! an error of the runtime, or an invalid request  =>  an HTTP status, and a body with the error message and a remedy
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -40,13 +40,13 @@ fn status(kind: ErrorKind) -> (u16, bool) {
         ErrorKind::Closed => (503, true),
         ErrorKind::Deadline => (504, false),
         ErrorKind::Cancelled => (CLIENT_CLOSED, false),
-        // All other errors are not caused by the request.
+        // No other kind of error is caused by the request.
         _ => (500, false),
     }
 }
 
 impl Refusal {
-    /// Refuses a request that violates the protocol. `help` tells the client what to send instead.
+    /// Refuses a request with this status. Metrics count it under `reason`; `help` tells the client what to do instead.
     pub fn new(status: StatusCode, reason: &'static str, message: impl Into<String>, help: &str) -> Refusal {
         let error = Error::user("E0001", message).help(help);
         Refusal { status, reason, error, retry_after: None, dialect: Dialect::KServe }

@@ -1,9 +1,9 @@
 //! a Loop whose iterations all have the same sizes  =>  its body planned once, with pointers that move per iteration
 //!
 //! Other loops call their body as an entry point in every iteration (`host.rs`). Here, symbols are bound, memory is
-//! placed and launches get their addresses before the first iteration. A carried value alternates between two buffers:
-//! each iteration reads one and writes the other. Stacked values are written to their final location, and captured
-//! values are read in place.
+//! assigned and launches get their addresses once, before the first iteration; then only the addresses of carried and
+//! stacked values change. A carried value alternates between two buffers: each iteration reads one and writes the
+//! other. Stacked values are written to their final location, and captured values are read in place.
 
 use super::{Call, Places};
 use crate::bind::{Given, bind_capacities, bind_symbols};
@@ -23,9 +23,9 @@ use std::sync::Arc;
 const INPUTS_BEFORE: usize = 2;
 const OUTPUTS_BEFORE: usize = 1;
 
-/// If all that a loop may stack takes at most this many bytes, it is allocated before the loop begins.
+/// A stack that takes at most this many bytes for all iterations is allocated in full before the loop begins.
 const STACKED_AT_ONCE: usize = 16 << 20;
-/// Initial size of a stack that may grow larger: the condition may end the loop early.
+/// Initial size in bytes of a larger stack. It grows on demand, because the condition may end the loop early.
 const FIRST_STACKED: usize = 64 << 10;
 
 /// A value from before the loop: a carried value of the first iteration, or a captured value of every iteration.
@@ -58,14 +58,14 @@ struct Stack {
 
 /// The body of a loop, ready to be iterated.
 struct Turns<'a> {
-    /// The call that represents one iteration.
+    /// The call of the body, which all iterations share.
     call: Call<'a>,
     shape: Arc<Shape>,
     n_carried: usize,
     initial: &'a [Initial],
-    /// By buffer of the body: indices of the launch arguments that hold its address.
+    /// For each buffer of the body: indices of the launch arguments that hold its address.
     pointers: Vec<Vec<usize>>,
-    /// By carried value: the buffers that even and odd iterations write.
+    /// For each carried value: the buffer that even iterations write, and the one that odd iterations write.
     carried: Vec<[Recycled; 2]>,
     stacks: Vec<Stack>,
     /// The iteration number at `INDEX`, the condition of this iteration at `GOES_ON`, and that of the next at `MORE`.
@@ -77,7 +77,7 @@ const GOES_ON: usize = 8;
 const MORE: usize = 9;
 
 impl Call<'_> {
-    /// Returns the results of a loop; `None`, without any effect, if its iterations have to be calls.
+    /// Returns the results of a loop; `None`, without any effect, if an iteration must call the body as an entry point.
     pub(super) fn iterate(
         &self,
         state: &mut State,
@@ -109,7 +109,7 @@ impl Call<'_> {
         })
     }
 
-    /// Returns an operand in the layout that kernels of the host read.
+    /// Returns an operand of the loop in the layout that CPU kernels read.
     fn initial(
         &self,
         state: &mut State,
@@ -119,7 +119,7 @@ impl Call<'_> {
         budget: &Budget,
     ) -> Result<Initial> {
         let (dtype, start) = (arg.dtype, state.bases[arg.buffer]);
-        // Packed types and bools may need a conversion, so they are copied.
+        // Packed types and bools may need a conversion, so they are copied; so are values at unaligned addresses.
         if dtype.bits() >= 8
             && dtype != DType::Bool
             && is_aligned(std::ptr::with_exposed_provenance(start as usize), dtype)

@@ -10,9 +10,10 @@ pub enum DeviceName {
     /// `cpu`: the processor of the host.
     #[default]
     Cpu,
-    /// `sim:sm_80`: a simulated GPU of that target. Results, bounds, races and counts are exact; time is not simulated.
+    /// `sim:sm_80`: a simulated GPU of that target. Its results, bounds checks, race reports and counters are exact;
+    /// time is not simulated.
     Sim(String),
-    /// `cuda:0`: a GPU, with the index that the driver gives it.
+    /// `cuda:0`: a GPU, by its index in the numbering of the CUDA driver.
     Cuda(u32),
 }
 
@@ -51,7 +52,7 @@ impl DeviceName {
         }
     }
 
-    /// Whether it is a simulator: results are exact, but times mean nothing.
+    /// Whether the device is simulated: its results are exact, but times measured on it are meaningless.
     pub fn is_simulated(&self) -> bool {
         match self {
             DeviceName::Sim(_) => true,

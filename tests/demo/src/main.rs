@@ -20,7 +20,7 @@ struct Pair {
     left: usize,
     right: usize,
     about: &'static str,
-    /// Result of ONNX Runtime 1.31 for the same model and sentences.
+    /// The similarity that ONNX Runtime 1.31 yields for the same model and sentences.
     expected: f64,
 }
 
@@ -30,7 +30,8 @@ static PAIRS: &[Pair] = &[
     Pair { left: 1, right: 2, about: "something else", expected: 0.04602 },
 ];
 
-/// Exports of the same float32 net differ by up to 4.4e-5 in a hidden value; a wrong net differs by far more.
+/// Largest accepted difference from an expected similarity. Exports of the same float32 model differ by up to 4.4e-5 in
+/// an element of `last_hidden_state`; a wrong model differs by far more.
 const TOLERANCE: f64 = 1e-3;
 
 /// The paths on the command line: `minilm-demo --tokenizer FILE --runner FILE --model FILE --work DIR`.
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the demo. Returns whether every similarity is the expected one.
+/// Runs the demo. Returns whether every similarity is within the tolerance of the expected one.
 fn demo() -> Result<bool> {
     let paths = Paths::from_args(std::env::args().skip(1))?;
     let batch = text::batch(&text::load(&paths.tokenizer)?, SENTENCES)?;
@@ -90,7 +91,7 @@ fn print_similarities(vectors: &[Vec<f64>]) -> bool {
     for pair in PAIRS {
         let cosine = pooling::cosine(&vectors[pair.left], &vectors[pair.right]);
         println!("  cosine({}, {}) = {cosine:>7.4}   {}", letter(pair.left), letter(pair.right), pair.about);
-        // A NaN must not pass, and f64::max would drop it.
+        // A NaN must fail the check, but f64::max would ignore it.
         worst = if cosine.is_nan() { f64::INFINITY } else { worst.max((cosine - pair.expected).abs()) };
     }
     println!("\n  largest difference from ONNX Runtime's similarities: {worst:.1e} (tolerance {TOLERANCE:.0e})");
@@ -125,7 +126,7 @@ fn runner(paths: &Paths, verb: &str, inputs: &[String]) -> Command {
     command
 }
 
-/// Returns the standard output of a command that must succeed; its errors go to this program's standard error.
+/// Returns the standard output of a command that must succeed; the command writes to this program's standard error.
 fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stderr(Stdio::inherit()).output().map_err(|e| format!("cannot start {program}: {e}"))?;
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn similarities_are_checked_against_the_reference() {
-        // Three given angles do not fit into the plane, so these vectors miss the expected similarities.
+        // These vectors have the similarities 0, 1 and 0, which are not the expected ones.
         assert!(!print_similarities(&[vec![1.0, 0.0], vec![0.0, 1.0], vec![1.0, 0.0]]));
         assert!(!print_similarities(&[vec![f64::NAN], vec![f64::NAN], vec![f64::NAN]]));
     }

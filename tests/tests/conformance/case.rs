@@ -24,7 +24,7 @@ pub struct Case {
     /// Inputs that hold indices, with the exclusive upper limit of each.
     pub indexes: BTreeMap<String, Dim>,
     pub bound: Bound,
-    /// Class of which the whole pipeline must produce at least one kernel.
+    /// If set, the plan must contain at least one kernel of this class when it is compiled with fusion.
     pub class: Option<Class>,
     only_fused: bool,
 }

@@ -155,7 +155,7 @@ fn places_that_cannot_be_written_are_named() {
     check(ROWS);
 }
 
-/// A model with 4 MiB of weights.
+/// Writes a model with 4 MiB of weights, as external data in `w.bin`.
 fn large(f: &Folder) {
     let net = Net::new().input("x", F32, "n 1024").external("w", &[1024, 1024], "w.bin", 0);
     f.write("w.bin", vec![0; 4 << 20]);
@@ -172,8 +172,8 @@ fn nothing_remains(f: &Folder, outcome: &Outcome, words: &str) {
 
 #[test]
 fn a_full_file_system_leaves_the_old_artifact_and_nothing_else() {
-    // The limit holds for every file that the program writes, including the linker's: it is larger than those and
-    // smaller than the artifact. SIGXFSZ is ignored, so that a write fails as on a full disk.
+    // The limit of 2 MiB applies to every file that the program writes. The linker's files are smaller, the artifact is
+    // larger. SIGXFSZ is ignored, so that a write beyond the limit fails as on a full disk.
     let f = Folder::new();
     large(&f);
     f.write("out/m.sdx", "old");
@@ -185,7 +185,7 @@ fn a_full_file_system_leaves_the_old_artifact_and_nothing_else() {
 
 #[test]
 fn a_full_tmpfs_leaves_nothing() {
-    // Needs permission to mount; without it, only the test above covers a full disk.
+    // This test needs permission to mount; without it, only the test above covers a full disk.
     let f = Folder::new();
     large(&f);
     let script = format!(
@@ -204,7 +204,7 @@ fn a_full_tmpfs_leaves_nothing() {
     assert_eq!(std::fs::read_to_string(f.file("left")).unwrap(), "m.sdx\nold");
 }
 
-/// A killed process cannot clean up after itself; the next process that writes the same output does.
+/// A killed process leaves its temporary file; the next process that writes the same output removes it.
 #[test]
 fn what_a_killed_process_left_goes_with_the_next_output() {
     let f = Folder::new();
@@ -216,7 +216,7 @@ fn what_a_killed_process_left_goes_with_the_next_output() {
         command
     };
     let left = |f: &Folder| f.written().iter().any(|name| name.starts_with(".m.sdx."));
-    // The temporary file exists only for the short time in which weights are written.
+    // Up to 50 attempts, because the temporary file exists only for the short time in which weights are written.
     let was_left = (0..50).any(|_| {
         let mut child = compile().spawn().expect("the program starts");
         while !left(&f) && child.try_wait().expect("a child can be asked").is_none() {

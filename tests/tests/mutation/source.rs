@@ -46,7 +46,7 @@ impl Source {
         (0..self.lines.len()).filter(|i| begins(&self.lines[*i])).collect()
     }
 
-    /// Lines after `i` that are executed whenever it is: up to a label, a branch or the end.
+    /// Lines after line `i` that are executed whenever that line is: up to a label, a branch or the end.
     pub fn following(&self, i: usize) -> impl Iterator<Item = usize> {
         (i + 1..self.lines.len()).take_while(|i| !self.lines[*i].leaves_block())
     }
@@ -152,13 +152,13 @@ fn split(operands: &str) -> Vec<String> {
     args.iter().map(|arg| arg.trim().to_string()).filter(|arg| !arg.is_empty()).collect()
 }
 
-/// `{a, b}` => a, b
+/// Splits a vector operand: `{a, b}` => a, b
 pub fn elements(list: &str) -> Option<Vec<String>> {
     let inner = list.strip_prefix('{')?.strip_suffix('}')?;
     Some(inner.split(',').map(|e| e.trim().to_string()).collect())
 }
 
-/// `[a+4]` => `[a+20]`, for 16 bytes
+/// Adds a number of bytes to an address: `[a+4]` => `[a+20]` for 16 bytes
 pub fn shifted(address: &str, bytes: i64) -> Option<String> {
     let inner = address.strip_prefix('[')?.strip_suffix(']')?;
     let split = inner.rfind(['+', '-']).filter(|at| inner[at + 1..].trim().parse::<i64>().is_ok());

@@ -1,8 +1,8 @@
 //! seed  =>  a small program of basis operations, compiled and compared with the interpreter
 //!
 //! Covers every operation and every element type that it takes, ranks 0 to 6, dimensions of 0 and 1, fixed and symbolic
-//! dimensions, negative axes and steps. `PROPERTIES_SEEDS=17..18 cargo test -p sardonyx-tests --test properties` runs
-//! another range of seeds, `cargo xtask test --suite properties` all of them.
+//! dimensions, negative axes and steps. The seeds are 0 to 999; `cargo xtask test --suite properties` runs 0 to 19,999,
+//! and `PROPERTIES_SEEDS=17..18 cargo test -p sardonyx-tests --test properties` runs another range.
 
 mod bound;
 mod builder;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use subject::{Schedule, Subject};
 
-/// Number of programs that share an artifact.
+/// Maximum number of programs that are compiled into one artifact.
 const TOGETHER: u64 = 50;
 
 #[test]
@@ -54,7 +54,7 @@ fn seeds() -> Option<Range<u64>> {
     Some(parsed.unwrap_or_else(|| panic!("PROPERTIES_SEEDS is LO..HI")))
 }
 
-/// Checks the programs, and returns how often each subject occurs. Two threads take every other artifact each.
+/// Checks the programs, and returns how often each subject occurs. Each of two threads takes every other artifact.
 fn all_agree(seeds: Range<u64>) -> BTreeMap<Subject, usize> {
     let n = seeds.end - seeds.start;
     let (mut counts, mut failures) = (BTreeMap::new(), Vec::<Failure>::new());
@@ -87,7 +87,7 @@ fn all_agree(seeds: Range<u64>) -> BTreeMap<Subject, usize> {
     counts
 }
 
-/// Prints, for each operation, the number of programs and of element types.
+/// Prints how often each operation occurs, and with how many element types (pairs of types for conversions).
 fn tell(counts: &BTreeMap<Subject, usize>) {
     let mut operations: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for (subject, n) in counts {

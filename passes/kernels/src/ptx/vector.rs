@@ -1,4 +1,4 @@
-//! accesses along a variable  =>  number of consecutive elements per thread access, and the conditions for it
+//! accesses along a variable  =>  number of consecutive elements that a thread moves at once, and the conditions for it
 
 use super::movement::Launch;
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
@@ -6,7 +6,7 @@ use crate::cx::Cx;
 use crate::def::*;
 use crate::scalar;
 
-/// Consecutive elements along a variable, moved up to 16 bytes at once.
+/// Groups of `width` consecutive elements along a variable, each of at most 16 bytes, that a thread moves at once.
 pub struct Vectors {
     pub width: i64,
     /// Parameters that must be multiples of the width.
@@ -14,7 +14,8 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// Vectors along a variable, if every access is contiguous or constant along it and no constant rules them out.
+    /// Returns vectors along a variable; `None` unless every access is contiguous along it or independent of it, no
+    /// guard depends on it, and all constant strides and offsets are multiples of the width.
     pub fn along(def: &KernelDef, var: usize) -> Option<Vectors> {
         let deps = def.dependences();
         let moved = |set: VarSet| set >> var & 1 == 1;
@@ -49,7 +50,7 @@ impl Vectors {
         Some(vectors)
     }
 
-    /// Additionally requires a size to be a multiple of the width.
+    /// Additionally requires a size to be a multiple of the width. Returns `None` if it is a constant that is not.
     pub fn divides(mut self, size: Size) -> Option<Vectors> {
         match size {
             Size::Const(c) if c % self.width != 0 => return None,
@@ -60,7 +61,7 @@ impl Vectors {
         Some(self)
     }
 
-    /// Tests whether parameters and addresses satisfy the conditions; uniform over all threads.
+    /// Emits a test of whether parameters and addresses satisfy the conditions; the result is the same in all threads.
     pub fn test(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Val {
         let buffers: Vec<Val> = cx.reads.iter().chain(&cx.writes).copied().collect();
         let addresses = buffers.iter().map(|b| asm.cast(Cast::Bitcast, *b, Elem::I64)).collect();
@@ -71,13 +72,13 @@ impl Vectors {
         asm.cmpi(CmpI::Eq, all, zero)
     }
 
-    /// Evaluates the test for the parameters of a launch, whose buffers are aligned.
+    /// Evaluates the same test for the parameters of a launch, whose buffers are taken to be aligned.
     pub fn holds(&self, launch: &Launch) -> bool {
         self.params.iter().all(|p| launch.size(Size::Param(*p)) % self.width == 0)
     }
 }
 
-/// Bits below a power of two that are set in any of the values.
+/// Emits the bitwise OR of the values, modulo `power`, a power of two: 0 if all of them are multiples of it.
 fn below(asm: &mut Ptx, values: Vec<Val>, power: i64) -> Val {
     let mut all = asm.zero(Ty::I64);
     for v in values {

@@ -107,7 +107,7 @@ pub fn equal(a: &Tensor, b: &Tensor, budget: &Budget) -> Result<Tensor> {
 }
 
 /// Splits strings into (parts along a new last axis, padded with empty strings; number of parts of each). An empty
-/// delimiter splits at runs of white space; a negative limit means none.
+/// delimiter splits at runs of white space; a negative limit means no limit.
 pub fn split(x: &Tensor, delimiter: &Tensor, limit: i64, budget: &Budget) -> Result<Vec<Tensor>> {
     let delimiter = Texts::new(delimiter, budget)?.first()?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -170,7 +170,7 @@ pub enum Case {
 }
 
 impl Case {
-    /// Returns the text in this case, by the rules of Unicode.
+    /// Returns the text changed to this case by the rules of Unicode.
     pub fn change(self, text: &str) -> String {
         match self {
             Case::None => text.to_string(),
@@ -180,11 +180,11 @@ impl Case {
     }
 }
 
-/// Bytes of a text from which on its case is changed in parts.
+/// The case of a text with more bytes than this is changed in parts.
 const CHANGED_AT_ONCE: usize = 1 << 16;
 
-/// Parts of a text whose case can be changed one by one: how a letter changes depends on its word only, and each part
-/// but the last ends with white space.
+/// Divides a text into parts whose case can be changed one by one: how a letter changes depends only on its word, and
+/// each part but the last ends with white space.
 fn case_parts(mut rest: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let bytes = rest.as_bytes();
@@ -195,7 +195,7 @@ fn case_parts(mut rest: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Passes the text in another case to `put`, part by part.
+/// Changes the text to `case`, and passes it to `put` part by part.
 fn change(text: &str, case: Case, budget: &Budget, put: &mut impl FnMut(&str) -> Result<()>) -> Result<()> {
     if text.len() <= CHANGED_AT_ONCE {
         budget.work(1 + text.len())?;
@@ -204,7 +204,7 @@ fn change(text: &str, case: Case, budget: &Budget, put: &mut impl FnMut(&str) ->
     for part in case_parts(text) {
         budget.work(1 + part.len())?;
         if part.len() > CHANGED_AT_ONCE {
-            // No letter becomes more than three times as long.
+            // A change of case makes no letter more than three times as long in UTF-8.
             budget.probe(3 * part.len())?;
         }
         match case {
@@ -215,7 +215,7 @@ fn change(text: &str, case: Case, budget: &Budget, put: &mut impl FnMut(&str) ->
     Ok(())
 }
 
-/// Removes stop words and changes the case of the rest; x is [n] or [1, n]. If nothing is left, it is one empty string.
+/// Removes stop words and changes the case of the rest; x is [n] or [1, n]. If none is left, returns one empty string.
 pub fn normalise(x: &Tensor, stop: &Tensor, case: Case, sensitive: bool, budget: &Budget) -> Result<Tensor> {
     let batched = match x.dims() {
         [_] => false,
@@ -316,7 +316,7 @@ fn python_float(scientific: &str) -> String {
     format!("{sign}{plain}")
 }
 
-/// Reads texts as f64 (`float`) or i64, which the caller converts further.
+/// Parses texts as f64 if `float` is set, else as i64. The caller converts the numbers to the requested type.
 pub fn to_numbers(x: &Tensor, float: bool, budget: &Budget) -> Result<Tensor> {
     let texts = Texts::new(x, budget)?;
     let wrong = |text: &str| {
@@ -378,7 +378,7 @@ pub(super) fn places<K: Hash + Eq>(
     budget.collect(n, |i| Ok(at.get(&element(i)?).copied()))
 }
 
-/// The strings at the given positions.
+/// Returns the strings at the given positions.
 pub fn pick(x: &Tensor, at: &Tensor, budget: &Budget) -> Result<Tensor> {
     let (strings, n) = (strings(x)?, x.len());
     let mut out = StringsOut::new(at.len(), budget)?;
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn long_texts_change_their_case_as_a_whole() {
-        // The last sigma of a word has another lower case, wherever a part ends.
+        // A sigma at the end of a word has another lower-case form, which must not depend on where a part ends.
         let text = "ΑΣ ΣΑΣ\u{301}Σ,ßŉ İ".repeat(9000);
         for case in [Case::None, Case::Lower, Case::Upper] {
             let mut parts = String::new();

@@ -1,4 +1,4 @@
-//! bar.sync, bar.arrive, bar.red: warps of a block wait for one another
+//! bar.sync, bar.arrive, bar.red: barriers at which warps of a block arrive and, except for bar.arrive, wait
 
 use super::env::Env;
 use super::warp::{State, Warp};
@@ -13,7 +13,7 @@ const N_BARRIERS: usize = 16;
 pub struct Arrival {
     id: u32,
     line: u32,
-    /// Number of threads expected; `None` for all threads of the block.
+    /// Number of threads that the barrier expects; `None` for all threads of the block.
     count: Option<u32>,
     /// Number of threads that this arrival counts for.
     threads: u32,
@@ -26,10 +26,10 @@ pub struct Arrival {
 struct Phase {
     count: Option<u32>,
     threads: u32,
-    /// Mask of the warps that have arrived since the last completion.
+    /// Mask of the warps that have arrived since the barrier was last completed.
     arrived: u32,
     line: u32,
-    /// Reductions to deliver: warp, lanes, operation and destination.
+    /// Results of bar.red to write when the barrier is completed: warp, lanes, operation and destination.
     results: Vec<(usize, u32, BarrierReduction, Reg)>,
     popc: u32,
     all: bool,

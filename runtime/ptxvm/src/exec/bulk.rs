@@ -20,13 +20,13 @@ const BOX_ALIGN: u32 = 128;
 pub struct Transfer {
     who: Who,
     pieces: Vec<Piece>,
-    /// The mbarrier of a load, and the bytes it reports there; `None` for a store, which belongs to a group of its
-    /// thread.
+    /// The mbarrier of a load, and the number of bytes that the load reports to it; `None` for a store, which belongs
+    /// to a bulk group of its thread instead.
     barrier: Option<(u32, u32)>,
     group: u32,
-    /// Contents of a store's source when it was started.
+    /// Contents of a store's source when the store was started; empty for a load.
     began_with: Vec<[u32; 4]>,
-    /// Contents of a store's source, once they have been read.
+    /// Contents of a store's source when the store read it; `None` until then.
     data: Option<Vec<[u32; 4]>>,
 }
 
@@ -142,8 +142,8 @@ impl Warp {
 impl Env<'_> {
     fn start_transfer(&mut self, who: Who, pc: u32, mut pieces: Vec<Piece>, barrier: Option<(u32, u32)>) {
         let kind = if barrier.is_some() { Kind::Read } else { Kind::Write };
-        // First, bounds are checked and accesses to global memory counted, without the shadow, which then checks each
-        // piece with its exact size.
+        // First, bounds are checked and accesses to global memory are counted, without the shadow memory. Then the
+        // shadow memory checks each piece with its exact size.
         let shadow = self.shadow.take();
         for pieces in pieces.chunks_mut(32) {
             let whole = pieces.iter().enumerate().filter(|(_, piece)| piece.bytes > 0);

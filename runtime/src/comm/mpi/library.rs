@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 /// Environment variable with the path of a library to load instead of the known ones.
 const LIBRARY: &str = "SARDONYX_MPI";
 
-/// Environment variables that launchers set, with the libraries to try for ranks that they started.
+/// Environment variables in which launchers put the number of ranks, each with the libraries to try if it is set.
 static LAUNCHERS: &[(&str, &[&str])] = &[
     ("OMPI_COMM_WORLD_SIZE", &["libmpi.so.40", "libmpi_abi.so.1"]),
     ("PMI_SIZE", &["libmpich.so.12", "libmpi.so.12", "libmpi_abi.so.1"]),
@@ -17,10 +17,11 @@ static LAUNCHERS: &[(&str, &[&str])] = &[
 /// Environment variables that launchers set to the index of a rank among those of its host.
 static PLACES: &[&str] = &["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
 
-/// A handle is an integer or an address, depending on the library; both are passed like an address.
+/// A handle of MPI, such as a communicator. It is an integer or an address, depending on the library; both are passed
+/// like an address.
 pub type Handle = usize;
 
-/// The constants of a library, which differ between ABIs.
+/// The constants of an MPI library, which differ between ABIs.
 pub struct Abi {
     pub world: Handle,
     pub byte: Handle,
@@ -58,7 +59,8 @@ pub fn place_on_host() -> Option<usize> {
     PLACES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
-/// Loads the library. Returns its handle and its name. Errors: E0408.
+/// Loads the library that `SARDONYX_MPI` names, or else the first of `libraries` that loads. Returns the handle from
+/// `dlopen`, and the name. Errors: E0408.
 pub fn open(libraries: &[&str]) -> Result<(*mut c_void, String)> {
     library::open(libraries, LIBRARY).map_err(|why| {
         let error =

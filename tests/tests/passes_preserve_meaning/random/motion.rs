@@ -1,4 +1,4 @@
-//! reshape, slice, gather, concat, pad over random values
+//! random operands  =>  a reshape, slice, gather, concat or pad of them
 
 use super::Builder;
 use sardonyx_base::dim::product;
@@ -50,8 +50,9 @@ impl Builder {
         self.add(Op::Slice { starts, steps }, &[x], Some(ty))
     }
 
-    /// Indices in range: constants, or computed ones modulo the extent. Unless the extent is a positive constant, the
-    /// indices have a dimension of that extent, so that there are none if it is 0.
+    /// Adds a gather with indices in range: constants, or integers of an existing value modulo the extent. Unless the
+    /// extent is a positive constant, the tensor of indices has a dimension of that extent, so that it is empty if the
+    /// extent is 0.
     pub(super) fn gather(&mut self) -> Option<Value> {
         let x = self.any();
         let ty = self.ty(x);
@@ -100,7 +101,7 @@ impl Builder {
         let mut low = vec![Dim::constant(0); ty.rank()];
         let (before, after) = (self.r.below(4) as i64 - 1, self.r.below(3) as i64);
         let total = ty.dims[axis].clone() + Dim::constant(before + after);
-        // The extent must not become negative: only existing elements can be cut off.
+        // A negative `before` cuts off elements; the extent of the result must not become negative.
         if before < 0 && total.lower_bound(&|_| 0).is_none_or(|n| n < 0) {
             return None;
         }
