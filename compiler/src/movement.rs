@@ -102,7 +102,7 @@ impl Levels {
 
 /// The `flow` function of a module; with several entry points, the first.
 pub fn program(module: &Module) -> Result<Program> {
-    let raw = Operation::of_module(&module);
+    let raw = Operation::of_module(module);
     let function = raw.block(0).map_or(vec![], |b| b.operations()).into_iter().find(|op| op.name() == "func.func");
     Program::read_whole(function.ok_or_else(|| Error::defect("the module has no function"))?, raw)
 }

@@ -5,6 +5,8 @@
 //! The model is a decoder with `input_ids`, `logits`, and keys and values as inputs and outputs, as exporters write it.
 //! The prompt is given as token ids: converting text to tokens and back is left to a tokenizer.
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use clap::Parser;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_runtime::{Cache, LoadOptions, Model, RunOptions, Session, SessionOptions, Trust};

@@ -168,7 +168,7 @@ fn sparse_params(module: &Module, n: usize) -> Result<Params> {
 
 fn print(module: &Module, options: &Options) -> Result<String> {
     if let Some(target) = options.emit {
-        return text_of(Operation::of_module(&module), target);
+        return text_of(Operation::of_module(module), target);
     }
     if let Some(call) = options.interpret {
         let functions = functions(module)?;
@@ -179,7 +179,7 @@ fn print(module: &Module, options: &Options) -> Result<String> {
         };
     }
     if let Some(name) = &options.explain_node {
-        return Ok(explain_node(Operation::of_module(&module), name)?.join("\n"));
+        return Ok(explain_node(Operation::of_module(module), name)?.join("\n"));
     }
     let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, false);
     module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))

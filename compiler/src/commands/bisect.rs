@@ -1,5 +1,7 @@
 //! bisect MODEL.onnx  =>  the first rewrite that changes what the model computes, and a test for it
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::say;
 use crate::bisect::{Bisect, Guilty};
 use crate::compile::{Request, compile, parse_dims};

@@ -1,5 +1,7 @@
 //! check MODEL.onnx|MODEL.sdx --data DIR…  =>  errors of the compiled model's outputs, and of the interpreter's
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::Progress;
 use super::layers::check_layers;
 use super::values::named;

@@ -1,5 +1,7 @@
 //! devices [NAME|FILE.toml]  =>  the list of described devices and which of them are present, or the figures of one
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::say;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};

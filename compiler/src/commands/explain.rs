@@ -1,5 +1,7 @@
 //! explain MODEL.onnx…  =>  what each launch of the compiled model computes and moves; a repeated layer is shown once
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::compile::host_json;
 use super::movement::{self, MovementArgs, movement_json, short};
 use super::{say, write_whole};

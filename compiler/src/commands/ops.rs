@@ -1,5 +1,7 @@
 //! ops  =>  the supported ONNX operators
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::say;
 use sardonyx_base::Result;
 use sardonyx_base::json::Json;

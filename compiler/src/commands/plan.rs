@@ -1,5 +1,7 @@
 //! plan MODEL --ranks N --topology F  =>  how the model is split over the ranks, why, and its predicted time and memory
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 mod chart;
 
 use super::{say, write_whole};

@@ -1,5 +1,7 @@
 //! reduce FILE.mlir|MODEL.onnx --test COMMAND  =>  the smallest file found that fails; with `--pass`, a FileCheck test
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::say;
 use crate::module::lower_model;
 use crate::onnx::read_model;

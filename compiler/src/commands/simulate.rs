@@ -1,5 +1,7 @@
 //! simulate MODEL --plan PLAN --topology F  =>  timelines of ranks and traffic of links; without a model, a schedule
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::{say, write_whole};
 use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;

@@ -68,7 +68,7 @@ pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[S
         return Err(Error::user("E0001", "the file holds no function of the levels `sdx` or `flow`")
             .help("print the IR after such a stage: `sardonyx compile MODEL --stop-after simplify -o FILE.mlir`"));
     }
-    let cx = Context::new(&context);
+    let cx = Context::new(context);
     let printed = |all: &[Function]| print(cx, all);
     let mut n_tests = 1;
     if !test.fails(&printed(&all)?)? {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 type Reading<T> = std::result::Result<T, String>;
 
+/// Reads a `!flow.container`, or says why it is invalid.
 pub fn container_of(t: Type) -> Reading<Container> {
     let (dims, dtype) = t.as_shaped().ok_or_else(|| format!("{} is no container", t.text()))?;
     let stored = t.container_layout().and_then(|storage| Container::plain(dtype, dims).stored_as(&storage));
@@ -26,6 +27,7 @@ pub fn container_of(t: Type) -> Reading<Container> {
     }
 }
 
+/// The type of a container.
 pub fn container_type<'c>(cx: Context<'c>, c: &Container) -> Type<'c> {
     cx.container(c.dtype, &c.dims, &c.storage())
 }
@@ -96,6 +98,7 @@ fn read_statement(op: Operation, args: Vec<usize>) -> Reading<Body> {
     })
 }
 
+/// Says which rule a `flow.kernel` breaks.
 pub fn verify_kernel(op: Operation) -> Reading<()> {
     read_kernel(op).map(|_| ())
 }
@@ -144,6 +147,7 @@ fn write_statement<'c>(cx: Context<'c>, statement: &Statement, values: &[Operand
     cx.build(Parts { name, operands: &operands, results: &results, attrs: &attrs, ..Parts::default() })
 }
 
+/// Reads the attribute `window`, as [`write_window`] writes it: `offset, stride_k, stride_n, extent, stride, …`.
 pub fn read_window(attr: Option<Attr>) -> Reading<Option<Window>> {
     match attr.and_then(Attr::as_i64s).as_deref() {
         None => Ok(None),
@@ -182,6 +186,7 @@ fn read_transform(op: Operation) -> Reading<Option<Transform>> {
     Transform::from_name(&name).map(Some).ok_or_else(|| format!("there is no transform `{name}`"))
 }
 
+/// The attributes that [`read_source`] reads.
 pub fn write_source<'a, 'c>(cx: Context<'c>, source: &Source) -> Vec<(&'a str, Attr<'c>)> {
     let mut attrs = vec![("name", cx.str(&source.names[0]))];
     if source.names.len() > 1 {
@@ -195,6 +200,7 @@ pub fn write_source<'a, 'c>(cx: Context<'c>, source: &Source) -> Vec<(&'a str, A
     attrs
 }
 
+/// The attribute `window` of a parameter that is read in place.
 pub fn write_window<'c>(cx: Context<'c>, w: &Window) -> Attr<'c> {
     let digits = w.digits.iter().flat_map(|(extent, stride)| [*extent, *stride]);
     cx.i64s(&[w.offset, w.stride_k, w.stride_n].into_iter().chain(digits).collect::<Vec<_>>())
@@ -213,6 +219,7 @@ pub fn write_host<'a, 'c, T>(cx: Context<'c>, host: &HostCall<T>, bodies: &[Stri
     ]
 }
 
+/// Reads the attributes that [`write_host`] writes.
 pub fn read_host(op: Operation) -> Reading<HostCall<String>> {
     let (host_op, bodies) = sdx_ir::read_host_op(op)?;
     let numbers = op.attr("numbers").and_then(Attr::as_i64s).ok_or("`numbers` is missing")?;
@@ -244,6 +251,7 @@ pub fn write_states<'c>(cx: Context<'c>, states: &[State]) -> Attr<'c> {
     cx.array(&states.iter().flat_map(attrs).collect::<Vec<_>>())
 }
 
+/// Reads the attribute that [`write_states`] writes. Errors: E0901.
 pub fn read_states(attr: Option<Attr>) -> Result<Vec<State>> {
     let state = |text: String| {
         let (input, rest) = text.split_once(' ')?;
@@ -263,6 +271,7 @@ pub fn read_states(attr: Option<Attr>) -> Result<Vec<State>> {
 }
 
 impl Program {
+    /// Reads a `func.func` of flow operations. Errors: E0901 if it holds others, or malformed attributes.
     pub fn read(function: Operation) -> Result<Program> {
         let name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
         let symbols = sdx_ir::read_symbols(function.attr("sdx.symbols"))?;
@@ -310,6 +319,7 @@ impl Program {
         Ok(program)
     }
 
+    /// Creates a detached `func.func`. Errors: E0901.
     pub fn write<'c>(&self, cx: Context<'c>) -> Result<NewOperation<'c>> {
         let types: Vec<Type> = self.inputs.iter().map(|(_, id)| container_type(cx, &self.containers[*id])).collect();
         let body = NewBlock::new(cx, &types);

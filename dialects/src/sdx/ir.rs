@@ -234,20 +234,24 @@ fn split_after_dim<'a>(text: &'a str, separator: &str) -> Option<(Dim, &'a str)>
     text.match_indices(separator).find_map(parsed)
 }
 
+/// The attribute that declares symbols, one string for each.
 pub fn write_symbols<'c>(cx: Context<'c>, symbols: &BTreeMap<String, Symbol>) -> Attr<'c> {
     cx.strs(&symbols.iter().map(|(n, s)| write_symbol(n, s)).collect::<Vec<_>>())
 }
 
+/// Reads the attribute that [`write_symbols`] writes. Errors: E0204 for text that declares no symbol.
 pub fn read_symbols(attr: Option<Attr>) -> Result<BTreeMap<String, Symbol>> {
     let list = attr.and_then(Attr::as_strs).unwrap_or_default();
     let one = |t: &String| read_symbol(t).ok_or_else(|| Error::user("E0204", format!("`{t}` declares no symbol")));
     list.iter().map(one).collect()
 }
 
+/// The attribute that states equalities of dimensions, which a call has to meet.
 pub fn write_checks<'c>(cx: Context<'c>, checks: &[Check]) -> Attr<'c> {
     cx.strs(&checks.iter().map(|c| format!("{} == {} : {}", c.left, c.right, c.why)).collect::<Vec<_>>())
 }
 
+/// Reads the attribute that [`write_checks`] writes. Errors: E0204 for text that states no equality.
 pub fn read_checks(attr: Option<Attr>) -> Result<Vec<Check>> {
     let list = attr.and_then(Attr::as_strs).unwrap_or_default();
     let one = |t: &String| -> Result<Check> {
@@ -336,6 +340,7 @@ pub fn result_names(function: Operation, count: usize) -> Vec<String> {
 }
 
 impl Graph {
+    /// Reads a `func.func` of sdx operations. Errors: E0901 if it holds others, or malformed attributes.
     pub fn read(function: Operation) -> Result<Graph> {
         let name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
         let symbols = read_symbols(function.attr("sdx.symbols"))?;

@@ -6,6 +6,8 @@
 //! exchange sends at once; comparing the two separates a message's overhead at its rank from its latency. This is
 //! impossible with two ranks, and with ranks that share memory.
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use crate::collectives::RanksArgs;
 use crate::{TRANSPORTS, put};
 use sardonyx_base::cpu::Level;

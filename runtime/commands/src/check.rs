@@ -1,5 +1,7 @@
 //! check MODEL.sdx --data DIR…  =>  differences per output, then `N passed, N failed`
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::data_set::{DataSet, find_sets};
 use super::{ModelArgs, ThreadArgs, put};
 use sardonyx_base::compare::{Difference, Instead, Tolerance, compare};

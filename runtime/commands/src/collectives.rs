@@ -1,5 +1,7 @@
 //! `sardonyx-run collectives --ranks 2`  =>  the time that collectives take among ranks
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use crate::values::wire;
 use crate::{put, transport_parser};
 use clap::builder::{PossibleValuesParser, TypedValueParser};

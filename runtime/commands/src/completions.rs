@@ -1,5 +1,7 @@
 //! completions bash|zsh|fish  =>  a script with which the shell completes this program's command line
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::write_error;
 use clap::builder::PossibleValuesParser;
 use clap_complete::aot::{Bash, Fish, Zsh, generate};

@@ -1,5 +1,7 @@
 //! --input NAME=FILE|random|zeros|range:LO..HI, --inputs FILE.npz, --dim NAME=N  =>  tensors for a call
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use crate::literal;
 use sardonyx_base::dim::symbol_of_model;
 use sardonyx_base::plan::SymbolKind;

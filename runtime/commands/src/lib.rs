@@ -2,6 +2,8 @@
 //!
 //! Every command takes its parsed arguments and writes to the given output; errors are values.
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 mod bench;
 #[cfg(feature = "topology")]
 mod calibrate;

@@ -1,5 +1,7 @@
 //! run MODEL.sdx --input …  =>  the outputs, printed and saved
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use super::inputs::{InputArgs, Missing, Wanted, gather};
 use super::show::{file_name, summary};
 use super::{EntryArgs, ModelArgs, ThreadArgs, put};

@@ -1,5 +1,7 @@
 //! sardonyx-serve MODEL.sdx --threads 2 …  =>  where to listen, how to load, and the limits on clients' requests
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use sardonyx_base::{Error, Result};
 use sardonyx_run::LoadArgs;
 use sardonyx_runtime::{Model, PoolOptions, SessionOptions};

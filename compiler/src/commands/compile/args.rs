@@ -1,5 +1,7 @@
 //! Options of `sardonyx compile`, grouped as its help shows them
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 use crate::commands::embedder::EmbedderArgs;
 use crate::commands::movement::MovementArgs;
 use crate::commands::values::{Limits, Mesh, budget, kept, named, passes_named, ranks, score_command, score_drop};

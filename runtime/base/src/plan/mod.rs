@@ -6,6 +6,7 @@
 
 mod checked;
 #[rustfmt::skip]
+#[allow(missing_docs, reason = "the schema documents the fields that need it")]
 pub mod messages;
 mod wire;
 

@@ -1,5 +1,7 @@
 //! bench MODEL.sdx  =>  median, quartiles and minimum of the time of one call
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 mod kernels;
 mod peak;
 

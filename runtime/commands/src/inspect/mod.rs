@@ -2,6 +2,8 @@
 //!
 //! Each part of an artifact has one file here, which writes both formats.
 
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
 mod entry;
 mod kernel;
 
