@@ -16,7 +16,7 @@ extern "C" fn sardonyx_normalize_dim(text: MlirStringRef, say: MlirStringCallbac
         Err(_) => (false, "the dimension cannot be read".into()),
     };
     if let Some(say) = say {
-        // SAFETY: MLIR's own callback with its own data; it copies the text.
+        // SAFETY: callback and data belong together, as MLIR passed them; the callback copies the text.
         unsafe { say(MlirStringRef { data: answer.as_ptr().cast(), length: answer.len() }, data) };
     }
     ok

@@ -4,7 +4,7 @@ use crate::mlir::{Attr, Context};
 use sardonyx_base::{Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-/// The values of a model's parameters. A function of the name implements it too, for example in tests.
+/// The values of a model's parameters. A function from names to values implements the trait too.
 pub trait ParamValues {
     /// The value of a parameter. Errors: E0901 for an unknown name.
     fn value(&self, name: &str) -> Result<Tensor>;
@@ -72,7 +72,7 @@ pub fn value_of(
     parts.iter().try_fold(values.value(name)?, |value, part| part.cut(&value, symbols))
 }
 
-/// Writes six strings per part.
+/// Returns a list of parts as an attribute, six strings per part.
 pub fn write_parts<'c>(cx: Context<'c>, parts: &[Part]) -> Attr<'c> {
     let one = |p: &Part| {
         let numbers = [p.axis as i64, p.outer, p.count, p.unit].map(|n| n.to_string());

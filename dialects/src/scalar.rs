@@ -1,8 +1,8 @@
-//! The scalar functions of the closed basis: name, operands, result type
+//! The fixed set of scalar functions: name, operands, result type
 
 use sardonyx_base::DType;
 
-/// One scalar operation. Kernel bodies and `sdx.map` consist of these and of conversions only.
+/// A function of scalars, applied by `sdx.map` to the elements of tensors and by kernels to values of statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScalarFn {
     /// Absolute value; the least integer of a signed type stays as it is.
@@ -23,7 +23,7 @@ pub enum ScalarFn {
     Ceil,
     /// Cosine of an angle in radians.
     Cos,
-    /// Integers truncate towards zero (ONNX `Div`); a zero divisor gives 0. Floats follow IEEE 754.
+    /// Quotient. Integers truncate towards zero (ONNX `Div`); a zero divisor gives 0. Floats follow IEEE 754.
     Div,
     /// Whether the operands are equal: NaN equals nothing, and +0 equals -0.
     Eq,
@@ -41,9 +41,9 @@ pub enum ScalarFn {
     Log,
     /// Whether the first operand is less than the second; false if either is NaN.
     Lt,
-    /// NaN if either operand is NaN, as ONNX `Max` and `ReduceMax`.
+    /// Maximum; NaN if either operand is NaN, as in ONNX `Max` and `ReduceMax`.
     Max,
-    /// NaN if either operand is NaN, as ONNX `Min` and `ReduceMin`.
+    /// Minimum; NaN if either operand is NaN, as in ONNX `Min` and `ReduceMin`.
     Min,
     /// Product; integers wrap.
     Mul,
@@ -59,7 +59,7 @@ pub enum ScalarFn {
     Rem,
     /// Rounds to the nearest integer, ties to even.
     Round,
-    /// select(condition, a, b)
+    /// select(condition, a, b): a if the condition is true, else b.
     Select,
     /// Left shift. An amount outside 0..width gives 0.
     Shl,
@@ -217,7 +217,7 @@ impl Domain {
 /// What a conversion preserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Conversion {
-    /// Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.
+    /// The value. Floats are truncated to integers and saturate, NaN becomes 0; a bool is whether the value is not 0.
     Value,
     /// Reinterprets the bits as a type of the same width.
     Bits,

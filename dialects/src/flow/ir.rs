@@ -161,7 +161,8 @@ pub fn read_window(attr: Option<Attr>) -> Reading<Option<Window>> {
     }
 }
 
-/// Reads `name`, for several parameters also `others` and `axis`, and the optional `parts` and `transform`.
+/// Reads a source from the attribute `name`, for several parameters also `others` and `axis`, and from the optional
+/// attributes `parts` and `transform`.
 pub fn read_source(op: Operation) -> Reading<Source> {
     let mut names = vec![text_attr(op, "name")?];
     names.extend(op.attr("others").and_then(Attr::as_strs).unwrap_or_default());
@@ -206,8 +207,8 @@ pub fn write_window<'c>(cx: Context<'c>, w: &Window) -> Attr<'c> {
     cx.i64s(&[w.offset, w.stride_k, w.stride_n].into_iter().chain(digits).collect::<Vec<_>>())
 }
 
-/// Attributes of a host step, at this level and the next, with the names of its bodies. The binding `"0 1 n"` says that
-/// dimension 1 of result 0 is `n`.
+/// Attributes of a host step, which are the same at the flow and the plan level, with the names of its bodies. The
+/// binding `"0 1 n"` says that dimension 1 of result 0 is `n`.
 pub fn write_host<'a, 'c, T>(cx: Context<'c>, host: &HostCall<T>, bodies: &[String]) -> Vec<(&'a str, Attr<'c>)> {
     let binds = host.results.iter().enumerate();
     let binds = binds.flat_map(|(i, r)| r.binds.iter().map(move |(axis, symbol)| format!("{i} {axis} {symbol}")));
@@ -237,8 +238,8 @@ pub fn read_host(op: Operation) -> Reading<HostCall<String>> {
     Ok(HostCall { op: host_op, bodies, results })
 }
 
-/// `"0 1 kept"`: output 1 continues input 0, of which `kept` positions stay unchanged. An array with the parts that a
-/// rank holds of both may follow: `["0 1 kept", ["1", "1", "4", "3", "rank0", "1"]]`.
+/// Writes states: `"0 1 kept"` says that output 1 continues input 0, of which `kept` positions stay unchanged. An array
+/// with the parts that a rank holds of these tensors may follow: `["0 1 kept", ["1", "1", "4", "3", "rank0", "1"]]`.
 pub fn write_states<'c>(cx: Context<'c>, states: &[State]) -> Attr<'c> {
     let text = |s: &State| {
         let kept = s.kept.as_ref().map_or(String::new(), |kept| format!(" {kept}"));

@@ -2,7 +2,7 @@
 //!
 //! A kernel's iteration space is `outer` × `inner` × `deep`. Each statement of the body yields one scalar. A statement
 //! is at *deep* level if it depends on a deep index, at *point* level if it depends on an inner but no deep index, else
-//! at *row* level (once per outer point). `Reduce` turns a deep value into a point value by combining over the whole
+//! at *row* level (once per outer point). `Reduce` turns a deep value into a point value by combining over the deep
 //! space, and a point value into a row value by combining over the inner space; later statements may use values of
 //! a shallower level at each of their points. Contractions, softmax, layer normalisation and elementwise chains need no
 //! deep space; attention does: each score is a reduction over the deep space, computed once per inner point.
@@ -114,9 +114,9 @@ pub enum Class {
     Map,
     /// Reductions that are no contraction, with elementwise operations before and after them.
     Normalise,
-    /// Sums of products of two loads that all share one operand; everything after them is an epilogue at row level. The
-    /// operands may be widened first: loads of bytes and f16, and loads of bf16 if one of the operands is packed in
-    /// panels that interleave pairs of rows.
+    /// Sums of products of two loads, with one load common to all products; all later statements are an epilogue at row
+    /// level. The operands may be widened first: loads of bytes and f16, and loads of bf16 if one of the operands is
+    /// packed in panels that interleave pairs of rows.
     Contract,
     /// Reductions over the inner space of values that are themselves sums over the deep space.
     Attention,
@@ -134,7 +134,7 @@ pub enum Merging {
     Rows,
     /// Sums of products, whose results may get an epilogue.
     Products,
-    /// Complete kernels that are formed last: nothing is fused into or after them.
+    /// Complete kernels that are formed last: no other kernel is fused with them.
     Whole,
 }
 
@@ -211,7 +211,7 @@ impl Container {
     }
 
     /// Names of layout and encoding without those that are the default of [`Container::plain`]: `panels32`, or
-    /// `order<1, 0>`. If both are the default, it is `row_major`.
+    /// `order<1, 0>`. If both are the default, the result is `row_major`.
     pub fn storage(&self) -> String {
         match (&self.layout, self.encoding) {
             (layout, Encoding::Plain) => layout.name(),
@@ -341,7 +341,7 @@ impl Kernel {
     }
 
     /// The statement that statement `k` widens: bf16 to f32, a byte to i32, or an f16 load to f32. If `k` widens
-    /// nothing, it is `k` itself.
+    /// nothing, the result is `k` itself.
     pub fn narrow(&self, k: usize) -> usize {
         let Body::Convert(from, Conversion::Value) = self.body[k].body else { return k };
         match (self.body[from].dtype, self.body[k].dtype) {
@@ -357,11 +357,11 @@ impl Kernel {
     }
 
     /// Whether statement `k` multiplies two loads, unguarded or padded, one of which is reused over an outer variable.
-    /// Without reuse (a sum of squares, a dot product per row) it is an ordinary reduction.
+    /// Without reuse (a sum of squares, a dot product per row), a sum of products is an ordinary reduction.
     fn is_product(&self, k: usize) -> bool {
         let Body::Apply { f: ScalarFn::Mul, args } = &self.body[k].body else { return false };
         let loads: Vec<&Memlet> = args.iter().filter_map(|a| self.factor_load(self.narrow(*a))).collect();
-        // bf16 products come from a requested precision, whose constants have been packed.
+        // Operands are widened from bf16 only for a requested precision, for which the constants have been packed.
         let pairs = args.iter().any(|a| self.body[self.narrow(*a)].dtype == DType::BF16 && self.narrow(*a) != *a);
         if pairs && !loads.iter().any(|m| self.is_grouped(m)) {
             return false;
@@ -382,7 +382,7 @@ impl Kernel {
         }
     }
 
-    /// The load that is an operand of a product, or from which the operand is computed if it is padded.
+    /// The load that is an operand of a product, or the load from which a padded operand is computed.
     fn factor_load(&self, k: usize) -> Option<&Memlet> {
         self.plain_load(k).or_else(|| self.padded_load(k))
     }
@@ -391,8 +391,8 @@ impl Kernel {
         matches!(self.body[k].body, Body::Const(_))
     }
 
-    /// For a select of a padded value: the numbers of its guard and of its value where the guard holds. Where the guard
-    /// is false, the value is a constant.
+    /// For a select of a padded value, which is a constant where the guard is false: the numbers of the guard and of
+    /// the value where the guard is true.
     pub fn guarded_value(&self, k: usize) -> Option<(usize, usize)> {
         let Body::Apply { f: ScalarFn::Select, args } = &self.body[k].body else { return None };
         self.is_const(args[2]).then_some((args[0], args[1]))
@@ -417,7 +417,7 @@ impl Kernel {
     }
 
     /// Number of point-level statements that padding adds: those from which the padded operands are computed, minus one
-    /// for each operand, because an unpadded one needs a load too.
+    /// for each operand, because an unpadded operand needs a load too.
     fn padding_statements(&self, sums: &[usize], levels: &[Level]) -> usize {
         let padded = |k: &usize| self.plain_load(*k).is_none() && self.padded_load(*k).is_some();
         let roots: BTreeSet<usize> = self.factors(sums).map(|f| self.narrow(f)).filter(padded).collect();
@@ -430,8 +430,8 @@ impl Kernel {
         seen.len() - roots.len().min(seen.len())
     }
 
-    /// Whether all sums are of products that share one load, nothing else is at point level, and no point value is
-    /// stored.
+    /// Whether all sums are of products that have one operand in common, nothing else is at point level, and no point
+    /// value is stored.
     fn contraction_is_whole(&self, sums: &[usize]) -> bool {
         let levels = self.levels();
         let factors = |k: &usize| match &self.body[*k].body {

@@ -95,7 +95,7 @@ impl Program {
         }
     }
 
-    /// Names of the parameters from which a prepared one is computed, each once.
+    /// Names of the parameters from which this program computes a prepared parameter, each once.
     pub fn made_of(&self) -> Vec<String> {
         let mut names: Vec<String> = vec![];
         for step in &self.steps {

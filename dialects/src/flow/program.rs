@@ -16,8 +16,8 @@ pub type Id = usize;
 /// Operation of a [`Step`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlowOp {
-    /// Constants from the parameter store. With a window, the result is packed: its element [k, n] is src[offset +
-    /// k*stride_k + n*stride_n].
+    /// Constants from the parameter store. With a window, the result is a packed matrix: its element [k, n] is
+    /// source[offset + k*stride_k + n*stride_n].
     Param {
         /// Parameters that the result is computed from.
         source: Source,
@@ -33,9 +33,9 @@ pub enum FlowOp {
         /// Name of the symbol that is bound.
         symbol: String,
     },
-    /// Shared, because the programs that a search compares differ in only a few kernels.
+    /// A kernel; it is shared, because the programs that a search compares differ in only a few kernels.
     Kernel(Arc<Kernel>),
-    /// The runtime's Rust code computes the results.
+    /// A host operation: the runtime's Rust code computes the results.
     Host(HostCall<String>),
 }
 
@@ -55,7 +55,8 @@ impl FlowOp {
 pub struct Source {
     /// Names in the parameter store, in the order of concatenation; at least one.
     pub names: Vec<String>,
-    /// For each name, the parts of the parameter that a rank holds; empty if every rank holds all of it.
+    /// For each name, the parts of the parameter that a rank holds; empty if every rank holds all parameters as a
+    /// whole.
     pub parts: Vec<Vec<Part>>,
     /// Axis of the concatenation; unused for a single parameter.
     pub axis: usize,
@@ -87,7 +88,7 @@ impl Source {
     }
 }
 
-/// A constant; two are equal if their types, dimensions and bytes are.
+/// A constant; two constants are equal if their types, dimensions and bytes are equal.
 #[derive(Clone, Debug)]
 pub struct TensorValue(pub Tensor);
 
@@ -107,13 +108,13 @@ pub struct Window {
     pub stride_k: i64,
     /// Stride of the columns.
     pub stride_n: i64,
-    /// (extent, stride) of the remaining digits of the row number, outer ones first: the offsets of a convolution's
-    /// window.
+    /// The row number may be split into digits of different extents, such as channel, row and column in a convolution's
+    /// window. (extent, stride) of each digit except the outermost, outer ones first; empty if the row is not split.
     pub digits: Vec<(i64, i64)>,
 }
 
 impl Window {
-    /// The element at row `k`, column 0; none if it overflows or an extent is 0.
+    /// The element at row `k`, column 0; `None` if the position overflows or an extent is 0.
     pub fn row(&self, mut k: i64) -> Option<i64> {
         let mut at = self.offset;
         for &(extent, stride) in self.digits.iter().rev() {
@@ -123,7 +124,8 @@ impl Window {
         at.checked_add(k.checked_mul(self.stride_k)?)
     }
 
-    /// Minimum number of elements of a parameter that contains this window with k rows and n columns; none on overflow.
+    /// Minimum number of elements of a parameter that contains this window with k rows and n columns; `None` on
+    /// overflow.
     pub fn elements(&self, k: i64, n: i64) -> Option<i64> {
         let columns = (n - 1).max(0).checked_mul(self.stride_n.max(0))?;
         self.row((k - 1).max(0))?.checked_add(columns)?.checked_add(1)
@@ -143,8 +145,8 @@ pub struct Step {
     pub origins: Vec<String>,
 }
 
-/// An output that continues an input, and may share its memory. The layouts of their two containers give the axis along
-/// which the output is longer, and the capacity along that axis.
+/// An output that continues an input: it has more positions along an axis, and may share the input's memory. The
+/// layouts of their two containers give the axis along which the output is longer, and the capacity along that axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Index of the input.
@@ -153,7 +155,8 @@ pub struct State {
     pub output: usize,
     /// Symbol of kind `Kept`: the number of positions that need not be rewritten; none if that number is always 0.
     pub kept: Option<String>,
-    /// The parts of both that a rank holds; callers pass and receive the whole tensors. Empty if every rank holds all.
+    /// The parts of input and output that a rank holds; callers pass and receive the whole tensors. Empty if every rank
+    /// holds all.
     pub parts: Vec<Part>,
 }
 
@@ -178,9 +181,9 @@ pub struct Program {
     pub states: Vec<State>,
     /// Whether the program is called by host steps of other programs only.
     pub internal: bool,
-    /// The programs that its host steps call, if it was read to be run (`Program::read_whole`).
+    /// Programs that the host steps call, by name; empty unless the program was read by [`Program::read_whole`].
     pub bodies: BTreeMap<String, Program>,
-    /// Programs of the prepared parameters that it reads, as far as they are known.
+    /// Programs that compute the prepared parameters that the steps read, as far as these programs are known.
     pub prepared: Prepared,
 }
 
@@ -238,7 +241,7 @@ impl Program {
     }
 }
 
-/// The steps that read each container. It is recomputed after every rewrite, so it is two flat lists instead of a list
+/// The steps that read each container, as two flat lists: they are cheaper to recompute after every rewrite than a list
 /// per container.
 pub struct Consumers {
     /// Container `id` has `steps[ends[id]..ends[id + 1]]`.

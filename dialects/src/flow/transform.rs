@@ -10,12 +10,12 @@ use std::fmt;
 /// A function of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Transform {
-    /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters transformed for
-    /// Winograd's F(2x2, 3x3), in blocks of b = `filter_block` output channels.
+    /// w[o, c, 3, 3]  =>  u[16, o / b, c, b]: filters transformed for Winograd's F(2x2, 3x3), in blocks of b =
+    /// `filter_block` output channels; u[4p + q] = Σ G[p, i] G[q, j] w[i, j] over i and j, G as in `FILTER`.
     Winograd,
-    /// As `Winograd`, for filters of f16; the result is f32.
+    /// Like `Winograd`, but for filters of f16; the result is f32.
     WinogradF16,
-    /// u8  =>  i8, minus 128; u4  =>  i4, minus 8.
+    /// u8  =>  i8, subtracting 128; u4  =>  i4, subtracting 8.
     Signed,
     /// w[n, …]  =>  Σ w[n, …] in i32 for each n; w is i8, or u8 from which 128 is subtracted.
     RowSums,
@@ -92,7 +92,7 @@ static ROWS: &[Row] = &[
 ];
 
 impl Transform {
-    /// The row of a transform without arguments; none for the others.
+    /// The row of a transform without arguments; `None` for a sparse one.
     fn row(self) -> Option<&'static Row> {
         ROWS.iter().find(|row| row.transform == self)
     }
@@ -166,7 +166,7 @@ fn sums(w: &Container, n: &Dim) -> Option<Container> {
     is_bytes(w).then(|| Container::plain(DType::I32, vec![n.clone()]))
 }
 
-/// Bytes as i8: i8 are unchanged, from u8 128 is subtracted.
+/// Returns bytes as i8: i8 values are unchanged, and 128 is subtracted from u8 values.
 fn signed(bytes: &Tensor) -> Result<Vec<i8>> {
     let less = |bytes: Vec<u8>| bytes.into_iter().map(|b| (b ^ 0x80).cast_signed()).collect();
     let found = bytes.to_vec::<i8>().or_else(|| bytes.to_vec::<u8>().map(less));

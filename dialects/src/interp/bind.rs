@@ -40,7 +40,8 @@ impl<'g> From<&'g Program> for Signature<'g> {
 pub struct Symbols<'g> {
     declared: Signature<'g>,
     values: BTreeMap<String, i64>,
-    /// Which of the function's checks have been made: each is made as soon as all its symbols have values.
+    /// For each check of the function, whether it has been evaluated, which happens as soon as all its symbols have
+    /// values.
     checked: Vec<bool>,
 }
 
@@ -89,7 +90,7 @@ impl<'g> Symbols<'g> {
         for (name, symbol) in declared.symbols {
             let value = match &symbol.kind {
                 SymbolKind::Input => symbols.get(name),
-                // It may depend on symbols whose values come from data later; then it is not checked.
+                // Skipped if the expression contains data-dependent symbols, which have no values yet.
                 SymbolKind::Derived { equals, .. } => equals.eval(&|s| symbols.get(s)).ok(),
                 SymbolKind::Kept => Some(0),
                 SymbolKind::Rank { .. } => symbols.get(name),

@@ -51,7 +51,8 @@ pub fn reduce(f: ReduceFn, axes: &[usize], arg: &Tensor, expected: &Expected) ->
     sums.rounded(arg.dtype()).write(arg.dtype(), computed)
 }
 
-/// Combines every x[i], in row-major order of i, into sums[offset of i by the strides `to`].
+/// Combines every element of `x`, in row-major order, into the element of `sums` at the offset that its indices have by
+/// the strides `to`.
 fn accumulate<T: Copy>(x: &[T], dims: &[usize], to: &[i64], mut sums: Vec<T>, combine: fn(T, T) -> T) -> Vec<T> {
     let mut values = x.iter();
     walk(dims, 0, to, |at| {
@@ -117,7 +118,8 @@ fn letter_extents(spec: &ContractSpec, left: &Tensor, right: &Tensor) -> Result<
     }
 }
 
-/// The letters by role. A reduced letter of only one operand has no role here: `arranged` reduces it first.
+/// The letters of an einsum by role, named as in [`contract`]. A reduced letter of only one operand has no role here:
+/// `arranged` reduces it first.
 struct Groups {
     b: Vec<char>,
     m: Vec<char>,
@@ -138,7 +140,8 @@ impl Groups {
     }
 }
 
-/// Reorders elements to the dimensions `to`; letters that `to` lacks are reduced by `combine`.
+/// Reorders elements from the dimensions `from` to the dimensions `to`; dimensions whose letter `to` lacks are reduced
+/// by `combine`.
 fn arranged<T: Copy>(
     x: &[T],
     from: &[char],
@@ -157,7 +160,7 @@ fn arranged<T: Copy>(
     accumulate(x, &source, &by, vec![zero; element_count(&dims).unwrap_or(0)], combine)
 }
 
-/// a[b, m, k] · b[b, k, n] → c[b, m, n]. The loop order i, k, j vectorises over j; four rows of c are accumulated at a
+/// a[b, m, k] · b[b, k, n] → c[b, m, n]. The innermost loop is vectorised over n. Four rows of c are accumulated at a
 /// time, so that each row of b is read from memory a quarter as often.
 fn multiply<T: Copy>(a: &[T], b: &[T], [bs, m, k, n]: [usize; 4], zero: T, add: impl Fn(T, T, T) -> T) -> Vec<T> {
     const ROWS: usize = 4;

@@ -1,8 +1,7 @@
-//! graph, parameters, inputs  =>  for each operator the elements that it actually reads and writes, each counted once
+//! graph, parameters, inputs  =>  for each operator, the number of distinct elements that it reads and writes
 //!
 //! Views are evaluated on the numbers (flat indices) of elements instead of their values: a transposed slice then
-//! contains the numbers of the elements it shows. This code is independent of the formulas that its counts are compared
-//! with.
+//! contains the numbers of the elements it shows. Tests compare the counts with formulas; this code uses none of them.
 
 use super::bind::Symbols;
 use super::kernel::Touched;
@@ -46,7 +45,7 @@ struct Counter<'g> {
     dims: Vec<Vec<usize>>,
     /// For each view, the numbers of its root's elements, in the view's shape.
     shown: BTreeMap<Value, Tensor>,
-    /// The index operands of gathers.
+    /// Index operands of the gathers that are counted; `None` until they are computed.
     indices: BTreeMap<Value, Option<Tensor>>,
 }
 
@@ -87,7 +86,7 @@ impl Counter<'_> {
         self.shown.get(&v).cloned().unwrap_or_else(all)
     }
 
-    /// Applies an operation that only moves elements to their numbers.
+    /// Evaluates an operation that only moves elements, on the numbers of the elements instead of the elements.
     fn on_numbers(&self, node: &Node, args: &[Tensor]) -> Result<Tensor> {
         let ty = TensorType::new(DType::I64, node.ty.dims.clone());
         evaluate(&Node { ty, ..node.clone() }, args, &|s| self.symbols.get(s))

@@ -1,5 +1,6 @@
-//! host operation, operands  =>  results, computed by the runtime's code; `If`, `Loop` and other calls run the bodies
-//! of the graph
+//! host operation, operands  =>  results, computed by the same code as in the runtime
+//!
+//! Operations that call functions, such as `If` and `Loop`, run the bodies of the graph.
 
 use super::bind::Symbols;
 use super::{Expected, Setting};
@@ -74,7 +75,7 @@ pub fn wanted<'a>(
 
 type Run<'a> = &'a mut dyn FnMut(usize, Vec<Tensor>, Setting) -> Result<Vec<Tensor>>;
 
-/// Computes all results; `body` runs a body function in the setting that it is given.
+/// Computes all results; `body` runs the body function with a given index, in a given setting.
 pub fn run(op: &HostOp, args: &[Tensor], wanted: &[Wanted], setting: Setting, body: Run) -> Result<Vec<Tensor>> {
     let own = Cell::new(0);
     let n_turns = setting.n_turns.unwrap_or(&own);

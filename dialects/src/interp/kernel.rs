@@ -104,7 +104,7 @@ pub fn run_statements(
     kept.into_iter().enumerate().map(write).collect()
 }
 
-/// Stores the `n` points of one row.
+/// Stores the values of one row, which has `n` points, among those of all rows.
 fn put_row(kept: &mut Numbers, row: usize, n: usize, value: &Numbers) -> Result<()> {
     let points = row * n..(row + 1) * n;
     match (kept, value) {
@@ -117,7 +117,7 @@ fn put_row(kept: &mut Numbers, row: usize, n: usize, value: &Numbers) -> Result<
     Ok(())
 }
 
-/// Advances to the next index in row-major order; returns the first dimension that changes.
+/// Advances to the next index in row-major order; returns the outermost dimension that changes, 0 after the last index.
 fn advance(index: &mut [i64], extents: &[usize]) -> usize {
     for d in (0..index.len()).rev() {
         index[d] += 1;
@@ -160,7 +160,7 @@ struct Program<'k> {
     operands: Vec<(Numbers, Vec<usize>)>,
     /// Offset tables of the loads whose indices separate into an outer and an inner part.
     tables: Vec<Option<Table>>,
-    /// For each operand the elements that have been read, if they are counted; else empty.
+    /// For each operand, which elements have been read; empty unless they are counted.
     seen: Vec<Vec<Cell<bool>>>,
     /// The index expressions of each statement (loads, `Index`) and of each store.
     body_index: Vec<Vec<Expr>>,
@@ -339,7 +339,8 @@ impl<'k> Program<'k> {
         Ok(out)
     }
 
-    /// Loads by the offset table, if there is one. Also `None` if an index is out of range, so that `load` reports it.
+    /// Loads by the offset table of statement `k`. `None` if it has none, or if an index is out of range, which `load`
+    /// then reports.
     fn gathered(&self, k: usize, operand: &Numbers, dims: &[usize], outer: &[i64]) -> Result<Option<Numbers>> {
         let Some(table) = &self.tables[k] else { return Ok(None) };
         let vars = [outer, &vec![0; self.walked.len()][..]].concat();

@@ -1,8 +1,8 @@
 //! sdx graph, parameters, inputs  =>  outputs: the semantics of the value level, in straightforward code
 //!
 //! Float operations are computed in f64 and rounded once to the element type at each node; integers are exact modulo
-//! the width of their type. This is the reference for folding, for rewrites and for devices; its rules are stated in
-//! FLOATING_POINT.md.
+//! the width of their type. These semantics are the reference for folding, for rewrites and for devices;
+//! FLOATING_POINT.md states the rules.
 
 mod bind;
 mod compute;
@@ -173,7 +173,7 @@ impl<'a> Expected<'a> {
         self.dims.iter().product()
     }
 
-    /// Refuses dimensions other than those of the type; call it before allocating the result.
+    /// Checks that computed dimensions are those of the type; to be called before the result is allocated.
     pub fn agree(&self, computed: &[usize]) -> Result<()> {
         if computed == self.dims {
             return Ok(());
@@ -191,7 +191,7 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// Evaluates dimensions; each of them and their product are in range.
+/// Evaluates dimensions. Errors: E0201 for a negative one, E0202 if their product exceeds [`ELEMENTS_MAX`].
 pub(crate) fn extents(dims: &[Dim], symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
     let extent = |d: &Dim| {
         let n = d.eval(symbols)?;

@@ -37,7 +37,7 @@ pub fn walk(dims: &[usize], start: i64, strides: &[i64], mut each: impl FnMut(us
     }
 }
 
-/// Row-major strides in elements. They saturate only if a dimension is 0, in which case none is used.
+/// Row-major strides in elements. They saturate only if a dimension is 0, in which case no stride is used.
 pub fn strides(dims: &[usize]) -> Vec<i64> {
     let mut out = vec![1i64; dims.len()];
     for d in (1..dims.len()).rev() {
@@ -46,7 +46,8 @@ pub fn strides(dims: &[usize]) -> Vec<i64> {
     out
 }
 
-/// The tensor of `dims` whose element at an index is the source's element at `start + Σ index * strides`.
+/// Returns a tensor of dimensions `dims`: its element at an index is the source's element at `start + Σ index[d] *
+/// strides[d]`.
 fn strided(source: &Tensor, dims: &[usize], start: i64, strides: &[i64]) -> Result<Tensor> {
     fn copy<const WIDTH: usize>(from: &[u8], dims: &[usize], start: i64, strides: &[i64]) -> Vec<u8> {
         let mut out = Vec::with_capacity(element_count(dims).unwrap_or(0) * WIDTH);

@@ -75,8 +75,7 @@ impl KernelCall<'_> {
     }
 }
 
-/// Like [`run_program`], with the results of each kernel computed by `run`, for example on a device, or inspected
-/// there.
+/// Like [`run_program`], but `run` computes the results of each kernel, for example on a device.
 pub fn run_program_by(
     program: &Program,
     params: &dyn ParamValues,
@@ -195,7 +194,7 @@ fn dims(program: &Program, step: &Step, symbols: &Symbols) -> Result<Vec<usize>>
     extents(&program.containers[*id].dims, &|s| symbols.get(s))
 }
 
-/// The matrix [k, n] of the elements src[offset + k * stride_k + n * stride_n].
+/// The matrix [k, n] of the elements of a source that a window selects.
 fn windowed(source: &Tensor, w: &Window, dims: &[usize]) -> Result<Tensor> {
     let &[k, n] = dims else { return Err(Error::defect("a window gives a matrix")) };
     let width = source.dtype().bytes();
@@ -312,7 +311,7 @@ mod tests {
         assert_eq!(lone(value, container(DType::I64, &["1"], Encoding::Plain)).unwrap_err().code, "E0901");
     }
 
-    /// bind n = count; view of x as [n, 2]; kernel y = -x over [n, 2]
+    /// A program of three steps: bind n = count; view of x as [n, 2]; kernel y = -x over [n, 2].
     fn bound() -> Program {
         let mut p = Program::default();
         p.symbols.insert("n".into(), Symbol { kind: SymbolKind::Data, lo: 0, hi: Some(3) });

@@ -1,6 +1,6 @@
 //! shape(x)[0] * 2  =>  [2*batch]: the elements of small integer tensors as expressions of the symbols
 //!
-//! Either all elements are known or none. An expression is the exact integer: an element that is not constant is
+//! Either all elements are known or none. An expression denotes the exact integer: an element that is not constant is
 //! assumed to be a count that fits its type, and so are the intermediate values from which it is computed.
 
 use super::evaluate;
@@ -11,7 +11,7 @@ use crate::sdx::{Node, Op, Role, TensorType};
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::{DType, Dim, Tensor};
 
-/// Maximum number of elements; no shape or permutation has more.
+/// Maximum number of elements of a tensor whose contents are determined; no shape or permutation has more.
 pub const CONTENTS_MAX: usize = 64;
 
 /// An operand's type and, if they are known, its elements in row-major order.
@@ -86,8 +86,9 @@ fn bare(op: Op, ty: TensorType) -> Node {
     Node { op, args: vec![], ty, origins: vec![] }
 }
 
-/// The elements of the result of an op that only moves elements. The interpreter runs the op on their numbers instead,
-/// so the semantics of movement is implemented once. The operands in `rest` follow the moved ones unchanged.
+/// The elements of the result of an op that only moves elements. The interpreter runs the op on the numbers of the
+/// elements instead of the elements, so the semantics of movement is implemented once. The operands in `rest`, such as
+/// indices, are passed unchanged after those in `args`.
 fn moved(op: Op, ty: &TensorType, args: &[Argument<'_>], rest: &[Tensor]) -> Option<Vec<Dim>> {
     let mut elements: Vec<Dim> = vec![];
     let mut numbered = vec![];
@@ -116,8 +117,8 @@ impl Proof<'_> {
     /// Whether `a >= b + least` can be proved for all values of the symbols.
     fn ge(&self, a: &Dim, b: &Dim, least: i64) -> bool {
         let difference = a.clone() - b.clone() - Dim::constant(least);
-        // Each symbol is first replaced by lo + s', so that inner expressions (floordiv, max) are bounded under s' >= 0
-        // too.
+        // Each symbol is first replaced by lo + s' with s' >= 0, so that its lower bound also counts within floordiv
+        // and max.
         let shifted = difference.substitute(&|name| Some(Dim::symbol(name) + Dim::constant((self.lo)(name).max(0))));
         shifted.provably_ge(&Dim::constant(0), &|_| 0)
     }
@@ -198,8 +199,8 @@ impl Proof<'_> {
         })
     }
 
-    /// Quotient rounded towards zero, if that equals `floordiv`: an exact one, or of a non-negative by a positive
-    /// number.
+    /// Quotient rounded towards zero; `None` if it cannot be expressed by `floordiv`, which rounds down. It can if the
+    /// division is exact, or if a non-negative number is divided by a positive one.
     fn divide(&self, a: &Dim, b: &Dim) -> Option<Dim> {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return i64::try_from(int_div(a.into(), b.into())).ok().map(Dim::constant);

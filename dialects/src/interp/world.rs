@@ -50,8 +50,8 @@ impl World for Alone {
     }
 }
 
-/// Runs all ranks of a mesh and returns their results in rank order. If some fail, returns the first error whose cause
-/// is not that another rank had left, or else the first error.
+/// Runs all ranks of a mesh and returns their results in rank order. If some fail, returns the first error other than
+/// E0408, which only follows from the end of another rank, or else the first error.
 pub fn on_ranks<T: Send>(mesh: &[usize], run: impl Fn(&dyn World) -> Result<T> + Sync) -> Result<Vec<T>> {
     let meeting = Meeting::default();
     let rank = |rank: usize| {
@@ -78,7 +78,7 @@ pub fn on_ranks<T: Send>(mesh: &[usize], run: impl Fn(&dyn World) -> Result<T> +
     of_others.map_or(Ok(all), Err)
 }
 
-/// Code of the error of a rank that waits for another one which has ended.
+/// Code of the error of a rank that waits for a rank that has already ended.
 const LEFT: &str = "E0408";
 
 struct Member<'a> {

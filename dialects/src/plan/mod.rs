@@ -1,4 +1,4 @@
-//! The level of order and placement: entry points as sequences of launches over placed buffers
+//! The level of execution order and memory: entry points as sequences of launches over buffers with offsets
 
 pub mod ir;
 pub mod program;

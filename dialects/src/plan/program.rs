@@ -65,7 +65,7 @@ pub struct Entry {
     pub checks: Vec<Check>,
     /// Outputs that continue an input, with indices among the inputs and the outputs.
     pub states: Vec<State>,
-    /// All memory that the steps use; the inputs, and the outputs, appear in their order.
+    /// All memory that the steps use; inputs appear in the order of the inputs, and outputs in that of the outputs.
     pub buffers: Vec<Buffer>,
     /// Steps in order of execution; they refer to buffers by index.
     pub steps: Vec<Step>,
@@ -75,12 +75,12 @@ pub struct Entry {
     pub internal: bool,
 }
 
-/// The entry points of a module, and what they share.
+/// The entry points of a module, and the kernels and prepared parameters that they share.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Entry points, internal ones included; host steps identify them by name.
     pub entries: Vec<Entry>,
-    /// Distinct kernels of all entries: the symbol in the code, and the kernel as its first launch has it.
+    /// Distinct kernels of all entries, each with its symbol in the code; the kernel is that of the first launch.
     pub kernels: Vec<(String, Kernel)>,
     /// Parameters that are computed from others when the artifact is written.
     pub prepared: Prepared,
@@ -97,7 +97,7 @@ impl Entry {
         self.steps.iter().filter(|s| matches!(s.action, Action::Launch(_))).count()
     }
 
-    /// Inputs, or outputs, in order: (buffer, name, container).
+    /// Returns the inputs, or the outputs, in order: index of the buffer, name, container.
     pub fn ports(&self, inputs: bool) -> Vec<(usize, &str, &Container)> {
         let port = |(i, b): (usize, &'_ Buffer)| match (b, inputs) {
             (Buffer::Input { .. }, true) | (Buffer::Output { .. }, false) => Some(i),

@@ -70,7 +70,7 @@ pub struct Node {
     pub args: Vec<Value>,
     /// Type of the result.
     pub ty: TensorType,
-    /// Names of the ONNX nodes that it originates from.
+    /// Names of the ONNX nodes that the node originates from.
     pub origins: Vec<String>,
 }
 
@@ -84,9 +84,9 @@ pub enum SymbolKind {
     /// Capacity of a state's memory in positions: it occurs in no dimension, only in sizes and strides in memory.
     Capacity,
     /// Number of positions of a state that a call leaves unchanged because past and result share memory; 0 in all other
-    /// calls, and in the semantics of the program.
+    /// calls. The value does not affect what a program computes.
     Kept,
-    /// The coordinate of a rank along an axis of the mesh; `hi` is the last one.
+    /// The coordinate of a rank along an axis of the mesh; [`Symbol::hi`] is the last coordinate.
     Rank {
         /// Number of the mesh axis.
         axis: usize,
@@ -96,12 +96,12 @@ pub enum SymbolKind {
     Derived {
         /// Expression that the symbol must equal.
         equals: Dim,
-        /// Name of the ONNX node that requires it.
+        /// Name of the ONNX node that requires the equality.
         why: String,
     },
 }
 
-/// Declaration of a symbol, which is stored under its name.
+/// Declaration of a symbol; the name is the key in [`Graph::symbols`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// Source of the value.
@@ -157,7 +157,7 @@ pub struct Graph {
     pub checks: Vec<Check>,
     /// Whether the function is called by host operations of other functions only.
     pub internal: bool,
-    /// The functions that its host operations call, if it was read to be run (`Graph::read_whole`).
+    /// Functions that the host operations call, by name; empty unless the graph was read by [`Graph::read_whole`].
     pub bodies: BTreeMap<String, Graph>,
 }
 
@@ -191,7 +191,7 @@ impl Graph {
         })
     }
 
-    /// The parts that a rank holds of an input or a parameter; empty for others.
+    /// The parts that a rank holds of an input or a parameter; empty if every rank holds all, and for other values.
     pub fn parts(&self, v: Value) -> &[Part] {
         match &self.node(v).op {
             Op::Input { parts, .. } | Op::Param { parts, .. } => parts,
@@ -199,7 +199,7 @@ impl Graph {
         }
     }
 
-    /// The parts that a rank holds of an output, which are those of the input that it continues.
+    /// The parts that a rank holds of an output. An output that appends to an input has the parts of that input.
     pub fn output_parts(&self, v: Value) -> &[Part] {
         match (&self.node(v).op, self.node(v).args.first()) {
             (Op::Append { .. }, Some(past)) if matches!(self.node(*past).op, Op::Input { .. }) => self.parts(*past),
@@ -222,7 +222,8 @@ impl Graph {
     }
 }
 
-/// Reason why a name cannot be a dimension's: it would be taken for a kernel's symbol, or would not survive printing.
+/// Returns the reason why a dimension cannot have this name: the name would be taken for a kernel's symbol, or would be
+/// lost in printing. `None` if the name is valid.
 pub fn odd_symbol(name: &str) -> Option<String> {
     match name {
         _ if name.starts_with(['%', '$']) => {

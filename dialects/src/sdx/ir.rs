@@ -228,7 +228,8 @@ fn read_symbol(text: &str) -> Option<(String, Symbol)> {
     Some((name, Symbol { kind, lo: lo.parse().ok()?, hi }))
 }
 
-/// Splits into an expression and what follows the separator, which may also occur within a quoted name.
+/// Splits text into an expression and the text after the separator, which may also occur within a quoted name of the
+/// expression.
 fn split_after_dim<'a>(text: &'a str, separator: &str) -> Option<(Dim, &'a str)> {
     let parsed = |(at, _): (usize, &str)| Some((Dim::parse(&text[..at]).ok()?, &text[at + separator.len()..]));
     text.match_indices(separator).find_map(parsed)

@@ -4,9 +4,9 @@
 //! is an operator by itself). It reads each value of other operators once, and writes each value that others read once.
 //!
 //! Operations that only rearrange elements are not operators: `reshape`, `transpose`, `slice`, `window`, `broadcast`,
-//! `place` and `bind` are *views*, and reading a view reads the elements that it shows. A value whose elements are all
-//! the same known number, or that is an expression of the symbols, is *known*: it is in the code, not in memory.
-//! Concatenation, padding and gathering do move elements.
+//! `place` and `bind` are *views*, and reading a view reads the elements of another value that the view shows. A value
+//! whose elements are all the same known number, or that is an expression of the symbols, is *known*: it is part of the
+//! code and is not read from memory. Concatenation, padding and gathering do move elements.
 //!
 //! Contractions that read the whole of the same value (Q, K and V; gate and up) read it once together: with
 //! concatenated weights they are a single contraction. The source of these counts ("Data Movement Is All You Need",
@@ -19,9 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The nodes of one ONNX node, with what they read and write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operator {
-    /// Its nodes without views.
+    /// Nodes of the operator, without views.
     pub nodes: Vec<Value>,
-    /// What it reads from outside, one entry per value; an earlier contraction may have the read instead.
+    /// Values of other operators that are read, one entry each. A whole value that several contractions read is listed
+    /// only in the first of them.
     pub reads: Vec<Read>,
     /// Values that other operators read, or that are outputs of the graph.
     pub writes: Vec<Value>,
@@ -32,7 +33,7 @@ pub struct Operator {
 pub struct Read {
     /// The value that is read; it is not a view.
     pub root: Value,
-    /// The root or views of it, each with the way in which it is read.
+    /// The root or views of it that the nodes read, each with the elements that are read.
     pub through: Vec<(Value, Reading)>,
 }
 
@@ -45,7 +46,7 @@ pub enum Reading {
     Gathered(Value),
 }
 
-/// The value of which a node is a view, if it is one.
+/// Returns the value that a node is a view of; `None` if the node is no view.
 pub fn viewed(node: &Node) -> Option<Value> {
     match node.op.role() {
         Role::View | Role::Marker => node.args.first().copied(),

@@ -92,7 +92,7 @@ impl Problem {
     fn eliminate(&self, start: &[usize], table_max: usize) -> (Vec<usize>, usize) {
         let mut values: Vec<usize> = start.to_vec();
         let mut left = Left::new(self);
-        // Eliminated variables, each with its neighbours and its best value for each choice of theirs.
+        // Eliminated variables, each with its neighbours and its best value for each assignment of the neighbours.
         let mut order: Vec<(usize, Vec<usize>, Vec<u16>)> = vec![];
         let mut kept = 0;
         while let Some((size, v)) = left.next() {

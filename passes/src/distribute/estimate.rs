@@ -19,7 +19,7 @@ pub struct Estimate {
     pub exchange_us: f64,
     /// The part of `exchange_us` that overlaps with computation.
     pub hidden_us: f64,
-    /// Bytes of the weights of the first rank, which holds at least as much as any other.
+    /// Bytes of the weights of the rank that holds most of them.
     pub weight_bytes: f64,
     /// Peak bytes of values alive between operations, without fusion.
     pub activation_bytes: f64,
@@ -59,7 +59,7 @@ impl Estimate {
     }
 }
 
-/// The first rank's program (each coordinate is 0) at given sizes.
+/// A rank's program at given sizes; [`Local::new`] takes the first rank, whose coordinates are all 0.
 pub struct Local<'g> {
     graph: &'g Graph,
     sizes: Sizes,

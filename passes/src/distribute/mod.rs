@@ -7,7 +7,7 @@
 //! \| file \| contents \|
 //! |---|---|
 //! \| `space.rs` \| the strategies of each operation along an axis \|
-//! \| `search.rs` \| their costs, and those of exchanges between them \|
+//! \| `search.rs` \| costs of strategies, and of exchanges between them \|
 //! \| `eliminate.rs` \| the assignment of least cost \|
 //! \| `pipeline.rs` \| where the stages of a pipeline begin \|
 //! \| `machine.rs` \| microseconds of operations and collectives \|
@@ -65,11 +65,11 @@ pub struct Candidate {
     pub mesh: Vec<i64>,
     /// How the placements were found.
     pub found_by: FoundBy,
-    /// Placements of operands that the plan gives; empty if the rules decide about all.
+    /// Placements of operands that the plan gives; empty if the rules of `shard` determine all splits.
     pub places: Vec<OperandPlace>,
     /// Stages of a pipeline along the first axis; `None` for other plans.
     pub stages: Option<Stages>,
-    /// Chunks and micro-batches that overlap with exchanges; `None` if nothing does.
+    /// Chunks and micro-batches that overlap with exchanges; `None` if nothing overlaps.
     pub overlap: Option<Overlap>,
     /// The estimate, or the reason why there is none.
     pub estimate: std::result::Result<Estimate, String>,
@@ -135,7 +135,7 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
     all.extend(overlapped.into_iter().flatten());
     let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
     all.sort_by(|a, b| {
-        // If nothing fits, the one that needs the least memory comes first.
+        // If nothing fits, the candidate that needs the least memory comes first.
         let by_size = if a.fits || b.fits { std::cmp::Ordering::Equal } else { bytes(a).total_cmp(&bytes(b)) };
         b.fits.cmp(&a.fits).then(by_size).then(time(a).total_cmp(&time(b))).then(a.places.len().cmp(&b.places.len()))
     });
@@ -148,7 +148,7 @@ fn meshes(ranks: i64) -> Vec<Vec<i64>> {
     [vec![ranks]].into_iter().chain(of_two).collect()
 }
 
-/// Returns meshes (stages, replicas, ranks of a host) for pipelines over hosts, several of which run in parallel.
+/// Returns meshes (stages, replicas, ranks of a host) for parallel pipelines whose stages are one host each.
 fn meshes_of_three(task: &Task) -> Vec<Vec<i64>> {
     let host = task.topology.level.first().map_or(1, |level| level.members.iter().product::<usize>()) as i64;
     let ranks = task.ranks as i64;
@@ -279,8 +279,8 @@ fn local_program(graph: &Graph, mesh: &[i64], places: &[OperandPlace], seeds: bo
     Ok(local)
 }
 
-/// Returns the operand places needed to make all operations follow the chosen strategies, where those do not follow by
-/// propagation.
+/// Returns the operand places needed to make all operations follow the chosen strategies, where the strategies do not
+/// follow by propagation.
 fn places(spaces: &[Space], choice: &Choice) -> Vec<OperandPlace> {
     let graph = spaces[0].graph;
     let numbers = operation_numbers(graph);

@@ -136,7 +136,8 @@ fn crossing(graph: &Graph, local: &Local) -> Vec<f64> {
         .collect()
 }
 
-/// Returns positions at which a named node starts: the one with the fewest bytes to send in each interval of time.
+/// Returns, for each interval of the program's time, the start of an ONNX node with the fewest bytes to send: its
+/// position and the node's name.
 fn places(graph: &Graph, crossing: &[f64], until: &[f64]) -> Vec<(usize, String)> {
     let (live, fixed) = (graph.live(), fixed_values(graph));
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! the strategies of each operation along an axis, those chosen along the other axes  =>  the fastest choice
 //!
 //! The variables are how each value is produced and, for a value with several consumers, the set of forms (whole, split
-//! or partial) in which they read it, because each form is made once. How much is exchanged along one axis follows from
-//! the states in which the value is produced along the other axes.
+//! or partial) in which they read it, because a value is exchanged only once for each form. How much is exchanged along
+//! one axis follows from the states in which the value is produced along the other axes.
 
 use super::eliminate::{Problem, TABLE_MAX};
 use super::machine::{Machine, Work, bytes};
@@ -246,7 +246,7 @@ pub fn work(node: &Node, types: &[&TensorType], (operands, result): (&[f64], f64
     let read = || operands.iter().zip(types).map(|(n, ty)| bytes(*n, ty.dtype)).sum::<f64>();
     let written = bytes(result, node.ty.dtype);
     match node.op.role() {
-        // The past stays where it is.
+        // The past is not copied.
         _ if matches!(node.op, Op::Append { .. }) => Work::default(),
         Role::Product => Work { products: 2.0 * products, bytes: read() + written, launches: 1 },
         Role::Reduction => Work { bytes: read() + written, launches: 1, ..Work::default() },

@@ -1,4 +1,4 @@
-//! the program of all ranks, a described cluster  =>  when each rank does what, and what each link carries
+//! the program of all ranks, a described cluster  =>  what each rank does at which time, and what each link carries
 //!
 //! Every rank executes the program in order: it computes what it needs, and exchanges the same messages as the runtime
 //! (`schedule::direct`), which share the links of the topology. Which rank needs which values is determined as in the
@@ -18,7 +18,7 @@ use sardonyx_kernels::Rates;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
-/// Up to this many ranks, each one computes parts of its own size; with more, all ranks take the time of the first.
+/// With at most this many ranks, compute times follow from each rank's own sizes; with more, from those of the first.
 const OWN_SIZES_MAX: usize = 64;
 
 /// An action of a rank, with times in microseconds from the start of the call.
@@ -92,8 +92,8 @@ pub fn simulated(
     let locals = sizes[..sized].iter().map(|sizes| Local::with_coordinates(graph, sizes.clone()));
     let locals = locals.collect::<Result<Vec<Local>>>()?;
     let (mut simulation, mut schedules) = (Simulation::new(topology, n), Schedules::default());
-    // By rank: the end of the exchange under way; the time of the last wait; the time at which operands of collectives
-    // are ready.
+    // `under_way`: when the current exchange ends, by rank. `waited`: the time of the last wait, by rank. `made`: when
+    // the operand of each collective is ready, by rank.
     let mut under_way: Option<(Value, Vec<f64>)> = None;
     let mut waited = vec![0.0f64; n];
     let operands = graph.nodes.iter().filter(|node| collective(node).is_some()).map(|node| graph.root(node.args[0]));
@@ -169,7 +169,7 @@ pub fn simulated(
     Ok(run)
 }
 
-/// Set of ranks, shared because many values have equal ones.
+/// Set of ranks, shared because many values have equal sets.
 type Ranks = Rc<[bool]>;
 
 /// Returns, by value and rank, whether the rank computes the value or takes part in the collective that produces it.

@@ -121,7 +121,7 @@ impl<'g> Space<'g> {
         Ok(ways)
     }
 
-    /// Whether each split operand leaves a rank with less than the whole.
+    /// Whether every split operand leaves each rank with less than the whole operand.
     fn is_useful(&self, way: &Signature) -> bool {
         way.operands.iter().all(|s| !matches!(s, State::Split(_)) || self.share(s) < 1.0)
     }

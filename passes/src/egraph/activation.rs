@@ -1,4 +1,4 @@
-//! x * sigmoid(x), 0.5 x (1 + tanh(z)), relu: the spellings of one activation
+//! x * sigmoid(x), 0.5 x (1 + tanh(z)), relu: rules that give each activation one spelling
 
 use super::rule::{Rule, rule};
 use crate::class::Class::{Exact, FiniteOnly, Reassociating};
@@ -9,7 +9,7 @@ pub static RULES: &[Rule] = &[
     rule("erf-odd", Reassociating, "(erf (neg ?x)) => (neg (erf ?x))"),
     rule("sin-odd", Reassociating, "(sin (neg ?x)) => (neg (sin ?x))"),
     rule("tanh-odd", Reassociating, "(tanh (neg ?x)) => (neg (tanh ?x))"),
-    // ½ x (1 + tanh z) = x / (1 + exp(−2z)), in GELU's tanh variant; near tanh = −1 the right is more accurate.
+    // ½ x (1 + tanh z) = x / (1 + exp(−2z)), in GELU's tanh variant; near tanh = −1 the right side is more accurate.
     rule("gate-of-tanh", Reassociating, "(mul (mul ?x (add (tanh ?z) 1)) 0.5) => (div ?x (add (exp (mul ?z -2)) 1))"),
     rule("sigmoid-of-tanh", Reassociating, "(mul (add (tanh ?z) 1) 0.5) => (div 1 (add (exp (mul ?z -2)) 1))"),
     rule("sigmoid-of-exp", FiniteOnly, "(div (exp ?x) (add (exp ?x) 1)) => (div 1 (add (exp (neg ?x)) 1))"),

@@ -96,7 +96,7 @@ fn select_truth(s: &Site) -> Vec<Expr> {
     if truth { vec![class(s.arg(0))] } else { vec![] }
 }
 
-/// f(select(c, a, b), d) => select(c, f(a, d), f(b, d)), for splats a, b and d, so that both f can be folded.
+/// f(select(c, a, b), d) => select(c, f(a, d), f(b, d)), where a, b and d are splats, so that both calls of f fold.
 fn map_of_choice(s: &Site) -> Vec<Expr> {
     let sardonyx_dialects::sdx::Op::Map(f) = s.op() else { return vec![] };
     if *f == ScalarFn::Select {

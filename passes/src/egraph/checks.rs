@@ -10,8 +10,8 @@ use crate::rewrite::Rewrites;
 use sardonyx_base::Result;
 use sardonyx_dialects::sdx::{Graph, Node, Value};
 
-/// Checks each changed value against its old computation. `first` is the number of the rewrite that was the first
-/// equality found. Errors: E0901 if a value changed.
+/// Checks each changed value against its old computation. `first` is the number that the first equality found has among
+/// all rewrites. Errors: E0901 if a value changed.
 pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewrites: &mut Rewrites) -> Result<()> {
     let the_first = |v: &Value| report.first.get(v.index()).copied().unwrap_or(*v);
     let mut both = before.clone();
@@ -53,7 +53,7 @@ pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewri
         let numbers: Vec<usize> = found.iter().map(|n| first + n).collect();
         let none = (f64::NEG_INFINITY, f64::INFINITY);
         let bounds = |v: Value| report.bounds.get(v.index()).copied().unwrap_or(none);
-        // Some rules hold only for finite values, and any other expression of a value may rest on one of them.
+        // Some rules hold only for finite values, and the new computation may result from one of these rules.
         rewrites.check_values((&both, before.nodes.len()), (was, is), Class::FiniteOnly, &bounds, &numbers)?;
     }
     Ok(())

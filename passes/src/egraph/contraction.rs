@@ -86,7 +86,7 @@ fn repeated_operand(s: &Site) -> Vec<Expr> {
         }
         let left: Vec<char> = kept.iter().map(|&i| spec.left[at[i]]).collect();
         let gone: Vec<char> = spec.left.iter().copied().filter(|c| !left.contains(c)).collect();
-        // A reduced letter must stay in an operand; one that only y had would be summed before the product.
+        // A reduced letter must stay in A: if only y had it, y would be summed over it before the product.
         if gone.iter().any(|c| !spec.result.contains(c)) {
             return None;
         }
@@ -160,7 +160,7 @@ fn regroup(s: &Site, spec: &ContractSpec, n: &ENode, letters: &[char], parts: &[
     regroup_from(s, spec, n, letters, parts, false)
 }
 
-/// Returns the contraction in which each of `letters` is split into one letter per dimension of its part. `split`:
+/// Returns the contraction in which each of `letters` is split into one letter per dimension of its part. If `split`,
 /// operand A is split already. Any other operand that has to be reshaped must be constant.
 fn regroup_from(
     s: &Site,
@@ -219,7 +219,7 @@ fn slice_result(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// Whether neither operand is constant: scales of weights stay where they are.
+/// Whether neither operand is constant. Scales are not moved across contractions with weights.
 fn both_vary(s: &Site, n: &ENode) -> bool {
     !s.is_constant(n.args[0]) && !s.is_constant(n.args[1])
 }
@@ -282,7 +282,7 @@ fn rows_into_constant(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// Broadcasts `v` along dimensions `places` of `dims`, transposing it where they are not in order.
+/// Broadcasts `v` along dimensions `places` of `dims`, transposing it if `places` is not ascending.
 fn spread(s: &Site, v: Id, places: &[usize], dims: &[Dim]) -> Option<Expr> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by_key(|&i| places[i]);
@@ -312,7 +312,7 @@ fn columns_into_constant(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// Inverse of a constant permutation of 0 .. n; `None` if the tensor is not one.
+/// Inverse of a constant permutation of 0 .. n; `None` if the tensor is no permutation.
 fn inverse(t: &Tensor) -> Option<Tensor> {
     let order: Vec<usize> = t.to_vec::<i64>()?.into_iter().map(|i| usize::try_from(i).ok()).collect::<Option<_>>()?;
     let mut back: Vec<i64> = vec![-1; order.len()];

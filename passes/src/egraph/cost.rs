@@ -59,10 +59,11 @@ impl Rates {
     }
 }
 
-/// One second: longer than any kernel takes, yet small enough that sums do not overflow.
+/// Cost of an expression over parameters that every call would compute: one second, longer than any kernel takes, yet
+/// small enough that sums do not overflow.
 const UNPREPARED: u64 = 1_000_000_000_000;
 
-/// Share still charged of the bytes of a value that fusion should keep out of memory: not every fusion succeeds.
+/// Fraction of a value's bytes that is charged although fusion should keep the value out of memory: some fusions fail.
 const FUSED: f64 = 0.125;
 
 impl Rates {
@@ -113,7 +114,7 @@ impl Rates {
                     .filter(|(_, c)| !spec.result.contains(c))
                     .fold(Dim::constant(1), |p, (d, _)| p * d.clone());
                 let sum = sum.eval(&|n| Some(extent(n))).unwrap_or(i64::MAX) as f64;
-                // Weights are packed for one reduced and one free dimension; others are read in the layout they have.
+                // Weights are packed only for one reduced dimension and at most 4 in all; others run slower.
                 let odd = if spec.summed().len() > 1 || spec.right.len() > 4 { 1.3 } else { 1.0 };
                 launch + odd * (2.0 * elements(s.ty()) * sum / self.contract_ops_per_s + memory(read + written))
             }
@@ -176,7 +177,7 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
     })
 }
 
-/// Whether this is a slice of a value that is computed as a whole, for several consumers. A map of it is no epilogue.
+/// Whether the value is a slice of one that is computed whole, for several consumers. A map of it is not fused.
 fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
     s.nodes(id).iter().any(|n| match s.op_of(n) {
         Op::Slice { .. } => !s.is_constant(id),

@@ -90,7 +90,7 @@ fn affine(s: &Site, id: Id, depth: usize) -> Option<Affine> {
     })
 }
 
-/// The dimension along which the elements of a constant are 0, 1, 2, …
+/// The dimension along which the elements of a constant are 0, 1, 2, …; `None` if there is no such dimension.
 fn counted(t: &Tensor) -> Option<usize> {
     let axis = t.dims().iter().position(|n| *n == t.len())?;
     (0..t.len()).all(|i| t.get_i64(i) == Some(i as i64)).then_some(axis)
@@ -132,7 +132,8 @@ fn product_of_one_hot(s: &Site) -> Vec<Expr> {
     pairs.filter_map(|[index, count]| looked_up(s, spec, axis, index, count)).collect()
 }
 
-/// Gathers the rows of B at `index` along the reduced axis, 0 out of range. `count` must be 0, 1, 2, … along it.
+/// Gathers the rows of operand B at `index` along the reduced axis; a row out of range is 0. `count` must be 0, 1, 2, …
+/// along that axis.
 fn looked_up(s: &Site, spec: &ContractSpec, axis: usize, index: Id, count: Id) -> Option<Expr> {
     let (dims, dtype) = (s.dims_of(index), s.ty_of(index).dtype);
     if !dtype.is_int() || dtype.bits() < 32 || dtype == DType::U64 || !s.never_empty(&dims[axis]) {

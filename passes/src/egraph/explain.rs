@@ -76,8 +76,8 @@ pub fn explanations(
     Explanations { nodes: after.0.nodes.iter().zip(after.1).map(explain).collect() }
 }
 
-/// Returns the shortest chain of steps from an operation that the class had to `to`; empty where a rule applied to
-/// another value created the node.
+/// Returns the shortest chain of a class's steps from one of the old function's operations `from` to the operation
+/// `to`; empty if the node with `to` was created as an operand of another value's new expression.
 fn path<'a>(from: &[OpId], to: OpId, steps: &[&'a Step]) -> Vec<&'a Step> {
     let mut came: BTreeMap<OpId, Option<&'a Step>> = from.iter().map(|&op| (op, None)).collect();
     let mut queue: VecDeque<OpId> = from.iter().copied().collect();

@@ -9,7 +9,7 @@ use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{BOUND, Graph, Node, Op, Role, TensorType, infer};
 use std::collections::BTreeMap;
 
-/// An operation of the table, applied to classes of values. New operations of the dialect need no change here.
+/// An operation of the [`Table`], applied to classes of values. New operations of the dialect need no change here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ENode {
     pub op: OpId,
@@ -55,7 +55,7 @@ pub struct Data {
     narrowings: u8,
 }
 
-/// Maximum number of times a range is narrowed: around a cycle it could go on forever.
+/// Maximum number of times a range is narrowed: in a cyclic e-graph, narrowing might never end.
 const NARROWINGS_MAX: u8 = 8;
 
 /// Maximum number of elements of tensors whose contents are tracked.
@@ -114,7 +114,7 @@ impl Facts {
         match op {
             Op::Const(t) => uniform(t),
             Op::Gather { axis } => args[0].splat.clone().filter(|_| self.finds_all(*axis, args)),
-            // It stays, because its result continues the memory of the past.
+            // An append is never replaced by a splat, because its result extends the buffer of its first operand.
             Op::Append { .. } => None,
             op => match op.role() {
                 Role::Elementwise => evaluate(op, &TensorType::new(ty.dtype, vec![]), &scalars()?),
@@ -135,7 +135,7 @@ impl Facts {
             Op::Const(t) => Range::from_values((0..t.len()).filter_map(|i| t.get_f64(i))),
             Op::Dims(list) => list.iter().fold(Range::from_values([].into_iter()), |r, d| {
                 let (lo, hi) = self.bounds(d);
-                // A constant is exact even if negative; a difference of symbols that may be negative is unbounded.
+                // A constant has exact bounds even if negative; a symbolic extent that may be negative gets none.
                 let sure = d.as_const().is_some() || d.lower_bound(&|s| self.symbol_lo(s)).is_some_and(|l| l >= 0);
                 r.union(if sure { Range::new(lo, hi) } else { Range::any(DType::I64) })
             }),
@@ -262,7 +262,7 @@ impl Analysis<ENode> for Facts {
     }
 }
 
-/// Adds an operation whose type is inferred and, if it is declared, checked.
+/// Adds an operation. Its type is inferred, and checked against `declared` if that is given.
 pub fn add(egraph: &mut EGraph, op: Op, args: &[Id], declared: Option<&TensorType>) -> Result<Id, String> {
     let types: Vec<&TensorType> = args.iter().map(|a| egraph.analysis.table.ty(egraph[*a].data.ty)).collect();
     let ty = infer::result_type(&op, &types, declared)?;

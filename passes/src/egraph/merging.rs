@@ -40,7 +40,7 @@ struct Part {
 struct Linear<'a> {
     spec: &'a ContractSpec,
     x: Id,
-    /// Positions of that letter: `axis` among the weight's dimensions, `place` in the result.
+    /// Positions of the letter that only the weight has: `axis` among the weight's dimensions, `place` in the result.
     axis: usize,
     place: usize,
 }
@@ -79,7 +79,8 @@ fn is_bias_of(s: &Site, bias: Id, linear: &Linear) -> bool {
     vectors(s, s.arg(1), linear.place).iter().any(|b| s.same(*b, bias))
 }
 
-/// Returns the slice for the map with weight `own` of the map merged from all parts that `fits` accepts.
+/// Merges all parts that `fits` accepts into one map, and returns the slice of its result that belongs to the weight
+/// `own`.
 fn merged(s: &Site, linear: &Linear, own: Id, fits: impl Fn(&Part) -> bool) -> Option<Expr> {
     let parts: Vec<Part> = parts(s, linear, own).into_iter().filter(fits).collect();
     let own = parts.iter().position(|p| s.same(p.weight, own)).filter(|_| parts.len() > 1)?;
@@ -148,7 +149,7 @@ fn is_result(s: &Site, id: Id, depth: usize) -> bool {
 /// How many elementwise functions after a product are searched for an activation.
 const ACTIVATION_DEPTH: usize = 4;
 
-/// Whether elementwise functions make an activation of the value, directly or after some arithmetic.
+/// Whether the value is read by an activation function, directly or after some arithmetic.
 fn is_activated(s: &Site, id: Id, depth: usize) -> bool {
     s.users(id).into_iter().any(|user| {
         s.find(user, |op| if let Op::Map(f) = op { Some(*f) } else { None })

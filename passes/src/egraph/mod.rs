@@ -43,7 +43,7 @@ use saturate::Limits;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Sorted by topic; each rule name occurs in only one of them.
+/// The rule tables, sorted by topic; each rule name occurs in only one table.
 static TOPICS: &[&[Rule]] = &[
     activation::RULES,
     algebra::RULES,
@@ -60,11 +60,11 @@ static TOPICS: &[&[Rule]] = &[
 /// Cost model, and limits of the search.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Rates of the device, by which nodes are compared.
+    /// Rates of the device, from which the costs of nodes are computed.
     pub rates: Rates,
     /// Whether rules that hold for finite values apply everywhere, not only where finiteness is proved.
     pub allow_finite: bool,
-    /// Limit on the nodes of the e-graph, as a multiple of the function's.
+    /// Limit on the number of nodes of the e-graph, as a multiple of the number of nodes of the function.
     pub growth_max: usize,
     /// Limit on the iterations; in each one, rules are matched before equalities are added.
     pub iterations_max: usize,
@@ -100,9 +100,9 @@ pub struct Report {
     pub fired: Vec<(String, usize)>,
     /// Rules that led to each node of the new function.
     pub explanations: Explanations,
-    /// For each node of the new function, the first value of the old one that it equals, if there is one.
+    /// For each node of the new function, the first value of the old function that it equals, if any.
     pub equals: Vec<Option<Value>>,
-    /// For each value of the old function, the first one that it equals.
+    /// For each value of the old function, the first value of that function that it equals, possibly itself.
     pub first: Vec<Value>,
     /// For each value of the old function, the equalities found about it, numbered as in [`Link::found`].
     pub found: Vec<Arc<[usize]>>,
@@ -110,7 +110,7 @@ pub struct Report {
     pub bounds: Vec<(f64, f64)>,
 }
 
-/// Optimises each function. Fuel counts the equalities that rules find: those beyond it do not enter the e-graph.
+/// Optimises each function. Each equality that a rule finds uses one unit of fuel; without fuel, none is added.
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.graphs(module, |rewrites, graph| {
         if !rewrites.has_fuel() {
@@ -145,7 +145,7 @@ pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Returns the cheapest graph that was found. An error is a defect: the two sides of a rule differ in type.
+/// Returns the cheapest graph that was found. An error means that a rule is defective: its two sides differ in type.
 pub fn optimise(graph: &Graph, options: &Options) -> Result<(Graph, Report)> {
     optimise_within(graph, options, &mut |_, _| true)
 }

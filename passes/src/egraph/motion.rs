@@ -128,7 +128,7 @@ fn broadcast_as_reshape(s: &Site) -> Vec<Expr> {
     if adds_units { vec![reshape(class(s.arg(0)), &s.ty().dims)] } else { vec![] }
 }
 
-/// reshape(broadcast(x)) => broadcast(x), where the reshape only adds dimensions of 1, or drops ones that x lacks
+/// reshape(broadcast(x)) => broadcast(x), where the reshape only adds dimensions of 1, or drops some that x lacks
 fn reshape_of_broadcast(s: &Site) -> Vec<Expr> {
     let (from, to) = (s.dims_of(s.arg(0)), &s.ty().dims);
     let mut out = vec![];

@@ -1,4 +1,4 @@
-//! a choice of nodes  =>  sdx graph, in the original function's order; origins move to the nodes that replaced theirs
+//! a choice of nodes  =>  sdx graph, in the original function's order; replacements take the origins of replaced nodes
 
 use super::cost::{Rates, nominal, spelling};
 use super::expr::Site;
@@ -78,7 +78,7 @@ fn as_it_was(egraph: &EGraph, graph: &Graph, ids: &[Id], classes: &Classes) -> O
         let op = &egraph.id_to_node(ids[v.index()]).op;
         let args: Vec<Id> = node.args.iter().map(|a| egraph.find(ids[a.index()])).collect();
         let same = |n: &&ENode| n.op == *op && n.args.iter().map(|a| egraph.find(*a)).eq(args.iter().copied());
-        // The first node cannot need its own class: its operand would have come before it, and been the first.
+        // The first node of a class cannot need that class: its operand would then be an earlier node of the class.
         choice[c] = classes.nodes[c].iter().position(same)?;
     }
     Some(choice)
@@ -220,8 +220,8 @@ impl<'a> Origins<'a> {
     }
 }
 
-/// Moves origins: those of a node go to the node of its value or, if that is gone, to its users. A node then left
-/// without any, which a rule created, takes those of its first consumer, or of all consumers that slice it.
+/// Moves the origins of each old node to the new node with the same value or, if there is none, to its consumers. A new
+/// node that then has no origins, as a rule created it, takes those of its first consumer, or of all that slice it.
 fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
     let (mut origins, mut moved) = Origins::new(graph);
     let mut made: Vec<Vec<usize>> = vec![vec![]; out.nodes.len()];
@@ -247,7 +247,7 @@ fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
             continue;
         }
         let is_part = |reader: &usize| matches!(out.nodes[*reader].op, Op::Slice { .. });
-        // A merged value is read through slices and stands for all of them.
+        // A merged value, which slices read, takes the origins of all its slices.
         let in_parts = readers[i].first().is_some_and(is_part);
         let takes = readers[i].iter().filter(|reader| !in_parts || is_part(reader));
         let mut own = vec![];

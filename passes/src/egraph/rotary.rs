@@ -1,4 +1,4 @@
-//! slice(concat(x, y)) => x,  f(concat(x, y)) => concat(f(x), f(y)): halves that are rotated against each other
+//! slice(concat(x, y)) => x,  f(concat(x, y)) => concat(f(x), f(y)): rules for rotary embeddings
 
 use super::expr::{Expr, Site, broadcast, class, map, op, splat, transpose, typed};
 use super::language::ENode;
@@ -103,7 +103,7 @@ fn slice_of_transpose(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), |op| if let Op::Transpose { perm } = op { Some(perm) } else { None }).map(moved).collect()
 }
 
-/// concat(x[..n], x[n..]) => x, or the slice of x that all parts form
+/// concat(x[..n], x[n..]) => x, or the slice of x that the concatenated parts form
 fn concat_of_slices(s: &Site) -> Vec<Expr> {
     let Some(axis) = concat_axis(s.op()) else { return vec![] };
     let mut out = vec![];

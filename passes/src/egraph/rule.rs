@@ -16,7 +16,7 @@ pub enum Form {
     /// `?names`, and numbers, which match values whose elements all equal the number.
     Text(&'static str),
     /// A sketch of the left side, from which tests generate instances, and a function that returns what the site
-    /// equals. `contract in (…)`: the site is a contraction within the sketch.
+    /// equals. In `contract in (…)`, the site is a contraction within the sketch.
     Code(&'static str, Apply),
 }
 
@@ -55,8 +55,8 @@ pub enum Condition {
     Finite,
     NonNegative,
     NeverNan,
-    /// Tests the site itself, whatever the variable: no consumer rounds the site to integers. Where one does, a
-    /// different last bit could give another integer.
+    /// No consumer rounds the site to integers, where a different last bit could give another integer. Tests the site
+    /// itself, whichever variable the rule names.
     Unrounded,
 }
 
@@ -239,7 +239,8 @@ fn match_one(site: &Site, pattern: &Pattern, id: Id, bound: &mut Bound, then: &m
     }
 }
 
-/// Builds the right side. Numbers take the type of `model`, a value next to them; `None` if it cannot hold the number.
+/// Builds the right side of a rule. Numbers take the type of `model`, another operand of the same function; `None` if
+/// that type cannot hold the number.
 fn build(site: &Site, pattern: &Pattern, bound: &Bound, model: Id) -> Option<Expr> {
     match pattern {
         Pattern::Var(v) => bound.get(v).map(|id| class(*id)),

@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 pub struct Limits {
     pub nodes_max: usize,
     pub iterations_max: usize,
-    /// A rule with more matches than this in an iteration is suspended; the limit and the suspension double each time.
+    /// A rule with more matches than this in an iteration is suspended. Each suspension doubles the rule's limit, and
+    /// the length of its next suspension.
     pub sites_max: usize,
 }
 
@@ -42,7 +43,7 @@ struct Backoff {
     until: usize,
 }
 
-/// How far above a change the root of a pattern may be.
+/// Maximum number of levels between a changed class and the root of a pattern that it may complete.
 const DEPTH_MAX: usize = 4;
 
 struct Match {
@@ -56,7 +57,7 @@ struct Match {
 /// returns whether the equality may be added.
 pub type Allow<'a> = &'a mut dyn FnMut(usize, usize) -> bool;
 
-/// Adds what the rules find to the e-graph, until nothing is new or a limit is reached. With `allow_finite`,
+/// Adds the equalities that rules find, until nothing is new or a limit is reached. With `allow_finite`,
 /// finite-only rules apply to all values, not only to those proved finite.
 pub fn saturate(
     egraph: &mut EGraph,

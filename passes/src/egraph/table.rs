@@ -10,7 +10,7 @@ pub struct OpId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(u32);
 
-/// Indices follow the order of first use, so they depend only on the graph.
+/// Operations and types by index. Indices follow the order of first use, so they depend only on the graph.
 #[derive(Default)]
 pub struct Table {
     ops: Vec<(Op, TypeId)>,
@@ -94,7 +94,7 @@ pub fn letter(i: usize) -> Option<char> {
     ('a'..='z').chain('A'..='Z').nth(i)
 }
 
-/// Names under which rules find an operation: its own and, for a map or a sum, that of its function.
+/// Names under which rules find an operation: its own and, for a map, the name of its function, or `sum` for a sum.
 pub fn names(op: &Op) -> Vec<&'static str> {
     match op {
         Op::Map(f) => vec!["map", f.name()],

@@ -21,7 +21,7 @@ struct Operands {
     q: Value,
     k: Value,
     v: Value,
-    /// Whether they came as [b,s,h*d], which is then the layout of the result too.
+    /// Whether the node's operands are [b,s,h*d], which is then the layout of the result too.
     joined: bool,
 }
 

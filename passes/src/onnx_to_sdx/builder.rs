@@ -26,16 +26,16 @@ pub struct Builder {
     host_groups: usize,
     /// The value in this graph of each ONNX value, by key; `None` for an absent optional value.
     pub scope: HashMap<usize, Option<Value>>,
-    /// Functions that are called by host operations of this function, directly or not; each comes before those that it
-    /// calls.
+    /// Functions that are called by host operations of this function, directly or not; each comes before the functions
+    /// that it calls.
     pub bodies: Vec<Graph>,
     /// Names of the module's functions.
     pub functions: Rc<RefCell<BTreeSet<String>>>,
-    /// Types of what the opaque values contain.
+    /// Types of the contents of opaque values.
     pub values_held: BTreeMap<Value, Held>,
     /// The elements of those sequences and optionals whose elements are known at compile time.
     pub elements: BTreeMap<Value, Vec<Value>>,
-    /// Number of functions that this one is nested in as a body.
+    /// Number of functions inside which this function is nested as a body.
     pub depth: usize,
 }
 
@@ -302,7 +302,7 @@ impl Builder {
             if n.as_const().is_some() && whole.as_const().is_some() {
                 return Err(self.error("E0201", format!("{n} cannot be divided evenly into {parts} times {each}")));
             }
-            // The type then states that it divides evenly.
+            // The type of `a` then states that the axis divides evenly.
             a = self.take_as(a, axis, &whole)?;
         }
         dims[axis] = parts;

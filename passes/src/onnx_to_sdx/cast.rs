@@ -1,4 +1,4 @@
-//! Cast(x, to)  =>  sdx.convert, after clamping where it saturates and the rounding that f8e8m0 needs
+//! Cast(x, to)  =>  sdx.convert, after clamping if the cast saturates, and rounding if the target is f8e8m0
 
 use super::builder::Builder;
 use super::node::Node;

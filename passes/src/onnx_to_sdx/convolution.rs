@@ -103,7 +103,7 @@ fn check_kernel(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<()> 
     Ok(())
 }
 
-/// The convolution described by the node's attributes, without a bias. Both operands have the type it accumulates in.
+/// The convolution described by the node's attributes, without a bias. Both operands have the accumulation type.
 /// Elements outside the operand count as 0.
 pub fn convolve(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Value> {
     spatial(b, node, x)?;

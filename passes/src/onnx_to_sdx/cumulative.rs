@@ -88,7 +88,7 @@ fn moved(b: &mut Builder, x: Value, axis: usize, step: i64, how: &Direction) -> 
     b.add_typed(Op::Pad { low }, &[part, nothing], Some(ty))
 }
 
-/// Combines prefixes within each block by comparison, then adds the total of all blocks before it. The number of
+/// Combines prefixes within each block by comparison, then with the total of all blocks before it. The number of
 /// operations is linear in the length, which need not be known at compile time.
 fn by_blocks(b: &mut Builder, x: Value, how: &Direction, levels: usize) -> Result<Value> {
     let axis = b.rank(x) - 1;

@@ -32,8 +32,8 @@ fn element(b: &mut Builder, vector: Value, i: usize) -> Result<Value> {
     b.slice_axis(vector, 0, Dim::constant(i as i64), 1, Dim::constant(1))
 }
 
-/// Length of a vector that describes dimensions. Where the vector's type leaves it open it is `wanted`, which follows
-/// from the rank that the file declares. Errors: E0203 if neither is known.
+/// Length of a vector that describes dimensions. If the vector's type does not give the length, it is `wanted`, which
+/// follows from the rank that the file declares. Errors: E0203 if neither is known.
 pub fn vector_length(b: &mut Builder, node: &Node, vector: Value, wanted: Option<usize>) -> Result<usize> {
     let dims = b.dims(vector);
     let open = || node.error("E0203", "a rank is not known when the model is compiled");
@@ -129,7 +129,7 @@ pub fn unsqueeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<
     let added = b.map2(ScalarFn::Le, one, here)?;
     let at = iota(b, &Dim::constant(rank as i64))?;
     let at = b.map2(ScalarFn::Sub, at, before)?;
-    // After the last dimension there are only added ones.
+    // Dimensions added at the end gather from one position after the last dimension, which has to exist.
     let dims = own.into_iter().chain([Dim::constant(1)]).collect();
     let own = b.dims_vector(dims)?;
     let own = b.add(Op::Gather { axis: 0 }, &[own, at])?;
@@ -271,7 +271,7 @@ pub fn slice(b: &mut Builder, node: &Node, x: Value, bounds: &Bounds) -> Result<
     let axes = axes_from_start(b, axes, rank)?;
     for axis in 0..rank {
         let here = equals(b, axes, axis as i64)?;
-        // Returns the entry of `vector` for this axis, or `otherwise`, which changes nothing.
+        // Returns the entry of `vector` for this axis, or `otherwise`, which leaves the axis as it is.
         let say = |b: &mut Builder, vector: Value, otherwise: i64| -> Result<Value> {
             let neutral = number(b, otherwise, vector)?;
             let difference = b.map2(ScalarFn::Sub, vector, neutral)?;

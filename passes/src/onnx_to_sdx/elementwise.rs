@@ -155,7 +155,7 @@ pub fn reciprocal(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map2(ScalarFn::Div, one, x)?])
 }
 
-/// com.microsoft BiasGelu and FastGelu: gelu(x + bias), the latter in its tanh variant.
+/// com.microsoft BiasGelu and FastGelu: gelu(x + bias), for FastGelu in its tanh variant.
 pub fn bias_gelu(b: &mut Builder, node: &Node) -> Outputs {
     let mut x = node.input(0)?;
     if let Some(bias) = node.optional(1) {

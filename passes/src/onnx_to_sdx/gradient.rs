@@ -1,6 +1,6 @@
 //! Gradient {xs, y}  =>  the chain rule, backwards over the operations between them: d map "mul"(a, b) = b da + a db
 //!
-//! It differentiates the basis, not ONNX's operators, so everything that is lowered to these operations has a gradient.
+//! The rules differentiate sdx operations, not ONNX operators, so each operator gets a gradient from its lowering.
 //! The ONNX reader passes the tensors that the attributes name as additional operands of the node: y, then xs.
 
 use super::builder::Builder;
@@ -67,7 +67,8 @@ fn dependents(b: &Builder, xs: &[Value], y: Value) -> BTreeSet<Value> {
     reached
 }
 
-/// Returns what the gradient g of v contributes to that of one operand; `None` if v does not change with the operand.
+/// Returns the contribution of the gradient g of v to the gradient of one operand; `None` if v does not change with the
+/// operand.
 fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Result<Option<Value>> {
     let own = b.graph.node(v).clone();
     let x = own.args[arg];
@@ -100,7 +101,7 @@ fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Resu
             let (left, right) = (own.args[0], own.args[1]);
             let (letters, other, others) =
                 if arg == 0 { (&spec.left, right, &spec.right) } else { (&spec.right, left, &spec.left) };
-            // Along a reduced letter that only this operand has, its gradient would repeat.
+            // The gradient would have to be repeated along a reduced letter that only this operand has.
             if letters.iter().any(|c| !others.contains(c) && !spec.result.contains(c)) {
                 return refuse();
             }

@@ -56,7 +56,7 @@ impl Held {
         }
     }
 
-    /// Type of a value that has either of two types; an unknown one does not count.
+    /// Type of a value that has either of two types; if one is unknown, the other one.
     pub fn joined(&self, other: &Held) -> Held {
         match (self, other) {
             (Held::Unknown, known) | (known, Held::Unknown) => known.clone(),
@@ -78,7 +78,7 @@ impl Held {
         matches!(self, Held::Tensor { .. })
     }
 
-    /// Type of a value that has this type at first and the new one later. A tensor of unknown rank stands for the
+    /// Type of a value that has this type at first and the type `new` later. A tensor of unknown rank stands for the
     /// elements of an empty sequence, and does not count.
     pub fn grown(&self, new: &Held) -> Held {
         match (self, new) {

@@ -229,7 +229,7 @@ pub fn split(b: &mut Builder, node: &Node) -> Outputs {
         None => {
             let n_outputs = node.n_outputs as i64;
             let parts = node.int_or("num_outputs", n_outputs)?;
-            // An independent number would make this list as long as the file says.
+            // A file could otherwise request a list of any length.
             if parts != n_outputs || parts < 1 {
                 return Err(node.error("E0106", format!("`num_outputs` is {parts}, the node has {n_outputs}")));
             }

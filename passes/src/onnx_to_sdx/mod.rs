@@ -79,8 +79,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use table::Lowering;
 
-/// Lowers every function of the module that holds ONNX nodes. Bodies become functions behind all others: callees come
-/// after their callers.
+/// Lowers every function of the module that holds ONNX nodes. Bodies become functions after all others, since callees
+/// come after their callers.
 pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
     let names: BTreeSet<String> = module.operations().iter().filter_map(named).collect();
@@ -191,7 +191,7 @@ fn lower_function(function: Operation, names: Rc<RefCell<BTreeSet<String>>>) -> 
     Ok(b)
 }
 
-/// Lowers the operations of a body, with these values as its arguments. Returns what it yields.
+/// Lowers the operations of a body, with these values as its arguments. Returns the values that the body yields.
 fn lower_block(b: &mut Builder, block: Block, arguments: &[Value]) -> Result<Vec<Value>> {
     let origin = b.origin.clone();
     b.scope.extend(block.arguments().iter().zip(arguments).map(|(argument, v)| (argument.key(), Some(*v))));

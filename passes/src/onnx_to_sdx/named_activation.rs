@@ -56,8 +56,8 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// Looks up a function by name. It takes the parameters it has from `alpha` and `beta`, whose lists skip functions
-    /// without them.
+    /// Looks up a function by name. If the function has a parameter alpha or beta, its value is the next element of the
+    /// iterator of that name; the node's lists have no entries for functions without the parameter.
     pub fn next(
         node: &Node,
         name: &str,

@@ -110,7 +110,7 @@ impl Number {
 }
 
 /// Returns an element of a constant, looking through conversions to a wider float type, reshapes and concatenations
-/// along the first axis: converters of element types leave such chains.
+/// along the first axis: tools that convert models to narrower types leave such chains.
 fn known_element(b: &Builder, v: Value, i: usize) -> Option<f64> {
     let node = b.graph.node(v);
     match &node.op {

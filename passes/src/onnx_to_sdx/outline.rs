@@ -1,7 +1,8 @@
 //! what a closure builds  =>  a function of its own: its captures are inputs, its dimensions are its own symbols
 //!
-//! A body knows how the dimensions of its inputs relate where these are symbols of the inputs or follow from such; any
-//! other dimension is a new symbol of the body. Constants and parameters are not passed: the body has copies of them.
+//! In a body, a symbol that is a whole dimension of some input stays a symbol, and dimensions that are expressions over
+//! such symbols stay expressions; any other dimension is a new symbol of the body. Constants and parameters are not
+//! passed: the body has copies of them.
 
 use super::builder::Builder;
 use super::held::Held;

@@ -107,7 +107,8 @@ fn wrapped(b: &mut Builder, at: Value, n: &Dim) -> Result<Value> {
     b.map2(ScalarFn::Rem, at, n)
 }
 
-/// Cuts axes that are too long at both ends, and pads short ones with zeros; an odd element is at the end.
+/// Cuts axes that are too long at both ends, and pads short ones with zeros; of an odd difference, the end gets the
+/// larger half.
 pub fn center_crop_pad(b: &mut Builder, node: &Node) -> Outputs {
     let (x, shape) = (node.input(0)?, node.input(1)?);
     let rank = b.rank(x);

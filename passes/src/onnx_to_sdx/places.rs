@@ -5,7 +5,8 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{Op, Place, Value};
 
-/// Whether it is an operand, its index, the mesh axis and, for a split, the dimension, runs and elements of a unit.
+/// Whether an operand (else a result) is placed; its index; the mesh axis; for a split, the dimension, the number of
+/// runs and the number of elements of a unit.
 pub type Placed = (bool, usize, usize, Option<[i64; 3]>);
 
 pub fn read(op: Operation) -> Result<Vec<Placed>> {

@@ -92,7 +92,7 @@ fn max_indices(b: &mut Builder, node: &Node, x: Value, w: &Windows, (view, y): (
     b.map2(ScalarFn::Add, first, planes)
 }
 
-/// The tensor [h, w] of w·i + j.
+/// The tensor [h, w] whose element (i, j) is w·i + j.
 fn row_major(b: &mut Builder, extents: &[Dim]) -> Result<Value> {
     let mut sum = None;
     for axis in 0..extents.len() {
@@ -300,7 +300,7 @@ pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.pad(y, zero, &low, &high)?])
 }
 
-/// x[b, c, from], own[b, c, from] => whether an element names each position [b, c, to], and the largest that does.
+/// x[b, c, from], own[b, c, from] => whether an index names each position [b, c, to], and the largest such element.
 fn largest_by_comparison(b: &mut Builder, x: Value, own: Value, to: &Dim) -> Result<(Value, Value)> {
     let mut pairs = b.dims(x);
     pairs.insert(2, to.clone());

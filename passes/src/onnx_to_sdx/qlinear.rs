@@ -63,7 +63,8 @@ pub fn matmul_integer(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![integer_product(b, node, (x, node.optional(2)), (y, node.optional(3)))?])
 }
 
-/// Operands: a, its scale and zero point; the same for b; scale and zero point (whose type it has) of the result.
+/// Operands: a, its scale and zero point; the same for b; scale and zero point of the result, whose type is that of the
+/// zero point.
 pub fn qlinear_matmul(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (node.input(0)?, node.input(3)?);
     let sums = integer_product(b, node, (x, node.optional(2)), (y, node.optional(5)))?;
@@ -170,7 +171,8 @@ pub fn qlinear_global_average_pool(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![requantized(b, node, values, 3)?])
 }
 
-/// com.microsoft.QLinearConcat: scale and zero point of the result, then tensors, each followed by its own two.
+/// com.microsoft.QLinearConcat: scale and zero point of the result, then tensors, each followed by its scale and zero
+/// point.
 pub fn qlinear_concat(b: &mut Builder, node: &Node) -> Outputs {
     let n = node.inputs.len();
     if n < 5 || !(n - 2).is_multiple_of(3) {

@@ -71,7 +71,7 @@ fn whole_blocks(b: &mut Builder, node: &Node, scale: Value, x: Value) -> Result<
 }
 
 /// Dequantises x[.., n · block, ..] as x[.., n, block, ..] · scale[.., n, 1, ..]: the lowering of products recognises
-/// codes in groups by this form.
+/// weights with one scale per block by this structure.
 pub fn in_blocks(
     b: &mut Builder,
     (scale, zero): (Value, Option<Value>),
@@ -107,7 +107,7 @@ pub fn dynamic_quantize_linear(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y, scale, zero])
 }
 
-/// The scale and u8 zero point that [`dynamic_quantize_linear`] chooses; for only zeros the scale is 1 / 255.
+/// The scale and u8 zero point that [`dynamic_quantize_linear`] chooses; if all elements are 0, the scale is 1 / 255.
 pub fn range_of(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     let axes: Vec<usize> = (0..b.rank(x)).collect();
     let high = b.reduce(ReduceFn::Max, x, &axes, false)?;

@@ -1,6 +1,7 @@
 //! x · w  =>  contract or, if w is quantised, x quantised at run time, an exact integer product, and its scales
 //!
-//! Σ (q - z)·w is Σ q·w - z·Σ w: codes are multiplied as they are, and Σ w depends on the weights alone.
+//! With q the codes of x and z their zero point, Σ (q - z)·w is Σ q·w - z·Σ w: codes are multiplied as they are, and Σ
+//! w depends on the weights alone.
 
 use super::builder::Builder;
 use super::recurrence::element;

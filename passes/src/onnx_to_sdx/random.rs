@@ -81,7 +81,8 @@ impl Source {
         b.reshape(number, dims)
     }
 
-    /// Numbers normally distributed by the method of Box and Muller: sqrt(-2 log(1 - u)) cos(2π v).
+    /// Numbers normally distributed by the method of Box and Muller: sqrt(-2 log(1 - u)) cos(2π v), with
+    /// u and v uniform in [0, 1).
     fn normal(&self, b: &mut Builder, working: DType, dims: &[Dim]) -> Result<Value> {
         let (u, v) = (self.uniform(b, 0, working, dims)?, self.uniform(b, 1, working, dims)?);
         let one = b.splat(working, 1.0, dims)?;

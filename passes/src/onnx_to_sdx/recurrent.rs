@@ -354,7 +354,7 @@ impl Direction {
         b.slice_axis(x, axis, start, 1, hidden * Dim::constant(n))
     }
 
-    /// What a state adds to gates `from` to `from + n`, with its bias.
+    /// Product of a state and its weights for gates `from` to `from + n`, plus the bias of the state.
     fn added_by_state(&self, b: &mut Builder, own: &Own, state: Value, from: i64, n: i64) -> Result<Value> {
         let weights = own.recurrent.gates(b, from, n)?;
         let product = dequantized_product(b, state, &weights)?;
@@ -365,7 +365,8 @@ impl Direction {
 
     /// Gates z, r and h: state = (1 - z) · h + z · state
     fn gru(&self, b: &mut Builder, own: &Own, inputs: Value, state: Value) -> Result<Value> {
-        // Gates that depend only on the state; the last needs the reset gate, unless that only scales its linear part.
+        // Number of gates computed from the state at once: the last one needs the reset gate r first, unless r only
+        // scales the product of the state.
         let n_first = if self.linear_before_reset { 3 } else { 2 };
         let with_bias = self.added_by_state(b, own, state, 0, n_first)?;
         let both = (self.gates(b, own, inputs, 0, 2)?, self.gates(b, own, with_bias, 0, 2)?);

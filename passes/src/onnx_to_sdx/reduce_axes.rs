@@ -124,7 +124,7 @@ fn is_reduced(b: &mut Builder, node: &Node, axes: Value, rank: usize) -> Result<
     b.convert(named, DType::Bool)
 }
 
-/// The dimensions that are not reduced, in order: each is found by the number of kept ones before it.
+/// The dimensions that are not reduced, in order: number i is the kept dimension with i kept dimensions before it.
 fn kept_dims(b: &mut Builder, reduced: Value, extents: Value, rank: usize, n_kept: usize) -> Result<Vec<Dim>> {
     let kept = b.map1(ScalarFn::Not, reduced)?;
     let n = Dim::constant(rank as i64);

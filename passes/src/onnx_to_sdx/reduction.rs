@@ -169,8 +169,8 @@ pub fn softmax_over(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> 
     b.map2(ScalarFn::Div, power, sum)
 }
 
-/// As softmax, but 0 if a row is hidden entirely, -inf, as for a query that sees no key. The sum over any other row is
-/// at least exp(0), so that the lower bound changes nothing.
+/// As softmax, but 0 in a row of only -inf, as for a query that sees no key. The sum over any other row is at least
+/// exp(0), so that bounding the sum from below by 1 does not change it.
 pub fn softmax_of_visible(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
     let max = b.reduce(ReduceFn::Max, x, axes, false)?;
     let finite = b.map_const(ScalarFn::Max, max, lowest(b.dtype(x)))?;

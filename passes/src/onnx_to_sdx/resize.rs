@@ -27,7 +27,7 @@ struct Axis {
     roi: Option<(Number, Number)>,
 }
 
-/// The attributes, with values that describe the behaviour of older opsets.
+/// The node's attributes; for older opsets, attribute values that describe their fixed behaviour.
 struct Mode {
     kind: String,
     coordinates: String,
@@ -132,7 +132,8 @@ fn by_scales(b: &mut Builder, node: &Node, x: Value, axes: &[usize], scales: Val
     Ok(plans)
 }
 
-/// ⌊extent · scale⌋ elements, even with a region: the specification counts its share, but no implementation does.
+/// ⌊extent · scale⌋ elements, even with a region: the specification also multiplies by the region's share of the
+/// extent, but no implementation does.
 fn scaled(b: &mut Builder, node: &Node, x: Value, axis: usize, scale: Number) -> Result<Axis> {
     let from = b.dims(x)[axis].clone();
     let to = match scale.known() {

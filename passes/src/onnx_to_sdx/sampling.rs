@@ -1,4 +1,4 @@
-//! GridSample(x, grid)  =>  per axis: neighbours of computed positions, and weights; one gather for all, and their sum
+//! GridSample(x, grid)  =>  per axis: neighbours of computed positions, and weights; one gather, and a weighted sum
 //!
 //! x[n, c, h, w] at index[n, p, i] and [n, p, j] → [n, c, p, i, j] · weights → y[n, c, p], with p a position, and i and
 //! j its neighbours along the two axes
@@ -209,7 +209,7 @@ pub fn grid_sample(b: &mut Builder, node: &Node) -> Outputs {
         let at = denormalised(b, one, n, aligned)?;
         let at = if filter == Filter::Nearest { b.map1(ScalarFn::Round, at)? } else { at };
         let at = match (outside, filter) {
-            // The weights of the cubic filter are those of the unchanged position; only its elements are inside.
+            // The cubic filter takes its weights from the unchanged position; only its neighbours are moved inside.
             (Outside::Zeros, _) | (_, Filter::Cubic) => at,
             (Outside::Border, _) => clamped(b, at, n)?,
             (Outside::Reflection, _) => reflected(b, at, n, aligned)?,

@@ -1,8 +1,8 @@
 //! ScatterElements(x, i, u)  =>  select(i == iota, u, x), as a gather: every element looks for the updates it gets
 //!
 //! No two threads write to one position, and the result does not depend on an order. The price is a comparison of every
-//! position along the axis with every index. Where neither number is small, the host applies one update after the
-//! other, which is linear. A call with an index outside the data is refused.
+//! position along the axis with every index. Where neither positions nor indices are few, the host applies one update
+//! after the other, which is linear. A call with an index outside the data is refused.
 
 use super::builder::Builder;
 use super::coordinates::{
@@ -42,7 +42,7 @@ pub fn gather_elements(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![gather_along(b, data, axis, at)?])
 }
 
-/// Checks that indices have the data's rank, and are no longer along the other dimensions.
+/// Checks that indices have the data's rank, and do not exceed its extents along dimensions other than `axis`.
 fn within(b: &mut Builder, node: &Node, data: Value, index: Value, axis: usize) -> Result<()> {
     if b.rank(data) != b.rank(index) {
         return Err(node.error("E0201", format!("{} does not index {}", b.ty(index), b.ty(data))));
@@ -54,7 +54,7 @@ fn within(b: &mut Builder, node: &Node, data: Value, index: Value, axis: usize) 
     Ok(())
 }
 
-/// How updates are combined with the data; `None` replaces it.
+/// How updates are combined with the data; `None` if they replace the data.
 fn reduction(node: &Node) -> Result<Option<ReduceFn>> {
     Ok(match node.str_or("reduction", "none")?.as_str() {
         "none" => None,
@@ -160,8 +160,8 @@ fn last_hit(b: &mut Builder, hit: Value, axis: usize) -> Result<(Value, Value)> 
     Ok((b.map2(ScalarFn::Le, zero, last)?, b.map2(ScalarFn::Max, last, zero)?))
 }
 
-/// Appends a zero where a call may have no updates: a gather refuses to read from an empty tensor, even at positions
-/// that select the other side.
+/// Appends a zero where a call may have no updates: a gather refuses to read from an empty tensor, even if a select
+/// then discards the element.
 fn never_empty(b: &mut Builder, updates: Value, axis: usize) -> Result<Value> {
     let mut ty = b.ty(updates).clone();
     if ty.dims[axis].lower_bound(&|s| b.graph.symbol_lo(s)).is_some_and(|n| n > 0) {

@@ -24,7 +24,8 @@ pub fn nonzero(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![nonzero_of(b, node.input(0)?)?])
 }
 
-/// The elements, or the slices across an axis, for which the condition holds; those beyond its end are dropped.
+/// The elements, or the slices across an axis, for which the condition holds; those beyond the end of the condition are
+/// dropped.
 pub fn compress(b: &mut Builder, node: &Node) -> Outputs {
     let (mut x, condition) = (node.input(0)?, node.input(1)?);
     if b.rank(condition) != 1 || b.dtype(condition) != DType::Bool {
@@ -44,7 +45,7 @@ pub fn compress(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.add(Op::Gather { axis }, &[x, found])?])
 }
 
-/// The unique elements; the first position of each; for each element the index of its unique one; the counts.
+/// The unique elements; the first position of each; for each element its index among the unique ones; the counts.
 pub fn unique(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let sorted = node.int_or("sorted", 1)? != 0;

@@ -201,7 +201,7 @@ pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.concat(axis, &args)?])
 }
 
-/// Broadcasts in both directions: a target dimension of 1 keeps the operand's.
+/// Broadcasts in both directions: a target dimension of 1 keeps the operand's dimension.
 pub fn expand(b: &mut Builder, node: &Node) -> Outputs {
     let (x, target) = (node.input(0)?, node.input(1)?);
     if b.contents(target).is_none() {

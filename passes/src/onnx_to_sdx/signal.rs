@@ -23,7 +23,7 @@ fn read_length(b: &mut Builder, node: &Node, i: usize) -> Result<Option<Dim>> {
     Ok(b.read_dims(length)?.into_iter().next())
 }
 
-/// Reads a signal [.., n, 1] or [.., n, 2]. If its last dimension is not known, it is padded with a zero to both parts.
+/// Reads a signal [.., n, 1] or [.., n, 2]. If the last dimension is not known, zeros extend it to 2 (real, imaginary).
 fn read_signal(b: &mut Builder, node: &Node) -> Result<Value> {
     let x = node.input(0)?;
     let parts = b.dims(x).last().cloned().unwrap_or(Dim::constant(0));
@@ -212,7 +212,7 @@ impl Transform {
     }
 }
 
-/// The whole spectrum of a real signal from one side of it, x[lead, n / 2 + 1, 2]: the other is its conjugate.
+/// The whole spectrum of a real signal from one half of it, x[lead, n / 2 + 1, 2]: the other half is its conjugate.
 fn mirrored(b: &mut Builder, x: Value, full: &Dim) -> Result<Value> {
     let parts = b.rank(x) - 1;
     let place = iota(b, 0, std::slice::from_ref(full))?;

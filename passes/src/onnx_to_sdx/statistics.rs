@@ -1,5 +1,5 @@
-//! BatchNormalization, InstanceNormalization, GroupNormalization, LRN, …  =>  reduce over all dimensions but the
-//! channels, or over some of these too, and map
+//! BatchNormalization, InstanceNormalization, GroupNormalization, LRN, …  =>  reduce over spatial dimensions and,
+//! by operator, over the batch or groups of channels, then map
 
 use super::builder::Builder;
 use super::elementwise::sigmoid_of;

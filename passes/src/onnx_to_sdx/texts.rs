@@ -124,7 +124,8 @@ fn list(node: &Node, stem: &str) -> Result<Option<Tensor>> {
     node.tensor(&format!("{stem}_tensor"))
 }
 
-/// Index of each element among the keys, or their number if it is not one of them. Numbers are compared by a kernel.
+/// Index of each element among the keys, or the number of keys if the element is none of them. Numbers are compared by
+/// a kernel.
 fn look_up(b: &mut Builder, x: Value, keys: Tensor) -> Result<Value> {
     let (n, dims) = (keys.len(), b.dims(x));
     let floats = keys.dtype().is_float();

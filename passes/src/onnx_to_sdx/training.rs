@@ -9,7 +9,8 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// The inputs are R, T, then all tensors to train, all their gradients, all their first states, …
+/// The inputs are the learning rate, the count of earlier steps, then all tensors to train, all their gradients, all
+/// their first states, …
 struct Tensors {
     /// One list per tensor: the tensor, its gradient, its states.
     groups: Vec<Vec<Value>>,

@@ -13,7 +13,7 @@ impl Builder {
     }
 
     /// Makes two dimensions equal if an equation can be solved; returns `false` if none can, though the dimensions may
-    /// be equal in some call. Errors: E0201 or E0204 if the ranges of the symbols rule it out, or no call makes them
+    /// be equal in some call. Errors: E0201 or E0204 if the ranges of the symbols rule this out, or no call makes them
     /// equal.
     pub fn decide(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
         if a == b {
@@ -208,7 +208,7 @@ impl Builder {
         let Some(atom @ (Atom::FloorDiv(..) | Atom::Max(..) | Atom::Min(..))) = unsolved.as_atom().cloned() else {
             return false;
         };
-        // The other side must not contain what it replaces.
+        // `value` must not contain the expression that it replaces.
         if value.replace(&atom, &Dim::constant(0)) != *value {
             return false;
         }
@@ -306,7 +306,8 @@ impl Builder {
         self.derive(symbol, by);
     }
 
-    /// Makes a symbol a name for the dimension that replaced it: its range still applies, and users may write it.
+    /// Keeps a replaced symbol as a name for the dimension `by`: the range of the symbol still applies, and users of
+    /// the model may still write the name.
     fn derive(&mut self, symbol: &str, by: &Dim) {
         let Some(gone) = self.graph.symbols.get_mut(symbol) else { return };
         let (lo, hi) = (gone.lo, gone.hi);
@@ -398,8 +399,8 @@ fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -
     found.or_else(|| bare.last().map(solved))
 }
 
-/// 64*b*s - 64*c*s  =>  b - c: cancels factors common to all terms. Where one of them is 0 the equation says nothing;
-/// the dimensions nevertheless have to agree in such a call too.
+/// 64*b*s - 64*c*s  =>  b - c: cancels factors common to all terms. In a call where a cancelled factor is 0, the
+/// original equation holds for any b and c; they nevertheless have to agree in such a call too.
 fn reduced(difference: Dim) -> Dim {
     let mut out = difference;
     let gcd = out.terms().fold(0u64, |g, (_, c)| gcd(g, c.unsigned_abs()));

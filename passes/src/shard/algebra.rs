@@ -72,12 +72,12 @@ pub fn signature(graph: &Graph, ranks: &Ranks, node: &Node, arg: usize, state: &
             (node.ty.dims[to.dim] == from(0)[has.dim]).then(|| leads(to))
         }
         Op::Host(host) => exchanged(&host.op, ranks.axis, has).then(|| leads(has.clone())),
-        // Without a rule of its own, an operation takes whole operands.
+        // An operation that is not listed takes whole operands.
         _ => None,
     }
 }
 
-/// Returns the signature that follows from the states of operands: partial ones if all are partial, otherwise that of
+/// Returns the signature that follows from the states of operands: a partial one if all are partial, otherwise that of
 /// the first split operand for which there is a signature. A contraction prefers a split along K, because operands that
 /// are both split along K need no exchange.
 pub fn follows(graph: &Graph, ranks: &Ranks, node: &Node, states: &[&State]) -> Option<Signature> {
@@ -118,8 +118,8 @@ fn product(spec: &ContractSpec, arg: usize, has: &Split) -> Option<Signature> {
     Some(Signature { operands: sides.map(operand).to_vec(), result })
 }
 
-/// Returns the signature of a gather. A table split by rows gives 0 for rows of other ranks. Each rank must have a row,
-/// because an index needs a valid row.
+/// Returns the signature of a gather. A table split by rows gives 0 for rows of other ranks. Each rank must have at
+/// least one row, because an index of another rank's row is replaced by the index of a row that exists.
 fn gather((graph, ranks): (&Graph, &Ranks), node: &Node, axis: usize, arg: usize, has: &Split) -> Option<Signature> {
     let n_indices = graph.ty(node.args[1]).rank();
     let split = State::Split(has.clone());
@@ -149,7 +149,7 @@ fn exchanged(op: &HostOp, axis: usize, has: &Split) -> bool {
     }
 }
 
-/// Returns the split of a slice that takes some of several runs of units, and the index of its first run.
+/// Returns the split of a slice that takes some of the runs of units of `has`, and the index of its first run.
 pub fn sliced_runs(has: &Split, starts: &[Dim], steps: &[i64], ty: &TensorType) -> Option<(Split, Dim)> {
     let run = has.count.clone() * has.unit.clone();
     let outer = ty.dims[has.dim].exact_div(&run).filter(|_| steps[has.dim] == 1)?;

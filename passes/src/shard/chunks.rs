@@ -1,4 +1,4 @@
-//! a contraction and a collective on its result, a number of chunks  =>  both, for one chunk of rows after the other
+//! a contraction and a collective on its result, a number of chunks  =>  both operations for each chunk of rows
 //!
 //! Alternatively, the whole program is executed in alternating micro-batches. The exchange of one chunk can overlap
 //! with the computation of the next (`overlap.rs`). The rows are a dimension of the operand that is computed in the
@@ -15,8 +15,8 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Host, Node, Op, TensorType, Value};
 
-/// Returns the program with computation that can overlap with exchanges. Errors: E0108 if it grows a cache in place, or
-/// if the overlap names a node without such a contraction.
+/// Returns the program with computation that can overlap with exchanges. Errors: E0108 if the program
+/// grows a cache in place, or if the overlap names a node without a contraction that only a collective reads.
 pub fn overlapped(graph: &Graph, overlap: &Overlap) -> Result<(Graph, Vec<Missed>)> {
     let (cut, missed) = match overlap.micro_batches {
         1 => (graph.clone(), vec![]),
@@ -41,7 +41,7 @@ fn in_chunks(graph: &Graph, overlap: &Overlap) -> Result<Graph> {
     let mut chunked = Chunked { out, now: vec![], next_group };
     for (v, node) in graph.values() {
         let now = match sites.iter().find(|site| site.collective == v || site.contraction == v) {
-            // Its only consumer is the collective.
+            // This entry is never read: the only consumer is the collective, which computes the contraction in chunks.
             Some(site) if site.contraction == v => chunked.now[node.args[0].index()],
             Some(site) => chunked.chunks(graph, site, overlap.chunks)?,
             None => {
@@ -59,7 +59,7 @@ fn in_chunks(graph: &Graph, overlap: &Overlap) -> Result<Graph> {
 struct Site {
     contraction: Value,
     collective: Value,
-    /// The dimension of both results that is cut, and the operand and dimension from which it comes.
+    /// Dimension along which both results are cut; `factor` is the operand (0 or 1) that has it, and its index there.
     dim: usize,
     factor: (usize, usize),
 }

@@ -2,9 +2,9 @@
 //!
 //! A batch is cut over time in the same way as a program is split over ranks: by the same rules, along a pseudo-axis
 //! without ranks. Exchanges between ranks become operations of one program: parts are concatenated, partial sums added.
-//! In a pipeline, each micro-batch passes a stage before the next one enters it, so that stages work on different ones
-//! at the same time. Where ranks share the work of each micro-batch, micro-batches alternate, so that one computes
-//! while another one exchanges.
+//! In a pipeline, each micro-batch passes a stage before the next one enters it, so that stages work on different
+//! micro-batches at the same time. Where ranks share the work of each micro-batch, micro-batches alternate, so that one
+//! computes while another one exchanges.
 
 use super::redistribute::{Local, States};
 use super::split::{Ranks, TIME};
@@ -26,7 +26,7 @@ pub fn batch(graph: &Graph) -> Option<Dim> {
 pub enum Turns {
     /// After the whole micro-batch.
     Whole,
-    /// At each collective: the next one computes during the exchange.
+    /// At each collective: the next micro-batch computes during the exchange.
     AtCollectives,
 }
 
@@ -91,7 +91,7 @@ impl Merge {
         if parts.iter().any(|part| part.nodes.len() != n) {
             return Err(Error::defect("micro-batches have different programs"));
         }
-        // Executes the micro-batches one after the other, between two values to which all of them contribute.
+        // Between two of these positions, the micro-batches are executed one after the other.
         let mut ends: BTreeSet<usize> = [n].into();
         for (at, node) in parts[0].nodes.iter().enumerate() {
             match turns {
@@ -178,7 +178,7 @@ impl Merge {
     }
 }
 
-/// Returns the collective by which micro-batches are combined.
+/// Returns the collective of the node, if it combines micro-batches.
 fn joint(node: &Node) -> Option<Collective> {
     collective(node).filter(|op| op.mesh() == TIME)
 }
@@ -188,8 +188,8 @@ pub fn collective(node: &Node) -> Option<Collective> {
     if let HostOp::Collective(op) = host.op { Some(op) } else { None }
 }
 
-/// Whether a node sends back to an earlier stage, which would have to wait for it before continuing with the next
-/// micro-batch.
+/// Whether a node sends a value back to an earlier stage, which would have to wait for the value before it continues
+/// with the next micro-batch.
 fn goes_back(node: &Node) -> bool {
     matches!(collective(node), Some(Collective::Send { from, to, .. }) if from > to)
 }

@@ -1,9 +1,9 @@
 //! a program for one rank  =>  one program for all ranks of a mesh, each on its part, with collectives in between
 //!
 //! The axes of the mesh are processed one after the other. Along each, a value is whole, split or partial
-//! ([`split::State`]). Each operation determines its result's state from those of its operands (`rules.rs`); where it
-//! needs another state, a collective or a slice is inserted (`redistribute.rs`). The coordinate of a rank is a symbol,
-//! so that there is a single program.
+//! ([`split::State`]). Each operation determines its result's state from those of its operands (`rules.rs`); where an
+//! operation needs another state, a collective or a slice is inserted (`redistribute.rs`). The coordinate of a rank is
+//! a symbol, so that there is a single program.
 
 mod algebra;
 mod chunks;
@@ -138,7 +138,7 @@ fn split_along(
     Ok((out, missed))
 }
 
-/// Removes placements along axes that the mesh does not have.
+/// Removes the placements that are left, which name axes that the mesh does not have.
 fn unplaced(graph: &Graph) -> Result<Graph> {
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut now: Vec<Value> = vec![];
@@ -153,7 +153,7 @@ fn unplaced(graph: &Graph) -> Result<Graph> {
     Ok(out)
 }
 
-/// Returns a name for the coordinate that the model does not use.
+/// Returns the name of the symbol for the coordinate along an axis, which the model does not use otherwise.
 fn coordinate(graph: &Graph, axis: usize) -> String {
     let free = |n: &usize| !graph.symbols.contains_key(&name(axis, *n));
     fn name(axis: usize, n: usize) -> String {

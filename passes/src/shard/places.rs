@@ -28,7 +28,7 @@ fn placed<'p>(graph: &Graph, places: &'p [OperandPlace]) -> (Graph, Vec<&'p Oper
     for (i, place) in places.iter().enumerate() {
         by_op.entry((&place.node, place.op)).or_default().push(i);
     }
-    // With several axes, the first axis of the mesh is exchanged first.
+    // An operand placed along several axes of the mesh is placed along the first axis first.
     by_op.values_mut().for_each(|mine| mine.sort_by_key(|i| places[*i].place.mesh));
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut now: Vec<Value> = vec![];

@@ -1,7 +1,7 @@
 //! a value as a rank holds it  =>  the same value as an operation needs it
 //!
-//! Whole to split is a slice, or the operation itself on slices if it only repeats or renames contents of parameters;
-//! split to whole is an all-gather; partial to whole is an all-reduce, and partial to split a reduce-scatter.
+//! A whole value becomes split by a slice or, if it results from data movement or elementwise functions, by computing
+//! only the part. Split to whole is an all-gather; partial to whole an all-reduce, partial to split a reduce-scatter.
 
 use super::split::{Ranks, Split, State};
 use crate::find_caches;
@@ -32,7 +32,7 @@ pub struct Local<'g> {
     pub states: &'g mut States,
     next_group: usize,
     pub missed: Vec<Missed>,
-    /// Whether contractions and tables may be split that no earlier operation splits.
+    /// Whether contractions and tables whose operands are whole may be split, too.
     pub seeds: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'g> Local<'g> {
         self.fixed[v.index()]
     }
 
-    /// Whether a call may append in place, in the memory of the first operand.
+    /// Whether the value is an append that a call may execute in place, in the memory of the first operand.
     pub fn is_state(&self, v: Value) -> bool {
         find_caches::is_state(self.graph, &self.uses, v)
     }
@@ -90,7 +90,7 @@ impl<'g> Local<'g> {
         own
     }
 
-    /// Records the rank's part of the next value.
+    /// Records the rank's part of the next value of the whole program, and its state.
     pub fn put(&mut self, value: Value, state: State) {
         self.placed.push((value, state));
     }
@@ -195,8 +195,8 @@ impl<'g> Local<'g> {
         self.add(Op::Reshape, &[part], local, origins)
     }
 
-    /// Computes the part of data movement and elementwise functions from parts of their operands, so that no rank
-    /// computes the rest or reads the rest of a parameter.
+    /// Returns the rank's part of a whole value. The results of data movement and elementwise functions are computed
+    /// from parts of the operands, so that no rank computes, or reads from a parameter, the parts of other ranks.
     fn part_of_whole(&mut self, v: Value, split: &Split) -> Result<Value> {
         let node = self.graph.node(v);
         let (local, origins) = (split.local(&node.ty, &self.ranks), node.origins.as_slice());

@@ -91,8 +91,9 @@ impl Local<'_> {
         Ok((self.split(arg, &split)?, State::Split(split)))
     }
 
-    /// Adds an append. A cache that grows in place is split like the value appended to it, if its consumers need it so.
-    /// Each rank then keeps its own part; callers that hold a whole cache get it whole.
+    /// Adds an append. A cache that grows in place is split like the value appended to it, if the model or the plan
+    /// places that value, or if the split suits the cache's consumers (`meets_its_like`). Each rank then keeps its
+    /// part.
     fn append(&mut self, v: Value, axis: usize, node: &Node) -> Result<(Value, State)> {
         let [past, next] = [node.args[0], node.args[1]];
         let name = match &self.graph.node(past).op {
@@ -141,7 +142,7 @@ impl Local<'_> {
         }
     }
 
-    /// Splits a large table by rows, so that each rank looks up those that it has. This saves memory, not time.
+    /// Splits a large table by rows, so that each rank looks up the rows that it has. This saves memory, not time.
     fn looked_up_by_size(&mut self, axis: usize, node: &Node) -> Result<(Value, State)> {
         let table = self.graph.ty(node.args[0]);
         let is_param = matches!(self.graph.node(node.args[0]).op, Op::Param { .. });

@@ -20,11 +20,11 @@ const PRODUCTS: f64 = 25e9;
 const LATENCY: f64 = 5e-6;
 const BANDWIDTH: f64 = 4e9;
 
-/// Smaller tables are held by every rank.
+/// Every rank holds tables of fewer bytes whole.
 const TABLE_BYTES_MIN: i64 = 16 << 20;
 
 impl Local<'_> {
-    /// Returns the operand of a contraction by which it is split, and the split.
+    /// Returns the index of a contraction's parameter, and the split of its columns; `None` if that does not pay off.
     pub fn seed(&self, v: Value, spec: &ContractSpec) -> Option<(usize, Split)> {
         if !self.seeds {
             return None;
@@ -58,8 +58,8 @@ impl Local<'_> {
         Some((arg, Split::new(at, units, &self.ranks)))
     }
 
-    /// Whether leaving a value split pays off: a later contraction reduces over the dimension, and no reduction along
-    /// it comes before.
+    /// Whether leaving a value split pays off: a later contraction reduces over the dimension, and no `reduce`
+    /// does.
     pub fn stays(&self, v: Value, split: &Split) -> bool {
         let mut summed = false;
         let looks_along = self.follow(v, split, |node, at, has| {
@@ -69,10 +69,10 @@ impl Local<'_> {
         !looks_along && summed
     }
 
-    /// Whether every contraction that consumes a value sees it split into single indices of a dimension, possibly
-    /// another one: the contraction's other operand, with as many units, is then split in the same way. Also true if
-    /// each rank has equally many units; not if some ranks have fewer or no key heads, each of which serves several
-    /// query heads.
+    /// Whether the first contraction that consumes a value, directly or through operations that keep it split, sees
+    /// units of one index of a dimension: its other operand, with as many units, is then split in the same way. Also
+    /// true if each rank has exactly one unit, but not if some ranks have no key head, while each key head serves
+    /// several query heads.
     pub fn meets_its_like(&self, v: Value, split: &Split) -> bool {
         let mut alike = true;
         self.follow(v, split, |node, _, has| {
@@ -101,8 +101,8 @@ impl Local<'_> {
         false
     }
 
-    /// Whether a table is large enough to be split by rows, so that each rank looks up those that it has. This saves
-    /// memory, not time.
+    /// Whether a table is large enough to be split by rows, so that each rank looks up the rows that it has. This
+    /// saves memory, not time.
     pub fn splits_table(&self, table: &TensorType, axis: usize) -> bool {
         let rows = table.dims[axis].as_const().unwrap_or(0);
         let bytes = table.elements().as_const().unwrap_or(0).saturating_mul(table.dtype.bytes() as i64);
@@ -112,8 +112,8 @@ impl Local<'_> {
 
 /// Returns [outer, count, unit] for a dimension, as the first reshape that reads the value splits it, possibly after
 /// maps. The units are counted by the largest of the resulting dimensions except the last; these are the heads if the
-/// last dimension holds the elements of a head. Slices may be read instead: queries, keys and values from one
-/// contraction.
+/// last dimension holds the elements of a head. The reshape may also read a slice of the value, such as the
+/// queries, keys or values from one contraction.
 pub fn head_units(graph: &Graph, v: Value, dim: usize) -> Option<[Dim; 3]> {
     let mut seen: HashMap<Value, (usize, Dim)> = HashMap::from([(v, (dim, Dim::constant(1)))]);
     for (reader, node) in graph.values().skip(v.index() + 1) {

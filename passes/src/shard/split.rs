@@ -93,7 +93,7 @@ impl Split {
         len
     }
 
-    /// Whether every rank provably has some units.
+    /// Whether every rank provably has at least one unit.
     pub fn none_is_empty(&self, ranks: &Ranks) -> bool {
         let last = |count: i64| count.checked_add(ranks.size - 1).map(|n| n / ranks.size * (ranks.size - 1));
         self.count.as_const().is_some_and(|count| last(count).is_some_and(|first| first < count))

@@ -96,7 +96,7 @@ struct Sends<'g> {
     /// By value: whether it is computed in every stage that reads it.
     everywhere: Vec<bool>,
     out: Graph,
-    /// By value: the value in its own stage.
+    /// By value: the value of the new program that its own stage computes.
     at_home: Vec<Value>,
     elsewhere: BTreeMap<(Value, usize), Value>,
     next_group: usize,
@@ -132,18 +132,18 @@ impl Sends<'_> {
     }
 }
 
-/// Whether the operation only repeats or renames its operand, so that each stage that reads it can do so itself.
+/// Whether the operation only repeats or rearranges its operand, so that each stage can execute it on its own copy.
 pub fn is_view(op: &Op) -> bool {
     matches!(op, Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. })
 }
 
-/// Whether every rank executes the operation: host operations, and those that bind sizes.
+/// Whether every rank executes the operation: a host operation, or one that binds data-dependent sizes.
 fn is_for_all(node: &Node) -> bool {
     matches!(node.op, Op::Host(_)) || !node.op.binds().is_empty()
 }
 
-/// Returns, by value, whether every stage that reads it computes it itself, because it depends on inputs without a
-/// contraction.
+/// Returns, by value, whether every stage that reads it computes it itself: it is fixed, or cheap operations without
+/// contractions compute it from inputs.
 pub fn everywhere(graph: &Graph) -> Vec<bool> {
     let fixed = fixed_values(graph);
     let mut all = fixed.clone();

@@ -5,8 +5,9 @@ use crate::{
     widen::{parts, widen},
 };
 
-/// Floats pass if |a - e| <= atol + rtol·|e|, unless `instead` defines another criterion. Integers and bools pass if
-/// |a - e| <= atol (with `Ulps`: <= its limit). NaN equals NaN.
+/// When an actual value a is accepted for an expected value e. Floats pass if |a - e| <= atol + rtol·|e|, unless
+/// `instead` defines another criterion. Integers and bools pass if |a - e| is at most `atol`, or the limit of `Ulps`.
+/// NaN equals NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     /// Tolerated error relative to |e|, for floats.
@@ -24,10 +25,10 @@ pub enum Instead {
     Ulps(u64),
     /// |a - e| is at most this fraction of the tensor's largest |e|: for results in which large values cancel.
     OfMax(f64),
-    /// The cosine of the angle between the tensors is at least this, and each row of the last axis has its largest
-    /// element at the same position: for quantised values.
+    /// The cosine of the angle between the tensors is at least this, and each row along the last axis has its
+    /// largest element at the same position in both: for quantised values.
     Cosine(f64),
-    /// The L2 norm of a - e is at most this fraction of that of e: for values that are represented by codes.
+    /// The L2 norm of a - e is at most this fraction of the L2 norm of e: for values that are represented by codes.
     Length(f64),
 }
 
@@ -38,7 +39,7 @@ pub struct Difference {
     pub abs_max: f64,
     /// Largest error relative to the expected value, where that is not 0.
     pub rel_max: f64,
-    /// Largest distance in representable numbers; for floats only.
+    /// Largest distance in representable numbers; 0 for integers.
     pub ulps_max: u64,
     /// Cosine of the angle between the tensors; none if they have no elements.
     pub cosine: Option<f64>,
@@ -48,7 +49,8 @@ pub struct Difference {
     pub n_failed: usize,
     /// Number of elements compared; for a sequence or a map, those of all its tensors.
     pub n: usize,
-    /// Position of the element furthest outside (or nearest to) the tolerance, with its values.
+    /// Position of the element with the largest error relative to its tolerance, with the actual and the expected
+    /// value.
     pub worst: Option<(Vec<usize>, f64, f64)>,
 }
 
@@ -60,7 +62,7 @@ pub struct Relative {
 }
 
 impl Relative {
-    /// Equal infinities, and NaN in both, count as no error.
+    /// Adds a pair of elements. Equal infinities, or two NaNs, count as no error.
     pub fn add(&mut self, actual: f64, expected: f64) {
         let same = actual == expected || actual.is_nan() && expected.is_nan();
         self.apart += if same { 0.0 } else { (actual - expected) * (actual - expected) };
@@ -73,7 +75,7 @@ impl Relative {
     }
 }
 
-/// Compares two tensors; `Err` says why they are incomparable: type or shape.
+/// Compares two tensors; the error says which types or shapes differ.
 pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<Difference, String> {
     if actual.dtype() != expected.dtype() {
         return Err(format!("the type is {}, expected {}", actual.dtype(), expected.dtype()));
@@ -135,7 +137,7 @@ fn cosine(n: usize, [aa, ee, ae]: [f64; 3]) -> Option<f64> {
     }
 }
 
-/// Number of rows of the last axis whose largest element is at another position than the expected one's.
+/// Number of rows along the last axis whose largest element is at different positions in `a` and `e`.
 fn rows_led_elsewhere(a: &Tensor, e: &Tensor) -> usize {
     let width = a.dims().last().copied().unwrap_or(1).max(1);
     let leader = |t: &Tensor, row: usize| {
@@ -202,7 +204,7 @@ struct Element {
     abs: f64,
     rel: f64,
     ulps: u64,
-    /// Error divided by what is allowed: above 1, the element is outside the tolerance.
+    /// Error divided by the tolerated error; above 1, the element fails.
     excess: f64,
 }
 

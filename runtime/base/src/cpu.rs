@@ -1,8 +1,8 @@
-//! One row per level of CPUs: the features that its code may use, their names in LLVM, and how they are detected
+//! Levels of CPU instruction sets: the features that code may use, their names in LLVM, and how they are detected
 //!
 //! The compiler generates code for levels, and the runtime selects the best level that a machine supports, both by this
-//! table. Levels are a set, not an order: each includes the levels that it names. A process that uses tiles (AMX) must
-//! request them from the operating system once; checking for their level does so.
+//! table. A level includes the levels that it names, and the levels that these include. A process that uses tiles (AMX)
+//! must request them from the operating system once; the check whether the machine supports a level with tiles does so.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -61,7 +61,7 @@ struct Row {
     vector_registers: u32,
     /// Extensions beyond those of the included levels.
     extensions: &'static [Extension],
-    /// Whether every kernel has code for this level; otherwise only the kernels that use its extensions have.
+    /// Whether every kernel has code for this level; otherwise only the kernels that use its extensions have such code.
     common: bool,
 }
 
@@ -124,7 +124,7 @@ static LEVELS: &[Row] = &[
     },
 ];
 
-/// A level, by its row in the table.
+/// A level of CPU instruction sets, as the number of its row in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Level(u8);
 
@@ -169,7 +169,7 @@ impl Level {
         self.row().arch
     }
 
-    /// Whether every kernel has code for this level; otherwise only the kernels that use its extensions have.
+    /// Whether every kernel has code for this level; otherwise only the kernels that use its extensions have such code.
     pub fn is_common(self) -> bool {
         self.row().common
     }
@@ -184,12 +184,13 @@ impl Level {
         self.row().vector_registers
     }
 
-    /// Number of f32 lanes in a vector; other types use as many.
+    /// Number of f32 lanes in a vector; vectors of other types have the same number of lanes.
     pub fn lanes(self) -> u32 {
         self.vector_bits() / 32
     }
 
-    /// Whether machines of this level run code for `other`: it is the same level, or included directly or indirectly.
+    /// Whether machines of this level run code for `other`: `other` is the same level, or is included directly or
+    /// indirectly.
     pub fn includes(self, other: Level) -> bool {
         let named = self.row().includes.iter().filter_map(|name| Level::from_name(name));
         self == other || named.into_iter().any(|level| level.includes(other))
@@ -290,14 +291,14 @@ mod x86_64 {
     }
 }
 
-/// The artifact's best level that this processor runs, among those that `limit` includes. Errors: E0403 if there is
-/// none.
+/// Returns the best of the artifact's levels that this processor supports, limited to those that `limit` includes.
+/// Errors: E0403 if there is none.
 pub fn select(arch: &str, levels: &[String], limit: Option<Level>) -> Result<Level> {
     if Arch::from_name(arch).is_none() || arch != std::env::consts::ARCH {
         let message = format!("the artifact has code for `{arch}`, this machine is `{}`", std::env::consts::ARCH);
         return Err(Error::user("E0403", message).help("x86-64 processors with AVX2 are supported"));
     }
-    // Levels of a newer version, which this one does not know, are ignored.
+    // Levels that only a newer version of the runtime knows are ignored.
     let known: Vec<Level> = levels.iter().filter_map(|v| Level::from_name(v)).collect();
     if let Some(level) = limit
         && !known.contains(&level)

@@ -59,8 +59,8 @@ pub enum DType {
     Value,
 }
 
-/// (type, code: that of ONNX's `TensorProto.DataType` if it has one, name in IR and messages, bits per element or 0
-/// without a fixed width)
+/// Rows: type; code, which is that of ONNX's `TensorProto.DataType` if there is one; name in the IR and in messages;
+/// bits per element, 0 without a fixed width.
 static ROWS: &[(DType, i32, &str, u32)] = &[
     (DType::F32, 1, "f32", 32),
     (DType::U8, 2, "u8", 8),
@@ -126,7 +126,7 @@ impl DType {
         ROWS.iter().find(|row| row.2 == name).map(|row| row.0)
     }
 
-    /// The element types of ONNX.
+    /// Returns the element types of ONNX: all except [`DType::Value`].
     pub fn all() -> impl Iterator<Item = DType> {
         ROWS.iter().map(|row| row.0).filter(|t| *t != DType::Value)
     }
@@ -136,8 +136,8 @@ impl DType {
         self.row().3
     }
 
-    /// Whether the elements are strings or values: no kernel holds them, and their size in bytes is known only at run
-    /// time.
+    /// Whether the elements are strings or values: no kernel accesses them, and their size in bytes is known only at
+    /// run time.
     pub fn is_opaque(self) -> bool {
         self.bits() == 0
     }
@@ -152,13 +152,13 @@ impl DType {
         if self.bits() == 0 { None } else { elements.checked_mul(self.bytes()) }
     }
 
-    /// Whether the elements are real floating-point numbers, of any width.
+    /// Whether the elements are floating-point numbers of any width; false for complex numbers.
     pub fn is_float(self) -> bool {
         use DType::*;
         matches!(self, F32 | F16 | F64 | BF16 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F4E2M1 | F8E8M0)
     }
 
-    /// Whether the elements are integers of any width; `bool` is none.
+    /// Whether the elements are integers of any width; false for `bool`.
     pub fn is_int(self) -> bool {
         self.is_signed_int() || self.is_unsigned_int()
     }
@@ -168,7 +168,7 @@ impl DType {
         matches!(self, DType::I2 | DType::I4 | DType::I8 | DType::I16 | DType::I32 | DType::I64)
     }
 
-    /// Whether the elements are unsigned integers; `bool` is none.
+    /// Whether the elements are unsigned integers; false for `bool`.
     pub fn is_unsigned_int(self) -> bool {
         matches!(self, DType::U2 | DType::U4 | DType::U8 | DType::U16 | DType::U32 | DType::U64)
     }

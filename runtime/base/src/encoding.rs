@@ -12,9 +12,10 @@ pub enum Encoding {
     /// Elements one after another.
     #[default]
     Plain,
-    /// A matrix [k, n] of constant size as [ceil(n / width)][ceil(k / depth)][width][depth], zero padded: instructions
-    /// that multiply narrow elements in groups take `depth` rows of a column at a time. With depth 8, eight rows of
-    /// 4-bit elements occupy four bytes: row i is the low half of byte i mod 4 if i < 4, else the high half.
+    /// A matrix [k, n], stored as an array [ceil(n / width)][ceil(k / depth)][width][depth] with zeros as padding.
+    /// Instructions that multiply groups of narrow elements read `depth` rows of a column at a time. With depth 8,
+    /// eight rows of 4-bit elements occupy four bytes: row i is the low half of byte i mod 4 if i < 4, else the high
+    /// half.
     Panels {
         /// Number of columns of a panel, not 0.
         width: usize,
@@ -24,9 +25,9 @@ pub enum Encoding {
 }
 
 struct Row {
-    /// Prefix of its names.
+    /// Prefix of the encoding's names.
     prefix: &'static str,
-    /// Parses the rest of a name; none if it does not give the sizes of the encoding.
+    /// Parses the part of a name after the prefix; `None` if that part is not the sizes of the encoding.
     read: fn(&str) -> Option<Encoding>,
 }
 
@@ -48,7 +49,7 @@ fn panels(sizes: &str) -> Option<Encoding> {
 }
 
 impl Encoding {
-    /// `plain`, `panels32`, `panels32x2`
+    /// Returns the name: `plain`, `panels32`, `panels32x2`.
     pub fn name(self) -> String {
         match self {
             Encoding::Plain => "plain".into(),
@@ -62,7 +63,7 @@ impl Encoding {
         ROWS.iter().find_map(|row| (row.read)(name.strip_prefix(row.prefix)?))
     }
 
-    /// Number of rows of a column that are interleaved.
+    /// Number of rows of a column that are adjacent in memory; 1 for a plain matrix.
     pub fn depth(self) -> usize {
         match self {
             Encoding::Plain => 1,
@@ -141,7 +142,7 @@ impl Encoding {
         mut write: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let (width, depth) = match self {
-            // The rows of the matrix are those of a single panel.
+            // A plain matrix is encoded as a single panel with all columns.
             Encoding::Plain => (n.max(1), 1),
             Encoding::Panels { width, depth } => (width as i64, depth as i64),
         };
@@ -163,10 +164,11 @@ impl Encoding {
     }
 }
 
-/// Number of interleaved rows of 4-bit elements.
+/// Depth of panels that hold two 4-bit elements per byte.
 pub const NIBBLE_ROWS: usize = 8;
 
-/// Packs two 4-bit elements per byte: of the bytes from `start` on, the second half becomes the high bits of the first.
+/// Packs two 4-bit elements per byte: of the bytes from `start` on, the second half becomes the high bits of the
+/// first half.
 fn halve(bytes: &mut Vec<u8>, start: usize) {
     let half = (bytes.len() - start) / 2;
     let high = bytes.split_off(start + half);

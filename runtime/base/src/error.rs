@@ -25,7 +25,7 @@ impl Fault {
     }
 }
 
-/// Category of an error, by which callers decide how to react. Each code has one.
+/// Category of an error, by which callers decide how to react. Each code belongs to one category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -110,7 +110,8 @@ pub struct Error {
 /// Result of a function that fails with an [`Error`].
 pub type Result<T> = std::result::Result<T, Box<Error>>;
 
-/// (code, kind, meaning, remedy shown if a diagnostic has no better one). Sorted; codes are never reused.
+/// Rows: code, kind, meaning, and the remedy that is shown if a diagnostic has none of its own. Sorted by code; codes
+/// are never reused.
 pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
     ("E0001", Usage, "the command line is wrong", "run the command with `--help`"),
     (

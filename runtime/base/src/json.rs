@@ -11,7 +11,7 @@ pub enum Json {
     Bool(bool),
     /// An integer; a `usize` or `u64` beyond i64 is converted to `i64::MAX`.
     Int(i64),
-    /// JSON has no infinity and no NaN; they are written as null.
+    /// A number; an infinity or NaN, which JSON lacks, is written as null.
     Float(f64),
     /// A string, which is escaped when it is written.
     Str(String),

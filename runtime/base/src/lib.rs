@@ -1,6 +1,6 @@
-//! What all levels use: dimensions, types, tensors, errors, the plan's messages, host operations, CPU levels
+//! Definitions that compiler and runtime share: dimensions, types, tensors, errors, plan, host operations, CPU levels
 //!
-//! The runtime, the IR and the passes build on this crate and share nothing else. It reads no file and knows no device.
+//! The runtime, the IR and the passes build on this crate and share nothing else. It accesses no file and no device.
 
 pub mod compare;
 pub mod cpu;

@@ -62,7 +62,8 @@ pub fn decode(dtype: DType, code: u32) -> Option<f64> {
     }
 }
 
-/// The code of a value that the type represents, as [`round`] returns it.
+/// Returns the code of a value that the type represents exactly, such as a result of [`round`]; `None` for types that
+/// are no narrow floats.
 pub fn encode(dtype: DType, value: f64) -> Option<u32> {
     match (format(dtype), dtype) {
         (Some(format), _) => Some(format.encode(value)),
@@ -73,7 +74,7 @@ pub fn encode(dtype: DType, value: f64) -> Option<u32> {
 }
 
 /// The nearest value of the type, ties to even; too large values become what [`Specials`] says. For f8e8m0 a tie goes
-/// up, and values out of range are NaN. For other types it is the value itself.
+/// up, and values out of range are NaN. For types that are no narrow floats, the result is `x`.
 pub fn round(dtype: DType, x: f64) -> f64 {
     match (format(dtype), dtype) {
         (Some(format), _) => format.round(x),
@@ -113,7 +114,7 @@ impl Format {
         (self.specials == Specials::InfAndNan).then_some(top)
     }
 
-    /// The code as which NaN is written; that of -0 if there is no NaN.
+    /// Returns the code of NaN; that of -0 for a format without NaN.
     pub fn nan_code(&self) -> u32 {
         match (self.infinity_code(), self.specials) {
             // A quiet NaN has the upper bit of the mantissa set.

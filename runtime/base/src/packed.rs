@@ -1,7 +1,7 @@
 //! elements of 4 and 2 bits in files, low bits first  <=>  a byte per element in memory
 //!
-//! In memory a signed integer is sign-extended to its byte; the upper bits of other types are 0. Therefore each byte
-//! has one writer, and equal values have equal bytes.
+//! In memory a signed integer is sign-extended to its byte; the upper bits of other types are 0. So threads can write
+//! adjacent elements independently, and equal values have equal bytes.
 
 use crate::DType;
 use bytes::Bytes;
@@ -50,7 +50,7 @@ pub fn held(dtype: DType, byte: u8) -> u8 {
     }
 }
 
-/// Whether the bytes are valid in memory.
+/// Whether each byte is a valid element in memory (see [`held`]).
 pub fn is_held(dtype: DType, data: &[u8]) -> bool {
     match dtype {
         DType::Bool | DType::I4 | DType::I2 | DType::U4 | DType::F4E2M1 | DType::U2 => {
@@ -60,7 +60,7 @@ pub fn is_held(dtype: DType, data: &[u8]) -> bool {
     }
 }
 
-/// Makes the bytes valid in memory.
+/// Replaces each byte by the valid element in memory that [`held`] returns.
 pub fn normalise(dtype: DType, data: Bytes) -> Bytes {
     match is_held(dtype, &data) {
         true => data,

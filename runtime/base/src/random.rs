@@ -23,7 +23,7 @@ impl Random {
         self.bits() % n.max(1)
     }
 
-    /// A number in 0 .. 1.
+    /// Returns a number that is at least 0 and less than 1.
     pub fn fraction(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,7 +1,7 @@
 //! arrays of numbers of one type, combined element by element: the reductions of collectives
 //!
-//! Each combination is rounded to the type at once, so the bits of a reduction depend on the order of its operands
-//! only.
+//! The result of combining two elements is rounded to their type immediately, so the bits of a reduction depend only on
+//! its operands and their order.
 
 use crate::{DType, minifloat};
 use half::{bf16, f16};
@@ -29,7 +29,7 @@ static NAMES: &[(Reduction, &str)] = &[
     (Reduction::Avg, "avg"),
 ];
 
-/// The operation on each element.
+/// The operation on each element: combination with an element of the other array, or division by a number.
 #[derive(Clone, Copy)]
 enum Step {
     With(Reduction),
@@ -55,12 +55,13 @@ impl Reduction {
         dtype.is_float() || dtype.is_int()
     }
 
-    /// into[i] = f(into[i], from[i]) over the elements that both have. Elements of other types are unchanged.
+    /// Computes into[i] = f(into[i], from[i]) for each element that both arrays have; does nothing if the reduction
+    /// does not [admit](Reduction::admits) the type.
     pub fn combine(self, dtype: DType, into: &mut [u8], from: &[u8]) {
         Step::With(self).apply(dtype, into, from);
     }
 
-    /// Completes the reduction of `n` operands: an average is divided, for integers rounding towards zero.
+    /// Completes the reduction of `n` operands: an average is divided by `n`, with integers rounded towards zero.
     pub fn finish(self, dtype: DType, combined: &mut [u8], n: usize) {
         if self == Reduction::Avg {
             Step::Over(n).apply(dtype, combined, &[]);

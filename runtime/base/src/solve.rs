@@ -1,12 +1,14 @@
 //! [batch, past + seq], [batch, seq]  =>  batch = size; seq = size; past = size - seq
 //!
-//! Determines which dimension of which input gives a symbol its value. A bare symbol precedes an expression, an earlier
-//! input a later one. All dimensions that are not a symbol's source must agree with it.
+//! Determines which dimension of which input gives a symbol its value. A dimension that is a bare symbol is preferred
+//! to an expression, and an earlier input to a later one. The other dimensions must agree with the values that are
+//! found.
 
 use crate::Dim;
 use std::sync::Arc;
 
-/// size = coefficient * symbol + rest, where the symbols of `rest` have earlier sources.
+/// A dimension that gives a symbol its value: size = coefficient * symbol + rest. All symbols of `rest` have earlier
+/// sources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
     /// The symbol that gets its value from the dimension.
@@ -44,7 +46,7 @@ pub fn sources<'a>(inputs: impl IntoIterator<Item = &'a [Dim]>, wanted: &dyn Fn(
     further(vec![], inputs.into_iter().enumerate(), wanted)
 }
 
-/// Appends to the sources `found` those of symbols that further inputs, given with their indices, determine.
+/// Appends to `found` the sources of the symbols that further inputs, given with their indices, determine.
 pub fn further<'a>(
     mut found: Vec<Source>,
     inputs: impl IntoIterator<Item = (usize, &'a [Dim])>,

@@ -29,7 +29,7 @@ impl Tensor {
         Some((0..self.len()).map(|i| view.get(i)).collect())
     }
 
-    /// The strings, without allocating a list of them.
+    /// Returns a view of the strings, without allocating a list; `None` if the tensor has another type.
     pub(crate) fn string_view(&self) -> Option<Strings<'_>> {
         if self.dtype() != DType::String {
             return None;
@@ -117,7 +117,7 @@ fn offset(bytes: &[u8]) -> usize {
     usize::try_from(u64::from_le_bytes(raw)).unwrap_or(usize::MAX)
 }
 
-/// Refuses bytes that are not `count` strings. Errors: E0302.
+/// Checks that bytes encode `count` strings. Errors: E0302.
 pub(crate) fn check(count: usize, data: &[u8]) -> Result<()> {
     let wrong = |what: &str| Error::user("E0302", format!("the bytes are not {count} strings: {what}"));
     let table = count.checked_add(1).and_then(|n| n.checked_mul(OFFSET)).filter(|n| *n <= data.len());

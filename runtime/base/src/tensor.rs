@@ -20,7 +20,7 @@ pub fn element_count(dims: &[usize]) -> Option<usize> {
 }
 
 /// A Rust type that represents one element type: it has no padding, and its bytes are the element's (see
-/// [`TensorView::from_slice`](crate::TensorView::from_slice)). Therefore no other crate can implement it.
+/// [`TensorView::from_slice`](crate::TensorView::from_slice)). No other crate can implement the trait.
 pub trait Element: Copy + Send + sealed::Sealed + 'static {
     /// The element type that this Rust type represents.
     const DTYPE: DType;
@@ -30,21 +30,21 @@ pub trait Element: Copy + Send + sealed::Sealed + 'static {
     fn read(bytes: &[u8]) -> Self;
 }
 
-/// Values as the bytes that files and kernels use. An `Element` has no padding, so all of them are initialised.
+/// Returns the bytes of values, in place. An [`Element`] has no padding, so all bytes are initialised.
 pub fn bytes_of_values<T: Element>(values: &[T]) -> &[u8] {
-    // SAFETY: it is the same memory with the same lifetime.
+    // SAFETY: the bytes are the memory of `values`, with the same lifetime.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// Bytes as values of a Rust type, in place; `None` if the element type is another one, if they are not aligned for it,
-/// or if one of them is not a valid `bool`.
+/// Returns bytes as values of a Rust type, in place; `None` if `dtype` is not the type's, if the bytes are not aligned
+/// for it or not a whole number of elements, or if a `bool` is neither 0 nor 1.
 pub fn values_of_bytes<T: Element>(dtype: DType, bytes: &[u8]) -> Option<&[T]> {
     let fits = T::DTYPE == dtype
         && (bytes.is_empty() || bytes.as_ptr().cast::<T>().is_aligned())
         && bytes.len().is_multiple_of(T::BYTES);
     let valid = fits && (dtype != DType::Bool || bytes.iter().all(|b| *b <= 1));
-    // SAFETY: it is the same memory with the same lifetime, aligned, and of whole elements; every bit pattern of a
-    // number is a value, and bools are 0 or 1.
+    // SAFETY: the values are the memory of `bytes`, with the same lifetime, aligned, and of whole elements; every bit
+    // pattern of a number is a value, and bools are 0 or 1.
     let values = || unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / T::BYTES) };
     valid.then(|| if bytes.is_empty() { &[] } else { values() })
 }
@@ -89,7 +89,8 @@ impl Element for bool {
 }
 
 impl Tensor {
-    /// Wraps bytes; refuses those whose size does not match type and dimensions. Errors: E0202, E0302.
+    /// Wraps bytes as a tensor. Errors: E0302 if the bytes do not match type and dimensions, E0202 if the size
+    /// overflows.
     pub fn new(dtype: DType, dims: Vec<usize>, data: Bytes) -> Result<Tensor> {
         let count = element_count(&dims);
         let wrong =
@@ -114,7 +115,7 @@ impl Tensor {
         Tensor { dtype: DType::Value, dims: vec![], data: data.into() }
     }
 
-    /// A tensor of values of a Rust type, whose memory it takes over. Panics if `dims` and `values` disagree, which is
+    /// Returns a tensor that takes over the memory of `values`. Panics if `dims` and `values` disagree, which is
     /// the caller's mistake.
     pub fn from_vec<T: Element>(dims: Vec<usize>, values: Vec<T>) -> Tensor {
         assert_eq!(element_count(&dims), Some(values.len()), "dims {dims:?}");
@@ -126,7 +127,7 @@ impl Tensor {
         Tensor::from_vec(vec![], vec![value])
     }
 
-    /// A tensor of zeros. Panics on overflow: the caller has checked the size.
+    /// Returns a tensor of zeros. Panics if the size overflows, which the caller must rule out.
     pub fn zeros(dtype: DType, dims: Vec<usize>) -> Tensor {
         let bytes = element_count(&dims).and_then(|n| dtype.bytes_for(n)).expect("a checked size");
         Tensor { dtype, dims, data: vec![0; bytes].into() }
@@ -162,8 +163,8 @@ impl Tensor {
         &self.data
     }
 
-    /// The elements as a Rust type, in place. `None` if the tensor has another type, or if the bytes are not aligned
-    /// for it, as may be the case in a file; those of outputs of calls are.
+    /// Returns the elements as a Rust type, in place; `None` if the tensor has another type, or if its bytes are not
+    /// aligned for the type. Bytes of a file may be unaligned; outputs of calls are always aligned.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         values_of_bytes(self.dtype, &self.data)
     }

@@ -4,10 +4,10 @@ use crate::Dim;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Sizes by symbol.
+/// Maps each symbol to its size.
 pub type Sizes = BTreeMap<String, i64>;
 
-/// Smallest and largest value of a symbol; without a largest one it is unbounded.
+/// Smallest and largest value of a symbol; `None` if the symbol has no upper bound.
 pub type Range = (i64, Option<i64>);
 
 /// Default sizes of open dimensions.
@@ -35,12 +35,13 @@ impl Usual {
     }
 }
 
-/// How far above its lower bound the value of a symbol is searched for.
+/// Largest distance from a symbol's lower bound at which values of the symbol are tried.
 const SEARCHED: i64 = 4096;
 
-/// Changes sizes until the checks, pairs of dimensions that must be equal, hold: a side that is a single symbol takes
-/// the value of the other side; otherwise all symbols of the check take one common value, or else one symbol changes
-/// alone. Only symbols for which `range` returns bounds are searched, and fixed symbols never change.
+/// Changes `sizes` so that the checks hold, if such sizes are found. A check is a pair of dimensions that must be
+/// equal. If one side is a single symbol, it takes the value of the other side. Otherwise a common value for all
+/// symbols of the check is searched for, then a value for one symbol alone. Only symbols for which `range` returns
+/// bounds are searched, and fixed symbols never change.
 pub fn keep_checks<'a>(
     checks: impl IntoIterator<Item = (&'a Dim, &'a Dim)>,
     range: &dyn Fn(&str) -> Option<Range>,

@@ -1,7 +1,7 @@
 //! sequence, optional, map  <=>  a scalar tensor of type `value`, whose bytes encode it
 //!
-//! Thus every input and output of a model is a [`Tensor`], and code that handles only tensors need not know about
-//! others. The encoding is a tag byte, followed by:
+//! Thus every input and output of a model is a [`Tensor`], and code that passes tensors on need not distinguish other
+//! values. The encoding is a tag byte, followed by:
 //!
 //! ```text
 //! 0 tensor    type code i32, rank u32, dimensions u64 …, length u64, bytes
@@ -15,7 +15,7 @@ use crate::host::Budget;
 use crate::{DType, Error, Result, Tensor};
 use bytes::{Buf, Bytes};
 
-/// The values of ONNX: tensors and the types beside them.
+/// A value of an ONNX type: a tensor, a sequence, an optional or a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A tensor of any element type except [`DType::Value`].
@@ -24,7 +24,7 @@ pub enum Value {
     Sequence(Vec<Value>),
     /// A value, or none: ONNX `optional`.
     Optional(Option<Box<Value>>),
-    /// Keys are a vector of strings or i64; there are as many values as keys.
+    /// Keys, a vector of strings or i64, and one value for each key: ONNX `map`.
     Map {
         /// The keys, of rank 1.
         keys: Tensor,
@@ -50,7 +50,7 @@ pub enum Kind {
 const DEPTH_MAX: usize = 8;
 
 impl Value {
-    /// Decodes a tensor of type `value`; any other tensor is a value itself. Errors: E0302.
+    /// Decodes a tensor of type `value`, and returns any other tensor as [`Value::Tensor`]. Errors: E0302.
     pub fn from_tensor(tensor: &Tensor) -> Result<Value> {
         Value::from_tensor_within(tensor, &Budget::unlimited())
     }
@@ -65,7 +65,7 @@ impl Value {
         if data.is_empty() { Ok(value) } else { Err(damaged("there is more behind it")) }
     }
 
-    /// Encodes the value as a scalar of type `value`; a tensor remains as it is.
+    /// Encodes the value as a scalar of type `value`; a tensor is returned unchanged.
     pub fn into_tensor(self) -> Tensor {
         match self {
             Value::Tensor(tensor) => tensor,
@@ -123,7 +123,7 @@ impl std::fmt::Display for Kind {
 }
 
 impl Kind {
-    /// Parses what is displayed; `None` for any other text, and for nesting beyond 8 levels.
+    /// Parses text that `Display` has written; `None` for any other text, and for nesting beyond 8 levels.
     pub fn parse(text: &str) -> Option<Kind> {
         fn nested(text: &str, depth: usize) -> Option<Kind> {
             if text == "tensor" {
@@ -146,14 +146,14 @@ fn damaged(what: &str) -> Box<Error> {
     Error::user("E0302", format!("the bytes are no value: {what}"))
 }
 
-/// Refuses bytes that do not encode a value, without allocating memory for what it reads. Errors: E0302.
+/// Checks that bytes encode a value, without building the value. Errors: E0302.
 pub(crate) fn check(data: &Bytes) -> Result<()> {
     let mut data = data.clone();
     skip(&mut data, 0)?;
     if data.is_empty() { Ok(()) } else { Err(damaged("there is more behind it")) }
 }
 
-/// Number of bytes that a tensor takes beside its dimensions and its data.
+/// Encoded bytes of a tensor except its dimensions and data: tag, type code, rank and length.
 const TENSOR_BYTES: usize = 1 + 4 + 4 + 8;
 
 fn encoded_bytes(value: &Value, budget: &Budget) -> Result<usize> {

@@ -16,7 +16,7 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// Refuses a length that does not match type and dimensions. Errors: E0202, E0302.
+    /// Returns a view of bytes. Errors: E0302 if their number does not match type and dimensions, E0202 on overflow.
     pub fn new(dtype: DType, dims: &'a [usize], data: &'a [u8]) -> Result<TensorView<'a>> {
         let bytes = element_count(dims).and_then(|n| dtype.bytes_for(n)).ok_or_else(|| {
             Error::user("E0202", format!("a tensor of {dims:?} elements of type {dtype} has no representable size"))
@@ -99,14 +99,14 @@ impl<'a> TensorBuffer<'a> {
         TensorBuffer { dtype, dims: Vec::new(), data }
     }
 
-    /// A buffer of a Rust type, except `bool`, for which a byte other than 0 and 1 would be invalid: use bytes.
+    /// Returns a buffer over a slice of numbers. Errors: E0107 for `bool`, where bytes other than 0 and 1 are invalid.
     pub fn from_slice<T: Element>(values: &'a mut [T]) -> Result<TensorBuffer<'a>> {
         if T::DTYPE == DType::Bool {
             return Err(Error::user("E0107", "a bool output needs a buffer of bytes").help("use TensorBuffer::new"));
         }
         let (start, bytes) = (values.as_mut_ptr().cast::<u8>(), std::mem::size_of_val(values));
-        // SAFETY: it is the same memory, borrowed exclusively as well; elements have no padding, and every bit pattern
-        // of a number is a value.
+        // SAFETY: the bytes are the memory of `values`, also borrowed exclusively; elements have no padding, and every
+        // bit pattern of a number is a value.
         let data = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
         Ok(TensorBuffer::new(T::DTYPE, data))
     }
@@ -121,20 +121,20 @@ impl<'a> TensorBuffer<'a> {
         &self.dims
     }
 
-    /// The buffer: a call writes its output to the front, as many elements as `dims` has. After a failed call the
-    /// content is undefined.
+    /// Returns the whole memory. A call writes its output to the front: the elements of a tensor with the dimensions
+    /// [`dims`](TensorBuffer::dims). After a failed call, the content is undefined.
     pub fn bytes(&self) -> &[u8] {
         self.data
     }
 
-    /// The output that the last call wrote, as a Rust type; `None` if it has another type, or the bytes are not aligned
-    /// for it.
+    /// Returns the output that the last call wrote, as a Rust type; `None` if the output has another type, or if the
+    /// bytes are not aligned for the type.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         let written = self.dtype.bytes_for(element_count(&self.dims)?)?;
         values_of_bytes(self.dtype, self.data.get(..written)?)
     }
 
-    /// Returns the caller's memory, the part behind the output included.
+    /// Returns the whole of the caller's memory, including the part behind the output.
     pub fn into_bytes(self) -> &'a mut [u8] {
         self.data
     }

@@ -2,7 +2,7 @@
 
 use crate::{DType, Tensor};
 
-/// The same values in a type that is at least a byte wide and that numpy supports; other types are unchanged.
+/// Returns the values of a narrow type in a wider type that numpy supports, exactly; other types are unchanged.
 pub fn widen(tensor: &Tensor) -> Tensor {
     use DType::*;
     let (dims, n, data) = (tensor.dims().to_vec(), tensor.len(), tensor.bytes());
@@ -18,7 +18,8 @@ pub fn widen(tensor: &Tensor) -> Tensor {
     }
 }
 
-/// A complex tensor as a real one with a last dimension of two; other types are unchanged.
+/// Returns a complex tensor as a real one with a further last dimension: real and imaginary part. Other types are
+/// unchanged.
 pub fn parts(tensor: &Tensor) -> Tensor {
     let real = match tensor.dtype() {
         DType::C64 => DType::F32,

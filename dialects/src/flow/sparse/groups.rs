@@ -1,8 +1,8 @@
-//! w[r, c], each column with n nonzeros per m rows  =>  columns of a chunk sorted by their nonzero rows (STen's n:m:g)
+//! w[r, c], each column with n nonzeros per m rows  =>  columns grouped by their nonzero rows (n:m:g of STen)
 //!
 //! Rows are split into blocks of m, columns into chunks. The n rows of a block in which a column has values are its
 //! pattern. Each pattern of a chunk has slots for g columns, so a value's row follows from its slot, and only the
-//! column numbers are stored. Consecutive patterns differ in one row. Slots that no column takes have values of 0.
+//! column numbers are stored. Consecutive patterns differ in one row. Slots to which no column is assigned hold zeros.
 
 use super::{Grid, Part, elements, number_dtype, numbers, pair};
 use crate::flow::kernel::Container;
@@ -32,11 +32,12 @@ pub const M_MAX: i64 = 16;
 pub const N_MAX: i64 = 4;
 /// Maximum of `width`, so that column numbers stay below it, and of `g`.
 const WIDTH_MAX: i64 = (1 << 15) - 1;
-/// Candidates for `g`, preferred ones first: with those a chunk stays in fast memory.
+/// Candidates for `g`, in order of preference: with the first ones, a chunk fits in fast memory.
 const PLACES: [i64; 7] = [16, 8, 32, 4, 64, 2, 1];
 
-/// All choices of `n` of `m` rows, each as the rows of its values: from one to the next, a single position changes its
-/// row (revolving-door order). None if the sizes are out of range or there are more than [`PATTERNS_MAX`].
+/// Returns all choices of `n` of `m` rows. Between consecutive choices, one row is replaced, and the other rows keep
+/// their positions (revolving-door order). `None` if the sizes are out of range or there are more than
+/// [`PATTERNS_MAX`].
 pub fn patterns(n: usize, m: usize) -> Option<Vec<Vec<usize>>> {
     if n == 0 || n >= m || n as i64 > N_MAX || m as i64 > M_MAX {
         return None;
@@ -55,7 +56,7 @@ pub fn patterns(n: usize, m: usize) -> Option<Vec<Vec<usize>>> {
     (found.len() <= PATTERNS_MAX).then_some(found)
 }
 
-/// For each of `m` rows, the positions of its values among the values of all patterns.
+/// For each of `m` rows, the positions at which the row occurs in the concatenation of all patterns.
 pub fn places_of_rows(patterns: &[Vec<usize>], m: usize) -> Vec<u8> {
     let places = |row: usize| {
         let values = patterns.iter().flatten().enumerate();
@@ -64,7 +65,7 @@ pub fn places_of_rows(patterns: &[Vec<usize>], m: usize) -> Vec<u8> {
     (0..m).flat_map(places).collect()
 }
 
-/// All sets of `n` of `m` numbers, each with exactly one number that the previous set lacks.
+/// Returns all sets of `n` of the numbers below `m`; each set has exactly one number that the previous set lacks.
 fn revolving(n: usize, m: usize) -> Vec<Vec<usize>> {
     if n == 0 || n == m {
         return vec![(0..n).collect()];
@@ -76,7 +77,7 @@ fn revolving(n: usize, m: usize) -> Vec<Vec<usize>> {
     revolving(n, m - 1).into_iter().chain(with_last).collect()
 }
 
-/// `64x128 strides 128,1 groups 2:4:11 of 64`
+/// Writes text such as `64x128 strides 128,1 groups 2:4:11 of 64`.
 impl fmt::Display for Groups {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Groups { grid, n, m, g, width } = self;
@@ -118,7 +119,7 @@ impl Groups {
         let sizes = (2..=M_MAX).filter(|_| fits).filter_map(|m| Some([most_of_a_block(grid, values, m)?, m]));
         let mut forms: Vec<Groups> =
             sizes.flat_map(|[n, m]| PLACES.map(|g| Groups::shaped(grid, [n, m, g]))).flatten().collect();
-        // The sort is stable, so formats that store equally much keep their order, that of `PLACES` for the same `m`.
+        // The sort is stable, so formats that store the same number of values stay in order of `m`, then of `PLACES`.
         forms.sort_by_key(|form| form.rows_of_blocks() * form.n / form.m);
         forms.into_iter().find(|form| form.is_stored(values))
     }
@@ -194,7 +195,7 @@ impl Groups {
         chunk * self.width..self.grid.columns.min((chunk + 1) * self.width)
     }
 
-    /// For each column of a chunk, a bit mask of the block's rows in which it is not 0.
+    /// For each column of a chunk, a bit mask of the block's rows in which the column is not 0.
     fn rows_of(&self, values: &[f32], chunk: i64, block: i64) -> Vec<u32> {
         let rows = block * self.m..self.grid.rows.min((block + 1) * self.m);
         let is_there = |row: i64, column: i64| values[self.grid.place(row, column)] != 0.0;
@@ -282,7 +283,8 @@ struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    /// Finds a slot for a column; other columns may move to other patterns (an augmenting path).
+    /// Assigns a column to a slot; columns assigned before may move to slots of other patterns (an augmenting path).
+    /// Returns whether a slot was found; `seen` marks the patterns that have been tried.
     fn add(&mut self, column: usize, seen: &mut [bool]) -> bool {
         let fits = |pattern: &usize| self.rows[column] & !self.sets[*pattern] == 0;
         let open: Vec<usize> = (0..self.sets.len()).filter(fits).collect();
@@ -315,7 +317,7 @@ mod tests {
         *state >> 33
     }
 
-    /// A matrix whose chunks all have equally many columns of each pattern, and its format.
+    /// Returns a format, and the values of a matrix whose chunks all have the same number of columns of each pattern.
     fn sparse([rows, columns]: [i64; 2], [n, m, g]: [i64; 3], seed: u64) -> (Groups, Vec<f32>) {
         let by_rows = seed.is_multiple_of(2);
         let [row_stride, column_stride] = if by_rows { [columns, 1] } else { [1, rows] };
@@ -412,8 +414,8 @@ mod tests {
         assert_eq!(Groups::found(Grid { rows: 0, columns: 0, row_stride: 0, column_stride: 1 }, &[]), None);
     }
 
-    /// Half of the values, and a byte of column number for every two of them: 2:4 in f32 takes 0.5625 of the dense
-    /// matrix.
+    /// The format stores half of the values, and a column number of one byte for every two of them: in f32, 2:4 takes
+    /// 0.5625 of the bytes of the dense matrix.
     #[test]
     fn bytes_are_those_of_the_values_and_a_column_for_each_few() {
         let grid = Grid { rows: 768, columns: 768, row_stride: 768, column_stride: 1 };

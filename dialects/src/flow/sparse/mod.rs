@@ -39,11 +39,11 @@ pub enum Format {
 pub enum Part {
     /// The stored values, some of which may be 0.
     Values,
-    /// The column of each word or slot.
+    /// The column of each word (`Words`) or slot (`Groups`).
     Columns,
     /// The number of each row's first word, followed by the number of all words.
     Starts,
-    /// For each row of a block, the positions of its values in the patterns that contain it.
+    /// For each row of a block, the positions at which the row occurs in the concatenation of all patterns.
     Patterns,
 }
 
@@ -103,7 +103,7 @@ impl Grid {
         [(self.columns, 1), (1, self.rows)].contains(&(self.row_stride, self.column_stride))
     }
 
-    /// Number of elements of the parameter.
+    /// Number of elements of the parameter: rows times columns.
     pub fn elements(&self) -> i64 {
         self.rows.saturating_mul(self.columns)
     }
@@ -144,7 +144,7 @@ impl Grid {
     }
 }
 
-/// `64x128 strides 128,1`
+/// Writes text such as `64x128 strides 128,1`.
 impl fmt::Display for Grid {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Grid { rows, columns, row_stride, column_stride } = self;
@@ -190,7 +190,7 @@ impl Format {
         }
     }
 
-    /// Its containers, in the order in which kernels read them.
+    /// Returns the format's containers, in the order in which kernels read them.
     pub fn parts(&self) -> &'static [Part] {
         match self {
             Format::Words(_) => &[Part::Values, Part::Columns, Part::Starts],

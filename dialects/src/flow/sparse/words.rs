@@ -1,7 +1,7 @@
 //! w[r, c], mostly 0  =>  its nonzero words row by row: values, the column of each, and where each row begins
 //!
 //! A word is one f32, or four adjacent bytes of a row, which share a column number counted in words. A row may be
-//! padded with zero words after its last one, so that the matrix has exactly the declared number of words.
+//! padded with zero words at its end, so that the matrix has exactly the declared number of words.
 
 use super::{Grid, Part, elements, number_dtype, numbers, stored};
 use crate::flow::kernel::Container;
@@ -21,10 +21,10 @@ pub struct Words {
     pub longest: i64,
 }
 
-/// (elements per word, what such words are called in the text)
+/// Pairs: elements per word, and the name of such words in the text of a format.
 static KINDS: &[(i64, &str)] = &[(1, "words"), (4, "quads")];
 
-/// `64x128 strides 128,1 words 900 longest 17`
+/// Writes text such as `64x128 strides 128,1 words 900 longest 17`.
 impl fmt::Display for Words {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Words { grid, depth, words, longest } = self;
@@ -47,8 +47,8 @@ impl Words {
         fits.then_some(matrix)
     }
 
-    /// The format with one word for every nonzero word of `depth` elements. None if the values are not those of the
-    /// grid or cannot be counted, or if `depth` does not divide the columns.
+    /// The format with one word for every nonzero word of `depth` elements. `None` if the number of values is not that
+    /// of the grid or too large, or if `depth` does not divide the columns.
     pub fn found(grid: Grid, depth: i64, values: &[f32]) -> Option<Words> {
         if !grid.holds(values) || grid.columns % depth != 0 {
             return None;
@@ -59,7 +59,7 @@ impl Words {
         Some(Words { words: lengths.iter().sum(), longest, ..matrix })
     }
 
-    /// Number of word columns.
+    /// Number of columns of the matrix, counted in words.
     pub fn columns(&self) -> i64 {
         self.grid.columns.checked_div(self.depth).unwrap_or(0)
     }
@@ -101,11 +101,12 @@ impl Words {
         self.grid.thinned(parameter, |row, column| stays(row, column / self.depth))
     }
 
-    /// The contents of a part. Errors: E0901 for a parameter that has more words, in a row or in total.
+    /// The contents of a part. Errors: E0901 for a parameter with more words than the format allows, in a row or in
+    /// total.
     pub fn part(&self, part: Part, parameter: &Tensor) -> Result<Tensor> {
         let defect = || Error::defect("what is made sparse has other words than its matrix");
         let values = elements(parameter).filter(|values| self.grid.holds(values)).ok_or_else(defect)?;
-        // Row and column of each word; none for a zero word.
+        // Row and column of each word; `None` for padding.
         let mut words: Vec<Option<(i64, i64)>> = vec![];
         let mut starts = vec![0i32];
         for row in 0..self.grid.rows {
@@ -114,7 +115,7 @@ impl Words {
             if (words.len() - first) as i64 > self.longest || words.len() as i64 > self.words {
                 return Err(defect());
             }
-            // A row gets only as many zero words as the rows after it cannot take.
+            // A row is padded only with the zero words that do not fit in the rows after it.
             let left = self.words - words.len() as i64;
             let own = (words.len() - first) as i64;
             let rows_left = (self.grid.rows - row - 1).saturating_mul(self.longest);

@@ -15,8 +15,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Computes the table. `None` if the load has a guard, there are no inner points, or an index is not a function of
-    /// the outer variables plus one of the inner variables.
+    /// Computes the table. `None` if the load has a guard, there are no inner points, or an index is not the sum of a
+    /// function of the outer variables and a function of the inner variables.
     pub fn new(
         kernel: &Kernel,
         k: usize,
@@ -61,8 +61,8 @@ impl Table {
     }
 }
 
-/// Whether the expression is a function of the outer variables plus one of the inner variables, and reads nothing from
-/// data.
+/// Whether the expression is the sum of a function of the outer variables and a function of the inner variables, and
+/// depends on no data.
 fn falls_apart(d: &Dim, n_outer: usize) -> bool {
     let number = |name: &str| name.strip_prefix('%').and_then(|i| i.parse::<usize>().ok());
     let without = |gone: &dyn Fn(usize) -> bool| {

@@ -202,7 +202,7 @@ fn loaded_indices_are_checked() {
 
 #[test]
 fn an_index_may_divide_and_reads_loaded_points() {
-    // y[i] = Σ_j x[(i + j) mod n] · [ids[j] == j]: point-level indices from data
+    // y[i] = Σ_j x[(i + ids[j]) mod n]: an index that is read from data at point level
     let kernel = Kernel {
         outer: dims(&["n"]),
         inner: dims(&["k"]),
@@ -320,7 +320,7 @@ fn statements_have_the_values_that_the_results_are_made_of() {
     assert!(rows[2].is_none() && rows[3].is_some());
 }
 
-/// y[m] = Σ_k x[index(m, k)], of x = 1, 2, 3, 4, 5
+/// Returns y[m] = Σ_k x[index(m, k)] for x = 1, 2, 3, 4, 5.
 fn sums(index: &str, m: usize, k: usize) -> Result<Vec<f32>> {
     let kernel = Kernel {
         outer: dims(&["m"]),
@@ -386,7 +386,7 @@ fn attention_sums_at_each_inner_point() {
     let q = f32s(&[3, 2], &[1., 0., 0., 2., -1., 1.]);
     let (k, v) = (f32s(&[2, 2], &[1., 1., 3., 0.]), f32s(&[2, 3], &[1., 2., 3., 10., 20., 30.]));
     let out = floats(&run_kernel(&kernel, &of, &[q, k, v]).unwrap()[0]);
-    // Scores 1, 3; 2, 0; 0, -3: the difference determines the second key's share for each query.
+    // The scores of both keys are 1, 3; 2, 0; 0, -3. Their difference determines the second key's share in each query.
     for (i, difference) in [2f64, -2., -3.].into_iter().enumerate() {
         let share = 1. / (1. + (-difference).exp());
         for (e, (a, b)) in [(1., 10.), (2., 20.), (3., 30.)].into_iter().enumerate() {

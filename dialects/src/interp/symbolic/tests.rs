@@ -254,7 +254,7 @@ fn all_contents(g: &Graph) -> Vec<Option<Vec<Dim>>> {
     let mut out: Vec<Option<Vec<Dim>>> = vec![];
     for (_, node) in g.values() {
         let args: Vec<Argument<'_>> = node.args.iter().map(|&a| (g.ty(a), out[a.index()].as_deref())).collect();
-        // The inputs that the symbols are bound to have no contents.
+        // Inputs, to whose values the symbols are bound, have no contents.
         let known = contents(&node.op, &node.ty, &args, &|s| g.symbol_lo(s));
         out.push(known);
     }

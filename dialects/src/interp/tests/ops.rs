@@ -148,7 +148,7 @@ fn contractions_of_every_kind() {
         floats(&contract("i,j->ji", DType::F32, &[3, 2], counting(&[2]), counting(&[3]))),
         [0., 0., 0., 1., 0., 2.]
     );
-    // `p` is reduced although only one operand has it.
+    // The letter `p` is reduced, although only one operand has it.
     assert_eq!(floats(&contract("mp,n->mn", DType::F32, &[2, 2], a.clone(), counting(&[2]))), [0.0, 3.0, 0.0, 12.0]);
     assert_eq!(floats(&contract(",->", DType::F32, &[], Tensor::scalar(3f32), Tensor::scalar(4f32))), [12.0]);
     let batched = contract("bmk,bkn->bmn", DType::F32, &[2, 1, 1], counting(&[2, 1, 2]), counting(&[2, 2, 1]));

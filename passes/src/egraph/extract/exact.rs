@@ -77,7 +77,7 @@ impl Search<'_> {
         true
     }
 
-    /// Whether the alternatives chosen so far lead from one class to another.
+    /// Whether the class `from` needs the class `to`, directly or not, by the alternatives chosen so far.
     fn reaches(&self, from: usize, to: usize) -> bool {
         let mut seen = vec![false; self.choice.len()];
         let mut stack = vec![from];

@@ -1,7 +1,8 @@
 //! alternatives per class, with costs and needed classes  =>  the cheapest choice, shared classes paid once
 //!
-//! Small problems are solved exactly. For larger ones, the graph as it was and a greedy choice are both improved step
-//! by step, and the cheaper result is kept. Steps are counted, never timed, so that equal problems have equal answers.
+//! Small problems are solved exactly. For larger ones, the choice of the original graph and a greedy choice are both
+//! improved step by step, and the cheaper result is kept. Steps are counted, never timed, so that equal problems have
+//! equal answers.
 
 mod exact;
 mod refine;
@@ -35,11 +36,11 @@ pub struct Budget {
 pub struct Extracted {
     pub choice: Choice,
     pub cost: u64,
-    /// Whether no choice is cheaper.
+    /// Whether the exact search proved that no choice is cheaper.
     pub proved: bool,
 }
 
-/// Returns a choice at most as expensive as `start`, which must have no cycles.
+/// Returns a choice at most as expensive as `start`; `None` if `start` has a cycle.
 pub fn extract(problem: &Problem, start: Choice, budget: &Budget) -> Option<Extracted> {
     let cost = total(problem, &start)?;
     let mut best = Extracted { choice: start, cost, proved: false };
@@ -71,13 +72,13 @@ fn choices(problem: &Problem) -> usize {
     (0..seen.len()).filter(|&c| seen[c] && problem.classes[c].len() > 1).count()
 }
 
-/// Total cost of all classes that the roots need; `None` if a class needs itself.
+/// Total cost of all classes that the roots need; `None` if a class needs itself, directly or not.
 pub fn total(problem: &Problem, choice: &Choice) -> Option<u64> {
     let order = order(problem, choice)?;
     Some(order.iter().map(|&c| problem.classes[c][choice[c]].cost).sum())
 }
 
-/// The classes that the roots need, each after those that it needs itself; `None` if there is a cycle.
+/// The classes that the roots need, each after the classes that it needs itself; `None` if there is a cycle.
 pub fn order(problem: &Problem, choice: &Choice) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {

@@ -1,4 +1,4 @@
-//! a choice  =>  a cheaper one, by changing one class, or all classes that could start or stop to use another class
+//! a choice  =>  a cheaper one, by changing one class, or all classes that could start or stop using another one
 
 use super::{Choice, Problem, order};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,8 +100,8 @@ impl State<'_> {
         }
     }
 
-    /// Lower bound on the cost of adding an unused class, with classes examined to a depth; chooses the alternatives
-    /// that achieve it.
+    /// Lower bound on the cost of adding an unused class, from `depth` levels of the classes that it needs; chooses the
+    /// alternatives that achieve the bound.
     fn prepare(&mut self, c: usize, depth: usize) -> u64 {
         if self.uses[c] > 0 || depth == 0 || self.steps_left == 0 {
             return 0;
@@ -131,8 +131,8 @@ impl State<'_> {
         best
     }
 
-    /// Changes several classes together if that lowers the total cost and closes no cycle. `prepared`: the alternatives
-    /// of unused classes are chosen already.
+    /// Changes several classes together if that lowers the total cost and closes no cycle. If `prepared`, the
+    /// alternatives of unused classes are chosen already.
     fn attempt(&mut self, changes: &[(usize, usize)], prepared: bool) -> bool {
         if self.steps_left == 0 {
             return false;
@@ -154,7 +154,7 @@ impl State<'_> {
         if self.cost < before && !self.closes_cycle(changes, true) {
             return true;
         }
-        // In reverse order, as a change may have left an earlier one unused.
+        // Undone in reverse order, as a change may have left the class of an earlier change unused.
         self.change(&old);
         false
     }
@@ -209,7 +209,8 @@ impl State<'_> {
         false
     }
 
-    /// Lets all classes that could use a currently unused part do so together: one linear map in place of three.
+    /// Lets all classes that could use a currently unused class `part` use it together: for instance, one merged linear
+    /// map then replaces three.
     fn share(&mut self, part: usize, users: &[(usize, usize)]) {
         if self.uses[part] > 0 {
             return;
@@ -225,8 +226,9 @@ impl State<'_> {
         }
     }
 
-    /// Pretends that a part is in use, so that each class above it that gains by it uses it: linear maps whose results
-    /// are moved before they are read. Undone unless the total cost falls.
+    /// Pretends that the class `part` is in use, so that classes above it switch to alternatives that need it where
+    /// this is cheaper. Helps if the results of linear maps are moved before they are read. Undone unless the total
+    /// cost falls.
     fn take_up(&mut self, part: usize, users: &[Vec<(usize, usize)>]) {
         if self.uses[part] > 0 || users[part].len() < 2 || self.steps_left == 0 {
             return;
@@ -267,7 +269,8 @@ impl State<'_> {
         }
     }
 
-    /// Lets all that need a part stop doing so, directly or not: three linear maps in place of one and its slices.
+    /// Lets all classes that need the class `part`, directly or not, stop needing it: for instance, three linear maps
+    /// replace a merged map and its slices.
     fn give_up(&mut self, part: usize, users: &[Vec<(usize, usize)>]) {
         if self.uses[part] == 0
             || self.problem.roots.contains(&part)
@@ -300,7 +303,8 @@ impl State<'_> {
         }
     }
 
-    /// Lower bound, to a depth, on the cost of a class that does not use a part; `None` if it has to.
+    /// Lower bound, from `depth` levels of needed classes, on the cost of class `c` without the class `without.part`;
+    /// `None` if `c` cannot do without it.
     fn avoid(&mut self, c: usize, without: &mut Without, depth: usize) -> Option<u64> {
         if c == without.part || (depth == 0 && without.above.contains(&c)) {
             return None;

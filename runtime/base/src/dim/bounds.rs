@@ -3,7 +3,7 @@
 use super::{Atom, Dim};
 use crate::{Error, Result};
 
-/// The smallest and the largest value.
+/// The smallest and the largest value of an expression.
 pub type Bounds = (i64, i64);
 
 impl Dim {
@@ -39,7 +39,7 @@ impl Atom {
             Atom::FloorDiv(a, b) => {
                 let (a, b) = of_both(a, b)?;
                 let quotient = |a: i64, b: i64| if b > 0 { a.checked_div_euclid(b) } else { None };
-                // A divisor below 1 has no quotient, so no valid call has one.
+                // Division by less than 1 has no value, so the divisor is at least 1 in every valid call.
                 let quotients = extremes(a, (b.0.max(1), b.1), quotient);
                 quotients.ok_or_else(|| Error::user("E0202", format!("{a:?} floordiv {b:?} has no value")))
             }

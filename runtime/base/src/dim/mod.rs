@@ -1,7 +1,7 @@
 //! seq + past, 384*batch, (n + 15) floordiv 16: dimension expressions in a normal form
 //!
 //! A `Dim` is a polynomial with integer coefficients over atoms: symbols, `floordiv`, `max`, `min`.
-//! Two expressions that are equal as polynomials are equal as values, print the same and parse back.
+//! Expressions that are equal as polynomials are equal `Dim`s, print the same text, and are parsed back from it.
 //! Symbols stand for non-negative integers; `mod` and `ceildiv` are rewritten to `floordiv`.
 //! Overflow does not panic: it gives the absorbing value [`Dim::overflow`], which prints as `overflow`.
 
@@ -36,7 +36,7 @@ pub enum Atom {
 /// A product of atoms, sorted, with repetition.
 pub type Monomial = Vec<Atom>;
 
-/// An integer expression: a polynomial over [`Atom`]s in normal form, or the value of an overflow.
+/// An integer expression: a polynomial over [`Atom`]s in normal form, or [`Dim::overflow`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
     /// Sorted by monomial; no zero coefficient. The empty monomial is the constant term.
@@ -78,7 +78,7 @@ impl Dim {
     }
 
     fn atom(atom: Atom) -> Dim {
-        // Shared parts are walked at each occurrence: `x mod 7 mod 5 mod 3 …` doubles at every step.
+        // A shared operand is visited at each occurrence: the weight of `x mod 7 mod 5 mod 3 …` doubles at every `mod`.
         if atom.weight() > ATOM_WEIGHT_MAX {
             return Dim::overflow();
         }
@@ -213,7 +213,7 @@ impl Dim {
         self.clone() - self.floordiv(divisor) * divisor.clone()
     }
 
-    /// Returns the larger of both: a [`Atom::Max`] unless it is provably one of them.
+    /// Returns the larger of `self` and `other`: an [`Atom::Max`] unless it is known which one is larger.
     pub fn maximum(&self, other: &Dim) -> Dim {
         // For example, max(0, n - min(1, n)) is n - min(1, n).
         for (zero, larger) in [(self, other), (other, self)] {
@@ -224,7 +224,7 @@ impl Dim {
         self.ordered(other, Atom::Max, |difference| difference >= 0)
     }
 
-    /// Returns the smaller of both: a [`Atom::Min`] unless their difference is constant.
+    /// Returns the smaller of `self` and `other`: an [`Atom::Min`] unless their difference is constant.
     pub fn minimum(&self, other: &Dim) -> Dim {
         self.ordered(other, Atom::Min, |difference| difference <= 0)
     }
@@ -251,7 +251,8 @@ impl Dim {
         if self.overflow || divisor.overflow || divisor.terms.is_empty() {
             return None;
         }
-        // Monomials are ordered by degree first: multiplication keeps that order, so the largest one is divided first.
+        // Monomials are ordered by degree first. Multiplication keeps that order, so each round divides the largest
+        // monomial that is left.
         let graded = |(m, &c): (&Monomial, &i64)| ((m.len(), m.clone()), c);
         let mut below: Vec<_> = divisor.terms.iter().map(graded).collect();
         below.sort();
@@ -365,8 +366,8 @@ impl Dim {
         }
     }
 
-    /// (coefficient, rest) with `self = symbol * coefficient + rest`, if the symbol occurs at most once per term and in
-    /// no inner expression; the coefficient is 0 if it does not occur.
+    /// Returns (coefficient, rest) with `self = symbol * coefficient + rest`; the coefficient is 0 if the symbol does
+    /// not occur. `None` if the symbol occurs more than once in a term, or within an atom such as a `floordiv`.
     pub fn linear_in(&self, symbol: &str) -> Option<(Dim, Dim)> {
         let mut coefficient = Dim::constant(0);
         let mut rest = Dim::constant(0);
@@ -386,12 +387,13 @@ impl Dim {
         if self.overflow { None } else { Some((coefficient, rest)) }
     }
 
-    /// A lower bound, given lower bounds of the symbols; none if it cannot be derived term by term.
+    /// Returns a lower bound, given lower bounds of the symbols; `None` if none can be derived term by term.
     pub fn lower_bound(&self, symbol_lo: &dyn Fn(&str) -> i64) -> Option<i64> {
         if self.overflow {
             return None;
         }
-        // Writing each symbol as lo + s' turns "all coefficients non-negative" into a proof for all s' ≥ 0.
+        // Each symbol is replaced by lo + s' with s' ≥ 0. If all coefficients are then non-negative, the value is at
+        // least the constant term.
         let shifted = self.substitute(&|name| match symbol_lo(name) {
             0 => None,
             lo => Some(Dim::symbol(name) + Dim::constant(lo)),
@@ -399,8 +401,8 @@ impl Dim {
         shifted.least(MINIMA_MAX)
     }
 
-    /// A lower bound for symbols that are at least 0. A subtracted minimum is at most either of its operands: both are
-    /// tried, for at most `n_minima` minima.
+    /// Returns a lower bound, given that all symbols are at least 0. Since -min(a, b) is at least -a and at least -b,
+    /// a subtracted minimum is replaced by each of its operands in turn, for at most `n_minima` minima.
     fn least(&self, n_minima: usize) -> Option<i64> {
         if self.overflow {
             return None;
@@ -561,8 +563,8 @@ pub fn range(lo: i64, hi: Option<i64>) -> String {
     format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
 }
 
-/// Returns the symbol for a dimension that a model names so. Names that begin like iteration variables (`%`) and statements (`$`)
-/// of kernels get a `_` in front.
+/// Returns the symbol for a dimension with this name in a model. Names that begin with `%` or `$`, like the iteration
+/// variables and statements of kernels, get a `_` in front.
 pub fn symbol_of_model(name: &str) -> String {
     if name.starts_with(['%', '$']) { format!("_{name}") } else { name.to_string() }
 }

@@ -64,7 +64,7 @@ fn overflow_is_a_value_not_a_panic() {
     assert!((big.clone() + big.clone()).is_overflow());
     assert!(dim("99999999999999999999").is_overflow());
     assert!((Dim::symbol("a") * big).eval(&|_| Some(4)).is_err());
-    // i64::MIN has no negation and no quotient by -1.
+    // The negation of i64::MIN, which is its quotient by -1 too, overflows.
     for text in ["(-9223372036854775807 - 1)*a floordiv (b - a)", "(a - 9223372036854775807 - 1) floordiv 7"] {
         dim(text);
     }
@@ -77,12 +77,12 @@ fn bounds_are_proved_not_guessed() {
     assert!(!dim("a").provably_ge(&dim("b"), &zero));
     assert!(dim("2*a").provably_ge(&dim("a + 1"), &|_| 1));
     assert!(!dim("2*a").provably_ge(&dim("a + 1"), &zero));
-    // The bounds of symbols are applied once, inside other expressions too.
+    // The lower bounds of symbols also count within other expressions.
     let one = |_: &str| 1;
     assert!(!dim("max(n - 2, m - 2)").provably_ge(&dim("0"), &one));
     assert!(!dim("(n - 2) floordiv m").provably_ge(&dim("0"), &one));
     assert!(dim("(n - 1) floordiv m").provably_ge(&dim("0"), &one));
-    // A subtracted minimum is at most either operand.
+    // A subtracted minimum is at most each of its operands.
     assert!(dim("n + 2*m").provably_ge(&dim("min(n, 7) + 2*min(m, n)"), &zero));
     assert!(!dim("n").provably_ge(&dim("2*min(n, m)"), &zero));
     assert_eq!(dim("0").maximum(&dim("n - min(1, n)")), dim("n - min(1, n)"));
@@ -132,7 +132,7 @@ fn long_expressions_end_soon() {
     ];
     for text in texts {
         let dim = Dim::parse(&text).unwrap();
-        // Compilers do this: replace every symbol, look for a bound.
+        // Like a compiler, computes a bound and replaces every symbol; both must end soon.
         let _ = dim.lower_bound(&|_| 1);
         let _ = dim.substitute(&|s| Some(Dim::symbol(s) + Dim::constant(1)));
     }

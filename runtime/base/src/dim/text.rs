@@ -6,11 +6,13 @@ use std::fmt;
 
 const PARSE_DEPTH_MAX: usize = 32;
 
-/// Maximum number of symbols and operations of an expression, multiplied out; evaluating it takes as many steps.
+/// Maximum number of symbols and operations of a parsed product once it is multiplied out, which bounds the time to
+/// evaluate it.
 const WEIGHT_MAX: usize = 1 << 16;
 
 impl Dim {
-    /// Parses what `Display` writes, and more: `+ - * floordiv ceildiv mod max(a, b) min(a, b)`, parentheses.
+    /// Parses text that `Display` has written, and other expressions: `+ - * floordiv ceildiv mod max(a, b) min(a, b)`,
+    /// parentheses.
     pub fn parse(text: &str) -> Result<Dim> {
         let mut parser = Parser { text, at: 0, depth: 0 };
         let dim = parser.sum()?;
@@ -136,7 +138,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses what follows a minus. The least i64 has no positive counterpart.
+    /// Parses a product after a minus sign. The least i64 is a special case, because it has no positive counterpart.
     fn negative(&mut self) -> Result<Dim> {
         self.skip_space();
         let least = "9223372036854775808";

@@ -20,7 +20,7 @@ pub enum ArrayOp {
         /// The function that combines an update with its row; `None` if the update replaces the row.
         f: Option<Reduction>,
     },
-    /// x f64 [.., n, 2]  =>  y[k] = Σ x[j] exp(∓2πi jk / n), not scaled
+    /// x f64 [.., n, 2]  =>  y[k] = Σ x[j] exp(∓2πi jk / n) over j, not scaled
     Fourier {
         /// Whether the exponent is positive: the inverse transform, except for the factor 1/n.
         inverse: bool,
@@ -48,7 +48,7 @@ impl ArrayOp {
         }
     }
 
-    /// Parses what is displayed, such as `Scatter fn=add`.
+    /// Parses text that `Display` has written, such as `Scatter fn=add`.
     pub fn parse(text: &str) -> Option<ArrayOp> {
         let functions = [None].into_iter().chain(Reduction::ALL.map(Some)).map(|f| ArrayOp::Scatter { f });
         let flags = [false, true].into_iter();

@@ -1,7 +1,8 @@
 //! time and memory that a call has left  =>  whether a host operation may continue, and whether it may allocate
 //!
-//! An operation counts its steps, and at intervals checks whether the call must end. It requests what it allocates in
-//! proportion to its operands beforehand, so that exceeding a limit and lack of memory are errors.
+//! An operation counts its steps, and at intervals checks whether the call must end. Before it allocates memory in
+//! proportion to its operands, it requests the bytes, so that exceeding a limit or running out of memory is an error
+//! and does not abort the process.
 
 use crate::tensor::{Element, values_of_bytes};
 use crate::{Error, Result, Tensor};
@@ -106,8 +107,8 @@ impl<'a> Budget<'a> {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
     }
 
-    /// Checks that `bytes` can be allocated, before foreign code allocates them temporarily: its failure would abort
-    /// the process.
+    /// Checks that `bytes` can be allocated, before code of another crate allocates them temporarily and would
+    /// abort the process on failure.
     pub fn probe(&self, bytes: usize) -> Result<()> {
         drop(self.room::<u8>(bytes)?);
         self.give(bytes);
@@ -188,7 +189,7 @@ impl<'a> Budget<'a> {
         Ok(out)
     }
 
-    /// Grows the capacity for `more` elements: to twice as many if the limit allows it, else by less.
+    /// Grows the capacity so that `more` elements fit: doubles it if the limit allows that, otherwise grows it by less.
     #[cold]
     fn grow<T>(&self, into: &mut Vec<T>, more: usize) -> Result<()> {
         let needed = into.len().saturating_add(more);
@@ -196,7 +197,7 @@ impl<'a> Budget<'a> {
         let new = |to: usize| to - into.len();
         for n in wanted.map(new) {
             let before = into.capacity();
-            // The spare capacity counts already.
+            // The spare capacity is already counted, and `reserve` would count it again.
             let held = (before - into.len()).saturating_mul(size_of::<T>());
             self.give(held);
             if self.reserve(into, n).is_ok() {
@@ -259,7 +260,7 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// Merges two sorted slices and appends them to `out`, which has the capacity.
+    /// Merges two sorted slices and appends them to `out`, which has sufficient capacity.
     fn merge<T: Copy>(
         &self,
         mut low: &[T],

@@ -95,7 +95,8 @@ pub enum Collective {
     },
 }
 
-/// The items that a rank holds of `n`: equally many on all ranks, but the last ranks may have fewer or none.
+/// Returns which of `n` items a rank holds: equally many on all ranks, except that the last ranks may hold fewer or
+/// none.
 pub fn part(n: usize, ranks: usize, rank: usize) -> Range<usize> {
     let each = n.div_ceil(ranks.max(1));
     let at = |rank: usize| rank.saturating_mul(each).min(n);
@@ -172,7 +173,7 @@ impl Collective {
         }
     }
 
-    /// Returns which ranks of the mesh take part, and of which ranks the operands are read, if the ranks in `needed`
+    /// Returns which ranks of the mesh take part, and which ranks' operands are read, if the ranks marked in `needed`
     /// need the result. A send involves two ranks; a rank that neither sends nor receives reads its own operand.
     pub fn taking_part(&self, mesh: &[usize], needed: &[bool]) -> [Vec<bool>; 2] {
         let (axis, mut takes, mut reads) = (self.mesh(), vec![false; needed.len()], vec![false; needed.len()]);
@@ -213,7 +214,7 @@ impl Collective {
         Collective::parse(text).ok_or_else(|| Error::user("E0001", format!("there is no collective `{text}`")))
     }
 
-    /// Parses what is displayed, such as `AllReduce mesh=0 by=add`.
+    /// Parses text that `Display` has written, such as `AllReduce mesh=0 by=add`.
     pub fn parse(text: &str) -> Option<Collective> {
         let mut words = text.split(' ');
         let name = words.next()?;

@@ -9,8 +9,8 @@ pub trait Bodies {
     /// The outputs of body `at`, in the order of its ports.
     fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>>;
 
-    /// Called before each iteration of a loop, with the bytes that it has stacked so far. Errors: E0202 for too many
-    /// iterations, E0305 past the deadline, E0306 if cancelled.
+    /// Called before each iteration of a loop, with the number of bytes that the loop has stacked so far. Errors: E0202
+    /// for too many iterations, E0305 past the deadline, E0306 if cancelled.
     fn check(&self, stacked: usize) -> Result<()>;
 
     /// The result of a collective, given this rank's operand. Errors: E0407 if there are no other ranks.
@@ -131,7 +131,8 @@ impl Stack {
 mod tests {
     use super::*;
 
-    /// carried + captured, and its double to be stacked; continues while the sum is below 10.
+    /// A body that carries the sum of the carried and the captured value, and stacks its double. The loop continues
+    /// while the sum is below 10.
     struct Sum;
 
     impl Bodies for Sum {

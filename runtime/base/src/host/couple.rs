@@ -1,7 +1,7 @@
 //! probabilities of pairs of classes [n, k·(k - 1)/2]  =>  of classes [n, k]
 //!
 //! Wu, Lin, Weng: Probability Estimates for Multi-class Classification by Pairwise Coupling (2004), its second method,
-//! with the tolerance and iteration limit of LIBSVM and ONNX Runtime: where the iteration ends is part of the result.
+//! with the tolerance and iteration limit of LIBSVM and ONNX Runtime: the result depends on where the iteration ends.
 
 use super::{Budget, unfit};
 use crate::{Result, Tensor};
@@ -33,7 +33,7 @@ pub fn couple(pairs: &Tensor, budget: &Budget) -> Result<Tensor> {
     Ok(Tensor::from_vec(vec![n, k], rows))
 }
 
-/// Buffers for the computation of one row.
+/// Buffers for the computation of one row, named as in the paper; `qp` is the product of matrix Q and vector p.
 struct Room {
     k: usize,
     r: Vec<f32>,

@@ -1,4 +1,4 @@
-//! operations on values that no kernel can hold: strings, sequences, optionals
+//! operations on values that kernels cannot process: strings, sequences, optionals
 
 use super::text::Case;
 use super::tfidf::{Ngrams, Weighing};
@@ -47,7 +47,7 @@ pub enum DataOp {
     StringConcat,
     /// strings, strings  =>  bools
     StringEqual,
-    /// strings, delimiter  =>  parts along a new axis, number of parts; a negative limit means none
+    /// strings, delimiter  =>  parts along a new axis, number of parts; a negative `limit` means no limit
     StringSplit {
         /// Maximum number of splits per string: ONNX `maxsplit`.
         limit: i64,
@@ -59,7 +59,7 @@ pub enum DataOp {
         /// Whether strings are compared with stop words as they are; otherwise in lower case.
         sensitive: bool,
     },
-    /// strings, pattern  =>  bools
+    /// strings, pattern  =>  bools: whether each string matches the pattern as a whole
     RegexFullMatch,
     /// numbers  =>  strings
     StringFromNumbers,
@@ -68,9 +68,9 @@ pub enum DataOp {
         /// Whether the result is f64; otherwise it is i64.
         float: bool,
     },
-    /// elements, keys  =>  i64: the position of each element among the keys, or the number of keys if it is not one
+    /// elements, keys  =>  i64: the position of each element among the keys, or the number of keys if it is no key
     LookUp,
-    /// strings, positions  =>  strings
+    /// strings, positions  =>  the strings at these positions
     Pick,
     /// probabilities of pairs of classes [n, pairs]  =>  of classes [n, k]
     CouplePairs,
@@ -135,7 +135,7 @@ impl DataOp {
         }
     }
 
-    /// Parses what is displayed, such as `SplitToSequence axis=0 keep=1`.
+    /// Parses text that `Display` has written, such as `SplitToSequence axis=0 keep=1`.
     pub fn parse(text: &str) -> Option<DataOp> {
         let mut words = text.split(' ');
         let name = words.next()?;

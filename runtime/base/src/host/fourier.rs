@@ -1,6 +1,7 @@
 //! Fourier: Cooley and Tukey's transform for powers of two; Bluestein's convolution, based on it, for other lengths
 //!
-//! Bluestein: jk = (j² + k² - (k - j)²) / 2, which makes y[k] = c[k] Σ (x[j] c[j]) c̄[k - j] with c[j] = exp(-πi j² / n).
+//! Bluestein: since jk = (j² + k² - (k - j)²) / 2, the transform of x is the convolution
+//! y[k] = c[k] Σ (x[j] c[j]) c̄[k - j] over j, with c[j] = exp(-πi j² / n); c̄ is the conjugate of c.
 
 use super::budget::PIECE;
 use super::{Budget, unfit};
@@ -190,7 +191,7 @@ mod tests {
         super::transform(x, inverse, &Budget::unlimited())
     }
 
-    /// The sums by definition.
+    /// The Fourier transform, computed by its definition.
     fn sums(x: &[f64], inverse: bool) -> Vec<f64> {
         let n = x.len() / 2;
         let value = |k: usize| {

@@ -43,9 +43,9 @@ use std::fmt;
 pub enum HostOp {
     /// x  =>  the indices [rank, n] of the elements that are not 0, in row-major order, i64
     NonZero,
-    /// x  =>  i64: [n] first positions of the distinct elements, [len] which of them each element is, [n] their counts.
-    /// With an axis slices are compared, without one the elements in row-major order. The distinct elements are sorted
-    /// or in the order of first appearance.
+    /// x  =>  three i64 vectors: the position of the first occurrence of each distinct element; for each element, the
+    /// number of the distinct element that equals it; the count of each distinct element. With an axis, the elements
+    /// are the slices along it.
     Unique {
         /// Axis whose slices are compared; `None` compares single elements.
         axis: Option<usize>,
@@ -62,15 +62,16 @@ pub enum HostOp {
         /// Number of operands of the first body.
         n_then: usize,
     },
-    /// trip count, condition, carried, captured  =>  carried, stacked; the body: index, condition, carried, captured  =>
-    /// condition, carried, to be stacked
+    /// trip count, condition, carried, captured  =>  carried, stacked
+    ///
+    /// The body: index, condition, carried, captured  =>  condition, carried, values to be stacked.
     Loop {
         /// Number of carried values.
         n_carried: usize,
     },
     /// Operations on arrays for which kernels would take quadratic time.
     Array(ArrayOp),
-    /// Operations on values that no kernel can hold.
+    /// Operations on values that kernels cannot process, such as strings and sequences.
     Data(DataOp),
     /// Exchanges between ranks.
     Collective(Collective),
@@ -122,7 +123,7 @@ impl HostOp {
         }
     }
 
-    /// Parses what is displayed, such as `Unique axis=0 sorted=1`.
+    /// Parses text that `Display` has written, such as `Unique axis=0 sorted=1`.
     pub fn parse(text: &str) -> Option<HostOp> {
         if let Some(op) = ArrayOp::parse(text) {
             return Some(HostOp::Array(op));
@@ -162,8 +163,8 @@ impl HostOp {
         given.is_empty().then_some(op)
     }
 
-    /// The collective, if it is one. The dimensions of its result are known in advance, so it is placed like a
-    /// kernel's.
+    /// Returns the collective that the operation performs, begins or awaits, if any. The dimensions of its result are
+    /// known in advance, so the plan assigns memory to the result as it does for kernels.
     pub fn exchange(&self) -> Option<&Collective> {
         if let HostOp::Collective(op) | HostOp::Begin(op) | HostOp::Wait(op) = self { Some(op) } else { None }
     }
@@ -234,7 +235,8 @@ impl HostOp {
         (self.n_args() == Some(ranks.len())).then_some((DType::I64, rank))
     }
 
-    /// Whether result `i` may have this type and rank; those of a call are determined by its bodies.
+    /// Whether result `i` may have this type and rank. The results of a call may have any, because its bodies determine
+    /// them.
     pub fn admits(&self, i: usize, ranks: &[usize], dtype: DType, rank: usize) -> bool {
         match self {
             HostOp::Array(op) => i == 0 && op.admits(ranks, dtype, rank),
@@ -295,7 +297,7 @@ impl HostOp {
     }
 }
 
-/// Prefixes of the texts of a collective's two steps.
+/// Prefixes of the texts of [`HostOp::Begin`] and [`HostOp::Wait`].
 const BEGIN: &str = "begin ";
 const WAIT: &str = "wait ";
 
@@ -315,7 +317,7 @@ pub fn left_out(op: &str, feature: &str) -> Box<Error> {
         .help(format!("build sardonyx-runtime with the feature `{feature}`"))
 }
 
-/// An i64 tensor.
+/// Returns an i64 tensor.
 fn numbers(dims: Vec<usize>, values: Vec<i64>) -> Tensor {
     Tensor::from_vec(dims, values)
 }

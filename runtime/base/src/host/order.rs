@@ -54,8 +54,8 @@ pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> R
 struct First {
     count: usize,
     best: Vec<Placed>,
-    /// The largest of the `count` smallest keys at the last selection: a new key that is not smaller is skipped. `None`
-    /// before the first selection.
+    /// The largest of the `count` smallest keys at the last selection; new keys that are not smaller are skipped.
+    /// `None` before the first selection.
     last: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl First {
     fn add(&mut self, keys: impl Iterator<Item = u64>, start: usize, budget: &Budget) -> Result<()> {
         let mut last = self.last;
         for (place, key) in keys.enumerate() {
-            // An equal key at a later position sorts behind.
+            // A key at a later position is sorted after an equal one.
             if last.is_some_and(|last| key >= last) {
                 continue;
             }

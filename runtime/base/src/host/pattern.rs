@@ -46,8 +46,8 @@ const TEXT_BYTES_MAX: usize = 1 << 18;
 #[cfg(feature = "regex")]
 const SHOWN_MAX: usize = 1000;
 
-/// The pattern anchored at both ends of the text. It is parsed by itself: within a text like `^(?:PATTERN)$`, a
-/// parenthesis in it could close the group.
+/// The pattern anchored at both ends of the text. The pattern is parsed by itself: within `^(?:PATTERN)$`, a
+/// parenthesis of the pattern could close the group.
 #[cfg(feature = "regex")]
 fn anchored(pattern: &str) -> std::result::Result<NFA, String> {
     if pattern.len() > TEXT_BYTES_MAX {
@@ -113,8 +113,8 @@ impl<'a> Run<'a> {
         Ok(is_match)
     }
 
-    /// Enters a state before byte `at`, and all that it reaches without a byte; returns whether the pattern matches
-    /// there.
+    /// Enters a state before byte `at`, and all states that it reaches without consuming a byte; returns whether one of
+    /// them is the match.
     fn enter(&mut self, state: StateID, text: &[u8], at: usize) -> Result<bool> {
         let mut is_match = false;
         self.reach(state);
@@ -134,7 +134,8 @@ impl<'a> Run<'a> {
         Ok(is_match)
     }
 
-    /// Reaches each state once per byte, so that no list is longer than the number of states.
+    /// Marks a state as reached and appends it to `open`, once per byte, so no list is longer than the number of
+    /// states.
     fn reach(&mut self, state: StateID) {
         let reached = &mut self.reached[state.as_usize()];
         if *reached != self.step {

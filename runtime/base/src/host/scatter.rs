@@ -4,7 +4,7 @@ use super::{Budget, unfit};
 use crate::reduction::Reduction;
 use crate::{DType, Result, Tensor};
 
-/// Bytes that are updated between two checks of the limits: whole elements of every type.
+/// Bytes that are updated between two checks of the limits; a multiple of every element size.
 const AT_ONCE: usize = 1 << 16;
 
 pub fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>, budget: &Budget) -> Result<Tensor> {

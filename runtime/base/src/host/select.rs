@@ -78,7 +78,7 @@ pub fn non_max_suppression(
     Ok(vec![numbers(vec![selected.len() / 3, 3], selected)])
 }
 
-/// A box by two corners, the smaller coordinates first.
+/// A box, as the corners with its smallest and its largest coordinates.
 struct Corners {
     low: [f32; 2],
     high: [f32; 2],

@@ -93,10 +93,10 @@ pub fn split(x: &Tensor, split: Option<&Tensor>, axis: i64, keep: bool, budget: 
     Value::Sequence(parts).into_tensor_within(budget)
 }
 
-/// Number of lengths that a message shows.
+/// Maximum number of lengths that a message shows.
 const SHOWN_MAX: usize = 16;
 
-/// A sequence with a map from the keys to the numbers of each row; a vector is one row.
+/// Returns a sequence that has, for each row, a map from the keys to the row's numbers; a vector is one row.
 pub fn zip_map(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
     let (n, width) = match *x.dims() {
         [width] => (1, width),
@@ -154,7 +154,7 @@ fn axis(axis: i64, rank: usize) -> Result<usize> {
     at.ok_or_else(|| unfit(format!("the axis {axis} is outside a tensor of rank {rank}")))
 }
 
-/// Bytes of one element. Errors: E0107 for elements without whole bytes of their own.
+/// Bytes of one element. Errors: E0107 for elements of less than a byte, and of no fixed width.
 fn width(x: DType) -> Result<usize> {
     match x.bits() {
         bits @ 8.. => Ok(bits as usize / 8),
@@ -224,7 +224,7 @@ pub fn optional(value: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
     Value::Optional(inside).into_tensor_within(budget)
 }
 
-/// Whether there is a value; anything but an empty optional counts as one.
+/// Whether there is a value; everything except an empty optional is a value.
 pub fn has_element(value: Option<&Tensor>, budget: &Budget) -> Result<Tensor> {
     let there = match value.map(|v| Value::from_tensor_within(v, budget)).transpose()? {
         None | Some(Value::Optional(None)) => false,

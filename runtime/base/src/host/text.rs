@@ -215,7 +215,8 @@ fn change(text: &str, case: Case, budget: &Budget, put: &mut impl FnMut(&str) ->
     Ok(())
 }
 
-/// Removes stop words and changes the case of the rest; x is [n] or [1, n]. If none is left, returns one empty string.
+/// Removes stop words and changes the case of the other strings; x is [n] or [1, n]. If all strings are stop words,
+/// returns one empty string.
 pub fn normalise(x: &Tensor, stop: &Tensor, case: Case, sensitive: bool, budget: &Budget) -> Result<Tensor> {
     let batched = match x.dims() {
         [_] => false,
@@ -277,7 +278,7 @@ pub fn from_numbers(x: &Tensor, budget: &Budget) -> Result<Tensor> {
     out.finish(x.dims().to_vec())
 }
 
-/// `1.25e1` with the fewest digits that distinguish the number from its f16 neighbours.
+/// Writes a number like `1.25e1`, with the fewest digits that distinguish it from its neighbours in f16.
 fn shortest_f16(v: half::f16) -> String {
     let wide = f64::from(v);
     let tried = (0..8).map(|digits| format!("{wide:.digits$e}"));
@@ -287,7 +288,8 @@ fn shortest_f16(v: half::f16) -> String {
         .unwrap_or_else(|| format!("{wide:e}"))
 }
 
-/// `1.5e-7` => `1.5e-07`, `1.25e1` => `12.5`: without an exponent between 1e-4 and 1e16, like Python's `repr`.
+/// Converts scientific notation to that of Python's `repr`: `1.5e-7` to `1.5e-07`, and `1.25e1` to `12.5`, because
+/// magnitudes from 1e-4 to 1e16 have no exponent.
 fn python_float(scientific: &str) -> String {
     let lower = scientific.to_lowercase();
     if lower.contains("nan") {

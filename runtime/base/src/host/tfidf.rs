@@ -27,8 +27,8 @@ pub enum Weighing {
     TfIdf,
 }
 
-/// x [c] or [n, c], the pool (concatenated n-grams, shorter ones first), where the n-grams of each length begin in it,
-/// the column of each n-gram, the weight of each n-gram  =>  f32 [columns] or [n, columns]
+/// x [c] or [n, c], the pool (concatenated n-grams, shorter ones first), the position in the pool of the first n-gram
+/// of each length, the column of each n-gram, the weight of each n-gram  =>  f32 [columns] or [n, columns]
 pub fn count(ngrams: &Ngrams, args: &[Tensor], budget: &Budget) -> Result<Tensor> {
     let [x, pool, starts, columns, weights] = args else { return Err(unfit("n-grams take five operands".into())) };
     if x.dtype() != pool.dtype() {

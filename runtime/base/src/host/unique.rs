@@ -1,16 +1,17 @@
-//! Unique: the first position of each distinct element, which of them each element is, and their counts
+//! Unique: the first position of each distinct element, the distinct element that equals each element, and the counts
 
 use super::order::keys;
 use super::{Budget, numbers, unfit};
 use crate::{Result, Tensor};
 
-/// Sorts the rows, so that equal ones become adjacent.
+/// Finds the distinct rows (elements, or slices across `axis`) by sorting, which makes equal rows adjacent.
 pub fn unique(x: &Tensor, axis: Option<usize>, sorted: bool, budget: &Budget) -> Result<Vec<Tensor>> {
     let (keys, width) = rows(x, keys(x, budget)?, axis, budget)?;
     let n_rows = axis.map_or(x.len(), |axis| x.dims()[axis]);
     let row = |i: usize| &keys[i * width..][..width];
     let order = order(&keys, (n_rows, width), budget)?;
-    // The class of each row, and for each class in sorted order its first row and its number of rows.
+    // Equal rows are a class. `class` has the class of each row; `first` and `count` have, for each class in sorted
+    // order, its first row and its number of rows.
     let (mut class, mut first, mut count) = (budget.filled(0usize, n_rows)?, vec![], vec![]);
     for (at, &i) in order.iter().enumerate() {
         budget.work(1 + width)?;
@@ -100,7 +101,7 @@ mod tests {
         assert_eq!(run(&large, None, true), [vec![1, 0], vec![1, 0, 1], vec![1, 2]]);
     }
 
-    /// Compared with the definition: a search through all previous rows.
+    /// The expected results are found by a search through all elements.
     #[test]
     fn many_elements_are_what_a_search_finds() {
         let values: Vec<i64> = (0..3000).map(|i| i * i % 101 - 50).collect();

@@ -1,8 +1,8 @@
 //! messages::Plan  <=>  Plan: expressions parsed, types and operations known, all required parts present
 //!
-//! The form of the plan that the compiler writes, and that the runtime verifies further and runs. Fields have the names
-//! and the meaning that they have in `sardonyx.proto`. The verifier checks that indices are in range, that symbols have
-//! values, and that buffers have been written before they are read.
+//! The compiler writes a [`Plan`], and the runtime executes it. Fields have the same names and meaning as in
+//! `sardonyx.proto`. Before execution, the runtime's verifier checks what is not checked here: that indices are in
+//! range, that symbols have values, and that buffers are written before they are read.
 
 use super::messages::{self, SymbolKind, buffer, step};
 use super::wire::{Wire, checked, malformed};
@@ -73,7 +73,7 @@ impl Wire<messages::Symbol> for Symbol {
 }
 
 checked! {
-    /// A name of the model that equals an expression of the symbols.
+    /// A dimension name of the model that is not a symbol, because it equals an expression over the symbols.
     Derived {
         /// Name of a dimension in the model.
         name: String,
@@ -181,9 +181,10 @@ checked! {
         input_capacity: String,
         /// Symbol of the axis's extent in the memory of the output.
         output_capacity: String,
-        /// Symbol of the number of positions that launches skip; `None` without such launches.
+        /// Symbol of the number of positions that launches skip, because input and output share memory; `None` if none
+        /// do.
         kept: Option<String>,
-        /// Cuts that give the part of a rank, applied in order; empty if every rank holds all.
+        /// Cuts, applied in order, that select the part of the state that a rank holds; empty if every rank holds all.
         units: Vec<Units>,
     }
     |_message, _field, i| format!("state {i}")
@@ -196,7 +197,7 @@ checked! {
         mesh: usize,
         /// Dimension that is cut.
         dim: usize,
-        /// Number of runs of the dimension.
+        /// Number of runs that the dimension consists of.
         outer: u64,
         /// Number of units of a run, on all ranks together.
         count: u64,
@@ -227,7 +228,7 @@ checked! {
         left: Dim,
         /// Right side, over the symbols of the entry point.
         right: Dim,
-        /// The ONNX node that requires it.
+        /// The ONNX node that requires the equality.
         why: String,
     }
 }
@@ -323,8 +324,8 @@ impl Step {
         }
     }
 
-    /// Whether later steps know more symbols than earlier ones: after a bind, or after a host step that is not an
-    /// exchange.
+    /// Whether the step may bind symbols that later steps use: true of binds, and of host steps that are not exchanges
+    /// between ranks.
     pub fn ends_stage(&self) -> bool {
         match &self.action {
             Action::Launch(_) | Action::Copy(_) => false,
@@ -416,7 +417,7 @@ pub struct Host {
     pub call: HostCall<usize>,
     /// The operands, in order.
     pub args: Vec<Operand>,
-    /// The results as tensors; each buffer is a `Value`, except that the result of an exchange is placed.
+    /// The results as tensors. Their buffers are at [`Place::Value`], except that of an exchange between ranks.
     pub results: Vec<Operand>,
 }
 
@@ -437,7 +438,7 @@ pub struct HostCall<Body> {
 pub struct HostResult {
     /// Index among the results of the operation.
     pub index: usize,
-    /// Axes, and the data-dependent symbols that are bound to their sizes.
+    /// Pairs: an axis of the result, and the data-dependent symbol that is bound to its size.
     pub binds: Vec<(usize, String)>,
 }
 
@@ -546,9 +547,9 @@ checked! {
 }
 
 checked! {
-    /// Expressions are over `p0`, …, `b0`, … and `grid`: see [`LaunchSymbol`](super::LaunchSymbol).
+    /// A kernel, whose expressions are over `p0`, …, `b0`, … and `grid`: see [`LaunchSymbol`](super::LaunchSymbol).
     Kernel {
-        /// Symbol in the code entry without the suffix of the level, and name of the entry in PTX.
+        /// Symbol in the code entry without the suffix of the CPU level, and name of the entry in PTX.
         symbol: String,
         /// For each buffer, whether the kernel writes it.
         writes: Vec<bool>,
@@ -558,13 +559,14 @@ checked! {
         scratch_bytes: Dim,
         /// Class such as `map` or `contract`.
         class: String,
-        /// Values that are never negative in a launch with work items, which keeps it within its buffers.
+        /// Values that must not be negative in a launch with work items, so that the kernel stays within its buffers.
         requires: Vec<Dim>,
-        /// Like `requires`; a negative one means that indices select from a dimension without elements.
+        /// Like `requires`; if one is negative, the kernel would use indices to select from a dimension without
+        /// elements.
         indexes: Vec<Dim>,
         /// Launch parameters for each GPU target of the plan; empty if there is none.
         targets: Vec<KernelTarget>,
-        /// Operations and bytes of a launch, for information only.
+        /// Number of floating-point operations of a launch, for information only; `None` if not counted.
         flops: Option<Dim>,
         /// Bytes that a launch reads and writes, each counted once; for information only.
         moved_bytes: Option<Dim>,

@@ -91,7 +91,7 @@ pub struct Derived {
     pub lo: i64,
     #[prost(int64, optional, tag = "4")]
     pub hi: ::core::option::Option<i64>,
-    /// The ONNX node that requires it.
+    /// The ONNX node that requires the equality.
     #[prost(string, tag = "5")]
     pub why: ::prost::alloc::string::String,
 }
@@ -125,7 +125,7 @@ pub struct Entry {
     pub checks: ::prost::alloc::vec::Vec<Check>,
     #[prost(message, repeated, tag = "8")]
     pub states: ::prost::alloc::vec::Vec<State>,
-    /// Whether it is called by `Host` steps of other entry points only.
+    /// Whether the entry point is called by `Host` steps of other entry points only.
     #[prost(bool, tag = "9")]
     pub internal: bool,
     /// Name of the entry point that this one specializes by fixing some dimensions: a call of that one may run this one if
@@ -155,12 +155,12 @@ pub struct State {
     pub input_capacity: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub output_capacity: ::prost::alloc::string::String,
-    /// A symbol of kind kept: the number of positions of the input if both are the same memory, otherwise 0. A launch that
-    /// reads the input and writes the output accesses only the positions after these. Empty if there is no such launch.
+    /// A symbol of kind kept: the number of positions of the input if input and output share memory, otherwise 0. A launch
+    /// that reads the input and writes the output accesses only later positions. Empty if there is no such launch.
     #[prost(string, tag = "6")]
     pub kept: ::prost::alloc::string::String,
-    /// The part that a rank holds of both, as cuts that are applied in order; empty if every rank holds all. The ports
-    /// have the dimensions of the whole tensors, which callers pass and receive.
+    /// Cuts, applied in order, that select the part of both tensors that a rank holds; empty if every rank holds all.
+    /// The ports have the dimensions of the whole tensors, which callers pass and receive.
     #[prost(message, repeated, tag = "7")]
     pub units: ::prost::alloc::vec::Vec<Units>,
 }
@@ -188,7 +188,7 @@ pub struct Check {
     pub left: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub right: ::prost::alloc::string::String,
-    /// The ONNX node that requires it.
+    /// The ONNX node that requires the equality.
     #[prost(string, tag = "3")]
     pub why: ::prost::alloc::string::String,
 }
@@ -207,7 +207,7 @@ pub struct Port {
     /// Index into `Entry.buffers`.
     #[prost(uint32, tag = "4")]
     pub buffer: u32,
-    /// Its structure if it is not a tensor: `sequence(tensor)`, `optional(tensor)`, `map(tensor)`; otherwise empty.
+    /// Structure of a value that is not a tensor: `sequence(tensor)`, `optional(tensor)`, `map(tensor)`; otherwise empty.
     #[prost(string, tag = "5")]
     pub kind: ::prost::alloc::string::String,
 }
@@ -281,10 +281,10 @@ pub struct Launch {
     /// `0..grid`.
     #[prost(string, tag = "4")]
     pub grid: ::prost::alloc::string::String,
-    /// Names of the ONNX nodes that it computes.
+    /// Names of the ONNX nodes that the step computes.
     #[prost(string, repeated, tag = "5")]
     pub origins: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Index into `Entry.states` of the state whose input it copies to the state's output; the launch reads and writes
+    /// Index into `Entry.states` of the state whose input this launch copies to its output; the launch accesses
     /// nothing else.
     #[prost(uint32, optional, tag = "6")]
     pub carries: ::core::option::Option<u32>,
@@ -320,7 +320,7 @@ pub struct Host {
     /// Indices into `Plan.entries` of internal entry points after this one; the operation passes its operands to them.
     #[prost(uint32, repeated, tag = "4")]
     pub bodies: ::prost::alloc::vec::Vec<u32>,
-    /// Names of the ONNX nodes that it computes.
+    /// Names of the ONNX nodes that the step computes.
     #[prost(string, repeated, tag = "5")]
     pub origins: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -341,7 +341,7 @@ pub struct HostResult {
     /// Index among the results of the operation.
     #[prost(uint32, tag = "1")]
     pub index: u32,
-    /// Its buffer is a `Value`, except that the result of an exchange between ranks is in the arena or an output.
+    /// The buffer is a `Value`, except that the result of an exchange between ranks is in the arena or an output.
     #[prost(message, optional, tag = "2")]
     pub value: ::core::option::Option<Operand>,
     #[prost(message, repeated, tag = "3")]
@@ -370,7 +370,7 @@ pub struct Constant {
     /// Names of layout and encoding, as in `!flow.container`: `row_major`, `order<1, 0>`, `panels32`.
     #[prost(string, tag = "5")]
     pub layout: ::prost::alloc::string::String,
-    /// The part that each rank of the mesh holds, in rank order, if they differ; offset and bytes are 0 then.
+    /// The part that each rank of the mesh holds, in rank order, if the parts differ; offset and bytes are 0 then.
     #[prost(message, repeated, tag = "6")]
     pub parts: ::prost::alloc::vec::Vec<Part>,
     /// BLAKE3 of the constant, hexadecimal, if there are several ranks: each reads and checks only the constants that it
@@ -404,7 +404,7 @@ pub struct Kernel {
     /// Scratch bytes per thread, an expression over the parameters.
     #[prost(string, tag = "4")]
     pub scratch_bytes: ::prost::alloc::string::String,
-    /// Its class: `map`, `normalise`, `contract`, `attention`, or `groups` (a contraction in groups with a scale each).
+    /// The class: `map`, `normalise`, `contract`, `attention`, or `groups` (a contraction in groups with a scale each).
     #[prost(string, tag = "5")]
     pub class: ::prost::alloc::string::String,
     /// Expressions that must not be negative in any launch with work items, so that the kernel stays within its buffers.

@@ -1,8 +1,8 @@
 //! The content of the entries `manifest`, `plan` and `selftest` of a `.sdx` file
 //!
 //! `runtime/base/proto/sardonyx.proto` defines the messages and records the versions of the format; [`messages`] is
-//! generated from it. [`Plan`] and its parts are the same plan with expressions parsed. To add a field: a line in the
-//! `.proto` file, `cargo xtask docs`, and a line of the same name in `checked.rs`.
+//! generated from it. [`Plan`] has the same content as [`messages::Plan`], but its expressions are parsed. To add a
+//! field, add a line to the `.proto` file, run `cargo xtask docs`, and add a line of the same name to `checked.rs`.
 
 mod checked;
 #[rustfmt::skip]
@@ -26,14 +26,14 @@ pub const FORMAT_MINOR_PLANS: u32 = 9;
 pub const FORMAT_MINOR_MESH: u32 = 10;
 /// Minor version of artifacts whose ranks compute while they exchange.
 pub const FORMAT_MINOR_OVERLAP: u32 = 11;
-/// Requirements that a manifest may state and that this reader meets.
+/// Features that this reader supports, of those that [`Manifest::needs`] may list.
 pub const NEEDS: [&str; 2] = [NEEDS_MESH, NEEDS_OVERLAP];
-/// States that the plan is for several ranks.
+/// Feature in [`Manifest::needs`]: the plan is for several ranks.
 pub const NEEDS_MESH: &str = "mesh";
-/// States that collectives are started in one step and awaited in another one.
+/// Feature in [`Manifest::needs`]: collectives are started in one step and awaited in a later one.
 pub const NEEDS_OVERLAP: &str = "overlap";
 
-/// Whether most operations of a kernel of this class, as an artifact names it, are multiplications of matrices.
+/// Whether a kernel of this class (see [`Kernel::class`]) spends most of its operations on matrix products.
 pub fn is_product(class: &str) -> bool {
     matches!(class, "attention" | "contract" | "groups")
 }
@@ -51,7 +51,7 @@ impl Manifest {
     }
 }
 
-/// Launch limits that hold on all GPUs for which PTX is emitted: blocks, threads of a block, its shared memory.
+/// Maximum number of blocks of a launch. This limit and the next two hold on all GPUs for which PTX is emitted.
 pub const BLOCKS_MAX: i64 = (1 << 31) - 1;
 /// Maximum number of threads of a block.
 pub const THREADS_MAX: u32 = 1024;
@@ -89,7 +89,7 @@ impl ExpectedOutput {
 }
 
 impl Canary {
-    /// Returns the message for a tensor, whose bytes it shares.
+    /// Returns the message for a tensor, which shares the tensor's bytes.
     pub fn new(name: &str, tensor: &Tensor) -> Canary {
         Canary {
             name: name.to_string(),
@@ -99,7 +99,7 @@ impl Canary {
         }
     }
 
-    /// The tensor. Errors: E0107, E0202, and E0302 if the size does not match type and dimensions.
+    /// Returns the tensor. Errors: E0107, E0202, and E0302 if the size does not match type and dimensions.
     pub fn tensor(&self) -> Result<Tensor> {
         let dtype = DType::from_onnx(self.dtype);
         let dtype = dtype.ok_or_else(|| Error::user("E0107", format!("{} is no element type", self.dtype)))?;
@@ -111,10 +111,10 @@ impl Canary {
 }
 
 /// Symbol of data in the code entry: its length as a little-endian u64, then a [`Plan`] that contains only the kernels
-/// of the code. The plan's own kernels must be equal to them. Code without this symbol declares nothing.
+/// of the code. They must equal the kernels of the artifact's plan. Code without this symbol is not checked.
 pub const KERNELS_SYMBOL: &str = "sardonyx_kernels";
 
-/// Declares the kernels in PTX: a line with this comment, followed by the message in hexadecimal.
+/// Start of the line of PTX that declares its kernels; the [`Plan`] message follows in hexadecimal.
 pub const KERNELS_COMMENT: &str = "// sardonyx_kernels ";
 
 /// Arguments of a kernel: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.
@@ -128,11 +128,11 @@ pub struct KernelArgs {
     pub buffers: *const *mut u8,
     /// Value of each parameter `p0`, `p1`, ….
     pub params: *const i64,
-    /// This thread's scratch, 64-byte aligned.
+    /// Scratch memory of the calling thread, 64-byte aligned.
     pub scratch: *mut u8,
-    /// The work items `begin..end` of the launch's grid.
+    /// First work item: the call computes the items `begin..end` of the launch's grid.
     pub begin: i64,
-    /// End of the range of work items, exclusive.
+    /// End of the work items, exclusive.
     pub end: i64,
     /// Shared by all threads of a launch; a kernel stores 1 if an index read from data was out of range (it then reads
     /// element 0 instead). Never cleared by a kernel.

@@ -13,14 +13,14 @@ pub trait Wire<M>: Sized {
     /// Returns the field that [`read`](Wire::read) reads as this value.
     fn write(&self) -> M;
 
-    /// The name of element `i` of a list in errors.
+    /// Returns the name that errors use for element `i` of the list `field`; `None` if errors do not name elements.
     fn label(_message: &M, _field: &str, _i: usize) -> Option<String> {
         None
     }
 }
 
-/// Declares a checked struct with the fields of the message of the same name, each converted by its types. Fields after
-/// the semicolon are not part of the struct.
+/// Declares a checked struct with the fields of the message of the same name, each converted by [`Wire`]. Fields of the
+/// message after the semicolon are not part of the struct; they are written with default values.
 macro_rules! checked {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $ty:ty,)* $(; $($other:ident)*)? }
      $(|$message:ident, $list:ident, $i:ident| $label:expr)?) => {
@@ -47,7 +47,7 @@ macro_rules! checked {
 }
 pub(super) use checked;
 
-/// The error for a plan that no compiler writes: E0401.
+/// Returns E0401, the error for a plan that the compiler would never write.
 pub fn malformed(message: String) -> Box<Error> {
     Error::user("E0401", format!("the plan is malformed: {message}")).help("compile the model again")
 }

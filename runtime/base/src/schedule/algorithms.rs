@@ -21,15 +21,15 @@ pub enum Algorithm {
     TwoWayRing,
     /// Each rank exchanges all of its data with ranks at doubling distances.
     RecursiveDoubling,
-    /// Recursive halving, then doubling: the bytes of a ring in a logarithmic number of rounds.
+    /// Recursive halving, then doubling: moves as many bytes as a ring, in a logarithmic number of rounds.
     Rabenseifner,
     /// Reduces towards the root, from ranks at doubling distances, and broadcasts from the root in reverse.
     BinomialTree,
-    /// Two mirrored trees, each for half of the data, so that different ranks are leaves.
+    /// Two trees, each for half of the data; the second one numbers the ranks in reverse, so that its root is the last.
     DoubleTree,
-    /// Like direct, but each rank takes from a single other rank per round.
+    /// Like `Direct`, but each rank takes data from only one other rank per round.
     Pairwise,
-    /// The number of blocks that are moved doubles with each round; works for any number of ranks.
+    /// The number of blocks that a rank receives doubles with each round; supports any number of ranks.
     Bruck,
     /// Reduces within groups of neighbours, then between groups, then distributes the result within groups.
     Hierarchical {
@@ -225,8 +225,8 @@ impl Own<'_> {
         rounds
     }
 
-    /// Runs `inner` on the first ranks, as many as the largest power of two. In the first round, these combine the
-    /// operands of the ranks beyond with theirs; in the last round, the ranks beyond receive the result.
+    /// Runs `inner` on the first [`power`](Own::power) ranks. In the first round, these ranks combine the operands of
+    /// the remaining ranks with their own; in the last round, the remaining ranks receive the result.
     fn folded(&self, f: Reduction, inner: impl FnOnce(&mut Rounds)) -> Rounds {
         let (power, r, all) = (self.power(), self.rank, self.all());
         let mut first: Vec<Move> = take(Source::Operand(r), &all, None).into_iter().collect();
@@ -338,7 +338,7 @@ impl Own<'_> {
         rounds
     }
 
-    /// Takes from one other rank in each round, so that no rank serves two at once.
+    /// Takes from one other rank in each round, so that no rank serves two others at once.
     fn one_by_one(&self, rounds: Rounds) -> Rounds {
         let mut out = vec![vec![]; self.n];
         for m in rounds.into_iter().flatten() {
@@ -358,8 +358,8 @@ impl Own<'_> {
         rounds
     }
 
-    /// Bruck's all-to-all: a block that must travel `k` ranks advances by each power of two in `k`. On its way, a rank
-    /// stores it where its own block for the same distance will end up, so all blocks must have the same size;
+    /// Bruck's all-to-all: a block that must travel `k` ranks advances by each power of two in `k`. A rank on the way
+    /// stores the block where its own block for the same distance will end up. So all blocks must have the same size;
     /// otherwise the result is `None`.
     fn bruck_to_all(&self, op: &Collective, split: usize) -> Option<Rounds> {
         let (n, r, operands) = (self.n, self.rank, self.operands);

@@ -2,7 +2,7 @@
 //!
 //! A schedule is data: any transport can execute it, and tests can count its bytes. In each round a rank reads ranges
 //! of the operands and of the results of other ranks, as they were when the previous round had ended on all ranks. The
-//! schedule fixes the order in which reductions combine, so the bits do not depend on the transport.
+//! schedule fixes the order in which reductions combine, so the bits of the results do not depend on the transport.
 
 pub mod algorithms;
 
@@ -126,7 +126,7 @@ pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Oper
     Ok(Operand { dtype: first.dtype, dims })
 }
 
-/// Up to this many bytes every rank reduces everything itself: a second round would take longer.
+/// Operands of at most this many bytes are reduced as a whole by every rank, because a second round would take longer.
 pub const SMALL_MAX: usize = 4096;
 
 /// The rounds of one rank in the direct algorithm. The operands must fit each other (see [`result`]).
@@ -221,10 +221,10 @@ fn runs(o: &Operand, dim: usize, part: Range<usize>) -> impl Iterator<Item = Ran
     (0..outer).map(run).filter(|r| !r.is_empty())
 }
 
-/// Concatenates all operands along a dimension; of each operand only a slice along another dimension, if `part` returns
-/// one.
+/// Concatenates all operands along `dim`. If `part` returns a dimension and a range for an operand, only that slice of
+/// the operand is taken.
 fn joined(operands: &[Operand], dim: usize, part: impl Fn(&Operand) -> Option<(usize, Range<usize>)>) -> Vec<Move> {
-    // For each operand, the ranges that are taken, in order, and how many bytes go to a run of the result.
+    // For each operand: the byte ranges that are taken, in order, and the number of bytes for each run of the result.
     let mut sources: Vec<(VecDeque<Range<usize>>, usize)> = vec![];
     let mut outer = 1;
     for o in operands {

@@ -118,7 +118,7 @@ fn a_rank_takes_as_much_as_it_must() {
         };
         let bytes = operand.bytes();
         let share = part(bytes / 64, n, 1).len() * 64;
-        // Its share of the other operands, and the shares that the others have combined.
+        // A rank takes its share of the other operands, then the shares that the other ranks have combined.
         assert_eq!(taken("AllReduce mesh=0 by=add"), (n - 1) * share + bytes - share);
         assert_eq!(taken("AllGather mesh=0 dim=0"), (n - 1) * bytes);
         assert_eq!(taken("ReduceScatter mesh=0 by=add dim=0"), (n - 1) * part(8, n, 1).len() * 4096);
@@ -249,7 +249,8 @@ fn algorithms_carry_what_their_formulas_say() {
             let spread = taken(Algorithm::BinomialTree, "Broadcast mesh=0 root=1", &vec![operand.clone(); n], rank);
             assert_eq!(spread, (receives * bytes, receives));
         }
-        // For trees, what all ranks take together: each rank takes part once on the way up and once on the way down.
+        // For trees, the bytes that all ranks take together are compared: each rank takes part once on the way up and
+        // once on the way down.
         let total = |algorithm: Algorithm| {
             let all = (0..n).map(|rank| taken(algorithm, "AllReduce mesh=0 by=add", &vec![operand.clone(); n], rank).0);
             all.sum::<usize>()
@@ -263,7 +264,7 @@ fn algorithms_carry_what_their_formulas_say() {
 /// starts all messages of a round at once, and continues when they have completed.
 type Script = Vec<[BTreeSet<usize>; 2]>;
 
-/// The script of each rank for some collectives, each among groups.
+/// Returns the script of each rank for a sequence of collectives, each performed within groups of ranks.
 fn scripts(n: usize, plan: &[(Collective, Vec<Vec<usize>>, Algorithm)]) -> Vec<Script> {
     let mut all: Vec<Script> = vec![vec![]; n];
     for (op, groups, algorithm) in plan {
@@ -287,10 +288,10 @@ fn scripts(n: usize, plan: &[(Collective, Vec<Vec<usize>>, Algorithm)]) -> Vec<S
 }
 
 /// Explores every order in which ranks can continue, if a message is never buffered for a rank that does not receive
-/// yet; returns the states in which none can. A state is the number of rounds that each rank has begun.
+/// yet; returns the states in which no rank can. A state is the number of rounds that each rank has begun.
 fn stuck(scripts: &[Script]) -> BTreeSet<Vec<usize>> {
     let n = scripts.len();
-    // Number of messages that a rank has begun to send to, or to receive from, another one.
+    // Number of messages that a rank has begun to send to another rank, or to receive from it.
     let begun = |rank: usize, way: usize, other: usize, rounds: usize| {
         scripts[rank][..rounds].iter().filter(|round| round[way].contains(&other)).count()
     };
@@ -343,12 +344,12 @@ fn no_order_of_arrival_leaves_ranks_waiting() {
             }
         }
     }
-    // The rows and columns of a grid.
+    // The groups are the rows and the columns of a 2 × 2 grid of ranks.
     let (rows, columns) = (vec![vec![0, 1], vec![2, 3]], vec![vec![0, 2], vec![1, 3]]);
     let plan = [(sum, rows.clone(), Algorithm::Ring), (gather, columns.clone(), Algorithm::Direct)];
     let mut scripts = scripts(4, &plan);
     assert_eq!(stuck(&scripts), BTreeSet::new());
-    // Two ranks that reach the collectives in another order deadlock with the others.
+    // If two ranks, 0 and 3, reach the collectives in another order, they deadlock with the other ranks.
     let swapped = self::scripts(4, &[plan[1].clone(), plan[0].clone()]);
     scripts[0] = swapped[0].clone();
     assert_eq!(stuck(&scripts), BTreeSet::new());

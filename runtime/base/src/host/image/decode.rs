@@ -14,7 +14,7 @@ use zune_jpeg::{JpegDecoder, errors::DecodeErrors};
 /// Maximum memory that a decoder may allocate; images for models need far less.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes of a file that a decoder reads between two checks of the limits; it decodes them to some megabytes at most.
+/// Bytes of a file that a decoder reads between two checks of the limits, enough for some megabytes of pixels at most.
 const READ_AT_ONCE: usize = 1 << 12;
 
 pub fn decode(file: &Tensor, pixels: Pixels, budget: &Budget) -> Result<Tensor> {
@@ -71,7 +71,7 @@ fn image(file: File, budget: &Budget) -> std::result::Result<DynamicImage, Refus
     let mut reader = ImageReader::new(file).with_guessed_format().map_err(|e| Refused::Image(e.into()))?;
     let mut limits = Limits::default();
     limits.max_alloc = Some(BYTES_MAX);
-    // The decoder may use the memory that the pixels leave.
+    // The decoder itself may use the memory that the pixels do not need.
     let rest = |pixels: u64| {
         let mut rest = limits.clone();
         rest.reserve(pixels).map_err(Refused::Image)?;
@@ -87,8 +87,8 @@ fn image(file: File, budget: &Budget) -> std::result::Result<DynamicImage, Refus
     decoder.set_limits(rest).and_then(|()| DynamicImage::from_decoder(decoder)).map_err(Refused::Image)
 }
 
-/// Decodes a JPEG image with the decoder that `image` uses as well. `image` would read the whole file before calling
-/// it, so decoding could not be stopped early.
+/// Decodes a JPEG image with the decoder that the crate `image` uses as well. That crate would read the whole file
+/// before it decodes, so decoding could not be stopped early.
 fn jpeg(
     file: File,
     fits: impl Fn(u64) -> std::result::Result<(), Refused>,
@@ -190,7 +190,7 @@ mod tests {
         assert!(decode(&Tensor::scalar(1f32), Pixels::Rgb, &Budget::unlimited()).is_err());
     }
 
-    /// One row that is converted in parts, and rows that are converted some at a time.
+    /// Converts an image whose rows are converted in parts, and one of which several rows are converted at a time.
     #[test]
     fn parts_make_the_whole() {
         for (width, height) in [(3 * PIECE + 5, 2), (1000, 11)] {
