@@ -258,9 +258,9 @@ impl Model {
         };
         let device = open(place)?;
         // Each rank uses its own GPU, as far as there are enough.
-        let others = match options.device {
-            DeviceName::Cuda(_) => (1..programs.len()).map(|i| open(place + i)).collect::<Result<Vec<_>>>()?,
-            DeviceName::Cpu | DeviceName::Sim(_) => vec![device.clone(); programs.len() - 1],
+        let others = match options.device.is_numbered() {
+            true => (1..programs.len()).map(|i| open(place + i)).collect::<Result<Vec<_>>>()?,
+            false => vec![device.clone(); programs.len() - 1],
         };
         if let Some(target) = device.target() {
             programs.iter_mut().try_for_each(|program| program.choose_target(target))?;

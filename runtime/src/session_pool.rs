@@ -2,7 +2,6 @@
 
 mod queue;
 
-use crate::device::DeviceName;
 use crate::model::Model;
 use crate::outputs::Outputs;
 use crate::session::{Session, SessionOptions};
@@ -92,10 +91,10 @@ impl PoolOptions {
         self.session.check()?;
         let threads = self.session.threads.saturating_mul(model.ranks());
         let processors = || std::thread::available_parallelism().map_or(1, |n| n.get());
-        let fitting = || match model.device_name() {
-            // Calls of several ranks run one at a time, whatever session they belong to.
-            DeviceName::Cpu if model.ranks() == 1 => (processors() / threads).max(1),
-            DeviceName::Cpu | DeviceName::Cuda(_) | DeviceName::Sim(_) => 1,
+        // Calls of several ranks run one at a time, whatever session they belong to.
+        let fitting = || match model.device_name().is_host() && model.ranks() == 1 {
+            true => (processors() / threads).max(1),
+            false => 1,
         };
         let sessions = self.sessions.unwrap_or_else(fitting);
         let (total, most) = (sessions.saturating_mul(threads), SessionOptions::THREADS_MAX);

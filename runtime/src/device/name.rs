@@ -52,6 +52,19 @@ impl DeviceName {
         }
     }
 
+    /// Whether kernels run on the processors of the host, of which a session takes some.
+    pub fn is_host(&self) -> bool {
+        *self == DeviceName::Cpu
+    }
+
+    /// Whether the number in the name chooses one of several devices, so that each rank can have its own.
+    pub fn is_numbered(&self) -> bool {
+        match self {
+            DeviceName::Cuda(_) => true,
+            DeviceName::Cpu | DeviceName::Sim(_) => false,
+        }
+    }
+
     /// Whether the device is simulated: its results are exact, but times measured on it are meaningless.
     pub fn is_simulated(&self) -> bool {
         match self {

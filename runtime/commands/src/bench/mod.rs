@@ -10,7 +10,7 @@ use super::{EntryArgs, ModelArgs, ThreadArgs, put};
 use kernels::Kernels;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result, Tensor, TensorView};
-use sardonyx_runtime::{Cache, DeviceName, Outputs, RunOptions, Session};
+use sardonyx_runtime::{Cache, Outputs, RunOptions, Session};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -266,12 +266,11 @@ impl Report<'_> {
             true => String::new(),
             false => format!("assumed     {}, as no size was given: --dim NAME=N\n", assumed.join(" ")),
         };
-        let code = match self.session.model().device_name() {
-            DeviceName::Cpu => format!("threads     {}, code {}", self.session.threads(), self.level()),
-            device @ (DeviceName::Sim(_) | DeviceName::Cuda(_)) => match self.session.exchange() {
-                Some(how) => format!("device      {device}, ranks exchange {how}"),
-                None => format!("device      {device}"),
-            },
+        let device = self.session.model().device_name();
+        let code = match self.session.exchange() {
+            _ if device.is_host() => format!("threads     {}, code {}", self.session.threads(), self.level()),
+            Some(how) => format!("device      {device}, ranks exchange {how}"),
+            None => format!("device      {device}"),
         };
         format!(
             "inputs      {}\n{assumed}{cache}{code}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
