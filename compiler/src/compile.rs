@@ -401,11 +401,12 @@ fn compile_prepared(
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
     let mut watch = request.watch.clone();
     if request.no_host {
-        // Removing padding needs the number of rows, which the host would count.
+        // The pass that removes padding needs the number of unmasked rows, which only the host can count.
         watch.without.push("remove-padding");
     }
     if !request.options.mesh.is_empty() {
-        // Removing padding needs the number of rows, which every rank would count for itself.
+        // The pass that removes padding needs the number of unmasked rows, and every rank would have to count them for
+        // its own part.
         watch.without.push("remove-padding");
     }
     // The code generator writes the kernels directly from the plan; the stage only shows them as IR.
@@ -514,7 +515,8 @@ fn write(
         (None, _) => Accept::All,
     };
     let (summary, measured) = precision::write_measured(&request.output, by, accept, write)?;
-    // The self-test expects the results of the pruned weights, so their error is no reason to widen it.
+    // The self-test expects the results with pruned weights, so the error that pruning causes is no reason to widen its
+    // tolerances.
     let own = request.selftest && request.sparsify.is_empty();
     let test = canary.test.as_ref().ok().filter(|_| own);
     let Some(wider) = test.and_then(|test| widened(test, &measured.canary)) else {
@@ -525,7 +527,7 @@ fn write(
     Ok((emit::write(&request.output, &product, &built)?, Some(measured)))
 }
 
-/// The test with tolerances of at least twice the measured errors; `None` if it already allows these.
+/// The test with tolerances of at least twice the measured errors; `None` if its tolerances already are that wide.
 fn widened(test: &SelfTest, errors: &Errors) -> Option<SelfTest> {
     let mut wider = test.clone();
     let errors = errors.as_ref().ok()?;
@@ -576,7 +578,7 @@ impl Canary {
         self.dense.as_ref().unwrap_or(&self.test)
     }
 
-    /// Drops the test if rows are left out, because its outputs then differ from the model's.
+    /// Drops the self-test if masked rows are left out, because the outputs then have zeros there, unlike the model's.
     fn keep_comparable(&mut self, planned: &[Planned], request: &Request) {
         let removes = |made: &Planned| made.rewrites.applied().iter().any(|r| r.pass == "remove-padding");
         if request.options.masked_rows == MaskedRows::Zero && planned.iter().any(removes) {

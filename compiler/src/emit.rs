@@ -35,7 +35,7 @@ pub struct Summary {
     pub others: Vec<PlanSummary>,
     /// Bytes of the constants, which all plans share.
     pub weights_bytes: u64,
-    /// Machine code for CPUs.
+    /// Bytes of machine code for CPUs.
     pub code_bytes: usize,
     /// GPU targets, and the bytes of their PTX.
     pub ptx_bytes: Vec<(&'static str, usize)>,
@@ -50,10 +50,10 @@ pub struct PlanSummary {
     pub kernels: usize,
     /// The entry points; `main` is the first.
     pub entries: Vec<EntrySummary>,
-    /// Number of memory accesses in all kernels, and of those that no requirement checked at launch keeps within their
-    /// buffer. The latter are safe only in plans that come unchanged from the compiler.
+    /// Number of memory accesses in all kernels.
     pub accesses: usize,
-    /// Number of accesses that no requirement checked at launch keeps within their buffer.
+    /// Number of accesses that no requirement checked at launch keeps within their buffer. They are safe only in plans
+    /// that come unchanged from the compiler.
     pub unchecked: usize,
 }
 
@@ -169,7 +169,7 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
     let symbols = shared_symbols(product.planned.iter().flat_map(|made| &made.plan.entries))?;
     let mut writer = ArtifactWriter::create(path)?;
     if !mesh(&symbols).is_empty() {
-        // Each rank checks only its own constants.
+        // Constants get hashes of their own, because each rank checks only its own constants.
         writer.hash_constants();
     }
     let params = Store { params: product.params, prepared: &built.prepared, values: &built.values };
@@ -453,7 +453,7 @@ fn ports(entry: &Entry, inputs: bool, kinds: &BTreeMap<String, Kind>) -> Vec<fil
     let port = |(at, (buffer, name, container)): (usize, (usize, &str, &Container))| {
         let mut dims = container.dims.clone();
         let state = entry.states.iter().find(|s| at == if inputs { s.input } else { s.output });
-        // Ports have the size of all ranks together.
+        // A state that is split over ranks is declared with the size that all ranks hold together.
         for part in state.iter().flat_map(|s| &s.parts) {
             dims[part.axis] = Dim::constant(part.outer * part.count * part.unit);
         }

@@ -1,4 +1,4 @@
-//! model.onnx  =>  its launches in order, and the repeated layer among them: 72 launches = 5 + 6 × 11 + 1
+//! model.onnx  =>  its launches in order, and the repeated layer among them: 72 launches = 5 + 6 layers × 11 + 1
 
 use crate::emit::{HostSummary, host_operations};
 use crate::import::DimRange;
@@ -19,7 +19,7 @@ use std::path::Path;
 const STAGE: &str = "schedule";
 const STAGE_OF_MEMORY: &str = "plan-memory";
 
-/// The stage before the e-graph, whose rules are explained.
+/// The stage before the e-graph, whose rewrite rules `node` explains.
 const BEFORE_RULES: &str = "simplify";
 
 /// The launches of `main`, and their data movement.

@@ -14,10 +14,10 @@ use std::sync::Arc;
 /// Parameters by name.
 pub type ParamStore = BTreeMap<String, Tensor>;
 
-/// Constants of at most this many elements are stored in the IR: shapes and scalars, not weights.
+/// Integer constants of at most this many elements are stored in the IR: shapes and scalars, not weights.
 const INTEGERS_MAX: usize = 64;
 const FLOATS_MAX: usize = 4;
-/// Limit for vectors of floats, which may determine sizes, such as the scales of a Resize.
+/// Longest vector of floats that is stored in the IR, since it may determine sizes, like the scales of a Resize.
 const FLOAT_VECTOR_MAX: usize = 16;
 
 /// Longest vector of equal bytes, such as the zero points of channels, that is stored in the IR.

@@ -110,7 +110,8 @@ impl Function {
                     let container = &p.containers[step.results[0]];
                     let Some(made) = known(container.dtype, &container.dims) else { continue };
                     let taken = source.transform.map_or(Some(made.clone()), |t| t.takes(made.0, &made.1, None));
-                    // If this result alone does not determine the parameter, the result of another step has to.
+                    // If this result does not determine the parameter's dimensions, the result of another step of the
+                    // program must.
                     let Some((dtype, dims)) = taken else { continue };
                     let dims = match window {
                         None => dims,
@@ -120,7 +121,8 @@ impl Function {
                                 _ => None,
                             };
                             let elements = elements.unwrap_or(0);
-                            // Parameters packed side by side are matrices; the larger stride is that between rows.
+                            // Parameters packed side by side are matrices; the larger stride is the distance between
+                            // rows.
                             let row = usize::try_from(w.stride_k.max(w.stride_n)).unwrap_or(1).max(1);
                             match source.names.len() {
                                 1 => vec![elements],
@@ -142,7 +144,7 @@ impl Function {
     }
 }
 
-/// Completes a transformed parameter of which only the element count is known, from the transform's result.
+/// Derives the dimensions of a transformed parameter from the transform's result, if only its element count is known.
 fn with_summed_axis(p: &Program, step: &Step, params: &mut BTreeMap<String, (DType, Vec<usize>)>) {
     let FlowOp::Param { source: Source { names, transform: Some(transform), .. }, .. } = &step.op else { return };
     let Container { dtype, dims: made, .. } = &p.containers[step.results[0]];

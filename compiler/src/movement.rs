@@ -16,7 +16,7 @@ use sardonyx_passes::movement::scheduled::{lower_bound, scheduled};
 use sardonyx_passes::movement::{Count, FastMemory, Kind, Words, operator_flops, operator_words};
 use std::collections::HashMap;
 
-/// The stages after which the program is measured: as the model states it, with constants folded; and as launched.
+/// Stage after which the program is measured as the model states it, with constants folded.
 pub const BEFORE: &str = "fold-constants";
 /// Stage after which the program is measured as launched.
 pub const AFTER: &str = "pack-weights";
@@ -48,13 +48,13 @@ pub struct Row {
     pub kind: Kind,
     /// ONNX nodes that it computes.
     pub origins: Vec<String>,
-    /// Algebraic words as a formula, and its value.
+    /// Algebraic words as a formula over the symbols.
     pub formula: Count,
     /// Algebraic words at the sizes of the question; a word is one element of any type.
     pub words: i64,
     /// Number of floating-point operations.
     pub flops: i64,
-    /// Words that the emitted code requests, and the least that any code could; `None` for operators.
+    /// Words that the emitted code requests; `None` for operators.
     pub scheduled: Option<i64>,
     /// Least number of words that any code could request; `None` for operators.
     pub lower_bound: Option<i64>,

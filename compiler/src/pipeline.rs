@@ -91,9 +91,9 @@ pub struct Watch {
     pub dump_dir: Option<PathBuf>,
     /// Stage after which to stop; `None` to run all stages.
     pub stop_after: Option<String>,
-    /// Stages to skip, for example to compare with and without them.
+    /// Stages to skip, for example to compare results with and without a stage.
     pub without: Vec<&'static str>,
-    /// The target, if there are several; it is added to what is printed or dumped.
+    /// The target of the module, if there are several targets; printed and dumped IR is labelled with it.
     pub of: Option<Target>,
     /// Whether the caller prints the time of each stage; the pipeline measures it in any case.
     pub time_passes: bool,

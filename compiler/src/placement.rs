@@ -28,9 +28,9 @@
 //! micro_batches = 2                  # parts of a batch; one computes while another one exchanges [default: 1]
 //! ```
 //!
-//! `sardonyx plan` also writes `op = N` with `input = N`: operand N of one of the operations that the node has been
-//! lowered to when `shard` runs. It writes `seeds = false` too, so that tensors without a rule are replicated on every
-//! rank.
+//! `sardonyx plan` also writes `op = M` with `input = N`: operand N of operation M among those that the node has been
+//! lowered to when the pass `shard` runs. It writes `seeds = false` too, so that tensors without a rule are replicated
+//! on every rank.
 
 use crate::onnx::{Model, Placed};
 use regex_lite::Regex;

@@ -102,7 +102,7 @@ impl Reference {
             entries: Entries::NONE,
             options: Options {
                 masked_rows: request.options.masked_rows,
-                // The types of inputs and outputs depend on it.
+                // The format of the caches decides the types of inputs and outputs, which must be the artifact's.
                 kv_cache: request.options.kv_cache,
                 ..Options::default()
             },
@@ -157,7 +157,7 @@ pub fn write_measured<T>(
     let is_far = |e: &&OutputError| match accept {
         Accept::All => false,
         Accept::Tolerable => !e.tolerable,
-        // NaN counts as too far off.
+        // A NaN counts as exceeding the budget.
         Accept::Within(budget) => e.relative.is_nan() || e.relative > budget,
     };
     if let Some(OutputError { name, abs_max, relative, .. }) = measured.errors().iter().flatten().find(is_far) {

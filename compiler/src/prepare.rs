@@ -22,7 +22,7 @@ const ELEMENTS_MIN: i64 = 1 << 20;
 /// The pipeline for these programs: their kernels are fused and launched in order.
 const PIPELINE: &str = "builtin.module(fuse,schedule,plan-memory)";
 
-/// Values of prepared parameters, if they are worth compiling; otherwise empty, and they are left to the interpreter.
+/// Values of prepared parameters, computed by compiled code; empty if they are so small that interpreting is faster.
 pub fn values(prepared: &Prepared, params: &dyn ParamValues) -> Result<BTreeMap<String, Tensor>> {
     let work = prepared.values().flat_map(|p| &p.containers).filter_map(elements).fold(0, i64::saturating_add);
     if work < ELEMENTS_MIN { Ok(BTreeMap::new()) } else { compiled(prepared, params) }

@@ -13,7 +13,7 @@ pub fn files_of_model<'a>(path: &'a Path, files: &'a BTreeSet<PathBuf>) -> Vec<R
     [("the model itself", path)].into_iter().chain(external).collect()
 }
 
-/// Refuses an output that is a file being read, or is inside such a folder, whatever path or link leads to it.
+/// Refuses an output that is a file being read, or is inside a folder being read, whatever path or link leads to it.
 pub fn refuse_replacing(output: &Path, read: &[Read]) -> Result<()> {
     // A file that does not exist yet replaces nothing.
     let Ok(there) = output.canonicalize() else { return Ok(()) };

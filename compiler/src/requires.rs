@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Requires {
     /// Expressions that are not negative in any launch with work items.
     pub requires: Vec<Dim>,
-    /// Limits of data-dependent indices, less one; if one is negative, no index can be in range.
+    /// Largest valid value of each data-dependent index; if it is negative, no index can be in range.
     pub indexes: Vec<Dim>,
-    /// Number of accesses of the kernel, and of those that no requirement keeps within their buffer.
+    /// Number of memory accesses of the kernel.
     pub accesses: usize,
     /// Number of accesses that no requirement keeps within their buffer.
     pub unchecked: usize,
@@ -61,7 +61,8 @@ fn buffer_bytes(buffer: &Buffer) -> Result<Dim> {
     }
 }
 
-/// The runtime checks that no more old positions are kept than exist: each past is `kept` plus a remainder.
+/// Writes the past size of each state as the symbol of its kept positions plus a non-negative remainder: the runtime
+/// checks that no more positions are kept than exist.
 fn kept(entry: &Entry) -> BTreeMap<String, Dim> {
     let one = |state: &State| {
         let Layout::Capacity { axis, .. } = entry.ports(true).get(state.input)?.2.layout else { return None };
@@ -72,7 +73,8 @@ fn kept(entry: &Entry) -> BTreeMap<String, Dim> {
     entry.states.iter().filter_map(one).collect()
 }
 
-/// The runtime checks for every call that capacities suffice: each capacity is the filled size plus a spare part.
+/// Writes each capacity as the filled size plus a non-negative spare part: the runtime checks for every call that
+/// capacities suffice.
 fn room(entry: &Entry) -> BTreeMap<String, Dim> {
     let ports = [true, false].into_iter().flat_map(|inputs| entry.ports(inputs));
     let one = |(_, _, c): (usize, &str, &Container)| match &c.layout {

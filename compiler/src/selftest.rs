@@ -11,8 +11,8 @@ use sardonyx_passes::{Options, Precision, Quantize, usual};
 use sardonyx_run::{BF16_OF_MAX, CODES_RELATIVE};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The stage whose graph is interpreted: all of it in `sdx`, and already simplified. Later stages may change roundings,
-/// and are compared with the results of this one.
+/// The stage after which the graph is interpreted, when it is all in `sdx` and simplified. Later stages may change
+/// roundings; their results are compared with those of this stage.
 pub const STAGE: &str = "simplify";
 
 /// Largest work of a self-test, in multiply-adds and elements; interpreting that much takes some seconds.
@@ -59,8 +59,9 @@ pub fn make(graph: &Graph, params: &ParamStore, options: &Options) -> std::resul
 }
 
 /// Choices of values for `n` symbols in alphabetical order, the best first. The first has distinct values, to tell
-/// apart dimensions that a fault may have mixed up; each is the sum of the two before, as a mask's length is the sum of
-/// `past` and `seq`. For names in another order, the choices of ones and twos contain such sums too.
+/// apart dimensions that a fault may have mixed up; each is the sum of the two before it (1, 2, 3, 5, …), as a mask's
+/// length is the sum of `past` and `seq`. For names in another order, the choices of ones and twos contain such sums
+/// too.
 pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
     let distinct = (0..n).map(|i| [1, 2, 3, 5, 8, 13][i % 6]).collect();
     let mixed = match n {
@@ -190,7 +191,7 @@ fn demands_of_bodies(graph: &Graph) -> Vec<Vec<Check>> {
     (0..branches).map(one).collect()
 }
 
-/// The operands of a call that correspond to the body's last inputs; those before, such as an iteration number, are
+/// The operands of a call that correspond to the body's last inputs; earlier inputs, such as an iteration number, are
 /// scalars.
 fn operands_of_body<'a>(op: &HostOp, branch: usize, args: &'a [Value]) -> &'a [Value] {
     match *op {
@@ -201,7 +202,7 @@ fn operands_of_body<'a>(op: &HostOp, branch: usize, args: &'a [Value]) -> &'a [V
     .unwrap_or_default()
 }
 
-/// The dimensions of a body's inputs equal those of the operands, and the body's own checks hold.
+/// Checks of one call: dimensions of the body's inputs equal those of the operands, and the body's own checks hold.
 fn demands_of_body(graph: &Graph, body: &Graph, operands: &[Value]) -> Vec<Check> {
     let inputs: Vec<&TensorType> = body.inputs().map(|(_, _, ty)| ty).collect();
     let inputs = inputs.iter().skip(inputs.len().saturating_sub(operands.len()));
@@ -224,12 +225,12 @@ fn demands_of_body(graph: &Graph, body: &Graph, operands: &[Value]) -> Vec<Check
     ports.chain(own).filter(|c| c.left != c.right).collect()
 }
 
-/// A value within its range for each symbol that inputs bind, which also satisfies the demands if possible; `None` if
-/// the graph's checks do not hold.
+/// For each symbol that inputs bind, a value within its range; the values also satisfy the demands if possible. `None`
+/// if the graph's checks do not hold.
 pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -> Option<BTreeMap<String, i64>> {
     let inputs = graph.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input);
     let one = |(i, (name, s)): (usize, (&String, &Symbol))| {
-        // For a symbol without an upper bound, the choice of the largest value takes the smallest non-zero one.
+        // If the choice asks for the largest value, a symbol without an upper bound gets its smallest non-zero value.
         let hi = s.hi.unwrap_or(if choice[i] == i64::MAX { s.lo.max(1) } else { i64::MAX });
         (name.clone(), choice[i].max(s.lo).min(hi))
     };
@@ -281,7 +282,8 @@ fn work(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> std::result::Resu
     Ok(sum)
 }
 
-/// Inputs of a self-test: random floats in -1..1, and integers that are all 1, which is a valid index, mask or type.
+/// Inputs of a self-test: random floats in -1..1, and integers that are all 1, which is a valid index, mask or token
+/// type.
 fn canary(dtype: DType, dims: Vec<usize>, seed: u64) -> Result<Tensor> {
     let n = sardonyx_base::tensor::element_count(&dims).filter(|&n| n <= BYTES_MAX);
     let n = n.ok_or_else(|| Error::user("E0202", format!("an input of {dims:?} is too large")))?;

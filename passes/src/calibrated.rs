@@ -1,4 +1,4 @@
-//! weights, by their definition  =>  how calibration chose to round them
+//! weights, identified by their definition  =>  the rounding that calibration chose for them
 
 use sardonyx_base::DType;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ pub struct Meaning {
     pub axis: usize,
 }
 
-/// Type of the codes that stand for weights.
+/// Type of the codes that replace quantised weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeType {
     /// A signed integer of this many bits.
@@ -44,7 +44,7 @@ impl CodeType {
         }
     }
 
-    /// Returns the element type of the scales of groups.
+    /// Returns the element type of the scales, one per group of weights.
     pub fn scale(self) -> DType {
         match self {
             CodeType::Int(_) => DType::BF16,
@@ -88,8 +88,8 @@ pub enum Rounding {
 /// The minimum and maximum of a value's elements.
 pub type Range = [f32; 2];
 
-/// Results of calibration: the rounding of each weight for which data decided it, and the ranges of the values that
-/// have a single scale.
+/// Results of calibration: the rounding of each weight whose rounding was chosen by running data, and the ranges of the
+/// values that are quantised with a single scale.
 #[derive(Clone, Debug, Default)]
 pub struct Calibrated {
     found: Arc<HashMap<Meaning, Rounding>>,

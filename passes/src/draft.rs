@@ -34,8 +34,9 @@ impl Draft {
         self.push(Body::Apply { f, args: args.to_vec() }, dtype)
     }
 
-    /// Appends the statements that follow a reduction of kernel `k`, with another value in place of the reduction and
-    /// other expressions for variables. Returns each statement's new number.
+    /// Appends the statements that follow a reduction of kernel `k`, with the value `sum` in place of the reduction
+    /// `old`, and the expressions that `var` returns in place of the iteration variables. Returns the new number of
+    /// each statement of `k`.
     pub fn follow(&mut self, k: &Kernel, (old, sum): (usize, usize), var: &dyn Fn(usize) -> Option<Dim>) -> Vec<usize> {
         let levels = k.levels();
         let mut map: Vec<usize> = vec![];
@@ -46,14 +47,14 @@ impl Draft {
                     let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, var, &|k| map[k]));
                     self.push(new, statement.dtype)
                 }
-                // Only the reduction uses it.
+                // Only the reduction uses this value, so the number is never used.
                 Level::Point | Level::Deep => sum,
             });
         }
         map
     }
 
-    /// Builds the kernel without reductions that executes the drafted body at each outer point.
+    /// Builds a kernel without an inner space, which executes the drafted body at each outer point.
     pub fn map(self, outer: Vec<Dim>, writes: Vec<Container>, stores: Vec<Store>) -> Kernel {
         let Draft { reads, body, .. } = self;
         Kernel { outer, inner: vec![], deep: vec![], reads, writes, body, stores }
@@ -67,7 +68,8 @@ impl Draft {
         self.push(Body::Index(Kernel::var(v)), DType::I64)
     }
 
-    /// Appends statements that count the inner points at which a condition holds; returns the count's statement number.
+    /// Appends statements that count the inner points at which a condition holds; returns the number of the statement
+    /// that is the count.
     pub fn count(&mut self, condition: usize) -> usize {
         let (one, zero) = (self.number(1), self.number(0));
         let number = self.apply(ScalarFn::Select, &[condition, one, zero], DType::I64);

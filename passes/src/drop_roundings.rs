@@ -1,7 +1,7 @@
-//! f16(g(f32(f16(x))))  =>  f16(g(x)): of successive roundings in a kernel only the last is kept
+//! f16(g(f32(f16(x))))  =>  f16(g(x)): only the last of several successive roundings in a kernel is kept
 //!
-//! A kernel may keep a value in f32 that was rounded between two nodes (FLOATING_POINT.md). Values that are stored,
-//! compared or used as an index stay rounded.
+//! Where the model rounds a value to f16 between two nodes, a kernel that computes both nodes may keep the value in f32
+//! (FLOATING_POINT.md). Values that are stored, compared or used as an index stay rounded.
 
 use crate::rewrite::Rewrites;
 use crate::splice::{renumber_stores, tidy};
@@ -50,7 +50,7 @@ pub fn without_roundings(k: &Kernel) -> Option<Kernel> {
     Some(new)
 }
 
-/// Returns x if a statement is f32(f16(x)).
+/// Returns the statement x if statement `at` is f32(f16(x)) and x is an f32.
 fn rounded(k: &Kernel, at: usize) -> Option<usize> {
     let converted = |at: usize, to: DType| match k.body[at] {
         Statement { body: Body::Convert(from, Conversion::Value), dtype } if dtype == to => Some(from),
@@ -60,7 +60,8 @@ fn rounded(k: &Kernel, at: usize) -> Option<usize> {
     (k.body[from].dtype == DType::F32).then_some(from)
 }
 
-/// Returns, for each statement, whether every use of its value is rounded to f16 later on.
+/// Returns, for each statement, whether every use of its value either rounds the result to f16 later on or only tests
+/// for NaN.
 fn rounded_again(k: &Kernel) -> Vec<bool> {
     let mut again = vec![true; k.body.len()];
     for store in &k.stores {

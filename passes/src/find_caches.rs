@@ -1,8 +1,9 @@
 //! concat(past, x), where past is an input and the result an output  =>  append(past, x): a cache that grows in place
 //!
-//! A decoder takes the keys and values of earlier positions, and returns them with those of new positions appended.
-//! Expressed as an append, a call may work in the memory of the past and write the new positions only. Therefore
-//! nothing else may read the past, and the result must be exactly one output: input and output share memory.
+//! A decoder takes the keys and values of earlier positions (the past) as inputs, and returns them with the keys and
+//! values of the new positions appended. With an append, a call writes only the new positions, into the memory of the
+//! past. Since input and output then share memory, nothing else may read the past, and the result must be exactly one
+//! output.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::Result;
@@ -11,7 +12,7 @@ use sardonyx_dialects::sdx::{Graph, Op, Value};
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.graphs(module, |rewrites, graph| {
-        // Functions called by host operations have no memory that persists between calls.
+        // Internal functions, which host operations call, have no memory that persists between calls.
         if graph.internal {
             return Ok(());
         }
@@ -25,8 +26,8 @@ fn apply(graph: &mut Graph, v: Value, axis: usize) -> Value {
     v
 }
 
-/// Returns the axis if the value is such a cache: the concat of an otherwise unused input and one more operand that is
-/// exactly one output.
+/// Returns the axis along which a cache grows if the value is a cache: a concat whose first operand is an otherwise
+/// unused input, whose second operand is any value, and whose result is exactly one output.
 fn matches(graph: &Graph, uses: &[usize], v: Value) -> Option<usize> {
     let node = graph.node(v);
     let (Op::Concat { axis }, [_, _]) = (&node.op, node.args.as_slice()) else { return None };

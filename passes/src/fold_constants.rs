@@ -1,7 +1,7 @@
 //! add(const 2, const 3)  =>  const 5;   gather(dims ["batch", "seq"], const 1)  =>  dims ["seq"]
 //!
-//! Values come from the interpreter, or for small integer tensors from their expressions over symbols. The pass has no
-//! evaluator of its own.
+//! Values come from the interpreter, or for small integer tensors from their expressions over symbols. The pass itself
+//! contains no evaluator.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{DType, Dim, Result, Tensor};
@@ -47,7 +47,7 @@ fn is_literal(op: &Op) -> bool {
     )
 }
 
-/// Returns the operation without operands that gives these elements, or `None` if there is none.
+/// Returns an operation without operands whose result has these elements, or `None` if no operation has.
 fn literal(values: &[Dim], ty: &TensorType) -> Option<Op> {
     if let (Some(numbers), Some(dims)) =
         (values.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>(), ty.static_dims())

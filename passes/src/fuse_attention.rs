@@ -1,8 +1,9 @@
 //! s = q·k; p = exp(s − max s); o = p·v / Σ p  =>  one kernel: the scores of a row are never written to memory
 //!
-//! Three kernels become one if nothing else reads what they pass on: a contraction that computes the scores (with scale
-//! and mask as its epilogue), reductions over the rows of scores that give the weights, and a contraction of the
-//! weights with the values. The first one's K dimension becomes the deep space: a reduction at each inner point.
+//! Three kernels become one if nothing else reads their intermediate results: a contraction that computes the scores
+//! (with scale and mask as its epilogue), reductions over the rows of scores that give the weights, and a contraction
+//! of the weights with the values. The K dimension of the first contraction becomes the deep space of the fused kernel:
+//! a reduction at each inner point.
 //!
 //! A division of a row's weights then becomes a division of the row's result (see `divide_last`).
 
@@ -31,7 +32,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 
 pub const RULE: Rule = Rule::of_class(Equality::Reassociating, "attention");
 
-/// Three steps that become one in place of the last, and the fused kernel.
+/// Three steps that are fused, with the fused kernel, which replaces the last of them.
 pub struct Site {
     steps: [usize; 3],
     kernel: Kernel,
@@ -86,15 +87,16 @@ fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Optio
     k = without_roundings(&k).unwrap_or(k);
     divide_last::apply(&mut k, &|s| program.symbol_lo(s));
     let (k, args) = tidy(k, args);
-    // A data-dependent index is checked at each iteration point, and fusion has changed these points.
+    // A data-dependent index is checked at each iteration point. Fusion has changed these points, so kernels with such
+    // an index are not fused.
     let by_data = |b: &Body| matches!(b, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
     let fits =
         has_exponentials(&k) && k.class() == Class::Attention && k.check().is_ok() && k.body.len() <= STATEMENTS_MAX;
     (fits && !k.body.iter().any(|s| by_data(&s.body))).then_some((k, args))
 }
 
-/// Whether the kernel computes p = exp(s − m) with one m per row. Fusing other normalisations between two contractions
-/// gains nothing here: their rows are short, and the contractions run faster on their own.
+/// Whether the kernel computes p = exp(s − m) with one m per row. Fusing another kind of normalisation with the
+/// contractions before and after it gains nothing: the rows are short, and the contractions run faster on their own.
 fn has_exponentials(k: &Kernel) -> bool {
     let levels = k.levels();
     let exponent = |s: &Statement| match &s.body {
@@ -107,7 +109,8 @@ fn has_exponentials(k: &Kernel) -> bool {
     })
 }
 
-/// Fuses the scores into the weights: the contraction's reduction moves to the deep space.
+/// Fuses the contraction that computes the scores into the kernel that computes the weights: the reduction of the
+/// contraction moves to the deep space.
 fn scores_in_weights(scores: &Step, weights: &Step) -> Option<(Kernel, Vec<usize>)> {
     let (p, c) = (kernel(scores)?, kernel(weights)?);
     let vars = read_at(p, the_load(scores, weights)?)?;
@@ -119,7 +122,8 @@ fn scores_in_weights(scores: &Step, weights: &Step) -> Option<(Kernel, Vec<usize
     (becomes_deep && nested.of_consumer.iter().all(|(was, now)| was == now)).then_some((nested.kernel, nested.args))
 }
 
-/// Fuses the weights into the weighted sum, whose inner space becomes the rows of the weights.
+/// Fuses the kernel that computes the weights into the contraction that computes the weighted sum. The contraction must
+/// reduce over exactly the rows of the weights.
 fn weights_in_sum(weights: &Step, sum: &Step) -> Option<(Kernel, Vec<usize>)> {
     let (p, c) = (kernel(weights)?, kernel(sum)?);
     let (n_outer, n_walked) = (p.outer.len(), p.outer.len() + p.inner.len());
@@ -142,8 +146,8 @@ fn the_load<'c>(producer: &Step, consumer: &'c Step) -> Option<&'c Memlet> {
     }
 }
 
-/// Returns the producer's variables at the point that is read; variables that do not index the stored result are
-/// `None`.
+/// Returns the values of the producer's variables at the point that `read` accesses. Variables that do not index the
+/// stored result are `None`, or 0 if their extent is 1.
 fn read_at(p: &Kernel, read: &Memlet) -> Option<Vec<Option<Dim>>> {
     let mut vars: Vec<Option<Dim>> = p.extents().map(|e| e.is_const(1).then(|| Dim::constant(0))).collect();
     for (stored, read) in p.stores[0].memlet.index.iter().zip(&read.index) {
@@ -160,7 +164,8 @@ fn read_at(p: &Kernel, read: &Memlet) -> Option<Vec<Option<Dim>>> {
 struct Nested {
     kernel: Kernel,
     args: Vec<usize>,
-    /// The level of each reduction's operand, before and after.
+    /// Level of the operand of each reduction before and after nesting, for the producer's and the consumer's
+    /// reductions.
     of_producer: Vec<(Level, Level)>,
     of_consumer: Vec<(Level, Level)>,
 }

@@ -1,7 +1,8 @@
 //! y = reduce(x); z[i] = f(y[i])  =>  one kernel: elementwise functions of a reduction's result become its epilogue
 //!
 //! The consumer may permute the result: the kernel then writes in the consumer's order. The consumer may itself be a
-//! contraction that shares operand A, as in silu(x · g) * (x · u): one kernel then computes both contractions.
+//! contraction that has an operand in common with the producer, as in silu(x · g) * (x · u): one kernel then computes
+//! both contractions.
 
 use crate::class::Class as Equality;
 use crate::merge::{Match, STATEMENTS_MAX, correspond, merge_pairs, n_statements};
@@ -20,7 +21,8 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 
 pub const RULE: Rule = Rule::of_class(Equality::Exact, "epilogue");
 
-/// Maximum number of contractions in one kernel: the tiles of more would not fit the registers of any device.
+/// Maximum number of contractions in one kernel: the accumulator tiles of three contractions would not fit the
+/// registers of any device.
 const SUMS_MAX: usize = 2;
 
 pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> std::result::Result<Match, Miss> {
@@ -33,12 +35,12 @@ pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize)
     if n_statements(p, c) > STATEMENTS_MAX {
         return Err(Miss::Statements);
     }
-    // A map may have an inner space over which nothing is reduced; its points are not rows.
+    // A map may have an inner space without a reduction, and then its points do not correspond to rows of the producer.
     if !are_two_sums && !c.inner.is_empty() {
         return Err(Miss::OtherSpace);
     }
     let pairs = correspond(p_step, c_step)?;
-    // Only outer variables: the epilogue runs once per result, not once per reduction step.
+    // Only outer variables may correspond: the epilogue runs once per result, not once per reduction step.
     if pairs.iter().any(|&(cv, pv)| pv >= p.outer.len() || cv >= c.outer.len()) {
         return Err(Miss::OtherSpace);
     }
@@ -72,8 +74,8 @@ pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize)
 }
 
 /// Whether two contractions reduce over the same points and have one operand in common. The common operand must not
-/// depend on the columns of the result, so only the matrices of columns differ; these have the same layout, or will
-/// have it once they are packed.
+/// depend on the columns of the result. So only the B operands differ, and they must have the same layout and index, or
+/// both be parameters, which get the same layout when they are packed.
 fn are_sums_of_one(
     program: &Program,
     uses: &Uses,

@@ -1,8 +1,8 @@
 //! m = max(x); e = exp(x - m); s = sum(e); y = e / s  =>  one kernel that iterates over each row
 //!
 //! Two kernels become one if they iterate over the same rows and columns: a reduction and a map over the same points,
-//! before or after it, or two reductions. The consumer must share points with the producer; if it read only the
-//! producer's row values, fusion would save nothing but a launch.
+//! in either order, or two reductions. The consumer must share points with the producer; if it read only the producer's
+//! row values, fusion would save nothing but a launch.
 
 use crate::class::Class as Equality;
 use crate::merge::{Match, STATEMENTS_MAX, correspond, fits, loads_of, merge_pairs, n_statements};
@@ -24,7 +24,7 @@ type Found = std::result::Result<Match, Miss>;
 pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Found {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
-    // Contractions have a code generator of their own, which has no rows to share.
+    // Contractions have a code generator of their own, which does not iterate over rows.
     if p.class() == Class::Contract || c.class() == Class::Contract {
         return Err(Miss::Unlike);
     }
@@ -65,8 +65,8 @@ fn translate(from: &Kernel, to: &Kernel, pairs: &[(usize, usize)]) -> Option<Vec
     complete.then(|| (0..from.n_vars()).map(one).collect::<Option<Vec<_>>>()).flatten()
 }
 
-/// Pairs outer dimensions of extent 1 at the same position, so that loads which both kernels have become one, even if a
-/// broadcast indexes with 0 there.
+/// Pairs outer dimensions of extent 1 at the same position, so that a load that occurs in both kernels becomes a single
+/// load, even if a broadcast indexes with 0 there.
 fn pair_units(p: &Kernel, c: &Kernel, mut pairs: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     for v in 0..p.outer.len().min(c.outer.len()) {
         let one = p.outer[v].is_const(1) && c.outer[v].is_const(1);

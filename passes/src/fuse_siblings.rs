@@ -1,4 +1,4 @@
-//! y = f(x); z = g(x)  =>  one kernel with two results: operands that two kernels read at the same points are read once
+//! y = f(x); z = g(x)  =>  one kernel with two results, which reads an operand once that both read at the same points
 //!
 //! Neither kernel depends on the other's results. The keys and values that a call appends to its caches are siblings,
 //! too, though they share no operand: they write the new positions at the same points.
@@ -44,7 +44,7 @@ fn matches(program: &Program, uses: &Uses, first: usize, (second, b): (usize, &K
     let (a_step, b_step) = (&program.steps[first], &program.steps[second]);
     let Some(a) = kernel(a_step) else { return false };
     let alike = match (a.class().merging(), b.class().merging()) {
-        // One order of points must suit both results.
+        // The merged kernel visits its points in one order, so both results must be stored at the same index.
         (Merging::Points, Merging::Points) => a.stores[0].memlet.index == b.stores[0].memlet.index,
         (Merging::Rows, Merging::Rows) => true,
         (Merging::Points | Merging::Rows | Merging::Products | Merging::Whole, _) => false,
@@ -61,7 +61,7 @@ fn matches(program: &Program, uses: &Uses, first: usize, (second, b): (usize, &K
         && step_between(program, uses, first, second).is_none()
 }
 
-/// Whether both kernels have a load at the same index, which accesses a different element at every point.
+/// Whether both kernels load the same container at the same index, and the index uses every iteration variable.
 fn shares_points(a_step: &Step, a: &Kernel, b_step: &Step, b: &Kernel) -> bool {
     let extents: Vec<_> = a.extents().collect();
     let every_point = |m: &Memlet| {

@@ -1,9 +1,10 @@
 //! y[i] = f(x[i]); z = g(y[p(i)])  =>  z = g(f(x[p(i)])): a map is computed where its result is read
 //!
-//! Index maps (transposes, slices, broadcasts, constants by position) are inlined into every consumer: they change only
-//! what a consumer indexes. Other maps are inlined into their only consumer, if it reads each point once, so that
-//! nothing is computed twice. A contraction reads its operands many times and takes index maps only. Attention also
-//! takes maps for operands that it reads once per query.
+//! Index maps (transposes, slices, broadcasts, constants by position) are inlined into every consumer except
+//! contractions: they change only what a consumer indexes. Other maps are inlined into their only consumer, if it reads
+//! each point once, so that nothing is computed twice. A contraction reads its operands many times, so only maps that
+//! consist of a single load are inlined into it. Into attention, maps are also inlined if their result is read once per
+//! query, or if they widen a cache.
 
 use crate::class::Class as Equality;
 use crate::merge::{STATEMENTS_MAX, n_statements};
@@ -22,7 +23,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 
 pub const RULE: Rule = Rule::of_class(Equality::Exact, "inline");
 
-/// Step `producer` is inlined into step `consumer`, in place of its operand.
+/// A rewrite that inlines step `producer` into step `consumer`, in place of the consumer's operand `operand`.
 pub struct Site {
     producer: usize,
     consumer: usize,
@@ -64,7 +65,7 @@ fn find_site(program: &Program, uses: &Uses, consumer: usize, wanted: &dyn Fn(&S
     })
 }
 
-/// Returns the sites at which a step reads another one.
+/// Returns a site for each operand of the consumer that is a result of the producer.
 fn sites(program: &Program, producer: usize, consumer: usize) -> Vec<Site> {
     let (results, args) = (&program.steps[producer].results, &program.steps[consumer].args);
     let operands = (0..args.len()).filter(|&o| results.contains(&args[o]));
@@ -85,7 +86,7 @@ pub fn inline_into(program: &mut Program, producer: usize, consumer: usize) {
     }
 }
 
-/// Returns why a producer is not inlined into a consumer, or `None` if it can be.
+/// Returns the reason why a producer is not inlined into a consumer, or `None` if it can be inlined.
 pub fn why_not(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Miss> {
     let sites = sites(program, producer, consumer);
     let misses: Vec<Miss> =
@@ -143,8 +144,8 @@ fn check_legal(program: &Program, uses: &Uses, site: &Site) -> std::result::Resu
     refuse(Miss::Repeated, !stores_points(p_step, p, c_step, c, site.operand))
 }
 
-/// Whether the values that the consumer stores along its inner space still depend on the point there. An operand that
-/// is constant along a row would turn them into row values, which are stored once per row.
+/// Whether the values that the consumer stores along its inner space still depend on the inner point after inlining. If
+/// the operand becomes constant along a row, they may become row values, which would be stored only once per row.
 fn stores_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize) -> bool {
     if c.inner.is_empty() {
         return true;
@@ -153,8 +154,9 @@ fn stores_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: 
     merged.check().is_ok() && data_loads_per_row(&merged) <= data_loads_per_row(c)
 }
 
-/// Whether range checks remain: a data-dependent index is checked against the operand's dimension, so the producer
-/// needs a load that checks it against the same extent. (A slice has another extent, a broadcast has no load.)
+/// Whether range checks remain when the producer is inlined. The consumer checks a data-dependent index against the
+/// operand's dimension, so the producer needs a load that checks the same index against the same extent. (The operand
+/// of a slice has another extent, and a broadcast may have no load.)
 fn keeps_range_checks(p: &Kernel, step: &Step, c: &Kernel, operand: usize) -> bool {
     let checks = |v: usize, s: &Statement| match &s.body {
         Body::Load { memlet, guard: None } => {
@@ -177,8 +179,8 @@ fn stores_identity(p: &Kernel) -> bool {
     places_of_vars(p).is_some_and(|places| places.iter().copied().eq(0..p.outer.len()))
 }
 
-/// Returns, by variable, the dimension of the map's only result that it indexes; `None` unless each dimension has its
-/// own variable.
+/// Returns, for each variable, the dimension of the map's only result that the variable indexes; `None` unless each
+/// dimension is indexed by a variable of its own.
 pub fn places_of_vars(p: &Kernel) -> Option<Vec<usize>> {
     let [store] = p.stores.as_slice() else { return None };
     let place = |v: usize| store.memlet.index.iter().position(|d| *d == Kernel::var(v));
@@ -186,7 +188,7 @@ pub fn places_of_vars(p: &Kernel) -> Option<Vec<usize>> {
     places.filter(|_| store.memlet.index.len() == p.outer.len())
 }
 
-/// Whether the contraction multiplies the operand, rather than reading it after the reduction.
+/// Whether the contraction multiplies the operand, rather than reading it in its epilogue, after the reduction.
 fn is_factor(c: &Kernel, operand: usize) -> bool {
     let levels = c.levels();
     let reads = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == operand);
@@ -199,13 +201,14 @@ fn is_plain_copy(p: &Kernel) -> bool {
     matches!(p.body.as_slice(), [one] if matches!(one.body, Body::Load { .. }))
 }
 
-/// Whether the map widens the contents of caches to f32. Attention repeats that in registers each time it reads them:
-/// caches are long, and writing all of them as f32 would dominate the time of a step.
+/// Whether the map widens the contents of caches to f32. Attention instead widens the elements in registers each time
+/// it reads them, because caches are long, and writing all of them as f32 would dominate the time of a step.
 fn widens_cache(p: &Kernel) -> bool {
     p.reads.iter().any(|c| matches!(c.layout, Layout::Capacity { .. }) && c.dtype.bits() < 32)
 }
 
-/// Whether the map computes only positions and conditions on positions: at most one load reaches the result.
+/// Whether the map is a single load at computed positions, or computes its result from positions alone, in at most 8
+/// statements.
 fn is_index_map(p: &Kernel) -> bool {
     let loads = p.body.iter().filter(|s| matches!(s.body, Body::Load { .. })).count();
     is_plain_copy(p) || (loads == 0 && p.body.len() <= 8)
@@ -232,8 +235,8 @@ fn places(step: &Step, c: &Kernel, operand: usize) -> Option<Level> {
     <[Level; 1]>::try_from(found).ok().map(|[level]| level)
 }
 
-/// Whether each load of the operand is indexed by every iteration variable of the consumer, and by windows that do not
-/// overlap.
+/// Whether each load of the operand uses every iteration variable of its level, in index expressions that are
+/// one-to-one (windows that do not overlap).
 fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
     let levels = c.levels();
     let extents: Vec<&Dim> = c.extents().collect();
@@ -255,8 +258,8 @@ fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
     })
 }
 
-/// Whether different values of the iteration variables give different values of an index expression, like digits of a
-/// number.
+/// Whether different values of the iteration variables give different values of an index expression, as different
+/// digits give different numbers.
 fn is_one_to_one(index: &Dim, extents: &[&Dim]) -> bool {
     let mut vars: Vec<usize> = own_vars(index).into_iter().filter(|&v| !extents[v].is_const(1)).collect();
     vars.sort_unstable();
@@ -265,10 +268,11 @@ fn is_one_to_one(index: &Dim, extents: &[&Dim]) -> bool {
         return true;
     }
     let step = |v: usize| index.linear_in(&format!("%{v}"))?.0.as_const().map(|c| (c.unsigned_abs(), v));
-    // Windows have constant steps; any other expression comes from a reshape, which maps each position once.
+    // Windows have constant steps; any other expression comes from a reshape, which maps each position to a different
+    // one.
     let Some(mut steps) = vars.into_iter().map(step).collect::<Option<Vec<_>>>() else { return true };
     steps.sort_unstable();
-    // The difference between the largest and smallest value of the digits so far.
+    // Difference between the largest and smallest sum of the terms (`step` times variable) examined so far.
     let mut reach = 0u64;
     for (i, (step, v)) in steps.iter().enumerate() {
         if *step <= reach {
@@ -278,7 +282,7 @@ fn is_one_to_one(index: &Dim, extents: &[&Dim]) -> bool {
         let sum = largest.and_then(|n| n.checked_mul(*step)?.checked_add(reach));
         match sum {
             Some(sum) => reach = sum,
-            // The last digit may be of any size.
+            // The term with the largest step may have any extent.
             None => return i + 1 == steps.len(),
         }
     }

@@ -1,4 +1,4 @@
-//! The level of a function, and replacement of the functions of a module
+//! The IR level of a function (sdx or flow), and replacement of the functions of a module
 
 use sardonyx_base::Result;
 use sardonyx_dialects::mlir::{Module, NewOperation, Operation};
@@ -14,12 +14,12 @@ pub fn rewrite_functions<'m>(
     })
 }
 
-/// Whether a function is of the value level: its operations are `sdx`, and its arguments are tensors.
+/// Whether a function is at the sdx level: its operations are `sdx`, and its arguments are tensors.
 pub fn is_sdx(function: Operation) -> bool {
     is_level(function, "sdx.", "!sdx.tensor")
 }
 
-/// Whether a function consists of kernels and containers.
+/// Whether a function is at the flow level: its operations are `flow`, and its arguments are containers.
 pub fn is_flow(function: Operation) -> bool {
     is_level(function, "flow.", "!flow.container")
 }

@@ -1,4 +1,4 @@
-//! All rewrites within a level or from one level to the next; a pipeline string selects them by name
+//! All passes: rewrites within an IR level or from one level to the next. A pipeline string selects them by name
 
 pub mod calibrated;
 mod choose_algorithms;

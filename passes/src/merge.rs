@@ -10,12 +10,13 @@ use sardonyx_dialects::scalar::ScalarFn;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum number of statements of a merged kernel; with more, it would spill more words than separate kernels move.
+/// Maximum number of statements of a merged kernel; a longer kernel would spill more words to the stack than two
+/// separate kernels move through memory.
 pub const STATEMENTS_MAX: usize = 96;
 
-/// Returns the number of statements of both kernels. Functions computed in double precision count as several, as they
-/// expand to many instructions, and the time of register allocation grows faster than the number of instructions of a
-/// body.
+/// Returns the total number of statements of two kernels. Functions computed in double precision count as 8 or 16
+/// statements, as they expand to many instructions, and register allocation takes more than linear time in the number
+/// of instructions of a body.
 pub fn n_statements(p: &Kernel, c: &Kernel) -> usize {
     let length = |s: &Statement| match &s.body {
         Body::Apply { f: ScalarFn::Pow, .. } => 16,
@@ -36,7 +37,7 @@ pub struct Match {
 }
 
 /// Whether both kernels stay valid in the merged space. A kernel that repeats a row value along the future inner space
-/// does not, because a row value is written once per row.
+/// becomes invalid, because a row value is written once per row.
 pub fn fits(p: &Kernel, c: &Kernel, m: &Match) -> bool {
     let moved = |k: &Kernel, vars: &[Dim]| {
         let mut splice = Splice::new(vec![], k);
@@ -51,13 +52,15 @@ pub fn fits(p: &Kernel, c: &Kernel, m: &Match) -> bool {
     };
     let one = |k: &Kernel, vars: &[Dim]| {
         let moved = moved(k, vars);
-        // A kernel with an inner space keeps it; a map gets one and must not check data-dependent indices once per row.
+        // A kernel that has an inner space keeps it. A map that gets an inner space must not check data-dependent
+        // indices only once per row.
         moved.check().is_ok() && (!k.inner.is_empty() || m.inner.is_empty() || data_loads_per_row(&moved) == 0)
     };
     one(p, &m.producer) && one(c, &m.consumer)
 }
 
-/// Returns the consumer's loads of the producer's results, as (result, memlet, whether it is guarded).
+/// Returns the consumer's loads of the producer's results, as (index of the result, memlet, whether the load is
+/// guarded).
 pub fn loads_of<'c>(producer: &Step, consumer: &'c Step) -> Vec<(usize, &'c Memlet, bool)> {
     let Some(c) = kernel(consumer) else { return vec![] };
     let result = |container: usize| producer.results.iter().position(|r| *r == consumer.args[container]);
@@ -81,10 +84,10 @@ impl Site for Pair {
     }
 }
 
-/// Returns the space in which a producer and a consumer are merged, or why they are not.
+/// Returns the space in which a producer and a consumer are merged, or the reason why they are not merged.
 pub type Matches = fn(&Program, &Uses, usize, usize) -> std::result::Result<Match, Miss>;
 
-/// Merges each step into a step that it reads, if `matches` gives a correspondence.
+/// Merges each step into a step whose result it reads, if `matches` returns a correspondence of their variables.
 pub fn merge_pairs(program: &mut Program, rewrites: &mut Rewrites, rule: Rule, matches: Matches) -> Result<()> {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
@@ -95,8 +98,8 @@ pub fn merge_pairs(program: &mut Program, rewrites: &mut Rewrites, rule: Rule, m
     rewrites.sweep(program, rule, find, merge)
 }
 
-/// Merges a consumer, or a later step that reads none of the producer's results, in the space of `space`. All results
-/// of the producer are kept until `drop_dead` removes unused ones.
+/// Merges a producer and a consumer, or two steps of which neither reads the other's results, in the iteration space of
+/// `space`. All results of the producer are kept until `drop_dead` removes unused ones.
 pub fn merge_into(program: &mut Program, producer: usize, consumer: usize, space: Match) {
     merge(program, &Pair { producer, consumer, space });
 }
@@ -147,8 +150,8 @@ fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pai
     drop_dead(program);
 }
 
-/// Returns pairs (consumer variable, producer variable) that index the same dimensions of the containers between the
-/// two. Fails if an index is not a bare variable, or if two loads disagree.
+/// Returns pairs (consumer variable, producer variable) that index the same dimension of a container which the producer
+/// writes and the consumer reads. Fails if an index is not a bare variable, or if two loads disagree.
 pub fn correspond(producer: &Step, consumer: &Step) -> std::result::Result<Vec<(usize, usize)>, Miss> {
     let (Some(p), Some(c)) = (kernel(producer), kernel(consumer)) else { return Err(Miss::Unlike) };
     let mut pairs: Vec<(usize, usize)> = vec![];
@@ -170,7 +173,7 @@ pub fn correspond(producer: &Step, consumer: &Step) -> std::result::Result<Vec<(
             }
         }
     }
-    // Attention is formed last, from kernels that are complete.
+    // Attention kernels are formed after all other fusions, so nothing is merged with them.
     if p.class() == Class::Attention || c.class() == Class::Attention {
         return Err(Miss::Unlike);
     }

@@ -6,7 +6,7 @@ use sardonyx_dialects::flow::Program;
 /// Why a rule does not fuse a producer with a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// The rule does not apply to such kernels; nothing is reported.
+    /// The rule does not apply to kernels of these classes; nothing is reported.
     Unlike,
     /// The step with this index also reads the result, which would have to be computed once for each consumer.
     ReadElsewhere(usize),
@@ -18,14 +18,16 @@ pub enum Miss {
     Repeated,
     FromData,
     Guarded,
-    /// The consumer reads the result at other indices than those at which it is stored, as for a slice or a reversal.
+    /// The consumer reads the result at other indices than those at which the producer stores it, as for a slice or a
+    /// reversal.
     OtherPlaces,
     OtherSpace,
     /// Both kernels reduce, but along different dimensions: an outer variable of one is an inner variable of the other.
     Crosswise,
-    /// The kernels iterate over the same points, but the consumer reads none that the producer computes or reads.
+    /// The kernels iterate over the same points, but the consumer reads no element that the producer computes or reads
+    /// at a point.
     NothingShared,
-    /// The consumer reads a view of the result with other dimensions, which the step with this index creates.
+    /// The consumer reads a view of the result with other dimensions; the step with this index creates the view.
     Reshaped(usize),
     /// The step with this index depends on the producer, and the consumer depends on that step.
     Between(usize),
@@ -66,7 +68,8 @@ impl Miss {
         }
     }
 
-    /// Returns the node that prevents fusion: one of a third step if there is one, otherwise one of the two steps.
+    /// Returns the ONNX node that prevents fusion: a node of the third step that the reason names, if any, otherwise a
+    /// node of the producer or the consumer.
     pub fn in_the_way(
         self,
         program: &Program,
@@ -75,7 +78,7 @@ impl Miss {
         consumer: usize,
     ) -> Option<String> {
         let (p, c) = (&program.steps[producer].origins, &program.steps[consumer].origins);
-        // The first of a step's own nodes is the closest to its operands.
+        // Among the nodes that only this step implements, the first is the closest to its operands.
         let first = |step: usize, others: &[&Vec<String>]| {
             let origins = &program.steps[step].origins;
             origins.iter().find(|o| others.iter().all(|other| !other.contains(o))).or(origins.first()).cloned()

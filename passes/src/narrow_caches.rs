@@ -1,15 +1,16 @@
-//! append(past, x)  =>  decode(append(codes, encode(x))): a cache stores its rows in fewer bits, on request
+//! append(past, x)  =>  decode(append(codes, encode(x))): the rows of a cache are stored in fewer bits, on request
 //!
 //! New rows are rounded when they are written, and consumers of the cache read the rounded values, also in the call
-//! that writes them. So one call over all positions gives the same results as many calls. A cache is replaced by one or
-//! two caches that grow along the same axis: one of codes and, for some formats, one of scales or exponents. The caches
-//! of different entry points stay compatible, because all entry points are rewritten in the same way.
+//! that writes them. So one call over all positions gives the same results as one call per position. A cache is
+//! replaced by one or two caches that grow along the same axis: a cache of codes and, for some formats, a cache of
+//! scales or exponents. The caches of different entry points stay compatible, because all entry points are rewritten in
+//! the same way.
 //!
 //! The format int8 has a scale for each row, that is, for the elements of one head at one position. Block floating
 //! point (arXiv 2403.20137) divides a row into blocks. A code of 8 or 4 bits is an element divided by the unit of its
 //! block: the power of two with which the code of the block's largest element uses all bits. The exponent of the unit
-//! is stored. Two 4-bit codes form a byte: that of an element of a block's first half in the low bits, that of the
-//! corresponding element of the second half in the high bits.
+//! is stored. Two 4-bit codes form a byte: the code of an element of the block's first half is in the low bits, the
+//! code of the corresponding element of the second half in the high bits.
 
 use crate::calibrated::CodeType;
 use crate::find_caches::{is_state, uses};
@@ -76,8 +77,8 @@ fn narrowed(graph: &Graph, caches: &BTreeMap<Value, Rows>) -> Result<Graph> {
     let mut inputs = names(graph.inputs().map(|(_, name, _)| name).collect());
     let mut outputs = names(graph.outputs.iter().map(|(name, _)| name.as_str()).collect());
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
-    // `map` has the new value of each old value. `parts` has the codes, and the scales or exponents if any, of each
-    // past (an input) and of each cache (the result of an append).
+    // `map` gives the new value of each old value. `parts` gives the new values that replace each past (an input) and
+    // each cache (the result of an append): the codes, and the scales or exponents if any.
     let (mut map, mut parts): (Vec<Value>, BTreeMap<Value, Vec<Value>>) = (vec![], BTreeMap::new());
     for (v, node) in graph.values() {
         let args: Vec<Value> = node.args.iter().map(|a| map[a.index()]).collect();
@@ -124,13 +125,14 @@ struct Rows {
     format: KvCache,
     /// The axis of a row's elements.
     along: usize,
-    /// Number of elements of a row, and how many of them share an exponent.
+    /// Number of elements of a row, and number of elements that share an exponent.
     length: i64,
     block: i64,
 }
 
 impl Rows {
-    /// Returns how the rows of cache `v` are stored in the requested format. The error says why they cannot be.
+    /// Returns how the rows of cache `v` are stored in the requested format, or an error with the reason why the format
+    /// does not apply.
     fn for_state(graph: &Graph, v: Value, format: KvCache) -> std::result::Result<Rows, &'static str> {
         let (node, ty) = (graph.node(v), graph.ty(v));
         let Op::Append { axis } = node.op else { return Err("nothing is appended") };
@@ -140,7 +142,8 @@ impl Rows {
         if format == KvCache::Bf16 {
             return Ok(Rows { format, along: axis, length: 0, block: 1 });
         }
-        // The elements of a head are along the last axis, or along the axis before if positions are last.
+        // The elements of a head are along the last axis, or along the axis before the last if the positions are along
+        // the last axis.
         let along = if axis + 1 == ty.rank() { axis.checked_sub(1) } else { Some(ty.rank() - 1) };
         let along = along.ok_or("the rows of a cache are single elements")?;
         let length =
@@ -165,7 +168,7 @@ impl Rows {
         new
     }
 
-    /// Returns the types of the parts.
+    /// Returns the types of the parts (codes, and scales or exponents) of a tensor of type `whole`.
     fn types(&self, whole: &TensorType) -> Vec<TensorType> {
         let part = |dtype: DType, length: i64| {
             let mut dims = whole.dims.clone();
@@ -202,7 +205,7 @@ impl Rows {
         if self.format == KvCache::Bfp4 { 4 } else { 8 }
     }
 
-    /// Returns codes, and the exponent of each block's unit: the power of two with which the code of the block's
+    /// Returns the codes, and the exponent of each block's unit: the power of two with which the code of the block's
     /// largest element uses all bits.
     fn encoded_blocks(&self, b: &mut Builder, x: Value, types: &[TensorType]) -> Result<Vec<Value>> {
         let blocks = self.split(b.graph.ty(x), &[self.length / self.block, self.block]);
@@ -329,7 +332,8 @@ mod tests {
     use super::*;
     use sardonyx_dialects::interp;
 
-    /// Appends rows to an empty cache of a format; returns the parts of the cache, and the decoded rows, negated.
+    /// Appends rows to an empty cache of the given format; returns the parts of the cache, then the decoded rows,
+    /// negated.
     fn held(format: KvCache, rows: &[&[f32]]) -> Vec<Tensor> {
         let (n, length) = (rows.len(), rows[0].len());
         let ty = |n: usize| TensorType::new(DType::F32, [n, length].map(|n| Dim::constant(n as i64)));
@@ -369,7 +373,8 @@ mod tests {
     fn codes_are_in_units_of_the_largest_ones_lowest_bit() {
         let rows = [
             padded(&[1.5, -0.75, 0.01, 1.0 / 128.0]),
-            // Just below the next power of two, which has no code; the largest unit with an exponent; all zeros.
+            // Three blocks: an element just below the next power of two, which has no code; the largest unit that an
+            // exponent represents; all zeros.
             padded(&[-3.9999, 4e-3]),
             padded(&[f32::MAX, -1e38]),
             padded(&[]),
@@ -398,7 +403,7 @@ mod tests {
             assert_eq!(parts[0].len(), if bits == 8 { 96 } else { 48 });
             let (exponents, values) = (numbers(&parts[1]), numbers(&parts[2]));
             for (i, (x, v)) in row.iter().zip(values).enumerate() {
-                // Half a unit, or a whole one at the last code.
+                // The error is at most half a unit, or a whole unit at the largest code.
                 let unit = 2f64.powf(exponents[i / 32] - 127.0);
                 assert!((f64::from(*x) + v).abs() <= unit * if i % 32 > 30 { 1.0 } else { 0.5 }, "{i}: {x} {v}");
                 assert_eq!(exponents[i / 32], [127.0, 127.0 + 6.0, 127.0 - 10.0][i / 32] - f64::from(bits - 2));

@@ -1,7 +1,7 @@
 //! two kernels that were not fused  =>  why, which ONNX node prevents it, and what would help
 //!
-//! Misses are reported for the final state of a program: kernels that could be fused by their classes but are still
-//! neighbours after all fusions.
+//! Misses are reported for the final state of a program: pairs of a producer and a consumer whose classes would permit
+//! fusion, but which are still separate after all fusions.
 
 use crate::miss::Miss;
 use crate::remark::Missed;
@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 
 pub(crate) const REVIEW: Review = Review { tell, always: false };
 
-/// Reports all neighbours in a program that could be fused by their classes, replacing the reports on an earlier state
-/// of it.
+/// Reports each pair of a producer and a consumer in a program whose classes would permit fusion. The reports replace
+/// those on an earlier state of the program.
 fn tell(program: &Program, rewrites: &mut Rewrites) {
     rewrites.take_back(&["inline-maps", "fuse-epilogues", "fuse-reductions"]);
     let uses = Uses::new(program);
@@ -32,7 +32,7 @@ fn tell(program: &Program, rewrites: &mut Rewrites) {
                 None => judge(program, &uses, producer, consumer),
             };
             let Some((pass, miss)) = judged else { continue };
-            // One of several consumers is reported for all.
+            // If several consumers prevent fusion, only one of them is reported.
             if !matches!(miss, Miss::ReadElsewhere(_)) || shared.insert(producer) {
                 tell_one(program, rewrites, pass, miss, (producer, consumer));
             }
@@ -40,7 +40,8 @@ fn tell(program: &Program, rewrites: &mut Rewrites) {
     }
 }
 
-/// Returns the step whose result a step views, and the last view on the way.
+/// Follows a chain of views from step `source` to the step that produces the viewed result; returns that step, and the
+/// view closest to it in the chain, if any.
 fn behind_views(program: &Program, uses: &Uses, source: usize) -> (usize, Option<usize>) {
     let step = &program.steps[source];
     match (&step.op, uses.sources(step).first()) {
@@ -83,7 +84,7 @@ fn tell_one(
     rewrites.missed_by(pass, missed);
 }
 
-/// Returns the iteration spaces, or the numbers of statements, if they explain the reason.
+/// Returns the iteration spaces or the numbers of statements of the two kernels, if these explain the miss.
 fn detail(miss: Miss, p: &Step, c: &Step) -> Option<String> {
     let (p, c) = (kernel(p)?, kernel(c)?);
     match miss {
@@ -105,14 +106,15 @@ fn space(k: &Kernel) -> String {
     }
 }
 
-/// Returns the pass that might have fused the two kernels, and why it did not; `None` if a pass still can, or if no
-/// pass applies to such kernels.
+/// Returns the pass that might have fused the two kernels, and the reason why it did not; `None` if a pass can still
+/// fuse them, or if no pass applies to such kernels.
 fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<(&'static str, Miss)> {
     let (p, c) = (kernel(&program.steps[producer])?, kernel(&program.steps[consumer])?);
     let inline = || inline_maps::why_not(program, uses, producer, consumer).map(|m| ("inline-maps", m));
     let epilogue = || Some(("fuse-epilogues", fuse_epilogues::matches(program, uses, producer, consumer).err()?));
     let rows = || Some(("fuse-reductions", fuse_reductions::matches(program, uses, producer, consumer).err()?));
-    // Rows with other kernels between them are not expected to be fused.
+    // Two kernels over rows with another kernel between them are not expected to be fused, unless that kernel is a
+    // contraction.
     let apart = |(_, miss): &(&'static str, Miss)| match miss {
         Miss::Between(third) => kernel(&program.steps[*third]).is_some_and(|k| k.class() != Class::Contract),
         _ => true,
@@ -128,7 +130,7 @@ fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Op
         (Merging::Rows, Merging::Points) => Some(or(rows()?, epilogue()?)),
         (Merging::Rows, Merging::Rows) => rows().filter(apart),
         (Merging::Products | Merging::Rows, Merging::Products) | (Merging::Products, Merging::Rows) => None,
-        // Whole kernels are formed last, from complete kernels; their own pass reports what it missed.
+        // Attention kernels are formed last, from complete kernels; the pass that forms them reports its own misses.
         (Merging::Whole, _) | (Merging::Products | Merging::Rows, Merging::Whole) => None,
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Options of one compilation; each pass reads those that it needs.
+/// Options of one compilation; each pass reads the options that it needs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The target of the plan: its costs guide passes, and its features limit kernels.
@@ -23,17 +23,17 @@ pub struct Options {
     pub params: Params,
     /// Maximum number of rewrites; unlimited if absent.
     pub fuel: Option<usize>,
-    /// Whether to report rewrites that nearly applied, and why they did not.
+    /// Whether to report rewrites that nearly applied, and the reasons why they did not apply.
     pub remarks: bool,
     /// Whether to check each rewrite by running the code that it changed, before and after.
     pub validate: bool,
     /// Type of the operands of contractions and attention.
     pub precision: Precision,
-    /// Code type of quantised weights; by default weights are not quantised.
+    /// Code type of quantised weights. By default, weights are not quantised.
     pub quantize: Quantize,
-    /// Number of weights along K that share a scale; by default that of the code type.
+    /// Number of weights along K that share a scale; if absent, the code type determines it.
     pub group: Option<Group>,
-    /// The type by which quantised weights are multiplied; by default that of the code type.
+    /// Type of the operand that quantised weights are multiplied by; if absent, the code type determines it.
     pub activations: Option<Activations>,
     /// Patterns for the names of ONNX nodes that are not quantised.
     pub keep: Vec<Regex>,
@@ -43,7 +43,7 @@ pub struct Options {
     pub kv_cache: KvCache,
     /// How the layouts of containers between kernels are chosen.
     pub layouts: Layouts,
-    /// Contents of outputs at positions that an attention mask leaves out.
+    /// Contents of outputs at positions that an attention mask excludes.
     pub masked_rows: MaskedRows,
     /// How contractions treat weights that are mostly 0.
     pub sparsity: Sparsity,
@@ -53,13 +53,14 @@ pub struct Options {
     pub workspace_limit: Option<u64>,
     /// Number of ranks along each axis of the mesh; empty for one rank.
     pub mesh: Vec<i64>,
-    /// Placements of operands given by a plan.
+    /// Placements of operands on ranks, given by a distribution plan.
     pub places: Vec<OperandPlace>,
-    /// Whether contractions and tables that neither the model nor a plan places are split.
+    /// Whether contractions and lookup tables without a placement in the model or in a distribution plan are split over
+    /// ranks.
     pub seeds: bool,
-    /// A pipeline along one of the axes.
+    /// A pipeline along one axis of the mesh, if any.
     pub stages: Option<Stages>,
-    /// Contractions computed in chunks, and micro-batches, to overlap computation with exchanges.
+    /// Number of chunks of contractions and number of micro-batches, by which computation overlaps with exchanges.
     pub overlap: Option<Overlap>,
 }
 
@@ -92,10 +93,11 @@ impl Default for Options {
     }
 }
 
-/// Computes the values of some prepared parameters, faster than the interpreter does.
+/// Computes the values of some prepared parameters (parameters computed from others when the artifact is written),
+/// faster than the interpreter does.
 pub type Preparer = fn(&Prepared, &dyn ParamValues) -> Result<BTreeMap<String, Tensor>>;
 
-/// The values of the model's parameters, for passes that compute with them; IR without a model has none.
+/// The values of the model's parameters, for passes that compute with them; absent if the IR was not made from a model.
 #[derive(Clone, Default)]
 pub struct Params {
     values: Option<Arc<dyn ParamValues + Send + Sync>>,
@@ -108,12 +110,13 @@ impl Params {
         Params { values: Some(Arc::new(values)), preparer: None }
     }
 
-    /// Returns the same values, with `preparer` for prepared parameters.
+    /// Returns the same parameters, with a function that computes prepared parameters.
     pub fn prepared_by(self, preparer: Preparer) -> Params {
         Params { preparer: Some(preparer), ..self }
     }
 
-    /// Returns the values of those prepared parameters that the preparer computes. Errors: those of the preparer.
+    /// Returns the values of the prepared parameters that the preparer can compute; empty without a preparer. Errors:
+    /// the preparer's.
     pub fn prepare(&self, prepared: &Prepared) -> Result<BTreeMap<String, Tensor>> {
         self.preparer.map_or_else(|| Ok(BTreeMap::new()), |preparer| preparer(prepared, self))
     }
@@ -142,7 +145,8 @@ pub enum Precision {
     Bf16,
 }
 
-/// The code type of quantised weights: integers or small floats, with a scale for each column or each group of it.
+/// The code type of quantised weights: integers or small floats, with a scale for each column or each group of weights
+/// in a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Quantize {
     /// No quantisation.
@@ -156,14 +160,14 @@ pub enum Quantize {
     Int3,
     /// 8-bit floats with 3 mantissa bits: f8e4m3fn.
     Fp8,
-    /// No rounding: weights that already lie on a grid of such numbers are stored as codes.
+    /// No rounding: only weights that are already exact multiples of a scale are stored as codes.
     Lossless,
     /// The type that calibration chose for each layer.
     Auto,
 }
 
 impl Quantize {
-    /// Returns `None` if there is no single code for all weights.
+    /// Returns the code type; `None` if weights are not quantised, or if there is no single code type for all weights.
     pub fn code(self) -> Option<CodeType> {
         match self {
             Quantize::None | Quantize::Lossless => None,
@@ -203,7 +207,7 @@ pub enum KvCache {
     Bf16,
     /// 8-bit integers, with a scale for the elements of one head at one position.
     Int8,
-    /// Block floating point: 8-bit codes, with an exponent for up to 32 of them.
+    /// Block floating point: 8-bit codes, with an exponent for each block of up to 32 codes.
     Bfp8,
     /// Block floating point with 4-bit codes.
     Bfp4,
@@ -221,13 +225,13 @@ pub enum Layouts {
     Columns,
 }
 
-/// The contents of outputs at positions that an attention mask leaves out.
+/// The contents of outputs at positions that an attention mask excludes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaskedRows {
     /// The values that the model defines, which must be computed.
     #[default]
     Compute,
-    /// 0 where that saves computing them, as no consumer reads them.
+    /// Zeros, where the values need not be computed because no consumer reads them.
     Zero,
 }
 
@@ -315,7 +319,8 @@ struct Row {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-/// Options that `sardonyx-opt --option NAME=VALUE` sets, sorted by name; the others have flags of their own there.
+/// Options that `sardonyx-opt --option NAME=VALUE` sets, sorted by name; `sardonyx-opt` has separate flags for the
+/// other options.
 static ROWS: &[Row] = &[
     Row { name: "activations", set: |o, v| Activations::from_name(v).map(|v| o.activations = Some(v)) },
     Row { name: "assume-finite", set: |o, v| v.parse().ok().map(|v| o.assume_finite = v) },
@@ -336,10 +341,11 @@ static ROWS: &[Row] = &[
 
 /// Maximum number of ranks of a compiled program; collectives are not tested with more.
 pub const RANKS_MAX: i64 = 1024;
-/// Maximum number of ranks that plans are searched for.
+/// Maximum number of ranks for which a distribution plan is searched.
 pub const PLANNED_RANKS_MAX: i64 = 4096;
 
-/// Parses the number of ranks along each axis, such as `2x4`, for compilation. A single rank gives an empty mesh.
+/// Parses the number of ranks along each axis of the mesh, such as `2x4`, for at most `RANKS_MAX` ranks in all. A
+/// single rank gives an empty mesh.
 pub fn mesh(text: &str) -> Option<Vec<i64>> {
     mesh_of_at_most(text, RANKS_MAX)
 }
@@ -353,7 +359,7 @@ pub fn mesh_of_at_most(text: &str, most: i64) -> Option<Vec<i64>> {
 }
 
 impl Options {
-    /// Returns how precision deviates from the model's own, for manifests and reports, or `None` if it does not.
+    /// Returns the options that lower the precision of the model, for manifests and reports, or `None` if none does.
     pub fn lowered(&self) -> Option<String> {
         let bf16 = (self.precision != Precision::F32).then(|| self.precision.name());
         let codes = (self.quantize != Quantize::None).then(|| self.quantize.name());
@@ -366,8 +372,8 @@ impl Options {
         (!all.is_empty()).then(|| all.join(" "))
     }
 
-    /// Returns the number of weights of a column that share a scale; with few bits, only neighbouring weights do by
-    /// default.
+    /// Returns the number of weights of a column that share a scale; by default, codes of at most 4 bits have groups of
+    /// 32 weights, and other codes one scale per column.
     pub fn group(&self) -> Group {
         let usual = match self.quantize {
             Quantize::None | Quantize::Int8 | Quantize::Fp8 | Quantize::Lossless => Group::Channel,
@@ -381,8 +387,8 @@ impl Options {
         origins.iter().any(|origin| self.keep.iter().any(|keep| keep.is_match(origin)))
     }
 
-    /// Returns the type by which quantised weights are multiplied. By default, lossless weights keep f32 activations so
-    /// that nothing is lost, and float weights are multiplied by floats.
+    /// Returns the type of the operand that quantised weights are multiplied by. By default, this is f32 for lossless
+    /// weights, so that no precision is lost, and for float codes.
     pub fn activations(&self) -> Activations {
         self.activations.unwrap_or(match self.quantize {
             Quantize::None | Quantize::Int8 | Quantize::Int4 | Quantize::Int3 | Quantize::Auto => Activations::Int8,

@@ -1,11 +1,12 @@
 //! plan.host "AllReduce …" among steps that neither produce its operand nor need its result  =>  plan.host "begin …",
 //! those steps, plan.host "wait …"
 //!
-//! A rank whose operand of a collective is ready need not wait for the other ranks until it needs the result. Steps up
-//! to the next collective that do not need the result are moved before those that do. A collective begins when its
-//! operand has been computed, and ends before its result is read or its operand overwritten. At most one is under way
-//! at a time, and none while a symbol is bound, since that may move memory. Both steps touch both buffers, so that
-//! memory planning keeps these alive in between.
+//! A rank whose operand of a collective is ready need not wait for the other ranks until it needs the result. Among the
+//! steps up to the next collective, those that do not need the result are moved before those that do. A collective
+//! begins when its operand has been computed, and ends before its result is read or its operand overwritten. At most
+//! one collective is under way at a time, and none while a symbol is bound, since binding may move memory. The begin
+//! and wait steps both name the operand's and the result's buffers, so that memory planning keeps these buffers alive
+//! in between.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{HostOp, Result};
@@ -43,7 +44,7 @@ fn overlap(steps: &mut Vec<Step>, written: &[usize], rewrites: &mut Rewrites) ->
         let between = independent.into_iter().chain([wait]).chain(dependent);
         steps.splice(at - 1..behind, between);
         steps.insert(at - 1 - before, begin);
-        // Continues after the wait.
+        // Continues with the step after the wait.
         at += n + 1;
         changed = true;
     }
@@ -51,7 +52,7 @@ fn overlap(steps: &mut Vec<Step>, written: &[usize], rewrites: &mut Rewrites) ->
 }
 
 /// Splits steps into those that can run before the result of a collective is available, and those that cannot, keeping
-/// the order within each.
+/// the order within each list.
 fn parted(steps: &[Step], host: &Host, written: &[usize]) -> (Vec<Step>, Vec<Step>) {
     let (mut independent, mut dependent): (Vec<Step>, Vec<Step>) = (vec![], vec![]);
     for step in steps {
@@ -67,7 +68,7 @@ fn parted(steps: &[Step], host: &Host, written: &[usize]) -> (Vec<Step>, Vec<Ste
     (independent, dependent)
 }
 
-/// Whether a step uses the result of a collective, or writes its operand.
+/// Whether a step uses the result of a collective, or writes the operand of the collective.
 fn touches(step: &Step, host: &Host, written: &[usize]) -> bool {
     let is_of = |operands: &[Operand], buffer: &usize| operands.iter().any(|o| o.buffer == *buffer);
     writes(step, written).iter().any(|b| is_of(&host.args, b)) || step.buffers().iter().any(|b| is_of(&host.results, b))
@@ -77,7 +78,7 @@ fn is_movable(step: &Step) -> bool {
     matches!(step.action, Action::Launch(_) | Action::Copy(_))
 }
 
-/// Returns a collective, and the two steps into which it is split.
+/// Returns a collective, and the begin and wait steps into which it is split; `None` if the step is not a collective.
 fn halves(step: &Step) -> Option<(Host, [Step; 2])> {
     let Action::Host(host) = &step.action else { return None };
     let HostOp::Collective(op) = host.call.op else { return None };

@@ -1,7 +1,7 @@
 //! contract(x, param w[k, n])  =>  contract(x, param w in panels of 32 columns): constants in streaming order
 //!
-//! If a parameter is both multiplied and used as a lookup table, as the embedding of most language models is, rows are
-//! looked up in the panels, so that the artifact stores it once.
+//! If a parameter is both multiplied and used as a lookup table, as the embedding of most language models is, its rows
+//! are looked up in the panels, so that the artifact stores the parameter only once.
 
 use crate::rewrite::Found;
 use crate::rewrite::Rewrites;
@@ -51,12 +51,13 @@ fn apply(program: &mut Program, step: usize, (sources, site): Site) {
 /// A table whose rows are looked up, and the container that holds it in panels.
 struct Table {
     packed: Id,
-    /// Each kernel that reads it, with the operand index.
+    /// Each kernel that reads the table, as (step, operand index).
     readers: Vec<(usize, usize)>,
     window: Window,
 }
 
-/// Finds the panels of a parameter whose consumers all look up rows.
+/// Returns the table if step `step` is a parameter that is also stored in panels, and all consumers of this step look
+/// up rows.
 fn looked_up(program: &Program, step: usize) -> Found<Table> {
     let FlowOp::Param { source, window: None } = &program.steps[step].op else { return Ok(None) };
     let plain = program.steps[step].results[0];
@@ -121,7 +122,8 @@ fn in_panels(kernel: &Kernel, operand: usize, panels: &Container, window: &Windo
                 _ => (usize::from(window.stride_n == 1), strides[d]),
             };
             let from_data = index.symbols().iter().any(|s| s.starts_with('$'));
-            // The index is checked against its dimension, whose size must stay the same.
+            // A data-dependent index is checked against the extent of its dimension, which must therefore stay the
+            // same.
             if from_data && (step != 1 || panels.dims[column] != kernel.reads[operand].dims[d]) {
                 return None;
             }

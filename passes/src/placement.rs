@@ -28,7 +28,7 @@ impl OperandPlace {
 pub struct Stages {
     /// Index of the mesh axis whose ranks hold the stages.
     pub axis: usize,
-    /// ONNX nodes; the first operation of each begins the next stage.
+    /// Names of ONNX nodes; the first operation of each node begins the next stage.
     pub begins: Vec<String>,
     /// Number of micro-batches, which pass through the stages one after the other.
     pub micro_batches: usize,
@@ -37,12 +37,12 @@ pub struct Stages {
 /// How computation overlaps with exchanges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlap {
-    /// Number of chunks in which contractions with exchanged results are computed; each is computed while the previous
-    /// one is being exchanged.
+    /// Number of chunks in which contractions with exchanged results are computed; each chunk is computed while the
+    /// previous chunk is being exchanged.
     pub chunks: usize,
-    /// Number of micro-batches; one is computed while another one is being exchanged.
+    /// Number of micro-batches; one micro-batch is computed while the results of another are being exchanged.
     pub micro_batches: usize,
-    /// ONNX nodes that are computed in chunks; all if empty.
+    /// Names of the ONNX nodes whose contractions are computed in chunks; all contractions if empty.
     pub nodes: Vec<String>,
 }
 

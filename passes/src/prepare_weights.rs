@@ -1,10 +1,11 @@
 //! kernels that depend on parameters only  =>  parameters that are computed when the artifact is written
 //!
-//! `prepare-weights` runs before fusion. It precomputes arithmetic results on parameters that are no larger than the
-//! values from which they are computed, directly or indirectly: codes and scales, but not the weights decoded from
-//! them. Pure data movement is left alone, as constants are laid out for their consumers anyway. `expand-weights` runs
-//! after contractions have been rewritten to multiply bytes, and precomputes the rest: values that each call would
-//! widen are stored widened. The part of a parameter that a single rank holds is not prepared.
+//! `prepare-weights` runs before fusion. It precomputes results of arithmetic on parameters, if a result is no larger
+//! than the values from which it is computed, directly or indirectly: codes and scales, but not the weights decoded
+//! from them. Pure data movement is left alone, as constants are laid out for their consumers anyway. `expand-weights`
+//! runs after contractions have been rewritten to multiply bytes, and precomputes the other values that depend on
+//! parameters only, unless they would be more than 8 times as large as the parameters: a value that each call would
+//! widen is stored widened. A parameter of which each rank holds only a part is not prepared.
 
 use crate::rewrite::Rewrites;
 use crate::steps::{drop_dead, kernel, origins_of, sort_steps};
@@ -15,12 +16,12 @@ use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Source, Step};
 use sardonyx_dialects::mlir::Module;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes that a precomputed result may have in addition to `EXPANDS` times the bytes of its parameters.
+/// Number of bytes by which a precomputed result may exceed `EXPANDS` times the bytes of its parameters.
 const SMALL: i64 = 1 << 16;
-/// Maximum ratio of the bytes of a result to those of its parameters: 4 bits may become 32.
+/// Maximum ratio of a result's bytes to the bytes of its parameters: 4 bits may become 32.
 const EXPANDS: i64 = 8;
-/// Limits on the iteration points executed when a file is written, so that this takes seconds: a constant, plus a
-/// number per byte of the parameters.
+/// Limit on the iteration points executed when an artifact is written, so that preparation takes seconds: `POINTS_MAX`,
+/// plus `POINTS_PER_BYTE` for each byte of the parameters.
 const POINTS_MAX: i64 = 1 << 34;
 const POINTS_PER_BYTE: i64 = 256;
 
@@ -47,16 +48,17 @@ pub fn expand(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 /// Properties of a value that depends on parameters only.
 #[derive(Clone, Default)]
 struct Constant {
-    /// The steps that compute it, including its parameters.
+    /// The steps that compute the value, including its parameters.
     steps: BTreeSet<usize>,
     /// The operands of the last of these steps.
     args: Vec<Id>,
     bytes: i64,
-    /// Bytes of its parameters, each counted once.
+    /// Bytes of the parameters and constants that the value depends on, each counted once.
     read: i64,
-    /// The fewest bytes from which it can be computed: its own, or those for its operands.
+    /// The fewest stored bytes from which the value can be computed: its own bytes, or the sum of `least` over its
+    /// operands.
     least: i64,
-    /// Whether a kernel produces it, and whether any step does more than move elements.
+    /// Whether any of the steps is a kernel, and whether any of the kernels does more than move elements.
     made: bool,
     computes: bool,
 }
@@ -94,7 +96,8 @@ fn run(module: &mut Module, rewrites: &mut Rewrites, choose: impl Fn(&Constants,
             let origins = origins_of(program, &steps);
             let applied = rewrites.apply(program, "when written", &steps, |program| {
                 program.prepared.insert(name.clone(), made.clone());
-                // Other steps may read the step's other results.
+                // A new container replaces `id`, because the step that computes `id` remains if its other results are
+                // read.
                 let new = program.container(program.containers[id].clone());
                 program.steps.iter_mut().flat_map(|s| &mut s.args).filter(|arg| **arg == id).for_each(|arg| *arg = new);
                 program.outputs.iter_mut().filter(|(_, output)| *output == id).for_each(|(_, output)| *output = new);
@@ -150,7 +153,8 @@ fn constants(program: &Program) -> Constants {
     known
 }
 
-/// Whether a kernel does the same in every call, apart from the contents of its operands.
+/// Whether a kernel does the same in every call: it uses no symbols, so its results depend only on the contents of its
+/// operands.
 fn is_fixed(k: &Kernel) -> bool {
     let own = |d: &Dim| d.symbols().iter().all(|s| s.starts_with(['%', '$']));
     let of_body = k.body.iter().all(|s| match &s.body {
@@ -183,7 +187,7 @@ fn bytes(program: &Program, id: Id) -> Option<i64> {
     c.dims.iter().map(Dim::as_const).try_fold(each, |n, d| n.checked_mul(d?))
 }
 
-/// Returns the constants that other steps or outputs use.
+/// Returns the constants that are outputs or operands of steps which are not constant themselves.
 fn wanted(program: &Program, constants: &Constants) -> Vec<Id> {
     let mut wanted: BTreeSet<Id> = program.outputs.iter().map(|(_, id)| *id).collect();
     for step in &program.steps {
@@ -203,7 +207,7 @@ fn alone(program: &Program, id: Id, steps: &BTreeSet<usize>) -> Program {
     let mut ids = BTreeMap::new();
     for at in steps {
         let mut step = Step { origins: vec![], ..program.steps[*at].clone() };
-        // Copies only the containers of these steps; there may be thousands of others.
+        // Copies only the containers of these steps; the program may have thousands of other containers.
         for id in step.args.iter_mut().chain(&mut step.results) {
             *id = *ids.entry(*id).or_insert_with(|| out.container(program.containers[*id].clone()));
         }

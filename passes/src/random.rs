@@ -1,4 +1,4 @@
-//! seed  =>  numbers, equal on every machine
+//! seed  =>  pseudo-random numbers, the same on every machine
 
 /// A linear congruential generator, for tests.
 pub struct Random(u64);

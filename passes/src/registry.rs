@@ -1,4 +1,4 @@
-//! The table of passes, and how pipeline strings refer to them along with MLIR's own
+//! The table of passes, and their registration with MLIR, whose pipeline strings can then name them
 
 use crate::class::Class;
 use crate::near_misses;
@@ -28,17 +28,17 @@ pub struct PassRow {
     pub summary: &'static str,
     /// How closely the program after the pass agrees with the one before.
     pub class: Class,
-    /// Whether the pass lowers to the next level or must run for another reason. Each rewrite of any other pass is
-    /// optional and takes fuel.
+    /// Whether the pass must run, because it lowers the program to the next level or for another reason. Each rewrite
+    /// of a pass for which this is false is optional and takes fuel.
     pub is_lowering: bool,
-    /// The only class of devices for which the pass does anything.
+    /// The only class of devices for which the pass runs; all classes if `None`.
     only_for: Option<target::Class>,
     /// Called after the pass if remarks are requested.
     review: Option<Review>,
     run: Run,
 }
 
-/// In the order of the default pipeline (`compiler/src/pipeline.rs`).
+/// All passes, in the order of the default pipeline (`compiler/src/pipeline.rs`).
 pub static PASSES: &[PassRow] = &[
     lowering("onnx-to-sdx", "Lowers ONNX nodes to the closed basis and infers every type", crate::onnx_to_sdx::run),
     rewriting(
@@ -265,8 +265,8 @@ pub fn context() -> Context {
     REGISTER.call_once(|| {
         register_all_passes();
         for index in 0..PASSES.len() {
-            // The callback receives the row's index instead of a pointer.
-            // SAFETY: `make` takes the index as what it is, and is called with nothing else.
+            // The callback receives the row's index instead of a pointer. SAFETY: `make` treats its argument as an
+            // index and never dereferences it; it is called with indices only.
             unsafe { sardonyxRegisterPass(make, index as *mut c_void) };
         }
     });

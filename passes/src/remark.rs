@@ -10,7 +10,7 @@ pub struct Missed {
     pub reason: &'static str,
     /// The ONNX node that prevents the rewrite.
     pub node: Option<String>,
-    /// The ONNX nodes that would have been fused.
+    /// The ONNX nodes whose code the rewrite would have changed.
     pub origins: Vec<String>,
     /// Details for this model, such as dimensions.
     pub detail: Option<String>,

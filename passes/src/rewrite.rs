@@ -1,7 +1,7 @@
-//! The context of passes: options, fuel, and the only way to apply a rewrite, which records, checks and tidies it
+//! The context of passes: options, fuel, and the functions by which all rewrites are applied, recorded and checked
 //!
-//! Fuel counts rewrites over a whole compilation, across passes and functions, so that a bisection over one number
-//! finds the rewrite that broke a program. Lowerings, without which there is no program, take no fuel.
+//! Fuel is the maximum number of rewrites in a whole compilation, across passes and functions, so that a bisection over
+//! this number finds the rewrite that broke a program. Lowerings, without which there is no program, take no fuel.
 
 use crate::class::Class;
 use crate::levels::{is_flow, is_sdx, rewrite_functions};
@@ -20,19 +20,19 @@ use std::collections::BTreeSet;
 /// A rewrite that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// Counted from 1 over the whole compilation: the least fuel that includes it.
+    /// Number of the rewrite, counted from 1 over the whole compilation: the least fuel with which it is applied.
     pub number: usize,
     /// Name of the pass.
     pub pass: &'static str,
     /// Name of the rule.
     pub rule: &'static str,
-    /// The function, which is an entry point of the model.
+    /// Name of the function, an entry point of the model.
     pub function: String,
     /// The ONNX nodes implemented by the rewritten code.
     pub origins: Vec<String>,
 }
 
-/// Maximum number of rewrites named in a message if it is unknown which one is wrong.
+/// Maximum number of rewrites named in a message about several rewrites, any of which may be wrong.
 const NAMED_MAX: usize = 8;
 
 /// A kind of rewrite.
@@ -41,7 +41,8 @@ pub struct Rule {
     pub name: &'static str,
     /// How closely the rewritten program agrees with the original; by default the class of the pass.
     pub class: Option<Class>,
-    /// Whether validation checks it; false if it changes a program's meaning on request.
+    /// Whether validation checks rewrites by this rule; false if the rule changes a program's meaning, as an option
+    /// requests.
     pub is_checked: bool,
 }
 
@@ -57,7 +58,8 @@ impl From<&'static str> for Rule {
     }
 }
 
-/// Result of matching a rule at a place: a site, nothing, or why it does not apply to a near match.
+/// Result of matching a rule: a site where it applies, `None` if it does not match, or an error with the reason why it
+/// nearly matched.
 pub type Found<S> = std::result::Result<Option<(Rule, S)>, Missed>;
 
 /// The code that a rewrite changes.
@@ -70,7 +72,7 @@ pub trait Site {
 #[derive(Clone, Copy, Debug)]
 pub struct Review {
     pub(crate) tell: fn(&Program, &mut Rewrites),
-    /// Whether it also runs if no remarks are requested.
+    /// Whether the review also runs if no remarks are requested.
     pub(crate) always: bool,
 }
 
@@ -85,7 +87,7 @@ pub struct Rewrites {
     applied: Vec<Rewrite>,
     validation: Validation,
     remarks: Vec<Remark>,
-    /// ONNX nodes that reduce over a dimension, as seen in steps that implement a single node.
+    /// ONNX nodes that reduce over a dimension, collected from steps that implement a single node.
     reducers: BTreeSet<String>,
 }
 
@@ -111,8 +113,8 @@ impl Rewrites {
         &self.applied
     }
 
-    /// Whether the rule may be applied to code for these ONNX nodes. Takes fuel and records the rewrite, so the caller
-    /// must apply it.
+    /// Whether the rule may be applied to code for these ONNX nodes. If so, takes fuel and records the rewrite, so the
+    /// caller must apply it.
     #[must_use]
     pub(crate) fn allow(&mut self, rule: &'static str, origins: &[String]) -> bool {
         if !self.has_fuel() {
@@ -128,14 +130,16 @@ impl Rewrites {
         self.options.fuel.is_none_or(|fuel| self.applied.len() < fuel)
     }
 
-    /// Returns a context for a trial whose outcome may be discarded: without limits, checks or recorded rewrites.
+    /// Returns a context for a trial whose outcome may be discarded: without limits, checks, remarks or recorded
+    /// rewrites.
     pub(crate) fn trial(&self) -> Rewrites {
         let options = Options { fuel: None, remarks: false, validate: false, ..self.options.clone() };
         let (pass, class, function) = (self.pass, self.class, self.function.clone());
         Rewrites { options, pass, class, function, ..Rewrites::default() }
     }
 
-    /// Takes over the rewrites of a trial if no fuel or validation applies; otherwise the caller must repeat them.
+    /// Records the rewrites of a trial as applied, and returns true. If fuel is limited or validation is enabled,
+    /// returns false instead, and the caller must repeat the rewrites.
     pub(crate) fn take_over(&mut self, trial: &Rewrites) -> bool {
         if self.options.fuel.is_some() || self.options.validate {
             return false;
@@ -145,7 +149,7 @@ impl Rewrites {
         true
     }
 
-    /// Returns the number of rewrites of each pass, in the order of their first ones.
+    /// Returns the number of rewrites of each pass, in the order of each pass's first rewrite.
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
         let mut counts: Vec<(&'static str, usize)> = vec![];
         for r in &self.applied {
@@ -196,7 +200,7 @@ impl Rewrites {
         self.remarks.retain(|r| r.function != *function || !passes.contains(&r.pass));
     }
 
-    /// Records which nodes reduce, while each still has steps of its own.
+    /// Records which ONNX nodes reduce over a dimension, before fusion makes one step implement several nodes.
     fn note_reducers(&mut self, program: &Program) {
         let reduces = |s: &&Step| s.origins.len() == 1 && kernel(s).is_some_and(|k| k.class() != KernelClass::Map);
         self.reducers.extend(program.steps.iter().filter(reduces).flat_map(|step| step.origins.iter().cloned()));
@@ -212,7 +216,7 @@ impl Rewrites {
     }
 
     /// Returns applied and missed rewrites as a list of objects, for the passes selected by `shown`. Equalities of the
-    /// e-graph are left out, because most are not used in the end (`--explain-node` shows those that are).
+    /// e-graph are left out, because the extracted program uses few of them (`--explain-node` shows these).
     pub fn remarks_json(&self, shown: &dyn Fn(&str) -> bool) -> Json {
         let applied = self.applied.iter().filter(|r| r.pass != "e-graph" && shown(r.pass)).map(Rewrite::remark_json);
         let missed = self.remarks.iter().filter(|r| shown(r.pass)).map(Remark::json);
@@ -225,8 +229,8 @@ impl Rewrites {
     }
 
     /// Applies a rule to some steps of a program, if there is fuel for it, and returns whether it did. `rewrite` may
-    /// leave steps before their producers and results without consumers (see `programs`). Errors: E0901 if the program
-    /// then computes something else.
+    /// leave steps before their producers and results without consumers (see `programs`). Errors: E0901 if validation
+    /// finds that the program then computes something else.
     pub(crate) fn apply(
         &mut self,
         program: &mut Program,
@@ -246,8 +250,8 @@ impl Rewrites {
         Ok(true)
     }
 
-    /// Applies what `matches` finds at each step, in order; steps that are added meanwhile are not examined. Errors:
-    /// E0901.
+    /// Applies the rule that `matches` returns for each step, in order; steps that are added meanwhile are not
+    /// examined. Errors: E0901.
     pub(crate) fn each_step<S>(
         &mut self,
         program: &mut Program,
@@ -342,9 +346,11 @@ impl Rewrites {
         Ok(())
     }
 
-    /// Checks the last rewrite on the program before and after. Errors: E0901 if they compute different values.
+    /// Checks the last rewrite by running the programs before and after it. Errors: E0901 if they compute different
+    /// values.
     fn check_programs(&mut self, class: Class, mut before: Program, mut after: Program) -> Result<()> {
-        // Gives containers inlined into both programs the same numbers.
+        // Pads `before` to the same number of containers, so that containers which inlining adds get the same numbers
+        // in both programs.
         before.containers.extend(after.containers.iter().skip(before.containers.len()).cloned());
         let prepares = !after.prepared.is_empty();
         before.inline_prepared();
@@ -356,7 +362,7 @@ impl Rewrites {
         self.validation.check(&part).map_or(Ok(()), |what| Err(self.wrong(&[self.applied.len()], &what)))
     }
 
-    /// Checks the rewrites `numbers`, which replaced the first value by the second. Errors: E0901.
+    /// Checks the rewrites `numbers`, which replaced the first of `values` by the second. Errors: E0901.
     pub(crate) fn check_values(
         &mut self,
         (graph, n_old): (&Graph, usize),
@@ -408,7 +414,7 @@ impl Rewrites {
         })
     }
 
-    /// Rewrites each function of the value level.
+    /// Rewrites each function at the sdx level.
     pub(crate) fn graphs(
         &mut self,
         module: &mut Module,
@@ -425,7 +431,7 @@ impl Rewrites {
         })
     }
 
-    /// Rewrites each function of kernels, then sorts its steps and removes unused results.
+    /// Rewrites each function at the flow level, then sorts its steps and removes unused results.
     pub(crate) fn programs(
         &mut self,
         module: &mut Module,

@@ -1,4 +1,4 @@
-//! flow.kernel …  =>  plan.kernel @k0, plan.entry { plan.launch @k0 … }: order, buffers, shared kernels
+//! flow.kernel …  =>  plan.kernel @k0, plan.entry { plan.launch @k0 … }: launches in order, buffers, shared kernels
 
 use crate::levels::is_flow;
 use crate::rewrite::Rewrites;
@@ -20,7 +20,7 @@ pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
         let entry = schedule(program, &names, &mut plan, &mut kernels)?;
         plan.entries.push(entry);
     }
-    // The plan comes where the first function was.
+    // The plan replaces the first function; the other functions are removed.
     let mut new = plan.write(module.context())?;
     module.replace(|op| Ok(is_program(&op).then(|| std::mem::take(&mut new))))
 }
@@ -28,7 +28,7 @@ pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
 struct Scheduler<'p> {
     program: &'p Program,
     entry: Entry,
-    /// By container: the container whose memory it shares through views (its root).
+    /// For each container, its root: the container whose memory it shares through views, or itself.
     roots: Vec<usize>,
     /// Buffer of each root.
     buffers: HashMap<usize, usize>,
@@ -89,7 +89,8 @@ impl Scheduler<'_> {
             let root = self.roots[*id];
             let by_kernel = producers[root].is_some_and(|s| matches!(self.program.steps[s].op, FlowOp::Kernel(_)));
             let b = self.buffer(Buffer::Output { name: name.clone(), container: self.program.containers[*id].clone() });
-            // The kernel writes an output directly; an output that is an input, a constant or another output is copied.
+            // A kernel's result that is an output is written directly to the output's buffer. An output that is an
+            // input, a constant or also another output is copied.
             if by_kernel && !self.buffers.contains_key(&root) {
                 self.buffers.insert(root, b);
             }

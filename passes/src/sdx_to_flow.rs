@@ -1,8 +1,8 @@
 //! sdx.map "exp"(%x)  =>  flow.kernel { load; apply "exp"; store }: one kernel per operation, explicit movement
 //!
 //! Values that are the same scalar everywhere (constants, symbols, functions of these) get no container: they are
-//! copied into the kernels that use them. A reshape is a view, unless it only adds or drops dimensions of extent 1:
-//! then it is an index map, which fusion can see through.
+//! copied into the kernels that use them. A reshape is a view, unless `reshape_index` finds an index map for it, which
+//! fusion can see through: for instance if it only adds or drops dimensions of extent 1.
 
 mod reshapes;
 mod states;
@@ -47,10 +47,10 @@ struct Converter<'g> {
     program: Program,
     places: Vec<Place>,
     states: States,
-    /// By value: whether only contractions read it.
+    /// For each value: whether only contractions read it.
     only_contracted: Vec<bool>,
-    /// By value: whether it is computed elementwise from a cache. Such a value has as many positions as the cache, and
-    /// is not stored.
+    /// For each value: whether it is computed elementwise from a cache. Such a value has as many positions as the
+    /// cache, so it is not stored.
     of_states: Vec<bool>,
     /// Containers of the results of host operations, by group and number.
     hosts: BTreeMap<(usize, usize), usize>,
@@ -192,8 +192,8 @@ impl Converter<'_> {
         }))
     }
 
-    /// Returns the container of a host operation's result. The first result of a group adds the step for all of them,
-    /// as their operands are the same.
+    /// Returns the container of a host operation's result. The first result of a group adds one step for all results of
+    /// the group, as their operands are the same.
     fn host(&mut self, host: &Host, node: &Node) -> Result<usize> {
         if let Some(&id) = self.hosts.get(&(host.group, host.result)) {
             return Ok(id);
@@ -225,7 +225,7 @@ impl Converter<'_> {
         found.copied().ok_or_else(|| Error::defect("a result of a host operation is in no group"))
     }
 
-    /// Returns the statements of a value that is the same everywhere.
+    /// Returns the statements that compute a value which is the same scalar everywhere; `None` for other values.
     fn scalar(&self, node: &Node) -> Option<Vec<Statement>> {
         let of = |v: Value| match &self.places[v.index()] {
             Place::Scalar(s) => Some(s.clone()),
@@ -234,7 +234,7 @@ impl Converter<'_> {
         match &node.op {
             Op::Const(t) => {
                 let first = t.get_f64(0)?;
-                // 2^53 itself may be a rounded 2^53 + 1.
+                // An f64 represents integers below 2^53 exactly; 2^53 itself may be a rounded 2^53 + 1.
                 let exact = first.abs() < (1u64 << 53) as f64 || t.dtype().is_float();
                 let same = (1..t.len()).all(|i| t.get_f64(i).is_some_and(|v| v.to_bits() == first.to_bits()));
                 (exact && same).then(|| vec![Statement { body: Body::Const(first), dtype: t.dtype() }])
@@ -268,7 +268,7 @@ impl Converter<'_> {
         id
     }
 
-    /// Returns the container of a value; scalars are written to one.
+    /// Returns the container of a value; for a scalar, adds a kernel that writes it to a new container.
     fn materialise(&mut self, v: Value) -> Result<usize> {
         let statements = match &self.places[v.index()] {
             Place::Container(id) => return Ok(*id),
@@ -329,12 +329,12 @@ impl Converter<'_> {
     fn reshape_index(&self, v: Value, node: &Node) -> Option<Vec<Dim>> {
         let from = &self.graph.ty(node.args[0]).dims;
         let of = |op: fn(&Op) -> bool| op(&self.graph.node(node.args[0]).op);
-        // A slice has no memory of its own of which a view could be taken; its consumers index the whole. The rows of a
-        // cache are not contiguous.
+        // A slice has no memory of its own that a view could refer to, because its consumers index the sliced tensor.
+        // The rows of a cache are not contiguous, so they permit no view either.
         let part = of(|op| matches!(op, Op::Slice { .. } | Op::Append { .. }));
         let split = part.then(|| splitting_reshape(from, &node.ty.dims)).flatten();
         unit_reshape(from, &node.ty.dims).or(split).or_else(|| {
-            // A value is repeated only for its consumers, and these can index the original instead.
+            // A broadcast that only such consumers read need not be stored, because they can index its operand instead.
             let repeated = of(|op| matches!(op, Op::Broadcast { .. }));
             let only_read = self.only_contracted[v.index()] || self.of_states[v.index()];
             (repeated && only_read).then(|| merging_reshape(from, &node.ty.dims)).flatten()
@@ -352,7 +352,7 @@ impl Converter<'_> {
         });
         let index = index.collect();
         let mut b = BodyBuilder::new(&node.ty.dims, &inner);
-        // A reduction needs points, so a scalar operand is written to memory first.
+        // A reduction needs an operand with a value at each point, so a scalar operand is written to memory first.
         let id = self.materialise(node.args[0])?;
         b.args.push(id);
         b.kernel.reads.push(self.program.containers[id].clone());
@@ -442,7 +442,8 @@ impl Converter<'_> {
         Ok(self.finish(b, value, node))
     }
 
-    /// Returns a source if all operands are parameters: they are concatenated when the artifact is written.
+    /// Returns the source of a concatenated parameter if all operands are parameters; the parameters are concatenated
+    /// when the artifact is written.
     fn joined_params(&self, axis: usize, node: &Node) -> Option<Source> {
         let name = |v: &Value| match &self.graph.node(*v).op {
             Op::Param { name, parts, .. } => Some((name.clone(), parts.clone())),
@@ -461,7 +462,7 @@ impl Converter<'_> {
         Ok(self.finish(b, value, node))
     }
 
-    /// Adds the value of concatenated operands at an index of the whole.
+    /// Adds statements that read a concatenation at index `at`; returns the statement of the value.
     fn joined(&mut self, b: &mut BodyBuilder, axis: usize, at: &[Dim], node: &Node) -> Result<usize> {
         let mut start = Dim::constant(0);
         let mut parts: Vec<(usize, usize)> = vec![];

@@ -1,7 +1,7 @@
 //! transpose(transpose(x))  =>  transpose(x);   pow(x, 2)  =>  x * x;   contract(transpose(x), y)  =>  contract(x, y)
 //!
 //! Each rule examines one node of a graph whose operands are already simplified, and returns an existing value or
-//! another operation of the same type. All rules are exact: the result is bitwise equal, including NaN and −0.
+//! another operation with the same result type. All rules are exact: the result is bitwise equal, including NaN and −0.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::dim::product;
@@ -16,14 +16,14 @@ use std::ops::Range;
 enum Rewrite {
     Value(Value),
     Node(Op, Vec<Value>),
-    /// New nodes, numbered from the graph's end, followed by the operation.
+    /// New nodes, numbered from the end of the graph, followed by the operation that uses them and its operands.
     After(Vec<Node>, Op, Vec<Value>),
 }
 
 /// Returns the replacement, or `None` if the rule does not apply.
 type Rule = fn(&Graph, &Node) -> Option<Rewrite>;
 
-/// Tried in order until one applies.
+/// The rules, tried in order until one applies.
 static RULES: &[(&str, Rule)] = &[
     ("same-type-motion", same_type_motion),
     ("compose-reshapes", compose_reshapes),
@@ -37,15 +37,16 @@ static RULES: &[(&str, Rule)] = &[
     ("transpose-into-contract", transpose_into_contract),
 ];
 
-/// Returns the replacement, an operation of the same type and its operands, or `None`.
+/// Returns an operation with the same result type that replaces the node, and its operands, or `None` if the rule does
+/// not apply.
 pub type FurtherRule = fn(&Graph, &Node) -> Option<(Op, Vec<Value>)>;
 
 thread_local! {
     static FURTHER: RefCell<Vec<(&'static str, FurtherRule)>> = const { RefCell::new(vec![]) };
 }
 
-/// Runs a function with an additional rule on this thread, which is tried before the others. Tests of the tools that
-/// find wrong rules use it.
+/// Runs a function with an additional rule on this thread, which is tried before the other rules. The tests of the
+/// tools that find wrong rules add a wrong rule in this way.
 pub fn with_rule<T>(name: &'static str, rule: FurtherRule, run: impl FnOnce() -> T) -> T {
     struct Until;
     impl Drop for Until {
@@ -66,8 +67,8 @@ fn further(graph: &Graph, node: &Node) -> Option<(&'static str, Rewrite)> {
     FURTHER.with_borrow(|rules| rules.iter().find_map(one))
 }
 
-/// Maximum number of rounds of all rules over a function; each round makes it smaller or moves a map towards the
-/// inputs, or is the last.
+/// Maximum number of rounds of all rules over a function; a round that changes nothing is the last, and any other makes
+/// the function smaller or moves a map towards the inputs.
 const ROUNDS_MAX: usize = 8;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -168,7 +169,7 @@ fn split_merged_transpose(g: &Graph, node: &Node) -> Option<Rewrite> {
     splits.then(|| Rewrite::Node(Op::Transpose { perm }, vec![x]))
 }
 
-/// Returns, for each merged dimension, the range of adjacent dimensions that it is the product of.
+/// Returns, for each dimension of `merged`, the range of adjacent dimensions of `dims` whose product it is.
 fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
     let (mut groups, mut start) = (vec![], 0);
     for whole in merged {
@@ -179,7 +180,8 @@ fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
     (start == dims.len()).then_some(groups)
 }
 
-/// Returns the single value of all elements of a constant, possibly broadcast or reshaped.
+/// Returns the number that all elements of a constant are equal to, if `v` is such a constant, possibly broadcast or
+/// reshaped.
 pub fn splat(g: &Graph, v: Value) -> Option<f64> {
     let node = g.node(v);
     match &node.op {
@@ -223,8 +225,8 @@ fn decide_select(g: &Graph, node: &Node) -> Option<Rewrite> {
 }
 
 /// mul(transpose(x), transpose(y)) => transpose(mul(x, y)), for any function of tensors that are moved in the same way,
-/// and of scalars. Before the movement, the function can be fused with the producer of `x`; after it, it would keep the
-/// movement out of a contraction.
+/// and of scalars. If the function is computed before the movement, it can be fused with the producer of `x`; if it
+/// were computed after the movement, it would keep the movement from being fused into a contraction.
 fn map_before_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
     let scalar = |v: Value| match &g.node(v).op {
         Op::Broadcast { dims } if dims.is_empty() => Some(g.node(v).args[0]),
@@ -259,8 +261,8 @@ fn map_before_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
     Some(Rewrite::After(new, motion.op.clone(), vec![map]))
 }
 
-/// contract "bhsd,bhdt->…"(x, transpose(y)) => contract "bhsd,bhtd->…"(x, y): a contraction reads operands in any
-/// order.
+/// contract "bhsd,bhdt->…"(x, transpose(y)) => contract "bhsd,bhtd->…"(x, y): a contraction reads the dimensions of its
+/// operands in any order.
 fn transpose_into_contract(g: &Graph, node: &Node) -> Option<Rewrite> {
     let Op::Contract(spec) = &node.op else { return None };
     let site = |v: Value, letters: &[char]| {

@@ -1,12 +1,13 @@
-//! softmaxj(q[i] · k[j] + mask[i, j]) · v[j], a constant mask  =>  the same over j in a list of keys per block of rows
+//! softmaxj(q[i] · k[j] + mask[i, j]) · v[j], constant mask  =>  the same, with j only over a list of keys per block of
+//! rows
 //!
 //! Keys that a mask hides from a whole block of rows are not computed. The mask must be known at compile time: it is a
-//! parameter, a constant, or computed from row and key numbers. It is still added to the scores, as a listed key may be
-//! hidden from some rows of the block.
+//! parameter, a constant, or computed from row and key numbers. The mask is still added to the scores, as a listed key
+//! may be hidden from some rows of the block.
 //!
 //! The weight of a hidden key is exp(x - max), which is 0 in f32 unless scaled scores of one row differ by thousands
-//! (see `HIDDEN_MAX`). 0 times the value of such a key is 0 for finite values only, so the rule is finite-only. If all
-//! keys are equally hidden from a row, its list contains all of them.
+//! (see `HIDDEN_MAX`). 0 times the value of such a key is 0 for finite values only, so the rule is finite-only. If the
+//! mask hides all keys equally from a row, the list of its block contains all keys.
 
 mod lists;
 mod mask;
@@ -33,7 +34,7 @@ use sardonyx_kernels::{ATTENTION_ROWS, lower};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Maximum fraction of the work that lists may leave; otherwise looking up keys does not pay off.
+/// Maximum fraction of the work that may remain with lists; with more, looking up keys does not pay off.
 const SHARE_MAX: f64 = 0.9;
 
 const RULE: Rule = Rule::of_class(Equality::FiniteOnly, "lists of keys");
@@ -42,7 +43,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let costs = Costs::new(rewrites.options().target);
     let (params, prepared) = (rewrites.options().params.clone(), prepared::read(module.operation())?);
     let values = Values { params: &params, prepared: &prepared };
-    // The layers of a model share a mask.
+    // Lists by mask, computed once for all attention kernels with this mask: the layers of a model usually share one.
     let known: RefCell<Vec<(Mask, Option<Arc<Lists>>)>> = RefCell::default();
     rewrites.programs(module, |rewrites, program| {
         known.borrow_mut().clear();
@@ -100,7 +101,7 @@ impl Site {
         (step.op, step.args) = (FlowOp::Kernel(Arc::new(kernel)), args);
     }
 
-    /// Builds the kernel whose inner variable is a position in the list of its block of rows.
+    /// Builds the kernel whose inner variable is a position in the list of keys for the current block of rows.
     fn listed(&self, program: &Program, k: &Kernel, args: Vec<Id>, [starts, keys]: [Id; 2]) -> (Kernel, Vec<Id>) {
         let (levels, place) = (k.levels(), k.outer.len());
         let mut body = Draft { reads: k.reads.clone(), args, ..Draft::default() };
@@ -148,7 +149,8 @@ impl Site {
     }
 }
 
-/// Appends an expression that is linear in the key number, with the number taken from the list.
+/// Appends the value of index expression `d`, which is linear in variable `place`, with statement `key` in place of
+/// that variable.
 fn index_by(body: &mut Draft, d: &Dim, (place, key): (usize, usize)) -> usize {
     let linear = d
         .linear_in(&format!("%{place}"))
@@ -159,7 +161,7 @@ fn index_by(body: &mut Draft, d: &Dim, (place, key): (usize, usize)) -> usize {
     body.apply(ScalarFn::Add, &[product, rest], DType::I64)
 }
 
-/// Returns a constant with these numbers; equal ones are shared.
+/// Returns a constant with these numbers; equal constants are shared.
 fn constant(program: &mut Program, numbers: &[i64]) -> Id {
     let op = FlowOp::Const(TensorValue(Tensor::from_vec(vec![numbers.len()], numbers.to_vec())));
     if let Some(step) = program.steps.iter().find(|step| step.op == op) {

@@ -1,7 +1,7 @@
 //! launches predicted to be far below the rate of the device  =>  remarks that `compile` always prints
 //!
-//! Slow launches are reported at compile time, with the node and the reason, so that users know what to expect of the
-//! file.
+//! Slow launches are reported at compile time, with the ONNX node and the reason, so that users know which parts of the
+//! artifact will be slow.
 
 use crate::fuse::Costs;
 use crate::prepare_weights;
@@ -14,14 +14,15 @@ use sardonyx_kernels::{Pace, lower};
 /// The pass name of these remarks.
 pub const NAME: &str = "slow-launches";
 
-/// Launches below this fraction of their function's time are not reported.
+/// Launches that take less than this fraction of the predicted time of their function are not reported.
 const TIME_MIN: f64 = 0.02;
-/// Launches below this fraction of the device's rate for their words and operations are slow.
+/// A launch is slow if it is predicted to move words and execute operations at less than this fraction of the device's
+/// rate.
 const ROOFLINE_MIN: f64 = 0.1;
 
 pub(crate) const REVIEW: Review = Review { tell, always: true };
 
-/// Reports slow launches of a program whose kernels are final, at typical values of its symbols.
+/// Reports slow launches of a program after its last rewrite, for typical values of its symbols.
 fn tell(program: &Program, rewrites: &mut Rewrites) {
     rewrites.take_back(&[NAME]);
     let target = rewrites.options().target;
@@ -50,7 +51,7 @@ struct Launch {
     step: usize,
     /// Predicted time in picoseconds.
     time: f64,
-    /// Fraction of the device's rate that its code is predicted to reach.
+    /// Fraction of the device's rate that the kernel's code is predicted to reach.
     roofline: f64,
     plain: bool,
 }

@@ -15,20 +15,20 @@ pub fn own_vars(d: &Dim) -> Vec<usize> {
     d.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect()
 }
 
-/// Whether an index depends on data. It is then checked at run time, and rewrites must preserve the check.
+/// Whether an index depends on data. Such an index is checked at run time, and rewrites must preserve the check.
 pub fn from_data(d: &Dim) -> bool {
     d.symbols().iter().any(|s| s.starts_with('$'))
 }
 
-/// Returns the number of loads with data-dependent indices that are executed once per row. Such a load is executed even
-/// if the inner space is empty, so no rewrite may introduce one.
+/// Returns the number of loads with data-dependent indices that are executed once per row. Such a load, and its check,
+/// is executed even if the inner space is empty, so no rewrite may introduce such a load.
 pub fn data_loads_per_row(k: &Kernel) -> usize {
     let row = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
     k.body.iter().zip(k.levels()).filter(|(s, level)| *level == Level::Row && row(s)).count()
 }
 
-/// Substitutes a kernel's body into another: variables by `vars`, loads by `load`, which returns the number of the new
-/// statement.
+/// Copies the body of kernel `from` into another body. `run` replaces its variables by `vars`, and its loads by what
+/// `load` adds.
 pub struct Splice<'k> {
     pub body: Vec<Statement>,
     from: &'k Kernel,

@@ -1,8 +1,9 @@
 //! y[m, n] = Σk a·w; z[m, j] = f(y[m, j], y[m, h + j], …)  =>  one kernel with an accumulator for each part of the
-//! columns, and f as its epilogue in registers
+//! columns, and f as its epilogue
 //!
-//! The gates of a recurrent cell are such parts of a single contraction with all their weights. First each part becomes
-//! a separate result, of which consumers read their own point; then the consumers are fused like any other epilogue.
+//! The gates of a recurrent cell, for example, are parts of the columns of one contraction with the weights of all
+//! gates. First each part becomes a separate result of the contraction, which the consumers read at their own points;
+//! then the consumers are fused like any other epilogue.
 
 use crate::fuse_epilogues;
 use crate::merge::{STATEMENTS_MAX, merge_pairs};
@@ -16,7 +17,8 @@ use sardonyx_dialects::mlir::Module;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maximum number of accumulators of one kernel: each keeps a tile while the others are computed.
+/// Maximum number of accumulators of one kernel: each accumulator keeps a tile of results while the other accumulators
+/// are computed.
 const SUMS_MAX: usize = 4;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -34,7 +36,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 /// A contraction whose consumers read parts of its columns.
 struct Parts {
     steps: Vec<usize>,
-    /// The variable of its columns.
+    /// Variable of the contraction that numbers its columns.
     column: usize,
     /// Number of columns of a part, and the starts of the parts that are read.
     width: i64,
@@ -82,8 +84,8 @@ fn find(program: &Program, uses: &Uses, at: usize) -> Option<Parts> {
     fits.then(|| Parts { steps: [vec![at], readers].concat(), column, width, starts })
 }
 
-/// Returns the number of columns of the parts of a container, and the starts of these parts, that a map or the epilogue
-/// of another contraction reads at its own points.
+/// If a map or the epilogue of another contraction reads container `id` in parts of its columns, each at the step's own
+/// points, returns the width of the parts and the columns at which they start.
 fn read_parts(step: &Step, id: Id) -> Option<(i64, Vec<i64>)> {
     let k = kernel(step).filter(|k| k.class() == Class::Contract || k.class() == Class::Map && k.inner.is_empty())?;
     let (mut width, mut starts) = (None, vec![]);
@@ -105,7 +107,7 @@ fn read_parts(step: &Step, id: Id) -> Option<(i64, Vec<i64>)> {
     Some((width?, starts))
 }
 
-/// Returns v and c of `%v + c`.
+/// Returns v and c if an index expression is `%v + c`.
 fn shifted_var(d: &Dim) -> Option<(usize, i64)> {
     let shift = d.terms().filter(|(monomial, _)| monomial.is_empty()).map(|(_, c)| c).sum::<i64>();
     Some((bare_var(&(d.clone() - Dim::constant(shift)))?, shift))
@@ -150,7 +152,7 @@ fn apply(program: &mut Program, site: &Parts) {
     }
 }
 
-/// Makes a kernel read the separate results instead of parts of the old one.
+/// Makes a kernel read the separate results in `parts` instead of parts of the columns of `old`.
 fn read_from_parts(program: &mut Program, reader: usize, old: Id, parts: &BTreeMap<i64, Id>) {
     let mut args = program.steps[reader].args.clone();
     let FlowOp::Kernel(k) = &program.steps[reader].op else { return };

@@ -1,8 +1,8 @@
 //! y = pad(f(x)); z = contract(y, w)  =>  z = contract(pad(f(x)), w): operand A is padded where it is read
 //!
-//! The kernel computes the window that a work item reads in scratch memory, once for each strip of columns, so only
-//! cheap functions qualify. Otherwise a padded image would be written and read again, in a wider type than its source.
-//! An image that already has the type that is multiplied is padded by a separate kernel, which measures no slower.
+//! Each work item computes the window of A that it reads into scratch memory, once for each strip of columns, so only
+//! cheap functions qualify. Without this pass, a padded image would be written and read again, in a wider type than its
+//! source. If the image already has the type that is multiplied, a separate kernel pads it, which measures no slower.
 
 use crate::class::Class as Equality;
 use crate::inline_maps::{self, inlined};
@@ -14,7 +14,7 @@ use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::lower;
 
-/// With more operations per element, recomputation costs more than a copy of the image.
+/// Maximum number of operations per element; with more, recomputation costs more than a copy of the image.
 const OPERATIONS_MAX: usize = 4;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -34,8 +34,8 @@ fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<inline_maps::
     })
 }
 
-/// Whether a map has one result, stored at its own points, that is padded, is wider than its source and takes few
-/// operations.
+/// Whether a map has one result, stored at its own points, that is padded, wider than the container it is computed
+/// from, and computed with few operations.
 fn is_cheap_padding(k: &Kernel) -> bool {
     let [store] = &k.stores[..] else { return false };
     let cheap = |body: &Body| match body {

@@ -1,4 +1,4 @@
-//! Programs under rewriting: producers and consumers, sorting of steps, and removal of dead steps
+//! Tools for rewriting programs: producers and consumers, sorting of steps, and removal of dead steps
 
 use crate::splice::tidy;
 use sardonyx_base::host::Collective;
@@ -9,7 +9,7 @@ use sardonyx_dialects::sdx::SymbolKind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Returns the kernel of a step, if it is one.
+/// Returns the kernel of a step, or `None` if the step is of another kind.
 pub fn kernel(step: &Step) -> Option<&Kernel> {
     match &step.op {
         FlowOp::Kernel(k) => Some(k),
@@ -34,7 +34,7 @@ impl Uses {
     }
 }
 
-/// Returns the origins of several parts without duplicates.
+/// Returns the union of several lists of origins, without duplicates.
 pub fn union<'a>(parts: impl IntoIterator<Item = &'a [String]>) -> Vec<String> {
     let mut out: Vec<String> = vec![];
     for origin in parts.into_iter().flatten() {
@@ -45,12 +45,13 @@ pub fn union<'a>(parts: impl IntoIterator<Item = &'a [String]>) -> Vec<String> {
     out
 }
 
-/// Returns the origins of some steps together.
+/// Returns the origins of all the given steps, without duplicates.
 pub fn origins_of(program: &Program, steps: &[usize]) -> Vec<String> {
     union(steps.iter().map(|&step| program.steps[step].origins.as_slice()))
 }
 
-/// Returns the parameter of a container, looking through views: packing reads the bytes regardless of their dimensions.
+/// Returns the source of a container that is a parameter or a view of one. Views are ignored because packing reads a
+/// parameter's bytes regardless of its dimensions.
 pub fn parameter(program: &Program, producers: &[Option<usize>], id: usize) -> Option<Source> {
     let step = producers[id].map(|s| &program.steps[s])?;
     match &step.op {
@@ -61,8 +62,8 @@ pub fn parameter(program: &Program, producers: &[Option<usize>], id: usize) -> O
     }
 }
 
-/// Returns the last step on a path from one step to a later one through a third. A binding leads to all steps that use
-/// its symbol.
+/// Returns a third step on a path from step `from` to step `to`, the last before `to`; `None` if no path leads through
+/// a third step. A step that binds a symbol has a path to all steps that use the symbol.
 pub fn step_between(program: &Program, uses: &Uses, from: usize, to: usize) -> Option<usize> {
     let consumers = &uses.consumers;
     let next = |step: usize| -> Vec<usize> {
@@ -92,7 +93,7 @@ pub fn step_between(program: &Program, uses: &Uses, from: usize, to: usize) -> O
 
 /// Returns the data-dependent symbols whose values a step needs.
 fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
-    // Most models have none, so that nothing needs to be searched.
+    // Most models have no data-dependent symbols, and then the step need not be searched.
     if !program.symbols.values().any(|s| s.kind == SymbolKind::Data) {
         return BTreeSet::new();
     }
@@ -118,8 +119,8 @@ pub fn drop_dead(program: &mut Program) {
     let mut readers = vec![0usize; program.containers.len()];
     program.outputs.iter().for_each(|(_, id)| readers[*id] += 1);
     program.steps.iter().flat_map(|s| &s.args).for_each(|&id| readers[id] += 1);
-    // Consumers come later: steps are processed from the last one, so that operands that only dead steps read are dead,
-    // too.
+    // Steps are processed from the last to the first, so that a step whose results only dead steps read is found to be
+    // dead, too.
     let mut at = program.steps.len();
     while at > 0 {
         at -= 1;
@@ -139,7 +140,7 @@ pub fn drop_dead(program: &mut Program) {
 }
 
 /// Keeps only the given results, and removes statements and operands that only the other results needed. Returns the
-/// previous operands.
+/// operands that the step had before.
 fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
     let FlowOp::Kernel(kernel) = &mut step.op else { return step.args.clone() };
     let kernel = Arc::make_mut(kernel);
@@ -155,8 +156,8 @@ fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
 }
 
 /// Sorts every step after its producers, keeping the order where possible. In a pipeline, weights that occur late are
-/// moved to the first step that reads them: if that step waited for them, steps of the next micro-batch would overtake
-/// it.
+/// moved to the first step that reads them: if that step waited for its weights, steps of the next micro-batch would be
+/// sorted before it.
 pub fn sort_steps(program: &mut Program) {
     let producers = program.producers();
     let is_pipeline = program.steps.iter().any(|step| match &step.op {

@@ -6,7 +6,7 @@ use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 use std::collections::BTreeMap;
 
 /// Returns typical values of the symbols that a caller chooses: each symbol of kind `Input` gets a size within its
-/// range. `inputs` are the dimensions of each input.
+/// range, and symbols of kind `Kept` and `Rank` are 0. `inputs` are the dimensions of each input.
 pub fn usual<'a>(
     symbols: &BTreeMap<String, Symbol>,
     inputs: impl IntoIterator<Item = &'a [Dim]>,
@@ -16,8 +16,8 @@ pub fn usual<'a>(
     let mut out = Sizes::new();
     for (name, symbol) in symbols {
         match &symbol.kind {
-            // No position of a state is kept in place: the call copies all of them. Rank 0 stands for all ranks,
-            // because no rank has a larger part.
+            // A symbol of kind `Kept` is the number of positions of a state that stay in place; 0 means that the call
+            // copies all positions. Rank 0 stands for all ranks, because no rank has a larger part than rank 0.
             SymbolKind::Kept | SymbolKind::Rank { .. } => out.insert(name.clone(), 0),
             SymbolKind::Input => out.insert(name.clone(), usual.size(name, (symbol.lo, symbol.hi), &inputs)),
             SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Derived { .. } => None,
@@ -26,7 +26,8 @@ pub fn usual<'a>(
     out
 }
 
-/// Changes sizes of input symbols that are not fixed until the checks hold; see [`sardonyx_base::usual::keep_checks`].
+/// Changes the sizes of input symbols, except the fixed ones, until the checks hold; see
+/// [`sardonyx_base::usual::keep_checks`].
 pub fn keep_checks(
     checks: &[Check],
     symbols: &BTreeMap<String, Symbol>,

@@ -3,7 +3,7 @@
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 
-/// Incremented when modules can be written that an older compiler would misread.
+/// Version of the IR, incremented when a change of the IR makes modules that an older compiler would misread.
 pub const IR_VERSION: i64 = 1;
 
 const ATTRIBUTE: &str = "sardonyx.version";
@@ -13,7 +13,8 @@ pub fn set_version(module: Operation) {
     module.set_attr(ATTRIBUTE, module.context().i64(IR_VERSION));
 }
 
-/// Rejects modules of a newer compiler. A module without a version was written by hand, for this version.
+/// Rejects modules of a newer compiler. A module without a version is taken to be written by hand, in the current
+/// version.
 pub(crate) fn check_version(module: Operation) -> Result<()> {
     let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(()) };
     match attr.as_i64() {

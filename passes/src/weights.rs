@@ -1,4 +1,4 @@
-//! a graph  =>  the weights that only contractions read, and the position of their elements in parameters
+//! a graph  =>  the weights that only contractions read, and the positions of their elements in the model's parameters
 
 use crate::quantize::sites::{Site, constants, site};
 use sardonyx_base::{DType, Result, Tensor};
@@ -13,9 +13,9 @@ pub struct Weights {
     pub origins: Vec<String>,
     /// The parameters that contain the weights, with their numbers of elements.
     pub params: BTreeMap<String, usize>,
-    /// Number of rows, each reduced separately, and of columns.
+    /// Number of rows, each reduced separately, and number of columns, the weights of a row.
     pub dims: [usize; 2],
-    /// The operand by which the weights are multiplied, and its reduction axes, in the order of the columns.
+    /// The other operand of the contraction, and its reduction axes, in the order in which they number the columns.
     pub factor: (Value, Vec<usize>),
     value: Value,
     summed: Vec<usize>,
@@ -25,7 +25,7 @@ pub struct Weights {
 const NUMBERS_MAX: usize = 1 << 52;
 
 /// Returns the weights of each f32 contraction with a constant matrix that consists of rearranged parameters. Weights
-/// that anything other than contractions reads, such as an embedding that is also the head, are left out.
+/// that are also read by another operation, such as an embedding that is also the last layer, are left out.
 pub fn weights(graph: &Graph) -> Vec<Weights> {
     let constant = constants(graph);
     let mut found: Vec<(&Node, usize, Vec<usize>)> = vec![];
@@ -65,7 +65,8 @@ pub fn weights(graph: &Graph) -> Vec<Weights> {
 }
 
 impl Weights {
-    /// Returns for each weight, row by row, the index of its parameter in `params`, and the element within that.
+    /// Returns for each weight, row by row, the index of its parameter in `params`, and the index of the element in
+    /// this parameter.
     pub fn places(&self, graph: &Graph) -> Result<Vec<(usize, usize)>> {
         let params: Vec<(&str, usize)> = self.params.iter().map(|(name, n)| (name.as_str(), *n)).collect();
         let numbers = numbers(graph, self.value, &params)?;
@@ -100,7 +101,7 @@ fn moves(op: &Op) -> bool {
 }
 
 /// Returns the parameters from which a value is obtained by moving elements, sorted, with their numbers of elements;
-/// `None` if it is computed in any other way.
+/// `None` if the value is computed by any other operation.
 fn parameters(graph: &Graph, v: Value) -> Option<Vec<(&str, usize)>> {
     let mut found = BTreeMap::new();
     let mut open = vec![v];
@@ -118,7 +119,7 @@ fn parameters(graph: &Graph, v: Value) -> Option<Vec<(&str, usize)>> {
     (found.values().sum::<usize>() < NUMBERS_MAX).then(|| found.into_iter().collect())
 }
 
-/// Returns the value with each element of its parameters replaced by the element's number.
+/// Returns a tensor like value `v`, but with each element replaced by its number among all elements of `params`.
 fn numbers(graph: &Graph, v: Value, params: &[(&str, usize)]) -> Result<Tensor> {
     let node = graph.node(v);
     if let Op::Param { name, .. } = &node.op {

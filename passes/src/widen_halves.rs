@@ -1,10 +1,10 @@
 //! y = f(x), all of f16  =>  y = f16(f(f32(x))), with y stored as f32 between kernels
 //!
-//! CPUs compute f16 as f32 (see FLOATING_POINT.md), so kernels are written that way before other passes see them:
-//! contractions, convolutions, attention and Winograd's algorithm are then those of f32. The result of an f16 kernel is
-//! rounded to f16 when it is stored, but stored as f32, because operand A is read one element at a time and would be
-//! converted again for every panel. Parameters, inputs and outputs stay f16 in memory; a kernel that only moves f16
-//! elements moves them as f16.
+//! CPUs compute f16 as f32 (see FLOATING_POINT.md), so this pass writes f16 kernels as f32 kernels before other passes
+//! see them: contractions, convolutions, attention and Winograd's algorithm then need no f16 variants. The result of an
+//! f16 kernel is rounded to f16 when it is stored, but stored as f32, because operand A is read one element at a time
+//! and would be converted again for every panel. Parameters, inputs and outputs stay f16 in memory; a kernel that only
+//! moves f16 elements moves them as f16.
 
 use crate::lower_precision::rounding;
 use crate::rewrite::Rewrites;
@@ -44,7 +44,8 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// Makes kernels read a copy of an input as f32, which may later be inlined into them; caches stay in place.
+/// Makes kernels read a copy of each f16 input, which this pass then stores as f32 and which may later be inlined into
+/// the kernels. Caches are not copied.
 fn widen_inputs(program: &mut Program) {
     for (_, input) in program.inputs.clone() {
         let from = program.containers[input].clone();
@@ -54,7 +55,8 @@ fn widen_inputs(program: &mut Program) {
         let computes = |step: &Step| kernel(step).is_some() && step.args.contains(&input);
         let readers: Vec<usize> = (0..program.steps.len()).filter(|at| computes(&program.steps[*at])).collect();
         let Some(&first) = readers.first() else { continue };
-        // Rounding a value that is f16 already makes the copy a result of f16, like all results here.
+        // The copy rounds values that are f16 already, so that its result has type f16 like the results of all kernels
+        // at this point.
         let id = program.container(from.clone());
         let op = FlowOp::Kernel(Arc::new(rounding(from.clone(), from)));
         for reader in readers {
@@ -66,7 +68,7 @@ fn widen_inputs(program: &mut Program) {
     }
 }
 
-/// Returns, by container, whether it stores f16 values as f32.
+/// Returns, for each container, whether it stores f16 values as f32.
 fn wide_containers(program: &Program) -> Vec<bool> {
     let n = program.containers.len();
     let (fixed, mut wide, mut constant) = (fixed_containers(program), vec![false; n], vec![false; n]);
@@ -90,7 +92,8 @@ fn wide_containers(program: &Program) -> Vec<bool> {
     wide
 }
 
-/// Returns, by container, whether its memory is read by anything other than kernels, directly or through a view.
+/// Returns, for each container, whether its memory is an output or is read by a step other than a kernel, directly or
+/// through a view.
 fn fixed_containers(program: &Program) -> Vec<bool> {
     let mut fixed = vec![false; program.containers.len()];
     program.outputs.iter().for_each(|(_, id)| fixed[*id] = true);
@@ -101,7 +104,7 @@ fn fixed_containers(program: &Program) -> Vec<bool> {
             FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Kernel(_) => {}
         }
     }
-    // Other views of the same memory.
+    // Views of fixed containers share their memory, so they are fixed, too.
     let views = |step: &&Step| matches!(step.op, FlowOp::View);
     program.steps.iter().filter(views).for_each(|step| fixed[step.results[0]] |= fixed[step.args[0]]);
     fixed
@@ -182,7 +185,7 @@ impl Widening<'_> {
         }
     }
 
-    /// Whether a product is only summed; such products are not rounded.
+    /// Whether statement `k` is a product that only a sum reads; such products are not rounded.
     fn is_only_summed(&self, k: usize) -> bool {
         let is_product = matches!(self.old.body[k].body, Body::Apply { f: ScalarFn::Mul, .. });
         let sums = |s: &Statement| matches!(s.body, Body::Reduce { f: ReduceFn::Add, .. });
@@ -191,7 +194,7 @@ impl Widening<'_> {
     }
 }
 
-/// Whether a function of f16 numbers is always exactly an f16 number.
+/// Whether the result of a function of f16 numbers is always an f16 number, so that it needs no rounding.
 fn keeps_values(f: ScalarFn) -> bool {
     use ScalarFn::*;
     match f {
@@ -201,7 +204,7 @@ fn keeps_values(f: ScalarFn) -> bool {
     }
 }
 
-/// Returns the kernel in f32; the given operands and results are f32 in memory.
+/// Returns the kernel in f32; `wide_reads` and `wide_writes` tell which operands and results are f32 in memory.
 fn widened(old: &Kernel, wide_reads: &[bool], wide_writes: &[bool]) -> Kernel {
     let mut new = Widening { old, body: vec![], map: vec![] };
     for k in 0..old.body.len() {

@@ -6,8 +6,8 @@ use sardonyx_runtime::{LoadOptions, Model, Result, SessionOptions, Tensor, Trust
 
 fn main() -> Result<()> {
     let path = std::env::args().nth(1).unwrap_or_default();
-    // SAFETY: the user who starts this trusts the file, whose code is executed. `Trust::pin` and `Trust::key` need no
-    // `unsafe`.
+    // SAFETY: the user who starts this program trusts the file, whose code is executed. `Trust::pin` and `Trust::key`
+    // need no `unsafe`.
     let options = LoadOptions::new(unsafe { Trust::file() });
     let session = Model::load(path, &options)?.session(&SessionOptions::default())?;
     let ids = Tensor::from_vec(vec![1, 4], vec![101i64, 7592, 2088, 102]);

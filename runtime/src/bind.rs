@@ -22,7 +22,7 @@ pub enum Given<'a> {
     },
 }
 
-/// Returns the dimensions of all inputs; `None` if some are in a cache.
+/// Returns the dimensions of all inputs; `None` if a cache holds some of them.
 pub fn tensors<'a>(inputs: &'a [Given]) -> Option<Vec<&'a [usize]>> {
     let dims = |given: &'a Given| match given {
         Given::Tensor(tensor) => Some(tensor.dims()),
@@ -31,7 +31,8 @@ pub fn tensors<'a>(inputs: &'a [Given]) -> Option<Vec<&'a [usize]>> {
     inputs.iter().map(dims).collect()
 }
 
-/// Returns, for every input port in order, its tensor, or what the cache holds for it. Errors: E0301.
+/// Returns, for every input port in order, the caller's tensor, or the sizes of the state that the cache holds. Errors:
+/// E0301.
 pub fn match_inputs<'a>(
     entry: &Entry,
     inputs: &[(&str, TensorView<'a>)],
@@ -183,7 +184,7 @@ impl Binding<'_> {
             }
         }
         for derived in &self.program.derived {
-            // The symbols may be missing because they belong to another entry point.
+            // The expression may use symbols of another entry point, which have no value in this call.
             let Ok(value) = derived.equals.eval(&|name| self.value(name)) else { continue };
             let inside = value >= derived.lo && derived.hi.is_none_or(|hi| value <= hi);
             // The range of a name that is only an alias of a symbol is part of that symbol's range.
@@ -347,8 +348,8 @@ fn check_held(
     Ok(())
 }
 
-/// Sets the capacity symbols of states. With a cache, they are its capacity, and the kept positions are those that are
-/// filled; without one, the capacity is the size of the port, and no positions are kept. Errors: E0301.
+/// Sets the symbols of the states' memory. With a cache, each capacity is that of the cache, and `kept` is the number
+/// of filled positions; without a cache, each capacity is the size of its port, and `kept` is 0. Errors: E0301.
 pub fn bind_capacities(
     program: &Program,
     entry: &Entry,

@@ -12,11 +12,11 @@ use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 
 /// Memory for the states of a model: `capacity` positions, of which `len` are filled.
-/// [`Session::run_cached`](crate::Session::run_cached) appends to it without moving its content. It may be used with
-/// any session of the model, and with any entry point that has these states.
+/// [`Session::run_cached`](crate::Session::run_cached) appends to this memory without moving its content. A cache may
+/// be used with any session of the model, and with any entry point that has these states.
 ///
 /// Its memory is allocated by the first call, which knows the other dimensions (the batch), and counts towards
-/// [`SessionOptions::memory_bytes_max`](crate::SessionOptions); or the caller provides it for `'a`. A failed call
+/// [`SessionOptions::memory_bytes_max`](crate::SessionOptions); or the caller lends the memory for `'a`. A failed call
 /// leaves `len` unchanged.
 pub struct Cache<'a> {
     model: Model,
@@ -64,7 +64,7 @@ impl<'a> Cache<'a> {
         Ok(Cache { model: model.clone(), capacity, len: 0, slots, given: Vec::new(), blocks: None, id: None })
     }
 
-    /// Registers the cache, so that other ranks make corresponding ones, and drop them when this one is dropped.
+    /// Registers the cache, so that other ranks create corresponding caches, and drop those when this cache is dropped.
     pub(crate) fn on_all_ranks(mut self, ids: &Arc<CacheIds>) -> Cache<'a> {
         self.id = Some((ids.give(), ids.clone()));
         self
@@ -149,8 +149,8 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Returns a copy of the filled positions of a state, given the name of its input or its output. Errors: E0301,
-    /// among others if each rank has only a part of it.
+    /// Returns a copy of the filled positions of a state, given the name of its input or its output. Errors: E0301, for
+    /// example if each rank has only a part of the state.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let at = self.slot(name)?;
         if !self.slots[at].units.is_empty() {
@@ -285,14 +285,15 @@ impl<'a, 'm> Held<'a, 'm> {
         Ok(CacheRef { id: *id, capacity: self.cache.capacity as u64, len: self.cache.len as u64 })
     }
 
-    /// Returns what is known of the input of a state: the number of filled positions and, if that is not 0, all other
-    /// sizes.
+    /// Returns the known sizes of the input of a state: the number of filled positions and, if that is not 0, the sizes
+    /// of all other dimensions that are not split among ranks.
     pub fn given(&self, entry: &Entry, state: usize) -> Given<'static> {
         let State { input, axis, .. } = entry.states[state];
         let (all, own) = (&entry.inputs[input].dims, &entry.own_inputs[input]);
         let blocks = self.cache.blocks.as_ref().filter(|_| self.cache.len > 0);
         let known = blocks.map(|blocks| &blocks[self.slots[state]].dims);
-        // If each rank has a part of a dimension, its full size is not taken from here: it is a constant of the plan.
+        // The cache has only this rank's part of a dimension that is split among ranks; the full size is a constant of
+        // the plan.
         let size = |i: usize| match i == axis {
             true => Some(self.cache.len),
             false => known?.get(i).copied().filter(|_| all[i] == own[i]),
@@ -332,11 +333,11 @@ impl<'a, 'm> Held<'a, 'm> {
         bytes_of(self.cache.slots[at].dtype, &self.dims[at]).unwrap_or(usize::MAX)
     }
 
-    /// Allocates the memory, unless it is there with the right dimensions.
+    /// Allocates the memory, unless the cache already has memory of the right dimensions.
     pub fn allocate(&mut self) -> Result<()> {
         let fits = |blocks: &Vec<SlotMemory>| blocks.iter().map(|block| &block.dims).eq(&self.dims);
         if !self.cache.blocks.as_ref().is_some_and(fits) {
-            // Frees the old memory first, because both at once may be too much.
+            // Frees the old memory first, because old and new memory together may exceed the available memory.
             self.cache.blocks = None;
             let blocks: Result<Vec<SlotMemory>> = (0..self.dims.len()).map(|at| self.block(at)).collect();
             self.cache.blocks = Some(blocks?);
@@ -361,7 +362,7 @@ impl<'a, 'm> Held<'a, 'm> {
                 let device = self.cache.model.device();
                 let own = device.clone().allocate(needed, &|| format!("state `{}`", slot.output))?;
                 if self.cache.len > 0 && device.memory() != Memory::Host {
-                    // Positions that exist before any memory does are zeros (`pretend`).
+                    // Positions that `pretend` filled before the memory was allocated read as zeros.
                     device.write(&own, &vec![0; needed])?;
                 }
                 Ok(SlotMemory { dims, own: Some(own) })
@@ -376,8 +377,8 @@ impl<'a, 'm> Held<'a, 'm> {
         }
     }
 
-    /// Returns the memory that the input and the output of a state share. Errors: E0401 if the plan needs more than
-    /// there is.
+    /// Returns the memory that the input and the output of a state share. Errors: E0401 if the plan needs more bytes
+    /// than the cache has allocated.
     pub fn place(&self, entry: &Entry, shape: &Shape, state: usize) -> Result<Address> {
         let State { input, output, .. } = entry.states[state];
         let wanted = [entry.inputs[input].buffer, entry.outputs[output].buffer].map(|buffer| shape.bytes[buffer]);

@@ -35,7 +35,7 @@ pub(crate) struct Call<'a> {
     pub outside: usize,
 }
 
-/// What the callback receives of each launch.
+/// Whether the callback receives the results of each launch, or only its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Results,
@@ -90,7 +90,7 @@ struct Places<'a, 'b, 'c, 'd, 'e, 'f> {
     given: &'a mut [Option<&'b mut TensorBuffer<'c>>],
     /// By output: whether each rank has only a part of it.
     in_parts: Vec<bool>,
-    /// By output: memory of the session, if the caller gave none, or kernels cannot write to the caller's.
+    /// By output: memory of the session, used if the caller gave no buffer, or one that kernels cannot write to.
     own: Vec<Option<Recycled>>,
     /// By buffer: the results of host steps.
     made: Vec<Option<host::Made>>,
@@ -112,7 +112,7 @@ impl Places<'_, '_, '_, '_, '_, '_> {
     }
 }
 
-/// Number of bytes of opaque values, which no plan knows; memory that several values share counts once.
+/// Number of bytes of opaque values, whose size no plan knows; memory that several values share counts once.
 fn opaque_bytes(made: &[Option<host::Made>]) -> usize {
     let mut blocks: Vec<(*const u8, usize)> = vec![];
     blocks.extend(made.iter().flatten().filter_map(|made| made.opaque()).map(|bytes| (bytes.as_ptr(), bytes.len())));
@@ -157,7 +157,7 @@ impl Call<'_> {
     }
 
     fn steps(&self, state: &mut State, shape: &mut Arc<Shape>, places: &mut Places) -> Result<()> {
-        // Index of the step that has begun a collective which is not waited for yet.
+        // `under_way` is the index of the step that began a collective whose `Wait` has not run yet.
         let (mut stage, mut under_way) = (0, None);
         self.prepare(state, shape, stage, places)?;
         self.upload(state, shape, places)?;
@@ -312,7 +312,8 @@ impl Call<'_> {
         }
         let allocate = |bytes| self.session.model.device().clone().allocate(bytes, &|| "the arena".into());
         let old = if keep { state.arena.take() } else { None };
-        // Unless it is kept, the old arena is freed first, because both at once may be too much.
+        // Unless it is kept, the old arena is freed first, because both arenas together may exceed the available
+        // memory.
         state.arena = None;
         let new = allocate(bytes.saturating_add(spare)).or_else(|_| allocate(bytes))?;
         if let Some(old) = old {
@@ -353,7 +354,7 @@ impl Call<'_> {
         Ok(host_address(start))
     }
 
-    /// Returns device memory for one buffer. It is reused by later calls, unless buffers are to be apart.
+    /// Returns device memory for one buffer. Later calls reuse it, unless every buffer must get new memory (`apart`).
     fn block(&self, state: &mut State, shape: &Shape, i: usize) -> Result<Address> {
         let bytes = shape.bytes[i];
         if state.blocks.len() <= i {
@@ -380,7 +381,7 @@ impl Call<'_> {
         for (port, given) in self.entry.inputs.iter().zip(&places.inputs) {
             let bytes = match given {
                 InputBytes::Held => continue,
-                // There are at least as many bytes as the buffer has (`input_bytes`).
+                // The input has at least as many bytes as its buffer (`input_bytes`).
                 InputBytes::InPlace(_) | InputBytes::Copied(_) => &given.bytes()[..shape.bytes[port.buffer]],
             };
             // SAFETY: the input's memory has the size of its buffer (`block`).
@@ -437,10 +438,10 @@ impl Call<'_> {
         };
         // SAFETY: number and kind of buffers and parameters match the kernel (`program::verify`), each buffer has the
         // size that the plan computes for it (`Shape`), and its memory is there (`prepare`). With a cache, a state's
-        // input and output are the same memory, to which no reference exists during the call. No launch reads the one
-        // and writes the other, except launches that carry old positions, which are skipped, and launches that begin
-        // behind the kept positions (`states::check_step`). The compiler guarantees that these do so, that other writes
-        // to a state only touch new positions, and that kernels stay within their buffers.
+        // input and output are the same memory, to which no reference exists during the call. No launch reads the input
+        // and writes the output, except launches that carry old positions, which are skipped, and launches that begin
+        // behind the kept positions (`states::check_step`). The compiler guarantees that the latter touch no kept
+        // positions, that other writes to a state only touch new positions, and that kernels stay within their buffers.
         unsafe { state.queue.launch(&work, self.stop) }
     }
 
@@ -523,8 +524,8 @@ impl Call<'_> {
                     Some(buffer) if part.is_none() => &mut buffer.bytes_mut()[..bytes],
                     _ => own.insert(self.session.outputs.take(bytes)?).as_mut_slice(),
                 };
-                // SAFETY: the output's memory has the size of its buffer, and the dimensions need no more
-                // (`Shape::output`).
+                // SAFETY: the output's memory has the size of its buffer, and the dimensions need at most that many
+                // bytes (`Shape::output`).
                 unsafe { state.queue.download(state.bases[port.buffer], to) }?;
             }
             if let (Some(part_dims), Some(part)) = (part, &own) {

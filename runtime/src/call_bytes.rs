@@ -20,15 +20,15 @@ pub struct CallBytes {
     /// Bytes of the arena, which holds intermediate values.
     pub arena: usize,
     /// Largest number of bytes alive in the arena at one time, each buffer rounded up to the arena's alignment. No
-    /// placement needs less.
+    /// placement of the buffers needs less.
     pub live: usize,
     /// Bytes of all outputs together.
     pub outputs: usize,
-    /// Values that the host computes between launches, without its temporary memory.
+    /// Bytes of the values that host steps compute between launches, without the temporary memory of these steps.
     pub made: usize,
     /// Scratch memory of each thread.
     pub scratch: usize,
-    /// Bytes that this rank receives from other ranks, if there are several.
+    /// Bytes that this rank receives from other ranks; `None` if the model runs on a single rank.
     pub exchanged: Option<usize>,
     /// Bytes of the inputs, which the first rank sends to every other rank.
     pub inputs: usize,
@@ -36,8 +36,8 @@ pub struct CallBytes {
 
 impl CallBytes {
     /// Returns the bytes of a call whose symbols have these sizes; states have the capacity that they need. `None` if a
-    /// size that is read from data has no bound (it never has with several ranks), or if the host runs bodies. Errors:
-    /// E0204 for a missing size, E0301 for one out of range.
+    /// size that is read from data has no bound, if any size is read from data with several ranks, or if a host step
+    /// runs bodies. Errors: E0204 for a missing size, E0301 for one out of range.
     pub fn new(program: &Program, entry: &Entry, size: &dyn Fn(&Symbol) -> Option<i64>) -> Result<Option<CallBytes>> {
         let values = values(program, entry, size)?;
         let at = entry.bound.iter().filter_map(|&at| Some((program.symbols[at].name.clone(), values[at]?))).collect();
@@ -111,8 +111,8 @@ impl Sizes {
         Ok(Sizes { is_exact: true, arena, scratch: shape.scratch_bytes, buffers: shape.bytes })
     }
 
-    /// Returns upper bounds over all calls with these values, whatever the other symbols are. `None` if one has no
-    /// bound.
+    /// Returns upper bounds of the sizes over all calls with these values, whatever the symbols without a value are.
+    /// `None` if a size has no bound.
     fn bounded(program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<Option<Sizes>> {
         let mut symbols = Symbols { program, bounds: values.iter().map(|v| v.map(|v| (v, v))).collect() };
         for step in &entry.steps {

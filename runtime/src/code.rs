@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 /// A loaded shared object.
 pub struct Library {
     handle: *mut libc::c_void,
-    /// Stays open as long as the library is loaded: the loader identifies libraries by their path, `/proc/self/fd/N`,
-    /// and would mistake a second library with the same number for the first.
+    /// The file stays open as long as the library is loaded: the loader identifies libraries by their path,
+    /// `/proc/self/fd/N`, and would mistake a second library with the same descriptor number N for the first one.
     _file: File,
 }
 
@@ -67,9 +67,9 @@ impl Library {
         Some(unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(self.address(name)?) })
     }
 
-    /// Refuses a plan whose kernels differ from those that the code declares: the number of their buffers, which of
-    /// them they write, and their requirements on a launch are stored in the code, and repeated by the plan. Errors:
-    /// E0401.
+    /// Refuses a plan whose kernels differ from those that the code declares: the code stores the number of a kernel's
+    /// buffers, which buffers the kernel writes, and its requirements on a launch, and the plan must repeat them.
+    /// Errors: E0401.
     pub fn check_declared(&self, kernels: &[messages::Kernel]) -> Result<()> {
         let Some(table) = self.address(KERNELS_SYMBOL) else { return Ok(()) };
         // SAFETY: the symbol is a length followed by that many bytes (`plan::KERNELS_SYMBOL`); the code is trusted.
@@ -105,7 +105,7 @@ pub fn compare_declared(declared: &[u8], kernels: &[messages::Kernel]) -> Result
     }
 }
 
-/// Whether all segments end within the file: the loader does not check it, and touching a mapping beyond its file is
+/// Whether all segments end within the file: the loader does not check this, and touching a mapping beyond its file is
 /// fatal.
 fn is_whole(elf: &[u8]) -> bool {
     let number = |at: usize, bytes: usize| -> Option<usize> {

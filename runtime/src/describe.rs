@@ -1,4 +1,4 @@
-//! an entry point  =>  what a caller needs to know of it, without its plan
+//! an entry point  =>  its inputs, outputs and symbols, as a caller sees them
 
 use crate::program::{self, Entry, Program};
 use sardonyx_base::plan::SymbolKind;
@@ -14,7 +14,7 @@ pub struct EntryPoint {
     pub inputs: Vec<Port>,
     /// Outputs, in the model's order.
     pub outputs: Vec<Port>,
-    /// The symbols that occur in the dimensions above.
+    /// The symbols that occur in the dimensions of the inputs and outputs.
     pub symbols: Vec<Symbol>,
 }
 
@@ -26,7 +26,7 @@ pub struct Port {
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Expressions of symbols: `batch`, `past + seq`, 384.
+    /// Size of each dimension, as an expression of symbols: `batch`, `past + seq`, 384.
     pub dims: Vec<Dim>,
     /// A tensor, unless the model declares another kind.
     pub kind: Kind,

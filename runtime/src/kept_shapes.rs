@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The shapes that a session keeps: the most recently used ones, up to `BYTES_MAX`.
 #[derive(Default)]
 pub struct KeptShapes {
-    /// Keys are the entry point, and the values of `Entry.bound`.
+    /// Each key is the index of the entry point, and the values of the symbols in `Entry.bound`.
     shapes: BTreeMap<(usize, Vec<i64>), Kept>,
     bytes: usize,
     n_uses: u64,
@@ -23,14 +23,14 @@ struct Kept {
 }
 
 /// Maximum bytes of shapes that a session keeps: about 300 shapes of MiniLM, at 3.5 KB each. Servers that pack requests
-/// by tokens see hundreds.
+/// by tokens need hundreds of shapes.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Number of shapes that a session keeps however large they are.
 const SHAPES_MIN: usize = 8;
 
 impl KeptShapes {
-    /// Returns the shape of a call, which may be a kept one. Errors: those of [`Shape::new`].
+    /// Returns the shape of a call: one that is kept, or else a new one. Errors: those of [`Shape::new`].
     pub fn shape_for(&mut self, program: &Program, entry: usize, values: Vec<Option<i64>>) -> Result<Arc<Shape>> {
         // Every bound symbol has a value, because an input has the dimension that binds it.
         let key = (entry, program.entries[entry].bound.iter().map(|&s| values[s].unwrap_or(-1)).collect::<Vec<i64>>());

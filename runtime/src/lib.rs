@@ -75,9 +75,10 @@
 //! The features `cuda` and `sim`, on by default, enable these devices; without them the runtime only runs on the CPU.
 //!
 //! A server passes its requests to a [`SessionPool`], which computes them in order of arrival. `examples/embed.rs` is a
-//! minimal server, and `examples/generate.rs` generates tokens. A call computes the same bits whatever the number of
-//! threads and the earlier calls, in place or not. An artifact contains native code, so its loader must state by
-//! [`Trust`] which files are allowed: the one with this seal, those signed by a key, or, `unsafe`, any.
+//! minimal server, and `examples/generate.rs` generates tokens. The bits of a result depend neither on the number of
+//! threads, nor on earlier calls, nor on whether a cache is used. An artifact contains native code, so a program that
+//! loads it must state by [`Trust`] which files are allowed: one with a given seal, those signed by a given key, or,
+//! `unsafe`, any file.
 
 mod bind;
 mod cache;
@@ -111,7 +112,7 @@ pub use session::{Session, SessionOptions};
 pub use session_pool::{PoolOptions, PoolStatistics, Request, SessionPool};
 pub use stop::RunOptions;
 
-// Items of the crates below that callers need.
+// Items of the crates that this one is built on, re-exported for callers.
 pub use bytes::Bytes;
 pub use sardonyx_base::{
     DType, Dim, Error, ErrorKind, Fault, Kind, Result, Tensor, TensorBuffer, TensorView, Value, cpu,

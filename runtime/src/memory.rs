@@ -1,4 +1,4 @@
-//! memory aligned to 64 bytes, or an error if there is none
+//! memory aligned to 64 bytes, or an error if the system has none left
 
 use bytes::Bytes;
 use sardonyx_base::{Error, Result};
@@ -80,8 +80,8 @@ impl AlignedBuf {
         self.start.as_ptr()
     }
 
-    /// Grows to at least `bytes`, preserving the content; the pointer changes. If the size is already half of that, the
-    /// block will probably grow again, and gets up to `spare` extra bytes if they can be allocated.
+    /// Grows to at least `bytes`, preserving the content; the pointer changes. If the size is already half of `bytes`,
+    /// the block will probably grow again, and gets up to `spare` extra bytes if they can be allocated.
     pub fn grow(&mut self, bytes: usize, spare: usize) -> Result<()> {
         if bytes > self.size() {
             let spare = if self.size() >= bytes / 2 { spare } else { 0 };
@@ -111,7 +111,8 @@ impl Drop for AlignedBuf {
     }
 }
 
-/// Provides memory for outputs, and takes it back when the caller drops them: fresh pages cost more than many kernels.
+/// Provides memory for outputs, and takes it back when the caller drops them: the first use of fresh pages takes longer
+/// than many kernels.
 #[derive(Clone, Default)]
 pub struct Recycler {
     free: Arc<Mutex<Vec<AlignedBuf>>>,
@@ -142,7 +143,7 @@ impl Recycler {
 
 /// Memory of `bytes` bytes, which returns to its recycler when dropped. Its content is arbitrary, but initialized.
 pub struct Recycled {
-    /// The memory; `None` only while this is being dropped.
+    /// The memory; `None` only while the value is being dropped.
     buf: Option<AlignedBuf>,
     bytes: usize,
     home: Arc<Mutex<Vec<AlignedBuf>>>,

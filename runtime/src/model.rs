@@ -121,7 +121,7 @@ struct Constants {
 }
 
 /// A loaded model. It is cheap to clone: all clones and sessions share the weights and the code. The file must not be
-/// changed in place while it is loaded; replace it by renaming another over it, as the writer does.
+/// changed in place while it is loaded; replace it by renaming another file over it, as the writer of artifacts does.
 #[derive(Clone)]
 pub struct Model(Arc<Loaded>);
 
@@ -239,7 +239,8 @@ impl Model {
         Ok(Model(first))
     }
 
-    /// Returns a model for each rank in this process; `place` is the index of the first among the ranks of its host.
+    /// Returns a model for each rank in this process; `place` is the index of the first rank among the ranks of its
+    /// host.
     fn of_ranks(
         artifact: Artifact,
         options: &LoadOptions,
@@ -257,7 +258,7 @@ impl Model {
             device::open(&options.device, &source)
         };
         let device = open(place)?;
-        // Each rank uses its own GPU, as far as there are enough.
+        // Each rank uses its own GPU if there are enough GPUs.
         let others = match options.device.is_numbered() {
             true => (1..programs.len()).map(|i| open(place + i)).collect::<Result<Vec<_>>>()?,
             false => vec![device.clone(); programs.len() - 1],
@@ -365,7 +366,7 @@ impl Model {
         self.0.device.report()
     }
 
-    /// Whether both are the same loaded model.
+    /// Whether `self` and `other` are the same loaded model.
     pub(crate) fn is(&self, other: &Model) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -394,7 +395,7 @@ impl Model {
     }
 }
 
-/// Verifies the hashes of the weights that these ranks need, each range once. Errors: E0401.
+/// Verifies the hashes of the weights that the ranks of `programs` need, each range once. Errors: E0401.
 fn checked(artifact: &Artifact, programs: &[Program]) -> Result<()> {
     let all = programs.iter().flat_map(|program| {
         let constants = program.constants.iter().zip(&program.hashes).zip(&program.needed);

@@ -24,7 +24,7 @@ const SPIN: u32 = 200_000;
 /// spinning then only delays other threads. Also the interval at which a spin with a time limit reads the clock.
 const SPIN_CROWDED: u32 = 50;
 
-/// A number of threads, of which the caller is one.
+/// A fixed number of threads, including the caller's, that compute jobs together.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -87,10 +87,11 @@ const NUMBER: u64 = 1 << 32;
 
 type Job = *const (dyn Fn(usize) + Sync);
 
-/// Written by the caller while no job is open and no worker is counted; read by workers that are counted.
+/// The current job. The caller writes it while no job is open and `word` counts no worker; only workers that `word`
+/// counts read it.
 struct Slot(std::cell::UnsafeCell<Option<Job>>);
 
-// SAFETY: the word orders all accesses, as described above.
+// SAFETY: `Shared::word` orders all accesses, as described above.
 unsafe impl Send for Slot {}
 // SAFETY: as above.
 unsafe impl Sync for Slot {}
@@ -179,7 +180,8 @@ impl Pool {
         N_FORKS.load(Ordering::Relaxed) != self.n_forks
     }
 
-    /// Calls `f(0)` here, and `f(i)` on those workers `i` that join in time. Returns when all calls have returned.
+    /// Calls `f(0)` on the caller's thread, and `f(i)` on those workers `i` that join in time. Returns when all calls
+    /// have returned.
     pub fn run(&self, f: &(dyn Fn(usize) + Sync)) {
         if self.workers.is_empty() || self.is_of_parent() {
             return f(0);
@@ -224,8 +226,8 @@ impl Pool {
     }
 
     /// As `for_each`, for work that is repeated: each worker begins with its own items, the same in every call, in
-    /// ascending order or, with `back`, in descending order; then it takes items of others. Calls `go_on` before each
-    /// item.
+    /// ascending order or, with `back`, in descending order; then it takes items of other workers. Calls `go_on` before
+    /// each item.
     pub fn for_each_again(
         &self,
         n: i64,
@@ -278,7 +280,8 @@ impl Pool {
     }
 }
 
-/// Up to this many threads, each has its own items; their counters are on the stack of each launch.
+/// Maximum number of threads with items of their own in `for_each_again`, which keeps a counter for each thread on its
+/// stack.
 const PARTS_MAX: usize = 16;
 
 /// A counter on its own cache line.
@@ -347,7 +350,8 @@ impl Shared {
             }
             let mut guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
             self.asleep.fetch_add(1, Ordering::SeqCst);
-            // Announced before checking again, so that either the caller sees the sleeper, or the sleeper sees the job.
+            // The worker is counted as asleep before it checks again, so that either the caller sees the sleeper, or
+            // the sleeper sees the job.
             self.crowd.word.fetch_sub(WORKER, Ordering::Relaxed);
             while ready().is_none() && !self.stop.load(Ordering::SeqCst) {
                 guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
@@ -425,7 +429,7 @@ mod tests {
             assert_eq!(done.swap(0, Ordering::Relaxed), 1000);
             pool.for_each_while(1000, &|| done.load(Ordering::Relaxed) < 300, &count);
             let stopped_at = done.load(Ordering::Relaxed);
-            // Chunks are an eighth of a thread's share; every thread may be in one when `go_on` changes.
+            // Chunks are an eighth of a thread's share; every thread may be in a chunk when `go_on` changes.
             assert!((300..300 + 125 * 3).contains(&stopped_at), "{threads} threads: {stopped_at}");
         }
     }

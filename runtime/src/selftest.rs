@@ -1,4 +1,4 @@
-//! canary inputs  =>  the outputs that the compiler's interpreter computed for them, or an error
+//! inputs of the self-test  =>  the outputs that the compiler's interpreter computed for them, or an error
 
 use crate::device::Memory;
 use crate::{Model, RunOptions, SessionOptions};
@@ -37,7 +37,8 @@ pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
     Ok(())
 }
 
-/// Converts the error of a call that failed. Lack of memory says nothing about the artifact, and stays as it is.
+/// Converts the error of a call that failed. An error for lack of memory is returned unchanged, because it says nothing
+/// about the artifact.
 fn impossible(e: Box<Error>) -> Box<Error> {
     match e.code {
         "E0304" => e,

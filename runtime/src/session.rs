@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 #[non_exhaustive]
 pub struct SessionOptions {
     /// Number of threads, at most [`THREADS_MAX`](SessionOptions::THREADS_MAX). The caller's thread is one of them;
-    /// with 1, no other is started. A GPU needs no more.
+    /// with 1, no other is started. On a GPU, 1 is enough.
     pub threads: usize,
-    /// Whether each thread but the caller's is pinned to one of the processors that the process may use, in their
-    /// order, where the first is left to the caller. For a process that has its processors to itself.
+    /// Whether each thread but the caller's is pinned to one of the processors that the process may use, in ascending
+    /// order; the first of them is left to the caller. This is meant for a process that has its processors to itself.
     pub pinned: bool,
     /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together. Operations on the
     /// host count everything that they allocate in proportion to their operands, while they run.
@@ -105,7 +105,7 @@ pub struct Session {
     /// session.
     rank: Option<Arc<dyn Link>>,
     number: Option<u64>,
-    /// Whether the last call on several ranks failed, so that they must join anew.
+    /// Whether the last call on several ranks failed, so that ranks with GPUs must create new communicators.
     failed: AtomicBool,
     /// Data kept from call to call; absent during a call, which owns it.
     state: Mutex<Option<Box<State>>>,
@@ -132,9 +132,9 @@ pub(crate) struct State {
     /// Addresses by buffer, and by launch argument.
     pub bases: Vec<Address>,
     pub pointers: Vec<Address>,
-    /// Bytes of the call at its current stage, if they are limited.
+    /// Bytes that the call takes at its current stage; set only if the session limits them.
     pub taken: usize,
-    /// State for entry points that host steps call. Absent until one does.
+    /// State for entry points that host steps call; absent until the first such call.
     pub nested: Option<Box<State>>,
 }
 
@@ -192,13 +192,13 @@ impl Session {
         self.threads
     }
 
-    /// Makes the ranks join anew before the next call.
+    /// Makes ranks with GPUs create new communicators before the next call.
     pub(crate) fn renew(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
     /// Returns how ranks with GPUs exchange, and why: from GPU to GPU, or through the memory of their hosts. `None`
-    /// before they have.
+    /// before their first exchange.
     pub fn exchange(&self) -> Option<String> {
         #[cfg(feature = "cuda")]
         {
@@ -213,15 +213,15 @@ impl Session {
         self.rank.as_ref()
     }
 
-    /// Frees what an idle session keeps from call to call, also on its device: intermediate values, scratch, memory of
-    /// dropped outputs, evaluated shapes. Returns the number of bytes. The next call allocates again what it needs,
-    /// which makes it slower, with the same results. Blocks of 4 MiB and more return to the system at once, smaller
-    /// ones to the allocator of the process. During a call, and if the model has several ranks, which know each other's
-    /// memory, only the memory of dropped outputs is freed. Caches belong to the caller.
+    /// Frees the memory that an idle session keeps from call to call, also on its device: intermediate values, scratch,
+    /// memory of dropped outputs, evaluated shapes. Returns the number of bytes. The next call allocates again what it
+    /// needs, which makes it slower, with the same results. Blocks of 4 MiB and more return to the system at once,
+    /// smaller ones to the allocator of the process. During a call, and if the model has several ranks, which know each
+    /// other's memory, only the memory of dropped outputs is freed. Caches belong to the caller.
     pub fn trim(&self) -> usize {
         let outputs = self.outputs.clear();
         let idle = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Calls that begin meanwhile wait as for another call.
+        // Calls that begin meanwhile wait, as they do during another call.
         let Some(state) = idle else { return outputs };
         let mut entered = Entered { session: self, state: Some(state) };
         let is_known_to_others = self.rank.is_some();
@@ -281,8 +281,8 @@ impl Session {
     }
 
     /// As [`cache`](Session::cache), but in memory of the caller: for every state, under the name of its input or
-    /// output, at least as many elements as its dimensions have with the capacity in place of the positions. A call
-    /// that needs more is refused. The previous content of the memory does not matter. Errors: E0301.
+    /// output, at least as many elements as the state has when all `capacity` positions are filled. A call that needs
+    /// more is refused. The previous content of the memory does not matter. Errors: E0301.
     pub fn cache_over<'a>(
         &self,
         entry: &str,
@@ -294,9 +294,9 @@ impl Session {
         cache.map_err(|e| e.file(self.model.file()))
     }
 
-    /// As [`run_with`](Session::run_with), with the entry point's states in a cache: `inputs` and `outputs` are those
-    /// that are no states. The call appends the positions that it computes to the cache; if it fails, the cache stays
-    /// as it was. Further errors: E0301 if the cache does not fit the call, E0307 if it is full.
+    /// As [`run_with`](Session::run_with), with the entry point's states in a cache: `inputs` and `outputs` name only
+    /// ports that are no states. The call appends the positions that it computes to the cache; if it fails, the cache
+    /// stays as it was. Further errors: E0301 if the cache does not fit the call, E0307 if it is full.
     pub fn run_cached(
         &self,
         entry: &str,
@@ -355,7 +355,7 @@ impl Session {
         }
         let shape = state.shapes.shape_for(program, at, values).map_err(named)?;
         let memory = self.model.device().memory();
-        // Reborrowed, so that the borrow ends with the call.
+        // The callback is reborrowed, so that the borrow ends with the call.
         let watch = watch.as_mut().map(|(watch, look)| (RefCell::new(&mut **watch as Watch), *look));
         let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory, watch, outside: 0 };
         let known = held.as_ref().map(Held::known);
@@ -381,7 +381,8 @@ impl Session {
         let options = stop.options();
         let mut slot = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // Checked first: a thread that was woken for a free state must take it, or no thread would.
+            // The state is checked before the stop conditions: a thread that was woken for a free state must take it,
+            // or no thread would.
             if let Some(state) = slot.take() {
                 return Ok(Entered { session: self, state: Some(state) });
             }
@@ -451,7 +452,7 @@ impl State {
         })
     }
 
-    /// Calls `run` with the nested state, which uses the queue of this one meanwhile.
+    /// Calls `run` with the nested state, which uses the queue of `self` meanwhile.
     pub fn nested<T>(&mut self, model: &Model, run: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut nested = match self.nested.take() {
             Some(nested) => nested,

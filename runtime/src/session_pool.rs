@@ -51,9 +51,9 @@ impl Request {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PoolOptions {
-    /// Number of sessions, each of which runs one call at a time. If absent, as many as have a processor for each of
-    /// their threads, but at least 1; on a device other than the CPU, and for a model with several ranks, whose calls
-    /// run one at a time, 1.
+    /// Number of sessions, each of which runs one call at a time. If absent, as many sessions as fit if each of their
+    /// threads has a processor, but at least 1. On a device other than the CPU, and for a model with several ranks,
+    /// whose calls run one at a time, the default is 1.
     pub sessions: Option<usize>,
     /// Number of requests that may wait while every session is busy; further ones are refused. With 0, only a free
     /// session accepts a request.
@@ -143,12 +143,12 @@ pub struct PoolStatistics {
 /// arrival; each accepted request is answered exactly once, through its callback. The outputs are those of
 /// [`Session::run`], bit for bit.
 ///
-/// **Threads.** A thread of the pool calls each session and sleeps while there is no request; the session has `threads - 1`
-/// workers besides. So at most sessions × `threads` threads compute (on each rank of the model), by default as many as there
-/// are processors. With the default of one thread per session, each processor computes a separate request, which gives
-/// the most requests per second; one session with all processors as threads gives the shortest single call. One more
-/// thread sleeps until a waiting request has expired. Several pools of a process are not coordinated: their numbers of
-/// sessions must be chosen so that they share the processors.
+/// **Threads.** A thread of the pool calls each session and sleeps while there is no request; in addition, each session
+/// has one worker less than `threads`. So at most sessions × `threads` threads compute (on each rank of the model), by
+/// default as many as there are processors. With the default of one thread per session, each processor computes a
+/// separate request, which gives the most requests per second; one session with all processors as threads gives the
+/// shortest single call. One more thread sleeps until a waiting request has expired. Several pools of a process are not
+/// coordinated: their numbers of sessions must be chosen so that they share the processors.
 ///
 /// **Callbacks** run on threads of the pool and should be short: they pass the result on, or submit the next request.
 /// If one panics, it is counted, and the pool continues.
@@ -272,7 +272,8 @@ impl Drop for SessionPool {
     fn drop(&mut self) {
         self.queue.end();
         for thread in self.threads.drain(..) {
-            // If a callback owns the last reference to its pool, this runs on its thread, which ends by itself.
+            // If a callback owns the last reference to its pool, this code runs on the callback's thread, which cannot
+            // wait for itself, but ends afterwards.
             if thread.thread().id() != std::thread::current().id() {
                 // Panics are caught where they occur.
                 let _ = thread.join();

@@ -1,7 +1,7 @@
 //! `Program` + values of the symbols  =>  sizes, offsets, parameters, grids: a plan made of plain numbers
 //!
 //! A shape is evaluated once and kept by the session. If a plan reads symbols from data, a copy of the shape is
-//! evaluated further after each such step, in "stages".
+//! evaluated in "stages", and continued after each step that reads a symbol.
 
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
@@ -25,9 +25,9 @@ pub struct Shape {
     pub blocks: Vec<u32>,
     /// Dimensions of the outputs; set in the last stage.
     pub output_dims: Vec<Vec<usize>>,
-    /// Bytes that the stages so far need.
+    /// Bytes of the arena that the stages evaluated so far need.
     pub arena_bytes: usize,
-    /// Bytes that each thread needs in the stages so far; a multiple of 64.
+    /// Bytes of scratch that each thread needs in the stages evaluated so far; a multiple of 64.
     pub scratch_bytes: usize,
     /// Arena buffers whose content is intact after the first `steps_done` steps.
     live: Vec<usize>,
@@ -59,7 +59,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Number of bytes that the shape takes.
+    /// Number of bytes that the shape itself takes in memory.
     pub fn kept_bytes(&self) -> usize {
         let words = self.bytes.capacity() + self.offsets.capacity() + self.params.capacity() + self.grids.capacity();
         let dims: usize = self.output_dims.iter().map(Vec::capacity).sum();

@@ -39,7 +39,8 @@ impl RunOptions {
 /// The stop conditions of one call.
 pub(crate) struct Stop<'a> {
     options: &'a RunOptions,
-    /// Why a chunk of work was skipped: the result is incomplete, whatever the options say later.
+    /// The [`Reason`] why a chunk of work was skipped, or 0. Once it is set, the result is incomplete, even if the
+    /// cancel flag is reset.
     skipped: AtomicU8,
 }
 

@@ -1,4 +1,4 @@
-//! entry points with states  =>  the same numbers with copied states and in place
+//! entry points with states  =>  the same results whether states are copied or kept in a cache
 
 mod common;
 
@@ -350,7 +350,8 @@ fn what_is_kept_is_not_carried_in_place() {
 
 #[test]
 fn what_carries_a_state_over_is_left_out_in_place() {
-    // The step that should carry doubles the old positions instead, in the same memory if it ran.
+    // The step that should carry the old positions over doubles them instead; if it ran, it would double them in the
+    // cache.
     let mut b = decoder();
     b.kernels[0].symbol = "affine".into();
     let session = b.load().unwrap().session(&SessionOptions::default()).unwrap();

@@ -367,7 +367,8 @@ mod driven {
         let mut b = layers();
         b.ptx[0].0 = "sm_100".into();
         assert_eq!(refused(&b, "cuda:0").message, "the artifact has no code for `sm_90`, only for `cpu`, `sm_100`");
-        // The newest code that the GPU runs is selected; a target with `a` is for exactly one GPU.
+        // The newest code that the GPU runs is selected; a target with the suffix `a` is for exactly one compute
+        // capability.
         for (target, runs) in [("sm_90", true), ("sm_90a", true), ("sm_100a", false), ("sm_80", true), ("sm_8x", false)]
         {
             let mut b = layers();

@@ -54,8 +54,8 @@ fn words(hex: &str) -> Option<Vec<u32>> {
     hex.as_bytes().chunks(8).map(word).collect()
 }
 
-/// Largest allowed difference between two results of `entry` for `x`: the sum of the errors that the PTX ISA allows
-/// each.
+/// Largest allowed difference between two results of `entry` for `x`: the sum of the errors that the PTX ISA allows for
+/// each of them.
 fn unary_bound(entry: &str, x: f32, y: f32) -> f32 {
     let relative = |exponent: i32| y.abs() * (exponent as f32).exp2() + f32::MIN_POSITIVE;
     match entry {
@@ -65,7 +65,8 @@ fn unary_bound(entry: &str, x: f32, y: f32) -> f32 {
         "lg2" => relative(-21),
         "rcp" | "sqrt" => relative(-22),
         "tanh" => relative(-10),
-        // Stated for arguments up to 2π only; beyond, the range reduction loses bits in proportion to the argument.
+        // The error is stated for arguments up to 2π only; beyond them, the range reduction loses bits in proportion to
+        // the argument.
         "sin" | "cos" => (-20.0_f32).exp2() * (x.abs() / std::f32::consts::TAU).max(1.0),
         other => panic!("no bound is known for {other}"),
     }

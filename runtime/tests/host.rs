@@ -1,4 +1,4 @@
-//! Host steps: values with their own memory, loops over other entry points, refusals of plans that do not fit
+//! Host steps: values with their own memory, loops over other entry points, and malformed plans that are refused
 
 mod common;
 
@@ -27,7 +27,8 @@ fn nonzero() -> Builder {
     b
 }
 
-/// last = 2·(…) + 1 of x, `trips` times; all = the value at the beginning of each iteration. Entry points: main, body.
+/// `last` is x after applying 2·v + 1 `trips` times; `all` stacks the values at the beginning of each iteration. Entry
+/// points: main, body.
 fn loop_program() -> Builder {
     let mut b = Builder::new();
     b.symbol("n", SymbolKind::Input, 0, None);
@@ -226,7 +227,7 @@ fn sizes_that_data_decides_are_bounded() {
         b.load().unwrap().call_bytes("main", &[("n", 100)]).unwrap()
     };
     let bytes = |b: Option<CallBytes>| b.map(|b| (b.is_exact, b.arena, b.outputs, b.made, b.inputs));
-    // Bounded by the range of the symbol, or by the number of elements of the operand.
+    // The sizes are bounded by the range of the symbol, or by the number of elements of the operand.
     assert_eq!(bytes(open(|_| ())), Some((false, 12, 12, 24, 400)));
     assert_eq!(bytes(open(|b| b.manifest.symbols[1].hi = None)), Some((false, 400, 400, 800, 400)));
     // The number of iterations of the loop is unknown.

@@ -23,7 +23,7 @@ fn every_cut_and_a_flip_of_every_small_byte_is_found() {
         let n = good.len() * n / 64;
         assert_eq!(load(&good[..n], Verify::Full), Err("E0401"), "cut at {n}");
     }
-    // Most of the file is code, of which only a sample of bytes is damaged; all other bytes are.
+    // Most of the file is code, in which only a sample of the bytes is damaged; outside the code, every byte is.
     let mut state = 1u64;
     for i in 0..good.len() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

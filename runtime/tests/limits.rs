@@ -106,7 +106,7 @@ fn a_limit_covers_operands_and_what_is_computed_with() {
     assert_eq!(run(1 << 20).unwrap_err().code, "E0304");
 }
 
-/// The child has only this thread; it reports its result as its exit code.
+/// The forked child has only the calling thread; it reports its result as its exit code.
 #[test]
 fn a_session_works_and_ends_in_a_process_that_was_forked() {
     let mut b = Builder::new();

@@ -136,7 +136,7 @@ fn shapes(model: &Model) {
         session.run_with("main", &[("x", x)], &mut y, &RunOptions::default()).unwrap();
         assert_eq!(memory[..rows], whole[..rows]);
     };
-    // Includes the arena of the largest call each time, so that differences count only the cached shapes.
+    // Each result includes the arena of the largest call, so that differences count only the cached shapes.
     let mut bytes_after = |rows: &mut dyn Iterator<Item = usize>| {
         session.trim();
         call(ROWS);

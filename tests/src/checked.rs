@@ -1,4 +1,5 @@
-//! checked("skel_minilm_l6_safetensors")  =>  compiled with symbolic dimensions, run on its data sets, and the report
+//! checked("skel_minilm_l6_safetensors")  =>  the report of running the model, compiled with symbolic dimensions, on
+//! its data sets
 
 use crate::prepared::{data_sets, model};
 use sardonyx::compile::{Request, compile};
@@ -6,8 +7,8 @@ use sardonyx_run::{DataArgs, check_model};
 use sardonyx_runtime::{Model, SessionOptions};
 use std::path::Path;
 
-/// Nets with random weights, whose activations reach 10^3 and cancel: the tolerance of an output is relative to its
-/// largest value.
+/// Nets with random weights. Their activations reach 10^3 and cancel in sums, so the tolerance of an output is relative
+/// to its largest value.
 static CONVOLUTION_NETS: [&str; 5] = [
     "light_densenet121_seeded",
     "light_resnet50_seeded",

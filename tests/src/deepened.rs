@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 pub struct Layers {
     /// Text before the number, such as `/model/layers.`.
     pub prefix: &'static str,
-    /// Name of the value that a layer passes to the next, after its number and `/`.
+    /// Name of the value that a layer passes to the next one: the part after the layer's number and `/`.
     pub carried: &'static str,
-    /// Names of states before their number: of inputs, and of the outputs that continue them.
+    /// Text before the layer's number in the names of states: for inputs, and for the outputs that continue them.
     pub states: &'static [&'static str],
     /// Number of layers of the given model, at least 2.
     pub n: usize,

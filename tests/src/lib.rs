@@ -1,5 +1,6 @@
 //! Helpers shared by the test suites: checked models, emitted plans, our programs, small ONNX models, prepared and cut
-//! models, damaged bytes, calls on all processors, PTX in libraries, the sources and modules of the workspace, trust in test artifacts
+//! models, damaged bytes, calls on all processors, PTX in libraries, the sources and modules of the workspace, trust in
+//! test artifacts
 
 pub mod checked;
 pub mod cut;

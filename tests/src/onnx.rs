@@ -7,7 +7,7 @@ use sardonyx_base::DType;
 /// A model under construction, with IR version 8 and opset 17.
 #[derive(Clone)]
 pub struct Net {
-    /// The model built so far; tests change it directly for what the methods do not cover.
+    /// The model built so far. Tests change it directly where no method of `Net` does.
     pub model: ModelProto,
 }
 

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 pub const BUILT: &str = "SARDONYX_PROGRAMS_ARE_BUILT";
 
 /// Returns the path of `sardonyx`, `sardonyx-opt` or `sardonyx-run`, in the profile of this test. The first call builds
-/// them, unless this run has, so that no stale program is tested.
+/// all three, unless this run of the tests has already built them, so that no stale program is tested.
 pub fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = || if std::env::var_os(BUILT).is_some() { profile_folder() } else { build() };

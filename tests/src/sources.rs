@@ -6,7 +6,7 @@ use std::path::Path;
 /// Folders of the root that hold sources.
 static ROOMS: &[&str] = &["compiler", "dialects", "passes", "runtime", "tests"];
 
-/// Returns the files whose name ends in `.EXTENSION`.
+/// Returns the source files whose name ends in `.` and `extension`, with their texts.
 pub fn files(extension: &str) -> Vec<(String, String)> {
     let mut out = vec![];
     for room in ROOMS {

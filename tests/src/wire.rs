@@ -2,7 +2,7 @@
 
 use crate::damage::Random;
 
-/// Type of a field, which the bytes alone do not tell.
+/// Type of a field, which cannot be inferred from the encoded bytes alone.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// An integer of variable length (wire type 0).

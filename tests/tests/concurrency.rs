@@ -90,7 +90,8 @@ fn anonymous_bytes() -> u64 {
 }
 
 /// Makes `calls` calls from all threads together; `session` returns either a new session or a shared one. Every thread
-/// makes every case twice before memory is measured, because a session keeps as much as its largest call needs.
+/// makes every case twice before memory is measured, because a session keeps the memory that its largest call so far
+/// needed.
 fn hammer(subject: &Subject, calls: usize, session: &(dyn Fn() -> Arc<Session> + Sync)) {
     let (warm, done) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
     std::thread::scope(|scope| {
@@ -104,7 +105,7 @@ fn hammer(subject: &Subject, calls: usize, session: &(dyn Fn() -> Arc<Session> +
                     subject.cases.iter().for_each(call);
                 }
                 warm.wait();
-                // The main thread measures the memory between these two waits.
+                // Between these two waits, the main thread measures the memory of the process.
                 warm.wait();
                 for _ in 0..calls / THREADS {
                     call(&subject.cases[random.below(subject.cases.len())]);

@@ -120,8 +120,8 @@ fn assert_near(actual: &[f64], expected: &[f64], what: &str) {
     }
 }
 
-/// Makes every step in place and copied. Both must give the same bits, close to the logits of the whole batch in one
-/// call and to those of each row alone.
+/// Makes every step once with states updated in place and once with states copied. Both must give the same bits, and
+/// these must be close to the logits of the whole batch in one call and to those of each row alone.
 fn check_steps(model: &Model, name: &str, batch: &Batch, prompt: usize) {
     let (one, two) = (session(model, 1), session(model, 2));
     let total = prompt + STEPS;
@@ -179,7 +179,7 @@ fn check_refusals(model: &Model, name: &str) {
             let failed = s.run_cached("decode", &inputs, &mut [], &mut cache, &options);
             assert_eq!((failed.expect_err("it fails").code, cache.len()), (code, t));
         }
-        // The capacities differ, the logits do not.
+        // Caches of different capacities give the same logits.
         let [a, b] =
             [&mut cache, &mut undisturbed].map(|c| batch.in_place(&s, "decode", t, t + 1, c).expect("it runs"));
         assert!(a.bytes() == b.bytes(), "{name}: position {t}");
@@ -267,8 +267,8 @@ fn the_example_does_with_main_alone() {
     check_example(&path, &model, "main alone");
 }
 
-/// The caches hold quantized rows: a call over all positions rounds them as calls that append one position do. A sum
-/// that differs in the last place may round to another code, so logits are close but not equal.
+/// The caches hold quantized rows: a call over all positions rounds the rows as calls that append one position do. A
+/// sum that differs in the last place may round to another code, so logits are close but not equal.
 #[test]
 fn caches_in_few_bits_decode_as_one_call_does() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,7 @@
 //! one model, one command  =>  the same bytes, regardless of user, folder, time and number of processors
 //!
-//! The tests that change the processor or the clock need programs that may be missing; they then
-//! say so and check nothing.
-//! By hand, on a small model `m.onnx`, after `apt-get install qemu-user faketime`:
+//! The tests that change the processor or the clock need programs that may be missing; such a test then prints this and
+//! checks nothing. To repeat these tests by hand on a small model `m.onnx`, after `apt-get install qemu-user faketime`:
 //!
 //!     sardonyx compile m.onnx -o a.sdx
 //!     qemu-x86_64 -cpu Haswell target/release/sardonyx compile m.onnx -o b.sdx     # CPUID without AVX-512
@@ -15,7 +14,7 @@ use sardonyx_tests::programs::{Outcome, program};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Name of what differs from the first compilation, and the command, which bash runs with the program in `$S`, the
+/// What differs from the first compilation, in words; and the command, which bash runs with the program in `$S`, the
 /// model in `$M` and the output in `$O`.
 type Variation = (&'static str, &'static str);
 

@@ -130,7 +130,8 @@ fn entries_that_are_given_are_those_that_are_there() {
 
 #[test]
 fn what_cannot_be_an_entry_point_is_said() {
-    // First a cache that grows by twice the positions of `x`; then a range of `s` that does not contain 1.
+    // No `decode` with a cache that grows by twice the positions of `x`, and none if the range of `s` does not contain
+    // 1.
     let net = Net::new()
         .input("past", F32, "p 4")
         .input("x", F32, "s 4")

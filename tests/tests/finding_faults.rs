@@ -46,8 +46,8 @@ fn takes_logarithms(_: &Graph, node: &Node) -> Option<(Op, Vec<Value>)> {
     here.then(|| (Op::Map(ScalarFn::Log), vec![node.args[0]]))
 }
 
-/// Whether a wrong rule applies here: in the model only at [`NODE`], in a reduced file, which
-/// names no nodes, everywhere.
+/// Whether a wrong rule applies here: in the model only at [`NODE`]; in a reduced file, whose operations name no ONNX
+/// nodes, everywhere.
 fn is_there(node: &Node) -> bool {
     node.origins.is_empty() || node.origins.iter().any(|o| o == NODE)
 }
@@ -174,7 +174,7 @@ fn wrong_bisect() -> Outcome<()> {
 
     let text = std::fs::read_to_string(&file).map_err(|e| format!("{e}: {report}"))?;
     ensure(text.lines().count() < sardonyx::reduce::LINES_MAX, || text.clone())?;
-    // A link by the tool's name to this program, which has the rule.
+    // A link with the name `sardonyx-opt` to this program, which contains the wrong rule.
     let planted = folder.path().join("sardonyx-opt");
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     std::os::unix::fs::symlink(own, &planted).map_err(|e| e.to_string())?;

@@ -186,7 +186,8 @@ static WALKS: &[&str] = &[
     ".retain(",
 ];
 
-/// Exceptions: (file, text of the line, why its order does not matter or what it really iterates over).
+/// Exceptions: (file, text of the line, why the order of that iteration does not matter or what it really iterates
+/// over).
 static ORDER_ALLOWED: &[(&str, &str, &str)] = &[
     ("dialects/src/flow/ir.rs", "|values: Vec<Val>| values.iter()", "a list of the same name"),
     ("dialects/src/flow/ir.rs", "ids.iter().map(|&i| values[i])", "a slice of the same name"),

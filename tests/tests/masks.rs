@@ -1,4 +1,5 @@
-//! attention with a constant mask, as exporters write it  =>  the softmax of its definition, computing only few keys
+//! attention with a constant mask, as exporters write it  =>  the results of its definition, computed from few keys
+//! only
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::onnx::proto::TensorProto;
@@ -57,7 +58,7 @@ fn added(sees: Sees, hidden: f32) -> Net {
     mixed(scores().tensor(biases("mask", sees, hidden)).node("add", "Add", "x mask", "masked"))
 }
 
-/// A boolean mask, whose negation selects the lowest number (`masked_fill`).
+/// A boolean mask: where it is false, the lowest f32 replaces the score (`masked_fill`).
 fn filled() -> Net {
     let net = scores().tensor(truths("mask", window)).tensor(numbers("low", &[], &[f32::MIN]));
     mixed(net.node("not", "Not", "mask", "hidden").node("fill", "Where", "hidden low x", "masked"))

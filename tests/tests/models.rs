@@ -59,8 +59,8 @@ fn largest(report: &serde_json::Value, error: impl Fn(&serde_json::Value) -> Opt
     errors.reduce(f64::max).unwrap_or_else(|| panic!("no outputs in {report}"))
 }
 
-/// Both programs round f32 equally often but sum in different orders: chance explains a factor of a few, and only a
-/// worse algorithm a larger one.
+/// The programs compared round f32 equally often but add in different orders: chance explains errors that differ by a
+/// small factor, and only a worse algorithm explains a larger factor.
 #[test]
 fn errors_are_of_the_size_of_onnx_runtimes() {
     for name in

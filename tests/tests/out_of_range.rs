@@ -8,7 +8,7 @@ use sardonyx_runtime::{DeviceName, Model, Session, SessionOptions};
 use sardonyx_tests::onnx::Net;
 use sardonyx_tests::trust::trusted;
 
-/// A model with one node, one of whose operands takes values within its range and outside.
+/// A model with one node. One operand of the node is given values within the valid range and outside of it.
 struct Row {
     op: &'static str,
     domain: &'static str,
@@ -325,7 +325,7 @@ fn sessions(net: &Net) -> Result<[Session; 2], Box<Error>> {
     Ok([session(DeviceName::Cpu)?, session(DeviceName::Sim("sm_80".into()))?])
 }
 
-/// Messages for the calls that did not give the expected error, or none.
+/// Messages about calls with a bad value that did not end with E0303, and calls with a good value that failed.
 fn wrong(row: &Row) -> Vec<String> {
     let sessions = match sessions(&row.net()) {
         Ok(sessions) => sessions,

@@ -23,7 +23,8 @@ fn of_pass(report: &Report) -> usize {
     report.rewrites.applied().iter().filter(|r| r.pass == "remove-padding").count()
 }
 
-/// Masks of [4, 150]: more keys than a work item has rows, a single key, holes, a sequence without positions, nothing.
+/// Masks of [4, 150]: sequences of different lengths, padding in front, holes, a fully masked sequence, only zeros,
+/// only ones.
 fn masks() -> Vec<(&'static str, Vec<i64>)> {
     let mask =
         |keep: &dyn Fn(usize, usize) -> bool| (0..4 * 150).map(|i| keep(i / 150, i % 150) as i64).collect::<Vec<i64>>();

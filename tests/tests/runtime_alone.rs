@@ -1,8 +1,8 @@
 //! sardonyx-run, and a program that embeds the runtime  =>  small, and without LLVM, MLIR and CUDA, linked or built
 //!
-//! The code for GPUs looks for their driver only when a GPU is requested.
+//! The code for GPUs loads the GPU driver only when a GPU is requested.
 //!
-//! To check by hand that it runs on a machine without LLVM, hide LLVM's folder in a mount namespace:
+//! To check by hand that `sardonyx-run` works on a machine without LLVM, hide LLVM's folder in a mount namespace:
 //!
 //!     unshare -m sh -c 'mkdir -p target/empty; mount --bind target/empty /usr/lib/llvm-22;
 //!                       target/release/sardonyx-run check MODEL.sdx --data target/models/NAME'
@@ -60,7 +60,7 @@ fn the_runtime_links_the_system_and_nothing_else() {
     assert!(libraries.iter().any(|l| l == "libc.so.6"), "{libraries:?}");
     let strange: Vec<&String> = libraries.iter().filter(|l| !LINKED.contains(&l.as_str())).collect();
     assert!(strange.is_empty(), "sardonyx-run links {strange:?}");
-    // The compiler shows that the test would notice LLVM.
+    // The compiler links LLVM, which shows that this test would notice it.
     assert!(needed(&program("sardonyx")).iter().any(|l| l.contains("LLVM") || l.contains("MLIR")));
 }
 
@@ -74,9 +74,9 @@ fn the_runtime_depends_on_nothing_of_the_compiler() {
     }
     assert!(!runtime.iter().any(|n| n.contains("llvm") || n.contains("mlir")), "{runtime:?}");
     let cuda: Vec<_> = runtime.iter().filter(|n| n.contains("cu")).collect();
-    // `curve25519-dalek` is for signatures.
+    // `curve25519-dalek` contains "cu" too, but it is for signatures.
     assert_eq!(cuda, ["cudarc", "curve25519-dalek"], "loads the driver, and nothing of CUDA is built with it");
-    // The compiler depends on all of them, which shows that the test would notice them.
+    // The compiler depends on all forbidden crates, which shows that this test would notice them.
     let compiler = tree("sardonyx", &[]);
     assert!(FORBIDDEN.iter().all(|f| compiler.contains(*f)), "{compiler:?}");
 }
@@ -95,7 +95,7 @@ fn the_base_and_the_levels_need_no_command_line_no_archives_and_no_devices() {
     let cpu = tree("sardonyx-runtime", &["--no-default-features"]);
     let found: Vec<_> = HEAVY.iter().filter(|f| cpu.contains(**f)).collect();
     assert_eq!(found, [&"zip"], "an artifact is an archive");
-    // A runtime with all features uses each of them, which shows that the test would notice them.
+    // `sardonyx-run` is built with each heavy crate, which shows that this test would notice them.
     let whole = tree("sardonyx-run", &[]);
     assert!(HEAVY.iter().all(|f| whole.contains(*f)), "{whole:?}");
 }

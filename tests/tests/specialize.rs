@@ -1,4 +1,5 @@
-//! --specialize batch=1,seq=16  =>  a call of `main` with these sizes runs its own code, any other call general code
+//! --specialize batch=1,seq=16  =>  a call of `main` with exactly these sizes runs code specialised for them, any other
+//! call general code
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::entries::parse_specialized;
@@ -37,7 +38,7 @@ fn the_tightest_sizes_that_fit_are_run() {
     let (exact, values) = call(&session, 1, 16);
     assert!(general != by_batch && by_batch != exact && general != exact, "each has kernels of its own");
     assert_eq!(call(&session, 2, 17).0, general);
-    // The same numbers as in a batch of two, which runs the general code.
+    // The results must agree with those of a batch of two, which runs the general code.
     let both = call(&session, 2, 16).1;
     let apart = values.iter().zip(&both).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
     assert!(apart <= 1e-5, "{apart}");

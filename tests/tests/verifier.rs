@@ -1,7 +1,7 @@
 //! one change to a valid artifact, with correct hashes  =>  the error that refuses it, before native code has run
 //!
-//! Rules about the plan alone are tested in `runtime/tests/hostile.rs`, with kernels of that test; here the plan is the
-//! compiler's, and its kernels declare what they need.
+//! Rules about the plan alone are tested in `runtime/tests/hostile.rs`, with kernels written for that test. Here the
+//! plan comes from the compiler, and its kernels declare their launch requirements.
 
 use prost::Message;
 use sardonyx_base::plan::messages::{Copy, File, Host, Launch, Manifest, Plan, Step, buffer::Place, step::Action};
@@ -227,7 +227,8 @@ fn a_lookup_in_a_table_without_rows_is_refused() {
     assert_eq!(call(2, 3).unwrap(), [3, 1000]);
 }
 
-/// Strings and other values of host steps have no size that a plan could state, and their buffers hold no bytes.
+/// Changes that confuse strings with plain bytes. Strings and other opaque values of host steps have no size that a
+/// plan could state, and their buffers hold no bytes.
 static OF_STRINGS: &[Row] = &[
     ("E0401", "holds no bytes, but a value for host steps", |c| {
         let text = c.host().results[0].value.as_ref().unwrap().buffer;
@@ -261,7 +262,7 @@ static OF_STRINGS: &[Row] = &[
     ("E0401", "which it does not hold", |c| c.host().args[0].dtype = DType::F32.onnx_code()),
 ];
 
-/// The size of the first result is made to depend on that of the second one.
+/// A change that makes the size of the first result depend on that of the second one.
 static OF_SIZES: &[Row] = &[("E0401", "known only after the host operation that makes it", |c| {
     let values: Vec<usize> = (0..c.plan.entries[0].buffers.len()).filter(|&b| c.is_value(b)).collect();
     let [first, second] = values[..] else { panic!("two results, not {values:?}") };

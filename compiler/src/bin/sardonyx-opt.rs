@@ -1,5 +1,5 @@
-//! sardonyx-opt FILE.mlir --pass-pipeline='builtin.module(…)'  =>  the IR after any passes, ours and MLIR's, for
-//! FileCheck; with `--emit ptx:sm_80`, kernels as PTX
+//! sardonyx-opt FILE.mlir --pass-pipeline='builtin.module(…)'  =>  the IR after the given passes, ours or MLIR's, for
+//! tests with FileCheck; with `--emit ptx:sm_80`, the kernels as PTX
 
 use clap::Parser;
 use melior::diagnostic::{Diagnostic, DiagnosticSeverity};
@@ -152,7 +152,7 @@ fn sparse_params(module: &Module, n: usize) -> Result<Params> {
     let mut values = BTreeMap::new();
     for function in functions(module)? {
         for (name, (dtype, dims)) in function.params() {
-            // The flat index decides, so that adjacent rows usually have their non-zeros in different columns.
+            // Non-zeros are placed by flat index, so that adjacent rows usually have them in different columns.
             let value = |i: usize| if i.is_multiple_of(n.max(1)) { 1 + (i % 7) as i8 } else { 0 };
             let all = 0..dims.iter().product();
             let made = match dtype {

@@ -1,8 +1,8 @@
 //! model.onnx  =>  the first rewrite after which the program no longer computes what the model does
 //!
-//! The program is interpreted after every stage, on one call. The first stage that changes the outputs is searched
-//! further: fuel is halved until one rewrite is left. If no stage changes the outputs, any fault is in the generated
-//! code.
+//! The program is interpreted after every stage, on one call. In the first stage that changes the outputs, a binary
+//! search over the number of applied rewrites (the fuel) finds the rewrite at fault. If no stage changes the outputs,
+//! any fault is in the generated code.
 
 mod changes;
 
@@ -119,7 +119,8 @@ impl Bisect<'_> {
             n_runs += 1;
             self.stages(cx, model, Some(fuel), Some(at), inputs, wanted)
         };
-        // Invariant: `low` rewrites keep the outputs and `high` do not, unless the stage is wrong without any rewrite.
+        // Invariant: outputs are right with the first `low` rewrites and wrong with the first `high`, unless the stage
+        // changes them without any rewrite.
         let (mut low, mut high) = (whole.before[at], whole.rewrites.len());
         let n_rewrites = high - low;
         let mut without = run(low)?;

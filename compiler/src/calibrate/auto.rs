@@ -1,8 +1,8 @@
 //! candidates for each layer, a judge  =>  the choice with the fewest bytes of weights that the judge accepts
 //!
-//! The loss of a layer is the error of its own product. The whole choice is judged by the error of the outputs on
-//! held-out calls, or by the user's score of an artifact. Choices are tried from the smallest on, each with a tighter
-//! bound on the loss, so a larger budget never yields more bytes.
+//! The loss of a layer is the error of its own matrix product. A complete choice, one candidate for each layer, is
+//! judged by the error of the outputs on held-out calls, or by the user's score of an artifact. Choices are tried from
+//! the smallest on, each with a tighter bound on the loss, so a larger budget never yields more bytes.
 
 use super::data::Sample;
 use super::knapsack::{Candidate, cheapest};
@@ -21,7 +21,7 @@ const STAGE: &str = "quantize";
 const STEPS: i32 = 48;
 const STEP: f64 = std::f64::consts::FRAC_1_SQRT_2;
 
-/// The weights of one product or table, and the alternatives for storing them.
+/// The weights of one matrix product or embedding table, and the alternatives for storing them.
 pub struct Choice {
     pub meaning: Meaning,
     /// The first candidate leaves the weights as they are.

@@ -201,9 +201,9 @@ fn byte(number: f32, code: CodeType) -> u8 {
     }
 }
 
-/// The bf16 or f32 scale that loses least in a group, with errors weighted by `matters`. For integers, the weight of
-/// largest magnitude, times a share, maps to the least code, which has no counterpart of the other sign; that scale is
-/// a bf16.
+/// The scale with the least squared error over a group, each weight's error weighted by `matters`. For integer codes
+/// the scale is a bf16 that maps a share of the weight of largest magnitude to the lowest code, such as -8, which has
+/// no positive counterpart; for floats it is an f32.
 fn scale(group: &[f32], matters: &[f64], code: CodeType) -> f32 {
     let high = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let low = group.iter().copied().fold(f32::INFINITY, f32::min);

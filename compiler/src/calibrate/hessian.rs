@@ -19,7 +19,7 @@ pub fn relative(lost: f64, whole: f64) -> f64 {
     if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
 }
 
-/// Statistics over the data of the operand that weights are multiplied with.
+/// Statistics, over the data, of the operand that is multiplied with weights.
 pub struct Seen {
     /// [k, k]: Σ xᵀx.
     pub products: Vec<f64>,

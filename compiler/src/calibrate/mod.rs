@@ -1,7 +1,7 @@
-//! a model, data  =>  the codes of its weights, each rounded with the activations it is multiplied with in mind
+//! a model, data  =>  the codes of its weights, rounded so that products with the activations of the data change least
 //!
-//! Products are processed in order. The activations of each are computed with the products before it already rounded,
-//! so that each compensates for the errors of its predecessors.
+//! Matrix products with constant weights are processed in order. The activations of each product are computed with the
+//! weights of earlier products already rounded, so that each compensates for the errors of its predecessors.
 
 mod auto;
 pub mod data;
@@ -48,7 +48,7 @@ pub struct Calibration {
 /// Calls on which the error of the outputs is measured.
 #[derive(Default)]
 pub struct Data {
-    /// The calls, or those of them that were held out.
+    /// The held-out calls, or all calls if none were held out.
     pub samples: Vec<Sample>,
     /// Whether the samples were held out, that is, not used for rounding.
     pub is_unseen: bool,
@@ -121,7 +121,7 @@ pub fn calibrate(
     let zeros = if pruned.is_some() { Zeros::Stay } else { Zeros::Change };
     let mut rounder = Rounder { graph: &graph, made: ParamStore::new(), zeros };
     if options.quantize == Quantize::Int8 {
-        // Data that is given for pruning need not be used for rounding as well.
+        // Data for pruning was given; it is not an error if there is nothing to calibrate with it.
         let calibrated = match pruned.is_some() && images(&graph, options).is_empty() {
             true => Calibrated::default(),
             false => ranges(&graph, (params, &samples), options, is_random)?,
@@ -190,7 +190,7 @@ fn ranges(
     Ok(Calibrated::new(HashMap::new(), is_random).with_ranges(found))
 }
 
-/// Adds to the error the layers whose best rounding loses most.
+/// Adds to the error's help the three layers whose least harmful rounding has the largest error.
 fn at_fault(error: Box<Error>, layers: &[Vec<Layer>]) -> Box<Error> {
     let least = |of: &Vec<Layer>| of.iter().skip(1).min_by(|a, b| a.error.total_cmp(&b.error)).cloned();
     let mut worst: Vec<Layer> = layers.iter().filter_map(least).collect();
@@ -208,7 +208,8 @@ struct Rounder<'a> {
 }
 
 impl Rounder<'_> {
-    /// Rounds all products in order, each on activations computed with the ones before it rounded.
+    /// Rounds the weights of all products in order, each for activations computed with earlier products already
+    /// rounded.
     fn all(&mut self, walk: &mut Walk, products: &[Product]) -> Result<(HashMap<Meaning, Rounding>, Vec<Layer>)> {
         let (mut found, mut layers) = (HashMap::new(), vec![]);
         for same in same_left(products) {

@@ -1,8 +1,8 @@
 //! a graph, samples  =>  statistics of the operands that weights are multiplied with, computed part by part
 //!
-//! A part is the subgraph between values that are already known and the next one wanted. It is compiled and run on each
-//! sample, and the values that later parts use are kept, so that the whole takes about as long as one call for each
-//! sample.
+//! A part is the subgraph between values that are already known and the next requested value. It is compiled and run on
+//! each sample, and the values that later parts use are kept, so that the whole takes about as long as one call for
+//! each sample.
 
 use super::data::Sample;
 use super::histogram::Histogram;
@@ -282,7 +282,7 @@ pub fn code(graph: &Graph, params: &ParamStore, first: &str, options: Options) -
         mlir::Module::new(&mut module).push(function.write(mlir::Context::new(&context))?)?;
     }
     let first = pipeline::STAGES.iter().position(|(name, _)| *name == first).unwrap_or(0);
-    // Removing padding needs the number of rows, which each part would count for itself.
+    // The pass that removes padding needs the number of unmasked rows, and each part would have to count them again.
     let watch = Watch { without: vec!["remove-padding", pipeline::KERNELS], ..Watch::default() };
     let mut rewrites = Rewrites::new(Options { params: Params::new(params.clone()), ..options });
     pipeline::run_stages(&context, &mut module, first..pipeline::STAGES.len(), &watch, &mut rewrites, &mut |_| Ok(()))?;

@@ -437,7 +437,7 @@ pub(super) fn host_json(host: &HostSummary) -> Json {
     ])
 }
 
-/// The plan of a further target class.
+/// JSON object about the plan of a further target class.
 fn plan_json(plan: &PlanSummary) -> Json {
     Json::Object(vec![
         ("class", plan.class.name().into()),

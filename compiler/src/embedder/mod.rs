@@ -1,8 +1,9 @@
 //! a sentence-transformers folder, or flags  =>  pooling as nodes of the model, and files to attach to the artifact
 //!
 //! Sentence-transformers stores the steps from a model to embeddings beside the model: pooling, the layers after it,
-//! and tokenisation. Pooling and layers become operations of the graph, so that padding is removed there too and the
-//! self-test covers them; tokenizer and settings are attached to the artifact as `tokenizer.json` and `embedder.json`.
+//! and tokenisation. Pooling and layers become operations of the graph, so that the removal of padding and the
+//! self-test cover them too; tokenizer and settings are attached to the artifact as `tokenizer.json` and
+//! `embedder.json`.
 
 mod folder;
 mod pooling;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 pub use folder::{embedder_folder, model_file};
 
-/// Names of the attached files.
+/// Attached file that holds the tokenizer, in the format of Hugging Face.
 pub const TOKENIZER: &str = "tokenizer.json";
 /// Attached file that holds the settings of the embedder, as JSON.
 pub const SETTINGS: &str = "embedder.json";
@@ -82,7 +83,7 @@ impl Layer {
     }
 }
 
-/// The steps that turn a model's vectors into embeddings, and the files that texts need.
+/// The steps that turn a model's vectors into embeddings, and the files for tokenising texts.
 #[derive(Clone, Debug, Default)]
 pub struct Embedder {
     /// The poolings to apply; the results of several are concatenated. If empty, the model's outputs stay as they are.
@@ -99,7 +100,7 @@ pub struct Embedder {
     pub prompts: BTreeMap<String, String>,
     /// The key in `prompts` that is used if a text names no prompt; `None` for no prompt.
     pub default_prompt: Option<String>,
-    /// Tokens that end a text of a decoder.
+    /// Ids of the tokens after which a decoder stops generating.
     pub eos_token_ids: Vec<i64>,
     /// Files that the settings were read from.
     pub files: Vec<PathBuf>,

@@ -13,8 +13,8 @@ pub const MASK: &str = "attention_mask";
 /// The opset of the nodes added here, independent of the model's.
 const OPSET: i64 = 18;
 
-/// Makes the embedding the model's only output. A model that already has such an output is not pooled again. Errors:
-/// E0107 for a model without vectors of tokens or without a mask.
+/// Makes the embedding the model's only output. A model that already has the output `OUTPUT` is not pooled again, only
+/// normalised if `layers` say so. Errors: E0107 for a model without vectors of tokens or without a mask.
 pub fn pool(graph: &mut Graph, poolings: &[Pooling], layers: &[Layer]) -> Result<()> {
     let rank = |output: &ValueInfo| match &output.ty {
         Some(ValueType::Tensor { dims, .. }) => dims.as_ref().map(Vec::len),

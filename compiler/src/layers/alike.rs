@@ -379,7 +379,8 @@ mod tests {
         assert!(find(&value, &value, BOUND).is_some());
         assert!(find(&value, &numbers(&[4], vec![1.0, inf, f32::NAN, 2.0]), BOUND).is_none());
         assert!(find(&value, &numbers(&[4], vec![1.0, 0.0, f32::NAN, 2.0]), BOUND).is_none());
-        // Small elements among large ones may have the error of these, but not that of a mask; integers are exact.
+        // A small element may be off by the rounding error of the large elements beside it, but not by that of a mask's
+        // huge values; integers must be equal.
         let among = |large: f32, small: f32| numbers(&[5], vec![large, large, large, large, small]);
         assert!(find(&among(1e4, 0.001), &among(1e4, 0.5), BOUND).is_some());
         let masked = |v: f32| numbers(&[5], vec![0.1, 0.2, v, -1e38, -1e38]);

@@ -29,7 +29,7 @@ pub struct Place {
 pub struct Held<'v> {
     values: &'v Values,
     wanted: Vec<Option<Numbers>>,
-    /// The wanted values without repeated elements, for those that repeat them.
+    /// For each wanted value that is constant along some dimension: the value without that dimension.
     once: Vec<Option<Numbers>>,
     bound: Bound,
     /// Values by number of elements.
@@ -37,7 +37,7 @@ pub struct Held<'v> {
     found: Vec<Option<(Place, Apart)>>,
     /// Tensors in which no value was found.
     loose: Vec<(Place, Numbers)>,
-    /// Launches whose results have been examined, and those whose statements have been.
+    /// Launches whose results have been examined; `entered` has those whose statements have been examined.
     shown: BTreeSet<usize>,
     entered: BTreeSet<usize>,
     /// Launches whose results differ from the interpretation of their kernels.
@@ -112,7 +112,8 @@ impl<'v> Held<'v> {
                 self.wrong_code.insert(at);
             }
         }
-        // Skips what the kernel should have stored but the device did not.
+        // If the device's results are wrong, skips the statements that the kernel stores: their values never existed on
+        // the device.
         let stored = |k: usize| self.is_wrong_code(at) && call.kernel.stores.iter().any(|s| s.value == k);
         let statements = values(call, &stored)?;
         statements.iter().for_each(|t| self.look(Place { launch: at, inside: true }, launch, t));

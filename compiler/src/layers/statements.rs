@@ -1,6 +1,7 @@
 //! a kernel, its inputs  =>  the values of its statements, not repeated along dimensions without influence on them
 //!
-//! A reduction over a row is equal at every column of the iteration space, while the model has it as a value only once.
+//! A reduction over a row has the same value at every column of the iteration space, but the model holds it once per
+//! row.
 
 use sardonyx_base::{Dim, Result, Tensor};
 use sardonyx_dialects::flow::kernel::Level;

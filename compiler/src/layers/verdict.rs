@@ -99,7 +99,8 @@ pub fn wrong_outputs(
     wrong
 }
 
-/// Values that were not found, and on which a wrong output depends through such values only, in topological order.
+/// Values that were not found, and on which a wrong output depends through values that were not found either, in
+/// topological order.
 pub fn suspects(values: &Values, held: &Held, wrong: &[WrongOutput]) -> Vec<usize> {
     let mut reached = vec![false; values.all.len()];
     let mut stack: Vec<usize> = wrong.iter().filter_map(|w| w.value).collect();

@@ -72,7 +72,8 @@ pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[S
     let printed = |all: &[Function]| print(cx, all);
     let mut n_tests = 1;
     if !test.fails(&printed(&all)?)? {
-        // The whole may be too large to interpret, or the fault may not be visible in its outputs.
+        // The whole module may be too large to interpret, or its outputs may hide the fault: tries small functions
+        // around the hinted nodes.
         let fails = |all: &Vec<Function>| {
             n_tests += 1;
             printed(all).and_then(|text| test.fails(&text)).unwrap_or(false)

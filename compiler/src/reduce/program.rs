@@ -186,7 +186,7 @@ fn statements(p: &mut Program, search: &mut Search<Program>) {
                     break;
                 }
             }
-            // Statements may have disappeared, among them operands of this one.
+            // The change may also have removed earlier statements, such as operands of this one.
             k = k.min(n_statements(p, at));
         }
     }

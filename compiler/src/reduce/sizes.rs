@@ -1,4 +1,5 @@
-//! {384, 12, 32}  =>  384 → 6, 12 → 2, 32 → 3; …: smaller sizes to try, which keep products and sums among them
+//! {384, 12, 32}  =>  384 → 6, 12 → 2, 32 → 3; …: smaller sizes to try, which keep products and sums among sizes, such
+//! as 384 = 12 · 32
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ pub fn changes(sizes: &BTreeSet<i64>) -> Vec<Vec<(i64, i64)>> {
             }
         }
     }
-    // Sizes are also changed alone, even products and sums of others, which may be so by coincidence.
+    // Each size is also changed alone, since it may be the product or sum of others by coincidence.
     let alone = large.iter().flat_map(|&n| small(n).chain((n / 2 > 4).then_some(n / 2)).map(move |m| vec![(n, m)]));
     out.extend(alone);
     out

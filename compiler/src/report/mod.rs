@@ -28,9 +28,9 @@ pub struct Report {
     pub layers: Option<Layers>,
     /// Buffers in the arena whose offset and size are known before the call.
     pub blocks: Vec<Block>,
-    /// Peak rates of the described device.
+    /// Peak operations per second of the described device.
     pub operations_per_s: f64,
-    /// Memory bandwidth of the described device.
+    /// Memory bandwidth of the described device, in bytes per second.
     pub bytes_per_s: f64,
     /// Sum of the predicted times of all launches, in microseconds.
     pub total_us: f64,
@@ -193,7 +193,7 @@ impl Report {
             ("GRAPH", svg::graph(self)),
             ("ROOFLINE", svg::roofline(self)),
             ("ARENA", svg::arena(self)),
-            // Keeps a text of the model from closing the script element.
+            // A string from the model that contains `</script>` must not close the script element.
             ("DATA", self.data().to_string().replace("</", "<\\/")),
         ];
         parts.iter().fold(PAGE.to_string(), |page, (name, text)| page.replace(&format!("{{{{{name}}}}}"), text))

@@ -10,8 +10,8 @@ const ROUNDS: usize = 1 << 10;
 /// Least gain of an exchange, relative to the largest score, so that rounding errors do not count as gains.
 const GAIN_MIN: f64 = 1e-9;
 
-/// Marks the weights of a row-major matrix that stay, by additive scores. Rules are checked to have sizes that a format
-/// supports; for others all weights stay.
+/// Marks the weights of a row-major matrix that stay, by additive scores. For sizes that no sparse format supports,
+/// which the parser of rules refuses, all weights stay.
 pub fn kept([rows, columns]: [usize; 2], scores: &[f32], sizes: [usize; 3]) -> Vec<bool> {
     let found = form([rows, columns], sizes);
     let Some((form, patterns)) = found.and_then(|form| Some((form, form.patterns()?))) else {
@@ -137,7 +137,8 @@ mod tests {
         sum(false) / sum(true)
     }
 
-    /// The shares of Σ|w| that STen reports for normally distributed weights, and those of n of m without patterns.
+    /// The kept shares of Σ|w| that STen reports for normally distributed weights; an upper bound is n of m with any
+    /// pattern in each column.
     #[test]
     fn as_much_is_kept_as_published() {
         let values: Vec<f32> = normal(96 * 960, 1).into_iter().map(f32::abs).collect();

@@ -202,7 +202,8 @@ impl Made<'_> {
                 let (dims, rule) = (weights.dims, choice.rule);
                 let after = match (&known, masks.next()) {
                     (_, Some(kept)) => left_out(&before, &kept),
-                    // Weights that another product shares are not compensated for this one.
+                    // Weights that are shared with another product are only pruned, because compensating for the data
+                    // of this product would harm the other one.
                     (Known::Factor(seen), None) if is_own => obs::prune(seen, &before, dims, rule),
                     (Known::Factor(Seen { products, .. }) | Known::Products(products), None) => {
                         obs::prune_by_diagonal(products, &before, dims, rule)
@@ -320,7 +321,7 @@ fn largest_of_all(rule: Rule, weights: &[&Weights], values: &[Vec<f32>]) -> Vec<
             values.iter().map(|values| stays.by_ref().take(values.len()).collect()).collect()
         }
         Rule::Neighbours { .. } | Rule::Groups(_) => each(&sizes),
-        // Squares add up over a block.
+        // The score of a block is the sum of its weights' squares.
         Rule::Blocks { .. } => each(&|values| values.iter().map(|v| v * v).collect()),
     }
 }

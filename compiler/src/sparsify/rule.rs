@@ -14,12 +14,14 @@ pub enum Rule {
         /// Number of weights in a group.
         m: usize,
     },
-    /// `[n, m, g]`: each position along K keeps n of m adjacent results; each pattern is used by about g positions of a
-    /// chunk.
+    /// `[n, m, g]`: each position along K keeps the weights of n of m adjacent results. Which n is a pattern; about g
+    /// positions of a chunk share a pattern.
     Groups([usize; 3]),
-    /// Removes this share of the weights: by magnitude, of all products with the rule together; by data, of each.
+    /// Share of the weights that is removed: of all products with the rule together if scores are magnitudes, of each
+    /// product if scores come from data.
     Global(f64),
-    /// Removes this share of the blocks of a product's weights, of `rows` results by `columns` neighbours along K.
+    /// Removes the share `part` of a product's blocks of weights, each of `rows` results by `columns` neighbours along
+    /// K.
     Blocks {
         /// Share of the blocks that is removed, between 0 and 1.
         part: f64,

@@ -4,7 +4,7 @@ use super::*;
 use sardonyx_base::Tensor;
 use sardonyx_format::tensor_io::TensorProto as Saved;
 
-/// What `layer` computes.
+/// The expected output of the model `layer` for the input `x`.
 fn expected(x: &[f32]) -> Vec<f32> {
     let w = [1.0, 0.5, 0.0, -1.0, 2.0, 0.25, 0.0, 0.0, -3.0];
     let at = |i: usize, j: usize| (0..3).map(|k| x[3 * i + k] * w[3 * k + j]).sum::<f32>() + x[3 * i + j];

@@ -25,7 +25,7 @@ pub trait CpuPlan: Debug + Send + Sync {
     /// Returns the estimated efficiency of the code, by which layouts are compared.
     fn pace(&self, def: &KernelDef) -> Pace;
 
-    /// Words that register-blocked code multiplies; `None` if the code is plain loops.
+    /// Kind of words that register-blocked code multiplies; `None` if the code is plain loops.
     fn words(&self) -> Option<Words> {
         None
     }
@@ -35,7 +35,7 @@ pub trait CpuPlan: Debug + Send + Sync {
         false
     }
 
-    /// Whether CPUs with tiles use them for this kernel.
+    /// Whether CPU levels that have tiles (AMX) compute this kernel in tiles.
     fn fits_tiles(&self, _def: &KernelDef) -> bool {
         false
     }

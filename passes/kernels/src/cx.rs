@@ -9,7 +9,8 @@ use sardonyx_base::cpu::{Extension, Level};
 use sardonyx_base::plan::KernelArgs;
 use std::mem::offset_of;
 
-/// Context shared by a whole function: the definition, the arguments, the dependences.
+/// Context shared by a whole function: the definition, the arguments, and the variables that each statement depends
+/// on.
 pub struct Cx<'a, A: Asm> {
     pub def: &'a KernelDef,
     pub deps: Vec<VarSet>,
@@ -78,15 +79,16 @@ impl<'a> Cx<'a, Mlir> {
         self.launch.level.lanes()
     }
 
-    /// Whether masked loads and stores are instructions for all buffers; otherwise the elements after the last full
-    /// vector are processed one by one.
+    /// Whether masked loads and stores of every buffer are single instructions; otherwise the elements after the last
+    /// full vector are processed one by one.
     pub fn has_masks(&self) -> bool {
         let wide = |s: &Storage| scalar::stored(s.dtype).bits() >= 32;
         self.launch.level.has(Extension::Masks) || self.def.reads.iter().chain(&self.def.writes).all(wide)
     }
 }
 
-/// Number of a work item  =>  the values of variables (or of block numbers), with the last one as the fastest index.
+/// Number of a work item  =>  the values of the variables (or of block numbers) with these extents; the last one
+/// varies fastest.
 pub fn decode(asm: &mut impl Asm, item: Val, extents: &[Val]) -> Vec<Val> {
     let mut rest = item;
     let mut out = vec![];
@@ -102,7 +104,7 @@ pub fn decode(asm: &mut impl Asm, item: Val, extents: &[Val]) -> Vec<Val> {
     out
 }
 
-/// Returns lo + (hi - lo) rounded down to a multiple of `step`.
+/// Returns lo plus the largest multiple of `step` that is at most hi - lo.
 pub fn whole_steps(asm: &mut impl Asm, lo: Val, hi: Val, step: i64) -> Val {
     if step == 1 {
         return hi;

@@ -67,7 +67,7 @@ pub struct Computed {
     pub stride: Size,
     /// If present, the kernel checks that `expr` is in `0..limit`.
     pub limit: Option<Size>,
-    /// Index of the coordinate that it is added to.
+    /// Index of the coordinate that this part is added to.
     pub coord: usize,
 }
 
@@ -88,8 +88,8 @@ impl Access {
         self.coords[0].strides[var]
     }
 
-    /// Terms of the element's index other than the one of this variable, in a row-major buffer: the stride of each
-    /// term, or the constant offset itself.
+    /// Coefficients of the element's index in a row-major buffer, except the stride of this variable: the strides of
+    /// the other variables, the offset, and the strides of the computed parts.
     pub fn others(&self, var: usize) -> impl Iterator<Item = Size> {
         let line = &self.coords[0];
         let strides = line.strides.iter().enumerate().filter(move |(v, _)| *v != var).map(|(_, s)| *s);
@@ -186,7 +186,7 @@ impl Panels {
         self.rows.div_euclid(self.depth) + (self.rows % self.depth != 0) as i64
     }
 
-    /// Number of storage units that a group of rows takes per column.
+    /// Number of storage units (bytes if `halves`, else elements) that a group of rows takes per column.
     pub fn places(&self) -> i64 {
         if self.halves { self.depth.div_euclid(2) } else { self.depth }
     }
@@ -283,7 +283,7 @@ impl KernelDef {
         }
     }
 
-    /// Whether a statement is read by sums only.
+    /// Whether every use of a statement is as the argument of a sum.
     pub fn is_only_summed(&self, k: usize) -> bool {
         let sums = |reader: &usize| matches!(self.body[*reader].op, Op::Reduce { f: ReduceFn::Add, .. });
         let mut readers = (k + 1..self.body.len()).filter(|reader| self.operands(*reader).contains(&k));
@@ -298,7 +298,7 @@ pub fn access_values(access: &Access) -> Vec<usize> {
     access.computed.iter().flat_map(values).collect()
 }
 
-/// Number of a symbol such as `%3` or `$3`.
+/// Number in a symbol such as `%3` or `$3`; `None` if the symbol does not consist of `mark` and a number.
 pub fn own(symbol: &str, mark: char) -> Option<usize> {
     symbol.strip_prefix(mark)?.parse().ok()
 }

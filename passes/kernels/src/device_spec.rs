@@ -18,8 +18,8 @@ pub struct DeviceSpec {
     pub name: String,
     /// Hardware that the figures describe, in one line for listings.
     pub about: String,
-    /// The `--target` whose code runs on it: all CPU levels share one, and a GPU also runs code written for an older
-    /// one.
+    /// Value of `--target` whose code the device runs: all CPU levels share one target, and a GPU also runs code for
+    /// the target of an older GPU.
     pub target: String,
     /// Number of CPU cores or multiprocessors.
     pub cores: Figure<u64>,
@@ -121,7 +121,7 @@ pub enum Unit {
     Special,
 }
 
-/// Operand type of a unit; tf32 and f8 are not tensor types.
+/// Operand type of a unit; no tensor element type corresponds to tf32, and several correspond to f8.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum RateType {
@@ -212,7 +212,7 @@ pub struct Gpu {
     pub warpgroup_products: bool,
 }
 
-/// Devices that come with the compiler, sorted by name; the `name` in each file is the same.
+/// Devices that come with the compiler, sorted by name; the `name` in each file equals the name given here.
 static KNOWN: &[(&str, &str)] = &[
     ("amx", include_str!("../devices/amx.toml")),
     ("sm_80", include_str!("../devices/sm_80.toml")),
@@ -237,7 +237,7 @@ impl DeviceSpec {
         KNOWN.iter().map(|(name, _)| *name)
     }
 
-    /// The device of this name.
+    /// Returns the device of this name; `None` if it does not come with the compiler.
     pub fn named(name: &str) -> Option<DeviceSpec> {
         let text = DeviceSpec::text(name)?;
         Some(DeviceSpec::parse(text, name).expect("what comes with the compiler is tested to be right"))
@@ -290,7 +290,7 @@ impl DeviceSpec {
         list.0
     }
 
-    /// Checks what the types do not: figures are positive and have a source, and nothing is stated twice.
+    /// Checks what the types do not express: figures are positive and have a source, and nothing is stated twice.
     fn check(&self) -> Result<()> {
         let wrong = |at: &str, message: String| Err(Error::user("E0406", message).node(at));
         let figures = self.figures();
@@ -341,7 +341,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// Name of a variant as the file spells it.
+/// Name of an enum variant as the description file spells it.
 fn word(level: &impl std::fmt::Debug) -> String {
     format!("{level:?}").to_lowercase()
 }
@@ -370,7 +370,8 @@ mod tests {
         assert_eq!(DeviceSpec::named("sm_75"), None);
     }
 
-    /// The vendor states both the rates and the products below, so an error in one figure shows in the other.
+    /// The vendor states both the rates per cycle and the peak rates below, so an error in one figure shows in the
+    /// other.
     #[test]
     fn peaks_are_what_the_vendor_states() {
         for (name, unit, dtype, tera) in [

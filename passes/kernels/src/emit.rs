@@ -19,13 +19,13 @@ impl Lowered {
         self.plan.stages()
     }
 
-    /// Words that register-blocked code multiplies; `None` if the code is plain loops.
+    /// Kind of words that register-blocked code multiplies; `None` if the code is plain loops.
     pub fn words(&self) -> Option<Words> {
         self.plan.words()
     }
 
-    /// Whether code for the target keeps blocks of accumulators in registers. GPUs also read the panels packed for
-    /// CPUs.
+    /// Whether code for the target keeps blocks of accumulators in registers. If CPU code does, the answer is yes for
+    /// GPUs too, because they can read the panels packed for CPUs.
     pub fn is_blocked(&self, target: Target) -> bool {
         self.words().is_some() || target.gpu().is_some() && self.for_gpu(target).plan.is_on_tensor_cores()
     }
@@ -55,13 +55,14 @@ impl Lowered {
         GpuKernel { def: &self.def, target, plan: classes::plan_for_gpu(&self.def, target) }
     }
 
-    /// CPU extensions that multiply its words: that of the words, if any, and tiles if it can use them.
+    /// CPU extensions that the kernel's products use: the extension of its words, if any, and tiles if the kernel fits
+    /// them.
     fn multiplied_by(&self) -> Vec<Extension> {
         let tiles = self.plan.fits_tiles(&self.def);
         self.words().and_then(Words::extension).into_iter().chain(tiles.then_some(Extension::Tiles)).collect()
     }
 
-    /// Whether its code for a level differs from that for the best other level that the level includes.
+    /// Whether the kernel's code for a level differs from its code for the best other level that this level includes.
     pub fn has_code_for(&self, level: Level) -> bool {
         // The extension that multiplies bf16 also rounds to it.
         let rounds = self.def.reads.iter().chain(&self.def.writes).any(|b| b.dtype == DType::BF16);
@@ -78,8 +79,9 @@ impl Lowered {
     }
 }
 
-/// Levels for which at least one of these kernels has its own code. A kernel without code for a level runs that of the
-/// best level that it includes. Rounding alone does not add a level, because its instructions flush subnormals.
+/// Levels for which at least one of these kernels has its own code. On a level for which a kernel has no code, its
+/// code for the best included level runs. Rounding to bf16 alone does not add a level, because the instructions for it
+/// flush subnormals.
 pub fn levels_of<'a>(kernels: impl IntoIterator<Item = &'a Lowered>) -> Vec<Level> {
     let multiplied: Vec<Extension> = kernels.into_iter().flat_map(Lowered::multiplied_by).collect();
     Level::all()

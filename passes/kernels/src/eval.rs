@@ -19,13 +19,14 @@ pub struct Point {
     pub lanes: u32,
     /// Number that the lane variable's value in lane 0 is known to be a multiple of.
     pub multiple: i64,
-    /// Whether `multiple` is the number of lanes; this implies nothing about the alignment of buffers.
+    /// Whether the lane variable's value in lane 0 is also a multiple of the number of lanes; unlike `multiple`, this
+    /// implies nothing about the alignment of buffers.
     pub in_steps: bool,
     /// Whether consecutive elements that the lanes access are aligned to their total size.
     pub aligned: bool,
     /// Mask of the lanes that exist; `None` if all do.
     pub mask: Option<Val>,
-    /// Values of the statements that have been evaluated here or outside.
+    /// Values of the statements that have been evaluated at this point or in a surrounding loop.
     pub values: Vec<Option<Val>>,
     /// Truth values of statements that are constant over the whole range of this point (see `ranges`); may be empty.
     pub known: Vec<Option<bool>>,
@@ -80,7 +81,7 @@ impl Point {
             Op::Load { access, guard } => {
                 let guard = guard.filter(|g| self.truth(*g).is_none());
                 let v = self.load(cx, asm, access, guard, step.dtype);
-                // The guard alone may depend on the lanes.
+                // If only the guard depends on the lanes and its truth is known, the loaded value has one lane.
                 asm.widen(v, lanes)
             }
             Op::Const(bits) => constant(asm, f64::from_bits(*bits), ty),
@@ -122,7 +123,8 @@ impl Point {
         scalar::rounded(asm, total, t)
     }
 
-    /// Nested loops from deep variable `var` inwards; each evaluates what does not depend on loops further in.
+    /// Nested loops from deep variable `var` inwards; each evaluates the statements that do not depend on loops
+    /// further in.
     fn deep_loops<A: Asm>(
         &self,
         cx: &Cx<A>,

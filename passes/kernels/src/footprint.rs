@@ -16,7 +16,8 @@ use sardonyx_dialects::scalar::ScalarFn;
 pub struct Footprint {
     /// Conditions on the launch as a whole: its grid, its extents, its divisors.
     pub launch: Vec<Dim>,
-    /// Conditions of each access, loads before stores: alternative lists, of which one that holds is sufficient.
+    /// Conditions of each access, loads before stores: alternative lists of conditions; it suffices that one list
+    /// holds.
     pub accesses: Vec<Vec<Vec<Dim>>>,
     /// Limits of data-dependent indices, less one: if a limit is 0, no index can be in range.
     pub limits: Vec<Dim>,
@@ -105,7 +106,7 @@ impl KernelDef {
         terms.fold(line.offset.dim(), |sum, t| sum + t)
     }
 
-    /// Minimum and maximum over the iteration space, valid under the conditions added to `needs`.
+    /// Minimum and maximum of an expression over the iteration space, valid under the conditions added to `needs`.
     fn range(&self, d: &Dim, known: &[Known], needs: &mut Vec<Dim>) -> Option<(Dim, Dim)> {
         let (mut lo, mut hi, mut rest) = (Dim::constant(0), Dim::constant(0), d.clone());
         let mut add = |factor: Dim, from: Dim, to: Dim, needs: &mut Vec<Dim>| {
@@ -164,7 +165,7 @@ impl KernelDef {
         free.then(|| (lo + rest.clone(), hi + rest))
     }
 
-    /// Bounds that a guard implies: conjunctions of comparisons that bound an expression on both sides.
+    /// Bounds that a guard implies: expressions that the comparisons of its conjunction bound on both sides.
     fn known(&self, guard: Option<usize>) -> Vec<Known> {
         let (mut open, mut found) = (Vec::from_iter(guard), vec![]);
         let mut bounds: Vec<(Dim, Option<Dim>, Option<Dim>)> = vec![];
@@ -225,7 +226,7 @@ fn quotients(d: &Dim) -> Vec<(Dim, i64, Dim, Dim)> {
     d.terms().filter_map(one).collect()
 }
 
-/// Collects every divisor less one, because the kernel divides by it.
+/// Collects every divisor less one: this must not be negative, because the kernel divides by the divisor.
 fn divisors(d: &Dim, found: &mut Vec<Dim>) {
     for atom in d.terms().flat_map(|(m, _)| m) {
         match atom {

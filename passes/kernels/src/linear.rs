@@ -94,8 +94,8 @@ struct Part {
     expr: Dim,
     stride: Dim,
     limit: Option<Dim>,
-    /// Whether `expr` indexes a list: its limit becomes a parameter even if constant, so that lists of any length share
-    /// a kernel.
+    /// Whether `expr` indexes a container of one dimension: its limit becomes a parameter even if constant, so that
+    /// lists of any length share a kernel.
     of_list: bool,
     coord: usize,
 }
@@ -109,7 +109,7 @@ struct Draft<'a> {
     kernel: &'a Kernel,
     /// Extents by variable; merged and dropped variables are `None`.
     extents: Vec<Option<Dim>>,
-    /// One place per load in order, then one per store.
+    /// Element that each load accesses, in order, then the element of each store.
     places: Vec<Place>,
 }
 
@@ -151,7 +151,8 @@ impl<'a> Draft<'a> {
 
     /// (%i, %j) with stride(%i) = extent(%j) · stride(%j) in every access  =>  one variable
     fn merge(&mut self) {
-        // The order of the outer variables is free, but lanes run along the innermost one of a map or a row.
+        // The outer variables of a contraction may be merged in any order; those of other kernels only if they are
+        // adjacent, because lanes run along the innermost one.
         let any_order = self.kernel.class() == Class::Contract;
         for Range { start: first, end: last } in self.spaces() {
             let mut i = first;
@@ -290,8 +291,8 @@ fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Plac
     Ok(Place { coords: vec![flat], computed })
 }
 
-/// Splits an index into a part that is linear in its variables and the remainder, which is 0 if no variable is left in
-/// it.
+/// Splits an index into a part that is linear in its variables and the remainder, which is 0 if the whole index is
+/// linear.
 fn split(index: &Dim, n_vars: usize) -> (Dim, Dim) {
     let own_symbol = |d: &Dim| d.symbols().iter().any(|s| s.starts_with(['%', '$']));
     let (mut linear, mut rest) = (Dim::constant(0), index.clone());

@@ -98,8 +98,8 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir) {
     });
 }
 
-/// Stores the points lo..hi of the innermost variable, in vectors and then the remainder. `n` is their number, if
-/// known.
+/// Stores the points lo..hi of the innermost variable, in vectors and then the remainder. `n` is the number of points,
+/// if it is known at compile time.
 pub fn along(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, last: usize, (lo, hi): (Val, Val), n: Option<i64>) {
     let lanes = cx.lanes();
     let wide = loop_over(cx, asm, point, last, (lo, hi), lanes);
@@ -116,7 +116,7 @@ pub fn along(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, last: usize, (lo, hi)
     }
 }
 
-/// Processes as many full steps of `lanes` elements as fit; returns where it stopped.
+/// Processes as many full steps of `lanes` elements as fit; returns the index after the last of them.
 fn loop_over(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, var: usize, (lo, hi): (Val, Val), lanes: u32) -> Val {
     let end = whole_steps(asm, lo, hi, lanes as i64);
     let step = asm.i64(lanes as i64);

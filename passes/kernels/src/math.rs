@@ -49,7 +49,7 @@ pub fn scaled_round(asm: &mut impl Asm, x: Val, scale: f64) -> (Val, Val) {
 pub fn scale_by_power(asm: &mut impl Asm, y: Val, n: Val) -> Val {
     let (bias, mantissa) = if y.ty.elem == Elem::F32 { (127, 23) } else { (1023, 52) };
     let (one, bias, mantissa) = (asm.int(1, n.ty), asm.int(bias, n.ty), asm.int(mantissa, n.ty));
-    // Two factors, because 2^n itself may be out of range where the product is not.
+    // Multiplies by two powers of two, because 2^n itself may be out of range where the product is not.
     let half = asm.bin(Bin::ShRSI, n, one);
     let rest = asm.bin(Bin::SubI, n, half);
     [half, rest].into_iter().fold(y, |y, part| {
@@ -119,7 +119,8 @@ pub fn is_quick_divisor(c: f64) -> bool {
 }
 
 /// x / c in f32, by multiplying with the reciprocal and correcting by the remainder: correctly rounded if |x| is at
-/// least 2^-100 or 0, and within 1 ulp below that. A division instruction takes as long as ten of these.
+/// least 2^-100 or 0, and within 1 ulp below that. A division instruction takes as long as ten of the instructions
+/// used here.
 pub fn divided(asm: &mut impl Asm, x: Val, c: f64) -> Val {
     let c = c as f32;
     let [inverse, minus] = [1.0 / c, -c].map(|c| asm.float(f64::from(c), x.ty));
@@ -132,10 +133,11 @@ pub fn divided(asm: &mut impl Asm, x: Val, c: f64) -> Val {
     asm.select(known, quotient, near)
 }
 
-/// x / (1 + exp(y)): for y = -x the product of x with the logistic function, for x = 1 that function of -y.
+/// x / (1 + exp(y)): for y = -x this is x times the logistic function of x, for x = 1 the logistic function of -y.
 ///
-/// At most 0.9 ulp, and 1.5 if exp(y) is at or below the last bit of the sum; the three operations rounded separately
-/// have 2.4. Four more multiply-adds compute the rounding errors of the sum and of the quotient and correct them.
+/// The error is at most 0.9 ulp, or 1.5 ulp if exp(y) is at or below the last bit of the sum; with three separately
+/// rounded operations it would be 2.4 ulp. Four more multiply-adds compute the rounding errors of the sum and of the
+/// quotient and correct them.
 pub fn over_one_plus_exp(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     // From 88.375 on the sum is treated as infinite; its correction is computed from the clamped y.
     let highest = asm.float(88.375, y.ty);

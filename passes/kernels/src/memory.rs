@@ -261,8 +261,8 @@ impl Point {
         asm.bin(Bin::MulI, v, stride)
     }
 
-    /// Whether all lanes get the same value of an expression, because their indices fall into one block of each
-    /// quotient.
+    /// Whether all lanes get the same value of an expression, because the lane variable occurs only in quotients that
+    /// do not change within a vector.
     fn is_one_for_all(&self, d: &Dim) -> bool {
         let lanes = i64::from(self.lanes);
         let moves = |s: &str| own(s, '$').is_some() || own(s, '%') == Some(self.along);
@@ -353,7 +353,7 @@ fn half(asm: &mut impl Asm, bytes: Val, from: Val, t: DType) -> Val {
     asm.bin(if t.is_signed_int() { Bin::ShRSI } else { Bin::ShRUI }, high, four)
 }
 
-/// Elements that lanes access.
+/// Indices of the elements that the lanes access.
 enum Index {
     /// All lanes access one element.
     At(Val),

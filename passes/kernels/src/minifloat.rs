@@ -136,7 +136,8 @@ pub fn rounded(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     let size = asm.un(Un::AbsF, v);
     let is_far = asm.cmpf(CmpF::Ogt, size, far);
     let near = asm.select(is_far, far, size);
-    // Adding and subtracting a power of two rounds, if its last bit is that of the type at this magnitude.
+    // Adding and subtracting a power of two rounds to the type, if the power's last mantissa bit has the weight of the
+    // type's last bit at this magnitude.
     let bits = asm.cast(Cast::Bitcast, near, Elem::I32);
     let (at, least) = (asm.int(23, bits.ty), asm.int(i64::from(128 - format.bias), bits.ty));
     let exponent = asm.bin(Bin::ShRUI, bits, at);
@@ -176,7 +177,7 @@ fn rounded_to_power(asm: &mut impl Asm, v: Val) -> Val {
     let up = asm.bin(Bin::AddI, bits, half);
     let power = asm.bin(Bin::AndI, up, exponents);
     let power = asm.cast(Cast::Bitcast, power, Elem::F32);
-    // The smallest power has no exponent field of its own.
+    // The smallest power, 2^-127, is a subnormal f32, whose exponent field is 0.
     let (middle, inf) = (asm.float(1.5 * E8M0_MIN, v.ty), asm.float(f64::INFINITY, v.ty));
     let below = asm.cmpf(CmpF::Olt, v, middle);
     let first = asm.select(below, least, normal);

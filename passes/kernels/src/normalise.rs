@@ -1,6 +1,6 @@
 //! for %0.. in outer { for %k.. in inner { r = reduce f(load …) }; for … { store g(r, load …) } }: softmax, layer norm
 //!
-//! A work item is one outer point (one row), or a block of consecutive ones. The inner space is traversed once per
+//! A work item is one outer point (one row), or a block of consecutive points. The inner space is traversed once per
 //! stage (see `stages`). Attention without a faster plan is also computed here: a row then covers all outputs that
 //! share scores.
 
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Number of consecutive outer points of a work item, if lanes run along them.
 const BLOCK: i64 = 64;
 
-/// Number of elements, and of products, that a lane combines sequentially.
+/// Number of elements, or of products, that a lane combines sequentially before the partial results are combined.
 const PART: i64 = 128;
 const PART_OF_PRODUCTS: i64 = 256;
 
@@ -33,7 +33,7 @@ const WINDOW_MAX: i64 = 9;
 /// Lengths of rows that are worth prefetching, yet short enough to stay in the cache until they are used.
 const FETCHED_ROWS: std::ops::RangeInclusive<i64> = 256..=16384;
 
-/// Outer variables that enumerate work items, that is, all but the late ones.
+/// Outer variables that enumerate work items, that is, all but the late ones (see `stages`).
 fn early_vars(def: &KernelDef) -> Vec<usize> {
     let late = late_vars(def);
     (0..def.outer.len()).filter(|v| late >> v & 1 == 0).collect()
@@ -43,7 +43,7 @@ fn early_vars(def: &KernelDef) -> Vec<usize> {
 #[derive(Debug)]
 struct Plan {
     stages: Stages,
-    /// Outer variables that enumerate work items, and the late ones.
+    /// Outer variables that enumerate work items, and the late outer variables.
     early: Vec<usize>,
     late: Vec<usize>,
 }
@@ -247,7 +247,8 @@ fn pass(cx: &Cx<Mlir>, asm: &mut Mlir, stages: &Stages, stage: usize, point: &mu
 }
 
 impl Pass<'_> {
-    /// Processes one step: loads what earlier stages kept, combines, stores, and keeps what later stages need.
+    /// Processes one step: loads the values that earlier stages kept, combines, stores, and keeps the values that
+    /// later stages need.
     fn leaf(
         &self,
         cx: &Cx<Mlir>,
@@ -327,7 +328,7 @@ impl Pass<'_> {
         asm.for_loop((zero, extent, one), &accumulators, inwards)
     }
 
-    /// Processes several vectors at a time, then single ones, then the remainder, as a masked vector or element by
+    /// Processes several vectors at a time, then single vectors, then the remainder, as a masked vector or element by
     /// element.
     fn innermost(
         &self,

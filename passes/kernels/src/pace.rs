@@ -25,7 +25,7 @@ impl Pace {
 
 /// Number of vector lanes that the estimates assume.
 pub const LANES: i64 = 16;
-/// Share of a contraction without register blocks: vectorised, and element by element.
+/// Share of the best rate that a contraction without register blocks reaches: vectorised, and element by element.
 pub const PLAIN: f64 = 1.0 / 6.0;
 const SINGLE: f64 = 1.0 / 64.0;
 
@@ -54,7 +54,7 @@ impl KernelDef {
         if all.is_empty() { 0.0 } else { apart as f64 / all.len() as f64 }
     }
 
-    /// Share of the lanes that are used.
+    /// Share of the vector lanes that hold elements if lanes run along a variable.
     pub fn used_lanes(&self, var: usize, lanes: i64) -> f64 {
         self.extent(var).as_const().filter(|n| *n > 0).map_or(1.0, |n| {
             let whole = (n + lanes - 1).div_euclid(lanes) * lanes;

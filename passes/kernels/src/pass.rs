@@ -22,8 +22,8 @@ pub struct Pass<'a> {
     pub unroll: usize,
     /// Whether each reduction has one more accumulator, for elements that are processed one by one.
     pub singles: bool,
-    /// Max and min reductions of floats that track NaN in separate accumulators after all others: an instruction that
-    /// ignores NaN takes one step, while keeping NaN takes four dependent ones.
+    /// Max and min reductions of floats, which track NaN in separate accumulators after all others: an instruction
+    /// that ignores NaN takes one step, while instructions that keep NaN would take four dependent steps.
     pub marked: Vec<usize>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Pass<'a> {
         Some(self.reductions.len() * self.width() + at * (1 + self.singles as usize) + single as usize)
     }
 
-    /// Evaluates what does not depend on the variables in `coming`, which get their values later.
+    /// Evaluates the statements that do not depend on the variables in `coming`, which get their values later.
     pub fn hoist<A: Asm>(&self, cx: &Cx<A>, asm: &mut A, point: &mut Point, coming: VarSet) {
         let mut open: Vec<usize> = self.reductions.iter().map(|r| r.2).collect();
         for w in &self.stores {
@@ -83,7 +83,7 @@ impl<'a> Pass<'a> {
         self.stages.first[k].is_some_and(|f| f < self.stage) && self.stages.kept.iter().any(|(kept, _)| *kept == k)
     }
 
-    /// One step: evaluates the arguments and combines them into the accumulators `slot(r)`.
+    /// One step: evaluates the arguments and combines those of each reduction `r` into its accumulator `slot(r)`.
     pub fn combine<A: Asm>(
         &self,
         cx: &Cx<A>,

@@ -5,7 +5,7 @@
 use super::def::*;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// Maximum number of subranges: more would be more code than they save.
+/// Maximum number of subranges: with more, the additional code costs more than the comparisons it saves.
 const PIECES_MAX: usize = 8;
 
 /// Subranges (from, to) of a variable; empty unless there are several.
@@ -50,7 +50,7 @@ impl Comparison {
     }
 }
 
-/// Truth of each statement if the variable has this value, where it depends on nothing else.
+/// Truth of each statement where the variable has the value `at`; `None` if this value alone does not determine it.
 pub fn known(def: &KernelDef, var: usize, at: i64) -> Vec<Option<bool>> {
     let mut known: Vec<Option<bool>> = vec![];
     for step in &def.body {

@@ -307,7 +307,7 @@ fn remainder(asm: &mut impl Asm, x: Val, y: Val) -> Val {
         let r_size = asm.un(Un::AbsF, r);
         let more = asm.cmpf(CmpF::Oge, r_size, size);
         // If the quotient would overflow, multiples of 2^540 · y are subtracted first, or of 2^1080 · y if y is so
-        // small that their quotient overflows too. The longest quotient is below 2^2098.
+        // small that the quotient by 2^540 · y overflows too. The largest quotient is below 2^2098.
         let (big, scale, one) = (asm.float(1e300, x.ty), asm.float(2f64.powi(540), x.ty), asm.float(1.0, x.ty));
         let mut step = size;
         for _ in 0..2 {

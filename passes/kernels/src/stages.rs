@@ -1,10 +1,10 @@
 //! Statements of a kernel with reductions  =>  passes over the inner space: what each pass computes, and what is kept
 //!
-//! A statement's *stage* is the number of consecutive reductions that it waits for; sums over the deep space are part
-//! of their point. Values that a later stage needs again are recomputed, unless that is expensive: then they are kept
-//! in scratch. If there is a deep space, the outer variables that no deep sum depends on (the columns of attention's
-//! result) are *late*: statements that depend on them have their own stages after all others, so that everything else
-//! is computed once for all of them.
+//! A statement's *stage* is the number of consecutive reductions that it waits for; sums over the deep space do not
+//! count, because each is computed within one inner point. Values that a later stage needs again are recomputed,
+//! unless that is expensive: then they are kept in scratch. If there is a deep space, the outer variables that no deep
+//! sum depends on (the columns of attention's result) are *late*: statements that depend on them have their own stages
+//! after all others, so that everything else is computed once for all late points.
 
 use super::def::*;
 use super::scalar;
@@ -15,7 +15,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 /// Number of lanes of the widest level.
 const LANES_MAX: i64 = 16;
 
-/// Maximum distance between the starts of windows that lanes sum side by side.
+/// Maximum distance in elements between the starts of adjacent windows if each lane sums its own window.
 const WINDOW_STEP_MAX: i64 = 2;
 
 /// Variable that lanes run along.
@@ -36,13 +36,13 @@ pub struct Stages {
     pub n: usize,
     /// Number of stages before those of the late variables; all stages if there are none.
     pub n_early: usize,
-    /// Per statement: number of the stage in which it can be evaluated first, because its reductions are complete.
+    /// Per statement: the first stage in which it can be evaluated, because the reductions it waits for are complete.
     pub of: Vec<usize>,
     /// Per statement: whether it is evaluated per inner point.
     pub point: Vec<bool>,
     /// Per statement: the stage that first evaluates it, if any.
     pub first: Vec<Option<usize>>,
-    /// Statements kept in scratch, with the byte offset of each one's row.
+    /// Statements kept in scratch, each with the byte offset of its row of values.
     pub kept: Vec<(usize, Dim)>,
     pub scratch_bytes: Dim,
 }
@@ -94,7 +94,7 @@ impl Stages {
         }
     }
 
-    /// What lanes run along in a stage. Late stages run on vectors of late points.
+    /// Variable that lanes run along in a stage. Late stages process vectors of late points.
     pub fn lanes(&self, stage: usize) -> Lanes {
         if stage < self.n_early { self.lanes } else { Lanes::Outer }
     }
@@ -191,7 +191,7 @@ fn stages_along(def: &KernelDef, lanes: Lanes) -> Stages {
     Stages { lanes, n, n_early, of, point, first, kept: with_offsets, scratch_bytes }
 }
 
-/// Stage of each statement, which is not below its `least`.
+/// Stage of each statement `k`, which is at least `least(k)`.
 fn stage_of(def: &KernelDef, deps: &[VarSet], least: impl Fn(usize) -> usize) -> Vec<usize> {
     let mut of: Vec<usize> = vec![];
     for (k, step) in def.body.iter().enumerate() {

@@ -57,7 +57,7 @@ impl Target {
         Target::from_name("cpu").expect("CPUs are described")
     }
 
-    /// Returns the target of this name, such as `cpu` or `cuda:sm_80`; `None` if no device is described so.
+    /// Returns the target of this name, such as `cpu` or `cuda:sm_80`; `None` if no described device has this target.
     pub fn from_name(name: &str) -> Option<Target> {
         Target::all().find(|target| target.name() == name)
     }

@@ -1,11 +1,12 @@
-//! conv(x, w) of 3x3, 3 or 5 taps  =>  Winograd's three kernels, for a whole batch or for parts of it, where faster
+//! conv(x, w) with 3x3, 3 or 5 taps  =>  Winograd's three kernels where faster, for a whole batch or parts of it
 //!
-//! Those kernels pass a workspace between them; the option `workspace-limit` bounds its bytes for one convolution.
-//! `splits` finds the best ways to cut a batch into calls, each computed by either algorithm; the fastest one within
-//! the limit is taken. A batch of a symbolic size is not cut, and the limit then applies to one image.
+//! The three kernels pass values to each other in a workspace; the option `workspace-limit` bounds its bytes for one
+//! convolution. `splits` finds the best ways to cut a batch into calls, each computed directly or by Winograd's
+//! algorithm; the fastest way within the limit is taken. A batch of a symbolic size is not cut, and the limit then
+//! applies to one image.
 //!
-//! Transformed filters are stored in the artifact if its size budget allows; otherwise each call transforms them, if
-//! that still pays off.
+//! Transformed filters are stored in the artifact if its size budget allows; otherwise each call of the model
+//! transforms the filters, if the algorithm still pays off.
 
 mod splits;
 #[cfg(test)]
@@ -58,7 +59,7 @@ fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
     Ok(())
 }
 
-/// A convolution that is faster with Winograd's algorithm.
+/// A convolution that is estimated to be faster with Winograd's algorithm.
 struct Candidate {
     /// Index of the convolution's step.
     at: usize,
@@ -117,7 +118,7 @@ fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
 /// Stored filters may enlarge an artifact by at most 1/`GROWTH` of its weights.
 const GROWTH: u64 = 20;
 
-/// Returns the bytes of the parameters. Those of f16 count as f32, so that a model gets the same algorithms in either
+/// Returns the bytes of the parameters. f16 parameters count as f32, so that a model gets the same algorithms in either
 /// type.
 fn weights(program: &Program) -> u64 {
     let bytes = |step: &Step| match &step.op {
@@ -141,9 +142,9 @@ enum Algorithm {
     Winograd,
 }
 
-/// Estimated time of one algorithm.
+/// Estimated time of one algorithm, as a linear function of the number of batch elements.
 struct Needs {
-    /// Picoseconds per call regardless of its size, and per batch element.
+    /// Picoseconds per call, whatever its size, and picoseconds per batch element.
     call: u64,
     each: u64,
 }
@@ -169,7 +170,8 @@ struct Estimate<'e> {
     sizes: Sizes,
     batch: i64,
     direct: Needs,
-    /// Estimate in which no value that the kernels pass to each other is still in a cache.
+    /// Estimated time of Winograd's algorithm if all values passed between its kernels are read from main memory rather
+    /// than from a cache.
     winograd: Needs,
     /// Picoseconds to concatenate the results of the parts.
     joining: u64,
@@ -207,15 +209,15 @@ impl<'e> Estimate<'e> {
         }
     }
 
-    /// Returns the bytes passed between the kernels of a call; unknown symbols count as 1.
+    /// Returns the bytes passed between the kernels of a call; a symbol without a typical value counts as 1.
     fn workspace(&self, size: i64) -> u64 {
         let part = self.site.batch().map(|(var, _)| Part { var, first: 0, size });
         let size = |name: &str| Some(self.sizes.get(name).copied().unwrap_or(1));
         self.site.workspace(part.as_ref(), &size).unwrap_or(u64::MAX)
     }
 
-    /// Returns the direct call and the Winograd call. A workspace that fits the cache is read back from there, which
-    /// favours small calls.
+    /// Returns the direct call and the Winograd call for this many batch elements. A workspace that fits the cache is
+    /// read back from the cache, which favours small calls.
     fn calls(&self, size: i64) -> [Call<Algorithm>; 2] {
         let workspace = self.workspace(size);
         let winograd = self.winograd.time(size).saturating_sub(self.costs.kept(workspace));
@@ -231,7 +233,7 @@ impl<'e> Estimate<'e> {
         (!direct).then_some(Way { filters: self.filters, calls, gain })
     }
 
-    /// Returns the fastest calls within the limit.
+    /// Returns the fastest way to cut the batch into calls within the workspace limit.
     fn choose(&self, limit: u64) -> Split<Algorithm> {
         let whole = || {
             let fits = self.calls(self.batch).into_iter().filter(|call| call.workspace <= limit);

@@ -1,10 +1,10 @@
 //! the cost of a call of each size  =>  all Pareto-optimal ways to cut a batch into calls, by time and workspace
 //!
 //! Calls run one after the other: their times add up, and they share the largest workspace. The last call may have any
-//! size that the policy allows; what precedes it is a smaller batch, whose optimal splits are already known. (Oyama et
-//! al., "Accelerating deep learning frameworks with micro-batches", section III.)
+//! size that the policy allows; the elements before it form a smaller batch, whose optimal splits are already known.
+//! (Oyama et al., "Accelerating deep learning frameworks with micro-batches", section III.)
 
-/// One way to compute a given number of batch elements at once.
+/// One way to compute a given number of batch elements in a single call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call<A> {
     pub algorithm: A,
@@ -13,7 +13,7 @@ pub struct Call<A> {
     pub workspace: u64,
 }
 
-/// A Pareto-optimal split of a batch: no other split is faster with as little workspace.
+/// A Pareto-optimal split of a batch: no other split is as good in both time and workspace and better in one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split<A> {
     pub time: u64,
@@ -51,8 +51,8 @@ struct Way<A> {
     before: usize,
 }
 
-/// Returns all Pareto-optimal splits, the fastest first; `calls` gives the ways to compute that many batch elements in
-/// one call.
+/// Returns all Pareto-optimal splits, the fastest first; `calls(n)` gives the ways to compute n batch elements in one
+/// call.
 pub fn best<A: Copy>(batch: i64, policy: Policy, calls: impl Fn(i64) -> Vec<Call<A>>) -> Vec<Split<A>> {
     let sizes: Vec<(i64, Vec<Call<A>>)> = policy.sizes(batch).map(|size| (size, calls(size))).collect();
     let mut fronts = vec![vec![Way { time: 0, workspace: 0, n_calls: 0, last: None, before: 0 }]];
@@ -75,7 +75,7 @@ pub fn best<A: Copy>(batch: i64, policy: Policy, calls: impl Fn(i64) -> Vec<Call
     (0..whole.len()).map(|at| split(&fronts, at)).collect()
 }
 
-/// Removes dominated entries, that is those for which another one is as fast with as little workspace.
+/// Removes dominated splits: a split is dominated if another split is at least as fast with at most as much workspace.
 fn undominated<A>(mut ways: Vec<Way<A>>) -> Vec<Way<A>> {
     ways.sort_by_key(|w| (w.time, w.workspace, w.n_calls));
     let mut least = None;
@@ -105,8 +105,8 @@ mod tests {
     use crate::random::Random;
     use std::collections::BTreeSet;
 
-    /// Costs of the published example, in hundredths of a time unit: the fast algorithm takes a MiB per batch element
-    /// and must stay below 64 MiB, the slow one takes a byte per element.
+    /// Costs of the published example, in hundredths of a time unit: the fast algorithm needs a MiB of workspace per
+    /// batch element and must stay below 64 MiB, the slow one needs a byte per element.
     fn fast_and_slow(size: i64) -> Vec<Call<&'static str>> {
         let n = size as u64;
         let fast = Call { algorithm: "fast", time: 10 * n + 1, workspace: n << 20 };
@@ -141,7 +141,8 @@ mod tests {
         }
     }
 
-    /// Collects time and workspace of every way to cut `left` into calls of non-decreasing sizes from `least` on.
+    /// Collects time and workspace of every way to cut `left` batch elements into calls of non-decreasing sizes, of at
+    /// least `least` elements each.
     fn all_ways(
         left: i64,
         least: i64,

@@ -1,4 +1,4 @@
-//! small random convolutions  =>  equal results with Winograd's algorithm, whole and in parts
+//! small random convolutions  =>  equal results with Winograd's algorithm, for whole batches and for parts
 
 use super::*;
 use crate::random::Random;
@@ -39,7 +39,8 @@ struct Sizes {
 
 const SQUARE: [i64; 2] = [3, 3];
 
-/// Builds -max(conv(x, w) + bias + x', 0), where x' is added elementwise, and its operands; a separate step negates.
+/// Builds -max(conv(x, w) + bias + x', 0), where x' is added elementwise and a separate step negates. Returns the
+/// program with its operands.
 fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Tensor, Tensor) {
     let mut r = Random::new((s.n * 7 + s.h * 11 + s.w * 13 + s.c * 17 + s.o) as u64);
     let layout = if channels_last { Layout::Order(vec![0, 2, 3, 1]) } else { Layout::RowMajor };

@@ -1,18 +1,18 @@
-//! adjacent values  =>  their linear combinations: Winograd's F(2, 3) and F(2, 5), along every side of a square
+//! adjacent values  =>  their linear combinations: Winograd's F(2, 3) and F(2, 5), along each side of a tile
 //!
-//! Two adjacent results of a 1D filter need as many multiplications as they read input values. Each multiplication
-//! takes a linear combination of the input values and one of the filter's taps, and linear combinations of the products
-//! give the results.
+//! F(2, r) computes two adjacent results of a 1D filter with r taps from r + 1 input values, with r + 1
+//! multiplications. Each multiplication takes a linear combination of the input values and a linear combination of the
+//! filter's taps, and linear combinations of the products give the results.
 
 use crate::draft::Draft;
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::Body;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// Number of results of a tile along a side.
+/// Number of results of a tile along each side.
 pub const TILE: i64 = 2;
 
-/// The variant, by the number of filter taps along a side.
+/// The variant of the algorithm, named after the number of filter taps along a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// F(2, 3): interpolation points 0, 1, -1 and infinity.
@@ -156,7 +156,8 @@ pub fn every_way(
     });
     let mut values = across(first.collect());
     for side in 1..sides {
-        // Sides before this one already have the transform's number of results; sides after it still have `n`.
+        // Sides before this side already have as many points as the transform has results; sides after it still have
+        // `n` points.
         let inner = (n as usize).pow((sides - side - 1) as u32);
         let squares: Vec<Vec<usize>> = values.chunks(n as usize * inner).map(<[usize]>::to_vec).collect();
         let of_square = |square: Vec<usize>| {

@@ -1,10 +1,11 @@
-//! y = conv(x, w), stride 1  =>  v = transform(x); m = v u; y = transform(m): 16 multiplications instead of 36
+//! y = conv(x, w), stride 1  =>  v = transform(x); m = v u; y = transform(m): 16 multiplications per tile instead of 36
 //!
-//! Winograd's F(2x2, 3x3) with tiles of 2 x 2 results: x is read in overlapping pieces of 4 x 4, whose 16 combinations
-//! are stored in 16 matrices [tiles, channels]. Each is multiplied by one of the 16 matrices of transformed filters;
-//! the 16 products of a tile give its four results, to which the epilogue of the convolution is applied. Along one side
-//! alone, F(2, 3) needs 4 multiplications instead of 6, and F(2, 5) 6 instead of 10. Where a side is odd, the results
-//! get an extra line that no consumer reads.
+//! Winograd's F(2x2, 3x3) with tiles of 2 x 2 results: x is read in overlapping pieces of 4 x 4 elements. A piece is
+//! transformed into 16 linear combinations, which are stored in 16 matrices [tiles, channels]. Each matrix is
+//! multiplied by one of the 16 matrices of transformed filters; the 16 products of a tile give its four results, to
+//! which the epilogue of the convolution is applied. In a 1D convolution, F(2, 3) needs 4 multiplications instead of 6,
+//! and F(2, 5) needs 6 instead of 10. If a side of the result has odd length, the result gets an extra line that no
+//! consumer reads.
 
 use super::Part;
 use super::tiles::{Scheme, TILE, every_way, number, places};
@@ -40,7 +41,8 @@ pub struct Site {
     c: usize,
 }
 
-/// The variable of a line or column of the result, and of the filter offset that is added to it.
+/// A side of the result: the variable that numbers its lines (or columns), and the variable of the filter offset that
+/// is added to it.
 #[derive(Clone, Copy, PartialEq)]
 struct Side {
     at: usize,
@@ -57,8 +59,8 @@ pub enum Filters {
 }
 
 impl Site {
-    /// Matches a convolution; `None` if a step is not one that Winograd's algorithm can compute. Sides of the result
-    /// must be even, unless its consumers can ignore an extra line.
+    /// Matches a convolution; `None` if Winograd's algorithm cannot compute the step. Sides of the result must be even,
+    /// unless its consumers can ignore an extra line.
     pub fn find(program: &Program, step: &Step, producers: &[Option<usize>]) -> Option<Site> {
         let k = kernel(step).filter(|k| k.class() == Class::Contract)?;
         let products = products(k)?;
@@ -92,7 +94,7 @@ impl Site {
         let &[o, c] = &filters.index.iter().take(2).map(bare_var).collect::<Option<Vec<usize>>>()?[..] else {
             return None;
         };
-        // A side with a single filter offset always has offset 0.
+        // The offset variable of a side with a single filter tap is always 0.
         let still = |v: usize| v >= n_outer && v != c && extent(v) == Some(1);
         let moved = |d: &Dim| rename(d, &|v| still(v).then(|| Dim::constant(0)), &|k| k);
         let image = Memlet { index: image.index.iter().map(moved).collect(), ..image.clone() };
@@ -110,7 +112,8 @@ impl Site {
         if !(square && summed && lies_flat && extent(o).is_some() && extent(c).is_some()) {
             return None;
         }
-        // One index is the sum of a variable of the result and a filter offset, each with coefficient 1.
+        // One index of the image must be the sum of a variable of the result and a filter offset, each with coefficient
+        // 1.
         let beside = |offset: usize| {
             let index = image.index.iter().find(|d| own_vars(d).contains(&offset))?;
             let &[v, w] = &own_vars(index)[..] else { return None };
@@ -171,7 +174,8 @@ impl Site {
         self.sides.iter().any(|side| side.at == v)
     }
 
-    /// Number of multiplications of a tile; `taps` is the number they replace for each result.
+    /// Returns the number of multiplications for a tile; the direct algorithm needs `taps` multiplications for each
+    /// result.
     fn positions(&self) -> i64 {
         self.scheme.piece().pow(self.sides.len() as u32)
     }
@@ -185,7 +189,8 @@ impl Site {
         self.points(v).saturating_add(TILE - 1).div_euclid(TILE)
     }
 
-    /// Returns the variables of the result other than its sides and its channel, with their extents in the part.
+    /// Returns the variables of the result other than its sides and its channel, with their extents in the part (or in
+    /// the whole batch if `part` is `None`).
     fn others(&self, part: Option<&Part>) -> Vec<(usize, Dim)> {
         let own = |v: &usize| !self.is_side(*v) && *v != self.o;
         let extent = |v: usize| match part.filter(|part| part.var == v) {
@@ -239,7 +244,8 @@ impl Site {
             param(&self.source, Some(transform), None, result);
             return result;
         }
-        // One row for each tap and channel, so that the filters are contiguous along a row.
+        // The window has one row for each tap and input channel, so that the output channels are contiguous along a
+        // row.
         let window = Window { offset: 0, stride_k: 1, stride_n: c * taps, digits: vec![(c, taps)] };
         param(&self.source, None, Some(window), rows_id);
         let mut body = Draft { reads: vec![rows.clone()], ..Draft::default() };
@@ -262,8 +268,8 @@ impl Site {
         result
     }
 
-    /// Adds the three kernels that replace the convolution, for a part or the whole batch, given transformed filters
-    /// `u_id`; they write the convolution's `results`.
+    /// Adds the three kernels that replace the convolution, for a part or the whole batch, given the transformed
+    /// filters `u_id`; the kernels write `results`.
     pub fn apply(&self, program: &mut Program, part: Option<&Part>, u_id: Id, results: &[Id], origins: &[String]) {
         let written = self.grown(program, results);
         let (v, m) = (self.matrices(part, self.c), self.matrices(part, self.o));
@@ -280,8 +286,8 @@ impl Site {
         step(last, args, results.to_vec());
     }
 
-    /// Adds the extra line or column to the results where tiles extend past the edge, also in all kernels that read
-    /// them.
+    /// Adds the extra line or column to the results where tiles extend past the edge, also to the operands of all
+    /// kernels that read these results.
     fn grown(&self, program: &mut Program, results: &[Id]) -> Vec<Container> {
         let odd: Vec<usize> = self.sides.iter().map(|s| s.at).filter(|v| self.points(*v) % TILE != 0).collect();
         for store in &self.kernel.stores {
@@ -305,14 +311,14 @@ impl Site {
         containers
     }
 
-    /// Returns variable `v` of the convolution in terms of variable `new` of a kernel for a part, shifted by the part's
-    /// start.
+    /// Returns variable `v` of the convolution in terms of variable `new` of a kernel that computes a part, shifted by
+    /// the part's start if `v` numbers the batch.
     fn place(&self, part: Option<&Part>, v: usize, new: usize) -> Dim {
         let first = part.filter(|part| part.var == v).map_or(0, |part| part.first);
         Kernel::var(new) + Dim::constant(first)
     }
 
-    /// Returns the linear index of a tile, given the variables of its positions along the sides.
+    /// Returns the linear index of a tile, given the variables that number the tiles along each side.
     fn tile(&self, places: impl Iterator<Item = usize>) -> Dim {
         let with =
             |number, (side, place): (&Side, usize)| number * Dim::constant(self.tiles(side.at)) + Kernel::var(place);
@@ -337,7 +343,7 @@ impl Site {
                 _ => others.iter().position(|(other, _)| *other == v).map(|new| self.place(part, v, new)),
             };
             let image = &self.kernel.reads[self.image.container];
-            // As `var`, but returns the position of the last tile instead of variables of a tile's position.
+            // As `var`, but with the position of the last tile in place of the variables that number tiles.
             let last = |v: usize| match side(v) {
                 Some(_) => Some(Dim::constant(TILE * (self.tiles(v) - 1))),
                 None => var(v),
@@ -345,7 +351,7 @@ impl Site {
             let inside = |(d, n): (&Dim, &Dim)| {
                 let (index, end) = (rename(d, &var, &|k| k), n.clone() - Dim::constant(1));
                 let over = (rename(d, &last, &|k| k) - end.clone()).as_const().is_some_and(|over| over > 0);
-                // Positions past the edge are clamped, so that the tile reads a nearby element instead.
+                // Positions past the edge are clamped to the last element; the results computed from them are not read.
                 if over { index.minimum(&end) } else { index }
             };
             let index = self.image.index.iter().zip(&image.dims).map(inside).collect();
@@ -420,7 +426,7 @@ impl Site {
             };
             let map = body.follow(&self.kernel, (self.reduce, sum), &inside);
             let renamed = |d: &Dim, var: &dyn Fn(usize) -> Option<Dim>| rename(d, var, &|k| map[k]);
-            // A part is written to results of its own, so the batch variable is not shifted.
+            // A part is written to a separate container, so its batch variable is not shifted.
             let own = |v: usize| if part.is_some_and(|part| part.var == v) { None } else { var(v) };
             stores.extend(k.stores.iter().map(|store| {
                 let index = store.memlet.index.iter().map(|d| renamed(d, &own)).collect();

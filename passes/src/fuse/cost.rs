@@ -9,9 +9,9 @@ use sardonyx_kernels::{Pace, Rates, Target};
 use std::collections::BTreeMap;
 
 const PS: f64 = 1e12;
-/// Cost factor of memory accesses if the elements of one vector are not contiguous.
+/// Factor by which memory accesses cost more if the elements of a vector are not contiguous.
 const SCATTERED: f64 = 4.0;
-/// Fraction of the peak rate reached by code other than a contraction's register blocks.
+/// Fraction of the peak rate of operations that code other than a contraction's register blocks reaches.
 const ELEMENTWISE_SHARE: f64 = 0.25;
 
 /// Cost model of a device: bytes, operations and launches.
@@ -25,12 +25,13 @@ impl Costs {
         Costs { target, rates: target.rates() }
     }
 
-    /// Returns the overhead of each kernel.
+    /// Returns the overhead of each kernel launch, in picoseconds.
     pub fn launch(&self) -> u64 {
         (self.rates.launch_s * PS) as u64
     }
 
-    /// Returns the time saved if this many bytes are written and read again while they are in the cache.
+    /// Returns the picoseconds saved if this many bytes are written to the cache and read from it, rather than from
+    /// memory; 0 if they do not fit.
     pub fn kept(&self, bytes: u64) -> u64 {
         let bytes = bytes as f64;
         match self.rates.cache {
@@ -54,14 +55,14 @@ impl Costs {
         self.paced(k, program, Pace::FULL)
     }
 
-    /// Returns the time of a kernel whose code reaches only a fraction of the peak rate, and whose scattered accesses
-    /// cost more.
+    /// Returns the time of a kernel whose code, as `pace` describes it, reaches only a fraction of the peak rate and
+    /// makes scattered accesses.
     pub fn paced(&self, k: &Kernel, program: &Program, pace: Pace) -> u64 {
         let [moved, computed] = self.work(k, program, pace);
         (self.rates.launch_s * PS + moved + computed) as u64
     }
 
-    /// Returns the time for moving words, and the time for operations.
+    /// Returns the time for moving words and the time for operations, in picoseconds.
     pub fn work(&self, k: &Kernel, program: &Program, pace: Pace) -> [f64; 2] {
         let (sizes, vars) = (Sizes { program }, variables(k));
         let dearer = 1.0 + pace.scattered * (SCATTERED - 1.0);
@@ -90,8 +91,9 @@ impl Sizes<'_> {
         dims.map(|d| self.value(d)).product()
     }
 
-    /// Returns the bytes of all elements that are read or written, each counted once. For an operand, that is the
-    /// number of points of the variables in its indices, at most its size.
+    /// Returns the bytes of all elements that are read or written, each counted once. An operand counts as many
+    /// elements as its indices take values, which is the product of the extents of the variables in them, but at most
+    /// its size.
     fn bytes(&self, k: &Kernel, vars: &[Vars]) -> f64 {
         let mut read: BTreeMap<usize, Vec<&Memlet>> = BTreeMap::new();
         let mut total = 0.0;
@@ -125,7 +127,8 @@ impl Sizes<'_> {
         let one = |(s, own): (&sardonyx_dialects::flow::Statement, &Vars)| {
             let weight = match &s.body {
                 Body::Load { .. } | Body::Const(_) => 0.0,
-                // These take extra instructions besides the arithmetic.
+                // Conversions between f16 and f32 are not counted; other conversions and index values take extra
+                // instructions.
                 Body::Convert(from, _) if is_half(k.body[*from].dtype, s.dtype) => 0.0,
                 Body::Index(_) | Body::Convert(_, _) => 1.0 / ELEMENTWISE_SHARE,
                 Body::Apply { f, .. } => weight(*f) / share.min(if weight(*f) > 1.0 { ELEMENTWISE_SHARE } else { 1.0 }),
@@ -134,7 +137,8 @@ impl Sizes<'_> {
             let around = match k.class().merging() {
                 // The generated code hoists values that are the same for all keys, or for all rows.
                 Merging::Whole => *own,
-                // Loops are nested: a value is recomputed in every loop outside the innermost one that it depends on.
+                // Loops are nested: a value is recomputed in each iteration of the innermost loop that it depends on,
+                // and of all loops around that loop.
                 Merging::Points | Merging::Rows | Merging::Products => {
                     before(Vars::BITS as usize - own.leading_zeros() as usize)
                 }
@@ -172,7 +176,7 @@ fn weight(f: ScalarFn) -> f64 {
     }
 }
 
-/// A bit set of iteration variables; no kernel has more than this type holds.
+/// A bit set of iteration variables; no kernel has more than 128 variables.
 type Vars = u128;
 
 fn var(v: usize) -> Vars {

@@ -1,4 +1,4 @@
-//! program  =>  each legal fusion of two neighbours, and the program after it
+//! program  =>  each legal fusion of a producer with its consumers, and the program after the fusion
 
 use crate::merge::merge_into;
 use crate::rewrite::{Rule, Site};
@@ -13,9 +13,9 @@ use std::collections::{BTreeSet, HashSet};
 pub enum Move {
     /// Inlines a map into all its consumers.
     Inline { producer: usize },
-    /// Inlines a map into one of its consumers; the map remains for the others.
+    /// Inlines a map into one of its consumers; the map remains for its other consumers.
     InlineInto { producer: usize, consumer: usize },
-    /// Fuses a map behind a reduction, as its epilogue in registers.
+    /// Fuses a map that follows a reduction into the reduction, as its epilogue.
     Epilogue { producer: usize, consumer: usize },
     /// Fuses two kernels that iterate over the same rows.
     Rows { producer: usize, consumer: usize },
@@ -42,7 +42,7 @@ pub fn moves(program: &Program) -> Vec<Move> {
                 Move::Rows { producer, consumer },
             ];
             for m in candidates {
-                // Another consumer may already have checked this move.
+                // The same move may already have been checked for another consumer.
                 if seen.insert(m.clone()) && m.is_legal(program, &uses) {
                     out.push(m);
                 }
@@ -76,8 +76,8 @@ impl Move {
         }
     }
 
-    /// Returns the steps on which the move's result depends: those that it fuses, and the other consumers of producers
-    /// that it removes.
+    /// Returns the steps on which the move's gain depends: the steps that it fuses, and all consumers of the fused
+    /// producers.
     pub fn seen(&self, program: &Program, uses: &Uses) -> Vec<usize> {
         let read_by = |step: usize| [vec![step], readers(program, uses, step)].concat();
         match *self {
@@ -104,7 +104,8 @@ impl Move {
             Move::InlineInto { producer, consumer } => {
                 let stays = readers(program, uses, producer).len() > 1
                     || program.steps[producer].results.iter().any(|r| program.is_output(*r));
-                // Inlined into attention, this map would make one of many equal kernels differ from the others.
+                // If this map were inlined into attention, one of many equal attention kernels would differ from the
+                // others and need code of its own.
                 let attends = kernel(&program.steps[consumer]).is_some_and(|k| k.class() == Class::Attention);
                 stays && !attends && inline_maps::is_legal(program, uses, producer, consumer)
             }
@@ -154,7 +155,7 @@ fn readers(program: &Program, uses: &Uses, producer: usize) -> Vec<usize> {
     readers
 }
 
-/// Whether a move may eventually fuse the two steps, whatever is fused into each of them before.
+/// Whether a move may eventually fuse the two steps, whatever other steps are fused into them first.
 pub fn may_meet(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
     let (Some(p), Some(c)) = (kernel(&program.steps[producer]), kernel(&program.steps[consumer])) else { return false };
     match (p.class().merging(), c.class().merging()) {

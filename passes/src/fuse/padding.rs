@@ -1,10 +1,10 @@
 //! y = contract(x); z = pad(f(y))  =>  y = f(contract(x)); z = pad(y): a function of a reduction's result becomes its
 //! epilogue even if padding follows
 //!
-//! A map that pads reads past the edge, where the reduction has no points, so it cannot be an epilogue as a whole. It
-//! is cut where its value has the fewest bits, if these are fewer than the bits that the reduction stores, for instance
-//! bytes instead of f32. If no value is narrower, the cut would not reduce the words moved, so the reduction stores its
-//! accumulators as they are.
+//! A map that pads reads past the edge, where the reduction has no points, so it cannot be an epilogue as a whole. The
+//! map is cut where its value has the fewest bits, if these are fewer bits than the reduction stores, for instance 8
+//! bits instead of the 32 of f32. If no value is narrower, the cut would not reduce the words moved, so the reduction
+//! stores its accumulators as they are.
 
 use crate::class::Class as Equality;
 use crate::fuse_epilogues;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub const RULE: Rule = Rule::of_class(Equality::Exact, "padding");
 
-/// The program after a map has been cut and its first part fused into the reduction.
+/// A rewrite that cuts a map in two and fuses the first part into the reduction.
 pub struct Cut {
     reduction: usize,
     map: usize,
@@ -31,7 +31,7 @@ impl Site for Cut {
     }
 }
 
-/// A value computed where a guard holds, and one of the guarded loads that it is computed from.
+/// A padded value: its guard, and one of the guarded loads that it is computed from.
 struct Padded {
     memlet: Memlet,
     guard: usize,
@@ -95,7 +95,7 @@ fn inside(k: &Kernel, memlet: &Memlet) -> Option<Vec<Dim>> {
 }
 
 /// Returns the statement with the fewest bits on the chain of functions, each of one non-constant operand, that ends in
-/// a value; `None` if no statement is narrower than the load at its start.
+/// `value`; `None` if no statement is narrower than the load at the start of the chain.
 fn narrowest(k: &Kernel, value: usize) -> Option<usize> {
     let loads: Vec<bool> = k.body.iter().fold(vec![], |mut loads, s| {
         let any = matches!(s.body, Body::Load { .. }) || s.body.operands().iter().any(|o| loads[*o]);
@@ -150,8 +150,8 @@ fn first_part(
     is_inside.then(|| tidy(first, args.to_vec()))
 }
 
-/// Returns the rest of the map: it loads the value of statement `place` at the index at which the original map read the
-/// container.
+/// Returns the remainder of the map as a kernel: it loads the value of statement `place` at the index at which the
+/// original map read the container.
 fn second_part(
     k: &Kernel,
     args: &[usize],

@@ -1,4 +1,4 @@
-//! program  =>  the regions between which no kernels are fused, each as a program of its own
+//! program  =>  its regions, across which no kernels are fused, each as a separate program
 
 use super::moves::may_meet;
 use crate::steps::{Uses, kernel, sort_steps};
@@ -8,15 +8,16 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Class, FlowOp, Program, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A map with more consumers than this joins no region, because it could connect a whole network into one.
+/// A map with more consumers than this is in no region with them, because it could connect a whole network into one
+/// region.
 const READERS_MAX: usize = 4;
 
 /// Larger regions are searched in consecutive parts, because each move that is tried takes time proportional to the
 /// region's size.
 const STEPS_MAX: usize = 128;
 
-/// Returns the containers written by each region's steps, in the order of the regions' first steps. Regions of a single
-/// step are left out.
+/// Returns the containers written by each region's steps, in the order of the regions' first steps. Regions that
+/// consist of a single step are left out.
 pub fn regions(program: &Program) -> Vec<BTreeSet<Id>> {
     let uses = Uses::new(program);
     let mut sets: UnionFind<usize> = UnionFind::new(program.steps.len());
@@ -46,7 +47,7 @@ pub fn regions(program: &Program) -> Vec<BTreeSet<Id>> {
 /// Whether another path leads from producer to consumer through a contraction or a step that is not a kernel.
 fn barred(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
     let passes = |step: usize| kernel(&program.steps[step]).is_some_and(|k| k.class() != Class::Contract);
-    // By step: whether such a step occurs on the path to it.
+    // For each step: whether a path to it passes a contraction or a step that is not a kernel.
     let mut seen: HashMap<usize, bool> = HashMap::new();
     let mut stack: Vec<(usize, bool)> = vec![(producer, false)];
     while let Some((step, met)) = stack.pop() {
@@ -64,10 +65,11 @@ fn barred(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> b
     false
 }
 
-/// Some steps as a program of their own: containers read from outside are inputs, containers read outside are outputs.
+/// Some steps of a program as a separate program: containers that other steps produce are inputs, and containers that
+/// other steps read are outputs.
 pub struct Region {
     pub program: Program,
-    /// The outer container of each container of the region.
+    /// For each container of the region's program, the corresponding container of the whole program.
     outside: Vec<Id>,
     written: BTreeSet<Id>,
 }
@@ -79,7 +81,7 @@ impl Region {
         let first = program.steps.iter().position(inside)?;
         let last = program.steps.iter().rposition(inside)?;
         let mut builder = Builder::with_symbols_of(program);
-        // The region's containers from which each outer container was computed.
+        // For each container that steps outside the region compute, the region's containers that it depends on.
         let mut from: HashMap<Id, BTreeSet<Id>> = HashMap::new();
         for step in &program.steps[first..=last] {
             if inside(step) {
@@ -103,7 +105,7 @@ impl Region {
         Some(Region { program: builder.program, outside: builder.outside, written: written.clone() })
     }
 
-    /// Returns a string that is equal for regions that are fused in the same way.
+    /// Returns a string that identifies the region's program: regions with equal keys are fused in the same way.
     pub fn key(&self) -> String {
         let symbols: Vec<_> = self.program.symbols.iter().map(|(n, s)| (n, s.lo, s.hi)).collect();
         format!("{symbols:?} {:?} {}", self.program.outputs, key(&self.program))
@@ -122,7 +124,7 @@ impl Region {
     }
 }
 
-/// Rewrites the program in parts of this many consecutive steps, each as a program of its own.
+/// Rewrites the program in parts of this many consecutive steps, each as a separate program.
 pub fn in_parts(
     program: &mut Program,
     part_steps: usize,
@@ -146,7 +148,7 @@ pub fn in_parts(
     Ok(())
 }
 
-/// Translates a step of a part to outer containers.
+/// Translates a step of a part: replaces its containers by those of the whole program.
 fn global(step: &Step, outside: &[Id]) -> Step {
     let ids = |ids: &[Id]| ids.iter().map(|&id| outside[id]).collect();
     Step { args: ids(&step.args), results: ids(&step.results), ..step.clone() }
@@ -175,8 +177,8 @@ impl Builder {
         local
     }
 
-    /// Makes an outer container an input. If it was computed from the region's own containers, it becomes the result of
-    /// a step that reads those, so that the path is visible.
+    /// Makes container `id` of the whole program an input of the part. If it depends on the containers `from` of the
+    /// region, it becomes the result of a placeholder step that reads these, so that fusion sees the dependence.
     fn read(&mut self, program: &Program, id: Id, from: Option<&BTreeSet<Id>>) {
         if self.locals.contains_key(&id) {
             return;
@@ -192,14 +194,14 @@ impl Builder {
         }
     }
 
-    /// Makes a container that is read outside an output.
+    /// Makes a container an output of the part, because steps outside the part read it.
     fn output(&mut self, program: &Program, id: Id) {
         let local = self.local(program, id);
         self.program.outputs.push((format!("o{}", self.program.outputs.len()), local));
     }
 
-    /// Adds a step and its operands; `from` maps outer containers to the region's containers from which they were
-    /// computed.
+    /// Adds a step and its operands; `from` maps containers computed outside the region to the region's containers that
+    /// they depend on.
     fn step(&mut self, program: &Program, step: &Step, from: &HashMap<Id, BTreeSet<Id>>) {
         step.args.iter().for_each(|id| self.read(program, *id, from.get(id)));
         let locals = |b: &mut Builder, ids: &[Id]| ids.iter().map(|id| b.local(program, *id)).collect::<Vec<_>>();

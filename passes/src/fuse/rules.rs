@@ -1,6 +1,6 @@
 //! program  =>  the program with every rule applied wherever it matches, one rule after the other
 //!
-//! This is the baseline that the search has to beat.
+//! The search replaces the result of these rules only by a cheaper program.
 
 use crate::merge::merge_pairs;
 use crate::rewrite::Rewrites;

@@ -1,7 +1,8 @@
-//! a small program  =>  the moves to the cheapest program that moves reach
+//! a small program  =>  the sequence of moves that leads to the cheapest program found
 //!
-//! The rules in order, followed by greedy moves while one helps, give a first result. For small regions where better
-//! may exist, the reachable programs are explored, cheapest first, up to a maximum number.
+//! The first candidate is the result of the rules, applied in order, followed by greedy moves as long as a move lowers
+//! the cost. For small regions, the programs that moves can reach are also explored, cheapest first, up to a maximum
+//! number, for a cheaper one.
 
 use super::cost::Costs;
 use super::moves::{Move, moves};
@@ -28,14 +29,14 @@ pub struct Way {
     pub path: Vec<Move>,
 }
 
-/// Returns the way to the cheapest program found; explores at most `states_max` programs besides the result of the
-/// rules.
+/// Returns the sequence of fusions that leads to the cheapest program found; explores at most `states_max` programs
+/// besides the result of the rules.
 pub fn best(start: &Program, costs: &Costs, states_max: usize, rewrites: &Rewrites) -> Result<Way> {
     let mut ruled = start.clone();
     rules::apply(&mut ruled, &mut rewrites.trial())?;
     let whole = ruled.steps.iter().filter_map(kernel).count() == 1;
     if whole && costs.operations(&ruled) <= costs.operations(start) {
-        // A single kernel reads and computes everything once; nothing can be better.
+        // A single kernel reads and computes everything once, so no program is cheaper.
         return Ok(Way { by_rules: true, path: vec![] });
     }
     let (cost, path) = descend(&ruled, costs);
@@ -46,7 +47,7 @@ pub fn best(start: &Program, costs: &Costs, states_max: usize, rewrites: &Rewrit
     Ok(found.map_or(Way { by_rules: true, path }, |path| Way { by_rules: false, path }))
 }
 
-/// Takes the most profitable move as long as one helps; returns the final cost and the moves.
+/// Applies the most profitable move as long as any move lowers the cost; returns the final cost and the moves.
 fn descend(start: &Program, costs: &Costs) -> (u64, Vec<Move>) {
     let (mut program, mut path) = (start.clone(), vec![]);
     let mut known = Known::new(&program, costs);
@@ -70,11 +71,11 @@ fn descend(start: &Program, costs: &Costs) -> (u64, Vec<Move>) {
     }
 }
 
-/// The steps of a program with their costs, each under a name that is unique within the search.
+/// The steps of a program with their costs; each step has a number as its name, unique within the search.
 #[derive(Default)]
 struct Known {
     steps: Vec<KnownStep>,
-    /// Index of a step by the containers that it writes.
+    /// Index in `steps` of the step that writes these containers.
     places: HashMap<Vec<Id>, usize>,
     cost: u64,
     /// Number of names given so far; the last step got this number as its name.
@@ -98,7 +99,7 @@ impl Known {
         is_same(&known.step, step).then_some(known)
     }
 
-    /// Returns the cost of a program that still shares some of the steps.
+    /// Returns the cost of a program, using the known costs of the steps that it shares with the known program.
     fn cost_of(&self, program: &Program, costs: &Costs) -> u64 {
         let one = |step| self.find(step).map_or_else(|| price(step, program, costs), |known| known.cost);
         program.steps.iter().map(one).fold(0, u64::saturating_add)
@@ -141,8 +142,8 @@ struct State {
     before: Option<(usize, Move)>,
 }
 
-/// Returns the moves to the cheapest program below `bound` among the first `states_max` reachable programs, if there is
-/// one.
+/// Returns the moves to the cheapest program below `bound` among the first `states_max` programs that moves reach;
+/// `None` if none is cheaper than `bound`.
 fn explore(start: &Program, costs: &Costs, states_max: usize, bound: u64) -> Option<Vec<Move>> {
     let mut states = vec![State { program: start.clone(), before: None }];
     let mut seen = HashSet::from([key(start)]);

@@ -34,7 +34,7 @@ fn apply(f: ScalarFn, args: &[usize]) -> Statement {
 /// A program under construction.
 struct Draft {
     program: Program,
-    /// Containers that later steps may read.
+    /// Containers that the steps added later may read.
     values: Vec<Id>,
 }
 
@@ -87,8 +87,8 @@ fn identity(rank: usize) -> Vec<Dim> {
     (0..rank).map(var).collect()
 }
 
-/// Builds three to five kernels: maps of one and of two values, of a matrix and a value per row, transposes, reductions
-/// along rows, contractions.
+/// Builds three to five kernels of these kinds: maps of one value, of two values, or of a matrix and a value per row;
+/// transposes; reductions along rows; contractions.
 fn random_program(seed: u64) -> Program {
     let random = &mut Random::new(seed);
     let n = Dim::constant(random.pick(&[1, 64, 512]));
@@ -137,7 +137,7 @@ fn random_program(seed: u64) -> Program {
     let Draft { mut program, values } = draft;
     let consumers = program.consumers();
     for id in values.into_iter().filter(|&v| v != x) {
-        // Values without consumers become outputs; now and then another value does, too.
+        // Values without consumers become outputs; with probability 1/6, another value becomes an output, too.
         if consumers[id].is_empty() || random.below(6) == 0 {
             program.outputs.push((format!("y{}", program.outputs.len()), id));
         }
@@ -161,8 +161,8 @@ fn costs() -> Costs {
     Costs::new(Target::cpu())
 }
 
-/// With regions, index maps inlined first and search by cost, the pass finds the optimum except for about one program
-/// in a hundred, where it costs a launch more.
+/// The pass divides the program into regions, inlines index maps first and searches by cost. It finds the optimum
+/// except for about one program in a hundred, for which its result costs one launch more.
 #[test]
 fn what_is_found_costs_the_least_or_a_launch_more() {
     let costs = costs();
@@ -174,7 +174,7 @@ fn what_is_found_costs_the_least_or_a_launch_more() {
         let mut seen = std::collections::HashSet::new();
         let least = least(&start, &costs, &mut seen);
         let found = costs.program(&fused);
-        // Inlining an index map first may separate kernels that could have been fused: one launch more.
+        // Inlining an index map first may separate kernels that could have been fused, which costs one launch more.
         assert!(found <= least + 11 * costs.launch() / 10, "seed {seed}: {}\n{}", key(&start), key(&fused));
         lost += usize::from(found > least);
         fewer += usize::from(fused.steps.len() < start.steps.len());
@@ -183,7 +183,7 @@ fn what_is_found_costs_the_least_or_a_launch_more() {
     assert!(fewer > 400 && ways > 2000 && lost <= 6, "{fewer} {ways} {lost}");
 }
 
-/// A program that is rewritten in parts computes the same values, and keeps those that are read in later parts.
+/// A program that is rewritten in parts computes the same values, and keeps the values that later parts read.
 #[test]
 fn parts_compute_what_the_whole_does() {
     let (mut fewer, mut parts, mut compared) = (0, 0, 0);

@@ -1,8 +1,9 @@
-//! o = Σ (p / l)·v  =>  o = (Σ p·v) / l, where l is one per row: one division per result instead of one per weight
+//! o = Σ (p / l)·v  =>  o = (Σ p·v) / l, with one l per row: one division per result instead of per weight
 //!
-//! A select that replaces NaN weights by 0 moves along, since the weights of a softmax row are NaN all at once.
-//! Rounding happens at other steps (class: reassociating). If a row attends to no key, values that are not finite no
-//! longer make it NaN (class: finite-only). f16 is excluded, as it could overflow on the undivided sum.
+//! A select that replaces NaN weights by 0 is moved after the sum together with the division, since the weights of a
+//! softmax row are NaN all at once. Results are rounded at other points of the computation (class: reassociating). If a
+//! row attends to no key, values that are not finite no longer make its result NaN (class: finite-only). f16 is
+//! excluded, as the undivided sum could overflow.
 
 use crate::splice::renumber_stores;
 use sardonyx_base::{DType, Dim};
@@ -45,7 +46,7 @@ pub fn apply(k: &mut Kernel, symbol_lo: &dyn Fn(&str) -> i64) {
 }
 
 struct Site {
-    /// The reduction, and the value by which the weight is multiplied.
+    /// The reduction Σ p·v, and v, the value by which each weight is multiplied.
     sum: usize,
     value: usize,
     /// The weight is `f(p, by)`.
@@ -53,7 +54,7 @@ struct Site {
     f: ScalarFn,
     by: usize,
     nan_is_zero: bool,
-    /// Whether the divisor is clamped to at least 1: it is the sum of the weights, which may be empty.
+    /// Whether to divide by max(l, 1): l is the sum of the exponentials of a row, which is 0 if the row has no keys.
     at_least_one: bool,
 }
 
@@ -78,11 +79,11 @@ fn matches(k: &Kernel, symbol_lo: &dyn Fn(&str) -> i64) -> Option<Site> {
 /// (p, f, l, whether NaN is replaced by 0)
 type Weight = (usize, ScalarFn, usize, bool);
 
-/// Returns the ways to read a weight as f(p, l) with one value l per row, the best first.
+/// Returns the ways to express a weight as f(p, l), where l has one value per row, in order of preference.
 fn weights_of(k: &Kernel, levels: &[Level], weight: usize) -> impl Iterator<Item = Weight> {
     let per_row = |(p, l): &(usize, usize)| levels[*p] == Level::Point && levels[*l] == Level::Row;
     let quotient = |weight: usize| applied(k, weight, ScalarFn::Div).filter(per_row);
-    // A product with a reciprocal that is computed once per row is a quotient, too.
+    // A product with a reciprocal that is computed once per row counts as a quotient, too.
     let of_reciprocal = |weight: usize| {
         let (a, b) = applied(k, weight, ScalarFn::Mul)?;
         let reciprocal = |(p, r): (usize, usize)| {
@@ -121,7 +122,7 @@ fn applied(k: &Kernel, at: usize, wanted: ScalarFn) -> Option<(usize, usize)> {
     }
 }
 
-/// Whether p = exp(s − max s) and l = Σ p: l is NaN if any p is, and otherwise at least 1 if there is a key.
+/// Whether p = exp(s − max s) and l = Σ p: l is NaN if any p is NaN; otherwise l is at least 1 if the row has a key.
 fn is_softmax(k: &Kernel, p: usize, l: usize) -> bool {
     let sums = matches!(k.body[l].body, Body::Reduce { f: ReduceFn::Add, arg } if arg == p);
     let Body::Apply { f: ScalarFn::Exp, args } = &k.body[p].body else { return false };

@@ -1,4 +1,4 @@
-//! an unfused softmax between two contractions  =>  the ONNX node that prevents fusion, and why
+//! an unfused softmax between two contractions  =>  the ONNX node that prevents fusion, and the reason
 
 use super::{has_exponentials, scores_in_weights, weights_in_sum};
 use crate::remark::Missed;
@@ -6,7 +6,7 @@ use crate::rewrite::Rewrites;
 use crate::steps::{Uses, kernel, union};
 use sardonyx_dialects::flow::{Class, FlowOp, Program};
 
-/// Maximum number of steps between two of the three kernels of a near miss.
+/// Maximum number of other steps between the scores and the weights, or the weights and the sum, of a near miss.
 const BETWEEN_MAX: usize = 2;
 
 const UNREAD: &str = "leave the output out, if nobody needs it";
@@ -38,7 +38,7 @@ pub fn tell(program: &Program, rewrites: &mut Rewrites) {
     }
 }
 
-/// Three kernels that could be one, and the steps between them.
+/// The three kernels of attention that are not fused, with the steps before and after the weights that separate them.
 struct Near {
     scores: usize,
     weights: usize,
@@ -58,7 +58,7 @@ fn near(program: &Program, uses: &Uses, weights: usize) -> Option<Near> {
     Some(Near { scores, weights, sum, before, after })
 }
 
-/// Returns the contraction from which a container is computed, and the steps in between, the last one first.
+/// Returns the contraction from which a container is computed, and the steps in between, from the last to the first.
 fn scores_behind(program: &Program, uses: &Uses, id: usize, depth: usize) -> Option<(usize, Vec<usize>)> {
     let at = uses.producers[id]?;
     if kernel(&program.steps[at]).is_some_and(|k| k.class() == Class::Contract) {
@@ -74,7 +74,8 @@ fn scores_behind(program: &Program, uses: &Uses, id: usize, depth: usize) -> Opt
     Some((found, between))
 }
 
-/// Returns the contraction that reads a container, and the steps in between, the last one first.
+/// Returns the contraction that reads a container, directly or through other steps, and the steps in between, from the
+/// last to the first.
 fn sum_after(program: &Program, uses: &Uses, id: usize, depth: usize) -> Option<(usize, Vec<usize>)> {
     let readers = &uses.consumers[id];
     let contracts = |at: &&usize| kernel(&program.steps[**at]).is_some_and(|k| k.class() == Class::Contract);
@@ -98,7 +99,7 @@ fn is_between(program: &Program, at: usize) -> bool {
     }
 }
 
-/// Returns the reason, the step that prevents fusion, and a remedy.
+/// Returns the reason why the kernels are not fused, the step that prevents fusion, and a remedy if one is known.
 fn why(program: &Program, uses: &Uses, near: &Near) -> (&'static str, usize, Option<&'static str>) {
     let is_view = |at: usize| program.steps[at].op == FlowOp::View;
     match (near.before.last(), near.after.last()) {

@@ -1,4 +1,4 @@
-//! (convert(q) - zero) · scale  =>  q, zero, scale: recognises a stored value that comes from a byte
+//! (convert(q) - zero) · scale  =>  q, zero, scale: recognises a value that is a dequantised byte
 
 use crate::splice::{from_data, own_vars};
 use sardonyx_base::DType;
@@ -6,7 +6,7 @@ use sardonyx_dialects::flow::{Body, Kernel, Level};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::collections::BTreeSet;
 
-/// A dequantised byte; fields are statements of the kernel.
+/// A dequantised byte; the fields are numbers of statements of the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bytes {
     /// The i8 or u8 value.
@@ -54,7 +54,7 @@ fn difference(k: &Kernel, value: usize) -> Option<Bytes> {
     }
 }
 
-/// Recognises a byte that is only widened.
+/// Recognises a byte that is only widened, without a zero point or a scale.
 pub fn widened(k: &Kernel, value: usize) -> Option<Bytes> {
     match k.body[value].body {
         Body::Convert(byte, Conversion::Value) if matches!(k.body[byte].dtype, DType::I8 | DType::U8) => {

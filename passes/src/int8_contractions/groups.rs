@@ -1,9 +1,11 @@
-//! contract(x, codes · s[k / G])  =>  Σg s[g] · Σj x[g·G + j] · codes[g·G + j]: codes are multiplied unscaled
+//! contract(x, codes · s[k / G])  =>  Σg s[g] · Σj x[g·G + j] · codes[g·G + j]: codes are multiplied before they are
+//! scaled, in groups g of G
 //!
-//! A group is a stretch of the K dimension whose weights share a scale and an offset: the remaining zero point once
-//! codes are signed, or a minimum weight. The offset is multiplied by the sum of operand A over the group, which a
-//! separate kernel computes. A is bytes if its producer has bytes with one scale per row, otherwise f32. The zero point
-//! of such bytes contributes the sum of a column's weights, which is computed when the artifact is written.
+//! A group is a range of the K dimension whose weights share a scale and an offset. The offset is a minimum weight, or
+//! the zero point that remains once codes are signed. The offset is multiplied by the sum of operand A over the group,
+//! which a separate kernel computes. A is read as bytes if its producer computes bytes with one scale per row,
+//! otherwise as f32. The zero point of A is multiplied by the sum of a column's weights, which is computed when the
+//! artifact is written.
 
 use super::bytes::constant;
 use super::rewritten::{Zero, bytes_of, computed, row_scale, spliced, subtracted, write_scale, zero_of};
@@ -24,8 +26,8 @@ use sardonyx_kernels::device_spec::BYTE_SHIFT;
 use sardonyx_kernels::products;
 use std::sync::Arc;
 
-/// Maximum number of products that an i32 can accumulate: each is of a byte and a 4-bit code, which is 16 times as
-/// large in registers.
+/// Maximum number of products that an i32 can accumulate: each product is of a byte and a 4-bit code, which registers
+/// hold multiplied by 16.
 const PRODUCTS_MAX: i64 = 1 << 16;
 
 /// A contraction with codes that have a scale for each group.
@@ -50,14 +52,16 @@ struct Right {
     load: usize,
     param: Id,
     source: Source,
-    /// The index at which the new kernel reads the parameter, and the dequantising kernel's variables there.
+    /// Index at which the new kernel reads the parameter, and the values of the dequantising kernel's variables at this
+    /// index.
     index: Vec<Dim>,
     vars: Vec<Dim>,
     maker: usize,
     code: Code,
 }
 
-/// (convert(code) - zero) · scale + more; fields are statements of the dequantising kernel.
+/// The dequantised value (convert(code) - zero) · scale + more; the fields are numbers of statements of the
+/// dequantising kernel.
 #[derive(Clone, Copy)]
 struct Code {
     value: usize,
@@ -75,7 +79,7 @@ impl Site {
     }
 }
 
-/// Whether some codes are floats.
+/// Whether the codes of any operand are floats.
 fn has_floats(rights: &[Right], program: &Program) -> bool {
     rights.iter().any(|r| program.containers[r.param].dtype.is_float())
 }
@@ -96,7 +100,7 @@ impl Code {
             _ => None,
         };
         let code = |k: usize, scale: usize| {
-            // The difference is computed in f32 or in i32.
+            // The difference code - zero is computed in f32 or in i32.
             let whole = converted(k).filter(|from| m.body[*from].dtype == DType::I32).unwrap_or(k);
             let difference = of_function(whole, ScalarFn::Sub);
             let code = converted(difference.map_or(whole, |args| args[0]))?;
@@ -113,14 +117,15 @@ impl Code {
         code(a, b).or_else(|| code(b, a))
     }
 
-    /// Whether nothing is added to the scaled signed codes.
+    /// Whether the weights are the signed codes times the scale, with no offset.
     fn is_symmetric(&self, m: &Kernel) -> bool {
         let zero = self.zero.map_or(Some(0.0), |z| constant(m, z));
         self.more.is_none() && zero == Some(self.shift)
     }
 }
 
-/// Returns `None` if the step is not such a contraction; the error says why a similar one is not rewritten.
+/// Matches a contraction with codes that have a scale for each group. Returns `None` for any other step; the error is
+/// the reason why a similar contraction is not rewritten.
 pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result<Option<Site>, &'static str> {
     let step = &program.steps[at];
     let Some(k) = kernel(step).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
@@ -159,14 +164,15 @@ pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result
     let bytes = bytes.filter(|f| f.is_near(program) && size <= PRODUCTS_MAX && !floats);
     let halves = rights.iter().all(|r| program.containers[r.param].dtype.bits() == 4);
     if bytes.is_some() && groups == 1 && !halves {
-        // With a single scale, plain byte contraction is better, as it accumulates without groups.
+        // With a single scale per column, the plain byte contraction is faster, as it has no groups.
         return Ok(None);
     }
     let left_of = bytes.map_or(Left::Floats, |factor| Left::Bytes(Box::new(factor)));
     Ok(Some(Site { left: left_of, load: left, rights, groups, size }))
 }
 
-/// Returns the codes that a load reads through their dequantisation, the number of groups along K, and their size.
+/// Returns the codes that a load reads through the kernel that dequantises them, the number of groups along K, and the
+/// number of weights in a group.
 fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Right, i64, i64)> {
     let (step, k) = (&program.steps[at], kernel(&program.steps[at])?);
     let Body::Load { memlet, guard: None } = &k.body[load].body else { return None };
@@ -218,7 +224,7 @@ fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Righ
 }
 
 /// Whether all codes of a float type are finite numbers. Codes that are prepared later are not known yet and count as
-/// finite: where `quantize` produces one that is not, its scale is not finite either.
+/// finite: where `quantize` produces a code that is not finite, the scale of the code is not finite either.
 pub fn are_numbers(source: &Source, params: &dyn ParamValues) -> bool {
     let Ok(codes) = joined(source, params) else { return true };
     let numbers = (0..=u8::MAX).map(|code| decode(codes.dtype(), code.into()).is_none_or(f64::is_finite));

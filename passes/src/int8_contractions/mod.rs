@@ -1,11 +1,11 @@
 //! contract(s · (q - z), t · (w - y))  =>  s · t · (contract(q, w) - z · Σ w - y · (Σ q - n · z)): dequantised bytes
-//! are multiplied as bytes
+//! are multiplied as bytes (n is the number of products)
 //!
 //! Bytes are multiplied in the types given by the target's description. CPUs multiply unsigned by signed bytes: i8 in
 //! operand A becomes u8 by adding 128, and u8 in B, which is constant, becomes i8 by subtracting 128. GPUs take bytes
-//! as they are. The producer of A stores the byte as an additional result; if its original result then has no consumer,
-//! it is removed. Σ w is computed when the artifact is written, and Σ q by a separate kernel if y is not 0.
-//! Accumulation in i32 is exact, whereas the replaced accumulation in f32 rounds.
+//! as they are. The producer of A stores the byte q as an additional result; if the original, dequantised result then
+//! has no consumer, it is removed. Σ w is computed when the artifact is written, and Σ q by a separate kernel if y is
+//! not 0. Accumulation in i32 is exact, whereas the replaced accumulation in f32 rounds.
 
 mod bytes;
 mod groups;
@@ -30,7 +30,8 @@ use sardonyx_kernels::device_spec::ByteProducts;
 use sardonyx_kernels::{Target, products, target};
 use std::collections::BTreeMap;
 
-/// Maximum number of products that an i32 can accumulate: each is of two bytes minus their zero points.
+/// Maximum number of products that an i32 can accumulate; a factor is a byte minus its zero point, less than 384 in
+/// magnitude.
 const PRODUCTS_MAX: i64 = (1 << 31) / (384 * 384);
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -70,15 +71,16 @@ fn find(program: &Program, at: usize, device: Target, params: &Params) -> Found<
     }
 }
 
-/// Containers shared by several contractions.
+/// Containers that rewrites have added, shared by several contractions.
 struct Written {
     /// The byte types that the target multiplies.
     taken: ByteProducts,
-    /// Containers of bytes that producers store in addition, by the container of dequantised values.
+    /// Containers of bytes that producers store as additional results; the key is the container of the dequantised
+    /// values.
     bytes: BTreeMap<Id, Id>,
-    /// Containers of row scales that producers store in addition, likewise.
+    /// Containers of row scales that producers store as additional results, with the same keys.
     scales: BTreeMap<Id, Id>,
-    /// Row sums of such bytes, by the container of bytes and by how it is indexed.
+    /// Sums of bytes along K; the key is the container of bytes and the index with which the contraction reads it.
     sums: BTreeMap<(Id, String), Id>,
 }
 
@@ -106,7 +108,7 @@ struct Factor {
     /// The container that is loaded.
     id: Id,
     maker: usize,
-    /// The producer's store that is read.
+    /// Index of the producer's store that writes the loaded container.
     store: usize,
     bytes: Bytes,
     /// The producer's variables at the point that the contraction reads.
@@ -116,11 +118,11 @@ struct Factor {
 /// A constant operand.
 struct Right {
     factor: Factor,
-    /// The parameter, and the index at which it is read.
+    /// The parameter, and the index at which the new contraction reads it.
     param: Id,
     index: Vec<Dim>,
     source: Source,
-    /// The sums of the parameter's columns; `None` if they are not known.
+    /// The sums of the parameter's columns; `None` if they cannot be computed when the artifact is written.
     sums: Option<Sums>,
 }
 
@@ -128,7 +130,7 @@ struct Right {
 struct Sums {
     transform: Transform,
     container: Container,
-    /// The index at which they are read.
+    /// The index at which the contraction reads the sum of its current column.
     index: Dim,
 }
 
@@ -170,12 +172,12 @@ impl Factor {
         self.bytes.zero.is_none_or(is_fixed) && scale
     }
 
-    /// Whether there is one scale per row that only the producer can compute.
+    /// Whether the scale has one value per row and depends on a reduction, so that only the producer can compute it.
     fn writes_scale(&self, made: &Kernel) -> bool {
         self.bytes.scale.is_some_and(|s| is_of_row(made, s))
     }
 
-    /// Whether no zero point is outside the range of a byte.
+    /// Whether the zero point, if any, is within the range of a byte.
     fn is_near(&self, program: &Program) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
         self.bytes.zero.is_none_or(|z| match constant(made, z) {
@@ -184,7 +186,7 @@ impl Factor {
         })
     }
 
-    /// Whether padding with 0 can be expressed as a byte, which is the zero point.
+    /// Whether padding with 0, if any, can be expressed as a byte: the zero point, which represents 0.
     fn is_padded_well(&self, program: &Program) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
         let range = if made.body[self.bytes.byte].dtype == DType::I8 { -128.0..=127.0 } else { 0.0..=255.0 };
@@ -205,7 +207,8 @@ impl Factor {
     }
 }
 
-/// Returns `None` if the step is not such a contraction; the error says why a similar one is not rewritten.
+/// Matches a contraction of bytes with one scale along K. Returns `None` for any other step; the error is the reason
+/// why a similar contraction is not rewritten.
 fn matches(program: &Program, at: usize, taken: ByteProducts) -> std::result::Result<Option<Site>, &'static str> {
     let step = &program.steps[at];
     let Some(k) = kernel(step).filter(|k| k.class() == Class::Contract) else { return Ok(None) };

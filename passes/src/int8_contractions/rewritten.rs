@@ -1,4 +1,4 @@
-//! a site  =>  the program with a contraction of bytes
+//! a matched contraction  =>  the program with a contraction of bytes in its place
 
 use super::bytes::constant;
 use super::{Factor, Right, Site, Sums, Written, made_of};
@@ -33,7 +33,8 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     program.steps[at].args = args;
 }
 
-/// Returns the container of operand A's bytes, stored by its producer if nothing stores them yet.
+/// Returns the container of operand A's bytes; if no container holds these bytes yet, A's producer is made to store
+/// them.
 pub fn bytes_of(program: &mut Program, at: usize, left: &Factor, written: &mut Written) -> Id {
     if let Some(id) = as_they_are(program, at, left, written.taken).or_else(|| written.bytes.get(&left.id).copied()) {
         return id;
@@ -43,8 +44,8 @@ pub fn bytes_of(program: &mut Program, at: usize, left: &Factor, written: &mut W
     id
 }
 
-/// Returns the container of bytes that operand A only widens, if it is contiguous along K or a kernel writes it, whose
-/// layout can still be chosen.
+/// If operand A only widens the elements of a container of bytes, returns that container, provided that it is
+/// contiguous along K, or that a kernel writes it, as its layout can then still be chosen.
 fn as_they_are(program: &Program, at: usize, left: &Factor, taken: ByteProducts) -> Option<Id> {
     let (id, index) = left.read(program)?;
     let k = kernel(&program.steps[at])?;
@@ -59,12 +60,12 @@ fn as_they_are(program: &Program, at: usize, left: &Factor, taken: ByteProducts)
 #[derive(Clone, Copy, PartialEq)]
 pub enum Zero {
     Known(f64),
-    /// A statement of the operand's producer, plus this number.
+    /// The value of a statement of the operand's producer, plus a number.
     Computed(usize, f64),
 }
 
-/// Returns the zero point of an operand in the type in which its bytes are multiplied; `taken` gives that type and the
-/// shift.
+/// Returns the zero point of an operand in the type in which its bytes are multiplied; `taken` returns this type for
+/// the type of the stored bytes, and the number that conversion to it adds.
 pub fn zero_of(program: &Program, factor: &Factor, taken: impl Fn(DType) -> (DType, f64)) -> Zero {
     let Some(maker) = kernel(&program.steps[factor.maker]) else { return Zero::Known(0.0) };
     let (_, shift) = taken(maker.body[factor.bytes.byte].dtype);
@@ -76,14 +77,14 @@ pub fn zero_of(program: &Program, factor: &Factor, taken: impl Fn(DType) -> (DTy
     }
 }
 
-/// Makes the producer store the bytes as well, in the type that the target multiplies.
+/// Makes the producer store the bytes as an additional result, in the type that the target multiplies.
 fn write_bytes(program: &mut Program, left: &Factor, taken: ByteProducts) -> Id {
     let plain = program.containers[left.id].clone();
     let FlowOp::Kernel(maker) = &mut program.steps[left.maker].op else { return left.id };
     let maker = Arc::make_mut(maker);
     let (dtype, shift) = taken.left(maker.body[left.bytes.byte].dtype);
     let container = Container { dtype, ..plain };
-    // Zeros become the zero point.
+    // Padding with 0 becomes padding with the zero point.
     let padding = left.bytes.zero.and_then(|z| constant(maker, z)).unwrap_or(0.0) + shift;
     let mut push = |body: Body, dtype: DType| {
         maker.body.push(Statement { body, dtype });
@@ -117,7 +118,8 @@ fn write_beside(program: &mut Program, maker: usize, container: Container, index
     id
 }
 
-/// Makes the producer store the scale of each row as well; returns `None` if there is no such scale.
+/// Makes the producer store the scale of each row as an additional result; returns `None` if the contraction can
+/// compute the scale itself.
 pub fn write_scale(program: &mut Program, left: &Factor, written: &mut Written) -> Option<Id> {
     let made = kernel(&program.steps[left.maker]).filter(|made| left.writes_scale(made))?;
     if let Some(known) = written.scales.get(&left.id) {
@@ -158,7 +160,7 @@ pub fn spliced(draft: &mut Draft, program: &Program, maker: usize, vars: &[Dim],
     Some(found)
 }
 
-/// Builds the kernel that multiplies `bytes` by the given parameters, which come with their column sums.
+/// Builds the kernel that multiplies `bytes` by the given parameters; each parameter is passed with its column sums.
 fn contraction(
     program: &Program,
     (at, taken): (usize, ByteProducts),

@@ -8,7 +8,7 @@ use sardonyx_kernels::Target;
 use sardonyx_kernels::target::Class;
 use std::collections::BTreeMap;
 
-/// Returns a target that multiplies certain signs only, and one that multiplies any.
+/// Returns a target that multiplies unsigned by signed bytes only, and a target that multiplies bytes of any signs.
 fn targets() -> [Target; 2] {
     ["cpu", "cuda:sm_80"].map(|name| Target::from_name(name).unwrap())
 }
@@ -83,7 +83,7 @@ fn far_zero_points_stay() {
     assert!(!rules.contains(&"bytes"), "{rules:?}");
 }
 
-/// An image is padded with its zero point, as a byte.
+/// The padding of an image becomes its zero point, if that is a byte of the image's type.
 #[test]
 fn padded_images() {
     for (from, zero, applies) in [("ui8", 7, true), ("i8", -7, true), ("ui8", -7, false)] {
@@ -183,7 +183,7 @@ fn codes_with_a_scale_for_each_group() {
     }
 }
 
-/// The kernels would read a NaN or infinity code as some finite number.
+/// Codes of NaN or infinity are detected, because the kernels would decode them as finite numbers.
 #[test]
 fn codes_that_are_no_numbers_are_seen() {
     for (dtype, none) in [(DType::F8E4M3FN, 0x7f), (DType::F8E4M3FNUZ, 0x80), (DType::F8E5M2, 0xfc)] {

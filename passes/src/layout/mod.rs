@@ -1,10 +1,11 @@
-//! x[n, c, h, w] between kernels  =>  x in the order of dimensions in which the kernels around it are fastest together
+//! x[n, c, h, w] between kernels  =>  x with its dimensions in the order that makes the kernels fastest in total
 //!
 //! A container that only kernels write and read may be laid out in any order. The candidate orders follow from the
-//! contractions: their columns should be contiguous in memory, and so should their operands along K. The layouts are
-//! chosen by a shortest path (`path`) through the kernels in order: its states are the layouts of the containers alive
-//! between two kernels, and each step costs the time of its kernel under those layouts (`pace`). A residual is part of
-//! every state that it passes.
+//! contractions, whose results should be contiguous along their columns, and whose operands should be contiguous along
+//! K. The layouts are chosen by a shortest path (`path`) through the kernels in order: its states are the layouts of
+//! the containers alive between two kernels, and each step costs the time of its kernel under those layouts (`pace`). A
+//! container that is read much later, such as a residual, is part of every state between its producer and its last
+//! consumer.
 
 mod pace;
 mod path;
@@ -95,7 +96,8 @@ fn set(program: &mut Program, id: Id, layout: &Layout) {
     }
 }
 
-/// Sorts the outer variables in the memory order of the first result: the innermost one becomes the vector lanes.
+/// Sorts the outer variables in the memory order of the first result; the vector lanes run along the innermost
+/// variable.
 pub(crate) fn sort_outer(k: &mut Kernel) {
     let Some(store) = k.stores.first() else { return };
     let strides = k.writes[store.memlet.container].strides();
@@ -115,8 +117,8 @@ pub(crate) fn sort_outer(k: &mut Kernel) {
     k.outer = outer;
 }
 
-/// Returns the containers with a choice: written by kernels (or constants of a single kernel), and read by kernels
-/// only.
+/// Returns the containers whose layout can be chosen: those written by kernels (or constants that a single kernel
+/// reads), and read by kernels only.
 fn choices(program: &Program, target: Target) -> Vec<Choice> {
     let (producers, consumers) = (program.producers(), program.consumers());
     let wanted = wanted(program, &producers);
@@ -126,7 +128,7 @@ fn choices(program: &Program, target: Target) -> Vec<Choice> {
         let readers = &consumers[id];
         let made_well = match producers[id].map(|s| &program.steps[s].op) {
             Some(FlowOp::Kernel(_)) => true,
-            // Constants that a contraction streams are packed instead.
+            // Constants that a contraction streams are not laid out here, because they are packed.
             Some(FlowOp::Param { window: None, .. } | FlowOp::Const(_)) => {
                 let reader = readers.first().and_then(|s| kernel(&program.steps[*s]));
                 readers.len() == 1 && reader.is_some_and(|k| packable(k, target).is_none())
@@ -155,9 +157,9 @@ fn innermost(dims: &[Dim], axis: usize) -> Option<Layout> {
     Some(Layout::Order((0..dims.len()).filter(|d| *d != axis).chain([axis]).collect()))
 }
 
-/// Returns, by container, the dimensions that may be worth having innermost: the columns of a contraction with constant
-/// weights, the K dimensions of its other operand, and dimensions that other kernels index with the same variables as
-/// these.
+/// Returns, for each container, the dimensions that may be worth storing innermost: the columns of a contraction with
+/// constant weights, the K dimensions of its other operand, and dimensions of other containers that a kernel indexes
+/// with the same variables as these dimensions.
 fn wanted(program: &Program, producers: &[Option<usize>]) -> Vec<BTreeSet<usize>> {
     let mut wanted = vec![BTreeSet::new(); program.containers.len()];
     for step in &program.steps {
@@ -193,8 +195,8 @@ fn wanted(program: &Program, producers: &[Option<usize>]) -> Vec<BTreeSet<usize>
     }
 }
 
-/// Returns the outer variable that indexes the constant operand of a contraction but not the other one, and the other
-/// one's load.
+/// Returns the outer variable that indexes the constant operand of a contraction but not its other operand, and the
+/// load of this other operand.
 fn columns(k: &Kernel, constant: &dyn Fn(usize) -> bool) -> Option<(usize, Memlet)> {
     if k.class() != Class::Contract {
         return None;
@@ -227,7 +229,7 @@ fn each_memlet(k: &Kernel, each: &mut dyn FnMut(bool, &Memlet)) {
     k.stores.iter().for_each(|s| each(true, &s.memlet));
 }
 
-/// Returns the only dimension that depends on a variable, if its index has coefficient 1 for it.
+/// Returns the only dimension whose index depends on a variable, if the variable has coefficient 1 in this index.
 fn places(memlet: &Memlet, var: usize) -> Option<usize> {
     let name = format!("%{var}");
     let moved = |d: &Dim| d.symbols().iter().any(|s| **s == *name);
@@ -236,7 +238,7 @@ fn places(memlet: &Memlet, var: usize) -> Option<usize> {
     (more.is_none() && variable(&memlet.index[axis]) == Some(var)).then_some(axis)
 }
 
-/// Returns the only iteration variable of an index, if it has coefficient 1.
+/// Returns the only iteration variable in an index, if the variable has coefficient 1.
 fn variable(index: &Dim) -> Option<usize> {
     let mut vars: Vec<usize> = index.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect();
     vars.dedup();

@@ -1,4 +1,4 @@
-//! a kernel with given layouts  =>  its estimated picoseconds: words, operations, and code efficiency
+//! a kernel with given layouts  =>  its estimated picoseconds: from words, operations and the efficiency of its code
 
 use super::sort_outer;
 use crate::fuse::Costs;
@@ -33,7 +33,7 @@ impl<'p> Pricer<'p> {
         self.costs.paced(&k, self.program, pace)
     }
 
-    /// Lowers the kernel as it will be lowered later, with its constants packed.
+    /// Lowers the kernel with its constants packed, as later passes will pack and lower it.
     fn lowered(&self, k: &Kernel, args: &[Id]) -> Option<Lowered> {
         let constant = |operand: usize| parameter(self.program, &self.producers, args[operand]).is_some();
         let packed = packable(k, self.costs.target).filter(|p| p.factors.iter().all(|f| constant(f.operand)));

@@ -7,15 +7,15 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Layout, Program};
 use std::collections::{BTreeMap, HashMap};
 
-/// Maximum number of states kept between kernels (the cheapest). A state holds the layouts of all containers still to
-/// be read.
+/// Maximum number of states kept after each kernel; the cheapest are kept. A state holds the layouts of all containers
+/// that later kernels read.
 const STATES_MAX: usize = 64;
 /// Maximum number of layout combinations considered for one kernel.
 const WAYS_MAX: usize = 64;
 
 /// Result of the search.
 pub struct Found {
-    /// The chosen layout of each container with a choice, in their order.
+    /// The chosen layout of each container in `choices`, in the same order.
     pub layouts: Vec<(Id, Layout)>,
     /// Total cost of all kernels, in ps.
     pub cost: u64,
@@ -24,10 +24,10 @@ pub struct Found {
     pub plain: u64,
 }
 
-/// The layouts of some containers, as indices into their choices; all others are row-major.
+/// The layouts of some containers, as indices into their candidates; all other containers are row-major.
 type State = Vec<(Id, usize)>;
 
-/// The least cost of a state, and the last link of the choices that lead to it.
+/// The least cost at which a state is reached, and the last entry in `trail` of the choices that lead to it.
 struct Reached {
     cost: u64,
     way: Option<usize>,
@@ -48,7 +48,7 @@ pub fn shortest(program: &Program, choices: &[Choice], pricer: &Pricer) -> Found
         let mut own: Vec<Id> = step.args.iter().chain(&step.results).filter(has_choice).copied().collect();
         own.sort();
         own.dedup();
-        // Constants of this kernel alone are chosen here as well.
+        // The layouts of constants that only this kernel reads are chosen here, too.
         let is_fresh =
             |id: &Id| producers[*id] == Some(at) || producers[*id].is_some_and(|p| kernel(&program.steps[p]).is_none());
         let (fresh, given): (Vec<Id>, Vec<Id>) = own.iter().partition(|id| is_fresh(id));
@@ -113,7 +113,8 @@ fn cheapest(states: BTreeMap<State, Reached>) -> BTreeMap<State, Reached> {
     all.into_iter().collect()
 }
 
-/// Returns the longest prefix of the containers with at most `WAYS_MAX` combinations; the others stay row-major.
+/// Returns the longest prefix of the containers whose layouts have at most `WAYS_MAX` combinations; the other
+/// containers stay row-major.
 fn few<'i>(ids: &'i [Id], of: &HashMap<Id, &Choice>) -> &'i [Id] {
     let mut ways = 1;
     let fits = |id: &&Id| {

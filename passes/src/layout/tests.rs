@@ -81,7 +81,8 @@ impl Draft {
     }
 }
 
-/// Builds convolutions, sums with earlier values, and a last step that prefers one order or the other.
+/// Builds convolutions, sums with earlier values, and a last step that is faster with one of the two orders of its
+/// operand.
 fn random_program(seed: u64) -> Program {
     let random = &mut Random::new(seed);
     let mut d = Draft::default();
@@ -167,7 +168,7 @@ fn a_convolution_net_gets_channels_last_and_its_ends_keep_theirs() {
         assert_eq!(*layout(id), Layout::Order(vec![0, 2, 3, 1]));
     }
     assert!([x, y].iter().all(|id| *layout(*id) == Layout::RowMajor));
-    // The vector lanes of the sum run along the channels.
+    // The vector lanes of the elementwise sum run along the channels.
     let Some(FlowOp::Kernel(sum)) =
         program.steps.iter().map(|s| &s.op).rfind(|op| matches!(op, FlowOp::Kernel(k) if k.inner.is_empty()))
     else {

@@ -1,7 +1,8 @@
 //! softmax(q · k) · v  =>  the same with bf16(q), bf16(k), bf16(v) and bf16 exponentials, accumulated in f32
 //!
-//! Nothing changes between kernels: attention rounds its operands after loading them, once for all rows that use them.
-//! Softmax stays f32, including its total, which sums the exponentials before they are rounded.
+//! The containers between kernels do not change: attention rounds its operands after loading them, once for all rows
+//! that use them. Softmax stays f32, including its divisor, which is the sum of the exponentials before they are
+//! rounded.
 
 use crate::splice::renumber_stores;
 use sardonyx_base::DType;
@@ -12,10 +13,10 @@ use sardonyx_kernels::Words;
 use sardonyx_kernels::{KernelDef, lower};
 use std::collections::BTreeMap;
 
-/// With fewer rows, rounding keys and values costs more than it saves.
+/// Minimum number of rows; with fewer, rounding keys and values costs more than it saves.
 const ROWS_MIN: i64 = 8;
 
-/// Returns the kernel with rounded operands; the error says why it stays as it is.
+/// Returns the kernel with rounded operands; the error is the reason why the kernel is not changed.
 pub fn narrowed(k: &Kernel) -> Result<Kernel, &'static str> {
     let lowered = lower(k).map_err(|_| "it has no code")?;
     let rows = lowered.attention_rows().ok_or("its parts are not those of attention")?;
@@ -55,7 +56,7 @@ fn with_factors(k: &Kernel, def: &KernelDef) -> Option<Kernel> {
         (false, true) => (b, a),
         (true, true) | (false, false) => return None,
     };
-    // Maps each statement to those of its arguments that it will use in rounded form.
+    // Maps a statement to those of its arguments that it reads in rounded form.
     let mut rounded: BTreeMap<usize, Vec<usize>> = BTreeMap::from([(scored, factors.to_vec())]);
     match &k.body[weight].body {
         Body::Apply { f: ScalarFn::Div, args } => {
@@ -86,7 +87,7 @@ fn with_factors(k: &Kernel, def: &KernelDef) -> Option<Kernel> {
     Some(new)
 }
 
-/// Whether a statement is computed from another one.
+/// Whether statement `statement` is computed from statement `of`.
 fn is_made_of(def: &KernelDef, statement: usize, of: usize) -> bool {
     let (mut open, mut seen) = (vec![statement], vec![false; def.body.len()]);
     while let Some(k) = open.pop() {

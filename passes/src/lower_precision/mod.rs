@@ -1,9 +1,9 @@
 //! contract(x, w in panels)  =>  contract(bf16(x), bf16(w) in panels of pairs), accumulated in f32 as before
 //!
 //! Applies if the option `precision` is bf16. The operands of contractions with a constant and of attention become
-//! bf16; accumulators, epilogues, normalisation and softmax stay f32. Operand A is rounded by its producer: instead of
-//! the f32 result if nothing else reads that, as an additional result if the producer may write both, otherwise by a
-//! separate kernel.
+//! bf16; accumulators, epilogues, normalisation and softmax stay f32. Operand A is rounded by its producer: the bf16
+//! result replaces the f32 result if nothing else reads the latter, or is an additional result if the producer may have
+//! both. Otherwise a separate kernel rounds A.
 
 pub mod attention;
 
@@ -44,7 +44,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// A kernel whose operands may be bf16.
+/// A kernel whose operands can be bf16.
 enum Site {
     /// The rewritten kernel.
     Attention(Kernel),
@@ -68,13 +68,14 @@ fn find(program: &Program, step: usize, target: TargetClass) -> Found<Site> {
 struct Contraction {
     /// Reads the rounded operand A as its last operand.
     kernel: Kernel,
-    /// Operands that are now packed constants of bf16.
+    /// Indices of the operands that become packed constants of bf16.
     panels: Vec<usize>,
-    /// The operand of which the last one is a rounded copy.
+    /// Index of operand A before rounding; the kernel's last operand is its rounded copy.
     left: usize,
 }
 
-/// Returns `None` if the step is not a contraction with a packed constant; the error says why one stays as it is.
+/// Matches a contraction with a packed constant. Returns `None` for any other step; the error is the reason why such a
+/// contraction is not changed.
 fn matches(program: &Program, step: usize) -> std::result::Result<Option<Contraction>, &'static str> {
     let Some(k) = kernel(&program.steps[step]).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
     let Some((common, rights)) = factors(k) else { return Ok(None) };
@@ -100,8 +101,8 @@ fn matches(program: &Program, step: usize) -> std::result::Result<Option<Contrac
     Ok(Some(Contraction { kernel, panels: panels.to_vec(), left: *left }))
 }
 
-/// Returns the load that all products share (A) and the loads of packed constants, or `None` if an operand is something
-/// else.
+/// Returns the load that all products share (A) and the loads of packed constants, or `None` if a product has any other
+/// operand.
 fn factors(k: &Kernel) -> Option<(usize, Vec<usize>)> {
     let is_panel = |load: usize| {
         let plain = matches!(k.body[load].body, Body::Load { guard: None, .. }) && k.body[load].dtype == DType::F32;
@@ -203,8 +204,8 @@ pub fn rounding(from: Container, to: Container) -> Kernel {
     kernel
 }
 
-/// Moves rounding into producers: a result that is only used rounded is written rounded; other producers that may write
-/// both do.
+/// Moves rounding into producers: a result of which only the rounded copy is read is written as bf16; otherwise the
+/// producer writes the bf16 copy as an additional result, if it may.
 fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
     let mut beside: BTreeMap<Id, Id> = BTreeMap::new();
     for (&wide, &narrow) in rounded {
@@ -218,7 +219,7 @@ fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
             continue;
         }
         let end = match beside.get(&root.id) {
-            // The views are repeated for the rounded result.
+            // The views of the f32 result are repeated for the rounded result.
             Some(&id) => root.views.iter().rev().fold(id, |id, &view| {
                 let step = program.steps[view].clone();
                 let container = Container { dtype: DType::BF16, ..program.containers[step.results[0]].clone() };
@@ -233,7 +234,7 @@ fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
     }
 }
 
-/// A kernel's result of which a container is a view.
+/// A kernel's result that a container is, directly or through views.
 struct Root {
     id: Id,
     maker: usize,
@@ -263,7 +264,7 @@ impl Root {
         }
     }
 
-    /// Returns the result and all views of it.
+    /// Returns the containers of the result and of all its views.
     fn names(&self, program: &Program, uses: &Uses) -> Vec<Id> {
         let mut names = vec![self.id];
         let mut at = 0;
@@ -284,7 +285,7 @@ impl Root {
         })
     }
 
-    /// Makes the producer write bf16, into the same containers.
+    /// Makes the producer write bf16 into the same container, which becomes bf16 together with its views.
     fn replace(&self, program: &mut Program) -> bool {
         let Some(kernel) = self.rounded_maker(program, true) else { return false };
         let uses = Uses::new(program);
@@ -295,8 +296,8 @@ impl Root {
         true
     }
 
-    /// Makes the producer write bf16 as well. Contractions and attention are excluded, as they store their registers to
-    /// one result only.
+    /// Makes the producer write a bf16 copy as an additional result. Contractions and attention are excluded, as they
+    /// store their registers to one result only.
     fn add(&self, program: &mut Program, beside: &mut BTreeMap<Id, Id>) -> bool {
         if beside.contains_key(&self.id) {
             return true;
@@ -313,8 +314,8 @@ impl Root {
         true
     }
 
-    /// Returns the producer with the result rounded, in place or as an additional result; `None` if that changes its
-    /// code generator.
+    /// Returns the producer with the result rounded, in place or as an additional result; `None` if another code
+    /// generator would then have to generate it.
     fn rounded_maker(&self, program: &Program, in_place: bool) -> Option<Kernel> {
         let old = kernel(&program.steps[self.maker])?;
         let mut new = old.clone();

@@ -1,4 +1,4 @@
-//! What a kernel's extents and guards say about its iteration variables: %1 where 0 <= %1 - 4 < n  =>  4 .. n + 4
+//! Ranges of a kernel's iteration variables, from its extents and guards: %1 where 0 <= %1 - 4 < n  =>  4 .. n + 4
 
 use super::image::Sure;
 use sardonyx_base::Dim;
@@ -13,15 +13,16 @@ pub struct Range {
     pub n: Dim,
 }
 
-/// A kernel, lower bounds of the symbols, and dependences of its statements.
+/// A kernel, the lower bounds of the symbols, and the variables on which its statements depend.
 pub struct Facts<'k> {
     pub kernel: &'k Kernel,
     pub lo: &'k dyn Fn(&str) -> i64,
-    /// By statement: the iteration variables on which its value depends.
+    /// For each statement, the iteration variables on which its value depends.
     pub deps: Vec<BTreeSet<usize>>,
 }
 
-/// Returns the iteration variables in an index expression, following statement references for which `deps` are given.
+/// Returns the iteration variables in an index expression, including the variables on which referenced statements
+/// depend, as `deps` gives them.
 pub fn own_vars(d: &Dim, deps: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let mut vars = BTreeSet::new();
     for symbol in d.symbols() {
@@ -79,7 +80,8 @@ impl<'k> Facts<'k> {
         if self.ge(b, a) { b.clone() } else { a.maximum(b) }
     }
 
-    /// Returns ranges of the variables that include all points at which a guard holds, and how precise they are.
+    /// Returns ranges of the variables that include all points at which a guard holds, and how precise these ranges
+    /// are.
     pub fn ranges(&self, guard: Option<usize>) -> (Vec<Range>, Sure) {
         let mut ranges = super::image::full_ranges(self.kernel);
         let sure = guard.map_or(Sure::Exact, |g| self.narrow(g, &mut ranges));
@@ -109,7 +111,8 @@ impl<'k> Facts<'k> {
         }
     }
 
-    /// Returns the precision of a guard that is not understood and so does not narrow the ranges.
+    /// Returns the precision of the ranges under a guard that this analysis cannot express as ranges, and which
+    /// therefore does not narrow them.
     fn unknown(&self, guard: usize) -> Sure {
         if self.is_by_data(guard) { Sure::ByData } else { Sure::AtMost }
     }
@@ -126,7 +129,7 @@ impl<'k> Facts<'k> {
         }
     }
 
-    /// Returns an integer statement as an expression.
+    /// Returns the value of an integer statement as an expression, if it is one.
     fn number(&self, k: usize) -> Option<Dim> {
         match &self.kernel.body[k].body {
             Body::Index(d) => Some(d.clone()),

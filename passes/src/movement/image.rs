@@ -1,8 +1,9 @@
 //! load a[%0, %1 + 4] where %1 < 3, load a[%0, $2]  =>  the number of elements of `a` accessed, over symbols
 //!
-//! The dimensions of an access fall into groups that share no iteration variable. The elements of a group are numbered
-//! in row-major order; the accessed numbers usually form a range, and the accessed elements of the container are the
-//! product over groups. Several accesses are united by inclusion and exclusion.
+//! The dimensions of an access are divided into groups that share no iteration variable. The positions in a group's
+//! dimensions are numbered in row-major order; the accessed numbers usually form a range. The number of accessed
+//! elements is the product of the groups' counts. Several accesses to one container are united by inclusion and
+//! exclusion.
 //!
 //! All extents are assumed to be positive.
 
@@ -17,7 +18,8 @@ use std::collections::BTreeSet;
 pub enum Sure {
     /// Equal to the number at run time.
     Exact,
-    /// Attained if data-dependent indices are as different as possible and data-dependent guards hold.
+    /// Equal to the number at run time if data-dependent indices are as different as possible and data-dependent guards
+    /// hold.
     ByData,
     /// Upper bound of the number at run time.
     AtMost,
@@ -32,7 +34,7 @@ pub struct Count {
     pub sure: Sure,
 }
 
-/// A load or store: its index, and the ranges of the iteration variables where its guard holds.
+/// A load or store: its index, and the ranges of the iteration variables for which its guard holds.
 pub struct Access<'k> {
     pub index: &'k [Dim],
     pub ranges: Vec<Range>,
@@ -42,7 +44,7 @@ pub struct Access<'k> {
 /// Maximum number of accesses that are united by inclusion and exclusion.
 const UNITED_MAX: usize = 5;
 
-/// Returns how many elements of a container with these dimensions the accesses reach together.
+/// Returns the number of distinct elements of a container with these dimensions that the accesses reach.
 pub fn reached(facts: &Facts, dims: &[Dim], accesses: &[Access]) -> Count {
     let elements = product(dims);
     let mut boxes: Vec<Reach> = vec![];
@@ -85,8 +87,8 @@ fn united(facts: &Facts, reaches: &[&Reach]) -> Option<Dim> {
     Some(words)
 }
 
-/// The elements reached by one access: a product over groups of dimensions. The last group has no dimensions and is
-/// empty if nothing is accessed.
+/// The elements reached by one access: a product over groups of dimensions. The last group has no dimensions; it
+/// contains one element, or none if nothing is accessed.
 #[derive(Clone, Debug, PartialEq)]
 struct Reach {
     groups: Vec<Group>,
@@ -103,8 +105,8 @@ struct Group {
 enum Set {
     /// The `n` numbers lo, lo + step, ….
     Run { lo: Dim, n: Dim, step: i64 },
-    /// `n` numbers among the values of the expression `of`; which ones is not known. Two sets with equal expressions
-    /// over equal ranges are the same set.
+    /// `n` of the values that the expression `of` takes over the ranges `over`; which of the values is not known. Two
+    /// sets with equal expressions over equal ranges are the same set.
     Some { n: Dim, of: Dim, over: Vec<Range> },
 }
 
@@ -154,7 +156,7 @@ impl Reach {
         let moved: Vec<BTreeSet<usize>> = index.iter().map(|d| own_vars(d, &facts.deps)).collect();
         let mut sure = access.sure;
         let mut groups = vec![];
-        // Variables whose range may be empty under the guard, in which case nothing is accessed.
+        // Variables whose range may be empty under the guard; if one is empty, nothing is accessed.
         let full = full_ranges(facts.kernel);
         let maybe = |v: &usize| access.ranges[*v] != full[*v] && !facts.ge(&access.ranges[*v].n, &Dim::constant(1));
         let mut open: BTreeSet<usize> = (0..access.ranges.len()).filter(&maybe).collect();
@@ -190,7 +192,7 @@ impl Reach {
     }
 
     fn contains(&self, other: &Reach, facts: &Facts) -> bool {
-        // Of two equal sets, one must remain.
+        // Two equal sets do not contain each other here, so that one of them remains.
         self.sure <= other.sure
             && self != other
             && self.pairs(other).is_some_and(|mut pairs| pairs.all(|(a, b)| a.set.contains(&b.set, facts)))
@@ -208,7 +210,7 @@ fn var(name: &str) -> Option<usize> {
     name.strip_prefix('%')?.parse().ok()
 }
 
-/// Groups the dimensions that share variables; each group is sorted.
+/// Groups the dimensions that share variables; the dimensions within a group are in ascending order.
 fn grouped(moved: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(BTreeSet<usize>, Vec<usize>)> = vec![];
     for (d, vars) in moved.iter().enumerate() {
@@ -262,13 +264,14 @@ fn image(facts: &Facts, number: &Dim, ranges: &[Range]) -> Option<Set> {
     }
 }
 
-/// Returns a ⌊a / b⌋ of iteration variables that occurs as a factor of a term.
+/// Returns a division ⌊a / b⌋ that is a factor of a term and whose dividend contains iteration variables.
 fn division(d: &Dim) -> Option<Atom> {
     let atoms = d.terms().flat_map(|(atoms, _)| atoms);
     atoms.into_iter().find(|a| matches!(a, Atom::FloorDiv(n, _) if !own_vars(n, &[]).is_empty())).cloned()
 }
 
-/// Removes a ⌊a / b⌋ from an expression: as a digit of its own, or, together with the remaining `a`, as `a mod b`.
+/// Removes the division ⌊a / b⌋ from an expression, and returns it as a digit: ⌊a / b⌋ itself or, if the expression
+/// also contains a matching multiple of `a`, `a mod b`.
 fn divided(facts: &Facts, number: &Dim, atom: &Atom, ranges: &[Range]) -> Option<(Digit, Dim)> {
     let Atom::FloorDiv(a, b) = atom else { return None };
     let quotient = "%quotient";
@@ -307,7 +310,7 @@ fn combined(facts: &Facts, mut lo: Dim, digits: Vec<Digit>) -> Option<Combined> 
     for Digit { mut factor, lo: first, n } in digits {
         lo = lo + factor.clone() * first;
         if !facts.ge(&factor, &Dim::constant(0)) {
-            // Count this digit from its other end.
+            // The factor is negative: the digit is counted from its upper end, so that its factor becomes positive.
             lo = lo + factor.clone() * (n.clone() - one());
             factor = factor * Dim::constant(-1);
             if !facts.ge(&factor, &Dim::constant(0)) {
@@ -326,7 +329,8 @@ fn combined(facts: &Facts, mut lo: Dim, digits: Vec<Digit>) -> Option<Combined> 
         return None;
     }
     let step = step.unwrap_or(1);
-    // The number of values so far, and the distance from the first one to past the last, in steps.
+    // Number of values of the sum so far, and the distance from the first value to the end of the range, in units of
+    // `step`.
     let (mut n, mut span) = (one(), one());
     while !open.is_empty() {
         let times = |f: &Dim| f.exact_div(&Dim::constant(step));

@@ -1,7 +1,7 @@
 //! kernel  =>  the words that it moves: each distinct element of each operand, and each element of each result, once
 //!
-//! A *word* is one element, whatever its type. *Algebraic* words are those that a kernel must move if it keeps
-//! everything it has read: they do not depend on how it is computed. For kernels:
+//! A *word* is one element, whatever its type. The *algebraic* words of a kernel are the words that it must move even
+//! if it keeps everything it has read, whatever its code. They are counted as follows:
 //!
 //! * Elements that several loads read from one operand count once.
 //! * A guarded load reads where its guard holds. A data-dependent guard is assumed to hold.

@@ -1,14 +1,16 @@
 //! a launch, a device  =>  the words that its code requests from outside a core, and a lower bound for any code
 //!
-//! On a CPU, *scheduled* words are what one core fetches from beyond its largest private cache, and what it writes. The
-//! model finds the outermost loop whose complete working set fits the cache. An operand is fetched once per execution
-//! of that loop, or once for all iterations of the loop directly around it if that loop does not index the operand.
-//! Whole cache lines, other users of the cache and sharing between cores are ignored. On a GPU, scheduled words are
-//! those that warps request from global memory, in sectors (`GpuKernel::movement`).
+//! On a CPU, *scheduled* words are the words that one core fetches from beyond its largest private cache, and the words
+//! that it writes. The model finds the outermost loop whose complete working set fits the cache. An operand is fetched
+//! once per execution of this loop. However, if the next outer loop does not index the operand, the operand is fetched
+//! once for all iterations of that outer loop. Whole cache lines, other users of the cache and sharing between cores
+//! are ignored. On a GPU, scheduled words are those that warps request from global memory, in sectors
+//! (`GpuKernel::movement`).
 //!
 //! The *lower bound* is the maximum of the algebraic words and, for a contraction with `p` multiplications, 2·p / √S −
-//! 2·S·cores: with S words of fast memory, no matrix multiplication can move fewer ("A Tight I/O Lower Bound for Matrix
-//! Multiplication", 2019); the second term accounts for the words in each core's memory at the start and at the end.
+//! 2·S·cores: with S words of fast memory, no matrix multiplication can move fewer words ("A Tight I/O Lower Bound for
+//! Matrix Multiplication", 2019); the second term accounts for the words in each core's memory at the start and at the
+//! end.
 
 use sardonyx_base::DType;
 use sardonyx_base::{Error, Result};
@@ -31,7 +33,7 @@ pub struct FastMemory {
 
 impl FastMemory {
     /// The fast memory of a core is the largest memory private to it, plus the registers on a GPU. Errors: E0406 if the
-    /// description lacks them.
+    /// device description lacks these sizes.
     pub fn from_spec(spec: &DeviceSpec) -> Result<FastMemory> {
         let own = spec.memory.iter().filter(|m| m.per == Per::Core).filter_map(|m| m.bytes.value).max();
         let registers = spec.gpu.as_ref().and_then(|g| g.registers.value).unwrap_or(0) * 4;
@@ -44,7 +46,8 @@ impl FastMemory {
     }
 }
 
-/// Returns the words that a launch requests, by buffer, reads first. `once` are their algebraic words.
+/// Returns the words that a launch requests for each buffer, operands before results. `once` gives the algebraic words
+/// of each buffer.
 pub fn scheduled(lowered: &Lowered, params: &[i64], once: &[i64], memory: &FastMemory) -> Vec<i64> {
     let Some(target) = memory.ptx else { return cpu(lowered, params, once, memory.bytes) };
     let traffic = lowered.for_gpu(target).movement(params);
@@ -69,7 +72,7 @@ fn element_bytes(def: &KernelDef, buffer: usize) -> i64 {
 /// How the code accesses one buffer.
 struct Touched {
     vars: VarSet,
-    /// Number of passes over the inner space that access it.
+    /// Number of passes over the inner space that access the buffer.
     passes: i64,
 }
 
@@ -77,7 +80,7 @@ fn cpu(lowered: &Lowered, params: &[i64], once: &[i64], cache_bytes: i64) -> Vec
     let (def, nest) = (&lowered.def, lowered.nest(params));
     let touched = touched(def, &nest.passes);
     let extents: Vec<i64> = (0..def.n_vars()).map(|v| size(def.extent(v), params)).collect();
-    // The extent of a variable that is covered by the loops from `level` on.
+    // Returns how much of a variable's extent the loops from `level` on cover.
     let inside = |level: usize, var: usize| {
         let around = nest.loops[..level].iter().filter_map(|l| match l {
             Loop::Var { var: v, step } if *v == var => Some(*step),
@@ -96,8 +99,8 @@ fn cpu(lowered: &Lowered, params: &[i64], once: &[i64], cache_bytes: i64) -> Vec
     };
     let level = (0..nest.loops.len()).find(|l| footprint(*l) <= cache_bytes).unwrap_or(nest.loops.len());
     let words = |(b, t): (usize, &Touched)| {
-        // The innermost of the outer loops is excluded, because its iterations find data of the previous iteration in
-        // the cache.
+        // Of the loops outside `level`, the innermost is excluded, because its iterations find the data of the previous
+        // iteration in the cache.
         let around = &nest.loops[..level.saturating_sub(1)];
         let mut words = once[b];
         for var in (0..def.n_vars()).filter(|v| t.vars >> v & 1 == 0) {

@@ -1,4 +1,4 @@
-//! accesses with known counts of words
+//! accesses  =>  their numbers of words, compared with numbers computed by hand
 
 use super::{Sure, Words};
 use sardonyx_base::{DType, Dim};
@@ -9,7 +9,7 @@ fn dims(texts: &[&str]) -> Vec<Dim> {
     texts.iter().map(|t| Dim::parse(t).unwrap()).collect()
 }
 
-/// A variable, and the bounds within which a load is executed.
+/// A variable, and the bounds lo and hi within which a load is executed.
 type Guard<'a> = Option<(usize, &'a str, &'a str)>;
 
 /// Returns the words of y[outer] = the sum of loads of x, each under an optional guard `lo <= %v < hi`.
@@ -58,7 +58,8 @@ fn what_does_not_move_the_index_does_not_count() {
     assert_eq!(reads(&["b", "s", "64"], &["b", "1"], &[(&["%0", "0"], None)]), exact("b"));
 }
 
-/// x·cos + rotate(x)·sin: the halves are parts of the whole, which is read anyway.
+/// x·cos + rotate(x)·sin: the two halves of x that `rotate` reads count only once, because the whole of x is read
+/// anyway.
 #[test]
 fn parts_of_a_whole_do_not_count_twice() {
     let halves: [(&[&str], _); 3] = [

@@ -1,4 +1,4 @@
-//! graph  =>  the words that each operator would move as a kernel of its own: the baseline for fusion
+//! graph  =>  the words that each operator would move as a separate kernel: the baseline for fusion
 //!
 //! `Graph::operators` defines the operators, one per ONNX node, and the values that they read. An operator reads each
 //! element that its operands view once, and writes its results once.
@@ -39,19 +39,20 @@ impl Values<'_> {
         self.graph.ty(v).elements()
     }
 
-    /// Returns how many elements of its root a value views.
+    /// Returns how many elements of its root a value views; the root is the stored value at the start of the chain of
+    /// views.
     fn shown(&self, v: Value) -> Count {
         let node = self.graph.node(v);
         let Some(of) = viewed(node) else { return Count { words: self.elements(v), sure: Sure::Exact } };
         let behind = self.shown(of);
         if matches!(node.op, Op::Window(_)) {
-            // Windows may overlap or leave elements out.
+            // Windows may overlap or skip elements.
             return Count { words: self.least(self.elements(v), behind.words), sure: Sure::AtMost };
         }
         if !matches!(node.op, Op::Slice { .. }) {
             return behind;
         }
-        // If elements are repeated, a slice may view all of them or few.
+        // If the sliced value repeats elements, the slice may view all distinct elements or few.
         match behind.words == self.elements(of) {
             true => Count { words: self.elements(v), sure: behind.sure },
             false => Count { words: self.least(self.elements(v), behind.words), sure: Sure::AtMost },
@@ -66,7 +67,7 @@ impl Values<'_> {
         let dims = &self.graph.ty(*v).dims;
         let places = self.least(self.elements(node.args[1]), dims[axis].clone());
         let others = product(dims.iter().enumerate().filter(|(d, _)| *d != axis).map(|(_, n)| n));
-        // If elements are viewed repeatedly, no more can be read than there are.
+        // If the value repeats elements, at most its distinct elements are read.
         let words = match shown.words == self.elements(*v) {
             true => places * others,
             false => self.least(places * others, shown.words),
@@ -91,8 +92,8 @@ impl Values<'_> {
         }
     }
 
-    /// Whether all reads are disjoint slices of one value that follow each other along one axis, possibly viewed in
-    /// other shapes.
+    /// Whether the operator reads one value through disjoint slices, each adjacent to the next along one axis, possibly
+    /// reshaped.
     fn are_apart(&self, read: &Read) -> bool {
         let Some(mut slices) = read.through.iter().map(|(v, _)| self.slice(*v)).collect::<Option<Vec<_>>>() else {
             return false;

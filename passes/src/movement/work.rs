@@ -1,4 +1,4 @@
-//! kernel, operator  =>  its class and its operations, for comparison with the words moved
+//! kernel, operator  =>  its class and its number of operations, for comparison with the words moved
 
 use super::facts::Facts;
 use sardonyx_base::Dim;
@@ -65,7 +65,7 @@ impl Kind {
     }
 }
 
-/// Whether a value is selected from others by position, without computation.
+/// Whether a statement only moves or selects elements by position, without computing on them.
 fn only_moved(kernel: &Kernel, k: usize) -> bool {
     match &kernel.body[k].body {
         Body::Load { .. } | Body::Const(_) | Body::Index(_) => true,
@@ -77,8 +77,8 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
     }
 }
 
-/// Returns the floating-point operations of an operator of the value level: one per scalar function and per reduced
-/// element, none for data movement.
+/// Returns the number of floating-point operations of an operator at the sdx level: one per scalar function and per
+/// reduced element, none for data movement.
 pub fn operator_flops(graph: &Graph, operator: &Operator) -> Dim {
     let elements = |v: Value| graph.ty(v).elements();
     let of = |v: &Value| {

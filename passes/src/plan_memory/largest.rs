@@ -1,38 +1,39 @@
-//! max(a + c, b + c, d)  =>  the largest of a few sums of sizes, without those that another one always reaches
+//! max(a + c, b + c, d)  =>  the maximum of a few sums of sizes, without sums that never exceed another
 
 use super::not_negative::not_negative;
 use sardonyx_base::{Dim, dim::Atom};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
-/// A size, with its values for the probed calls.
+/// A size, with its values for the calls and other symbol values of `Probes`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
     pub dim: Dim,
     at: Vec<i64>,
 }
 
-/// Symbol values for which sizes are compared as numbers before anything is proved about them.
+/// Symbol values for which sizes are compared as numbers, before an inequality between the sizes is proved.
 pub struct Probes<'a> {
     /// Typical calls, for which overestimates should be smallest.
     pub calls: &'a [BTreeMap<String, i64>],
-    /// Further values, which reveal that a size can be smaller than another one.
+    /// Symbol values of further calls, for which one size may be smaller than another although it is larger in typical
+    /// calls.
     pub others: &'a [BTreeMap<String, i64>],
     pub lo: &'a dyn Fn(&str) -> i64,
-    /// Differences, with whether they are provably not negative.
+    /// Differences of sizes, each with whether it is provably not negative.
     pub known: RefCell<HashMap<Dim, bool>>,
 }
 
 /// Limits for the expression of an offset.
 pub struct Room<'a> {
-    /// Maximum number of alternatives; further ones are joined, so that expressions do not grow with the depth of the
-    /// model.
+    /// Maximum number of sizes in the maximum; further sizes are joined, so that expressions do not grow with the depth
+    /// of the model.
     pub n_max: usize,
-    /// By call: the value up to which an offset costs nothing, because it does not enlarge the arena.
+    /// For each typical call: the largest value of the offset that does not enlarge the arena.
     pub at: &'a [u64],
 }
 
-/// The maximum of these sizes.
+/// The maximum of a list of sizes, as the list.
 #[derive(Clone, Debug, Default)]
 pub struct Largest(Vec<Size>);
 
@@ -88,7 +89,8 @@ impl Largest {
         }
     }
 
-    /// Returns the sizes that no other one provably reaches; if there are too many, some are joined.
+    /// Returns the sizes without those that are provably at most another size; if there are more than `room.n_max`,
+    /// some are joined.
     pub fn select<'a>(all: impl IntoIterator<Item = &'a Size>, probes: &Probes, room: &Room) -> Largest {
         let mut kept: Vec<Size> = vec![];
         for size in all {
@@ -99,7 +101,8 @@ impl Largest {
             let largest = |call: usize| kept.iter().map(|k| k.at[call]).max().unwrap_or(0);
             let worth = |(a, b): (usize, usize)| {
                 let join = kept[a].join(&kept[b], probes);
-                // How much the arena grows for typical calls, then how much this offset does, in millionths.
+                // Compares joins by how much the arena grows in typical calls, then by how much this offset grows, in
+                // millionths.
                 let grows = |call: usize, from: i64| {
                     let (is, from) = (i128::from(join.at[call]), i128::from(from));
                     (is - from).max(0) * 1_000_000 / from.max(1)

@@ -2,8 +2,9 @@
 //!
 //! Buffers are placed in some order, each directly above the highest end of the buffers placed before it that are live
 //! at the same time ([`order`]): an offset is the maximum of some sums of sizes ([`largest`]), valid for all values of
-//! the symbols. The order is chosen for typical sizes ([`CALLS`]). Buffers whose size depends on a symbol that is bound
-//! later come above the others that are live with them, so that buffers alive when a symbol is bound do not move.
+//! the symbols. The order is chosen for typical sizes ([`CALLS`]). A buffer whose size depends on a symbol that a later
+//! step binds is placed above the other buffers that are live with it, so that buffers which are live when a symbol is
+//! bound do not move.
 
 mod largest;
 mod not_negative;
@@ -51,11 +52,11 @@ fn stages(entry: &Entry) -> BTreeMap<String, usize> {
     out
 }
 
-/// A placement problem.
+/// The placement problem of the arena buffers of an entry point.
 struct Arena {
     buffers: Vec<usize>,
-    /// An upper bound of each size, such that sums of bounds, rounded down to the alignment, do not overlap: an offset
-    /// needs one division instead of one per buffer.
+    /// An upper bound of each buffer's size (see `spaced`), such that only the sum of the bounds is rounded to the
+    /// alignment: the expression of an offset needs one division instead of a division per buffer.
     bytes: Vec<Dim>,
     problem: Problem,
     /// Symbol values of typical calls, one for each point of the problem.
@@ -77,7 +78,7 @@ fn arena(entry: &Entry) -> Arena {
     for call in CALLS {
         let values = values(entry, call);
         let value = |d: &Dim| d.eval(&|s| values.get(s).copied()).ok().and_then(|v| u64::try_from(v).ok());
-        // For choosing an order, a size that cannot be evaluated, for instance because it overflows, counts as 0.
+        // A size that cannot be evaluated, for instance because it overflows, counts as 0 when the order is chosen.
         let whole = |bytes: u64| bytes.checked_next_multiple_of(ALIGNMENT as u64);
         let own = bytes.iter().map(|d| value(d).and_then(whole).unwrap_or(0)).collect();
         if !numbers.contains(&own) {
@@ -92,9 +93,9 @@ fn arena(entry: &Entry) -> Arena {
     Arena { buffers, problem: Problem::new(numbers, lives, waits), bytes, calls }
 }
 
-/// Returns the size of a buffer plus the most that rounding up to the alignment can add, which is 60 for a multiple of
-/// 4 bytes. Offsets are rounded down to the alignment, so that this bound keeps buffers apart: ⌊a + b⌋ is at least ⌊a⌋
-/// + ⌊b⌋.
+/// Returns an upper bound of a buffer's size rounded up to the alignment: the size plus the most that rounding can add,
+/// which is 60 for a multiple of 4 bytes. Where the sum of such bounds is rounded down to the alignment, it is still at
+/// least the sum of the rounded sizes, so buffers do not overlap.
 fn spaced(bytes: &Dim) -> Dim {
     let unit = Dim::constant(ALIGNMENT);
     if bytes.as_const().is_some() {
@@ -112,8 +113,8 @@ fn aligned(d: Dim) -> Dim {
     d.floordiv(&unit) * unit
 }
 
-/// Default values of all symbols that sizes of buffers may depend on. Sizes that are read from data are assumed to be
-/// as large as other dimensions.
+/// Returns typical values of all symbols that sizes of buffers may depend on. A size that depends on data is assumed to
+/// be as large as other dimensions.
 pub fn values(entry: &Entry, call: Usual) -> Sizes {
     let inputs = entry.ports(true);
     let mut values = usual::usual(&entry.symbols, inputs.iter().map(|(_, _, c)| c.dims.as_slice()), call);
@@ -126,7 +127,8 @@ pub fn values(entry: &Entry, call: Usual) -> Sizes {
     values
 }
 
-/// Returns calls in which one symbol is small and the others are large, or the other way round.
+/// Returns symbol values of calls in which one symbol is small and all others are large, or one is large and all others
+/// small.
 fn corners(entry: &Entry) -> Vec<Sizes> {
     let corner = |chosen: usize, [own, others]: [i64; 2]| {
         let symbols = entry.symbols.iter().enumerate();
@@ -144,10 +146,10 @@ struct Places {
     arena: Dim,
 }
 
-/// Numbers of alternatives that an offset may have; the first one whose arena is about as small as the order allows is
-/// used.
+/// Maximum numbers of alternatives in the `max` of an offset, tried in turn until the arena is about as small as the
+/// order allows.
 static ALTERNATIVES: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
-/// Maximum length of an expression; the limit of the runtime is slightly higher.
+/// Maximum length of an expression in bytes of text; the runtime's limit is slightly higher.
 const TEXT_BYTES_MAX: usize = 15 << 10;
 /// By how much the arena may exceed the smallest arena that the order of buffers allows in typical calls, in
 /// millionths.

@@ -3,7 +3,8 @@
 use sardonyx_base::{Dim, dim::Atom};
 use std::collections::BTreeSet;
 
-/// Maximum number of symbols for which a proof considers 0 separately; each doubles the number of cases.
+/// Maximum number of symbols whose value 0 a proof considers as a separate case; each such symbol doubles the number of
+/// cases.
 const SPLIT_MAX: usize = 3;
 
 /// Tries to prove `d >= 0` for all symbol values at or above their lower bounds. Divisions are replaced by bounds, and
@@ -21,8 +22,8 @@ pub fn not_negative(d: &Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     })
 }
 
-/// Replaces divisions by lower bounds in positive terms and by upper bounds in negative ones, the outermost first,
-/// until the positive terms cover the negative ones.
+/// Replaces divisions by lower bounds in positive terms and by upper bounds in negative terms, the outermost division
+/// first, until the positive terms cover the negative ones.
 fn by_bounds(mut d: Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     const ROUNDS_MAX: usize = 24;
     for _ in 0..ROUNDS_MAX {
@@ -43,7 +44,8 @@ fn by_bounds(mut d: Dim, lo: &dyn Fn(&str) -> i64) -> bool {
 /// Whether positive terms cover every negative term: `8*a*b` covers `2*a` and `6*b` if a and b are at least 1.
 fn is_covered(d: &Dim, lo: &dyn Fn(&str) -> i64) -> bool {
     let mut added: Vec<(&[Atom], i64)> = d.terms().filter(|(_, c)| *c > 0).collect();
-    // The products with the most factors come last: they may cover every term that the earlier products can cover.
+    // Positive terms with the most factors are used last, because they can cover every term that their divisors can
+    // cover.
     added.sort_by_key(|(m, _)| m.len());
     for (monomial, c) in d.terms().filter(|(_, c)| *c < 0) {
         let (Some(mut open), Some(_)) = (c.checked_neg(), product_bound(monomial, lo)) else { return false };

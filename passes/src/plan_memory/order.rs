@@ -1,23 +1,25 @@
-//! sizes, which buffers are live together  =>  the order in which buffers are stacked
+//! sizes and live ranges of buffers  =>  the order in which the buffers are stacked
 //!
-//! A buffer is placed directly above the highest end of the earlier ones that are live at the same time. Nothing
-//! overlaps then, whatever the sizes, and an order is as good as its arena is small at the given points. Some order is
-//! optimal: stack the buffers of an optimal placement by their offsets, and none ends up higher than before.
+//! A buffer is placed directly above the highest end of the buffers earlier in the order that are live at the same
+//! time. Then no buffers overlap, whatever their sizes. The best order has the smallest arena at the given points (sets
+//! of sizes, one per typical call). No other placement needs a smaller arena at a point: if its buffers are stacked in
+//! the order of their offsets, no buffer ends up higher.
 
 /// A placement problem in plain numbers.
 #[derive(Default)]
 pub struct Problem {
-    /// Sizes by point and by buffer.
+    /// Size of each buffer at each point, as `sizes[point][buffer]`.
     pub sizes: Vec<Vec<u64>>,
     /// First and last step that touch each buffer.
     pub lives: Vec<(usize, usize)>,
-    /// Buffers of a later stage are placed above those of earlier stages that are live with them.
+    /// Stage of each buffer. A buffer of a later stage is placed above all buffers of earlier stages that are live with
+    /// it.
     pub stages: Vec<usize>,
-    /// By buffer: the buffers that are live with it.
+    /// For each buffer, the other buffers that are live at the same time.
     pub beside: Vec<Vec<usize>>,
 }
 
-/// How good an order is known to be.
+/// What is known about how good an order is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// Optimal: the arena is as small as the peak of live bytes, at every point.
@@ -38,7 +40,7 @@ pub struct Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost(pub u64, pub u64);
 
-/// Up to this many buffers, every order is examined or ruled out.
+/// Maximum number of buffers for which every order is examined or ruled out.
 const SEARCHED_MAX: usize = 16;
 /// Maximum number of partial orders that a search examines.
 const NODES_MAX: usize = 200_000;
@@ -63,7 +65,7 @@ impl Problem {
         Problem { sizes, lives, stages, beside }
     }
 
-    /// Returns, by point, the peak of live bytes.
+    /// Returns, for each point, the peak of live bytes.
     pub fn bounds(&self) -> Vec<u64> {
         let steps = self.lives.iter().map(|l| l.1 + 1).max().unwrap_or(0);
         let at = |sizes: &Vec<u64>| {
@@ -82,7 +84,7 @@ impl Problem {
         self.sizes.iter().map(at).collect()
     }
 
-    /// Returns, by point, the size of the arena if buffers are stacked in this order.
+    /// Returns, for each point, the size of the arena if buffers are stacked in this order.
     pub fn peaks(&self, order: &[usize]) -> Vec<u64> {
         let at = |sizes: &Vec<u64>| {
             let mut ends: Vec<Option<u64>> = vec![None; sizes.len()];
@@ -95,7 +97,7 @@ impl Problem {
         self.sizes.iter().map(at).collect()
     }
 
-    /// Returns, by point and by buffer, the highest offset that does not enlarge the arena.
+    /// Returns, for each point and each buffer, the highest offset that does not enlarge the arena.
     pub fn rooms(&self, order: &[usize]) -> Vec<Vec<u64>> {
         let at = |(sizes, peak): (&Vec<u64>, u64)| {
             let mut tails = vec![0u64; sizes.len()];
@@ -117,7 +119,8 @@ impl Problem {
         Cost(ratios().max().unwrap_or(0), ratios().fold(0, u64::saturating_add))
     }
 
-    /// Returns the best order found, which is optimal for few buffers.
+    /// Returns the best order found; with at most `SEARCHED_MAX` buffers it is optimal, unless the search reaches
+    /// `NODES_MAX`.
     pub fn solve(&self) -> Order {
         let bounds = self.bounds();
         let mut best = self.by_life();
@@ -144,8 +147,8 @@ impl Problem {
         self.judged(order, &self.bounds())
     }
 
-    /// For each point, places large and long-lived buffers first, each in the lowest gap; then, while effort is left,
-    /// moves the topmost buffers to earlier positions.
+    /// For each point, places large and long-lived buffers first, each in the lowest gap that fits; then, until
+    /// `TRYING_MAX` is reached, moves the topmost buffers to earlier positions in the order.
     fn attempt(&self, bounds: &[u64], best: &mut Order) {
         let looks = self.beside.iter().map(|b| b.len() + 1).sum::<usize>() * 2;
         let rounds = TRYING_MAX / looks.max(1) / self.sizes.len().max(1);
@@ -239,13 +242,13 @@ impl Problem {
     }
 }
 
-/// Branch and bound over orders, extended by one buffer at a time.
+/// A branch-and-bound search over orders, which extends a partial order by one buffer at a time.
 struct Search<'p> {
     problem: &'p Problem,
     bounds: Vec<u64>,
     nodes: usize,
     order: Vec<usize>,
-    /// By point and by buffer: the end of each placed buffer.
+    /// For each point and each buffer: the end of the buffer, if it is placed.
     ends: Vec<Vec<Option<u64>>>,
 }
 
@@ -302,7 +305,7 @@ impl Search<'_> {
     }
 
     /// Returns a lower bound on the cost of the orders with this prefix: at every step, all live buffers that are not
-    /// placed yet come above the placed ones.
+    /// placed yet come above the live buffers that are placed.
     fn least(&self) -> Cost {
         let p = self.problem;
         let at = |(ends, sizes): (&Vec<Option<u64>>, &Vec<u64>)| {

@@ -1,4 +1,4 @@
-//! small random plans  =>  the arena is minimal, and nothing overlaps at any size
+//! small random plans  =>  the arena is minimal, and no live buffers overlap, whatever the sizes
 
 use super::largest::{Largest, Probes, Room};
 use super::not_negative::not_negative;
@@ -16,7 +16,7 @@ fn lives(random: &mut Random, n: usize, steps: usize) -> Vec<(usize, usize)> {
     (0..n).map(life).collect()
 }
 
-/// Whether a placement below `top` exists, by trying every buffer at every offset.
+/// Whether a placement exists in which all buffers end at or below `top`; tries every buffer at every offset.
 fn fits(problem: &Problem, top: u64, offsets: &mut Vec<u64>) -> bool {
     let b = offsets.len();
     let sizes = &problem.sizes[0];
@@ -37,8 +37,9 @@ fn fits(problem: &Problem, top: u64, offsets: &mut Vec<u64>) -> bool {
     false
 }
 
-/// Two buffers are replaced by a and b, and by c and d; then b and c are replaced by one buffer, and a and d by
-/// another. No arrangement puts all these pairs next to each other, though the live bytes never exceed the bound.
+/// The live ranges form a ring: two buffers of sizes a + b and c + d are replaced by four buffers of sizes a, b, c and
+/// d; then b and c are replaced by one buffer, and a and d by another. No arrangement puts all these pairs next to each
+/// other, though the live bytes never exceed the bound.
 fn ring(r: &mut Random) -> Problem {
     let [a, b, c, d] = [(); 4].map(|()| 1 + r.below(2) as u64);
     let sizes = vec![a + b, c + d, a, b, c, d, b + c, a + d];
@@ -80,7 +81,7 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
     (0..n).fold(vec![vec![]], grow)
 }
 
-/// Sizes of several calls, for which different orders are best.
+/// No order has a lower cost than the order found, if the sizes of several calls prefer different orders.
 #[test]
 fn no_order_is_better_for_several_calls_than_the_one_found() {
     for seed in 0..500 {
@@ -178,7 +179,7 @@ fn sizes_are_compared_by_proof() {
     let halves = "((h + 1) floordiv 2)*((w + 1) floordiv 2)";
     assert!(proved("2*h*w", halves, &zero));
     assert!(proved("4*h*w", &format!("4*{halves}"), &one));
-    // A single row or column is not halved.
+    // The bounds can be 1, and a single row or column is not halved.
     assert!(!proved("h*w", &format!("2*{halves}"), &one));
     let quarters = "((((h + 1) floordiv 2) + 1) floordiv 2)*((((w + 1) floordiv 2) + 1) floordiv 2)";
     assert!(proved(&format!("8*{halves}"), &format!("7*{quarters}"), &zero));
@@ -189,8 +190,8 @@ fn sizes_are_compared_by_proof() {
     assert!(proved("a*b", "a*b - a", &zero));
 }
 
-/// A maximum of too many sizes gets fewer: the two are joined whose joint upper bound enlarges the arena least, then
-/// the offset least.
+/// A maximum of too many sizes is reduced: the two sizes are joined whose joint upper bound enlarges the arena least,
+/// and among equals the offset least.
 #[test]
 fn joins_are_made_where_there_is_room() {
     let calls = [Sizes::from([("a".into(), 10), ("b".into(), 20), ("c".into(), 1)])];

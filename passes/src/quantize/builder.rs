@@ -1,4 +1,4 @@
-//! map, convert, reduce …  =>  nodes with the same ONNX origins
+//! map, convert, reduce …  =>  new nodes of a graph, all with the same ONNX origins
 
 use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
@@ -18,7 +18,7 @@ impl Builder<'_> {
         self.add(Op::Map(f), args, None)
     }
 
-    /// Converts by value, with rounding; returns `x` itself if it has the type already.
+    /// Converts by value, with rounding; returns `x` itself if `x` has this type already.
     pub fn convert(&mut self, x: Value, dtype: DType) -> Result<Value> {
         if self.graph.ty(x).dtype == dtype {
             return Ok(x);

@@ -1,4 +1,4 @@
-//! a value  =>  codes, a scale for each index of some axes, and the decoded value
+//! a value  =>  codes, scales along some axes, and the value decoded from them
 
 use super::builder::Builder;
 use super::grid::{Grid, Step};
@@ -12,22 +12,22 @@ use sardonyx_dialects::sdx::{Graph, Op, TensorType, Value};
 const CODE_MAX: f32 = 127.0;
 
 /// Float codes only: the largest of the weights that share a scale becomes the largest code times one of these factors,
-/// which are tried in turn. All of these are codes with the largest exponent, in formats whose maximum is 1.75 times a
-/// power of two.
+/// all of which are tried. The results are the codes with the largest exponent, in formats whose maximum is 1.75 times
+/// a power of two.
 pub const SHARES: [f32; 4] = [1.0, 6.0 / 7.0, 5.0 / 7.0, 4.0 / 7.0];
 
 /// The format of the codes of an operand.
 #[derive(Clone, Copy)]
 pub enum Form {
-    /// 8 bits, with one scale along the reduction.
+    /// 8-bit codes, with one scale along the reduction axes.
     Whole(CodeType),
     /// One scale for each group of `size` codes.
     Groups { code: CodeType, size: i64 },
-    /// The grid on which the weights already lie.
+    /// The grid that the weights are already on: a type of code and a group size that reproduce them exactly.
     Grid(Grid),
 }
 
-/// A value as codes, with a scale for each index of the axes that are kept.
+/// A value as codes, with a scale for each index of the axes that are not reduced over (`kept`).
 pub struct Coded {
     pub codes: Value,
     pub scale: Value,
@@ -73,7 +73,7 @@ impl Coded {
     }
 }
 
-/// Encodes a value within a range and decodes it again: one scale for all elements, and a zero point.
+/// Encodes a value within a range as u8 and decodes it again; all elements share one scale and one zero point.
 pub fn in_range(graph: &mut Graph, x: Value, [low, high]: Range, origins: &[String]) -> Result<Value> {
     let most = f32::from(u8::MAX);
     let (low, high) = (low.min(0.0), high.max(0.0));
@@ -97,7 +97,8 @@ pub fn in_range(graph: &mut Graph, x: Value, [low, high]: Range, origins: &[Stri
     times(&mut b, codes, scale, &[])
 }
 
-/// Returns float codes and scales, with one scale along some axes: the one with the smallest sum of squared errors.
+/// Returns float codes and scales, with one scale along the axes `summed`: of those that `SHARES` gives, the scale with
+/// the smallest sum of squared errors.
 fn floats(b: &mut Builder, (x, summed): (Value, &[usize]), kept: &[usize], dtype: DType) -> Result<[Value; 2]> {
     let most = format(dtype).map_or(1.0, |format| format.max() as f32);
     let size = b.map(ScalarFn::Abs, &[x])?;
@@ -107,7 +108,7 @@ fn floats(b: &mut Builder, (x, summed): (Value, &[usize]), kept: &[usize], dtype
     let limits = [above?, below?];
     let codes = |b: &mut Builder, scale: Value| {
         let steps = b.map(ScalarFn::Div, &[x, scale])?;
-        // Rounding of a subnormal scale may have made it too small.
+        // If the scale is subnormal, rounding may have made it too small, so that a quotient exceeds the largest code.
         let steps = b.map(ScalarFn::Min, &[steps, limits[0]])?;
         let steps = b.map(ScalarFn::Max, &[steps, limits[1]])?;
         b.convert(steps, dtype)
@@ -176,7 +177,8 @@ pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origi
     };
     let by = b.number(by, high)?;
     let exact = b.map(ScalarFn::Div, &[range, by])?;
-    // Grids were made with f16 scales; other scales are bf16, which has the same exponents as the weights.
+    // Quantisers that produce a grid use f16 scales; other scales are bf16, which has the same range of exponents as
+    // the f32 weights.
     let stored = if matches!(form, Form::Grid(_)) { DType::F16 } else { DType::BF16 };
     let narrow_scale = b.convert(exact, stored)?;
     let scale = b.convert(narrow_scale, DType::F32)?;
@@ -208,7 +210,7 @@ pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origi
     Ok(InGroups { codes, scale: narrow_scale, least, kept, whole })
 }
 
-/// Returns the dimensions of codes in groups, and the axes that their scales have.
+/// Returns the dimensions of codes in groups, and the axes of the codes that the scales have, too.
 fn apart(whole: &TensorType, axis: usize, size: i64) -> (Vec<Dim>, Vec<usize>) {
     let mut dims = whole.dims.clone();
     let groups = dims[axis].floordiv(&Dim::constant(size));
@@ -217,7 +219,8 @@ fn apart(whole: &TensorType, axis: usize, size: i64) -> (Vec<Dim>, Vec<usize>) {
     (dims, kept)
 }
 
-/// Returns weights given by parameters of codes and scales, with the axis split in two.
+/// Returns weights as the codes and scales that calibration stored as parameters, with the axis split into groups and
+/// elements.
 pub fn from_parameters(
     graph: &mut Graph,
     (w, axis): (Value, usize),
@@ -242,7 +245,7 @@ pub struct InGroups {
     codes: Value,
     scale: Value,
     least: Option<Value>,
-    /// The axes of the codes that the scale has.
+    /// The axes of the codes that the scale has, too: all except the elements of a group.
     kept: Vec<usize>,
     /// The original type of the weights.
     whole: TensorType,
@@ -279,8 +282,8 @@ fn times(b: &mut Builder, codes: Value, scale: Value, kept: &[usize]) -> Result<
     b.map(ScalarFn::Mul, &[wide, scale])
 }
 
-/// Broadcasts a value along the kept axes to the shape of another value, as f32. It is widened last, so that the
-/// artifact does not store scales in f32.
+/// Broadcasts a value along the kept axes to the shape of another value, as f32. The value is widened after the
+/// broadcast, so that the artifact does not store scales in f32.
 fn spread(b: &mut Builder, x: Value, kept: &[usize], like: Value) -> Result<Value> {
     let (dtype, dims) = (b.graph.ty(x).dtype, b.graph.ty(like).dims.clone());
     let x = b.add(Op::Broadcast { dims: kept.to_vec() }, &[x], Some(TensorType::new(dtype, dims)))?;

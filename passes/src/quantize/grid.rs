@@ -1,8 +1,8 @@
-//! weights  =>  the grid on which they lie: multiples of a scale for each group, plus a minimum weight
+//! weights  =>  the grid that contains them: multiples of a scale for each group, plus a minimum weight
 //!
-//! Weights that were quantised before, by GGUF files or in training, still lie on a grid when they are f32 again. A
-//! grid is found by repeating what quantisers do: they round the range of a group, or its largest weight, to a 16-bit
-//! scale. It is accepted only if it reproduces every weight to the last bit.
+//! Weights that were quantised earlier, in a GGUF file or in training, are still codes times a scale (a grid) after
+//! conversion to f32. The grid is found by repeating the steps of quantisers, which compute a 16-bit scale from the
+//! range of a group or from its largest weight. A grid is accepted only if it reproduces every weight exactly.
 
 use half::f16;
 

@@ -1,12 +1,12 @@
 //! contract(x, w)  =>  contract(s · q(x), t · q(w)): on request, operands become quantised codes times a scale
 //!
-//! Weights have a scale for each column, or for each group of it, which is known when the artifact is written. The
-//! operand that they are multiplied by has a scale for each row, computed where the row is, or stays as it is. A table
-//! whose rows are looked up has a scale for each row and 8-bit codes; the last contraction of a model keeps 8 bits,
-//! too. Weights and rows have no zero point: 0 stays 0, and a row of zeros has a valid scale. Images with a calibrated
-//! range have one scale and a zero point.
-//! Sums of integer products are then exact, and precision is lost in the operands only. This pass changes values only;
-//! later passes multiply bytes as bytes, and store the codes in the artifact.
+//! Weights have a scale for each column, or for each group of weights in a column, which is computed when the artifact
+//! is written. The operand that they are multiplied by has a scale for each row, computed at run time from the row, or
+//! is not quantised. A table whose rows are looked up has a scale for each row and 8-bit codes; the last contraction of
+//! a model keeps 8 bits, too. Weights and rows have no zero point: 0 stays 0, and a row of zeros has a valid scale.
+//! Images with a calibrated range have one scale and a zero point. Sums of integer products are exact, so precision is
+//! lost only where operands are rounded. This pass changes values only; later passes multiply bytes as bytes, and store
+//! the codes in the artifact.
 
 mod builder;
 mod codes;
@@ -34,7 +34,7 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use sites::{Other, Site, constants, last_products, site, source};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Number of 4-bit codes in four bytes; group sizes must be multiples of it.
+/// Number of 4-bit codes in four bytes; group sizes must be multiples of this number.
 const CODES_MIN: i64 = 8;
 
 /// Quantises the functions of a module as the options request; does nothing if `quantize` is `None`.
@@ -58,7 +58,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     let (meanings, calibrated) = (Meanings::new(graph), rewrites.options().calibrated.clone());
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut map: Vec<Value> = vec![];
-    // Dequantised values by original value and reduction axes.
+    // Dequantised values; the key is the original value and its reduction axes.
     let mut made: HashMap<(Value, Vec<usize>), Value> = HashMap::new();
     for (_, node) in graph.values() {
         let mut new = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
@@ -102,7 +102,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                         (false, Activations::F32) => continue,
                     };
                     let found = range(at).filter(|_| at != weights && other != Other::Rows);
-                    // A value with a range has a single scale, whatever the axes.
+                    // A value with a calibrated range has a single scale, whatever the reduction axes.
                     let key = match found {
                         Some((from, _)) => (map[from.index()], vec![]),
                         None => (*arg, axes),
@@ -151,8 +151,8 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     Ok(out)
 }
 
-/// Quantises an operand that is reduced over some axes to codes of a form, or as calibration rounded it, and
-/// dequantises it again.
+/// Quantises an operand that is reduced over some axes, to codes of the given form or to the codes that calibration
+/// stored, and dequantises it again.
 fn rounded(
     out: &mut Graph,
     (x, axes): (Value, &[usize]),
@@ -167,8 +167,8 @@ fn rounded(
     in_groups.value(out, origins)
 }
 
-/// Repeats on `value` the data movement that leads from `from` to `v` in the old graph; `map` leads from old to new
-/// values.
+/// Repeats on `value` the data movement that leads from `from` to `v` in the old graph; `map` gives the new value of
+/// each old value.
 fn moved_alike(
     graph: &Graph,
     out: &mut Graph,
@@ -228,7 +228,7 @@ fn form(options: &Options, (graph, weights): (&Graph, Value), summed: &[usize], 
     }
 }
 
-/// Returns the 8-bit code type that replaces a code type.
+/// Returns the 8-bit code type of the same kind (integer or float).
 fn wide(code: CodeType) -> CodeType {
     match code {
         CodeType::Int(_) => CodeType::BYTES,
@@ -236,7 +236,7 @@ fn wide(code: CodeType) -> CodeType {
     }
 }
 
-/// Returns the grid on which weights lie that are reduced over these axes.
+/// Returns the grid of weights that are reduced over these axes, as a form, or `None` if they are on no grid.
 fn exact(graph: &Graph, weights: Value, summed: &[usize], params: &dyn ParamValues) -> Result<Option<Form>> {
     let &[axis] = summed else { return Ok(None) };
     let Some(values) = moved(graph, weights, params)?.and_then(|t| t.to_vec::<f32>().map(|v| (v, t.dims().to_vec())))

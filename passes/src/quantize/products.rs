@@ -25,7 +25,7 @@ pub struct Product {
     pub axis: usize,
     /// Identifies the weights; equal in all entry points of a model.
     pub meaning: Meaning,
-    /// The products of the weights' dimensions before the axis, of the axis, and after it.
+    /// Product of the weights' dimensions before the axis, extent of the axis, and product of the dimensions after it.
     pub parts: [usize; 3],
     /// Type of the codes.
     pub code: CodeType,
@@ -90,8 +90,8 @@ pub fn tables(graph: &Graph, options: &Options) -> Vec<Table> {
     graph.values().filter_map(table).collect()
 }
 
-/// Returns the values without rows in memory, such as images of convolutions, that are multiplied by weights, each with
-/// the hash of its definition.
+/// Returns the values that are multiplied by weights but have no rows that are contiguous in memory, such as images of
+/// convolutions, each with the hash of its definition.
 pub fn images(graph: &Graph, options: &Options) -> Vec<(Value, u64)> {
     let (constant, meanings) = (constants(graph), Meanings::new(graph));
     let mut found = BTreeMap::new();

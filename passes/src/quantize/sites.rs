@@ -1,16 +1,16 @@
-//! a graph  =>  the uses of weights: contractions, and rows of tables
+//! a graph  =>  the uses of weights: contractions, and lookups of rows in tables
 
 use crate::simplify::splat;
 use sardonyx_base::DType;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 
-/// Minimum number of weights for which quantisation pays for the scales of rows.
+/// Minimum number of weights of a contraction; with fewer, quantisation does not pay for the scales of rows.
 const WEIGHTS_MIN: i64 = 4096;
 
 /// How weights are used.
 pub enum Site {
-    /// A contraction: the reduction axes of both operands, which operand is the weights, and the layout of the other
-    /// one.
+    /// A contraction: the reduction axes of both operands, the index of the operand that is the weights, and the layout
+    /// of the other operand.
     Product { summed: [Vec<usize>; 2], weights: usize, other: Other },
     /// Lookup of rows of a table.
     Rows,
@@ -19,7 +19,7 @@ pub enum Site {
 /// The layout of the operand that weights are multiplied by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Other {
-    /// Rows that are each reduced.
+    /// A matrix, each of whose rows is reduced.
     Rows,
     /// Images, reduced over the channels of each pixel.
     Pixels,
@@ -27,7 +27,8 @@ pub enum Other {
     Window,
 }
 
-/// Returns `None` if a node uses no weights; the error says why some stay as they are.
+/// Returns how a node uses weights, or `None` if it uses no weights; the error is the reason why its weights cannot be
+/// quantised.
 pub fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Result<Option<Site>, &'static str> {
     if let (Op::Gather { axis: 0 }, &[table, _]) = (&node.op, &node.args[..]) {
         let ty = graph.ty(table);
@@ -81,13 +82,13 @@ fn is_moved(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// Returns the value from which a value is obtained by data movement.
+/// Returns the value from which `v` is obtained by data movement only; `v` itself if an operation computes it.
 pub fn source(graph: &Graph, v: Value) -> Value {
     let node = graph.node(v);
     if is_moved(graph, node) { source(graph, node.args[0]) } else { v }
 }
 
-/// Whether each value depends on at least one parameter, and otherwise on constants only.
+/// Returns, for each value, whether it depends on at least one parameter, and otherwise on constants only.
 pub fn constants(graph: &Graph) -> Vec<bool> {
     let mut fixed: Vec<bool> = vec![];
     let mut constant: Vec<bool> = vec![];
@@ -100,7 +101,7 @@ pub fn constants(graph: &Graph) -> Vec<bool> {
     constant
 }
 
-/// Whether each value reaches outputs through elementwise operations and data movement only.
+/// Returns, for each value, whether all its uses lead to outputs through elementwise operations and data movement only.
 pub fn last_products(graph: &Graph) -> Vec<bool> {
     let mut read = vec![false; graph.nodes.len()];
     let mut last = vec![true; graph.nodes.len()];

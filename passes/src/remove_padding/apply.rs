@@ -1,7 +1,7 @@
-//! x[batch, position, ..]  =>  x[row, ..]: tables of rows, kernels over packed rows, and unpacking
+//! x[batch, position, ..]  =>  x[row, ..]: adds tables of rows, kernels over packed rows, and unpacking
 //!
-//! Rows are in the order of the mask's elements, so those of a sequence are adjacent. Attention indexes keys by their
-//! number in the sequence: `first + j`, where `j < length`.
+//! Rows are in the order of the mask's elements, so the rows of a sequence are adjacent. Attention indexes keys by
+//! their number j in the sequence: `first + j`, where `j < length`.
 
 use super::proof::{Fact, Proof, Role, Rows, rows_of};
 use crate::draft::Draft;
@@ -40,7 +40,7 @@ struct Packing<'a> {
     proof: &'a Proof,
     origins: &'a [String],
     program: Program,
-    /// Number of rows that are kept.
+    /// Number of rows that are kept: the positions of all sequences that `keep` selects.
     rows: Dim,
     /// bool [batch, positions]: whether each position is kept.
     keep: Id,
@@ -51,7 +51,7 @@ struct Packing<'a> {
     length: Id,
     /// i64 [batch]: the first row of each sequence.
     starts: Id,
-    /// i64 [batch, positions]: the row of each kept position; created on demand.
+    /// i64 [batch, positions]: the row of each kept position; `None` until it is needed.
     row_of: Option<Id>,
     packed: BTreeMap<Id, Id>,
 }
@@ -71,8 +71,8 @@ impl<'a> Packing<'a> {
         let (keep, places, first, length, starts) = (0, 0, 0, 0, 0);
         let mut new =
             Packing { proof, origins, program: own, rows, keep, places, first, length, starts, row_of, packed };
-        // If a mask leaves out a whole sequence, softmax still produces values that should not be relied on; these are
-        // computed as in the original program.
+        // If a mask excludes a whole sequence, all its positions are kept, so that its results, which are arbitrary but
+        // may be read, are the same as in the original program.
         let mut d = Draft::default();
         let seen = new.seen(&mut d, 0, 1);
         let n_seen = d.count(seen);
@@ -125,7 +125,7 @@ impl<'a> Packing<'a> {
         self.program.container(Container::plain(dtype, dims))
     }
 
-    /// Appends a bool statement: whether the mask is nonzero at a position.
+    /// Appends a bool statement: whether the mask is nonzero at the given variables for batch and position.
     fn seen(&self, d: &mut Draft, batch: usize, position: usize) -> usize {
         let index = vec![Kernel::var(batch), Kernel::var(position)];
         let mask = d.load(&self.program, self.proof.mask, index, None);
@@ -161,7 +161,8 @@ impl<'a> Packing<'a> {
         self.program.steps.push(Step { op: FlowOp::Kernel(Arc::new(kernel)), args, results, origins });
     }
 
-    /// Returns the packed container for a container of all positions.
+    /// Returns the packed container that corresponds to a container of all positions, and creates it if there is none
+    /// yet.
     fn packed(&mut self, id: Id, axes: (usize, usize)) -> Id {
         if let Some(packed) = self.packed.get(&id) {
             return *packed;
@@ -179,7 +180,7 @@ impl<'a> Packing<'a> {
         self.program.steps.push(Step { args: vec![from], results: vec![to], ..step.clone() });
     }
 
-    /// Packs an unpacked container into rows, for kernels that must not look up rows themselves.
+    /// Adds a kernel that packs container `id` into rows, for consumers that cannot look up rows themselves.
     fn pack(&mut self, id: Id, (b, s): (usize, usize), origins: &[String]) -> Id {
         if let Some(packed) = self.packed.get(&id) {
             return *packed;
@@ -203,8 +204,8 @@ impl<'a> Packing<'a> {
         to
     }
 
-    /// Unpacks a container. Positions that were left out get the value that they would have, if that is known,
-    /// otherwise 0; in an output they are 0 wherever the mask is.
+    /// Unpacks a container. Positions that have no row get the number that the original program would store there, if
+    /// it is known, otherwise 0. In an output, all positions where the mask is 0 get 0.
     fn unpack(&mut self, id: Id, origins: &[String]) {
         let axes = self.proof.facts[id].map_or((0, 1), |f| f.axes);
         let row_of = self.row_of();
@@ -245,7 +246,8 @@ impl<'a> Packing<'a> {
         }
     }
 
-    /// Returns the row of each position: start of the sequence + number of kept positions before it.
+    /// Returns the container `row_of`, whose elements are the start of the sequence plus the number of kept positions
+    /// before the position.
     fn row_of(&mut self) -> Id {
         if let Some(id) = self.row_of {
             return id;
@@ -268,7 +270,7 @@ impl<'a> Packing<'a> {
     fn kernel(&mut self, step: &Step, rows: &Rows) -> Option<()> {
         let k = kernel(step)?;
         let packs = matches!(k.class(), Class::Contract | Class::Attention);
-        // Operands come first, so that kernels that pack rows precede this kernel.
+        // Operands are packed first, so that the kernels that pack them precede this kernel.
         let mut places: Vec<Option<Place>> = vec![];
         for statement in &k.body {
             let Body::Load { memlet, .. } = &statement.body else {
@@ -307,7 +309,7 @@ impl<'a> Packing<'a> {
         fits.then_some(())
     }
 
-    /// Builds the kernel over rows, with results still indexed by all positions.
+    /// Builds the kernel that iterates over rows; its stores are still indexed by batch and position.
     fn by_rows(&self, step: &Step, k: &Kernel, rows: &Rows, places: &[Option<Place>]) -> Option<(Kernel, Vec<Id>)> {
         let number = |v: usize| rows.number(v);
         let row = Kernel::var(rows.row());
@@ -395,16 +397,16 @@ impl<'a> Packing<'a> {
 struct Place {
     id: Id,
     axes: (usize, usize),
-    /// Whether the row is that of a key rather than the kernel's own row.
+    /// Whether the load reads the row of a key rather than the row that the kernel computes.
     by_key: bool,
 }
 
-/// A key of the row's sequence, given by its number.
+/// Statements and index for a key of the row's sequence, computed from the key's number.
 struct Keys {
-    /// The statement that tells whether such a key exists.
+    /// The statement that tells whether a key with this number exists.
     inside: usize,
-    /// Its row.
+    /// Index of the key's row.
     index: Dim,
-    /// The statement of its position.
+    /// The statement that gives the key's position in the sequence.
     place: usize,
 }

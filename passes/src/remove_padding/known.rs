@@ -1,4 +1,4 @@
-//! What is known of a kernel's statements at a masked position: a number, a hidden score, or an unusable value
+//! The value of each statement of a kernel at a masked position: a number, a hidden score, or an unusable value
 
 use super::proof::Fact;
 use crate::splice::bare_var;
@@ -6,8 +6,8 @@ use sardonyx_base::DType;
 use sardonyx_dialects::flow::{Body, Kernel, Memlet};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// Scores of at most this are hidden: beside a score that is not, their weight is 0 in f32, unless scores themselves
-/// are in the thousands.
+/// Scores of at most this value are hidden: their softmax weight is 0 in f32 if the row has any score that is not
+/// hidden, unless the unmasked scores are themselves in the thousands.
 pub const HIDDEN_MAX: f64 = -1e4;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,9 +16,10 @@ pub enum Known {
     Number(f64),
     /// A number of at most `HIDDEN_MAX`.
     Hidden,
-    /// Depends only on kept positions, or on values that are the same in any case.
+    /// A value that depends only on kept positions, or on values that are the same whether or not masked positions are
+    /// computed.
     Kept,
-    /// Depends on the contents of a masked position.
+    /// A value that depends on the contents of a masked position.
     Left,
 }
 
@@ -34,22 +35,22 @@ impl Known {
     }
 }
 
-/// Two variables: that of the batch, and that of the masked position.
+/// The batch variable, and the variable of the masked position.
 pub type Place = (usize, usize);
 
 /// The positions that a kernel reduces over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduced {
-    /// Only kept positions: a masked one must contribute nothing, as if it were not computed.
+    /// Only kept positions: a masked position must contribute nothing to the reduction.
     Kept,
-    /// All positions; a masked one may hold anything.
+    /// All positions; a masked position may contribute any value.
     All,
     /// No position: the reduction is within each position.
     Within,
 }
 
-/// Returns what is known of each statement where the mask leaves out position `place`, or `None` if a reduction would
-/// change without such positions.
+/// Returns what is known of each statement if the mask excludes position `place`, or `None` if the result of a
+/// reduction would change without the masked positions.
 pub fn statements(
     k: &Kernel,
     fact: &dyn Fn(&Memlet) -> Option<Fact>,

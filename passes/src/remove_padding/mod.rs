@@ -1,12 +1,12 @@
 //! kernels over [batch, positions, ..]  =>  kernels over the rows that the attention mask keeps
 //!
 //! A batch of sequences of different lengths is padded, and a mask tells which positions count. Operations on single
-//! rows need not be computed for the other positions. `proof` finds an input that is such a mask and the kernels that
-//! it affects; `apply` packs the rows at the entry, runs the kernels on packed rows, and unpacks them where all
-//! positions are needed.
+//! rows need not be computed for the positions that do not count. `proof` finds an input that is such a mask and the
+//! kernels that it affects; `apply` packs the rows at the entry, runs the kernels on packed rows, and unpacks the
+//! results where all positions are needed.
 //!
-//! The pass applies by default if no output contains masked rows. If one does, the option `masked-rows=zero` states
-//! that those rows are not used; they are then 0.
+//! The pass applies by default if no output contains masked rows. If an output contains masked rows, the pass applies
+//! only with the option `masked-rows=zero`, which states that these rows are not used; they become 0.
 
 mod apply;
 mod known;
@@ -30,7 +30,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 fn pack(program: &mut Program, rewrites: &mut Rewrites, zero: bool) -> Result<()> {
-    // Caches determine positions by themselves.
+    // Programs with caches are excluded, because a cache fixes the position of each row.
     if program.internal || !program.states.is_empty() || !has_attention(program) {
         return Ok(());
     }
@@ -49,7 +49,8 @@ fn pack(program: &mut Program, rewrites: &mut Rewrites, zero: bool) -> Result<()
                 let steps: Vec<usize> = proof.roles.iter().enumerate().filter(packed).map(|(step, _)| step).collect();
                 let first: Vec<String> = origins_of(program, &steps).into_iter().take(1).collect();
                 let Some(new) = apply::apply(program, &proof, &first) else { continue };
-                // With zeros, the program's meaning changes as requested, so the rewrite is not validated.
+                // With `zero`, masked rows of outputs change to 0 as the option requests, so the rewrite is not
+                // validated.
                 let rule = Rule { is_checked: !zero, ..Rule::from("rows") };
                 return rewrites.apply(program, rule, &steps, |program| *program = new).map(drop);
             }
@@ -65,7 +66,8 @@ fn has_attention(program: &Program) -> bool {
     program.steps.iter().filter_map(kernel).any(|k| k.class() == Class::Attention)
 }
 
-/// Returns the inputs that may be masks: two-dimensional, where the second dimension counts keys of some attention.
+/// Returns the inputs that may be masks: two-dimensional inputs whose second dimension is the number of keys of some
+/// attention.
 fn masks(program: &Program) -> Vec<Id> {
     let keys = |k: &Kernel, d: &Dim| k.class() == Class::Attention && k.inner.contains(d);
     let fits = |id: &Id| {

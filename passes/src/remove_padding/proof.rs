@@ -1,10 +1,10 @@
-//! mask [batch, positions]  =>  the kernels that may leave out positions where it is 0, and a proof of it
+//! mask [batch, positions]  =>  the kernels that need not compute positions where it is 0, and the proof
 //!
 //! A container has *rows* if two of its dimensions are those of the mask and every element belongs to one position. A
-//! kernel goes *by rows* if each point writes the row of its position and reads no other row, except for the keys of
+//! kernel is *row-wise* if each point writes the row of its position and reads no other row, except for the keys of
 //! attention: these must be hidden by the mask, so that sum, maximum and weighted sum are the same without them. Every
-//! other consumer of rows gets all positions back, with zeros in place of those left out, and must not depend on the
-//! difference.
+//! other consumer of rows reads an unpacked container, which has zeros or a known number at masked positions, and must
+//! not depend on the difference.
 
 use super::known::{self, Known, Reduced};
 use crate::splice::{bare_var, from_data, own_vars};
@@ -14,18 +14,18 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Step};
 use std::collections::BTreeSet;
 
-/// What is known of a container with rows.
+/// Facts about a container with rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fact {
-    /// Its batch and position dimensions.
+    /// The container's batch and position dimensions.
     pub axes: (usize, usize),
-    /// The value of every element where the mask is 0, if it is known.
+    /// The number that all elements have where the mask is 0, if it is known.
     pub at_masked: Option<f64>,
-    /// Whether masked rows are left out rather than computed.
+    /// Whether masked rows are omitted rather than computed.
     pub packed: bool,
 }
 
-/// The variables of a kernel that goes by rows.
+/// The variables of a row-wise kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
     pub batch: usize,
@@ -61,19 +61,19 @@ pub struct Proof {
     pub facts: Vec<Option<Fact>>,
     /// The role of each step.
     pub roles: Vec<Role>,
-    /// Packed containers of which other steps read all positions.
+    /// Packed containers that must be unpacked, because a step reads all positions.
     pub unpacked: BTreeSet<Id>,
     /// Positions that are computed regardless of the mask, because they are read by a constant index.
     pub kept: BTreeSet<i64>,
 }
 
-/// Why rows are not left out, and the step that prevents it.
+/// The reason why masked rows cannot be omitted, and the step that prevents it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss {
     pub reason: &'static str,
     pub step: Option<usize>,
     pub remedy: Option<&'static str>,
-    /// Whether some attention hides the keys where the input is 0; otherwise the input is no mask.
+    /// Whether some attention hides the keys for which the input is 0; if none does, the input is not a mask.
     pub is_mask: bool,
 }
 
@@ -82,16 +82,16 @@ const READS: &str = "what the mask leaves out reaches a result";
 const ZERO: &str = "compile with `--masked-rows zero`, where nobody reads them";
 
 impl Proof {
-    /// Finds the kernels that may leave out rows where the mask is 0. With `zero`, outputs may be 0 there. The error
-    /// says why rows cannot be left out.
+    /// Finds the kernels that may omit rows where the mask is 0. With `zero`, outputs may be 0 where the mask is. The
+    /// error is the reason why rows cannot be omitted.
     pub fn find(program: &Program, mask: Id, zero: bool) -> Result<Proof, Miss> {
         let [batch, positions] = &program.containers[mask].dims[..] else {
             return Err(Miss { reason: "the mask has not two dimensions", step: None, remedy: None, is_mask: false });
         };
         let uses = Uses::new(program);
         let mut alone = BTreeSet::new();
-        // A value computed from inputs only is not worth packing if all of its positions are read; it then stays as it
-        // is.
+        // A value computed from unpacked values only is not worth packing if a step reads all its positions; its step
+        // is added to `alone`, and the search starts again.
         loop {
             let mut proof = Proof {
                 mask,
@@ -171,8 +171,8 @@ impl Proof {
         }
     }
 
-    /// Returns the role of a view. It may change the dimensions after batch and positions; a view of a value with these
-    /// two dimensions only, such as the mask, may also insert dimensions of extent 1.
+    /// Returns the role of a view. A view may change the dimensions after batch and positions; a view of a container
+    /// that has only these two dimensions, such as the mask, may also insert dimensions of extent 1.
     fn view(&mut self, program: &Program, step: &Step) -> Role {
         let (from, to) = (step.args[0], step.results[0]);
         let Some(fact) = self.facts[from] else { return Role::AsItIs };
@@ -210,7 +210,7 @@ impl Proof {
     }
 
     /// Records results of kernels that iterate over all positions of a sequence and store a known number where the mask
-    /// is 0, such as a bias of scores along with the number of tokens.
+    /// is 0, for instance a kernel that computes a bias of scores and also counts the tokens.
     fn on_the_way(&mut self, step: &Step, k: &Kernel) {
         let walks = (k.outer.len()..).zip(&k.inner).filter(|(_, extent)| **extent == self.positions);
         let positions: Vec<usize> = walks.map(|(v, _)| v).collect();
@@ -236,7 +236,8 @@ impl Proof {
         }
     }
 
-    /// Returns the variables if the kernel reads only its own rows, and keys that the mask hides.
+    /// Returns the kernel's variables if it reads, at each point, only the row that it writes, and keys that the mask
+    /// hides where it is 0.
     fn rows(&self, step: &Step, k: &Kernel, batch: usize, position: usize) -> Option<Rows> {
         let class = k.class();
         let inner = k.outer.len()..k.outer.len() + k.inner.len();
@@ -244,7 +245,8 @@ impl Proof {
         for statement in &k.body {
             let memlet = match &statement.body {
                 Body::Load { memlet, .. } => memlet,
-                // A position used as a number must be a bare variable, so that it can be looked up in the mask.
+                // An index that a statement computes from batch or position must be a bare variable, so that it can be
+                // looked up in the table of rows.
                 Body::Index(d)
                     if bare_var(d).is_none() && own_vars(d).iter().any(|v| [batch, position].contains(v)) =>
                 {
@@ -266,7 +268,8 @@ impl Proof {
                     Some(_) | None => return None,
                 }
             } else if matches!(class, Class::Contract | Class::Attention) {
-                // The operands of these kernels are packed first, which requires whole rows.
+                // The operands of contractions and attention are packed before they are read, which requires that they
+                // are read by whole rows.
                 let by_row = own_vars_of(memlet).iter().any(|v| [batch, position].contains(v));
                 if by_row && rows_of(memlet, k, &self.batch, &self.positions, batch).is_none() {
                     return None;
@@ -296,7 +299,7 @@ impl Proof {
         Some(Rows { batch, position, key })
     }
 
-    /// Checks that a step which reads all positions does not depend on the contents of those left out.
+    /// Checks that a step which reads all positions does not depend on the contents of masked positions.
     fn read_all(&mut self, step: &Step) -> Result<(), &'static str> {
         let packed: Vec<Id> = step.args.iter().copied().filter(|a| self.facts[*a].is_some_and(|f| f.packed)).collect();
         if packed.is_empty() {
@@ -316,7 +319,7 @@ impl Proof {
             }
         }
         for place in places {
-            // A position with a constant index is kept, so it is not one of those left out.
+            // A position that is read by a constant index is always kept, so it is never masked.
             let fact = |m: &Memlet| {
                 let id = step.args[m.container];
                 let by_number = |f: &Fact| number(k, &m.index[f.axes.1]).is_some();
@@ -333,12 +336,13 @@ impl Proof {
     }
 }
 
-/// Returns, by result, the dimensions that are indexed by the two variables, if no other dimension depends on them.
+/// Returns, for each result, the dimensions that are indexed by the variables `batch` and `position`, if no other
+/// dimension depends on these variables.
 fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, usize)>> {
     (0..k.writes.len()).map(|w| axes_stored_at(k, w, batch, position)).collect()
 }
 
-/// Returns the dimensions of one result that are indexed by the two variables.
+/// Returns the dimensions of result `w` that are indexed by the variables `batch` and `position`.
 fn axes_stored_at(k: &Kernel, w: usize, batch: usize, position: usize) -> Option<(usize, usize)> {
     let mut found = None;
     for store in k.stores.iter().filter(|s| s.memlet.container == w) {
@@ -368,7 +372,7 @@ fn constant(k: &Kernel, index: &Dim) -> Option<i64> {
     }
 }
 
-/// Whether dimensions other than these depend on the variables.
+/// Whether dimensions other than `axes` depend on the variables.
 fn elsewhere(memlet: &Memlet, axes: (usize, usize), vars: &[usize]) -> bool {
     let others = (0..memlet.index.len()).filter(|a| ![axes.0, axes.1].contains(a));
     others.into_iter().any(|a| own_vars(&memlet.index[a]).iter().any(|v| vars.contains(v)))

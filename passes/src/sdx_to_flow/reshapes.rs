@@ -1,4 +1,4 @@
-//! Index maps of reshapes that need no copy: dimensions of extent 1, split and merged dimensions
+//! Index maps of reshapes that need no copy: those that add or drop dimensions of extent 1, split or merge dimensions
 
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::Kernel;

@@ -1,8 +1,8 @@
 //! append(past, x)  =>  a kernel that writes the past followed by x, starting at the first position that is not kept
 //!
-//! In memory, the axis of both past and result has spare capacity: a capacity symbol replaces its extent in strides and
-//! sizes. If a call has past and result in the same memory, the past is kept in place: another symbol gives the number
-//! of kept positions, which need not be written.
+//! In memory, past and result have spare capacity along the axis: a capacity symbol replaces the extent of this axis in
+//! strides and sizes. If past and result of a call are in the same memory, the past is kept in place: another symbol
+//! gives the number of kept positions, which the kernel does not write.
 
 use super::{BodyBuilder, Converter, vars};
 use crate::find_caches::{is_state, uses};
@@ -13,7 +13,8 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value, ir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The layouts of the caches of a graph (pasts and results), and by result the symbol that counts kept positions.
+/// The layouts of the caches of a graph (pasts and results), and for each result the symbol that counts its kept
+/// positions.
 #[derive(Default)]
 pub struct States {
     pub layouts: BTreeMap<Value, Layout>,
@@ -22,7 +23,7 @@ pub struct States {
 }
 
 impl States {
-    /// Caches with equal dimensions share their symbols.
+    /// Finds the caches of a graph and names their symbols; caches with equal dimensions share symbols.
     pub fn from_graph(graph: &Graph, taken: &BTreeSet<String>) -> States {
         let uses = uses(graph);
         let mut out = States::default();
@@ -34,7 +35,7 @@ impl States {
             let names = known.unwrap_or_else(|| {
                 let names = fresh(taken, &out.symbols);
                 let kinds = [SymbolKind::Capacity, SymbolKind::Capacity, SymbolKind::Kept];
-                // A past that is always empty has nothing to keep.
+                // A past that is always empty has no positions to keep, so it needs no `kept` symbol.
                 let used = if dims[0].is_const(0) { 2 } else { 3 };
                 out.symbols.extend(names.clone().into_iter().zip(kinds).take(used));
                 pairs.push((dims.clone(), names.clone()));
@@ -51,7 +52,7 @@ impl States {
         out
     }
 
-    /// Returns the caches with their indices among inputs and outputs.
+    /// Returns the caches as the indices of their inputs and outputs.
     pub fn ports(&self, graph: &Graph) -> Vec<State> {
         let state = |(output, (_, v)): (usize, &(String, Value))| {
             let past = graph.node(*v).args.first().filter(|_| self.layouts.contains_key(v))?;
@@ -64,7 +65,7 @@ impl States {
     }
 }
 
-/// Returns `capacity_in`, `capacity_out` and `kept`, with the first number that makes all of them new.
+/// Returns `capacity_in`, `capacity_out` and `kept`, with the smallest number appended that makes all three names new.
 fn fresh(taken: &BTreeSet<String>, own: &[(String, SymbolKind)]) -> [String; 3] {
     let numbered = |base: &str, i: usize| if i == 0 { base.to_string() } else { format!("{base}{i}") };
     let names = |i: usize| {
@@ -77,8 +78,8 @@ fn fresh(taken: &BTreeSet<String>, own: &[(String, SymbolKind)]) -> [String; 3] 
     (0..).map(names).find(free).expect("finitely many names are taken")
 }
 
-/// Returns the names used in dimensions of any function of the module. Entry points share the names of capacities, so
-/// none of these may be another function's dimension.
+/// Returns the names used in dimensions of any function of the module. Entry points share the names of capacity
+/// symbols, so a capacity symbol must not have the name of a dimension in any function.
 pub fn taken_names(module: Operation) -> Result<BTreeSet<String>> {
     let mut taken = BTreeSet::new();
     for function in module.block(0).map_or(vec![], |b| b.operations()) {
@@ -140,7 +141,7 @@ impl Converter<'_> {
         id
     }
 
-    /// Returns a contiguous container of a value, as views require: a copy if the value has spare capacity.
+    /// Returns a contiguous container of a value, as views require; for a value with spare capacity, this is a copy.
     pub fn dense(&mut self, v: Value) -> Result<usize> {
         let id = self.materialise(v)?;
         match self.program.containers[id].layout {

@@ -1,20 +1,20 @@
-//! bias[.., i, .., j]  =>  by block of rows i: the keys j that one of them sees, and where each list begins
+//! bias[.., i, .., j]  =>  for each block of rows i, the list of keys j that any of the rows sees
 
 use crate::remove_padding::HIDDEN_MAX;
 use sardonyx_base::Tensor;
 use sardonyx_kernels::ATTENTION_KEYS;
 
-/// Overhead of each run of keys, in units of a key.
+/// Overhead of each run of consecutive keys, in units of the time for one key.
 const RUN_KEYS: i64 = 8;
 
-/// Keys by block of rows, in ascending order.
+/// The list of keys of each block of rows, in ascending order.
 pub struct Lists {
     /// Number of rows of a block.
     pub rows: i64,
     /// Start of each block's list, followed by the total length.
     pub starts: Vec<i64>,
     pub keys: Vec<i64>,
-    /// Number of all keys.
+    /// Number of keys, hidden or not.
     n_keys: i64,
 }
 
@@ -38,7 +38,8 @@ impl Lists {
         for seen in seen {
             let first = lists.keys.len();
             for key in (0..n_keys as i64).filter(|key| seen[*key as usize]) {
-                // Fewer hidden keys than a panel cost less than another run.
+                // Hidden keys between two seen keys are listed, too, if there are fewer than a panel of them: they cost
+                // less than another run.
                 let before = lists.keys[first..].last().filter(|last| key - **last <= ATTENTION_KEYS);
                 let from = before.map_or(key, |last| last + 1);
                 lists.keys.extend(from..=key);
@@ -57,7 +58,7 @@ impl Lists {
         self.each().map(|keys| keys.len() as i64).max().unwrap_or(0)
     }
 
-    /// Estimates the remaining fraction of the work, given that keys are processed in panels.
+    /// Estimates the fraction of the work that remains with the lists, given that keys are processed in panels.
     pub fn share(&self) -> f64 {
         let runs = |keys: &[i64]| keys.chunk_by(|a, b| a + 1 == *b).map(|run| run.len() as i64).collect::<Vec<_>>();
         let cost = |n: i64| (n + ATTENTION_KEYS - 1) / ATTENTION_KEYS * ATTENTION_KEYS + RUN_KEYS;
@@ -67,7 +68,7 @@ impl Lists {
     }
 }
 
-/// Values added to scores or selected instead of them, by row and key.
+/// Values that are added to the scores or replace them, by row and key.
 pub struct Bias {
     pub dims: Vec<usize>,
     pub values: Vec<f32>,

@@ -1,5 +1,5 @@
-//! x = score · scale + mask[i, j], or mask[i, j] ? score · scale : -inf  =>  the kernel that computes x for score 0,
-//! and its values
+//! x = score · scale + mask[i, j], or mask[i, j] ? score · scale : -inf  =>  the kernel that computes x with 0 as the
+//! score, and its results
 
 use super::lists::Bias;
 use crate::splice::own_vars;
@@ -44,7 +44,7 @@ impl Mask {
             return None;
         }
         let parts = parts(k, x, score);
-        // Only leaves count, because statements computed from the score depend on further variables.
+        // Only loads and index values count, because statements computed from the score depend on further variables.
         let is_leaf = |at: &&usize| matches!(k.body[**at].body, Body::Load { .. } | Body::Index(_));
         let moved = parts.iter().filter(is_leaf).fold(BTreeSet::new(), |all, part| &all | &vars[*part]);
         let by_key = |at: &usize| matches!(k.body[*at].body, Body::Load { .. }) && vars[*at].contains(&key);
@@ -76,7 +76,7 @@ impl Mask {
         self.args = kept.iter().map(|operand| self.args[*operand]).collect();
     }
 
-    /// Returns x for score 0, or `None` if it is not known at compile time.
+    /// Returns the values of x with 0 as the score, or `None` if they are not known at compile time.
     pub fn values(&self, program: &Program, params: &Values) -> Option<Bias> {
         let reads: Vec<Tensor> = self.args.iter().map(|id| known(program, *id, params)).collect::<Option<_>>()?;
         let last = self.kernel.body.len() - 1;
@@ -110,8 +110,8 @@ fn alone(k: &Kernel, moved: &BTreeSet<usize>, parts: &BTreeSet<usize>, score: us
     }
 }
 
-/// Whether a statement is a constant multiple of the score plus other values, or selects such a value by a condition
-/// that is independent of the score; `None` if it depends on the score in any other way.
+/// Whether a statement is a constant multiple of the score plus other values, or selects between such a multiple and
+/// another value by a condition that is independent of the score; `None` if it depends on the score in any other way.
 fn moves_with_score(k: &Kernel, at: usize, score: usize) -> Option<bool> {
     if at == score {
         return Some(true);
@@ -137,7 +137,8 @@ fn moves_with_score(k: &Kernel, at: usize, score: usize) -> Option<bool> {
     }
 }
 
-/// Returns the statements from which a statement is computed, except for the score and what it is computed from.
+/// Returns the statements from which statement `of` is computed, except for the score and the statements from which the
+/// score is computed.
 fn parts(k: &Kernel, of: usize, score: usize) -> BTreeSet<usize> {
     let (mut open, mut found) = (vec![of], BTreeSet::new());
     while let Some(at) = open.pop() {

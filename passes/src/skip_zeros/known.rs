@@ -10,7 +10,7 @@ use sardonyx_dialects::params::ParamValues;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-/// The parameters of a module. Prepared ones are computed all together on first use.
+/// The parameters of a module. The prepared parameters are all computed together, when the first of them is requested.
 pub struct Known {
     params: Params,
     prepared: Prepared,
@@ -22,8 +22,8 @@ impl Known {
         Known { params: params.clone(), prepared, made: OnceCell::new() }
     }
 
-    /// Returns false for a prepared parameter if none of the parameters that it depends on is mostly 0; it is then not
-    /// computed.
+    /// Returns false for a prepared parameter if none of the parameters that it depends on is mostly 0; then the
+    /// prepared parameter itself need not be computed.
     pub fn may_be_sparse(&self, name: &str) -> bool {
         match self.prepared.get(name) {
             Some(program) => {

@@ -1,9 +1,10 @@
 //! Σk x[t, k] · w[n, k], w mostly 0  =>  a sum over stored elements: Σj value[n, j] · x[t, column[n, j]]
 //!
-//! Zeros in weights are skipped where that is estimated to be faster; the pass does not prune. Of the formats that
-//! `Format::all` finds, the fastest is used. A product with 0 is 0 for finite values only, so the user must declare all
-//! values finite (`assume-finite`). Lanes run along a variable that indexes only the other operand, whose elements must
-//! be contiguous in memory along it; otherwise that operand is copied first.
+//! Zeros in weights are skipped where that is estimated to be faster; the pass does not set any weights to 0. Among the
+//! sparse formats that `Format::all` finds, the one with the shortest estimated time is used. A product with 0 is 0 for
+//! finite values only, so the user must declare all values finite (`assume-finite`). Vector lanes run along a variable
+//! that indexes only the other operand, x. The elements of x must be contiguous in memory along this variable;
+//! otherwise x is copied to such a layout first.
 
 mod known;
 mod sums;
@@ -33,12 +34,12 @@ use sardonyx_kernels::{Pace, lower, products};
 use std::fmt;
 use std::sync::Arc;
 
-/// Minimum fraction of zeros; with fewer, storing words costs more than the dense matrix.
+/// Minimum fraction of zeros; with fewer zeros, a sparse format costs more than the dense matrix.
 const ZEROS_MIN: f64 = 0.5;
-/// Overhead of a row, in words.
+/// Overhead of a row of the sparse matrix, in units of the time for one word.
 const ROW_WORDS: f64 = 6.0;
-/// Cost, in multiplications, of adding a row's accumulators to those of earlier chunks, and of copying the vectors of a
-/// column.
+/// Cost, in multiplications, of adding a row's accumulators to the sums of earlier chunks (`ADDED`), and of copying the
+/// vectors of a column (`COPIED`).
 const ADDED: f64 = 3.0;
 const COPIED: f64 = 2.0;
 /// Number of rows of a work item that share one copy of a column's vectors.
@@ -46,7 +47,7 @@ const ROWS: f64 = 128.0;
 
 const WORDS: Rule = Rule::of_class(Equality::FiniteOnly, "words");
 const GROUPS: Rule = Rule::of_class(Equality::FiniteOnly, "groups");
-/// Products of bytes: the rule is exact, because integers have no infinity.
+/// The rule for products of bytes, which is exact, because integers have no infinity.
 const QUADS: Rule = Rule::of_class(Equality::Exact, "quads");
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -86,17 +87,17 @@ struct Site {
     format: Format,
     /// Fraction of elements that are not 0.
     density: f64,
-    /// The variable that counts the matrix's rows.
+    /// The variable that numbers the rows of the matrix.
     n: usize,
     /// The other operand, and the dimension along which it is reduced.
     x: Memlet,
     axis: usize,
     sum: usize,
-    /// The layout that the other operand needs, if it has a different one.
+    /// The layout that the other operand needs, if it has a different layout.
     turned: Option<Turned>,
 }
 
-/// A layout for an operand, and how it is obtained.
+/// A layout that an operand needs, and the step that can write it.
 #[derive(Clone)]
 struct Turned {
     layout: Layout,
@@ -138,7 +139,7 @@ impl Held {
         (self.count, self.prices) = (self.count + 1, self.prices.sum(prices));
     }
 
-    /// Reports all of them in one remark, which `compile` prints even if no remarks are requested.
+    /// Reports all these contractions in one remark, which `compile` prints even if no remarks are requested.
     fn tell(self, rewrites: &mut Rewrites) {
         let Held { origins, count, prices } = self;
         if count == 0 {
@@ -158,7 +159,7 @@ impl Held {
 }
 
 impl Site {
-    /// Returns the contraction in each of the formats in which its weights can be stored.
+    /// Returns the contraction of step `at` as a site for each sparse format in which its weights can be stored.
     fn matched(program: &Program, at: usize, known: &Known) -> Option<Vec<Site>> {
         let step = &program.steps[at];
         let k = kernel(step).filter(|k| k.class() == Class::Contract && k.inner.len() == 1)?;
@@ -217,7 +218,7 @@ impl Site {
             return None;
         }
         let x = x.clone();
-        // The kernel that multiplies words of bytes copies them itself.
+        // A kernel that multiplies words of bytes copies the other operand itself, so it needs no layout.
         let turned = if values.dtype() == DType::F32 { layout(k, &x, (n, axis))? } else { None };
         let turned = turned.map(|layout| Turned { layout, by: multiplies_words(program, at, step.args[x.container]) });
         let [[rows, columns], [row_stride, column_stride]] = [sizes, strides];
@@ -244,7 +245,7 @@ impl Site {
         }
     }
 
-    /// Returns the arithmetic as a fraction of that of the dense contraction.
+    /// Returns the amount of arithmetic as a fraction of the amount in the dense contraction.
     fn part(&self) -> f64 {
         let grid = self.format.grid();
         let stored = self.format.stored() as f64 / grid.elements() as f64;
@@ -342,8 +343,8 @@ impl Site {
     }
 }
 
-/// Returns the layout in which lanes are contiguous, if the other operand has a different one; the outer `None` means
-/// that there are no lanes.
+/// Returns the layout in which lanes are contiguous, if the other operand has a different layout, else `Some(None)`.
+/// The result is `None` if no variable is suitable for vector lanes.
 fn layout(k: &Kernel, x: &Memlet, (n, axis): (usize, usize)) -> Option<Option<Layout>> {
     let container = &k.reads[x.container];
     let bare = |v: usize| v < k.outer.len() && v != n && !k.outer[v].is_const(1);
@@ -359,8 +360,8 @@ fn layout(k: &Kernel, x: &Memlet, (n, axis): (usize, usize)) -> Option<Option<La
     Some(Some(Layout::Order([axis].into_iter().chain(others).collect())))
 }
 
-/// Returns the producer of a container if it multiplies with sparse weights, so that it stores either layout equally
-/// fast, and if step `at` is the only consumer.
+/// Returns the producer of a container if the producer multiplies by sparse weights, and so stores either layout
+/// equally fast, and if step `at` is the only consumer.
 fn multiplies_words(program: &Program, at: usize, id: Id) -> Option<usize> {
     let producers = program.producers();
     let made = producers[id].filter(|_| program.consumers()[id] == [at] && !program.is_output(id))?;

@@ -1,6 +1,7 @@
-//! Σk w[n, k] · x[k]  =>  a sum over what a sparse format stores of row n, in f32, or of bytes in i32
+//! Σk w[n, k] · x[k]  =>  a sum over the stored elements of row n in a sparse format, in f32, or in i32 for bytes
 //!
-//! A new format needs a function here, from the containers of its parts to the terms of the sum and its inner space.
+//! A new format needs a function in this file, which appends the term of the sum, given the containers of the format's
+//! parts, and returns the inner space.
 
 use crate::draft::Draft;
 use sardonyx_base::{DType, Dim};
@@ -16,7 +17,7 @@ const LENGTHS: i64 = 32;
 /// The other operand, which a body loads at a column, possibly under a guard.
 pub struct Factor<'a> {
     pub memlet: &'a Memlet,
-    /// The dimension of its columns.
+    /// The dimension that the columns of the sparse matrix index.
     pub axis: usize,
     /// The type of its elements.
     pub dtype: DType,
@@ -32,7 +33,7 @@ impl Factor<'_> {
     }
 }
 
-/// The term of a sum over a row, and the inner space.
+/// The term of a sum over a row (a statement), and the inner space of the sum.
 pub struct Sum {
     pub arg: usize,
     pub inner: Vec<Dim>,
@@ -64,8 +65,8 @@ impl Writer<'_> {
         self.body.push(Body::Convert(loaded, Conversion::Value), DType::I64)
     }
 
-    /// Appends Σj < length[n] value[first[n] + j] · x[column[first[n] + j]]; words of several elements are summed over
-    /// those, too.
+    /// Appends Σj < length[n] value[first[n] + j] · x[column[first[n] + j]]; if words have several elements, the sum
+    /// also runs over the elements of a word.
     fn of_words(&mut self, words: &Words) -> Sum {
         let &[values, columns, starts] = self.parts else { unreachable!("word rows have three parts") };
         let first = self.number(starts, vec![self.row.clone()], None);
@@ -75,7 +76,7 @@ impl Writer<'_> {
         let word = self.body.var(self.summed);
         let inside = self.body.apply(ScalarFn::Lt, &[word, length], DType::Bool);
         let column = self.number(columns, vec![place.clone()], Some(inside));
-        // Words of several elements are also summed over their elements.
+        // If words have several elements, the second inner variable numbers the elements of a word.
         let element = |word: Dim| match words.depth {
             1 => word,
             depth => word * Dim::constant(depth) + Kernel::var(self.summed + 1),
@@ -111,7 +112,7 @@ impl Writer<'_> {
     }
 }
 
-/// Widens bytes to i32, in which they are multiplied.
+/// Widens bytes to i32, the type in which they are multiplied; f32 values stay as they are.
 fn widened(body: &mut Draft, value: usize, dtype: DType) -> usize {
     if dtype == DType::F32 { value } else { body.push(Body::Convert(value, Conversion::Value), DType::I32) }
 }

@@ -1,9 +1,10 @@
-//! two tensors, the class of a rewrite  =>  the difference
+//! two tensors, the class of a rewrite  =>  a description of their difference, if it is larger than the class allows
 
 use crate::class::Class;
 use sardonyx_base::{DType, Tensor};
 
-/// Tolerance of results, as a fraction of the largest element: it allows many roundings but no wrong term.
+/// Returns the tolerance of results as a fraction of the largest element: large enough for many roundings, too small
+/// for a wrong term.
 fn share(dtype: DType, class: Class) -> f64 {
     match dtype {
         _ if class == Class::Narrowing => 3e-2,
@@ -13,13 +14,14 @@ fn share(dtype: DType, class: Class) -> f64 {
     }
 }
 
-/// Whether at least half of the elements are not NaN. NaN equals NaN whatever its cause, so that it proves little.
+/// Whether at least half of the elements are not NaN. NaN counts as equal to NaN, whatever its cause, so tensors of
+/// mostly NaN prove little.
 pub fn says_something(t: &Tensor) -> bool {
     let nan = (0..t.len()).filter(|&i| t.dtype().is_float() && t.get_f64(i).is_none_or(f64::is_nan)).count();
     2 * nan <= t.len()
 }
 
-/// Returns `None` if the tensors agree as the class requires.
+/// Returns a description of the difference, or `None` if the tensors agree as closely as the class requires.
 pub fn differs(want: &Tensor, got: &Tensor, class: Class) -> Option<String> {
     if (want.dtype(), want.dims()) != (got.dtype(), got.dims()) {
         return Some(format!("{} {:?}, not {} {:?}", got.dtype(), got.dims(), want.dtype(), want.dims()));

@@ -1,19 +1,20 @@
-//! values that must be computed  =>  the other values that must be computed, and those that are free
+//! values that must be computed  =>  all values that must be computed for them, and the values that are free
 //!
 //! Free values get random contents. At depth 0, all operands are free: results that agree for independent operands
-//! agree for any operands. A difference may be spurious, because `x` and `exp(x)`, for example, are not independent.
-//! From depth 1 on, no free value is computed from another value of the cut. Each further depth also computes the
-//! values that were free before, except inputs, because two of them may be computed from a common value.
+//! agree for any operands. A difference at depth 0 may be spurious, because `x` and `exp(x)`, for example, are not
+//! independent. From depth 1 on, no free value is computed from another value of the cut. Each further depth also
+//! computes the values that were free at the previous depth, except inputs, because two free values may be computed
+//! from a common value.
 
 use std::collections::BTreeSet;
 
-/// How values depend on each other.
+/// The dependences between values, which are identified by their numbers.
 pub struct Made<'a> {
     /// The operands of a value; empty for inputs.
     pub from: &'a dyn Fn(usize) -> Vec<usize>,
     /// Rank of a value: a number larger than the ranks of all values from which the value is computed.
     pub rank: &'a dyn Fn(usize) -> usize,
-    /// Whether a value is never free, such as a constant or a view.
+    /// Whether a value must always be computed, such as a constant or a view.
     pub bound: &'a dyn Fn(usize) -> bool,
 }
 
@@ -22,10 +23,10 @@ pub struct Cut {
     pub free: BTreeSet<usize>,
 }
 
-/// Maximum number of computed values. A rewrite that depends on more cannot be validated at this depth.
+/// Maximum number of computed values. If a cut would have more, the rewrite cannot be validated at the cut's depth.
 const COMPUTED_MAX: usize = 300;
 
-/// Returns `None` if too many values would have to be computed.
+/// Returns the cut of this depth for the given values, or `None` if it would compute more than `COMPUTED_MAX` values.
 pub fn cut(roots: impl IntoIterator<Item = usize>, made: &Made, depth: usize) -> Option<Cut> {
     let mut computed = BTreeSet::new();
     let mut open: Vec<usize> = roots.into_iter().collect();

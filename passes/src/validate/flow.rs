@@ -14,11 +14,12 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Maximum number of evaluated statements and elements that are interpreted.
+/// Maximum amount of work to interpret: statements evaluated plus elements read.
 const WORK_MAX: i64 = 1 << 25;
 
-/// Returns the part of two program states that differs, or why it cannot be run. With `prepares`, values that depend on
-/// parameters only are not operands, because one side may compute them where the other reads them.
+/// Returns the steps that differ between two states of a program, ready to run, or the reason why they cannot be run.
+/// With `prepares`, values that depend on parameters only are not drawn at random, because one state may compute a
+/// value that the other reads as a prepared parameter.
 pub fn compare<'a>(
     (before, after): (&'a Program, &'a Program),
     prepares: bool,
@@ -50,13 +51,13 @@ pub fn compare<'a>(
     Ok(Part { digest: digest.finish(), run: Box::new(run) })
 }
 
-/// A state of a program, compared with another one.
+/// A state of a program, with its differences from another state.
 struct Side<'a> {
     program: &'a Program,
     producers: Vec<Option<usize>>,
-    /// By step: whether it is missing from the other state.
+    /// For each step: whether the other state has no equal step.
     changed: Vec<bool>,
-    /// By container: whether its value is independent of operands (with `prepares`, of inputs).
+    /// For each container: whether its value is independent of inputs and parameters (with `prepares`, only of inputs).
     fixed: Vec<bool>,
 }
 
@@ -106,8 +107,9 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Returns the steps of a state that compute the required values, with free values as inputs. Every symbol becomes the
-/// dimension of an input.
+/// Returns a program of the steps that compute the values of a cut, with free values as inputs and the given results as
+/// outputs. A symbol of kind `Input`, `Data` or `Rank` that none of these steps binds becomes the dimension of an
+/// input.
 fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
     let mut out = Program { name: program.name.clone(), containers: program.containers.clone(), ..Program::default() };
     let needed = |s: &&Step| s.results.iter().any(|r| cut.computed.contains(r));
@@ -144,7 +146,7 @@ fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
     out
 }
 
-/// Returns the symbols that steps of the program bind.
+/// Returns the symbols that steps of the program bind at run time.
 fn counted(program: &Program) -> BTreeSet<String> {
     let found = program.steps.iter().flat_map(|step| match &step.op {
         FlowOp::Host(call) => call.results.iter().flat_map(|r| r.binds.iter().map(|(_, name)| name.clone())).collect(),
@@ -154,7 +156,7 @@ fn counted(program: &Program) -> BTreeSet<String> {
     found.collect()
 }
 
-/// Whether an input, which is drawn at random, has a size that a step binds.
+/// Whether the size of an input, which is drawn at random, is a symbol that a step binds.
 fn reads_counted(program: &Program) -> bool {
     let counted = counted(program);
     let mut dims = program.inputs.iter().flat_map(|(_, id)| &program.containers[*id].dims);
@@ -165,7 +167,8 @@ fn all_symbols(program: &Program) -> BTreeMap<String, Symbol> {
     symbols(&program.symbols, program.containers.iter().flat_map(|c| &c.dims))
 }
 
-/// The name under which a source's value is drawn. Several parameters that are always read concatenated count as one.
+/// Returns the name under which a source's value is drawn; a source that concatenates several parameters gets a single
+/// name.
 fn drawn_name(source: &Source) -> String {
     let parts = if source.parts.is_empty() { String::new() } else { format!(" of {:?}", source.parts) };
     format!("{} along {}{parts}", source.names.join(" + "), source.axis)
@@ -236,7 +239,7 @@ fn run(left: &Program, right: &Program, whole: &Program, class: Class, seed: u64
     Verdict::Skipped(why)
 }
 
-/// Returns the number of elements read and statements evaluated.
+/// Returns the number of elements read plus the number of statements evaluated.
 fn work(p: &Program, sizes: &Sizes) -> i64 {
     let value = |name: &str| sizes.get(name).copied();
     let count = |dims: Vec<&Dim>| {
@@ -257,8 +260,8 @@ struct Operands {
     params: BTreeMap<String, Tensor>,
 }
 
-/// Returns random operands for both sides. A parameter has the dimensions with which the whole program reads it
-/// unpacked.
+/// Returns random operands for the programs before and after the rewrite. A parameter has the dimensions with which the
+/// whole program reads it unpacked.
 fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r: &mut Random) -> Option<Operands> {
     let value = |name: &str| sizes.get(name).copied();
     let mut draw = |c: &Container| {
@@ -292,7 +295,7 @@ fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r:
             else {
                 continue;
             };
-            // Random numbers are not 0, but sparse formats require zeros.
+            // Random numbers are not 0, but sparse formats require zeros, so some elements are set to 0.
             let drawn = out.params.get_mut(&names[0])?;
             *drawn = format.thinned(drawn)?;
         }

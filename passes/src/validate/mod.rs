@@ -3,7 +3,7 @@
 //! The interpreter runs only what the rewrite changed. The operands of the changed part are drawn at random, if
 //! necessary together with the values from which they are computed. Symbols get small values that satisfy the program's
 //! checks; constant dimensions stay as they are, so that parts that are too large are skipped and counted. A part that
-//! equals one checked before (such as another layer's) is not run again.
+//! equals a part checked before, such as the same part of another layer, is not run again.
 
 mod compare;
 mod cut;
@@ -21,15 +21,15 @@ pub use values::{Bounds, compare as compare_values};
 use sardonyx_base::json::Json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Depths (see `cut`) that are tried in turn if a part differs with free operands. Rules applied one after the other
-/// concern a few nodes each.
+/// Depths (see `cut`) that are tried in turn if the results of a part differ with free operands. Small depths usually
+/// suffice, because a rule concerns only a few nodes.
 static DEPTHS: &[usize] = &[1, 2, 3, 5, 9];
 
 /// Result of one check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     Equal,
-    /// The reason why nothing was compared.
+    /// Nothing was compared, for the given reason.
     Skipped(&'static str),
     Differs(String),
 }
@@ -41,7 +41,7 @@ pub struct Validation {
     seen: BTreeSet<u64>,
     /// Number of parts found to be equal, including repeated ones.
     pub checked: usize,
-    /// How many of the checked parts are identical to an earlier one.
+    /// Number of checked parts that are identical to an earlier part.
     pub repeated: usize,
     /// Number of skipped parts by reason.
     pub skipped: BTreeMap<&'static str, usize>,
@@ -55,8 +55,8 @@ pub struct Part<'a> {
 }
 
 impl Validation {
-    /// Checks a part with free operands and, if these differ, together with what they are computed from (see `cut`).
-    /// Returns the difference, if any.
+    /// Checks a part with free operands and, if the results differ, together with the steps that compute its operands,
+    /// at increasing depths (see `cut`). Returns the difference, if any.
     pub fn check<'a>(&mut self, part: &dyn Fn(usize) -> Result<Part<'a>, &'static str>) -> Option<String> {
         let mut verdict = self.verdict(part(0));
         for &depth in DEPTHS {
@@ -77,7 +77,7 @@ impl Validation {
         None
     }
 
-    /// Runs a part, unless an identical one was found to be equal.
+    /// Runs a part, unless an identical part was already found to be equal.
     fn verdict(&mut self, part: Result<Part, &'static str>) -> Verdict {
         let part = match part {
             Ok(part) => part,

@@ -5,7 +5,7 @@ use sardonyx_base::{DType, Dim, Tensor, minifloat, packed};
 use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 use std::collections::BTreeMap;
 
-/// Returns the declared symbols, and undeclared ones in dimensions, which are dimensions of inputs.
+/// Returns the declared symbols, and the undeclared symbols that occur in dimensions, as symbols of kind `Input`.
 pub fn symbols<'d>(
     declared: &BTreeMap<String, Symbol>,
     dims: impl Iterator<Item = &'d Dim>,
@@ -20,7 +20,7 @@ pub fn symbols<'d>(
 /// How sizes and operands are drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw {
-    /// Number of sizes to choose from.
+    /// Number of different sizes from which the size of a symbol is chosen.
     pub sizes: u64,
     /// Exclusive upper bound of integers, small enough for them to be valid indices.
     pub whole_below: u64,
@@ -31,8 +31,8 @@ const ANY: (f64, f64) = (-2.0, 2.0);
 /// Bounds of random operands for logarithms and roots.
 const POSITIVE: (f64, f64) = (0.1, 2.0);
 
-/// Tried in order until the left side can be evaluated; the last ones are for large parts, and for dimensions of extent
-/// 1.
+/// Variants that are tried in order until the program before the rewrite can be evaluated; the last variants are for
+/// large parts, and for dimensions of extent 1.
 pub static DRAWS: &[Draw] = &[
     Draw { sizes: 4, whole_below: 2, floats: ANY },
     Draw { sizes: 4, whole_below: 2, floats: POSITIVE },

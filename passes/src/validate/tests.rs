@@ -94,7 +94,7 @@ fn a_wrong_place_is_found() {
 #[test]
 fn only_what_changed_is_run() {
     let mut before = two_kernels();
-    // The first kernel is too large for the interpreter, and is not run.
+    // The first kernel did not change and would be too large for the interpreter, so it is not run.
     let wide = |p: &mut Program| {
         for c in &mut p.containers {
             c.dims[1] = Dim::constant(8);
@@ -109,7 +109,7 @@ fn only_what_changed_is_run() {
     assert_eq!(verdict(&before, &after, Class::Exact), Verdict::Skipped("too large to interpret"));
 }
 
-/// The logarithm of mostly negative numbers proves nothing; that of positive numbers does.
+/// The logarithm of mostly negative numbers is NaN and proves nothing, so the operands are drawn as positive numbers.
 #[test]
 fn operands_suit_a_domain() {
     let mut before = two_kernels();
@@ -117,7 +117,7 @@ fn operands_suit_a_domain() {
     let mut after = before.clone();
     kernel(&mut after, 1).body[2].body = Body::Apply { f: ScalarFn::Sqrt, args: vec![0] };
     assert!(matches!(verdict(&before, &after, Class::Exact), Verdict::Differs(_)));
-    // All results are NaN.
+    // Now all results are NaN, so nothing can be compared.
     kernel(&mut before, 1).body[1].body = Body::Const(f64::NAN);
     kernel(&mut before, 1).body[2].body = Body::Apply { f: ScalarFn::Mul, args: vec![0, 1] };
     assert_eq!(verdict(&before, &after, Class::Exact), Verdict::Skipped("no random operands suit it"));

@@ -1,4 +1,4 @@
-//! two values of one graph that a rule declares equal  =>  the nodes that compute them and free operands, as a graph
+//! two values of one graph that a rule declares equal  =>  a graph that computes both from free operands
 
 use super::compare::{differs, says_something};
 use super::cut::{Cut, Made, cut};
@@ -12,14 +12,14 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, TensorType, Va
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Maximum number of multiplications and elements that are interpreted.
+/// Maximum amount of work to interpret: multiplications plus elements of all nodes.
 const WORK_MAX: i64 = 1 << 25;
 
 /// Known lower and upper bounds of the elements of a value.
 pub type Bounds<'a> = &'a dyn Fn(Value) -> (f64, f64);
 
-/// Returns the part of a graph that computes both values, or why it cannot be run. Values from number `n_old` on were
-/// added by the rewrite and are always computed.
+/// Returns the part of a graph that computes both values, ready to run, or the reason why it cannot be run. Values from
+/// number `n_old` on were added by the rewrite and are always computed.
 pub fn compare<'a>(
     graph: &'a Graph,
     n_old: usize,
@@ -30,7 +30,7 @@ pub fn compare<'a>(
     depth: usize,
 ) -> std::result::Result<Part<'a>, &'static str> {
     let from = |v: usize| graph.nodes[v].args.iter().map(|a| a.index()).collect();
-    // Values independent of operands are never random, because rules depend on them.
+    // Values that are independent of inputs and parameters are never drawn at random, because rules depend on them.
     let mut fixed: Vec<bool> = vec![];
     for node in &graph.nodes {
         let is_operand = matches!(node.op, Op::Input { .. } | Op::Param { .. });
@@ -51,7 +51,7 @@ pub fn compare<'a>(
 }
 
 /// Builds a graph with inputs for the sizes of symbols, inputs for free values, and the computed nodes. Inputs and
-/// parameters to be computed are free, too. Returns the original value of each free input.
+/// parameters among the computed nodes become free inputs, too. Returns the original value of each free input.
 fn small(graph: &Graph, cut: &Cut, left: Value, right: Value) -> (Graph, Vec<(String, Value)>) {
     let mut out = Graph { name: graph.name.clone(), ..Graph::default() };
     for (name, symbol) in &all_symbols(graph) {
@@ -117,7 +117,8 @@ fn run(small: &Graph, free: &[(String, Value)], whole: &Graph, class: Class, bou
             why = "an element type that is not drawn";
             continue;
         };
-        // Runs the left side alone: if it cannot be evaluated, the right side is not at fault.
+        // Runs the computation of the left value alone: if it fails, the operands are unsuitable, and the right value
+        // is not at fault.
         let Ok(left) = value(&alone(small), &inputs) else {
             why = "no random operands suit it";
             continue;
@@ -156,7 +157,7 @@ fn alone(g: &Graph) -> Graph {
     part
 }
 
-/// Returns the number of multiplications and elements of all nodes.
+/// Returns the number of multiplications plus the number of elements of all nodes.
 fn work(g: &Graph, sizes: &Sizes) -> i64 {
     let of = |node: &Node| {
         let value = |name: &str| sizes.get(name).copied();

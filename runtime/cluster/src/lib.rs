@@ -9,7 +9,7 @@
 //! | `schedules.rs` | when the workers of a pipeline do what: GPipe, 1F1B, interleaved, Chimera |
 //! | `select.rs` | the algorithms of a collective, the fastest first |
 //!
-//! Nothing here is measured: all results are derived from the figures in the file.
+//! Nothing here is measured: all results are derived from the figures in the topology file.
 
 mod cycles;
 mod route;

@@ -1,7 +1,7 @@
 //! two devices  =>  the links that a message between them passes
 //!
-//! The route is always the same: in grids one dimension after the other, in the shorter direction, or towards higher
-//! coordinates if both directions are equally long.
+//! The route between two devices is always the same. In grids, it follows one dimension after the other, in the shorter
+//! direction, or towards higher coordinates if both directions are equally long.
 
 use crate::topology::{Attached, Kind, Level, Topology};
 use std::fmt;
@@ -11,8 +11,8 @@ use std::fmt;
 pub struct Link {
     /// Index in [`Topology::level`]; 0 is the level that joins devices.
     pub level: usize,
-    /// Number of the member that the link is attached to, counted over all groups of the level; of the device, if links
-    /// are attached to devices.
+    /// Number of the member to which the link is attached, counted over all groups of the level. If the links of the
+    /// level are attached to devices, the number of the device.
     pub member: usize,
     /// Which of the member's links it is, and in which direction.
     pub way: Way,
@@ -36,12 +36,12 @@ pub enum Way {
         /// Number of the other member, counted over all groups of the level.
         member: usize,
     },
-    /// The link to the switch of the line along a dimension.
+    /// The link from a device to the switch of its line of boards ([`Kind::Lines`]) along a dimension.
     IntoLine {
         /// Dimension of the grid of boards along which the line runs: 0 or 1.
         dim: usize,
     },
-    /// The link from the switch of the line along a dimension.
+    /// The link from the switch of a line of boards along a dimension to a device.
     OutOfLine {
         /// Dimension of the grid of boards, as in `IntoLine`.
         dim: usize,
@@ -63,7 +63,7 @@ impl fmt::Display for Link {
 }
 
 impl Topology {
-    /// The links from one device to another, in order; none if they are the same device.
+    /// The links from one device to another, in order; empty if both are the same device.
     pub fn route(&self, from: usize, to: usize) -> Vec<Link> {
         let Some(top) = (0..self.level.len()).rev().find(|l| self.member(*l, from) != self.member(*l, to)) else {
             return vec![];
@@ -73,8 +73,8 @@ impl Topology {
             Attached::Group => 0..top,
             Attached::Device => 0..0,
         };
-        // Of the levels below, a message only passes the links of switches: from a grid, or from directly joined
-        // members, it leaves at its own device.
+        // On the levels below `top`, a message only passes the links to switches. In a grid, or if members are joined
+        // directly, every device reaches the links of the next level without passing links of its own level.
         let is_switch = |l: &usize| self.level[*l].kind == Kind::Switch;
         let mut links: Vec<Link> = below.clone().filter(is_switch).map(|l| self.to_switch(l, from)[0]).collect();
         match level.kind {
@@ -94,7 +94,7 @@ impl Topology {
         device / self.devices_below(level)
     }
 
-    /// The links between a device's member of a level and its switch: [up, down].
+    /// The links between the member that contains a device and the member's switch: [up, down].
     fn to_switch(&self, level: usize, device: usize) -> [Link; 2] {
         let (member, lane) = match self.level[level].attached {
             Attached::Group => {
@@ -105,7 +105,8 @@ impl Topology {
         [Way::Up { lane }, Way::Down { lane }].map(|way| Link { level, member, way })
     }
 
-    /// Routes along the row to the column of boards, then along that column; on a board over its mesh.
+    /// Routes along the row of boards to the right column, then along this column; on each board, the route follows the
+    /// mesh.
     fn over_lines(&self, from: usize, to: usize) -> Vec<Link> {
         let (board, boards) = (&self.level[0].members, &self.level[1].members);
         let size = board[0] * board[1];

@@ -1,9 +1,10 @@
-//! stages, micro-batches  =>  what each worker of a pipeline does in which order, and when
+//! stages, micro-batches  =>  the order in which each worker of a pipeline executes its work, and the times
 //!
-//! GPipe runs all micro-batches forward before it runs any backward; 1F1B begins to run backward as soon as it can, so
-//! that few activations are kept; interleaved workers have several chunks of the model, so that the pipeline fills
-//! sooner; Chimera runs a second pipeline in the other direction through the same workers, which fills the gaps of the
-//! first. A worker executes its list in order, and each item as soon as its inputs are available.
+//! GPipe runs all micro-batches forward before it runs any backward; 1F1B runs each micro-batch backward as soon as
+//! possible, so that few activations are kept; in an interleaved schedule, each worker has several chunks of the model,
+//! so that the pipeline fills sooner; Chimera runs a second pipeline in the other direction through the same workers,
+//! which fills the gaps of the first. A worker executes its list in order, and each item as soon as its inputs are
+//! available.
 
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 /// Pipeline schedule: determines the order in which each worker processes micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// Forward only: a model that serves.
+    /// Forward passes only, for inference.
     Forward,
     /// All micro-batches run forward before any runs backward.
     GPipe,
@@ -26,7 +27,7 @@ pub enum Schedule {
     Chimera,
 }
 
-/// Pass of a micro-batch through a stage.
+/// Direction in which a stage runs a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// From the first stage to the last.
@@ -48,7 +49,7 @@ pub struct Work {
     pub up: bool,
 }
 
-/// One item of work of a worker, and when it is executed.
+/// One item of work of a worker, with its start and end times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slot {
     /// What the worker executes.
@@ -66,13 +67,13 @@ pub struct Timeline {
     pub slots: Vec<Vec<Slot>>,
     /// Time at which the last worker ends.
     pub total: f64,
-    /// By worker: the maximum number of micro-batches, or chunks of them, that have run forward there and not yet
-    /// backward.
+    /// By worker: the maximum number of work items that have run forward on the worker and not yet backward; each of
+    /// them keeps its activations.
     pub activations: Vec<usize>,
 }
 
 impl Timeline {
-    /// The time in which a worker is idle.
+    /// The total time during which a worker is idle.
     pub fn idle(&self, worker: usize) -> f64 {
         self.total - self.slots[worker].iter().map(|slot| slot.end - slot.start).sum::<f64>()
     }
@@ -96,7 +97,7 @@ impl Schedule {
         }
     }
 
-    /// The schedule of a name. Errors: E0001, with the names in its help.
+    /// Parses the name of a schedule. Errors: E0001 for an unknown name; its help lists the names.
     pub fn named(text: &str) -> Result<Schedule> {
         let unknown = || {
             let error = Error::user("E0001", format!("there is no schedule `{text}`"));
@@ -119,8 +120,8 @@ impl Schedule {
         if let Schedule::Interleaved { chunks } = self { chunks } else { 1 }
     }
 
-    /// By worker: its work in order. Errors: E0001 for numbers of stages and micro-batches that the schedule does not
-    /// support.
+    /// Returns the work of each worker, in order of execution. Errors: E0001 for numbers of stages and micro-batches
+    /// that the schedule does not support.
     pub fn orders(self, workers: usize, micro_batches: usize) -> Result<Vec<Vec<Work>>> {
         let unfit = |what: &str| {
             let message = format!("`{}` of {workers} stages and {micro_batches} micro-batches", self.name());
@@ -157,8 +158,8 @@ impl Schedule {
         })
     }
 
-    /// The start and end of each worker's items, given the time that a whole stage takes forward and backward. Errors:
-    /// those of [`orders`](Schedule::orders).
+    /// Computes the start and end of each worker's items, given the time that one worker's share of the model takes
+    /// forward and backward. Errors: those of [`orders`](Schedule::orders).
     pub fn timeline(self, workers: usize, micro_batches: usize, forward: f64, backward: f64) -> Result<Timeline> {
         let orders = self.orders(workers, micro_batches)?;
         let share = 1.0 / self.chunks() as f64;
@@ -177,8 +178,8 @@ fn alternating(warm_up: usize, n: usize, work: &dyn Fn(usize, Direction) -> Work
     order
 }
 
-/// The order of one worker in an interleaved schedule: the micro-batches pass in groups, each of as many as there are
-/// workers, through one chunk of the worker after the other.
+/// The order of one worker in an interleaved schedule: groups of `workers` micro-batches pass through one chunk of the
+/// worker after the other.
 fn interleaved(worker: usize, (workers, chunks): (usize, usize), micro_batches: usize) -> Vec<Work> {
     let n = micro_batches * chunks;
     let warm_up = ((workers - 1 - worker) * 2 + (chunks - 1) * workers).min(n);
@@ -194,8 +195,8 @@ fn interleaved(worker: usize, (workers, chunks): (usize, usize), micro_batches: 
     alternating(warm_up, n, &work)
 }
 
-/// Half of the micro-batches run down, half of them up; they interleave perfectly if forward and backward take equally
-/// long.
+/// Orders for Chimera: half of the micro-batches start at the first worker, half at the last (`up`). Both halves
+/// interleave without gaps if forward and backward passes take equally long.
 fn chimera(workers: usize, micro_batches: usize) -> Vec<Vec<Work>> {
     let mut slots: Vec<Vec<(usize, Work)>> = vec![vec![]; workers];
     for unit in 0..micro_batches / workers {
@@ -215,7 +216,8 @@ fn chimera(workers: usize, micro_batches: usize) -> Vec<Vec<Work>> {
     slots.into_iter().map(|slots| slots.into_iter().map(|(_, work)| work).collect()).collect()
 }
 
-/// Executes each worker's list in order: forward when the previous stage is done, backward when the next stage is.
+/// Executes each worker's list in order. A stage runs forward when the previous stage is done, and backward when the
+/// next stage is done.
 fn executed(orders: &[Vec<Work>], n_stages: usize, (forward, backward): (f64, f64)) -> Result<Timeline> {
     let mut ends: BTreeMap<Work, f64> = BTreeMap::new();
     let mut line = Timeline { slots: vec![vec![]; orders.len()], total: 0.0, activations: vec![0; orders.len()] };
@@ -249,7 +251,8 @@ fn executed(orders: &[Vec<Work>], n_stages: usize, (forward, backward): (f64, f6
     }
 }
 
-/// The time at which the inputs of the work are available; `None` if it is not known yet.
+/// The time at which the inputs of the work are available; `None` if the work that produces them has not been timed
+/// yet.
 fn ready_at(work: &Work, n_stages: usize, ends: &BTreeMap<Work, f64>) -> Option<f64> {
     let before = match (work.direction, work.stage) {
         (Direction::Forward, 0) => return Some(0.0),

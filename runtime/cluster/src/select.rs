@@ -1,4 +1,4 @@
-//! a collective, a number of ranks, a topology  =>  the time of each algorithm on it, the fastest first
+//! a collective, a number of ranks, a topology  =>  the predicted time of each algorithm, the fastest first
 
 use crate::cycles::edge_disjoint_cycles;
 use crate::simulate::{Group, Outcome, Simulation, simulate, simulate_groups};
@@ -10,7 +10,7 @@ use sardonyx_base::{Error, Result};
 /// A method to perform a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
-    /// A schedule of messages, which transports can run.
+    /// A schedule of messages, which the transports implement.
     Schedule(Algorithm),
     /// Rings in both directions over two cycles of a torus that share no link: predicted only, no transport implements
     /// it.
@@ -51,7 +51,7 @@ const BYTES_MAX: usize = 1 << 40;
 /// The methods for a collective that were compared.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The candidates, the fastest first; of equally fast ones, that with fewer messages.
+    /// The candidates, the fastest first; ties go to the candidate with fewer messages.
     pub candidates: Vec<Candidate>,
     /// Methods with too many messages to be simulated.
     pub left_out: Vec<Means>,
@@ -83,13 +83,13 @@ impl Groups {
 }
 
 /// Compares all methods for a collective. Errors: E0108 if there are more ranks than devices, E0202 if operands are too
-/// large, E0303 if they do not fit each other.
+/// large, E0303 if the operands do not fit each other.
 pub fn compare(topology: &Topology, op: &Collective, operands: &[Operand]) -> Result<Comparison> {
     compare_in_groups(topology, op, operands, Groups::one(operands.len()))
 }
 
-/// Like [`compare`], with these operands in every group. If there are too many messages, only the first groups are
-/// simulated.
+/// Like [`compare`], for several groups at once; every group has these operands. If there are too many messages, only
+/// the first groups are simulated.
 pub fn compare_in_groups(
     topology: &Topology,
     op: &Collective,
@@ -109,7 +109,7 @@ pub fn compare_in_groups(
     }
     let is_one = groups == Groups::one(n);
     if let Some(cycles) = cycles_of(topology, op, n).filter(|_| is_one) {
-        // This method has twice as many messages as a ring in both directions.
+        // Rings over two cycles have twice as many messages as a ring in both directions.
         if left_out.contains(&Means::Schedule(Algorithm::TwoWayRing)) {
             left_out.push(Means::TwoCycles);
         } else if let Some(schedules) = over_two_cycles(&cycles, op, operands) {
@@ -141,9 +141,9 @@ impl<'t> Fastest<'t> {
         Fastest { topology, simulation: Simulation::new(topology, 0) }
     }
 
-    /// The time of the fastest algorithm; none if all have too many messages. An algorithm that cannot be faster than
-    /// one already simulated is skipped or stopped early, and only the first groups are simulated if there are many.
-    /// Errors: those of [`compare_in_groups`].
+    /// The time of the fastest algorithm; `None` if all algorithms have too many messages. An algorithm that cannot be
+    /// faster than one already simulated is skipped or stopped early, and only the first groups are simulated if there
+    /// are many. Errors: those of [`compare_in_groups`].
     pub fn time_us(&mut self, op: &Collective, operands: &[Operand], groups: Groups) -> Result<Option<f64>> {
         let Fastest { topology, simulation } = self;
         fastest_us(topology, simulation, (op, operands), groups)
@@ -183,7 +183,8 @@ fn fastest_us(
     Ok(best)
 }
 
-/// A lower bound of the time until the first member, with these rounds, has its result: the time without other traffic.
+/// A lower bound of the time until the first member of a group has its result: the time that its rounds would take if
+/// there were no other traffic.
 fn least_us(topology: &Topology, rounds: &Rounds, members: &[usize]) -> f64 {
     let rank = members[0];
     let overhead = topology.overhead_us.value;
@@ -200,7 +201,7 @@ fn least_us(topology: &Topology, rounds: &Rounds, members: &[usize]) -> f64 {
         let combined: usize = moves.iter().filter(|m| m.combine.is_some()).map(|m| m.bytes).sum();
         arrives + combined as f64 / (topology.combine_gb_s.value * 1e3)
     };
-    // Times that differ in the last digits only count as equal.
+    // The bound is lowered a little, so that rounding errors cannot make it exceed the simulated time.
     rounds.iter().map(of_round).sum::<f64>() * (1.0 - 1e-9)
 }
 
@@ -212,7 +213,8 @@ fn check(topology: &Topology, op: &Collective, operands: &[Operand], groups: Gro
     result(op, operands, 0).map(drop)
 }
 
-/// The number of messages of `ranks` ranks, assuming that each has as many as the rank with these rounds.
+/// The number of messages of `ranks` ranks, assuming that each rank takes as many messages as the one with these
+/// rounds.
 fn messages(rounds: &Rounds, ranks: usize) -> usize {
     rounds.iter().map(Vec::len).sum::<usize>().saturating_mul(ranks)
 }
@@ -242,7 +244,7 @@ fn in_groups(
     Some((groups.members().take((messages_max / messages.max(1)).max(1)).collect(), rounds))
 }
 
-/// All groups perform the same rounds.
+/// Combines the members of each group with the rounds, which are the same for all groups.
 fn concurrent_groups<'a>(members: &'a [Vec<usize>], rounds: &'a [Rounds]) -> Vec<Group<'a>> {
     members.iter().map(|members| Group { members, rounds }).collect()
 }
@@ -267,7 +269,8 @@ fn cycles_of(topology: &Topology, op: &Collective, ranks: usize) -> Option<[Vec<
         .or_else(|| edge_disjoint_cycles(*columns, *rows).map(|cycles| cycles.map(|c| transposed(c, *columns, *rows))))
 }
 
-/// Reduces a quarter of the data in each direction of each cycle.
+/// Returns the rounds of each rank for an all-reduce in which each direction of each cycle reduces a quarter of the
+/// data.
 fn over_two_cycles(cycles: &[Vec<usize>; 2], op: &Collective, operands: &[Operand]) -> Option<Vec<Rounds>> {
     let n = operands.len();
     let elements: usize = operands[0].dims.iter().product();
@@ -323,7 +326,8 @@ mod tests {
         assert!((a - b).abs() <= 1e-6 * b.abs(), "{a} is not {b}");
     }
 
-    /// alpha, beta and gamma for a switch: each message has two latencies.
+    /// In the formulas, `alpha` is the latency of a message, which passes two links, `beta` the time per byte on a
+    /// link, and `gamma` the time to combine a byte.
     #[test]
     fn without_contention_times_are_the_closed_forms() {
         let gamma = 1.0 / 50e3;
@@ -363,7 +367,7 @@ mod tests {
         let [cycles, two_way, ring, doubling] = ["two-cycles", "two-way-ring", "ring", "recursive-doubling"]
             .map(|name| time(&t, ALL_REDUCE, 64, bytes, name));
         assert!(cycles < two_way && two_way < ring && ring < doubling, "{cycles} {two_way} {ring} {doubling}");
-        // Half of the bytes of one ring in each direction, over twice the links.
+        // Each direction of each cycle carries a quarter of the data, half of what one ring in both directions carries.
         let (alpha, beta, n) = (5.0, 1.0 / 12.5e3, bytes as f64);
         let closed = 2.0 * 63.0 * alpha + n / 2.0 * beta * 63.0 / 64.0;
         assert!((cycles / closed - 1.0).abs() < 0.02, "{cycles} {closed}");
@@ -385,7 +389,8 @@ mod tests {
         }
     }
 
-    /// Groups of neighbours share no link; groups whose members are hosts apart share all of them.
+    /// Groups of neighbours share no link, so they take as long as a single group. Groups whose members are on
+    /// different hosts use the slower network adapters of the devices.
     #[test]
     fn groups_that_exchange_at_once_disturb_each_other_where_they_share_links() {
         let t = Topology::preset("dgx-h100").unwrap().unwrap();

@@ -1,10 +1,12 @@
 //! schedules of all ranks, a topology  =>  when each rank has its result, and what each link carried
 //!
-//! A message is what a rank takes from another one in a round. It starts when both have ended the previous round,
-//! occupies both for the overhead, and passes its links one after the other without being stored between them; a link
-//! carries one message at a time, while others wait. Links are assigned in the order in which messages become ready,
-//! then by rank, so the result is deterministic. A rank combines data once it has arrived. A round that repeats the
-//! previous one, if that only shifted everything in time, is not simulated message by message.
+//! A message consists of the data that one rank takes from another rank in a round. It becomes ready when both ranks
+//! have ended the previous round. It occupies the sender for the overhead when it starts and the receiver when it
+//! arrives, and passes its links one after the other without being stored between them; a link carries one message at a
+//! time, while others wait. Links are assigned in the order in which messages become ready, then by rank, so the result
+//! is deterministic. A rank combines data after all its messages of the round have arrived. If a round repeats the
+//! previous round, and the previous round advanced all its ranks and links by the same time, the round is not simulated
+//! message by message.
 
 use crate::route::Link;
 use crate::topology::Topology;
@@ -18,9 +20,9 @@ pub struct Outcome {
     pub time_us: f64,
     /// Number of messages between different ranks, or with in-network reduction between ranks and switches.
     pub messages: u64,
-    /// Bytes that ranks take from others.
+    /// Number of bytes that ranks take from other ranks.
     pub bytes: u64,
-    /// The bytes of each link that carried any.
+    /// The number of bytes that each link carried; idle links are absent.
     pub links: BTreeMap<Link, u64>,
 }
 
@@ -41,7 +43,8 @@ struct Message {
     combined: usize,
 }
 
-/// A rank in a round: when it began, when it can send and receive next, and the bytes that it combines.
+/// The state of a rank in a round: the time at which the rank began, the times from which it can send and receive the
+/// next message, and the number of bytes that it combines.
 #[derive(Clone, Default)]
 struct Turn {
     began: f64,
@@ -55,7 +58,7 @@ struct Turn {
 pub struct Group<'a> {
     /// Ranks of the members, by position in the group.
     pub members: &'a [usize],
-    /// The rounds of each member, in order. They refer to other members by their positions in the group.
+    /// The rounds of each member, in order. The rounds refer to other members by their positions in the group.
     pub rounds: &'a [Rounds],
 }
 
@@ -93,7 +96,7 @@ impl<'t> Simulation<'t> {
         Simulation { topology, wires, ended: vec![0.0; ranks], turns, messages: 0, bytes: 0 }
     }
 
-    /// Resets the simulation for `ranks` ranks, but keeps the routes that are known.
+    /// Resets the simulation for `ranks` ranks, but keeps the routes that have been computed.
     pub fn restart(&mut self, ranks: usize) {
         self.ended.clear();
         self.ended.resize(ranks, 0.0);
@@ -103,14 +106,14 @@ impl<'t> Simulation<'t> {
         (self.messages, self.bytes) = (0, 0);
     }
 
-    /// Simulates all rounds. Returns the time at which the last rank has its result; `None`, possibly after only some
-    /// rounds, if that is not before `us`.
+    /// Simulates all rounds. Returns the time at which the last rank has its result. If this time is not before `us`,
+    /// returns `None`, possibly after only some rounds.
     pub fn exchange_before(&mut self, groups: &[Group], us: f64) -> Option<f64> {
         let last = |ended: &[f64]| ended.iter().copied().fold(0.0, f64::max);
         self.go_through(groups, &mut |ended| last(ended) < us).then(|| last(&self.ended)).filter(|time| *time < us)
     }
 
-    /// Advances a rank's clock; returns [start, end].
+    /// Advances a rank's clock by `us`; returns the start and end of the computation.
     pub fn compute(&mut self, rank: usize, us: f64) -> [f64; 2] {
         let start = self.ended[rank];
         self.ended[rank] += us;
@@ -122,13 +125,13 @@ impl<'t> Simulation<'t> {
         self.ended[rank]
     }
 
-    /// Delays a rank until `us`.
+    /// Advances a rank's clock to `us`, if the clock is earlier.
     pub fn wait_until(&mut self, rank: usize, us: f64) {
         self.ended[rank] = self.ended[rank].max(us);
     }
 
-    /// Like [`exchange`](Simulation::exchange), but starts at the given time of each rank, leaves the clocks of the
-    /// ranks unchanged, and returns the time at which each rank has its result.
+    /// Like [`exchange`](Simulation::exchange), but each rank starts at its time in `from`, and the clocks of the ranks
+    /// do not change. Returns the time at which each rank has its result.
     pub fn begin(&mut self, from: Vec<f64>, groups: &[Group]) -> Vec<f64> {
         let now = std::mem::replace(&mut self.ended, from);
         self.exchange(groups);
@@ -140,8 +143,8 @@ impl<'t> Simulation<'t> {
         self.go_through(groups, &mut |_| true);
     }
 
-    /// Simulates rounds as long as `goes_on` is true for the times at which ranks ended the last one; returns whether
-    /// it always was.
+    /// Simulates rounds as long as `goes_on` returns true for the times at which the ranks ended the last round;
+    /// returns whether it did so after every round.
     fn go_through(&mut self, groups: &[Group], goes_on: &mut dyn FnMut(&[f64]) -> bool) -> bool {
         let mut last: Option<Step> = None;
         for round in 0..groups.iter().flat_map(|group| group.rounds).map(Vec::len).max().unwrap_or(0) {
@@ -221,10 +224,10 @@ impl<'t> Simulation<'t> {
     }
 }
 
-/// The effect of a round.
+/// The effect of a simulated round on clocks and traffic.
 struct Step {
-    /// By how much time all ranks and links of the round advanced, if this is the same for all of them: then an equal
-    /// round has the same effect again.
+    /// The time by which all ranks and links of the round advanced, if it is the same for all of them; in this case, an
+    /// equal round has the same effect again.
     steady_us: Option<f64>,
     messages: u64,
     bytes: u64,
@@ -234,7 +237,7 @@ struct Step {
     wires: Vec<(usize, u64)>,
 }
 
-/// Whether each rank takes as many bytes from the same ranks as in the previous round.
+/// Whether each rank takes and combines as many bytes from the same ranks as in the previous round.
 fn is_repeated(groups: &[Group], round: usize) -> bool {
     groups.iter().flat_map(|group| group.rounds).all(|rounds| match (rounds.get(round - 1), rounds.get(round)) {
         (Some(before), Some(now)) => {
@@ -250,16 +253,17 @@ fn is_repeated(groups: &[Group], round: usize) -> bool {
 /// Maximum number of routes that are remembered.
 const ROUTES_MAX: usize = 1 << 22;
 
-/// The links that have carried something.
+/// The links that messages have passed so far.
 struct Wires<'t> {
     topology: &'t Topology,
-    /// By the devices of a message: where the numbers of its links begin in `numbered`, and how many there are.
+    /// For each pair of devices (sender, receiver): the position in `numbered` at which the numbers of the route's
+    /// links begin, and the number of links.
     routes: HashMap<(u32, u32), (u32, u32)>,
     numbered: Vec<u32>,
     numbers: HashMap<Link, usize>,
     all: Vec<Wire>,
     round: u64,
-    /// The links that the round uses, in their state before it.
+    /// The links that the current round uses, with their state before the round.
     used: Vec<Before>,
 }
 
@@ -273,7 +277,7 @@ struct Wire {
 
 struct Before {
     wire: usize,
-    /// Time from which the link was free; NaN if nothing had used it.
+    /// Time from which the link was free; NaN if no message had used the link.
     free_at: f64,
     bytes: u64,
 }
@@ -326,8 +330,8 @@ impl Wires<'_> {
 fn messages_of_round(groups: &[Group], round: usize, ended: &[f64]) -> Vec<Message> {
     let mut messages: Vec<Message> = vec![];
     let all = groups.iter().flat_map(|group| group.members.iter().zip(group.rounds).map(move |of| (group.members, of)));
-    // By position in the group: the index of the message that the receiving rank takes from the rank at that position.
-    // Entries below `own` are left over from other receivers.
+    // For each position in the group: the index in `messages` of the message that the receiver takes from the member at
+    // this position. Indices below `own` are left over from previous receivers.
     let mut places: Vec<usize> = vec![];
     for (members, (&to, rounds)) in all {
         let own = messages.len();

@@ -1,7 +1,7 @@
-//! NAME.toml  =>  how the devices of a cluster are connected, each figure with its source
+//! NAME.toml  =>  the devices of a cluster and the links between them, each figure with its source
 //!
-//! Levels are nested: each joins groups of the previous level, the first one joins devices. Devices are numbered so
-//! that those joined by a lower level are neighbours; rank r runs on device r.
+//! Levels are nested: the first level joins devices to groups, and each further level joins the groups of the previous
+//! level. Devices of the same group have consecutive numbers; rank r runs on device r.
 
 use sardonyx_base::{Error, Result};
 use serde::Deserialize;
@@ -32,9 +32,9 @@ pub struct Topology {
     pub about: String,
     /// Time for which a device is busy when it sends or receives one message.
     pub overhead_us: Figure,
-    /// Bytes of an operand that a device combines per second, in 10⁹.
+    /// Rate at which a device combines operands, in 10⁹ bytes per second.
     pub combine_gb_s: Figure,
-    /// Explanations of the names that the figures' `source` refers to.
+    /// Explanation of each source, by the name that the `source` of a figure gives.
     pub sources: BTreeMap<String, String>,
     /// The levels, from the devices outwards.
     pub level: Vec<Level>,
@@ -50,7 +50,7 @@ pub struct Topology {
 pub struct Device {
     /// Name as listed by `sardonyx devices`.
     pub name: String,
-    /// Number of its cores that a rank has; all if absent.
+    /// Number of cores of the device that a rank uses; all cores if absent.
     pub cores: Option<usize>,
 }
 
@@ -64,23 +64,23 @@ pub struct Figure {
     pub source: String,
 }
 
-/// A level joins members to groups.
+/// A level of the topology, which joins members (devices, or groups of the previous level) to groups.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Level {
     /// How the members of a group are connected.
     pub kind: Kind,
-    /// Number of members along each dimension of the group; a switch has one dimension.
+    /// Number of members along each dimension of a group; groups of a switch have one dimension.
     pub members: Vec<usize>,
-    /// Parallel links of each member: device d of the member uses link d modulo this number.
+    /// Number of parallel links of each member; device d of the member uses link d modulo this number.
     #[serde(default = "one")]
     pub lanes: usize,
-    /// What the links are attached to; the groups of the previous level by default.
+    /// Whether the links are attached to the groups of the previous level (the default) or to devices.
     #[serde(default)]
     pub attached: Attached,
     /// Latency of each link that a message passes, in microseconds.
     pub latency_us: Figure,
-    /// Bytes that one link carries per second in one direction, in 10⁹.
+    /// Bandwidth of one link in one direction, in 10⁹ bytes per second.
     pub gb_s: Figure,
 }
 
@@ -100,15 +100,16 @@ pub enum Kind {
     Torus,
     /// Like a torus, without the links between the ends of lines.
     Mesh,
-    /// A grid of boards, each a two-dimensional mesh: the devices of a line share a switch at both ends of each board.
+    /// A grid of boards, each a two-dimensional mesh of devices. Each line of devices through a row or column of boards
+    /// has a switch, to which the line's first and last device on every board are linked.
     Lines,
 }
 
-/// What the links of a level are attached to.
+/// The points to which the links of a level are attached.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attached {
-    /// The links are attached to the groups of the previous level: a message passes that level's links first.
+    /// The links are attached to the groups of the previous level: a message passes links of the previous level first.
     #[default]
     Group,
     /// The links are attached to the devices.
@@ -119,26 +120,26 @@ pub enum Attached {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct InNetwork {
-    /// Time of an all-reduce without the time of its bytes, in microseconds.
+    /// Time of an all-reduce without data, in microseconds.
     pub latency_us: Figure,
-    /// Bytes of the operand that are reduced per second, in 10⁹.
+    /// Rate at which an operand is reduced, in 10⁹ bytes per second.
     pub gb_s: Figure,
 }
 
 impl Topology {
-    /// Parses and checks a topology. Errors: E0108 with the line and what is wrong.
+    /// Parses and checks a topology. Errors: E0108, which names the faulty line, figure or level.
     pub fn parse(text: &str) -> Result<Topology> {
         let topology: Topology = toml::from_str(text).map_err(|e| wrong(e.to_string().trim_end().to_string()))?;
         topology.verify()?;
         Ok(topology)
     }
 
-    /// The preset of this name; none if there is no such preset.
+    /// Parses the preset of this name; `None` if there is no such preset.
     pub fn preset(name: &str) -> Option<Result<Topology>> {
         PRESETS.iter().find(|(known, _)| *known == name).map(|(_, text)| Topology::parse(text))
     }
 
-    /// The preset of this name, or else the topology in this file. Errors: E0002, E0108.
+    /// Parses the preset called `name`, or else the topology file at the path `name`. Errors: E0002, E0108.
     pub fn named(name: &str) -> Result<Topology> {
         match Topology::preset(name) {
             Some(preset) => preset,
@@ -223,7 +224,7 @@ impl Topology {
         self.level.iter().flat_map(|l| &l.members).product()
     }
 
-    /// Number of devices of a member of a level.
+    /// Number of devices in each member of a level.
     pub(crate) fn devices_below(&self, level: usize) -> usize {
         self.level[..level].iter().flat_map(|l| &l.members).product()
     }

@@ -1,10 +1,10 @@
 //! `sardonyx-run calibrate --ranks 2 -o FILE.toml`  =>  a topology: latency, bandwidth and combining rate of the links
 //!
-//! The time of a small exchange gives the latency, and the additional time of larger ones gives the bandwidth: the
-//! geometric mean of two sizes, since small exchanges are faster in caches. The additional time of a reduction over
-//! moving the same bytes gives the combining rate. A ring sends as many messages one after the other as a direct
-//! exchange sends at once; comparing the two separates a message's overhead at its rank from its latency. This is
-//! impossible with two ranks, and with ranks that share memory.
+//! The time of a small exchange gives the latency, and the additional time of larger exchanges gives the bandwidth: the
+//! geometric mean of the rates at two sizes, since small exchanges are faster in caches. A reduction takes longer than
+//! moving the same bytes, and the difference gives the combining rate. A direct exchange sends its messages at once,
+//! and a ring sends them one after the other; comparing the two times separates a message's overhead at its rank from
+//! its latency. With two ranks, and with ranks that share memory, overhead and latency cannot be separated.
 
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 
@@ -71,8 +71,9 @@ impl Figures {
         let gb_s = if is_seen { (rate(1) * rate(2)).sqrt() } else { rate(2) };
         let (combining, bytes) = (times.scatter[2] - times.gather[2], moved(SIZES[2]));
         let combine_gb_s = if combining > bytes * 1e-3 / UNSEEN_GB_S { bytes / combining * 1e-3 } else { UNSEEN_GB_S };
-        // direct = n o + 2 l and ring = (n - 1) (2 o + 2 l), where o is the overhead and l the latency: n messages are
-        // sent or received one after the other, or one in each of n - 1 rounds.
+        // direct = n o + 2 l and ring = (n - 1) (2 o + 2 l), where o is the overhead and l the latency: a rank of a
+        // direct exchange handles n messages one after the other, and a rank of a ring one send and one receive in each
+        // of n - 1 rounds.
         let direct = times.gather[0];
         let overhead = times.ring.map_or(0.0, |ring| (direct - ring / others) / (ranks as f64 - 2.0));
         let overhead = overhead.clamp(0.0, direct / ranks as f64);

@@ -6,8 +6,8 @@ use sardonyx_base::json::Json;
 use sardonyx_runtime::CallBytes;
 use sardonyx_runtime::program::{Entry, Program};
 
-/// Memory of a call. `None` if the sizes are neither given nor bounded: for a body, or if no `--dim` is given. Errors:
-/// E0204, E0301, and those of evaluating the shape.
+/// Memory of a call. `None` if a size has no bound, or if the inputs have symbols and either no `--dim` is given or the
+/// entry point is a body. Errors: E0204, E0301, and those of evaluating the shape.
 pub fn call_bytes(program: &Program, entry: &Entry, dims: &[String]) -> Result<Option<CallBytes>> {
     let is_coordinate = |symbol: &usize| program.coordinates.iter().any(|(at, _)| at == symbol);
     if !entry.bound.iter().all(is_coordinate) && (dims.is_empty() || entry.internal) {

@@ -58,7 +58,8 @@ pub struct DataArgs {
     pub json: bool,
 }
 
-/// Tolerance of bf16 outputs, relative to the output's largest magnitude: eight units in the last place of bf16.
+/// Tolerance of bf16 outputs, relative to the output's largest magnitude: eight times the relative rounding error of
+/// bf16, which is at most 1/256.
 pub const BF16_OF_MAX: f64 = 0.03125;
 /// Default tolerance of quantized outputs, as a relative L2 error; a wrong kernel causes an error of 1 or more.
 pub const CODES_RELATIVE: f64 = 0.25;
@@ -192,7 +193,7 @@ struct OutputReport {
     reference: Option<Beside>,
 }
 
-/// Comparisons with the reference's output, which tell whether the compiled model or the expected output is off.
+/// Comparisons with the reference's output, which tell whether the compiled model or the expected output is wrong.
 struct Beside {
     /// The reference's output compared with the expected one.
     expected: Compared,

@@ -75,8 +75,8 @@ fn read_all(set: &Path, ports: &[(String, Kind)], kind: &str) -> Result<Vec<(Str
 }
 
 fn read_one(path: &Path, ports: &[(String, Kind)], kind: &str, i: usize) -> Result<(String, Tensor)> {
-    // Reading the file requires its port, but the port is found by the name in the file; so it is first read as port
-    // `i`.
+    // Reading the file requires its port, but the port is found by the name in the file; so the file is first read as
+    // one for port `i`.
     let (name, _) = match ports.get(i) {
         Some((_, of)) => load_value(path, of)?,
         None => load_value(path, &Kind::Tensor)?,

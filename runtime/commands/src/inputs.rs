@@ -31,8 +31,8 @@ pub struct InputArgs {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     Refuse,
-    /// Random inputs of the default sizes: a batch of 1, and 128 for other dimensions, within their ranges and as the model's
-    /// conditions need them.
+    /// Random inputs of the default sizes: a batch of 1, and 128 for other dimensions, adjusted to their ranges and to
+    /// the model's conditions.
     MakeUp,
 }
 
@@ -122,7 +122,8 @@ pub fn call_bytes(program: &Program, entry: &Entry, arguments: &[String]) -> Res
     CallBytes::new(program, entry, &|symbol| dims.value(&symbol.name))
 }
 
-/// The bytes of a call of the default sizes; `None` where nothing bounds them, or where the default sizes break a condition.
+/// The bytes of a call of the default sizes; `None` if the bytes have no bound, or if the default sizes violate a
+/// condition of the model.
 pub fn usual_bytes(program: &Program, entry: &Entry) -> Option<CallBytes> {
     let mut dims = Dims { program, values: BTreeMap::new() };
     dims.assume(entry, USUAL);
@@ -163,7 +164,7 @@ fn meaning(program: &Program, name: &str) -> Result<Dim> {
     if let Some(derived) = program.derived.iter().find(|d| d.name == name) {
         return Ok(derived.equals.clone());
     }
-    // What the model calls its dimension.
+    // `name` may be the name that the model itself gives the dimension.
     let of_model = symbol_of_model(name);
     if of_model != name && program.symbol_index.contains_key(&of_model) {
         return Ok(Dim::symbol(&of_model));
@@ -235,7 +236,7 @@ impl<'a> Dims<'a> {
         }
     }
 
-    /// Gives the symbols of the inputs that have no value yet the default one, and returns them.
+    /// Sets each symbol of the inputs that has no value yet to its default size. Returns these symbols and their sizes.
     fn assume(&mut self, entry: &Entry, usual: Usual) -> Vec<(String, i64)> {
         let given = self.values.clone();
         let inputs: Vec<&[Dim]> = entry.inputs.iter().map(|port| port.dims.as_slice()).collect();

@@ -258,23 +258,24 @@ pub fn parse<C: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> std::
     })
 }
 
-/// Prints an error, where `--json` was given also as an object to standard output, and returns the exit code.
+/// Prints an error, and if `--json` was given, also prints it as a JSON object to standard output. Returns the exit
+/// code.
 fn report(error: &Error) -> i32 {
     eprintln!("{error}");
     if std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json") {
-        // A closed pipe changes nothing: the exit code tells of the error.
+        // A closed pipe is ignored: the exit code still reports the error.
         let _ = writeln!(std::io::stdout(), "{}", Json::Object(vec![("error", error.json())]));
     }
     error.fault.exit_code()
 }
 
-/// Puts the parser's message into the form of all our diagnostics.
+/// Converts a message of the command-line parser to the format of all other errors.
 fn usage_error(e: &clap::Error) -> Box<Error> {
     let text = e.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
     let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
     let rest = rest.replace("\n\nFor more information, try '--help'.", "");
-    // The tip to pass an unknown option as a value helps nobody who has misspelt one.
+    // The tip to pass an unknown option as a value is useless if an option is misspelt.
     let lines = rest.split('\n').map(|line| line.trim().trim_start_matches("tip: "));
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.contains("as a value, use")).collect();
     let rest = lines.join("\n        ");

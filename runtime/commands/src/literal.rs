@@ -7,8 +7,9 @@ pub fn is_list(text: &str) -> bool {
     text.trim_start().starts_with('[')
 }
 
-/// Reads nested lists of numbers, or of `true` and `false`, in row-major order. Errors: E0001 for text that is no such list, for
-/// lists of unequal length and for numbers that the type does not have, E0107 for a type that cannot be listed.
+/// Reads nested lists of numbers, or of `true` and `false`, in row-major order. Errors: E0001 for text that is not such
+/// a list, for lists of unequal length, and for numbers that the type cannot represent, E0107 for a type whose elements
+/// cannot be listed.
 pub fn parse(text: &str, dtype: DType) -> Result<Tensor> {
     let mut parser = Parser { rest: text.trim(), dtype, dims: vec![], leaf: None, data: vec![] };
     parser.list(0)?;
@@ -24,7 +25,7 @@ const RANK_MAX: usize = 32;
 struct Parser<'a> {
     rest: &'a str,
     dtype: DType,
-    /// Lengths of the lists by depth; those of the first list of each depth, as all others must have them.
+    /// By depth: the length of the first list at that depth, which all others must have as well.
     dims: Vec<usize>,
     /// The depth of the lists that hold numbers.
     leaf: Option<usize>,
@@ -96,7 +97,7 @@ impl Parser<'_> {
     }
 }
 
-/// Returns the bytes of one element; `None` if the type has no such number.
+/// Returns the bytes of one element; `None` if the type cannot represent the number.
 fn encoded(word: &str, dtype: DType) -> Result<Option<Vec<u8>>> {
     use DType::*;
     let float = || word.parse::<f64>().ok();

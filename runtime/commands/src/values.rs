@@ -45,7 +45,7 @@ pub fn bytes_text(bytes: u64) -> String {
     }
 }
 
-/// A link's latency, and its bytes a second: `50us,1G`.
+/// Parses a link's latency and its rate in bytes per second: `50us,1G`.
 pub fn wire(text: &str) -> Result<Wire, String> {
     let parts = text.split_once(',').ok_or_else(|| "a link is a latency and bytes a second: 50us,1G".to_string());
     let (latency, rate) = parts?;

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A file that is written under a temporary name in the destination's folder; `commit` renames it, dropping it removes
-/// it. A file that it replaces passes on its mode. The writer holds a lock on the temporary file, so that the leftover
-/// of a killed process is recognised by the missing lock; the next writer of the same destination removes it.
+/// it. If it replaces a file, it takes over that file's mode. The writer holds a lock on the temporary file, so that
+/// the leftover of a killed process is recognised by the missing lock; the next writer of the same destination removes
+/// it.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
@@ -62,7 +63,8 @@ impl AtomicFile {
         &self.temporary
     }
 
-    /// Puts the file in place: the content is on disk before the name is, and the name is when this returns.
+    /// Renames the file to its destination. The content is on disk before the new name is, and both are on disk when
+    /// this function returns.
     pub fn commit(mut self) -> Result<()> {
         let done = self.put_in_place();
         done.map_err(|e| Error::io(&self.path, "write", &e))
@@ -102,7 +104,7 @@ pub fn remove_leftovers(path: &Path) {
     }
 }
 
-/// The beginning of a name, because name lengths are limited.
+/// Returns the beginning of a name, because the file system limits the length of names.
 fn shortened(name: &OsStr) -> String {
     name.to_string_lossy().chars().take(40).collect()
 }

@@ -8,7 +8,7 @@ const HEAD: &str = ".version 8.5\n.target sm_80\n.address_size 64\n";
 const RUNS: usize = 7;
 
 fn main() {
-    // The first argument that is not a flag filters by name; cargo passes flags of its own.
+    // The first argument that is not a flag filters the benchmarks by name; cargo adds flags of its own.
     let chosen = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     let one = Options { threads: 1, ..Options::default() };
     let unchecked = Options { checks: false, ..one.clone() };
@@ -24,7 +24,7 @@ fn main() {
     }
 }
 
-/// Bodies of a loop of 256 iterations, which 8 blocks of 256 threads run.
+/// Bodies of the measured loops, by name. 8 blocks of 256 threads execute each loop, for 256 iterations.
 fn loops() -> Vec<(&'static str, String)> {
     let integers = "mad.lo.s32 %r3, %r2, %r2, 7; xor.b32 %r4, %r3, %r2; shr.u32 %r5, %r4, 3; add.s32 %r6, %r5, %r3;
         and.b32 %r7, %r6, 255; sub.s32 %r8, %r7, %r4; max.s32 %r9, %r8, %r6; min.u32 %r10, %r9, %r3;";

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The reason why a text, a launch or a call was refused. Line 0 means that it does not concern a line of the text.
+/// The reason why a text, a launch or a call was refused. Line 0 means that the error does not concern a line of the
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Line of the PTX text, numbered from 1; 0 if the error does not concern a line.
@@ -12,7 +13,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Returns an error at a line of the text, or at none if `line` is 0.
+    /// Returns an error that concerns a line of the text, or no line in particular if `line` is 0.
     pub fn new(line: u32, message: impl Into<String>) -> Self {
         Error { line, message: message.into() }
     }

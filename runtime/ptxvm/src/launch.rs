@@ -39,7 +39,7 @@ impl Params {
         Self::default()
     }
 
-    /// Appends a parameter with the given alignment, such as a structure.
+    /// Appends the bytes of a parameter, for example of a structure, at the next multiple of `align`.
     pub fn bytes(mut self, value: &[u8], align: usize) -> Self {
         let end = self.bytes.len().next_multiple_of(align.max(1));
         self.bytes.resize(end, 0);
@@ -80,7 +80,7 @@ pub struct Options {
     pub seed: u64,
     /// Number of blocks that run at the same time.
     pub threads: usize,
-    /// Maximum number of warp instructions of the whole launch; beyond it, the launch stops with a finding.
+    /// Maximum number of warp instructions of the whole launch; if it is exceeded, the launch stops with a finding.
     pub instructions_max: u64,
     /// Whether to check for uninitialised memory, races and copies in flight. Bounds and alignment are always checked.
     pub checks: bool,

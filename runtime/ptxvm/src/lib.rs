@@ -34,23 +34,23 @@
 //! in the same text are inlined; indirect calls and recursion are refused.
 //!
 //! **What is found** ([`Kind`]). Accesses that are out of bounds (allocations are far apart) or misaligned; reads of
-//! uninitialised memory and registers; races between lanes, warps and blocks, detected by vector clocks and not by
-//! chance; accesses to memory or registers that a `cp.async`, a bulk copy or a `wgmma` uses before it was waited for;
-//! missing fences between stores and the asynchronous proxy; misused mbarriers, and waits for them that cannot end;
-//! `.sync` instructions that only part of their lanes execute; barriers that cannot complete; undefined shuffles.
-//! Execution continues: a load out of bounds returns 0, and a store out of bounds is dropped. Every finding quotes the
-//! line and names thread, block, address and allocation.
+//! uninitialised memory and registers; races between lanes, warps and blocks, detected by vector clocks, so that no
+//! particular timing is needed; accesses to memory or registers that a `cp.async`, a bulk copy or a `wgmma` still uses,
+//! because no wait for it has completed; missing fences between stores and the asynchronous proxy; misused mbarriers,
+//! and waits for mbarriers that cannot end; `.sync` instructions that only some of the lanes in their mask execute;
+//! barriers that cannot complete; undefined shuffles. Execution continues: a load out of bounds returns 0, and a store
+//! out of bounds is dropped. Every finding quotes the line and names thread, block, address and allocation.
 //!
-//! **What is counted** ([`Counters`]). Instructions by class; 32-byte sectors by allocation and by line, and those that
-//! a perfect cache would transfer; wavefronts of shared memory with and without bank conflicts.
+//! **What is counted** ([`Counters`]). Instructions by class; 32-byte sectors by allocation and by line of the text,
+//! and how many of them a perfect cache would transfer; wavefronts of shared memory with and without bank conflicts.
 //!
 //! **How it runs.** The lanes of a warp execute in lockstep. Diverged lanes reconverge at the immediate post-dominator
 //! of their branch, so a lane that spins until another lane of its warp has acted never ends
-//! ([`Kind::InstructionLimit`]). Warps are scheduled in an order that the seed selects. Blocks run on several threads,
-//! and the report does not depend on their number. Weak memory is not modelled: a store is visible at once to all later
-//! reads.
+//! ([`Kind::InstructionLimit`]). Warps are scheduled in an order that the seed selects. Blocks run on several threads
+//! of the CPU, and the report does not depend on the number of threads. Weak memory is not modelled: a store is visible
+//! at once to all later reads.
 //!
-//! The command line tool does the same with files: `ptxvm run K.ptx --launch L.json`.
+//! The command line tool runs a kernel and a launch description from files: `ptxvm run K.ptx --launch L.json`.
 
 mod decode;
 mod error;

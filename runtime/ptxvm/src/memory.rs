@@ -8,7 +8,8 @@ use crate::Error;
 use crate::decode::program::Inner;
 use crate::shadow::Global;
 
-/// Start of the shared window in the generic address space. All windows are below every allocation.
+/// Start of the window of shared memory in the generic address space. The windows of all state spaces are below every
+/// allocation.
 pub const SHARED_BASE: u64 = 0x1_0000_0000;
 pub const LOCAL_BASE: u64 = 0x2_0000_0000;
 pub const PARAM_BASE: u64 = 0x3_0000_0000;
@@ -45,7 +46,7 @@ impl Memory {
         Self::default()
     }
 
-    /// Reserves uninitialised memory; the address is a multiple of 256. With zero bytes, nothing can be read at the
+    /// Reserves uninitialised memory; the address is a multiple of 256. If `bytes` is 0, no byte can be read at the
     /// returned address.
     pub fn alloc(&mut self, bytes: usize, name: &str) -> u64 {
         self.alloc_as(bytes, name, false)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Findings and counters of one launch. For the same seed they are the same, however many threads ran it.
+/// Findings and counters of one launch. They depend on the seed, but not on the number of threads that ran the launch.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Sorted by line.
@@ -11,7 +11,7 @@ pub struct Report {
     pub counters: Counters,
 }
 
-/// A fault, merged over all its occurrences in one line.
+/// A fault, merged over all its occurrences in one line of the PTX text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Class of the fault; a report has one finding for each kind and line.
@@ -27,7 +27,7 @@ pub struct Finding {
 /// Class of a fault that the simulator detects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// An access outside the memory it may use, a write to a constant, or an index past a branch table.
+    /// An access outside the memory it may use, a write to constant memory, or an index past a branch table.
     OutOfBounds,
     /// An access whose address is not a multiple of its size, or of the alignment that a bulk copy requires.
     Misaligned,
@@ -79,13 +79,13 @@ impl Kind {
 /// Counts of instructions and of memory traffic in one launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// By class name; classes that did not occur are absent.
+    /// Counts by class name; classes that did not occur are absent.
     pub classes: BTreeMap<&'static str, ClassCounters>,
-    /// Sorted by address; allocations that were not accessed are absent.
+    /// Traffic of each allocation, sorted by address; allocations that were not accessed are absent.
     pub allocations: Vec<AllocationCounters>,
     /// Accesses to shared memory, over all instructions.
     pub shared: SharedCounters,
-    /// Lines that accessed memory, in order.
+    /// Counts of each line of the text that accessed memory, by line number.
     pub lines: Vec<LineCounters>,
     /// Number of instructions executed, counted once per warp.
     pub warp_instructions: u64,
@@ -105,7 +105,7 @@ pub struct ClassCounters {
 /// Traffic between the multiprocessors and their first-level cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Number of warp instructions.
+    /// Number of warp instructions that accessed memory.
     pub requests: u64,
     /// Number of 32-byte sectors, distinct within a request.
     pub sectors: u64,
@@ -145,7 +145,7 @@ pub struct AllocationCounters {
 pub struct SharedCounters {
     /// Number of warp instructions that accessed shared memory, except `wgmma` and bulk copies.
     pub requests: u64,
-    /// Number of wavefronts that the accesses took, with their bank conflicts.
+    /// Number of wavefronts that the accesses took, including those caused by bank conflicts.
     pub wavefronts: u64,
     /// Wavefronts that the same accesses would take without bank conflicts.
     pub ideal: u64,

@@ -1,6 +1,7 @@
 //! [`TensorMap`]  =>  the 128 bytes passed to a kernel, and the pieces of a box that a bulk copy moves
 //!
-//! The driver's format is opaque. Here, the bytes hold a mark and the index of a map that the memory keeps.
+//! The driver's format is opaque. Here, the bytes hold a magic number and the index of the map in the list that
+//! [`Memory`] keeps.
 
 use crate::Error;
 use crate::memory::Memory;
@@ -70,7 +71,8 @@ impl TensorMap {
         self.tile.iter().product::<u32>() * self.element_bytes
     }
 
-    /// The pieces of the box at coordinates `at`; without swizzle, they start at `shared`.
+    /// The pieces of the box at coordinates `at`. The box starts at offset `shared`; a swizzle exchanges pieces within
+    /// it.
     pub(crate) fn pieces(&self, shared: u32, at: &[i32]) -> Vec<Piece> {
         let (row_bytes, each) = (self.tile[0] * self.element_bytes, 16 / self.element_bytes);
         let rows: u32 = self.tile[1..].iter().product();
@@ -145,7 +147,7 @@ mod tests {
         assert!(pieces[4..].iter().all(|piece| piece.bytes == 0));
         let right = map().pieces(256, &[8, 0]);
         assert_eq!((right[1].bytes, right[1].first), (8, 0));
-        // Row 4 of 32 bytes is in the second 128 bytes: its halves change places.
+        // Row 4, of 32 bytes, is in the second 128 bytes, so the swizzle exchanges its two pieces of 16 bytes.
         let tall = TensorMap { tile: vec![16, 8], ..map() };
         assert_eq!(tall.pieces(256, &[0, 0])[8].shared, 256 + 4 * 32 + 16);
     }

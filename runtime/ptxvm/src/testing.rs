@@ -4,8 +4,8 @@ use crate::{Launch, Memory, Module, Options, Params, Report, run};
 
 pub const HEAD: &str = ".version 8.5\n.target sm_80\n.address_size 64\n";
 
-/// Wraps a body in a kernel that declares registers of every kind. The address of this thread's word of `out` is in
-/// %rd0, that of `in` in %rd1, and the thread's index in %r0.
+/// Wraps a body in a kernel that declares registers of every kind. %rd0 holds the address of this thread's word of
+/// `out`, %rd1 the address of its word of `in`, and %r0 the index of the thread.
 pub fn kernel(body: &str) -> String {
     format!(
         "{HEAD}.visible .entry k(.param .u64 out, .param .u64 in)\n{{\n\

@@ -1,4 +1,4 @@
-//! data/folded.txt: values to which NVIDIA's assembler folds instructions on constants  =  results of executing them
+//! data/folded.txt: constants folded by NVIDIA's assembler  =  results of executing the same instructions
 
 use ptxvm::{Launch, Memory, Module, Options};
 

@@ -76,7 +76,7 @@ fn shuffles_move_registers_and_set_predicates() {
     expect("up", "0", &|lane| lane.checked_sub(5));
     expect("bfly", "31", &|lane| Some(lane ^ 5));
     expect("idx", "31", &|_| Some(5));
-    // Segments of eight lanes: the mask 24 is in bits 8 to 12.
+    // The operand c selects segments of eight lanes: bits 8 to 12 hold the segment mask 24.
     expect("down", "0x181f", &|lane| (lane % 8 + 5 < 8).then(|| lane + 5));
     expect("idx", "0x181f", &|lane| Some(lane / 8 * 8 + 5));
     // The lane is given in a register, and there is no predicate.

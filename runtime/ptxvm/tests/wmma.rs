@@ -34,7 +34,7 @@ static TYPES: [Type; 4] = [
     Type { name: "u8", bytes: 1, registers: 2, mma: "s32.u8.u8.s32", sum: "s32", encode: |v| v as u32 },
 ];
 
-/// Number of elements from one line to the next, more than a line of 16 has.
+/// Leading dimension of the matrices, in elements; larger than the 16 elements of a row or column.
 const STRIDE: usize = 24;
 
 fn value(ty: &Type, i: usize) -> i32 {
@@ -75,7 +75,7 @@ fn check(ty: &Type, [a, b, d]: [&str; 3]) {
         address
     };
     let (at_a, at_b) = (factor(&mut memory, "a", 0), factor(&mut memory, "b", 5));
-    // C begins at an offset of 64 bytes and has no explicit stride: lines of 16 elements.
+    // C begins at an offset of 64 bytes. Its load has no stride operand, so its rows of 16 elements are contiguous.
     let at_c = memory.alloc(64 + 4 * 256, "c");
     let bits = |v: i32| if ty.sum == "f32" { (v as f32).to_bits() } else { v as u32 };
     memory.write(at_c + 64, &(0..256).flat_map(|i| bits(i).to_le_bytes()).collect::<Vec<_>>()).unwrap();

@@ -116,6 +116,6 @@ fn answer(py: Python<'_>, future: &Py<PyAny>, result: Result<Outputs>) {
         Ok(all) => future.call_method1(py, "set_result", (all,)),
         Err(error) => future.call_method1(py, "set_exception", (error,)),
     };
-    // It fails if the future has already been answered elsewhere, which needs no handling.
+    // Answering fails if the future has already been answered elsewhere, which needs no handling.
     let _ = told;
 }

@@ -109,8 +109,8 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 }
 
 impl ComputeArgs {
-    /// Options of a pool that takes a batch only when one of its sessions is free, because waiting requests can still
-    /// be stacked while they are in the server's own queue.
+    /// Returns the options of a pool that takes a batch only when one of its sessions is free, because waiting requests
+    /// can still be stacked while they are in the server's own queue.
     pub fn pool(&self, model: &Model) -> PoolOptions {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let fitting = (processors / model.ranks() / self.sessions.get()).max(1);

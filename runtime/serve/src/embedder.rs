@@ -50,7 +50,7 @@ impl Output {
     }
 }
 
-/// The token ids of an input, with the text that each comes from: 0, or 1 for the second text of a pair.
+/// The token ids of an input, and for each token the index of its text: 1 for the second text of a pair, otherwise 0.
 pub struct Tokens {
     ids: Vec<u32>,
     texts: Vec<u32>,
@@ -180,8 +180,8 @@ fn roles(ports: &Ports) -> Option<Vec<(Role, DType)>> {
     roles.iter().any(|(role, _)| *role == Role::Ids).then_some(roles)
 }
 
-/// Returns the output with a vector per text, else the one with a vector per token. If the settings name an output,
-/// only that one is considered, otherwise the first that fits. A vector of one element is a score.
+/// Returns the output with a vector per text, or else the output with a vector per token. If the settings name an
+/// output, only that one is considered, otherwise the first that fits. A vector of one element is a score.
 fn output(ports: &Ports, settings: &Settings) -> Option<Output> {
     let of_rank = |rank| {
         let fits = |port: &&Port| port.dims.len() == rank && port.dtype.is_float();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// A linear regression over past calls, weighted towards recent ones: time = fixed + each · positions.
+/// A linear regression over past calls, weighted towards recent ones: time = fixed + each · positions, where `fixed` is
+/// the time that a call takes however small it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     calls: f64,

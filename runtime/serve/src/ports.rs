@@ -118,7 +118,7 @@ fn common_first_symbol(entry: &EntryPoint) -> Option<&Symbol> {
     (all && !entry.outputs.iter().any(is_data)).then_some(symbol)
 }
 
-/// Whether the dimension depends on the data, and so on all requests of a batch.
+/// Whether the dimension depends on the data, and therefore on all requests of a batch.
 fn has_data_symbol(entry: &EntryPoint, dim: &Dim) -> bool {
     let symbols = dim.symbols();
     entry.symbols.iter().any(|symbol| symbol.is_data && symbols.contains(symbol.name.as_str()))

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// A request in terms of the model.
+/// A request, or a part of one, that the model computes as a unit.
 pub struct Job {
     /// The inputs, in the order of the ports.
     pub inputs: Vec<Tensor>,
@@ -364,7 +364,7 @@ mod tests {
         assert!(!call.cancel.load(Ordering::Relaxed));
         queue.call_ended(10, Duration::ZERO);
         queue.push_back(jobs);
-        // The job whose client left is skipped, and the other is computed alone.
+        // The job whose client left is skipped, and the other job is computed alone.
         queue.push(vec![job(1, later())]).unwrap();
         let (jobs, _) = queue.take(LIMITS, |_, _| true).unwrap();
         assert!(jobs.len() == 1 && Arc::ptr_eq(&jobs[0].ticket, &tickets[1]));

@@ -24,7 +24,7 @@ pub struct Registry {
     known: Mutex<BTreeMap<String, Known>>,
 }
 
-/// What is remembered about a name, whether its model is served or not.
+/// State of a name, kept whether its model is served or not.
 #[derive(Clone, Debug, Default)]
 struct Known {
     version: u64,
@@ -112,7 +112,7 @@ impl Registry {
     /// stays.
     fn replace(&self, known: &mut BTreeMap<String, Known>, name: &str, path: &Path) -> Result<()> {
         let entry = known.entry(name.into()).or_default();
-        // Taken before the file is read, so that any later change is noticed.
+        // The stamp is taken before the file is read, so that any later change is noticed.
         entry.stamp = Stamp::read(path);
         let is_serving = !self.models.load().is_empty();
         let loaded = Served::load((name, entry.version + 1), path, &self.args, &self.metrics, is_serving);

@@ -159,7 +159,7 @@ impl Served {
     }
 
     /// Replies to the jobs of a call. If a call of several jobs fails because of one of them, each is computed alone,
-    /// because the error does not tell which.
+    /// because the error does not tell which job has caused it.
     fn end(&self, jobs: Vec<Job>, result: Result<Outputs>, began: Instant, positions: usize) {
         let took = began.elapsed();
         self.queue.call_ended(positions, took);

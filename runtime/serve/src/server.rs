@@ -27,7 +27,7 @@ pub fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<i32> {
     let code = runtime.block_on(run(args, app.clone(), out));
     #[cfg(feature = "otlp")]
     app.traces.iter().for_each(|traces| traces.end());
-    // This does not wait for a model that is still being loaded.
+    // The shutdown does not wait for a model that is still being loaded.
     runtime.shutdown_background();
     code
 }
@@ -53,7 +53,7 @@ async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32
     ends.wait().await;
     refreshing.abort();
     app.end();
-    // Fails only if no receiver is left, and then nothing has to be ended.
+    // Sending fails only if no receiver is left, and then nothing has to be ended.
     let _ = end.send(true);
     let answered = drain(&alive, args.limits.drain, &mut ends).await;
     accepting.abort();

@@ -145,9 +145,9 @@ pub fn cut(outputs: Outputs, shares: &[Share], ports: &Ports, pads: bool) -> Res
     Ok(of_jobs)
 }
 
-/// `(rows, length)` of the synthetic jobs of each test: first with enough rows to use other tiles, then with lengths
-/// beyond what a kernel computes at once. There are few, because every load of a model computes them. Without padding,
-/// the first length is used for both jobs.
+/// `(rows, length)` of the synthetic jobs of each test: first with enough rows that kernels use other tiles than for
+/// one row, then with lengths beyond what a kernel computes at once. There are few tests, because every load of a model
+/// runs them. Without padding, the first length is used for both jobs.
 static PAIRS: [[(i64, i64); 2]; 2] = [[(1, 3), (8, 2)], [(1, 37), (1, 21)]];
 
 /// Whether jobs computed together give the same bits as alone. Models that reject the synthetic inputs return an error.

@@ -60,7 +60,7 @@ pub struct Texts {
 
 impl Texts {
     /// Loads the attached tokenizer, or else the one at `fallback`. Errors: E0401 if the attached one is damaged, E0002
-    /// if the other cannot be read.
+    /// if the one at `fallback` cannot be read.
     pub fn load(model: &Model, settings: Settings, fallback: Option<&Path>) -> Result<Texts> {
         let damaged = |name: &str, e: &dyn std::fmt::Display| damaged(name, e).file(model.file());
         let attached = model.attached(TOKENIZER).map(Tokenizer::from_bytes).transpose();

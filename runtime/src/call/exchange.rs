@@ -48,14 +48,14 @@ impl Call<'_> {
                 Ok(staging.last().map_or(0, Block::address))
             };
             let places = (state.bases[from.buffer], state.bases[to.buffer], &mut room as _);
-            // SAFETY: both buffers have these bytes (`Shape::step`), are in memory of at least that size (`prepare`),
-            // and do not overlap (`Shape::flow`).
+            // SAFETY: both buffers have the bytes that `what` describes (`Shape::step`), are in memory of at least that
+            // size (`prepare`), and do not overlap (`Shape::flow`).
             if unsafe { meeting.exchange(&mut **queue, &what, &**rank, places, self.stop) }? {
                 return Ok(());
             }
         }
         self.settle(state)?;
-        // Other ranks read the operand, so it must be complete, and no step before may have failed.
+        // Other ranks read the operand, so it must be complete, and no earlier step may have failed.
         if let Some(i) = state.queue.finish()? {
             return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
         }
@@ -63,9 +63,9 @@ impl Call<'_> {
         if self.memory == Memory::Host {
             let pointer = |address| std::ptr::with_exposed_provenance_mut(address as usize);
             let (from, to) = (pointer(from), pointer(to));
-            // SAFETY: both buffers have these bytes (`Shape::step`), are in memory of at least that size (`prepare`),
-            // and do not overlap (`Shape::flow`). Between `Begin` and `Wait`, nothing writes the operand or touches the
-            // result, and memory does not move (`Flow::come_to`).
+            // SAFETY: both buffers have the bytes that `what` describes (`Shape::step`), are in memory of at least that
+            // size (`prepare`), and do not overlap (`Shape::flow`). Between `Begin` and `Wait`, nothing writes the
+            // operand or touches the result, and memory does not move (`Flow::come_to`).
             return unsafe {
                 match host.call.op {
                     HostOp::Begin(_) => rank.begin_exchange(&what, from, to),
@@ -129,7 +129,7 @@ impl Call<'_> {
                 result: &result,
                 algorithm: Algorithm::Direct,
             };
-            // SAFETY: both have the bytes of their dimensions, and do not overlap.
+            // SAFETY: operand and result have the bytes of their dimensions, and do not overlap.
             unsafe { rank.exchange(&what, own.bytes().as_ptr(), bytes.as_mut_ptr(), self.stop) }?;
             Tensor::new(own.dtype(), dims, bytes.into())
         })

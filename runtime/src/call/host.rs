@@ -82,7 +82,7 @@ impl Call<'_> {
         stage: usize,
         places: &mut Places,
     ) -> Result<()> {
-        // The operands must be complete, and no step before may have failed.
+        // The operands must be complete, and no earlier step may have failed.
         if let Some(i) = state.queue.finish()? {
             return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
         }
@@ -120,7 +120,8 @@ impl Call<'_> {
         }
         for made in host.results.iter().map(|value| value.buffer) {
             let Some(value) = places.made[made].as_ref().filter(|v| !v.tensor.dtype().is_opaque()) else { continue };
-            // SAFETY: the block has the size of the buffer (`prepare`), which is the tensor's; it lives in `places`.
+            // SAFETY: the block has the size of the buffer (`prepare`), which is that of the tensor; the tensor lives
+            // in `places`.
             unsafe { state.queue.upload(value.tensor.bytes(), state.bases[made]) }?;
         }
         Ok(())
@@ -215,7 +216,7 @@ fn made<'a>(results: &'a [Tensor], index: usize, wanted: &Operand) -> Result<&'a
     found.ok_or_else(|| Error::defect(format!("result {index} is not {dtype} with {rank} dimensions")))
 }
 
-/// The entry points that a step calls. They run in the nested state.
+/// The entry points that a step calls. They run with the nested state of the session (`State::nested`).
 struct Entries<'a, 'b> {
     call: &'a Call<'b>,
     state: &'a mut State,

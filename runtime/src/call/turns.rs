@@ -19,7 +19,8 @@ use sardonyx_base::view::{TensorView, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 
-/// The body's ports before the carried ones: iteration number and condition as inputs, the next condition as output.
+/// Number of the body's ports before the carried values: the inputs are the iteration number and the condition, the
+/// output is the next condition.
 const INPUTS_BEFORE: usize = 2;
 const OUTPUTS_BEFORE: usize = 1;
 
@@ -42,8 +43,8 @@ struct Initial {
 impl Initial {
     fn view(&self) -> Result<TensorView<'_>> {
         let start = std::ptr::with_exposed_provenance(self.start as usize);
-        // SAFETY: this many bytes were there when the loop began, and no iteration writes to them: a body writes only
-        // to its own arena and to its outputs, which are in memory of `Turns`.
+        // SAFETY: the value had this many bytes when the loop began, and no iteration writes to them: a body writes
+        // only to its own arena and to its outputs, which are in memory of `Turns`.
         TensorView::new(self.dtype, &self.dims, unsafe { std::slice::from_raw_parts(start, self.bytes) })
     }
 }
@@ -68,7 +69,8 @@ struct Turns<'a> {
     /// For each carried value: the buffer that even iterations write, and the one that odd iterations write.
     carried: Vec<[Recycled; 2]>,
     stacks: Vec<Stack>,
-    /// The iteration number at `INDEX`, the condition of this iteration at `GOES_ON`, and that of the next at `MORE`.
+    /// The iteration number at `INDEX`, the condition of this iteration at `GOES_ON`, and the condition of the next one
+    /// at `MORE`.
     scalars: AlignedBuf,
 }
 
@@ -248,7 +250,7 @@ impl Turns<'_> {
         self.pointers[buffer].iter().for_each(|&at| state.pointers[at] = address);
     }
 
-    /// Runs the iterations. Returns how many there were.
+    /// Runs the iterations. Returns how many were executed.
     fn run(&mut self, state: &mut State, trips: i64) -> Result<i64> {
         let entry = self.call.entry;
         for turn in 0..trips {
@@ -265,8 +267,8 @@ impl Turns<'_> {
                     }
                     Action::Copy(Copy { from, to }) => {
                         let (from, to, n) = (state.bases[*from], state.bases[*to], self.shape.bytes[*from]);
-                        // SAFETY: both have this size (`Shape::step`, `place`, `move_pointers`); no input is an output
-                        // of the same iteration.
+                        // SAFETY: both buffers have this size (`Shape::step`, `place`, `move_pointers`); no input is an
+                        // output of the same iteration.
                         unsafe { state.queue.copy(from, to, n) }?;
                     }
                     Action::Bind(_) | Action::Host(_) => return Err(Error::defect("a step that is not plain")),

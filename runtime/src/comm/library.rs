@@ -33,7 +33,8 @@ pub fn open(names: &[&str], variable: &str) -> std::result::Result<(*mut c_void,
     let mut why = String::new();
     for name in names {
         let Ok(path) = CString::new(name) else { continue };
-        // SAFETY: runs the initializers of a library that is meant to be loaded. Its plugins need its symbols.
+        // SAFETY: runs the initializers of a library that is meant to be loaded. The symbols are global, because the
+        // library's plugins need them.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         if !library.is_null() {
             return Ok((library, name.to_string()));

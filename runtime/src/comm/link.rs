@@ -10,7 +10,7 @@ use sardonyx_base::view::TensorView;
 use sardonyx_base::{Error, Result};
 use std::sync::Arc;
 
-/// One collective, as one rank takes part in it.
+/// One collective, as seen by one of the ranks that take part in it.
 pub struct Exchange<'a> {
     pub op: &'a Collective,
     /// Index of the step, the same on all ranks.
@@ -20,7 +20,8 @@ pub struct Exchange<'a> {
     pub operands: &'a [Operand],
     pub own: usize,
     pub result: &'a Operand,
-    /// Determines the order in which reductions combine, and so their bits. Calls of models always use `Direct`.
+    /// Determines the order in which reductions combine operands, and so the bits of their results. Calls of models
+    /// always use `Direct`.
     pub algorithm: Algorithm,
 }
 

@@ -16,9 +16,9 @@
 //! | `processes.rs` | ranks in other processes, and how their end is noticed |
 //!
 //! In a call, every rank runs the same steps. A collective joins the ranks that differ in one coordinate of the mesh,
-//! and all ranks run their collectives in the same order. Each rank posts where its operand is, waits until all have,
-//! and computes its own result from the operands of the others. Reductions combine in the order of the ranks, so that
-//! bits do not depend on timing.
+//! and all ranks run their collectives in the same order. Each rank posts the location of its operand, waits until all
+//! ranks have done so, and computes its own result from all operands. Reductions combine operands in the order of the
+//! ranks, so that bits do not depend on timing.
 
 mod library;
 mod link;
@@ -83,7 +83,7 @@ pub(crate) fn in_processes(mesh: &[usize], wire: Option<Wire>) -> Result<World> 
     Ok(World::new(Arc::new(first)))
 }
 
-/// Joins the ranks of a mesh that an MPI launcher has started; this one is the first. Errors: E0407, E0408.
+/// Joins the ranks of a mesh that an MPI launcher has started; this process is the first rank. Errors: E0407, E0408.
 pub(crate) fn over_mpi(mesh: &[usize]) -> Result<World> {
     let none = || Error::user("E0408", "no MPI launcher has started this process").help("start it with `mpirun -n`");
     let mpi = mpi::joined()?.ok_or_else(none)?;

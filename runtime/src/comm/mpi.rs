@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tags of messages. The data of a call has the tag `DATA` plus its number modulo [`TAGS`].
+/// Tags of messages. The data of a call has the tag `DATA` plus the number of the call modulo [`TAGS`].
 const ORDER: c_int = 1;
 const DONE: c_int = 2;
 const FAILED: c_int = 3;
@@ -34,11 +34,11 @@ const DATA: c_int = 16;
 /// Number of different tags for data; every MPI has at least 32,767 tags.
 const TAGS: u32 = 16_000;
 
-/// Maximum size in bytes of a message about a failure, with the number of its call.
+/// Maximum size in bytes of a message about a failure, including the number of the call that failed.
 const TEXT_MAX: usize = 2048;
 /// Maximum size of a message in bytes.
 const MESSAGE_MAX: usize = 1 << 30;
-/// Stands for the call in the last message of a rank.
+/// Stands in for the number of the call in the last message of a rank, which belongs to no call.
 const LAST: u32 = u32::MAX;
 /// How long a rank waits for the last messages of the others.
 const END: Duration = Duration::from_secs(2);
@@ -48,10 +48,10 @@ const FINALIZE: Duration = Duration::from_secs(10);
 /// How long a rank polls without sleeping, and the longest sleep between polls afterwards.
 const LOOK: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_micros(200);
-/// Every this many polls, a waiting rank checks whether another one has failed, or the call must stop.
+/// Every this many polls, a waiting rank checks whether another rank has failed, or the call must stop.
 const CHECK: u32 = 32;
 
-/// This process as a rank of the launcher.
+/// This process as one of the ranks that the launcher has started.
 pub struct Mpi {
     functions: Functions,
     abi: Abi,
@@ -65,14 +65,16 @@ pub struct Mpi {
 
 #[derive(Default)]
 struct State {
-    /// By rank: a pending receive for its failure.
+    /// By rank: the pending receive for a message that the rank has failed.
     failures: Vec<Option<Pending>>,
-    /// First rank only, by rank: a pending receive for the end of its order, and the last order that it has ended.
+    /// First rank only, by rank: the pending receive for the message that the rank has carried out an order, and the
+    /// number of the last order that it has carried out.
     dones: Vec<Option<Pending>>,
     ended: Vec<u32>,
     /// The first failure in a call: the call, the rank, and the error.
     failed: Option<(u32, usize, String)>,
-    /// Abandoned messages, and messages that nobody waits for: their bytes must live until the library is done.
+    /// Messages that were abandoned, or that no call waits for: their bytes must live until the library has completed
+    /// them.
     left: Vec<Pending>,
     /// The collective that is under way.
     running: Option<Running>,
@@ -83,7 +85,7 @@ struct State {
 struct Pending {
     request: Handle,
     bytes: Vec<u8>,
-    /// Whether a test has seen its end. The library has then made the request a null request.
+    /// Whether `MPI_Test` has found the message complete. The library has then made the request a null request.
     ended: bool,
 }
 
@@ -136,7 +138,7 @@ impl Mpi {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to send. The caller holds the lock of the state.
+    /// Begins to send a message. The caller holds the lock of the state.
     fn send(&self, to: usize, tag: c_int, bytes: Vec<u8>) -> Result<Pending> {
         let count = message(bytes.len())?;
         let mut pending = Pending { request: 0, bytes, ended: false };
@@ -170,7 +172,7 @@ impl Mpi {
         Ok(pending.ended)
     }
 
-    /// Receives messages about failures.
+    /// Receives the messages about failures that have arrived, without waiting.
     fn look(&self, state: &mut State) -> Result<()> {
         for at in 0..self.n_ranks {
             let Some(mut pending) = state.failures[at].take() else { continue };

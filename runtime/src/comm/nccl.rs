@@ -1,13 +1,13 @@
 //! ranks that have a GPU each  =>  collectives from GPU to GPU, through NCCL
 //!
-//! The library is loaded when ranks first exchange something on GPUs. They tell each other over their link what they
-//! have: if one lacks the library, or two use the same GPU, all ranks exchange through the memory of their hosts, and
-//! [`Meeting::how`] returns the reason. Calls of the library are non-blocking. A rank that waits for its GPU checks
-//! whether another rank has failed and whether the call must stop, and if so, aborts what it has begun. After a call
-//! that failed, all ranks join anew.
+//! The library is loaded when ranks first exchange something on GPUs. Over their link, the ranks tell each other
+//! whether they have the library, and which GPU they use: if one lacks the library, or two use the same GPU, all ranks
+//! exchange through the memory of their hosts, and [`Meeting::how`] returns the reason. Calls of the library are
+//! non-blocking. A rank that waits for its GPU checks whether another rank has failed and whether the call must stop,
+//! and if so, aborts what it has begun. After a call that failed, all ranks join anew.
 //!
 //! cudarc's bindings of the NCCL functions are not used: they look for other file names than the one under which NCCL
-//! is installed, and panic if a function is missing. Its types are used.
+//! is installed, and panic if a function is missing. The types that cudarc declares are used.
 
 use super::library::{self, functions};
 use super::link::fitting;
@@ -29,10 +29,11 @@ const LIBRARY: &str = "SARDONYX_NCCL";
 static NAMES: &[&str] = &["libnccl.so.2", "libnccl.so"];
 /// The oldest supported version, as a number and as text: the first with non-blocking variants of all calls.
 const OLDEST: (c_int, &str) = (21800, "2.18");
-/// The magic number of a communicator's configuration in every version, and the version of the one that is passed.
+/// The magic number of a communicator's configuration in every version, and the version of the configuration that is
+/// passed.
 const MAGIC: u32 = 0xcafe_beef;
 const CONFIGURED: u32 = 22400;
-/// Leaves an option to the library.
+/// Value of an option that leaves the choice to the library.
 const UNSET: c_int = c_int::MIN;
 
 type Comm = *mut c_void;
@@ -118,7 +119,7 @@ pub struct Meeting {
     /// The communicator of each axis; `None` if the ranks along the axis exchange through their hosts.
     groups: BTreeMap<usize, Option<Group>>,
     how: Option<String>,
-    /// The last collective that was enqueued, and may not have ended.
+    /// The last collective that was enqueued, which may still be running.
     busy: Option<Collective>,
 }
 
@@ -127,12 +128,14 @@ struct Group {
     comm: Comm,
 }
 
-// SAFETY: any thread may use a communicator, one at a time; the queue that owns it is used so.
+// SAFETY: any thread may use a communicator, but only one thread at a time; the queue that owns it is used by one
+// thread at a time.
 unsafe impl Send for Group {}
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // SAFETY: created once, ended once. Any other function to end it waits for ranks that may be gone.
+        // SAFETY: created once, ended once. Every other function that ends a communicator waits for ranks that may be
+        // gone.
         unsafe { (self.library.functions.abort)(self.comm) };
     }
 }
@@ -353,7 +356,7 @@ impl Meeting {
     }
 }
 
-/// A collective in terms of the library.
+/// The calls of the library that compute a collective.
 #[derive(Clone, Copy)]
 enum Form {
     Reduce {
@@ -361,11 +364,11 @@ enum Form {
         dtype: c_int,
         f: c_int,
     },
-    /// Equal parts, one behind the other.
+    /// Equal operands, which the result contains one behind the other.
     Gather {
         bytes: usize,
     },
-    /// Parts of any size, each contributing a piece to every row of the result.
+    /// Operands of any size, each of which contributes a piece to every row of the result.
     Parts {
         rows: usize,
         pitch: usize,
@@ -373,8 +376,9 @@ enum Form {
 }
 
 impl Form {
-    /// Returns `None` for collectives that do not use NCCL, among them the maximum and minimum of floating-point
-    /// numbers, because NCCL does not specify their result for NaN, and averages, which it has only had since 2.10.
+    /// Returns `None` for collectives that do not use NCCL: averages, the maximum and minimum of floating-point
+    /// numbers, because NCCL does not specify their result for NaN, element types that NCCL lacks, and all collectives
+    /// but all-reduce and all-gather.
     fn for_exchange(what: &Exchange) -> Option<Form> {
         let (first, result) = (&what.operands[0], what.result);
         match *what.op {

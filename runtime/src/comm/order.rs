@@ -7,7 +7,7 @@ use sardonyx_base::{Error, ErrorKind, Fault, error};
 pub struct Order {
     #[prost(uint32, tag = "1")]
     pub call: u32,
-    /// By lane: the phase to begin at.
+    /// By lane of `segment.rs` (an axis of the mesh, or sends): the phase at which the order begins.
     #[prost(uint32, repeated, tag = "2")]
     pub bases: Vec<u32>,
     #[prost(message, optional, tag = "3")]
@@ -51,7 +51,7 @@ pub struct Load {
     pub device: String,
     #[prost(string, optional, tag = "4")]
     pub level: Option<String>,
-    /// Identity of the artifact, which every rank compares with that of its own file.
+    /// Identity of the artifact, which every rank compares with the identity of its own file.
     #[prost(bytes, tag = "5")]
     pub identity: Vec<u8>,
     #[prost(bool, tag = "6")]
@@ -90,7 +90,7 @@ pub struct Run {
     pub dropped: Vec<u64>,
     #[prost(uint64, tag = "6")]
     pub session: u64,
-    /// Whether the previous call failed, so that the ranks must join anew.
+    /// Whether the previous call failed, so that ranks with GPUs must create new communicators.
     #[prost(bool, tag = "7")]
     pub renew: bool,
 }

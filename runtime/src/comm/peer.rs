@@ -29,7 +29,7 @@ pub struct Peer {
     caches: BTreeMap<u64, Cache<'static>>,
 }
 
-/// How weights are verified; orders contain the index.
+/// The ways to verify weights; `Load::verify` is an index in this list.
 static VERIFY: [Verify; 3] = [Verify::Full, Verify::Lazy, Verify::Off];
 
 impl Load {
@@ -48,7 +48,7 @@ impl Load {
             Some(name) => Some(Level::from_name(name).ok_or_else(unfit)?),
             None => None,
         };
-        // The artifact is the one that the first rank trusts (`identity`), so no trust of its own is needed.
+        // The artifact is the one that the first rank trusts (`identity`), so this rank needs no trust of its own.
         let options = LoadOptions::new(Trust::default()).copied(self.copied);
         Ok(options.verify(verify).device(device).cpu(cpu).selftest(false))
     }
@@ -59,7 +59,7 @@ impl Peer {
         Peer { link, model, sessions: BTreeMap::new(), caches: BTreeMap::new() }
     }
 
-    /// Carries out orders until the last one. Errors: E0408 if the first rank is gone.
+    /// Carries out orders until one of them ends this rank. Errors: E0408 if the first rank is gone.
     pub fn serve(mut self) -> Result<()> {
         let link = self.link.clone();
         loop {
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// Carries out an order. Returns false for the last one.
+    /// Carries out an order. Returns false for the order that ends this rank.
     fn carry_out(&mut self, order: &Order, payload: &Payload) -> Result<bool> {
         match order {
             Order { run: Some(run), .. } => self.run(run, payload)?,
@@ -138,7 +138,7 @@ impl Peer {
     }
 }
 
-/// Guard that reports the end of an order to the other ranks, even after a panic.
+/// Guard that reports to the first rank that this rank has ended an order, even after a panic.
 struct Ended<'a> {
     link: &'a dyn Link,
     well: Cell<bool>,

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Environment variable of a rank's process: file descriptor, rank, number of ranks, size of a room, and pid of the
-/// first rank.
+/// Environment variable of a rank's process: file descriptor, rank, number of ranks, size of a room (see `segment.rs`),
+/// and pid of the first rank.
 const VARIABLE: &str = "SARDONYX_RANK";
 
 /// How long a rank may be stopped before its call fails.
@@ -83,7 +83,7 @@ impl Process {
         self.watch.state().gone.clone()
     }
 
-    /// Waits until the process, which has been told to end, has done so; kills it at `by`.
+    /// Waits until the process, which has been ordered to end, has ended; kills the process at time `by`.
     pub fn end(mut self, by: Instant) {
         while self.gone().is_none() && Instant::now() < by {
             std::thread::sleep(Duration::from_millis(1));
@@ -133,7 +133,7 @@ impl Watch {
                 }
                 return self.ended("is not to be found");
             }
-            // SAFETY: `waitid` has filled it in.
+            // SAFETY: `waitid` has filled in `info`.
             let (code, status) = unsafe { (info.si_code, info.si_status()) };
             match code {
                 libc::CLD_EXITED => return self.ended(&format!("ended with exit code {status}")),

@@ -19,7 +19,8 @@ pub const AXES_MAX: usize = 4;
 pub const LANES: usize = AXES_MAX + 1;
 /// Lane of sends. Its phases follow from the index of the step, because ranks without a part in a send do not count it.
 pub const SENDS: usize = AXES_MAX;
-/// Largest operand in bytes that is posted beside its description.
+/// Maximum size in bytes of an operand that is copied to a slot beside its description; ranks read larger operands in
+/// place.
 pub const SMALL_MAX: usize = sardonyx_base::schedule::SMALL_MAX;
 /// Maximum size of a failure's text in bytes.
 const TEXT_MAX: usize = 2048;
@@ -81,7 +82,8 @@ pub struct Posted {
 struct Header {
     /// Number of the last order to the other ranks.
     order: Word,
-    /// The call that failed and, in the lower 32 bits, the first rank that failed, counted from 1.
+    /// In the upper 32 bits, the number of the call that failed; in the lower 32 bits, the first rank that failed,
+    /// counted from 1.
     failed: AtomicU64,
     /// The emulated links ([`Wire`]): latency in nanoseconds, and rate in bytes per second; 0 without emulation.
     latency_ns: AtomicU64,
@@ -100,7 +102,7 @@ struct Control {
     text: [u8; TEXT_MAX],
 }
 
-/// Bytes of each rank: the control block, and two slots for small operands for each axis.
+/// Bytes of a rank's control block, and of its two slots for small operands for each axis.
 const CONTROL: usize = size_of::<Control>().next_multiple_of(PAGE) + AXES_MAX * 2 * SMALL_MAX;
 
 pub struct Segment {
@@ -240,7 +242,8 @@ impl Segment {
     }
 
     pub fn post(&self, rank: usize, lane: usize, slot: usize, posted: Posted) {
-        // SAFETY: within the control block; only the rank itself writes there, and others read only after its phase.
+        // SAFETY: within the control block; only the rank itself writes there, and the others read only after the rank
+        // has incremented its phase.
         unsafe { (&raw mut (*self.control(rank)).posted[lane][slot]).write(posted) }
     }
 
@@ -249,7 +252,7 @@ impl Segment {
         unsafe { (&raw const (*self.control(rank)).posted[lane][slot]).read() }
     }
 
-    /// Records that a rank failed in a call, and why; of several ranks in a call, the first is remembered.
+    /// Records that a rank failed in a call, and why. If several ranks fail in a call, the first one is remembered.
     pub fn fail(&self, call: u32, rank: usize, why: &str) {
         let end = (0..=why.len().min(TEXT_MAX)).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
         let control = self.control(rank);

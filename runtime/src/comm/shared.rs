@@ -1,9 +1,10 @@
 //! collectives among ranks that share memory
 //!
-//! A rank posts where its operand is, and increments its phase. When all others of its group have done so, it reads
-//! their operands. A small operand is copied to one of two slots beside the description; a slot is reused only after
-//! all ranks have met at the next collective, and so have read it. A larger operand is read in the arena, and the ranks
-//! wait for each other once more before they continue. `begin_exchange` only posts; the rest is done in `end_exchange`.
+//! A rank posts where its operand is, and increments its phase. When all other ranks of its group have done so, the
+//! rank reads their operands. A small operand is copied to one of two slots beside the description; a slot is reused
+//! only after all ranks have met at the next collective, and so have read it. A larger operand is read in the arena,
+//! and the ranks wait for each other once more before they continue. `begin_exchange` only posts; the rest is done in
+//! `end_exchange`.
 
 use super::link::fitting;
 use super::link::{Exchange, Link, Payload, laid};
@@ -44,7 +45,7 @@ pub struct Shared {
     members: Mutex<Members>,
 }
 
-/// The schedule of a collective with certain operands.
+/// A collective, its operands, and the schedule that was computed for them.
 type Known = (Collective, Vec<Operand>, Arc<Rounds>);
 
 /// The other ranks.
@@ -80,7 +81,8 @@ impl Shared {
         Shared { leader: Some(leader), ..self }
     }
 
-    /// Makes this the first rank of `members`; `call` is also read by the threads that watch them.
+    /// Makes this the first rank, which leads the other ranks, `members`; `call` is also read by the threads that watch
+    /// them.
     pub fn leading(self, members: Members, call: Arc<AtomicU32>) -> Shared {
         Shared { members: Mutex::new(members), call, ..self }
     }
@@ -95,7 +97,8 @@ impl Shared {
         self.looks.load(Ordering::Relaxed) == 0
     }
 
-    /// Begins a call. `bases` are phases beyond those of all earlier calls.
+    /// Begins a call. `bases` contains the phase of each lane at the start, which is beyond the phases of all earlier
+    /// calls.
     fn begin(&self, call: u32, bases: &[u32]) {
         self.call.store(call, Ordering::SeqCst);
         for (lane, base) in bases.iter().enumerate().take(LANES) {
@@ -110,7 +113,8 @@ impl Shared {
     /// Returns the phases at which the next call may begin; no rank may be in a call.
     fn bases(&self) -> Vec<u32> {
         let phases = |lane| (0..self.segment.n_ranks).map(move |rank| self.segment.phase(rank, lane).get());
-        // Relative to this rank's phase, the others are near, even if the counters have wrapped around.
+        // The phases of all ranks are close together, so the signed difference from this rank's phase is right even if
+        // the counters have wrapped around.
         let furthest = |lane| {
             let own = self.segment.phase(self.rank, lane).get();
             let ahead = phases(lane).map(|p| p.wrapping_sub(own) as i32).max().unwrap_or(0);
@@ -145,7 +149,7 @@ impl Shared {
     /// ranks.
     ///
     /// # Safety
-    /// The ranges are within operands and results, and nothing writes what is read.
+    /// The ranges are within operands and results, and nothing writes to the data while this rank reads it.
     unsafe fn carry(&self, round: &[Move], all: &[Posted], dtype: DType, to: *mut u8, gives: Option<usize>) {
         let from = |m: &Move| match m.from {
             Source::Operand(at) => self.segment.at(all[at].operand as usize + m.at).cast_const(),
@@ -153,7 +157,7 @@ impl Shared {
         };
         let mut rest = round;
         while let Some(first) = rest.first() {
-            // A move that copies, followed by those that are combined with the same range.
+            // A move that copies into a range, followed by the moves that combine their data with the same range.
             let n = 1 + rest[1..].iter().take_while(|m| m.combine.is_some() && m.to == first.to).count();
             let (chain, after) = rest.split_at(n);
             rest = after;
@@ -211,8 +215,8 @@ impl Shared {
         self.sends_from.load(Ordering::Relaxed).wrapping_add(2 * step as u32 + 1)
     }
 
-    /// Ends a send: the receiver reads the sender's operand in place, and the sender waits for that. All ranks but the
-    /// receiver return their own operand.
+    /// Ends a send: the receiver reads the sender's operand in place, and the sender waits until it has been read. All
+    /// ranks but the receiver return their own operand.
     ///
     /// # Safety
     /// As for `end_exchange`; the operands must fit.
@@ -376,8 +380,7 @@ impl Link for Shared {
         if !all.iter().zip(operands).all(inside) {
             return Err(Error::defect("a rank posted what is not in the memory that the ranks share"));
         }
-        // Instead of a second round, in which the others would read the result, it is written to all of them in the
-        // first.
+        // The first round also writes the result to all other ranks, so that they need no second round to read it.
         let gives = rounds.len() > 1;
         let made: *mut u8 = if gives { segment.at(posted.result as usize) } else { to };
         // SAFETY: the ranges follow from the sizes of operands and results, which are within the segment; between two
@@ -387,8 +390,8 @@ impl Link for Shared {
             wait(self.next(axis))?;
         }
         if gives && made != to {
-            // SAFETY: both have the bytes of the result; the others write there again only in the next collective,
-            // which starts when this rank has entered it.
+            // SAFETY: `made` and `to` have the bytes of the result; the other ranks write to `made` again only in the
+            // next collective, which starts when this rank has entered it.
             unsafe { made.copy_to_nonoverlapping(to, result_bytes) };
         }
         if result_bytes > 0 {
@@ -440,7 +443,7 @@ impl Link for Shared {
         self.begin(call, &bases);
         segment.order().set(call);
         // A rank that ended while all were idle has failed no call. Its watcher marks it as gone before it reads the
-        // number of the last order, so one of the two notices.
+        // number of the last order, so either this check or the watcher notices.
         let gone = (1..segment.n_ranks).find_map(|rank| Some((rank, self.members().gone(rank)?)));
         if let Some((rank, why)) = gone {
             let error = Error::user("E0408", format!("it {why}")).help("load the model again");

@@ -1,7 +1,8 @@
 //! emulation of links slower than a host's memory: how long a plan would take with its ranks far from each other
 //!
-//! The data of an exchange becomes available some time after all ranks have posted theirs: one latency per round, plus
-//! the bytes at the link's rate. A rank that does other work between beginning and ending an exchange hides this time.
+//! The data of an exchange becomes available some time after all ranks have posted their operands: one latency per
+//! round, plus the bytes at the link's rate. A rank that does other work between beginning and ending an exchange hides
+//! this time.
 
 use sardonyx_base::schedule::Rounds;
 use std::num::NonZeroU64;

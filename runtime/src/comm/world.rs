@@ -22,7 +22,7 @@ pub struct World {
     sessions: AtomicU64,
 }
 
-/// Hands out ids of caches, by which the other ranks identify theirs.
+/// Hands out ids of caches, by which the other ranks identify the corresponding caches.
 #[derive(Default)]
 pub struct CacheIds {
     next: AtomicU64,
@@ -52,7 +52,7 @@ impl World {
         &self.link
     }
 
-    /// Returns a new id for a session, by which the other ranks identify theirs.
+    /// Returns a new id for a session, by which the other ranks identify the corresponding session.
     pub fn session(&self) -> u64 {
         self.sessions.fetch_add(1, Ordering::Relaxed)
     }
@@ -101,7 +101,8 @@ impl World {
         Ok(turn)
     }
 
-    /// Waits for all ranks to end an order, and returns its result.
+    /// Waits for all ranks to end an order. Returns this rank's result `made`, or the error of the first rank that
+    /// failed.
     fn ended<T>(&self, made: Result<T>, stop: Option<&Stop>, _turn: MutexGuard<'_, ()>) -> Result<T> {
         // A call that has failed ends soon on all ranks, so its deadline does not matter.
         let idle = self.link.await_idle(if made.is_ok() { stop } else { None });
@@ -112,7 +113,7 @@ impl World {
     }
 }
 
-/// Adds to the error of another rank where this one waited for it.
+/// Adds to the error of another rank the node at which this rank waited for that rank.
 fn met(mut error: Box<Error>, own: Option<Box<Error>>) -> Box<Error> {
     let Some(own) = own.filter(|own| own.code == "E0408" && error.node.is_none()) else { return error };
     error.message = format!("{}; {}", error.message, own.message);

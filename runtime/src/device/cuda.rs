@@ -1,7 +1,7 @@
 //! the artifact's PTX on a GPU, through the driver of this machine, which is loaded when a GPU is first used
 //!
-//! Every session has a stream, which is not waited for until the call ends. An index out of range, or a deadline that
-//! passes meanwhile, is therefore reported at the end of the call.
+//! Every session has a stream. A call waits for it at its end, and earlier only to read data back. An index out of
+//! range, or a deadline that passes during launches, is therefore reported only when the call waits.
 
 use super::ptx::{self, Entry};
 use super::{Address, Block, Device, Memory, Queue, Source, Work, no_code};
@@ -55,7 +55,7 @@ pub(super) struct Cuda {
     context: Arc<Context>,
 }
 
-/// A stream of the driver that does not wait for others.
+/// A stream of the driver that does not wait for other streams.
 struct Ordered {
     handle: Handle<sys::CUstream_st>,
     context: Arc<Context>,
@@ -93,8 +93,8 @@ impl Cuda {
     }
 }
 
-/// Returns the best PTX target that this GPU can run: `sm_80` runs on it and on all later ones, `sm_90a` only on
-/// itself.
+/// Returns the best PTX target that this GPU can run: code for `sm_80` runs on GPUs of capability 8.0 and above, code
+/// for `sm_90a` only on those of 9.0.
 fn choose_target(source: &Source, capability: u32) -> Result<String> {
     let number = |target: &str| {
         let digits = target.strip_prefix("sm_")?;
@@ -129,7 +129,7 @@ fn check(result: CUresult, doing: &str) -> Result<()> {
     Err(Error::user(code, format!("the GPU's driver cannot {doing}: {text}")))
 }
 
-/// After these errors the context refuses all calls, and the driver makes no other one for the process (CUDA Driver
+/// After these errors the context refuses all calls, and the driver creates no new context for the process (CUDA Driver
 /// API, CUresult).
 static LOST: &[CUresult] = &[
     CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -172,7 +172,7 @@ impl Context {
     /// Makes the context current on this thread until the guard is dropped.
     fn enter(&self) -> Result<Entered> {
         let mut current = std::ptr::null_mut();
-        // SAFETY: the driver writes its result to the given location; the context is retained until this is dropped.
+        // SAFETY: the driver writes its result to the given location; the context is retained until `self` is dropped.
         unsafe {
             check(sys::cuCtxGetCurrent(&mut current), "tell the context")?;
             let is_pushed = current != self.handle.0;
@@ -201,7 +201,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: retained once, released once; its modules, streams and memory are gone, because each of them holds
-        // it.
+        // the context.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.gpu) };
     }
 }
@@ -339,7 +339,7 @@ impl Ordered {
 
     fn wait(&self) -> Result<()> {
         let _here = self.context.enter()?;
-        // SAFETY: the stream lives as long as this.
+        // SAFETY: the stream lives as long as `self`.
         check(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "finish its work")
     }
 }
@@ -462,7 +462,7 @@ impl Queue for Stream {
 
     fn is_idle(&mut self) -> Result<bool> {
         let _here = self.device.context.enter()?;
-        // SAFETY: the stream lives as long as this.
+        // SAFETY: the stream lives as long as `self`.
         match unsafe { sys::cuStreamQuery(self.stream.handle.0) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             result => check(result, "finish its work").map(|()| true),

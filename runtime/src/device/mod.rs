@@ -72,7 +72,7 @@ pub(crate) trait Device: Send + Sync {
         None
     }
 
-    /// The PTX target whose launches are used.
+    /// The PTX target whose kernels run, and whose launch parameters are used; `None` on a CPU.
     fn target(&self) -> Option<&str> {
         None
     }
@@ -88,7 +88,7 @@ pub(crate) trait Device: Send + Sync {
 
     fn queue(self: Arc<Self>, threads: Threads) -> Result<Box<dyn Queue>>;
 
-    /// Is told that the host computes a step of a call on this device.
+    /// Records in the report that the host computes a step of a call instead of this device.
     fn host_computes(&self) {}
 
     /// Returns the launches and findings of a simulated device so far.
@@ -146,7 +146,7 @@ pub(crate) trait Queue: Send {
         Ok(true)
     }
 
-    /// Copies bytes to the device. They must live until `finish`.
+    /// Copies bytes to the device. The source must live until `finish`.
     unsafe fn upload(&mut self, from: &[u8], to: Address) -> Result<()>;
 
     /// Copies bytes to the host, after all work so far is done.
@@ -157,7 +157,7 @@ pub(crate) trait Queue: Send {
     fn finish(&mut self) -> Result<Option<usize>>;
 }
 
-/// The stream of a queue on a GPU, whose context is current on this thread while this lives.
+/// The stream of a queue on a GPU, whose context is current on this thread while this value lives.
 #[cfg(feature = "cuda")]
 pub(crate) struct Stream {
     pub handle: *mut std::ffi::c_void,
@@ -166,7 +166,7 @@ pub(crate) struct Stream {
     _context: Box<dyn std::any::Any>,
 }
 
-/// A launch in terms of the device.
+/// A launch as a device runs it: a kernel, addresses of buffers, and evaluated parameters.
 #[cfg_attr(not(any(feature = "cuda", feature = "sim")), expect(dead_code, reason = "the CPU needs only a part"))]
 pub(crate) struct Work<'a> {
     pub kernel: usize,
@@ -222,7 +222,7 @@ impl Block {
     }
 }
 
-/// Opens a device. Errors: E0401 if the code is damaged, E0403 if the artifact has none for the device, E0405 if the
+/// Opens a device. Errors: E0401 if the code is damaged, E0403 if the artifact has no code for the device, E0405 if the
 /// device is unavailable.
 pub(crate) fn open(name: &DeviceName, source: &Source) -> Result<Arc<dyn Device>> {
     match name {

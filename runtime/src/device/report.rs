@@ -1,8 +1,8 @@
-//! the record of a simulated device: its launches, and what was wrong in them
+//! the record of a simulated device: its launches, and the errors of their kernels
 
 use sardonyx_base::json::Json;
 
-/// Record since the model was loaded, over all its sessions.
+/// The record of a simulated device since the model was loaded, over all sessions of the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
     /// Name of the device, such as `sim:sm_80`.
@@ -11,7 +11,7 @@ pub struct DeviceReport {
     pub launches: u64,
     /// Number of steps that the host computed instead of the device.
     pub host_operations: u64,
-    /// Distinct by kernel, line and kind.
+    /// Errors of kernels, one entry for each kernel, line and kind.
     pub findings: Vec<Finding>,
 }
 

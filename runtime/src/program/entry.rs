@@ -104,7 +104,8 @@ impl<'a> EntryReader<'a> {
         further(further(vec![], some(false), &of_inputs), some(true), &of_inputs)
     }
 
-    /// Solves for the symbols of the inputs; all their other dimensions must follow from those.
+    /// Solves for the symbols in the dimensions of the inputs; these symbols must determine all dimensions of the
+    /// inputs.
     fn read_inputs(&mut self, ports: &[Port]) -> Result<Vec<Source>> {
         let dims = ports.iter().flat_map(|port| &port.dims);
         if let Some(name) = dims.flat_map(Dim::symbols).find(|s| self.symbol(s).is_none()) {
@@ -260,8 +261,8 @@ impl<'a> EntryReader<'a> {
     }
 }
 
-/// Returns, by step, the offset of the launch's elements in a list of those of all launches; last, the length of the
-/// list.
+/// Returns, by step, where the elements of the step's launch begin in the list of the elements of all launches; last,
+/// the length of that list. `n` counts the elements of a launch.
 fn begins(plan: &plan::Entry, n: fn(&Launch) -> usize) -> Vec<usize> {
     let mut at = vec![0];
     for step in &plan.steps {
@@ -275,7 +276,7 @@ fn begins(plan: &plan::Entry, n: fn(&Launch) -> usize) -> Vec<usize> {
 pub struct Flow<'a> {
     written: Vec<bool>,
     /// Whether a buffer holds a string, a sequence or another value whose size is no expression: only host steps read
-    /// and make these. A constant holds bytes, which a host step may read as such a value.
+    /// and make such values. A constant holds bytes, which a host step may read as such a value.
     opaque: Vec<bool>,
     /// By buffer: the first stage in which its size is known.
     stages: &'a [usize],
@@ -300,7 +301,7 @@ impl<'a> Flow<'a> {
 }
 
 impl Flow<'_> {
-    /// Records that a host step makes a buffer, which nothing else may ever write.
+    /// Records that a host step makes the content of a buffer, which no other step may write.
     pub fn make(&mut self, buffer: usize, entry: &plan::Entry) -> Result<()> {
         match entry.buffers.get(buffer).map(|b| &b.place) {
             Some(Place::Value) => {
@@ -425,7 +426,7 @@ impl Flow<'_> {
     }
 }
 
-/// Checks that every port has exactly one buffer, because its size is checked against the port only there.
+/// Checks that every port has exactly one buffer, because only the size of that buffer is checked against the port.
 fn check_ports(plan: &plan::Entry) -> Result<()> {
     let own = |port: &Port, place: Place| match plan.buffers.get(port.buffer) {
         Some(buffer) if buffer.place == place => Ok(()),

@@ -1,4 +1,4 @@
-//! host steps of an entry point  =>  checked: operands with content, their own result buffers, bodies that fit
+//! host steps of an entry point  =>  checked: operands with content, their own result buffers, bodies whose ports fit
 //!
 //! The dimensions of a result are known only after the operation has run; the call checks them (`call/host.rs`).
 

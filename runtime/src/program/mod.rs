@@ -6,8 +6,9 @@
 //!
 //! Native code is trusted, plans are not. A kernel's signature and its requirements on a launch are declared in the
 //! code itself, and the plan must repeat them (`code.rs`); every launch of a shape must meet the requirements, so that
-//! no parameter, buffer, offset or grid of a plan makes a kernel of our compiler access memory outside its buffers. Not
-//! proved: that results are right (the self-test samples that), and what kernels do whose compiler declared nothing.
+//! no parameter, buffer, offset or grid of a plan makes a kernel of our compiler access memory outside its buffers. The
+//! checks do not prove that results are right (the self-test samples that), nor that kernels without such a declaration
+//! stay within their buffers.
 
 mod entry;
 mod host;
@@ -50,7 +51,7 @@ pub struct Program {
     pub mesh: Vec<usize>,
     /// The coordinates of the rank that this program is for: indices of symbols and their values.
     pub coordinates: Vec<(usize, i64)>,
-    /// By kernel: index of the target that the device in use runs; empty on a CPU.
+    /// By kernel: index in `Kernel::targets` of the target that the device in use runs; empty on a CPU.
     chosen: Vec<usize>,
 }
 
@@ -121,7 +122,8 @@ pub struct Entry {
     pub own_outputs: Vec<Vec<Dim>>,
     /// How to solve for the symbols of the inputs, in the order of evaluation.
     pub sources: Vec<Source>,
-    /// How to solve for them in calls with a cache, which may not know all dimensions of the states.
+    /// How to solve for the symbols of the inputs in calls with a cache, which may not know all dimensions of the
+    /// states.
     pub sources_in_place: Vec<Source>,
     /// Indices of the symbols of `sources` and of the capacities; their values identify a shape.
     pub bound: Vec<usize>,
@@ -129,13 +131,14 @@ pub struct Entry {
     pub buffer_stages: Vec<usize>,
     /// By check: the first stage in which both of its sides have values.
     pub check_stages: Vec<usize>,
-    /// By step: where its pointers begin in the list of all steps; last, the length of the list.
+    /// By step: where its pointers begin in the list of the pointers of all steps; last, the length of the list.
     pub pointers_at: Vec<usize>,
-    /// By step: where its parameters begin in the list of all steps; last, the length of the list.
+    /// By step: where its parameters begin in the list of the parameters of all steps; last, the length of the list.
     pub params_at: Vec<usize>,
     /// By step: whether this rank takes part in it.
     pub needed: Vec<bool>,
-    /// Number of stages. Stage `i` begins after the `i`-th step that ends a stage.
+    /// Number of stages. A stage ends with each step that reads a symbol from data, and with each host step that is no
+    /// collective.
     pub n_stages: usize,
     /// Indices of the entry points that fix some of its dimensions, those with the most fixed ones first.
     pub specialized: Vec<usize>,
@@ -165,12 +168,12 @@ impl Entry {
         self.inputs.iter().zip(&self.input_states).filter(|(_, state)| state.is_none()).map(|(port, _)| port)
     }
 
-    /// Returns the range of a step's parameters in the list of all steps.
+    /// Returns the range of a step's parameters in the list of the parameters of all steps.
     pub fn params(&self, step: usize) -> Range<usize> {
         self.params_at[step]..self.params_at[step + 1]
     }
 
-    /// Returns the range of a step's pointers in the list of all steps.
+    /// Returns the range of a step's pointers in the list of the pointers of all steps.
     pub fn pointers(&self, step: usize) -> Range<usize> {
         self.pointers_at[step]..self.pointers_at[step + 1]
     }

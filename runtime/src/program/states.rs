@@ -1,7 +1,8 @@
-//! states of an entry point  =>  checked: a call in place reads only old positions and writes only new ones
+//! states of an entry point  =>  checked: a call in place, that is, with a cache, reads only old positions and writes
+//! only new ones
 //!
-//! The compiler is responsible for what kernels do with their buffers; this checks, at load, which buffers the plan
-//! gives them.
+//! The compiler is responsible for what kernels do with their buffers; this module checks, when an artifact is loaded,
+//! which buffers the plan passes to them.
 
 use super::verify::undeclared;
 use super::{Action, Place, Port, Program, State};
@@ -81,7 +82,8 @@ fn check_symbol(program: &Program, name: &str, kind: SymbolKind) -> Result<()> {
     }
 }
 
-/// Checks that dimensions use no capacities or kept positions: a dimension is the number of filled positions.
+/// Checks that the dimensions of ports use no capacity or `kept` symbol: a dimension counts filled positions, and the
+/// capacity is a property of the memory.
 pub fn check_dims(program: &Program, ports: &[Port]) -> Result<()> {
     for port in ports {
         for dim in &port.dims {
@@ -149,9 +151,9 @@ fn is_output(place: &Place, at: usize) -> bool {
     }
 }
 
-/// Checks how a step uses states. In place, the input and output of a state are the same memory: no step may write the
-/// one while it reads the other, except launches that begin behind the kept positions. A launch that only carries the
-/// state over must be marked as such, because it is skipped.
+/// Checks how a step uses states. In place, that is, with a cache, the input and output of a state are the same memory:
+/// no step may read the input and write the output, except launches that begin behind the kept positions. A launch that
+/// only carries the state over must be marked as such, because it is skipped.
 pub fn check_step(program: &Program, entry: &plan::Entry, step: &plan::Step) -> Result<()> {
     let place = |&b: &usize| &entry.buffers[b].place;
     let names = |state: &State| (&entry.inputs[state.input].name, &entry.outputs[state.output].name);
@@ -202,7 +204,7 @@ pub fn check_step(program: &Program, entry: &plan::Entry, step: &plan::Step) -> 
     Ok(())
 }
 
-/// Checks that in a call that does not work in place, the old positions are carried over to the output.
+/// Checks that in a call without a cache, a launch copies the old positions of each state to its output.
 pub fn check_carried(entry: &plan::Entry) -> Result<()> {
     for (i, state) in entry.states.iter().enumerate() {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);

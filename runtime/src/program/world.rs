@@ -1,8 +1,9 @@
-//! collectives of an entry point  =>  checked for every rank of the mesh: operands that fit, and make the result
+//! collectives of an entry point  =>  checked for every rank of the mesh: operands that fit together, and give the
+//! declared result
 //!
 //! All ranks run the same plan, and so reach the collectives in the same order; only their coordinates differ. Sizes
-//! are compared here at sample values of the symbols; a call compares its own (`link::fitting`) before it exchanges
-//! anything.
+//! are compared here at sample values of the symbols; a call compares its actual sizes (`link::fitting`) before it
+//! exchanges anything.
 
 use super::{Action, Entry, Host, Operand, Program};
 use crate::comm::{self, Operand as Brought};
@@ -60,7 +61,8 @@ fn check_exchange(program: &Program, entry: &plan::Entry, host: &Host) -> Result
                 Some(Brought { dtype: operand.dtype, dims })
             };
             let brought: Option<Vec<Brought>> = (0..n).map(|rank| described(from, rank)).collect();
-            // A symbol that depends on data may not take this value; the call checks its own.
+            // Sizes that cannot be evaluated at the sample values are skipped, because a symbol that depends on data
+            // may never take such a value; the call checks its actual sizes.
             let (Some(brought), Some(wanted)) = (brought, described(to, own)) else { continue };
             let made = comm::result(op, &brought, own).map_err(|e| malformed(e.message))?;
             if made != wanted {
@@ -73,8 +75,8 @@ fn check_exchange(program: &Program, entry: &plan::Entry, host: &Host) -> Result
     Ok(())
 }
 
-/// Returns the ranks along an axis of the mesh, and the index of this one among them. Errors: E0901 if there is no such
-/// axis.
+/// Returns the ranks along an axis of the mesh, and the index of this rank among them. Errors: E0901 if there is no
+/// such axis.
 pub fn members(program: &Program, axis: usize) -> Result<(Vec<usize>, usize)> {
     let unknown = || Error::defect(format!("a collective along axis {axis} of {:?}", program.mesh));
     let (_, own) = *program.coordinates.get(axis).ok_or_else(unknown)?;
@@ -118,7 +120,7 @@ impl Group {
 }
 
 /// Returns the bytes that this rank receives from other ranks in a call without a cache: in its collectives, and for
-/// the outputs of which each rank has a part.
+/// the outputs that are split among ranks.
 pub fn exchanged_bytes(program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<usize> {
     let mut bytes = 0usize;
     for (step, _) in entry.steps.iter().zip(&entry.needed).filter(|(_, needed)| **needed) {

@@ -162,7 +162,8 @@ impl Queue {
         state.counts.running -= 1;
         state.counts.served += 1;
         state.counts.failed += u64::from(result.is_err());
-        // Counted before the callback, so that a caller that has its answer finds it in the statistics.
+        // The request is counted before its callback runs, so that a caller that has its answer finds it in the
+        // statistics.
         drop(state);
         self.call(done, result);
     }

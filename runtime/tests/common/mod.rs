@@ -1,6 +1,6 @@
 //! Builds artifacts for tests: kernels from C, plans by hand
 
-#![allow(dead_code)] // Each test file uses only a part.
+#![allow(dead_code)] // Each test file uses only a part of this module.
 
 use sardonyx_base::plan::messages::{buffer::Place, step::Action, *};
 use sardonyx_base::{DType, Error, Result};
@@ -36,7 +36,7 @@ pub static PTX: &str = include_str!("kernels.ptx");
 /// A folder with a stand-in `libcuda.so` that computes on the CPU.
 pub fn driver() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    // The driver's source includes that of the kernels.
+    // The driver's source includes the source of the kernels.
     source(dir.path(), "kernels.c", include_str!("kernels.c"));
     let source = source(dir.path(), "driver.c", include_str!("driver.c"));
     let output = dir.path().join("libcuda.so");
@@ -61,7 +61,7 @@ pub fn again(test: &str, path: &Path, variables: &[(&str, &str)]) {
     assert!(done.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Writes a source file for the C compiler, since this folder is not below every crate that uses it.
+/// Writes a source file for the C compiler, because not every crate that uses this module contains its folder.
 fn source(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
@@ -73,7 +73,7 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A manifest, constants, and a plan with the entry point `main`, or with several.
+/// A manifest, constants, and a plan with the entry point `main`, or with several entry points.
 #[derive(Clone)]
 pub struct Builder {
     pub manifest: Manifest,

@@ -78,7 +78,7 @@ fn main() -> ExitCode {
         .filter(|(c, _)| options.filter.as_deref().is_none_or(|f| c.name.contains(f)))
         .filter(|(c, v)| options.whole || options.filter.is_some() || chosen(c, *v))
         .collect();
-    // A panic is an outcome of a case, and the report shows its text.
+    // A panic counts as a failure of its case, and the report shows its text, so the default message is not printed.
     std::panic::set_hook(Box::new(|_| {}));
     let attempts = run(&work, &expected, &options);
     let _ = std::panic::take_hook();
@@ -102,7 +102,7 @@ fn run<'a>(work: &[(&'a Case, Variant)], expected: &Expected, options: &Options)
                 let folder = tempfile::tempdir().expect("a folder");
                 while let Some((case, variant)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let outcome = attempt(case, *variant, &options.device, folder.path());
-                    // Printed at once, so that a long run that is interrupted has already reported its failures.
+                    // Failures are printed at once, so that a long run that is interrupted has already reported them.
                     let known = expected.reason(*variant, &case.name).filter(|_| options.filter.is_some());
                     match (known, report::unexpected(case, *variant, &outcome, expected), &outcome.verdict) {
                         (_, Some(line), _) if options.device == DeviceName::Cpu => println!("{line}"),

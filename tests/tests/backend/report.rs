@@ -68,8 +68,8 @@ pub fn one_line(text: &str) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join(" | ")
 }
 
-/// Operator that a case tests: the one of its single-node graph or, for a case `NAME_expanded…`, of the case NAME; the
-/// kind of the case in parentheses if there is none.
+/// Operator that a case tests: that of the only node in its graph or, for a case `NAME_expanded…`, in the graph of the
+/// case NAME. Without such a node, the kind of the case in parentheses.
 fn operator(case: &Case, single: &BTreeMap<PathBuf, String>) -> String {
     let of = |path: &Path| single.get(path).cloned();
     let base = case.name.split("_expanded").next().unwrap_or(&case.name);
@@ -96,7 +96,7 @@ pub fn table(attempts: &[Attempt], single: &BTreeMap<PathBuf, String>) -> String
 }
 
 /// A line `static: 1900 of 1914` for each variant, times, and host operators; the last line `N passed, N failed` is
-/// about the suite as published, the static variant.
+/// about the static variant, the suite as published.
 pub fn summary(attempts: &[Attempt]) -> String {
     let mut text = String::new();
     for variant in Variant::ALL {

@@ -1,6 +1,7 @@
-//! outcomes on a simulated GPU  =>  cases that passed before and no longer do, and new ones that pass
+//! outcomes on a simulated GPU  =>  listed cases that no longer pass, and passing cases that are not listed yet
 //!
-//! The list holds the static node cases that pass without an operation on the host. `BLESS=1` adds new ones to it.
+//! The list holds the static node cases that pass without an operation on the host. `BLESS=1` adds newly passing cases
+//! to the list.
 
 use super::report::{Attempt, one_line};
 use super::variant::Variant;

@@ -23,7 +23,7 @@ enum Mask {
 #[derive(Clone, Copy, PartialEq)]
 enum Weights {
     Softmax,
-    /// 0 where the softmax is NaN.
+    /// Weights that are NaN after the softmax become 0.
     NanIsZero,
     /// The row maximum is clamped to at least the lowest f32, the row sum to at least 1.
     AtLeastOne,

@@ -24,7 +24,7 @@ pub struct Case {
     /// Inputs that hold indices, with the exclusive upper limit of each.
     pub indexes: BTreeMap<String, Dim>,
     pub bound: Bound,
-    /// If set, the plan must contain at least one kernel of this class when it is compiled with fusion.
+    /// If set, the plan of the fused program must contain at least one kernel of this class.
     pub class: Option<Class>,
     only_fused: bool,
 }

@@ -55,7 +55,7 @@ pub fn available(device: &DeviceName) -> std::result::Result<(), String> {
     }
 }
 
-/// The program as the interpreter reads it, and as it is loaded on the device.
+/// The program as a graph for the interpreter, and compiled as a model on the device.
 struct Compiled {
     graph: Graph,
     params: ParamStore,
@@ -120,7 +120,7 @@ impl Compiled {
         Expected::new(&self.graph, &self.params, inputs, case.bound).map_err(|e| format!("the interpreter: {e}"))
     }
 
-    /// Makes each call twice with all inputs given; if the entry point has states, also with these in a cache.
+    /// Makes each call twice with all inputs given; if the entry point has states, also with the states in a cache.
     fn call(&self, case: &Case, inputs: &Tensors) -> std::result::Result<(), String> {
         let wanted = self.expected(case, inputs)?;
         let session = self.model.session(&SessionOptions::default().threads(self.threads));
@@ -143,7 +143,8 @@ impl Compiled {
         self.in_place(case, inputs, &held, &session).map_err(|what| format!("in place: {what}"))
     }
 
-    /// Appends the same positions twice, the second time after those of the first.
+    /// Makes the call twice on one cache: the first call appends positions to an empty cache, the second appends the
+    /// same positions again after them.
     fn in_place(
         &self,
         case: &Case,

@@ -89,7 +89,7 @@ fn unit(dtype: DType) -> f64 {
 
 pub type Tensors = Vec<(String, Tensor)>;
 
-/// Outputs of one call, with the permitted distance of others from them.
+/// Expected outputs of one call, and the permitted distance of actual outputs from them.
 pub struct Expected {
     pub outputs: Tensors,
     bound: Bound,
@@ -98,8 +98,9 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Runs the interpreter. Sums may be taken in another order, and every operation rounds: the bound is four
-    /// roundings of the largest value that occurs, for each element of the longest reduction and for each node.
+    /// Runs the interpreter. Compiled code may add in another order, and every operation rounds: the bound is the error
+    /// of four roundings of the largest value that occurs, times the length of the longest reduction plus the number of
+    /// nodes.
     pub fn new(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)], bound: Bound) -> Result<Expected> {
         let (mut largest, mut longest, mut coarsest) = (1f64, 1usize, 2f64.powi(-53));
         let mut lengths = vec![];

@@ -198,7 +198,7 @@ static ROWS: &[Row] = &[
             let mut bytes = std::fs::read(f.file("x.npy")).unwrap();
             let at = bytes.windows(6).position(|w| w == b"(3, 8)").unwrap();
             let lie = b"(1099511627776, 8)";
-            // The header keeps its length: spaces at its end are removed.
+            // The header keeps its length, because spaces at its end are removed.
             bytes.splice(at..at + 6, lie.iter().copied());
             let newline = bytes.iter().position(|&b| b == b'\n').unwrap();
             bytes.drain(newline - (lie.len() - 6)..newline);

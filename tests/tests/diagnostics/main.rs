@@ -53,8 +53,8 @@ impl Row {
         }
     }
 
-    /// Checks that the text is `error[CODE]: message`, `  --> file, node N` where there is one, `
-    /// help: …`, and nothing else.
+    /// Checks that the text is `error[CODE]: message`, `  --> file, node N` if the row has a file or node, `  help: …`,
+    /// and nothing else.
     fn check_text(&self, text: &str) -> Result<(), String> {
         let Some(rest) = text.strip_prefix(&format!("error[{}]: ", self.code)) else {
             return Err(format!("does not begin with error[{}]", self.code));

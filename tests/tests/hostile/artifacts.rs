@@ -57,7 +57,7 @@ pub fn open() -> Box<dyn Subject> {
     }
     let options = Options { assume_finite: true, ..Options::default() };
     add(&corpus::pruned().bytes(), None, vec![Target::cpu()], options);
-    // As dense matrices, its weights would take 290 kB.
+    // As dense matrices, the weights of the pruned model would take 290 kB.
     let (_, sparse, _) = good.last().expect("the pruned model compiles");
     let is_pruned = sparse.plan.windows(6).any(|bytes| bytes == b"/quads");
     assert!(is_pruned && sparse.weights.len() < 64 << 10, "artifacts of sparse weights");
@@ -111,7 +111,7 @@ fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> 
     said.push_str(", verified");
     program::verify(&artifact.manifest, &artifact.plan, artifact.weights.len(), 0).map_err(|e| e.file("it"))?;
     drop(artifact);
-    // Only a few mutants, because the simulator is slower.
+    // Only one mutant in eight runs on the simulator, because it is slower.
     let device = if seed % 8 == 5 { DeviceName::Sim("sm_80".into()) } else { DeviceName::Cpu };
     let options = trusted().device(device).selftest(seed.is_multiple_of(3));
     let model = Model::load(path, &options)?;
@@ -186,7 +186,7 @@ static WORDS: &[&str] = &[
     "weights",
 ];
 
-/// Mutates the messages of an artifact; its hashes, checksums and seal fit. The native code stays as it is.
+/// Mutates the messages of an artifact, and makes its hashes, checksums and seal match. The native code stays as it is.
 fn resealed(good: &Parts, random: &mut Random) -> Vec<u8> {
     let mut parts = good.clone();
     let mutated = |schema, bytes: &[u8], random: &mut Random, rough: bool| {
@@ -209,7 +209,7 @@ fn resealed(good: &Parts, random: &mut Random) -> Vec<u8> {
             return file;
         }
         1..=2 => {
-            // Also what the manifest says of the other entries.
+            // Keeps wrong sizes and hashes of the other entries in the manifest, which the other cases correct.
             parts.manifest = mutated(artifact("Manifest"), &parts.manifest, random, false);
             return parts.archive();
         }

@@ -18,13 +18,13 @@ pub struct Bombs {
     last: Vec<u8>,
 }
 
-/// Divides the lengths in a debug build, which takes that much longer for long chains.
+/// Divisor of the lengths of chains: a debug build takes many times as long.
 const SCALE: usize = if cfg!(debug_assertions) { 64 } else { 1 };
 const NODES_MAX: usize = 20_000 / SCALE;
 
 static UNARY: &[&str] =
     &["Neg", "Sin", "Relu", "Exp", "Sigmoid", "Softmax", "Tanh", "Abs", "Sqrt", "Identity", "Transpose", "Floor"];
-/// Operators of a constant, with their other operands.
+/// Operators to apply to a large constant, each with its further operands.
 static OF_CONSTANTS: &[(&str, &str)] = &[
     ("ReduceSum", ""),
     ("ReduceMax", ""),

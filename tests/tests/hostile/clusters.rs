@@ -14,7 +14,7 @@ use sardonyx_tests::onnx::{Net, encoder};
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Replacement values: those that no file should have, and those that a careless reader mistakes for something else.
+/// Replacement values: invalid ones, and ones that a careless parser mistakes for another type or number.
 static VALUES: &[&str] = &[
     "0",
     "-1",

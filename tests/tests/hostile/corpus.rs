@@ -390,13 +390,13 @@ fn movement() -> Net {
 
 const FILE_BYTES_MAX: usize = 8 << 20;
 
-/// Mutations that single steps do not reach: very deep nesting, and the same thing many times.
+/// Mutations that single random changes do not reach: very deep nesting, and very many copies of nodes.
 pub struct Rough;
 
 impl Rough {
     pub fn apply(tree: &mut Tree, random: &mut Random) {
         let depth = [3, 20, 47, 60, 99, 200, 3000][random.below(7)];
-        // The size is limited: reading a file of gigabytes would only take time.
+        // The size is limited, because reading a file of gigabytes would take time and show nothing new.
         let depth = depth.min(FILE_BYTES_MAX / tree.encode().len()).max(1);
         let places: Vec<usize> = (0..tree.count()).collect();
         let place = |tree: &mut Tree, schema| {

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 /// Number of seeds that one worker process takes before a new one starts, so that small leaks do not add up to a fault.
 const BATCH: u64 = 250;
-/// Limits between two lines of a worker: on its processor time, which exceeds what any mutant may take, and on wall
-/// time, for a worker that waits for something that never comes. Wall time alone would measure how busy the machine is.
+/// Limits on the time between two lines of output of a worker. `PROCESSOR_MAX` bounds its processor time, and is more
+/// than any mutant may take; `SILENCE_MAX` bounds wall time, for a worker that waits forever. Wall time alone would
+/// measure how busy the machine is.
 const PROCESSOR_MAX: Duration = Duration::from_secs(40);
 const SILENCE_MAX: Duration = Duration::from_secs(240);
 const TICK: Duration = Duration::from_secs(1);

@@ -55,7 +55,7 @@ fn optimised_it_moves_less() {
     let after = sum(&m.after);
     println!("after: {} words in {} launches", after.words, after.rows);
     assert_eq!((after.words, after.rows), (121_648_128, 7));
-    // Two of the contractions are now part of attention.
+    // Two of the contractions have become part of the attention kernel.
     let attended = 2 * 2 * 8 * 16 * 512 * 512 * 64;
     assert_eq!(sum(of_kind(&m.after, Kind::Contraction)).flops / 1_000_000_000, (FLOPS - attended) / 1_000_000_000);
     // The operations of both products, and a few softmax operations for each score.
@@ -64,10 +64,10 @@ fn optimised_it_moves_less() {
     assert!((4 * scores..10 * scores).contains(&softmax), "{softmax} operations on {scores} scores");
 }
 
-/// The rows of all batches are one dimension of 4,096: 22 groups of 192 rows, 86 chunks of 48. With 1 MiB of
-/// cache of its own, a core reads the weights once per group as long as a group of rows (192 · 1,024 words)
-/// stays in the cache. If rows are four times as long, neither they nor the panel stay: the panel is read per
-/// chunk, and the rows per panel.
+/// The rows of all batches are one dimension of 4,096: 22 groups of 192 rows, 86 chunks of 48. With 1 MiB of cache of
+/// its own, a core reads the weights once per group as long as a group of rows (192 · 1,024 words) stays in the cache.
+/// If rows are four times as long, neither the group nor the panel of weights stays in the cache: the panel is read
+/// once per chunk, and the rows once per panel.
 #[test]
 fn scheduled_words_follow_from_the_blocks() {
     let m = at("x86-64-v4");

@@ -11,7 +11,8 @@ mod report;
 use program::{Program, check};
 use sardonyx_tests::prepared::model;
 
-/// Compares counts at several (batch, seq, past). Exactly `bounds` operands have an upper bound in place of a formula.
+/// Compares counts at several (batch, seq, past). Exactly `bounds` operands have only an upper bound in place of an
+/// exact formula.
 fn agrees(name: &str, program: &Program, sizes: &[[i64; 3]], bounds: usize) {
     for size in sizes {
         let found = check(program, *size).unwrap_or_else(|e| panic!("{name} at {size:?}:\n{e}"));
@@ -33,8 +34,8 @@ fn gpt2() {
     }
 }
 
-/// Rotated halves of keys and of queries are read as slices of one container; these unions, two
-/// per layer, are only bounded.
+/// Rotated halves of keys and of queries are read as slices of one container. For the union of such slices, two per
+/// layer, there is only an upper bound.
 #[test]
 fn llama() {
     for form in ["ts17", "dyn18", "dyn23", "ortopt"] {

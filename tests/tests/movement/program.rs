@@ -75,8 +75,8 @@ fn filled(dims: &[usize]) -> Tensor {
     Tensor::from_vec(dims.to_vec(), (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect())
 }
 
-/// Inputs whose lookups are as different as possible: 0, 1, 2, … modulo the number of rows.
-/// Masks let everything through.
+/// Inputs of a call. Indices of table rows are as different as possible: 0, 1, 2, … modulo the number of rows. Masks
+/// are 1.
 fn inputs(graph: &Graph, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
     let dims = |name: &str| -> Result<(DType, Vec<usize>)> {
         let (_, _, ty) = graph.inputs().find(|(_, n, _)| *n == name).expect("an input of the graph");
@@ -100,8 +100,8 @@ fn inputs(graph: &Graph, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
     graph.inputs().map(|(_, name, _)| tensor(name)).collect()
 }
 
-/// Sizes of the symbols in the dimensions of the first input, and of the symbol for the length of the
-/// states, whatever their names.
+/// Sizes by symbol: `batch` and `seq` for the dimensions of the first input, and `past` for the length of the states,
+/// whatever the symbols' names.
 pub fn given(program: &Program, [batch, seq, past]: [i64; 3]) -> Sizes {
     let program = &program.levels.program;
     let symbol = |d: &Dim| d.as_symbol().map(String::from);

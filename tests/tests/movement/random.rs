@@ -1,4 +1,5 @@
-//! random accesses, enumerated  =>  the formulas: equal if they are exact, otherwise not below
+//! random accesses, enumerated  =>  counts equal to the formulas that are exact, and not above those that are upper
+//! bounds
 
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Statement, Store};

@@ -40,8 +40,8 @@ impl Call {
 type Sizes = &'static [(&'static str, i64)];
 
 pub fn subjects() -> Vec<Subject> {
-    // Rows with a multiple of 16 bytes, of 4, and with any number of bytes; fewer and more steps
-    // than the pipeline has stages.
+    // Rows whose length is a multiple of 16 bytes, of 4 bytes, or neither; along K, fewer and more steps than the
+    // software pipeline has stages.
     const FEW_BLOCKS: &[Sizes] = &[
         &[("m", 40), ("n", 64), ("k", 272)],
         &[("m", 33), ("n", 37), ("k", 67)],
@@ -50,9 +50,9 @@ pub fn subjects() -> Vec<Subject> {
         &[("m", 24), ("n", 40), ("k", 48), ("offset", 8)],
         &[("m", 600), ("n", 72), ("k", 8)],
     ];
-    // Many blocks take other tiles.
+    // A product with many blocks is computed with other tile sizes.
     let gemm_sizes = [FEW_BLOCKS, &[&[("m", 330), ("n", 520), ("k", 264)]]].concat();
-    // Rows that are kept by one warp, by several, and that are too long to be kept.
+    // Rows that one warp holds in registers, rows that several warps hold, and rows too long to be held.
     const ROWS: &[Sizes] = &[
         &[("b", 3), ("n", 70)],
         &[("b", 9), ("n", 132)],

@@ -5,26 +5,26 @@ use crate::source::{Edit, Line, Source, elements, shifted};
 /// A kind of mistake in a kernel.
 pub struct Kind {
     pub name: &'static str,
-    /// What an author of the kernel would have got wrong.
+    /// The mistake that an author of the kernel might have made, in words.
     pub mistake: &'static str,
     pub places: fn(&Source) -> Vec<Edit>,
     pub matters: Matters,
 }
 
-/// Condition under which a mistake can have an effect. A place where it holds in no call is not mutated.
+/// Condition under which a mistake can have an effect. A place where the condition holds in no call is not mutated.
 #[derive(Clone, Copy)]
 pub enum Matters {
     /// The instruction is executed.
     Executed,
-    /// Its guard is false.
+    /// The guard of the instruction is false.
     Masked,
-    /// The two numbers it compares are equal.
+    /// The two numbers that the instruction compares are equal.
     Equal,
-    /// It copies less than its full size.
+    /// The instruction copies fewer bytes than its full size.
     Short,
-    /// The number it multiplies is not zero.
+    /// The number that the instruction multiplies or shifts is not zero.
     NotZero,
-    /// The highest bit that its mask keeps is set.
+    /// The highest bit that the mask of the instruction keeps is set.
     TopBit,
 }
 

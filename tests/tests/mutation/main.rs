@@ -16,7 +16,7 @@ use source::Source;
 
 /// Maximum number of mutants of one kind in one kernel; with `--ignored` three times as many.
 const PLACES_MAX: usize = 1;
-/// Maximum number of places that are probed to find them.
+/// Maximum number of places of one kind that are probed to find places for mutants.
 const TRIES_MAX: usize = 12;
 const SEEDS: &[u64] = &[1, 2, 3];
 
@@ -29,7 +29,7 @@ struct Mutant {
     text: String,
 }
 
-/// Mutants that compute the same results, with the reason.
+/// Mutants that go unnoticed because they compute the same results, with the reason.
 struct Explained {
     kind: &'static str,
     subject: &'static str,
@@ -186,7 +186,7 @@ fn spread(n: usize) -> Vec<usize> {
 }
 
 /// Mutants of one kernel, at most `places_max` of each kind, at places where the mistake can have an effect in some
-/// call; and the number of places that were left out.
+/// call; and the number of places where it cannot.
 fn mutants(i: usize, subject: &Subject, places_max: usize) -> (Vec<Mutant>, usize) {
     let (mut all, mut n_left_out) = (vec![], 0);
     let source = Source::read(&subject.text);

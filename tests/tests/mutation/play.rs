@@ -11,7 +11,7 @@ pub enum Verdict {
     Right,
     Finding(String),
     Wrong(String),
-    /// The simulator refuses to run it.
+    /// The simulator refuses to run the kernel.
     Refused(String),
 }
 

@@ -1,4 +1,4 @@
-//! Each model of the table is one node away from fewer kernels: remarks name that node, and there are none without it
+//! models with one node that prevents a fusion  =>  remarks that name this node, and none for the same model without it
 
 use melior::ir::Module;
 use sardonyx::pipeline::STAGES;

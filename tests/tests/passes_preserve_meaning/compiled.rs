@@ -14,7 +14,7 @@ use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::emitted::emit;
 use sardonyx_tests::trust::trusted;
 
-/// Returns false if the graph has a data-dependent shape, which plans do not support.
+/// Returns false, without compiling, if a dimension symbol of the graph gets its value from data.
 pub fn check(context: &MlirContext, case: &Case) -> std::result::Result<bool, String> {
     if case.graph.symbols.values().any(|s| s.kind == SymbolKind::Data) {
         return Ok(false);

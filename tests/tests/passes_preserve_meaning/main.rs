@@ -60,7 +60,7 @@ pub struct Case {
 
 type Outputs = Vec<(String, Tensor)>;
 
-/// The outputs of one call, and how far others may be from them.
+/// The expected outputs of one call, and the tolerances of actual outputs.
 struct Expected {
     outputs: Outputs,
     /// Tolerance after passes that are exact except for the order of sums.
@@ -82,9 +82,10 @@ impl Expected {
     }
 }
 
-/// Runs the interpreter. Sums may be taken in another order, and the products of a contraction may be rounded one by
-/// one: the exact tolerance is one rounding of the largest value that occurs, for each element of the longest sum and
-/// for each node. A pass that changes roundings may change four at each of them, of the least precise type that occurs.
+/// Runs the interpreter. A pass may reorder sums, and round the products of a contraction one by one: the exact
+/// tolerance is the error of one rounding of the largest value that occurs, times the length of the longest value plus
+/// the number of nodes. For a pass that changes roundings it is four times that, with the unit of the least precise
+/// type that occurs.
 fn expected(case: &Case, inputs: &[(String, Tensor)]) -> Result<Expected> {
     let (mut largest, mut longest) = (1f64, 1usize);
     let (mut narrow, mut rounding) = (false, 2f64.powi(-53));
@@ -152,8 +153,7 @@ fn compare(wanted: &Expected, tolerance: f64, got: &[(String, Tensor)]) -> std::
     Ok(())
 }
 
-/// Integers, NaNs and infinities must be equal, other floats within the tolerance. A zero that is expected with
-/// one sign may have the other.
+/// Integers, NaNs and infinities must be equal, other floats within the tolerance. The sign of a zero does not matter.
 fn close(want: &Tensor, got: &Tensor, i: usize, tolerance: f64) -> bool {
     if !want.dtype().is_float() {
         return want.get_i64(i) == got.get_i64(i);
@@ -181,7 +181,7 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, Strin
     mlir::Module::new(&mut module).push(function).map_err(|e| e.to_string())?;
     let mut done = vec![];
     let mut classes = vec![];
-    // The validation of each rewrite must accept them all, because the whole is right.
+    // The validation must accept every rewrite, because the resulting programs are checked to be right.
     let mut rewrites = Rewrites::new(Options { validate: true, precision: Precision::Bf16, ..Options::default() });
     for &pass in PIPELINE {
         done.push(pass);

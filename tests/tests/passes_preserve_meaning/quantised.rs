@@ -60,7 +60,7 @@ static FORMS: &[(&str, f64, usize)] = &[
     ("quantize=fp8", 0.1, 0),
     ("quantize=fp8 group=32", 0.1, 0),
 ];
-/// Largest relative error of later passes: sums in another order may move a value to the next code.
+/// Largest relative error that the later passes may add: adding in another order may move a value to the next code.
 const BEHIND_IT: f64 = 0.005;
 
 pub fn check(context: &Context) {

@@ -312,16 +312,16 @@ impl Builder {
         }
         let mut all = left.clone();
         all.extend(right.iter().filter(|c| !left.contains(c)));
-        // A letter of a single operand that is reduced would be reduced first, which changes
-        // infinities and rounding in f64.
+        // A dimension of one operand alone (a letter) must stay in f64: lowering would reduce it before the product,
+        // which changes infinities and rounding.
         let stays = |c: &char| left_ty.dtype == DType::F64 && !(left.contains(c) && right.contains(c));
         let mut result: Vec<char> = all.into_iter().filter(|c| stays(c) || self.r.chance(60)).collect();
         if self.r.chance(30) {
             result.reverse();
         }
         let spec = ContractSpec { left, right, result };
-        // A contraction without reduction: whether 0 + -0 or -0 is the result depends on the point
-        // of view, so it is left out.
+        // A contraction without a reduction is left out, because its zeros may have either sign: it may compute 0 + x ·
+        // y or x · y.
         if left_ty.dtype == DType::F64 && spec.summed().is_empty() {
             return None;
         }

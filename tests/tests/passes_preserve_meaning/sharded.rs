@@ -81,8 +81,8 @@ fn stages(graph: &Graph, ranks: i64, seed: u64) -> Option<Stages> {
     is_pipeline.then(|| Stages { axis: 0, begins: names.split_off(1), micro_batches })
 }
 
-/// Half of the other graphs overlap computation with communication: products in chunks,
-/// micro-batches in turns, or both.
+/// Chooses for almost half of the graphs to overlap computation with communication: products in chunks, alternating
+/// micro-batches, or both.
 fn overlap(graph: &Graph, seed: u64) -> Option<Overlap> {
     let mut r = Random::new(seed ^ 0x0e71_a900);
     let appends = graph.nodes.iter().any(|node| matches!(node.op, Op::Append { .. }));

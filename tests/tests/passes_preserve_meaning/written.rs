@@ -264,7 +264,7 @@ fn grouped_heads(w: &mut Writer) -> Value {
     w.contract("bhst,bhtd->bhsd", p, repeated)
 }
 
-/// The appended state is read as rows of another length through a view, and normalized by reductions and maps.
+/// The appended state is read through a reshape to rows of half the length, and normalized by reductions and maps.
 fn appended_rows(w: &mut Writer) -> Value {
     let (past, new) = (w.input("past", &["t", "b", "8"]), w.input("new", &["s", "b", "8"]));
     let doubled = w.map(ScalarFn::Add, &[new, new]);

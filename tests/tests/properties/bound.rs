@@ -8,7 +8,7 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
 
 pub struct Expected {
     pub outputs: Vec<(String, Tensor)>,
-    /// Units in the last place of f32, or of f64 for that type.
+    /// Bound in units in the last place of f32, or of f64 for results of type f64.
     ulps: f64,
     absolute: f64,
     /// Units in the last place of the element type itself.
@@ -145,8 +145,9 @@ fn bytes(t: &Tensor, i: usize) -> &[u8] {
     &t.bytes()[i * n..(i + 1) * n]
 }
 
-/// Rounding error of a sum of n terms: 2 · n · u · Σ|x|, for both sides and the largest of the sums, plus the rounding
-/// of the result; for products likewise, with the magnitude of the results.
+/// Largest rounding error of a sum of n terms, with u the unit roundoff: 2 · n · u · Σ|x|, where 2 covers the errors of
+/// both the interpreter and the compiled code, taken for the largest sum, plus the rounding of the result. For
+/// products, the magnitude of the results replaces Σ|x|.
 fn roundings(node: &Node, args: &[&Tensor], result: &Tensor) -> Result<f64> {
     if matches!(node.op, Op::Reduce { f: ReduceFn::Max | ReduceFn::Min, .. }) {
         return Ok(0.0);

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const ELEMENTS_MAX: i64 = 2000;
 const RANK_MAX: usize = 6;
 
-/// How an operand is still to be built.
+/// The role of a value that is yet to be built, with the number of operations left to add.
 #[derive(Clone, Copy)]
 pub enum Rest {
     /// This many operations lie between this value and the operation under test.
@@ -84,7 +84,7 @@ impl Builder {
         (0..rank).map(|_| self.extent()).collect()
     }
 
-    /// Returns `None` if the node is invalid or too large; the program is then drawn again.
+    /// Adds a node. Returns `None` if the node is invalid or too large; a new program is then drawn.
     pub fn add(&mut self, op: Op, args: &[Value], ty: Option<TensorType>) -> Option<Value> {
         let origins = [format!("/n{}", self.graph.nodes.len())];
         let v = self.graph.add_as(op, args, ty, &origins).ok()?;
@@ -220,7 +220,8 @@ impl Builder {
         self.add(Op::Reshape, &[x], Some(ty))
     }
 
-    /// Each dimension has a random start and step, with elements left over at its ends.
+    /// Adds a slice with a random start and step along each dimension, which leaves out elements at the ends of its
+    /// operand.
     fn slice(&mut self, ty: TensorType, rest: Rest) -> Option<Value> {
         let (mut starts, mut steps, mut from) = (vec![], vec![], vec![]);
         for d in &ty.dims {
@@ -258,7 +259,8 @@ impl Builder {
         let n = size.as_const().filter(|n| *n > 0)?;
         let axis = if others.is_empty() { None } else { Some(self.r.below(others.len())) }?;
         let (stride, dilation) = (self.r.pick(&[1, 1, 2, 3]), self.r.pick(&[1, 1, 2]));
-        // If there may be no window, the operand gets `stride` more elements, so that its extent is not negative.
+        // If the number of windows may be 0, the operand gets `stride` more elements, so that its extent is not
+        // negative.
         let least = if others[axis].as_const().is_some_and(|n| n > 0) { 0 } else { stride };
         let mut from = others.to_vec();
         let over = least + self.r.pick(&[0, 0, 1]);
@@ -285,7 +287,7 @@ impl Builder {
         self.add(Op::Concat { axis }, &args, None)
     }
 
-    /// Appends a value to an input, whose length is a symbol of its own or a number.
+    /// Appends a value to an input (the past), whose length along the axis is a new symbol or a number.
     fn append(&mut self, mut ty: TensorType) -> Option<Value> {
         let axis = if ty.rank() == 0 { None } else { Some(self.r.below(ty.rank())) }?;
         let (n, added) = (self.r.between(0, 4), self.extent());
@@ -303,7 +305,7 @@ impl Builder {
         self.add(Op::Append { axis }, &[past, added], None)
     }
 
-    /// Up to two neighbouring dimensions of the result are those of the indices.
+    /// Adds a gather: up to two neighbouring dimensions of the result are the dimensions of the indices.
     fn gather(&mut self, ty: TensorType, rest: Rest) -> Option<Value> {
         let axis = self.r.below(ty.rank() + 1);
         let until = axis + self.r.below((ty.rank() - axis + 1).min(3));

@@ -1,4 +1,5 @@
-//! an operator  =>  an ONNX model with one node of it: negative axes, indices and steps, defaults left out
+//! an operator  =>  an ONNX model with one node of this operator: negative axes, indices and steps, omitted attributes
+//! with defaults
 
 use super::random::{Random, Values, tensor};
 use sardonyx::onnx::proto::TensorProto;
@@ -284,7 +285,8 @@ impl Draft {
         Some(())
     }
 
-    /// The shape has the dimensions themselves, copies (0), or one that follows from the others (−1).
+    /// Adds a Reshape whose shape operand has the dimensions as numbers or as copies (0), and perhaps one dimension
+    /// that is inferred from the others (−1).
     fn reshape(&mut self, dtype: DType, dims: &[usize]) {
         let copied = self.r.chance(50);
         let mut wanted: Vec<i64> = dims.iter().map(|n| if copied { 0 } else { *n as i64 }).collect();
@@ -294,8 +296,8 @@ impl Draft {
             if self.r.chance(50) {
                 wanted.truncate(at + 1);
             }
-            // If all other dimensions are numbers, symbols would leave open which of them
-            // makes the quotient an integer.
+            // If the shape has only numbers besides -1, symbols in the input would leave open whether the inferred
+            // quotient is an integer.
             self.fixed = !copied;
         }
         self.data("x", dtype, dims, Values::Any);
@@ -355,7 +357,7 @@ impl Draft {
         Some(())
     }
 
-    /// Starts and ends of either sign, also outside of the dimension.
+    /// Adds a Slice with starts and ends of either sign, some of them beyond the ends of the dimension.
     fn slice(&mut self, dtype: DType, dims: &[usize]) -> Option<()> {
         let rank = dims.len();
         let order = self.r.permutation(rank);

@@ -1,7 +1,7 @@
 //! seed  =>  a program: an operation under test, whose operands may be moved, and up to two operations after it
 //!
-//! Operations after one that rounds only move elements or commute with rounding: the bound of the single operation then
-//! holds for the result, whatever is fused.
+//! Operations after an operation that rounds only move elements or commute with rounding. So the error bound of that
+//! operation holds for the program's result, whatever is fused.
 
 use super::builder::{Builder, Rest, c};
 use super::models;
@@ -199,8 +199,8 @@ impl Builder {
     /// Builds an operation after the one under test.
     pub fn wrapped(&mut self, more: usize, dtype: DType, dims: Vec<Dim>) -> Option<Value> {
         let rest = Rest::Subject(more - 1);
-        // A kernel may keep a value that a narrow float cannot hold and round it only when it is
-        // stored: these are only moved.
+        // After a narrow float, only movements: a kernel may keep intermediate values in f32 and round only the stored
+        // one.
         let narrow = dtype.is_float() && dtype.bits() <= 8;
         if narrow || self.r.chance(50) {
             let how = self.some_move();

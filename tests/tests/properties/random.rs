@@ -49,7 +49,7 @@ impl Random {
 /// Kind of the values that a tensor holds. Integers are arbitrary unless they are indices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Values {
-    /// Any value: infinities, NaN, both zeros, subnormals, the largest ones.
+    /// Any value: infinities, NaN, both zeros, subnormals, the largest finite numbers.
     Any,
     /// Any value but NaN, whose bits a narrow float need not keep.
     Numbers,
@@ -57,7 +57,7 @@ pub enum Values {
     Near1,
     /// Floats with magnitudes up to 2¹⁶, for which the error of the sine is bounded, and some special values.
     Angles,
-    /// Integers from 0 to below this number.
+    /// Integers from 0 up to, but not including, this number.
     Below(i64),
 }
 

@@ -32,8 +32,8 @@ struct Compiled {
     session: Session,
 }
 
-/// Checks the programs and counts the subjects that they exercise. Programs that do not compile together are halved, to
-/// find those that do not compile.
+/// Checks the programs and counts the subjects that they exercise. If the programs do not compile together, each half
+/// of them is compiled by itself, and so on, to find those at fault.
 pub fn check(programs: &[Program], counts: &mut BTreeMap<Subject, usize>) -> Vec<Failure> {
     let compiled = catch_unwind(AssertUnwindSafe(|| Compiled::new(programs)));
     let compiled = match compiled {

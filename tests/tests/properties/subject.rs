@@ -1,4 +1,4 @@
-//! basis operations × their element types  =>  the subjects that programs exercise, and by which they are counted
+//! basis operations × their element types  =>  the subjects of test programs; coverage is counted by subject
 
 use super::models::Form;
 use sardonyx_base::DType;
@@ -88,8 +88,8 @@ impl Schedule {
         Schedule { classes: classes() }
     }
 
-    /// Of every 20 consecutive seeds, each class gets its share; it is traversed in large steps that
-    /// reach all of its subjects.
+    /// Returns the subject for a seed. Of every 20 consecutive seeds, each class gets its share; successive seeds of a
+    /// class take its subjects in large steps, which reach all of them.
     pub fn subject(&self, seed: u64) -> Subject {
         let (round, mut place) = (seed as usize / 20, seed as usize % 20);
         for (share, subjects) in &self.classes {
@@ -112,8 +112,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Subject that a node exercises. `None` for inputs, placements, and what names or computes
-/// sizes from data on the host.
+/// Subject that a node exercises. `None` for inputs, placements, and operations that bind or compute sizes on the host.
 pub fn subject_of(graph: &Graph, node: &Node) -> Option<Subject> {
     let from = |i: usize| graph.ty(node.args[i]).dtype;
     let dtype = node.ty.dtype;

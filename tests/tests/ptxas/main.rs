@@ -11,8 +11,8 @@ use sardonyx_tests::fatbin;
 use sardonyx_tests::prepared::{fetched, names};
 use tools::{Assembled, assemble};
 
-/// Kinds of matrix instruction: part of its PTX, the machine instruction that it must become,
-/// and part of that one's name.
+/// Kinds of matrix instruction: part of the PTX name, the machine instruction that it must become, and part of the
+/// machine instruction's suffixes.
 static MATRIX: &[(&str, &str, &str)] = &[
     (".f32.bf16.bf16.f32", "HMMA", "F32.BF16"),
     (".f32.tf32.tf32.f32", "HMMA", "F32.TF32"),

@@ -30,7 +30,7 @@ pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, String> {
         .arg(&text)
         .arg("-o")
         .arg(&code))?;
-    // Waits that the assembler had to add to those of the kernel are reported as numbered advice.
+    // If the assembler had to add waits to the kernel's own, it reports that as numbered advice (`C75…`).
     if let Some(line) = log.lines().find(|l| l.contains("warning") && !l.contains("spill") || l.contains("(C75")) {
         return Err(line.into());
     }

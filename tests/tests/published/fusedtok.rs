@@ -93,7 +93,7 @@ fn layer_normalisation_of_bf16_that_races() {
     assert!((1..32).contains(&right), "{right} of 32 schedules give the right numbers");
 }
 
-/// A bug in the kernel, which the long loop between the two accesses usually hides.
+/// This race is a bug in the kernel. On a real GPU, the long loop between the two accesses usually hides it.
 static MEAN_OVERWRITTEN: &[Expected] = &[Expected {
     kind: Kind::Race,
     why: "all threads read the mean from the first word of shared memory, and then the leader of the first warp puts its \
@@ -232,7 +232,7 @@ fn argmax_by_the_last_cta() {
     }
 }
 
-/// Harmless, but a race by the letter of the PTX memory model.
+/// This race is harmless, but it is one by the definition of the PTX memory model.
 static LAST_CTA: &[Expected] = &[Expected {
     kind: Kind::Race,
     why: "the last CTA sets the counter back with a plain store. The other CTAs' additions to it come after their \

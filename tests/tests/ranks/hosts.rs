@@ -17,7 +17,7 @@ static ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 /// Serializes the creation of links: until a link is in the namespaces, its name is visible on the whole machine.
 static LINK: Mutex<()> = Mutex::new(());
 
-/// The namespaces exist as long as the processes that hold them.
+/// The two network namespaces, which exist as long as these processes do.
 struct Hosts {
     holders: [Child; 2],
     folder: TempDir,
@@ -145,8 +145,8 @@ fn two_hosts_give_the_same_and_exchange_what_the_plan_says() {
             let data: Vec<&str> = sets.iter().flat_map(|set| ["--data", set.to_str().unwrap()]).collect();
             let checked = hosts.run(launcher, &[&["check", path], &data[..]].concat());
             assert_eq!(checked.code, 0, "{name} under {launcher}: {}", checked.stderr);
-            // Bytes on the link and number of calls of a run. Start and end cost the same in
-            // both runs, and so cancel out.
+            // Returns the bytes on the link and the number of calls of one run. A short and a long run are compared, so
+            // that the bytes of their start and end cancel out.
             let calls = |seconds: &str| {
                 let before = hosts.bytes();
                 let bench = ["bench", path, "--no-selftest", "--json", "--min-time", seconds];

@@ -1,4 +1,5 @@
-//! each strategy to divide a model among ranks, alone and with each other one  =>  the results of one rank
+//! each strategy to divide a model among ranks, alone and combined with every other strategy  =>  the results of one
+//! rank
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::placement::Placement;
@@ -24,7 +25,7 @@ const fn kind(name: &'static str, places: &'static [(&'static str, &'static str)
     Kind { name, places, exchanges }
 }
 
-/// Marks a pipeline, which must be along the first axis, and of which there is only one.
+/// Marks the strategy that is a pipeline: it must be along the first axis of the mesh, and a plan has at most one.
 const PIPELINE: &str = "begins";
 
 static OF_A_LAYER: &[Kind] = &[
@@ -164,7 +165,7 @@ fn check(folder: &Path, net: &(Net, Vec<usize>), wanted: &[f32], mesh: &[usize],
     let (got, hosts) = run(folder, net, Some(&plan(mesh, kinds))).unwrap_or_else(|e| panic!("{what}: {e}"));
     for (axis, kind) in kinds.iter().enumerate().filter(|(axis, _)| mesh[*axis] > 1) {
         let along = format!("mesh={axis}");
-        // Two strategies may meet in one tensor, and then exchange it by another operation.
+        // If two strategies split the same tensor, it may be exchanged by another operation.
         let op = if kinds.len() == 1 { kind.exchanges } else { "" };
         let found = hosts.iter().any(|host| host.starts_with(op) && host.contains(&along));
         assert!(found, "{what}: no {op} along axis {axis} among {hosts:?}");

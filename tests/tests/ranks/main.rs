@@ -28,7 +28,7 @@ enum Start {
 
 static LAUNCHERS: [&str; 2] = ["mpirun.openmpi", "mpirun.mpich"];
 
-/// Variants that can be started on this machine.
+/// Ways to start ranks that work on this machine: an MPI launcher must be on PATH.
 fn starts() -> Vec<Start> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_here = |name: &&&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());

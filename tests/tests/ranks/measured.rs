@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 const MODEL: &str = "skel_minilm_l6_ts14";
-/// Links that `bench` emulates; [`TOPOLOGY`] describes the same ones.
+/// Latency and bandwidth of the links that `bench` emulates; [`TOPOLOGY`] describes the same links.
 const LINKS: &str = "50us,512M";
 static TOPOLOGY: &str = r#"
 name = "slow"
@@ -43,7 +43,7 @@ static PLANS: [(&str, &str); 11] = [
 ];
 const SECOND_STAGE: &str = "/m/encoder/layer.3/attention/self/query/MatMul";
 
-/// Sizes for which plans are made: those of the measured calls, and others for which another plan is best.
+/// Sizes for which plans are made: the first are those of the measured calls, and for the second another plan is best.
 static AT: [&str; 2] = ["batch=8,seq=128", "batch=1,seq=128"];
 
 /// Largest permitted time of the chosen plan, relative to the best of those measured.

@@ -8,7 +8,8 @@ use sardonyx_tests::onnx::Net;
 use sardonyx_tests::programs::Outcome;
 use std::path::Path;
 
-/// What a plan contains in addition to the mesh, and the number of collectives that are then begun and waited for.
+/// Text of a plan after the mesh, and the number of collectives that the compiled program begins in one step and awaits
+/// in another.
 static PLANS: [(&str, usize); 5] = [
     ("", 0),
     ("[overlap]\nchunks = 2\n", 1),
@@ -25,7 +26,7 @@ fn net() -> Net {
 /// Runs the model on two ranks, and returns the bytes of the output.
 fn run(folder: &Path, start: Start, rows: usize, more: &[&str]) -> Vec<u8> {
     let at = |name: &str| folder.join(name).to_str().unwrap().to_string();
-    // Not small integers, so that sums in another order would have other bits.
+    // Fractions instead of small integers, so that sums in another order would have other bits.
     let x: Vec<f32> = (0..rows * 12).map(|i| (i as f32 * 0.7).sin()).collect();
     save_npy(at("x.npy"), &Tensor::from_vec(vec![rows, 12], x)).unwrap();
     let (input, model, out) = (format!("x={}", at("x.npy")), at("m.sdx"), at("out"));
@@ -49,7 +50,7 @@ fn what_is_computed_meanwhile_changes_no_bits() {
         let count = |what: &str| outcome.stdout.matches(&format!("host: {what} AllReduce mesh=0")).count();
         assert_eq!([count("begin"), count("wait")], [begun; 2], "{overlap}: {}", outcome.stdout);
         for start in starts() {
-            // Also fewer rows than parts.
+            // Numbers of rows include 1, which is fewer than the parts of a plan.
             let got: Vec<Vec<u8>> = [1, 5, 64].into_iter().map(|rows| run(folder.path(), start, rows, &[])).collect();
             assert!(*wanted.get_or_insert(got.clone()) == got, "{overlap} {start:?}");
         }

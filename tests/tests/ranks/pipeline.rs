@@ -9,7 +9,7 @@ use sardonyx_tests::onnx::Net;
 use sardonyx_tests::programs::Outcome;
 use std::path::Path;
 
-/// The pair of products as two stages; the second stage also looks a row up in its product.
+/// The two products of `pair` as two stages; the second stage also looks up a row of its product.
 fn net() -> Net {
     let mut net = pair(1, &[]).input("row", I64, "");
     net.model.configuration.clear();

@@ -19,7 +19,8 @@ fn at_three_times_the_capacity_all_that_is_accepted_is_computed() {
     let over = load.open(3.0 * capacity, 60.0, 1);
     let of = |name: &str| statistics(&server)[name].as_u64().unwrap() - before[name].as_u64().unwrap();
     let mean = texts().iter().map(Vec::len).sum::<usize>() as f64 / texts().len() as f64;
-    // Milliseconds for the waiting positions, and for a batch of 50 ms before them.
+    // Milliseconds that the waiting positions take at the measured capacity, plus 50 ms for the batch that runs before
+    // them.
     let bound = WAITING_POSITIONS as f64 / (capacity * mean) * 1e3 + 50.0;
     let refused = over.refused();
     println!(
@@ -37,7 +38,7 @@ fn at_three_times_the_capacity_all_that_is_accepted_is_computed() {
     assert!(over.accepted().percentile(0.99) < 2.0 * bound);
 }
 
-/// Requests that have not expired are answered meanwhile.
+/// Requests that have not expired are answered while the server drops the expired ones.
 #[test]
 #[ignore = "the suite `serving`"]
 fn of_a_thousand_requests_that_have_expired_none_is_computed() {

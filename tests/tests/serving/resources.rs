@@ -74,7 +74,7 @@ fn serving_takes_little_more_than_the_calls() {
     let (after, cpu) = (statistics(&server), cpu_seconds(&server.id().to_string()) - cpu);
     let rows = count(&after, "inference_count") - count(&stats, "inference_count");
     let batch = (rows / (count(&after, "execution_count") - count(&stats, "execution_count"))).round() as usize;
-    // The same number of texts, from the same set, in batches of the same size.
+    // Runs the same number of texts, from the same set and in batches of the same size, without the server.
     let mut left = rows as usize;
     let own = cpu_seconds("self");
     for batch in texts().chunks(batch.max(1)).collect::<Vec<_>>().iter().cycle() {
@@ -123,7 +123,7 @@ fn minutes_of_all_shapes_take_no_more_memory_than_the_first() {
         std::thread::sleep(std::time::Duration::from_secs(1));
         (server.resident_bytes(), server.descriptors())
     };
-    // More clients than later, so that the largest batches already occur here.
+    // Has more clients than the later loads, so that the largest batches already occur here.
     assert_eq!(load.closed(48, 60.0).failed(), 0);
     let (first, descriptors) = idle();
     let mut answered = 0;

@@ -1,4 +1,5 @@
-//! tiny decoders with caches  =>  any past, none, no rows; lengths that do not fit are refused, and both inputs named
+//! tiny decoders with caches  =>  results for any past, an empty past and an empty batch; lengths that do not fit are
+//! refused, naming both inputs
 
 use crate::compiled::{Compiled, Inputs};
 use sardonyx_base::{DType, Tensor};

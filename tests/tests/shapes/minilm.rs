@@ -17,7 +17,7 @@ const SECOND_LAYER: &str = "/m/encoder/layer.1/output/LayerNorm/LayerNormalizati
 const BATCH_MAX: usize = 8;
 const SEQ_MAX: usize = 512;
 const N_TOKENS: usize = 30522;
-/// Tokens of a batch that the interpreter computes in a second or two; larger pairs are for the named suite.
+/// Largest batch · seq that the interpreter computes in a second or two; larger pairs are left to a named suite.
 const SMALL_TOKENS_MAX: usize = 200;
 
 fn compiled(path: &Path) -> Compiled {

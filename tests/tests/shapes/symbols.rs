@@ -125,7 +125,7 @@ fn a_name_that_is_empty_is_unknown_and_never_one_that_is_taken() {
     tensor.shape.as_mut().unwrap().dim[0].value = Some(DimensionValue::DimParam(String::new()));
     let c = compiled(&net, &["a_0_=1..4"]);
     let lines = ["symbol a_0 in 0..: input `b`, dimension 0", "symbol a_0_ in 1..4: input `a`, dimension 0"];
-    // What `a` continues as has a capacity as well.
+    // Only the first two lines are compared: further lines are about the capacity of the state that continues `a`.
     assert_eq!(c.symbols()[..2], lines);
     assert_eq!(output(&c, &[("a", &[2, 2]), ("b", &[5, 2])]), [7, 2]);
 }
@@ -155,7 +155,7 @@ fn an_expression_of_unknowns_is_a_name() {
     assert_eq!(output(&c, &[("a", &[2, 2]), ("b", &[2, 2])]), [2, 2]);
 }
 
-/// Names that the compiler uses for variables, parameters and coordinates of its own are names like any other in a model.
+/// A model may use the names that the compiler gives to its own variables, parameters and coordinates.
 #[test]
 fn names_of_the_compilers_own_kind_are_names() {
     let run = |names: [&str; 3]| {

@@ -1,4 +1,5 @@
-//! `cargo xtask bench`  =>  table of speed in docs/benchmarks.md: our time beside ONNX Runtime's and OpenVINO's, measured in turn
+//! `cargo xtask bench`  =>  the table of speed in docs/benchmarks.md: our times beside those of ONNX Runtime and
+//! OpenVINO, measured alternately
 
 use crate::context::{Context, Failure, Result, output, run};
 use crate::{models, serving, setup, tables};
@@ -12,7 +13,8 @@ struct Row {
     model: &'static str,
     dims: &'static str,
     compile: &'static [&'static str],
-    /// Arguments of our `bench`: the peers' inputs (`{inputs}`), or instead an entry point with its states in place.
+    /// Arguments of our `bench`: `{inputs}` stands for the inputs that the peers get too; a decoder has an entry point
+    /// with its states in place instead.
     ours: &'static [&'static str],
 }
 
@@ -79,8 +81,8 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     tables::fill(context, "speed", &(heading() + &lines.join("\n") + "\n"))
 }
 
-/// `cargo xtask bench sparsity`: compares, over a grid, which of a dense and a sparse product is chosen with which is
-/// faster.
+/// `cargo xtask bench sparsity`: over a grid of sizes and sparsities, compares whether the compiler chose the dense or
+/// the sparse product with which of the two is faster.
 fn sparsity(context: &Context) -> Result<()> {
     setup::ensure()?;
     let python = environment(context, "sparsity-tools", &["onnx==1.23.2", "numpy"])?;

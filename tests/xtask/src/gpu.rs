@@ -12,7 +12,7 @@ use std::process::Command;
 /// caches.
 static MODELS: &[&str] = &["rxnmapper_albert_ts17", "skel_gpt2_tiny_kv_dyn18", "skel_llama_tiny_kv_dyn23"];
 
-/// The script that the machine runs.
+/// The script that the machine with the GPU runs.
 static SCRIPT: &str = include_str!("gpu.sh");
 
 /// Maximum size of the folder, so that it can be transferred in one call.
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(size(dir.path()).unwrap(), 7);
     }
 
-    /// The machine lacks our tools: the script must do without network, Rust and LLVM, and end in time.
+    /// The machine with the GPU lacks our tools: the script must do without network, Rust and LLVM, and end in time.
     #[test]
     fn the_script_gives_every_step_a_limit_and_is_sound() {
         let steps = || SCRIPT.lines().filter_map(|l| l.trim().strip_prefix("step "));

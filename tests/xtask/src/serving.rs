@@ -43,7 +43,7 @@ static PEERS: &[Peer] = &[
 static PACKAGES: &[&str] =
     &["mosec==0.9.8", "litserve==0.2.19", "onnxruntime==1.31.1", "openvino==2026.4.1", "tokenizers==0.23.3", "numpy"];
 const THREADS: &str = "2";
-/// Shares of a server's maximum rate that it is offered, one after the other, until its latency is within the bound.
+/// Shares of a server's maximum rate. The server is offered each share in turn, until its latency is within the bound.
 static SHARES: &[f64] = &[0.98, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.45, 0.3];
 
 /// Words of one token each.
@@ -136,7 +136,8 @@ struct Figures {
     p50: f64,
     /// Texts per second with 64 clients.
     most: f64,
-    /// Texts per second within the bound, and the latency that 99 of 100 do not exceed.
+    /// Texts per second at which `p99` is within the bound; `p99` is the latency in milliseconds that 99 of 100 answers
+    /// do not exceed.
     rate: f64,
     p99: f64,
 }

@@ -4,7 +4,7 @@ use crate::context::{Context, Failure, Result, output, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The variable by which the build itself finds LLVM and MLIR 22.
+/// Environment variable by which the build finds LLVM and MLIR 22.
 const PREFIX_VARIABLE: &str = "MLIR_SYS_220_PREFIX";
 const PREFIX_DEFAULT: &str = "/usr/lib/llvm-22";
 
@@ -75,8 +75,8 @@ pub fn ensure() -> Result<()> {
     }
 }
 
-/// Returns the error for an incomplete prefix. Packages go to the default prefix; another one is the user's
-/// responsibility.
+/// Returns the error for an incomplete prefix. Packages are installed in the default prefix only; another prefix is the
+/// user's responsibility.
 fn incomplete(prefix: &Path, missing: &[&str]) -> Box<Failure> {
     let message = format!("{} lacks what Debian has in these packages: {}", prefix.display(), missing.join(" "));
     Failure::user(message)

@@ -3,7 +3,8 @@
 use crate::context::{Context, Failure, PROGRAMS_ARE_BUILT, Result, run};
 use crate::{fetch, models, setup};
 
-/// A suite: what it needs beside the packages, and the arguments of cargo that run it.
+/// A suite: a function that prepares what it needs besides the fetched packages, and the arguments with which cargo
+/// runs it.
 struct Suite {
     name: &'static str,
     about: &'static str,
@@ -169,7 +170,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let mut cargo = context.cargo(suite.cargo);
     if builds_programs(suite, rest) {
         cargo.env(PROGRAMS_ARE_BUILT, "1");
-        // Preparing models waits for packages, building for the processors.
+        // Preparing models mostly waits for downloads and building mostly computes, so both run at the same time.
         std::thread::scope(|s| {
             let build = s.spawn(|| run(context.cargo(suite.cargo).arg("--no-run")));
             (suite.prepare)(context)?;

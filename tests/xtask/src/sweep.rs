@@ -1,4 +1,5 @@
-//! `cargo xtask sweep`  =>  files that public tools write of our models, compiled, compared and timed: `docs/SWEEP.md`
+//! `cargo xtask sweep`  =>  `docs/SWEEP.md`: variants of our models as public tools write them, compiled, compared and
+//! timed
 
 use crate::bench::environment;
 use crate::context::{Context, Failure, Result, create_dir, output, read, run, sha256, write};
@@ -22,12 +23,14 @@ static PACKAGES: &[&str] = &[
 const THREADS: &str = "2";
 const ROUNDS: &str = "3";
 
-/// Shares of the pairs of a model and a variant, in thousandths: that of the whole sweep, and that of the suite.
+/// Shares, in thousandths, of all pairs of a model and a variant: `WHOLE_PER_MILLE` are in the whole sweep,
+/// `TENTH_PER_MILLE` in the sweep with `--tenth`.
 const WHOLE_PER_MILLE: u64 = 600;
 const TENTH_PER_MILLE: u64 = 60;
 
-/// Tolerances of outputs, compared with the nearer of ONNX Runtime's two results (with and without optimizations):
-/// relative to the largest element, for f16 files, and as a multiple of the difference between these two results.
+/// Tolerances of outputs, compared with the nearer of ONNX Runtime's two results (with and without optimizations).
+/// `APART_MAX` and, for f16 files, `APART_MAX_HALF` are relative to the largest element; `TIMES_PEER_APART` is a
+/// multiple of the difference between the two results.
 const APART_MAX: f64 = 1e-3;
 const APART_MAX_HALF: f64 = 2e-2;
 const TIMES_PEER_APART: f64 = 4.0;
@@ -199,7 +202,8 @@ impl Row {
         let near = apart <= apart_max.max(TIMES_PEER_APART * number("peer_apart"));
         let angle =
             self.rounds_codes() && cosine >= COSINE_MIN.min(1.0 - TIMES_PEER_APART * (1.0 - number("peer_cosine")));
-        // Rounding changes the results of a deep net: a result as near to the original model's as the peer's is right.
+        // Rounding changes the results of a deep net. So a result also counts as right if it is as near to that of the
+        // original model as the peer's is.
         let faithful = number("to_model") <= number("peer_to_model");
         match near || angle || faithful {
             true => Verdict::Right,

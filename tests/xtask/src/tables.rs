@@ -1,4 +1,5 @@
-//! models  =>  tables of docs/benchmarks.md of launches and of errors, between `<!-- NAME: … -->` and `<!-- end of NAME -->`
+//! models  =>  the tables of launches and of errors in docs/benchmarks.md, between `<!-- NAME: … -->` and `<!-- end of
+//! NAME -->`
 
 use crate::context::{Context, Failure, Result, create_dir, read, run, write};
 use crate::models;
@@ -7,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Prefixes of the models whose launches are counted: families where the variant of the export should not cost
-/// launches.
+/// Prefixes of the models whose launches are counted: for these families, every variant of export should need equally
+/// few launches.
 static COUNTED: &[&str] = &["skel_minilm_l6_", "skel_bert_base_", "skel_llama_tiny_", "skel_gpt2_tiny_"];
 
 /// The models whose errors are measured.
@@ -105,7 +106,8 @@ fn row(name: &str, model: &Value) -> Option<String> {
     Some(format!("| {name} | {length} | {words} | {n} | {first} + {times} × {length} + {after} |\n"))
 }
 
-/// Makes a model's graph with sparse files as weights, on which the number of launches does not depend.
+/// Makes a model's graph with sparse files of zeros as weights; the number of launches does not depend on weight
+/// values.
 fn graph_alone(context: &Context, name: &str) -> Result<PathBuf> {
     let (from, to) = (models::committed(context, name), context.target.join("graphs").join(name));
     create_dir(&to)?;

@@ -1,9 +1,10 @@
-//! Kernels on one core  =>  tables: contractions as a share of the FMA peak or of the read bandwidth, other kernels in
-//! elements per nanosecond
+//! Kernels on one core  =>  tables: contractions as a share of the FMA (multiply-add) peak or of the read bandwidth,
+//! other kernels in elements per nanosecond
 //!
-//! Each share is the median over samples of the kernel's rate divided by the rate of a reference loop. That loop uses
-//! vectors of the level's width and is timed directly before and after the kernel, because clock rates drift. `cargo
-//! bench -p sardonyx-kernels --bench kernels [-- WORD]` runs the rows whose name contains WORD.
+//! Each share is the median over samples of the kernel's rate divided by the rate of a reference loop. The reference
+//! loop uses vectors of the same width as the kernel's CPU level. It is timed directly before and after the kernel,
+//! because clock rates drift. `cargo bench -p sardonyx-kernels --bench kernels [-- WORD]` runs the rows whose name
+//! contains WORD.
 
 #[path = "../../tests/kernels/build.rs"]
 #[allow(dead_code)] // The tests use the remaining items.
@@ -56,7 +57,8 @@ fn main() {
                     return cell(*kind, &measured(i));
                 }
                 let whole = measured(i);
-                // Clock-independent time: the work that could have been done at peak in the meantime.
+                // Clock-independent measure of time: the amount of work that the FMA peak could do while the kernel
+                // runs.
                 let time = |i: usize, f: &Figures| shapes[i].work / f.of_peak;
                 let parts: f64 = (i + 1..=i + shapes[i].parts.len()).map(|p| time(p, &measured(p))).sum();
                 let us = shapes[i].work / whole.rate / 1e3;
@@ -99,7 +101,7 @@ fn cell(kind: Kind, f: &Figures) -> String {
             let shares = [f.of_peak, f.of_read].map(|share| format!("{:>3.0} %", share * 100.0));
             format!("{:>6.1} | {} | {:>6.1} | {}", f.rate, shares[0], f.bytes_rate, shares[1])
         }
-        // The bound is whichever takes longer by itself: reading the weights or the arithmetic.
+        // The row is compared with the slower of its two bounds: reading the weights, or the arithmetic.
         Kind::Stream if f.of_read > f.of_peak => {
             format!("{:>6.1} | {:>3.0} % of reading", f.bytes_rate, f.of_read * 100.0)
         }

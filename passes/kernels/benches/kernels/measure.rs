@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 
 /// Medians over the samples of one kernel.
 pub struct Figures {
-    /// Work per nanosecond: GFLOP/s, or elements/ns.
+    /// Work per nanosecond: floating-point operations (GFLOP/s) or elements.
     pub rate: f64,
     /// Bytes of weights per nanosecond.
     pub bytes_rate: f64,
@@ -77,8 +77,8 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> F
     Figures { rate: median(0), bytes_rate: median(1), of_peak: median(2), of_read: median(3) }
 }
 
-/// Rate in 10^9 operations/s of independent multiply-adds in registers, with the level's fastest instruction for
-/// `words`.
+/// Returns the rate, in 10^9 operations/s, of independent multiply-adds in registers, with the level's fastest
+/// instruction for operand words of the given kind.
 fn peak(level: Level, words: Words) -> f64 {
     let start = cpu_seconds();
     // SAFETY: `levels` returns only levels that this CPU supports.
@@ -95,7 +95,7 @@ fn peak(level: Level, words: Words) -> f64 {
     flops / (cpu_seconds() - start) / 1e9
 }
 
-/// Rate in GB/s of reading `memory` `repeats` times; 0 if `memory` is empty.
+/// Returns the rate in GB/s of reading `memory` `repeats` times; 0 if `memory` is empty.
 fn read(level: Level, memory: &[f32], repeats: usize) -> f64 {
     if memory.is_empty() {
         return 0.0;
@@ -113,7 +113,7 @@ fn read(level: Level, memory: &[f32], repeats: usize) -> f64 {
     (memory.len() * 4 * repeats) as f64 / (cpu_seconds() - start) / 1e9
 }
 
-/// CPU time of this thread in seconds, which excludes the time of other programs on the machine.
+/// Returns the CPU time of this thread in seconds, which excludes the time in which other programs run.
 fn cpu_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one timespec.

@@ -7,18 +7,19 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Target, packable};
 use sardonyx_passes::narrowed_attention;
 
-/// Reference that a row is compared with.
+/// The reference with which the rate of a row's kernel is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// The FMA peak.
     Product,
-    /// For a product of few rows: the FMA peak or a plain read of its weights, whichever bounds it.
+    /// For a product of few rows: the FMA peak or a plain read of the weights, whichever limits its rate more.
     Stream,
-    /// The FMA peak and a plain read of the weights, at the best level that this CPU supports for the kernel's words.
+    /// The FMA peak and a plain read of the weights, at the highest CPU level that has an instruction for the kernel's
+    /// operand words.
     Words,
     /// The FMA peak, and separate kernels that compute the same result one after another.
     Whole,
-    /// A plain read of as many bytes as the kernel reads and writes.
+    /// A plain read of the same number of bytes as the kernel reads and writes together.
     Moved,
     /// No reference: the row shows elements per nanosecond.
     Elements,
@@ -79,7 +80,8 @@ fn gemm(kind: Kind, (m, n, k): (i64, i64, i64), epilogue: Epilogue) -> Shape {
     Shape { name, kernel, symbols: vec![("s", m)], kind, work, weight_bytes, parts: vec![] }
 }
 
-/// The same product of narrow operands, accumulated in `sum`, with `depth` rows of operand B interleaved.
+/// a[m, k] · b[k, n] with operands of types `left` and `right`, accumulated in type `sum`, with `depth` rows of b
+/// interleaved.
 fn narrow((m, n, k): (i64, i64, i64), [left, right, sum]: [DType; 3], depth: usize) -> Shape {
     let (ns, ks) = (n.to_string(), k.to_string());
     let mut b = Builder::new(&["s", &ns], &[&ks]);
@@ -94,7 +96,7 @@ fn narrow((m, n, k): (i64, i64, i64), [left, right, sum]: [DType; 3], depth: usi
     Shape { name, kernel: b.0, symbols: vec![("s", m)], kind: Kind::Words, work, weight_bytes, parts: vec![] }
 }
 
-/// Attention part with twelve heads, `s` queries by `s` keys, head width `d`.
+/// One of the separate kernels of attention, with twelve heads, `s` queries, `s` keys and head width `d`.
 fn attention(what: &str, kernel: Kernel, s: i64, d: i64) -> Shape {
     let work = 2.0 * 12.0 * (s * s * d) as f64;
     let name = format!("attention {what}, 12 heads, s {s}, d {d}");
@@ -120,7 +122,7 @@ fn whole_attention(h: i64, (s, t, d): (i64, i64, i64)) -> Shape {
     Shape { name, kernel: attended(h, d), symbols, kind: Kind::Whole, work: 2.0 * work, weight_bytes: 0, parts }
 }
 
-/// The same attention with operands rounded to bf16.
+/// Attention as in `whole_attention`, as one kernel, with operands rounded to bf16.
 fn narrow_attention(h: i64, size: (i64, i64, i64)) -> Shape {
     let Shape { name, kernel, symbols, work, .. } = whole_attention(h, size);
     let kernel = narrowed_attention(&kernel).expect("its factors can be rounded");
@@ -154,7 +156,7 @@ fn elements(name: &str, kernel: Kernel, n: usize) -> Shape {
     Shape { name: name.into(), kernel, symbols, kind: Kind::Elements, work: n as f64, weight_bytes: 0, parts: vec![] }
 }
 
-/// A kernel over 4096 rows of 1024 elements that reads or writes `n` such matrices in total.
+/// A kernel over 4096 rows of 1024 elements that reads and writes `n` matrices of this size in total.
 fn moved(name: &str, kernel: Kernel, n: usize) -> Shape {
     let elements = 4096 * 1024;
     let symbols = vec![("b", 32), ("s", 128)];
@@ -187,7 +189,7 @@ fn bias(columns: &str) -> Kernel {
 
 pub fn shapes() -> Vec<Shape> {
     let mut shapes = vec![];
-    // MiniLM, BERT base and a square shape; then shapes with leftover rows and columns.
+    // Shapes of MiniLM and BERT base, and a square shape; then shapes with leftover rows and columns.
     for size in [
         (128, 384, 384),
         (128, 1536, 384),

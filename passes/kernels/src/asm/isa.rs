@@ -6,7 +6,7 @@ use super::x86::X86;
 use super::{Mlir, Ty, Val};
 use sardonyx_base::cpu::Arch;
 
-/// Architecture-specific instructions. Tiles are registers named by number, not values.
+/// Architecture-specific instructions. A tile is a register that is named by its number, not an SSA value.
 pub trait Isa: Sync {
     /// Whether the architecture has an instruction that scales floats of type `ty` by powers of two.
     fn scales(&self, ty: Ty) -> bool;
@@ -20,7 +20,8 @@ pub trait Isa: Sync {
     /// Returns sums + Σ a · b over the four bytes in each word, unsigned in `a` and signed in `b`.
     fn dot_quads(&self, asm: &mut Mlir, sums: Val, a: Val, b: Val) -> Val;
 
-    /// Returns Σ a · b over the two 16-bit integers in each 32-bit word, as 32-bit integers. Every level has it.
+    /// Returns Σ a · b over the two 16-bit integers in each 32-bit word, as 32-bit integers. Every CPU level has an
+    /// instruction for it.
     fn dot_words(&self, asm: &mut Mlir, a: Val, b: Val) -> Val;
 
     /// Returns the table entries indexed by the lowest four bits of each lane, or `None` if no single instruction does

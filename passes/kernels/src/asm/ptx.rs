@@ -341,7 +341,7 @@ impl Asm for Ptx {
         if let (Some(n), Bin::DivUI) = (divisor, op) {
             return self.divided(a, n as u32);
         }
-        // Operations that depend on the upper bits get extended operands; the others do not need them.
+        // Operations that depend on the upper bits get extended operands; the other operations need no extension.
         let looks = matches!(name, "div" | "rem" | "max" | "min" | "shr");
         if looks {
             (a, b) = (self.extended(a, kind == 's'), self.extended(b, kind == 's'));
@@ -549,7 +549,7 @@ impl Asm for Ptx {
     }
 
     fn raise(&mut self, status: Val) {
-        // Several threads may set it at once, so the update is atomic.
+        // Several threads may set the status at once, so the update is atomic.
         let at = self.name(status, 0);
         self.line(&format!("red.relaxed.gpu.global.or.b64 [{at}], 1;"));
     }

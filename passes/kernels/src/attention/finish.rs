@@ -64,7 +64,7 @@ impl Item<'_> {
         extra
     }
 
-    /// Factor that a row's mixtures are multiplied by: the reciprocal of what the kernel divides by.
+    /// Factor that a row's mixtures are multiplied by: the reciprocal of the kernel's divisors of weights and of sums.
     fn factor(&self, asm: &mut Mlir, point: &mut Point, some: Val) -> Option<Val> {
         let unit = asm.float(1.0, Ty::F32);
         let mut divisor = None;

@@ -1,14 +1,14 @@
 //! o[b, i, e] = softmaxj(g(Σd q[b, i, d] · k[b, j, d])) · v[b, j, e], f32  =>  register-blocked code, by blocks of keys
 //!
-//! b is a batch element, i a query, j a key, and d and e are elements of a head. A work item is one b (one of its
-//! heads) and a chunk of rows i. Chunks are the fastest index, so that a thread reuses the keys that it has transposed.
-//! The rows of a chunk visit the keys in blocks and keep the largest score, the total and the mixture (weighted sum of
-//! values) so far; a larger score in a later block scales the totals and mixtures of earlier blocks down. For each
-//! block, a few rows at a time compute their scores, in scratch that stays in the first-level cache, then the weights,
-//! then their share of the mixture.
+//! b is a head of a batch element, i a query, j a key, and d and e are elements of a head. A work item is one b and a
+//! chunk of rows i. Chunks are the fastest index, so that a thread reuses the keys that it has transposed. The rows of
+//! a chunk visit the keys in blocks and keep the largest score, the total and the mixture (weighted sum of values) so
+//! far; a larger score in a later block scales the totals and mixtures of earlier blocks down. For each block, a few
+//! rows at a time compute their scores, in scratch that stays in the first-level cache, then the weights, then their
+//! share of the mixture.
 //!
 //! The order in which terms are added depends on the number of keys and elements only, so that the result of a row
-//! depends on no other row, and hidden keys after the others do not change it.
+//! depends on no other row, and hidden keys after the visible ones do not change the result.
 
 mod block;
 mod class;
@@ -67,14 +67,14 @@ struct Item<'a> {
     pairs: bool,
     /// Whether words are multiplied in AMX tiles.
     tiles: bool,
-    /// Whether x is computed from the scores while they are in registers.
+    /// Whether x = g(score) is computed from the scores while they are in registers.
     at_once: bool,
 }
 
 /// State kept per row.
 #[derive(Clone, Copy)]
 enum State {
-    /// Largest x so far.
+    /// Largest x (a score after g) so far.
     Max,
     /// Number subtracted from each x.
     Shift,
@@ -239,7 +239,7 @@ impl<'a> Item<'a> {
     }
 
     /// Address of the panel of keys from `first` of the block on. If there is a single group, all panels share one
-    /// place.
+    /// location in scratch.
     fn panel(&self, asm: &mut Mlir, first: Val) -> Val {
         let (step, zero) = (asm.i64(self.plan.row_step()), asm.i64(0));
         let at = asm.bin(Bin::MulI, first, step);
@@ -402,7 +402,8 @@ fn is_wide(cx: &Cx<Mlir>, storage: &super::def::Storage) -> bool {
     cx.launch.level.has(Extension::Masks) || scalar::stored(storage.dtype).bits() >= 32
 }
 
-/// Evaluates the parts of a statement that do not depend on the variables in `coming`, which get their values later.
+/// Evaluates the operands of a statement that do not depend on the variables in `coming`, which get their values
+/// later.
 fn hoist(cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point, statement: usize, coming: VarSet) {
     let (mut open, mut ready) = (vec![statement], vec![]);
     let mut seen = vec![false; cx.def.body.len()];

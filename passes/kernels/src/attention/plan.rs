@@ -53,7 +53,7 @@ pub struct Plan {
     pub queries: Option<(Access, i64)>,
     /// Access to the keys if they are contiguous along d; `None` if they must be staged.
     pub keys: Option<Access>,
-    /// Access to the values, or to what they are rounded from, if they are plain loads contiguous along e.
+    /// Access to the values before any rounding, if they are plain loads that are contiguous along e.
     pub values: Option<Access>,
     /// Statement of values[j, e], rounded if the products are narrow.
     pub value: usize,
@@ -72,7 +72,7 @@ pub struct Plan {
     /// Statement of Σj exp(x - shift) · v, or of Σj exp(x - shift) / divisor · v.
     pub sum: usize,
     pub divisor: Option<usize>,
-    /// sum / divisor if the kernel itself divides after the sum, and that divisor, one per row.
+    /// Statements of sum / divisor and of this divisor, one per row, if the kernel divides after the sum.
     pub quotient: Option<(usize, usize)>,
     pub walked: Walked,
 }
@@ -100,7 +100,7 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     (plan.rows == [lists.row]).then(|| Plan { walked: Walked::Lists(Box::new(lists)), ..plan })
 }
 
-/// Maximum number of statements of x that are repeated for every register.
+/// Maximum number of statements from the score to x, without constants, that are repeated for every register.
 const AT_ONCE_MAX: usize = 4;
 
 impl Plan {
@@ -305,8 +305,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Returns the divisor of the weight, or `None` if the weight is the power itself; and whether the power is rounded
-    /// first.
+    /// Returns the divisor of the weight, or `None` if the weight is the exponential `power` itself; and whether the
+    /// exponential is rounded first.
     fn divisor_of(&self, weight: usize, power: usize) -> Option<(Option<usize>, bool)> {
         let is_power = |k: usize| match self.rounded(k) {
             Some(from) => (from == power).then_some(true),

@@ -16,7 +16,8 @@ use sardonyx_dialects::scalar::ScalarFn;
 pub struct Segments {
     /// Kernel of one run: `first` is set from outside, and every key that it visits exists.
     pub def: KernelDef,
-    /// Statements of the row of the first key and of the number of keys, and the limit that both are checked against.
+    /// Statements of the position of a row's first key and of its number of keys, and the limit that both are checked
+    /// against.
     first: usize,
     length: usize,
     limit: Size,
@@ -163,7 +164,7 @@ impl Item<'_> {
     /// or -1.
     pub fn run(&self, asm: &mut Mlir, kept: Val) -> Val {
         let (zero, block, none) = (asm.i64(0), asm.i64(BLOCK), asm.i64(-1));
-        // The number of computed keys does not distinguish runs.
+        // The number that identifies computed keys does not distinguish runs.
         let keys = match (&self.plan.walked, &self.plan.keys) {
             (Walked::Segments(_) | Walked::Lists(_), None) => none,
             (Walked::All, _) | (Walked::Segments(_) | Walked::Lists(_), Some(_)) => self.keys_number(asm),
@@ -173,7 +174,7 @@ impl Item<'_> {
         let unknown = asm.cmpi(CmpI::Eq, keys, none);
         let other = asm.bin(Bin::OrI, other, unknown);
         // Runs of one sequence may differ in their number of rows; with a single group, every panel overwrites the
-        // first one's place.
+        // first one in scratch.
         let other = asm.bin(Bin::OrI, other, self.alone);
         asm.for_loop((zero, self.n_keys, block), &[], |asm, j0, _| {
             let left = asm.bin(Bin::SubI, self.n_keys, j0);

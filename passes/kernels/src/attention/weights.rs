@@ -1,6 +1,6 @@
 //! scores => x = g(score) => exp(x - shift), and the factor by which results of earlier blocks are scaled
 //!
-//! Only loops over keys run row by row. Values of which a row has one are computed for all rows of the group at once,
+//! Only loops over keys run row by row. Values that exist once per row are computed for all rows of the group at once,
 //! with rows as lanes, so that rows do not wait for each other.
 
 use super::plan::{SCORE_STEP, SQUARE_MAX, WIDTH, Walked};
@@ -17,7 +17,7 @@ use sardonyx_dialects::scalar::ReduceFn;
 
 const F32: DType = DType::F32;
 
-/// Maximum of x and the maximum before it. NaN may be dropped here, because it makes the row's total NaN anyway.
+/// Larger of x and the maximum `before`. NaN may be dropped here, because it makes the row's total NaN anyway.
 fn larger(asm: &mut Mlir, x: Val, before: Val) -> Val {
     scalar::numbers_extremum(asm, ReduceFn::Max, x, before)
 }
@@ -164,7 +164,7 @@ impl Item<'_> {
         });
     }
 
-    /// Reduces the lanes of each row of `partial`: lane i of the result is that of row i. Other lanes are arbitrary.
+    /// Reduces the lanes of each row of `partial`: lane i of the result belongs to row i. Other lanes are arbitrary.
     fn across(&self, asm: &mut Mlir, combined: impl Fn(&mut Mlir, Vec<Val>) -> Val) -> Val {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let mut rows = vec![];
@@ -183,8 +183,8 @@ impl Item<'_> {
         asm.cmpi(CmpI::Slt, iota, n)
     }
 
-    /// Returns the shifts for the maxima of the rows. If a shift depends on more than the maximum, they are computed
-    /// row by row and pass through memory.
+    /// Returns the shifts for the maxima of the rows. If a shift depends on more than the maximum, the shifts are
+    /// computed row by row and pass through memory.
     fn shifts(&self, asm: &mut Mlir, group: Group, max: Val, max_at: Val, shift_at: Val) -> Val {
         if let Some(shift) = self.shift_of(asm, self.plan.shift, max) {
             return shift;
@@ -203,7 +203,8 @@ impl Item<'_> {
         asm.load(shift_at, max.ty, 4)
     }
 
-    /// Returns the shift for a maximum, scalar or vector, if it is computed from that and from constants only.
+    /// Returns the shift for a maximum, scalar or vector, if the shift is computed from the maximum and constants
+    /// only.
     pub fn shift_of(&self, asm: &mut Mlir, k: usize, max: Val) -> Option<Val> {
         if k == self.plan.max {
             return Some(max);
@@ -304,7 +305,7 @@ impl Item<'_> {
         })[0]
     }
 
-    /// x of the scores at an address.
+    /// Computes x = g(score) for the scores at an address.
     fn x_at(&self, asm: &mut Mlir, mut point: Point, address: Val) -> Val {
         let ty = Ty::new(Elem::F32, point.lanes);
         point.values[self.plan.score] = Some(asm.load(address, ty, if ty.lanes == 1 { 4 } else { 32 }));
@@ -329,7 +330,8 @@ impl Item<'_> {
                 let below_zero = self.plan.shift == self.plan.max;
                 let power = if below_zero { math::exp_below_zero(asm, below) } else { math::exp(asm, below) };
                 if self.plan.narrow {
-                    // The rounded powers are packed in place: a word overwrites scores that have already been read.
+                    // The rounded exponentials are packed in place: a word overwrites scores that have already been
+                    // read.
                     let rounded = scalar::convert(asm, power, F32, DType::BF16);
                     self.store(asm, rounded, (scores, at));
                 } else {

@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 
 const SONAME: &[u8] = b"kernels.so";
 
-/// An object, and the piece number of each of its loaded sections.
+/// An object, and the index in the list of pieces of each section that is loaded.
 struct Input<'d> {
     name: &'d str,
     file: ElfFile64<'d, LittleEndian>,
@@ -146,7 +146,8 @@ struct Range {
     bytes: u64,
 }
 
-/// Reserves space for the pieces of one kind and assigns their addresses, `segment` pages after their file offsets.
+/// Reserves file space for the pieces that are code (or those that are not) and assigns their addresses, `segment`
+/// pages after their file offsets.
 fn lay(writer: &mut Writer, pieces: &mut [Piece], is_code: bool, segment: u64) -> Range {
     let align = pieces.iter().filter(|piece| piece.is_code == is_code).map(|piece| piece.align).max().unwrap_or(1);
     let offset = writer.reserve(0, align as usize) as u64;

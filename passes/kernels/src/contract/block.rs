@@ -21,7 +21,7 @@ const FEW_AHEAD: i64 = 8192;
 const LINE: usize = 64;
 const FEW_ROWS: i64 = 8;
 
-/// Number of rows from which a panel does not stay in the first-level cache together with A.
+/// Number of rows of a panel from which on it does not stay in the first-level cache together with A.
 pub const FETCHED_ROWS: i64 = 256;
 
 /// Number of products that are accumulated sequentially; these partial sums are then added up. The rounding error grows
@@ -40,8 +40,8 @@ pub struct Blocks {
     usual: i64,
     /// Up to this many leftover rows are computed as a single block, so the panel is read only once.
     exact: i64,
-    /// Blocks of up to this many rows wait for their own accumulators: a remainder of that size takes rows from the
-    /// block before.
+    /// In blocks of up to this many rows, multiply-adds wait for the previous ones into the same accumulators: a
+    /// remainder of that size takes rows from the block before.
     slow: i64,
 }
 
@@ -54,8 +54,8 @@ impl Blocks {
         }
     }
 
-    /// Blocks of words. Without the extension that multiplies them, both halves of the panel's vectors occupy registers
-    /// too.
+    /// Block sizes for a kind of words. Without the extension that multiplies the words, the two unpacked halves of
+    /// the panel's vectors occupy registers too.
     fn for_words(level: Level, words: Words) -> Blocks {
         let apart = words.extension().is_some_and(|extension| !level.has(extension));
         match (has_many_registers(level), words) {
@@ -65,7 +65,7 @@ impl Blocks {
         }
     }
 
-    /// Blocks of a contraction in groups: each accumulator has a second one for the current group.
+    /// Block sizes of a contraction in groups: besides each accumulator there is a second one for the current group.
     fn of_groups(level: Level, words: Words) -> Blocks {
         let usual = match (has_many_registers(level), words.extension().is_none_or(|e| level.has(e))) {
             (true, true) => 6,
@@ -128,8 +128,8 @@ impl Blocks {
     }
 }
 
-/// Maximum number of rows of a block over two panels. The accumulators of one panel are too few to hide the latency of
-/// the multiply-add.
+/// Maximum number of rows of a block over two panels. With so few rows, the accumulators of one panel alone would not
+/// hide the latency of the multiply-add.
 pub fn pair_rows(level: Level) -> i64 {
     if has_many_registers(level) { 2 } else { 1 }
 }
@@ -195,7 +195,7 @@ impl Item<'_> {
         });
     }
 
-    /// Whether the columns of a partial panel are the remainder of many.
+    /// Whether a partial panel is a small part of the work, because there are many columns.
     fn is_small_part(&self) -> bool {
         let many = self.cx.def.extent(self.plan.n).as_const().is_none_or(|n| n >= 8 * WIDTH);
         many && !self.takes_any_columns()
@@ -230,7 +230,7 @@ impl Item<'_> {
     }
 }
 
-/// Addresses at which a loop over k begins: A, the panels, and the part of the next panel that it prefetches.
+/// Addresses at which a loop over k begins: A, the panels, and the part of the next panel that the loop prefetches.
 #[derive(Clone)]
 pub struct Start {
     pub a: Val,
@@ -260,7 +260,7 @@ type Step<'s> = dyn Fn(&mut Mlir, &Start, Val, &[Val]) -> Vec<Val> + 's;
 type Steps<'s> = dyn Fn(&mut Mlir, &Start, Option<Val>, &[Val]) -> Vec<Val> + 's;
 
 impl Panel<'_, '_> {
-    /// Dispatches the rows from `first` on to the code of their number `size`, which is one of `sizes`.
+    /// Runs the code of a block for the rows from `first` on; `size` is their number at run time, and one of `sizes`.
     fn block_of(&self, asm: &mut Mlir, sizes: &[i64], size: Val, first: Val, columns: Columns) {
         let [this, others @ ..] = sizes else { return };
         let block = |asm: &mut Mlir| {
@@ -520,12 +520,12 @@ impl Panel<'_, '_> {
         })
     }
 
-    /// Variants for blocks of this many rows: among few rows that share a panel, and among many, which use it for
-    /// longer than it takes to prefetch the next one.
+    /// Variants of the code for blocks of this many rows: where few rows share the panel, and where many rows do, so
+    /// that they use it for longer than it takes to prefetch the next panel.
     fn ways(&self, size: i64) -> (Way, Way) {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let long = plan.form == Form::Panels && plan.panel_rows(cx.def) >= FETCHED_ROWS;
-        // A remainder of few rows is a small part of many.
+        // If the number of rows is only known at run time, a block of few rows is taken for a small remainder.
         let is_rest = plan.has_many_rows(cx.def).is_none() && size <= FEW_ROWS;
         let copied = match plan.copies_panels(cx.def) {
             Copies::None => false,
@@ -565,7 +565,7 @@ impl Panel<'_, '_> {
         }
     }
 
-    /// Number of elements of an incomplete last word; nothing may be read of A beyond them.
+    /// Number of elements of an incomplete last word; A must not be read beyond these elements.
     fn rest(&self) -> Option<i64> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let rest = cx.def.extent(plan.k).as_const().unwrap_or(0) % plan.words.depth();

@@ -15,7 +15,8 @@ use sardonyx_base::Dim;
 const ROWS: f64 = 4.0;
 /// Overhead of starting a loop over k, in iterations.
 const BEGIN: f64 = 2.0;
-/// Rate factors: A is not contiguous along K; B is not contiguous along K nor stored like a panel.
+/// Rate factors: A is not contiguous along K; B is not contiguous along K nor stored like a panel; each column has its
+/// own A.
 const FACTOR_APART: f64 = 0.35;
 const ROWS_APART: f64 = 0.65;
 const DIAGONAL: f64 = 0.6;

@@ -2,9 +2,9 @@
 //!
 //! Groups g have G elements j each; m is a row of A, n a column of the codes.
 //!
-//! A cell of a panel is four bytes: one word of four bytes, or two words in the halves of its bytes. The products of
-//! one group are accumulated in registers as usual; then the value that the kernel computes from this accumulator,
-//! mostly by scaling, is added to the accumulator of all groups (a fold).
+//! A cell of a panel is four bytes of one column: four codes of a byte each, or eight codes of four bits, the first
+//! four in the low nibbles. The products of one group are accumulated in registers as usual; then the value that the
+//! kernel computes from this accumulator, mostly by scaling, is added to the accumulator of all groups (a fold).
 
 use super::Panel;
 use super::plan::{Fold, Form, Plan, Roles, Sum, blocked, plain, roles};
@@ -70,7 +70,7 @@ pub fn rows_of_cell(dtype: DType) -> Option<usize> {
     }
 }
 
-/// Each sum over the groups, and its fold.
+/// Fold of each sum over the groups, and the statement of that sum.
 fn folds(def: &KernelDef) -> Option<Vec<(Fold, usize)>> {
     let deps = def.dependences();
     let is_part = |k: usize| matches!(def.body[k].op, Op::Reduce { arg, .. } if deps[arg] & def.deep_vars() != 0);
@@ -177,8 +177,8 @@ pub struct Place<'p> {
 }
 
 impl Panel<'_, '_> {
-    /// Adds a group's accumulators `parts` to `sums`, those of the groups before it: rows by vectors of columns of each
-    /// panel.
+    /// Adds a group's accumulators `parts` to the accumulators `sums` of the groups before it. Both are indexed by
+    /// row, then by panel and by vector of columns.
     pub fn fold(
         &self,
         asm: &mut Mlir,

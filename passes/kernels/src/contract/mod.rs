@@ -1,15 +1,16 @@
 //! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]), f32  =>  register-blocked code over panels of 32 columns
 //!
-//! A work item is one batch element, one group of chunks of rows, one strip of columns, one chunk. Chunks are the
-//! fastest index, so that a thread stays on a strip: one panel, or two if there are only one or two rows. The
-//! accumulators of a block of rows by 32 (or 16) columns stay in registers while k runs. Each element is accumulated by
-//! fused multiply-adds over ascending k, in parts of fixed length, whatever the block, so that the result of a row
-//! depends on no other row.
+//! A work item is identified by a batch element, a group of chunks of rows, a strip of columns, and a chunk of the
+//! group. Chunks are the fastest index, so that a thread stays on a strip: one panel, or two if there are only one or
+//! two rows. The accumulators of a block of rows by 32 (or 16) columns stay in registers while k runs. Each element is
+//! accumulated by fused multiply-adds over ascending k, in parts of fixed length, whatever the block, so that the
+//! result of a row depends on no other row.
 //!
 //! A convolution reduces over several variables: the loops around the loop over k only move the start addresses of A
 //! and the panel. Its rows are the pixels of one line; the lines (slabs) of a chunk use a panel one after another.
 //!
-//! For bf16 operands, two rows of a panel and two elements of A form one word; for bytes it is four. k runs over words.
+//! For bf16 operands, two rows of a panel and two elements of A form one word; for bytes, four of each do. k runs over
+//! words.
 //!
 //! An operand A that is padded, or computed from a padded load, is computed in scratch for each work item (`staged`).
 //!
@@ -84,8 +85,8 @@ impl Plan {
         (strip, asm.bin(Bin::AddI, first, chunk), Turn { at: chunk, of: chunks })
     }
 
-    /// Number of a chunk among all  =>  its number among those of `m`, and the range of the last slab variable; the
-    /// other slab variables get their values in `point`.
+    /// Number of a chunk among all chunks  =>  its number among the chunks of `m`, and the range of the last slab
+    /// variable; the other slab variables get their values in `point`.
     fn slabs_of(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point, chunk: Val) -> (Val, Option<(Val, Val)>) {
         let Some((last, others)) = self.slabs.split_last() else { return (chunk, None) };
         let extents: Vec<Val> = self.chunk_extents(cx.def).iter().map(|e| cx.dim(asm, e)).collect();
@@ -99,7 +100,7 @@ impl Plan {
     }
 }
 
-/// Bytes of panels that need no prefetching, and how many panels are read at once if they are larger.
+/// Maximum bytes of panels that need no prefetching, and how many panels are read at once if they are larger.
 const NEAR_BYTES: i64 = 256 << 10;
 const FEW_STREAMS: usize = 2;
 
@@ -111,7 +112,7 @@ enum Columns {
     Known(i64),
     /// A number known at run time, possibly all.
     Some(Val),
-    /// A number known at run time, within one vector.
+    /// A number known at run time, which does not exceed the lanes of one vector.
     Few(Val),
 }
 
@@ -293,7 +294,7 @@ impl Item<'_> {
         }
     }
 
-    /// Computes the rows with all reductions together if their number is in `sizes`, else in blocks.
+    /// Computes the rows with all reductions together if the number of rows is in `sizes`, else in blocks.
     fn few_rows(&self, asm: &mut Mlir, mut sizes: RangeInclusive<i64>, columns: Columns) {
         let Some(size) = sizes.next() else { return self.rows_in_blocks(asm, columns) };
         let value = asm.i64(size);
@@ -323,8 +324,8 @@ impl Item<'_> {
         }
     }
 
-    /// Computes one or two rows, all of the work item's, by the full panels of several reductions at a time: each
-    /// element of A is read once for them, and their accumulators hide each other's latency.
+    /// Computes one or two rows, which are all rows of the work item, by the full panels of several reductions at a
+    /// time: each element of A is read once for these panels, and their accumulators hide each other's latency.
     fn sums_together(&self, asm: &mut Mlir, size: i64) {
         let (zero, vectors) = (asm.i64(0), WIDTH / self.cx.lanes() as i64);
         let panels: Vec<Panel> = (0..self.plan.sums.len()).map(|sum| self.panel_of(asm, Which::Known(sum))).collect();
@@ -354,7 +355,7 @@ impl Item<'_> {
         let rows = asm.i64(self.plan.panel_rows(self.cx.def));
         let (elements, unit) = (asm.bin(Bin::MulI, rows, self.b_step), self.plan.b_step(self.cx.def));
         next.panels = self.panels.iter().map(|b| asm.element(*b, elements, unit)).collect();
-        // Such an item has fewer rows than half of a tile.
+        // An item of two panels has fewer rows than half of a tile.
         let behind = asm.i64(self.plan.chunk() / 2 * WIDTH);
         next.tile = asm.element(self.tile, behind, Elem::F32);
         next

@@ -14,8 +14,8 @@ pub const WIDTH: i64 = 32;
 /// Rows of a work item of f32: a multiple of every level's block size.
 const CHUNK: i64 = 48;
 
-/// Up to this many rows are added to other work items, to avoid an item with few rows, which would read a panel like a
-/// full one.
+/// Up to this many leftover rows are added to other work items, to avoid an item with few rows, which would read a
+/// panel like a full one.
 const MORE: i64 = 12;
 
 /// Number of chunks of rows that process all panels together, while their A stays in the second-level cache.
@@ -51,7 +51,7 @@ pub struct Plan {
     pub direct: bool,
     /// One fold per sum over groups; empty for other contractions.
     pub folds: Vec<Fold>,
-    /// How A is computed in scratch if it is not a load; it is then read from there.
+    /// How A is computed in scratch if it is not a load; the products then read it from scratch.
     pub staged: Option<Staged>,
 }
 
@@ -201,8 +201,8 @@ fn widened_factors(def: &KernelDef, sum: DType, types: [&[DType]; 2]) -> Option<
     factors(def, &[sum])?.into_iter().map(widened).collect()
 }
 
-/// Access of an unguarded load that is linear, except for parts computed from batch variables (the head that a group
-/// shares).
+/// Access of an unguarded load that is linear, except for parts computed from batch variables (such as the number of
+/// the key head that a group of query heads shares).
 pub fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
     match &def.body[k].op {
         Op::Load { access, guard: None } if access.computed.iter().all(|c| c.limit.is_none()) => Some(access),
@@ -241,8 +241,8 @@ pub fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<
         Some(n) => (n, false),
         None => (free.clone().find(beside)?, true),
     };
-    // m is the variable with the most iterations, up to the rows of a work item. Symbolic extents count as many, but
-    // below a full item, or as few for the lines of an image: there may be a single image.
+    // m is the variable with the most iterations, counted up to the rows of a full work item. A symbolic extent counts
+    // as one row less than a full item, or as 2 in a convolution: there may be a single image.
     let unknown = if around.is_empty() { CHUNK - 1 } else { 2 };
     let size =
         |v: &usize| def.extent(*v).as_const().map_or((unknown, 0), |n| (n.min(CHUNK), n * around.is_empty() as i64));
@@ -354,7 +354,7 @@ fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
         Op::Const(_) => true,
         Op::Index(_) => false,
         Op::Apply { f, .. } => is_one_instruction(*f),
-        // The result is operand A of another contraction.
+        // Conversions of values occur where the result is operand A of another contraction.
         Op::Convert(_, Conversion::Value) => true,
         Op::Convert(_, Conversion::Bits) => false,
         Op::Reduce { .. } => false,

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 /// Windows of at most this many bytes stay in the second-level cache beside the panels.
 const BYTES_MAX: i64 = 1 << 19;
 
-/// Minimum number of image lines that a work item of a depthwise convolution covers: each line of input serves several
-/// of them.
+/// Minimum number of lines of the result that a work item of a depthwise convolution covers: each line of the image
+/// serves several lines of the result.
 pub const LINES: i64 = 4;
 
 /// The operand that is computed, and its layout in scratch.

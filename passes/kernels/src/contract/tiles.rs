@@ -37,8 +37,9 @@ const B_REST: i64 = ROWS * PANEL_BYTES;
 /// Bytes of scratch for the tile configuration and for the padded last words of A and B.
 pub const SCRATCH_BYTES: i64 = SHAPES + A_REST + B_REST;
 
-/// Whether a plan can accumulate in tiles, on a CPU that has them. Fewer rows or words are left to vectors, and so is
-/// an incomplete word, which would read from the next row.
+/// Whether a plan can accumulate in tiles, on a CPU that has them. Contractions with fewer rows or words than a
+/// quarter of a tile are left to vectors, and so are those with an incomplete last word, which would read from the
+/// next row.
 pub fn fits(plan: &Plan, def: &KernelDef) -> bool {
     let rows = plan.m.map(|m| def.extent(m).as_const().unwrap_or(ROWS));
     let whole = def.extent(plan.k).as_const().is_some_and(|k| k % plan.words.depth() == 0);

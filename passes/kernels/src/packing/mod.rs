@@ -12,8 +12,8 @@ use sardonyx_dialects::scalar::ScalarFn;
 use std::ops::Range;
 
 /// How to pack operands of k by n each: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, and zero where
-/// 32p + j ≥ n. The row index of a convolution's weights has several digits, in the order that suits the other
-/// operand's layout.
+/// 32p + j ≥ n. The row index of a convolution's weights combines several variables as digits, in the order that suits
+/// the other operand's layout.
 #[derive(Clone, Debug)]
 pub struct Packable {
     /// One per accumulator; two of them may be parts of the same operand.
@@ -27,7 +27,7 @@ pub struct Packable {
 pub struct PackedFactor {
     /// Index into the kernel's reads.
     pub operand: usize,
-    /// Index of the packed container in the new kernel: the same, or after all others.
+    /// Index of the packed container in the new kernel: `operand` itself, or a new index after all other containers.
     pub packed: usize,
     /// Rows and columns of the matrix.
     pub size: [i64; 2],
@@ -71,7 +71,8 @@ pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
     };
     let [left, right] = products[0];
     let found = [right, left].into_iter().filter_map(with);
-    // Lanes run along the columns of the result; this decides if both operands qualify.
+    // If both operands qualify, the one that has the columns of the result is packed, because lanes run along these
+    // columns.
     let along_lanes = |p: &Packable| {
         let load = &p.kernel.body[load_of(&p.kernel, p.factors[0].packed)].body;
         let Body::Load { memlet, .. } = load else { return false };

@@ -1,9 +1,9 @@
 //! store f(load …) at %0..: a thread computes consecutive points, or points that are a block's width apart
 //!
 //! If every access along the innermost variable is to aligned consecutive elements, or to a single element, a thread
-//! takes as many consecutive elements as fit into 16 bytes, but at most four. Values that are the same for all threads
-//! test whether parameters and addresses allow it. Otherwise the threads of a block take consecutive points, one each
-//! at a time.
+//! takes as many consecutive elements as fit into 16 bytes, but at most four. The code tests whether parameters and
+//! addresses allow this; the result is the same for all threads. Otherwise the threads of a block take consecutive
+//! points, one each at a time.
 
 use super::index::{first_item, index, outer_point};
 use super::movement::{Launch, Steps, Traffic};

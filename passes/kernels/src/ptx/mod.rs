@@ -43,7 +43,8 @@ pub struct Form {
     pub launch: GpuLaunch,
     /// Declarations of shared variables, in PTX.
     pub variables: String,
-    /// Whether one block may use all registers of a multiprocessor; otherwise the assembler would spill some.
+    /// Whether a multiprocessor may run a single block, which can then use all registers; without this, the assembler
+    /// would spill some.
     pub wide: bool,
 }
 
@@ -72,7 +73,7 @@ pub trait GpuPlan {
     /// Returns the traffic that a launch schedules for each buffer, reads first.
     fn requests(&self, launch: &Launch) -> Vec<Traffic>;
 
-    /// Writes the code of one block.
+    /// Writes the code of one block and returns the properties of the entry.
     fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form;
 
     /// Whether products run on tensor cores.

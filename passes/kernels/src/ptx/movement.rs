@@ -22,8 +22,8 @@ pub struct Traffic {
     pub scheduled: i64,
     /// Distinct sectors that the kernel touches; 0 until `GpuKernel::movement` sets it.
     pub algebraic: i64,
-    /// Whether data determine what is touched (an index or a guard is read from memory): both numbers are then
-    /// estimates.
+    /// Whether data determine which elements are touched (an index or a guard is read from memory): both numbers are
+    /// then estimates.
     pub from_data: bool,
 }
 
@@ -235,7 +235,7 @@ impl<'a> Launch<'a> {
         if empty { 0 } else { (elements.min(end) * bytes + SECTOR_BYTES - 1) / SECTOR_BYTES }
     }
 
-    /// Number of values that variables take together, as far as a guard allows.
+    /// Number of combinations of values of these variables for which a guard is true or unknown.
     fn points(&self, vars: VarSet, guard: Option<usize>) -> i64 {
         let within = guard.map_or(0, |g| self.deps[g]) & vars;
         let extents: Vec<i64> = (0..self.def.n_vars()).map(|v| self.extent(v)).collect();

@@ -51,7 +51,7 @@ pub enum Way {
     },
 }
 
-/// What is known about a kernel before its launch.
+/// Compile-time plan of a kernel with reductions.
 pub struct Plan {
     /// Passes over the elements of a row, and what each computes.
     pub stages: Stages,
@@ -137,7 +137,7 @@ fn registers(def: &KernelDef, stages: &Stages) -> i64 {
     (1..stages.n).map(at).max().unwrap_or(0).max(1)
 }
 
-/// Whether a statement is read from memory, or computed from what is, per element.
+/// Whether a statement has a value per element that is read from memory, or computed from such values.
 pub fn is_kept(def: &KernelDef, stages: &Stages, k: usize) -> bool {
     let read = |k: usize| matches!(def.body[k].op, Op::Load { .. });
     stages.point[k] && (read(k) || def.operands(k).into_iter().any(|a| is_kept(def, stages, a)))
@@ -180,7 +180,7 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
         choose(cx, asm, plan, &team, &point, 0, &mut variables);
     };
     if plan.columns {
-        // Barriers need all threads: those without a row use the last one, but access none of its elements.
+        // Barriers need all threads: threads without a row use the last row, but access none of its elements.
         let one = asm.i64(1);
         let last = asm.bin(Bin::SubI, n, one);
         let item = asm.bin(Bin::MinSI, item, last);
@@ -188,8 +188,8 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
     } else {
         asm.if_then(inside, |asm| start(asm, item, None));
     }
-    // Elements that are computed in another type than the kept one take additional registers: only for these would the
-    // assembler spill rather than run fewer blocks at a time.
+    // Elements that are computed in another type than the kept one take additional registers: only in kernels with
+    // such elements would the assembler spill rather than run fewer blocks at a time.
     let keeps = plan.ways.iter().any(|(way, ..)| matches!(way, Way::Kept { .. }));
     let wide = keeps && cx.def.body.iter().any(|s| s.dtype.is_float() && s.dtype != DType::F32);
     Form { variables, wide, ..Form::of_items(&rows, per_block, threads) }
@@ -287,7 +287,7 @@ fn parts(cx: &Cx<Ptx>, asm: &mut Ptx, team: &Team, way: Way) -> Vec<Part> {
 }
 
 impl Part {
-    /// Takes over the values of the whole row, and drops those that can be recomputed without memory.
+    /// Copies the values that exist once per row from `row`, and drops those that can be recomputed without memory.
     fn takes(&mut self, cx: &Cx<Ptx>, plan: &Plan, row: &Point) {
         for k in 0..cx.def.body.len() {
             if !plan.stages.point[k] {

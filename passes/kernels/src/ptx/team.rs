@@ -16,7 +16,7 @@ pub struct Team {
     pub threads: i64,
     /// Index of this thread among them.
     pub thread: Val,
-    /// Set if each lane of a warp has its own row: whether this lane has one.
+    /// Set if each lane of a warp has its own row: whether this lane has a row.
     pub has_row: Option<Val>,
 }
 
@@ -56,7 +56,7 @@ impl Team {
         partials.iter().zip(parts).map(|(p, v)| exchange(asm, p, v, warps)).collect()
     }
 
-    /// As `reduce`, if each warp has a part of 32 rows.
+    /// As `reduce`, if each warp has a part of the elements of 32 rows.
     fn reduce_columns(&self, asm: &mut Ptx, partials: &[Partial], variables: &mut String) -> Vec<Val> {
         if partials.is_empty() {
             return vec![];

@@ -1,8 +1,8 @@
 //! store f(load a[…, %y, %x]) at […, %x, %y]: a block transposes a tile of 32 × 32 points in shared memory
 //!
 //! Values that are read in one order and written in another go through a tile whose rows are 33 elements apart: the
-//! threads of a warp access contiguous memory on both sides, and never the same bank. Everything except those loads is
-//! evaluated when the results are written.
+//! threads of a warp access contiguous memory on both sides, and never the same bank. All other values are evaluated
+//! when the results are written.
 
 use super::Form;
 use super::index::{divide, index, narrow};
@@ -105,8 +105,8 @@ pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, tile: &Tile) -> Form {
     Form { variables, ..Form::of_items(&grid, 1, THREADS) }
 }
 
-/// Sets the other variables, and returns the tile's first x and y. A launch has fewer than 2^31 blocks, so 32 bits
-/// suffice.
+/// Sets the variables other than x and y, and returns the tile's first x and y. A launch has fewer than 2^31 blocks,
+/// so 32 bits suffice.
 fn corner(cx: &Cx<Ptx>, asm: &mut Ptx, tile: &Tile, point: &mut Point) -> [Val; 2] {
     let blocks = tile.blocks(cx.def);
     let others: Vec<usize> = (0..cx.def.n_vars()).filter(|v| *v != tile.x && *v != tile.y).collect();

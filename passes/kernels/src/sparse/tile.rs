@@ -9,7 +9,7 @@ use crate::eval::{Point, hoist};
 use crate::pace;
 use crate::scalar;
 
-/// Number of lanes of a work item, so that the accumulators of one row fit into registers.
+/// Number of lanes of a work item, chosen so that the accumulators of one row fit into registers.
 pub const LANES: i64 = 128;
 
 /// Bytes of the accumulators of `rows` rows, and of the transposed accumulators of one vector of rows.
@@ -142,7 +142,7 @@ impl<'i, 'd> Tile<'i, 'd> {
         asm.element(self.x, moved, self.x_elem)
     }
 
-    /// Address of the element at `factor` in another column.
+    /// Address of the element in column `column`, given the address `factor` of the element in column 0.
     pub fn column(&self, asm: &mut Mlir, factor: Val, column: Val) -> Val {
         let at = asm.bin(Bin::MulI, column, self.steps[0]);
         asm.element(factor, at, self.x_elem)

@@ -13,12 +13,12 @@ use sardonyx_kernels::{Lowered, Target, lower, ptx};
 pub struct Outcome {
     pub values: Vec<f64>,
     pub report: Report,
-    /// The predicted traffic of each buffer, in sectors.
+    /// The traffic of each buffer, in sectors, as the compiler predicts it.
     pub stated: Vec<Traffic>,
     pub lowered: Lowered,
 }
 
-/// Largest number of queries that is computed by the variant for few rows.
+/// Largest number of queries for which the launch selects the variant for few rows.
 const ROWS: i64 = 16;
 
 fn target() -> Target {
@@ -33,7 +33,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Draws the operands: numbers in -1..1; about a quarter of the bools are false.
+    /// Draws the operands: numbers in -1..1, and bools of which about a quarter are false.
     pub fn new(problem: Problem) -> Case {
         let kernel = problem.kernel();
         let mut seed = 0x5EED;
@@ -50,7 +50,7 @@ impl Case {
         Case { problem, kernel, reads }
     }
 
-    /// Results of the interpreter, which accumulates in f64.
+    /// Returns the results of the interpreter, which accumulates in f64.
     pub fn expected(&self) -> Vec<f64> {
         let results = run_kernel(&self.kernel, &|s| self.problem.symbol(s), &self.reads).unwrap();
         numbers(&results[0])
@@ -68,15 +68,15 @@ impl Case {
         self.run_changed(&|text| text)
     }
 
-    /// Runs the kernel with its PTX text changed.
+    /// Runs the kernel after `change` has modified its PTX text.
     pub fn run_changed(&self, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
         let plan = lowered.for_gpu(target()).plan;
         self.run_plan(lowered.clone(), plan, change)
     }
 
-    /// Runs the variant with large blocks of rows, even if that makes few blocks. Returns `None` for at most `ROWS`
-    /// queries or if tensor cores cannot be used.
+    /// Runs the variant with large blocks of rows, even if the launch then has few blocks. Returns `None` for at most
+    /// `ROWS` queries or if tensor cores cannot be used.
     pub fn run_many(&self, change: &dyn Fn(String) -> String) -> Option<Outcome> {
         let lowered = lower(&self.kernel).unwrap();
         let many = Flash::of_many(&lowered.def).filter(|_| self.problem.queries > ROWS)?;

@@ -14,9 +14,10 @@ use sardonyx_kernels::{Lowered, Target};
 
 /// Largest allowed difference from the interpreter's result.
 ///
-/// The error of an f32 score is 2^-21·Σ|q·k|, where Σ|q·k| is at most about d / 3 for evenly spread numbers below 1
-/// (bounded here by d / 2). The relative error of an exponential is the same, and a result is a weighted mean of
-/// numbers below 1. With 16 bits each step rounds, and the gate, the sum and the scores each add their rounding error.
+/// The error of an f32 score is 2^-21·Σ|q·k|, where Σ|q·k| is at most about d / 3 for evenly distributed numbers below
+/// 1 (bounded here by d / 2). An error of a score is the relative error of its exponential, and a result is a weighted
+/// mean of numbers below 1. With 16-bit types each step rounds, and the gate, the sum and the scores each add their
+/// rounding error.
 fn bound(p: &Problem) -> f64 {
     let score = p.d as f64 / 2.0 + 4.0;
     match p.dtype {
@@ -36,7 +37,8 @@ fn compare(p: &Problem, values: &[f64], expected: &[f64]) {
     }
 }
 
-/// Runs the variant that the launch selects and the one with large blocks of rows; both must give the same bits.
+/// Runs the variant that the launch selects and the variant with large blocks of rows. The results of both must be the
+/// same bits, and close to the interpreter's.
 fn close(p: Problem) -> Vec<Outcome> {
     let case = Case::new(p);
     let outcomes: Vec<Outcome> = [case.run()].into_iter().chain(case.run_many(&|text| text)).collect();
@@ -82,7 +84,8 @@ fn every_layout() {
     }
 }
 
-/// Extents around a tile of rows and a chunk of keys; layouts, variants and types alternate.
+/// Extents just below, equal to and just above a tile of rows and a chunk of keys; layouts, variants and types
+/// alternate.
 #[test]
 fn extents_around_the_tiles() {
     let mut turn = 0;
@@ -148,7 +151,7 @@ fn grouped_heads() {
     }
 }
 
-/// Widths known only at launch, or types that tensor cores do not support.
+/// Head widths known only at launch, or types that tensor cores do not support.
 #[test]
 fn without_tensor_cores() {
     let mut turn = 0;
@@ -183,7 +186,7 @@ fn without_rows_there_is_no_launch() {
     }
 }
 
-/// A mask hides some keys from every row, or all keys from some rows, with -∞ or the lowest number.
+/// A mask of -∞ or the lowest finite number hides some keys from every row, and all keys from some rows.
 #[test]
 fn rows_that_see_nothing() {
     for weights in WEIGHTS {
@@ -212,7 +215,7 @@ fn rows_that_see_nothing() {
     }
 }
 
-/// Infinities, NaN and numbers that tf32 rounds to infinity, in each of the operands.
+/// Infinities, NaN and numbers that tf32 rounds to infinity, placed in each of the operands.
 #[test]
 fn infinities_and_nan_come_out_as_they_are() {
     let special = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN, 1e-40, -0.0];
@@ -246,7 +249,7 @@ fn infinities_and_nan_come_out_as_they_are() {
     }
 }
 
-/// A row has the same bits whatever is computed beside it: fewer or more rows, other batches, hidden keys.
+/// A row's result has the same bits whatever else the launch computes: fewer or more rows, other batches, hidden keys.
 #[test]
 fn a_row_depends_on_no_other() {
     for dtype in DTYPES {
@@ -254,7 +257,7 @@ fn a_row_depends_on_no_other() {
             let of = |queries: i64, batch: i64, keys: i64| {
                 let p = Problem { dtype, queries, batch, keys, e, score: Score::Mask, heads: 1, ..PLAIN };
                 let mut case = Case::new(p);
-                // A number depends only on its operand, row and column, so it is the same for any number of rows.
+                // An element depends only on its operand, row and column, so it is the same for any number of rows.
                 let number = |part: usize, row: i64, column: i64| {
                     let n = (part as i64 * 7919 + row * 104729 + column * 1299709) % 1009;
                     n as f64 / 504.5 - 1.0
@@ -282,7 +285,7 @@ fn a_row_depends_on_no_other() {
     }
 }
 
-/// If rows begin on whole chunks, neither copies nor fragment loads have bank conflicts.
+/// If each row begins at a multiple of the copied chunks, neither copies nor fragment loads have bank conflicts.
 #[test]
 fn no_bank_conflicts() {
     for dtype in DTYPES {
@@ -299,7 +302,7 @@ fn no_bank_conflicts() {
     }
 }
 
-/// The waits and barriers of the pipeline are necessary: the simulator finds it if one is missing.
+/// The waits and barriers of the pipeline are necessary: if one of them is removed, the simulator reports a finding.
 #[test]
 fn a_missing_wait_or_barrier_is_found() {
     for (queries, wait, later) in [(16, "cp.async.wait_group 1;", 3), (64, "cp.async.wait_group 0;", 1)] {
@@ -331,7 +334,7 @@ fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
     }
 }
 
-/// The predicted traffic of a launch is what its instructions request.
+/// The predicted traffic of a launch equals the traffic that its instructions request.
 #[test]
 fn sectors_are_as_stated() {
     for dtype in DTYPES {

@@ -1,4 +1,4 @@
-//! Attention problems: sizes, element types, layouts of operands, variants of scores, weights and rows
+//! Attention problems: sizes, element types, layouts of operands, and variants of the scores and weights
 
 use crate::build::Builder;
 use sardonyx_base::{DType, Dim};
@@ -37,7 +37,7 @@ pub enum Right {
     Joined,
 }
 
-/// How scores are changed before the softmax.
+/// What is applied to the scores before the softmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Score {
     Nothing,
@@ -46,24 +46,24 @@ pub enum Score {
     Mask,
     /// x · c + mask[b, h, s, t]
     FullMask,
-    /// x where t ≤ s + (keys - queries), else the lowest number
+    /// x where t ≤ s + (keys - queries), else the lowest finite number
     Causal,
-    /// As `Causal` with -∞, and a mask of bools hides further keys.
+    /// As `Causal`, with -∞ in place of the lowest number, and a mask of bools hides further keys.
     Hidden,
     /// 5 · tanh(x / 5)
     Capped,
 }
 
-/// How weights are computed from exponentials.
+/// How weights are computed from the exponentials p, whose sum over a row is l.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weights {
     /// Σ p·v / l
     After,
     /// Σ (p / l)·v
     Inside,
-    /// 0 for rows that see no key, by lower bounds of the maximum and the sum.
+    /// Results are 0 for rows that see no key, because the maximum and the sum are clamped from below.
     Visible,
-    /// Replaces NaN by 0.
+    /// Replaces NaN weights by 0.
     Cleaned,
     /// Σ v·(p·(1 / l)), times a gate per row
     Inverse,
@@ -85,9 +85,9 @@ pub struct Problem {
     pub right: Right,
     pub score: Score,
     pub weights: Weights,
-    /// Whether batch, queries and keys are parameters of the launch.
+    /// Whether the numbers of batches, queries and keys are parameters of the launch.
     pub symbolic: bool,
-    /// Whether d and e are too.
+    /// Whether d and e, the widths of keys and values, are parameters of the launch, too.
     pub symbolic_width: bool,
 }
 
@@ -136,7 +136,7 @@ impl Problem {
         self.symbols().iter().find(|(s, _)| *s == name).map(|(_, v)| *v)
     }
 
-    /// Substitutes the symbols that are known at compile time into an expression.
+    /// Returns an expression with numbers in place of the symbols that are known at compile time.
     fn size(&self, text: &str) -> String {
         let known = |s: &str| {
             let symbolic = if matches!(s, "d" | "e") { self.symbolic_width } else { self.symbolic };
@@ -205,7 +205,7 @@ impl Problem {
                 b.load(self.dtype, &[&batch, &n, &wide], &["%0", row, &at])
             }
             Lie::Stacked => {
-                // The heads of queries come first, then those of keys, then those of values.
+                // The container has the heads of queries first, then the heads of keys, then the heads of values.
                 let all = self.size(&format!("({})*({columns}) + 2*({heads})*({columns})", self.heads));
                 let before = if part == 0 { 0 } else { self.heads + (part - 1) * (self.heads / self.group) };
                 let at = format!("({width})*({head} + {before}) + {column}");
@@ -347,7 +347,7 @@ impl Problem {
     }
 }
 
-/// Lowest finite number of a type.
+/// Returns the lowest finite number of a type.
 pub fn lowest(t: DType) -> f64 {
     match t {
         DType::F16 => -65504.0,

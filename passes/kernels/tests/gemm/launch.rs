@@ -11,7 +11,7 @@ use sardonyx_kernels::ptx::gemm::{Gemm, Shape};
 use sardonyx_kernels::ptx::{GpuKernel, GpuPlan};
 use sardonyx_kernels::{Lowered, lower, ptx};
 
-/// Operands in -1..1, or integers in -8..=8, whose sums are exact in every type.
+/// How operands are drawn: numbers in -1..1, or integers in -8..=8, whose sums are exact in every type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     Random,
@@ -45,7 +45,7 @@ impl Case {
                 Fill::Whole => (seed >> 40) as f64 % 17.0 - 8.0,
             }
         };
-        // Shifts unsigned bytes upwards, so that no value is negative.
+        // An offset for unsigned bytes, so that no value is negative.
         let zero = |dtype: DType| if dtype == DType::U8 { 247.0 } else { 0.0 };
         let read = |c: &sardonyx_dialects::flow::kernel::Container| {
             let dims: Vec<usize> = c.dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap() as usize).collect();
@@ -56,13 +56,13 @@ impl Case {
         Case { problem, kernel, reads }
     }
 
-    /// Results of the interpreter, which accumulates in f64.
+    /// Returns the results of the interpreter, which accumulates in f64.
     pub fn expected(&self) -> Vec<f64> {
         let results = run_kernel(&self.kernel, &|s| self.problem.symbol(s), &self.reads).unwrap();
         numbers(&results[0])
     }
 
-    /// Σ|a·b| of each element of the result.
+    /// Returns Σ|a·b| for each element of the result, as a scale for its error.
     pub fn magnitude(&self) -> Vec<f64> {
         let plain = Problem { after: After::Nothing, dtype: DType::F32, widened: false, bytes: None, ..self.problem };
         let absolute = |t: &Tensor| {
@@ -74,12 +74,12 @@ impl Case {
         numbers(&run_kernel(&plain.kernel(), &|s| self.problem.symbol(s), &reads).unwrap()[0])
     }
 
-    /// Runs with tiles of `shape`, or with those that the compiler chooses.
+    /// Runs the kernel with tiles of `shape`, or with the tiles that the compiler chooses if it is `None`.
     pub fn run(&self, shape: Option<&'static Shape>) -> Outcome {
         self.run_changed(shape, &|text| text)
     }
 
-    /// The same with the PTX text changed.
+    /// As `run`, after `change` has modified the PTX text.
     pub fn run_changed(&self, shape: Option<&'static Shape>, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
         let def = &lowered.def;
@@ -91,7 +91,8 @@ impl Case {
         self.run_plan("sm_80", lowered.clone(), Box::new(gemm), change)
     }
 
-    /// Runs with warpgroup tiles of `shape`, or as the compiler chooses for Hopper, with the PTX text changed.
+    /// Runs the kernel on Hopper with warpgroup tiles of `shape`, or with the plan that the compiler chooses, after
+    /// `change` has modified the PTX text.
     pub fn run_on_hopper(&self, shape: Option<&'static Shape>, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
         let plan: Box<dyn GpuPlan> = match shape {

@@ -17,7 +17,7 @@ const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 const LIES: [Lie; 5] = [Lie::K(0), Lie::Rows(0), Lie::K(3), Lie::Rows(5), Lie::Apart];
 const AFTERS: [After; 4] = [After::Nothing, After::BiasGelu, After::Residual, After::ScaleMask];
 
-/// Number of elements along K in one stage of a tile.
+/// Returns the number of elements along K in one pipeline stage of a tile.
 fn k_tile(shape: &Shape, dtype: DType) -> i64 {
     shape.k_bytes / (dtype.bits() as i64 / 8)
 }
@@ -30,11 +30,12 @@ fn name(p: &Problem, shape: &Shape) -> String {
     format!("{p:?} with tiles of {} by {}", shape.m, shape.n)
 }
 
-/// Runs a problem; its results must be within the bound of those of the interpreter.
+/// Runs a problem; its results must agree with the interpreter's within a bound.
 ///
-/// f32: each operand loses 2^-21 and a product 2^-22, and k + 2 sums of f32 are truncated instead of rounded. 16 bits:
-/// the interpreter rounds the products too, so that results may differ by one unit of Σ|a·b|. No epilogue amplifies an
-/// error more than gelu does, and each of its few steps rounds a number of about one.
+/// For f32, each operand has a relative error of 2^-21 and a product of 2^-22, and k + 2 sums of f32 are truncated
+/// instead of rounded. For 16-bit types, the interpreter rounds the products too, so that results may differ by one
+/// unit in the last place of Σ|a·b|. No epilogue amplifies an error more than gelu does, and each of gelu's few steps
+/// rounds a number of about one.
 fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
     let case = Case::new(p, fill);
     let outcome = case.run(Some(shape));
@@ -52,7 +53,7 @@ fn check(case: &Case, outcome: &Outcome, fill: Fill, name: &str) {
         DType::F16 => (2f64.powi(-11), 2f64.powi(-9)),
         _ => (2f64.powi(-8), 2f64.powi(-6)),
     };
-    // Integers and their sums are exact, so without an epilogue that computes the results are exact too.
+    // Integers and their sums are exact, so the results are exact unless an epilogue computes on them.
     let exact = fill == Fill::Whole && matches!(p.after, After::Nothing | After::Transposed);
     let (sum, unit) = if exact { (0.0, 0.0) } else { (sum, unit) };
     for (i, ((got, want), size)) in outcome.values.iter().zip(&expected).zip(&magnitude).enumerate() {
@@ -61,12 +62,12 @@ fn check(case: &Case, outcome: &Outcome, fill: Fill, name: &str) {
     }
 }
 
-/// Extents around a tile: 1, one less, equal, one more, and one less than three tiles.
+/// Returns extents around a tile: 1, one less than a tile, a tile, one more than a tile, and one less than three tiles.
 fn edge_extents(tile: i64) -> [i64; 5] {
     [1, tile - 1, tile, tile + 1, 3 * tile - 1]
 }
 
-/// All pairs of extents; layouts, batches, epilogues and k alternate, each with its own stride.
+/// Runs all pairs of extents for m and n; layouts, batches, epilogues and k alternate, each with a different period.
 fn all_extents(shape: &'static Shape, dtype: DType) {
     let k = k_tile(shape, dtype);
     let ks = [0, 1, k - 1, k, k + 1, 3 * k - 1, 2 * k];
@@ -158,7 +159,7 @@ fn without_rows_or_columns_there_is_no_launch() {
     }
 }
 
-/// The variable that is contiguous in the result becomes the columns.
+/// If the result is transposed, the variable that is contiguous in it becomes the columns of the tiles.
 #[test]
 fn results_that_are_transposed() {
     for dtype in DTYPES {
@@ -203,7 +204,7 @@ fn few_rows_and_many_in_one_entry() {
             let b = if b == Lie::Panels && dtype != DType::F32 { Lie::Rows(0) } else { b };
             let (a, after) = (Lie::K(0), After::Nothing);
             let p = Problem { dtype, sizes: [m, n, k], batch: 1, a, b, after, symbolic: true, ..PLAIN };
-            // Weights have extents known at compile time.
+            // The extents of weights (n and k) are known at compile time.
             let case = Case::new(Problem { fixed: true, ..p }, Fill::Whole);
             let outcome = case.run(None);
             assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
@@ -213,7 +214,7 @@ fn few_rows_and_many_in_one_entry() {
             stated(&p, &outcome, 0.02);
         }
     }
-    // Just enough blocks for the large tiles.
+    // A launch with just enough blocks for the large tiles.
     let p = Problem { dtype: DType::F16, sizes: [385, 4096, 40], batch: 1, symbolic: true, fixed: true, ..PLAIN };
     let case = Case::new(p, Fill::Whole);
     let outcome = case.run(None);
@@ -221,7 +222,7 @@ fn few_rows_and_many_in_one_entry() {
     stated(&p, &outcome, 0.02);
 }
 
-/// If rows begin on whole chunks, neither copies nor fragment loads have bank conflicts.
+/// If each row begins at a multiple of the copied chunks, neither copies nor fragment loads have bank conflicts.
 #[test]
 fn no_bank_conflicts() {
     for dtype in DTYPES {
@@ -243,7 +244,7 @@ fn no_bank_conflicts() {
     }
 }
 
-/// The waits and barriers of the pipeline are necessary: the simulator finds it if one is missing.
+/// The waits and barriers of the pipeline are necessary: if one of them is removed, the simulator reports a finding.
 #[test]
 fn a_missing_wait_or_barrier_is_found() {
     let case = Case::new(Problem { sizes: [64, 64, 256], ..PLAIN }, Fill::Whole);
@@ -336,8 +337,8 @@ fn factors_that_are_widened() {
     }
 }
 
-/// A row has the same bits alone and in any batch: the tile depends on the size of the launch, and every tile adds the
-/// products of an element in the same order.
+/// A row has the same bits alone and in any batch: the shape of the tiles depends on the size of the launch, but tiles
+/// of all shapes add the products of an element in the same order.
 #[test]
 fn bits_do_not_depend_on_the_tile() {
     let plain = |dtype| Problem { dtype, sizes: [70, 66, 600], ..PLAIN };
@@ -353,7 +354,7 @@ fn bits_do_not_depend_on_the_tile() {
     }
 }
 
-/// Signed and unsigned bytes, with B packed or in a plain layout; sums are exact.
+/// Signed and unsigned bytes, with B packed or in a plain layout; sums in i32 are exact.
 #[test]
 fn bytes_of_every_sign() {
     let signs = [DType::I8, DType::U8].map(|left| [DType::I8, DType::U8].map(|right| [left, right])).concat();
@@ -379,7 +380,7 @@ fn bytes_of_every_sign() {
     }
 }
 
-/// The predicted traffic of a launch is what its instructions request.
+/// The predicted traffic of a launch equals the traffic that its instructions request.
 #[test]
 fn sectors_are_as_stated() {
     let mut shapes = vec![];

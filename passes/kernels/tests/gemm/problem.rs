@@ -4,7 +4,8 @@ use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
-/// Layout of an operand: which variable is contiguous in memory.
+/// Layout of an operand, with b the batch index, `rows` the operand's m or n, and `pad` unused elements at the end of
+/// each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// [b, rows, k + pad]
@@ -13,9 +14,9 @@ pub enum Lie {
     Rows(i64),
     /// [b, rows, k, 3]: no variable is contiguous.
     Apart,
-    /// A constant packed in panels, without a batch.
+    /// A constant packed in panels, the same for all batch entries.
     Panels,
-    /// [b / 3, rows, k + pad]
+    /// [b / 3, rows, k + pad]: three batch entries share a matrix.
     Grouped(i64),
 }
 
@@ -45,12 +46,13 @@ pub struct Problem {
     pub batch: i64,
     pub a: Lie,
     pub b: Lie,
-    /// Operand B of a second product with the same A: the epilogue takes s + 2·t, where t is the second product.
+    /// Layout of operand B of a second product with the same A, if any. The result is s + 2·t, where s is the first and
+    /// t the second product.
     pub second: Option<Lie>,
     pub after: After,
     /// Whether extents are parameters of the launch.
     pub symbolic: bool,
-    /// Whether the extents of n and k are constants nevertheless.
+    /// Whether n and k are constants even if `symbolic` is set.
     pub fixed: bool,
 }
 
@@ -78,7 +80,7 @@ impl Problem {
         [("b", self.batch), ("m", m), ("n", n), ("k", k)].iter().find(|(s, _)| *s == name).map(|(_, v)| *v)
     }
 
-    /// The extent of a variable plus `pad`.
+    /// Returns the extent of a variable plus `pad`.
     fn extent(&self, name: &str, pad: i64) -> Dim {
         let is_symbol = self.symbolic && !(self.fixed && matches!(name, "n" | "k"));
         let extent = if is_symbol { Dim::symbol(name) } else { Dim::constant(self.symbol(name).unwrap()) };
@@ -89,7 +91,7 @@ impl Problem {
         Container::plain(self.dtype, dims)
     }
 
-    /// The container of an operand and the index into it; %0 to %3 are b, m, n, k.
+    /// Returns the container of an operand and the index with which it is loaded; %0 to %3 are b, m, n, k.
     fn factor(&self, lie: Lie, rows: &str, var: &str) -> (Container, Vec<Dim>) {
         let (container, index) = self.lying(lie, rows, var);
         let (dtype, depth) = match self.bytes {

@@ -6,7 +6,7 @@ use crate::{AFTERS, DTYPES, LIES, close, edge_extents, k_tile, name, stated};
 use sardonyx_base::DType;
 use sardonyx_kernels::ptx::gemm::{Gemm, SHAPES};
 
-/// All pairs of extents around the tiles; layouts, batches, epilogues and k alternate.
+/// Runs all pairs of extents around the tiles; layouts, batches, epilogues and k alternate.
 fn all_extents(dtype: DType) {
     for shape in SHAPES {
         let k = k_tile(shape, dtype);
@@ -113,7 +113,7 @@ fn sectors_are_as_stated() {
     assert!(shapes.len() >= 4, "{shapes:?}");
 }
 
-/// Infinities, NaN and the largest f32 in each of the operands.
+/// Infinities, NaN and the largest f32, placed in each of the operands.
 #[test]
 fn infinities_and_nan_come_out_as_they_are() {
     let p = Problem { sizes: [40, 40, 20], second: Some(Lie::K(1)), symbolic: true, ..PLAIN };
@@ -128,7 +128,8 @@ fn infinities_and_nan_come_out_as_they_are() {
         let outcome = case.run(Some(&SHAPES[5]));
         assert!(outcome.report.findings.is_empty(), "{:?}", outcome.report.findings);
         for (i, (got, want)) in outcome.values.iter().zip(case.expected()).enumerate() {
-            // The interpreter accumulates in f64, which does not overflow where f32 does.
+            // The interpreter accumulates in f64, which does not overflow where f32 does, so its result is rounded to
+            // f32 first.
             let want = want as f32 as f64;
             let same = got.is_nan() == want.is_nan() && (!want.is_infinite() || *got == want);
             assert!(same, "operand {operand}, element {i}: {got}, not {want}");

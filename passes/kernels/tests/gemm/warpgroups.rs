@@ -61,7 +61,7 @@ fn open_rows() {
     }
 }
 
-/// The predicted traffic of a launch is what its instructions request, and there are no bank conflicts.
+/// The predicted traffic of a launch equals the traffic that its instructions request, and there are no bank conflicts.
 #[test]
 fn sectors_and_banks() {
     for (a, b) in [(Lie::K(0), Lie::K(0)), (Lie::K(0), Lie::Rows(0)), (Lie::Rows(0), Lie::Rows(0))] {
@@ -74,7 +74,7 @@ fn sectors_and_banks() {
     }
 }
 
-/// Other types, misaligned columns and older devices use the tiles of warps.
+/// Kernels of other types, with misaligned columns or for older devices use the tiles of warps instead of warpgroups.
 #[test]
 fn what_warpgroups_do_not_take() {
     let is_taken = |p: Problem, target: &str| {
@@ -92,7 +92,7 @@ fn what_warpgroups_do_not_take() {
     check(&case, &case.run_on_hopper(None, &|text| text), Fill::Whole, "columns at odd places");
 }
 
-/// The simulator finds each step of the ring's protocol that is removed or changed.
+/// If any step of the protocol of the ring of stages is removed or changed, the simulator reports a finding.
 #[test]
 fn what_orders_the_ring_is_needed() {
     let case = Case::new(Problem { sizes: [64, 64, 512], ..SMALL }, Fill::Whole);
@@ -116,8 +116,8 @@ fn what_orders_the_ring_is_needed() {
     }
 }
 
-/// Each change causes a finding or a wrong result: an open group, a transposed or negated operand, another swizzle
-/// pattern, a descriptor that starts 32 bytes later, another element type.
+/// Each of these changes to the PTX causes a finding or a wrong result: a group that is not committed, a transposed or
+/// negated operand, another swizzle pattern, a descriptor that starts 32 bytes later, another element type.
 #[test]
 fn changes_are_noticed() {
     let case = Case::new(Problem { sizes: [64, 64, 512], ..SMALL }, Fill::Whole);
@@ -140,7 +140,8 @@ fn changes_are_noticed() {
             text.replace(from, to)
         });
         let is_noticed = !outcome.report.findings.is_empty() || outcome.values != expected;
-        // A wait without a time limit gives an equivalent loop.
+        // `test_wait` in place of `try_wait` gives an equivalent loop, so this change is the only one that is not
+        // noticed.
         assert_eq!(is_noticed, to != "mbarrier.test_wait", "{from} => {to}");
     }
 }

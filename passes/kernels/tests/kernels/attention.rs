@@ -1,4 +1,4 @@
-//! Attention as one kernel: sizes around the blocks, kinds of masks, shared heads, prologues, special values
+//! Attention as one kernel: sizes around the block sizes, kinds of masks, shared heads, prologues, special values
 
 use crate::build::{Builder, attended, softmax_of};
 use crate::harness::{Case, Library, check, check_on, levels, run};
@@ -16,9 +16,9 @@ const F: DType = DType::F32;
 /// Variants of the softmax.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// The weights are divided by their total before the mixture.
+    /// The weights are divided by their sum before they are multiplied by the values.
     Inside,
-    /// The mixture is divided by the total of the weights.
+    /// The weighted sum of the values is divided by the sum of the weights.
     Outside,
     /// As ONNX's `Attention` with a mask: rows that see no key are 0.
     Visible,
@@ -46,7 +46,7 @@ fn attention(h: &str, s: &str, t: &str, (d, e): (&str, &str), form: Form, mask: 
     b.0
 }
 
-/// Appends everything that follows the score; `kv` is the head of v.
+/// Appends the statements that follow the score: mask, softmax and weighted sum; `kv` is the head of v.
 fn finish(b: &mut Builder, score: usize, (h, s, t, e): (&str, &str, &str, &str), form: Form, mask: Mask, kv: &str) {
     let scale = b.constant(0.3, F);
     let x = b.apply(ScalarFn::Mul, &[score, scale]);
@@ -91,7 +91,7 @@ fn masked(b: &mut Builder, x: usize, (h, s, t): (&str, &str, &str), mask: Mask) 
     }
 }
 
-/// A case whose scores, weights and mixtures are each within a few units of 2^-24 of their size.
+/// A case whose tolerance allows scores, weights and weighted sums to have relative errors of a few times 2^-24 each.
 fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
     assert!(lower(&kernel).unwrap().words().is_some(), "{name}");
     Case::new(name, kernel, symbols).within(4e-6, 4e-6)
@@ -207,7 +207,7 @@ fn prologues_on_both_sides() {
     check(&cases);
 }
 
-/// Infinities and NaN in the mask propagate as the definition says.
+/// Infinities and NaN in the mask propagate as in the interpreter.
 #[test]
 fn special_values() {
     let mut cases = vec![];
@@ -226,7 +226,7 @@ fn special_values() {
     check(&cases);
 }
 
-/// A row has the same bits alone and beside 49 others, and further keys that are hidden do not change it.
+/// A row has the same bits alone and among 50 rows, and additional keys that are hidden do not change it.
 #[test]
 fn a_row_depends_on_no_other_and_on_no_hidden_key() {
     let kernel = attention("2", "s", "t", ("24", "40"), Form::Inside, Mask::Keys);
@@ -237,7 +237,7 @@ fn a_row_depends_on_no_other_and_on_no_hidden_key() {
     let mut mask = vec![0f32; t_all];
     mask[t..].fill(-1e9);
     let whole = whole.read(2, Tensor::from_vec(vec![1, t_all], mask));
-    // Cuts the first `n` of `all` rows out of each head.
+    // Returns the first `n` of the `all` rows of each head.
     let cut = |x: &Tensor, all: usize, n: usize| {
         let (x, width) = (x.to_vec::<f32>().unwrap(), x.dims()[3]);
         let heads = (0..2).flat_map(|h| x[h * all * width..][..n * width].to_vec()).collect();
@@ -264,7 +264,8 @@ fn a_row_depends_on_no_other_and_on_no_hidden_key() {
     }
 }
 
-/// A case rounded to bf16: a few weights round to the other neighbour, which changes them by about 2^-9.
+/// A case with operands rounded to bf16. A few weights may round to the other neighbouring bf16 number than in the
+/// interpreter, which changes them by a relative 2^-9.
 fn rounded(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
     let kernel = narrowed_attention(&kernel).unwrap_or_else(|why| panic!("{name}: {why}"));
     assert_eq!(lower(&kernel).unwrap().words(), Some(Words::Pairs), "{name}");
@@ -297,7 +298,7 @@ fn rounded_factors() {
     check_on(&cases, executed);
 }
 
-/// With an odd number of keys, the last value has no partner in its pair.
+/// Special values with operands rounded to bf16; with an odd number of keys, the last value has no partner in its pair.
 #[test]
 fn rounded_special_values() {
     let mut cases = vec![];
@@ -313,7 +314,7 @@ fn rounded_special_values() {
     check_on(&cases, executed);
 }
 
-/// All heads of q share one k, but each has its own v; the rounded copies are those of both.
+/// All heads of q share one k, but each head has a separate v; both k and v are rounded to bf16.
 #[test]
 fn rounded_values_of_their_own() {
     let mut b = Builder::new(&["4", "s", "16"], &["t"]).deep(&["32"]);
@@ -402,7 +403,7 @@ fn listed(rows: i64, s: &str, most: &str) -> Kernel {
     b.0
 }
 
-/// Sets the two operands that list the keys of each block: starts and keys.
+/// Sets the two operands with the lists of keys: the start of each block's list, and the keys.
 fn tables(case: Case, lists: &[Vec<i64>]) -> Case {
     let mut starts = vec![0i64];
     starts.extend(lists.iter().scan(0, |at, list| {
@@ -413,7 +414,7 @@ fn tables(case: Case, lists: &[Vec<i64>]) -> Case {
     case.read(0, Tensor::from_vec(vec![starts.len()], starts)).read(1, Tensor::from_vec(vec![keys.len()], keys))
 }
 
-/// Runs of one key, of part of a panel and of more than a block, in any order; also an empty list.
+/// Lists with runs of one key, of part of a panel and of more than a block, in any order; also an empty list.
 #[test]
 fn lists_of_keys() {
     let lists = |some: &[&[(i64, i64)]]| -> Vec<Vec<i64>> {
@@ -438,7 +439,8 @@ fn lists_of_keys() {
     check_on(&cases, executed);
 }
 
-/// Keys are checked before they are used as indices, and positions in the list before keys are read from it.
+/// Listed keys are checked before they are used as indices, and positions in the list are checked before keys are read
+/// there; a failed check sets the status.
 #[test]
 fn false_lists_set_the_status() {
     let symbols = [("b", 1), ("s", 40), ("most", 30), ("t", 35), ("blocks", 3), ("listed", 50)];
@@ -472,13 +474,13 @@ enum Held {
     Bf16,
     /// i8 codes with an f32 scale per row.
     Bytes,
-    /// i8 codes with an exponent per block of this many.
+    /// i8 codes with an exponent per block of this many codes.
     Blocks(i64),
     /// Two 4-bit codes per byte, with an exponent per 32 codes.
     Pairs,
 }
 
-/// Loads element `at` of row `j`, of `n` elements, of the head of k or v that belongs to head %1.
+/// Loads element `at` of row `j` (of `n` elements) of k or v, for the head that head %1 of q uses.
 fn held(b: &mut Builder, form: Held, (j, at, n): (&str, &str, i64)) -> usize {
     let (head, length) = ("%1 floordiv 3", n.to_string());
     let unit = |b: &mut Builder, block: i64| {
@@ -514,8 +516,8 @@ fn held(b: &mut Builder, form: Held, (j, at, n): (&str, &str, i64)) -> usize {
     }
 }
 
-/// Codes are widened where they are read, for keys and values alike; three heads of q share a head of the cache, which
-/// has spare capacity.
+/// Codes of keys and of values are decoded where they are read; three heads of q share a head of the cache, which has
+/// spare capacity.
 #[test]
 fn caches_in_few_bits() {
     let mut cases = vec![];

@@ -1,4 +1,4 @@
-//! A builder for flow kernels, and the kernels of a transformer written with it
+//! A builder for flow kernels, and kernels of transformers written with it
 
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
@@ -49,7 +49,7 @@ impl Builder {
         self.0.reads[container].layout = Layout::Capacity { axis, size: Dim::parse(size).unwrap() };
     }
 
-    /// Adds a second load of operand `container`.
+    /// Adds another load of operand `container`, which already exists.
     pub fn again(&mut self, container: usize, index: &[&str]) -> usize {
         let dtype = self.0.reads[container].dtype;
         self.push(Body::Load { memlet: Memlet { container, index: dims(index) }, guard: None }, dtype)
@@ -82,7 +82,7 @@ impl Builder {
         self.push(Body::Reduce { f, arg }, dtype)
     }
 
-    /// Adds a result and a store to it.
+    /// Adds a result, and a store of `value` to it.
     pub fn store(&mut self, value: usize, shape: &[&str], index: &[&str]) {
         let dtype = self.0.body[value].dtype;
         self.0.writes.push(Container::plain(dtype, dims(shape)));
@@ -215,7 +215,7 @@ pub fn window(words: Words, [h, w]: [i64; 2], channels: i64) -> Kernel {
     b.0
 }
 
-/// Σ x[m, k] · w[k, n] for each of `sums` matrices; returns the builder and the statements of the i32 sums.
+/// Builds Σ x[m, k] · w[k, n] for each of `sums` matrices w; returns the builder and the statements of the i32 sums.
 pub fn byte_products(types: [DType; 2], m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
     let mut b = Builder::new(&[m, n], &[k]);
     let x = b.load(types[0], &[m, k], &["%0", "%2"]);
@@ -249,7 +249,8 @@ fn panels(b: &mut Builder, dtype: DType, shape: [i64; 2], index: &[&str], depth:
     w
 }
 
-/// Σg s[g, n] · Σj x[m, g·G + j] · w[g·G + j, n]; if `added`, each group also adds t[g, n] · r[m, g].
+/// Builds Σg s[g, n] · Σj x[m, g·G + j] · w[g·G + j, n] over groups g of G elements; if `added`, each group also adds
+/// t[g, n] · r[m, g].
 pub fn sum_of_groups(b: &mut Builder, x: usize, types: [DType; 2], s: &Groups, added: bool) -> usize {
     let wide = if types[0] == DType::F32 { DType::F32 } else { DType::I32 };
     let depth = if types[1] == DType::I4 { 8 } else { 4 };

@@ -40,8 +40,8 @@ fn symbolic_sizes() {
     check(cases);
 }
 
-/// Convolutions over an open number of signals, possibly one: the positions of a signal are the rows of a block, not
-/// the signals.
+/// 1D convolutions over a symbolic number of signals, possibly one: the rows of a block are the positions of one
+/// signal, not different signals.
 #[test]
 fn windows_of_an_open_batch() {
     let mut b = Builder::new(&["b", "60", "40"], &["5", "24"]);
@@ -130,7 +130,7 @@ fn packed_operands() {
         let (ns, ks) = (n.to_string(), k.to_string());
         cases.push(packed_case(&format!("packed {m}x{n}x{k}"), plain("m", &ns, &ks), &[("m", m)], k));
         cases.push(packed_case(&format!("gelu {m}x{n}x{k}"), full("m", &ns, &ks), &[("m", m)], k));
-        // b[n, k], as exporters write `Gemm` with transB.
+        // The weights are b[n, k], as exporters write `Gemm` with transB.
         let mut b = Builder::new(&["m", &ns], &[&ks]);
         let x = b.load(DType::F32, &["m", &ks], &["%0", "%2"]);
         let y = b.load(DType::F32, &[&ns, &ks], &["%1", "%2"]);
@@ -167,7 +167,7 @@ fn what_would_not_be_faster_is_not_packable() {
     let sum = b.dot(x, w);
     b.store(sum, &["2", "m", "32"], &["%0", "%1", "%2"]);
     assert!(packable(&b.0, Target::cpu()).is_none(), "a batch of matrices");
-    // The columns of a head would not begin at a panel boundary.
+    // Not packable, because the columns of a head would not begin at a panel boundary.
     let mut q = Builder::new(&["3", "s", "20"], &["16"]);
     let x = q.load(DType::F32, &["s", "16"], &["%1", "%3"]);
     let w = q.load(DType::F32, &["16", "60"], &["%3", "20*%0 + %2"]);
@@ -270,7 +270,7 @@ fn operands_with_room_for_more() {
         b.store(sum, &["b", "3", "s", "8"], &["%0", "%1", "%2", "%3"]);
         b.room(1, 2, "room").0
     };
-    // The fast path is kept: the stride is a parameter as before.
+    // Spare capacity keeps the fast path, because it only changes the stride, which is a parameter in any case.
     assert!(lower(&scores()).unwrap().words().is_some());
     assert!(lower(&mixed()).unwrap().words().is_some());
     let mut cases = vec![];
@@ -315,8 +315,8 @@ fn heads_that_share_an_operand() {
     check(cases);
 }
 
-/// A variable in a computed index becomes a batch, whose rows are computed one by one; that is impossible for a reduced
-/// variable.
+/// A variable in a computed index becomes a batch variable, and the contraction is computed separately for each of its
+/// values. This is impossible for a variable that is reduced over.
 #[test]
 fn computed_rows_and_summands() {
     for (index, blocked) in [(["%0 floordiv 2", "%2"], true), (["%0", "%2 floordiv 2"], false)] {
@@ -350,14 +350,14 @@ fn few_rows_by_pairs_of_panels() {
     check(cases);
 }
 
-/// A row has the same bits alone and beside 49 others, in blocks of every size.
+/// A row has the same bits alone and among 50 rows, in blocks of every size.
 #[test]
 fn a_row_does_not_depend_on_the_others() {
     rows_are_independent("plain", plain("m", "70", "19"), 70);
     rows_are_independent("gelu", full("m", "96", "19"), 96);
 }
 
-/// Checks a kernel over rows `m` with `n` columns.
+/// Checks that each row of a kernel over `m` rows and `n` columns has the same bits alone and among 50 rows.
 pub fn rows_are_independent(name: &str, kernel: Kernel, n: usize) {
     let whole = packed_case(name, kernel, &[("m", 50)], 19);
     let lowered = lower(&whole.kernel).unwrap();
@@ -439,7 +439,7 @@ fn convolutions() {
     check(cases);
 }
 
-/// Each channel has its own window; the image may be on either side of the product.
+/// Each channel has separate filter weights; the image may be either operand of the product.
 #[test]
 fn depthwise_convolutions() {
     let mut cases = vec![];

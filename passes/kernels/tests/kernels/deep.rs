@@ -1,4 +1,4 @@
-//! Kernels with reductions at each inner point, in variants that no kernel class is tuned for
+//! Kernels with a reduction at each inner point that match no kernel class with tuned code
 
 use crate::build::{Builder, softmax_of};
 use crate::check;
@@ -7,7 +7,7 @@ use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-/// reduce_j reduce_d x[i, d] · y[j, d] for any two reductions and any type.
+/// reduce_j reduce_d x[i, d] · y[j, d], where `outer` reduces over j and `inner` over d, in type `t`.
 fn nested(outer: ReduceFn, inner: ReduceFn, t: DType, [i, j, d]: [&str; 3]) -> Kernel {
     let mut b = Builder::new(&[i], &[j]).deep(&[d]);
     let x = b.load(t, &[i, d], &["%0", "%2"]);
@@ -68,8 +68,9 @@ fn values_of_points_are_stored() {
     check(cases);
 }
 
-/// Two sums at each point (one over two dimensions of the deep space that do not merge, one of squares), combined; the
-/// result has two dimensions that the scores do not depend on, one of them not contiguous.
+/// Two sums are computed at each inner point and combined: one over two dimensions of the deep space that do not merge,
+/// the other of squares. The result has two dimensions that the scores do not depend on, one of which is not
+/// contiguous.
 #[test]
 fn two_sums_and_two_late_dimensions() {
     let mut cases = vec![];

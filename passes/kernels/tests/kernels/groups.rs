@@ -1,5 +1,5 @@
-//! Contractions with codes that have a scale per group along K: f32 or bytes by codes of 4 and 8 bits, f32 by 8-bit
-//! floats
+//! Contractions with codes that have a scale per group along K: f32 or bytes times integer codes of 4 and 8 bits, f32
+//! times 8-bit floats
 
 use crate::build::{Groups, builder_of_groups as builder, grouped, sum_of_groups as sum};
 use crate::check;
@@ -10,7 +10,7 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Target, Words, lower};
 
-/// Types of the operands: f32 or bytes by i4 or i8, f32 by 8-bit floats.
+/// Types of operands A and B: f32 or bytes times i4 or i8, or f32 times 8-bit floats.
 type Types = [DType; 2];
 
 /// A case whose operands contain all codes and all bytes.
@@ -26,7 +26,7 @@ fn case(name: &str, kernel: Kernel, m: i64) -> Case {
             DType::U8 | DType::I8 => Some((0..n).map(|i| !byte(i)).collect()),
             DType::I4 => Some((0..n).map(|i| ((byte(i) << 4) as i8 >> 4) as u8).collect()),
             float if float.bits() == 8 => {
-                // Larger numbers would lose more in a sum than is allowed here.
+                // Larger numbers would cause larger rounding errors in a sum than the tolerance allows.
                 let small = |code: &u8| decode(float, (*code).into()).is_some_and(|x| x.abs() <= 448.0);
                 Some((0..n).map(|i| Some(byte(i)).filter(small).unwrap_or(0)).collect())
             }
@@ -94,7 +94,8 @@ fn what_is_added_and_several_sums() {
     check(cases);
 }
 
-/// Each float alone, including subnormals and the largest: the left operand is a unit matrix.
+/// Each result is a single decoded float, since operand A is a unit matrix; all floats occur, including subnormals and
+/// the largest.
 #[test]
 fn every_float_is_decoded_exactly() {
     let mut cases = vec![];
@@ -125,8 +126,8 @@ fn groups_of_parts_of_cells() {
     check(cases);
 }
 
-/// GPUs also multiply signed bytes. Groups span one chunk of k, several, or part of one; a single group may have any
-/// length.
+/// GPUs also multiply signed bytes. A group spans one chunk of K, several chunks, or part of a chunk; a single group
+/// may have any length.
 #[test]
 fn left_factors_with_a_sign() {
     let gpu = Target::from_ptx("sm_80").unwrap();
@@ -142,7 +143,7 @@ fn left_factors_with_a_sign() {
     check(cases);
 }
 
-/// An infinity in the left operand cannot be split into tf32 parts.
+/// An infinity in operand A must give the interpreter's result, although it cannot be split into tf32 parts.
 #[test]
 fn infinities_come_out_as_they_are() {
     let kernel = grouped([DType::F32, DType::I4], &Groups { m: "m", n: 40, groups: 2, size: 32 }, false);

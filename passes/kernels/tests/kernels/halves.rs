@@ -1,4 +1,5 @@
-//! Contractions of operands stored as f16, multiplied and accumulated in f32: B in panels, rows, or copied columns
+//! Contractions of operands stored as f16, multiplied and accumulated in f32: B is packed in panels, contiguous in
+//! rows, or copied because its columns are contiguous
 
 use crate::build::Builder;
 use crate::check;
@@ -9,7 +10,7 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Words, lower};
 
-/// Layout of the right operand.
+/// Layout of operand B.
 #[derive(Clone, Copy, Debug)]
 enum Right {
     Panels,
@@ -82,13 +83,14 @@ fn epilogues() {
             y = b.convert(y, DType::F32);
         }
         b.store(y, &["m", "70"], &["%0", "%1"]);
-        // Half a unit in the last of 11 bits, since sums that differ slightly may round differently.
+        // The tolerance is half a unit in the last of 11 bits, since sums that differ slightly may round to different
+        // f16 numbers.
         cases.push(blocked(&format!("{stored} {m}"), b.0, m, 24).within(1e-5, 1e-3));
     }
     check(cases);
 }
 
-/// An f16 image and f16 filters, in a window along a row; with filters over all channels, and with one filter per
+/// An f16 image and f16 filters, convolved along a row; with filters over all channels, and with one filter per
 /// channel.
 #[test]
 fn windows() {

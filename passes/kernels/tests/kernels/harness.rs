@@ -15,7 +15,7 @@ pub struct Case {
     pub kernel: Kernel,
     pub symbols: Vec<(&'static str, i64)>,
     pub reads: Vec<Tensor>,
-    /// Largest |difference| allowed, as `absolute + relative · |expected|`.
+    /// The largest difference allowed is `absolute + relative · |expected|`.
     pub absolute: f64,
     pub relative: f64,
 }
@@ -91,13 +91,13 @@ impl Library {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
         let path = CString::new(file.path().to_str().unwrap()).unwrap();
-        // SAFETY: the object is the one that was just built; it has no initialisers.
+        // SAFETY: the loaded object was just built from these kernels and has no initialisers.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null(), "the object cannot be loaded");
         Library(handle)
     }
 
-    /// The code for the highest CPU level up to `level` that the kernel has.
+    /// Returns the kernel's code for the highest CPU level, at most `level`, for which it has code.
     pub fn kernel(&self, symbol: &str, level: Level) -> KernelFn {
         let own = |v: &Level| {
             let name = CString::new(format!("{symbol}_{}", v.name())).unwrap();
@@ -112,12 +112,12 @@ impl Library {
     }
 }
 
-/// The CPU levels that every kernel has code for and this CPU executes.
+/// Returns the CPU levels for which every kernel has code and which this CPU executes.
 pub fn levels() -> Vec<Level> {
     executed(&Level::common().collect::<Vec<_>>())
 }
 
-/// Those of `levels` that this CPU executes.
+/// Returns those of `levels` that this CPU executes.
 pub fn executed(levels: &[Level]) -> Vec<Level> {
     levels.iter().copied().filter(|level| level.is_here()).collect()
 }
@@ -220,13 +220,13 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
     (memory[case.reads.len()..].iter().zip(&case.kernel.writes).map(written).collect(), status)
 }
 
-/// Number of bytes of a container that is not packed.
+/// Returns the number of bytes of a container that is not packed, with its spare capacity.
 pub fn room_bytes(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> usize {
     let n: i64 = container.memory_dims().iter().map(|d| d.eval(value).unwrap()).product();
     container.dtype.bytes_for(n as usize).unwrap()
 }
 
-/// Byte ranges of the elements of a container that is not packed, in row-major order.
+/// Returns the byte range of each element of a container that is not packed; the elements are in row-major order.
 pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec<Range<usize>> {
     let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(value).unwrap() as usize).collect() };
     let mut starts = vec![0];
@@ -242,8 +242,8 @@ pub fn check(cases: &[Case]) {
     check_on(cases, executed);
 }
 
-/// Compiles all cases into one object, equal kernels once, and checks each on every level that `executed` returns, over
-/// the whole grid and in chunks.
+/// Compiles the kernels of all cases into one object, equal kernels once. Checks each case on every level that
+/// `executed` returns, over the whole grid at once and in chunks.
 pub fn check_on(cases: &[Case], executed: fn(&[Level]) -> Vec<Level>) {
     let lowered: Vec<Lowered> =
         cases.iter().map(|c| lower(&c.kernel).unwrap_or_else(|e| panic!("{}: {e}", c.name))).collect();

@@ -1,4 +1,4 @@
-//! Kernels against the interpreter: as machine code for every level that this CPU executes, and as PTX
+//! Compares kernels with the interpreter: as machine code for every CPU level that this CPU executes, and as PTX
 
 mod attention;
 mod build;

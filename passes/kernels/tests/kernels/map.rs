@@ -62,7 +62,7 @@ fn transposes_and_strides() {
     check(vec![Case::new("transpose", b.0, &[("s", 33)]).exact(), Case::new("steps", steps.0, &[]).exact()]);
 }
 
-/// Squares of vectors transposed in registers, and the remainders at their edges.
+/// Transposes: square blocks that are transposed in vector registers, and the remaining rows and columns at the edges.
 #[test]
 fn transposes_in_squares() {
     let mut cases = vec![];
@@ -116,7 +116,7 @@ fn a_gather_of_rows_and_of_elements() {
 
 #[test]
 fn guards_keep_loads_inside() {
-    // Concatenation along the lanes: x for %1 < 13, else y.
+    // Concatenation along the dimension of the vector lanes: x for %1 < 13, else y.
     let mut b = Builder::new(&["3", "13 + s"], &[]);
     let i = b.index("%1");
     let edge = b.constant(13.0, DType::I64);

@@ -1,4 +1,4 @@
-//! Shared objects and kernel definitions: reproducible, without imports, equal for equal kernels
+//! Shared objects and kernel definitions: reproducible builds, no imports, equal definitions of equal kernels
 
 use crate::build::{Builder, layer_norm, plain, softmax};
 use crate::harness::{Case, Library, levels, run};

@@ -1,5 +1,5 @@
-//! Contractions of bf16 with packed pairs and f32 accumulators: by the instruction if this CPU has it, and by
-//! conversion
+//! Contractions of bf16 with packed pairs and f32 accumulators: with the bf16 dot-product instruction if this CPU has
+//! it, and with conversion to f32
 
 use crate::build::{Builder, window};
 use crate::check;
@@ -13,7 +13,7 @@ use sardonyx_kernels::Words;
 use sardonyx_kernels::codegen::build_shared_object;
 use sardonyx_kernels::{levels_of, lower};
 
-/// Σ x[m, k] · w[k, n] for each of `sums` matrices; returns the builder and the statements of the f32 sums.
+/// Builds Σ x[m, k] · w[k, n] for each of `sums` matrices w; returns the builder and the statements of the f32 sums.
 fn products(m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
     let mut b = Builder::new(&[m, n], &[k]);
     let x = b.load(DType::BF16, &[m, k], &["%0", "%2"]);
@@ -69,7 +69,7 @@ fn sizes_around_the_blocks() {
     check(cases);
 }
 
-/// Sums are computed in parts of a fixed length; the last part may end with half a pair.
+/// Reductions over long K are computed in parts of a fixed length; the last part may end with half a pair.
 #[test]
 fn long_sums() {
     let of = |(m, k): (i64, i64)| blocked(&format!("{m} by {k}"), plain("m", "40", &k.to_string()), m, k);
@@ -87,7 +87,8 @@ fn epilogues_and_several_sums() {
             let y = b.apply(ScalarFn::Mul, &[gate, sums[1]]);
             b.store(y, &["m", n], &["%0", "%1"]);
             cases.push(blocked(&format!("gated {m} by {n}"), b.0, m, 25));
-            // The result is the next product's left operand: rounded by half a unit in the last of 8 bits.
+            // The result is rounded to bf16, as operand A of a following product; the tolerance is half a unit in the
+            // last of 8 bits.
             let (mut b, sums) = products("m", n, "24", 1);
             let narrow = b.convert(sums[0], DType::BF16);
             b.store(narrow, &["m", n], &["%0", "%1"]);
@@ -97,7 +98,7 @@ fn epilogues_and_several_sums() {
     check(cases);
 }
 
-/// The left operand is a part of wider rows: it begins at any column and skips the others.
+/// Operand A is a range of columns of a wider matrix, which begins at any column.
 #[test]
 fn rows_that_begin_anywhere() {
     let mut b = Builder::new(&["m", "40"], &["15"]);
@@ -121,7 +122,7 @@ fn windows() {
     check([([5, 9], 6), ([7, 7], 64), ([3, 28], 48), ([2, 56], 10), ([1, 100], 32)].into_iter().map(of).collect());
 }
 
-/// The element after the last of a row is NaN: half a pair must read one element only.
+/// The element after the end of a row is NaN: half a pair must read one element only.
 #[test]
 fn nothing_behind_a_row_is_read() {
     let kernel = plain("2", "32", "3");
@@ -132,7 +133,7 @@ fn nothing_behind_a_row_is_read() {
     check(vec![case]);
 }
 
-/// A row has the same bits alone and beside 49 others, in blocks of every size.
+/// A row has the same bits alone and among 50 rows, in blocks of every size.
 #[test]
 fn a_row_does_not_depend_on_the_others() {
     for (k, n) in [(19i64, 70usize), (24, 96)] {
@@ -160,7 +161,8 @@ fn a_row_does_not_depend_on_the_others() {
     }
 }
 
-/// Without panels of pairs, a sum of widened products is an ordinary reduction with the same result.
+/// If operand B is not packed in panels of pairs, a sum of products of widened operands is an ordinary reduction with
+/// the same result.
 #[test]
 fn widened_factors_elsewhere_are_no_contraction() {
     let (mut b, sums) = products("m", "40", "9", 1);

@@ -1,4 +1,4 @@
-//! Kernels as PTX on the simulator against the interpreter: the same cases as for CPUs, and their counters
+//! Runs kernels as PTX on the simulator and compares the results with the interpreter's: the same cases as for CPUs
 
 use crate::harness::{Case, compare, places, room_bytes};
 use ptxvm::{AllocationCounters, Launch, Memory, Module, Options, Params, Report, run};
@@ -17,7 +17,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Counters of a buffer; `None` if the launch did not touch it.
+    /// Returns the counters of a buffer; `None` if the launch did not touch the buffer.
     pub fn counters(&self, buffer: usize) -> Option<&AllocationCounters> {
         self.report.counters.allocations.iter().find(|a| a.name == format!("b{buffer}"))
     }

@@ -92,7 +92,7 @@ fn places_that_are_not_aligned() {
     check(&cases);
 }
 
-/// x padded by `before` elements in front and by some behind, as an exporter's `Pad` is lowered.
+/// x padded at both ends, by `before` elements in front, as the lowering of the ONNX `Pad` produces it.
 #[test]
 fn padding_along_the_lanes() {
     let mut cases = vec![];
@@ -144,7 +144,8 @@ fn transposes_through_tiles() {
     }
     let heads = copy(DType::F32, &["b", "s", "3", "20"], &["%0", "%3", "%1", "%2"], &["b", "3", "20", "s"]);
     cases.push(Case::new("heads", heads, &[("b", 2), ("s", 37)]).exact());
-    // Two transposed operands, one in the order of the result, one per row and one per column.
+    // Two transposed operands, one operand in the order of the result, one with a value per row and one with a value
+    // per column.
     let mut b = Builder::new(&["2", "40", "50"], &[]);
     let x = b.load(DType::F32, &["2", "50", "40"], &["%0", "%2", "%1"]);
     let y = b.load(DType::F32, &["50", "40"], &["%2", "%1"]);
@@ -161,7 +162,8 @@ fn transposes_through_tiles() {
     check(&cases);
 }
 
-/// Rows that fit into the registers of a warp, of a block, or neither; with vectors and without.
+/// Rows that fit into the registers of a warp, into those of a block, or into neither; with vector accesses and
+/// without.
 #[test]
 fn softmax_of_every_way_through_a_row() {
     let mut cases = vec![];

@@ -1,4 +1,4 @@
-//! Sectors counted by the simulator against those that a kernel predicts, and shared-memory bank conflicts
+//! Compares the sectors that the simulator counts with predicted sectors; counts shared-memory bank conflicts
 
 use crate::build::{Builder, layer_norm, softmax};
 use crate::harness::{Case, Random};
@@ -62,7 +62,7 @@ fn maps() {
         cases.push(Case::new(&format!("{t} r x n"), affine("r", "n", t), &[("r", 48), ("n", 512)]));
         cases.push(Case::new(&format!("{t} narrow rows"), affine("r", "64", t), &[("r", 512)]));
     }
-    // Points are read one at a time, by adjacent threads.
+    // Every second element is read, so each thread reads single elements rather than vectors.
     let mut every = Builder::new(&["64", "256"], &[]);
     let x = every.load(DType::F32, &["64", "512"], &["%0", "2*%1"]);
     let y = every.again(0, &["%0", "511 - 2*%1"]);

@@ -1,5 +1,5 @@
-//! Contractions of bytes with packed groups of four and i32 accumulators: by the instruction if this CPU has it, and by
-//! 16-bit products
+//! Contractions of bytes with packed groups of four and i32 accumulators: with the byte dot-product instruction if this
+//! CPU has it, and with 16-bit products
 
 use crate::build::{Builder, byte_products as products, panels_of_bytes as panels, window};
 use crate::check;
@@ -18,7 +18,8 @@ fn plain(m: &str, n: &str, k: &str) -> Kernel {
     b.0
 }
 
-/// As in quantised models: subtracts the zero point's part, scales, and rounds to a byte again.
+/// A product as in quantised models: its epilogue subtracts the zero point times the column sums, scales, and rounds to
+/// a byte.
 fn quantised(m: &str, n: &str, k: &str) -> Kernel {
     let (mut b, sums) = products(TYPES, m, n, k, 1);
     let (columns, zero) = (b.load(DType::I32, &[n], &["%1"]), b.constant(7.0, DType::I32));
@@ -35,7 +36,7 @@ fn quantised(m: &str, n: &str, k: &str) -> Kernel {
     b.0
 }
 
-/// A case whose operands contain all bytes, with the largest products of either sign first.
+/// A case whose operands contain all byte values; the products of largest magnitude of either sign come first.
 fn blocked(name: &str, kernel: Kernel, m: i64) -> Case {
     assert_eq!(lower(&kernel).unwrap().words(), Some(Words::Quads), "{name}");
     all_bytes(name, kernel, m)

@@ -1,4 +1,4 @@
-//! Scalar functions and conversions of every type, including special values, and the accuracy of our math functions
+//! Scalar functions and conversions of every type, with special values, and the accuracy of the math functions
 
 use crate::build::Builder;
 use crate::check;
@@ -15,7 +15,7 @@ const SMALL_FLOATS: [DType; 6] =
     [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F8E8M0, DType::F4E2M1];
 const SMALL_INTS: [DType; 4] = [DType::I4, DType::U4, DType::I2, DType::U2];
 
-/// Special and ordinary values, converted to the type.
+/// Returns special and ordinary values, converted to the type.
 fn special(t: DType) -> Tensor {
     let floats: Vec<f64> = vec![
         0.0,
@@ -69,11 +69,11 @@ fn special(t: DType) -> Tensor {
     }
 }
 
-/// f over all pairs of special values.
+/// A case that applies f to all pairs of special values.
 fn combinations(f: ScalarFn, t: DType) -> Case {
     let mut values = special(t);
     if t == DType::F64 && matches!(f, ScalarFn::Sin | ScalarFn::Cos) {
-        // Beyond 10^9 the f64 functions are not defined.
+        // The f64 functions are not defined for arguments beyond 10^9.
         let cut = |x: &f64| if x.is_finite() { x.clamp(-1e8, 1e8) } else { *x };
         values = Tensor::from_vec(values.dims().to_vec(), values.to_vec::<f64>().unwrap().iter().map(cut).collect());
     }
@@ -99,7 +99,8 @@ fn combinations(f: ScalarFn, t: DType) -> Case {
     case
 }
 
-/// Functions that are one instruction or exact must equal the interpreter; others may differ by their own error.
+/// Returns the allowed error of a function: 0 if it is exact or a single instruction, otherwise a bound of its
+/// approximation error.
 fn tolerance(f: ScalarFn, t: DType) -> f64 {
     use ScalarFn::*;
     let unit = match t {
@@ -157,8 +158,8 @@ fn every_conversion() {
     check(cases);
 }
 
-/// Values at and next to every tie and beyond the ends of the range, from f32 and from f64, which would show a double
-/// rounding.
+/// Conversions from f32 and f64 of values at and next to every tie, and beyond the ends of the range. Rounding twice
+/// would give different results.
 #[test]
 fn narrow_floats_are_rounded_once() {
     let mut cases = vec![];
@@ -198,7 +199,8 @@ fn bits_are_kept() {
         }
         let mut values = special(from);
         if let Some(halves) = values.to_vec::<half::f16>() {
-            // In registers they are f32, and an instruction may change the payload of a NaN.
+            // In registers f16 values are f32, and an instruction may change the payload of a NaN, so NaN values are
+            // left out.
             let numbers: Vec<half::f16> = halves.into_iter().filter(|h| !h.is_nan()).collect();
             values = Tensor::from_vec(vec![numbers.len()], numbers);
         }
@@ -214,7 +216,7 @@ fn bits_are_kept() {
 
 #[test]
 fn f64_to_f16_is_rounded_once() {
-    // Just above a tie of f16 (and of bf16), by less than f32 can represent.
+    // The first three values are so close to a tie of f16 or bf16 that rounding to f32 first would change the result.
     let x: Vec<f64> =
         vec![1.0 + 2f64.powi(-11) + 2f64.powi(-40), 1.0 + 2f64.powi(-8) + 2f64.powi(-40), 65519.999999999, 1e-8];
     let mut cases = vec![];
@@ -237,19 +239,19 @@ fn unary(f: ScalarFn, n: usize) -> Kernel {
     b.0
 }
 
-/// The distance between y and the exact value, in units of the last place of f32 at the exact value.
+/// Returns the distance between y and the exact value, in units of the last place of f32 at the exact value.
 fn ulps(y: f32, exact: f64) -> f64 {
     let size = (exact.abs() as f32).max(f32::MIN_POSITIVE);
     let ulp = f32::from_bits(size.to_bits() + 1) as f64 - size as f64;
     (y as f64 - exact).abs() / ulp
 }
 
-/// The largest `error` of f over the samples.
+/// Returns the largest `error` of f over the samples.
 fn worst(f: ScalarFn, samples: &[f32], error: impl Fn(f32, f32) -> f64) -> f64 {
     worst_of(f, samples.len(), [samples.to_vec()], error)
 }
 
-/// The same over several sets of `n` samples.
+/// Returns the largest `error` of f over several sets of `n` samples.
 fn worst_of(f: ScalarFn, n: usize, runs: impl IntoIterator<Item = Vec<f32>>, error: impl Fn(f32, f32) -> f64) -> f64 {
     let kernel = unary(f, n);
     let lowered = lower(&kernel).unwrap();
@@ -272,7 +274,7 @@ fn worst_of(f: ScalarFn, n: usize, runs: impl IntoIterator<Item = Vec<f32>>, err
     worst
 }
 
-/// Every sign and exponent with pseudo-random mantissas, up to `limit`, and two even grids.
+/// Returns samples of every sign and exponent with pseudo-random mantissas, up to `limit`, and two evenly spaced grids.
 fn samples(limit: f32) -> Vec<f32> {
     let mut random = Random(11);
     let mut out: Vec<f32> = vec![];
@@ -305,7 +307,7 @@ fn erf_is_within_2_to_the_minus_22() {
     assert!(worst(ScalarFn::Erf, &samples(f32::MAX), size) <= 1.0);
 }
 
-/// The error of exp in ulp; above the largest f32 the result must be infinite.
+/// Returns the error of exp in ulp; if the exact value is above the largest f32, the result must be infinite.
 fn exp_error(x: f32, y: f32) -> f64 {
     match (x as f64).exp() {
         exact if exact <= f32::MAX as f64 => ulps(y, exact),
@@ -348,8 +350,8 @@ fn zeros_keep_their_sign() {
     }
 }
 
-/// Dividends of every sign and exponent from 2^-100 on, zeros, infinities and NaN, by constants of all sizes: the
-/// results have the interpreter's bits.
+/// Dividends of every sign and exponent from 2^-100 on, zeros, infinities and NaN are divided by constants of all
+/// sizes: the results have the interpreter's bits.
 #[test]
 fn quotients_by_constants_are_rounded_once() {
     let mut random = Random(5);

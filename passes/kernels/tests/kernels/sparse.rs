@@ -1,4 +1,4 @@
-//! Products with a sparse matrix: word by word, for vectors of the dense operand
+//! Products with a sparse matrix: each stored word is multiplied by vectors of the dense operand
 
 use crate::build::Builder;
 use crate::check;
@@ -12,7 +12,7 @@ use sardonyx_kernels::{Level, Words, lower};
 /// Number of columns of the matrix.
 const K: usize = 70;
 
-/// Values, columns and starts of `rows` rows: some empty, one full.
+/// Returns values, columns and row starts of a sparse matrix of `rows` rows, of which some are empty and one is full.
 fn words(rows: usize, columns: DType) -> [Tensor; 3] {
     let mut random = Random(rows as u64);
     let (mut values, mut places, mut starts) = (vec![], vec![], vec![0i32]);
@@ -84,7 +84,8 @@ fn sizes_around_the_blocks() {
     check(cases);
 }
 
-/// Words are checked before they are used as indices: no column beyond the last, no row that ends before it begins.
+/// Columns and row starts are checked before they are used as indices: a column beyond the last, or a row that ends
+/// before it begins, sets the status.
 #[test]
 fn false_words_set_the_status() {
     let good = words(20, DType::I32);
@@ -123,7 +124,7 @@ fn false_words_set_the_status() {
     }
 }
 
-/// Values of four bytes, columns and starts of `rows` rows of `k` bytes.
+/// Returns words of four bytes, their columns, and row starts of a sparse matrix of `rows` rows of `k` bytes.
 fn quads(rows: usize, k: usize) -> [Tensor; 3] {
     let mut random = Random((rows + k) as u64);
     let (mut values, mut places, mut starts) = (vec![], vec![], vec![0i32]);
@@ -172,7 +173,7 @@ fn product_of_quads(rows: usize, k: usize, [values, columns, _]: &[Tensor; 3], y
 fn case_of_quads(rows: usize, k: usize, t: i64, y: Layout, words: [Tensor; 3]) -> Case {
     let kernel = product_of_quads(rows, k, &words, y);
     let [values, columns, starts] = words;
-    // The integer sums are exact, and one multiplication follows.
+    // The results are exact, because integer sums are exact and only one multiplication follows.
     let case = Case::new(&format!("{rows} rows of {k} bytes, {t} lanes"), kernel, &[("t", t)]).within(0.0, 0.0);
     case.read(0, starts).read(1, columns).read(2, values)
 }

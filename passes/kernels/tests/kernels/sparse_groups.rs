@@ -1,4 +1,4 @@
-//! Products with a matrix in n:m:g: pattern by pattern, for vectors of the dense operand
+//! Products with a matrix in the sparse n:m:g format, pattern by pattern, for vectors of the dense operand
 
 use crate::build::Builder;
 use crate::check;
@@ -14,7 +14,7 @@ fn form([rows, columns]: [i64; 2], sizes: [i64; 3]) -> Groups {
     Groups::shaped(Grid { rows, columns, row_stride: columns, column_stride: 1 }, sizes).unwrap()
 }
 
-/// Values, columns and patterns of a random matrix.
+/// Returns values, columns and patterns of a random matrix.
 fn parts(form: &Groups) -> [Tensor; 3] {
     let mut random = Random(form.width as u64);
     let dims = form.grid.parameter_dims();
@@ -88,7 +88,7 @@ fn sizes_around_the_blocks() {
             cases.push(case(&form, 70, (lanes, rows), parts(&form)));
         }
     }
-    // A chunk has more columns than a byte can count.
+    // A matrix whose chunks have more columns than a byte can number.
     let wide = form([8, 700], [2, 4, 100]);
     cases.push(case(&wide, 20, (lanes, rows), parts(&wide)));
     let apart = form([20, 40], [2, 4, 4]);

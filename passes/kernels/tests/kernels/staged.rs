@@ -1,4 +1,4 @@
-//! Contractions whose operand A is padded or computed from bytes: each work item computes it in scratch
+//! Contractions whose operand A is padded or computed from bytes: each work item computes its window of A in scratch
 
 use crate::build::Builder;
 use crate::check;
@@ -9,7 +9,7 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Words, lower};
 
-/// An image with a border on all sides, and a window that slides over it.
+/// An image with a border on all sides, and a window that slides over the image.
 #[derive(Clone)]
 struct Image {
     size: [&'static str; 2],
@@ -21,7 +21,7 @@ struct Image {
 }
 
 impl Image {
-    /// Number of window positions along an axis, as an expression.
+    /// Returns the number of window positions along an axis, as an expression.
     fn places(&self, axis: usize) -> String {
         let Image { size, window, stride, dilation, border, .. } = self;
         let more = 2 * border - (window[axis] - 1) * dilation - 1;
@@ -35,7 +35,7 @@ impl Image {
         Builder::new(&["b", &places[0], &places[1], columns], &inner)
     }
 
-    /// The pixel of channel `channel`, or `around` in the border.
+    /// Adds the pixel of channel `channel`, or `around` in the border.
     fn pixel(
         &self,
         b: &mut Builder,
@@ -150,7 +150,7 @@ fn windows_of_all_channels() {
     check(cases);
 }
 
-/// A border that depends on one variable of the window only, so that window positions share no staged data.
+/// The border depends on one variable of the window only, so that window positions share no staged data.
 #[test]
 fn borders_of_results() {
     let image = images()[0].clone();

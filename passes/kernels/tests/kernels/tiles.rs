@@ -1,7 +1,7 @@
-//! Emulation of AMX tiles on CPUs without them: a handler executes their trapped instructions as the manual specifies
+//! Emulation of AMX tiles on CPUs without AMX: a signal handler executes the trapped instructions
 //!
-//! It does not show how fast they are, but what they compute, which addresses they access, and whether the tile shapes
-//! that the code configures fit one another. A CPU that has tiles executes the instructions itself.
+//! The emulation does not show the speed of the code, but its results, the addresses that it accesses, and whether the
+//! tile shapes that it configures fit one another. A CPU that has tiles executes the instructions itself.
 
 use crate::harness;
 use half::bf16;
@@ -9,7 +9,7 @@ use sardonyx_kernels::{Extension, Level};
 use std::cell::UnsafeCell;
 use std::sync::Once;
 
-/// The levels that this CPU executes, and the first with tiles if this CPU has everything else that the level needs.
+/// Returns the levels that this CPU executes, and the first level with tiles if this CPU has all its other extensions.
 pub fn executed(levels: &[Level]) -> Vec<Level> {
     let rest: Vec<Level> = levels.iter().copied().filter(|v| !v.has(Extension::Tiles)).collect();
     let mut executed = harness::executed(levels);
@@ -132,7 +132,7 @@ impl Trapped<'_> {
         }
     }
 
-    /// The operand in memory, and the length of the instruction.
+    /// Returns the operand in memory, and the length of the instruction.
     unsafe fn place(&self) -> Result<(Place, usize), &'static str> {
         // SAFETY: only bytes of one instruction are read.
         unsafe {
@@ -239,7 +239,8 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
     [bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]
 }
 
-/// Even and odd elements have separate f32 accumulators, rounded to nearest; subnormals are flushed to 0.
+/// Multiplies bf16 elements in pairs. Even and odd elements have separate f32 accumulators, rounded to nearest;
+/// subnormals are flushed to 0.
 fn pairs(sums: &mut [u8; MAX_BYTES], a: &[u8], b: &Tile) {
     let flushed = |v: f32| if v.is_subnormal() { 0f32.copysign(v) } else { v };
     let both = |w: [u8; 4]| [[w[0], w[1]], [w[2], w[3]]].map(|e| flushed(bf16::from_le_bytes(e).to_f32()));
@@ -257,7 +258,7 @@ fn pairs(sums: &mut [u8; MAX_BYTES], a: &[u8], b: &Tile) {
     }
 }
 
-/// Unsigned bytes by signed bytes, accumulated in wrapping i32.
+/// Multiplies unsigned bytes by signed bytes, accumulated in wrapping i32.
 fn bytes(sums: &mut [u8; MAX_BYTES], a: &[u8], b: &Tile) {
     for n in 0..b.bytes / 4 {
         let mut sum = i32::from_le_bytes(word(sums, n));

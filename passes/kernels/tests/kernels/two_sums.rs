@@ -35,7 +35,7 @@ fn packed_factors() {
         }
     }
     harness::check_on(&cases, tiles::executed);
-    // Tensor cores truncate both sums, and the results are multiplied.
+    // The tolerance is larger on GPUs: tensor cores truncate both sums, whose results are multiplied.
     let of_gpu: Vec<_> = cases.into_iter().map(|case| case.within(4e-6, 4e-6)).collect();
     ptx::check(&of_gpu);
 }
@@ -73,7 +73,8 @@ fn parts_of_one_operand() {
     check(cases);
 }
 
-/// q[b, h, s, d] · k[b, h / 2, t, d] for two k: both are copied to panels in scratch, and each sum is a result.
+/// q[b, h, s, d] · k[b, h / 2, t, d] for two operands k: both are copied to panels in scratch memory, and each of the
+/// two sums is a result of the kernel.
 #[test]
 fn copied_factors_and_several_results() {
     let kernel = || {
@@ -121,7 +122,7 @@ fn a_row_does_not_depend_on_the_others() {
     rows_are_independent("gated", gated("m", "96", "19"), 96);
 }
 
-/// Products without a common operand are not one contraction, even if a chain of shared operands links them.
+/// Products that do not all share one operand are not one contraction, even if each shares an operand with the next.
 #[test]
 fn what_shares_no_factor_is_no_contraction() {
     let sums = |of: &[(usize, usize)]| {

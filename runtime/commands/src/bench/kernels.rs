@@ -39,8 +39,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Runs calls for at least `seconds`; the median time of each launch is used. The peak is measured before and
-    /// after, because clock frequencies drift.
+    /// Runs calls for at least `seconds`; the median time of each launch is used. The peak is measured before and after
+    /// these calls, because clock frequencies drift.
     pub fn measure(
         session: &Session,
         (entry, inputs): (&str, &[(&str, Tensor)]),

@@ -130,7 +130,7 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// What gives a symbol its value, as named in JSON and in text.
+/// Returns the source of a symbol's value, as it is named in JSON and in text.
 fn kind(kind: SymbolKind) -> (&'static str, &'static str) {
     match kind {
         SymbolKind::Input => ("input", "a dimension of an input"),

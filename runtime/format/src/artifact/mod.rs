@@ -12,10 +12,10 @@
 //! | `manifest` | 64 | [`Manifest`](sardonyx_base::plan::Manifest), with the BLAKE3 of the other entries |
 //!
 //! The archive comment is the seal: the BLAKE3 of every byte of the file except the data of `weights` and the digest
-//! itself. Together with the hash of `weights` in the manifest, no bit can change unnoticed, in headers and padding
-//! either. A hash does not establish trust: the code entry is native code, and anyone who can write the file can seal
-//! it. Therefore the caller states which seals or whose signatures it trusts. A signature of the seal follows it: `
-//! ed25519 KEY SIGNATURE`.
+//! itself. Together with the hash of `weights` in the manifest, the digest detects every changed bit, also in headers
+//! and padding. A hash does not establish trust: the code entry is native code, and anyone who can write the file can
+//! seal it. Therefore the caller states which seals or whose signatures it trusts. In a signed file, the digest is
+//! followed by the text ` ed25519 KEY SIGNATURE`.
 
 mod read;
 mod trust;
@@ -78,7 +78,7 @@ fn attached_name(entry: &str) -> Option<&str> {
     entry.strip_prefix(ATTACHED).filter(|name| !name.is_empty())
 }
 
-/// The seal of a file, given the range of the data of `weights` and the position of the digest.
+/// Returns the digest for the seal of a file, given the range of the data of `weights` and the position of the digest.
 fn seal(file: &[u8], weights: &std::ops::Range<usize>, digest_at: usize) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&file[..weights.start]).update(&file[weights.end..digest_at]);

@@ -63,7 +63,7 @@ pub struct Artifact {
     pub attached: Vec<(String, Bytes)>,
 }
 
-/// Maximum size of entries that are decoded, beyond any real one; decoding may need many times the encoded size.
+/// Maximum size of entries that are decoded, larger than any real entry; decoding may need many times the encoded size.
 const PLAN_BYTES_MAX: usize = 256 << 20;
 
 impl Artifact {
@@ -103,7 +103,7 @@ impl Artifact {
         let ranges = [entries.range(PLAN)?, entries.range(WEIGHTS)?];
         for (name, range) in [PLAN, WEIGHTS].into_iter().zip(&ranges) {
             let hashed = match verify {
-                // With several ranks, each checks the constants that it uses.
+                // With several ranks, each rank checks the constants that it uses.
                 Verify::Full => name != WEIGHTS || manifest.mesh.is_empty(),
                 Verify::Lazy => name != WEIGHTS,
                 Verify::Off => false,
@@ -172,7 +172,8 @@ fn names<'a>(entries: &'a Entries, manifest: &'a Manifest) -> impl Iterator<Item
     all.into_iter()
 }
 
-/// Reads an entry that the manifest may list: one that is listed but missing is damage, as is one that is not listed.
+/// Reads an entry that the manifest may list: an entry that is listed but missing is damage, as is an entry that is not
+/// listed.
 fn read_optional(
     file: &[u8],
     entries: &Entries,
@@ -192,7 +193,7 @@ fn damaged(message: String) -> Box<Error> {
     Error::user("E0401", message).help("compile the model again, or copy the file again")
 }
 
-/// An empty file cannot be mapped.
+/// Message for files that are too short, such as an empty one, which cannot be mapped.
 const TOO_SHORT: &str = "the file is too short to be an artifact";
 
 fn small(name: &str, range: Range<usize>) -> Result<Range<usize>> {
@@ -333,7 +334,7 @@ impl Entries {
             }
             return Err(damaged("the archive is not sealed".into()));
         };
-        // The seal is at the very end, because it would not cover anything after the archive.
+        // The seal must be at the very end of the file, because it does not cover bytes behind the archive.
         let digest_at = file.len() - sealed.len();
         let (digest, rest) = sealed.split_at(sealed.len().min(DIGEST_BYTES));
         let intact = || {

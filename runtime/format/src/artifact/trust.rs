@@ -17,9 +17,9 @@ pub(super) const SIGNATURE_BYTES: usize = SIGNATURE.len() + 64 + 1 + 128;
 /// The seal of an artifact: its hash, and its signer.
 #[derive(Clone, Debug)]
 pub struct Seal {
-    /// The BLAKE3 of the whole file except the weights, whose own hash is part of it.
+    /// The BLAKE3 of the whole file except the weights, which it covers by their hash in the manifest.
     pub digest: blake3::Hash,
-    /// The key by which the digest is signed, if it is signed.
+    /// The key with which the digest is signed; `None` if it is not signed.
     pub signer: Option<PublicKey>,
 }
 
@@ -55,7 +55,7 @@ impl Trust {
         Ok(Trust { keys: vec![PublicKey::parse(text)?], ..Trust::default() })
     }
 
-    /// Trusts what either of the two trusts.
+    /// Trusts every file that `self` or `other` trusts.
     pub fn or(mut self, other: Trust) -> Trust {
         self.any |= other.any;
         self.pins.extend(other.pins);
@@ -97,7 +97,7 @@ impl Trust {
     }
 }
 
-/// Trusts what any of them trusts.
+/// Trusts every file that any of the elements trusts.
 impl FromIterator<Trust> for Trust {
     fn from_iter<I: IntoIterator<Item = Trust>>(all: I) -> Trust {
         all.into_iter().fold(Trust::default(), Trust::or)

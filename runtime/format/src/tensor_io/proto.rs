@@ -94,7 +94,7 @@ impl TensorProto {
     pub fn from_tensor(name: &str, tensor: &Tensor) -> TensorProto {
         let strings = tensor.strings();
         TensorProto {
-            // A dimension exceeds i64::MAX only if another one is 0.
+            // A dimension exceeds i64::MAX only if another dimension is 0.
             dims: tensor.dims().iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX)).collect(),
             data_type: tensor.dtype().onnx_code(),
             name: name.to_string(),

@@ -9,7 +9,7 @@ use prost::Message;
 use sardonyx_base::value::{Kind, Value};
 use sardonyx_base::{Error, Result, Tensor};
 
-/// Sequences and optionals have the same fields; an optional has at most one value.
+/// `SequenceProto` or `OptionalProto`, which have the same fields; an optional has at most one value.
 #[derive(Clone, PartialEq, Message)]
 struct ElementsProto {
     #[prost(string, tag = "1")]

@@ -56,7 +56,7 @@ pub fn bulk(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// Decodes the operands `[to], [from], bytes{, [barrier]}` of a copy of a byte range.
+/// Decodes the operands of a copy of a byte range: `[to], [from], bytes{, [barrier]}`.
 fn range(d: &mut Decoder, ops: &[Operand], to_shared: bool) -> Done {
     let (to, from, bytes, barrier) = match (ops, to_shared) {
         ([to, from, bytes, barrier], true) => (to, from, bytes, Some(barrier)),

@@ -1,4 +1,4 @@
-//! setp, set, testp: two values  =>  predicates, masks of ones, or 1.0
+//! setp, set, testp: comparisons  =>  predicates, all ones or zero, 1.0 or 0.0
 
 use super::mods::Mods;
 use super::program::{Lane, Op, Regs};
@@ -12,7 +12,7 @@ use crate::units::packed::Half;
 
 type Done = Result<(), Error>;
 
-/// Compares the values of all 32 lanes and returns a mask.
+/// Compares two registers in all 32 lanes; returns the mask of lanes in which the comparison holds.
 type Compare = Box<dyn Fn(&Regs) -> u32 + Send + Sync>;
 
 const NAMES: [&str; 20] = [

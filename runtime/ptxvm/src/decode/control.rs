@@ -57,7 +57,7 @@ pub fn call(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
         _ => return d.error("takes a function's name and its arguments; indirect calls are not supported"),
     };
     match name.as_str() {
-        // Failed assertions of CUDA code call this function.
+        // CUDA's `assert` calls this function if it fails.
         "__assertfail" => trap(d, mods, &[]),
         _ => d.inline(name, results, arguments),
     }

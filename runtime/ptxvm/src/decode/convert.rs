@@ -78,7 +78,8 @@ fn scalar(d: &mut Decoder, m: &Modifiers, mods: &Mods, ops: &[Operand], to: Ty, 
     Ok(())
 }
 
-/// Emits a function on raw bits between registers of any width.
+/// Emits an instruction that applies `f` to the raw bits of a source register; source and destination may differ in
+/// width.
 fn emit(d: &mut Decoder, to: Reg, from: Reg, f: impl Fn(u64) -> u64 + Send + Sync + 'static) {
     let op = match (from.bank, to.bank) {
         (Bank::Double, Bank::Double) => lanes1::<u64, u64>(to.index, from.index, f),
@@ -89,14 +90,14 @@ fn emit(d: &mut Decoder, to: Reg, from: Reg, f: impl Fn(u64) -> u64 + Send + Syn
     d.emit(Op::Lanes(op));
 }
 
-/// The integer of type `ty` in the low bits of a register.
+/// The value of the integer of type `ty` in the low bits of a register.
 #[inline]
 fn integer(bits: u64, ty: Ty) -> i128 {
     let width = ty.bits();
     if ty.is_signed() { i128::from(sign_extend(bits, width)) } else { i128::from(bits & (u64::MAX >> (64 - width))) }
 }
 
-/// Sign- or zero-extends an integer of type `to` to a register of `register` bits.
+/// Sign- or zero-extends an integer of type `to` to the `register` bits of a register.
 #[inline]
 fn fill(value: u64, to: Ty, register: u32) -> u64 {
     let wide =

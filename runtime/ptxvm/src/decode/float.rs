@@ -16,7 +16,7 @@ pub fn rounding(mods: &mut Mods) -> Option<Rounding> {
     mods.one_of(&["rn", "rz", "rm", "rp"]).and_then(Rounding::parse)
 }
 
-/// The modifiers `.ftz` and `.sat`, applied to the operands and the result of an f32 function.
+/// The modifiers of an f32 function: `.ftz` applies to its operands and its result, `.sat` to its result.
 #[derive(Clone, Copy)]
 pub struct Around {
     ftz: bool,
@@ -109,7 +109,7 @@ pub fn fma(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     fma_of(d, mods, ops, ty)
 }
 
-/// Decodes `fma` of type `ty`, and `mad` of floats, which is the same on every GPU with `fma`.
+/// Decodes `fma` of type `ty`, and `mad` of floats, which equals `fma` on every GPU that has `fma`.
 pub fn fma_of(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty) -> Done {
     match ty {
         Ty::F32 => {
@@ -184,7 +184,7 @@ pub fn sign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, abs: bool
     }
 }
 
-/// `copysign d, a, b`: combines the sign of `a` with the value of `b`.
+/// `copysign d, a, b`: combines the sign of `a` with the magnitude of `b`.
 pub fn copysign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     let ty = mods.ty()?;
     match ty {
@@ -194,7 +194,8 @@ pub fn copysign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// Decodes an f32 function that has only an `.approx` form; `halves` tells whether the ISA has it for f16 and bf16 too.
+/// Decodes an f32 function that has only an `.approx` form; `halves` tells whether the ISA has the function for f16 and
+/// bf16 too.
 fn approximate(
     d: &mut Decoder,
     mods: &mut Mods,

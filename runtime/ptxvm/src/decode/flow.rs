@@ -13,7 +13,7 @@ pub struct Flow {
 }
 
 /// Returns the targets of an instruction ([`NONE`] for an exit), and whether it may continue with the next instruction.
-/// Branches hold instruction numbers at this stage.
+/// Labels have been resolved before, so branches hold instruction numbers.
 fn targets(raw: &Raw) -> (Vec<u32>, bool) {
     match &raw.op {
         Op::Branch(target) => (vec![*target], raw.guard.is_some()),
@@ -66,8 +66,8 @@ impl Flow {
         self.successors.len()
     }
 
-    /// Returns the immediate post-dominator of each block, or [`NONE`] if its paths meet only at the exit or never.
-    /// Without `early_exits`, only the last reachable exit of the code counts as one.
+    /// Returns the immediate post-dominator of each block, or [`NONE`] if the paths from the block meet only at the
+    /// exit or never. Without `early_exits`, only the last reachable exit of the code counts as an exit.
     fn post_dominators(&self, early_exits: bool) -> Vec<u32> {
         let n = self.n_blocks();
         let end = if early_exits { None } else { self.last_exit() };

@@ -11,7 +11,7 @@ use crate::units::packed::{self, Finish, Half, map1, map2, map3};
 
 type Done = Result<(), Error>;
 
-/// The format, and whether a register holds a pair.
+/// The format of a type, and whether a register of the type holds a pair of values.
 fn format(ty: Ty) -> (Half, bool) {
     match ty {
         Ty::F16 => (Half::F16, false),
@@ -84,7 +84,7 @@ pub fn sign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, abs: bool
     one(d, ops, ty, move |a| if abs { packed::abs(half, a, ftz) } else { packed::neg(half, a, ftz) })
 }
 
-/// Decodes an f32 function applied to the value of each half.
+/// Decodes an instruction that applies the f32 function `f` to each f16 or bf16 value of a register.
 pub fn function(
     d: &mut Decoder,
     mods: &mut Mods,

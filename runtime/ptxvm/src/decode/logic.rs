@@ -86,7 +86,7 @@ pub fn lop3(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     };
     let table = *table as u32;
     d.count::<5>(ops)?;
-    // Direct expressions for the common tables take a tenth of the time.
+    // For the common tables, direct expressions take a tenth of the time of the general function.
     match table {
         0x96 => d.map3(&ops[..4], [ty; 4], |a: u32, b: u32, c: u32| a ^ b ^ c),
         0xc0 => d.map3(&ops[..4], [ty; 4], |a: u32, b: u32, _: u32| a & b),

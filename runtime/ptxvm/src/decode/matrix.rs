@@ -96,7 +96,7 @@ pub fn mma(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// The registers of a fragment of `n` words; an f64 register counts as two words.
+/// The operands of a fragment of `n` words, one for each register; an f64 register (`wide`) counts as two words.
 fn elements<'o>(d: &Decoder, operand: &'o Operand, n: usize, wide: bool) -> Result<&'o [Operand], Error> {
     let elements = match operand {
         Operand::Vector(elements) => elements.as_slice(),

@@ -15,7 +15,8 @@ type Done = Result<(), Error>;
 /// Bit of an mbarrier state at which the pending arrivals start; the bits below hold the number of completed phases.
 pub const PENDING_SHIFT: u32 = 32;
 
-/// Modifiers that most variants share. In a cluster of one block, `shared::cluster` is the block's own memory.
+/// Modifiers that most mbarrier instructions share. In a cluster of one block, `shared::cluster` is the block's own
+/// memory.
 struct Common {
     space: Space,
     ordered: bool,
@@ -72,7 +73,7 @@ pub fn mbarrier(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// Decodes `[barrier], rest...` and emits the operation that `op` makes of the rest.
+/// Decodes the operands `[barrier], rest...` and emits the mbarrier operation that `op` returns for `rest`.
 fn on_barrier(
     d: &mut Decoder,
     mods: &mut Mods,
@@ -98,8 +99,8 @@ fn is_sink(operand: &Operand) -> bool {
     matches!(operand, Operand::Name(name) if name == "_")
 }
 
-/// Decodes the operands `state, [barrier]{, count or bytes};`. The state may be omitted or be the sink `_`; for
-/// `shared::cluster`, it must be one of the two.
+/// Decodes the operands `state, [barrier]{, count or bytes};`. The state may be omitted or be the sink `_`; with
+/// `shared::cluster`, it must be omitted or `_`.
 fn arrive(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], drop: bool) -> Done {
     let expects = mods.take("expect_tx");
     let completes = !mods.take("noComplete");

@@ -31,7 +31,8 @@ const HINTS: [&str; 14] = [
     "L1",
 ];
 
-/// Takes cache hints, which change no result. Returns whether a cache policy follows the operands.
+/// Takes the modifiers that are cache hints, which change no result. Returns whether the last operand is a cache
+/// policy.
 fn hints(mods: &mut Mods) -> bool {
     while mods.one_of(&CACHE).is_some() || mods.one_of(&HINTS).is_some() {}
     mods.take("L2::cache_hint")
@@ -75,7 +76,8 @@ fn elements<'o>(d: &Decoder, operand: &'o Operand, n: u32) -> Result<Vec<&'o Ope
     if elements.len() == n as usize { Ok(elements) } else { d.error(format!("needs {n} registers")) }
 }
 
-/// Returns the state space of an access. If the access names a variable, its space must fit that of the variable.
+/// Returns the state space of an access. If the access names a variable, the state space in the opcode must fit that of
+/// the variable.
 fn resolve(d: &Decoder, space: Space, place: Option<Place>) -> Result<Space, Error> {
     match (space, place.map(|place| place.space)) {
         (space, None) => Ok(space),
@@ -114,7 +116,7 @@ struct Access<'o> {
     ops: &'o [Operand],
 }
 
-/// Decodes what loads and stores have in common; operand `at` is the address.
+/// Decodes the modifiers and the address of a load or store; operand `at` is the address.
 fn access<'o>(d: &mut Decoder, mods: &mut Mods, ops: &'o [Operand], at: usize) -> Result<Access<'o>, Error> {
     let order = order(d, mods)?;
     let space = mods.space();
@@ -303,7 +305,7 @@ fn shared(d: &mut Decoder, operand: &Operand) -> Result<Address, Error> {
     Ok(address)
 }
 
-/// Instructions that are only cache hints: `prefetch.global.L2 [a];`
+/// Decodes an instruction that is only a cache hint, such as `prefetch.global.L2 [a];`
 pub fn hint(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.space();
     hints(mods);
@@ -315,7 +317,7 @@ pub fn hint(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// A cache policy is only a hint, so its value does not matter.
+/// Decodes `createpolicy`. A cache policy is only a hint, so any value may be returned.
 pub fn createpolicy(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.required(&["fractional"])?;
     hints(mods);

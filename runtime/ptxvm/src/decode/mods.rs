@@ -17,7 +17,7 @@ impl<'a> Mods<'a> {
         (name, Mods { opcode, line, parts: parts.map(Some).collect() })
     }
 
-    /// Takes the modifier if it is there, and returns whether it was.
+    /// Takes the modifier `name` if it is present, and returns whether it was.
     pub fn take(&mut self, name: &str) -> bool {
         self.take_where(|part| (part == name).then_some(())).is_some()
     }

@@ -122,7 +122,7 @@ fn global(variable: &Variable, index: &Index) -> Result<GlobalVariable, Error> {
 fn program(unit: &Unit, globals: &Index, function: &Function) -> Result<Option<Program>, Error> {
     let Some(body) = &function.body else { return Ok(None) };
     let mut decoder = Decoder::new(unit, globals);
-    // Predicate 0 is the carry flag.
+    // Predicate register 0 is the carry flag.
     decoder.scopes.banks.fresh(1);
     let mut scope = Scope::default();
     let (params, params_bytes) = params(function, &mut scope)?;
@@ -130,7 +130,7 @@ fn program(unit: &Unit, globals: &Index, function: &Function) -> Result<Option<P
     if decoder.labels.iter().any(|at| *at != NONE && *at as usize > decoder.code.len()) {
         return Err(Error::new(function.line, "a label stands past the end"));
     }
-    // A body without a final `ret` still exits.
+    // An exit is appended, for bodies without a final `ret`.
     decoder.line = decoder.code.last().map_or(function.line, |raw| raw.line);
     decoder.guard = None;
     decoder.class = crate::report::Class::Branch;
@@ -185,7 +185,8 @@ fn word_of(reg: &Reg) -> Option<u32> {
     (reg.bank == Bank::Word).then_some(reg.index)
 }
 
-/// Numbers the word registers that any `wgmma` reads or writes. Returns the numbers, and the register names by number.
+/// Numbers the 32-bit registers that any `wgmma` reads or writes. Returns the number of each register, and the register
+/// names in this order.
 fn product_registers(code: &[Raw], names: &HashMap<Reg, String>) -> (BTreeMap<u32, u32>, Vec<String>) {
     let (mut numbers, mut found) = (BTreeMap::new(), Vec::new());
     let products = code.iter().filter(|raw| matches!(raw.op, Op::WgmmaMultiply(_)));

@@ -192,7 +192,7 @@ fn select<T: Lane>(d: &mut Decoder, ops: &[Operand], ty: Ty, p: u32, negated: bo
     Ok(())
 }
 
-/// `slct.dtype.{s32,f32} d, a, b, c`: selects `a` if `c` is not negative, otherwise `b`.
+/// `slct.dtype.{s32,f32} d, a, b, c`: selects `a` if `c >= 0`, otherwise `b`.
 pub fn slct(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.take("ftz");
     let (ty, by) = (mods.ty()?, mods.ty()?);

@@ -56,7 +56,8 @@ const SPECIALS: [(&str, Special, u32); 42] = [
     ("%is_explicit_cluster", Special::Zero, 1),
 ];
 
-/// Bits of an immediate operand; `None` if its kind or size does not fit the type, as in any assembler.
+/// Bits of an immediate operand; `None` if its kind or size does not fit the type, so that an assembler would refuse
+/// it.
 fn bits_of(number: Number, ty: Ty) -> Option<u64> {
     let width = ty.bits();
     match (number, ty) {
@@ -111,7 +112,8 @@ impl Decoder<'_> {
         reg
     }
 
-    /// Resolves a source: a register or constant at least as wide as the type. Narrower instructions read its low bits.
+    /// Resolves a source: a register or constant at least as wide as the type. An instruction of a narrower type reads
+    /// the low bits.
     pub fn any_source(&mut self, operand: &Operand, ty: Ty) -> Result<Reg, Error> {
         let (name, offset) = match operand {
             Operand::Number(number) => {

@@ -103,7 +103,7 @@ pub struct Multiply {
     pub b: Vec<Reg>,
     pub c: Vec<Reg>,
     pub d: Vec<Reg>,
-    /// The metadata register and the selector, for `mma.sp`.
+    /// The metadata register and the sparsity selector of `mma.sp`; `None` for a dense product.
     pub sparse: Option<(u32, u32)>,
 }
 
@@ -140,7 +140,7 @@ pub struct MbarrierUse {
     pub ordered: bool,
 }
 
-/// Operands are word registers; states are double registers.
+/// An operation on an mbarrier. Operands are numbers of 32-bit registers; states are numbers of 64-bit registers.
 #[derive(Clone, Debug)]
 pub enum MbarrierOp {
     Init {
@@ -158,7 +158,7 @@ pub enum MbarrierOp {
         count: Option<u32>,
         /// Bytes to expect before the arrival.
         bytes: Option<u32>,
-        /// Reduces the arrivals expected in later phases by the count.
+        /// Whether the arrivals expected in later phases are reduced by the count.
         drop: bool,
         /// False for `.noComplete`: the arrival must not complete the phase.
         completes: bool,
@@ -177,9 +177,9 @@ pub enum MbarrierOp {
 
 #[derive(Clone, Copy, Debug)]
 pub enum PhaseOperand {
-    /// Word register of a phase parity.
+    /// The 32-bit register of a phase parity.
     Parity(u32),
-    /// Double register of a state returned by `arrive`.
+    /// The 64-bit register of a state returned by `arrive`.
     State(u32),
 }
 
@@ -194,9 +194,9 @@ pub struct Bulk {
 
 #[derive(Clone, Debug)]
 pub enum BulkPlace {
-    /// `bytes` is the word register of the size in bytes.
+    /// A byte range; `bytes` is the 32-bit register that holds its size.
     Range { global: Address, bytes: u32 },
-    /// `coordinates` are word registers, the innermost dimension first.
+    /// A tensor box; `coordinates` are 32-bit registers, the innermost dimension first.
     Tensor { map: Address, coordinates: Vec<u32> },
 }
 
@@ -205,7 +205,7 @@ pub enum BulkPlace {
 pub struct WgmmaMultiply {
     pub wgmma: Wgmma,
     pub a: WgmmaFactor,
-    /// Double register of the descriptor, and the major-ness of B.
+    /// The 64-bit register of the descriptor, and the dimension along which B is contiguous.
     pub b: (u32, Major),
     pub d: Vec<u32>,
     /// Predicate register, and whether it is negated.
@@ -234,8 +234,8 @@ pub struct Shuffle {
 /// Instructions that exchange values between the lanes of a warp.
 #[derive(Clone, Debug)]
 pub enum Warp {
-    /// `d` is a predicate, or a word for `ballot`; `a` is a predicate; `members` is the word register of the member
-    /// mask.
+    /// `d` is a predicate register, or a 32-bit register for `ballot`; `a` is a predicate register; `members` is the
+    /// 32-bit register of the member mask.
     Vote {
         mode: Vote,
         d: Reg,
@@ -287,6 +287,6 @@ pub struct Barrier {
     pub id: u32,
     /// Register of the number of threads; `None` for the whole block.
     pub count: Option<u32>,
-    /// Operation, destination, predicate, and whether the predicate is negated.
+    /// The operation of `bar.red`, its destination, its predicate register, and whether the predicate is negated.
     pub reduction: Option<(BarrierReduction, Reg, u32, bool)>,
 }

@@ -10,11 +10,11 @@ use crate::report::Class;
 use crate::text::types::Space;
 
 pub const NONE: u32 = u32::MAX;
-/// Flag of a slot that belongs to the guard. All lanes read the guard; only those for which it is true read the other
-/// operands.
+/// Flag in [`Program::checks`] that marks the slot of the guard predicate. All lanes read the guard; only the lanes in
+/// which it holds read the other operands.
 pub const GUARD: u32 = 1 << 31;
 
-/// Registers of one warp, by bank. Immediate values and special registers are stored in registers too, filled in at the
+/// Registers of one warp, by bank. Immediate values and special registers are also stored in these registers, at the
 /// start of a block, so that an operand is always a register index.
 #[derive(Debug, Default)]
 pub struct Regs {
@@ -138,7 +138,7 @@ pub type LaneOp = Box<dyn Fn(&mut Regs, u32) + Send + Sync>;
 pub enum Op {
     Lanes(LaneOp),
     Branch(u32),
-    /// Index register, and the targets.
+    /// The 32-bit register that holds the index, and the targets.
     BranchTable(u32, Box<[u32]>),
     Exit,
     Trap,
@@ -216,11 +216,13 @@ pub struct Program {
     pub n_doubles: u32,
     pub n_preds: u32,
     pub constants: Vec<(Reg, Constant)>,
-    /// Slots of tracked registers to check and to mark as written; `tracked` holds the register name of each slot.
+    /// Slots of tracked registers: `checks` lists those to check, `marks` those to mark as written; `tracked` holds the
+    /// register name of each slot.
     pub checks: Vec<u32>,
     pub marks: Vec<u32>,
     pub tracked: Vec<String>,
-    /// Registers of `wgmma` by number, and whether they are written; `product_names` holds their names.
+    /// Accesses to registers that some `wgmma` uses: the number of the register, and whether it is written;
+    /// `product_names` holds the register names.
     pub product_uses: Vec<(u32, bool)>,
     pub product_names: Vec<String>,
     pub params: Vec<(String, Param)>,
@@ -239,7 +241,7 @@ pub struct Module {
 }
 
 pub struct Inner {
-    /// Identifies the module in a memory, which keeps its variables.
+    /// Identifies the module in a [`Memory`](crate::Memory), which keeps the module's variables.
     pub id: u64,
     pub programs: Vec<Program>,
     pub globals: Vec<GlobalVariable>,
@@ -251,7 +253,7 @@ pub struct GlobalVariable {
     pub name: String,
     pub bytes: u64,
     pub constant: bool,
-    /// Initial bytes from the start; the remainder is zero.
+    /// Initial bytes at the start of the variable; the remainder is zero.
     pub init: Vec<u8>,
     /// Addresses of other variables in the initial value: offset, index of the variable, addend.
     pub relocations: Vec<(u64, u32, i64)>,

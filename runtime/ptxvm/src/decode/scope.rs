@@ -1,4 +1,4 @@
-//! `%r7`, `tile`, `$L_3`  =>  what the name denotes in the innermost block that declares it
+//! `%r7`, `tile`, `$L_3`  =>  the register, variable or label of this name in the innermost block that declares it
 
 use std::collections::HashMap;
 

@@ -34,7 +34,7 @@ pub struct Raw {
 
 pub struct Decoder<'a> {
     pub unit: &'a Unit,
-    /// Module variables in global memory, in the module's order.
+    /// Module variables in global memory, by name: the index in the module, and the size in bytes.
     pub globals: &'a HashMap<String, (u32, u64)>,
     pub scopes: Scopes,
     pub code: Vec<Raw>,
@@ -51,7 +51,7 @@ pub struct Decoder<'a> {
     /// Functions being inlined, each with the label after the call.
     pub calls: Vec<(String, u32)>,
     n_inlined: u32,
-    /// Line of the instruction being decoded; the fields below also describe that instruction.
+    /// Line of the instruction that is being decoded; the fields below also describe this instruction.
     pub line: u32,
     pub opcode: String,
     pub guard: Option<(u32, bool)>,
@@ -246,7 +246,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Appends an instruction. It reads and writes the registers that were looked up since the previous one.
+    /// Appends an instruction. The registers looked up since the previous call count as read and written by this
+    /// instruction.
     pub fn emit(&mut self, op: Op) {
         let mut reads = std::mem::take(&mut self.reads);
         if let Some((index, _)) = self.guard {
@@ -301,8 +302,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Binds a parameter to an operand. A parameter in memory is an alias of the caller's variable; one in a register
-    /// is copied.
+    /// Binds a parameter to an operand. A parameter in memory is an alias of the caller's variable; a parameter in a
+    /// register is copied.
     fn bind(
         &mut self,
         scope: &mut Scope,
@@ -337,7 +338,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// `[name+4]`: an address whose base is a constant register.
+    /// The address `[name+4]` of a variable, whose base is a constant register.
     pub fn place_address(&mut self, place: Place, offset: i64) -> Address {
         let constant = match (place.space, place.dynamic) {
             (Space::Global | Space::Const | Space::Generic, _) => Constant::Symbol(place.offset, 0),

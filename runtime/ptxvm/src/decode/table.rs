@@ -19,7 +19,8 @@ const fn row(name: &'static str, class: Class, decode: Decode) -> Row {
     Row { name, class, decode }
 }
 
-/// Where an instruction has integer and floating-point variants, the decoder chooses by type and corrects the class.
+/// Sorted by name. If an instruction has integer and floating-point variants, the decoder chooses by type and corrects
+/// the class.
 static ROWS: &[Row] = &[
     row("abs", Class::Integer, int::abs),
     row("activemask", Class::Warp, warp::activemask),

@@ -3,7 +3,7 @@
 use super::statements::Decoder;
 use crate::Error;
 
-/// A target architecture. A specific one such as `sm_90a` has features that later devices need not have.
+/// A target architecture. An architecture-specific target such as `sm_90a` has features that later GPUs need not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     pub sm: u32,
@@ -23,7 +23,8 @@ impl Target {
         Some(Target { sm: digits.parse().ok()?, specific: name.ends_with('a') })
     }
 
-    /// Whether this target has the needed features. Those of a specific architecture exist only there.
+    /// Whether this target has the features of `needed`. Features of an architecture-specific target exist only on that
+    /// target.
     fn has(self, needed: Target) -> bool {
         if needed.specific { self == needed } else { self.sm >= needed.sm }
     }

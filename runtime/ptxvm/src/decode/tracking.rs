@@ -6,8 +6,8 @@ use super::flow::Flow;
 use super::program::{Bank, GUARD, Reg};
 use super::statements::Raw;
 
-/// Limit of the total size of all sets, in bits. Above it, registers written in other blocks count as possibly
-/// unwritten.
+/// Limit of the total size of all sets, in bits. Above this limit, a register counts as possibly unwritten unless the
+/// same basic block has written it.
 const BITS_MAX: usize = 1 << 30;
 
 pub struct Tracking {
@@ -80,7 +80,7 @@ fn key(reg: Reg) -> Reg {
     Reg { bits: 0, ..reg }
 }
 
-/// Returns, per block, the registers that have been written on every path to it.
+/// Returns, for each basic block, the registers that have been written on every path to the block.
 fn solve(
     code: &[Raw],
     flow: &Flow,

@@ -22,7 +22,7 @@ fn is_sink(operand: &Operand) -> bool {
     matches!(operand, Operand::Name(name) if name == "_")
 }
 
-/// Decodes a pair of destinations `d|p`; `None` for one that is missing or the sink `_`.
+/// Decodes a pair of destinations `d|p`; returns `None` for a destination that is missing or the sink `_`.
 fn pair(d: &mut Decoder, operand: &Operand, ty: Ty) -> Result<(Option<u32>, Option<u32>), Error> {
     let (first, second) = match operand {
         Operand::Pair(first, second) => (first.as_ref(), Some(second.as_ref())),
@@ -144,7 +144,8 @@ pub fn setmaxnreg(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// Grids run one after the other in the simulator, so there is nothing to wait for and nothing to launch early.
+/// Decodes `griddepcontrol` as a no-op: grids run one after the other in the simulator, so there is nothing to wait for
+/// and nothing to launch early.
 pub fn griddepcontrol(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     d.requires(SM_90, (7, 8))?;
     mods.required(&["wait", "launch_dependents"])?;

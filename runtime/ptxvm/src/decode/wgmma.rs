@@ -38,7 +38,7 @@ fn plain(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], op: Op) -> Done {
     Ok(())
 }
 
-/// An immediate that must be one of the `known` values.
+/// Returns the value of an immediate operand, which must be one of the `known` values.
 fn one_of(d: &Decoder, operand: &Operand, known: [i64; 2]) -> Result<i64, Error> {
     match operand {
         Operand::Number(Number::Int(value)) if known.contains(&(*value as i64)) => Ok(*value as i64),

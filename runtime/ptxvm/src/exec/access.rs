@@ -14,7 +14,7 @@ use crate::units::counting::{SECTOR_BYTES, Wavefronts, sectors, shared_wavefront
 /// Up to 16 bytes of each lane, as little-endian words; values smaller than a word are in the low bits.
 pub type Data = [[u32; 32]; 4];
 
-/// A memory access as the instruction makes it.
+/// A memory access that an instruction requests for the lanes of one warp, without its addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub pc: u32,
@@ -77,7 +77,8 @@ pub fn addresses(regs: &Regs, address: &Address) -> [u64; 32] {
     }
 }
 
-/// Splits the lanes of a generic access by state space: the space, its lanes, and the base to subtract from addresses.
+/// Splits the lanes of an access by state space. Each entry holds a space, its lanes, and the base to subtract from
+/// their addresses.
 pub fn split(space: Space, at: &[u64; 32], mask: u32) -> [(Space, u32, u64); 4] {
     let window = |base: u64| where_lanes(mask, |lane| at[lane].wrapping_sub(base) < WINDOW_BYTES);
     match space {
@@ -99,7 +100,7 @@ impl Env<'_> {
     /// Reports misaligned lanes and returns the remaining ones.
     fn aligned(&mut self, rq: &Request, space: Space, at: &[u64; 32]) -> u32 {
         let low = u64::from(rq.bytes - 1);
-        // A fast check over all lanes first, then over the active ones only.
+        // A fast check covers all lanes; only if it fails are the active lanes checked one by one.
         if at.iter().fold(0, |any, at| any | at) & low == 0 {
             return rq.mask;
         }
@@ -121,8 +122,9 @@ impl Env<'_> {
         });
     }
 
-    /// Checks and counts an access to global memory. Returns the lanes that may proceed, and their allocation if they
-    /// share one. `benign(a, b)` tells whether stores of two lanes to one address are harmless.
+    /// Checks and counts an access to global memory. Returns the lanes that may proceed, and the index of their
+    /// allocation if they all access the same one. `benign(a, b)` returns whether stores of lanes `a` and `b` to one
+    /// address are harmless.
     pub fn global_access(
         &mut self,
         rq: &Request,
@@ -212,7 +214,7 @@ impl Env<'_> {
         self.shared_part(rq, at, benign)
     }
 
-    /// Like `shared_access`, but also allowed on mbarriers.
+    /// Like `shared_access`, but does not report accesses to mbarriers.
     pub fn shared_part(&mut self, rq: &Request, at: &[u64; 32], benign: impl Fn(u32, u32) -> bool) -> u32 {
         let mut mask = self.aligned(rq, Space::Shared, at);
         let end = u64::from(self.context.shared_bytes);
@@ -229,7 +231,7 @@ impl Env<'_> {
         }
         if !rq.collective {
             let fronts = match mask == u32::MAX && is_run(at, rq.bytes) {
-                // There are no conflicts: each phase of 128 bytes uses every bank once.
+                // Consecutive addresses have no bank conflicts: each phase of 128 bytes uses every bank once.
                 true => Wavefronts { actual: rq.bytes.div_ceil(4), ideal: rq.bytes.div_ceil(4) },
                 false => shared_wavefronts(at, mask, rq.bytes),
             };
@@ -255,7 +257,8 @@ impl Env<'_> {
         mask & !wrong
     }
 
-    /// Records what an ordered store or an atomic operation releases. Called before the operation.
+    /// Records in the shadow which accesses a strong store or an atomic operation publishes to other threads. Called
+    /// before the operation.
     pub fn publish(&mut self, warp: u32, mask: u32, order: Order, rmw: bool, place: impl Fn(usize) -> Place) {
         if let Some(shadow) = &mut self.shadow
             && order.strong
@@ -266,7 +269,8 @@ impl Env<'_> {
         }
     }
 
-    /// Records what an ordered load or an atomic operation acquires. Called after the operation.
+    /// Records in the shadow which accesses of other threads a strong load or an atomic operation acquires. Called
+    /// after the operation.
     pub fn observe(&mut self, warp: u32, mask: u32, order: Order, place: impl Fn(usize) -> Place) {
         if let Some(shadow) = &mut self.shadow
             && order.strong
@@ -310,7 +314,8 @@ pub fn gather(mask: u32, bytes: u32, word: impl Fn(usize, usize) -> u32, offset:
     data
 }
 
-/// Writes `bytes` aligned bytes per lane to words: `set(lane, word, keep, bits)` replaces the bits outside `keep`.
+/// Writes `bytes` aligned bytes per lane to words: `set(lane, word, keep, bits)` must preserve the bits in the mask
+/// `keep` and set the others to `bits`.
 pub fn scatter(
     mask: u32,
     bytes: u32,

@@ -1,4 +1,4 @@
-//! Asynchronous operations of a block: copies are issued now and take effect at the latest when a warp waits for them
+//! Asynchronous operations of a block: issued copies take effect at the latest when a warp waits for their completion
 
 use super::access::{Request, addresses, lanes, where_lanes};
 use super::bulk::Transfer;
@@ -17,7 +17,7 @@ pub struct Agents {
     copies: Vec<Copies>,
     /// Events that have not happened yet, in the order in which they were issued.
     events: Vec<Event>,
-    /// Bulk stores, executed as late as possible: when their threads wait for them.
+    /// Bulk stores, executed as late as possible: when the thread that issued them waits for them.
     pub stores: Vec<Transfer>,
 }
 
@@ -33,7 +33,7 @@ pub enum Event {
     Bulk(Box<Transfer>),
 }
 
-/// `cp.async` copies of one warp. Each lane counts its own groups.
+/// `cp.async` copies of one warp. Commit groups are counted separately for each lane.
 #[derive(Debug)]
 struct Copies {
     pending: Vec<Copy>,
@@ -47,16 +47,16 @@ struct Copies {
 
 #[derive(Debug)]
 struct Copy {
-    /// Lanes whose part has not been written yet.
+    /// Lanes whose bytes have not been written to shared memory yet.
     mask: u32,
     line: u32,
     bytes: u32,
     to: [u32; 32],
     from: [u64; 32],
     from_bytes: [u32; 32],
-    /// The group of each lane.
+    /// For each lane, the number of the commit group to which its copy belongs.
     group: [u32; 32],
-    /// Number of this instruction among the copies of its warp.
+    /// Number of this instruction among the copy instructions of its warp, from 0.
     number: u32,
 }
 
@@ -175,8 +175,8 @@ impl Env<'_> {
         }
     }
 
-    /// Checks a copy of fewer bytes than its size, which must be inside one allocation. Returns the lane's bit if it is
-    /// not.
+    /// Checks the source of a lane that reads fewer bytes than the copy writes. Returns the lane's bit if the source is
+    /// not inside one allocation, else 0.
     fn check_part(&mut self, rq: &Request, lane: usize, from: u64, bytes: u32) -> u32 {
         let inside = |at: u64| self.context.memory.find(at);
         let whole = inside(from).is_some() && inside(from) == inside(from.wrapping_add(u64::from(bytes) - 1));

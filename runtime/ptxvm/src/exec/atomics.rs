@@ -1,4 +1,4 @@
-//! atom, red: the lanes are processed one after another, each as a single step for every other thread
+//! atom, red: the operations of the lanes are executed one after another, each atomically with respect to all threads
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -136,7 +136,8 @@ fn update(op: AtomicOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
         AtomicOp::Inc => u64::from(if x >= y { 0 } else { x + 1 }),
         AtomicOp::Dec => u64::from(if x == 0 || x > y { y } else { x - 1 }),
         AtomicOp::Add => match ty {
-            // On devices, global f32 addition flushes subnormal numbers; here it does not, as with `.noftz`.
+            // On GPUs, atomic f32 addition in global memory flushes subnormal numbers to zero; the simulator keeps
+            // them.
             Ty::F32 => canonical(f32::from_bits(x) + f32::from_bits(y)).to_bits().into(),
             Ty::F64 => (f64::from_bits(old) + f64::from_bits(a)).to_bits(),
             Ty::F16 => u64::from(add(Half::F16, x as u16, y as u16, Finish::default())),

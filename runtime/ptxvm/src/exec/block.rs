@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Longest time slice of a warp, in instructions.
 const SLICE_MAX: u64 = 512;
-/// How often mbarrier waits are answered with false while nothing else happens, before it counts as a deadlock.
+/// Number of times that all mbarrier waits of a block return false without any progress before the block counts as
+/// deadlocked.
 const REFUSALS_MAX: u32 = 8;
 
 /// The warps and the shared memory of a running block. A worker reuses them for its next block, so that registers are
@@ -169,8 +170,8 @@ impl Block {
     }
 
     fn deadlock(&self, env: &mut Env) {
-        // For each place where warps wait: the line, whether it is an mbarrier, the number of the barrier or the offset
-        // of the mbarrier, and the number of waiting warps.
+        // For each line and barrier at which warps wait: the line, whether the barrier is an mbarrier, its number (or
+        // the offset of the mbarrier), and the number of waiting warps.
         let mut lines: Vec<(u32, bool, u32, u32)> = Vec::new();
         for warp in &self.warps {
             let (line, is_mbarrier, id) = match warp.state {

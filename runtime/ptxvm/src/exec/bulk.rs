@@ -36,7 +36,7 @@ impl Transfer {
     }
 }
 
-/// Converts a generic or shared address to an offset.
+/// Converts a generic address of shared memory, or a shared address, to an offset in shared memory.
 fn offset(at: u64) -> u64 {
     if at >= SHARED_BASE { at.wrapping_sub(SHARED_BASE) } else { at }
 }
@@ -70,7 +70,7 @@ impl Warp {
         known
     }
 
-    /// Returns the pieces that a lane's copy moves, and the bytes that it reports to its mbarrier.
+    /// Returns the pieces that a lane's copy moves, and the number of bytes that the copy reports to its mbarrier.
     fn pieces_of(&self, env: &mut Env, who: Who, op: &Bulk, shared: u64) -> Option<(Vec<Piece>, u32)> {
         let lane = who.lane as usize;
         match &op.place {
@@ -273,7 +273,7 @@ impl Env<'_> {
     }
 
     /// `cp.async.bulk.wait_group`: completes all groups of stores of these lanes except the newest `left`. With `read`,
-    /// the stores only read their sources.
+    /// the stores only read their sources, and their writes stay pending.
     pub fn bulk_wait(&mut self, warp: u32, mask: u32, left: u32, read: bool) {
         for lane in lanes(mask) {
             let who = Who { warp, lane: lane as u32, line: 0 };
@@ -294,7 +294,7 @@ impl Env<'_> {
         }
     }
 
-    /// Ends a block: copies in flight must no longer need its shared memory.
+    /// Ends a block. Copies that still use its shared memory are reported.
     pub fn end_transfers(&mut self) {
         let loads = self.agents.take_loads();
         for transfer in std::mem::take(&mut self.agents.stores).into_iter().chain(loads) {

@@ -21,13 +21,14 @@ pub struct Env<'a> {
     pub problems: Vec<Problem>,
     /// Number of warp instructions executed by this block, which is also its clock.
     pub clock: u64,
-    /// Operands of the last matrix product, kept to reuse the allocation.
+    /// Operand registers of the last matrix product, kept only to reuse the vector.
     pub fragments: Vec<[u32; 32]>,
-    /// The allocation found last, by the low bits of the instruction's number.
+    /// Indices of recently accessed allocations; an instruction looks at the entry selected by the low bits of its
+    /// number.
     pub hints: [u32; 16],
 }
 
-/// Formats an index in row order as `(1, 2, 0)`.
+/// Formats a linear index, in which x varies fastest, as coordinates such as `(1, 2, 0)`.
 pub fn position(index: u64, extents: [u32; 3]) -> String {
     let [x, y, _] = extents.map(|extent| u64::from(extent).max(1));
     format!("({}, {}, {})", index % x, index / x % y, index / x / y)
@@ -108,8 +109,8 @@ impl<'a> Env<'a> {
         }
     }
 
-    /// Converts the problems that the shadow found in the last access to findings. Overlaps for which `benign` returns
-    /// true are dropped.
+    /// Converts the problems that the shadow found in the most recent access to findings. Overlaps for which `benign`
+    /// returns true are dropped.
     pub fn note_problems(&mut self, space: Space, warp: u32, line: u32, benign: impl Fn(u32, u32) -> bool) {
         if self.problems.is_empty() {
             return;

@@ -36,7 +36,8 @@ impl Warp {
         first & active
     }
 
-    /// `.sync.aligned` without a mask: checks that all 32 lanes execute the instruction. Returns false if none does.
+    /// For `.sync.aligned` instructions without a member mask: checks that all 32 lanes execute the instruction.
+    /// Returns false if no lane does.
     pub fn converge_all(&mut self, env: &mut Env, line: u32, active: u32) -> bool {
         if active == 0 {
             return false;

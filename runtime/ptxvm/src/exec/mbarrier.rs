@@ -1,4 +1,4 @@
-//! mbarrier: expected arrivals and bytes  =>  completed phases, and the results of waits
+//! mbarriers: expected arrivals and bytes  =>  completed phases, and the results of waits
 //!
 //! A cluster is one block, so mbarriers of other blocks are never accessed.
 
@@ -71,7 +71,7 @@ impl Mbarrier {
         }
     }
 
-    /// Completes the phase if nothing is missing.
+    /// Completes the phase if no arrivals and no bytes are missing.
     fn settle(&mut self) -> bool {
         let done = self.pending == 0 && self.bytes == 0;
         if done {
@@ -113,7 +113,8 @@ pub struct Who {
 }
 
 impl Env<'_> {
-    /// Changes an mbarrier, and completes its phase if nothing is missing. The access itself has already been checked.
+    /// Changes an mbarrier, and completes its phase if no arrivals and bytes are missing. The caller has already
+    /// checked the access.
     pub fn update_mbarrier(
         &mut self,
         who: Who,
@@ -140,7 +141,7 @@ impl Env<'_> {
         }
     }
 
-    /// Reports accesses to mbarriers by other instructions, which are undefined.
+    /// Reports accesses to mbarriers by instructions other than mbarrier operations, which are undefined.
     pub fn check_mbarriers(&mut self, rq: &Request, at: &[u64; 32]) {
         let wrong = where_lanes(rq.mask, |lane| self.mbarriers.overlapping(at[lane], rq.bytes).is_some());
         self.note_lanes(Finding::BarrierMisuse, rq.line, rq.warp, wrong, |env| {

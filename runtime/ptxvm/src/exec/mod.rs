@@ -31,7 +31,8 @@ use tally::Tally;
 
 /// Maximum local memory of all threads of a block.
 const LOCAL_BYTES_MAX: u64 = 1 << 30;
-/// Maximum size of the registers of all threads of a block. They are virtual, so it is larger than on any GPU.
+/// Maximum size of the registers of all threads of a block. PTX registers are virtual, so this limit is larger than the
+/// register file of any GPU.
 const REGISTER_BYTES_MAX: u64 = 1 << 30;
 
 /// State shared by all blocks of a launch.
@@ -46,15 +47,15 @@ pub(crate) struct Context<'a> {
     pub symbols: Vec<u64>,
     pub n_threads: u32,
     pub shared_bytes: u32,
-    /// Number of warp instructions executed; blocks add theirs from time to time.
+    /// Number of warp instructions executed; each block adds its own count after every time slice.
     pub spent: AtomicU64,
     /// Set to stop all blocks: by a trap, by too many instructions, or at the caller's request.
     pub halt: AtomicBool,
 }
 
-/// Executes all blocks of a launch. Findings do not stop it, apart from a trap and the instruction limit; a load out of
-/// bounds returns 0, and a store out of bounds is dropped. Errors mean that nothing ran: unknown entry, wrong
-/// parameters, impossible grid.
+/// Executes all blocks of a launch. Findings do not stop the launch, apart from a trap and the instruction limit; a
+/// load out of bounds returns 0, and a store out of bounds is dropped. Errors mean that nothing ran: unknown entry,
+/// wrong parameters, impossible grid.
 pub fn run(module: &Module, memory: &mut Memory, launch: &Launch, options: &Options) -> Result<Report, Error> {
     run_while(module, memory, launch, options, &|| true)
 }
@@ -190,7 +191,7 @@ impl Context<'_> {
         self.module.lines.get(line.wrapping_sub(1) as usize).map_or("", String::as_str)
     }
 
-    /// Describes an address by its allocation, or by the nearest one.
+    /// Describes an address by the allocation that contains it, or else by the nearest allocation.
     pub fn place(&self, address: u64) -> String {
         if let Some(at) = self.memory.find(address) {
             let found = &self.memory.allocations[at];

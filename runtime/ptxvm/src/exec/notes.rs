@@ -7,12 +7,13 @@ use crate::report::{Finding, Kind};
 
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// The finding of each line and kind, with the lowest block that has it, whose message is kept.
+    /// The finding of each line and kind, with the number of the lowest block that reported it; the message is from
+    /// that block.
     found: BTreeMap<(u32, Kind), (u64, Finding)>,
 }
 
 impl Notes {
-    /// Adds occurrences of a finding. The message is formatted only if it is kept.
+    /// Adds occurrences of a finding. `message` is called only if its result is kept.
     pub fn add(&mut self, kind: Kind, line: u32, block: u64, count: u64, message: impl FnOnce() -> String) {
         match self.found.entry((line, kind)) {
             Entry::Vacant(entry) => {

@@ -1,4 +1,4 @@
-//! The counters of one worker, by instruction and by allocation; they are sums, so the order of blocks does not matter
+//! The counters of one worker thread, by instruction and by allocation; as sums, they do not depend on block order
 
 use std::collections::BTreeMap;
 

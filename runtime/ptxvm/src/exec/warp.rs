@@ -11,7 +11,7 @@ use crate::memory::{LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW_BYTES};
 use crate::report::Kind;
 use crate::text::types::Space;
 
-/// Lanes that execute together until they reconverge with others.
+/// Lanes that execute together until they reconverge with other lanes of the warp.
 #[derive(Clone, Copy, Debug)]
 struct Path {
     pc: u32,
@@ -345,12 +345,12 @@ impl Warp {
         }
     }
 
-    /// Splits the running path by branch target; its lanes reconverge at the branch's post-dominator.
+    /// Splits the running path into one path per branch target; the lanes reconverge at the branch's post-dominator.
     fn diverge(&mut self, env: &Env, pc: u32, mask: u32, next: &[u32; 32]) {
         let meet = env.context.program.meets.get(pc as usize).copied().unwrap_or(NONE);
         let Some(path) = self.paths.last_mut() else { return };
         if path.meet == meet {
-            // The path below continues at the same instruction, so this path is replaced by its parts.
+            // The path below on the stack continues at the same instruction, so the parts replace this path.
             self.paths.pop();
         } else {
             path.pc = meet;

@@ -1,7 +1,7 @@
 //! wgmma: asynchronous matrix products  =>  accumulators, and operands that must not be accessed before the wait
 //!
-//! The result is computed at once; registers and shared memory count as in use until the wait, so that accesses before
-//! it are reported. Each warp of a warpgroup computes its own rows; whether all four take part is checked when the
+//! The result is computed at once. Registers and shared memory count as in use until the wait, so that earlier accesses
+//! are reported. Each warp of a warpgroup computes its own rows; whether all four warps take part is checked when the
 //! block ends.
 
 use super::access::Request;
@@ -23,17 +23,18 @@ pub struct Products {
     /// Number of committed groups; `done` is the number of groups waited for.
     committed: u32,
     done: u32,
-    /// Per register of a product: the last group that uses it, numbered from 1, and whether as an accumulator.
+    /// Per register of a product: the last group that uses the register, numbered from 1, and whether this group uses
+    /// it as an accumulator.
     busy: Vec<(u32, bool)>,
     /// Per register of a product: whether another instruction has written it since the last `wgmma.fence`.
     written: Vec<bool>,
     reads: Vec<Reads>,
-    /// Number of products executed; `line` is that of the last one.
+    /// Number of products executed; `line` is the line of the last product.
     pub issued: u64,
     pub line: u32,
 }
 
-/// Shared memory that a product reads until it is done.
+/// Shared memory that a product reads until the product is done.
 #[derive(Debug)]
 struct Reads {
     group: u32,
@@ -68,7 +69,7 @@ impl Products {
 }
 
 impl Warp {
-    /// Checks an instruction other than a product that accesses registers of products.
+    /// Checks an instruction that accesses registers of products and is not a product itself.
     #[cold]
     pub fn check_products(&mut self, env: &mut Env, instr: &Instr, active: u32) {
         if active == 0 {
@@ -122,7 +123,8 @@ impl Warp {
         }
     }
 
-    /// Whether the previous values of the accumulators are added. All lanes must agree.
+    /// Whether the product is added to the previous values of the accumulators. The predicate must be the same in all
+    /// lanes.
     pub fn scale_d(&self, env: &mut Env, op: &WgmmaMultiply, line: u32, active: u32) -> bool {
         let holds = (self.regs.p[op.scale_d.0 as usize] ^ 0u32.wrapping_sub(u32::from(op.scale_d.1))) & active;
         if holds != 0 && holds != active {
@@ -134,7 +136,7 @@ impl Warp {
     }
 
     /// Claims the registers of a product. They must not have been written since the last fence, nor be in use by
-    /// another product, except as an accumulator in both.
+    /// another product, except as an accumulator of both products.
     fn claim_registers(&mut self, env: &mut Env, instr: &Instr, active: u32) {
         let line = instr.line;
         if !self.products.fenced {
@@ -205,8 +207,8 @@ impl Warp {
         (offsets, mask)
     }
 
-    /// `wgmma.wait_group`: completes all groups except the newest `left`. Their shared operands count as read until
-    /// now.
+    /// `wgmma.wait_group`: completes all groups except the newest `left`. Reads of their operands in shared memory are
+    /// checked again, because they may take place as late as this.
     pub fn wgmma_wait(&mut self, env: &mut Env, line: u32, active: u32, left: u32) {
         if !self.converge_all(env, line, active) {
             return;

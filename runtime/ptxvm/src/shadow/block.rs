@@ -13,7 +13,8 @@ use super::{Access, Kind, Launch, Other, Place, Problem, ProblemKind, Scope};
 const PROBLEMS_MAX: usize = 4;
 const NO_PAGE: u32 = u32::MAX;
 
-/// The shadow of one running block. Offsets and addresses must be in bounds and aligned; others are ignored.
+/// The shadow of one running block. Offsets and addresses must be in bounds and aligned; accesses at others are
+/// ignored.
 #[derive(Debug)]
 pub struct Block<'a> {
     launch: &'a Launch<'a>,
@@ -37,7 +38,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Checks a load, store or atomic access to shared memory. Only the first few problems are appended.
+    /// Checks a load, store or atomic access to shared memory. Appends the first few problems of each kind to
+    /// `problems`.
     pub fn shared(&mut self, access: &Access, offsets: &[u32; 32], problems: &mut Vec<Problem>) {
         let Some(first) = lowest(access.mask).filter(|_| is_valid(access)) else { return };
         let call = self.call(access);
@@ -67,8 +69,8 @@ impl<'a> Block<'a> {
         self.lanes(&call, Space::Global, addresses, access.mask, problems);
     }
 
-    /// Starts a `cp.async` of `access.bytes` per lane to shared offsets `to`; `from_bytes[lane]` of them come from
-    /// `from`.
+    /// Starts a `cp.async` that writes `access.bytes` per lane to shared offsets `to`. Only the first
+    /// `from_bytes[lane]` bytes are read from `from`; the others are written as zero.
     pub fn copy_start(
         &mut self,
         access: &Access,
@@ -104,7 +106,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Completes copies of the lanes (`wait_group`): each now counts as a write by its thread, in the copy's line.
+    /// Completes copies of the lanes (`wait_group`): each copy now counts as a write by its thread, in the line of the
+    /// copy.
     pub fn copy_land(&mut self, access: &Access, to: &[u32; 32], from: &[u64; 32], from_bytes: &[u32; 32]) {
         if !is_valid(access) {
             return;
@@ -172,8 +175,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Checks accesses of the asynchronous proxy, up to 16 bytes per lane: the bytes must have been fenced after a
-    /// write.
+    /// Checks accesses of the asynchronous proxy, up to 16 bytes per lane: a proxy fence must have followed the last
+    /// write to the bytes.
     pub fn check_fenced(&mut self, access: &Access, offsets: &[u32; 32], problems: &mut Vec<Problem>) {
         for lane in lanes_of(access.mask) {
             let Some((page, (word, bits))) = self.pages.shared(offsets[lane], access.bytes) else { continue };
@@ -219,14 +222,14 @@ impl<'a> Block<'a> {
         Call { entry: self.log.entry(access, epoch), access: *access, atomic }
     }
 
-    /// Clears every stamp: the accesses so far count as ordered before all later ones.
+    /// Clears every stamp, so that all accesses so far count as ordered before all later accesses.
     fn forget(&mut self) {
         self.pages.slab.iter_mut().take(self.pages.n_used).for_each(Page::clear_stamps);
         self.log.restart();
     }
 
-    /// Marks the bytes of a write as initialised. Returns false, and marks nothing, if a read finds uninitialised bytes
-    /// or the range is not inside one allocation.
+    /// Marks the bytes of a write as initialised. Returns false, and marks nothing, if the access reads uninitialised
+    /// bytes or the range is not inside one allocation.
     fn initialised(&mut self, call: &Call, at: u64, bytes: u64) -> bool {
         let Some(region) = self.pages.region(self.launch, at) else { return false };
         let offset = at - region.address;
@@ -239,7 +242,7 @@ impl<'a> Block<'a> {
         true
     }
 
-    /// Handles consecutive lanes at consecutive addresses, page by page.
+    /// Checks and records accesses of consecutive lanes to consecutive addresses, page by page.
     fn run(&mut self, call: &Call, space: Space, start: u64, first: u32, n_lanes: u32, problems: &mut Vec<Problem>) {
         let (each, kind) = (call.access.bytes, call.access.kind);
         let (mut lane, last) = (first, first + n_lanes);
@@ -284,7 +287,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Handles lanes at arbitrary addresses; except for plain writes, consecutive lanes at one address are combined.
+    /// Checks and records accesses of lanes to arbitrary addresses; except for plain writes, consecutive lanes at one
+    /// address are combined.
     fn lanes(&mut self, call: &Call, space: Space, at: &[u64; 32], mask: u32, problems: &mut Vec<Problem>) {
         let mut seen = 0u64;
         let mut rest = mask;
@@ -313,7 +317,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Handles lanes at one address.
+    /// Checks and records accesses of lanes to one address.
     #[inline]
     pub(super) fn one(&mut self, call: &Call, target: Target, problems: &mut Vec<Problem>) {
         let Target { space, at, lanes } = target;
@@ -405,7 +409,8 @@ pub(super) struct Pages {
     n_used: usize,
     shared: Vec<u32>,
     global: HashMap<u64, u32, PageHash>,
-    /// Recently used pages of global memory: number and slab index, by the low bits of the number.
+    /// Recently used pages of global memory: page number and index in `slab`. The low bits of the page number select
+    /// the entry.
     recent: [(u64, u32); 64],
     region: usize,
 }

@@ -48,7 +48,7 @@ impl Block<'_> {
     }
 
     /// Checks a read of a piece of shared memory by a copy. To be called when the copy starts and again when it is
-    /// waited for, since it may read at any time in between.
+    /// waited for, since the copy may read at any time in between.
     pub fn bulk_read(&mut self, starter: Starter, at: u32, is_start: bool, problems: &mut Vec<Problem>) {
         if is_start {
             self.unfenced(starter, at, problems);

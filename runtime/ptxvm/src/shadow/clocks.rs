@@ -1,8 +1,8 @@
 //! barriers, warp synchronisation, fences, atomics of one block  =>  the epochs that each thread has seen of others
 //!
-//! Every warp counts epochs; an epoch ends whenever lanes of the warp release their accesses to other threads. A view
-//! holds, per warp, the last epoch seen of all its lanes; values per lane are added only where the lanes differ. Lanes
-//! with equal views share one, so a converged warp has exactly one view.
+//! Every warp counts epochs; an epoch ends whenever lanes of the warp release their accesses to other threads. The view
+//! of a thread holds, for each warp, the last epoch seen of all lanes of the warp; values per lane are added only where
+//! the lanes differ. Lanes of a warp with equal views share one view, so a converged warp has exactly one view.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::Place;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
     warps: [u32; 32],
-    /// Epochs per lane, for warps with at least one lane beyond `warps`.
+    /// Epochs per lane, for each warp of which at least one lane has been seen in a later epoch than `warps` holds.
     lanes: Vec<(u32, [u32; 32])>,
 }
 
@@ -27,8 +27,8 @@ impl View {
         self.warps[warp as usize & 31] >= epoch
     }
 
-    /// Whether the view has seen the epoch of at least one lane of a warp. This is enough for an access that belongs to
-    /// all lanes.
+    /// Whether the view has seen the epoch of at least one lane of a warp. This suffices for a collective access, which
+    /// counts as made by all lanes.
     pub fn knows_any(&self, warp: u32, epoch: u32) -> bool {
         self.warps[warp as usize & 31] >= epoch
             || self.lanes.iter().any(|(w, lanes)| *w == warp && lanes.iter().any(|lane| *lane >= epoch))
@@ -69,9 +69,9 @@ struct Warp {
     dirty: bool,
     /// Lanes with equal views; the masks are disjoint and cover all running lanes.
     groups: Vec<(u32, View)>,
-    /// Views at the lanes' last fences, which their later relaxed stores release.
+    /// The views that lanes had at their last fences; later relaxed stores of these lanes release them.
     fenced: Vec<Fenced>,
-    /// Views that lanes read by relaxed loads, and acquire at their next fence.
+    /// The views that relaxed loads of lanes have read; the lanes acquire them at their next fence.
     seen: Vec<(u32, View)>,
 }
 
@@ -95,7 +95,7 @@ struct Barrier {
 pub(super) struct Clocks {
     warps: Vec<Warp>,
     barriers: HashMap<u32, Barrier>,
-    /// The views that atomic stores have released at each place.
+    /// The view that atomic stores have released at each location.
     places: HashMap<Place, View>,
 }
 
@@ -133,7 +133,8 @@ impl Clocks {
         let groups = &self.warps.get(warp as usize)?.groups;
         match groups.as_slice() {
             [(_, view)] => Some(view),
-            // An exited lane may be in no group. It is only queried as a representative of its warp, so any group does.
+            // An exited lane may be in no group. Such a lane is only queried as a representative of its warp, so the
+            // view of any group can be returned.
             many => many.iter().find(|(mask, _)| mask & (1 << (lane & 31)) != 0).or(many.first()).map(|(_, view)| view),
         }
     }
@@ -179,8 +180,8 @@ impl Clocks {
         warp.next_epoch();
     }
 
-    /// Completes a barrier. Returns whether every running thread waited: then all earlier accesses are ordered before
-    /// all later ones.
+    /// Completes a barrier. Returns whether every running thread waited; if so, all earlier accesses are ordered before
+    /// all later accesses.
     pub fn complete(&mut self, barrier: u32) -> bool {
         let Some(barrier) = self.barriers.remove(&barrier) else { return false };
         let arrived = |(warp, mask): (&Warp, &u32)| (mask | warp.exited) & warp.existing == warp.existing;
@@ -238,13 +239,14 @@ impl Clocks {
             (Some(view), true) => self.places.entry(place).or_default().join(&view),
             (Some(view), false) => drop(self.places.insert(place, view)),
             (None, true) => {}
-            // A relaxed store replaces what earlier stores released at the place.
+            // A relaxed store replaces the value of earlier stores, so a load no longer acquires what these released.
             (None, false) if self.places.is_empty() => {}
             (None, false) => drop(self.places.remove(&place)),
         }
     }
 
-    /// Completes a phase of an mbarrier: threads that wait for it see what all its arrivals released.
+    /// Completes a phase of an mbarrier: threads that wait for the phase see the accesses that all its arrivals
+    /// released.
     pub fn complete_phase(&mut self, at: u32) {
         if let Some(view) = self.places.get(&Place::Arrivals(at)).cloned() {
             self.places.insert(Place::Phase(at), view);

@@ -7,7 +7,7 @@ use super::Crossing;
 use super::global::Seen;
 use super::page::{Bits, Foot, PAGE_BYTES};
 
-/// Maximum number of races that are kept; more would add no information.
+/// Maximum number of races that are kept; further ones would add no information.
 const CROSSINGS_MAX: usize = 256;
 /// Maximum number of writing blocks that a page remembers individually.
 const WRITERS_MAX: usize = 3;

@@ -8,12 +8,12 @@ use super::global::{Launch, Seen, join};
 #[derive(Debug, Default)]
 pub(super) struct Device {
     block: u64,
-    /// Incremented whenever the block releases its accesses to others.
+    /// Incremented whenever the block releases its accesses to other blocks.
     epoch: u32,
     seen: Seen,
-    /// State at the last fence, which later relaxed stores release.
+    /// Epochs that the block had seen at its last fence, including its own; later relaxed stores release them.
     fenced: Option<Seen>,
-    /// State read by relaxed loads, acquired at the next fence.
+    /// Epochs of other blocks that relaxed loads have read; the next fence acquires them.
     pending: Seen,
 }
 
@@ -55,7 +55,7 @@ impl Device {
         if !join(&mut seen, others) {
             return;
         }
-        // Earlier accesses are not ordered by what is learnt now, so they form a segment of their own.
+        // The newly seen epochs do not order earlier accesses of this block, so these form a segment of their own.
         pages.flush(launch, self.segment());
         self.seen = seen;
     }

@@ -68,14 +68,16 @@ impl Global {
 /// State shared by the blocks of one launch; every OS thread has a reference to it.
 ///
 /// Blocks are ordered only through atomic operations and fences of device scope, and only as a whole: a release by any
-/// thread publishes all accesses of its block so far, an acquire by any thread counts for its whole block, and a later
-/// plain store does not revoke what a place has published. The approximation may miss races but reports no false ones.
+/// thread publishes all accesses of its block so far, an acquire by any thread counts for its whole block, and a plain
+/// store to a location does not revoke what was published through it before. The approximation may miss races but
+/// reports no false ones.
 #[derive(Debug)]
 pub struct Launch<'a> {
     pub(super) global: &'a Global,
     n_blocks: u64,
     state: Mutex<State>,
-    /// Number of places that order blocks. It is usually 0, and then the lock is not taken to read one.
+    /// Number of locations through which blocks have released accesses. While it is 0, as in most launches, `observe`
+    /// does not take the lock.
     n_places: AtomicUsize,
     /// Pages of finished blocks, to be reused.
     spare: Mutex<Vec<Pages>>,
@@ -84,10 +86,11 @@ pub struct Launch<'a> {
 #[derive(Debug, Default)]
 struct State {
     cross: Cross,
-    /// Blocks that ended before a lower-numbered one; they wait, so that the report does not depend on timing.
+    /// Accesses of blocks that ended before a lower-numbered block; they are merged by block number, so that the report
+    /// does not depend on timing.
     waiting: BTreeMap<u64, Vec<Touched>>,
     next: u64,
-    /// Whether a block has synchronised with others; then accesses are compared as they arrive.
+    /// Whether a block has synchronised with other blocks; from then on, accesses are compared as they arrive.
     synchronised: bool,
     places: HashMap<u64, Seen>,
 }
@@ -131,7 +134,8 @@ impl Launch<'_> {
         let mut state = self.lock();
         if !state.synchronised {
             state.synchronised = true;
-            // No other block can have acquired the ends of these blocks, so they are merged first, as unordered.
+            // The blocks in `waiting` ended without releasing anything, so no other block is ordered after them: they
+            // are merged first, as unordered.
             state.drain_all();
         }
         state.cross.merge_synchronised(segment, touched);
@@ -188,7 +192,7 @@ pub(super) fn join(mine: &mut Seen, theirs: &Seen) -> bool {
     learnt
 }
 
-/// What the shadow reports about a whole launch.
+/// The results of the shadow for a whole launch.
 #[derive(Default, Debug)]
 pub struct Outcome {
     /// Races between blocks, in the order of the later block; at most a few hundred.
@@ -206,11 +210,11 @@ pub struct Crossing {
     pub bytes: u32,
     /// Number of the later block of the race, from 0.
     pub block: u64,
-    /// The last line in which the block wrote the page (if `write`) or read it.
+    /// The last line in which the block wrote the page (if `write`) or read the page.
     pub line: u32,
     /// Whether the block wrote some of the bytes; otherwise it only read them.
     pub write: bool,
-    /// The earlier block of the race; `None` if more blocks accessed the page than are remembered individually.
+    /// The earlier block of the race; `None` if more blocks accessed the page than the shadow remembers individually.
     pub other_block: Option<u64>,
     /// Last line in which the other block wrote or read the page; 0 if `other_block` is `None`.
     pub other_line: u32,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 pub(super) struct Region {
     pub address: u64,
     pub bytes: u64,
-    /// Whether every byte is initialised; then `words` is not used.
+    /// Whether every byte is initialised; if so, `words` is not used.
     full: AtomicBool,
     /// One bit per byte, allocated at the first partial write.
     words: OnceLock<Box<[AtomicU64]>>,
@@ -23,7 +23,7 @@ impl Region {
         self.words.get_or_init(|| (0..self.bytes.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Marks bytes as initialised; those outside the allocation are ignored.
+    /// Marks bytes as initialised; bytes outside the allocation are ignored.
     pub fn mark(&self, offset: u64, bytes: u64) {
         if self.full.load(Relaxed) {
             return;

@@ -15,12 +15,13 @@ use super::{Access, Kind, Other};
 pub(super) type Stamp = u32;
 
 const SET: Stamp = 1 << 5;
-/// Maximum number of entries between two barriers of the whole block. Beyond it, the log is cleared, and earlier
-/// accesses count as ordered.
+/// Maximum number of entries between two barriers of the whole block. When it is reached, the log is cleared, and
+/// earlier accesses count as ordered.
 const ENTRIES_MAX: usize = 1 << 22;
-/// Maximum total number of set members between two such barriers; beyond it, the log is cleared too.
+/// Maximum total number of set members between two barriers of the whole block; when it is reached, the log is cleared
+/// too.
 const MEMBERS_MAX: usize = 1 << 23;
-/// Maximum entry number; beyond it, a barrier restarts the numbering.
+/// Maximum entry number; when it is reached, the next barrier of the whole block restarts the numbering.
 const NUMBERS_MAX: u32 = 1 << 25;
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,7 @@ struct Record {
     write: bool,
 }
 
-/// A recent entry, with its epoch, line, kind and whether it is collective.
+/// A recent entry. The key holds the epoch, line and kind of its access, and whether the access is collective.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     key: (u32, u32, Kind, bool),
@@ -90,7 +91,7 @@ impl Log {
         }
     }
 
-    /// Whether the log is full: then all stamps must be cleared and the log restarted.
+    /// Whether the log is full. If so, all stamps must be cleared and the log restarted.
     pub fn is_spent(&self) -> bool {
         self.entries.len() >= ENTRIES_MAX || self.n_members >= MEMBERS_MAX
     }
@@ -112,7 +113,7 @@ impl Log {
         self.first >= NUMBERS_MAX
     }
 
-    /// The entry of an access by a warp in an epoch; it is added if necessary.
+    /// The number of the log entry for an access by a warp in an epoch; the entry is added if necessary.
     #[inline]
     pub fn entry(&mut self, access: &Access, epoch: u32) -> u32 {
         let (slot, warp) = (access.line as usize & 15, access.warp as usize);
@@ -161,7 +162,7 @@ impl Log {
         }
     }
 
-    /// The access that a stamp stands for, if it is still in the log; for a set, its first access.
+    /// The access that a stamp identifies, or the first access of a set; `None` if the log no longer has it.
     pub fn name(&self, stamp: Stamp) -> Option<Other> {
         let (entry, lane) = match self.members(stamp).first() {
             Some(member) if stamp & SET != 0 => (member.entry, member.mask.trailing_zeros()),
@@ -216,7 +217,7 @@ impl Log {
         Some(Other { warp, lane, line: record.line, write: record.write })
     }
 
-    /// Whether accesses of an entry are ordered before those of a converged warp, so that no further check is needed.
+    /// Whether accesses of an entry are ordered before new accesses of a warp, so that no further check is needed.
     pub fn verdict(&self, clocks: &Clocks, stamp: Stamp, warp: u32, atomic: bool) -> Verdict {
         let Some(record) = self.record(stamp >> 6) else { return Verdict::Unknown };
         if atomic && !record.atomic {
@@ -278,7 +279,7 @@ impl Log {
         };
         let covers =
             |entry: u32| self.record(entry).is_none_or(|r| u32::from(r.warp) == me.warp && (r.atomic || !me.atomic));
-        // Earlier accesses of the same threads are covered by this one.
+        // The new access makes earlier accesses of the same threads redundant.
         for member in members.iter_mut().filter(|member| covers(member.entry)) {
             member.mask &= if self.record(member.entry).is_some_and(|r| r.collective) { 0 } else { !mask };
         }

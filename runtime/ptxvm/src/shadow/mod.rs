@@ -32,11 +32,12 @@ pub struct Access {
     pub warp: u32,
     /// Lanes that make the access; bit 0 is lane 0.
     pub mask: u32,
-    /// Bytes per lane: 1, 2, 4, 8 or 16. Addresses are multiples of it.
+    /// Bytes per lane: 1, 2, 4, 8 or 16. Addresses are multiples of this number.
     pub bytes: u32,
     /// Whether the lanes read or write, and whether atomically.
     pub kind: Kind,
-    /// Set for `ldmatrix` and `stmatrix`: the access belongs to all lanes of the warp, whichever lane gave the address.
+    /// Set for `ldmatrix` and `stmatrix`: the access counts as made by all lanes of the warp, whichever lane gave the
+    /// address.
     pub collective: bool,
     /// Line of the instruction in the PTX text, numbered from 1.
     pub line: u32,
@@ -66,7 +67,7 @@ pub enum Scope {
     Device,
 }
 
-/// The location through which an atomic operation synchronises.
+/// The location through which an atomic operation or an mbarrier synchronises threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// A location in shared memory, by its offset in bytes.
@@ -102,11 +103,11 @@ pub enum ProblemKind {
     Race,
     /// `other` is a lower lane of the same instruction and stores to the same address: wrong unless the values are equal.
     Overlap,
-    /// The bytes are the destination of a copy that was not waited for.
+    /// The bytes are the destination of a copy for which no wait has completed.
     InFlight,
-    /// A write to the source of a copy that was not waited for.
+    /// A write to the source of a copy for which no wait has completed.
     InFlightSource,
-    /// Bulk copies and `wgmma` need not see the bytes, because no proxy fence followed the write.
+    /// A bulk copy or a `wgmma` may read old values of the bytes, because no proxy fence followed the write.
     Unfenced,
 }
 

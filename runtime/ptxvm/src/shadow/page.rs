@@ -103,12 +103,12 @@ pub(super) struct Page {
     pub init: Bits,
     pub in_flight: Bits,
     pub in_flight_source: Bits,
-    /// Bytes of shared memory written through the generic proxy without a proxy fence since.
+    /// Bytes of shared memory that were written through the generic proxy, and that no proxy fence has followed yet.
     pub unfenced: Bits,
     pub foot: Foot,
     pub read_line: u32,
     pub write_line: u32,
-    /// The last copy issued to the page, reported when the log no longer has it.
+    /// The last copy issued to the page; it is reported when the log no longer has the entry of the copy in flight.
     pub copy: Option<Other>,
 }
 
@@ -236,7 +236,7 @@ impl Page {
         }
     }
 
-    /// Records the accesses of a run. Returns false, with no stamp changed, if a cell needs a closer check.
+    /// Records the accesses of a [`Run`]. Returns false, with no stamp changed, if a cell needs a closer check.
     pub fn try_run(&mut self, log: &Log, clocks: &Clocks, kind: Kind, run: &Run) -> bool {
         self.refine(run.each);
         let (safe, shift) = (log.safe.max(1), self.shift);
@@ -244,7 +244,7 @@ impl Page {
         let (wrote, read) = self.cells();
         let cells = (run.start >> shift) as usize..((run.start + run.bytes) >> shift) as usize;
         let (Some(wrote), Some(read)) = (wrote.get_mut(cells.clone()), read.get_mut(cells)) else { return false };
-        // `safe` is at least 1, so that empty cells (stamp 0) are below it in the first phase too.
+        // `safe` is at least 1, so that empty cells (stamp 0) are below it even before the first barrier.
         if wrote.iter().zip(read.iter()).fold(0, |max, (w, r)| max.max(*w).max(*r)) >= safe {
             let mut past = Past { log, clocks, entry: 0, verdict: Verdict::Unknown };
             let mut settled = |stamp: Stamp, lane: u32| stamp < safe || past.is_settled(stamp, lane, run);
@@ -271,7 +271,7 @@ impl Page {
     }
 
     /// Records an access of one lane, or a collective one, to up to 16 bytes. Returns false, with nothing changed, if
-    /// it needs a closer check.
+    /// the access needs a closer check.
     #[inline]
     pub fn try_one(
         &mut self,
@@ -388,12 +388,12 @@ struct Past<'a> {
     verdict: Verdict,
 }
 
-/// Whether an entry is ordered before the current access, which may then replace it.
+/// Whether an entry is ordered before the current access; if so, the current access may replace the entry in the cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The entry is ordered before every lane of the warp.
     Ordered,
-    /// Each lane's access is ordered only before the same lane.
+    /// The access of each lane is ordered only before accesses of the same lane.
     SameLane,
     Unknown,
 }

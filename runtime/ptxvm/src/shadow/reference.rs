@@ -1,4 +1,4 @@
-//! random programs  =>  the same first race as in a detector with a clock per thread and the complete history
+//! random programs  =>  the same first race as a detector finds that has a clock per thread and the complete history
 #![cfg(test)]
 
 use std::collections::HashMap;
@@ -184,7 +184,7 @@ impl Reference {
     }
 }
 
-/// Runs one random program with both detectors. Returns the index of the first event that races, for each.
+/// Runs one random program with both detectors. Returns, for each detector, the index of the first event that races.
 fn play(seed: u64) -> (Option<usize>, Option<usize>) {
     let mut random = Random::new(seed);
     let mut memory = Global::new();

@@ -1,4 +1,4 @@
-//! random programs of several blocks  =>  the same racy pages as in a comparison of all pairs of accesses
+//! random programs of several blocks  =>  the same racy pages as a comparison of all pairs of accesses finds
 #![cfg(test)]
 
 use std::collections::{BTreeSet, HashMap};

@@ -1,10 +1,10 @@
-//! Each kind of problem, and the same program without it
+//! Each kind of problem in a short program, and a corrected program without findings
 
 use super::*;
 
 const ALL: u32 = u32::MAX;
 
-/// One block of two warps over 4 KiB of shared and 64 KiB of initialised global memory.
+/// Runs `play` on one block of two warps with 4 KiB of shared memory and 64 KiB of initialised global memory.
 fn with_block(play: impl FnOnce(&mut Block)) -> Outcome {
     let mut global = Global::new();
     global.alloc(0x10000, 0x10000);
@@ -74,7 +74,7 @@ fn lanes_of_a_warp_are_not_ordered_by_themselves() {
         shared(block, access(0, ALL, Kind::Write, 4, 1), strided(0, 4));
         block.warp_sync(0, ALL);
         assert_eq!(shared(block, access(0, ALL, Kind::Read, 4, 2), reversed), []);
-        // Half of the warp synchronises, which orders only accesses within that half.
+        // Only the lower half of the warp synchronises, so only the accesses within this half are ordered.
         block.warp_sync(0, 0xffff);
         assert_eq!(kinds(&shared(block, access(0, 1, Kind::Write, 4, 3), [124; 32])), [], "lane 0 itself read it");
         assert_eq!(kinds(&shared(block, access(0, 1, Kind::Write, 4, 3), [0; 32])), [ProblemKind::Race]);
@@ -223,7 +223,7 @@ fn a_copy_is_nobodys_before_the_wait() {
         assert_eq!(start(block), []);
         block.copy_land(&copy, &strided(0, 16), &from, &[16; 32]);
         assert_eq!(shared(block, access(0, ALL, Kind::Read, 16, 6), strided(0, 16)), []);
-        // The wait covers only the issuing thread; others need a barrier after it.
+        // The wait orders the copy only for the issuing thread; other threads need a barrier after the wait.
         assert_eq!(kinds(&shared(block, access(1, 1, Kind::Read, 4, 7), [0; 32])), [ProblemKind::Race]);
     });
     with_block(|block| {

@@ -1,4 +1,4 @@
-//! Each kind of finding, in a small wrong kernel and not in its corrected twin
+//! Each kind of finding: a small wrong kernel causes the finding, and the corrected kernel does not
 
 use crate::Kind;
 use crate::testing::{kernel, run_body, run_text};

@@ -1,4 +1,4 @@
-//! mbarrier: phases, waits, copies that arrive asynchronously, and wrong uses of each
+//! mbarriers: phases, waits, copies that arrive asynchronously, and wrong uses of all these
 
 use crate::testing::{clean, hopper, run_body, run_text};
 use crate::{Kind, Report};
@@ -31,7 +31,8 @@ fn a_phase_orders_what_was_done_before_it() {
     let relaxed = exchange().replace("arrive.shared", "arrive.relaxed.cta.shared");
     let (_, report) = run_text(&hopper(&relaxed), 1, 64, &[]);
     assert_eq!(kinds(&report), [Kind::Race]);
-    // The other parity belongs to the phase before the first, which counts as completed.
+    // A wait with parity 1 refers to the phase before the first phase, which counts as completed, so the wait does not
+    // order the accesses.
     let (_, report) = run_body(&exchange().replace("[%r1], 0;", "[%r1], 1;"), 64, &[]);
     assert!(kinds(&report).contains(&Kind::Race) || kinds(&report).contains(&Kind::UninitialisedMemory));
     let (_, report) = run_body(&exchange().replace("64; bar.sync 0;", "64; bar.warp.sync -1;"), 64, &[]);

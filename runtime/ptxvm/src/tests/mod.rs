@@ -15,7 +15,7 @@ mod wgmma;
 
 use crate::testing::clean;
 
-/// Runs instructions on the words %r1, %r2 and %r3 and returns %r4.
+/// Runs instructions on the 32-bit registers %r1, %r2 and %r3 and returns %r4.
 fn word(body: &str, [a, b, c]: [u32; 3]) -> u32 {
     let body = format!(
         "ld.global.u32 %r1, [%rd1]; ld.global.u32 %r2, [%rd1+4]; ld.global.u32 %r3, [%rd1+8];\n{body}\n\
@@ -24,7 +24,7 @@ fn word(body: &str, [a, b, c]: [u32; 3]) -> u32 {
     clean(&body, 1, &[a, b, c])[0]
 }
 
-/// The same on the double words %rd3, %rd4 and %rd5; returns %rd6.
+/// Runs instructions on the 64-bit registers %rd3, %rd4 and %rd5 and returns %rd6.
 fn double(body: &str, values: [u64; 3]) -> u64 {
     let body = format!(
         "ld.global.u64 %rd3, [%rd1]; ld.global.u64 %rd4, [%rd1+8]; ld.global.u64 %rd5, [%rd1+16];\n{body}\n\

@@ -215,7 +215,7 @@ fn products_of_every_type_and_layout() {
             b_step: 32,
             steps: 2,
         },
-        // Rows are contiguous: a step of k is 16 lines of 128 bytes.
+        // The operand is contiguous along its rows: one step of K is 16 lines of 128 bytes.
         Case {
             ty: "bf16",
             n: 128,

@@ -45,7 +45,7 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// Size in bytes. It saturates, so that it can be compared with a limit.
+    /// Size in bytes. The product saturates, so that the result can be compared with a limit.
     pub fn bytes(&self) -> u64 {
         self.elements.saturating_mul(u64::from(self.ty.bytes() * self.lanes))
     }
@@ -54,7 +54,8 @@ impl Variable {
 #[derive(Clone, Debug)]
 pub enum Init {
     Number(Number),
-    /// The address of a variable plus an offset. `generic(name)` is the same, because these addresses are generic.
+    /// The address of a variable plus an offset. `generic(name)` is the same, because the simulator stores module
+    /// variables at generic addresses.
     Address(String, i64),
 }
 

@@ -6,10 +6,11 @@ use super::parse::{Parser, declarations};
 use super::types::Space;
 use crate::Error;
 
-/// Maximum nesting depth of blocks. Inlined calls and inline assembly nest them, rarely more than three deep.
+/// Maximum nesting depth of blocks. Compilers emit nested blocks for calls and inline assembly, rarely more than three
+/// deep.
 const DEPTH_MAX: u32 = 64;
 
-/// Parses statements up to the closing brace; the opening one has been read.
+/// Parses statements up to the closing brace; the opening brace has been read.
 pub fn block(parser: &mut Parser, depth: u32) -> Result<Vec<Stmt>, Error> {
     if depth > DEPTH_MAX {
         return Err(Error::new(parser.line(), format!("blocks nest more than {DEPTH_MAX} deep")));
@@ -80,7 +81,7 @@ fn label(parser: &mut Parser, name: &str, line: u32, into: &mut Vec<Stmt>) -> Re
             parser.expect(b';')?;
             into.push(Stmt::Targets(name.to_owned(), targets));
         }
-        // A prototype only gives the type of an indirect call, and those are refused where they occur.
+        // A prototype only gives the type of an indirect call, and indirect calls are refused where they occur.
         Token::Word(".callprototype") => parser.skip_to_semicolon()?,
         Token::Word(_) | Token::Number(_) | Token::Text(_) | Token::Mark(_) | Token::End => {
             into.push(Stmt::Label(name.to_owned(), line));

@@ -321,7 +321,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a number with its signs.
+    /// Parses a number that any number of signs may precede.
     pub fn number(&mut self) -> Result<Number, Error> {
         let mut negative = false;
         loop {

@@ -58,7 +58,7 @@ pub fn sectors(addresses: &Addresses, active: u32, bytes: u32) -> Sectors {
     Sectors { ids, len }
 }
 
-/// Wavefronts of a shared-memory instruction, and what they would be without bank conflicts.
+/// Number of wavefronts of a shared-memory instruction, with and without bank conflicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wavefronts {
     /// Number of wavefronts: the sum over all phases of the words in the most requested bank.
@@ -82,7 +82,8 @@ pub fn shared_wavefronts(addresses: &Addresses, active: u32, bytes: u32) -> Wave
     total
 }
 
-/// Wavefronts of `ldmatrix`/`stmatrix` with `count` tiles: one phase per tile, whose rows lanes `8j..8j+8` give.
+/// Wavefronts of `ldmatrix`/`stmatrix` with `count` tiles: one phase per tile; lanes `8j..8j+8` hold the row addresses
+/// of tile `j`.
 pub fn matrix_wavefronts(addresses: &Addresses, count: usize) -> Wavefronts {
     let mut total = Wavefronts::default();
     for tile in addresses.chunks_exact(8).take(count) {
@@ -93,7 +94,7 @@ pub fn matrix_wavefronts(addresses: &Addresses, count: usize) -> Wavefronts {
 
 impl Wavefronts {
     fn add_phase(&mut self, addresses: impl Iterator<Item = u64>, bytes: u32) {
-        // A phase has at most 32 words if aligned, and twice as many if not.
+        // A phase has at most 32 words if its addresses are aligned, otherwise at most 64.
         let mut words = [0u64; 64];
         let mut n = 0;
         for address in addresses {

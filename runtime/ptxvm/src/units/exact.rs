@@ -11,7 +11,7 @@ struct Wide {
 }
 
 impl Wide {
-    /// Converts a finite, nonzero `x`; its leading bit is moved to bit `top`.
+    /// Converts a finite, nonzero `x`; the leading bit of the mantissa becomes bit `top`.
     fn new(x: f64, top: u32) -> Wide {
         let field = (x.to_bits() >> 52 & 0x7ff) as i32;
         let fraction = x.to_bits() & ((1 << 52) - 1);
@@ -19,7 +19,7 @@ impl Wide {
         Wide { negative: x.is_sign_negative(), mantissa: u128::from(mantissa), exponent }.normalise(top)
     }
 
-    /// Moves the leading bit up to bit `top`; it must not be above.
+    /// Shifts the mantissa left until its leading bit, which must not be above bit `top`, is bit `top`.
     fn normalise(self, top: u32) -> Wide {
         let shift = self.mantissa.leading_zeros() - (127 - top);
         Wide { mantissa: self.mantissa << shift, exponent: self.exponent - shift as i32, ..self }
@@ -33,7 +33,8 @@ impl Wide {
     }
 
     fn round(self, rounding: Rounding) -> f64 {
-        // With the leading bit at 61, 9 bits are below those of f64; the lowest one is sticky.
+        // With the leading bit at position 61, the mantissa has 9 bits more than that of an f64; the lowest bit is
+        // sticky.
         let wide = self.normalise(127).shift_right(66);
         let (mantissa, scale) = (wide.mantissa as u64, wide.exponent + 61);
         let grid = scale.max(-1022);
@@ -74,8 +75,8 @@ pub fn fma(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
     if c == 0.0 {
         return p.round(rounding);
     }
-    // One bit of headroom for the carry. Products have 106 bits, so the shift by one that can precede a long
-    // cancellation loses nothing.
+    // Bit 127 stays free for the carry. Products have 106 bits, so no bits are lost if `small` is shifted by one, the
+    // only case besides equal exponents in which many leading bits can cancel.
     let (p, c) = (p.normalise(126), Wide::new(c, 126));
     let (large, small) = if (p.exponent, p.mantissa) >= (c.exponent, c.mantissa) { (p, c) } else { (c, p) };
     let small = small.shift_right((large.exponent - small.exponent) as u32);
@@ -106,7 +107,7 @@ pub fn sqrt(a: f64, rounding: Rounding) -> f64 {
         return a.sqrt();
     }
     let wide = Wide::new(a, 126);
-    // The root halves the exponent, which must be even for that.
+    // The square root halves the exponent, so the exponent must be even.
     let (square, exponent) =
         if wide.exponent % 2 == 0 { (wide.mantissa, wide.exponent) } else { (wide.mantissa << 1, wide.exponent - 1) };
     let root = square.isqrt();

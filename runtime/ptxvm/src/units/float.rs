@@ -1,8 +1,8 @@
 //! f32 and f64 add, mul, fma in every rounding mode; min, max, saturation, flushing, and the canonical NaN
 //!
-//! Sums and products of f32 are formed in f64, exactly or rounded to odd, and rounded once to f32: f64 has more than
-//! twice the bits of f32 plus two, so the second rounding is the only one that counts (Boldo and Melquiond,
-//! "Emulation of a FMA and correctly-rounded sums: proved algorithms using rounding to odd").
+//! Sums and products of f32 are formed in f64, exactly or rounded to odd, and rounded once to f32: the 53 bits of f64
+//! are more than 2 · 24 + 2, where 24 is the number of bits of f32, so the first rounding does not change the result
+//! (Boldo and Melquiond, "Emulation of a FMA and correctly-rounded sums: proved algorithms using rounding to odd").
 
 use super::exact;
 use super::format::Rounding;
@@ -16,7 +16,7 @@ pub fn canonical(x: f32) -> f32 {
     if x.is_nan() { f32::from_bits(NAN_F32) } else { x }
 }
 
-/// `.ftz`: subnormal numbers become zero with their sign. It applies to operands and to the result.
+/// `.ftz`: subnormal numbers become zero with their sign. The modifier applies to the operands and to the result.
 #[inline]
 pub fn ftz(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -54,12 +54,12 @@ pub fn add_f32(a: f32, b: f32, rounding: Rounding) -> f32 {
 pub fn mul_f32(a: f32, b: f32, rounding: Rounding) -> f32 {
     match rounding {
         Rounding::Rn | Rounding::Rna => canonical(a * b),
-        // 24 bits times 24 bits fit 53, and the exponents of f64 hold every product.
+        // The product of two 24-bit mantissas fits the 53 bits of f64, and f64 has an exponent for every product.
         Rounding::Rz | Rounding::Rm | Rounding::Rp => canonical(f64_to_f32(f64::from(a) * f64::from(b), rounding)),
     }
 }
 
-/// `fma.{rn,rz,rm,rp}.f32`: one rounding. Needs no FMA hardware and vectorises.
+/// `fma.{rn,rz,rm,rp}.f32`: one rounding. The computation needs no FMA hardware and vectorises.
 #[inline]
 pub fn fma_f32(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
     let product = f64::from(a) * f64::from(b);
@@ -132,14 +132,15 @@ pub fn sqrt_f64(a: f64, rounding: Rounding) -> f64 {
     }
 }
 
-/// `cvt.{rn,rz,rm,rp}.f32.f64`. NaN keeps its upper payload bits; arithmetic makes it canonical.
+/// `cvt.{rn,rz,rm,rp}.f32.f64`. NaN keeps its upper payload bits here; arithmetic functions make it canonical.
 #[inline]
 pub fn f64_to_f32(x: f64, rounding: Rounding) -> f32 {
     let nearest = x as f32;
     let back = f64::from(nearest);
     match rounding {
         Rounding::Rn | Rounding::Rna => nearest,
-        // One step of the bit pattern is one step of the magnitude, from infinity to the largest number as well.
+        // Subtracting 1 from the bit pattern gives the next smaller magnitude, also from infinity to the largest
+        // number.
         Rounding::Rz => f32::from_bits(nearest.to_bits().wrapping_sub(u32::from(back.abs() > x.abs()))),
         Rounding::Rm => {
             if back > x {
@@ -167,13 +168,13 @@ pub enum Extremum {
     Max,
 }
 
-/// `{min,max}{.NaN}{.xorsign.abs}.f32`. Without `nan` a NaN operand loses to a number; with it NaN wins. -0 is less
-/// than +0. `xorsign_abs` compares magnitudes and gives the winner the product of the signs.
+/// `{min,max}{.NaN}{.xorsign.abs}.f32`. Without `nan`, the result is the other operand if one is NaN; with `nan`, the
+/// result is NaN. -0 is less than +0. `xorsign_abs` compares magnitudes and gives the winner the product of the signs.
 #[inline]
 pub fn extremum_f32(which: Extremum, a: f32, b: f32, nan: bool, xorsign_abs: bool) -> f32 {
     let sign = (a.to_bits() ^ b.to_bits()) & 0x8000_0000;
     let (a, b) = if xorsign_abs { (a.abs(), b.abs()) } else { (a, b) };
-    // Equal numbers differ at most in the sign of zero: `or` of the bits keeps -0, `and` keeps +0.
+    // Equal operands differ at most in the sign of zero: the bitwise `or` gives -0, the bitwise `and` +0.
     let winner = match which {
         Extremum::Min if a == b => f32::from_bits(a.to_bits() | b.to_bits()),
         Extremum::Max if a == b => f32::from_bits(a.to_bits() & b.to_bits()),
@@ -198,7 +199,7 @@ pub fn extremum_f32(which: Extremum, a: f32, b: f32, nan: bool, xorsign_abs: boo
     if xorsign_abs { f32::from_bits(winner.to_bits() | sign) } else { winner }
 }
 
-/// `{min,max}.f64`: a NaN operand loses to a number; -0 is less than +0.
+/// `{min,max}.f64`: if one operand is NaN, the result is the other operand; -0 is less than +0.
 #[inline]
 pub fn extremum_f64(which: Extremum, a: f64, b: f64) -> f64 {
     match which {
@@ -221,8 +222,8 @@ pub fn extremum_f64(which: Extremum, a: f64, b: f64) -> f64 {
     }
 }
 
-/// `a + b` in f64, rounded to odd: an inexact sum takes the neighbour whose last bit is set. Only for operands whose
-/// sum does not overflow f64.
+/// `a + b` in f64, rounded to odd: an inexact sum becomes the neighbouring f64 whose last bit is set. Only for operands
+/// whose sum does not overflow f64.
 #[inline]
 pub(super) fn add_odd(a: f64, b: f64) -> f64 {
     let sum = a + b;
@@ -230,8 +231,8 @@ pub(super) fn add_odd(a: f64, b: f64) -> f64 {
     let b_part = sum - a;
     let error = (a - (sum - b_part)) + (b - b_part);
     let bits = sum.to_bits();
-    // One step of the bits away from zero if the error has the sign of the sum, else one step towards zero. For
-    // infinite operands the error is NaN, and no step is made.
+    // The bit pattern is changed by 1: away from zero if the error has the sign of the sum, else towards zero. For
+    // infinite operands the error is NaN, and the pattern does not change.
     let toward = 1u64.wrapping_sub((error.to_bits() ^ bits) >> 63 << 1);
     let inexact_even = u64::from(error.abs() > 0.0) & !bits & 1;
     f64::from_bits(bits.wrapping_add(toward & inexact_even.wrapping_neg()))

@@ -46,12 +46,13 @@ pub enum Format {
     E5m2,
 }
 
-/// Fields of a format; its value bits are `sign | exponent | mantissa` from bit `shift` on.
+/// Bit fields of a format: `sign | exponent | mantissa`, of which the mantissa starts at bit `shift`.
 struct Layout {
     exponent_bits: u32,
     mantissa_bits: u32,
     shift: u32,
-    /// Whether the format has infinities. Only e4m3 has none: its largest exponent holds numbers, and all ones is NaN.
+    /// Whether the format has infinities. Only e4m3 has none: patterns with its largest exponent are numbers, except
+    /// that all ones is NaN.
     infinity: bool,
 }
 
@@ -90,9 +91,9 @@ impl Format {
         }
     }
 
-    /// Rounds `x` once. Beyond the largest finite number, the result is infinity (NaN for e4m3) or that number,
-    /// depending on the mode; with `satfinite` it is always that number, also for infinite `x`. NaN gives
-    /// [`Format::nan`].
+    /// Rounds `x` once. If `x` is beyond the largest finite number, the result is infinity (NaN for e4m3) or the
+    /// largest finite number, depending on the mode; with `satfinite` it is always the largest finite number, also for
+    /// infinite `x`. NaN gives [`Format::nan`].
     #[inline]
     pub fn narrow(self, x: f64, rounding: Rounding, satfinite: bool) -> u32 {
         match (self, rounding, satfinite) {
@@ -124,7 +125,7 @@ impl Format {
             // x = mantissa * 2^(scale - 52)
             let (mantissa, scale) =
                 if exponent == 0 { (fraction, -1022) } else { (fraction | 1 << 52, exponent - 1023) };
-            // Below the least normal exponent, the spacing of numbers no longer decreases.
+            // Below the least normal exponent, the spacing of neighbouring numbers no longer decreases.
             let grid = scale.max(1 - bias);
             let dropped = (52 - i64::from(l.mantissa_bits) + (grid - scale)).min(62) as u32;
             let kept = round_shift(mantissa, dropped, negative, rounding);
@@ -162,7 +163,7 @@ pub(super) fn round_shift(mantissa: u64, n: u32, negative: bool, rounding: Round
 pub fn f16_to_f32(bits: u16) -> f32 {
     let bits = u32::from(bits);
     let magnitude = bits & 0x7fff;
-    // The exponent bias differs by 112; the product also normalises subnormal numbers.
+    // The exponent biases of f16 and f32 differ by 112; the multiplication by 2^112 also normalises subnormal numbers.
     let scaled = (f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23)).to_bits();
     let special = if magnitude >= 0x7c00 { 0x7f80_0000 } else { 0 };
     f32::from_bits(scaled | special | (bits & 0x8000) << 16)
@@ -189,7 +190,7 @@ pub fn f32_to_f16(x: f32) -> u16 {
     let bits = x.to_bits();
     let sign = (bits >> 16) as u16 & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    // Adding a power of two whose spacing is that of f16 lets the hardware round subnormal results.
+    // At 0.5, neighbouring f32 are as far apart as subnormal f16, so adding 0.5 rounds subnormal results in hardware.
     let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let odd = magnitude >> 13 & 1;
     let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13;
@@ -209,8 +210,8 @@ pub fn f32_to_bf16(x: f32) -> u16 {
 /// The bits of the nearest f16, ties to even; 0x7fff for NaN. Branch-free.
 #[inline]
 pub fn f64_to_f16(x: f64) -> u16 {
-    // Rounding to odd at the 24 bits of f32 leaves more than two extra bits (see `float`). What is below the normal
-    // range of f32 is far below that of f16.
+    // Rounding to odd at the 24 bits of f32 leaves more than two extra bits (see `float`). Numbers below the normal
+    // range of f32 round to zero in f16, so their lost bits do not matter.
     let bits = x.to_bits();
     let rest = bits & 0x1fff_ffff;
     let odd = (bits - rest) | u64::from(rest != 0) << 29;
@@ -220,7 +221,7 @@ pub fn f64_to_f16(x: f64) -> u16 {
 /// The bits of the nearest bf16, ties to even; 0x7fff for NaN.
 #[inline]
 pub fn f64_to_bf16(x: f64) -> u16 {
-    // bf16 has the range of f32, so rounding to odd must respect subnormal numbers.
+    // bf16 has the exponent range of f32, so rounding to odd must also be correct for subnormal f32.
     let truncated = f64_to_f32(x, Rounding::Rz);
     let inexact = f64::from(truncated) != x && x.is_finite();
     f32_to_bf16(f32::from_bits(truncated.to_bits() | u32::from(inexact)))

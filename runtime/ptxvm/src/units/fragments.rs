@@ -1,8 +1,8 @@
 //! registers of a warp  <=>  a[m,k], b[k,n], c[m,n] of an mma.sync tile, row-major
 //!
-//! As 32-bit registers, all shapes have the same layout. With `g = lane / 4` and `t = lane % 4`, the registers of A
-//! alternate between rows `g` and `g + 8` for each 16-byte block of K, and register `r` of B holds column `g` of block
-//! `r`. In a block, a lane owns the four bytes from `4t` (PTX ISA, "Matrix Fragments for mma").
+//! Seen as 32-bit registers, the fragments of all shapes have the same layout. With `g = lane / 4` and `t = lane % 4`,
+//! the registers of A alternate between rows `g` and `g + 8` for each 16-byte block of K, and register `r` of B holds
+//! column `g` of block `r`. In a block, a lane owns the four bytes from `4t` (PTX ISA, "Matrix Fragments for mma").
 
 use super::Lanes;
 use super::format::{bf16_to_f32, e4m3_to_f32, f16_to_f32};
@@ -17,7 +17,7 @@ pub enum Element {
     F16,
     /// The upper half of an f32.
     Bf16,
-    /// An f32 of which only the upper 19 bits are multiplied.
+    /// An f32 whose lower 13 bits the multiplier ignores.
     Tf32,
     /// An 8-bit float with 4 exponent bits and 3 mantissa bits, without infinities.
     E4m3,
@@ -66,7 +66,7 @@ impl Element {
         match self {
             Element::F16 => f16_to_f32(word as u16),
             Element::Bf16 => bf16_to_f32(word as u16),
-            // The multiplier sees the upper 19 bits, whatever the lower ones hold.
+            // The multiplier reads only the upper 19 bits; the lower bits may hold any value.
             Element::Tf32 => f32::from_bits(word & 0xffff_e000),
             Element::E4m3 => e4m3_to_f32(word as u8),
             // e5m2 is the upper byte of an f16.
@@ -87,7 +87,7 @@ impl Element {
     }
 }
 
-/// The type in which a tile is multiplied: f64, or f32 where that is exact.
+/// The type in which a tile is multiplied: f64, or f32 if all sums are exact in f32.
 pub trait Number: Copy + Default + From<f32> + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> {}
 
 impl Number for f32 {}
@@ -125,7 +125,7 @@ pub fn gather_b<T: Number, const K: usize>(element: Element, registers: &[Lanes]
 /// Decodes the 16 bytes of block `block` of a row of A or a column of B.
 #[inline(always)]
 fn decode<T: Number>(element: Element, words: &[u32; 4], block: usize, row: &mut [T]) {
-    // The element type is a constant in each arm, so that each gets a loop of its own.
+    // The element type is a constant in each match arm, so that the compiler generates a separate loop for each type.
     match element {
         Element::F16 => fields::<T, 16>(words, block, row, |x| Element::F16.value(x)),
         Element::Bf16 => fields::<T, 16>(words, block, row, |x| Element::Bf16.value(x)),
@@ -150,7 +150,8 @@ fn fields<T: Number, const BITS: usize>(words: &[u32; 4], block: usize, row: &mu
     }
 }
 
-/// Calls `visit(lane, i, row, column)` for the accumulator elements of a shape with `m` (8 or 16) rows.
+/// Calls `visit(lane, i, row, column)` for each accumulator element of a shape with `m` (8 or 16) rows; `i` counts the
+/// elements of a lane.
 #[inline(always)]
 pub fn for_accumulators(m: usize, mut visit: impl FnMut(usize, usize, usize, usize)) {
     for i in 0..m / 4 {

@@ -45,7 +45,8 @@ pub fn prmt(mode: PrmtMode, a: u32, b: u32, c: u32) -> u32 {
     d
 }
 
-/// `bfe.u32`: extracts `len` bits of `a` from bit `pos`, both taken modulo 256; bits past the top are 0.
+/// `bfe.u32`: extracts `len` bits of `a` from bit `pos` on; `len` and `pos` are taken modulo 256, and bits past the top
+/// are 0.
 #[inline]
 pub fn bfe_u32(a: u32, pos: u32, len: u32) -> u32 {
     bfe_u64(u64::from(a), pos, len) as u32
@@ -58,8 +59,8 @@ pub fn bfe_u64(a: u64, pos: u32, len: u32) -> u64 {
     a.checked_shr(pos).unwrap_or(0) & low_mask(len)
 }
 
-/// `bfe.s32`: like `bfe.u32`, but sign-extended with the field's top bit, or with bit 31 if the field reaches past it;
-/// an empty field is 0.
+/// `bfe.s32`: like `bfe.u32`, but sign-extended with the field's top bit, or with bit 31 if the field reaches past bit
+/// 31; an empty field is 0.
 #[inline]
 pub fn bfe_s32(a: u32, pos: u32, len: u32) -> u32 {
     bfe_signed(u64::from(a), pos, len, 31) as u32
@@ -83,7 +84,7 @@ fn bfe_signed(a: u64, pos: u32, len: u32, msb: u32) -> u64 {
     if negative { field | !low_mask(available) } else { field }
 }
 
-/// `bfi.b32 f, a, b, pos, len`: replaces bits `pos..` of `b` by the low `len` bits of `a`.
+/// `bfi.b32 f, a, b, pos, len`: replaces bits `pos..pos + len` of `b` by the low `len` bits of `a`.
 #[inline]
 pub fn bfi_b32(a: u32, b: u32, pos: u32, len: u32) -> u32 {
     bfi_b64(u64::from(a), u64::from(b), pos, len) as u32
@@ -236,7 +237,8 @@ pub fn mul24_s32(a: u32, b: u32, hi: bool) -> u32 {
     (product >> if hi { 16 } else { 0 }) as u32
 }
 
-/// `add{c}{.cc}.u32`: `a + b + carry` and the carry out. `mad.lo.cc` and `mad.hi.cc` add a half product this way.
+/// `add{c}{.cc}.u32`: `a + b + carry` and the carry out. `mad.lo.cc` and `mad.hi.cc` use it to add the lower or upper
+/// half of a product.
 #[inline]
 pub fn add_carry_u32(a: u32, b: u32, carry: bool) -> (u32, bool) {
     let sum = u64::from(a) + u64::from(b) + u64::from(carry);

@@ -1,9 +1,9 @@
 //! ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh, div: approximate instructions, computed almost correctly rounded
 //!
-//! PTX specifies only an error bound for these. Each is computed here in f64 with a relative error below 2^-45 and
-//! rounded to f32: the result is within 0.501 units in the last place, and the same on every machine. A device may
-//! differ by the whole bound, so compare with a tolerance. `.ftz` flushes operand and result with [`super::float::ftz`]
-//! around the call. NaN operands give the canonical NaN.
+//! PTX specifies only an error bound for these instructions. Each is computed here in f64 with a relative error below
+//! 2^-45 and rounded to f32: the result is within 0.501 units in the last place, and the same on every machine. The
+//! result of a device may differ by the whole bound, so tests must compare with a tolerance. `.ftz` flushes operand and
+//! result with [`super::float::ftz`] around the call. NaN operands give the canonical NaN.
 
 use super::float::{canonical, ftz};
 use super::packed::Half;
@@ -21,11 +21,12 @@ pub fn ex2(x: f32) -> f32 {
 #[inline]
 pub fn lg2(x: f32) -> f32 {
     let wide = f64::from(x);
-    // x = 2^exponent * mantissa with a mantissa between sqrt(1/2) and sqrt(2); f64 has no subnormal f32.
+    // x = 2^exponent * mantissa, with a mantissa between sqrt(1/2) and sqrt(2); subnormal f32 are normal numbers in
+    // f64.
     let bits = wide.to_bits().wrapping_sub(std::f64::consts::FRAC_1_SQRT_2.to_bits());
     let exponent = (bits as i64 >> 52) as i32;
     let mantissa = f64::from_bits(wide.to_bits().wrapping_sub((bits as i64 >> 52 << 52) as u64));
-    // ln(m) = 2 artanh(s)
+    // ln(mantissa) = 2 artanh(s)
     let s = (mantissa - 1.0) / (mantissa + 1.0);
     let s2 = s * s;
     let series = (0..11).rev().fold(0.0, |sum, i| sum * s2 + 1.0 / f64::from(2 * i + 1));
@@ -69,14 +70,15 @@ pub fn cos(x: f32) -> f32 {
 pub fn tanh(x: f32) -> f32 {
     let wide = f64::from(x);
     let e = exp2((2.0 * LOG2_E * wide).clamp(-200.0, 200.0));
-    // Near zero the quotient cancels, and the next term of the series is below 2^-50.
+    // Near zero, the numerator of the quotient cancels. The Taylor series is used instead; its next term is below
+    // 2^-50, relative to the result.
     let small = wide * (1.0 - wide * wide / 3.0);
     let value = if wide.abs() < 1.0 / 4096.0 { small } else { (e - 1.0) / (e + 1.0) };
     if x.is_nan() { canonical(x) } else { value as f32 }
 }
 
-/// `div.approx.f32`: ISA 2 ulp for divisors from 2^-126 to 2^126. It multiplies by the reciprocal, so larger divisors
-/// give zero, and NaN for infinite dividends.
+/// `div.approx.f32`: ISA 2 ulp for divisors from 2^-126 to 2^126. The instruction multiplies by the reciprocal, so
+/// larger finite divisors give zero, or NaN if the dividend is infinite.
 #[inline]
 pub fn div_approx(a: f32, b: f32) -> f32 {
     let huge = b.abs() > f32::from_bits((126 + 127) << 23) && b.is_finite();
@@ -90,7 +92,8 @@ pub fn div_full(a: f32, b: f32) -> f32 {
     canonical(a / b)
 }
 
-/// `rcp.approx.ftz.f64`: subnormal numbers count as zero, and only the upper 32 bits of operand and result are used.
+/// `rcp.approx.ftz.f64`: subnormal numbers count as zero, and only the upper 32 bits of the operand and of the result
+/// are significant.
 pub fn rcp_approx_f64(x: f64) -> f64 {
     upper_half(1.0 / upper_half(x))
 }
@@ -109,9 +112,9 @@ pub fn half(half: Half, a: u16, f: impl Fn(f32) -> f32) -> u16 {
 /// 2^x for `x` from -200 to 200, with a relative error below 2^-50. Branch-free, so that loops over lanes vectorise.
 #[inline]
 fn exp2(x: f64) -> f64 {
-    // Adding this leaves the nearest integer in the low bits.
+    // Adding this constant rounds `x` to an integer, which the low bits of the sum then hold.
     const TO_INTEGER: f64 = 3.0 * (1u64 << 51) as f64;
-    /// ln(2)^i / i!
+    /// Taylor coefficients of 2^x: ln(2)^i / i!
     const TAYLOR: [f64; 14] = {
         let mut terms = [1.0; 14];
         let mut i = 1;
@@ -127,7 +130,7 @@ fn exp2(x: f64) -> f64 {
     TAYLOR.iter().rev().fold(0.0, |sum, term| sum * rest + term) * power
 }
 
-/// Keeps the upper 32 bits, and flushes subnormal numbers.
+/// Clears the lower 32 bits, and replaces subnormal numbers by zero.
 fn upper_half(x: f64) -> f64 {
     let bits = x.to_bits();
     f64::from_bits(if bits >> 52 & 0x7ff == 0 { bits & 1 << 63 } else { bits & !0xffff_ffff })

@@ -21,7 +21,7 @@ pub fn ldmatrix(rows: &[Row; 32], count: usize, trans: bool) -> [Lanes; 4] {
     registers
 }
 
-/// The rows that `stmatrix.x{count}` writes: `rows[8j + r]` goes to the address of lane `8j + r`.
+/// The rows that `stmatrix.x{count}` writes: row `8j + r` of the result belongs to the address of lane `8j + r`.
 pub fn stmatrix(registers: &[Lanes], trans: bool) -> [Row; 32] {
     let mut rows = [[0; 4]; 32];
     for (j, register) in registers.iter().enumerate() {

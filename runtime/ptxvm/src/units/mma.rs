@@ -1,6 +1,6 @@
 //! mma.sync: d[m,n] = a[m,k] · b[k,n] + c[m,n] of one warp, operands in the registers of its 32 lanes
 //!
-//! Products of 16-bit floats and tf32 are added to an f32 C in f32 as on an H100 (`cut`). Products of 8-bit floats, and
+//! Products of 16-bit floats and of tf32 are added to an f32 C as on an H100 (see `cut`). Products of 8-bit floats, and
 //! those with an f16 C or D, are added in f64 and rounded once to D: the ISA leaves the order and the rounding of the
 //! summation open. Integer tiles are multiplied in f32, which holds every sum of products exactly, and added to C in
 //! integers.
@@ -102,7 +102,8 @@ impl Mma {
         }
     }
 
-    /// Computes d = a · b + c; `d` has `n_d` registers and so on. An f64 takes two registers, the low word first.
+    /// Computes d = a · b + c; `a`, `b`, `c` and `d` have `n_a`, `n_b`, `n_c` and `n_d` registers. An f64 takes two
+    /// registers, the low word first.
     pub fn run(&self, a: &[Lanes], b: &[Lanes], c: &[Lanes], d: &mut [Lanes]) {
         self.run_any(a, b, c, None, d);
     }
@@ -187,7 +188,8 @@ impl Mma {
     }
 }
 
-/// Whether elements of A and B may be combined: integers may differ in signedness, and 8-bit floats in format.
+/// Whether these element types of A and B may be combined: integers may differ in signedness, and 8-bit floats in
+/// format.
 fn pairs(a: Element, b: Element) -> bool {
     match a {
         Element::F16 | Element::Bf16 | Element::Tf32 => a == b,
@@ -203,14 +205,14 @@ fn has_depth(a: Element, m: usize, k: usize) -> bool {
     match (m, a.is_integer()) {
         (8, true) => k == block,
         (8, false) => false,
-        // The 8-bit floats came later and only as m16n8k16 and m16n8k32, which are the same two depths.
+        // The shapes of 8-bit floats, m16n8k16 and m16n8k32, also have these two depths.
         (16, _) => k == block || k == 2 * block,
         (_, _) => false,
     }
 }
 
-/// Whether a sparse shape exists, if the dense shape of half its depth does: there is none with 4-bit types, and one
-/// with 8-bit floats only if all lanes supply metadata.
+/// Whether a sparse shape exists, provided that the dense shape of half its depth exists: no sparse shape has 4-bit
+/// types, and 8-bit floats require that all lanes supply metadata (a depth of 64).
 fn has_sparse(a: Element, m: usize, k: usize) -> bool {
     m == 16 && a.bits() > 4 && (a.is_integer() || a.bits() > 8 || k == 64)
 }

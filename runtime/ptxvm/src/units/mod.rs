@@ -1,7 +1,7 @@
-//! The arithmetic of single instructions: registers of 32 lanes  =>  registers of 32 lanes
+//! The arithmetic of single instructions: source registers  =>  destination registers, each of 32 lanes
 //!
 //! Scalar functions work on one lane and are inlined into the executor's loop over lanes; functions that mix lanes take
-//! whole registers. Nothing here allocates unless its comment says so, or depends on memory, findings or time.
+//! whole registers. No function here depends on memory, findings or time.
 
 pub mod convert;
 pub mod counting;

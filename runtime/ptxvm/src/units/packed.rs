@@ -1,7 +1,7 @@
 //! add, sub, mul, fma, min, max, neg, abs of f16 and bf16, scalar and in pairs; each result is rounded once
 //!
-//! Products are exact in the wider format (f32 for f16, with exponents to spare; f64 for bf16), and sums are rounded to
-//! odd there before the one rounding to the narrow format.
+//! Products are exact in a wider format (f32 for f16, f64 for bf16). Sums are rounded to odd in the wider format and
+//! then once more to the narrow format, which gives the correctly rounded result.
 
 use super::float::{self, Extremum, add_odd};
 use super::format::{Format, Rounding, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_bf16, f64_to_f16};

@@ -1,12 +1,13 @@
 //! mma.sp: kept elements of A and their metadata  =>  the dense A tile, with zeros elsewhere
 //!
-//! Two of every four columns are kept (for tf32, one of every two). A nibble of metadata holds the positions of the
-//! pair, `first | second << 2`; for tf32, the nibble 0100 keeps element 0 and 1110 keeps element 1 (PTX ISA, "mma.sp").
+//! Two of every four columns are kept (for tf32, one of every two). A nibble of metadata holds the positions of the two
+//! kept columns, `first | second << 2`; for tf32, the nibble 0100 keeps element 0 and 1110 keeps element 1 (PTX ISA,
+//! "mma.sp").
 
 use super::Lanes;
 use super::fragments::{Element, Number};
 
-/// The lanes of a quad that supply the metadata.
+/// The lanes of a quad (four consecutive lanes) that supply the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suppliers {
     /// One lane, chosen by the selector, with a half-word per row.

@@ -28,7 +28,7 @@ impl Random {
         std::array::from_fn(|_| self.u32())
     }
 
-    /// Any bit pattern, a number of moderate size, one with few bits, or a special value.
+    /// Any bit pattern, a number of moderate size, a number with few mantissa bits, or a special value.
     pub fn f32(&mut self) -> f32 {
         let sign = self.u32() & 0x8000_0000;
         let near_one = |r: &mut Self| (117 + r.below(20) as u32) << 23;
@@ -78,7 +78,7 @@ impl Sum {
         let ((x_mantissa, x_shift), (y_mantissa, y_shift)) = (parts(x), parts(y));
         let (mut mantissa, shift) = (u128::from(x_mantissa) * u128::from(y_mantissa), x_shift + y_shift);
         let negative = x.is_sign_negative() != y.is_sign_negative();
-        // One limb at a time: at most 32 new bits, shifted within the limb and the next.
+        // Each iteration adds 32 bits of the product, starting at one limb, and propagates carries to the limbs above.
         let mut limb = shift / 32;
         while mantissa != 0 {
             let mut value = (mantissa as u32 as u64) << (shift % 32);
@@ -108,8 +108,8 @@ impl Sum {
     }
 }
 
-/// Asserts that `result` is correctly rounded. `compare(x)` is the order of the exact value relative to `x`, and
-/// `compare_middle(x, y)` that relative to `(x + y) / 2`, both for finite numbers. `next_down` and `next_up` step in
+/// Asserts that `result` is correctly rounded. `compare(x)` orders the exact value relative to `x`, and
+/// `compare_middle(x, y)` orders it relative to `(x + y) / 2`, for finite numbers. `next_down` and `next_up` step in
 /// the format of the result.
 pub fn assert_rounded(
     what: &str,

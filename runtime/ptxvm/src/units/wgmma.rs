@@ -1,8 +1,8 @@
 //! wgmma.mma_async of one warp: a[16,k] · b[k,n] + d[16,n], operands as 16-byte pieces, accumulators in registers
 //!
 //! A warpgroup computes 64 rows; its warp `w` computes rows `16w..16w+15`, independently of the other warps. With every
-//! type, a row has 32 bytes along k, which are two pieces. Products are summed as in `mma`; this has not been compared
-//! with a GPU yet (`testdata/goldens/probe_sm_90a.ptx`).
+//! type, a row has 32 bytes along k, which are two pieces. Products are summed as in `mma`; their rounding has not been
+//! compared with that of a GPU yet (`testdata/goldens/probe_sm_90a.ptx`).
 
 use super::Lanes;
 use super::cut;
@@ -85,7 +85,7 @@ impl Wgmma {
         Ok(wgmma)
     }
 
-    /// Returns the extent of the K dimension in elements: those that fit into 32 bytes.
+    /// Returns the extent of the K dimension: the number of elements that fit into 32 bytes.
     pub fn k(&self) -> usize {
         32 * 8 / self.a.bits()
     }
@@ -177,7 +177,7 @@ pub fn place(lane: usize, i: usize) -> (usize, usize) {
     (lane / 4 + 8 * ((i >> 1) & 1), 8 * (i >> 2) + 2 * (lane % 4) + (i & 1))
 }
 
-/// The pieces of A that a warp holds in four registers, row by row.
+/// The pieces of the A operand that a warp holds in four registers, row by row.
 pub fn pieces_of_registers(registers: &[Lanes]) -> Vec<Piece> {
     let piece = |i: usize| {
         let (row, block) = (i / PIECES, i % PIECES);
@@ -223,13 +223,13 @@ impl Descriptor {
         Ok(Descriptor { start: field(0), leading_bytes: field(16), stride_bytes: field(32), pattern_bytes })
     }
 
-    /// Applies the swizzle, which works on the address itself.
+    /// Applies the swizzle, which depends on the address itself and not on the offset in the matrix.
     fn swizzled(&self, at: u32) -> u32 {
         swizzle(at, self.pattern_bytes)
     }
 
-    /// Addresses of the pieces of rows `first..first + rows`: row by row if K-major, otherwise by k and groups of eight
-    /// rows.
+    /// Addresses of the pieces of rows `first..first + rows`. If the matrix is K-major, they are in row order;
+    /// otherwise, in order of k and then of groups of eight rows.
     pub fn pieces(&self, major: Major, first: usize, rows: usize) -> Vec<u32> {
         let width = self.pattern_bytes;
         match major {
@@ -317,15 +317,16 @@ mod tests {
 
     #[test]
     fn descriptors_place_pieces() {
-        // 64 16-bit elements along k in rows of 128 bytes, in groups of eight rows; the second step of k.
+        // K-major: rows of 64 16-bit elements (128 bytes), in groups of eight rows. The descriptor refers to the second
+        // step of k.
         let bits = (1024u64 + 32) >> 4 | 1 << 16 | (1024 >> 4) << 32 | 1 << 62;
         let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2);
         assert_eq!(found, [2048 + 32, 2048 + 48, 2048 + 128 + 48, 2048 + 128 + 32]);
-        // Without a swizzle: eight rows of 16 bytes are contiguous, and pieces along k are 128 bytes apart.
+        // K-major without a swizzle: eight rows of 16 bytes are contiguous, and pieces along k are 128 bytes apart.
         let bits = (128u64 >> 4) << 16 | (256 >> 4) << 32;
         let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2);
         assert_eq!(found, [256, 384, 272, 400]);
-        // Contiguous along the rows, 64 of them in 128 bytes.
+        // The matrix is contiguous along the rows; 128 bytes hold one k of 64 rows.
         let bits = (4096u64 >> 4) << 16 | (1024 >> 4) << 32 | 1 << 62;
         let found = Descriptor::new(bits).unwrap().pieces(Major::Rows, 64, 16);
         assert_eq!(found[..4], [4096, 4112, 4096 + 128 + 16, 4096 + 128]);

@@ -113,7 +113,8 @@ impl Fragment {
         if row_major { self.columns } else { self.rows }
     }
 
-    /// Number of elements of a lane that are consecutive in memory, from each multiple of this number on.
+    /// Number of elements in each run of a lane's elements that is consecutive in memory; runs start at multiples of
+    /// this number.
     pub fn run(&self, row_major: bool) -> usize {
         if row_major != (self.role == Role::B) { self.elements().min(self.width(row_major)) } else { 1 }
     }

@@ -142,7 +142,7 @@ impl Drop for Decoder {
     }
 }
 
-/// Names of the entry points for a prompt and for the tokens after it; they may be the same one.
+/// Names of the entry points for a prompt and for the tokens after it; both may be the same entry point.
 struct Entries {
     prefill: String,
     decode: String,

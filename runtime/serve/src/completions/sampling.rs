@@ -6,7 +6,7 @@ use sardonyx_base::{Error, Result, Tensor};
 /// Parameters for drawing a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// 0 always takes the most likely token.
+    /// Divisor of the scores before tokens are drawn; 0 always takes the most likely token.
     pub temperature: f64,
     /// Tokens are drawn from the smallest set of most likely tokens whose probabilities add up to this value.
     pub top_p: f64,
@@ -71,7 +71,7 @@ impl Sampler {
     }
 }
 
-/// Returns the index of the largest score, the first of equal ones; `None` if all are NaN.
+/// Returns the index of the largest score, where ties go to the first; `None` if all scores are NaN.
 fn likeliest(scores: &[f64]) -> Option<usize> {
     let numbers = scores.iter().enumerate().filter(|(_, score)| !score.is_nan());
     numbers.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(token, _)| token)

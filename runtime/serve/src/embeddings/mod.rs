@@ -13,7 +13,7 @@ use sardonyx_base::Tensor;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The options of a client for its inputs.
+/// The inputs of a request, and how the client wants their embeddings computed.
 struct Wanted {
     inputs: Vec<Input>,
     dimensions: Option<usize>,

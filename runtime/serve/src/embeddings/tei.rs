@@ -30,7 +30,8 @@ fn with_tei_dialect<T>(answer: Answer<T>) -> Answer<T> {
     answer.map_err(|refusal| refusal.dialect(Dialect::Tei))
 }
 
-/// Returns the only model that fits. The API names no model, so there must be exactly one.
+/// Returns the only model that satisfies `is_wanted`. Requests of this API name no model, so there must be exactly one
+/// such model.
 fn only(app: &App, is_wanted: impl Fn(&Embedder) -> bool, makes: &str, help: &str) -> Answer<Arc<Served>> {
     let models = app.registry.models();
     let mut wanted = models.values().filter(|served| served.embedder.as_ref().is_some_and(&is_wanted));

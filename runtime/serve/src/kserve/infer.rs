@@ -185,7 +185,7 @@ fn form(json: &Body, ports: &Ports) -> Answer<Form> {
     Ok(Form::Named(names))
 }
 
-/// The bytes after the JSON; each binary tensor takes the next ones.
+/// The bytes after the JSON; each binary tensor takes its bytes from offset `at` on.
 struct Binary {
     body: Bytes,
     at: usize,

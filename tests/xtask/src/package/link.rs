@@ -57,7 +57,7 @@ pub fn prefix(installed: &Path, home: &Path) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Whether an archive is linked: not those of targets that are left out, nor LLVM's interpreter, the only user of
+/// Whether an archive is linked: archives of left-out targets are not, nor is LLVM's interpreter, the only user of
 /// libffi.
 fn is_linked(stem: &str, absent: &[&str]) -> bool {
     let part = |target: &&str| stem.strip_prefix("LLVM").and_then(|rest| rest.strip_prefix(*target));

@@ -14,7 +14,7 @@ use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Naming the target keeps the flags of the build away from build scripts.
+/// Passed to cargo as `--target`: then the compiler flags of the build do not apply to build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The tool that builds wheels, and states which system libraries they need.
@@ -30,7 +30,7 @@ struct Shipped {
     files: &'static [(&'static str, &'static str)],
 }
 
-/// Merges functions with identical code, which C++ would not allow.
+/// Linker flag that merges functions with identical code, which programs with C++ code do not tolerate.
 const FOLDED: &str = "-Clink-arg=-Wl,--icf=all";
 
 static SHIPPED: &[Shipped] = &[

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Libraries that are linked besides crates.
+/// Libraries other than crates that are linked into shipped files.
 const LIBRARIES: &str = "\
 LLVM and MLIR 22   Apache-2.0 WITH LLVM-exception
 libstdc++          GPL-3.0-or-later WITH GCC-exception-3.1
@@ -20,7 +20,7 @@ pub fn of_dependencies(context: &Context) -> Result<String> {
     let metadata: Value = serde_json::from_str(&text).map_err(|e| Failure::check(format!("`cargo metadata`: {e}")))?;
     let (mut list, mut texts) = (BTreeSet::new(), BTreeMap::<Vec<u8>, BTreeSet<String>>::new());
     for package in metadata["packages"].as_array().into_iter().flatten() {
-        // Crates of the workspace have no source.
+        // Skips crates of the workspace, which have no `source`.
         if package["source"].is_null() {
             continue;
         }

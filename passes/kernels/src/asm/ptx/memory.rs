@@ -102,7 +102,8 @@ impl Ptx {
         mask.map(|m| format!("@{} ", self.name(m, if m.ty.lanes == 1 { 0 } else { lane }))).unwrap_or_default()
     }
 
-    /// Address operand of a lane: its own address, or an offset of `lane` elements from the shared one.
+    /// Address operand of a lane: its own address, or an offset of `lane` elements from the address that all lanes
+    /// share.
     fn place_of(&self, address: Val, lane: u32, bytes: u32) -> String {
         match (address.ty.lanes, lane) {
             (1, 0) => self.name(address, 0),

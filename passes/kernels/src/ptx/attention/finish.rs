@@ -89,7 +89,7 @@ impl Block<'_> {
         flash.pairs(cx.def).choose(cx, asm, &|asm, ways| self.columns(asm, &ends, sums, e0, ways));
     }
 
-    /// The row with its largest score and its total over all keys.
+    /// State of a row after all of its keys: its largest score and its total.
     fn end(&self, asm: &mut Ptx, row: Row) -> End {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut total = row.total;
@@ -154,7 +154,7 @@ impl Block<'_> {
         end.point.values[self.flash.roles.max].expect("set at the end")
     }
 
-    /// Recomputes Σ p·v of one element on the CUDA cores.
+    /// Recomputes Σ p·v (see `roles`) of one result element on the CUDA cores.
     fn sum_again(&self, asm: &mut Ptx, point: &Point) -> Val {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let (zero, one, n, none) = (asm.i64(0), asm.i64(1), cx.extent(asm, roles.j), asm.zero(Ty::F32));
@@ -198,14 +198,14 @@ impl Block<'_> {
         });
     }
 
-    /// First of a thread's columns, or of its keys.
+    /// First column (or key) of a thread, given the first one of its warp.
     fn first_column(&self, asm: &mut Ptx, first: Val) -> Val {
         let pair = shift(asm, Bin::ShLI, self.quarter, 1);
         let pair = asm.cast(Cast::ExtUI, pair, Elem::I64);
         asm.bin(Bin::AddI, first, pair)
     }
 
-    /// Turns Σ p·v into Σ w(p)·v, in place.
+    /// Turns Σ p·v into Σ w(p)·v in place, where w(p) is the weight computed from the exponential p.
     fn apply_weights(&self, asm: &mut Ptx, end: &End, half: u32, sums: &Sums) {
         let roles = &self.flash.roles;
         let (zero, nan) = (asm.zero(Ty::F32), asm.float(f64::NAN, Ty::F32));

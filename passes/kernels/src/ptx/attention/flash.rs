@@ -2,9 +2,9 @@
 //!
 //! A block copies its queries to shared memory once, and keys and values tile by tile, copying the next tile while it
 //! computes with the current one. Each warp has 16 queries. The largest score of a row is only known for the keys so
-//! far; if a later tile has a larger one, the accumulators so far are rescaled to it (Milakov and Gimelshein, 2018; Dao
-//! et al., 2022). The result of a row depends on its own query and on the keys, in tiles from the first one on, and on
-//! no other row.
+//! far; if a later tile has a larger score, the accumulators so far are rescaled to it (Milakov and Gimelshein, 2018;
+//! Dao et al., 2022). The result of a row depends on its own query and on the keys, whose tiles begin at the first
+//! key, and on no other row.
 
 use super::super::gemm::copy::{log2, shift};
 use super::super::gemm::either;

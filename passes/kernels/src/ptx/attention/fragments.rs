@@ -144,7 +144,8 @@ impl<'a> Readers<'a> {
         for pair in first / 2..end.div_ceil(2) {
             let offset = step * 16 * lines.pitch + (pair / 4 * 128) as i64;
             let v = load_matrices(asm, places[pair % 4], offset, 4, ".trans");
-            // The matrices come in the order rows first.
+            // The matrices come in the order: both blocks of eight keys for eight columns, then both for the next
+            // eight.
             fragments.extend([0, 2].map(|n| [0, 1].map(|k| asm.extract(v, n + k))));
         }
         fragments

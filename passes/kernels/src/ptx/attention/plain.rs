@@ -1,9 +1,9 @@
 //! for %0.. by blocks { s[j] = Σ left · right; r = reduce f(s); o = reduce g(s, r, load e) }: threads along j, then e
 //!
-//! Handles any kernel with a deep space, in the order of its statements. A block takes one point of the outer variables
-//! that the deep reductions depend on; the other outer variables are its *own*: its threads are distributed along them.
-//! Statements that depend on no own variable are computed by threads along the inner points and passed to the others
-//! through shared memory, a limited number of points at a time.
+//! Handles any kernel with a deep space, in the order of its statements. A block takes one point of the outer
+//! variables that the deep reductions depend on; the other outer variables are its *own*: its threads are distributed
+//! along them. Statements that depend on no own variable are computed by threads along the inner points and passed
+//! through shared memory to the threads along own variables, a limited number of points at a time.
 
 use super::super::Form;
 use super::super::index::index;
@@ -38,7 +38,7 @@ pub struct Walk {
 
 #[derive(Clone, Debug)]
 pub struct Plain {
-    /// Outer variables of the blocks, and of the threads.
+    /// Outer variables that are divided among blocks (`shared`), and among the threads of a block (`own`).
     pub shared: Vec<usize>,
     pub own: Vec<usize>,
     /// Walks of threads along inner points, then walks of threads along own variables.
@@ -129,7 +129,8 @@ fn stages(def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
     of
 }
 
-/// Statements that depend on inner variables but on no own variable, and are used by one that depends on own variables.
+/// Statements that depend on inner variables but on no own variable, and are roots or operands of statements that
+/// depend on own variables.
 fn handed(def: &KernelDef, deps: &[VarSet], own: VarSet, roots: &[usize]) -> Vec<usize> {
     let inner = def.inner_vars() & !def.deep_vars();
     let (mut open, mut seen, mut found) = (roots.to_vec(), vec![], vec![]);
@@ -199,8 +200,8 @@ fn set(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, vars: &[usize], number: V
     }
 }
 
-/// Evaluates what these statements need that does not depend on the variables in `coming`, which get their values
-/// later.
+/// Evaluates the statements among `roots` and their operands that do not depend on the variables in `coming`, which
+/// get their values later.
 fn hoist(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, roots: &[usize], coming: VarSet) {
     let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
     let all: Vec<usize> = open_cone(cx.def, point, roots).into_iter().filter(ready).collect();

@@ -7,8 +7,8 @@ use super::roles::Roles;
 use crate::def::*;
 use sardonyx_base::Dim;
 
-/// Maximum bytes of shared memory of a block; up to half of it, two blocks fit on a multiprocessor of the smallest
-/// device.
+/// Maximum bytes of shared memory of a block. If a block uses at most half of this, two blocks fit on a multiprocessor
+/// of the smallest device.
 const SHARED_MAX: i64 = 160 * 1024;
 
 /// Maximum number of result columns that a warp accumulates.
@@ -42,11 +42,12 @@ pub struct Flash {
     pub k: Tile,
     /// Tile of the values: `keys` lines along the result columns.
     pub v: Tile,
-    /// Plan for launches with few rows or few blocks, if that is only known at the launch. The results are the same.
+    /// Plan for launches with few rows or few blocks, if their numbers are only known at the launch. Both plans give
+    /// the same results.
     pub few: Option<Box<Flash>>,
 }
 
-/// Tile of an operand: lines of rows or keys, in which consecutive elements follow `along`.
+/// Tile of an operand: each line belongs to a row or a key, and its elements are consecutive along `along`.
 #[derive(Clone, Debug)]
 pub struct Tile {
     pub statement: usize,
@@ -85,9 +86,9 @@ impl Flash {
         if is_few { None } else { Flash::with(def, &roles, false) }
     }
 
-    /// 1 if a launch uses this plan, 0 if it uses the one for few rows. The latter is used if there are no more rows
-    /// than that plan takes, or if this plan has too few blocks to occupy a large device: the one for few rows has four
-    /// times as many.
+    /// 1 if a launch uses this plan, 0 if it uses the plan for few rows. A launch uses the plan for few rows if it has
+    /// no more rows than that plan takes, or if this plan has too few blocks to occupy a large device: the plan for
+    /// few rows has four times as many.
     pub fn is_chosen(&self, def: &KernelDef) -> Dim {
         let rows = self.roles.i.map_or(Dim::constant(1), |i| def.extent(i).dim());
         reaches(&rows, ROWS + 1) * reaches(&self.own_grid(def), BLOCKS_MIN)

@@ -10,7 +10,7 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
 #[derive(Clone, Debug)]
 pub struct Roles {
-    /// Variables whose points have their own keys, or share them without benefit.
+    /// Outer variables other than `e` and `i`: each of their points has its own keys, or loads shared keys again.
     pub batch: Vec<usize>,
     /// Variable of the queries, which share keys.
     pub i: Option<usize>,
@@ -19,7 +19,7 @@ pub struct Roles {
     /// Variable of the keys.
     pub j: usize,
     pub d: usize,
-    /// Statement numbers: this field and those below, except `weight`.
+    /// Statement numbers of the parts of the formula above, in this field and all below except `weight`.
     pub left: usize,
     pub right: usize,
     pub sum: usize,
@@ -46,7 +46,7 @@ pub enum Weight {
     WithoutNan,
 }
 
-/// Reductions of a kernel, with their arguments: the deep one, the largest score, and the sums over the keys.
+/// Reductions of a kernel, with their arguments: the deep reduction, the largest score, and the sums over the keys.
 struct Reductions {
     sum: (usize, usize),
     max: (usize, usize),

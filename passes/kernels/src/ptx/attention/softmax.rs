@@ -17,7 +17,8 @@ use sardonyx_dialects::scalar::ScalarFn;
 
 /// One of the two rows of a thread.
 pub struct Row {
-    /// Point with everything that scores need and that no key affects. Rows that do not exist repeat the last one.
+    /// Point with the values of all statements that scores need and that do not depend on the key. Rows that do not
+    /// exist repeat the last one.
     pub point: Point,
     /// Whether the row exists; `None` if all rows do.
     pub there: Option<Val>,
@@ -31,7 +32,7 @@ pub struct Row {
 pub struct Block<'a> {
     pub cx: &'a Cx<'a, Ptx>,
     pub flash: &'a Flash,
-    /// Point with the batch variables and everything that scores need and that depends on these only.
+    /// Point with the batch variables and the values of all statements that scores need and that depend on these only.
     pub point: Point,
     /// `%laneid`, a quarter of it (`group`), and the remainder (`quarter`).
     lane: Val,
@@ -44,7 +45,8 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Evaluates what depends on batch variables only. `tiles` is the address of the block's shared memory.
+    /// Evaluates the statements that depend on batch variables only. `tiles` is the address of the block's shared
+    /// memory.
     pub fn new(
         cx: &'a Cx<'a, Ptx>,
         asm: &mut Ptx,
@@ -64,8 +66,8 @@ impl<'a> Block<'a> {
         block
     }
 
-    /// Evaluates everything scores need that does not depend on the variables in `coming`, which get their values
-    /// later.
+    /// Evaluates the statements that scores need and that do not depend on the variables in `coming`, which get their
+    /// values later.
     fn hoist(&self, asm: &mut Ptx, point: &mut Point, coming: VarSet) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
@@ -77,7 +79,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// The thread's two rows among those from `first` on.
+    /// Returns the thread's two rows of the warp whose rows begin at `first`.
     pub fn rows(&self, asm: &mut Ptx, first: Val) -> [Row; 2] {
         let (cx, roles) = (self.cx, &self.flash.roles);
         [0, 8].map(|below| {
@@ -111,8 +113,8 @@ impl<'a> Block<'a> {
         point.eval(self.cx, asm, self.flash.roles.shift)
     }
 
-    /// Point of two keys of a thread, in the eight keys from `first + 8·n` on, with everything scores need that no row
-    /// affects.
+    /// Point of two keys of a thread, in the eight keys from `first + 8·n` on, with the values of all statements that
+    /// scores need and that do not depend on the row.
     fn keys(&self, asm: &mut Ptx, first: Val, n: i64) -> Point {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut point = self.point.clone();
@@ -268,7 +270,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Largest scores of both rows over all warps that share them.
+    /// Largest scores of both rows over all warps that share these rows.
     fn exchange_largest(&self, asm: &mut Ptx, own: [Val; 2]) -> [Val; 2] {
         let place = |asm: &mut Ptx, warp: Val| {
             let sixteen = asm.int(ROWS, Ty::I32);

@@ -31,11 +31,12 @@ pub struct Stream<'a> {
     /// Number of rows of this block's tile that exist; `None` if all do.
     rows: Option<Val>,
     k_is_whole: bool,
-    /// Whether units of other than the first size are copied by loops, because they are the exception.
+    /// Whether units of any size but the first are copied by loops instead of unrolled code, because such sizes are
+    /// the exception.
     rolled: bool,
 }
 
-/// Number of units that an iteration of such a loop copies.
+/// Number of units that one iteration of a loop over units copies.
 const TOGETHER: i64 = 4;
 
 impl<'a> Stream<'a> {
@@ -66,7 +67,7 @@ impl<'a> Stream<'a> {
             None => (point.start(cx, asm, &operand.access, None), rows),
             Some(panels) => {
                 let column = point.line(cx, asm, &operand.access.coords[1]);
-                // The columns that pad the last panel exist.
+                // Columns that pad the last panel are in memory too, so they count as existing.
                 let rows = rows.map(|r| {
                     let (more, whole) = (asm.int(panels.width - 1, Ty::I32), asm.int(-panels.width, Ty::I32));
                     let up = asm.bin(Bin::AddI, r, more);

@@ -36,7 +36,7 @@ impl Gemm {
         needed.into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()
     }
 
-    /// Whether a launch accesses pairs as a unit; `None` if that is decided per access.
+    /// Whether a launch accesses every pair of columns as a unit; `None` if that is decided per access.
     pub(in crate::ptx) fn pairs_are_even(&self, launch: &Launch) -> Option<bool> {
         self.pairs(launch.def).are_even(launch)
     }

@@ -28,7 +28,7 @@ impl Block<'_> {
             .map(|(sum, i)| asm.extract(sum, i))
             .collect();
         replace_nans(asm, &all, |asm, number| {
-            // Each fragment has four elements: two columns, and the same two eight rows below.
+            // Each fragment has four elements: two columns of a row, and the same columns of the row eight below.
             let bits = columns.trailing_zeros() as i64;
             let (odd, half) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 3));
             let (j, i) = (part(asm, number, 2, per_sum - 1, 3), part(asm, number, 2 + bits, 15, 4));

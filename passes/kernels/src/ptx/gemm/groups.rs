@@ -1,10 +1,10 @@
 //! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], codes w  =>  groups reduced on tensor cores, then added to the total
 //!
-//! Groups g have G elements j each; m is a row of A, n a column of the codes. Codes are stored in panels, four bytes of
-//! a column side by side, and are converted on the way from shared memory to registers: to tf32, which represents them
-//! exactly, or to bytes. k runs through all groups as if there were none; at the end of a group, the value that the
-//! kernel computes from its accumulator (mostly scaled) is added to the accumulator of the row, and the next group
-//! starts from zero.
+//! Groups g have G elements j each; m is a row of A, n a column of the codes. Codes are stored in panels, four bytes
+//! of a column side by side, and are converted on the way from shared memory to registers: to tf32, which represents
+//! them exactly, or to bytes. k runs through all groups without interruption; at the end of a group, the value that
+//! the kernel computes from its accumulator (mostly by scaling) is added to the accumulator of all groups, and the
+//! next group starts from zero.
 
 use super::Block;
 use super::epilogue::{plus, when};
@@ -25,12 +25,13 @@ pub struct Groups {
     pub count: i64,
     /// Number of products of a group.
     pub size: i64,
-    /// How a group's accumulator is added to the row's, one fold per reduction.
+    /// How a group's accumulator is added to the accumulator of all groups, one fold per reduction.
     pub folds: Vec<Fold>,
 }
 
 impl Groups {
-    /// Finds the groups if each ends with an instruction, and A is contiguous from one group to the next.
+    /// Finds the groups, if no instruction multiplies elements of two groups, and A is contiguous from one group to
+    /// the next.
     pub fn find(def: &KernelDef) -> Option<(Roles, Groups)> {
         let Grouped { roles, folds, sum } = grouped(def)?;
         let [var] = roles.around[..] else { return None };
@@ -50,7 +51,7 @@ impl Groups {
         self.folds.iter().flat_map(|fold| before(def, fold)).collect()
     }
 
-    /// Number of k tiles of one group, unless a tile has several groups.
+    /// Number of k tiles of one group; `None` if a tile has several groups.
     fn pieces(&self, gemm: &Gemm) -> Option<i64> {
         match self.count {
             1 => Some((self.size + gemm.k_tile() - 1).div_euclid(gemm.k_tile())),
@@ -59,7 +60,8 @@ impl Groups {
     }
 }
 
-/// State of the folding: the accumulators of the current group, and what they are folded with.
+/// State of the folding: the accumulators of the current group, and the groups and the point that the folds are
+/// evaluated with.
 pub struct Folded<'a> {
     groups: &'a Groups,
     point: &'a Point,

@@ -1,8 +1,8 @@
 //! Two tiles in shared memory  =>  fragments in registers  =>  accumulation on tensor cores
 //!
-//! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has the bytes from `4t`
-//! to `4t + 3` of row `g`. `ldmatrix` loads four of them, or two if a warp has eight rows; operands with contiguous rows
-//! and 4-byte elements (f32, bytes in panels) use ordinary loads.
+//! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has the bytes from
+//! `4t` to `4t + 3` of row `g`. `ldmatrix` loads four such registers, or two if a warp has eight rows; operands with
+//! contiguous rows and 4-byte elements (f32, bytes in panels) use ordinary loads.
 //!
 //! An f32 is split into two tf32: x = hi + lo + ε, |lo| ≤ 2^-11·|x|, |ε| ≤ 2^-21·|x|; a·b ≈ lo·hi + hi·lo + hi·hi,
 //! where each product is exact and the sum is in f32.
@@ -250,7 +250,7 @@ impl Codes {
         Codes { factors, bits, first }
     }
 
-    /// Lines of both registers, without the part that depends on the thread.
+    /// Lines from which the two registers of a fragment are loaded, without the part that depends on the thread.
     fn lines(&self, step: i64) -> [i64; 2] {
         match (self.factors, self.bits) {
             (Factors::Codes, 4) => [step; 2],
@@ -412,8 +412,9 @@ impl Parts {
 
 /// x  =>  its nearest tf32, and the remainder, of which the instruction uses the upper bits.
 ///
-/// `cvt.rna.tf32` would take four instructions on sm_80, because of infinities and NaN, and altogether as long as the
-/// products. If x is NaN, so is at least the second part; infinities give NaN too, see `exact`.
+/// `cvt.rna.tf32` would take four instructions on sm_80, because of infinities and NaN, so that all conversions
+/// together would take as long as the products. If x is NaN, so is at least the second part; infinities give NaN too,
+/// see `exact`.
 fn split(asm: &mut Ptx, fragments: &[Fragment]) -> Parts {
     let mut both = Parts { high: vec![], low: vec![] };
     let (half, upper) = (asm.int(0x1000, Ty::I32), asm.int(-0x2000, Ty::I32));

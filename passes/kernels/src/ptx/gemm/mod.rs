@@ -1,11 +1,10 @@
 //! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n])  =>  tiles on tensor cores, fed by a pipeline of asynchronous copies
 //!
 //! A block of threads computes one tile of one batch element. While it computes with one piece of k in shared memory,
-//! the next ones are being copied. f32 is computed as three products of tf32, 16-bit elements as they are, and
-//! accumulated in f32; bytes are accumulated in i32. Each element is accumulated over ascending k, whatever tile a
-//! launch takes; only contractions of bytes, which are exact in any order, are divided among warps. If two contractions
-//! share A, a warp computes the same columns of both; its fragments of B are those of the first, then those of the
-//! second.
+//! the next ones are being copied. f32 is computed as three products of tf32, 16-bit elements by one product; both are
+//! accumulated in f32, and bytes in i32. Each element is accumulated over ascending k, whatever tile a launch takes;
+//! only contractions of bytes, which are exact in any order, divide k among warps. If two contractions share A, a warp
+//! computes the same columns of both; its fragments of B are those of the first, then those of the second.
 
 pub(super) mod copy;
 mod epilogue;

@@ -6,7 +6,7 @@
 
 use crate::def::*;
 
-/// What is contiguous in a line.
+/// Dimension along which the elements of a line are consecutive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inner {
     K,
@@ -21,7 +21,8 @@ pub struct Lines {
     pub element_bytes: i64,
     /// Swizzle: the index of a line's chunks is xor'ed with (shift right, mask, shift left) of the line's number.
     pub swizzle: (i64, i64, i64),
-    /// Bytes of a block, if lines are longer than `pitch`: they are split into blocks with a part of every line each.
+    /// Bytes of a block, if lines are longer than `pitch`: each line is then divided into parts, and a block holds one
+    /// part of every line.
     pub block_bytes: Option<i64>,
 }
 
@@ -29,7 +30,7 @@ pub struct Lines {
 #[derive(Clone, Debug)]
 pub struct Operand {
     pub access: Access,
-    /// Variable of its rows.
+    /// Variable of the operand's rows.
     pub var: usize,
     pub k: usize,
     /// Number of elements along k, over all groups if there are any.

@@ -54,16 +54,17 @@ pub static SHAPES: &[Shape] = &[
 /// element is accumulated in the same order in every tile, so its bits do not depend on how many rows a launch has.
 pub static SMALL: &[Shape] = &[shape(64, 64, 128, (2, 4), 3), shape(32, 32, 256, (2, 2), 3)];
 
-/// Tiles of byte products for such launches. Integer accumulation is exact in any order, so groups of warps share K.
+/// Tiles of byte products for launches that would have few blocks of larger tiles. Integer accumulation is exact in
+/// any order, so groups of warps share K.
 pub static SLICED: &[Shape] = &[sliced(64, 64, 128, (2, 2), 3, 2), sliced(32, 32, 256, (1, 1), 3, 4)];
 
-/// Number of blocks that gives one to most multiprocessors of a large device.
+/// Number of blocks that is enough to give one to most multiprocessors of a large device.
 pub const BLOCKS_MIN: i64 = 96;
 
-/// Maximum number of contractions that share tiles: each has at least eight columns of a warp.
+/// Maximum number of contractions that share tiles, so that each has at least eight columns of a warp.
 const SUMS_MAX: usize = 2;
 
-/// Maximum number of accumulators of a thread if it has equally many for the current group in addition.
+/// Maximum number of accumulators of a thread if the accumulators of the current group take as many registers again.
 const SUMS_IN_GROUPS_MAX: i64 = 32;
 
 const BYTES: [DType; 2] = [DType::U8, DType::I8];
@@ -110,7 +111,7 @@ impl Shape {
     }
 }
 
-/// Contraction that this plan can compute.
+/// Plan of a contraction on tensor cores.
 #[derive(Clone, Debug)]
 pub struct Gemm {
     /// Reductions, in the order of `b`.
@@ -140,7 +141,8 @@ pub struct Gemm {
 }
 
 impl Gemm {
-    /// The plan, or `None` if no rows share columns, or the tensor cores do not support the elements.
+    /// Returns the plan; `None` if there is no variable of rows, or tensor cores do not support the form or the
+    /// element types.
     pub fn from_def(def: &KernelDef) -> Option<Gemm> {
         let (roles, groups) = Gemm::roles(def)?;
         let shape = select(def, &roles, groups.is_some())?;
@@ -204,7 +206,7 @@ impl Gemm {
         self.shape.n / self.sums.len() as i64
     }
 
-    /// Number of those columns that a warp computes.
+    /// Number of columns of a tile in each contraction that one warp computes.
     pub fn warp_columns(&self) -> i64 {
         self.shape.warp_n() / self.sums.len() as i64
     }

@@ -6,7 +6,8 @@
 //! or 64 rows if these are contiguous, takes 128 bytes, whose 16-byte chunks are swizzled as `wgmma` expects.
 //!
 //! The accumulators of one warp are sixteen rows by all columns, in the registers that `mma.sync` would use, so the
-//! epilogue is the same as for the other tiles. Few rows use those tiles, in the same entry.
+//! epilogue is the same as for tiles that single warps multiply. Launches with few rows use such tiles, in the same
+//! entry.
 
 use super::copy::{Stream, log2, shift};
 use super::mma::{Factors, Sums};
@@ -70,7 +71,7 @@ impl Warpgroups {
         let is_open = roles.m.is_some_and(|m| def.extent(m).as_const().is_none());
         let mut gemm = Gemm::with(def, (roles.clone(), None), shape);
         let is_taken = |operand: &Operand| {
-            // If that is known only at the launch, smaller units are the exception.
+            // If 16 bytes are possible only at some launches, smaller units are the exception.
             let whole = operand.units().first().is_some_and(|(bytes, _)| *bytes == 16);
             whole && operand.panels.is_none() && operand.depth == 1
         };
@@ -84,7 +85,7 @@ impl Warpgroups {
         Some(Warpgroups { gemm })
     }
 
-    /// The largest tile that wastes less than half and gives enough blocks, or the smallest one.
+    /// Returns the largest tile that wastes less than half and gives enough blocks, or the smallest tile.
     fn select(def: &KernelDef) -> Option<&'static Shape> {
         let (roles, _) = Gemm::roles(def)?;
         let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
@@ -340,7 +341,7 @@ struct Tile {
 
 impl Tile {
     /// Lines of 128 bytes with the 128-byte swizzle (PTX ISA, "Matrix Descriptor Format"). If k is contiguous, groups
-    /// of eight lines follow each other; if rows are, 64 of them are a block over all of k.
+    /// of eight lines follow each other; if rows are contiguous, 64 rows form a block over all of k.
     fn new(operand: &Operand) -> Tile {
         let rows_inside = operand.inner == Inner::Rows;
         let block = operand.k_tile * LINE_BYTES;

@@ -47,8 +47,8 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
 }
 
 impl Plan {
-    /// Number of vectors of a strip: they must leave registers for the accumulators of n rows, and their chunk must
-    /// stay in the cache.
+    /// Number of vectors of a strip, few enough to leave registers for the accumulators of a pattern's n rows, and to
+    /// keep the dense operand's vectors for a chunk of columns in the first-level cache.
     fn vectors(&self, cx: &Cx<Mlir>) -> u32 {
         let (registers, n) = (cx.launch.level.vector_registers() as i64, self.patterns[0].len() as i64);
         let of_chunk = self.width * cx.lanes() as i64 * 4;
@@ -88,7 +88,7 @@ impl Item<'_, '_> {
         asm.bin(Bin::AddI, chunk, block)
     }
 
-    /// Columns of a block's part of a chunk, followed by those of the next blocks.
+    /// Column numbers of a block of rows in a chunk, followed by those of the next blocks.
     fn columns(&self, asm: &mut Mlir, chunk: Val, block: Val) -> Columns {
         let at = self.part(asm, self.plan.column_strides, chunk, block);
         Columns::new(self.tile.cx, &self.plan.column).from(asm, at)
@@ -200,8 +200,8 @@ impl Item<'_, '_> {
         }
     }
 
-    /// Adds the products of the columns of one pattern to the accumulators of its rows, giving columns to the sets in
-    /// turn.
+    /// Adds the products of the columns of one pattern to the accumulators of its rows, giving columns to the sets of
+    /// accumulators in turn.
     fn pattern(
         &self,
         asm: &mut Mlir,

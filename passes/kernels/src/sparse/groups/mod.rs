@@ -1,10 +1,11 @@
 //! y[r, t] = f(Σ value[c, r / m, q, u] · x[width · c + column[c, r / m, q / n, u], t])  =>  n products per load of x
 //!
-//! The matrix has chunks c of `width` columns, and blocks of m rows r; q is the position of a value of the row among
-//! those of all patterns, and u a slot. A column of the matrix has values in n of m rows, and columns are sorted by
-//! which rows those are (n:m:g). The vectors of a column are loaded once for all of its rows, whose accumulators stay
-//! in registers as long as the pattern does not change. The dense operand's rows for a chunk of columns are copied next
-//! to each other, so that they stay in the cache for all blocks of rows.
+//! The matrix has chunks c of `width` columns, and blocks of m rows r. A column of a chunk has values in n of the m
+//! rows of a block (its pattern), and columns are sorted by their patterns, each of which has slots u for g columns
+//! (n:m:g). q is the position of the row's value among the n values of each pattern, counted over all patterns. The
+//! vectors of a column are loaded once for all of its rows, whose accumulators stay in registers as long as the
+//! pattern does not change. The dense operand's rows for a chunk of columns are copied next to each other, so that
+//! they stay in the cache for all blocks of rows.
 
 mod emit;
 

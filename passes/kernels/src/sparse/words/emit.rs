@@ -90,8 +90,8 @@ impl Item<'_, '_> {
         asm.for_loop((zero, self.tile.n_rows, one), &[begin], |asm, row, begin| {
             let next = asm.bin(Bin::AddI, row, one);
             let end = self.start(asm, next);
-            // Rows whose words are out of order make the launch fail and are empty; the next row begins where they
-            // began, since only the block's own words have been checked.
+            // Rows whose words are out of order make the launch fail and are empty; the next row begins where such a
+            // row began, since only the block's own words have been checked.
             let sorted = asm.cmpi(CmpI::Sle, begin[0], end);
             let within = asm.cmpi(CmpI::Sle, end, block_end);
             let good = asm.bin(Bin::AndI, sorted, within);

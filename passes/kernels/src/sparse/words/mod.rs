@@ -29,7 +29,7 @@ const SHARE_OF_QUADS: f64 = 0.45;
 /// Additional factor if there is a single vector of lanes: each accumulation then waits for that of the previous word.
 const SHARE_OF_ONE_VECTOR: f64 = 0.6;
 
-/// Maximum number of words of all columns if they are copied.
+/// Maximum number of words of one lane of the dense operand, over all columns, if these words are copied.
 const COPIED_MAX: i64 = 1 << 13;
 /// Number of words that are copied together.
 const COPIED: i64 = 16;

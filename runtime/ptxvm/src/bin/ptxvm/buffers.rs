@@ -7,7 +7,7 @@ use crate::json::{self, Value};
 use ptxvm::units::format::{Format, Rounding};
 use ptxvm::{Launch, Memory, Params};
 
-/// Largest buffer, so that a launch file cannot allocate all memory of the machine.
+/// Maximum size of a buffer, so that a launch file cannot allocate all memory of the machine.
 const BUFFER_BYTES_MAX: u64 = 1 << 34;
 
 pub struct Job {

@@ -1,4 +1,4 @@
-//! Conversions of integers against exact sums and wider integers; of NaN and out-of-range floats against the ISA
+//! Conversions of integers, compared with exact sums and wider integers; NaN and out-of-range floats, with the ISA
 
 use super::*;
 use crate::units::testing::{DIRECTED, Random, assert_rounded, f32_steps};
@@ -8,7 +8,8 @@ const MODES: [IntRounding; 4] = [IntRounding::Rni, IntRounding::Rzi, IntRounding
 
 /// Compares an integer with a finite float exactly.
 fn order(x: i128, y: f64) -> Ordering {
-    // Beyond 2^100 every float exceeds every integer tested; below, its integral part is exact.
+    // Floats beyond 2^100 exceed every tested integer in magnitude; the integral part of smaller floats is exact in
+    // i128.
     if y.abs() > 2f64.powi(100) {
         return if y > 0.0 { Ordering::Less } else { Ordering::Greater };
     }
@@ -46,7 +47,7 @@ fn integers_become_floats_in_every_mode() {
     assert_eq!(int_to_format(65520, Format::F16, Rounding::Rn), 0x7c00);
     assert_eq!(int_to_format(65520, Format::F16, Rounding::Rz), 0x7bff);
     assert_eq!(int_to_format(-3, Format::Bf16, Rounding::Rn), 0xc040);
-    // One above a tie, which f64 cannot represent.
+    // This integer is 1 above a tie, a difference that f64 cannot represent.
     assert_eq!(int_to_format((1 << 62) + (1 << 54) + 1, Format::Bf16, Rounding::Rn), 0x5e81);
 }
 

@@ -1,4 +1,4 @@
-//! Sectors and wavefronts against sets of bytes and words
+//! Sectors and wavefronts, compared with counts computed from sets of bytes and words
 
 use super::*;
 use crate::units::testing::Random;
@@ -81,7 +81,8 @@ fn textbook_conflicts() {
         let w = shared_wavefronts(&of(stride), u32::MAX, bytes);
         (w.actual, w.ideal)
     };
-    // Consecutive words, a broadcast, a stride of two words, a column of a 32-word row, and one padded by a word.
+    // Consecutive words, a broadcast, a stride of two words, a column of a 32-word row, and a column of rows that are
+    // padded by one word.
     assert_eq!(
         [cost(4, 4), cost(0, 4), cost(8, 4), cost(128, 4), cost(132, 4)],
         [(1, 1), (1, 1), (2, 1), (32, 1), (1, 1)]

@@ -1,4 +1,4 @@
-//! Directed roundings of f32 and f64 against exact sums; special values against the tables of the ISA
+//! Directed roundings of f32 and f64, compared with exact sums; special values, compared with the tables of the ISA
 
 use super::*;
 use crate::units::testing::{DIRECTED, Random, Sum, assert_rounded, f32_steps};
@@ -50,7 +50,7 @@ fn f32_sums_and_products_are_rounded_as_asked() {
                 judge_f32(&what, fma_f32(a, b, c, mode), mode, &[(a64, b64), (c64, 1.0)]);
             }
         }
-        // Rounding to nearest, with ties and overflow, must agree with the processor.
+        // Rounding to nearest, with ties and overflow, must agree with the host processor.
         if c.is_finite() {
             let expected = canonical(a.mul_add(b, c));
             assert_eq!(fma_f32(a, b, c, Rounding::Rn).to_bits(), expected.to_bits(), "fma({a:e}, {b:e}, {c:e})");
@@ -67,7 +67,7 @@ fn f32_quotients_and_roots_are_rounded_as_asked() {
             continue;
         }
         let (a64, b64) = (f64::from(a), f64::from(b));
-        // Comparing a / b with x is comparing a * sign(b) with x * |b|.
+        // Comparing a / b with x is equivalent to comparing a * sign(b) with x * |b|.
         let (n, d) = (a64 * b64.signum(), b64.abs());
         for mode in DIRECTED {
             let compare = |x: f64| Sum::new(&[(n, 1.0), (x, -d)]).sign();
@@ -108,7 +108,7 @@ fn f64_arithmetic_is_rounded_as_asked() {
             let steps = (f64::next_down, f64::next_up);
             assert_rounded(&format!("sqrt {s:e}"), sqrt_f64(s, mode), mode, steps, compare, middle);
         }
-        // The integer path rounds to nearest as the processor does, ties included.
+        // The functions in `exact` round to nearest as the host processor does, ties included.
         assert_eq!(exact::fma(a, b, c, Rounding::Rn).to_bits(), a.mul_add(b, c).to_bits(), "fma({a:e}, {b:e}, {c:e})");
         assert_eq!(exact::div(a, b, Rounding::Rn).to_bits(), (a / b).to_bits(), "{a:e} / {b:e}");
         assert_eq!(exact::sqrt(a.abs(), Rounding::Rn).to_bits(), a.abs().sqrt().to_bits(), "sqrt {a:e}");

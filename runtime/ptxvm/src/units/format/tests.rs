@@ -1,4 +1,4 @@
-//! Every 8- and 16-bit pattern, and every boundary between neighbours, against a search of the sorted values
+//! Every 8- and 16-bit pattern and every boundary between neighbours, compared with a search of the sorted values
 
 use super::*;
 use crate::units::testing::{DIRECTED, Random};
@@ -54,7 +54,8 @@ fn search(format: Format, sorted: &[f64], x: f64, rounding: Rounding, satfinite:
     let magnitude = x.abs();
     let last = sorted.len() - 1;
     let below = sorted.partition_point(|&v| v <= magnitude) - 1;
-    // Above the largest finite value, the value one step further decides ties; a result rounded up to it is infinity.
+    // Above the largest finite value, the value one step further is the upper neighbour; a result rounded up to it
+    // becomes infinity.
     let step = sorted[last] - sorted[last - 1];
     let next = if below == last { sorted[last] + step } else { sorted[below + 1] };
     let up = match rounding {
@@ -179,7 +180,7 @@ fn results_agree_with_the_constants_that_an_assembler_folds() {
     for (x, f16, bf16, tf32) in folded {
         let x = f32::from_bits(x);
         assert_eq!((f32_to_f16(x), f32_to_bf16(x)), (f16, bf16), "{x:e}");
-        // The devices may use another NaN for tf32.
+        // GPUs may return another NaN for tf32, so NaN is not compared.
         assert!(x.is_nan() || f32_to_tf32(x) == tf32, "{x:e}");
     }
 }

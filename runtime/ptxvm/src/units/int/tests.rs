@@ -1,9 +1,9 @@
-//! Integer instructions against a bit-by-bit transcription of the ISA's pseudocode, in wider arithmetic
+//! Integer instructions, compared with a bit-by-bit transcription of the ISA's pseudocode in wider arithmetic
 
 use super::*;
 use crate::units::testing::Random;
 
-/// Amounts around the values at which shifts and fields change their behaviour.
+/// Shift amounts and field lengths around the values at which the behaviour of instructions changes.
 fn amount(r: &mut Random) -> u32 {
     [0, 1, 5, 15, 16, 24, 31, 32, 33, 40, 63, 64, 65, 200, 255, 256, 300][r.below(17) as usize]
 }
@@ -118,7 +118,8 @@ fn products_carries_and_sums_agree_with_wider_arithmetic() {
         let (wide_a, wide_b) = (r.u64(), r.u64());
         assert_eq!(mul_hi_u32(a, b), ((u128::from(a) * u128::from(b)) >> 32) as u32);
         assert_eq!(mul_hi_s32(a, b), ((i128::from(a as i32) * i128::from(b as i32)) >> 32) as u32);
-        // The upper half of the signed product is the unsigned one minus each operand whose partner is negative.
+        // The upper half of the signed product is the upper half of the unsigned product minus each operand whose
+        // partner is negative.
         let correction = |x: u64, y: u64| if (x as i64) < 0 { y } else { 0 };
         let upper = mul_hi_u64(wide_a, wide_b);
         let signed = upper.wrapping_sub(correction(wide_a, wide_b)).wrapping_sub(correction(wide_b, wide_a));

@@ -4,7 +4,7 @@ use super::*;
 use crate::units::float::NAN_F32;
 use crate::units::testing::Random;
 
-/// Distance from the exact value, in units in its last place.
+/// Distance of `got` from the exact value, in units in the last place of the exact value.
 fn ulps(got: f32, exact: f64) -> f64 {
     let exponent = (exact.abs().log2().floor() as i32).clamp(-126, 127);
     (f64::from(got) - exact).abs() / 2f64.powi(exponent - 23)
@@ -17,7 +17,7 @@ fn check(name: &str, f: impl Fn(f32) -> f32, reference: impl Fn(f64) -> f64, dom
             0 => f32::from_bits(r.u32()),
             1 => (r.below(1 << 30) as f32 / (1 << 29) as f32 - 1.0) * 100.0,
             2 => r.f32(),
-            // Near one, where logarithms cancel.
+            // Arguments near 1, at which the logarithm is close to zero.
             _ => 1.0 + (r.below(1 << 20) as f32 - 524_288.0) / (1u64 << (r.below(20) + 24)) as f32,
         };
         let exact = reference(x.into());

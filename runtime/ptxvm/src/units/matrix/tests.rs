@@ -1,4 +1,4 @@
-//! ldmatrix and stmatrix against element positions, and as inverses of each other
+//! ldmatrix and stmatrix: positions of all elements, and stmatrix as the inverse of ldmatrix
 
 use super::*;
 use crate::units::testing::Random;

@@ -1,4 +1,4 @@
-//! Every dense shape, element by element through the fragment tables of the ISA, against a naive product
+//! Dense and sparse shapes, with operands placed by the fragment tables of the ISA, compared with a naive product
 
 use super::*;
 use crate::units::format::Format;
@@ -184,10 +184,10 @@ fn check(s: &Shape, r: &mut Random, few_bits: bool) {
                 "f32" => (f64::from(f32::from_bits(bits as u32)), 2f64.powi(-24)),
                 _ => (f64::from_bits(bits), 2f64.powi(-53) * (s.k + 1) as f64),
             };
-            // Half a step of the result, and the error of sums in f64; sums of few bits are exact up to the last
-            // rounding.
+            // The tolerance is half a step of the result plus the error of sums in f64; sums of operands with few bits
+            // are exact before the last rounding.
             let tolerance = exact.abs() * step + scale * 2f64.powi(-47) + if few_bits { 0.0 } else { 2f64.powi(-25) };
-            // The truncation of the result, and of each term below the largest.
+            // With an f32 result, the result and each term smaller than the largest are truncated.
             let cut = if d_kind == "f32" { exact.abs() * 2f64.powi(-23) + scale * 2f64.powi(-24) } else { 0.0 };
             let tolerance = tolerance.max(cut);
             assert!((got - exact).abs() <= tolerance, "{} lane {lane} element {i}: {got} for {exact}", s.modifiers);
@@ -227,7 +227,8 @@ fn special_values_and_rounding_reach_the_result() {
     };
     assert_eq!(run(f32::INFINITY, f32::NEG_INFINITY, 0.0).1, 0x7fff_ffff);
     assert_eq!(run(f32::INFINITY, 1.0, 5.0).0, f32::INFINITY);
-    // 2^25 - 2^25 + c: c keeps its bits from 2^-25 of the largest term on; rows 8 to 15 of A are zero.
+    // 2^25 - 2^25 + c: of c, only the bits from 2^-25 times the largest term upwards are kept. Rows 8 to 15 of A are
+    // zero.
     assert_eq!(run(2f32.powi(25), -2f32.powi(25), 1.5), (1.0, 1f32.to_bits(), 1.5));
     assert_eq!(run(2f32.powi(40), -2f32.powi(40), 1.5).0, 0.0);
     // The sum is rounded towards zero.
@@ -261,7 +262,8 @@ fn unknown_shapes_are_refused_with_their_modifiers() {
     assert_eq!(registers(parse("m8n8k4.row.col.f64.f64.f64.f64")), [2, 2, 4, 4]);
 }
 
-/// A sparse shape: the lane that `supplier` returns holds the nibble of the chunk in its metadata.
+/// A sparse shape. `supplier` returns the lane whose metadata holds the nibble of a chunk, and the position of the
+/// nibble.
 struct Sparse {
     modifiers: &'static str,
     bits: usize,
@@ -324,7 +326,7 @@ fn sparse_shapes_place_what_the_metadata_says() {
                     for (j, &position) in kept.iter().enumerate() {
                         let (value, bits) = random_element(&mut r, kind, true);
                         a_tile[row][s.chunk * chunk + position as usize] = value;
-                        // Column among the kept elements, stored as in the dense shape of half the depth.
+                        // The column among the kept elements, which are stored as in the dense shape of half the depth.
                         let column = kept.len() * chunk + j;
                         let (block, within) = (column / (4 * per), column % (4 * per));
                         let lane = 4 * (row % 8) + within / per;

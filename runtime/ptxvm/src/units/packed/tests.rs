@@ -46,7 +46,7 @@ fn results_are_rounded_once() {
         for i in 0..60_000 {
             let any = |r: &mut Random| {
                 let bits = r.u32() as u16;
-                // Half of the time, exponents are moderate, so that both terms affect the sum.
+                // In half of the cases, the exponents are moderate, so that both terms affect the sum.
                 if r.below(2) == 0 {
                     bits
                 } else if half == Half::F16 {

@@ -27,7 +27,7 @@ fn shuffles_follow_the_pseudocode() {
         let (b, c) = if trial % 3 == 0 {
             (r.lanes(), r.lanes())
         } else {
-            // As compilers emit it: segments whose size is a power of two.
+            // Operands as compilers emit them: segments whose size is a power of two.
             let width = 1 << r.below(6);
             let c = (32 - width) << 8 | if mode == ShflMode::Up { 0 } else { 31 };
             ([r.below(32) as u32; 32], [c; 32])

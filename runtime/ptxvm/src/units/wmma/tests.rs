@@ -65,7 +65,7 @@ fn products_of_loaded_matrices_are_naive_products() {
         let w = parse(text).unwrap();
         let (a_rows, b_rows) = (text.starts_with("row"), &text[4..7] == "row");
         let (m, n, k) = (w.a.rows, w.b.columns, w.a.columns);
-        // Small integers, which are exact in every type and sum.
+        // The elements are small integers, so that every type represents them and their sums exactly.
         let mut matrix = |f: &Fragment, row_major: bool| {
             let stride = if row_major { f.columns } else { f.rows } as u64 + 8;
             let mut memory = vec![0xffff_ffff; 32 * 64];
