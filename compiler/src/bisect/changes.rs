@@ -57,7 +57,10 @@ fn located(line: String, origins: &[String]) -> String {
 }
 
 fn label(node: &Node) -> String {
-    node.op.text().trim_start_matches("sdx.").replace('"', "")
+    let text = node.op.text().replace('"', "");
+    // Functions and names of values need no operation before them.
+    let known = ["sdx.map ", "sdx.param ", "input "].iter().find_map(|prefix| text.strip_prefix(prefix));
+    known.unwrap_or(text.trim_start_matches("sdx.")).to_string()
 }
 
 fn list(dims: &[Dim]) -> String {

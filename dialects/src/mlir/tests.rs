@@ -1,3 +1,5 @@
+//! Blocks, values and contexts that do not belong together are refused; replaced operations keep their place
+
 use super::*;
 
 #[test]
