@@ -7,7 +7,7 @@
 //!
 //! The weight of a hidden key is exp(x - max), which is 0 in f32 unless scaled scores of one row differ by thousands
 //! (see `HIDDEN_MAX`). 0 times the value of such a key is 0 for finite values only, so the rule is finite-only. If the
-//! mask hides all keys equally from a row, the list of its block contains all keys.
+//! mask is -∞ for all keys of a row, none counts as hidden, and the list of the row's block contains all keys.
 
 mod lists;
 mod mask;
@@ -34,7 +34,7 @@ use sardonyx_kernels::{ATTENTION_ROWS, lower};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Maximum fraction of the work that may remain with lists; with more, looking up keys does not pay off.
+/// Lists are used if they leave at most this fraction of the work; otherwise looking up keys does not pay off.
 const SHARE_MAX: f64 = 0.9;
 
 const RULE: Rule = Rule::of_class(Equality::FiniteOnly, "lists of keys");
@@ -101,7 +101,7 @@ impl Site {
         (step.op, step.args) = (FlowOp::Kernel(Arc::new(kernel)), args);
     }
 
-    /// Builds the kernel whose inner variable is a position in the list of keys for the current block of rows.
+    /// Builds the kernel whose inner variable is a position in the list of the row's block, instead of a key.
     fn listed(&self, program: &Program, k: &Kernel, args: Vec<Id>, [starts, keys]: [Id; 2]) -> (Kernel, Vec<Id>) {
         let (levels, place) = (k.levels(), k.outer.len());
         let mut body = Draft { reads: k.reads.clone(), args, ..Draft::default() };

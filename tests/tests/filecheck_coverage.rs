@@ -66,7 +66,7 @@ fn every_operation_is_spelled_out() {
 #[test]
 fn every_operation_of_values_is_converted() {
     let file = text(&root().join("passes/sdx_to_flow.mlir"));
-    // `shard` removes every `sdx.place`.
+    // `shard` removes every `sdx.place` before `sdx-to-flow`.
     let all = mnemonics("Sdx").into_iter().filter(|op| op != "sdx.place");
     let missing: Vec<String> = all.filter(|op| !file.contains(&format!("= {op} "))).collect();
     assert!(missing.is_empty(), "tests/filecheck/passes/sdx_to_flow.mlir lacks {missing:?}");

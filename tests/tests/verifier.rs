@@ -13,7 +13,7 @@ use sardonyx_tests::sdx::Parts;
 use sardonyx_tests::trust::trusted;
 use std::sync::OnceLock;
 
-/// The messages of an artifact of [`small`].
+/// The protobuf messages of an artifact, which a test changes.
 struct Change {
     manifest: Manifest,
     plan: Plan,
@@ -111,7 +111,7 @@ static AT_LOAD_ON_A_GPU: &[Row] = &[
     }),
 ];
 
-/// Changes with which the artifact loads, but the call with `batch` = 5 is refused.
+/// Changes after which the artifact still loads, but the call with `batch` = 5 is refused.
 static AT_CALL: &[Row] = &[
     ("E0401", "would leave its buffers", |c| c.first().grid = "batch*1000".into()),
     ("E0401", "would leave its buffers", |c| {
@@ -262,7 +262,7 @@ static OF_STRINGS: &[Row] = &[
     ("E0401", "which it does not hold", |c| c.host().args[0].dtype = DType::F32.onnx_code()),
 ];
 
-/// A change that makes the size of the first result depend on that of the second one.
+/// A change by which the size of the first host step's result depends on a symbol that only the second host step binds.
 static OF_SIZES: &[Row] = &[("E0401", "known only after the host operation that makes it", |c| {
     let values: Vec<usize> = (0..c.plan.entries[0].buffers.len()).filter(|&b| c.is_value(b)).collect();
     let [first, second] = values[..] else { panic!("two results, not {values:?}") };

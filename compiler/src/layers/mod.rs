@@ -6,9 +6,9 @@
 //! device's inputs. Values are recognised by their elements (`alike`), so rewrites that move, merge and split values
 //! need not keep a record of that.
 //!
-//! A value that is not found need not be an error, as a rewrite may have made it unnecessary. It is suspect if a wrong
-//! output depends on it only through other values that are not found. The first suspect in topological order is where
-//! to look.
+//! A value that is not found need not be an error, as a rewrite may have made it unnecessary. It is suspect if some
+//! path from it to a wrong output passes only through values that are not found. The first suspect in topological order
+//! is where to look.
 
 mod alike;
 mod held;
@@ -95,7 +95,7 @@ impl Layers {
             });
             Ok(())
         })?;
-        // The plan keeps the order of the program's steps, but leaves out those that carry over an always empty state.
+        // Launches are in the order of the program's steps; steps without a launch are skipped.
         let mut rest = launches.iter_mut().peekable();
         for (i, step) in self.program.steps.iter().enumerate() {
             let FlowOp::Kernel(kernel) = &step.op else { continue };

@@ -18,7 +18,7 @@ use sardonyx_dialects::plan::{Action, Buffer, Entry};
 use sardonyx_kernels::{DeviceSpec, Rates};
 use std::collections::BTreeMap;
 
-/// The figures and edges that the page shows.
+/// The numbers, and the edges between launches, that the page shows.
 pub struct Report {
     /// Launches of `main`, in order.
     pub launches: Vec<Launch>,

@@ -123,8 +123,8 @@ impl Point {
         scalar::rounded(asm, total, t)
     }
 
-    /// Nested loops from deep variable `var` inwards; each evaluates the statements that do not depend on loops
-    /// further in.
+    /// Nested loops over the deep variables from `var` inwards, which accumulate in `total`; the innermost one runs
+    /// `each`.
     fn deep_loops<A: Asm>(
         &self,
         cx: &Cx<A>,

@@ -104,8 +104,8 @@ impl Move {
             Move::InlineInto { producer, consumer } => {
                 let stays = readers(program, uses, producer).len() > 1
                     || program.steps[producer].results.iter().any(|r| program.is_output(*r));
-                // If this map were inlined into attention, one of many equal attention kernels would differ from the
-                // others and need code of its own.
+                // The attention kernels of a model's layers are often equal; a map inlined into one of them would make
+                // that one differ from the others.
                 let attends = kernel(&program.steps[consumer]).is_some_and(|k| k.class() == Class::Attention);
                 stays && !attends && inline_maps::is_legal(program, uses, producer, consumer)
             }
@@ -115,7 +115,7 @@ impl Move {
         }
     }
 
-    /// Returns the program after the move, which must be legal in it.
+    /// Returns the program after the move, which must be legal in `program`.
     pub fn apply(&self, program: &Program) -> Program {
         let (mut out, uses) = (program.clone(), Uses::new(program));
         match *self {
@@ -155,7 +155,7 @@ fn readers(program: &Program, uses: &Uses, producer: usize) -> Vec<usize> {
     readers
 }
 
-/// Whether a move may eventually fuse the two steps, whatever other steps are fused into them first.
+/// Whether a move may fuse the two steps, possibly after other moves have fused further steps into either of them.
 pub fn may_meet(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
     let (Some(p), Some(c)) = (kernel(&program.steps[producer]), kernel(&program.steps[consumer])) else { return false };
     match (p.class().merging(), c.class().merging()) {

@@ -111,7 +111,7 @@ pub fn convolve(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Valu
     let group = groups(node)?;
     let (channels, each) = (b.dims(x)[1].clone(), b.dims(w)[1].clone());
     b.unify(&channels, &(each * Dim::constant(group)))?;
-    // The extents are read again, because unification may have rewritten them in other symbols.
+    // The extents are read again, because unification may have rewritten them in terms of other symbols.
     let (extents, sizes) = (spatial(b, node, x)?, b.dims(w)[2..].to_vec());
     let windows = Windows::from_node(node, &extents, sizes)?;
     let x = b.split_axis(x, 1, Dim::constant(group))?;
@@ -267,7 +267,7 @@ fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value
     Ok(Some(y))
 }
 
-/// Letters of the phases, distinct from those of `correlate`.
+/// Letters of the phase axes in a contraction's specification, distinct from those of `correlate`.
 const PHASES: &str = "xyzefh";
 
 /// The windows of stride 1 over the operand whose elements are spread `strides` apart.

@@ -1,4 +1,4 @@
-//! f(x) of recurrent and fused operators, by name  =>  map
+//! the name of an activation f of a recurrent or fused operator, x  =>  f(x) as sdx maps
 
 use super::builder::Builder;
 use super::elementwise::sigmoid_of;
@@ -13,7 +13,7 @@ pub enum Kind {
     Affine,
     /// x where x >= 0, else alpha · (exp(x) - 1)
     Elu,
-    /// alpha · x + beta, in 0 to 1
+    /// alpha · x + beta, clamped to 0 to 1
     HardSigmoid,
     /// x where x >= 0, else alpha · x
     LeakyRelu,
@@ -57,7 +57,8 @@ pub struct Activation {
 
 impl Activation {
     /// Looks up a function by name. If the function has a parameter alpha or beta, its value is the next element of the
-    /// iterator of that name; the node's lists have no entries for functions without the parameter.
+    /// iterator of that name, or the default at its end; the node's lists have no entries for functions without the
+    /// parameter.
     pub fn next(
         node: &Node,
         name: &str,

@@ -4,7 +4,7 @@ use crate::simplify::splat;
 use sardonyx_base::DType;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 
-/// Minimum number of weights of a contraction; with fewer, quantisation does not pay for the scales of rows.
+/// Tensors with fewer weights are not quantised, because the scales of their rows would cost too much.
 const WEIGHTS_MIN: i64 = 4096;
 
 /// How weights are used.
@@ -19,7 +19,7 @@ pub enum Site {
 /// The layout of the operand that weights are multiplied by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Other {
-    /// A matrix, each of whose rows is reduced.
+    /// Rows, reduced along the last axis.
     Rows,
     /// Images, reduced over the channels of each pixel.
     Pixels,
@@ -27,8 +27,7 @@ pub enum Other {
     Window,
 }
 
-/// Returns how a node uses weights, or `None` if it uses no weights; the error is the reason why its weights cannot be
-/// quantised.
+/// Returns how a node uses f32 weights, `None` if it uses none, or as an error why its weights are not quantised.
 pub fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Result<Option<Site>, &'static str> {
     if let (Op::Gather { axis: 0 }, &[table, _]) = (&node.op, &node.args[..]) {
         let ty = graph.ty(table);
@@ -67,7 +66,7 @@ pub fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Resul
     Ok(Some(Site::Product { summed, weights, other }))
 }
 
-/// Whether a value is read through the window of a convolution.
+/// Whether a value is the windows of a convolution's operand, possibly moved further.
 fn is_window(graph: &Graph, v: Value) -> bool {
     let node = graph.node(v);
     matches!(node.op, Op::Window(_)) || is_moved(graph, node) && is_window(graph, node.args[0])

@@ -22,7 +22,7 @@ mod tests {
 
     #[test]
     fn only_the_work_gives_way() {
-        // SAFETY: as above.
+        // SAFETY: `getpriority` takes two numbers and touches no memory.
         let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let own = nice();
         assert_eq!(gently(nice), NICE.max(own));

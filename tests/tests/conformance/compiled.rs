@@ -120,7 +120,7 @@ impl Compiled {
         Expected::new(&self.graph, &self.params, inputs, case.bound).map_err(|e| format!("the interpreter: {e}"))
     }
 
-    /// Makes each call twice with all inputs given; if the entry point has states, also with the states in a cache.
+    /// Makes the call twice with all inputs given; if the entry point has states, also with the states in a cache.
     fn call(&self, case: &Case, inputs: &Tensors) -> std::result::Result<(), String> {
         let wanted = self.expected(case, inputs)?;
         let session = self.model.session(&SessionOptions::default().threads(self.threads));

@@ -57,7 +57,7 @@ struct Item<'a> {
     state: Val,
     /// One vector per row of a group whose lanes are still to be reduced.
     partial: Val,
-    /// Panel of keys [keys][d], used if keys are computed.
+    /// Panel of keys [keys][d], used if the keys are not contiguous along d in memory.
     staged: Val,
     /// Block of keys as panels [d][keys].
     panels: Val,
@@ -119,7 +119,7 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     });
 }
 
-/// Returns the context of the same function for the kernel of one run of keys.
+/// Returns the context for emitting `def`, the kernel of one run, into the same function.
 fn runs_of<'a>(cx: &Cx<Mlir>, def: &'a KernelDef) -> Cx<'a, Mlir> {
     Cx {
         def,
@@ -252,7 +252,7 @@ impl<'a> Item<'a> {
         if self.pairs { self.plan.n_d / 2 } else { self.plan.n_d }
     }
 
-    /// Floats from one row of words to the next.
+    /// Distance from one row of words to the next, in units of 4 bytes.
     fn word_step(&self) -> i64 {
         if self.pairs { self.plan.row_step() / 2 } else { self.plan.row_step() }
     }

@@ -575,7 +575,7 @@ impl Panel<'_, '_> {
     /// Loads the vectors of one row of a panel, or of A if the contraction is diagonal.
     fn b_row(&self, asm: &mut Mlir, row: Val, masks: &[Option<Val>], ty: Ty, dtype: DType) -> Vec<Val> {
         let (masked, unit) = (self.item.plan.form == Form::Rows, scalar::stored(dtype));
-        // Vectors of narrow elements are aligned to 8 elements.
+        // Vectors of a panel are aligned to at least 8 elements; those of rows in place only to one.
         let align = if masked { unit.bits() / 8 } else { 8 * unit.bits() / 8 };
         let load = |(j, mask): (usize, &Option<Val>)| {
             let at = asm.i64(j as i64 * ty.lanes as i64);

@@ -1,4 +1,4 @@
-//! rows of A by a panel of B  =>  accumulators in AMX tiles of 16 rows by 16 columns, then in the tile in scratch
+//! rows of A by a panel of B  =>  accumulators in AMX tiles of 16 by 16, stored to `Panel::tile` in scratch
 //!
 //! Panels of words have the layout that the instructions read: 16 rows by 16 columns are a tile, with rows 128 bytes
 //! apart. A tile of A is 64 bytes of each of 16 rows, read in place. Four tiles accumulate 32 rows by 32 columns.
@@ -312,8 +312,8 @@ impl Panel<'_, '_> {
     }
 }
 
-/// Prefetches `step` bytes of the next panel for each of 16 of its rows from `first` on: one line each, and a second
-/// one if few rows share the panel.
+/// Prefetches `step` bytes of the next panel for each of 16 panel rows from `first` on: one cache line each, and
+/// a second one if `step` is larger than a line, because few rows of A share the panel.
 fn fetch(asm: &mut Mlir, next: Val, first: Val, step: Val) {
     let line = asm.i64(64);
     let lines = |asm: &mut Mlir, behind: i64| {

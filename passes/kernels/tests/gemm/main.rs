@@ -30,12 +30,12 @@ fn name(p: &Problem, shape: &Shape) -> String {
     format!("{p:?} with tiles of {} by {}", shape.m, shape.n)
 }
 
-/// Runs a problem; its results must agree with the interpreter's within a bound.
+/// Runs a problem, and asserts that its results differ from the interpreter's by at most the following bound.
 ///
-/// For f32, each operand has a relative error of 2^-21 and a product of 2^-22, and k + 2 sums of f32 are truncated
-/// instead of rounded. For 16-bit types, the interpreter rounds the products too, so that results may differ by one
-/// unit in the last place of Σ|a·b|. No epilogue amplifies an error more than gelu does, and each of gelu's few steps
-/// rounds a number of about one.
+/// f32: the split into two tf32 loses up to 2^-21 of each operand and 2^-22 of a product, and k + 2 additions in f32
+/// are truncated instead of rounded. 16 bits: the interpreter rounds the products too, so that results may differ by
+/// the type's unit roundoff times Σ|a·b|. No epilogue amplifies an error more than gelu does (by 1.13), and each of an
+/// epilogue's few steps rounds a number of about one.
 fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
     let case = Case::new(p, fill);
     let outcome = case.run(Some(shape));
@@ -222,7 +222,7 @@ fn few_rows_and_many_in_one_entry() {
     stated(&p, &outcome, 0.02);
 }
 
-/// If each row begins at a multiple of the copied chunks, neither copies nor fragment loads have bank conflicts.
+/// If rows begin at multiples of 16 bytes (chunks), neither copies nor fragment loads have bank conflicts.
 #[test]
 fn no_bank_conflicts() {
     for dtype in DTYPES {

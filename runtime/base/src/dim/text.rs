@@ -11,8 +11,8 @@ const PARSE_DEPTH_MAX: usize = 32;
 const WEIGHT_MAX: usize = 1 << 16;
 
 impl Dim {
-    /// Parses text that `Display` has written, and other expressions: `+ - * floordiv ceildiv mod max(a, b) min(a, b)`,
-    /// parentheses.
+    /// Parses what `Display` writes, and all other expressions of symbols and integers with `+`, `-`, `*`, `floordiv`,
+    /// `ceildiv`, `mod`, `max(a, b)`, `min(a, b)` and parentheses.
     pub fn parse(text: &str) -> Result<Dim> {
         let mut parser = Parser { text, at: 0, depth: 0 };
         let dim = parser.sum()?;

@@ -54,7 +54,7 @@ impl<'a> Stream<'a> {
         Stream::of_threads(cx, asm, operand, point, rows, (thread, threads))
     }
 
-    /// As [`Stream::new`], with some of a block's threads: the index of each among them, and their number.
+    /// Like [`Stream::new`], but only `threads` of the block's threads copy; `thread` is a thread's index among these.
     pub fn of_threads(
         cx: &Cx<Ptx>,
         asm: &mut Ptx,
@@ -154,7 +154,7 @@ impl<'a> Stream<'a> {
         asm.set(self.source, source);
     }
 
-    /// Number of line groups of which a thread copies one unit each.
+    /// Number of passes over a tile: in each, the threads together copy a group of lines.
     fn passes(&self, unit: i64) -> i64 {
         let per_pass = (self.threads / (self.operand.pitch() / unit)).max(1);
         self.operand.lines() / per_pass
@@ -379,8 +379,8 @@ pub fn swizzle(asm: &mut Ptx, lines: Lines, line: Val) -> Val {
     shift(asm, Bin::ShLI, bits, left + 4)
 }
 
-/// Swizzles an offset for `line` lines further down, without adding the distance itself: only the swizzle changes,
-/// since those bits of the line's number are 0 in the thread's first line.
+/// Changes the swizzle of an offset to that of the line `line` lines further down; the caller adds the distance. One
+/// xor is enough, because the bits that are set in `line` are 0 in the number of the thread's first line.
 fn moved(asm: &mut Ptx, lines: Lines, target: Val, line: i64) -> Val {
     match lines.swizzle_of(line) {
         0 => target,

@@ -1,4 +1,4 @@
-//! A block of rows by a block of lanes  =>  its accumulators, one pattern of a chunk of columns after another
+//! A block of rows by a block of lanes  =>  its accumulators, by chunks of columns, and in a chunk pattern by pattern
 
 use super::Plan;
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
@@ -102,8 +102,8 @@ impl Item<'_, '_> {
         asm.bin(Bin::MinSI, left, width)
     }
 
-    /// Number of chunks if all column numbers of the block of rows are within their chunks. Otherwise the launch fails,
-    /// and the result is 0.
+    /// Number of chunks if all column numbers of the item's blocks of rows are within their chunks. Otherwise the
+    /// launch fails, and the result is 0.
     fn named_chunks(&self, asm: &mut Mlir, chunks: Val) -> Val {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let of_block = asm.i64(self.plan.patterns.len() as i64 * self.plan.g);
