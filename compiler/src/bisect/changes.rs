@@ -4,7 +4,7 @@ use crate::meaning::Function;
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel};
 use sardonyx_dialects::scalar::Conversion;
-use sardonyx_dialects::sdx::Node;
+use sardonyx_dialects::sdx::{Node, Op};
 
 /// `- add(mul, x) : …` for each removed operation, then `+ …` for each added one. Operands are named after the
 /// operation that defines them, because value numbers change with every earlier operation.
@@ -57,10 +57,11 @@ fn located(line: String, origins: &[String]) -> String {
 }
 
 fn label(node: &Node) -> String {
-    let text = node.op.text().replace('"', "");
-    // Functions and names of values need no operation before them.
-    let known = ["sdx.map ", "sdx.param ", "input "].iter().find_map(|prefix| text.strip_prefix(prefix));
-    known.unwrap_or(text.trim_start_matches("sdx.")).to_string()
+    match &node.op {
+        Op::Input { name, .. } | Op::Param { name, .. } => name.clone(),
+        Op::Map(f) => f.name().to_string(),
+        op => op.text().trim_start_matches("sdx.").replace('"', ""),
+    }
 }
 
 fn list(dims: &[Dim]) -> String {

@@ -224,7 +224,11 @@ impl Op {
             Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims.iter().collect(),
             Op::Window(window) => vec![&window.size],
             Op::Place(place) => place.split.iter().flat_map(|(_, outer, unit)| [outer, unit]).collect(),
-            _ => vec![],
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => {
+                vec![]
+            }
+            Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => vec![],
+            Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => vec![],
         }
     }
 
@@ -234,7 +238,11 @@ impl Op {
             Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims.iter_mut().collect(),
             Op::Window(window) => vec![&mut window.size],
             Op::Place(place) => place.split.iter_mut().flat_map(|(_, outer, unit)| [outer, unit]).collect(),
-            _ => vec![],
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => {
+                vec![]
+            }
+            Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => vec![],
+            Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => vec![],
         }
     }
 
