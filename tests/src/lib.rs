@@ -1,11 +1,12 @@
 //! Helpers shared by the test suites: checked models, emitted plans, our programs, small ONNX models, prepared and cut
-//! models, damaged bytes, calls on all processors, PTX in libraries, the sources and modules of the workspace, trust in
-//! test artifacts
+//! models, damaged bytes, the draw of cases, calls on all processors, PTX in libraries, the sources and modules of the
+//! workspace, trust in test artifacts
 
 pub mod checked;
 pub mod cut;
 pub mod damage;
 pub mod deepened;
+pub mod drawn;
 pub mod emitted;
 pub mod fatbin;
 pub mod metadata;

@@ -101,6 +101,7 @@ fn the_base_and_the_levels_need_no_command_line_no_archives_and_no_devices() {
 }
 
 #[test]
+#[ignore = "two minutes of a release build; `cargo xtask test --suite sizes`"]
 fn an_embedded_runtime_is_small() {
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     cargo.args(["build", "--quiet", "--release", "--package", "sardonyx-runtime", "--no-default-features"]);

@@ -60,8 +60,8 @@ const fn kind_of(
 }
 
 static KINDS: &[Kind] = &[
-    kind_of("artifacts", [300, 10_000], artifacts::open, artifacts::check),
-    kind_of("models", [300, 10_000], models::open, models::check),
+    kind_of("artifacts", [150, 10_000], artifacts::open, artifacts::check),
+    kind_of("models", [150, 10_000], models::open, models::check),
     Kind {
         time_max: Duration::from_secs(30),
         bytes_max: 2 << 30,

@@ -27,6 +27,30 @@ static SUITES: &[Suite] = &[
         cargo: &["run", "-p", "xtask", "--", "embedding"],
     },
     Suite {
+        name: "every-case",
+        about: "all kernels of the tests of kernels and of conformance, of which the default suite draws one in three",
+        prepare: models::ensure_default,
+        cargo: &[
+            "--config",
+            "env.SARDONYX_EVERY_CASE=\"1\"",
+            "test",
+            "-p",
+            "sardonyx-kernels",
+            "-p",
+            "sardonyx-tests",
+            "--test",
+            "kernels",
+            "--test",
+            "gemm",
+            "--test",
+            "attention",
+            "--test",
+            "conformance",
+            "--test",
+            "mutation",
+        ],
+    },
+    Suite {
         name: "hostile",
         about: "10,000 mutants of models and of artifacts, and eight threads on MiniLM; release build",
         prepare: models::ensure_default,
@@ -155,6 +179,12 @@ static SUITES: &[Suite] = &[
         cargo: &["test", "-p", "sardonyx-tests", "--test", "shapes", "--", "--ignored"],
     },
     Suite {
+        name: "sizes",
+        about: "the bytes of a program that embeds the runtime for CPUs; release build",
+        prepare: |_| Ok(()),
+        cargo: &["test", "-p", "sardonyx-tests", "--test", "runtime_alone", "--", "--include-ignored", "--nocapture"],
+    },
+    Suite {
         name: "sweep",
         about: "a tenth of `cargo xtask sweep`: files that public tools write of the models, beside ONNX Runtime; release build",
         prepare: |_| Ok(()),
@@ -186,7 +216,8 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
 /// Whether cargo builds the programs before it runs any test: it does for the whole workspace, because the programs
 /// have integration tests.
 fn builds_programs(suite: &Suite, rest: &[String]) -> bool {
-    suite.cargo.contains(&"--workspace") && rest.first().is_none_or(|first| first == "--")
+    suite.cargo.contains(&"--workspace")
+        && rest.first().is_none_or(|first| ["--", "--no-run"].contains(&first.as_str()))
 }
 
 /// `cargo xtask conformance [ARGUMENT…]`: runs the whole backend suite, of which `cargo xtask test` runs a tenth.
@@ -233,7 +264,7 @@ mod tests {
         let built = |suite: usize, rest: &[&str]| {
             builds_programs(&SUITES[suite], &rest.iter().map(|a| a.to_string()).collect::<Vec<_>>())
         };
-        assert!(built(0, &[]) && built(0, &["--", "--nocapture"]));
+        assert!(built(0, &[]) && built(0, &["--", "--nocapture"]) && built(0, &["--no-run"]));
         assert!(!built(0, &["-p", "xtask"]) && !built(1, &[]));
     }
 

@@ -3,9 +3,12 @@
 #[path = "../kernels/build.rs"]
 #[allow(dead_code, reason = "attention needs a part of the builder")]
 mod build;
+#[path = "../../../../tests/src/drawn.rs"]
+mod drawn;
 mod launch;
 mod problem;
 
+use drawn::is_drawn;
 use launch::{Case, Outcome, numbers, tensor};
 use problem::{Left, Lie, PLAIN, Problem, Right, Score, Weights, lowest};
 use ptxvm::Kind;
@@ -108,7 +111,7 @@ fn extents_around_the_tiles() {
                     symbolic: !turn.is_multiple_of(3),
                     ..PLAIN
                 };
-                assert!(is_flash(&close(p)[0].lowered), "{p:?}");
+                assert!(!is_drawn(&format!("{p:?}")) || is_flash(&close(p)[0].lowered), "{p:?}");
             }
         }
     }
@@ -133,7 +136,10 @@ fn every_width() {
             for (queries, lie, right) in
                 [(3, Lie::Rows, Right::Plain), (40, Lie::Heads, Right::Joined), (70, Lie::Turned, Right::Plain)]
             {
-                close(Problem { dtype, d, e, queries, lie, right, score: Score::Scaled, ..PLAIN });
+                let p = Problem { dtype, d, e, queries, lie, right, score: Score::Scaled, ..PLAIN };
+                if is_drawn(&format!("{p:?}")) {
+                    close(p);
+                }
             }
         }
     }
@@ -171,7 +177,7 @@ fn without_tensor_cores() {
                 turn += 1;
                 let (score, lie) = (SCORES[turn % 7], LIES[turn % 5]);
                 let p = Problem { dtype, symbolic_width, queries, keys, d, e, weights, score, lie, ..PLAIN };
-                assert!(!is_flash(&close(p)[0].lowered), "{p:?}");
+                assert!(!is_drawn(&format!("{p:?}")) || !is_flash(&close(p)[0].lowered), "{p:?}");
             }
         }
     }
@@ -350,6 +356,9 @@ fn sectors_are_as_stated() {
                     (Score::Hidden, Weights::Visible),
                 ] {
                     let p = Problem { dtype, queries, keys, lie, left, right, score, weights, d: 64, e: 64, ..PLAIN };
+                    if !is_drawn(&format!("{p:?}")) {
+                        continue;
+                    }
                     close(p).iter().for_each(|outcome| stated(&p, outcome, 0.02));
                 }
             }

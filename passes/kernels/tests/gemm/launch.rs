@@ -74,6 +74,11 @@ impl Case {
         numbers(&run_kernel(&plain.kernel(), &|s| self.problem.symbol(s), &reads).unwrap()[0])
     }
 
+    /// Returns the tiles that the compiler chooses.
+    pub fn usual_shape(&self) -> &'static Shape {
+        Gemm::from_def(&lower(&self.kernel).unwrap().def).unwrap().shape
+    }
+
     /// Runs the kernel with tiles of `shape`, or with the tiles that the compiler chooses if it is `None`.
     pub fn run(&self, shape: Option<&'static Shape>) -> Outcome {
         self.run_changed(shape, &|text| text)

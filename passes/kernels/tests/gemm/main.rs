@@ -1,11 +1,14 @@
 //! Contractions as tiles on tensor cores: the executed PTX agrees with the interpreter, and the simulator has no
 //! findings
 
+#[path = "../../../../tests/src/drawn.rs"]
+mod drawn;
 mod launch;
 mod problem;
 mod two_sums;
 mod warpgroups;
 
+use drawn::is_drawn;
 use launch::{Case, Fill, Outcome};
 use problem::{After, Lie, PLAIN, Problem};
 use ptxvm::Kind;
@@ -88,7 +91,9 @@ fn all_extents(shape: &'static Shape, dtype: DType) {
                 symbolic: m == 1 || n == 1 || !turn.is_multiple_of(3),
                 ..PLAIN
             };
-            close(problem, shape, Fill::Random);
+            if is_drawn(&name(&problem, shape)) {
+                close(problem, shape, Fill::Random);
+            }
         }
     }
 }
@@ -118,7 +123,9 @@ fn every_pair_of_layouts() {
                     for symbolic in [false, true] {
                         let sizes = [shape.m + 8, shape.n + 8, k];
                         let p = Problem { dtype, sizes, batch: 2, a, b, after: After::Nothing, symbolic, ..PLAIN };
-                        close(p, shape, Fill::Whole);
+                        if is_drawn(&name(&p, shape)) {
+                            close(p, shape, Fill::Whole);
+                        }
                     }
                 }
             }
@@ -404,9 +411,10 @@ fn sectors_are_as_stated() {
             for after in [After::BiasGelu, After::ScaleMask, After::Residual] {
                 let p = Problem { dtype, sizes, batch, a, b, after, symbolic: false, ..PLAIN };
                 let case = Case::new(p, Fill::Random);
-                let outcome = case.run(None);
-                shapes.push(Gemm::from_def(&outcome.lowered.def).unwrap().shape);
-                stated(&p, &outcome, 0.02);
+                shapes.push(case.usual_shape());
+                if is_drawn(&format!("{p:?}")) {
+                    stated(&p, &case.run(None), 0.02);
+                }
             }
         }
     }

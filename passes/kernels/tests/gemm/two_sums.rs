@@ -1,5 +1,6 @@
 //! Two products in one kernel: each takes half of the columns of a tile
 
+use crate::drawn::is_drawn;
 use crate::launch::{Case, Fill};
 use crate::problem::{After, Lie, PLAIN, Problem};
 use crate::{AFTERS, DTYPES, LIES, close, edge_extents, k_tile, name, stated};
@@ -29,7 +30,9 @@ fn all_extents(dtype: DType) {
                     symbolic: m == 1 || n == 1 || !turn.is_multiple_of(3),
                     ..PLAIN
                 };
-                close(problem, shape, Fill::Random);
+                if is_drawn(&name(&problem, shape)) {
+                    close(problem, shape, Fill::Random);
+                }
             }
         }
     }
@@ -102,9 +105,11 @@ fn sectors_are_as_stated() {
         for (dtype, b) in [(DType::F32, Lie::Rows(0)), (DType::BF16, Lie::K(0)), (DType::F32, Lie::Panels)] {
             for after in [After::BiasGelu, After::Residual] {
                 let p = Problem { dtype, sizes, b, second: Some(b), after, ..PLAIN };
-                let outcome = Case::new(p, Fill::Random).run(None);
-                shapes.push(Gemm::from_def(&outcome.lowered.def).unwrap().shape);
-                stated(&p, &outcome, 0.02);
+                let case = Case::new(p, Fill::Random);
+                shapes.push(case.usual_shape());
+                if is_drawn(&format!("{p:?}")) {
+                    stated(&p, &case.run(None), 0.02);
+                }
             }
         }
     }

@@ -22,7 +22,7 @@ mod staged;
 mod tiles;
 mod two_sums;
 
-/// Checks every case as machine code and as PTX.
+/// Checks the cases of this run as machine code and as PTX.
 fn check(cases: Vec<harness::Case>) {
     harness::check_on(&cases, tiles::executed);
     ptx::check(&cases);
