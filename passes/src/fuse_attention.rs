@@ -19,7 +19,7 @@ use crate::steps::{Uses, drop_dead, kernel, origins_of};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Module;
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use std::sync::Arc;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -90,9 +90,31 @@ fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Optio
     // A data-dependent index is checked at each iteration point. Fusion has changed these points, so kernels with such
     // an index are not fused.
     let by_data = |b: &Body| matches!(b, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
-    let fits =
-        has_exponentials(&k) && k.class() == Class::Attention && k.check().is_ok() && k.body.len() <= STATEMENTS_MAX;
-    (fits && !k.body.iter().any(|s| by_data(&s.body))).then_some((k, args))
+    let fits = has_exponentials(&k)
+        && k.class() == Class::Attention
+        && k.check().is_ok()
+        && k.body.len() <= STATEMENTS_MAX
+        && !k.body.iter().any(|s| by_data(&s.body))
+        && !rounds_weights(&k);
+    fits.then_some((k, args))
+}
+
+/// Whether weights are rounded after they have been divided by their sum, as where they become codes. The division then
+/// cannot come last, and a fused kernel would compute the scores of a row again for every element of the result.
+fn rounds_weights(k: &Kernel) -> bool {
+    let levels = k.levels();
+    let mut divided: Vec<bool> = vec![];
+    k.body.iter().enumerate().any(|(i, s)| {
+        let (args, rounds) = match &s.body {
+            Body::Apply { f, args } => (args.as_slice(), *f == ScalarFn::Round),
+            Body::Convert(a, _) => (std::slice::from_ref(a), s.dtype.is_int()),
+            Body::Reduce { arg, .. } => (std::slice::from_ref(arg), false),
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) => (&[][..], false),
+        };
+        let is_total = matches!(s.body, Body::Reduce { f: ReduceFn::Add, .. }) && levels[i] == Level::Row;
+        divided.push(is_total || args.iter().any(|a| divided[*a]));
+        rounds && divided[i] && levels[i] == Level::Point
+    })
 }
 
 /// Whether the kernel computes p = exp(s − m) with one m per row. Fusing another kind of normalisation with the

@@ -441,3 +441,30 @@ func.func @queries_from_a_table(%i: !i, %w: !w, %k: !q, %v: !q) -> !q {
   }
   return %8 : !q
 }
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
+!p = !sdx.tensor<[s, s], f32>
+!c = !sdx.tensor<[s, s], ui8>
+!r = !sdx.tensor<[s], f32>
+
+// Weights that are rounded to codes are not divided last: the scores would be computed for each of the 8 elements.
+
+// CHECK-LABEL: func.func @weights_are_codes
+// CHECK-NOT: deep
+func.func @weights_are_codes(%q: !q, %k: !q, %v: !q) -> !q {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %6 = sdx.broadcast %5 to [0] : !r -> !p
+  %7 = sdx.map "div"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.map "round"(%7) : (!p) -> !p
+  %9 = sdx.convert %8 : !p -> !c
+  %10 = sdx.convert %9 : !c -> !p
+  %11 = sdx.contract "st,td->sd"(%10, %v) : (!p, !q) -> !q
+  return %11 : !q
+}
