@@ -70,7 +70,8 @@ pub struct OutputError {
     pub abs_max: f64,
     /// L2 norm of the difference, divided by that of the expected output.
     pub relative: f64,
-    /// Whether the self-test would accept the output; always true for errors on data, which have no tolerance.
+    /// Whether the self-test would accept the output; for errors on data, which have no tolerance, whether they are
+    /// numbers.
     pub tolerable: bool,
 }
 
@@ -224,7 +225,8 @@ fn on_data(session: &Session, reference: &Reference, samples: &[Sample]) -> Resu
     }
     let error = |(name, abs_max, relative): (String, f64, Relative)| {
         let relative = relative.error();
-        OutputError { name, abs_max: if relative.is_nan() { f64::NAN } else { abs_max }, relative, tolerable: true }
+        let (tolerable, abs_max) = if relative.is_nan() { (false, f64::NAN) } else { (true, abs_max) };
+        OutputError { name, abs_max, relative, tolerable }
     };
     Ok(errors.into_iter().map(error).collect())
 }
